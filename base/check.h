@@ -1,0 +1,40 @@
+// Invariants of Lockstep's own code. What a user can get wrong is a Status;
+// what only a bug in the library can bring about is a check:
+//
+//   LOCKSTEP_CHECK(ticket < ring.size());
+//
+// A failed check prints its place and text to stderr and aborts.
+// LOCKSTEP_DCHECK is for hot paths: it vanishes under NDEBUG (-c opt).
+#ifndef LOCKSTEP_BASE_CHECK_H_
+#define LOCKSTEP_BASE_CHECK_H_
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "lockstep/base/language.h"
+
+namespace lockstep::internal_base {
+
+[[noreturn]] inline void CheckFailed(const char* file, int line,
+                                     const char* condition) {
+  std::fprintf(stderr,
+               "%s:%d: Lockstep check failed: %s. This is a bug in Lockstep; "
+               "please report it.\n",
+               file, line, condition);
+  std::abort();
+}
+
+}  // namespace lockstep::internal_base
+
+#define LOCKSTEP_CHECK(condition)                                         \
+  (static_cast<bool>(condition) ? static_cast<void>(0)                    \
+                                : ::lockstep::internal_base::CheckFailed( \
+                                      __FILE__, __LINE__, #condition))
+
+#ifdef NDEBUG
+#define LOCKSTEP_DCHECK(condition) static_cast<void>(sizeof(!(condition)))
+#else
+#define LOCKSTEP_DCHECK(condition) LOCKSTEP_CHECK(condition)
+#endif
+
+#endif  // LOCKSTEP_BASE_CHECK_H_
