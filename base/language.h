@@ -10,7 +10,9 @@
 // The same seed gives the same bytes on every compiler and processor. Flags
 // that allow other roundings break that, in our code and in headers of ours
 // that a consumer's code includes.
-#if defined(__FAST_MATH__)
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
+    defined(__RECIPROCAL_MATH__) ||                            \
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0)
 #error "Lockstep promises bits: build what includes it without -ffast-math"
 #endif
 
