@@ -47,12 +47,21 @@ def lockstep_cc_test(name, size = "small", copts = [], deps = [], **kwargs):
 def lockstep_cc_benchmark(name, copts = [], deps = [], **kwargs):
     """A Google Benchmark of x_benchmark.cc, and a test that it still runs."""
     srcs = kwargs.pop("srcs", [name + ".cc"])
+    deps = deps + ["@google_benchmark//:benchmark_main"]
     cc_binary(
         name = name,
         testonly = True,
         srcs = srcs,
         copts = _COPTS + copts,
-        tags = ["benchmark"],
-        deps = deps + ["@google_benchmark//:benchmark_main"],
+        deps = deps,
+        **kwargs
+    )
+    cc_test(
+        name = name + "_runs",
+        size = "small",
+        srcs = srcs,
+        args = ["--benchmark_min_time=0.0001"],
+        copts = _COPTS + copts,
+        deps = deps,
         **kwargs
     )
