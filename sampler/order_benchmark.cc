@@ -1,0 +1,86 @@
+// Reading whole epochs, first batches and single places of the orders.
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "benchmark/benchmark.h"
+#include "lockstep/base/check.h"
+#include "lockstep/sampler/native_shuffle.h"
+#include "lockstep/sampler/order.h"
+#include "lockstep/sampler/torch_shuffle.h"
+
+namespace lockstep {
+namespace {
+
+std::shared_ptr<const Order> Torch(int64_t size) {
+  TorchShuffleOptions options;
+  options.size = size;
+  return *TorchShuffle::Create(options);
+}
+
+std::shared_ptr<const Order> Native(int64_t size) {
+  NativeShuffleOptions options;
+  options.size = size;
+  return *NativeShuffle::Create(options);
+}
+
+// Reads up to `count` positions in steps of 4096 and reports the time of one.
+void ReadAll(benchmark::State& state, const Order& order, int64_t count) {
+  std::vector<int64_t> indices(4096);
+  int64_t read = 0, epoch = 0;
+  for (auto _ : state) {
+    const std::unique_ptr<IndexStream> stream = *order.Open(epoch++);
+    for (int64_t first = 0; first < count; first += 4096) {
+      const int64_t now = std::min<int64_t>(4096, count - first);
+      LOCKSTEP_CHECK(
+          stream->Read(first, 1, absl::MakeSpan(indices.data(), now)).ok());
+      benchmark::DoNotOptimize(indices.data());
+    }
+    read += count;
+  }
+  state.counters["each"] = benchmark::Counter(
+      static_cast<double>(read),
+      benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+void BM_TorchEpoch(benchmark::State& state) {
+  ReadAll(state, *Torch(state.range(0)), state.range(0));
+}
+BENCHMARK(BM_TorchEpoch)
+    ->Arg(1000000)
+    ->Arg(10000000)
+    ->Arg(100000000)
+    ->Unit(benchmark::kMillisecond);
+
+void BM_NativeBulk(benchmark::State& state) {
+  ReadAll(state, *Native(state.range(0)), 1000000);
+}
+BENCHMARK(BM_NativeBulk)
+    ->Arg(1000000)
+    ->Arg(1000000000)
+    ->Arg(1000000000000)
+    ->Unit(benchmark::kMillisecond);
+
+void BM_NativeSingle(benchmark::State& state) {
+  const NativePermutation permutation(state.range(0), 7);
+  int64_t at = 1;
+  for (auto _ : state) at = permutation[at];  // each waits for the last
+  benchmark::DoNotOptimize(at);
+}
+BENCHMARK(BM_NativeSingle)->Arg(1000000)->Arg(1000000000000);
+
+// From nothing to the first 2048 indices, which 8 ranks share.
+void BM_TorchFirstBatch(benchmark::State& state) {
+  std::vector<int64_t> indices(256);
+  for (auto _ : state) {
+    const std::unique_ptr<IndexStream> stream = *Torch(200000000)->Open(0);
+    LOCKSTEP_CHECK(stream->Read(7, 8, absl::MakeSpan(indices)).ok());
+    benchmark::DoNotOptimize(indices.data());
+  }
+}
+BENCHMARK(BM_TorchFirstBatch)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,63 @@
+// PyTorch's CPU generator: the words that torch.Generator().manual_seed(seed)
+// gives. It is MT19937, seeded by the lower 32 bits of the seed.
+//
+//   TorchGenerator generator(42);
+//   uint32_t word = generator.Next32();
+//   double u = generator.NextUniform();  // as multinomial draws it
+//
+// The engine makes 624 words at a time, by vectors.
+#ifndef LOCKSTEP_SAMPLER_TORCH_GENERATOR_H_
+#define LOCKSTEP_SAMPLER_TORCH_GENERATOR_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+
+namespace lockstep {
+
+// The seed of a torch.Generator() that nobody seeded.
+inline constexpr uint64_t kTorchDefaultSeed = 67280421310721;
+
+class TorchGenerator {
+ public:
+  explicit TorchGenerator(uint64_t seed);
+
+  uint32_t Next32() {
+    if (next_ == kWords) Refill();
+    return tempered_[next_++];
+  }
+
+  // The first word is the upper half.
+  uint64_t Next64() {
+    const uint64_t high = Next32();
+    return high << 32 | Next32();
+  }
+
+  // What torch.empty((), dtype=torch.int64).random_() gives.
+  int64_t NextInt63() { return static_cast<int64_t>(Next64() & ~kTopBit); }
+
+  // In [0, 1): 53 bits of a 64-bit draw.
+  double NextUniform() {
+    return static_cast<double>(Next64() & ((uint64_t{1} << 53) - 1)) * 0x1p-53;
+  }
+
+  // Next32() for each element.
+  void Fill(absl::Span<uint32_t> out);
+
+ private:
+  static constexpr size_t kWords = 624;
+  static constexpr uint64_t kTopBit = uint64_t{1} << 63;
+
+  void Refill();
+
+  std::array<uint32_t, kWords> state_;
+  std::array<uint32_t, kWords> tempered_;
+  size_t next_ = kWords;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SAMPLER_TORCH_GENERATOR_H_
