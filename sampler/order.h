@@ -49,12 +49,13 @@ class IndexStream {
   // Where batches must break, for orders that group: a global batch never
   // crosses the end of a segment.
   struct Segment {
-    int64_t end;       // the position after the segment
+    int64_t begin;     // its first position
+    int64_t end;       // the one after its last
     int64_t max_rows;  // at most so many rows a rank, 0 for no limit
   };
   // The segment of a position below size().
   virtual absl::StatusOr<Segment> SegmentAt(int64_t position) {
-    return Segment{size(), 0};
+    return Segment{0, size(), 0};
   }
 };
 

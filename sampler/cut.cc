@@ -1,0 +1,140 @@
+#include "lockstep/sampler/cut.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace lockstep {
+namespace {
+
+int64_t DivideUp(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+// The fewest rows on any rank when `data` positions are dealt as the last
+// batch.
+int64_t FewestRows(const CutOptions& options, int64_t data) {
+  switch (options.tail) {
+    case Tail::kPad:
+      return DivideUp(data, options.world);
+    case Tail::kDrop:
+    case Tail::kUneven:
+    case Tail::kMask:  // masked rows are there for the shape alone
+      return data / options.world;
+  }
+  return 0;
+}
+
+// Whether a last batch of `data` positions is one that the options let stand.
+bool IsLargeEnough(const CutOptions& options, int64_t data) {
+  return FewestRows(options, data) >=
+         (options.drop_last ? options.batch_size : options.min_last_batch);
+}
+
+// A last batch that holds all of `rest`, as far as the tail policy lets it.
+Cut LastCut(const CutOptions& options, int64_t rest) {
+  if (options.tail != Tail::kDrop) return {rest, 0};
+  const int64_t data = rest - rest % options.world;
+  return {data, rest - data};
+}
+
+}  // namespace
+
+Cut NextCut(const CutOptions& options, int64_t rest) {
+  const int64_t global = options.batch_size * options.world;
+  const int64_t full = rest / global, tail = rest % global;
+  if (full == 0) {
+    return IsLargeEnough(options, rest) ? LastCut(options, rest) : Cut{0, rest};
+  }
+  const bool joins = full == 1 && tail > 0 && !options.drop_last &&
+                     options.small_last_batch != SmallLastBatch::kDrop &&
+                     !IsLargeEnough(options, tail);
+  if (!joins) return {global, 0};
+  if (options.small_last_batch == SmallLastBatch::kSpread) {
+    const int64_t first = DivideUp(rest, 2 * options.world) * options.world;
+    if (IsLargeEnough(options, rest - first)) return {first, 0};
+    // Two halves would be too small as well: one batch it is.
+  }
+  return LastCut(options, rest);
+}
+
+int64_t CountSteps(const CutOptions& options, int64_t rest) {
+  const int64_t global = options.batch_size * options.world;
+  int64_t steps = 0;
+  // All but the last two global batches are full ones.
+  if (rest >= 2 * global) {
+    steps = rest / global - 1;
+    rest -= steps * global;
+  }
+  while (rest > 0) {
+    const Cut cut = NextCut(options, rest);
+    rest -= cut.data + cut.dropped;
+    steps += cut.data > 0;
+  }
+  return steps;
+}
+
+Share ShareOf(const CutOptions& options, const Cut& cut, int64_t rank) {
+  const int64_t world = options.world;
+  const int64_t most = DivideUp(cut.data, world);
+  Share share;
+  if (options.layout == Layout::kStrided) {
+    share.first = rank;
+    share.stride = world;
+    share.valid = cut.data / world + (rank < cut.data % world);
+  } else if (options.tail == Tail::kUneven || options.tail == Tail::kMask) {
+    const int64_t fewest = cut.data / world, longer = cut.data % world;
+    share.first = rank * fewest + std::min(rank, longer);
+    share.stride = 1;
+    share.valid = fewest + (rank < longer);
+  } else {
+    share.first = rank * most;
+    share.stride = 1;
+    share.valid = std::clamp<int64_t>(cut.data - share.first, 0, most);
+  }
+  switch (options.tail) {
+    case Tail::kPad:
+    case Tail::kDrop:
+      share.rows = most;
+      break;
+    case Tail::kUneven:
+      share.rows = share.valid;
+      break;
+    case Tail::kMask:
+      share.rows = std::max(most, options.batch_size);
+      break;
+  }
+  return share;
+}
+
+int64_t MaxRows(const CutOptions& options) {
+  const bool merges = options.min_last_batch > 0 && !options.drop_last &&
+                      options.small_last_batch != SmallLastBatch::kDrop;
+  // A batch that is joined has at most min_last_batch rows on the rank that has
+  // the fewest, and at most one more elsewhere.
+  return options.batch_size + (merges ? options.min_last_batch : 0);
+}
+
+absl::Status Validate(const CutOptions& options) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (options.batch_size <= 0 || options.batch_size > kMost) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "batch_size should be a positive integer value, but got batch_size=",
+        options.batch_size, "; at most 2^30 is possible"));
+  }
+  if (options.world <= 0 || options.world > kMost) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("world should be a positive integer value up to 2^30, "
+                     "but got world=",
+                     options.world));
+  }
+  if (options.min_last_batch < 0 ||
+      options.min_last_batch > options.batch_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "min_last_batch must be from 0 to batch_size=", options.batch_size,
+        ", but got min_last_batch=", options.min_last_batch));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,249 @@
+#include "lockstep/sampler/sampler.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep {
+namespace {
+
+absl::Status ValidateRanks(const SamplerOptions& options) {
+  if (options.replicas <= 0 || options.replicas > int64_t{1} << 30) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("replicas should be a positive integer value, but got "
+                     "replicas=",
+                     options.replicas));
+  }
+  const int64_t ranks = options.cut.world * options.replicas;
+  if (options.rank < 0 || options.rank >= ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Invalid rank ", options.rank,
+                     ", rank should be in the interval [0, ", ranks - 1, "]"));
+  }
+  if (options.data_stride <= 0 || options.replicas % options.data_stride != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data_stride should divide replicas=", options.replicas,
+        ", so that every part has as many ranks, but got data_stride=",
+        options.data_stride));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
+    std::shared_ptr<const Order> order, const SamplerOptions& options) {
+  if (order == nullptr) {
+    return absl::InvalidArgumentError("a sampler needs an order, but got none");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(Validate(options.cut));
+  LOCKSTEP_RETURN_IF_ERROR(ValidateRanks(options));
+  return std::unique_ptr<Sampler>(new Sampler(std::move(order), options));
+}
+
+Sampler::Sampler(std::shared_ptr<const Order> order,
+                 const SamplerOptions& options)
+    : order_(std::move(order)),
+      options_(options),
+      data_rank_(options.rank / options.data_stride % options.cut.world) {}
+
+absl::Status Sampler::StartEpoch(int64_t epoch,
+                                 std::unique_ptr<IndexStream> prepared) {
+  if (prepared == nullptr) {
+    LOCKSTEP_ASSIGN_OR_RETURN(prepared, order_->Open(epoch));
+  }
+  stream_ = std::move(prepared);
+  progress_.epoch = epoch;
+  progress_.position = 0;
+  progress_.steps_in_epoch = 0;
+  skip_ = SkipRanges();
+  stats_ = SamplerStats();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Sampler::Next(BatchIndices& batch) {
+  if (stream_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "Next before the first StartEpoch(epoch) or RestoreState(bytes)");
+  }
+  while (true) {
+    const int64_t next = skip_.ToKept(progress_.position);
+    if (next >= kept()) {
+      MoveTo(next);
+      return false;
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const Rest rest, RestOfSegment(next));
+    const Cut cut = NextCut(rest.options, rest.end - rest.next);
+    if (cut.data > 0) {
+      LOCKSTEP_RETURN_IF_ERROR(FillBatch(rest, cut, batch));
+      stats_.delivered += cut.data;
+      batch.epoch = progress_.epoch;
+      batch.step = progress_.steps_in_epoch++;
+      ++progress_.steps_in_total;
+    }
+    stats_.dropped += cut.dropped;
+    MoveTo(rest.next + cut.data + cut.dropped);
+    batch.progress = progress_;
+    if (cut.data > 0) return true;
+  }
+}
+
+absl::StatusOr<int64_t> Sampler::StepsLeft() {
+  if (stream_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "StepsLeft before the first StartEpoch(epoch) or RestoreState(bytes)");
+  }
+  int64_t steps = 0;
+  int64_t next = skip_.ToKept(progress_.position);
+  while (next < kept()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Rest rest, RestOfSegment(next));
+    steps += CountSteps(rest.options, rest.end - rest.next);
+    next = rest.end;
+  }
+  return steps;
+}
+
+absl::StatusOr<Sampler::Rest> Sampler::RestOfSegment(int64_t next) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const IndexStream::Segment segment,
+                            stream_->SegmentAt(skip_.ToRaw(next)));
+  Rest rest{options_.cut, skip_.ToKept(segment.begin), next,
+            skip_.ToKept(segment.end)};
+  if (segment.max_rows > 0) {
+    rest.options.batch_size =
+        std::min(rest.options.batch_size, segment.max_rows);
+    rest.options.min_last_batch =
+        std::min(rest.options.min_last_batch, rest.options.batch_size);
+  }
+  return rest;
+}
+
+absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
+                                BatchIndices& batch) {
+  const Share share = ShareOf(rest.options, cut, data_rank_);
+  if (indices_.size() < static_cast<size_t>(share.rows)) {
+    indices_.resize(share.rows);
+    positions_.resize(share.rows);
+  }
+  const auto indices = absl::MakeSpan(indices_.data(), share.rows);
+  const auto positions = absl::MakeSpan(positions_.data(), share.rows);
+  LOCKSTEP_RETURN_IF_ERROR(ReadKept(rest.next + share.first, share.stride,
+                                    indices.first(share.valid),
+                                    positions.first(share.valid)));
+  // The other rows are numbered on beyond the cut: padding begins again at the
+  // front of the segment, which for most orders is the whole stream.
+  for (int64_t row = share.valid; row < share.rows; ++row) {
+    const int64_t beyond = share.first + row * share.stride - cut.data;
+    int64_t wrapped = -1;
+    if (options_.cut.tail == Tail::kPad) {
+      wrapped = rest.begin + beyond % (rest.end - rest.begin);
+      LOCKSTEP_RETURN_IF_ERROR(ReadKept(wrapped, 1, indices.subspan(row, 1),
+                                        positions.subspan(row, 1)));
+    } else {
+      indices[row] = -1;
+    }
+    positions[row] =
+        stream_->size() + rest.begin + std::max<int64_t>(0, beyond);
+  }
+  // The rows of all ranks but those of data.
+  const int64_t ranks = options_.cut.world;
+  if (options_.cut.tail == Tail::kPad || options_.cut.tail == Tail::kMask) {
+    stats_.padded += share.rows * ranks - cut.data;
+  }
+  batch.indices = indices;
+  batch.positions = positions;
+  batch.valid = share.valid;
+  return absl::OkStatus();
+}
+
+absl::Status Sampler::ReadKept(int64_t first, int64_t stride,
+                               absl::Span<int64_t> indices,
+                               absl::Span<int64_t> positions) {
+  for (size_t row = 0; row < positions.size(); ++row) {
+    positions[row] = first + static_cast<int64_t>(row) * stride;
+  }
+  if (skip_.empty()) return stream_->Read(first, stride, indices);
+  for (size_t row = 0; row < positions.size(); ++row) {
+    positions[row] = skip_.ToRaw(positions[row]);
+    LOCKSTEP_RETURN_IF_ERROR(
+        stream_->Read(positions[row], 1, indices.subspan(row, 1)));
+  }
+  return absl::OkStatus();
+}
+
+// Ranges to skip that lie behind what was delivered are not yet passed: more
+// may be joined to them.
+void Sampler::MoveTo(int64_t next) {
+  const int64_t size = stream_->size();
+  const int64_t before = progress_.position;
+  progress_.position = next == kept() ? size : skip_.ToRaw(next - 1) + 1;
+  stats_.skipped += (progress_.position - before) -
+                    (skip_.ToKept(progress_.position) - skip_.ToKept(before));
+}
+
+absl::Status Sampler::Skip(int64_t begin, int64_t end) {
+  if (stream_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "Skip before the first StartEpoch(epoch) or RestoreState(bytes)");
+  }
+  if (begin < progress_.position || end > stream_->size()) {
+    return absl::OutOfRangeError(
+        absl::StrCat("positions to skip must lie in what is left of epoch ",
+                     progress_.epoch, ", [", progress_.position, ", ",
+                     stream_->size(), "), but got [", begin, ", ", end, ")"));
+  }
+  return skip_.Add(begin, end);
+}
+
+std::string Sampler::SaveState(const Progress& progress) const {
+  SamplerState state;
+  state.progress = progress;
+  state.skip = skip_;
+  state.order_digests = OrderDigests(order_->Describe());
+  return EncodeState(state);
+}
+
+absl::Status Sampler::RestoreState(absl::string_view bytes,
+                                   const RestoreOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(SamplerState state, DecodeState(bytes));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckSameOrder(state, order_->Describe(), options.allow_different));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto stream, order_->Open(state.progress.epoch));
+  const auto skipped = state.skip.ranges();
+  if (state.progress.position > stream->size() ||
+      (!skipped.empty() && skipped.back().end > stream->size())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the state is at position ", state.progress.position,
+                     ", and epoch ", state.progress.epoch,
+                     " of this sampler has ", stream->size(), " positions"));
+  }
+  stream_ = std::move(stream);
+  progress_ = state.progress;
+  skip_ = std::move(state.skip);
+  stats_ = SamplerStats();
+  return absl::OkStatus();
+}
+
+Fingerprint Sampler::JobFingerprint() const {
+  const CutOptions& cut = options_.cut;
+  Fingerprint job = order_->Describe().ToFingerprint();
+  job.Add("batch_size", absl::StrCat(cut.batch_size));
+  job.Add("drop_last", absl::StrCat(cut.drop_last));
+  job.Add("min_last_batch", absl::StrCat(cut.min_last_batch));
+  job.Add("small_last_batch",
+          absl::StrCat(static_cast<int>(cut.small_last_batch)));
+  job.Add("tail", absl::StrCat(static_cast<int>(cut.tail)));
+  job.Add("layout", absl::StrCat(static_cast<int>(cut.layout)));
+  job.Add("world", absl::StrCat(cut.world));
+  job.Add("replicas", absl::StrCat(options_.replicas));
+  job.Add("data_stride", absl::StrCat(options_.data_stride));
+  return job;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+#include "lockstep/sampler/state.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kMagic[] = {'L', 'S', 'S', 'P'};
+constexpr uint8_t kVersion = 1;
+constexpr size_t kFixedBytes = 128;
+constexpr size_t kRangeBytes = 16;
+
+// The fixed part, byte for byte (docs/formats.md). The checksum is over all
+// other bytes, those of the ranges included.
+struct Fixed {
+  char magic[4];
+  uint8_t version;
+  uint8_t ranges;
+  uint8_t zero[2];
+  int64_t epoch;
+  int64_t position;
+  int64_t steps_in_epoch;
+  int64_t steps_in_total;
+  uint64_t order_digests[6];
+  uint64_t reserved[4];
+  uint64_t checksum;
+};
+static_assert(sizeof(Fixed) == kFixedBytes);
+static_assert(sizeof(SkipRange) == kRangeBytes);
+
+uint64_t Checksum(absl::string_view bytes) {
+  std::string covered(bytes);
+  std::memset(&covered[offsetof(Fixed, checksum)], 0, sizeof(uint64_t));
+  return DigestOf(covered).low;
+}
+
+}  // namespace
+
+std::string EncodeState(const SamplerState& state) {
+  Fixed fixed = {};
+  std::copy(std::begin(kMagic), std::end(kMagic), fixed.magic);
+  fixed.version = kVersion;
+  fixed.ranges = static_cast<uint8_t>(state.skip.ranges().size());
+  fixed.epoch = state.progress.epoch;
+  fixed.position = state.progress.position;
+  fixed.steps_in_epoch = state.progress.steps_in_epoch;
+  fixed.steps_in_total = state.progress.steps_in_total;
+  std::copy(state.order_digests.begin(), state.order_digests.end(),
+            fixed.order_digests);
+
+  std::string bytes(reinterpret_cast<const char*>(&fixed), sizeof(fixed));
+  for (const SkipRange& range : state.skip.ranges()) {
+    bytes.append(reinterpret_cast<const char*>(&range), sizeof(range));
+  }
+  fixed.checksum = Checksum(bytes);
+  std::memcpy(&bytes[offsetof(Fixed, checksum)], &fixed.checksum,
+              sizeof(fixed.checksum));
+  return bytes;
+}
+
+absl::StatusOr<SamplerState> DecodeState(absl::string_view bytes) {
+  Fixed fixed;
+  if (bytes.size() >= sizeof(kMagic) &&
+      std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
+    return absl::InvalidArgumentError(
+        "these bytes are no sampler state: they do not begin with 'LSSP'");
+  }
+  if (bytes.size() < kFixedBytes) {
+    return absl::DataLossError(
+        absl::StrCat("the sampler state is truncated: it has ", bytes.size(),
+                     " bytes of ", kFixedBytes, " at least"));
+  }
+  std::memcpy(&fixed, bytes.data(), sizeof(fixed));
+  if (fixed.version != kVersion) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the sampler state has version ", fixed.version, ", and this release ",
+        "reads version ", kVersion, "; restore it with the release that wrote ",
+        "it, or a newer one"));
+  }
+  const size_t expected = kFixedBytes + kRangeBytes * fixed.ranges;
+  if (bytes.size() != expected) {
+    return absl::DataLossError(absl::StrCat(
+        "the sampler state has ", bytes.size(), " bytes, and should have ",
+        expected, " with its ", fixed.ranges, " ranges to skip"));
+  }
+  if (Checksum(bytes) != fixed.checksum) {
+    return absl::DataLossError(
+        "the sampler state is corrupt: its checksum does not match");
+  }
+  if (fixed.position < 0 || fixed.steps_in_epoch < 0 ||
+      fixed.steps_in_total < fixed.steps_in_epoch) {
+    return absl::DataLossError(
+        absl::StrCat("the sampler state is corrupt: position=", fixed.position,
+                     ", steps_in_epoch=", fixed.steps_in_epoch,
+                     ", steps_in_total=", fixed.steps_in_total));
+  }
+  SamplerState state;
+  state.progress = {fixed.epoch, fixed.position, fixed.steps_in_epoch,
+                    fixed.steps_in_total};
+  std::copy(std::begin(fixed.order_digests), std::end(fixed.order_digests),
+            state.order_digests.begin());
+  for (int i = 0; i < fixed.ranges; ++i) {
+    SkipRange range;
+    std::memcpy(&range, bytes.data() + kFixedBytes + kRangeBytes * i,
+                sizeof(range));
+    LOCKSTEP_RETURN_IF_ERROR(state.skip.Add(range.begin, range.end));
+  }
+  return state;
+}
+
+std::array<uint64_t, 6> OrderDigests(const OrderDescription& description) {
+  std::array<uint64_t, 6> digests;
+  const Fingerprint fingerprint = description.ToFingerprint();
+  std::transform(fingerprint.fields().begin(), fingerprint.fields().end(),
+                 digests.begin(),
+                 [](const Fingerprint::Field& field) { return field.digest; });
+  return digests;
+}
+
+absl::Status CheckSameOrder(const SamplerState& state,
+                            const OrderDescription& description,
+                            absl::Span<const std::string> allowed) {
+  const Fingerprint mine = description.ToFingerprint();
+  const auto fields = mine.fields();
+  for (const std::string& name : allowed) {
+    if (std::none_of(fields.begin(), fields.end(), [&name](const auto& field) {
+          return field.name == name;
+        })) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a state and a sampler can't differ in '", name, "'; allowed are ",
+          absl::StrJoin(fields, ", ", [](std::string* out, const auto& field) {
+            out->append(field.name);
+          })));
+    }
+  }
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (fields[i].digest == state.order_digests[i] ||
+        std::find(allowed.begin(), allowed.end(), fields[i].name) !=
+            allowed.end()) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the state is of another stream: it differs in '", fields[i].name,
+        "' from this sampler's ", description.ToString(),
+        ". Restore it into a sampler made as the one that saved it, or allow ",
+        "the difference in RestoreOptions"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep
