@@ -1,0 +1,119 @@
+// The lockstep tool. Data goes to stdout, messages to stderr; it exits with 0,
+// with 1 where a check failed, and with 2 where it was called wrongly.
+#include <cstdint>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/tools/cli/sampler_commands.h"
+
+ABSL_FLAG(int64_t, size, -1, "samples in the dataset; must be given");
+ABSL_FLAG(int64_t, world, 1, "number of ranks");
+ABSL_FLAG(int64_t, rank, -1, "the rank to plan for; -1 for all");
+ABSL_FLAG(int64_t, batch_size, 1, "rows a rank and step");
+ABSL_FLAG(int64_t, epoch, 0, "the epoch, or the first one");
+ABSL_FLAG(int64_t, epochs, 1, "how many epochs");
+ABSL_FLAG(std::string, sampler, "distributed", "distributed");
+ABSL_FLAG(std::string, order, "", "torch (the default), native or sequential");
+ABSL_FLAG(std::string, profile, "2.7",
+          "release of PyTorch for the torch order: 1.13, 2.5, 2.6 or 2.7");
+ABSL_FLAG(uint64_t, seed, 0, "seed of the order");
+ABSL_FLAG(std::string, tail, "pad",
+          "the last global batch: pad, drop (DistributedSampler's drop_last), "
+          "uneven or mask");
+ABSL_FLAG(std::string, layout, "strided", "strided or blocked");
+ABSL_FLAG(bool, drop_last, false, "BatchSampler's drop_last");
+ABSL_FLAG(std::string, format, "text", "of plan: text, csv or json");
+ABSL_FLAG(int64_t, first, 0, "of order: the first position");
+ABSL_FLAG(int64_t, count, -1, "of order: how many positions; -1 for all");
+ABSL_FLAG(bool, digest, false,
+          "of order: the SHA-1 of the whole stream as little-endian int64");
+
+namespace {
+
+constexpr char kUsage[] =
+    R"(shows what Lockstep's samplers do.
+
+  lockstep plan    which rank sees which sample in which step; rows marked with
+                   * are padding, - are masked
+  lockstep order   the indices of an order, or their digest
+  lockstep verify  that every position is accounted for once over all ranks
+
+Examples:
+  lockstep plan --size=25 --world=2 --batch_size=4
+  lockstep plan --size=21 --world=2 --batch_size=4 --tail=mask --format=csv
+  lockstep order --order=torch --profile=2.5 --size=1000000 --seed=7 --digest
+  lockstep verify --size=1000003 --world=8 --batch_size=32 --epochs=3
+
+lockstep --helpfull lists the flags.)";
+
+// Takes --shuffle and --noshuffle out of the arguments. They can't be flags: a
+// boolean flag does not tell "off" from "not given".
+lockstep::SamplerCommand TakeShorthands(int& argc, char** argv) {
+  lockstep::SamplerCommand command;
+  int kept = 1;
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    if (argument == "--shuffle") {
+      command.shuffle = true;
+    } else if (argument == "--noshuffle") {
+      command.noshuffle = true;
+    } else {
+      argv[kept++] = argv[i];
+    }
+  }
+  argc = kept;
+  return command;
+}
+
+void TakeFlags(lockstep::SamplerCommand& command) {
+  command.size = absl::GetFlag(FLAGS_size);
+  command.world = absl::GetFlag(FLAGS_world);
+  command.rank = absl::GetFlag(FLAGS_rank);
+  command.batch_size = absl::GetFlag(FLAGS_batch_size);
+  command.epoch = absl::GetFlag(FLAGS_epoch);
+  command.epochs = absl::GetFlag(FLAGS_epochs);
+  command.sampler = absl::GetFlag(FLAGS_sampler);
+  command.order = absl::GetFlag(FLAGS_order);
+  command.profile = absl::GetFlag(FLAGS_profile);
+  command.seed = absl::GetFlag(FLAGS_seed);
+  command.tail = absl::GetFlag(FLAGS_tail);
+  command.layout = absl::GetFlag(FLAGS_layout);
+  command.drop_last = absl::GetFlag(FLAGS_drop_last);
+  command.format = absl::GetFlag(FLAGS_format);
+  command.first = absl::GetFlag(FLAGS_first);
+  command.count = absl::GetFlag(FLAGS_count);
+  command.digest = absl::GetFlag(FLAGS_digest);
+}
+
+absl::Status Run(const std::string& name,
+                 const lockstep::SamplerCommand& command) {
+  if (name == "plan") return lockstep::RunPlan(command, std::cout);
+  if (name == "order") return lockstep::RunOrder(command, std::cout);
+  if (name == "verify") return lockstep::RunVerify(command, std::cout);
+  return absl::InvalidArgumentError("unknown command '" + name +
+                                    "'; known: plan, order, verify");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(kUsage);
+  lockstep::SamplerCommand command = TakeShorthands(argc, argv);
+  const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
+  if (words.size() != 2) {
+    std::cerr << "lockstep: give one command: plan, order or verify; lockstep "
+                 "--help tells more\n";
+    return 2;
+  }
+  TakeFlags(command);
+  const absl::Status status = Run(words[1], command);
+  if (status.ok()) return 0;
+  std::cerr << "lockstep " << words[1] << ": " << status.message() << "\n";
+  return absl::IsInvalidArgument(status) ? 2 : 1;
+}
