@@ -1,7 +1,7 @@
 // Reading whole epochs, first batches and single places of the orders.
 #include <cstdint>
 #include <memory>
-#include <random>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -9,6 +9,7 @@
 #include "lockstep/base/check.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/order.h"
+#include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/torch_shuffle.h"
 
 namespace lockstep {
@@ -81,6 +82,27 @@ void BM_TorchFirstBatch(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_TorchFirstBatch)->Unit(benchmark::kMicrosecond);
+
+// From the bytes of a state in the middle of an epoch to the next batch.
+void BM_NativeRestore(benchmark::State& state) {
+  SamplerOptions options;
+  options.cut.batch_size = 256;
+  options.cut.world = 8;
+  const auto sampler = *Sampler::Create(Native(1000000000000), options);
+  LOCKSTEP_CHECK(sampler->StartEpoch(3).ok());
+  Progress middle;
+  middle.epoch = 3;
+  middle.position = 499999999999;
+  middle.steps_in_epoch = middle.steps_in_total = 244140624;
+  const std::string bytes = sampler->SaveState(middle);
+  BatchIndices batch;
+  for (auto _ : state) {
+    LOCKSTEP_CHECK(sampler->RestoreState(bytes).ok());
+    LOCKSTEP_CHECK(*sampler->Next(batch));
+    benchmark::DoNotOptimize(batch.indices.data());
+  }
+}
+BENCHMARK(BM_NativeRestore)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace lockstep

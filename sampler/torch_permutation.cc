@@ -33,7 +33,7 @@ namespace {
 
 // How many steps are worked on at once: the places that the next ones swap with
 // are known ahead, and are fetched while the present ones are swapped.
-constexpr int64_t kChunk = 256;
+constexpr int64_t kChunk = 128;
 
 // How many steps of a large permutation are taken without a table.
 constexpr int64_t kEarlySteps = 8192;
@@ -222,12 +222,9 @@ class PermutationOf : public TorchPermutation::Implementation {
     if (count <= 0) return;
     std::array<uint32_t, kChunk> words;
     generator_.Fill(absl::MakeSpan(words.data(), count));
-    Word* const targets = TargetsOf(found_);
     FindTargets(words.data(), static_cast<uint64_t>(found_),
-                static_cast<uint64_t>(size_), count, targets);
+                static_cast<uint64_t>(size_), count, TargetsOf(found_));
     found_ += count;
-    if (table_ == nullptr) return;
-    for (int64_t k = 0; k < count; ++k) __builtin_prefetch(table_ + targets[k]);
   }
 
   // The targets of the chunk of `step`; those of two chunks are kept.
@@ -252,12 +249,17 @@ class PermutationOf : public TorchPermutation::Implementation {
     const int64_t end =
         std::min(frontier_ / kChunk * kChunk + kChunk, size_ - 1);
     if (found_ < end) FindNextTargets();
-    if (found_ == end) FindNextTargets();  // the next ones, to be fetched
-    const Word* const targets = TargetsOf(frontier_);
+    if (found_ == end) FindNextTargets();  // of the next chunk, to be fetched
     Word* const table = table_;
-    for (int64_t step = frontier_; step < end; ++step) {
-      const Word i = static_cast<Word>(step);
-      const Word j = targets[step % kChunk];
+    const Word* const targets = TargetsOf(frontier_) + frontier_ % kChunk;
+    // One place for the next chunk is fetched beside each swap, so that waiting
+    // for memory and working go together. (Past the last chunk they are old
+    // ones, and as harmless.)
+    const Word* const ahead = TargetsOf(end);
+    Word i = static_cast<Word>(frontier_);
+    for (int64_t k = 0; k < end - frontier_; ++k, ++i) {
+      __builtin_prefetch(table + ahead[k]);
+      const Word j = targets[k];
       const Word value_i = i + table[i];
       const Word value_j = j + table[j];
       table[i] = value_j - i;
@@ -299,7 +301,7 @@ class PermutationOf : public TorchPermutation::Implementation {
   TorchGenerator generator_;
   int64_t frontier_ = 0;  // positions below it are settled
   int64_t found_ = 0;     // steps whose targets are known
-  std::array<std::array<Word, kChunk>, 2> targets_;
+  std::array<std::array<Word, kChunk>, 2> targets_ = {};
   std::unique_ptr<EarlyPlaces<Word>> early_;  // until there is a table
   ZeroedMemory memory_;
   Word* table_ = nullptr;
