@@ -136,6 +136,11 @@ double internal_base::NormalFromBits(uint64_t bits) {
   return (bits & 1) != 0 ? -z : z;
 }
 
+// -log of a number in (0, 1): the odd multiples of 2^-53.
+double Random::Exponential() {
+  return -Log(static_cast<double>(((*this)() >> 12 << 1) + 1) * 0x1p-53);
+}
+
 // Lemire's method: the upper half of a product, drawn again in the few cases
 // that would make some results likelier than others.
 uint64_t Random::Below(uint64_t n) {

@@ -10,12 +10,11 @@
 // standard library's distributions are not; this class does feed them
 // (it is a UniformRandomBitGenerator) where that does not matter.
 //
-// Guarantees: a draw is 64 random bits. Uniform and Normal take one draw each,
-// Below and Integer nearly always (another one with a chance below n / 2^64).
-// FillX(out) is X() for each element in turn, only faster. Making one costs
-// nothing: no allocation, no work before the first draw.
-// Thread-safety: thread-compatible; cheap to copy, and a copy goes on from the
-// same draw.
+// Guarantees: a draw is 64 random bits. Uniform, Normal and Exponential take
+// one, Below and Integer nearly always (another one with a chance below n /
+// 2^64). FillX(out) is X() for each element in turn, only faster. Making one
+// costs nothing: no allocation, no work before the first draw. Thread-safety:
+// thread-compatible; cheap to copy, and a copy goes on from the same draw.
 #ifndef LOCKSTEP_BASE_RANDOM_H_
 #define LOCKSTEP_BASE_RANDOM_H_
 
@@ -71,6 +70,9 @@ class Random {
   // Mean 0, standard deviation 1; at most 8.3 either way.
   double Normal() { return internal_base::NormalFromBits((*this)()); }
   double Normal(double mean, double deviation);
+
+  // Mean 1; positive, and at most 37.
+  double Exponential();
 
   // In [0, n), each equally likely; 0 for n = 0.
   uint64_t Below(uint64_t n);

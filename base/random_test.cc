@@ -233,6 +233,25 @@ TEST(Random, NormalIsTheQuantileOfItsDraw) {
   EXPECT_NEAR(internal_base::NormalFromBits(1), -8.29236107581359, 1e-13);
 }
 
+TEST(Random, ExponentialHasItsDistribution) {
+  Random random(10);
+  constexpr int kCount = 200000;
+  double sum = 0;
+  int above[4] = {};
+  for (int i = 0; i < kCount; ++i) {
+    Random copy = random;
+    const double u = static_cast<double>((copy() >> 12 << 1) + 1) * 0x1p-53;
+    const double x = random.Exponential();
+    ASSERT_NEAR(x, -std::log(u), 1e-15 * (1 + x));
+    sum += x;
+    for (int k = 0; k < 4; ++k) above[k] += x > k;
+  }
+  EXPECT_NEAR(sum / kCount, 1, 0.01);
+  for (int k = 0; k < 4; ++k) {
+    EXPECT_NEAR(above[k], kCount * std::exp(-k), 1000);
+  }
+}
+
 TEST(Random, NormalHasItsMoments) {
   Random random(9);
   constexpr int kCount = 1000000;

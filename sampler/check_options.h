@@ -1,12 +1,14 @@
-// Checks that several orders make of their options.
+// Checks, and digests, that several orders make of their options.
 #ifndef LOCKSTEP_SAMPLER_CHECK_OPTIONS_H_
 #define LOCKSTEP_SAMPLER_CHECK_OPTIONS_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
 
 namespace lockstep {
@@ -14,11 +16,29 @@ namespace lockstep {
 // The most samples, and the longest stream, that anything here takes.
 inline constexpr int64_t kMaxSize = int64_t{1} << 62;
 
-// INVALID_ARGUMENT unless 0 <= size <= 2^62.
-inline absl::Status CheckSize(absl::string_view what, int64_t size) {
-  if (size >= 0 && size <= kMaxSize) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, ": size must be from 0 to 2^62, but got size=", size));
+// Each returns INVALID_ARGUMENT that begins with `what`, the order's name.
+
+// Unless 0 <= size <= 2^62.
+absl::Status CheckSize(absl::string_view what, int64_t size);
+
+// Unless 1 <= value <= 2^62.
+absl::Status CheckPositive(absl::string_view what, absl::string_view name,
+                           int64_t value);
+
+// Unless all are from 0 to below `size`.
+absl::Status CheckIndices(absl::string_view what,
+                          absl::Span<const int64_t> indices, int64_t size);
+
+// Unless there is one, all are finite and not negative, and one is positive.
+absl::Status CheckWeights(absl::string_view what,
+                          absl::Span<const double> weights);
+
+// For OrderDescription::data.
+template <typename T>
+uint64_t DigestOfValues(const std::vector<T>& values) {
+  return DigestOf({reinterpret_cast<const char*>(values.data()),
+                   values.size() * sizeof(T)})
+      .low;
 }
 
 }  // namespace lockstep

@@ -116,4 +116,12 @@ void TorchGenerator::Fill(absl::Span<uint32_t> out) {
   }
 }
 
+void TorchGenerator::Skip(uint64_t words) {
+  while (words > kWords - next_) {
+    words -= kWords - next_;
+    Refill();
+  }
+  next_ += words;
+}
+
 }  // namespace lockstep

@@ -1,0 +1,328 @@
+#include "lockstep/sampler/torch_random.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/sampler/check_options.h"
+#include "lockstep/sampler/torch_generator.h"
+#include "lockstep/sampler/torch_permutation.h"
+
+namespace lockstep {
+namespace {
+
+// An int64 from random_(), which base_seed and RandomSampler's own seed are.
+constexpr uint64_t kSeedWords = 2;
+
+// The generator as it stands when a sampler begins its epoch, if each epoch
+// takes `words_of_epoch` of it.
+TorchGenerator AtEpoch(uint64_t seed, TorchGeneratorUse use, int64_t epoch,
+                       uint64_t words_of_epoch) {
+  const uint64_t before =
+      use == TorchGeneratorUse::kOwn ? 0 : kSeedWords;  // base_seed
+  TorchGenerator generator(seed);
+  generator.Skip(static_cast<uint64_t>(epoch) * (before + words_of_epoch) +
+                 before);
+  return generator;
+}
+
+absl::Status CheckEpoch(absl::string_view what, int64_t epoch) {
+  if (epoch >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": the epoch counts how often the sampler was ",
+                   "iterated before, but got epoch=", epoch));
+}
+
+absl::string_view Name(TorchGeneratorUse use) {
+  switch (use) {
+    case TorchGeneratorUse::kOwn:
+      return "own";
+    case TorchGeneratorUse::kSharedWithLoader:
+      return "shared_with_loader";
+    case TorchGeneratorUse::kDefault:
+      return "default";
+  }
+  return "invalid";
+}
+
+// As multinomial makes them: a running sum, divided by the total.
+std::shared_ptr<const std::vector<double>> CumulativeChances(
+    const std::vector<double>& weights) {
+  std::vector<double> cumulative(weights.size());
+  double sum = 0;
+  for (size_t i = 0; i < cumulative.size(); ++i) {
+    sum += weights[i];
+    cumulative[i] = sum;
+  }
+  for (double& chance : cumulative) chance /= sum;
+  cumulative.back() = 1;
+  return std::make_shared<const std::vector<double>>(std::move(cumulative));
+}
+
+// A stream of draws, each of which takes `words` of the generator and makes an
+// index of them. Going back means beginning anew.
+template <typename Draw>
+class DrawnStream : public IndexStream {
+ public:
+  DrawnStream(int64_t size, const TorchGenerator& generator, uint64_t words,
+              Draw draw)
+      : size_(size),
+        words_(words),
+        draw_(std::move(draw)),
+        begin_(generator),
+        generator_(generator) {}
+
+  int64_t size() const override { return size_; }
+
+  absl::Status Read(int64_t first, int64_t stride,
+                    absl::Span<int64_t> out) override {
+    if (!out.empty() && first < next_) {
+      generator_ = begin_;
+      next_ = 0;
+    }
+    for (int64_t& index : out) {
+      if (first > next_) {
+        generator_.Skip(words_ * static_cast<uint64_t>(first - next_));
+      }
+      index = draw_(generator_);
+      next_ = first + 1;
+      first += stride;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t size_;
+  const uint64_t words_;
+  const Draw draw_;
+  const TorchGenerator begin_;
+  TorchGenerator generator_;
+  int64_t next_ = 0;  // the position that generator_ stands at
+};
+
+template <typename Draw>
+std::unique_ptr<IndexStream> MakeDrawnStream(int64_t size,
+                                             const TorchGenerator& generator,
+                                             uint64_t words, Draw draw) {
+  return std::make_unique<DrawnStream<Draw>>(size, generator, words,
+                                             std::move(draw));
+}
+
+// Permutation after permutation of the same generator. One is held at a time.
+class PermutationsStream : public IndexStream {
+ public:
+  PermutationsStream(int64_t size, int64_t samples, TorchProfile profile,
+                     const TorchGenerator& generator)
+      : size_(size),
+        samples_(samples),
+        profile_(profile),
+        begin_(generator),
+        held_(samples, profile, generator) {}
+
+  int64_t size() const override { return size_; }
+  absl::Status Prepare() override { return held_.Prepare(); }
+
+  absl::Status Read(int64_t first, int64_t stride,
+                    absl::Span<int64_t> out) override {
+    while (!out.empty()) {
+      const int64_t number = first / samples_, within = first % samples_;
+      if (number != number_) Hold(number);
+      const int64_t count =
+          std::min<int64_t>(static_cast<int64_t>(out.size()),
+                            (samples_ - 1 - within) / stride + 1);
+      LOCKSTEP_RETURN_IF_ERROR(held_.Read(within, stride, out.first(count)));
+      out.remove_prefix(count);
+      first += count * stride;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Hold(int64_t number) {
+    TorchGenerator generator = begin_;
+    generator.Skip(
+        static_cast<uint64_t>(number) *
+        static_cast<uint64_t>(TorchPermutationWords(profile_, samples_)));
+    held_ = TorchPermutation(samples_, profile_, generator);
+    number_ = number;
+  }
+
+  const int64_t size_;
+  const int64_t samples_;
+  const TorchProfile profile_;
+  const TorchGenerator begin_;
+  TorchPermutation held_;
+  int64_t number_ = 0;
+};
+
+// indices[randperm(n)].
+class SubsetStream : public IndexStream {
+ public:
+  SubsetStream(TorchPermutation permutation,
+               std::shared_ptr<const TorchSubsetOptions> options)
+      : permutation_(std::move(permutation)), options_(std::move(options)) {}
+
+  int64_t size() const override { return permutation_.size(); }
+  absl::Status Prepare() override { return permutation_.Prepare(); }
+  absl::Status Read(int64_t first, int64_t stride,
+                    absl::Span<int64_t> out) override {
+    LOCKSTEP_RETURN_IF_ERROR(permutation_.Read(first, stride, out));
+    for (int64_t& index : out) index = options_->indices[index];
+    return absl::OkStatus();
+  }
+
+ private:
+  TorchPermutation permutation_;
+  const std::shared_ptr<const TorchSubsetOptions> options_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TorchRandom>> TorchRandom::Create(
+    const TorchRandomOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckSize("torch_random", options.size));
+  TorchRandomOptions resolved = options;
+  if (options.num_samples == 0) resolved.num_samples = options.size;
+  if (resolved.num_samples <= 0 || resolved.num_samples > kMaxSize ||
+      options.size == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "num_samples should be a positive integer value, but got num_samples=",
+        resolved.num_samples, " for a dataset of ", options.size, " samples"));
+  }
+  return std::shared_ptr<const TorchRandom>(new TorchRandom(resolved));
+}
+
+absl::StatusOr<std::unique_ptr<IndexStream>> TorchRandom::Open(
+    int64_t epoch) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckEpoch("torch_random", epoch));
+  const int64_t size = options_.size, draws = options_.num_samples;
+  const bool wide = Draws64Bits(options_.profile, size);
+  // Iterated to its end, RandomSampler draws one permutation more than it
+  // needs, or the cut one.
+  const uint64_t words = options_.replacement
+                             ? static_cast<uint64_t>(draws) * (wide ? 2 : 1)
+                             : static_cast<uint64_t>(draws / size + 1) *
+                                   static_cast<uint64_t>(TorchPermutationWords(
+                                       options_.profile, size));
+  const bool has_default = options_.generator == TorchGeneratorUse::kDefault;
+  TorchGenerator generator = AtEpoch(options_.seed, options_.generator, epoch,
+                                     has_default ? kSeedWords : words);
+  if (has_default) {
+    generator = TorchGenerator(static_cast<uint64_t>(generator.NextInt63()));
+  }
+  if (!options_.replacement) {
+    return std::make_unique<PermutationsStream>(draws, size, options_.profile,
+                                                generator);
+  }
+  if (wide) {
+    return MakeDrawnStream(draws, generator, 2, [size](TorchGenerator& g) {
+      return static_cast<int64_t>(g.Next64() % static_cast<uint64_t>(size));
+    });
+  }
+  return MakeDrawnStream(draws, generator, 1, [size](TorchGenerator& g) {
+    return static_cast<int64_t>(g.Next32() % static_cast<uint64_t>(size));
+  });
+}
+
+OrderDescription TorchRandom::Describe() const {
+  OrderDescription description;
+  description.order = "torch_random";
+  description.size = options_.size;
+  description.seed = options_.seed;
+  description.profile = std::string(lockstep::Name(options_.profile));
+  description.details =
+      absl::StrCat("num_samples:", options_.num_samples,
+                   ",replacement:", options_.replacement ? "true" : "false",
+                   ",generator:", Name(options_.generator));
+  return description;
+}
+
+absl::StatusOr<std::shared_ptr<const TorchSubset>> TorchSubset::Create(
+    TorchSubsetOptions options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckSize("torch_subset", options.size));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckIndices("torch_subset", options.indices, options.size));
+  return std::shared_ptr<const TorchSubset>(
+      new TorchSubset(std::move(options)));
+}
+
+TorchSubset::TorchSubset(TorchSubsetOptions options)
+    : options_(std::make_shared<const TorchSubsetOptions>(std::move(options))),
+      digest_(DigestOfValues(options_->indices)) {}
+
+absl::StatusOr<std::unique_ptr<IndexStream>> TorchSubset::Open(
+    int64_t epoch) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckEpoch("torch_subset", epoch));
+  const auto count = static_cast<int64_t>(options_->indices.size());
+  const TorchProfile profile = options_->profile;
+  const TorchGenerator generator =
+      AtEpoch(options_->seed, options_->generator, epoch,
+              static_cast<uint64_t>(TorchPermutationWords(profile, count)));
+  return std::make_unique<SubsetStream>(
+      TorchPermutation(count, profile, generator), options_);
+}
+
+OrderDescription TorchSubset::Describe() const {
+  OrderDescription description;
+  description.order = "torch_subset";
+  description.size = options_->size;
+  description.seed = options_->seed;
+  description.profile = std::string(lockstep::Name(options_->profile));
+  description.details = absl::StrCat("generator:", Name(options_->generator));
+  description.data = digest_;
+  return description;
+}
+
+absl::StatusOr<std::shared_ptr<const TorchWeighted>> TorchWeighted::Create(
+    const TorchWeightedOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckWeights("torch_weighted", options.weights));
+  if (options.num_samples < 2 || options.num_samples > kMaxSize) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "num_samples should be a positive integer value, but got num_samples=",
+        options.num_samples, "; PyTorch draws a single sample by the C ",
+        "library's logarithm, so that torch_weighted takes 2 or more"));
+  }
+  return std::shared_ptr<const TorchWeighted>(new TorchWeighted(options));
+}
+
+TorchWeighted::TorchWeighted(const TorchWeightedOptions& options)
+    : num_samples_(options.num_samples),
+      seed_(options.seed),
+      generator_(options.generator),
+      cumulative_(CumulativeChances(options.weights)),
+      digest_(DigestOfValues(options.weights)) {}
+
+absl::StatusOr<std::unique_ptr<IndexStream>> TorchWeighted::Open(
+    int64_t epoch) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckEpoch("torch_weighted", epoch));
+  constexpr uint64_t kWords = 2;
+  const TorchGenerator generator = AtEpoch(
+      seed_, generator_, epoch, kWords * static_cast<uint64_t>(num_samples_));
+  return MakeDrawnStream(
+      num_samples_, generator, kWords,
+      [cumulative = cumulative_](TorchGenerator& g) -> int64_t {
+        return std::lower_bound(cumulative->begin(), cumulative->end(),
+                                g.NextUniform()) -
+               cumulative->begin();
+      });
+}
+
+OrderDescription TorchWeighted::Describe() const {
+  OrderDescription description;
+  description.order = "torch_weighted";
+  description.size = static_cast<int64_t>(cumulative_->size());
+  description.seed = seed_;
+  description.details = absl::StrCat("num_samples:", num_samples_,
+                                     ",generator:", Name(generator_));
+  description.data = digest_;
+  return description;
+}
+
+}  // namespace lockstep
