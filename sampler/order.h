@@ -86,6 +86,10 @@ class Order {
 
   // Goes into checkpoints, and so must name everything that changes a stream.
   virtual OrderDescription Describe() const = 0;
+
+  // Whether neighbours in the stream belong together, so that dealing it out
+  // position by position would give each rank something else than its share.
+  virtual bool NeedsBlockedLayout() const { return false; }
 };
 
 }  // namespace lockstep

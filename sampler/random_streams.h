@@ -10,7 +10,16 @@
 
 namespace lockstep {
 
-inline constexpr uint64_t kNativeShuffleStream = 0x73616d706c657201;
+inline constexpr uint64_t kSamplerStreams = 0x73616d706c657200;  // "sampler"
+
+inline constexpr uint64_t kNativeShuffleStream = kSamplerStreams | 1;
+inline constexpr uint64_t kNativeWeightedStream = kSamplerStreams | 2;
+inline constexpr uint64_t kRepeatFactorStream = kSamplerStreams | 3;
+inline constexpr uint64_t kBlockShuffleStream = kSamplerStreams | 4;
+inline constexpr uint64_t kBlockWindowStream = kSamplerStreams | 5;
+inline constexpr uint64_t kStratifiedStream = kSamplerStreams | 6;
+inline constexpr uint64_t kMixtureStream = kSamplerStreams | 7;
+inline constexpr uint64_t kWindowStream = kSamplerStreams | 8;
 
 }  // namespace lockstep
 

@@ -45,6 +45,13 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
   }
   LOCKSTEP_RETURN_IF_ERROR(Validate(options.cut));
   LOCKSTEP_RETURN_IF_ERROR(ValidateRanks(options));
+  if (order->NeedsBlockedLayout() && options.cut.world > 1 &&
+      options.cut.layout != Layout::kBlocked) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the order '", order->Describe().order,
+        "' needs Layout::kBlocked: dealt out position by position, ranks would "
+        "get classes or sources in other proportions than it promises"));
+  }
   return std::unique_ptr<Sampler>(new Sampler(std::move(order), options));
 }
 

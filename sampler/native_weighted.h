@@ -1,0 +1,67 @@
+// Weighted draws that are the same everywhere, which PyTorch's are not in
+// general.
+//
+//   NativeWeightedOptions options;
+//   options.weights = {0.1, 0.9, 3.0};
+//   options.num_samples = 1000;
+//   auto order = NativeWeighted::Create(options);
+//
+// Every rank draws the same stream and takes its share of it, so that weighting
+// works in distributed training too.
+#ifndef LOCKSTEP_SAMPLER_NATIVE_WEIGHTED_H_
+#define LOCKSTEP_SAMPLER_NATIVE_WEIGHTED_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lockstep/base/language.h"
+#include "lockstep/sampler/order.h"
+
+namespace lockstep {
+
+struct NativeWeightedOptions {
+  // A weight a sample: finite, not negative, not all zero.
+  std::vector<double> weights;
+
+  // How many to draw an epoch.
+  int64_t num_samples = 0;
+
+  // With replacement a sample may come more than once, and any position is
+  // drawn in constant time (Walker's alias method, 16 bytes a weight, shared by
+  // all epochs). Without, each comes once at most, the likelier the earlier
+  // (exponential keys, 16 bytes a weight for each open epoch, built by
+  // Prepare); num_samples is then at most the number of positive weights.
+  bool replacement = true;
+
+  uint64_t seed = 0;
+};
+
+class NativeWeighted : public Order {
+ public:
+  static absl::StatusOr<std::shared_ptr<const NativeWeighted>> Create(
+      NativeWeightedOptions options);
+
+  absl::StatusOr<std::unique_ptr<IndexStream>> Open(
+      int64_t epoch) const override;
+  OrderDescription Describe() const override;
+
+  // An entry of the alias table: a place that is drawn evenly stands for itself
+  // with chance `keep`, and for `alias` otherwise.
+  struct Alias {
+    double keep;
+    int64_t alias;
+  };
+
+ private:
+  explicit NativeWeighted(NativeWeightedOptions options);
+
+  const std::shared_ptr<const NativeWeightedOptions> options_;
+  const uint64_t digest_;
+  std::shared_ptr<const std::vector<Alias>> aliases_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SAMPLER_NATIVE_WEIGHTED_H_

@@ -1,0 +1,37 @@
+// How much of a job's batches is padding, when each row is padded to the
+// longest of its batch:
+//
+//   auto waste = MeasurePaddingWaste(order, options, lengths, /*epoch=*/0);
+//   waste->share();  // 0.03: three of a hundred tokens
+#ifndef LOCKSTEP_SAMPLER_PADDING_WASTE_H_
+#define LOCKSTEP_SAMPLER_PADDING_WASTE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+#include "lockstep/sampler/order.h"
+#include "lockstep/sampler/sampler.h"
+
+namespace lockstep {
+
+struct PaddingWaste {
+  int64_t tokens = 0;  // of all rows of all batches, padded
+  int64_t data = 0;    // those of samples
+
+  double share() const {
+    return tokens == 0 ? 0 : 1 - static_cast<double>(data) / tokens;
+  }
+};
+
+// Walks an epoch on every rank. `lengths` are those of the dataset's samples.
+// Rows that the tail policy adds count as padding.
+absl::StatusOr<PaddingWaste> MeasurePaddingWaste(
+    const std::shared_ptr<const Order>& order, SamplerOptions options,
+    absl::Span<const int64_t> lengths, int64_t epoch);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SAMPLER_PADDING_WASTE_H_
