@@ -101,7 +101,7 @@ TEST(TorchPermutation, GoldenDigests) {
 
 // The last place of the forward algorithm, and the same one of 1.13, where the
 // forward algorithm goes on. The newest profile builds that size inside-out,
-// which takes a gigabyte: tools/differential does it.
+// which takes a gigabyte: tools/ci/exhaustive does it.
 TEST(TorchPermutation, GoldensAroundTheSwitch) {
   TorchPermutation below(kTorchLargePermutation - 1, TorchProfile::k2_7,
                          TorchGenerator(0));

@@ -124,8 +124,8 @@ TEST(LengthBuckets, WasteAtMostFivePercent) {
   SamplerOptions options;
   options.cut.batch_size = 32;
   options.cut.world = 4;
-  // Neighbours in length on one rank. (Strided, every rank's batch has the whole
-  // range of its global batch: about 8 %, and each rank as much work.)
+  // Neighbours in length on one rank. (Strided, every rank's batch has the
+  // whole range of its global batch: about 8 %, and each rank as much work.)
   options.cut.layout = Layout::kBlocked;
   LengthBucketOptions buckets;
   buckets.window = Window(kSize, 128, 100);
