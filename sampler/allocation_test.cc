@@ -1,0 +1,60 @@
+// Reading batches allocates nothing, once the first one is there.
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/sampler/native_shuffle.h"
+#include "lockstep/sampler/sampler.h"
+#include "lockstep/sampler/sequential_order.h"
+#include "lockstep/sampler/torch_shuffle.h"
+
+namespace {
+int64_t allocations = 0;
+}  // namespace
+
+void* operator new(size_t size) {
+  ++allocations;
+  void* const memory = std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace lockstep {
+namespace {
+
+void ExpectNoAllocation(const std::shared_ptr<const Order>& order) {
+  SamplerOptions options;
+  options.cut.batch_size = 64;
+  options.cut.world = 4;
+  const auto sampler = *Sampler::Create(order, options);
+  LOCKSTEP_ASSERT_OK(sampler->StartEpoch(0));
+  BatchIndices batch;
+  ASSERT_TRUE(*sampler->Next(batch));
+  const int64_t before = allocations;
+  int64_t steps = 0;
+  while (*sampler->Next(batch)) ++steps;
+  EXPECT_EQ(allocations - before, 0) << order->Describe().ToString();
+  EXPECT_GT(steps, 1000);
+}
+
+TEST(Allocation, NoneInSteadyState) {
+  ExpectNoAllocation(*SequentialOrder::Create(300000));
+  NativeShuffleOptions native;
+  native.size = 300001;
+  ExpectNoAllocation(*NativeShuffle::Create(native));
+  TorchShuffleOptions torch;
+  torch.size = 300002;
+  ExpectNoAllocation(*TorchShuffle::Create(torch));
+}
+
+TEST(Allocation, NativeOrderIsSmall) {
+  EXPECT_LT(sizeof(NativePermutation), 128u);
+}
+
+}  // namespace
+}  // namespace lockstep
