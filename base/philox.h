@@ -2,7 +2,7 @@
 // counter give 128 random bits, the same ones anywhere, at any time, in any
 // order; so whoever knows his place needs no state.
 //
-//   PhiloxBlock block = Philox(key, {.low = draw, .high = position});
+//   PhiloxBlock block = Philox(key, {/*low=*/draw, /*high=*/position});
 //
 // Most callers want the distributions of random.h instead.
 #ifndef LOCKSTEP_BASE_PHILOX_H_

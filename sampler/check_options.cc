@@ -19,7 +19,8 @@ absl::Status CheckPositive(absl::string_view what, absl::string_view name,
                            int64_t value) {
   if (value >= 1 && value <= kMaxSize) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      what, ": ", name, " must be from 1 to 2^62, but got ", name, "=", value));
+      what, ": ", name, " should be a positive integer value, but ", "got ",
+      name, "=", value, "; at most 2^62 is possible"));
 }
 
 absl::Status CheckIndices(absl::string_view what,

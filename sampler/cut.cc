@@ -41,6 +41,7 @@ Cut LastCut(const CutOptions& options, int64_t rest) {
 }  // namespace
 
 Cut NextCut(const CutOptions& options, int64_t rest) {
+  if (options.batch_size < options.min_last_batch) return {0, rest};
   const int64_t global = options.batch_size * options.world;
   const int64_t full = rest / global, tail = rest % global;
   if (full == 0) {
@@ -55,10 +56,15 @@ Cut NextCut(const CutOptions& options, int64_t rest) {
     if (IsLargeEnough(options, rest - first)) return {first, 0};
     // Two halves would be too small as well: one batch it is.
   }
+  if (options.max_rows > 0 &&
+      DivideUp(rest, options.world) > options.max_rows) {
+    return {global, 0};  // No room to join: what is left is dropped.
+  }
   return LastCut(options, rest);
 }
 
 int64_t CountSteps(const CutOptions& options, int64_t rest) {
+  if (options.batch_size < options.min_last_batch) return 0;
   const int64_t global = options.batch_size * options.world;
   int64_t steps = 0;
   // All but the last two global batches are full ones.
@@ -116,13 +122,14 @@ int64_t MaxRows(const CutOptions& options) {
 }
 
 absl::Status Validate(const CutOptions& options) {
-  constexpr int64_t kMost = int64_t{1} << 30;
-  if (options.batch_size <= 0 || options.batch_size > kMost) {
+  constexpr int64_t kMostRows = int64_t{1} << 24;
+  constexpr int64_t kMostRanks = int64_t{1} << 30;
+  if (options.batch_size <= 0 || options.batch_size > kMostRows) {
     return absl::InvalidArgumentError(absl::StrCat(
         "batch_size should be a positive integer value, but got batch_size=",
-        options.batch_size, "; at most 2^30 is possible"));
+        options.batch_size, "; at most 2^24 is possible"));
   }
-  if (options.world <= 0 || options.world > kMost) {
+  if (options.world <= 0 || options.world > kMostRanks) {
     return absl::InvalidArgumentError(
         absl::StrCat("world should be a positive integer value up to 2^30, "
                      "but got world=",
@@ -133,6 +140,15 @@ absl::Status Validate(const CutOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "min_last_batch must be from 0 to batch_size=", options.batch_size,
         ", but got min_last_batch=", options.min_last_batch));
+  }
+  const int tail = static_cast<int>(options.tail);
+  const int layout = static_cast<int>(options.layout);
+  const int small = static_cast<int>(options.small_last_batch);
+  if (tail < 0 || tail > 3 || layout < 0 || layout > 1 || small < 0 ||
+      small > 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tail, layout and small_last_batch must be enumerators, but are ", tail,
+        ", ", layout, " and ", small));
   }
   return absl::OkStatus();
 }

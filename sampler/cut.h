@@ -52,7 +52,7 @@ enum class SmallLastBatch {
 };
 
 struct CutOptions {
-  // Rows a rank and step.
+  // Rows a rank and step, up to 2^24.
   int64_t batch_size = 1;
 
   // BatchSampler's: a last batch with fewer rows on any rank is dropped.
@@ -60,7 +60,8 @@ struct CutOptions {
 
   // The fewest rows that a last batch may have on any rank, 0 for any. Set it
   // to 2 for models with BatchNorm, which fails on a batch of 1. At most
-  // batch_size. What is left when there is no batch to join is dropped.
+  // batch_size. What is left when there is no batch to join is dropped, and so
+  // is a segment that the order made smaller.
   int64_t min_last_batch = 0;
   SmallLastBatch small_last_batch = SmallLastBatch::kDrop;
 
@@ -69,6 +70,10 @@ struct CutOptions {
 
   Tail tail = Tail::kPad;
   Layout layout = Layout::kStrided;
+
+  // The most rows a rank may have even when batches are joined, 0 for no limit.
+  // Sampler sets it from the order's segments.
+  int64_t max_rows = 0;
 };
 
 // One step: what all ranks take off the front of what is left.

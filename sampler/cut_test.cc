@@ -162,6 +162,10 @@ TEST(Cut, ValidateUsesPyTorchsWords) {
   EXPECT_THAT(Validate(options), StatusIs(absl::StatusCode::kInvalidArgument,
                                           HasSubstr("world=0")));
   options = CutOptions();
+  options.tail = static_cast<Tail>(7);
+  EXPECT_THAT(Validate(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          HasSubstr("are 7, 0 and 0")));
+  options = CutOptions();
   options.min_last_batch = 2;
   EXPECT_THAT(Validate(options),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -1,5 +1,6 @@
 #include "lockstep/sampler/iteration_sampler.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -24,34 +25,41 @@ absl::StatusOr<std::unique_ptr<IterationSampler>> IterationSampler::Create(
   }
   std::unique_ptr<IterationSampler> self(
       new IterationSampler(std::move(sampler), num_iterations));
-  LOCKSTEP_RETURN_IF_ERROR(self->MoveTo(start_iteration));
+  // Past the end there is nothing to find.
+  LOCKSTEP_RETURN_IF_ERROR(
+      self->MoveTo(std::min(start_iteration, num_iterations)));
   return self;
 }
 
 absl::Status IterationSampler::MoveTo(int64_t iteration) {
+  int empty = 0;
   for (int64_t epoch = 0;; ++epoch) {
     LOCKSTEP_RETURN_IF_ERROR(sampler_->StartEpoch(epoch));
     LOCKSTEP_ASSIGN_OR_RETURN(const int64_t steps, sampler_->StepsLeft());
-    if (steps == 0) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "epoch ", epoch, " of ", sampler_->order().Describe().ToString(),
-          " has no step, so that no number of iterations can be "
-          "reached"));
-    }
-    if (iteration_ + steps > iteration) break;
+    if (steps > iteration - iteration_) break;
     iteration_ += steps;
+    empty = steps == 0 ? empty + 1 : 0;
+    LOCKSTEP_RETURN_IF_ERROR(CheckEmptyEpochs(empty));
   }
-  BatchIndices batch;
-  for (; iteration_ < iteration; ++iteration_) {
-    LOCKSTEP_RETURN_IF_ERROR(sampler_->Next(batch).status());
-  }
+  LOCKSTEP_RETURN_IF_ERROR(sampler_->PassSteps(iteration - iteration_));
+  iteration_ = iteration;
+  sampler_->progress_.steps_in_total = iteration;
   return absl::OkStatus();
+}
+
+// An epoch without a step may come between others, but not for ever.
+absl::Status IterationSampler::CheckEmptyEpochs(int empty) const {
+  if (empty < 1000) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "1000 epochs in a row, up to epoch ", sampler_->progress().epoch, " of ",
+      sampler_->order().Describe().ToString(),
+      ", had no step, so that no number of iterations can be reached"));
 }
 
 absl::StatusOr<bool> IterationSampler::Next(BatchIndices& batch) {
   if (iteration_ >= num_iterations_) return false;
-  // An epoch without a step may follow others that had some, but not for ever.
-  for (int empty = 0; empty < 1000; ++empty) {
+  for (int empty = 0;; ++empty) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckEmptyEpochs(empty));
     LOCKSTEP_ASSIGN_OR_RETURN(const bool more, sampler_->Next(batch));
     if (more) {
       ++iteration_;
@@ -60,8 +68,13 @@ absl::StatusOr<bool> IterationSampler::Next(BatchIndices& batch) {
     LOCKSTEP_RETURN_IF_ERROR(
         sampler_->StartEpoch(sampler_->progress().epoch + 1));
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "1000 epochs without a step, up to epoch ", sampler_->progress().epoch));
+}
+
+absl::Status IterationSampler::RestoreState(absl::string_view bytes,
+                                            const RestoreOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(sampler_->RestoreState(bytes, options));
+  iteration_ = sampler_->progress().steps_in_total;
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep

@@ -16,7 +16,9 @@
 #include <memory>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/base/language.h"
 #include "lockstep/sampler/sampler.h"
 
@@ -34,6 +36,11 @@ class IterationSampler {
   // Fills `batch` with the next step, or returns false after num_iterations.
   absl::StatusOr<bool> Next(BatchIndices& batch);
 
+  // Goes on where a state of sampler() was saved, at any world and batch size.
+  // The state's steps are the iterations.
+  absl::Status RestoreState(absl::string_view bytes,
+                            const RestoreOptions& options = {});
+
   // The next step's number.
   int64_t iteration() const { return iteration_; }
   int64_t num_iterations() const { return num_iterations_; }
@@ -44,6 +51,7 @@ class IterationSampler {
       : sampler_(std::move(sampler)), num_iterations_(num_iterations) {}
 
   absl::Status MoveTo(int64_t iteration);
+  absl::Status CheckEmptyEpochs(int empty) const;
 
   const std::unique_ptr<Sampler> sampler_;
   const int64_t num_iterations_;

@@ -130,27 +130,31 @@ MixtureOrder::MixtureOrder(const MixtureOptions& options)
           MakeRound(options.sources))),
       length_(LengthByStop()) {}
 
-int64_t MixtureOrder::PositionOfTurn(int64_t source, int64_t turn) const {
-  const int64_t weight = options_.sources[source].weight;
-  const auto place =
-      std::find_if(round_->begin(), round_->end(), [&](const Turn& t) {
-        return t.source == source && t.turns_before == turn % weight;
-      });
-  __int128 position = static_cast<__int128>(turn / weight) *
-                          static_cast<int64_t>(round_->size()) +
-                      (place - round_->begin());
+// The position of a source's turn number `turn`, which is at `place` of its
+// round.
+int64_t MixtureOrder::PositionOfTurn(int64_t source, int64_t turn,
+                                     int64_t place) const {
+  const __int128 position =
+      static_cast<__int128>(turn / options_.sources[source].weight) *
+          static_cast<int64_t>(round_->size()) +
+      place;
   return static_cast<int64_t>(std::min<__int128>(position, kMaxSize - 1));
 }
 
 int64_t MixtureOrder::LengthByStop() const {
   if (options_.stop == MixtureStop::kNumSamples) return options_.num_samples;
   int64_t first = std::numeric_limits<int64_t>::max(), last = 0;
-  for (size_t i = 0; i < options_.sources.size(); ++i) {
-    const MixtureOptions::Source& source = options_.sources[i];
-    if (source.weight == 0) continue;
-    const auto number = static_cast<int64_t>(i);
-    first = std::min(first, PositionOfTurn(number, source.size));
-    last = std::max(last, PositionOfTurn(number, source.size - 1) + 1);
+  for (size_t place = 0; place < round_->size(); ++place) {
+    const auto [source, turns_before] = (*round_)[place];
+    const auto& [size, weight] = options_.sources[source];
+    const auto at = static_cast<int64_t>(place);
+    // The turn that would begin the source anew, and the one that ends it.
+    if (size % weight == turns_before) {
+      first = std::min(first, PositionOfTurn(source, size, at));
+    }
+    if ((size - 1) % weight == turns_before) {
+      last = std::max(last, PositionOfTurn(source, size - 1, at) + 1);
+    }
   }
   return options_.stop == MixtureStop::kFirstExhausted ? first : last;
 }

@@ -1,8 +1,8 @@
 // Several datasets mixed in proportion.
 //
 //   MixtureOptions options;
-//   options.sources = {{.size = 1000000, .weight = 3},   // web text
-//                      {.size = 20000, .weight = 1}};    // books
+//   options.sources = {{1000000, 3},  // web text: its size and its weight
+//                      {20000, 1}};   // books
 //   options.stop = MixtureStop::kFirstExhausted;
 //   auto order = MixtureOrder::Create(options);
 //
@@ -72,7 +72,7 @@ class MixtureOrder : public Order {
   explicit MixtureOrder(const MixtureOptions& options);
 
   int64_t LengthByStop() const;
-  int64_t PositionOfTurn(int64_t source, int64_t turn) const;
+  int64_t PositionOfTurn(int64_t source, int64_t turn, int64_t place) const;
 
   const MixtureOptions options_;
   const std::shared_ptr<const std::vector<Turn>> round_;

@@ -22,13 +22,15 @@ using Alias = NativeWeighted::Alias;
 // Vose's construction: each place below the mean is filled up by one above it.
 std::vector<Alias> MakeAliases(const std::vector<double>& weights) {
   const auto count = static_cast<int64_t>(weights.size());
+  // Scaled to the largest, so that tiny weights don't underflow.
+  const double largest = *std::max_element(weights.begin(), weights.end());
   double sum = 0;
-  for (const double weight : weights) sum += weight;
+  for (const double weight : weights) sum += weight / largest;
   const double mean = sum / static_cast<double>(count);
   std::vector<Alias> aliases(weights.size());
   std::vector<int64_t> low, high;
   for (int64_t i = 0; i < count; ++i) {
-    aliases[i] = {weights[i] / mean, i};
+    aliases[i] = {weights[i] / largest / mean, i};
     (aliases[i].keep < 1 ? low : high).push_back(i);
   }
   while (!low.empty() && !high.empty()) {
@@ -136,12 +138,14 @@ absl::StatusOr<std::shared_ptr<const NativeWeighted>> NativeWeighted::Create(
 }
 
 NativeWeighted::NativeWeighted(NativeWeightedOptions options)
-    : options_(
-          std::make_shared<const NativeWeightedOptions>(std::move(options))),
-      digest_(DigestOfValues(options_->weights)) {
-  if (!options_->replacement) return;
-  aliases_ = std::make_shared<const std::vector<Alias>>(
-      MakeAliases(options_->weights));
+    : size_(static_cast<int64_t>(options.weights.size())),
+      digest_(DigestOfValues(options.weights)) {
+  if (options.replacement) {
+    aliases_ = std::make_shared<const std::vector<Alias>>(
+        MakeAliases(options.weights));
+    options.weights = {};  // the aliases say it all
+  }
+  options_ = std::make_shared<const NativeWeightedOptions>(std::move(options));
 }
 
 absl::StatusOr<std::unique_ptr<IndexStream>> NativeWeighted::Open(
@@ -157,7 +161,7 @@ absl::StatusOr<std::unique_ptr<IndexStream>> NativeWeighted::Open(
 OrderDescription NativeWeighted::Describe() const {
   OrderDescription description;
   description.order = "native_weighted";
-  description.size = static_cast<int64_t>(options_->weights.size());
+  description.size = size_;
   description.seed = options_->seed;
   description.details =
       absl::StrCat("num_samples:", options_->num_samples,

@@ -32,7 +32,8 @@ struct NativeWeightedOptions {
   // drawn in constant time (Walker's alias method, 16 bytes a weight, shared by
   // all epochs). Without, each comes once at most, the likelier the earlier
   // (exponential keys, 16 bytes a weight for each open epoch, built by
-  // Prepare); num_samples is then at most the number of positive weights.
+  // Prepare, beside the weights); num_samples is then at most the number of
+  // positive weights.
   bool replacement = true;
 
   uint64_t seed = 0;
@@ -57,9 +58,10 @@ class NativeWeighted : public Order {
  private:
   explicit NativeWeighted(NativeWeightedOptions options);
 
-  const std::shared_ptr<const NativeWeightedOptions> options_;
+  const int64_t size_;
   const uint64_t digest_;
   std::shared_ptr<const std::vector<Alias>> aliases_;
+  std::shared_ptr<const NativeWeightedOptions> options_;
 };
 
 }  // namespace lockstep

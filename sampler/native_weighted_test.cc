@@ -57,6 +57,12 @@ TEST(NativeWeighted, DrawsByTheWeights) {
   }
 }
 
+TEST(NativeWeighted, TinyWeightsAreWeightsToo) {
+  const auto order =
+      *NativeWeighted::Create(Options({5e-324, 0, 0}, 1000, true));
+  for (const int64_t index : ReadEpoch(*order, 0)) ASSERT_EQ(index, 0);
+}
+
 TEST(NativeWeighted, WithoutReplacementNeverTwice) {
   const auto order = *NativeWeighted::Create(
       Options({1, 0, 2, 3, 0, 5, 8}, 5, /*replacement=*/false));
@@ -114,7 +120,8 @@ TEST(NativeWeighted, SaysWhatIsWrong) {
                                  "num_samples=3")));
   EXPECT_THAT(NativeWeighted::Create(Options({1}, 0, true)),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("num_samples must be from 1")));
+                       HasSubstr("num_samples should be a positive "
+                                 "integer value, but got num_samples=0")));
   EXPECT_THAT(NativeWeighted::Create(Options({}, 1, true)),
               StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(NativeWeighted::Create(Options({NAN}, 1, true)),

@@ -1,12 +1,15 @@
 // An Order is the policy that makes an epoch's stream: the global sequence of
 // dataset indices that all ranks agree on, whatever their number.
 //
+//   NativeShuffleOptions options;
+//   options.size = 1000000;
 //   absl::StatusOr<std::shared_ptr<const Order>> order =
-//       NativeShuffle::Create({.size = 1000000, .seed = 7});
+//       NativeShuffle::Create(options);
 //   absl::StatusOr<std::unique_ptr<IndexStream>> stream =
 //       (*order)->Open(/*epoch=*/0);
 //   int64_t indices[256];
-//   absl::Status status = (*stream)->Read(/*first=*/0, /*stride=*/1, indices);
+//   absl::Status status = (*stream)->Read(/*first=*/0, /*stride=*/1,
+//                                         absl::MakeSpan(indices));
 //
 // Whoever writes an order of his own derives from both classes and runs the
 // suite of order_conformance.h on it.
@@ -40,18 +43,19 @@ class IndexStream {
   virtual absl::Status Prepare() { return absl::OkStatus(); }
 
   // Writes the indices at positions first, first + stride, first + 2 * stride,
-  // ... into `out`. Requires 0 <= first, 0 < stride, and the last one below
-  // size(). Ascending reads are fast in every order; a native order reads
-  // anywhere in constant time. Allocates nothing once the stream is warm.
+  // ... into `out`. Requires 0 <= first, 0 < stride, the last one below size(),
+  // and first + stride * out.size() within 64 bits. Ascending reads are fast in
+  // every order; a native order reads anywhere in constant time.
   virtual absl::Status Read(int64_t first, int64_t stride,
                             absl::Span<int64_t> out) = 0;
 
   // Where batches must break, for orders that group: a global batch never
   // crosses the end of a segment.
   struct Segment {
-    int64_t begin;     // its first position
-    int64_t end;       // the one after its last
-    int64_t max_rows;  // at most so many rows a rank, 0 for no limit
+    int64_t begin;         // its first position
+    int64_t end;           // the one after its last
+    int64_t max_rows = 0;  // at most so many rows a rank, 0 for no limit
+    int64_t rows = 0;      // what makes a full batch, 0 for the batch size
   };
   // The segment of a position below size().
   virtual absl::StatusOr<Segment> SegmentAt(int64_t position) {
@@ -80,7 +84,8 @@ class Order {
  public:
   virtual ~Order() = default;
 
-  // The stream of an epoch. Negative epochs are as good as others.
+  // The stream of an epoch. Negative epochs are as good as others, but for
+  // orders whose epochs count iterations (torch_random.h).
   virtual absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const = 0;
 

@@ -55,6 +55,7 @@ void ExpectSameSegments(IndexStream& stream,
     ASSERT_EQ(found->begin, segment.begin);
     ASSERT_EQ(found->end, segment.end);
     ASSERT_EQ(found->max_rows, segment.max_rows);
+    ASSERT_EQ(found->rows, segment.rows);
   }
 }
 

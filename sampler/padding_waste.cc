@@ -1,9 +1,12 @@
 #include "lockstep/sampler/padding_waste.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep {
@@ -11,6 +14,14 @@ namespace lockstep {
 absl::StatusOr<PaddingWaste> MeasurePaddingWaste(
     const std::shared_ptr<const Order>& order, SamplerOptions options,
     absl::Span<const int64_t> lengths, int64_t epoch) {
+  options.rank = 0;
+  LOCKSTEP_RETURN_IF_ERROR(Sampler::Create(order, options).status());
+  const int64_t size = order->Describe().size;
+  if (static_cast<int64_t>(lengths.size()) != size) {
+    return absl::InvalidArgumentError(absl::StrCat("the order walks ", size,
+                                                   " samples, but there are ",
+                                                   lengths.size(), " lengths"));
+  }
   PaddingWaste waste;
   for (options.rank = 0; options.rank < options.cut.world * options.replicas;
        ++options.rank) {

@@ -1,5 +1,6 @@
 #include "lockstep/sampler/presets.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -105,8 +106,9 @@ absl::StatusOr<std::unique_ptr<Sampler>> MakeBatchSampler(
     GroupedOptions grouped;
     grouped.window.inner = data.order;
     grouped.window.global_batch = options.images_per_batch * data.world;
-    grouped.groups =
-        AspectGroups(options.aspect_ratios, options.aspect_grouping);
+    std::vector<double> edges = options.aspect_grouping;
+    std::sort(edges.begin(), edges.end());
+    grouped.groups = AspectGroups(options.aspect_ratios, edges);
     LOCKSTEP_ASSIGN_OR_RETURN(order, GroupedOrder::Create(std::move(grouped)));
   }
   return Sampler::Create(std::move(order), sampler);
@@ -124,6 +126,7 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> RandomSplit(
   int64_t size = 0;
   for (const int64_t length : lengths) {
     LOCKSTEP_RETURN_IF_ERROR(CheckSize("random_split, a part", length));
+    // Two of at most 2^62 each: no overflow.
     size += length;
     LOCKSTEP_RETURN_IF_ERROR(CheckSize("random_split, all parts", size));
   }
@@ -152,6 +155,7 @@ absl::StatusOr<std::vector<int64_t>> SplitLengths(
           "Fraction at index ", i, " is not between 0 and 1: ", fractions[i]));
     }
     sum += fractions[i];
+    if (sum > 1 + 1e-9) break;
     lengths.push_back(static_cast<int64_t>(
         std::floor(static_cast<double>(size) * fractions[i])));
     given += lengths.back();

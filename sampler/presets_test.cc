@@ -8,7 +8,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/order_conformance.h"
+#include "lockstep/sampler/repeat_factor.h"
 #include "lockstep/sampler/stratified.h"
 
 namespace lockstep {
@@ -147,6 +149,7 @@ TEST(Presets, Iterations) {
     BatchIndices batch;
     while (*sampler->Next(batch)) {
       EXPECT_EQ(batch.epoch * 3 + batch.step, sampler->iteration() - 1);
+      EXPECT_EQ(batch.progress.steps_in_total, sampler->iteration());
       batches.emplace_back(batch.indices.begin(), batch.indices.end());
     }
     EXPECT_THAT(sampler->Next(batch), IsOkAndHolds(false));
@@ -158,6 +161,42 @@ TEST(Presets, Iterations) {
     EXPECT_EQ(run(start), Batches(all.begin() + start, all.end()));
   }
   EXPECT_THAT(run(100), SizeIs(0));
+
+  auto sampler = *MakeIterationBatchSampler(data, options, 8, 4);
+  auto restored = *MakeIterationBatchSampler(data, options, 8);
+  LOCKSTEP_ASSERT_OK(restored->RestoreState(sampler->sampler().SaveState()));
+  EXPECT_EQ(restored->iteration(), 4);
+  BatchIndices batch;
+  EXPECT_THAT(restored->Next(batch), IsOkAndHolds(true));
+  EXPECT_THAT(batch.indices, testing::ElementsAreArray(all[4]));
+}
+
+// Far into an epoch without reading it, and over epochs without a step.
+TEST(Presets, IterationsStartAnywhere) {
+  NativeShuffleOptions huge;
+  huge.size = 1000000000000;
+  SamplerOptions options;
+  options.cut.batch_size = 256;
+  auto make = [&](int64_t start) {
+    return *IterationSampler::Create(
+        *Sampler::Create(*NativeShuffle::Create(huge), options),
+        int64_t{1} << 62, start);
+  };
+  const auto far = make(3906250001);  // the second step of the second epoch
+  BatchIndices batch;
+  EXPECT_THAT(far->Next(batch), IsOkAndHolds(true));
+  EXPECT_EQ(batch.epoch, 1);
+  EXPECT_EQ(batch.step, 1);
+  EXPECT_EQ(batch.positions[0], 256);
+  RepeatFactorOptions rare;
+  rare.factors = {0.05};
+  const auto rarely = IterationSampler::Create(
+      *Sampler::Create(*RepeatFactorOrder::Create(rare), SamplerOptions()), 20,
+      7);
+  LOCKSTEP_ASSERT_OK(rarely);
+  int64_t steps = 0;
+  while (*(*rarely)->Next(batch)) ++steps;
+  EXPECT_EQ(steps, 13);
 }
 
 TEST(Presets, IterationsNeedSteps) {
@@ -165,7 +204,7 @@ TEST(Presets, IterationsNeedSteps) {
                                 MakeDataSampler(0, false, std::nullopt));
   EXPECT_THAT(MakeIterationBatchSampler(data, {}, 5, 0),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("has no step")));
+                       HasSubstr("had no step")));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const DataSampler one,
                                 MakeDataSampler(1, false, std::nullopt));
   EXPECT_THAT(MakeIterationBatchSampler(one, {}, -5, 0),
@@ -189,7 +228,11 @@ TEST(Presets, RandomSplit) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("Fraction at index 0 is not between 0 and "
                                  "1")));
-  EXPECT_THAT(RandomSplit({7, -3}, 42),
+  for (const int64_t part : {int64_t{-3}, int64_t{1} << 62}) {
+    EXPECT_THAT(RandomSplit({int64_t{1} << 62, part}, 42),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+  EXPECT_THAT(SplitLengths(int64_t{1} << 62, {1, 1, 1}),
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 

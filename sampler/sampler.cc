@@ -59,7 +59,10 @@ Sampler::Sampler(std::shared_ptr<const Order> order,
                  const SamplerOptions& options)
     : order_(std::move(order)),
       options_(options),
-      data_rank_(options.rank / options.data_stride % options.cut.world) {}
+      data_rank_(options.rank / options.data_stride % options.cut.world) {
+  indices_.reserve(max_rows());
+  positions_.reserve(max_rows());
+}
 
 absl::Status Sampler::StartEpoch(int64_t epoch,
                                  std::unique_ptr<IndexStream> prepared) {
@@ -122,11 +125,21 @@ absl::StatusOr<Sampler::Rest> Sampler::RestOfSegment(int64_t next) const {
                             stream_->SegmentAt(skip_.ToRaw(next)));
   Rest rest{options_.cut, skip_.ToKept(segment.begin), next,
             skip_.ToKept(segment.end)};
+  for (const int64_t rows : {segment.max_rows, segment.rows}) {
+    if (rows > 0) {
+      rest.options.batch_size = std::min(rest.options.batch_size, rows);
+    }
+  }
   if (segment.max_rows > 0) {
-    rest.options.batch_size =
-        std::min(rest.options.batch_size, segment.max_rows);
-    rest.options.min_last_batch =
-        std::min(rest.options.min_last_batch, rest.options.batch_size);
+    rest.options.max_rows = segment.max_rows;
+    if (segment.max_rows < rest.options.min_last_batch) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the order allows ", segment.max_rows, " rows a rank at position ",
+          segment.begin,
+          ", fewer than min_last_batch=", rest.options.min_last_batch,
+          "; raise the order's limit (a token budget's max_tokens) or lower "
+          "min_last_batch"));
+    }
   }
   return rest;
 }
@@ -135,7 +148,7 @@ absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
                                 BatchIndices& batch) {
   const Share share = ShareOf(rest.options, cut, data_rank_);
   if (indices_.size() < static_cast<size_t>(share.rows)) {
-    indices_.resize(share.rows);
+    indices_.resize(share.rows);  // within what was reserved
     positions_.resize(share.rows);
   }
   const auto indices = absl::MakeSpan(indices_.data(), share.rows);
@@ -192,6 +205,25 @@ void Sampler::MoveTo(int64_t next) {
   progress_.position = next == kept() ? size : skip_.ToRaw(next - 1) + 1;
   stats_.skipped += (progress_.position - before) -
                     (skip_.ToKept(progress_.position) - skip_.ToKept(before));
+}
+
+absl::Status Sampler::PassSteps(int64_t steps) {
+  while (steps > 0) {
+    const int64_t next = skip_.ToKept(progress_.position);
+    LOCKSTEP_ASSIGN_OR_RETURN(const Rest rest, RestOfSegment(next));
+    const int64_t left = rest.end - rest.next;
+    const int64_t global = rest.options.batch_size * rest.options.world;
+    // All but the last two global batches of a segment are full ones.
+    const bool none = rest.options.batch_size < rest.options.min_last_batch;
+    const int64_t full = none ? 0 : std::min(steps, left / global - 2);
+    Cut cut{full * global, 0};
+    if (full <= 0) cut = NextCut(rest.options, left);
+    const int64_t passed = full > 0 ? full : cut.data > 0;
+    progress_.steps_in_epoch += passed;
+    steps -= passed;
+    MoveTo(next + cut.data + cut.dropped);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Sampler::Skip(int64_t begin, int64_t end) {

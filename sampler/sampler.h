@@ -83,7 +83,8 @@ struct RestoreOptions {
   std::vector<std::string> allow_different;
 };
 
-// What became of the positions of the epoch so far, over all ranks.
+// What became of the epoch's positions, over all ranks, since StartEpoch or
+// RestoreState.
 struct SamplerStats {
   int64_t delivered = 0;  // as data, each once
   int64_t dropped = 0;    // by the tail policy
@@ -106,7 +107,8 @@ class Sampler {
 
   // Fills `batch` with the next step and returns true, or returns false at the
   // end of the epoch. FAILED_PRECONDITION before the first StartEpoch or
-  // RestoreState. Allocates nothing.
+  // RestoreState. Allocates nothing once the order's stream is warm, but for
+  // orders that rearrange, at each window.
   absl::StatusOr<bool> Next(BatchIndices& batch);
 
   // How many steps the epoch still has. Constant time, but for orders that
@@ -137,7 +139,13 @@ class Sampler {
   Fingerprint JobFingerprint() const;
 
  private:
+  friend class IterationSampler;
+
   Sampler(std::shared_ptr<const Order> order, const SamplerOptions& options);
+
+  // Goes past `steps` steps of the epoch, which has as many, without reading
+  // them.
+  absl::Status PassSteps(int64_t steps);
 
   // The segment of the next position, in numbers of kept positions.
   struct Rest {

@@ -23,21 +23,30 @@ constexpr uint64_t kSeedWords = 2;
 
 // The generator as it stands when a sampler begins its epoch, if each epoch
 // takes `words_of_epoch` of it.
-TorchGenerator AtEpoch(uint64_t seed, TorchGeneratorUse use, int64_t epoch,
-                       uint64_t words_of_epoch) {
+absl::StatusOr<TorchGenerator> AtEpoch(absl::string_view what, uint64_t seed,
+                                       TorchGeneratorUse use, int64_t epoch,
+                                       unsigned __int128 words_of_epoch) {
+  if (epoch < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": the epoch counts how often the sampler was ",
+                     "iterated before, but got epoch=", epoch));
+  }
   const uint64_t before =
       use == TorchGeneratorUse::kOwn ? 0 : kSeedWords;  // base_seed
+  // At half a nanosecond a word, a day and a half.
+  constexpr uint64_t kMostWords = uint64_t{1} << 48;
+  if (epoch > 0 && (words_of_epoch + before) > kMostWords / epoch) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ": epoch ", epoch, " begins more than 2^48 random words into ",
+        "PyTorch's generator; the native order goes there in no time"));
+  }
   TorchGenerator generator(seed);
-  generator.Skip(static_cast<uint64_t>(epoch) * (before + words_of_epoch) +
-                 before);
+  if (epoch > 0) {
+    generator.Skip(static_cast<uint64_t>(epoch) *
+                   (before + static_cast<uint64_t>(words_of_epoch)));
+  }
+  generator.Skip(before);
   return generator;
-}
-
-absl::Status CheckEpoch(absl::string_view what, int64_t epoch) {
-  if (epoch >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, ": the epoch counts how often the sampler was ",
-                   "iterated before, but got epoch=", epoch));
 }
 
 absl::string_view Name(TorchGeneratorUse use) {
@@ -201,19 +210,20 @@ absl::StatusOr<std::shared_ptr<const TorchRandom>> TorchRandom::Create(
 
 absl::StatusOr<std::unique_ptr<IndexStream>> TorchRandom::Open(
     int64_t epoch) const {
-  LOCKSTEP_RETURN_IF_ERROR(CheckEpoch("torch_random", epoch));
   const int64_t size = options_.size, draws = options_.num_samples;
   const bool wide = Draws64Bits(options_.profile, size);
   // Iterated to its end, RandomSampler draws one permutation more than it
   // needs, or the cut one.
-  const uint64_t words = options_.replacement
-                             ? static_cast<uint64_t>(draws) * (wide ? 2 : 1)
-                             : static_cast<uint64_t>(draws / size + 1) *
-                                   static_cast<uint64_t>(TorchPermutationWords(
-                                       options_.profile, size));
+  const unsigned __int128 words =
+      options_.replacement
+          ? static_cast<unsigned __int128>(draws) * (wide ? 2 : 1)
+          : static_cast<unsigned __int128>(draws / size + 1) *
+                TorchPermutationWords(options_.profile, size);
   const bool has_default = options_.generator == TorchGeneratorUse::kDefault;
-  TorchGenerator generator = AtEpoch(options_.seed, options_.generator, epoch,
-                                     has_default ? kSeedWords : words);
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      TorchGenerator generator,
+      AtEpoch("torch_random", options_.seed, options_.generator, epoch,
+              has_default ? kSeedWords : words));
   if (has_default) {
     generator = TorchGenerator(static_cast<uint64_t>(generator.NextInt63()));
   }
@@ -259,12 +269,12 @@ TorchSubset::TorchSubset(TorchSubsetOptions options)
 
 absl::StatusOr<std::unique_ptr<IndexStream>> TorchSubset::Open(
     int64_t epoch) const {
-  LOCKSTEP_RETURN_IF_ERROR(CheckEpoch("torch_subset", epoch));
   const auto count = static_cast<int64_t>(options_->indices.size());
   const TorchProfile profile = options_->profile;
-  const TorchGenerator generator =
-      AtEpoch(options_->seed, options_->generator, epoch,
-              static_cast<uint64_t>(TorchPermutationWords(profile, count)));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const TorchGenerator generator,
+      AtEpoch("torch_subset", options_->seed, options_->generator, epoch,
+              TorchPermutationWords(profile, count)));
   return std::make_unique<SubsetStream>(
       TorchPermutation(count, profile, generator), options_);
 }
@@ -301,10 +311,11 @@ TorchWeighted::TorchWeighted(const TorchWeightedOptions& options)
 
 absl::StatusOr<std::unique_ptr<IndexStream>> TorchWeighted::Open(
     int64_t epoch) const {
-  LOCKSTEP_RETURN_IF_ERROR(CheckEpoch("torch_weighted", epoch));
   constexpr uint64_t kWords = 2;
-  const TorchGenerator generator = AtEpoch(
-      seed_, generator_, epoch, kWords * static_cast<uint64_t>(num_samples_));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const TorchGenerator generator,
+      AtEpoch("torch_weighted", seed_, generator_, epoch,
+              static_cast<unsigned __int128>(num_samples_) * kWords));
   return MakeDrawnStream(
       num_samples_, generator, kWords,
       [cumulative = cumulative_](TorchGenerator& g) -> int64_t {

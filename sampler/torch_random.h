@@ -1,9 +1,13 @@
 // PyTorch's samplers that draw from a generator, epoch after epoch:
 // RandomSampler, SubsetRandomSampler and WeightedRandomSampler.
 //
-//   // RandomSampler(range(10), generator=g), with g seeded by 0, its third
-//   epoch: TorchRandomOptions options; options.size = 10; auto order =
-//   TorchRandom::Create(options); auto stream = (*order)->Open(/*epoch=*/2);
+//   // The third epoch of RandomSampler(range(10), generator=g), where
+//   // g.manual_seed(0):
+//   TorchRandomOptions options;
+//   options.size = 10;
+//   options.seed = 0;
+//   auto order = TorchRandom::Create(options);
+//   auto stream = (*order)->Open(/*epoch=*/2);
 //
 // The epoch says how often the sampler was iterated before, each time to its
 // end: the words that PyTorch takes from the generator for that are skipped, at

@@ -146,6 +146,10 @@ TEST(TorchOrders, ErrorsUsePyTorchsWords) {
   EXPECT_THAT(TorchWeighted::Create(options),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("takes 2 or more")));
+  EXPECT_THAT(
+      (*TorchRandom::Create(Options(5, 0, false)))->Open(int64_t{1} << 62),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("more than 2^48 random words")));
   TorchSubsetOptions subset;
   subset.size = 3;
   subset.indices = {0, 3};

@@ -48,7 +48,7 @@ class WindowedStream : public IndexStream {
     const size_t number = after - ends_.begin();
     const WindowedOrder::Planned& planned = plan_.segments[number];
     return Segment{begin_ + *after - planned.size, begin_ + *after,
-                   planned.max_rows};
+                   planned.max_rows, planned.rows};
   }
 
  private:
@@ -91,6 +91,11 @@ absl::Status CheckWindow(absl::string_view what, const WindowOptions& options,
   if (options.inner == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " needs an inner order, but got none"));
+  }
+  if (dynamic_cast<const WindowedOrder*>(options.inner.get()) != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ": the inner order rearranges too (",
+        options.inner->Describe().order, "), and its batches would be lost"));
   }
   LOCKSTEP_RETURN_IF_ERROR(
       CheckPositive(what, "global_batch", options.global_batch));
@@ -187,7 +192,7 @@ void GroupedOrder::Rearrange(uint64_t key, Plan& plan) const {
   grouped.indices.reserve(plan.indices.size());
   auto emit = [&grouped](std::vector<int64_t>& batch) {
     grouped.indices.insert(grouped.indices.end(), batch.begin(), batch.end());
-    grouped.segments.push_back({static_cast<int64_t>(batch.size()), 0});
+    grouped.segments.push_back({static_cast<int64_t>(batch.size())});
     batch.clear();
   };
   for (const int64_t index : plan.indices) {
@@ -230,7 +235,7 @@ void LengthBuckets::Rearrange(uint64_t key, Plan& plan) const {
       [this](int64_t a, int64_t b) { return ValueOf(a) < ValueOf(b); });
   auto left = static_cast<int64_t>(plan.indices.size());
   while (left > 0) {
-    plan.segments.push_back({std::min(left, window().global_batch), 0});
+    plan.segments.push_back({std::min(left, window().global_batch)});
     left -= plan.segments.back().size;
   }
   ShuffleSegments(key, plan);
@@ -273,8 +278,11 @@ void TokenBudget::Rearrange(uint64_t key, Plan& plan) const {
       if (rows > rows_for(ValueOf(plan.indices[begin + size]))) break;
       ++size;
     }
-    plan.segments.push_back(
-        {size, rows_for(ValueOf(plan.indices[begin + size - 1]))});
+    // Whole rows for all ranks, but for the window's end.
+    if (begin + size < end && size > world_) size -= size % world_;
+    plan.segments.push_back({size,
+                             rows_for(ValueOf(plan.indices[begin + size - 1])),
+                             size / world_ + (size % world_ != 0)});
     begin += size;
   }
   ShuffleSegments(key, plan);

@@ -47,7 +47,8 @@ struct WindowOptions {
   // a less random order; a restart reads one window at most again.
   int64_t batches = 100;
 
-  // Of the order in which a window's batches come.
+  // Of the order in which a window's batches come. GroupedOrder has no use for
+  // it.
   uint64_t seed = 0;
 };
 
@@ -62,7 +63,8 @@ class WindowedOrder : public Order,
   // A batch-to-be in a rearranged window.
   struct Planned {
     int64_t size;
-    int64_t max_rows;  // a rank, 0 for no limit
+    int64_t max_rows = 0;  // as in IndexStream::Segment
+    int64_t rows = 0;
   };
   struct Plan {
     std::vector<int64_t> indices;   // a permutation of the window's
@@ -126,7 +128,8 @@ struct LengthBucketOptions {
 };
 
 // Batches of like lengths: a window is sorted, cut into batches, and the
-// batches are shuffled.
+// batches are shuffled. Layout::kBlocked wastes least, since neighbours in
+// length meet on one rank; the strided layout gives all ranks as much work.
 class LengthBuckets : public WindowedOrder {
  public:
   static absl::StatusOr<std::shared_ptr<const LengthBuckets>> Create(

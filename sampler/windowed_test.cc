@@ -136,6 +136,9 @@ TEST(LengthBuckets, WasteAtMostFivePercent) {
       const PaddingWaste waste,
       MeasurePaddingWaste(order, options, lengths, 0));
   EXPECT_LE(waste.share(), 0.05);
+  EXPECT_THAT(MeasurePaddingWaste(order, options, {1, 2}, 0),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("100000 samples, but there are 2 lengths")));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(
       const PaddingWaste shuffled,
       MeasurePaddingWaste(plain, options, lengths, 0));
@@ -178,6 +181,9 @@ TEST(TokenBudget, IsNeverExceeded) {
     options.cut.batch_size = 64;
     // Planned for another number of ranks, half of the time.
     options.cut.world = random.Integer(1, 6);
+    options.cut.tail = static_cast<Tail>(random.Below(3));
+    options.cut.min_last_batch = random.Below(2);
+    options.cut.small_last_batch = static_cast<SmallLastBatch>(random.Below(3));
     for (const auto& step : StepsOf(order, options)) {
       for (const auto& batch : step) {
         int64_t longest = 0;
@@ -188,6 +194,51 @@ TEST(TokenBudget, IsNeverExceeded) {
       }
     }
   }
+}
+
+std::shared_ptr<const Order> Budget(int64_t size, int64_t length,
+                                    int64_t max_tokens, int64_t world) {
+  TokenBudgetOptions budget;
+  budget.window = Window(size, 12, 10);
+  budget.lengths.assign(size, length);
+  budget.max_tokens = max_tokens;
+  budget.world = world;
+  return *TokenBudget::Create(std::move(budget));
+}
+
+// Joining a small last batch to the one before it would break the budget.
+TEST(TokenBudget, DropsWhatItCannotJoin) {
+  SamplerOptions options;
+  options.cut.batch_size = 8;
+  options.cut.min_last_batch = 2;
+  for (const auto policy : {SmallLastBatch::kMerge, SmallLastBatch::kSpread}) {
+    options.cut.small_last_batch = policy;
+    const auto steps = StepsOf(Budget(3, 5, 10, 2), options);
+    ASSERT_EQ(steps.size(), 1u);
+    EXPECT_EQ(steps[0][0].size(), 2u);
+  }
+}
+
+// Batches as planned are full ones.
+TEST(TokenBudget, DropLastKeepsPlannedBatches) {
+  SamplerOptions options;
+  options.cut.batch_size = 17;
+  options.cut.world = 3;
+  options.cut.drop_last = true;
+  EXPECT_EQ(StepsOf(Budget(12, 1, 17, 3), options).size(), 1u);
+}
+
+TEST(TokenBudget, NamesTheConflictWithMinLastBatch) {
+  SamplerOptions options;
+  options.cut.batch_size = 4;
+  options.cut.min_last_batch = 2;
+  const auto sampler = *Sampler::Create(Budget(5, 10, 10, 1), options);
+  LOCKSTEP_ASSERT_OK(sampler->StartEpoch(0));
+  BatchIndices batch;
+  EXPECT_THAT(sampler->Next(batch),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("allows 1 rows a rank at position 0, fewer "
+                                 "than min_last_batch=2")));
 }
 
 // A budget is there to be used: batches are within a row of it.
@@ -250,6 +301,12 @@ TEST(WindowedOrders, SayWhatIsWrong) {
   EXPECT_THAT(GroupedOrder::Create(grouped),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("at most 2^32 positions")));
+  grouped.window = Window(1, 1, 1);
+  grouped.window.inner = Budget(1, 1, 1, 1);
+  grouped.groups = {1};
+  EXPECT_THAT(GroupedOrder::Create(grouped),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("rearranges too (token_budget)")));
   TokenBudgetOptions budget;
   budget.window = Window(2, 1, 1);
   budget.lengths = {5, 11};

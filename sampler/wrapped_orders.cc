@@ -63,6 +63,15 @@ class RepeatedStream : public IndexStream {
     return absl::OkStatus();
   }
 
+  // The inner order's, each position of which is `repeats_` here.
+  absl::StatusOr<Segment> SegmentAt(int64_t position) override {
+    LOCKSTEP_ASSIGN_OR_RETURN(Segment segment,
+                              inner_->SegmentAt(position / repeats_));
+    segment.begin *= repeats_;
+    segment.end = std::min(size_, segment.end * repeats_);
+    return segment;
+  }
+
  private:
   const std::unique_ptr<IndexStream> inner_;
   const int64_t repeats_;
@@ -73,8 +82,12 @@ class RepeatedStream : public IndexStream {
 
 class ListStream : public IndexStream {
  public:
-  explicit ListStream(std::vector<int64_t> indices)
-      : indices_(std::move(indices)) {}
+  explicit ListStream(const std::vector<std::vector<int64_t>>& batches) {
+    for (const std::vector<int64_t>& batch : batches) {
+      indices_.insert(indices_.end(), batch.begin(), batch.end());
+      if (!batch.empty()) ends_.push_back(size());
+    }
+  }
 
   int64_t size() const override {
     return static_cast<int64_t>(indices_.size());
@@ -88,8 +101,14 @@ class ListStream : public IndexStream {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<Segment> SegmentAt(int64_t position) override {
+    const auto end = std::upper_bound(ends_.begin(), ends_.end(), position);
+    return Segment{end == ends_.begin() ? 0 : *(end - 1), *end, 0};
+  }
+
  private:
-  const std::vector<int64_t> indices_;
+  std::vector<int64_t> indices_;
+  std::vector<int64_t> ends_;  // of the batches
 };
 
 absl::Status CheckInner(absl::string_view what,
@@ -183,6 +202,19 @@ OrderDescription RepeatedOrder::Describe() const {
 
 absl::StatusOr<std::shared_ptr<const CustomOrder>> CustomOrder::Create(
     const CustomOrderOptions& options, Function function) {
+  if (!function) return CreateBatches(options, nullptr);
+  return CreateBatches(
+      options,
+      [function = std::move(function)](
+          int64_t epoch) -> absl::StatusOr<std::vector<std::vector<int64_t>>> {
+        LOCKSTEP_ASSIGN_OR_RETURN(std::vector<int64_t> indices,
+                                  function(epoch));
+        return std::vector<std::vector<int64_t>>{std::move(indices)};
+      });
+}
+
+absl::StatusOr<std::shared_ptr<const CustomOrder>> CustomOrder::CreateBatches(
+    const CustomOrderOptions& options, BatchesFunction function) {
   LOCKSTEP_RETURN_IF_ERROR(CheckSize(options.name, options.size));
   if (options.name.empty() || !function) {
     return absl::InvalidArgumentError(
@@ -194,22 +226,24 @@ absl::StatusOr<std::shared_ptr<const CustomOrder>> CustomOrder::Create(
 
 absl::StatusOr<std::unique_ptr<IndexStream>> CustomOrder::Open(
     int64_t epoch) const {
-  absl::StatusOr<std::vector<int64_t>> indices = absl::UnknownError("");
+  absl::StatusOr<std::vector<std::vector<int64_t>>> batches =
+      absl::UnknownError("");
   try {
-    indices = function_(epoch);
+    batches = function_(epoch);
   } catch (const std::exception& error) {
-    indices = absl::UnknownError(error.what());
+    batches = absl::UnknownError(error.what());
   } catch (...) {
-    indices = absl::UnknownError("an exception that is no std::exception");
+    batches = absl::UnknownError("an exception that is no std::exception");
   }
-  if (!indices.ok()) {
-    return absl::Status(indices.status().code(),
+  if (!batches.ok()) {
+    return absl::Status(batches.status().code(),
                         absl::StrCat(options_.name, ", epoch ", epoch, ": ",
-                                     indices.status().message()));
+                                     batches.status().message()));
   }
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckIndices(options_.name, *indices, options_.size));
-  return std::make_unique<ListStream>(*std::move(indices));
+  for (const std::vector<int64_t>& batch : *batches) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckIndices(options_.name, batch, options_.size));
+  }
+  return std::make_unique<ListStream>(*batches);
 }
 
 OrderDescription CustomOrder::Describe() const {

@@ -1,18 +1,22 @@
 // Orders made of other orders, and of a user's own function.
 //
 //   // Only the samples that passed a filter, in shuffled order:
-//   auto shuffled = NativeShuffle::Create({passed.size(), 7});
+//   NativeShuffleOptions shuffle;
+//   shuffle.size = static_cast<int64_t>(passed.size());
+//   auto shuffled = NativeShuffle::Create(shuffle);
 //   auto subset = SubsetOrder::Create(*shuffled, passed, dataset_size);
 //
 //   // Each sample three times, the copies on different ranks (timm's
 //   // RepeatAugSampler):
-//   auto repeated = RepeatedOrder::Create(*shuffled, {.repeats = 3});
+//   auto repeated = RepeatedOrder::Create(*shuffled, RepeatOptions());
 //
 //   // A sampler of one's own:
 //   auto own = CustomOrder::Create(
 //       {"by_difficulty", dataset_size}, [](int64_t epoch) {
 //         return absl::StatusOr<std::vector<int64_t>>(Rank(epoch));
 //       });
+//
+//   // A batch sampler of one's own: CustomOrder::CreateBatches.
 #ifndef LOCKSTEP_SAMPLER_WRAPPED_ORDERS_H_
 #define LOCKSTEP_SAMPLER_WRAPPED_ORDERS_H_
 
@@ -40,6 +44,9 @@ class SubsetOrder : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  bool NeedsBlockedLayout() const override {
+    return inner_->NeedsBlockedLayout();
+  }
 
  private:
   SubsetOrder(std::shared_ptr<const Order> inner, std::vector<int64_t> indices,
@@ -70,6 +77,9 @@ class RepeatedOrder : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  bool NeedsBlockedLayout() const override {
+    return inner_->NeedsBlockedLayout();
+  }
 
  private:
   RepeatedOrder(std::shared_ptr<const Order> inner,
@@ -99,6 +109,15 @@ class CustomOrder : public Order {
   static absl::StatusOr<std::shared_ptr<const CustomOrder>> Create(
       const CustomOrderOptions& options, Function function);
 
+  // The same by global batches: each is dealt to the ranks by itself, so that
+  // no two are mixed. Give the sampler a batch_size of the most rows a rank
+  // gets.
+  using BatchesFunction =
+      std::function<absl::StatusOr<std::vector<std::vector<int64_t>>>(
+          int64_t epoch)>;
+  static absl::StatusOr<std::shared_ptr<const CustomOrder>> CreateBatches(
+      const CustomOrderOptions& options, BatchesFunction function);
+
   // INVALID_ARGUMENT for indices that the dataset does not have; UNKNOWN with
   // its text for an exception of the function.
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
@@ -106,11 +125,11 @@ class CustomOrder : public Order {
   OrderDescription Describe() const override;
 
  private:
-  CustomOrder(const CustomOrderOptions& options, Function function)
+  CustomOrder(const CustomOrderOptions& options, BatchesFunction function)
       : options_(options), function_(std::move(function)) {}
 
   const CustomOrderOptions options_;
-  const Function function_;
+  const BatchesFunction function_;
 };
 
 }  // namespace lockstep

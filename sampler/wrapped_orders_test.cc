@@ -14,6 +14,8 @@
 #include "lockstep/sampler/order_conformance.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sequential_order.h"
+#include "lockstep/sampler/stratified.h"
+#include "lockstep/sampler/windowed.h"
 
 namespace lockstep {
 namespace {
@@ -86,6 +88,60 @@ TEST(RepeatedOrder, CopiesLandOnDifferentRanks) {
     EXPECT_EQ(ranks_of.size(), 64u);
     for (const auto& [index, ranks] : ranks_of) EXPECT_EQ(ranks.size(), 3u);
   }
+}
+
+// What an order needs, and where it breaks, survives being wrapped.
+TEST(WrappedOrders, KeepLayoutAndSegments) {
+  StratifiedOptions stratified;
+  stratified.labels = {0, 1, 0, 1};
+  const auto inner = *StratifiedOrder::Create(stratified);
+  EXPECT_TRUE(
+      (*SubsetOrder::Create(inner, {3, 2, 1, 0}, 4))->NeedsBlockedLayout());
+  EXPECT_TRUE(
+      (*RepeatedOrder::Create(inner, RepeatOptions()))->NeedsBlockedLayout());
+
+  GroupedOptions grouped;
+  grouped.window.inner = Native(10);
+  grouped.window.global_batch = 2;
+  grouped.groups = {0, 1, 0, 1, 0, 1, 0, 1, 0, 1};
+  RepeatOptions repeat;
+  repeat.keep = 29;
+  const auto order =
+      *RepeatedOrder::Create(*GroupedOrder::Create(grouped), repeat);
+  ExpectConforms(*order, 1);
+  SamplerOptions options;
+  options.cut.batch_size = 8;
+  const auto sampler = *Sampler::Create(order, options);
+  LOCKSTEP_ASSERT_OK(sampler->StartEpoch(0));
+  BatchIndices batch;
+  while (*sampler->Next(batch)) {
+    for (const int64_t index : batch.indices) {
+      EXPECT_EQ(index % 2, batch.indices[0] % 2);
+    }
+  }
+}
+
+TEST(CustomOrder, BatchesAreKeptApart) {
+  const auto order = *CustomOrder::CreateBatches(
+      {"mine", 10},
+      [](int64_t) -> absl::StatusOr<std::vector<std::vector<int64_t>>> {
+        return std::vector<std::vector<int64_t>>{
+            {7, 8, 9}, {}, {1}, {2, 3, 4, 5, 6}};
+      });
+  ExpectConforms(*order, 0);
+  SamplerOptions options;
+  options.cut.batch_size = 3;
+  options.cut.world = 2;
+  const auto sampler = *Sampler::Create(order, options);
+  LOCKSTEP_ASSERT_OK(sampler->StartEpoch(0));
+  BatchIndices batch;
+  EXPECT_THAT(sampler->Next(batch), IsOkAndHolds(true));
+  EXPECT_THAT(batch.indices, ElementsAre(7, 9));
+  EXPECT_THAT(sampler->Next(batch), IsOkAndHolds(true));
+  EXPECT_THAT(batch.indices, ElementsAre(1));
+  EXPECT_THAT(sampler->Next(batch), IsOkAndHolds(true));
+  EXPECT_THAT(batch.indices, ElementsAre(2, 4, 6));
+  EXPECT_THAT(sampler->Next(batch), IsOkAndHolds(false));
 }
 
 TEST(CustomOrder, WalksWhatTheFunctionGives) {

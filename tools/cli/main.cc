@@ -1,5 +1,6 @@
 // The lockstep tool. Data goes to stdout, messages to stderr; it exits with 0,
-// with 1 where a check failed, and with 2 where it was called wrongly.
+// with 1 where a check failed or a flag is unknown, and with 2 where the flags
+// make no sense.
 #include <cstdint>
 #include <iostream>
 #include <string>

@@ -102,9 +102,13 @@ absl::StatusOr<SamplerOptions> MakeOptions(const SamplerCommand& command) {
                             Choose<Layout>("layout", command.layout,
                                            {{"strided", Layout::kStrided},
                                             {"blocked", Layout::kBlocked}}));
-  if (command.epochs < 1) {
+  int64_t end;
+  if (command.epochs < 1 ||
+      __builtin_add_overflow(command.epoch, command.epochs, &end)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--epochs must be 1 or more, but is ", command.epochs));
+        absl::StrCat("--epochs must be 1 or more, and --epoch + --epochs "
+                     "within 64 bits, but they are ",
+                     command.epochs, " and ", command.epoch));
   }
   return options;
 }
@@ -237,29 +241,38 @@ absl::Status MarkDelivered(const BatchIndices& batch, int64_t size,
 }
 
 absl::Status VerifyEpoch(const SamplerCommand& command, int64_t epoch,
-                         const std::vector<std::unique_ptr<Sampler>>& samplers,
-                         std::ostream& out) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto stream,
-                            samplers[0]->order().Open(epoch));
+                         const std::shared_ptr<const Order>& order,
+                         SamplerOptions options, std::ostream& out) {
+  constexpr int64_t kMost = int64_t{1} << 34;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto stream, order->Open(epoch));
+  if (stream->size() > kMost) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "verify keeps a bit for each position, and takes 2^34 of them at most, "
+        "but epoch ",
+        epoch, " has ", stream->size()));
+  }
   std::vector<bool> delivered(stream->size());
   int64_t steps = 0;
-  for (size_t rank = 0; rank < samplers.size(); ++rank) {
-    LOCKSTEP_RETURN_IF_ERROR(samplers[rank]->StartEpoch(epoch));
+  SamplerStats stats;
+  for (options.rank = 0; options.rank < command.world; ++options.rank) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto sampler,
+                              Sampler::Create(order, options));
+    LOCKSTEP_RETURN_IF_ERROR(sampler->StartEpoch(epoch));
     BatchIndices batch;
     while (true) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const bool more, samplers[rank]->Next(batch));
+      LOCKSTEP_ASSIGN_OR_RETURN(const bool more, sampler->Next(batch));
       if (!more) break;
       LOCKSTEP_RETURN_IF_ERROR(MarkDelivered(batch, command.size, delivered));
     }
-    const int64_t taken = samplers[rank]->progress().steps_in_epoch;
-    if (rank == 0) steps = taken;
+    const int64_t taken = sampler->progress().steps_in_epoch;
+    if (options.rank == 0) steps = taken;
+    stats = sampler->stats();
     if (taken != steps) {
       return absl::DataLossError(
-          absl::StrCat("epoch ", epoch, ": rank ", rank, " takes ", taken,
-                       " steps, and rank 0 takes ", steps));
+          absl::StrCat("epoch ", epoch, ": rank ", options.rank, " takes ",
+                       taken, " steps, and rank 0 takes ", steps));
     }
   }
-  const SamplerStats& stats = samplers[0]->stats();
   const int64_t count = std::count(delivered.begin(), delivered.end(), true);
   if (count != stats.delivered ||
       count + stats.dropped + stats.skipped != stream->size()) {
@@ -271,7 +284,7 @@ absl::Status VerifyEpoch(const SamplerCommand& command, int64_t epoch,
   out << "epoch " << epoch << ": " << stream->size() << " positions, "
       << stats.delivered << " delivered, " << stats.padded << " padded, "
       << stats.dropped << " dropped, " << stats.skipped << " skipped; " << steps
-      << " steps on " << samplers.size() << " ranks\n";
+      << " steps on " << command.world << " ranks\n";
   return absl::OkStatus();
 }
 
@@ -341,10 +354,12 @@ absl::Status RunVerify(const SamplerCommand& command, std::ostream& out) {
     return absl::InvalidArgumentError(
         "verify looks at all ranks; leave out --rank");
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto samplers, MakeSamplers(command));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto order, MakeOrder(command));
+  LOCKSTEP_ASSIGN_OR_RETURN(const SamplerOptions options, MakeOptions(command));
+  LOCKSTEP_RETURN_IF_ERROR(Sampler::Create(order, options).status());
   for (int64_t i = 0; i < command.epochs; ++i) {
     LOCKSTEP_RETURN_IF_ERROR(
-        VerifyEpoch(command, command.epoch + i, samplers, out));
+        VerifyEpoch(command, command.epoch + i, order, options, out));
   }
   out << "every position is accounted for once\n";
   return absl::OkStatus();

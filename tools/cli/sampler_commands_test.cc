@@ -1,5 +1,7 @@
 #include "lockstep/tools/cli/sampler_commands.h"
 
+#include <cstdint>
+#include <limits>
 #include <sstream>
 #include <string>
 
@@ -139,6 +141,12 @@ TEST(Commands, SayWhatIsWrong) {
   command = Sized(10, 2, 1);
   command.epochs = 0;
   expect(RunVerify, command, "--epochs must be 1 or more");
+  command.epochs = 2;
+  command.epoch = std::numeric_limits<int64_t>::max();
+  expect(RunPlan, command, "within 64 bits");
+  EXPECT_THAT(Status(RunVerify, Sized(int64_t{1} << 62, 1, 1)),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("takes 2^34 of them")));
 }
 
 }  // namespace
