@@ -15,6 +15,13 @@ absl::Status CheckSize(absl::string_view what, int64_t size) {
       absl::StrCat(what, ": size must be from 0 to 2^62, but got size=", size));
 }
 
+absl::StatusOr<int64_t> AddSizes(absl::string_view what, int64_t a, int64_t b) {
+  if (b <= kMaxSize - a) return a + b;
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": sizes must add up to 2^62 at most, but ", a,
+                   " and ", b, " are more"));
+}
+
 absl::Status CheckPositive(absl::string_view what, absl::string_view name,
                            int64_t value) {
   if (value >= 1 && value <= kMaxSize) return absl::OkStatus();

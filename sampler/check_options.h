@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/fingerprint.h"
@@ -20,6 +21,9 @@ inline constexpr int64_t kMaxSize = int64_t{1} << 62;
 
 // Unless 0 <= size <= 2^62.
 absl::Status CheckSize(absl::string_view what, int64_t size);
+
+// a + b, unless that is beyond 2^62. Requires both to have passed CheckSize.
+absl::StatusOr<int64_t> AddSizes(absl::string_view what, int64_t a, int64_t b);
 
 // Unless 1 <= value <= 2^62.
 absl::Status CheckPositive(absl::string_view what, absl::string_view name,

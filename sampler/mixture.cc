@@ -108,8 +108,8 @@ absl::StatusOr<std::shared_ptr<const MixtureOrder>> MixtureOrder::Create(
                        ", weight=", source.weight));
     }
     weights += source.weight;
-    samples += source.size;
-    LOCKSTEP_RETURN_IF_ERROR(CheckSize("mixture, all sources", samples));
+    LOCKSTEP_ASSIGN_OR_RETURN(samples,
+                              AddSizes("mixture", samples, source.size));
   }
   if (weights < 1 || weights > kMaxWeight) {
     return absl::InvalidArgumentError(

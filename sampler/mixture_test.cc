@@ -10,6 +10,7 @@
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/sampler/order_conformance.h"
+#include "lockstep/sampler/sampler.h"
 
 namespace lockstep {
 namespace {
@@ -83,6 +84,36 @@ TEST(MixtureOrder, KeepsProportionsAndPasses) {
   }
 }
 
+// A rank's share of a full step is within 2 of p * B.
+TEST(MixtureOrder, RanksGetTheirProportion) {
+  MixtureOptions mixture;
+  mixture.sources = {{5000, 5}, {300, 3}, {100, 1}, {0, 0}};
+  mixture.stop = MixtureStop::kNumSamples;
+  mixture.num_samples = 5000;
+  const auto order = *MixtureOrder::Create(mixture);
+  for (int64_t world = 2; world <= 64; ++world) {
+    SamplerOptions options;
+    options.cut.batch_size = 1 + world % 17;
+    options.cut.world = world;
+    options.cut.layout = Layout::kBlocked;
+    for (options.rank = 0; options.rank < world; options.rank += 5) {
+      const auto sampler = *Sampler::Create(order, options);
+      LOCKSTEP_ASSERT_OK(sampler->StartEpoch(0));
+      BatchIndices batch;
+      while (*sampler->Next(batch) && batch.valid == options.cut.batch_size) {
+        double counts[4] = {};
+        for (const int64_t index : batch.indices) {
+          ++counts[SourceOf(mixture, index)];
+        }
+        for (int i = 0; i < 4; ++i) {
+          const double share = mixture.sources[i].weight / 9.0;
+          ASSERT_LT(std::abs(counts[i] - share * batch.valid), 2);
+        }
+      }
+    }
+  }
+}
+
 TEST(MixtureOrder, Conforms) {
   Random random(2);
   for (int round = 0; round < 100; ++round) {
@@ -102,6 +133,10 @@ TEST(MixtureOrder, SaysWhatIsWrong) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("source 1: a weight is from 0 to 2^20, and 0 "
                                  "where there are no samples")));
+  options.sources = {{int64_t{1} << 62, 1}, {int64_t{1} << 62, 1}};
+  EXPECT_THAT(MixtureOrder::Create(options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("add up to 2^62 at most")));
   options.sources = {{10, -1}};
   EXPECT_THAT(
       MixtureOrder::Create(options),

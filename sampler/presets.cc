@@ -126,9 +126,7 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> RandomSplit(
   int64_t size = 0;
   for (const int64_t length : lengths) {
     LOCKSTEP_RETURN_IF_ERROR(CheckSize("random_split, a part", length));
-    // Two of at most 2^62 each: no overflow.
-    size += length;
-    LOCKSTEP_RETURN_IF_ERROR(CheckSize("random_split, all parts", size));
+    LOCKSTEP_ASSIGN_OR_RETURN(size, AddSizes("random_split", size, length));
   }
   TorchPermutation permutation(size, profile, TorchGenerator(seed));
   LOCKSTEP_RETURN_IF_ERROR(permutation.Prepare());
