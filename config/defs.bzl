@@ -44,8 +44,12 @@ def lockstep_cc_test(name, size = "small", copts = [], deps = [], **kwargs):
         **kwargs
     )
 
-def lockstep_cc_benchmark(name, copts = [], deps = [], **kwargs):
-    """A Google Benchmark of x_benchmark.cc, and a test that it still runs."""
+def lockstep_cc_benchmark(name, copts = [], deps = [], runs = ".*", **kwargs):
+    """A Google Benchmark of x_benchmark.cc, and a test that it still runs.
+
+    The test runs those whose names match `runs`: leave out what is too large to
+    be run under a sanitizer.
+    """
     srcs = kwargs.pop("srcs", [name + ".cc"])
     deps = deps + ["@google_benchmark//:benchmark_main"]
     cc_binary(
@@ -60,7 +64,10 @@ def lockstep_cc_benchmark(name, copts = [], deps = [], **kwargs):
         name = name + "_runs",
         size = "small",
         srcs = srcs,
-        args = ["--benchmark_min_time=0.0001"],
+        args = [
+            "--benchmark_min_time=0.0001",
+            "--benchmark_filter=" + runs,
+        ],
         copts = _COPTS + copts,
         deps = deps,
         **kwargs
