@@ -1,0 +1,79 @@
+// Reading samples from files allocates nothing.
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>  // NOLINT: to make folders
+#include <fstream>
+#include <new>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/datasets/file_folder.h"
+#include "lockstep/loader/datasets/npy_dataset.h"
+#include "lockstep/loader/datasets/tfrecord_dataset.h"
+#include "lockstep/loader/row_buffer.h"
+
+namespace {
+int64_t allocations = 0;
+}  // namespace
+
+void* operator new(size_t size) {
+  ++allocations;
+  void* const memory = std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+// Inlined, they look to GCC as if they did not belong to operator new.
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
+
+namespace lockstep {
+namespace {
+
+void ExpectNoAllocation(Dataset& dataset) {
+  const auto buffer = *RowBuffer::Create(dataset.fields());
+  ASSERT_GT(dataset.size(), 0);
+  LOCKSTEP_ASSERT_OK(buffer->Read(dataset, 0));
+  const int64_t before = allocations;
+  bool all_ok = true;
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    all_ok = all_ok && buffer->Read(dataset, i).ok();
+  }
+  EXPECT_EQ(allocations - before, 0);
+  EXPECT_TRUE(all_ok);
+}
+
+TEST(Allocation, NpyDataset) {
+  NpyDatasetOptions options;
+  options.files = {{"x", "testdata/npy/f4.npy"}, {"y", "testdata/npy/i8.npy"}};
+  for (const NpyAccess access : {NpyAccess::kMapped, NpyAccess::kRead}) {
+    options.access = access;
+    ExpectNoAllocation(**NpyDataset::Create(options));
+  }
+  options.files = {{"x", "testdata/npy/fortran_4d.npy"}};
+  options.access = NpyAccess::kMapped;
+  ExpectNoAllocation(**NpyDataset::Create(options));
+}
+
+TEST(Allocation, TfRecordDataset) {
+  TfRecordDatasetOptions options;
+  options.files = {"testdata/tfrecord/first.tfrecord",
+                   "testdata/tfrecord/second.tfrecord"};
+  ExpectNoAllocation(**TfRecordDataset::Create(options));
+}
+
+TEST(Allocation, FileFolder) {
+  FileFolderOptions options;
+  options.path = testing::TempDir() + "/allocation_test";
+  std::filesystem::create_directories(options.path + "/x");
+  std::ofstream(options.path + "/x/a file with a long name") << "content";
+  ExpectNoAllocation(**FileFolder::Create(options));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,164 @@
+// Datasets made of datasets.
+//
+//   // Each image flipped half of the time, in place:
+//   auto flipped = MapDataset::Create(
+//       images, [](SampleContext& context, SampleRow& row) -> absl::Status {
+//         LOCKSTEP_ASSIGN_OR_RETURN(absl::Span<float> x,
+//                                   row.Written<float>(0));
+//         if (context.rng().Below(2) == 1) std::reverse(x.begin(), x.end());
+//         return absl::OkStatus();
+//       });
+//
+//   // Other fields than the inner dataset has:
+//   auto sums = MapDataset::Create(
+//       images, {{"sum", DType::kF32, {}}},
+//       [](SampleContext& context, SampleRow& from,
+//          SampleRow& to) -> absl::Status {
+//         LOCKSTEP_ASSIGN_OR_RETURN(absl::Span<float> x,
+//                                   from.Written<float>(0));
+//         return to.Set<float>(0, std::accumulate(x.begin(), x.end(), 0.0f));
+//       });
+//
+//   auto odd = SubsetDataset::Create(images, {1, 3, 5, 7});
+//   auto both = ConcatDataset::Create({images_2024, images_2025});
+//   auto pairs = ZipDataset::Create({images, labels});
+//
+// The context that an inner dataset gets is the outer one's: its index() and
+// position() are those of the stream, and rng() goes on from what others drew
+// for the sample. What several layers draw is the same everywhere, in the order
+// in which they read.
+//
+// All keep their inner datasets alive, pass hints on, and read many at a time
+// where an inner dataset does. A null pointer is INVALID_ARGUMENT, an index
+// that there is not OUT_OF_RANGE.
+#ifndef LOCKSTEP_LOADER_DATASETS_COMBINATORS_H_
+#define LOCKSTEP_LOADER_DATASETS_COMBINATORS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/field.h"
+
+namespace lockstep {
+
+// A function of every sample. It is called from many threads at once, and may
+// return any error, or throw.
+class MapDataset : public Dataset {
+ public:
+  // Changes a row in place, after the inner dataset has written it.
+  using Change =
+      std::function<absl::Status(SampleContext& context, SampleRow& row)>;
+  static absl::StatusOr<std::shared_ptr<MapDataset>> Create(
+      std::shared_ptr<Dataset> inner, Change change);
+
+  // Writes all fields of `to`, which are `fields`, from those of the inner
+  // dataset. Memory for the inner row is kept from sample to sample: as many
+  // rows as there were calls of Read at once.
+  using Make = std::function<absl::Status(SampleContext& context,
+                                          SampleRow& from, SampleRow& to)>;
+  static absl::StatusOr<std::shared_ptr<MapDataset>> Create(
+      std::shared_ptr<Dataset> inner, std::vector<FieldSpec> fields, Make make);
+};
+
+// The inner dataset's samples indices[0], indices[1] and so on; one may come
+// several times. SubsetOrder does the same for an order.
+class SubsetDataset : public Dataset {
+ public:
+  static absl::StatusOr<std::shared_ptr<SubsetDataset>> Create(
+      std::shared_ptr<Dataset> inner, std::vector<int64_t> indices);
+
+  int64_t size() const override {
+    return static_cast<int64_t>(indices_.size());
+  }
+  absl::Span<const FieldSpec> fields() const override {
+    return inner_->fields();
+  }
+  absl::Status Read(int64_t index, SampleContext& context,
+                    SampleRow& row) override;
+  int64_t max_bulk() const override;
+  absl::Status ReadMany(absl::Span<const int64_t> indices,
+                        absl::Span<SampleContext> contexts,
+                        absl::Span<SampleRow> rows) override;
+  void Hint(absl::Span<const int64_t> indices) override;
+
+ private:
+  SubsetDataset(std::shared_ptr<Dataset> inner, std::vector<int64_t> indices)
+      : inner_(std::move(inner)), indices_(std::move(indices)) {}
+
+  const std::shared_ptr<Dataset> inner_;
+  const std::vector<int64_t> indices_;
+};
+
+// One dataset after the other, all with the same fields.
+class ConcatDataset : public Dataset {
+ public:
+  static absl::StatusOr<std::shared_ptr<ConcatDataset>> Create(
+      std::vector<std::shared_ptr<Dataset>> parts);
+
+  int64_t size() const override { return ends_.back(); }
+  absl::Span<const FieldSpec> fields() const override {
+    return parts_[0]->fields();
+  }
+  absl::Status Read(int64_t index, SampleContext& context,
+                    SampleRow& row) override;
+
+  // Neighbours that are of the same part are read together.
+  int64_t max_bulk() const override { return max_bulk_; }
+  absl::Status ReadMany(absl::Span<const int64_t> indices,
+                        absl::Span<SampleContext> contexts,
+                        absl::Span<SampleRow> rows) override;
+  void Hint(absl::Span<const int64_t> indices) override;
+
+  // Which part a sample is of. Requires 0 <= index < size().
+  int PartOf(int64_t index) const;
+
+ private:
+  ConcatDataset(std::vector<std::shared_ptr<Dataset>> parts,
+                std::vector<int64_t> ends);
+
+  int64_t StartOf(int part) const { return part == 0 ? 0 : ends_[part - 1]; }
+
+  const std::vector<std::shared_ptr<Dataset>> parts_;
+  const std::vector<int64_t> ends_;  // of each part, the next one's first index
+  int64_t max_bulk_ = 1;
+};
+
+// The fields of several datasets of equal size side by side: sample i has those
+// of each one's sample i. They are read in their order.
+class ZipDataset : public Dataset {
+ public:
+  // INVALID_ARGUMENT for other sizes, for a name that stands in two of them,
+  // and for more fields than kMaxFields.
+  static absl::StatusOr<std::shared_ptr<ZipDataset>> Create(
+      std::vector<std::shared_ptr<Dataset>> parts);
+
+  int64_t size() const override { return parts_[0]->size(); }
+  absl::Span<const FieldSpec> fields() const override { return fields_; }
+  absl::Status Read(int64_t index, SampleContext& context,
+                    SampleRow& row) override;
+  int64_t max_bulk() const override { return max_bulk_; }
+  absl::Status ReadMany(absl::Span<const int64_t> indices,
+                        absl::Span<SampleContext> contexts,
+                        absl::Span<SampleRow> rows) override;
+  void Hint(absl::Span<const int64_t> indices) override;
+
+ private:
+  ZipDataset(std::vector<std::shared_ptr<Dataset>> parts,
+             std::vector<FieldSpec> fields);
+
+  const std::vector<std::shared_ptr<Dataset>> parts_;
+  const std::vector<FieldSpec> fields_;
+  int64_t max_bulk_ = 1;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_LOADER_DATASETS_COMBINATORS_H_

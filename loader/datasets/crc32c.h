@@ -1,0 +1,34 @@
+// CRC-32C (Castagnoli), the checksum of iSCSI, ext4 and TFRecord.
+//
+//   uint32_t crc = Crc32c("123456789");               // 0xe3069283
+//   uint32_t same = ExtendCrc32c(Crc32c("1234"), "56789");
+//
+// The processor's instruction where there is one, tables elsewhere.
+#ifndef LOCKSTEP_LOADER_DATASETS_CRC32C_H_
+#define LOCKSTEP_LOADER_DATASETS_CRC32C_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "lockstep/base/language.h"
+
+namespace lockstep {
+namespace internal_loader {
+
+// The CRC of what `crc` is of, and then `data`.
+uint32_t ExtendCrc32c(uint32_t crc, absl::string_view data);
+
+inline uint32_t Crc32c(absl::string_view data) { return ExtendCrc32c(0, data); }
+
+// As TFRecord stores it, since the CRC of data that holds its own CRC is bad.
+inline uint32_t MaskCrc32c(uint32_t crc) {
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+// ExtendCrc32c as processors without the instruction do it.
+uint32_t ExtendCrc32cByTable(uint32_t crc, absl::string_view data);
+
+}  // namespace internal_loader
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_LOADER_DATASETS_CRC32C_H_

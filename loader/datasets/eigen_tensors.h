@@ -1,0 +1,197 @@
+// Eigen's matrices and tensors as what a TensorDataset is made of. This header
+// alone needs Eigen.
+//
+//   Eigen::MatrixXf x = Eigen::MatrixXf::Random(1000, 16);   // column-major
+//   Eigen::Tensor<uint8_t, 4, Eigen::RowMajor> images(1000, 28, 28, 3);
+//   auto dataset = TensorDataset::Create({CopyEigen("x", x),
+//                                         BorrowEigen("image", images)});
+//
+// Rows are samples: a matrix of 1000 x 16 has 1000 samples of [16], and a
+// column vector of 1000 has 1000 scalars. A row vector is a single sample.
+#ifndef LOCKSTEP_LOADER_DATASETS_EIGEN_TENSORS_H_
+#define LOCKSTEP_LOADER_DATASETS_EIGEN_TENSORS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "Eigen/Core"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/language.h"
+#include "lockstep/loader/datasets/tensor_dataset.h"
+#include "unsupported/Eigen/CXX11/Tensor"
+
+namespace lockstep {
+namespace internal_loader {
+
+// Eigen's own 16-bit floats have the bits of ours.
+template <typename Scalar>
+struct EigenDType {
+  static constexpr DType kValue = DTypeOf<Scalar>();
+};
+template <>
+struct EigenDType<Eigen::half> {
+  static constexpr DType kValue = DType::kF16;
+};
+template <>
+struct EigenDType<Eigen::bfloat16> {
+  static constexpr DType kValue = DType::kBF16;
+};
+
+template <typename Matrix>
+std::vector<int64_t> MatrixShape(const Matrix& matrix) {
+  if (Matrix::ColsAtCompileTime == 1) return {matrix.rows()};
+  return {matrix.rows(), matrix.cols()};
+}
+
+template <typename Tensor>
+std::vector<int64_t> TensorShape(const Tensor& tensor) {
+  static_assert(Tensor::NumDimensions > 0,
+                "the first dimension counts the samples");
+  return {tensor.dimensions().begin(), tensor.dimensions().end()};
+}
+
+// Of a dense object in row-major order that lives as long as `owner`.
+template <typename Dense>
+NamedTensor ShareDense(std::string name, std::vector<int64_t> shape,
+                       const Dense& dense, std::shared_ptr<const void> owner) {
+  using Scalar = typename Dense::Scalar;
+  return NamedTensor::Share(
+      std::move(name), EigenDType<Scalar>::kValue, std::move(shape),
+      std::shared_ptr<const void>(std::move(owner), dense.data()),
+      static_cast<int64_t>(dense.size() * sizeof(Scalar)));
+}
+
+template <typename Matrix>
+constexpr bool IsRowMajorMatrix() {
+  return Matrix::IsRowMajor || Matrix::ColsAtCompileTime == 1;
+}
+
+template <typename Dense>
+NamedTensor CopyDense(std::string name, std::vector<int64_t> shape,
+                      const Dense& dense) {
+  using Scalar = typename Dense::Scalar;
+  return NamedTensor::CopyBytes(
+      std::move(name), EigenDType<Scalar>::kValue, std::move(shape),
+      dense.data(), static_cast<int64_t>(dense.size() * sizeof(Scalar)));
+}
+
+}  // namespace internal_loader
+
+// A copy, in row-major order, of any matrix, array, map, block or expression.
+template <typename Derived>
+NamedTensor CopyEigen(std::string name,
+                      const Eigen::DenseBase<Derived>& values) {
+  using RowMajor = Eigen::Array<typename Derived::Scalar, Eigen::Dynamic,
+                                Eigen::Dynamic, Eigen::RowMajor>;
+  const Eigen::Ref<const RowMajor> rows = values.derived().array();
+  std::vector<int64_t> shape = internal_loader::MatrixShape(values.derived());
+  if (rows.outerStride() == rows.cols()) {
+    return internal_loader::CopyDense(std::move(name), std::move(shape), rows);
+  }
+  const RowMajor packed = rows;
+  return internal_loader::CopyDense(std::move(name), std::move(shape), packed);
+}
+
+// A copy, in row-major order, of a tensor or a map of one.
+template <typename Plain, int options, template <class> class Pointer>
+NamedTensor CopyEigen(std::string name,
+                      const Eigen::TensorMap<Plain, options, Pointer>& tensor) {
+  std::vector<int64_t> shape = internal_loader::TensorShape(tensor);
+  if constexpr (static_cast<int>(Plain::Layout) == Eigen::RowMajor) {
+    return internal_loader::CopyDense(std::move(name), std::move(shape),
+                                      tensor);
+  } else {
+    constexpr int kRank = Plain::NumDimensions;
+    // The other layout has the dimensions the other way round.
+    Eigen::array<int, kRank> reversed;
+    for (int i = 0; i < kRank; ++i) reversed[i] = kRank - 1 - i;
+    const Eigen::Tensor<std::remove_const_t<typename Plain::Scalar>, kRank,
+                        Eigen::RowMajor, typename Plain::Index>
+        rows = tensor.swap_layout().shuffle(reversed);
+    return internal_loader::CopyDense(std::move(name), std::move(shape), rows);
+  }
+}
+template <typename Scalar, int rank, int options, typename Index>
+NamedTensor CopyEigen(
+    std::string name,
+    const Eigen::Tensor<Scalar, rank, options, Index>& tensor) {
+  return CopyEigen(
+      std::move(name),
+      Eigen::TensorMap<const Eigen::Tensor<Scalar, rank, options, Index>>(
+          tensor.data(), tensor.dimensions()));
+}
+
+// Without a copy: `values` stays as it is as long as the dataset lives.
+// Matrices are row-major, or column vectors; of others CopyEigen makes a copy.
+template <typename Derived>
+NamedTensor BorrowEigen(std::string name,
+                        const Eigen::PlainObjectBase<Derived>& values) {
+  static_assert(internal_loader::IsRowMajorMatrix<Derived>(),
+                "a column-major matrix can't be borrowed: use CopyEigen");
+  return internal_loader::ShareDense(
+      std::move(name), internal_loader::MatrixShape(values.derived()), values,
+      nullptr);
+}
+template <typename Plain, int options>
+NamedTensor BorrowEigen(std::string name,
+                        const Eigen::Map<Plain, options>& values) {
+  static_assert(internal_loader::IsRowMajorMatrix<Plain>(),
+                "a column-major matrix can't be borrowed: use CopyEigen");
+  return internal_loader::ShareDense(
+      std::move(name), internal_loader::MatrixShape(values), values, nullptr);
+}
+template <typename Scalar, int rank, int options, typename Index>
+NamedTensor BorrowEigen(
+    std::string name,
+    const Eigen::Tensor<Scalar, rank, options, Index>& tensor) {
+  static_assert((options & Eigen::RowMajor) != 0,
+                "a column-major tensor can't be borrowed: use CopyEigen");
+  return internal_loader::ShareDense(
+      std::move(name), internal_loader::TensorShape(tensor), tensor, nullptr);
+}
+template <typename Plain, int options, template <class> class Pointer>
+NamedTensor BorrowEigen(
+    std::string name, const Eigen::TensorMap<Plain, options, Pointer>& tensor) {
+  static_assert(static_cast<int>(Plain::Layout) == Eigen::RowMajor,
+                "a column-major tensor can't be borrowed: use CopyEigen");
+  return internal_loader::ShareDense(
+      std::move(name), internal_loader::TensorShape(tensor), tensor, nullptr);
+}
+
+// A temporary would be gone before the dataset reads it: OwnEigen.
+template <typename Derived>
+NamedTensor BorrowEigen(std::string name,
+                        Eigen::PlainObjectBase<Derived>&& values) = delete;
+template <typename Scalar, int rank, int options, typename Index>
+NamedTensor BorrowEigen(std::string name,
+                        Eigen::Tensor<Scalar, rank, options, Index>&& tensor) =
+    delete;
+
+// With `values` itself, moved: OwnEigen("x", std::move(x)).
+template <typename Derived>
+NamedTensor OwnEigen(std::string name,
+                     Eigen::PlainObjectBase<Derived>&& values) {
+  const auto owner =
+      std::make_shared<const Derived>(std::move(values.derived()));
+  NamedTensor tensor = BorrowEigen(std::move(name), *owner);
+  tensor.data = std::shared_ptr<const void>(owner, owner->data());
+  return tensor;
+}
+template <typename Scalar, int rank, int options, typename Index>
+NamedTensor OwnEigen(std::string name,
+                     Eigen::Tensor<Scalar, rank, options, Index>&& values) {
+  const auto owner =
+      std::make_shared<const Eigen::Tensor<Scalar, rank, options, Index>>(
+          std::move(values));
+  NamedTensor tensor = BorrowEigen(std::move(name), *owner);
+  tensor.data = std::shared_ptr<const void>(owner, owner->data());
+  return tensor;
+}
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_LOADER_DATASETS_EIGEN_TENSORS_H_

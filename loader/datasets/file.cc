@@ -1,0 +1,159 @@
+#include "lockstep/loader/datasets/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep {
+namespace internal_loader {
+namespace {
+
+absl::StatusCode CodeOf(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::StatusCode::kNotFound;
+    case EACCES:
+    case EPERM:
+      return absl::StatusCode::kPermissionDenied;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return absl::StatusCode::kResourceExhausted;
+    case ENAMETOOLONG:
+    case ELOOP:
+      return absl::StatusCode::kInvalidArgument;
+    default:
+      return absl::StatusCode::kUnavailable;
+  }
+}
+
+}  // namespace
+
+absl::Status SystemError(int error, absl::string_view path,
+                         absl::string_view what) {
+  // strerror is not for many threads at once.
+  return absl::Status(
+      CodeOf(error),
+      absl::StrCat("'", path, "': ", what, ": ",
+                   std::generic_category().message(error),
+                   error == EMFILE ? "; raise the limit of open files, which "
+                                     "`ulimit -n` shows"
+                                   : ""));
+}
+
+absl::Status InFile(absl::string_view path, const absl::Status& status) {
+  return absl::Status(status.code(),
+                      absl::StrCat("'", path, "': ", status.message()));
+}
+
+absl::StatusOr<File> File::Open(const char* path) {
+  int descriptor;
+  do {
+    // To open a pipe would wait for a writer without O_NONBLOCK, which changes
+    // nothing for regular files.
+    descriptor = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (descriptor < 0 && errno == EINTR);
+  if (descriptor < 0) return SystemError(errno, path, "can't open");
+  File file(descriptor, path);
+  struct stat info;
+  if (::fstat(descriptor, &info) != 0) {
+    return SystemError(errno, path, "can't get the size");
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", path, "' is ", S_ISDIR(info.st_mode) ? "a directory" : "special",
+        ", and not a regular file"));
+  }
+  return file;
+}
+
+File::File(File&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(other.path_) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+absl::StatusOr<int64_t> File::Size() const {
+  struct stat info;
+  if (::fstat(descriptor_, &info) != 0) {
+    return SystemError(errno, path_, "can't get the size");
+  }
+  return static_cast<int64_t>(info.st_size);
+}
+
+absl::Status File::CheckHas(int64_t bytes) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t size, Size());
+  if (size >= bytes) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "'", path_, "' ends at byte ", size, ", and had data up to byte ", bytes,
+      " when it was opened: it was truncated; restore it and start again"));
+}
+
+absl::Status File::ReadAt(int64_t offset, absl::Span<char> out) const {
+  int64_t at = offset;
+  for (absl::Span<char> left = out; !left.empty();) {
+    const ssize_t got = ::pread(descriptor_, left.data(), left.size(), at);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return SystemError(
+          errno, path_,
+          absl::StrCat("can't read ", left.size(), " bytes at byte ", at));
+    }
+    if (got == 0) {
+      return absl::DataLossError(
+          absl::StrCat("'", path_, "' ends at byte ", Size().value_or(at),
+                       ", and should have bytes ", offset, " to ",
+                       offset + static_cast<int64_t>(out.size()),
+                       ": it was truncated; restore it"));
+    }
+    left.remove_prefix(got);
+    at += got;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Mapping> Mapping::Create(const File& file, int64_t bytes) {
+  if (bytes == 0) return Mapping();  // mmap refuses it
+  void* const data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED,
+                            file.descriptor_, /*offset=*/0);
+  if (data == MAP_FAILED) {
+    return SystemError(errno, file.path(),
+                       absl::StrCat("can't map ", bytes, " bytes"));
+  }
+  return Mapping(static_cast<const char*>(data), bytes);
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (size_ > 0) ::munmap(const_cast<char*>(data_), size_);
+}
+
+}  // namespace internal_loader
+}  // namespace lockstep
