@@ -1,0 +1,150 @@
+#include "lockstep/loader/batch.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/slot.h"
+
+namespace lockstep {
+
+int64_t BatchView::epoch() const { return slot_ ? slot_->epoch : 0; }
+int64_t BatchView::step() const { return slot_ ? slot_->step : 0; }
+int64_t BatchView::rows() const { return slot_ ? slot_->rows() : 0; }
+int64_t BatchView::valid() const { return slot_ ? slot_->valid : 0; }
+
+absl::Span<const int64_t> BatchView::indices() const {
+  if (slot_ == nullptr) return {};
+  return slot_->indices;
+}
+
+absl::Span<const int64_t> BatchView::positions() const {
+  if (slot_ == nullptr) return {};
+  return slot_->positions;
+}
+
+absl::Span<const FieldSpec> BatchView::fields() const {
+  if (slot_ == nullptr) return {};
+  return slot_->layout->specs;
+}
+
+absl::Span<const SampleError> BatchView::errors() const {
+  if (slot_ == nullptr) return {};
+  return slot_->errors;
+}
+
+absl::Span<const Substitution> BatchView::substitutions() const {
+  if (slot_ == nullptr) return {};
+  return slot_->substitutions;
+}
+
+int64_t BatchView::TotalBytes() const {
+  int64_t bytes = 0;
+  for (size_t field = 0; field < fields().size(); ++field) {
+    bytes += Elements(static_cast<int>(field)) * SizeOf(fields()[field].dtype);
+  }
+  return bytes;
+}
+
+absl::StatusOr<int> BatchView::Find(absl::string_view field,
+                                    DType dtype) const {
+  if (slot_ == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "field '", field, "' was asked of an empty batch: one that Next did ",
+        "not fill, or that was released or moved from"));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const int number, FindField(fields(), field));
+  if (fields()[number].dtype != dtype) {
+    return internal_loader::WrongType(fields()[number], dtype);
+  }
+  return number;
+}
+
+absl::Status BatchView::CheckRow(int64_t row) const {
+  if (row >= 0 && row < rows()) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("there is no row ", row, "; the batch has ", rows()));
+}
+
+void* BatchView::Data(int field) const {
+  return slot_->memory + slot_->layout->fields[field].offset;
+}
+
+int64_t BatchView::Elements(int field) const {
+  const internal_loader::FieldPlace& place = slot_->layout->fields[field];
+  if (!place.ragged) return rows() * place.elements;
+  const int64_t padded = slot_->padded[place.ragged_number];
+  return padded >= 0 ? rows() * padded
+                     : slot_->splits[place.ragged_number].back();
+}
+
+std::pair<int64_t, int64_t> BatchView::RowRange(int field, int64_t row) const {
+  const internal_loader::FieldPlace& place = slot_->layout->fields[field];
+  if (!place.ragged) return {row * place.elements, (row + 1) * place.elements};
+  const auto& splits = slot_->splits[place.ragged_number];
+  const int64_t padded = slot_->padded[place.ragged_number];
+  if (padded < 0) return {splits[row], splits[row + 1]};
+  return {row * padded, row * padded + splits[row + 1] - splits[row]};
+}
+
+absl::StatusOr<absl::Span<const int64_t>> BatchView::Splits(
+    absl::string_view field) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int number, FindField(fields(), field));
+  const internal_loader::FieldPlace& place = slot_->layout->fields[number];
+  if (!place.ragged) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "field ", place.spec->ToString(), " is not ragged: it has no splits"));
+  }
+  return absl::MakeConstSpan(slot_->splits[place.ragged_number]);
+}
+
+absl::StatusOr<absl::Span<const int64_t>> BatchView::RowShape(
+    absl::string_view field, int64_t row) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int number, FindField(fields(), field));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRow(row));
+  const internal_loader::FieldPlace& place = slot_->layout->fields[number];
+  if (!place.ragged) return absl::MakeConstSpan(place.spec->shape);
+  return absl::MakeConstSpan(
+      slot_->RowShapes(row) + place.ragged_number * kMaxDimensions,
+      place.spec->shape.size());
+}
+
+absl::StatusOr<int64_t> BatchView::Pad(int field, const void* fill) const {
+  const internal_loader::FieldPlace& place = slot_->layout->fields[field];
+  const auto& shape = place.spec->shape;
+  if (!place.ragged || shape[0] != -1 ||
+      std::count(shape.begin(), shape.end(), -1) != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("field ", place.spec->ToString(),
+                     " can't be padded: its first dimension must be -1, and "
+                     "no other"));
+  }
+  int64_t inner = 1;
+  for (size_t i = 1; i < shape.size(); ++i) inner *= shape[i];
+  const auto& splits = slot_->splits[place.ragged_number];
+  int64_t longest = 0;
+  for (int64_t row = 0; row < rows(); ++row) {
+    longest = std::max(longest, splits[row + 1] - splits[row]);
+  }
+  const int64_t element = SizeOf(place.spec->dtype);
+  char* const first = slot_->memory + place.offset;
+  // From the last row on, none of which moves to the front. Rows that are
+  // padded already stand where they should.
+  const bool packed = slot_->padded[place.ragged_number] < 0;
+  for (int64_t row = rows(); packed && row-- > 0;) {
+    const int64_t elements = splits[row + 1] - splits[row];
+    char* const target = first + row * longest * element;
+    std::memmove(target, first + splits[row] * element, elements * element);
+    for (int64_t i = elements; i < longest; ++i) {
+      std::memcpy(target + i * element, fill, element);
+    }
+  }
+  slot_->padded[place.ragged_number] = longest;
+  return inner == 0 ? 0 : longest / inner;
+}
+
+}  // namespace lockstep

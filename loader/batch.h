@@ -1,0 +1,185 @@
+// A batch: the rows of one step, field by field, in memory of the loader's.
+//
+//   Batch batch;
+//   while (*loader->Next(batch)) {
+//     absl::Span<const float> x = *batch.Values<float>("x");  // rows *
+//     elements absl::Span<const int64_t> labels =
+//     *batch.Values<int64_t>("label"); Train(x, labels, batch.valid());
+//   }
+//
+// Rows [0, valid()) are data. Those after them are padding: samples that were
+// already given (tail policy kPad), or zeros with index -1 (kMask, and rows
+// that failed under OnError::kSkip).
+//
+// A ragged field has its rows one after the other, without gaps, and splits:
+//
+//   absl::Span<const int32_t> tokens = *batch.Values<int32_t>("tokens");
+//   absl::Span<const int64_t> splits = *batch.Splits("tokens");
+//   // Row i is tokens[splits[i]] to tokens[splits[i + 1] - 1].
+#ifndef LOCKSTEP_LOADER_BATCH_H_
+#define LOCKSTEP_LOADER_BATCH_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/field.h"
+
+namespace lockstep {
+
+namespace internal_loader {
+struct Slot;
+
+// Takes back the slots of batches that are gone.
+class SlotOwner {
+ public:
+  virtual ~SlotOwner() = default;
+  virtual void GiveBack(Slot& slot) = 0;
+};
+}  // namespace internal_loader
+
+// A sample that could not be read.
+struct SampleError {
+  int64_t epoch = 0;
+  int64_t step = 0;
+  int64_t row = 0;  // where it would have been
+  int64_t index = 0;
+  int64_t position = 0;
+  int worker = 0;
+  absl::Status status;
+};
+
+// A sample that stands in for one that could not be read.
+struct Substitution {
+  int64_t row = 0;
+  int64_t wanted = 0;  // the index that failed
+  int64_t used = 0;    // the index that was read instead
+  absl::Status why;
+};
+
+// What collate gets, and what Batch offers too. Field names that do not exist
+// are NOT_FOUND, other types than a field's INVALID_ARGUMENT.
+// Thread-safety: thread-compatible.
+class BatchView {
+ public:
+  int64_t epoch() const;
+  int64_t step() const;  // in the epoch, from 0
+  int64_t rows() const;
+  int64_t valid() const;  // rows [0, valid()) are data
+
+  // The dataset index of each row, and its position in the stream; -1 where
+  // there is none.
+  absl::Span<const int64_t> indices() const;
+  absl::Span<const int64_t> positions() const;
+
+  absl::Span<const FieldSpec> fields() const;
+
+  // All elements of all rows.
+  template <typename T>
+  absl::StatusOr<absl::Span<T>> Values(absl::string_view field) const {
+    LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field, DTypeOf<T>()));
+    return absl::Span<T>(static_cast<T*>(Data(number)), Elements(number));
+  }
+
+  // The elements of one row. OUT_OF_RANGE for a row that is not there.
+  template <typename T>
+  absl::StatusOr<absl::Span<T>> Row(absl::string_view field,
+                                    int64_t row) const {
+    LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field, DTypeOf<T>()));
+    LOCKSTEP_RETURN_IF_ERROR(CheckRow(row));
+    const auto [begin, end] = RowRange(number, row);
+    return absl::Span<T>(static_cast<T*>(Data(number)) + begin, end - begin);
+  }
+
+  // The bytes of a field, of whatever type.
+  absl::Span<char> Bytes(int field) const {
+    return {
+        static_cast<char*>(Data(field)),
+        static_cast<size_t>(Elements(field) * SizeOf(fields()[field].dtype))};
+  }
+
+  // The size of all fields.
+  int64_t TotalBytes() const;
+
+  // Where the rows of a ragged field begin and end, in elements: rows() + 1
+  // numbers. They stay after PadToLongest, and then tell the rows' lengths.
+  absl::StatusOr<absl::Span<const int64_t>> Splits(
+      absl::string_view field) const;
+
+  // The shape of one row. OUT_OF_RANGE for a row that is not there.
+  absl::StatusOr<absl::Span<const int64_t>> RowShape(absl::string_view field,
+                                                     int64_t row) const;
+
+  // Brings the rows of a ragged field to the same length, that of the longest,
+  // by elements of value `fill`; only the first dimension may be -1. Returns
+  // that length. For use in collate.
+  template <typename T>
+  absl::StatusOr<int64_t> PadToLongest(absl::string_view field, T fill) const {
+    LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field, DTypeOf<T>()));
+    return Pad(number, &fill);
+  }
+
+  // The samples that failed, by row, and those that stand in for such.
+  absl::Span<const SampleError> errors() const;
+  absl::Span<const Substitution> substitutions() const;
+
+  explicit BatchView(internal_loader::Slot* slot) : slot_(slot) {}
+
+ protected:
+  absl::StatusOr<int> Find(absl::string_view field, DType dtype) const;
+  absl::Status CheckRow(int64_t row) const;
+  void* Data(int field) const;
+  int64_t Elements(int field) const;
+  std::pair<int64_t, int64_t> RowRange(int field, int64_t row) const;
+  absl::StatusOr<int64_t> Pad(int field, const void* fill) const;
+
+  internal_loader::Slot* slot_;
+};
+
+// Owns a batch's memory until it is destroyed, assigned to or released; the
+// loader then fills it anew. May outlive the loader. An empty Batch, as
+// constructed and after Release, has no rows and no fields.
+class Batch : public BatchView {
+ public:
+  Batch() : BatchView(nullptr) {}
+  ~Batch() { Release(); }
+  Batch(Batch&& other) noexcept
+      : BatchView(std::exchange(other.slot_, nullptr)),
+        owner_(std::move(other.owner_)) {}
+  Batch& operator=(Batch&& other) noexcept {
+    if (this != &other) {
+      Release();
+      slot_ = std::exchange(other.slot_, nullptr);
+      owner_ = std::move(other.owner_);
+    }
+    return *this;
+  }
+
+  bool empty() const { return slot_ == nullptr; }
+
+  // Gives the memory back. May be called on any thread.
+  void Release() {
+    if (slot_ == nullptr) return;
+    owner_->GiveBack(*std::exchange(slot_, nullptr));
+    owner_ = nullptr;
+  }
+
+  // For the loader.
+  Batch(internal_loader::Slot* slot,
+        std::shared_ptr<internal_loader::SlotOwner> owner)
+      : BatchView(slot), owner_(std::move(owner)) {}
+
+ private:
+  std::shared_ptr<internal_loader::SlotOwner> owner_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_LOADER_BATCH_H_

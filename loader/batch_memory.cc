@@ -1,0 +1,33 @@
+#include "lockstep/loader/batch_memory.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdlib>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+constexpr int64_t kAlignment = 64;
+
+}  // namespace
+
+absl::StatusOr<void*> HeapMemory::Allocate(int64_t bytes) {
+  const int64_t unit = bytes >= kHugePage ? kHugePage : kAlignment;
+  const int64_t rounded = (bytes + unit - 1) / unit * unit;
+  void* const memory = std::aligned_alloc(unit, rounded == 0 ? unit : rounded);
+  if (memory == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there is no memory for a batch of ", bytes, " bytes"));
+  }
+  if (unit == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
+  return memory;
+}
+
+void HeapMemory::Free(void* memory, int64_t) { std::free(memory); }
+
+}  // namespace lockstep

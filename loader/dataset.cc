@@ -1,0 +1,129 @@
+#include "lockstep/loader/dataset.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/check.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep {
+
+absl::Span<const int64_t> SampleRow::shape(int field) const {
+  const internal_loader::FieldPlace& place = Place(field);
+  if (!place.ragged) return place.spec->shape;
+  return {Shape(field), place.spec->shape.size()};
+}
+
+SampleRow SampleRow::Part(int first, int count) const {
+  LOCKSTEP_CHECK(first >= 0 && count >= 0 && first + count <= count_);
+  SampleRow part = *this;
+  part.first_ += first;
+  part.count_ = count;
+  return part;
+}
+
+int64_t SampleRow::Elements(int field) const {
+  if (!Place(field).ragged) return Place(field).elements;
+  int64_t elements = 1;
+  for (const int64_t dimension : shape(field)) elements *= dimension;
+  return elements;
+}
+
+absl::Status SampleRow::CheckNumber(int field) const {
+  if (field >= 0 && field < count_) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("there is no field number ",
+                                                 field, "; the dataset has ",
+                                                 count_, ", counted from 0"));
+}
+
+absl::Status SampleRow::CheckWritten(int field) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber(field));
+  if ((*written_ >> (first_ + field)) & 1) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "field '", spec(field).name, "' was not written yet in this row"));
+}
+
+absl::Status SampleRow::TypeError(int field, DType dtype) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber(field));
+  return internal_loader::WrongType(spec(field), dtype);
+}
+
+absl::Status SampleRow::FixedError(int field) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber(field));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "field '", spec(field).name,
+      "' is ragged: write it by Copy or MutableRagged, which say how much "
+      "this sample has"));
+}
+
+absl::Status SampleRow::SetShape(int field, absl::Span<const int64_t> shape) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber(field));
+  const FieldSpec& declared = spec(field);
+  bool fits = shape.size() == declared.shape.size();
+  int64_t elements = 1;
+  for (size_t i = 0; fits && i < shape.size(); ++i) {
+    fits =
+        declared.shape[i] == -1 ? shape[i] >= 0 : shape[i] == declared.shape[i];
+    // No product of two numbers up to the bound overflows.
+    const int64_t most = std::max<int64_t>(Place(field).elements, 1);
+    if (fits && shape[i] > 0) {
+      elements = elements > most / shape[i] ? most + 1 : elements * shape[i];
+    } else {
+      elements = 0;
+    }
+  }
+  if (!fits || elements > Place(field).elements) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("field ", declared.ToString(), " can't hold a sample of ",
+                     "shape [", absl::StrJoin(shape, ","), "]"));
+  }
+  if (Place(field).ragged) std::copy(shape.begin(), shape.end(), Shape(field));
+  *written_ |= uint64_t{1} << (first_ + field);
+  return absl::OkStatus();
+}
+
+absl::Status SampleRow::SetCount(int field, int64_t elements) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNumber(field));
+  const FieldSpec& declared = spec(field);
+  if (!Place(field).ragged) {
+    if (elements != Place(field).elements) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("field ", declared.ToString(), " takes ",
+                       Place(field).elements, " elements, but got ", elements));
+    }
+    *written_ |= uint64_t{1} << (first_ + field);
+    return absl::OkStatus();
+  }
+  // The dimension of -1 follows, if there is one alone.
+  int64_t shape[kMaxDimensions];
+  int64_t known = 1;
+  int unknown = 0;
+  for (const int64_t dimension : declared.shape) {
+    unknown += dimension == -1;
+    if (dimension != -1) known *= dimension;
+  }
+  if (unknown != 1 || known == 0 || elements % known != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the shape of ", elements, " elements of field ", declared.ToString(),
+        " does not follow from their number; give it by MutableRagged"));
+  }
+  for (size_t i = 0; i < declared.shape.size(); ++i) {
+    shape[i] = declared.shape[i] == -1 ? elements / known : declared.shape[i];
+  }
+  return SetShape(field, absl::MakeConstSpan(shape, declared.shape.size()));
+}
+
+absl::Status Dataset::ReadMany(absl::Span<const int64_t> indices,
+                               absl::Span<SampleContext> contexts,
+                               absl::Span<SampleRow> rows) {
+  for (size_t i = 0; i < indices.size(); ++i) {
+    LOCKSTEP_RETURN_IF_ERROR(Read(indices[i], contexts[i], rows[i]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep

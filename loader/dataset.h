@@ -1,0 +1,251 @@
+// A Dataset reads samples by index, straight into the rows of a batch.
+//
+//   class Squares : public Dataset {
+//    public:
+//     int64_t size() const override { return 1000; }
+//     absl::Span<const FieldSpec> fields() const override { return fields_; }
+//     absl::Status Read(int64_t index, SampleContext& context,
+//                       SampleRow& row) override {
+//       LOCKSTEP_ASSIGN_OR_RETURN(absl::Span<float> x, row.Mutable<float>(0));
+//       for (float& value : x) value = context.rng().Uniform();
+//       return row.Set<int64_t>(1, index * index);
+//     }
+//
+//    private:
+//     const std::vector<FieldSpec> fields_ = {{"x", DType::kF32, {16}},
+//                                             {"y", DType::kI64, {}}};
+//   };
+//
+// Read is called from many workers at once. It may return any error, or throw:
+// either is delivered at its place, with the sample's index. What it draws from
+// context.rng() is the same on any worker, rank or restart.
+#ifndef LOCKSTEP_LOADER_DATASET_H_
+#define LOCKSTEP_LOADER_DATASET_H_
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/random.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/field.h"
+
+namespace lockstep {
+
+// A worker as its samples see it: a place, not a thread. Over time several
+// threads may serve it, one after the other.
+struct WorkerInfo {
+  int id = 0;           // from 0; 0 also where there are no workers
+  int num_workers = 0;  // 0: on the thread that calls Next
+
+  // base_seed + id, as PyTorch's workers have it. What is drawn from it depends
+  // on the number of workers and on who reads which sample; context.rng() does
+  // not.
+  uint64_t seed = 0;
+
+  // Yours, to be set by worker_init: a decoder, a file handle, scratch memory.
+  std::shared_ptr<void> state;
+
+  // The state, which worker_init made as a T.
+  template <typename T>
+  T& State() const {
+    return *static_cast<T*>(state.get());
+  }
+};
+
+// What a sample knows about its place. Lives during one call of Read.
+class SampleContext {
+ public:
+  // `key` is RandomKey's for the epoch.
+  SampleContext(const WorkerInfo& worker, uint64_t key, int64_t epoch,
+                int64_t index, int64_t position)
+      : worker_(&worker),
+        epoch_(epoch),
+        index_(index),
+        position_(position),
+        rng_(key, static_cast<uint64_t>(position)) {}
+
+  // Random numbers that belong to this place of the stream: the same on any
+  // worker, rank or restart, others for a repeated or padded sample.
+  Random& rng() { return rng_; }
+
+  const WorkerInfo& worker() const { return *worker_; }
+  int64_t epoch() const { return epoch_; }
+  int64_t index() const { return index_; }
+  int64_t position() const { return position_; }
+
+ private:
+  const WorkerInfo* worker_;
+  int64_t epoch_;
+  int64_t index_;
+  int64_t position_;
+  Random rng_;
+};
+
+// A sample's row in a batch, field by field in the order of fields(). Every
+// field must be written. Errors name the field and what is accepted.
+// Thread-safety: thread-compatible; other rows are other threads' business.
+class SampleRow {
+ public:
+  // The elements of a field of fixed shape, all of which must be written.
+  template <typename T>
+  absl::StatusOr<absl::Span<T>> Mutable(int field) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckFixed(field));
+    LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
+    return absl::Span<T>(reinterpret_cast<T*>(Data(field)),
+                         Place(field).elements);
+  }
+  absl::StatusOr<absl::Span<char>> MutableBytes(int field) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckFixed(field));
+    return absl::Span<char>(Data(field), Place(field).row_bytes);
+  }
+
+  // The same for a ragged field, which gets `shape` in this row.
+  template <typename T>
+  absl::StatusOr<absl::Span<T>> MutableRagged(int field,
+                                              absl::Span<const int64_t> shape) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
+    LOCKSTEP_RETURN_IF_ERROR(SetShape(field, shape));
+    return absl::Span<T>(reinterpret_cast<T*>(Data(field)), Elements(field));
+  }
+  absl::StatusOr<absl::Span<char>> MutableRaggedBytes(
+      int field, absl::Span<const int64_t> shape) {
+    LOCKSTEP_RETURN_IF_ERROR(SetShape(field, shape));
+    return absl::Span<char>(Data(field),
+                            Elements(field) * SizeOf(Place(field).spec->dtype));
+  }
+
+  // Copies a whole field. `values` has as many elements as the shape, or, for a
+  // ragged field with one dimension of -1, any fitting number within the bound.
+  template <typename T>
+  absl::Status Copy(int field, absl::Span<const T> values) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
+    LOCKSTEP_RETURN_IF_ERROR(
+        SetCount(field, static_cast<int64_t>(values.size())));
+    if (!values.empty()) {
+      std::memcpy(Data(field), values.data(), values.size() * sizeof(T));
+    }
+    return absl::OkStatus();
+  }
+
+  // Writes a scalar field, or one of a single element.
+  template <typename T>
+  absl::Status Set(int field, T value) {
+    return Copy<T>(field, absl::MakeConstSpan(&value, 1));
+  }
+
+  // What was written to a field, for whoever changes it afterwards. A field
+  // that nobody wrote is an error.
+  template <typename T>
+  absl::StatusOr<absl::Span<T>> Written(int field) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
+    LOCKSTEP_RETURN_IF_ERROR(CheckWritten(field));
+    return absl::Span<T>(reinterpret_cast<T*>(Data(field)), Elements(field));
+  }
+  absl::StatusOr<absl::Span<char>> WrittenBytes(int field) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckWritten(field));
+    return absl::Span<char>(Data(field),
+                            Elements(field) * SizeOf(Place(field).spec->dtype));
+  }
+
+  // The shape that the field has in this row. Requires 0 <= field < fields().
+  absl::Span<const int64_t> shape(int field) const;
+
+  int fields() const { return count_; }
+  const FieldSpec& spec(int field) const { return *Place(field).spec; }
+
+  // `count` fields from `first` on as a row of their own, for datasets that are
+  // made of datasets. Requires that the row has them.
+  SampleRow Part(int first, int count) const;
+
+  // For the loader and RowBuffer. `shapes` has kMaxDimensions numbers for each
+  // ragged field.
+  SampleRow(const internal_loader::BatchLayout& layout, char* memory,
+            int64_t row, int64_t* shapes, uint64_t* written)
+      : layout_(&layout),
+        memory_(memory),
+        row_(row),
+        shapes_(shapes),
+        written_(written),
+        count_(static_cast<int>(layout.fields.size())) {}
+
+ private:
+  const internal_loader::FieldPlace& Place(int field) const {
+    return layout_->fields[first_ + field];
+  }
+  char* Data(int field) const {
+    const internal_loader::FieldPlace& place = Place(field);
+    return memory_ + place.offset + row_ * place.row_bytes;
+  }
+  int64_t* Shape(int field) const {
+    return shapes_ + Place(field).ragged_number * kMaxDimensions;
+  }
+  int64_t Elements(int field) const;
+
+  absl::Status CheckType(int field, DType dtype) const {
+    if (field >= 0 && field < count_ && Place(field).spec->dtype == dtype) {
+      return absl::OkStatus();
+    }
+    return TypeError(field, dtype);
+  }
+  absl::Status CheckFixed(int field) {
+    if (field >= 0 && field < count_ && !Place(field).ragged) {
+      *written_ |= uint64_t{1} << (first_ + field);
+      return absl::OkStatus();
+    }
+    return FixedError(field);
+  }
+  absl::Status CheckNumber(int field) const;
+  absl::Status CheckWritten(int field) const;
+  absl::Status TypeError(int field, DType dtype) const;
+  absl::Status FixedError(int field) const;
+  absl::Status SetShape(int field, absl::Span<const int64_t> shape);
+  absl::Status SetCount(int field, int64_t elements);
+
+  const internal_loader::BatchLayout* layout_;
+  char* memory_;
+  int64_t row_;
+  int64_t* shapes_;
+  uint64_t* written_;
+  int first_ = 0;
+  int count_;
+};
+
+// Thread-safety: all functions are called from many threads at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  // How many samples there are: indices are 0 to size() - 1. Does not change.
+  virtual int64_t size() const = 0;
+
+  // What every sample has. Does not change, and lives as long as the dataset.
+  virtual absl::Span<const FieldSpec> fields() const = 0;
+
+  // Writes all fields of a sample.
+  virtual absl::Status Read(int64_t index, SampleContext& context,
+                            SampleRow& row) = 0;
+
+  // For datasets that read many samples faster than each for itself: the most
+  // that one call of ReadMany takes. 1: it is never called.
+  virtual int64_t max_bulk() const { return 1; }
+
+  // Reads indices[i] into rows[i], for each i below at most max_bulk(). When it
+  // fails, each of the samples is read by Read, to find out which one it was.
+  virtual absl::Status ReadMany(absl::Span<const int64_t> indices,
+                                absl::Span<SampleContext> contexts,
+                                absl::Span<SampleRow> rows);
+
+  // Tells which samples will be read soon, a batch at a time, as soon as that
+  // is known: the place to start readahead. Must be quick.
+  virtual void Hint(absl::Span<const int64_t> indices) {}
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_LOADER_DATASET_H_

@@ -1,0 +1,152 @@
+#include "lockstep/loader/field.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep {
+namespace {
+
+// More than any memory has, and small enough that sums of 64 do not overflow.
+constexpr int64_t kMostBytes = int64_t{1} << 50;
+
+absl::Status WrongField(const FieldSpec& spec, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("field '", spec.name, "' ", what));
+}
+
+absl::Status ValidateField(const FieldSpec& spec) {
+  if (SizeOf(spec.dtype) == 0) {
+    return WrongField(spec, absl::StrCat("has no dtype, but the number ",
+                                         static_cast<int>(spec.dtype)));
+  }
+  if (spec.shape.size() > kMaxDimensions) {
+    return WrongField(spec, absl::StrCat("has ", spec.shape.size(),
+                                         " dimensions, and can have ",
+                                         kMaxDimensions, " at most"));
+  }
+  int64_t elements = 1;
+  for (const int64_t dimension : spec.shape) {
+    if (dimension < -1) {
+      return WrongField(
+          spec, absl::StrCat("has a dimension of ", dimension,
+                             ", which should be 0 or more, or -1 where it "
+                             "differs from sample to sample"));
+    }
+    if (dimension > 0 && elements > kMostBytes / dimension) {
+      return WrongField(spec, "has more elements than memory can hold");
+    }
+    if (dimension >= 0) elements *= dimension;
+  }
+  if (spec.ragged() && spec.max_elements <= 0) {
+    return WrongField(
+        spec,
+        absl::StrCat("is ragged, and so needs a bound: set max_elements "
+                     "to the most elements that a sample can have; it is ",
+                     spec.max_elements));
+  }
+  if (!spec.ragged() && spec.max_elements != 0) {
+    return WrongField(
+        spec, absl::StrCat("has a fixed shape, and so max_elements should be "
+                           "0, but it is ",
+                           spec.max_elements));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool FieldSpec::ragged() const {
+  return std::find(shape.begin(), shape.end(), -1) != shape.end();
+}
+
+std::string FieldSpec::ToString() const {
+  std::string text =
+      absl::StrCat(name, " ", Name(dtype), "[", absl::StrJoin(shape, ","), "]");
+  if (ragged()) {
+    absl::StrAppend(&text, " of at most ", max_elements, " elements");
+  }
+  return text;
+}
+
+absl::Status ValidateFields(absl::Span<const FieldSpec> fields) {
+  if (fields.size() > kMaxFields) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a dataset can have ", kMaxFields, " fields at most, and ",
+                     "has ", fields.size()));
+  }
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (fields[i].name.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("field number ", i, " has no name"));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(ValidateField(fields[i]));
+    for (size_t j = 0; j < i; ++j) {
+      if (fields[j].name == fields[i].name) {
+        return WrongField(fields[i], "stands twice among the fields");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> FindField(absl::Span<const FieldSpec> fields,
+                              absl::string_view name) {
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (fields[i].name == name) return static_cast<int>(i);
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "there is no field '", name, "'; the fields are ",
+      absl::StrJoin(fields, ", ", [](std::string* out, const FieldSpec& spec) {
+        out->append(spec.name);
+      })));
+}
+
+namespace internal_loader {
+
+absl::Status MakeLayout(absl::Span<const FieldSpec> fields, int64_t rows,
+                        BatchLayout& layout) {
+  LOCKSTEP_RETURN_IF_ERROR(ValidateFields(fields));
+  layout.specs.assign(fields.begin(), fields.end());
+  layout.fields.clear();
+  layout.rows = rows;
+  layout.bytes = 0;
+  layout.ragged_fields = 0;
+  for (const FieldSpec& spec : layout.specs) {
+    FieldPlace place;
+    place.spec = &spec;
+    place.ragged = spec.ragged();
+    place.elements = 1;
+    for (const int64_t dimension : spec.shape) place.elements *= dimension;
+    if (place.ragged) {
+      place.elements = spec.max_elements;
+      place.ragged_number = layout.ragged_fields++;
+    }
+    if (place.elements >
+        kMostBytes / SizeOf(spec.dtype) / std::max<int64_t>(1, rows)) {
+      return WrongField(
+          spec, absl::StrCat("takes more memory than there can be: ", rows,
+                             " rows of ", place.elements, " elements"));
+    }
+    place.row_bytes = place.elements * SizeOf(spec.dtype);
+    place.offset = layout.bytes;
+    layout.bytes += (rows * place.row_bytes + BatchLayout::kAlignment - 1) /
+                    BatchLayout::kAlignment * BatchLayout::kAlignment;
+    layout.fields.push_back(place);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WrongType(const FieldSpec& spec, DType asked) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("field '", spec.name, "' has elements of ", Name(spec.dtype),
+                   ", and was asked for as ", Name(asked)));
+}
+
+}  // namespace internal_loader
+}  // namespace lockstep

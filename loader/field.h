@@ -1,0 +1,109 @@
+// What a sample is made of: named fields, each with an element type and a
+// shape.
+//
+//   std::vector<FieldSpec> fields = {
+//       {"image", DType::kU8, {224, 224, 3}},
+//       {"label", DType::kI64, {}},                    // a scalar
+//       {"tokens", DType::kI32, {-1}, /*max_elements=*/2048},
+//   };
+//
+// A dimension of -1 differs from sample to sample: such a field is ragged, and
+// needs a bound, since batches live in memory that is allocated once.
+#ifndef LOCKSTEP_LOADER_FIELD_H_
+#define LOCKSTEP_LOADER_FIELD_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/language.h"
+
+namespace lockstep {
+
+struct FieldSpec {
+  // Not empty, and no other field's.
+  std::string name;
+
+  DType dtype = DType::kF32;
+
+  // Of one sample; {} is a scalar.
+  std::vector<int64_t> shape;
+
+  // The most elements that a sample can have, for a ragged field only.
+  int64_t max_elements = 0;
+
+  bool ragged() const;
+
+  // "tokens i32[-1] of at most 2048 elements".
+  std::string ToString() const;
+
+  friend bool operator==(const FieldSpec& a, const FieldSpec& b) {
+    return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape &&
+           a.max_elements == b.max_elements;
+  }
+  friend bool operator!=(const FieldSpec& a, const FieldSpec& b) {
+    return !(a == b);
+  }
+};
+
+// The most fields that a dataset can have, and the most dimensions of one.
+inline constexpr int kMaxFields = 64;
+inline constexpr int kMaxDimensions = 8;
+
+// INVALID_ARGUMENT names the field, what is wrong with it and what is accepted.
+absl::Status ValidateFields(absl::Span<const FieldSpec> fields);
+
+// The number of the field of that name. NOT_FOUND lists the names.
+absl::StatusOr<int> FindField(absl::Span<const FieldSpec> fields,
+                              absl::string_view name);
+
+namespace internal_loader {
+
+// Where a field's rows stand in the memory of a batch.
+struct FieldPlace {
+  const FieldSpec* spec = nullptr;
+  bool ragged = false;
+  int64_t elements = 0;   // of a row, at most
+  int64_t row_bytes = 0;  // from one row to the next
+  int64_t offset = 0;     // of row 0, a multiple of kAlignment
+  int ragged_number = -1;
+};
+
+// The places of all fields of a batch with up to `rows` rows.
+struct BatchLayout {
+  static constexpr int64_t kAlignment = 64;
+
+  std::vector<FieldSpec> specs;
+  std::vector<FieldPlace> fields;  // one for each of `specs`
+  int64_t rows = 0;
+  int64_t bytes = 0;  // of the whole batch
+  int ragged_fields = 0;
+
+  BatchLayout() = default;
+  BatchLayout(const BatchLayout&) = delete;
+  BatchLayout& operator=(const BatchLayout&) = delete;
+
+  // The bit of each field.
+  uint64_t AllFields() const {
+    return specs.size() == 64 ? ~uint64_t{0}
+                              : (uint64_t{1} << specs.size()) - 1;
+  }
+};
+
+// Fills `layout`. INVALID_ARGUMENT for fields that ValidateFields refuses or
+// that take more memory than there can be.
+absl::Status MakeLayout(absl::Span<const FieldSpec> fields, int64_t rows,
+                        BatchLayout& layout);
+
+// The dtype and name mismatch, in words: for typed views.
+absl::Status WrongType(const FieldSpec& spec, DType asked);
+
+}  // namespace internal_loader
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_LOADER_FIELD_H_

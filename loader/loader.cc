@@ -1,0 +1,491 @@
+#include "lockstep/loader/loader.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/cpus.h"
+#include "lockstep/loader/loader_state.h"
+#include "lockstep/loader/pipeline.h"
+#include "lockstep/loader/recorder.h"
+#include "lockstep/loader/row_buffer.h"
+#include "lockstep/loader/slot.h"
+#include "lockstep/sampler/state.h"
+
+namespace lockstep {
+namespace {
+
+using internal_loader::CatchAll;
+using internal_loader::Entry;
+using internal_loader::Now;
+using internal_loader::Pipeline;
+using internal_loader::Slot;
+using internal_loader::SlotPool;
+using internal_loader::TraceLog;
+
+constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+
+// How many calls of Next there are to one that counts what is ready.
+constexpr uint32_t kCallsToLook = 16;
+
+// An epoch without a step may come between others, but not for ever.
+constexpr int kMostEmptyEpochs = 1000;
+
+// The slots that the options allow for batches of so many bytes.
+absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
+                                   int64_t batch_bytes) {
+  const int64_t slots = options.prefetch_batches + 1;
+  if (options.prefetch_bytes == 0 || batch_bytes == 0) return slots;
+  const int64_t fit = options.prefetch_bytes / batch_bytes;
+  if (fit < 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a batch takes ", batch_bytes, " bytes, and there must be room for ",
+        "two: one in use and one read ahead; prefetch_bytes should be ",
+        2 * batch_bytes,
+        " or more, but got prefetch_bytes=", options.prefetch_bytes));
+  }
+  return std::min(slots, fit);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
+    std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
+    const LoaderOptions& options) {
+  if (dataset == nullptr || sampler == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a loader needs a dataset and a sampler, but got no ",
+                     dataset == nullptr ? "dataset" : "sampler"));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(Validate(options));
+  const OrderDescription order = sampler->order().Describe();
+  if (order.size != dataset->size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the order ", order.ToString(), " is over ", order.size,
+                     " samples, and the dataset has ", dataset->size(),
+                     ": make the order for the dataset's size"));
+  }
+  LoaderOptions resolved = options;
+  if (!resolved.num_workers) resolved.num_workers = DefaultWorkers();
+  if (!resolved.base_seed) resolved.base_seed = resolved.seed;
+  if (resolved.memory == nullptr) {
+    resolved.memory = std::make_shared<HeapMemory>();
+  }
+  internal_loader::BatchLayout layout;
+  LOCKSTEP_RETURN_IF_ERROR(internal_loader::MakeLayout(
+      dataset->fields(), sampler->max_rows(), layout));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t slots,
+                            CountSlots(resolved, layout.bytes));
+  std::unique_ptr<Loader> loader(
+      new Loader(dataset, resolved, sampler->shared_order()));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      loader->pool_, SlotPool::Create(layout.specs, sampler->max_rows(), slots,
+                                      resolved.memory));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      loader->pipeline_,
+      Pipeline::Create(dataset, std::move(sampler), resolved, loader->pool_));
+  return loader;
+}
+
+Loader::Loader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
+               std::shared_ptr<const Order> order)
+    : dataset_(std::move(dataset)),
+      options_(options),
+      order_(std::move(order)) {}
+
+Loader::~Loader() {
+  // The threads of a forked process's parent are not there to be waited for,
+  // and may have held any lock.
+  if (fork_guard_.forked()) static_cast<void>(pipeline_.release());
+}
+
+// ---- Going to a place.
+
+absl::Status Loader::CheckFields() const {
+  const auto now = dataset_->fields();
+  const auto& then = pool_->layout().specs;
+  if (now.size() != then.size()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the dataset had ", then.size(),
+                     " fields when the loader "
+                     "was made, and now has ",
+                     now.size(), "; make a new loader for other fields"));
+  }
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (now[i] == then[i]) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the dataset's field was ", then[i].ToString(),
+        " when the loader was made, and now is ", now[i].ToString(),
+        "; make a new loader for other fields"));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Move>
+absl::Status Loader::Restart(const Move& move) {
+  if (fork_guard_.forked()) return CheckRunning();
+  LOCKSTEP_RETURN_IF_ERROR(sticky_);
+  LOCKSTEP_RETURN_IF_ERROR(CheckFields());
+  absl::Status status;
+  pipeline_->Restart([&](Sampler& sampler) {
+    status = CatchAll("the order", [&] { return move(sampler); });
+    if (status.ok()) pipeline_->set_progress(sampler.progress());
+    return status.ok();
+  });
+  state_ = status.ok() ? State::kRunning : State::kStopped;
+  draining_ = false;
+  empty_epochs_ = 0;
+  report_steps_ = progress().steps_in_epoch;
+  if (counters_.began.load() == 0) counters_.began = Now();
+  return status;
+}
+
+absl::Status Loader::StartEpoch(int64_t epoch) {
+  if (state_ == State::kEnded && options_.prefetch_next_epoch && !draining_ &&
+      epoch == progress().epoch + 1 && !fork_guard_.forked()) {
+    LOCKSTEP_RETURN_IF_ERROR(sticky_);
+    LOCKSTEP_RETURN_IF_ERROR(CheckFields());
+    pipeline_->set_progress({epoch, 0, 0, progress().steps_in_total});
+    state_ = State::kRunning;
+    report_steps_ = 0;
+    return absl::OkStatus();
+  }
+  SamplerState start;
+  start.progress = {epoch, 0, 0, progress().steps_in_total};
+  start.order_digests = OrderDigests(order_->Describe());
+  return Restart([&](Sampler& sampler) {
+    return sampler.RestoreState(EncodeState(start));
+  });
+}
+
+absl::Status Loader::RestoreState(absl::string_view bytes,
+                                  const RestoreOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const internal_loader::LoaderState state,
+                            internal_loader::DecodeLoaderState(bytes));
+  LOCKSTEP_ASSIGN_OR_RETURN(SamplerState position, DecodeState(state.sampler));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckSameOrder(position, order_->Describe(), options.allow_different));
+  if (state.seed != options_.seed) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the state was saved by a loader with seed=", state.seed,
+                     ", and this one has seed=", options_.seed,
+                     ": what samples draw at random would be different"));
+  }
+  return Restart([&](Sampler& sampler) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(state.sampler, options));
+    skip_epoch_ = position.progress.epoch;
+    skip_ = position.skip;
+    return absl::OkStatus();
+  });
+}
+
+absl::Status Loader::Skip(int64_t begin, int64_t end) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRunning());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string here, SaveState());
+  const std::string sampler_state =
+      internal_loader::DecodeLoaderState(here)->sampler;
+  absl::Status skipped;
+  LOCKSTEP_RETURN_IF_ERROR(Restart([&](Sampler& sampler) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(sampler_state));
+    // What can't be skipped is no reason to stop.
+    skipped = sampler.Skip(begin, end);
+    skip_epoch_ = sampler.progress().epoch;
+    skip_ = sampler.skipped();
+    return absl::OkStatus();
+  }));
+  return skipped;
+}
+
+absl::StatusOr<std::string> Loader::SaveState() const {
+  if (state_ == State::kNew) {
+    return absl::FailedPreconditionError(
+        "there is no state before the first StartEpoch or RestoreState");
+  }
+  if (!pipeline_->in_order()) {
+    return absl::FailedPreconditionError(
+        "batches were given out of order, and one before them was not yet: "
+        "call Drain, and Next until it returns false, and save then");
+  }
+  SamplerState state;
+  state.progress = progress();
+  if (state.progress.epoch == skip_epoch_) state.skip = skip_;
+  state.order_digests = OrderDigests(order_->Describe());
+  return internal_loader::EncodeLoaderState(
+      {options_.seed, EncodeState(state)});
+}
+
+const Progress& Loader::progress() const { return pipeline_->progress(); }
+
+void Loader::Drain() {
+  if (state_ != State::kRunning) return;
+  draining_ = true;
+  pipeline_->Drain();
+}
+
+// ---- Giving out batches.
+
+absl::Status Loader::CheckRunning() const {
+  if (fork_guard_.forked()) {
+    return absl::FailedPreconditionError(
+        "this process was forked from the one that made the loader, and the "
+        "workers are not in it: make loaders after the fork");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(sticky_);
+  switch (state_) {
+    case State::kRunning:
+      return absl::OkStatus();
+    case State::kNew:
+      return absl::FailedPreconditionError(
+          "Next before the first StartEpoch(epoch) or RestoreState(bytes)");
+    case State::kStopped:
+      return absl::FailedPreconditionError(
+          "the loader has stopped at an error of its order, which was "
+          "returned: call StartEpoch(epoch) or RestoreState(bytes)");
+    case State::kFinished:
+      return absl::OutOfRangeError(absl::StrCat(
+          "the loader is past its end: max_steps=", options_.max_steps,
+          " steps were taken"));
+    case State::kEnded:
+      break;
+  }
+  return absl::OutOfRangeError(
+      absl::StrCat("epoch ", progress().epoch,
+                   " is over, as Next has said: ", "call StartEpoch(",
+                   progress().epoch + 1, ") to go on, or set advance_epochs"));
+}
+
+absl::StatusOr<bool> Loader::Next(Batch& batch) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Polled polled, Advance(batch, true));
+  return polled == Polled::kBatch;
+}
+
+absl::StatusOr<Polled> Loader::TryNext(Batch& batch) {
+  return Advance(batch, false);
+}
+
+absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
+  batch.Release();
+  LOCKSTEP_RETURN_IF_ERROR(CheckRunning());
+  while (true) {
+    if (draining_ && pipeline_->empty()) {
+      draining_ = false;
+      pipeline_->GoOn();
+      return Polled::kEndOfEpoch;
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(Entry* const entry, Await(wait));
+    if (entry == nullptr) {
+      if (!wait) return Polled::kNotReady;
+      return absl::DeadlineExceededError(absl::StrCat(
+          "there was no batch within timeout=",
+          absl::FormatDuration(options_.timeout), ": ", pipeline_->Activity()));
+    }
+    if (entry->kind == Entry::Kind::kBatch) return GiveOut(*entry, batch);
+    if (entry->kind == Entry::Kind::kFailed) {
+      absl::Status status = std::move(entry->status);
+      pipeline_->Pop(*entry);
+      state_ = State::kStopped;
+      return status;
+    }
+    if (EndEpoch(*entry)) return Polled::kEndOfEpoch;
+    if (++empty_epochs_ > kMostEmptyEpochs) {
+      return Fatal(absl::FailedPreconditionError(
+          absl::StrCat(kMostEmptyEpochs, " epochs in a row, up to epoch ",
+                       progress().epoch, ", had no step")));
+    }
+  }
+}
+
+// Waits for an entry, and keeps account of it.
+absl::StatusOr<Entry*> Loader::Await(bool wait) {
+  const auto relaxed = std::memory_order_relaxed;
+  if (calls_++ % kCallsToLook == 0 && pipeline_->workers() > 0) {
+    counters_.looks.store(counters_.looks.load(relaxed) + 1, relaxed);
+    counters_.seen_ready.store(
+        counters_.seen_ready.load(relaxed) + pipeline_->CountReady(), relaxed);
+  }
+  absl::StatusOr<Entry*> entry = pipeline_->Await(0);
+  if (!entry.ok()) return Fatal(std::move(entry).status());
+  if (*entry != nullptr || !wait) return entry;
+  const int64_t begin = Now();
+  const int64_t deadline =
+      options_.timeout == absl::InfiniteDuration()
+          ? kForever
+          : begin + absl::ToInt64Nanoseconds(options_.timeout);
+  entry = pipeline_->Await(deadline);
+  const int64_t end = Now();
+  counters_.waited.store(counters_.waited.load(relaxed) + end - begin, relaxed);
+  counters_.waits.store(counters_.waits.load(relaxed) + 1, relaxed);
+  if (pipeline_->trace().on()) {
+    pipeline_->trace().Add(TraceLog::Kind::kWait, -1, begin, end,
+                           progress().epoch, progress().steps_in_epoch);
+  }
+  if (!entry.ok()) return Fatal(std::move(entry).status());
+  return entry;
+}
+
+// Only a worker's failure is for good.
+absl::Status Loader::Fatal(absl::Status status) {
+  if (status.code() != absl::StatusCode::kResourceExhausted ||
+      pipeline_->failed()) {
+    sticky_ = status;
+  }
+  return status;
+}
+
+absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
+  const auto relaxed = std::memory_order_relaxed;
+  const auto add = [&](std::atomic<int64_t>& counter, int64_t more) {
+    counter.store(counter.load(relaxed) + more, relaxed);
+  };
+  Slot& slot = *entry.slot;
+  empty_epochs_ = 0;
+  errors_.clear();
+  if (!slot.errors.empty() || !slot.substitutions.empty()) {
+    add(counters_.failed, static_cast<int64_t>(slot.errors.size()));
+    add(counters_.substituted, static_cast<int64_t>(slot.substitutions.size()));
+    const int64_t failures =
+        counters_.failed.load(relaxed) + counters_.substituted.load(relaxed);
+    if (options_.max_failures && failures > *options_.max_failures) {
+      const absl::Status last = slot.errors.empty()
+                                    ? slot.substitutions.back().why
+                                    : slot.errors.back().status;
+      sticky_ = absl::ResourceExhaustedError(absl::StrCat(
+          failures, " samples could not be read, more than max_failures=",
+          *options_.max_failures, " allows; the last one, in epoch ",
+          slot.epoch, ", step ", slot.step, ": ", last.ToString()));
+      return sticky_;
+    }
+  }
+  if (!slot.status.ok()) {
+    absl::Status status = slot.status;
+    errors_ = slot.errors;
+    pool_->PutBack(slot);
+    pipeline_->Pop(entry);
+    return status;
+  }
+  batch = Batch(&slot, pool_);
+  add(counters_.batches, 1);
+  add(counters_.samples, slot.valid);
+  add(counters_.bytes, batch.TotalBytes());
+  pipeline_->Pop(entry);
+  if (options_.progress) ReportProgress(entry);
+  return Polled::kBatch;
+}
+
+// Whether the caller is to be told.
+bool Loader::EndEpoch(Entry& entry) {
+  const bool finished = entry.kind == Entry::Kind::kEndOfSteps;
+  pipeline_->Pop(entry);
+  if (finished) {
+    state_ = State::kFinished;
+    return true;
+  }
+  if (!options_.advance_epochs) {
+    state_ = State::kEnded;
+    return true;
+  }
+  report_steps_ = 0;
+  return false;
+}
+
+void Loader::ReportProgress(const Entry& entry) {
+  const int64_t now = Now();
+  const int64_t samples = counters_.samples.load();
+  const int64_t bytes = counters_.bytes.load();
+  if (report_time_ == 0) {
+    report_time_ = now;
+    report_samples_ = samples;
+    report_bytes_ = bytes;
+    report_steps_ = progress().steps_in_epoch;
+    return;
+  }
+  const int64_t spent = now - report_time_;
+  if (spent < absl::ToInt64Nanoseconds(options_.progress_interval)) return;
+  const double seconds = std::max<int64_t>(spent, 1) * 1e-9;
+  LoaderProgress report;
+  report.epoch = progress().epoch;
+  report.steps = progress().steps_in_epoch;
+  report.steps_in_epoch = std::max(entry.steps_in_epoch, report.steps);
+  report.samples = samples;
+  report.bytes = bytes;
+  report.samples_per_second = (samples - report_samples_) / seconds;
+  report.bytes_per_second = (bytes - report_bytes_) / seconds;
+  const double steps_per_second =
+      std::max<int64_t>(report.steps - report_steps_, 1) / seconds;
+  report.seconds_left =
+      (report.steps_in_epoch - report.steps) / steps_per_second;
+  report_time_ = now;
+  report_samples_ = samples;
+  report_bytes_ = bytes;
+  report_steps_ = report.steps;
+  // What a report throws is not the batch's fault.
+  CatchAll("progress", [&] {
+    options_.progress(report);
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
+LoaderMetrics Loader::Metrics() const {
+  LoaderMetrics metrics;
+  metrics.batches = counters_.batches.load();
+  metrics.samples = counters_.samples.load();
+  metrics.bytes = counters_.bytes.load();
+  metrics.failed_samples = counters_.failed.load();
+  metrics.substituted_samples = counters_.substituted.load();
+  const int64_t began = counters_.began.load();
+  metrics.elapsed_seconds = began == 0 ? 0 : (Now() - began) * 1e-9;
+  metrics.wait_seconds = counters_.waited.load() * 1e-9;
+  const double asked = std::max<int64_t>(metrics.batches, 1);
+  metrics.readiness = metrics.batches == 0
+                          ? 0
+                          : std::max(0.0, 1 - counters_.waits.load() / asked);
+  metrics.ready_batches =
+      counters_.seen_ready.load() / std::max(1.0, 1.0 * counters_.looks.load());
+  metrics.requested_workers = *options_.num_workers;
+  metrics.effective_workers = pipeline_->effective_workers();
+  const double available =
+      metrics.elapsed_seconds * std::max(1, metrics.requested_workers);
+  metrics.busy =
+      available > 0 ? pipeline_->busy_nanoseconds() * 1e-9 / available : 0;
+  metrics.slowest = pipeline_->slowest().Sorted();
+  return metrics;
+}
+
+std::string Loader::Trace() const { return pipeline_->trace().ToJson(); }
+
+EpochRange Loader::Epoch(int64_t epoch) { return EpochRange(*this, epoch); }
+
+EpochRange::EpochRange(Loader& loader, int64_t epoch)
+    : loader_(&loader), batch_(Batch()) {
+  absl::Status status = loader.StartEpoch(epoch);
+  if (status.ok()) {
+    Advance();
+  } else {
+    batch_ = std::move(status);
+    last_ = true;
+  }
+}
+
+void EpochRange::Advance() {
+  if (last_) {
+    done_ = true;
+    return;
+  }
+  if (!batch_.ok()) batch_ = Batch();
+  const absl::StatusOr<bool> more = loader_->Next(*batch_);
+  if (!more.ok()) {
+    batch_ = more.status();
+    last_ = !loader_->can_go_on();
+  } else {
+    done_ = !*more;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,237 @@
+// A Loader turns the steps of a sampler into batches, ahead of their use, on
+// workers.
+//
+//   LoaderOptions options;
+//   options.num_workers = 4;
+//   options.seed = 7;
+//   LOCKSTEP_ASSIGN_OR_RETURN(
+//       std::unique_ptr<Loader> loader,
+//       Loader::Create(dataset, std::move(sampler), options));
+//   for (int64_t epoch = 0; epoch < 90; ++epoch) {
+//     LOCKSTEP_RETURN_IF_ERROR(loader->StartEpoch(epoch));
+//     Batch batch;
+//     while (true) {
+//       LOCKSTEP_ASSIGN_OR_RETURN(const bool more, loader->Next(batch));
+//       if (!more) break;
+//       Train(batch);
+//     }
+//     Save(loader->SaveState());
+//   }
+//
+// or, shorter, an epoch at a time:
+//
+//   for (absl::StatusOr<Batch>& batch : loader->Epoch(epoch)) {
+//     LOCKSTEP_RETURN_IF_ERROR(batch.status());
+//     Train(*batch);
+//   }
+//
+// The batches are the same bytes for any number of workers, either kind of
+// them, any prefetching, and after any restart.
+#ifndef LOCKSTEP_LOADER_LOADER_H_
+#define LOCKSTEP_LOADER_LOADER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/fork_guard.h"
+#include "lockstep/loader/loader_options.h"
+#include "lockstep/loader/metrics.h"
+#include "lockstep/sampler/order.h"
+#include "lockstep/sampler/sampler.h"
+#include "lockstep/sampler/skip_ranges.h"
+
+namespace lockstep {
+
+class EpochRange;
+
+namespace internal_loader {
+struct Entry;
+class Pipeline;
+class SlotPool;
+}  // namespace internal_loader
+
+// What TryNext found.
+enum class Polled { kBatch, kEndOfEpoch, kNotReady };
+
+// Thread-safety: thread-compatible. Batches may be released on any thread, and
+// Metrics may be called on any.
+class Loader {
+ public:
+  // INVALID_ARGUMENT names the option or field that is wrong. Where the sampler
+  // is in its epochs does not matter.
+  static absl::StatusOr<std::unique_ptr<Loader>> Create(
+      std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
+      const LoaderOptions& options = {});
+
+  // Waits for the samples that are being read, and for nothing else. Batches
+  // that the user holds stay valid.
+  ~Loader();
+
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  // Goes to the start of an epoch, and begins to read it: the first batch can
+  // be made while the trainer is still starting. After the end of epoch e,
+  // StartEpoch(e + 1) goes on with what was read ahead.
+  absl::Status StartEpoch(int64_t epoch);
+
+  // Releases what `batch` holds, fills it with the next step and returns true;
+  // or returns false at the end of the epoch. An error is that of this step
+  // alone, unless ok() is false afterwards:
+  //   DEADLINE_EXCEEDED    options.timeout has passed; the step is not lost
+  //   RESOURCE_EXHAUSTED   the caller holds every batch, or memory ran out
+  //   FAILED_PRECONDITION  there was no StartEpoch or RestoreState, or this
+  //                        process is a fork
+  //   OUT_OF_RANGE         the epoch is over, which was said before
+  // and whatever a sample, collate or the sampler returned.
+  absl::StatusOr<bool> Next(Batch& batch);
+
+  // The same without waiting. (Without workers, the batch is read now.)
+  absl::StatusOr<Polled> TryNext(Batch& batch);
+
+  // StartEpoch and all its batches, as a range. An error is an element, after
+  // which the range goes on; one that is for good is its last.
+  EpochRange Epoch(int64_t epoch);
+
+  // The samples that failed the step of the last call of Next, with
+  // OnError::kStop.
+  absl::Span<const SampleError> errors() const { return errors_; }
+
+  // OK, or why Next will fail from now on: worker_init failed, or there were
+  // more failures than max_failures.
+  const absl::Status& status() const { return sticky_; }
+  bool ok() const { return sticky_.ok(); }
+
+  // Where the job is: after the last batch that Next gave out.
+  const Progress& progress() const;
+
+  // 168 bytes, and 16 more for each range to skip, that any loader over the
+  // same order and with the same seed goes on from, on any number of ranks and
+  // workers. FAILED_PRECONDITION where batches were given out of order and
+  // there is a gap: call Drain first.
+  absl::StatusOr<std::string> SaveState() const;
+
+  // Goes on where a state was saved, and begins to read. On an error of the
+  // bytes, or of an order that is another one, nothing has changed.
+  absl::Status RestoreState(absl::string_view bytes,
+                            const RestoreOptions& options = {});
+
+  // Leaves out positions [begin, end) of the present epoch's stream, none of
+  // which may have been given out. Every rank must do the same. What was read
+  // ahead is read anew.
+  absl::Status Skip(int64_t begin, int64_t end);
+
+  // No more steps are begun: Next gives out those that are, and then returns
+  // false, whatever is left of the epoch; a state can then be saved in any
+  // case. The call of Next after that goes on with the epoch.
+  void Drain();
+
+  LoaderMetrics Metrics() const;
+
+  // What was done when, in the format of chrome://tracing, up to
+  // options.trace_events events.
+  std::string Trace() const;
+
+  const Dataset& dataset() const { return *dataset_; }
+  // The options, with what was left unset filled in.
+  const LoaderOptions& options() const { return options_; }
+
+  // Whether another call of Next can give a batch.
+  bool can_go_on() const { return CheckRunning().ok(); }
+
+ private:
+  // kStopped: nothing more comes until StartEpoch or RestoreState.
+  enum class State { kNew, kRunning, kEnded, kFinished, kStopped };
+
+  // What Metrics tells; atomic, since it is told on any thread.
+  struct Counters {
+    std::atomic<int64_t> batches{0}, samples{0}, bytes{0}, failed{0},
+        substituted{0};
+    std::atomic<int64_t> began{0}, waited{0}, waits{0}, looks{0}, seen_ready{0};
+  };
+
+  Loader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
+         std::shared_ptr<const Order> order);
+
+  absl::StatusOr<Polled> Advance(Batch& batch, bool wait);
+  absl::StatusOr<internal_loader::Entry*> Await(bool wait);
+  absl::Status CheckRunning() const;
+  absl::Status CheckFields() const;
+  absl::StatusOr<Polled> GiveOut(internal_loader::Entry& entry, Batch& batch);
+  bool EndEpoch(internal_loader::Entry& entry);
+  absl::Status Fatal(absl::Status status);
+  void ReportProgress(const internal_loader::Entry& entry);
+  template <typename Move>
+  absl::Status Restart(const Move& move);
+
+  const std::shared_ptr<Dataset> dataset_;
+  const LoaderOptions options_;
+  const std::shared_ptr<const Order> order_;
+  const internal_loader::ForkGuard fork_guard_;
+  std::shared_ptr<internal_loader::SlotPool> pool_;
+  std::unique_ptr<internal_loader::Pipeline> pipeline_;
+
+  State state_ = State::kNew;
+  bool draining_ = false;
+  absl::Status sticky_;
+  std::vector<SampleError> errors_;
+  int empty_epochs_ = 0;
+  // What is skipped in the epoch that was last restored or skipped in.
+  int64_t skip_epoch_ = 0;
+  SkipRanges skip_;
+
+  Counters counters_;
+  uint32_t calls_ = 0;
+  int64_t report_time_ = 0;
+  int64_t report_samples_ = 0;
+  int64_t report_bytes_ = 0;
+  int64_t report_steps_ = 0;
+};
+
+// What Epoch returns; for a range-based for loop, once.
+class EpochRange {
+ public:
+  class Iterator {
+   public:
+    explicit Iterator(EpochRange* range) : range_(range) {}
+    absl::StatusOr<Batch>& operator*() const { return range_->batch_; }
+    Iterator& operator++() {
+      range_->Advance();
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const {
+      return done() != other.done();
+    }
+
+   private:
+    bool done() const { return range_ == nullptr || range_->done_; }
+    EpochRange* range_;
+  };
+
+  Iterator begin() { return Iterator(this); }
+  Iterator end() { return Iterator(nullptr); }
+
+ private:
+  friend class Loader;
+  EpochRange(Loader& loader, int64_t epoch);
+  void Advance();
+
+  Loader* loader_;
+  absl::StatusOr<Batch> batch_;
+  bool last_ = false;
+  bool done_ = false;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_LOADER_LOADER_H_

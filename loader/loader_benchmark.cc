@@ -1,0 +1,283 @@
+// What the loader adds to reading samples. tools/bench loader prints these
+// beside its peers.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>  // NOLINT: samples that sleep
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <thread>  // NOLINT: the bare gather, samples that sleep
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/check.h"
+#include "lockstep/loader/datasets/tensor_dataset.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/sampler/native_shuffle.h"
+#include "lockstep/sampler/sequential_order.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kRowFloats = 256;
+constexpr int64_t kBatch = 256;
+
+// Samples of nothing, each of which takes as long as `sleep` says.
+class EmptyDataset : public Dataset {
+ public:
+  using Sleep = std::chrono::microseconds (*)(int64_t index);
+
+  explicit EmptyDataset(int64_t size, Sleep sleep = nullptr)
+      : size_(size), sleep_(sleep) {}
+
+  int64_t size() const override { return size_; }
+  absl::Span<const FieldSpec> fields() const override { return {}; }
+  absl::Status Read(int64_t index, SampleContext&, SampleRow&) override {
+    if (sleep_ != nullptr) std::this_thread::sleep_for(sleep_(index));
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t size_;
+  const Sleep sleep_;
+};
+
+std::unique_ptr<Sampler> InOrder(int64_t size, int64_t batch) {
+  SamplerOptions options;
+  options.cut.batch_size = batch;
+  return *Sampler::Create(*SequentialOrder::Create(size), options);
+}
+
+std::unique_ptr<Loader> MakeLoader(std::shared_ptr<Dataset> dataset,
+                                   std::unique_ptr<Sampler> sampler,
+                                   const LoaderOptions& options) {
+  return std::move(
+             Loader::Create(std::move(dataset), std::move(sampler), options))
+      .value();
+}
+
+int64_t RunEpoch(Loader& loader, int64_t epoch) {
+  LOCKSTEP_CHECK(loader.StartEpoch(epoch).ok());
+  Batch batch;
+  int64_t batches = 0;
+  while (*loader.Next(batch)) ++batches;
+  return batches;
+}
+
+// ---- Rows of 1 KiB, gathered at random.
+
+int64_t RowsOf(const benchmark::State& state) { return state.range(0); }
+
+const NamedTensor& Table(int64_t rows) {
+  static NamedTensor table;
+  if (table.shape.empty() || table.shape[0] != rows) {
+    std::vector<float> values(rows * kRowFloats);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(i);
+    table = NamedTensor::Copy<float>("x", {rows, kRowFloats},
+                                     absl::MakeConstSpan(values));
+  }
+  return table;
+}
+
+std::shared_ptr<const Order> Shuffled(int64_t rows) {
+  NativeShuffleOptions shuffle;
+  shuffle.size = rows;
+  return *NativeShuffle::Create(shuffle);
+}
+
+void Gather(benchmark::State& state, Workers workers) {
+  const int64_t rows = RowsOf(state);
+  SamplerOptions cut;
+  cut.cut.batch_size = kBatch;
+  LoaderOptions options;
+  options.num_workers = 2;
+  options.workers = workers;
+  const auto loader =
+      MakeLoader(*TensorDataset::Create({Table(rows)}),
+                 *Sampler::Create(Shuffled(rows), cut), options);
+  RunEpoch(*loader, 0);
+  int64_t epoch = 1;
+  for (auto _ : state) RunEpoch(*loader, epoch++);
+  state.SetBytesProcessed(state.iterations() * rows * kRowFloats * 4);
+}
+
+// Two threads that copy the same rows into batches, each every other one, with
+// nothing around it: no order to compute, nobody who takes the batches.
+void GatherMemcpy(benchmark::State& state) {
+  const int64_t rows = RowsOf(state);
+  const char* const data = static_cast<const char*>(Table(rows).data.get());
+  std::vector<int64_t> indices(rows);
+  auto stream = *Shuffled(rows)->Open(0);
+  LOCKSTEP_CHECK(stream->Read(0, 1, absl::MakeSpan(indices)).ok());
+  constexpr int64_t kRowBytes = kRowFloats * 4;
+  HeapMemory memory;
+  std::vector<char*> batches;
+  for (int i = 0; i < 6; ++i) {
+    batches.push_back(static_cast<char*>(*memory.Allocate(kBatch * kRowBytes)));
+  }
+  const auto gather = [&](int64_t thread) {
+    for (int64_t batch = thread; batch * kBatch < rows; batch += 2) {
+      char* const to = batches[batch % 6];
+      const int64_t begin = batch * kBatch;
+      const int64_t end = std::min(rows, begin + kBatch);
+      for (int64_t row = begin; row < end; ++row) {
+        std::memcpy(to + (row - begin) * kRowBytes,
+                    data + indices[row] * kRowBytes, kRowBytes);
+      }
+    }
+  };
+  for (auto _ : state) {
+    std::thread other(gather, 1);
+    gather(0);
+    other.join();
+  }
+  for (char* batch : batches) memory.Free(batch, kBatch * kRowBytes);
+  state.SetBytesProcessed(state.iterations() * rows * kRowBytes);
+}
+
+// ---- What a batch costs, and what a sample.
+
+void EmptyBatches(benchmark::State& state, Workers workers, int64_t batch_size,
+                  int64_t prefetch) {
+  const int64_t samples = RowsOf(state);
+  LoaderOptions options;
+  options.num_workers = 2;
+  options.workers = workers;
+  options.prefetch_batches = prefetch;
+  const auto loader = MakeLoader(std::make_shared<EmptyDataset>(samples),
+                                 InOrder(samples, batch_size), options);
+  int64_t epoch = 0;
+  int64_t batches = 0;
+  for (auto _ : state) batches += RunEpoch(*loader, epoch++);
+  state.SetItemsProcessed(batch_size == 1 ? batches
+                                          : state.iterations() * samples);
+}
+
+void Handoff(benchmark::State& state, Workers workers) {
+  EmptyBatches(state, workers, 1, 64);
+}
+
+void EmptySamples(benchmark::State& state, Workers workers) {
+  EmptyBatches(state, workers, kBatch, 8);
+}
+
+// The caller's thread alone: the sampler, the dataset and a batch around
+// them...
+void NoWorkers(benchmark::State& state) {
+  const int64_t samples = RowsOf(state);
+  LoaderOptions options;
+  options.num_workers = 0;
+  const auto loader = MakeLoader(std::make_shared<EmptyDataset>(samples),
+                                 InOrder(samples, 1), options);
+  int64_t epoch = 0;
+  for (auto _ : state) RunEpoch(*loader, epoch++);
+  state.SetItemsProcessed(state.iterations() * samples);
+}
+
+// ... and without the batch.
+void DatasetAlone(benchmark::State& state) {
+  const int64_t samples = RowsOf(state);
+  EmptyDataset empty(samples);
+  Dataset* dataset = &empty;
+  benchmark::DoNotOptimize(dataset);
+  const auto sampler = InOrder(samples, 1);
+  const WorkerInfo worker;
+  internal_loader::BatchLayout layout;
+  uint64_t written = 0;
+  int64_t epoch = 0;
+  for (auto _ : state) {
+    LOCKSTEP_CHECK(sampler->StartEpoch(epoch++).ok());
+    BatchIndices batch;
+    while (*sampler->Next(batch)) {
+      SampleContext context(worker, 0, epoch, batch.indices[0],
+                            batch.positions[0]);
+      SampleRow row(layout, nullptr, 0, nullptr, &written);
+      LOCKSTEP_CHECK(dataset->Read(batch.indices[0], context, row).ok());
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * samples);
+}
+
+// ---- Samples that sleep.
+
+void FirstBatch(benchmark::State& state) {
+  LoaderOptions options;
+  options.num_workers = 8;
+  options.workers = Workers::kThreads;
+  options.prefetch_batches = 2;
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto loader =
+        MakeLoader(std::make_shared<EmptyDataset>(
+                       RowsOf(state),
+                       [](int64_t) { return std::chrono::microseconds(1000); }),
+                   InOrder(RowsOf(state), kBatch), options);
+    state.ResumeTiming();
+    Batch batch;
+    LOCKSTEP_CHECK(loader->StartEpoch(0).ok());
+    LOCKSTEP_CHECK(*loader->Next(batch));
+    state.PauseTiming();
+    loader = nullptr;
+    state.ResumeTiming();
+  }
+}
+
+std::chrono::microseconds Skewed(int64_t index) {
+  return std::chrono::microseconds(index % 100 == 37 ? 50000 : 1000);
+}
+
+void Skew(benchmark::State& state) {
+  LoaderOptions options;
+  options.num_workers = 8;
+  options.workers = Workers::kThreads;
+  options.prefetch_batches = 16;
+  options.prefetch_next_epoch = false;
+  const auto loader =
+      MakeLoader(std::make_shared<EmptyDataset>(RowsOf(state), Skewed),
+                 InOrder(RowsOf(state), 32), options);
+  int64_t epoch = 0;
+  for (auto _ : state) RunEpoch(*loader, epoch++);
+}
+
+// Eight threads that take the same samples, each when it is done with the one
+// before: no schedule that keeps the order of starts can be faster.
+void SkewBound(benchmark::State& state) {
+  const int64_t samples = RowsOf(state);
+  for (auto _ : state) {
+    std::atomic<int64_t> next{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&] {
+        for (int64_t j = next++; j < samples; j = next++) {
+          std::this_thread::sleep_for(Skewed(j));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+constexpr auto kTbb = Workers::kTbb;
+constexpr auto kThreads = Workers::kThreads;
+
+#define LOCKSTEP_SIZES(trial, real) \
+  Arg(trial)->Arg(real)->UseRealTime()->Unit(benchmark::kMillisecond)
+
+BENCHMARK(GatherMemcpy)->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK_CAPTURE(Gather, tbb, kTbb)->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK_CAPTURE(Gather, threads, kThreads)->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK_CAPTURE(Handoff, tbb, kTbb)->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK_CAPTURE(Handoff, threads, kThreads)->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK_CAPTURE(EmptySamples, tbb, kTbb)->LOCKSTEP_SIZES(1000, 10000000);
+BENCHMARK_CAPTURE(EmptySamples, threads, kThreads)
+    ->LOCKSTEP_SIZES(1000, 10000000);
+BENCHMARK(NoWorkers)->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK(DatasetAlone)->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK(FirstBatch)->Name("FirstBatch/threads")->LOCKSTEP_SIZES(300, 512);
+BENCHMARK(Skew)->Name("Skew/threads")->LOCKSTEP_SIZES(64, 3200);
+BENCHMARK(SkewBound)->LOCKSTEP_SIZES(64, 3200);
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#include "lockstep/loader/loader_options.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace lockstep {
+namespace {
+
+// Threads beyond this are a mistake, not a wish.
+constexpr int kMostWorkers = 4096;
+constexpr int64_t kMostBatches = int64_t{1} << 20;
+
+absl::Status Wrong(absl::string_view option, int64_t value,
+                   absl::string_view accepted) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      option, " should be ", accepted, ", but got ", option, "=", value));
+}
+
+}  // namespace
+
+std::string LoaderProgress::ToString() const {
+  return absl::StrFormat(
+      "epoch %d: %d of %d steps, %.1f samples/s, %.1f MB/s, %.0f s left", epoch,
+      steps, steps_in_epoch, samples_per_second, bytes_per_second / 1e6,
+      seconds_left);
+}
+
+absl::Status Validate(const LoaderOptions& options) {
+  const int workers = options.num_workers.value_or(0);
+  if (workers < 0 || workers > kMostWorkers) {
+    return Wrong("num_workers", workers,
+                 absl::StrCat("0 (no workers) to ", kMostWorkers));
+  }
+  if (options.prefetch_batches < 1 || options.prefetch_batches > kMostBatches) {
+    return Wrong("prefetch_batches", options.prefetch_batches,
+                 absl::StrCat("1 to ", kMostBatches,
+                              " (num_workers=0 is what reads nothing ahead)"));
+  }
+  if (options.prefetch_bytes < 0) {
+    return Wrong("prefetch_bytes", options.prefetch_bytes,
+                 "0 (no limit) or more");
+  }
+  if (options.max_steps < 0) {
+    return Wrong("max_steps", options.max_steps, "0 (no limit) or more");
+  }
+  if (options.max_failures.value_or(0) < 0) {
+    return Wrong("max_failures", *options.max_failures, "0 or more, or unset");
+  }
+  if (options.trace_events < 0) {
+    return Wrong("trace_events", options.trace_events, "0 (no trace) or more");
+  }
+  if (options.timeout <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "timeout should be more than nothing (TryNext is what does not wait), "
+        "but got timeout=",
+        absl::FormatDuration(options.timeout)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep

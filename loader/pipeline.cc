@@ -1,0 +1,629 @@
+#include "lockstep/loader/pipeline.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/random.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/nested_threads.h"
+#include "lockstep/loader/random_streams.h"
+#include "lockstep/loader/recorder.h"
+#include "lockstep/loader/row_buffer.h"
+
+namespace lockstep::internal_loader {
+namespace {
+
+// All in nanoseconds. How long a pump is busy with the rows that it takes at a
+// time: long enough for taking them to cost nothing beside it, short enough for
+// the others to have work too.
+constexpr int64_t kChunkTime = 16000;
+
+// Work that is worth waking another worker for.
+constexpr int64_t kWorthWaking = 50000;
+
+// How much work a pump that has returned waits for: being woken costs several
+// microseconds.
+constexpr int64_t kWakeTime = 20000;
+
+// How long a pump on a shared thread goes on before it lets others have it.
+constexpr int64_t kQuantum = 1000000;
+
+// A chunk that takes less is timed one time in kTimedOf, as a look at the clock
+// would take as long as the samples.
+constexpr int64_t kCheap = 2000;
+constexpr int kTimedOf = 16;
+
+// How often a waiting consumer looks whether the executor has forgotten it.
+constexpr int64_t kLookAgain = 50000000;
+
+// How often an idle pump and a waiting consumer look before they give up the
+// processor: some microseconds, which is what giving it up costs.
+constexpr int kPumpLooks = 200;
+constexpr int kConsumerLooks = 200;
+
+constexpr int64_t kUnknownCost = int64_t{1} << 40;
+
+uint32_t RingSize(int64_t slots) {
+  // Ends of epochs take a place and no slot.
+  uint32_t size = 4;
+  while (size < slots + 2) size *= 2;
+  return size;
+}
+
+// Lets the other thread of the core go first.
+inline void Relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Create(
+    std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
+    const LoaderOptions& options, std::shared_ptr<SlotPool> pool) {
+  std::unique_ptr<Pipeline> self(new Pipeline(
+      std::move(dataset), std::move(sampler), options, std::move(pool)));
+  const int width = *options.num_workers;
+  if (width == 0) return self;
+  auto job = [gate = self->gate_, pipeline = self.get()](int place) {
+    if (!gate->Enter()) return;
+    pipeline->Pump(place);
+    gate->Leave();
+  };
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      self->executor_,
+      options.workers == Workers::kThreads
+          ? MakeThreadExecutor(width, std::move(job))
+          : MakeTbbExecutor(width, options.keep_tbb_limit, std::move(job)));
+  self->pool_->Listen(self.get());
+  return self;
+}
+
+Pipeline::Pipeline(std::shared_ptr<Dataset> dataset,
+                   std::unique_ptr<Sampler> sampler,
+                   const LoaderOptions& options, std::shared_ptr<SlotPool> pool)
+    : options_(options),
+      dataset_(std::move(dataset)),
+      pool_(std::move(pool)),
+      as_ready_(options.delivery == Delivery::kAsReady),
+      reader_(dataset_, options_),
+      trace_(options.trace_events),
+      entries_(RingSize(pool_->size())),
+      mask_(static_cast<uint32_t>(entries_.size() - 1)),
+      cost_(kUnknownCost),
+      sampler_(std::move(sampler)),
+      workers_(std::max(1, *options.num_workers)),
+      gate_(std::make_shared<Gate>()) {
+  for (size_t id = 0; id < workers_.size(); ++id) {
+    Worker& worker = workers_[id];
+    worker.info.id = static_cast<int>(id);
+    worker.info.num_workers = *options.num_workers;
+    worker.info.seed = *options.base_seed + id;
+    reader_.Prepare(worker);
+  }
+}
+
+Pipeline::~Pipeline() {
+  if (executor_ != nullptr) pool_->Listen(nullptr);
+  stop_ = true;
+  gate_->Shut();
+  executor_ = nullptr;
+}
+
+// ---- What pumps do.
+
+void Pipeline::Pump(int place) {
+  Worker& worker = TakeWorker(place);
+  if (Initialise(worker)) {
+    const NestedThreads nested(options_.limit_nested_threads);
+    WorkFor(worker);
+  }
+  worker.taken.store(false, std::memory_order_release);
+  // Whoever makes work looks at this number afterwards, and this looks for work
+  // after it: so one of them sees the other.
+  gate_->active.fetch_sub(1);
+  if (!stop_.load() && HasWork(awaited_.load() != nullptr)) Kick();
+}
+
+void Pipeline::WorkFor(Worker& worker) {
+  const bool shares = executor_->shares_threads();
+  const int64_t began = shares ? Now() : 0;
+  int idle = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const bool planned = Plan();
+    Claim claim;
+    if (TakeRows(claim)) {
+      idle = 0;
+      RampUp(claim);
+      Read(claim, worker);
+      if (shares &&
+          worker.since.load(std::memory_order_relaxed) - began > kQuantum) {
+        return;
+      }
+    } else if (!planned) {
+      if (++idle > kPumpLooks) return;
+      Relax();
+    }
+  }
+}
+
+// As many workers as pumps, so there is one for each.
+Worker& Pipeline::TakeWorker(int place) {
+  for (size_t i = place;; ++i) {
+    Worker& worker = workers_[i % workers_.size()];
+    if (!worker.taken.load(std::memory_order_relaxed) &&
+        !worker.taken.exchange(true, std::memory_order_acquire)) {
+      return worker;
+    }
+  }
+}
+
+bool Pipeline::Initialise(Worker& worker) {
+  if (worker.initialised) return !failed_.load(std::memory_order_relaxed);
+  worker.initialised = true;
+  worker.started.store(true, std::memory_order_relaxed);
+  if (options_.worker_init == nullptr) return true;
+  const absl::Status status = CatchAll(
+      "worker_init", [&] { return options_.worker_init(worker.info); });
+  if (status.ok()) return true;
+  Fail(absl::Status(status.code(),
+                    absl::StrCat("worker_init failed for worker ",
+                                 worker.info.id, ": ", status.message())));
+  return false;
+}
+
+int64_t Pipeline::wake_at() const {
+  const int64_t batch =
+      std::max<int64_t>(1, cost_.load(std::memory_order_relaxed)) *
+      std::max<int64_t>(1, pool_->layout().rows);
+  return std::clamp<int64_t>(kWakeTime / batch, 1,
+                             std::max<int64_t>(1, pool_->size() / 2));
+}
+
+// Whether there is enough for a pump to do; when `eager`, anything at all.
+bool Pipeline::HasWork(bool eager) const {
+  if (failed_.load()) return false;
+  const uint32_t planned = planned_.load();
+  if (static_cast<uint32_t>(ticket_.load() >> 32) != planned) return true;
+  if (!plannable_.load() || draining_.load() || planning_.load() ||
+      planned - delivered_.load() > mask_) {
+    return false;
+  }
+  return pool_->free_slots() >= (eager ? 1 : wake_at());
+}
+
+void Pipeline::Kick() {
+  int active = gate_->active.load();
+  while (active < workers()) {
+    if (gate_->active.compare_exchange_weak(active, active + 1)) {
+      executor_->Start();
+      return;
+    }
+  }
+}
+
+// Each pump that finds more than it can do itself wakes one other.
+void Pipeline::RampUp(const Claim& claim) {
+  if (gate_->active.load(std::memory_order_relaxed) >= workers()) return;
+  const int64_t entries =
+      planned_.load(std::memory_order_relaxed) - claim.sequence;
+  const int64_t rows =
+      entries * claim.entry->rows.load(std::memory_order_relaxed) - claim.end;
+  if (rows > 0 && cost_.load(std::memory_order_relaxed) > kWorthWaking / rows) {
+    Kick();
+  }
+}
+
+void Pipeline::KickFor(bool eager) {
+  if (gate_->active.load() < workers() && HasWork(eager)) Kick();
+}
+
+void Pipeline::OnSlotFree() {
+  if (fork_guard_.forked()) return;  // there are no workers here to be woken
+  KickFor(awaited_.load() != nullptr);
+}
+
+// ---- Planning.
+
+bool Pipeline::Plan() {
+  if (!plannable_.load(std::memory_order_relaxed) ||
+      draining_.load(std::memory_order_relaxed) || pool_->free_slots() == 0) {
+    return false;
+  }
+  if (!plan_mutex_.TryLock()) return false;
+  planning_.store(true);
+  const uint32_t planned = planned_.load(std::memory_order_relaxed);
+  Slot* slot = nullptr;
+  if (plannable_.load(std::memory_order_relaxed) &&
+      planned - delivered_.load(std::memory_order_acquire) <= mask_) {
+    slot = pool_->Take();
+  }
+  if (slot != nullptr) {
+    PlanEntry(At(planned), *slot);
+    planned_.store(planned + 1);
+  }
+  planning_.store(false);
+  plan_mutex_.Unlock();
+  return slot != nullptr;
+}
+
+void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
+  BatchIndices batch;
+  const bool ended = options_.max_steps > 0 &&
+                     sampler_->progress().steps_in_total >= options_.max_steps;
+  bool more = false;
+  absl::Status status = CatchAll("the order", [&]() -> absl::Status {
+    if (ended) return absl::OkStatus();
+    LOCKSTEP_RETURN_IF_ERROR(epoch_failure_);
+    if (options_.progress && sampler_->progress().position == 0) {
+      LOCKSTEP_ASSIGN_OR_RETURN(steps_in_epoch_, sampler_->StepsLeft());
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(more, sampler_->Next(batch));
+    return absl::OkStatus();
+  });
+  entry.slot = nullptr;
+  entry.progress = sampler_->progress();
+  entry.steps_in_epoch = steps_in_epoch_;
+  entry.status = absl::OkStatus();
+  entry.rows.store(0, std::memory_order_relaxed);
+  if (status.ok() && more) {
+    if (!key_known_ || key_epoch_ != batch.epoch) {
+      key_known_ = true;
+      key_epoch_ = batch.epoch;
+      key_ = RandomKey(options_.seed, kSampleStream,
+                       static_cast<uint64_t>(batch.epoch));
+    }
+    entry.kind = Entry::Kind::kBatch;
+    entry.slot = &slot;
+    slot.Plan(batch, key_);
+    if (slot.used_before) {
+      slot.status = CatchAll("BatchMemory::BeforeReuse", [&] {
+        return options_.memory->BeforeReuse(slot.memory);
+      });
+    }
+    slot.used_before = true;
+    if (!slot.status.ok()) return;
+    entry.rows.store(static_cast<uint32_t>(slot.rows()),
+                     std::memory_order_relaxed);
+    // A hint that fails is none.
+    CatchAll("Hint", [&] {
+      dataset_->Hint(absl::MakeConstSpan(slot.indices).first(slot.valid));
+      return absl::OkStatus();
+    }).IgnoreError();
+    return;
+  }
+  pool_->PutBack(slot);
+  if (!status.ok()) {
+    entry.kind = Entry::Kind::kFailed;
+    entry.status = std::move(status);
+    plannable_ = false;
+  } else if (ended) {
+    entry.kind = Entry::Kind::kEndOfSteps;
+    plannable_ = false;
+  } else {
+    entry.kind = Entry::Kind::kEndOfEpoch;
+    if (!options_.prefetch_next_epoch && !options_.advance_epochs) {
+      plannable_ = false;
+      return;
+    }
+    // Whoever asks for that epoch's first step will be told.
+    epoch_failure_ = CatchAll("the order", [&] {
+      return sampler_->StartEpoch(sampler_->progress().epoch + 1);
+    });
+  }
+}
+
+// ---- Reading.
+
+bool Pipeline::TakeRows(Claim& claim) {
+  uint64_t ticket = ticket_.load(std::memory_order_acquire);
+  while (true) {
+    const uint32_t sequence = static_cast<uint32_t>(ticket >> 32);
+    const uint32_t row = static_cast<uint32_t>(ticket);
+    if (sequence == planned_.load(std::memory_order_acquire)) return false;
+    Entry& entry = At(sequence);
+    // All this may be of a later entry by now; then the exchange fails.
+    const uint32_t rows = entry.rows.load(std::memory_order_relaxed);
+    const uint32_t left = rows > row ? rows - row : 0;
+    const uint32_t taken = static_cast<uint32_t>(
+        std::min<int64_t>(chunk_.load(std::memory_order_relaxed), left));
+    const uint64_t next = taken == left
+                              ? static_cast<uint64_t>(sequence + 1) << 32
+                              : ticket + taken;
+    if (ticket_.compare_exchange_weak(ticket, next, std::memory_order_acq_rel,
+                                      std::memory_order_acquire)) {
+      claim = {&entry, sequence, row, int64_t{row} + taken};
+      return true;
+    }
+  }
+}
+
+void Pipeline::Read(const Claim& claim, Worker& worker) {
+  Entry& entry = *claim.entry;
+  const int64_t rows = claim.end - claim.begin;
+  if (rows == 0) {  // nothing to read: the end of an epoch, or an empty batch
+    Complete(entry, worker);
+    return;
+  }
+  Slot& slot = *entry.slot;
+  const int64_t expected = cost_.load(std::memory_order_relaxed) * rows;
+  const bool timed = expected > kCheap || ++worker.untimed >= kTimedOf;
+  int64_t begin = 0;
+  if (timed) {
+    begin = Now();
+    worker.since.store(begin, std::memory_order_relaxed);
+  }
+  const int64_t index = slot.indices[claim.begin];
+  if (reader_.Read(slot, claim.begin, claim.end, worker, stop_) < rows) return;
+  int64_t spent = expected;
+  if (timed) {
+    worker.untimed = 0;
+    const int64_t end = Now();
+    spent = end - begin;
+    Learn(spent, rows);
+    slowest_.Add(index, spent, rows);
+    if (trace_.on()) {
+      trace_.Add(TraceLog::Kind::kRead, worker.info.id, begin, end, slot.epoch,
+                 slot.step);
+    }
+  }
+  worker.busy_nanoseconds.store(
+      worker.busy_nanoseconds.load(std::memory_order_relaxed) + spent,
+      std::memory_order_relaxed);
+  if (slot.left.fetch_sub(rows, std::memory_order_acq_rel) == rows) {
+    Complete(entry, worker);
+  }
+}
+
+void Pipeline::Learn(int64_t nanoseconds, int64_t rows) {
+  const int64_t each = nanoseconds / rows;
+  const int64_t old = cost_.load(std::memory_order_relaxed);
+  const int64_t now = old == kUnknownCost ? each : old + (each - old) / 4;
+  // Workers share this number, so it is left alone where it hardly changes.
+  if (std::abs(now - old) <= old / 8) return;
+  cost_.store(now, std::memory_order_relaxed);
+  chunk_.store(std::clamp<int64_t>(kChunkTime / std::max<int64_t>(1, now), 1,
+                                   int64_t{1} << 24),
+               std::memory_order_relaxed);
+}
+
+void Pipeline::Complete(Entry& entry, Worker& worker) {
+  if (entry.slot != nullptr && entry.slot->status.ok()) {
+    const bool traced = trace_.on();
+    const int64_t begin = traced ? Now() : 0;
+    reader_.Complete(*entry.slot);
+    if (traced) {
+      trace_.Add(TraceLog::Kind::kComplete, worker.info.id, begin, Now(),
+                 entry.slot->epoch, entry.slot->step);
+    }
+  }
+  Publish(entry);
+}
+
+void Pipeline::Publish(Entry& entry) {
+  entry.ready.store(true);
+  // The consumer looks at `ready` after it has set `awaited_`.
+  const Entry* const awaited = awaited_.load();
+  if (awaited == nullptr || (awaited != &entry && !as_ready_)) return;
+  MutexLock lock(consumer_mutex_);
+  published_.NotifyOne();
+}
+
+void Pipeline::Fail(absl::Status status) {
+  {
+    MutexLock lock(failure_mutex_);
+    if (failure_.ok()) failure_ = std::move(status);
+  }
+  failed_ = true;
+  MutexLock lock(consumer_mutex_);
+  published_.NotifyOne();
+}
+
+absl::Status Pipeline::failure() const {
+  MutexLock lock(failure_mutex_);
+  return failure_;
+}
+
+// ---- What the consumer does.
+
+Entry* Pipeline::Ready() {
+  const uint32_t delivered = delivered_.load(std::memory_order_relaxed);
+  Entry& oldest = At(delivered);
+  if (!as_ready_) return oldest.ready.load() ? &oldest : nullptr;
+  const uint32_t planned = planned_.load();
+  for (uint32_t i = delivered; i != planned; ++i) {
+    Entry& entry = At(i);
+    if (!entry.given && entry.ready.load()) {
+      // Ends stay behind all that comes before them.
+      if (entry.kind == Entry::Kind::kBatch || i == delivered) return &entry;
+    }
+    // What an unfinished entry is may not be known yet to this thread; but rows
+    // tell an end from a batch.
+    if (entry.rows.load(std::memory_order_relaxed) == 0) return nullptr;
+  }
+  return nullptr;
+}
+
+absl::Status Pipeline::CheckHeld() const {
+  // In this order: a slot that is being planned is neither free nor in the
+  // ring.
+  if (pool_->free_slots() > 0 || planning_.load() || !empty()) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "all ", pool_->size(),
+      " batches of the loader are held by the caller: "
+      "release one before asking for the next, or raise prefetch_batches"));
+}
+
+absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
+  if (failed_.load(std::memory_order_relaxed)) return failure();
+  if (executor_ == nullptr) {
+    Entry* const entry = ReadInline();
+    if (failed_.load(std::memory_order_relaxed)) return failure();
+    if (entry == nullptr) LOCKSTEP_RETURN_IF_ERROR(CheckHeld());
+    return entry;
+  }
+  if (Entry* const entry = Ready()) return entry;
+  LOCKSTEP_RETURN_IF_ERROR(CheckHeld());
+  if (deadline <= 0) {
+    KickFor(true);
+    return nullptr;
+  }
+  for (int look = 0; look < kConsumerLooks; ++look) {
+    if (Entry* const entry = Ready()) return entry;
+    Relax();
+  }
+  awaited_.store(&At(delivered_.load(std::memory_order_relaxed)));
+  Entry* entry = nullptr;
+  bool late = false;
+  {
+    MutexLock lock(consumer_mutex_);
+    while ((entry = Ready()) == nullptr && !failed_.load() && !late) {
+      KickFor(true);
+      const int64_t now = Now();
+      late = now >= deadline;
+      if (late) break;
+      const auto wait =
+          std::chrono::nanoseconds(std::min(kLookAgain, deadline - now));
+      if (published_.WaitUntil(consumer_mutex_,
+                               std::chrono::steady_clock::now() + wait)) {
+        executor_->Nudge();
+      }
+    }
+  }
+  awaited_.store(nullptr);
+  if (entry == nullptr && failed_.load()) return failure();
+  return entry;
+}
+
+Entry* Pipeline::ReadInline() {
+  Worker& worker = workers_[0];
+  if (!Initialise(worker)) return nullptr;
+  const uint32_t next = delivered_.load(std::memory_order_relaxed);
+  Entry& entry = At(next);
+  if (entry.ready.load(std::memory_order_relaxed)) return &entry;
+  if (!plannable_.load(std::memory_order_relaxed) ||
+      draining_.load(std::memory_order_relaxed)) {
+    return nullptr;
+  }
+  Slot* const slot = pool_->Take();
+  if (slot == nullptr) return nullptr;
+  PlanEntry(entry, *slot);
+  planned_.store(next + 1, std::memory_order_relaxed);
+  Read({&entry, next, 0, entry.rows.load(std::memory_order_relaxed)}, worker);
+  entry.ready.store(true, std::memory_order_relaxed);
+  return &entry;
+}
+
+void Pipeline::Pop(Entry& entry) {
+  entry.given = true;
+  ++given_ahead_;
+  const uint32_t planned = planned_.load();
+  uint32_t delivered = delivered_.load(std::memory_order_relaxed);
+  while (delivered != planned && At(delivered).given) {
+    Entry& first = At(delivered++);
+    progress_ = first.progress;
+    first.given = false;
+    first.ready.store(false, std::memory_order_relaxed);
+    --given_ahead_;
+  }
+  delivered_.store(delivered);
+}
+
+void Pipeline::Drain() { draining_ = true; }
+
+void Pipeline::GoOn() {
+  draining_ = false;
+  if (executor_ != nullptr) KickFor(true);
+}
+
+// ---- Stopping and going on.
+
+void Pipeline::Stop() {
+  stop_ = true;
+  gate_->Shut();
+}
+
+void Pipeline::Reset(bool plan) {
+  const uint32_t planned = planned_.load();
+  for (uint32_t i = delivered_.load(); i != planned; ++i) {
+    Entry& entry = At(i);
+    if (!entry.given && entry.slot != nullptr) pool_->PutBack(*entry.slot);
+    entry.given = false;
+    entry.ready = false;
+  }
+  delivered_ = planned;
+  ticket_ = static_cast<uint64_t>(planned) << 32;
+  given_ahead_ = 0;
+  epoch_failure_ = absl::OkStatus();
+  draining_ = false;
+  plannable_ = plan;
+}
+
+void Pipeline::Resume() {
+  stop_ = false;
+  gate_->Open();
+  if (executor_ != nullptr) KickFor(true);
+}
+
+// ---- What others look at.
+
+int64_t Pipeline::CountReady() const {
+  int64_t ready = 0;
+  const uint32_t planned = planned_.load();
+  for (uint32_t i = delivered_.load(); i != planned; ++i) {
+    const Entry& entry = entries_[i & mask_];
+    ready += !entry.given && entry.ready.load(std::memory_order_relaxed);
+  }
+  return ready;
+}
+
+std::string Pipeline::Activity() const {
+  std::string text;
+  if (empty()) {
+    text = planning_ ? "the order is being prepared" : "no step is planned";
+  } else if (const Entry& entry = entries_[delivered_.load() & mask_];
+             entry.slot != nullptr) {
+    text = absl::StrCat("epoch ", entry.slot->epoch, ", step ",
+                        entry.slot->step, ": ", entry.slot->left.load(), " of ",
+                        entry.slot->rows(), " rows are not read yet");
+  }
+  const int64_t now = Now();
+  int idle = 0;
+  for (const Worker& worker : workers_) {
+    const int64_t index = worker.reading.load();
+    if (index < 0) {
+      ++idle;
+      continue;
+    }
+    absl::StrAppend(&text, "; worker ", worker.info.id, " reads sample ", index,
+                    " since ", (now - worker.since.load()) / 1000000, " ms");
+  }
+  if (idle > 0) absl::StrAppend(&text, "; ", idle, " workers have no sample");
+  return text;
+}
+
+int Pipeline::effective_workers() const {
+  return static_cast<int>(
+      std::count_if(workers_.begin(), workers_.end(), [](const Worker& worker) {
+        return worker.started.load(std::memory_order_relaxed);
+      }));
+}
+
+int64_t Pipeline::busy_nanoseconds() const {
+  int64_t busy = 0;
+  for (const Worker& worker : workers_) {
+    busy += worker.busy_nanoseconds.load(std::memory_order_relaxed);
+  }
+  return busy;
+}
+
+}  // namespace lockstep::internal_loader

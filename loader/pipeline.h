@@ -1,0 +1,218 @@
+// The ring of batches that workers fill and the loader hands out. Internal.
+//
+//   sampler -- Plan --> ring of entries -- Await --> Loader::Next
+//                        |         ^
+//                     TakeRows   Complete
+//                        v         |
+//                       workers' pumps
+//
+// An entry is one step (or the end of an epoch), in the order of the stream. A
+// pump is one call of the executor: it plans steps while there are free slots,
+// takes rows of the oldest step that has any left, and reads them. Whoever
+// reads the last row of a step completes and publishes it. Pumps return when
+// there is nothing to do and are started again by whoever makes work: a slot
+// given back, a consumer that waits, a pump that sees more work than its own.
+#ifndef LOCKSTEP_LOADER_PIPELINE_H_
+#define LOCKSTEP_LOADER_PIPELINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/executor.h"
+#include "lockstep/loader/fork_guard.h"
+#include "lockstep/loader/gate.h"
+#include "lockstep/loader/loader_options.h"
+#include "lockstep/loader/recorder.h"
+#include "lockstep/loader/row_reader.h"
+#include "lockstep/loader/slot.h"
+#include "lockstep/sampler/sampler.h"
+
+namespace lockstep::internal_loader {
+
+struct Entry {
+  enum class Kind : uint8_t {
+    kBatch,       // in `slot`
+    kEndOfEpoch,  // after its last step
+    kEndOfSteps,  // max_steps were planned
+    kFailed,      // the sampler gave `status` and no step
+  };
+
+  // How many rows there are to take. Read ahead of knowing whose they are.
+  std::atomic<uint32_t> rows{0};
+  std::atomic<bool> ready{false};
+  bool given = false;  // out of order; the consumer's
+
+  Kind kind = Kind::kBatch;
+  Slot* slot = nullptr;
+  // Where the job is once this entry and those before it were given out.
+  Progress progress;
+  int64_t steps_in_epoch = 0;  // where progress reports want it
+  absl::Status status;
+};
+
+// One consumer, who calls what is public; never two calls at once.
+class Pipeline : private SlotPool::Listener {
+ public:
+  // `options` are resolved: num_workers and base_seed are set.
+  static absl::StatusOr<std::unique_ptr<Pipeline>> Create(
+      std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
+      const LoaderOptions& options, std::shared_ptr<SlotPool> pool);
+
+  // Waits for the samples that are being read, and no longer.
+  ~Pipeline() override;
+
+  // Stops what is in flight, drops it and lets `move` bring the sampler to
+  // another place; goes on from there if that returns true.
+  template <typename Move>
+  void Restart(Move&& move) {
+    Stop();
+    Reset(move(*sampler_));
+    Resume();
+  }
+
+  // The next entry to give out, waiting for it until `deadline` on Now()'s
+  // clock. nullptr when there is none by then. RESOURCE_EXHAUSTED when the user
+  // holds all slots; any other error is for good.
+  absl::StatusOr<Entry*> Await(int64_t deadline);
+
+  // `entry` was given out.
+  void Pop(Entry& entry);
+
+  // Whether what was given out is a prefix of the stream.
+  bool in_order() const { return given_ahead_ == 0; }
+
+  // Where the job is, by what was given out without a gap; of the last Restart
+  // when nothing was.
+  const Progress& progress() const { return progress_; }
+  void set_progress(const Progress& progress) { progress_ = progress; }
+
+  // Plans no more steps, until GoOn or Restart.
+  void Drain();
+  void GoOn();
+  // Whether a worker failed for good.
+  bool failed() const { return failed_.load(); }
+  // Whether everything that was planned was given out.
+  bool empty() const {
+    return delivered_.load() == planned_.load(std::memory_order_acquire);
+  }
+
+  // How many steps are ready.
+  int64_t CountReady() const;
+
+  // What the workers are at, for people.
+  std::string Activity() const;
+
+  const Slowest& slowest() const { return slowest_; }
+  TraceLog& trace() { return trace_; }
+  int workers() const { return static_cast<int>(workers_.size()); }
+  int effective_workers() const;
+  int64_t busy_nanoseconds() const;
+
+ private:
+  // Rows [begin, end) of an entry.
+  struct Claim {
+    Entry* entry;
+    uint32_t sequence;
+    int64_t begin;
+    int64_t end;
+  };
+
+  Pipeline(std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
+           const LoaderOptions& options, std::shared_ptr<SlotPool> pool);
+
+  void OnSlotFree() override;
+
+  void Pump(int place);
+  void WorkFor(Worker& worker);
+  Worker& TakeWorker(int place);
+  bool Initialise(Worker& worker);
+  bool HasWork(bool eager) const;
+  void KickFor(bool eager);
+  void Kick();
+  void RampUp(const Claim& claim);
+
+  bool Plan();
+  void PlanEntry(Entry& entry, Slot& slot);
+  bool TakeRows(Claim& claim);
+  void Read(const Claim& claim, Worker& worker);
+  void Learn(int64_t nanoseconds, int64_t rows);
+  void Complete(Entry& entry, Worker& worker);
+  void Publish(Entry& entry);
+  void Fail(absl::Status status);
+
+  Entry* Ready();
+  Entry* ReadInline();
+  absl::Status CheckHeld() const;
+  absl::Status failure() const;
+
+  void Stop();
+  void Reset(bool plan);
+  void Resume();
+
+  Entry& At(uint32_t sequence) { return entries_[sequence & mask_]; }
+  int64_t wake_at() const;
+
+  const LoaderOptions options_;
+  const std::shared_ptr<Dataset> dataset_;
+  const std::shared_ptr<SlotPool> pool_;
+  const bool as_ready_;
+  const ForkGuard fork_guard_;
+  RowReader reader_;
+  Slowest slowest_;
+  TraceLog trace_;
+
+  // Entries delivered_ to planned_ - 1 are in use, counted modulo 2^32.
+  std::vector<Entry> entries_;
+  const uint32_t mask_;
+  alignas(64) std::atomic<uint32_t> planned_{0};
+  alignas(64) std::atomic<uint32_t> delivered_{0};
+  // The sequence of the oldest entry with rows to take, and below it the first
+  // such row.
+  alignas(64) std::atomic<uint64_t> ticket_{0};
+
+  // What one sample costs, as lately measured; and how many rows a pump takes
+  // at a time for it.
+  alignas(64) std::atomic<int64_t> cost_;
+  std::atomic<int64_t> chunk_{1};
+
+  // The sampler, and whether it has more to plan.
+  Mutex plan_mutex_;
+  std::atomic<bool> planning_{false};
+  std::atomic<bool> plannable_{false};
+  std::atomic<bool> draining_{false};
+  std::unique_ptr<Sampler> sampler_;
+  absl::Status epoch_failure_;  // why the next epoch can't be planned
+  int64_t steps_in_epoch_ = 0;
+  int64_t key_epoch_ = 0;
+  uint64_t key_ = 0;
+  bool key_known_ = false;
+
+  // The consumer.
+  std::atomic<Entry*> awaited_{nullptr};
+  Mutex consumer_mutex_;
+  CondVar published_;
+  int64_t given_ahead_ = 0;
+  Progress progress_;
+
+  std::atomic<bool> failed_{false};
+  mutable Mutex failure_mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
+
+  std::vector<Worker> workers_;
+  std::atomic<bool> stop_{false};
+  std::shared_ptr<Gate> gate_;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace lockstep::internal_loader
+
+#endif  // LOCKSTEP_LOADER_PIPELINE_H_

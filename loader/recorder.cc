@@ -1,0 +1,111 @@
+#include "lockstep/loader/recorder.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace lockstep {
+
+std::string LoaderMetrics::ToString() const {
+  const double seconds = std::max(elapsed_seconds, 1e-9);
+  std::string text = absl::StrFormat(
+      "%d batches, %d samples, %.1f MB in %.3f s: %.1f samples/s, %.1f MB/s\n"
+      "waited for batches %.3f s (%.1f %%), %.1f %% were ready, %.1f of them "
+      "on average\n"
+      "workers: %d of %d effective, %.1f %% busy\n",
+      batches, samples, bytes / 1e6, elapsed_seconds, samples / seconds,
+      bytes / 1e6 / seconds, wait_seconds, 100 * wait_seconds / seconds,
+      100 * readiness, ready_batches, effective_workers, requested_workers,
+      100 * busy);
+  if (failed_samples > 0 || substituted_samples > 0) {
+    absl::StrAppend(&text, "samples not read: ", failed_samples,
+                    ", substituted: ", substituted_samples, "\n");
+  }
+  if (!slowest.empty()) absl::StrAppend(&text, "slowest samples:");
+  for (const SlowSample& slow : slowest) {
+    absl::StrAppend(
+        &text, absl::StrFormat(" %d (%.3f ms", slow.index, slow.seconds * 1e3));
+    if (slow.timed_together > 1) {
+      absl::StrAppend(&text, ", mean of ", slow.timed_together);
+    }
+    absl::StrAppend(&text, ")");
+  }
+  if (!slowest.empty()) absl::StrAppend(&text, "\n");
+  return text;
+}
+
+namespace internal_loader {
+
+void Slowest::Insert(int64_t index, int64_t nanoseconds, int64_t rows) {
+  MutexLock lock(mutex_);
+  const auto by_time = [](const Entry& a, const Entry& b) {
+    return a.nanoseconds < b.nanoseconds;
+  };
+  // A sample stands once, with its worst time.
+  auto place = std::find_if(
+      entries_.begin(), entries_.end(),
+      [&](const Entry& e) { return e.rows > 0 && e.index == index; });
+  if (place == entries_.end()) {
+    place = std::min_element(entries_.begin(), entries_.end(), by_time);
+  }
+  if (nanoseconds > place->nanoseconds) *place = {index, nanoseconds, rows};
+  threshold_.store(
+      std::min_element(entries_.begin(), entries_.end(), by_time)->nanoseconds,
+      std::memory_order_relaxed);
+}
+
+std::vector<SlowSample> Slowest::Sorted() const {
+  MutexLock lock(mutex_);
+  std::vector<SlowSample> sorted;
+  for (const Entry& entry : entries_) {
+    if (entry.rows == 0) continue;
+    sorted.push_back({entry.index, entry.nanoseconds * 1e-9, entry.rows});
+  }
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return sorted;
+}
+
+void TraceLog::Add(Kind kind, int worker, int64_t begin, int64_t end,
+                   int64_t epoch, int64_t step) {
+  if (next_.load(std::memory_order_relaxed) >=
+      static_cast<int64_t>(events_.size())) {
+    return;
+  }
+  const int64_t place = next_.fetch_add(1, std::memory_order_relaxed);
+  if (place >= static_cast<int64_t>(events_.size())) return;
+  Event& event = events_[place];
+  event.kind = kind;
+  event.worker = worker;
+  event.begin = begin;
+  event.end = end;
+  event.epoch = epoch;
+  event.step = step;
+  event.complete.store(true, std::memory_order_release);
+}
+
+std::string TraceLog::ToJson() const {
+  static constexpr const char* kNames[] = {"read", "complete", "wait"};
+  std::string json = "{\"traceEvents\":[";
+  bool first = true;
+  for (const Event& event : events_) {
+    if (!event.complete.load(std::memory_order_acquire)) continue;
+    // Thread 0 is the trainer's.
+    absl::StrAppendFormat(
+        &json,
+        "%s\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,"
+        "\"dur\":%.3f,\"args\":{\"epoch\":%d,\"step\":%d}}",
+        first ? "" : ",", kNames[static_cast<int>(event.kind)],
+        event.worker + 1, event.begin * 1e-3, (event.end - event.begin) * 1e-3,
+        event.epoch, event.step);
+    first = false;
+  }
+  return json + "\n]}\n";
+}
+
+}  // namespace internal_loader
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+// One row of memory, for reading a sample without a loader: in tests, in caches
+// and in datasets that make other fields of what an inner one reads.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<RowBuffer> buffer,
+//                             RowBuffer::Create(dataset.fields()));
+//   LOCKSTEP_RETURN_IF_ERROR(buffer->Read(dataset, /*index=*/7));
+//   LOCKSTEP_ASSIGN_OR_RETURN(absl::Span<float> x,
+//                             buffer->row().Written<float>(0));
+#ifndef LOCKSTEP_LOADER_ROW_BUFFER_H_
+#define LOCKSTEP_LOADER_ROW_BUFFER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/field.h"
+
+namespace lockstep {
+
+// Thread-safety: thread-compatible.
+class RowBuffer {
+ public:
+  // INVALID_ARGUMENT as ValidateFields.
+  static absl::StatusOr<std::unique_ptr<RowBuffer>> Create(
+      absl::Span<const FieldSpec> fields);
+
+  RowBuffer(const RowBuffer&) = delete;
+  RowBuffer& operator=(const RowBuffer&) = delete;
+
+  // The row, and whatever was written to it.
+  SampleRow& row() { return row_; }
+
+  // Forgets what was written.
+  void Clear() { written_ = 0; }
+
+  // Reads a sample of `dataset`, whose fields must be those of Create. An error
+  // says which field was not written, if that is what is wrong.
+  absl::Status Read(Dataset& dataset, int64_t index, SampleContext& context);
+
+  // The same at epoch 0 and position `index`, with no worker and seed 0.
+  absl::Status Read(Dataset& dataset, int64_t index);
+
+ private:
+  RowBuffer();
+
+  internal_loader::BatchLayout layout_;
+  std::vector<char> memory_;
+  std::vector<int64_t> shapes_;
+  uint64_t written_ = 0;
+  SampleRow row_;
+};
+
+namespace internal_loader {
+
+// dataset.Read and what must hold afterwards: exceptions become a Status, and a
+// field that was not written is an error. `written` is the row's.
+absl::Status ReadChecked(Dataset& dataset, int64_t index,
+                         SampleContext& context, SampleRow& row,
+                         const uint64_t& written, const BatchLayout& layout);
+
+// Runs a user's code; what it throws becomes a Status with its text.
+template <typename Function>
+absl::Status CatchAll(const char* what, Function&& function);
+absl::Status CurrentException(const char* what);
+
+template <typename Function>
+absl::Status CatchAll(const char* what, Function&& function) {
+  try {
+    return function();
+  } catch (...) {
+    return CurrentException(what);
+  }
+}
+
+}  // namespace internal_loader
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_LOADER_ROW_BUFFER_H_

@@ -1,0 +1,182 @@
+#include "lockstep/loader/row_reader.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/random.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/random_streams.h"
+#include "lockstep/loader/row_buffer.h"
+
+namespace lockstep::internal_loader {
+namespace {
+
+// How many other samples are tried in place of one that can't be read.
+constexpr int kSubstitutes = 16;
+
+// Rows of a bulk read: what its contexts take on a worker.
+constexpr int64_t kMostBulk = 1024;
+
+}  // namespace
+
+RowReader::RowReader(std::shared_ptr<Dataset> dataset,
+                     const LoaderOptions& options)
+    : dataset_(std::move(dataset)),
+      options_(options),
+      size_(dataset_->size()),
+      max_bulk_(std::min(dataset_->max_bulk(), kMostBulk)) {}
+
+void RowReader::Prepare(Worker& worker) const {
+  if (max_bulk_ <= 1) return;
+  worker.contexts.reserve(max_bulk_);
+  worker.rows.reserve(max_bulk_);
+  worker.written.reserve(max_bulk_);
+}
+
+int64_t RowReader::Read(Slot& slot, int64_t begin, int64_t end, Worker& worker,
+                        const std::atomic<bool>& stop) {
+  int64_t row = begin;
+  while (row < end && !stop.load(std::memory_order_relaxed)) {
+    if (max_bulk_ > 1 && end - row > 1) {
+      row = ReadBulk(slot, row, end, worker);
+    } else {
+      ReadRow(slot, row, worker);
+      ++row;
+    }
+  }
+  worker.reading.store(-1, std::memory_order_relaxed);
+  return row - begin;
+}
+
+void RowReader::ReadRow(Slot& slot, int64_t row, Worker& worker) {
+  const int64_t index = slot.indices[row];
+  if (index < 0) return;  // masked
+  worker.reading.store(index, std::memory_order_relaxed);
+  absl::Status status = ReadIndex(slot, row, index, worker);
+  if (!status.ok()) Failed(slot, row, worker, std::move(status));
+}
+
+absl::Status RowReader::ReadIndex(Slot& slot, int64_t row, int64_t index,
+                                  Worker& worker) {
+  if (index >= size_) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "the sampler asked for index ", index, ", and the dataset has ", size_,
+        " samples: make the sampler's order for the dataset's size"));
+  }
+  uint64_t written = 0;
+  SampleContext context(worker.info, slot.key, slot.epoch, index,
+                        slot.positions[row]);
+  SampleRow sample(*slot.layout, slot.memory, row, slot.RowShapes(row),
+                   &written);
+  return ReadChecked(*dataset_, index, context, sample, written, *slot.layout);
+}
+
+// Reads as many rows in one call as there can be, and returns the first one
+// that is not among them.
+int64_t RowReader::ReadBulk(Slot& slot, int64_t begin, int64_t end,
+                            Worker& worker) {
+  end = std::min(end, begin + max_bulk_);
+  worker.contexts.clear();
+  worker.rows.clear();
+  worker.written.assign(end - begin, 0);
+  int64_t row = begin;
+  for (; row < end; ++row) {
+    const int64_t index = slot.indices[row];
+    if (index < 0 || index >= size_) break;
+    worker.contexts.emplace_back(worker.info, slot.key, slot.epoch, index,
+                                 slot.positions[row]);
+    worker.rows.emplace_back(*slot.layout, slot.memory, row,
+                             slot.RowShapes(row), &worker.written[row - begin]);
+  }
+  if (row == begin) {  // a masked one, or one that fails
+    ReadRow(slot, row, worker);
+    return row + 1;
+  }
+  worker.reading.store(slot.indices[begin], std::memory_order_relaxed);
+  const absl::Status status = CatchAll("ReadMany", [&] {
+    return dataset_->ReadMany(
+        absl::MakeConstSpan(slot.indices).subspan(begin, row - begin),
+        absl::MakeSpan(worker.contexts), absl::MakeSpan(worker.rows));
+  });
+  const uint64_t all = slot.layout->AllFields();
+  for (int64_t i = begin; i < row; ++i) {
+    if (!status.ok() || worker.written[i - begin] != all) {
+      ReadRow(slot, i, worker);
+    }
+  }
+  return row;
+}
+
+void RowReader::Failed(Slot& slot, int64_t row, Worker& worker,
+                       absl::Status why) {
+  if (options_.on_error == OnError::kSubstitute &&
+      Substitute(slot, row, worker, why)) {
+    return;
+  }
+  SampleError error{slot.epoch,        slot.step,           row,
+                    slot.indices[row], slot.positions[row], worker.info.id,
+                    std::move(why)};
+  MutexLock lock(slot.mutex);
+  slot.errors.push_back(std::move(error));
+}
+
+// Which sample stands in depends on the place in the stream alone.
+bool RowReader::Substitute(Slot& slot, int64_t row, Worker& worker,
+                           const absl::Status& why) {
+  Random random(RandomKey(options_.seed, kSubstituteStream,
+                          static_cast<uint64_t>(slot.epoch)),
+                static_cast<uint64_t>(slot.positions[row]));
+  const int64_t wanted = slot.indices[row];
+  for (int tried = 0; tried < kSubstitutes; ++tried) {
+    const int64_t index = random.Integer(0, size_);
+    if (index == wanted || !ReadIndex(slot, row, index, worker).ok()) continue;
+    slot.indices[row] = index;
+    MutexLock lock(slot.mutex);
+    slot.substitutions.push_back({row, wanted, index, why});
+    return true;
+  }
+  return false;
+}
+
+void RowReader::Complete(Slot& slot) {
+  slot.Complete();
+  if (options_.on_error == OnError::kStop && !slot.errors.empty()) {
+    const SampleError& first = slot.errors.front();
+    std::string text =
+        absl::StrCat("epoch ", first.epoch, ", step ", first.step, ", row ",
+                     first.row, ": sample ", first.index, " (position ",
+                     first.position, ") could not be read by worker ",
+                     first.worker, ": ", first.status.message());
+    if (slot.errors.size() > 1) {
+      absl::StrAppend(&text, " (and ", slot.errors.size() - 1,
+                      " more samples of this step; Loader::errors() has them)");
+    }
+    slot.status = absl::Status(first.status.code(), text);
+    return;
+  }
+  if (options_.collate) slot.status = RunCollate(slot);
+  if (slot.status.ok()) {
+    slot.status = CatchAll("BatchMemory::Filled", [&] {
+      return options_.memory->Filled(slot.memory, slot.layout->bytes);
+    });
+  }
+}
+
+absl::Status RowReader::RunCollate(Slot& slot) const {
+  // The first position is no other rank's, and no other step's.
+  Random random(RandomKey(options_.seed, kCollateStream,
+                          static_cast<uint64_t>(slot.epoch)),
+                static_cast<uint64_t>(slot.first_position));
+  BatchView view(&slot);
+  absl::Status status =
+      CatchAll("collate", [&] { return options_.collate(view, random); });
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("epoch ", slot.epoch, ", step ", slot.step,
+                                   ": collate failed: ", status.message()));
+}
+
+}  // namespace lockstep::internal_loader

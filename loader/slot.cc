@@ -1,0 +1,178 @@
+#include "lockstep/loader/slot.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <thread>  // NOLINT: yield
+#include <utility>
+
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep::internal_loader {
+
+void Slot::Plan(const BatchIndices& batch, uint64_t epoch_key) {
+  epoch = batch.epoch;
+  step = batch.step;
+  valid = batch.valid;
+  first_position = batch.positions.empty() ? 0 : batch.positions[0];
+  key = epoch_key;
+  indices.assign(batch.indices.begin(), batch.indices.end());
+  positions.assign(batch.positions.begin(), batch.positions.end());
+  errors.clear();
+  substitutions.clear();
+  status = absl::OkStatus();
+  left.store(rows(), std::memory_order_relaxed);
+}
+
+void Slot::Complete() {
+  if (!errors.empty()) {
+    std::sort(errors.begin(), errors.end(),
+              [](const auto& a, const auto& b) { return a.row < b.row; });
+    CloseUp();
+  }
+  if (substitutions.size() > 1) {
+    std::sort(substitutions.begin(), substitutions.end(),
+              [](const auto& a, const auto& b) { return a.row < b.row; });
+  }
+  for (int64_t row = rows(); row > valid && indices[row - 1] < 0; --row) {
+    ZeroRow(row - 1);
+  }
+  if (layout->ragged_fields == 0) return;
+  for (size_t field = 0; field < layout->fields.size(); ++field) {
+    if (layout->fields[field].ragged) Pack(static_cast<int>(field));
+  }
+}
+
+// Moves the rows that were read to the front, in order.
+void Slot::CloseUp() {
+  auto failed = errors.begin();
+  int64_t to = 0;
+  const int64_t data = valid;
+  for (int64_t row = 0; row < rows(); ++row) {
+    if (failed != errors.end() && failed->row == row) {
+      ++failed;
+      if (row < data) --valid;
+      continue;
+    }
+    if (to != row) {
+      for (const FieldPlace& place : layout->fields) {
+        char* const first = memory + place.offset;
+        std::memcpy(first + to * place.row_bytes, first + row * place.row_bytes,
+                    place.row_bytes);
+      }
+      std::copy_n(RowShapes(row), layout->ragged_fields * kMaxDimensions,
+                  RowShapes(to));
+      indices[to] = indices[row];
+      positions[to] = positions[row];
+      for (Substitution& substitution : substitutions) {
+        if (substitution.row == row) substitution.row = to;
+      }
+    }
+    ++to;
+  }
+  for (; to < rows(); ++to) {
+    indices[to] = -1;
+    positions[to] = -1;
+  }
+}
+
+void Slot::ZeroRow(int64_t row) {
+  for (const FieldPlace& place : layout->fields) {
+    if (!place.ragged) {
+      std::memset(memory + place.offset + row * place.row_bytes, 0,
+                  place.row_bytes);
+      continue;
+    }
+    int64_t* const shape =
+        RowShapes(row) + place.ragged_number * kMaxDimensions;
+    for (size_t i = 0; i < place.spec->shape.size(); ++i) {
+      shape[i] = std::max<int64_t>(place.spec->shape[i], 0);
+    }
+  }
+}
+
+void Slot::Pack(int field) {
+  const FieldPlace& place = layout->fields[field];
+  const int64_t element = SizeOf(place.spec->dtype);
+  char* const first = memory + place.offset;
+  std::vector<int64_t>& ends = splits[place.ragged_number];
+  ends.resize(rows() + 1);
+  ends[0] = 0;
+  for (int64_t row = 0; row < rows(); ++row) {
+    const int64_t* const shape =
+        RowShapes(row) + place.ragged_number * kMaxDimensions;
+    int64_t elements = 1;
+    for (size_t i = 0; i < place.spec->shape.size(); ++i) elements *= shape[i];
+    std::memmove(first + ends[row] * element, first + row * place.row_bytes,
+                 elements * element);
+    ends[row + 1] = ends[row] + elements;
+  }
+  padded[place.ragged_number] = -1;
+}
+
+absl::StatusOr<std::shared_ptr<SlotPool>> SlotPool::Create(
+    absl::Span<const FieldSpec> fields, int64_t rows, int64_t slots,
+    std::shared_ptr<BatchMemory> memory) {
+  std::shared_ptr<SlotPool> pool(new SlotPool(std::move(memory)));
+  LOCKSTEP_RETURN_IF_ERROR(MakeLayout(fields, rows, pool->layout_));
+  const BatchLayout& layout = pool->layout_;
+  for (int64_t i = 0; i < slots; ++i) {
+    auto slot = std::make_unique<Slot>();
+    slot->layout = &layout;
+    slot->number = i;
+    slot->indices.reserve(rows);
+    slot->positions.reserve(rows);
+    slot->shapes.resize(rows * layout.ragged_fields * kMaxDimensions);
+    slot->splits.resize(layout.ragged_fields);
+    for (auto& ends : slot->splits) ends.reserve(rows + 1);
+    slot->padded.assign(layout.ragged_fields, -1);
+    LOCKSTEP_ASSIGN_OR_RETURN(void* const bytes,
+                              pool->memory_->Allocate(layout.bytes));
+    slot->memory = static_cast<char*>(bytes);
+    pool->slots_.push_back(std::move(slot));
+  }
+  pool->free_slots_ = slots;
+  return pool;
+}
+
+SlotPool::~SlotPool() {
+  for (const auto& slot : slots_) memory_->Free(slot->memory, layout_.bytes);
+}
+
+Slot* SlotPool::Take() {
+  if (free_slots_.load(std::memory_order_acquire) == 0) return nullptr;
+  size_t next = hint_.load(std::memory_order_relaxed);
+  for (size_t tried = 0; tried < slots_.size(); ++tried) {
+    Slot& slot = *slots_[next];
+    next = next + 1 == slots_.size() ? 0 : next + 1;
+    if (!slot.free.load(std::memory_order_acquire)) continue;
+    slot.free.store(false, std::memory_order_relaxed);
+    free_slots_.fetch_sub(1);
+    hint_.store(next, std::memory_order_relaxed);
+    return &slot;
+  }
+  return nullptr;
+}
+
+void SlotPool::PutBack(Slot& slot) {
+  hint_.store(slot.number, std::memory_order_relaxed);
+  slot.free.store(true, std::memory_order_release);
+  free_slots_.fetch_add(1);
+}
+
+void SlotPool::GiveBack(Slot& slot) {
+  PutBack(slot);
+  if (listener_.load() == nullptr) return;
+  calls_.fetch_add(1);
+  if (Listener* const listener = listener_.load()) listener->OnSlotFree();
+  calls_.fetch_sub(1);
+}
+
+void SlotPool::Listen(Listener* listener) {
+  listener_.store(listener);
+  if (listener != nullptr) return;
+  while (calls_.load() != 0) std::this_thread::yield();
+}
+
+}  // namespace lockstep::internal_loader

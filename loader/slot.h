@@ -1,0 +1,123 @@
+// The memory and the facts of one batch, while it is filled and while it is
+// held. Internal.
+#ifndef LOCKSTEP_LOADER_SLOT_H_
+#define LOCKSTEP_LOADER_SLOT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/batch_memory.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/field.h"
+#include "lockstep/sampler/sampler.h"
+
+namespace lockstep::internal_loader {
+
+// Life of a slot: free -> planned (Plan) -> its rows are read, by several
+// workers -> Complete, by the last of them -> held by the user -> free.
+struct alignas(64) Slot {
+  std::atomic<bool> free{true};
+  // Rows that are still to be read.
+  std::atomic<int64_t> left{0};
+
+  const BatchLayout* layout = nullptr;
+  char* memory = nullptr;
+  bool used_before = false;
+
+  int64_t epoch = 0;
+  int64_t step = 0;
+  int64_t valid = 0;
+  int64_t first_position = 0;  // of row 0, as planned
+  size_t number = 0;           // in its pool
+  uint64_t key = 0;            // of the rows' random numbers
+  std::vector<int64_t> indices;
+  std::vector<int64_t> positions;
+
+  // kMaxDimensions numbers for each ragged field of each row.
+  std::vector<int64_t> shapes;
+  // Of each ragged field: rows + 1 of them.
+  std::vector<std::vector<int64_t>> splits;
+  // Of each ragged field: the elements of a padded row, -1 while packed.
+  std::vector<int64_t> padded;
+
+  Mutex mutex;  // guards the two lists while rows are read
+  std::vector<SampleError> errors;
+  std::vector<Substitution> substitutions;
+  // Why the step fails as a whole.
+  absl::Status status;
+
+  int64_t rows() const { return static_cast<int64_t>(indices.size()); }
+  int64_t* RowShapes(int64_t row) {
+    return shapes.data() + row * layout->ragged_fields * kMaxDimensions;
+  }
+
+  // Takes the step's rows over. Allocates nothing.
+  void Plan(const BatchIndices& batch, uint64_t epoch_key);
+
+  // Sorts what failed, closes the rows up over it, fills what is masked with
+  // zeros and packs ragged fields.
+  void Complete();
+
+ private:
+  void CloseUp();
+  void ZeroRow(int64_t row);
+  void Pack(int field);
+};
+
+// All slots of a loader. Lives as long as the loader or any of its batches.
+class SlotPool : public SlotOwner {
+ public:
+  // RESOURCE_EXHAUSTED where there is no memory for them.
+  static absl::StatusOr<std::shared_ptr<SlotPool>> Create(
+      absl::Span<const FieldSpec> fields, int64_t rows, int64_t slots,
+      std::shared_ptr<BatchMemory> memory);
+  ~SlotPool() override;
+
+  const BatchLayout& layout() const { return layout_; }
+  int64_t size() const { return static_cast<int64_t>(slots_.size()); }
+  int64_t free_slots() const { return free_slots_.load(); }
+  BatchMemory& memory() const { return *memory_; }
+
+  // A free slot, which is then no longer free, or nullptr. One caller at a
+  // time.
+  Slot* Take();
+  void PutBack(Slot& slot);
+
+  // PutBack, and a word to the listener.
+  void GiveBack(Slot& slot) override;
+
+  // Who is told when a user gives a slot back; nullptr when it is gone.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    virtual void OnSlotFree() = 0;
+  };
+  void Listen(Listener* listener);
+
+ private:
+  explicit SlotPool(std::shared_ptr<BatchMemory> memory)
+      : memory_(std::move(memory)) {}
+
+  const std::shared_ptr<BatchMemory> memory_;
+  BatchLayout layout_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::atomic<int64_t> free_slots_{0};
+  // The slot that was given back last: its memory is the warmest.
+  std::atomic<size_t> hint_{0};
+
+  // Calls that are in progress, so that Listen(nullptr) can wait for them.
+  std::atomic<Listener*> listener_{nullptr};
+  std::atomic<int> calls_{0};
+};
+
+}  // namespace lockstep::internal_loader
+
+#endif  // LOCKSTEP_LOADER_SLOT_H_
