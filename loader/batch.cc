@@ -43,8 +43,11 @@ absl::Span<const Substitution> BatchView::substitutions() const {
 }
 
 int64_t BatchView::TotalBytes() const {
-  int64_t bytes = 0;
+  if (slot_ == nullptr) return 0;
+  int64_t bytes = rows() * slot_->layout->fixed_row_bytes;
+  if (slot_->layout->ragged_fields == 0) return bytes;
   for (size_t field = 0; field < fields().size(); ++field) {
+    if (!slot_->layout->fields[field].ragged) continue;
     bytes += Elements(static_cast<int>(field)) * SizeOf(fields()[field].dtype);
   }
   return bytes;
@@ -89,6 +92,26 @@ std::pair<int64_t, int64_t> BatchView::RowRange(int field, int64_t row) const {
   const int64_t padded = slot_->padded[place.ragged_number];
   if (padded < 0) return {splits[row], splits[row + 1]};
   return {row * padded, row * padded + splits[row + 1] - splits[row]};
+}
+
+absl::StatusOr<std::vector<int64_t>> BatchView::Shape(
+    absl::string_view field) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int number, FindField(fields(), field));
+  const internal_loader::FieldPlace& place = slot_->layout->fields[number];
+  std::vector<int64_t> shape = {rows()};
+  shape.insert(shape.end(), place.spec->shape.begin(), place.spec->shape.end());
+  if (!place.ragged) return shape;
+  const int64_t padded = slot_->padded[place.ragged_number];
+  if (padded < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("field ", place.spec->ToString(),
+                     " has rows of different shapes: see RowShape and Splits, "
+                     "or pad them by PadToLongest in collate"));
+  }
+  int64_t inner = 1;
+  for (size_t i = 2; i < shape.size(); ++i) inner *= shape[i];
+  shape[1] = inner == 0 ? 0 : padded / inner;
+  return shape;
 }
 
 absl::StatusOr<absl::Span<const int64_t>> BatchView::Splits(

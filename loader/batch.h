@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -113,6 +114,10 @@ class BatchView {
   absl::StatusOr<absl::Span<const int64_t>> Splits(
       absl::string_view field) const;
 
+  // The shape of a whole field, rows first. FAILED_PRECONDITION for a ragged
+  // one whose rows were not padded, which has none.
+  absl::StatusOr<std::vector<int64_t>> Shape(absl::string_view field) const;
+
   // The shape of one row. OUT_OF_RANGE for a row that is not there.
   absl::StatusOr<absl::Span<const int64_t>> RowShape(absl::string_view field,
                                                      int64_t row) const;
@@ -166,17 +171,23 @@ class Batch : public BatchView {
 
   // Gives the memory back. May be called on any thread.
   void Release() {
-    if (slot_ == nullptr) return;
-    owner_->GiveBack(*std::exchange(slot_, nullptr));
+    ReleaseSlot();
     owner_ = nullptr;
   }
 
-  // For the loader.
-  Batch(internal_loader::Slot* slot,
-        std::shared_ptr<internal_loader::SlotOwner> owner)
-      : BatchView(slot), owner_(std::move(owner)) {}
-
  private:
+  friend class Loader;
+
+  // Keeps the owner, for a Batch that is filled again and again.
+  void ReleaseSlot() {
+    if (slot_ != nullptr) owner_->GiveBack(*std::exchange(slot_, nullptr));
+  }
+  template <typename Owner>
+  void Fill(internal_loader::Slot* slot, const std::shared_ptr<Owner>& owner) {
+    if (owner_ != owner) owner_ = owner;
+    slot_ = slot;
+  }
+
   std::shared_ptr<internal_loader::SlotOwner> owner_;
 };
 

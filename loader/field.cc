@@ -117,6 +117,7 @@ absl::Status MakeLayout(absl::Span<const FieldSpec> fields, int64_t rows,
   layout.rows = rows;
   layout.bytes = 0;
   layout.ragged_fields = 0;
+  layout.fixed_row_bytes = 0;
   for (const FieldSpec& spec : layout.specs) {
     FieldPlace place;
     place.spec = &spec;
@@ -134,6 +135,7 @@ absl::Status MakeLayout(absl::Span<const FieldSpec> fields, int64_t rows,
                              " rows of ", place.elements, " elements"));
     }
     place.row_bytes = place.elements * SizeOf(spec.dtype);
+    if (!place.ragged) layout.fixed_row_bytes += place.row_bytes;
     place.offset = layout.bytes;
     layout.bytes += (rows * place.row_bytes + BatchLayout::kAlignment - 1) /
                     BatchLayout::kAlignment * BatchLayout::kAlignment;

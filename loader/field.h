@@ -83,6 +83,7 @@ struct BatchLayout {
   int64_t rows = 0;
   int64_t bytes = 0;  // of the whole batch
   int ragged_fields = 0;
+  int64_t fixed_row_bytes = 0;  // of a row's fields that are not ragged
 
   BatchLayout() = default;
   BatchLayout(const BatchLayout&) = delete;

@@ -75,9 +75,9 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
   LoaderOptions resolved = options;
   if (!resolved.num_workers) resolved.num_workers = DefaultWorkers();
   if (!resolved.base_seed) resolved.base_seed = resolved.seed;
-  if (resolved.memory == nullptr) {
-    resolved.memory = std::make_shared<HeapMemory>();
-  }
+  // Unset, its hooks are not called; the pool has the plain one.
+  std::shared_ptr<BatchMemory> memory = resolved.memory;
+  if (memory == nullptr) memory = std::make_shared<HeapMemory>();
   internal_loader::BatchLayout layout;
   LOCKSTEP_RETURN_IF_ERROR(internal_loader::MakeLayout(
       dataset->fields(), sampler->max_rows(), layout));
@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
       new Loader(dataset, resolved, sampler->shared_order()));
   LOCKSTEP_ASSIGN_OR_RETURN(
       loader->pool_, SlotPool::Create(layout.specs, sampler->max_rows(), slots,
-                                      resolved.memory));
+                                      std::move(memory)));
   LOCKSTEP_ASSIGN_OR_RETURN(
       loader->pipeline_,
       Pipeline::Create(dataset, std::move(sampler), resolved, loader->pool_));
@@ -262,17 +262,20 @@ absl::Status Loader::CheckRunning() const {
 }
 
 absl::StatusOr<bool> Loader::Next(Batch& batch) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Polled polled, Advance(batch, true));
-  return polled == Polled::kBatch;
+  batch.ReleaseSlot();
+  const absl::StatusOr<Polled> polled = Advance(batch, true);
+  if (batch.empty()) batch.Release();
+  if (!polled.ok()) return polled.status();
+  return *polled == Polled::kBatch;
 }
 
 absl::StatusOr<Polled> Loader::TryNext(Batch& batch) {
+  batch.Release();
   return Advance(batch, false);
 }
 
 absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
-  batch.Release();
-  LOCKSTEP_RETURN_IF_ERROR(CheckRunning());
+  if (!running()) return CheckRunning();
   while (true) {
     if (draining_ && pipeline_->empty()) {
       draining_ = false;
@@ -364,13 +367,13 @@ absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
     }
   }
   if (!slot.status.ok()) {
-    absl::Status status = slot.status;
-    errors_ = slot.errors;
+    absl::Status status = std::move(slot.status);
+    errors_.swap(slot.errors);
     pool_->PutBack(slot);
     pipeline_->Pop(entry);
     return status;
   }
-  batch = Batch(&slot, pool_);
+  batch.Fill(&slot, pool_);
   add(counters_.batches, 1);
   add(counters_.samples, slot.valid);
   add(counters_.bytes, batch.TotalBytes());

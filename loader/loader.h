@@ -147,7 +147,7 @@ class Loader {
   const LoaderOptions& options() const { return options_; }
 
   // Whether another call of Next can give a batch.
-  bool can_go_on() const { return CheckRunning().ok(); }
+  bool can_go_on() const { return running(); }
 
  private:
   // kStopped: nothing more comes until StartEpoch or RestoreState.
@@ -166,6 +166,9 @@ class Loader {
   absl::StatusOr<Polled> Advance(Batch& batch, bool wait);
   absl::StatusOr<internal_loader::Entry*> Await(bool wait);
   absl::Status CheckRunning() const;
+  bool running() const {
+    return state_ == State::kRunning && sticky_.ok() && !fork_guard_.forked();
+  }
   absl::Status CheckFields() const;
   absl::StatusOr<Polled> GiveOut(internal_loader::Entry& entry, Batch& batch);
   bool EndEpoch(internal_loader::Entry& entry);

@@ -283,7 +283,7 @@ void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
     entry.kind = Entry::Kind::kBatch;
     entry.slot = &slot;
     slot.Plan(batch, key_);
-    if (slot.used_before) {
+    if (options_.memory != nullptr && slot.used_before) {
       slot.status = CatchAll("BatchMemory::BeforeReuse", [&] {
         return options_.memory->BeforeReuse(slot.memory);
       });
@@ -377,7 +377,8 @@ void Pipeline::Read(const Claim& claim, Worker& worker) {
   worker.busy_nanoseconds.store(
       worker.busy_nanoseconds.load(std::memory_order_relaxed) + spent,
       std::memory_order_relaxed);
-  if (slot.left.fetch_sub(rows, std::memory_order_acq_rel) == rows) {
+  if (executor_ == nullptr ||
+      slot.left.fetch_sub(rows, std::memory_order_acq_rel) == rows) {
     Complete(entry, worker);
   }
 }
@@ -408,6 +409,10 @@ void Pipeline::Complete(Entry& entry, Worker& worker) {
 }
 
 void Pipeline::Publish(Entry& entry) {
+  if (executor_ == nullptr) {
+    entry.ready.store(true, std::memory_order_relaxed);
+    return;
+  }
   entry.ready.store(true);
   // The consumer looks at `ready` after it has set `awaited_`.
   const Entry* const awaited = awaited_.load();
@@ -506,7 +511,7 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
 
 Entry* Pipeline::ReadInline() {
   Worker& worker = workers_[0];
-  if (!Initialise(worker)) return nullptr;
+  if (!worker.initialised && !Initialise(worker)) return nullptr;
   const uint32_t next = delivered_.load(std::memory_order_relaxed);
   Entry& entry = At(next);
   if (entry.ready.load(std::memory_order_relaxed)) return &entry;
@@ -519,7 +524,6 @@ Entry* Pipeline::ReadInline() {
   PlanEntry(entry, *slot);
   planned_.store(next + 1, std::memory_order_relaxed);
   Read({&entry, next, 0, entry.rows.load(std::memory_order_relaxed)}, worker);
-  entry.ready.store(true, std::memory_order_relaxed);
   return &entry;
 }
 
@@ -535,7 +539,7 @@ void Pipeline::Pop(Entry& entry) {
     first.ready.store(false, std::memory_order_relaxed);
     --given_ahead_;
   }
-  delivered_.store(delivered);
+  delivered_.store(delivered, std::memory_order_release);
 }
 
 void Pipeline::Drain() { draining_ = true; }

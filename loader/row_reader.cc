@@ -158,7 +158,7 @@ void RowReader::Complete(Slot& slot) {
     return;
   }
   if (options_.collate) slot.status = RunCollate(slot);
-  if (slot.status.ok()) {
+  if (options_.memory != nullptr && slot.status.ok()) {
     slot.status = CatchAll("BatchMemory::Filled", [&] {
       return options_.memory->Filled(slot.memory, slot.layout->bytes);
     });

@@ -17,11 +17,10 @@ void Slot::Plan(const BatchIndices& batch, uint64_t epoch_key) {
   valid = batch.valid;
   first_position = batch.positions.empty() ? 0 : batch.positions[0];
   key = epoch_key;
-  indices.assign(batch.indices.begin(), batch.indices.end());
-  positions.assign(batch.positions.begin(), batch.positions.end());
-  errors.clear();
-  substitutions.clear();
-  status = absl::OkStatus();
+  indices.resize(batch.indices.size());
+  std::copy(batch.indices.begin(), batch.indices.end(), indices.begin());
+  positions.resize(batch.positions.size());
+  std::copy(batch.positions.begin(), batch.positions.end(), positions.begin());
   left.store(rows(), std::memory_order_relaxed);
 }
 
@@ -156,6 +155,11 @@ Slot* SlotPool::Take() {
 }
 
 void SlotPool::PutBack(Slot& slot) {
+  // Here, and not where the slot is planned anew: so what was copied of them is
+  // shared with no worker.
+  slot.errors.clear();
+  slot.substitutions.clear();
+  slot.status = absl::OkStatus();
   hint_.store(slot.number, std::memory_order_relaxed);
   slot.free.store(true, std::memory_order_release);
   free_slots_.fetch_add(1);

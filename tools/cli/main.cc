@@ -11,6 +11,7 @@
 #include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/tools/cli/loader_commands.h"
 #include "lockstep/tools/cli/sampler_commands.h"
 
 ABSL_FLAG(int64_t, size, -1, "samples in the dataset; must be given");
@@ -32,24 +33,42 @@ ABSL_FLAG(bool, drop_last, false, "BatchSampler's drop_last");
 ABSL_FLAG(std::string, format, "text", "of plan: text, csv or json");
 ABSL_FLAG(int64_t, first, 0, "of order: the first position");
 ABSL_FLAG(int64_t, count, -1, "of order: how many positions; -1 for all");
+ABSL_FLAG(std::vector<std::string>, npy, {},
+          "of bench loader: .npy files to read, a field each");
+ABSL_FLAG(std::vector<std::string>, tfrecord, {},
+          "of bench loader: TFRecord files to read");
+ABSL_FLAG(std::string, folder, "",
+          "of bench loader: a folder to read, with a sub-folder a class");
+ABSL_FLAG(int64_t, row_bytes, 1024,
+          "of bench loader without files: the bytes of a sample");
+ABSL_FLAG(int64_t, steps, 0, "of bench loader: at most so many an epoch");
+ABSL_FLAG(int64_t, num_workers, -1,
+          "of bench loader; -1 for half of the processors");
+ABSL_FLAG(std::string, workers, "tbb", "of bench loader: tbb or threads");
+ABSL_FLAG(int64_t, prefetch_batches, 4, "of bench loader");
+ABSL_FLAG(std::string, trace, "",
+          "of bench loader: a file for a trace in Chrome's format");
 ABSL_FLAG(bool, digest, false,
           "of order: the SHA-1 of the whole stream as little-endian int64");
 
 namespace {
 
 constexpr char kUsage[] =
-    R"(shows what Lockstep's samplers do.
+    R"(shows what Lockstep's samplers and loaders do.
 
   lockstep plan    which rank sees which sample in which step; rows marked with
                    * are padding, - are masked
   lockstep order   the indices of an order, or their digest
   lockstep verify  that every position is accounted for once over all ranks
+  lockstep bench loader
+                   where the time of a loader goes, and its slowest samples
 
 Examples:
   lockstep plan --size=25 --world=2 --batch_size=4
   lockstep plan --size=21 --world=2 --batch_size=4 --tail=mask --format=csv
   lockstep order --order=torch --profile=2.5 --size=1000000 --seed=7 --digest
   lockstep verify --size=1000003 --world=8 --batch_size=32 --epochs=3
+  lockstep bench loader --npy=x.npy,y.npy --batch_size=64 --num_workers=4
 
 lockstep --helpfull lists the flags.)";
 
@@ -92,13 +111,36 @@ void TakeFlags(lockstep::SamplerCommand& command) {
   command.digest = absl::GetFlag(FLAGS_digest);
 }
 
+lockstep::LoaderCommand LoaderFlags() {
+  lockstep::LoaderCommand command;
+  command.npy = absl::GetFlag(FLAGS_npy);
+  command.tfrecord = absl::GetFlag(FLAGS_tfrecord);
+  command.folder = absl::GetFlag(FLAGS_folder);
+  command.size = absl::GetFlag(FLAGS_size);
+  command.row_bytes = absl::GetFlag(FLAGS_row_bytes);
+  command.order = absl::GetFlag(FLAGS_order);
+  command.seed = absl::GetFlag(FLAGS_seed);
+  command.batch_size = absl::GetFlag(FLAGS_batch_size);
+  command.epochs = absl::GetFlag(FLAGS_epochs);
+  command.steps = absl::GetFlag(FLAGS_steps);
+  command.num_workers = absl::GetFlag(FLAGS_num_workers);
+  command.workers = absl::GetFlag(FLAGS_workers);
+  command.prefetch_batches = absl::GetFlag(FLAGS_prefetch_batches);
+  command.trace = absl::GetFlag(FLAGS_trace);
+  return command;
+}
+
 absl::Status Run(const std::string& name,
                  const lockstep::SamplerCommand& command) {
   if (name == "plan") return lockstep::RunPlan(command, std::cout);
   if (name == "order") return lockstep::RunOrder(command, std::cout);
   if (name == "verify") return lockstep::RunVerify(command, std::cout);
+  if (name == "bench loader") {
+    return lockstep::RunBenchLoader(LoaderFlags(), std::cout);
+  }
   return absl::InvalidArgumentError("unknown command '" + name +
-                                    "'; known: plan, order, verify");
+                                    "'; known: plan, order, verify, bench "
+                                    "loader");
 }
 
 }  // namespace
@@ -107,14 +149,16 @@ int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(kUsage);
   lockstep::SamplerCommand command = TakeShorthands(argc, argv);
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
-  if (words.size() != 2) {
-    std::cerr << "lockstep: give one command: plan, order or verify; lockstep "
-                 "--help tells more\n";
+  if (words.size() < 2) {
+    std::cerr << "lockstep: give one command: plan, order, verify or bench "
+                 "loader; lockstep --help tells more\n";
     return 2;
   }
   TakeFlags(command);
-  const absl::Status status = Run(words[1], command);
+  std::string name = words[1];
+  for (size_t i = 2; i < words.size(); ++i) name += std::string(" ") + words[i];
+  const absl::Status status = Run(name, command);
   if (status.ok()) return 0;
-  std::cerr << "lockstep " << words[1] << ": " << status.message() << "\n";
+  std::cerr << "lockstep " << name << ": " << status.message() << "\n";
   return absl::IsInvalidArgument(status) ? 2 : 1;
 }

@@ -1,0 +1,165 @@
+// The loader is a guest: it works on its own threads, leaves the host's TBB as
+// it is, prints nothing, and survives a fork.
+#include <sys/wait.h>
+#include <tbb/global_control.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>  // NOLINT: identities of threads
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/loader/testing.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+class PoliteTest : public testing::TestWithParam<Workers> {
+ protected:
+  std::unique_ptr<Loader> Make(int num_workers) {
+    TestJob job;
+    job.size = dataset_->size();
+    options_.num_workers = num_workers;
+    options_.workers = GetParam();
+    return *Loader::Create(dataset_, TestSampler(job), options_);
+  }
+
+  const std::shared_ptr<TestDataset> dataset_ =
+      std::make_shared<TestDataset>(400);
+  LoaderOptions options_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Workers, PoliteTest,
+                         testing::Values(Workers::kTbb, Workers::kThreads));
+
+TEST_P(PoliteTest, HostThreadsNeverReadSamples) {
+  const std::thread::id host = std::this_thread::get_id();
+  std::atomic<int> on_host{0};
+  dataset_->before = [&](int64_t, SampleContext&) {
+    on_host += std::this_thread::get_id() == host;
+    // Nor does a worker take another sample up while it waits for its own.
+    static thread_local bool reading = false;
+    EXPECT_FALSE(std::exchange(reading, true));
+    std::atomic<int> done{0};
+    tbb::parallel_for(0, 8, [&](int) { ++done; });
+    EXPECT_EQ(done, 8);
+    reading = false;
+    return absl::OkStatus();
+  };
+  const auto loader = Make(3);
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  Batch batch;
+  while (*loader->Next(batch)) {
+    // The host waits in TBB, where it would take up whatever it is offered.
+    tbb::parallel_for(0, 16, [](int) {});
+  }
+  EXPECT_EQ(on_host, 0);
+}
+
+TEST_P(PoliteTest, PrintsNothingAndLeavesTheHostsArenas) {
+  using tbb::global_control;
+  const int width = tbb::this_task_arena::max_concurrency();
+  const size_t limit =
+      global_control::active_value(global_control::max_allowed_parallelism);
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  {
+    const auto many = Make(32);
+    options_.keep_tbb_limit = true;
+    const auto kept = Make(32);
+    DigestOfEpoch(*many, 0);
+    DigestOfEpoch(*kept, 0);
+    EXPECT_EQ(tbb::this_task_arena::max_concurrency(), width);
+    tbb::task_arena arena;
+    EXPECT_EQ(arena.max_concurrency(), width);
+    std::thread([width] {
+      EXPECT_EQ(tbb::this_task_arena::max_concurrency(), width);
+    }).join();
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(
+      global_control::active_value(global_control::max_allowed_parallelism),
+      limit);
+}
+
+// TBB by itself would run one of these at a time on a machine with two
+// processors. Each sample waits until as many are being read as there are
+// workers.
+TEST_P(PoliteTest, GetsTheWorkersThatWereAskedFor) {
+  constexpr int kWorkers = 6;
+  Mutex mutex;
+  CondVar changed;
+  int reading = 0, most = 0;
+  dataset_->before = [&](int64_t, SampleContext&) {
+    MutexLock lock(mutex);
+    most = std::max(most, ++reading);
+    changed.NotifyAll();
+    while (most < kWorkers) changed.Wait(mutex);
+    --reading;
+    return absl::OkStatus();
+  };
+  const auto loader = Make(kWorkers);
+  DigestOfEpoch(*loader, 0);
+  EXPECT_EQ(most, kWorkers);
+  EXPECT_EQ(loader->Metrics().effective_workers, kWorkers);
+}
+
+TEST_P(PoliteTest, ALimitOfTheHostsIsKept) {
+  options_.keep_tbb_limit = true;
+  tbb::global_control one(tbb::global_control::max_allowed_parallelism, 1);
+  EXPECT_NE(DigestOfEpoch(*Make(4), 0), "");
+}
+
+TEST_P(PoliteTest, AForkedProcessGetsAStatus) {
+  const auto loader = Make(2);
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  auto batch = std::make_unique<Batch>();
+  ASSERT_TRUE(*loader->Next(*batch));
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);  // a hang ends here, and fails the test
+    Batch other;
+    std::string said(loader->Next(other).status().message());
+    said += '\n';
+    said += std::string(loader->StartEpoch(1).message());
+    batch = nullptr;
+    const_cast<std::unique_ptr<Loader>&>(loader) = nullptr;
+    const bool all = write(pipe_ends[1], said.data(), said.size()) ==
+                     static_cast<ssize_t>(said.size());
+    _exit(all ? 0 : 1);
+  }
+  close(pipe_ends[1]);
+  std::string said;
+  char buffer[1024];
+  for (ssize_t n; (n = read(pipe_ends[0], buffer, sizeof(buffer))) > 0;) {
+    said.append(buffer, n);
+  }
+  close(pipe_ends[0]);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(said,
+              testing::MatchesRegex(
+                  "this process was forked.*\nthis process was forked.*"));
+  // The parent has noticed nothing.
+  while (*loader->Next(*batch)) {
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,300 @@
+"""Prints the loader tables of docs/benchmarks.md.
+
+  bench_loader.py BIN LIBTORCH_PROGRAM
+
+BIN is Bazel's folder of built programs, LIBTORCH_PROGRAM what g++ made of
+bench_libtorch.cc. The sides run in turns, and the best of their runs counts.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+ROUNDS = 2
+REPETITIONS = 3
+ROWS, FLOATS, BATCH = 1_000_000, 256, 256
+WORKERS = 2
+EXECUTORS = ("tbb", "threads")
+
+# What the tables need of Lockstep: the benchmark (a prefix of its name), what
+# to read of it (its real time, or a counter as it is), and of how many units
+# that is the time. An epoch, a batch and a sample are the units.
+LOCKSTEP = {
+    "gather tbb": ("Gather/tbb", "real_time", 1),
+    "gather threads": ("Gather/threads", "real_time", 1),
+    "gather memcpy": ("GatherMemcpy", "real_time", 1),
+    "handoff tbb": ("Handoff/tbb", "real_time", 1),
+    "handoff threads": ("Handoff/threads", "real_time", 1),
+    "first threads": ("FirstBatch/threads", "real_time", 1),
+    "errors threads": ("Errors/threads", "good", 1),
+    "alone empty tbb": ("EmptySamples/tbb", "real_time", BATCH),
+    "alone empty threads": ("EmptySamples/threads", "real_time", BATCH),
+    "alone no workers": ("NoWorkers", "real_time", 1),
+    "alone dataset": ("DatasetAlone", "real_time", 1),
+    "alone skew": ("Skew/threads", "real_time", 1),
+    "alone skew bound": ("SkewBound", "real_time", 1),
+}
+
+# libtorch's max_jobs for gathering; for handing off also a deep queue. Its
+# default is twice the workers.
+GATHER_JOBS = (2 * WORKERS, 8, 64)
+HANDOFF_JOBS = (2 * WORKERS, 8, 64, 1024)
+HANDOFF_SAMPLES = 500_000  # of libtorch's; a batch is one sample
+FIRST = ("first", 1000, 256, 8)  # microseconds a sample, batch, workers
+
+UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}
+
+
+class Figures:
+  """The best figure of each subject and setting, in seconds."""
+
+  def __init__(self):
+    self.of = {}
+    self.versions = {}
+
+  def note(self, subject, setting, value):
+    settings = self.of.setdefault(subject, {})
+    settings[setting] = min(settings.get(setting, value), value)
+
+  def get(self, subject, setting=""):
+    return self.of.get(subject, {}).get(setting)
+
+  def best(self, subject, where=lambda setting: True):
+    """The fastest setting that `where` admits, and its figure."""
+    return min(((figure, setting)
+                for setting, figure in self.of[subject].items()
+                if where(setting)))[::-1]
+
+
+def output(*command):
+  words = [str(word) for word in command]
+  run = subprocess.run(words, capture_output=True, text=True)
+  if run.returncode != 0:
+    sys.exit(f"bench_loader.py: {' '.join(words)}: exit status "
+             f"{run.returncode}\n{run.stderr}")
+  return run.stdout
+
+
+def matches(name, prefix):
+  return name == prefix or name.startswith(prefix + "/")
+
+
+def measure_lockstep(figures, program, case):
+  wanted = {key: value for key, value in LOCKSTEP.items()
+            if key.split()[0] == case}
+  names = "|".join(sorted({name for name, _, _ in wanted.values()}))
+  runs = json.loads(output(program, "--benchmark_format=json",
+                           f"--benchmark_repetitions={REPETITIONS}",
+                           f"--benchmark_filter=^({names})(/|$)") or "{}")
+  for run in runs.get("benchmarks", []):
+    if run.get("error_occurred"):
+      sys.exit(f"bench_loader.py: {run['name']}: {run['error_message']}")
+    if run["run_type"] != "iteration":
+      continue
+    for key, (name, field, units) in wanted.items():
+      if matches(run["name"], name):
+        scale = UNITS[run["time_unit"]] if field == "real_time" else 1
+        figures.note(key, "", run[field] * scale / units)
+
+
+def measure_libtorch(figures, program, case):
+  if case == "gather":
+    for jobs in GATHER_JOBS:
+      got = json.loads(output(program, "gather", ROWS, FLOATS, BATCH, WORKERS,
+                              jobs, REPETITIONS))
+      for way in ("stack", "index_select", "memcpy"):
+        figures.note("libtorch gather", (way, jobs), got[way])
+      figures.versions["libtorch"] = got["torch"]
+  elif case == "handoff":
+    for jobs in HANDOFF_JOBS:
+      got = json.loads(output(program, "handoff", HANDOFF_SAMPLES, 1, WORKERS,
+                              jobs))
+      figures.note("libtorch handoff", jobs, got["batch"])
+  elif case == "first":
+    got = json.loads(output(program, *FIRST))
+    figures.note("libtorch first", "", got["first"])
+  elif case == "errors":
+    got = json.loads(output(program, case))
+    figures.note("libtorch errors", "", got["good"])
+
+
+def measure_torch(figures, script, case):
+  python = (sys.executable, script)
+  if case == "gather":
+    got = json.loads(output(*python, "gather", ROWS, FLOATS, BATCH))
+    for run in got["best"]:
+      figures.note("PyTorch gather", (run["way"], run["workers"]), run["epoch"])
+    figures.versions["PyTorch"] = got["torch"]
+  elif case == "handoff":
+    for prefetch in (2, 8):
+      got = json.loads(output(*python, "handoff", 20_000, 1, WORKERS, prefetch))
+      figures.note("PyTorch handoff", prefetch, got["batch"])
+  elif case == "first":
+    got = json.loads(output(*python, *FIRST))
+    figures.note("PyTorch first", "", got["first"])
+
+
+def measure(bin_folder, libtorch_program):
+  figures = Figures()
+  script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                        "bench_torch_loader.py")
+  for turn in range(ROUNDS):
+    for case in dict.fromkeys(key.split()[0] for key in LOCKSTEP):
+      print(f"round {turn + 1} of {ROUNDS}: {case}", file=sys.stderr)
+      measure_lockstep(figures, f"{bin_folder}/loader/loader_benchmark", case)
+      measure_libtorch(figures, libtorch_program, case)
+      measure_torch(figures, script, case)
+  for key, (name, field, _) in LOCKSTEP.items():
+    if key not in figures.of:
+      print(f"no benchmark {name} ({field})", file=sys.stderr)
+  return figures
+
+
+def duration(seconds):
+  if seconds is None:
+    return "not measured"
+  for unit, size in (("s", 1), ("ms", 1e-3), ("us", 1e-6)):
+    if seconds >= size:
+      return f"{seconds / size:.3g} {unit}"
+  return f"{seconds * 1e9:.3g} ns"
+
+
+def header():
+  print("| what | Lockstep | peer | ratio | target | met? |")
+  print("|---|---|---|---|---|---|")
+
+
+def row(what, ours, peer, ratio="", target="", met=None):
+  verdict = {None: "", True: "yes", False: "**missed**"}[met]
+  print(f"| {what} | {ours} | {peer} | {ratio} | {target} | {verdict} |")
+
+
+def at_most(what, ours, limit):
+  row(what, duration(ours), "", "", f"at most {duration(limit)}",
+      None if ours is None else ours <= limit)
+
+
+def at_most_ratio(what, ours, theirs, limit):
+  known = ours is not None and theirs is not None
+  row(what, duration(ours), duration(theirs),
+      f"{ours / theirs:.2f}" if known else "", f"at most {limit}x its time",
+      ours / theirs <= limit if known else None)
+
+
+def faster(what, ours, theirs, times=None):
+  """A row beside a peer, which is to take `times` as long as Lockstep."""
+  target = f"{times}x" if times else ""
+  if ours is None:
+    row(what, duration(ours), duration(theirs), "", target)
+    return
+  ratio = theirs / ours
+  row(what, duration(ours), duration(theirs), f"{ratio:.1f}", target,
+      ratio >= times if times else None)
+
+
+def gather_rows(figures, executor):
+  what = f"gather, an epoch, {executor}"
+  ours = figures.get(f"gather {executor}")
+  at_most_ratio(f"{what}; bare memcpy on two threads", ours,
+                figures.get("gather memcpy"), 1.3)
+  (way, jobs), theirs = figures.best("libtorch gather",
+                                     lambda setting: setting[0] != "memcpy")
+  faster(f"{what}; libtorch's best ({way}, max_jobs {jobs})", ours, theirs, 8)
+  for other, name in (("stack", "get and Stack"),
+                      ("memcpy", "memcpy in get_batch")):
+    (_, jobs), theirs = figures.best("libtorch gather",
+                                     lambda setting: setting[0] == other)
+    faster(f"{what}; libtorch's {name} (max_jobs {jobs})", ours, theirs)
+  (way, workers), theirs = figures.best("PyTorch gather")
+  faster(f"{what}; PyTorch's best ({way}, num_workers {workers})", ours, theirs,
+         25)
+  for other in ("index_select", "collate"):
+    (_, workers), theirs = figures.best(
+        "PyTorch gather",
+        lambda setting: setting[0] == other and setting[1] > 0)
+    faster(f"{what}; PyTorch's workers ({other}, num_workers {workers})", ours,
+           theirs)
+
+
+def handoff_rows(figures, executor):
+  what = f"hand-off of a batch, {executor}"
+  ours = figures.get(f"handoff {executor}")
+  at_most(what, ours, 1e-6)
+  default = 2 * WORKERS
+  faster(f"{what}; libtorch, its default of {default} jobs", ours,
+         figures.get("libtorch handoff", default), 15)
+  jobs, theirs = figures.best("libtorch handoff")
+  faster(f"{what}; libtorch's best (max_jobs {jobs})", ours, theirs, 15)
+  prefetch, theirs = figures.best("PyTorch handoff")
+  faster(f"{what}; PyTorch's best (prefetch_factor {prefetch})", ours, theirs)
+
+
+def first_rows(figures):
+  what = "first batch of 256 x 1 ms, 8 workers"
+  ours = figures.get("first threads")
+  at_most(what, ours, 45e-3)
+  for peer in ("libtorch", "PyTorch"):
+    faster(f"{what}; {peer}", ours, figures.get(f"{peer} first"))
+
+
+def error_row(figures):
+  good = figures.get("errors threads")
+  row("good samples delivered of 900, where 100 more fail; libtorch",
+      "not measured" if good is None else f"{good:.0f}",
+      f"{figures.get('libtorch errors'):.0f}", "", "900",
+      None if good is None else good == 900)
+
+
+def alone_rows(figures):
+  for executor in EXECUTORS:
+    at_most(f"an empty sample, batch {BATCH}, {executor}",
+            figures.get(f"alone empty {executor}"), 20e-9)
+  whole, dataset = (figures.get(f"alone {key}")
+                    for key in ("no workers", "dataset"))
+  known = whole is not None and dataset is not None
+  row("num_workers 0, a batch; the dataset alone", duration(whole),
+      duration(dataset), "", "at most 60 ns more",
+      whole - dataset <= 60e-9 if known else None)
+  at_most_ratio("skewed samples; the bound that no schedule beats",
+                figures.get("alone skew"), figures.get("alone skew bound"),
+                1.05)
+
+
+def machine():
+  with open("/proc/cpuinfo") as info:
+    model = next((line.split(":", 1)[1].strip() for line in info
+                  if line.startswith("model name")), os.uname().machine)
+  return f"{os.cpu_count()} cores of {model}"
+
+
+def print_tables(figures):
+  compiler = output("g++", "-dumpfullversion").strip()
+  versions = ", ".join(f"{name} {version}"
+                       for name, version in figures.versions.items())
+  print(f"`tools/bench loader`, the sides in turns, the best of {ROUNDS} times "
+        f"{REPETITIONS} runs; on {machine()}, GCC {compiler}, {versions}. "
+        f"{ROWS:,} rows of {FLOATS} floats, batches of {BATCH}, {WORKERS} "
+        "workers unless said otherwise; a hand-off is a batch of one sample. "
+        "A ratio is the peer's time by ours, or ours by the peer's where the "
+        "target is an upper bound.\n")
+  header()
+  for executor in EXECUTORS:
+    gather_rows(figures, executor)
+  for executor in EXECUTORS:
+    handoff_rows(figures, executor)
+  first_rows(figures)
+  error_row(figures)
+  print("\nAlone:\n")
+  header()
+  alone_rows(figures)
+
+
+def main(bin_folder, libtorch_program):
+  print_tables(measure(bin_folder, libtorch_program))
+
+
+if __name__ == "__main__":
+  if len(sys.argv) != 3:
+    sys.exit(__doc__)
+  main(*sys.argv[1:])
