@@ -1,12 +1,17 @@
 // What the loader adds to reading samples. tools/bench loader prints these
 // beside its peers.
 #include <benchmark/benchmark.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>  // NOLINT: samples that sleep
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <stdexcept>
+#include <string>
 #include <thread>  // NOLINT: the bare gather, samples that sleep
 #include <utility>
 #include <vector>
@@ -67,6 +72,14 @@ int64_t RunEpoch(Loader& loader, int64_t epoch) {
 
 // ---- Rows of 1 KiB, gathered at random.
 
+// What this process has in memory.
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0, resident = 0;
+  file >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
 int64_t RowsOf(const benchmark::State& state) { return state.range(0); }
 
 const NamedTensor& Table(int64_t rows) {
@@ -98,8 +111,10 @@ void Gather(benchmark::State& state, Workers workers) {
       MakeLoader(*TensorDataset::Create({Table(rows)}),
                  *Sampler::Create(Shuffled(rows), cut), options);
   RunEpoch(*loader, 0);
+  const int64_t before = ResidentBytes();
   int64_t epoch = 1;
   for (auto _ : state) RunEpoch(*loader, epoch++);
+  state.counters["rss_growth"] = static_cast<double>(ResidentBytes() - before);
   state.SetBytesProcessed(state.iterations() * rows * kRowFloats * 4);
 }
 
@@ -200,6 +215,55 @@ void DatasetAlone(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * samples);
 }
 
+// ---- Samples that fail, and states.
+
+// One sample of ten can't be read: how many of the others are given out.
+void Errors(benchmark::State& state) {
+  class Failing : public EmptyDataset {
+   public:
+    using EmptyDataset::EmptyDataset;
+    absl::Status Read(int64_t index, SampleContext&, SampleRow&) override {
+      if (index % 10 == 9) throw std::runtime_error("torn");
+      return absl::OkStatus();
+    }
+  };
+  LoaderOptions options;
+  options.num_workers = 2;
+  options.workers = Workers::kThreads;
+  const int64_t samples = RowsOf(state);
+  const auto loader = MakeLoader(std::make_shared<Failing>(samples),
+                                 InOrder(samples, 1), options);
+  int64_t epoch = 0, good = 0;
+  for (auto _ : state) {
+    LOCKSTEP_CHECK(loader->StartEpoch(epoch++).ok());
+    Batch batch;
+    good = 0;
+    while (true) {
+      const absl::StatusOr<bool> more = loader->Next(batch);
+      if (more.ok() && !*more) break;
+      good += more.ok();
+    }
+  }
+  state.counters["good"] = static_cast<double>(good);
+}
+
+void Restore(benchmark::State& state) {
+  const int64_t samples = RowsOf(state);
+  SamplerOptions cut;
+  cut.cut.batch_size = kBatch;
+  LoaderOptions options;
+  options.num_workers = 2;
+  const auto loader =
+      MakeLoader(std::make_shared<EmptyDataset>(samples),
+                 *Sampler::Create(Shuffled(samples), cut), options);
+  LOCKSTEP_CHECK(loader->StartEpoch(3).ok());
+  LOCKSTEP_CHECK(loader->Skip(0, samples / 2).ok());
+  Batch batch;
+  LOCKSTEP_CHECK(*loader->Next(batch));
+  const std::string bytes = *loader->SaveState();
+  for (auto _ : state) LOCKSTEP_CHECK(loader->RestoreState(bytes).ok());
+}
+
 // ---- Samples that sleep.
 
 void FirstBatch(benchmark::State& state) {
@@ -275,6 +339,8 @@ BENCHMARK_CAPTURE(EmptySamples, threads, kThreads)
     ->LOCKSTEP_SIZES(1000, 10000000);
 BENCHMARK(NoWorkers)->LOCKSTEP_SIZES(1000, 1000000);
 BENCHMARK(DatasetAlone)->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK(Errors)->Name("Errors/threads")->Arg(1000);
+BENCHMARK(Restore)->LOCKSTEP_SIZES(1000, 1000000000);
 BENCHMARK(FirstBatch)->Name("FirstBatch/threads")->LOCKSTEP_SIZES(300, 512);
 BENCHMARK(Skew)->Name("Skew/threads")->LOCKSTEP_SIZES(64, 3200);
 BENCHMARK(SkewBound)->LOCKSTEP_SIZES(64, 3200);

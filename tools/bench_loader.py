@@ -21,19 +21,22 @@ EXECUTORS = ("tbb", "threads")
 # to read of it (its real time, or a counter as it is), and of how many units
 # that is the time. An epoch, a batch and a sample are the units.
 LOCKSTEP = {
-    "gather tbb": ("Gather/tbb", "real_time", 1),
-    "gather threads": ("Gather/threads", "real_time", 1),
-    "gather memcpy": ("GatherMemcpy", "real_time", 1),
-    "handoff tbb": ("Handoff/tbb", "real_time", 1),
-    "handoff threads": ("Handoff/threads", "real_time", 1),
-    "first threads": ("FirstBatch/threads", "real_time", 1),
-    "errors threads": ("Errors/threads", "good", 1),
-    "alone empty tbb": ("EmptySamples/tbb", "real_time", BATCH),
-    "alone empty threads": ("EmptySamples/threads", "real_time", BATCH),
-    "alone no workers": ("NoWorkers", "real_time", 1),
-    "alone dataset": ("DatasetAlone", "real_time", 1),
-    "alone skew": ("Skew/threads", "real_time", 1),
-    "alone skew bound": ("SkewBound", "real_time", 1),
+    "gather tbb": (f"Gather/tbb/{ROWS}", "real_time", 1),
+    "gather threads": (f"Gather/threads/{ROWS}", "real_time", 1),
+    "gather memcpy": (f"GatherMemcpy/{ROWS}", "real_time", 1),
+    "gather growth": (f"Gather/tbb/{ROWS}", "rss_growth", 1),
+    "handoff tbb": ("Handoff/tbb/1000000", "real_time", 1_000_000),
+    "handoff threads": ("Handoff/threads/1000000", "real_time", 1_000_000),
+    "first threads": ("FirstBatch/threads/512", "real_time", 1),
+    "errors threads": ("Errors/threads/1000", "good", 1),
+    "alone empty tbb": ("EmptySamples/tbb/10000000", "real_time", 10_000_000),
+    "alone empty threads": ("EmptySamples/threads/10000000", "real_time",
+                            10_000_000),
+    "alone no workers": ("NoWorkers/1000000", "real_time", 1_000_000),
+    "alone dataset": ("DatasetAlone/1000000", "real_time", 1_000_000),
+    "alone skew": ("Skew/threads/3200", "real_time", 1),
+    "alone skew bound": ("SkewBound/3200", "real_time", 1),
+    "alone restore": ("Restore/1000000000", "real_time", 1),
 }
 
 # libtorch's max_jobs for gathering; for handing off also a deep queue. Its
@@ -259,6 +262,12 @@ def alone_rows(figures):
   at_most_ratio("skewed samples; the bound that no schedule beats",
                 figures.get("alone skew"), figures.get("alone skew bound"),
                 1.05)
+  at_most("restoring a state, native order, N = 1e9",
+          figures.get("alone restore"), 1e-3)
+  growth = figures.get("gather growth")
+  row("memory that epochs after the first one add",
+      "not measured" if growth is None else f"{growth / 1e6:.1f} MB", "", "",
+      "at most 1 %, 11 MB", None if growth is None else growth <= 11e6)
 
 
 def machine():

@@ -69,7 +69,7 @@ absl::StatusOr<std::shared_ptr<Dataset>> MakeDataset(
     NpyDatasetOptions options;
     for (const std::string& path : command.npy) {
       NpyFile file;
-      file.name = path;
+      file.field = path;
       file.path = path;
       options.files.push_back(file);
     }
