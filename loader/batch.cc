@@ -53,14 +53,18 @@ int64_t BatchView::TotalBytes() const {
   return bytes;
 }
 
-absl::StatusOr<int> BatchView::Find(absl::string_view field,
-                                    DType dtype) const {
+absl::StatusOr<int> BatchView::Find(absl::string_view field) const {
   if (slot_ == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
         "field '", field, "' was asked of an empty batch: one that Next did ",
         "not fill, or that was released or moved from"));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const int number, FindField(fields(), field));
+  return FindField(fields(), field);
+}
+
+absl::StatusOr<int> BatchView::Find(absl::string_view field,
+                                    DType dtype) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field));
   if (fields()[number].dtype != dtype) {
     return internal_loader::WrongType(fields()[number], dtype);
   }
@@ -96,7 +100,7 @@ std::pair<int64_t, int64_t> BatchView::RowRange(int field, int64_t row) const {
 
 absl::StatusOr<std::vector<int64_t>> BatchView::Shape(
     absl::string_view field) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const int number, FindField(fields(), field));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field));
   const internal_loader::FieldPlace& place = slot_->layout->fields[number];
   std::vector<int64_t> shape = {rows()};
   shape.insert(shape.end(), place.spec->shape.begin(), place.spec->shape.end());
@@ -116,7 +120,7 @@ absl::StatusOr<std::vector<int64_t>> BatchView::Shape(
 
 absl::StatusOr<absl::Span<const int64_t>> BatchView::Splits(
     absl::string_view field) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const int number, FindField(fields(), field));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field));
   const internal_loader::FieldPlace& place = slot_->layout->fields[number];
   if (!place.ragged) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -127,7 +131,7 @@ absl::StatusOr<absl::Span<const int64_t>> BatchView::Splits(
 
 absl::StatusOr<absl::Span<const int64_t>> BatchView::RowShape(
     absl::string_view field, int64_t row) const {
-  LOCKSTEP_ASSIGN_OR_RETURN(const int number, FindField(fields(), field));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field));
   LOCKSTEP_RETURN_IF_ERROR(CheckRow(row));
   const internal_loader::FieldPlace& place = slot_->layout->fields[number];
   if (!place.ragged) return absl::MakeConstSpan(place.spec->shape);

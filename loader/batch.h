@@ -2,9 +2,9 @@
 //
 //   Batch batch;
 //   while (*loader->Next(batch)) {
-//     absl::Span<const float> x = *batch.Values<float>("x");  // rows *
-//     elements absl::Span<const int64_t> labels =
-//     *batch.Values<int64_t>("label"); Train(x, labels, batch.valid());
+//     absl::Span<const float> x = *batch.Values<float>("x");
+//     absl::Span<const int64_t> labels = *batch.Values<int64_t>("label");
+//     Train(x, labels, batch.valid());
 //   }
 //
 // Rows [0, valid()) are data. Those after them are padding: samples that were
@@ -138,6 +138,7 @@ class BatchView {
   explicit BatchView(internal_loader::Slot* slot) : slot_(slot) {}
 
  protected:
+  absl::StatusOr<int> Find(absl::string_view field) const;
   absl::StatusOr<int> Find(absl::string_view field, DType dtype) const;
   absl::Status CheckRow(int64_t row) const;
   void* Data(int field) const;

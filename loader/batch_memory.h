@@ -40,8 +40,9 @@ class BatchMemory {
     return absl::OkStatus();
   }
 
-  // The batch in this memory was given back and will now be overwritten. An
-  // error fails the step that was to use it.
+  // The batch in this memory was given back, or dropped before it was given
+  // out, and will now be overwritten. An error fails the step that was to use
+  // it.
   virtual absl::Status BeforeReuse(void* memory) { return absl::OkStatus(); }
 };
 

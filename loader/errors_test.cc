@@ -25,7 +25,7 @@ constexpr int64_t kSamples = 1000;
 bool IsBad(int64_t index) { return index * 7919 % 10 == 3; }
 
 std::shared_ptr<TestDataset> BadDataset() {
-  const auto dataset = std::make_shared<TestDataset>(kSamples);
+  auto dataset = std::make_shared<TestDataset>(kSamples);
   dataset->before = [](int64_t index, SampleContext&) -> absl::Status {
     if (!IsBad(index)) return absl::OkStatus();
     // Errors and exceptions are the same to the loader.

@@ -39,6 +39,7 @@ absl::StatusOr<std::unique_ptr<Executor>> MakeThreadExecutor(int width,
 // A private arena for `width` of TBB's workers. Unless `keep_limit`, TBB's
 // limit on its workers is raised by that many while the executor lives, for the
 // whole process; otherwise `width` is cut down to what TBB has.
+// FAILED_PRECONDITION in a fork of a process that has called this.
 absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(int width,
                                                           bool keep_limit,
                                                           Executor::Job job);

@@ -59,6 +59,18 @@ absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
     std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
     const LoaderOptions& options) {
+  std::unique_ptr<Loader> loader;
+  LOCKSTEP_RETURN_IF_ERROR(CatchAll("making a loader", [&]() -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(loader,
+                              Make(dataset, std::move(sampler), options));
+    return absl::OkStatus();
+  }));
+  return loader;
+}
+
+absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
+    const std::shared_ptr<Dataset>& dataset, std::unique_ptr<Sampler> sampler,
+    const LoaderOptions& options) {
   if (dataset == nullptr || sampler == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("a loader needs a dataset and a sampler, but got no ",
@@ -83,8 +95,7 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
       dataset->fields(), sampler->max_rows(), layout));
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t slots,
                             CountSlots(resolved, layout.bytes));
-  std::unique_ptr<Loader> loader(
-      new Loader(dataset, resolved, sampler->shared_order()));
+  std::unique_ptr<Loader> loader(new Loader(dataset, resolved, order));
   LOCKSTEP_ASSIGN_OR_RETURN(
       loader->pool_, SlotPool::Create(layout.specs, sampler->max_rows(), slots,
                                       std::move(memory)));
@@ -95,21 +106,23 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
 }
 
 Loader::Loader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
-               std::shared_ptr<const Order> order)
-    : dataset_(std::move(dataset)),
-      options_(options),
-      order_(std::move(order)) {}
+               const OrderDescription& order)
+    : dataset_(std::move(dataset)), options_(options), order_(order) {}
 
 Loader::~Loader() {
   // The threads of a forked process's parent are not there to be waited for,
   // and may have held any lock.
-  if (fork_guard_.forked()) static_cast<void>(pipeline_.release());
+  if (forked()) static_cast<void>(pipeline_.release());
 }
 
 // ---- Going to a place.
 
 absl::Status Loader::CheckFields() const {
-  const auto now = dataset_->fields();
+  absl::Span<const FieldSpec> now;
+  LOCKSTEP_RETURN_IF_ERROR(CatchAll("Dataset::fields", [&] {
+    now = dataset_->fields();
+    return absl::OkStatus();
+  }));
   const auto& then = pool_->layout().specs;
   if (now.size() != then.size()) {
     return absl::FailedPreconditionError(
@@ -130,7 +143,8 @@ absl::Status Loader::CheckFields() const {
 
 template <typename Move>
 absl::Status Loader::Restart(const Move& move) {
-  if (fork_guard_.forked()) return CheckRunning();
+  errors_.clear();
+  if (forked()) return CheckRunning("StartEpoch");
   LOCKSTEP_RETURN_IF_ERROR(sticky_);
   LOCKSTEP_RETURN_IF_ERROR(CheckFields());
   absl::Status status;
@@ -139,7 +153,11 @@ absl::Status Loader::Restart(const Move& move) {
     if (status.ok()) pipeline_->set_progress(sampler.progress());
     return status.ok();
   });
-  state_ = status.ok() ? State::kRunning : State::kStopped;
+  if (status.ok()) {
+    state_ = State::kRunning;
+  } else if (state_ != State::kNew) {
+    state_ = State::kStopped;
+  }
   draining_ = false;
   empty_epochs_ = 0;
   report_steps_ = progress().steps_in_epoch;
@@ -149,9 +167,10 @@ absl::Status Loader::Restart(const Move& move) {
 
 absl::Status Loader::StartEpoch(int64_t epoch) {
   if (state_ == State::kEnded && options_.prefetch_next_epoch && !draining_ &&
-      epoch == progress().epoch + 1 && !fork_guard_.forked()) {
+      epoch > progress().epoch && epoch - 1 == progress().epoch && !forked()) {
     LOCKSTEP_RETURN_IF_ERROR(sticky_);
     LOCKSTEP_RETURN_IF_ERROR(CheckFields());
+    skip_ = SkipRanges();
     pipeline_->set_progress({epoch, 0, 0, progress().steps_in_total});
     state_ = State::kRunning;
     report_steps_ = 0;
@@ -159,9 +178,11 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
   }
   SamplerState start;
   start.progress = {epoch, 0, 0, progress().steps_in_total};
-  start.order_digests = OrderDigests(order_->Describe());
-  return Restart([&](Sampler& sampler) {
-    return sampler.RestoreState(EncodeState(start));
+  start.order_digests = OrderDigests(order_);
+  return Restart([&](Sampler& sampler) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(EncodeState(start)));
+    skip_ = SkipRanges();
+    return absl::OkStatus();
   });
 }
 
@@ -171,7 +192,7 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
                             internal_loader::DecodeLoaderState(bytes));
   LOCKSTEP_ASSIGN_OR_RETURN(SamplerState position, DecodeState(state.sampler));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckSameOrder(position, order_->Describe(), options.allow_different));
+      CheckSameOrder(position, order_, options.allow_different));
   if (state.seed != options_.seed) {
     return absl::FailedPreconditionError(
         absl::StrCat("the state was saved by a loader with seed=", state.seed,
@@ -187,7 +208,8 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
 }
 
 absl::Status Loader::Skip(int64_t begin, int64_t end) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRunning());
+  LOCKSTEP_RETURN_IF_ERROR(CheckRunning("Skip"));
+  const bool draining = draining_;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string here, SaveState());
   const std::string sampler_state =
       internal_loader::DecodeLoaderState(here)->sampler;
@@ -200,6 +222,7 @@ absl::Status Loader::Skip(int64_t begin, int64_t end) {
     skip_ = sampler.skipped();
     return absl::OkStatus();
   }));
+  if (draining) Drain();
   return skipped;
 }
 
@@ -216,7 +239,7 @@ absl::StatusOr<std::string> Loader::SaveState() const {
   SamplerState state;
   state.progress = progress();
   if (state.progress.epoch == skip_epoch_) state.skip = skip_;
-  state.order_digests = OrderDigests(order_->Describe());
+  state.order_digests = OrderDigests(order_);
   return internal_loader::EncodeLoaderState(
       {options_.seed, EncodeState(state)});
 }
@@ -231,8 +254,8 @@ void Loader::Drain() {
 
 // ---- Giving out batches.
 
-absl::Status Loader::CheckRunning() const {
-  if (fork_guard_.forked()) {
+absl::Status Loader::CheckRunning(absl::string_view call) const {
+  if (forked()) {
     return absl::FailedPreconditionError(
         "this process was forked from the one that made the loader, and the "
         "workers are not in it: make loaders after the fork");
@@ -242,8 +265,9 @@ absl::Status Loader::CheckRunning() const {
     case State::kRunning:
       return absl::OkStatus();
     case State::kNew:
-      return absl::FailedPreconditionError(
-          "Next before the first StartEpoch(epoch) or RestoreState(bytes)");
+      return absl::FailedPreconditionError(absl::StrCat(
+          call, " before the first StartEpoch(epoch) or RestoreState(bytes) ",
+          "that went well"));
     case State::kStopped:
       return absl::FailedPreconditionError(
           "the loader has stopped at an error of its order, which was "
@@ -255,10 +279,11 @@ absl::Status Loader::CheckRunning() const {
     case State::kEnded:
       break;
   }
-  return absl::OutOfRangeError(
-      absl::StrCat("epoch ", progress().epoch,
-                   " is over, as Next has said: ", "call StartEpoch(",
-                   progress().epoch + 1, ") to go on, or set advance_epochs"));
+  return absl::OutOfRangeError(absl::StrCat(
+      "epoch ", progress().epoch,
+      " is over, as Next has said: call StartEpoch(",
+      static_cast<int64_t>(static_cast<uint64_t>(progress().epoch) + 1),
+      ") to go on, or set advance_epochs"));
 }
 
 absl::StatusOr<bool> Loader::Next(Batch& batch) {
@@ -275,7 +300,8 @@ absl::StatusOr<Polled> Loader::TryNext(Batch& batch) {
 }
 
 absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
-  if (!running()) return CheckRunning();
+  errors_.clear();
+  if (!running()) return CheckRunning("Next");
   while (true) {
     if (draining_ && pipeline_->empty()) {
       draining_ = false;
@@ -298,9 +324,10 @@ absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
     }
     if (EndEpoch(*entry)) return Polled::kEndOfEpoch;
     if (++empty_epochs_ > kMostEmptyEpochs) {
-      return Fatal(absl::FailedPreconditionError(
+      state_ = State::kStopped;
+      return absl::FailedPreconditionError(
           absl::StrCat(kMostEmptyEpochs, " epochs in a row, up to epoch ",
-                       progress().epoch, ", had no step")));
+                       progress().epoch, ", had no step"));
     }
   }
 }
@@ -314,13 +341,12 @@ absl::StatusOr<Entry*> Loader::Await(bool wait) {
         counters_.seen_ready.load(relaxed) + pipeline_->CountReady(), relaxed);
   }
   absl::StatusOr<Entry*> entry = pipeline_->Await(0);
-  if (!entry.ok()) return Fatal(std::move(entry).status());
+  if (!entry.ok()) return AwaitFailed(std::move(entry).status());
   if (*entry != nullptr || !wait) return entry;
   const int64_t begin = Now();
+  const int64_t patience = absl::ToInt64Nanoseconds(options_.timeout);
   const int64_t deadline =
-      options_.timeout == absl::InfiniteDuration()
-          ? kForever
-          : begin + absl::ToInt64Nanoseconds(options_.timeout);
+      patience > kForever - begin ? kForever : begin + patience;
   entry = pipeline_->Await(deadline);
   const int64_t end = Now();
   counters_.waited.store(counters_.waited.load(relaxed) + end - begin, relaxed);
@@ -329,17 +355,15 @@ absl::StatusOr<Entry*> Loader::Await(bool wait) {
     pipeline_->trace().Add(TraceLog::Kind::kWait, -1, begin, end,
                            progress().epoch, progress().steps_in_epoch);
   }
-  if (!entry.ok()) return Fatal(std::move(entry).status());
+  if (!entry.ok()) return AwaitFailed(std::move(entry).status());
   return entry;
 }
 
 // Only a worker's failure is for good.
-absl::Status Loader::Fatal(absl::Status status) {
-  if (status.code() != absl::StatusCode::kResourceExhausted ||
-      pipeline_->failed()) {
-    sticky_ = status;
-  }
-  return status;
+absl::Status Loader::AwaitFailed(absl::Status status) {
+  if (!pipeline_->failed()) return status;
+  sticky_ = pipeline_->failure();
+  return sticky_;
 }
 
 absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
@@ -349,7 +373,6 @@ absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
   };
   Slot& slot = *entry.slot;
   empty_epochs_ = 0;
-  errors_.clear();
   if (!slot.errors.empty() || !slot.substitutions.empty()) {
     add(counters_.failed, static_cast<int64_t>(slot.errors.size()));
     add(counters_.substituted, static_cast<int64_t>(slot.substitutions.size()));
@@ -369,8 +392,8 @@ absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
   if (!slot.status.ok()) {
     absl::Status status = std::move(slot.status);
     errors_.swap(slot.errors);
-    pool_->PutBack(slot);
     pipeline_->Pop(entry);
+    pool_->GiveBack(slot);
     return status;
   }
   batch.Fill(&slot, pool_);
@@ -444,9 +467,12 @@ LoaderMetrics Loader::Metrics() const {
   metrics.substituted_samples = counters_.substituted.load();
   const int64_t began = counters_.began.load();
   metrics.elapsed_seconds = began == 0 ? 0 : (Now() - began) * 1e-9;
-  metrics.wait_seconds = counters_.waited.load() * 1e-9;
+  const bool inline_reading = *options_.num_workers == 0;
+  metrics.wait_seconds = (inline_reading ? pipeline_->busy_nanoseconds()
+                                         : counters_.waited.load()) *
+                         1e-9;
   const double asked = std::max<int64_t>(metrics.batches, 1);
-  metrics.readiness = metrics.batches == 0
+  metrics.readiness = metrics.batches == 0 || inline_reading
                           ? 0
                           : std::max(0.0, 1 - counters_.waits.load() / asked);
   metrics.ready_batches =
@@ -457,7 +483,8 @@ LoaderMetrics Loader::Metrics() const {
       metrics.elapsed_seconds * std::max(1, metrics.requested_workers);
   metrics.busy =
       available > 0 ? pipeline_->busy_nanoseconds() * 1e-9 / available : 0;
-  metrics.slowest = pipeline_->slowest().Sorted();
+  // A lock of the parent's may be held for ever in a fork.
+  if (!forked()) metrics.slowest = pipeline_->slowest().Sorted();
   return metrics;
 }
 

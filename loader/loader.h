@@ -93,7 +93,9 @@ class Loader {
   //   FAILED_PRECONDITION  there was no StartEpoch or RestoreState, or this
   //                        process is a fork
   //   OUT_OF_RANGE         the epoch is over, which was said before
-  // and whatever a sample, collate or the sampler returned.
+  // and whatever a sample, collate or the order returned. The order of an epoch
+  // that is read ahead fails here, too, and not in StartEpoch. (The end of an
+  // epoch takes a free batch, too: false comes only when one is released.)
   absl::StatusOr<bool> Next(Batch& batch);
 
   // The same without waiting. (Without workers, the batch is read now.)
@@ -103,12 +105,11 @@ class Loader {
   // which the range goes on; one that is for good is its last.
   EpochRange Epoch(int64_t epoch);
 
-  // The samples that failed the step of the last call of Next, with
-  // OnError::kStop.
+  // The samples that failed the step for which Next has just returned an error.
   absl::Span<const SampleError> errors() const { return errors_; }
 
-  // OK, or why Next will fail from now on: worker_init failed, or there were
-  // more failures than max_failures.
+  // OK, or why Next will fail from now on, whatever is called: worker_init
+  // failed, or there were more failures than max_failures.
   const absl::Status& status() const { return sticky_; }
   bool ok() const { return sticky_.ok(); }
 
@@ -160,26 +161,32 @@ class Loader {
     std::atomic<int64_t> began{0}, waited{0}, waits{0}, looks{0}, seen_ready{0};
   };
 
+  static absl::StatusOr<std::unique_ptr<Loader>> Make(
+      const std::shared_ptr<Dataset>& dataset, std::unique_ptr<Sampler> sampler,
+      const LoaderOptions& options);
   Loader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
-         std::shared_ptr<const Order> order);
+         const OrderDescription& order);
 
   absl::StatusOr<Polled> Advance(Batch& batch, bool wait);
   absl::StatusOr<internal_loader::Entry*> Await(bool wait);
-  absl::Status CheckRunning() const;
+  absl::Status CheckRunning(absl::string_view call) const;
+  bool forked() const {
+    return *options_.num_workers > 0 && fork_guard_.forked();
+  }
   bool running() const {
-    return state_ == State::kRunning && sticky_.ok() && !fork_guard_.forked();
+    return state_ == State::kRunning && sticky_.ok() && !forked();
   }
   absl::Status CheckFields() const;
   absl::StatusOr<Polled> GiveOut(internal_loader::Entry& entry, Batch& batch);
   bool EndEpoch(internal_loader::Entry& entry);
-  absl::Status Fatal(absl::Status status);
+  absl::Status AwaitFailed(absl::Status status);
   void ReportProgress(const internal_loader::Entry& entry);
   template <typename Move>
   absl::Status Restart(const Move& move);
 
   const std::shared_ptr<Dataset> dataset_;
   const LoaderOptions options_;
-  const std::shared_ptr<const Order> order_;
+  const OrderDescription order_;
   const internal_loader::ForkGuard fork_guard_;
   std::shared_ptr<internal_loader::SlotPool> pool_;
   std::unique_ptr<internal_loader::Pipeline> pipeline_;

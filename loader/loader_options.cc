@@ -12,6 +12,7 @@ namespace {
 // Threads beyond this are a mistake, not a wish.
 constexpr int kMostWorkers = 4096;
 constexpr int64_t kMostBatches = int64_t{1} << 20;
+constexpr int64_t kMostEvents = int64_t{1} << 26;
 
 absl::Status Wrong(absl::string_view option, int64_t value,
                    absl::string_view accepted) {
@@ -49,8 +50,9 @@ absl::Status Validate(const LoaderOptions& options) {
   if (options.max_failures.value_or(0) < 0) {
     return Wrong("max_failures", *options.max_failures, "0 or more, or unset");
   }
-  if (options.trace_events < 0) {
-    return Wrong("trace_events", options.trace_events, "0 (no trace) or more");
+  if (options.trace_events < 0 || options.trace_events > kMostEvents) {
+    return Wrong("trace_events", options.trace_events,
+                 absl::StrCat("0 (no trace) to ", kMostEvents));
   }
   if (options.timeout <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -39,7 +39,7 @@ enum class OnError {
   // rows left over at the end are zeros with index -1.
   kSkip,
   // Another sample, drawn at random but the same in every run, is read in
-  // place.
+  // place; after 16 that can't be read either, the row is skipped.
   kSubstitute,
 };
 
@@ -58,11 +58,11 @@ struct LoaderProgress {
   int64_t samples = 0;         // since the loader was made
   int64_t bytes = 0;
   double samples_per_second = 0;  // since the last report
-  double seconds_left = 0;        // of the epoch, at that rate
+  double bytes_per_second = 0;
+  double seconds_left = 0;  // of the epoch, at that rate
 
   // "epoch 3: 120 of 5004 steps, 2048.0 samples/s, 12.3 MB/s, 300 s left".
   std::string ToString() const;
-  double bytes_per_second = 0;
 };
 
 struct LoaderOptions {
@@ -137,7 +137,8 @@ struct LoaderOptions {
   std::function<void(const LoaderProgress&)> progress;
   absl::Duration progress_interval = absl::Seconds(10);
 
-  // How many events of a trace are kept, 0 for no trace (Loader::Trace).
+  // How many events of a trace are kept, 64 bytes each; 0 for no trace
+  // (Loader::Trace).
   int64_t trace_events = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -362,6 +363,101 @@ TEST_P(LoaderTest, SkipsPositions) {
   EXPECT_EQ(batch.positions()[0], 8);
 }
 
+TEST_P(LoaderTest, WhatIsSkippedIsNotSkippedAgain) {
+  const auto loader = Make({}, options_);
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(3));
+  LOCKSTEP_ASSERT_OK(loader->Skip(8, 100));
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(3));
+  Batch batch;
+  ASSERT_TRUE(*loader->Next(batch));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::string state, loader->SaveState());
+  EXPECT_EQ(state.size(), 168u);
+  LOCKSTEP_ASSERT_OK(loader->RestoreState(state));
+  ASSERT_TRUE(*loader->Next(batch));
+  EXPECT_EQ(batch.positions()[0], 8);
+}
+
+TEST_P(LoaderTest, SkippingGoesOnDraining) {
+  const auto loader = Make({}, options_);
+  EXPECT_THAT(loader->Skip(0, 1),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("Skip before the first StartEpoch")));
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  Batch batch;
+  ASSERT_TRUE(*loader->Next(batch));
+  loader->Drain();
+  LOCKSTEP_ASSERT_OK(loader->Skip(50, 60));
+  int64_t steps = 1;
+  while (*loader->Next(batch)) ++steps;
+  EXPECT_LT(steps, 12);
+}
+
+TEST_P(LoaderTest, LongTimeoutsAreLong) {
+  options_.timeout = absl::Hours(24 * 365 * 1000);
+  const auto loader = Make({}, options_);
+  EXPECT_NE(DigestOfEpoch(*loader, 0), "");
+}
+
+TEST_P(LoaderTest, LargeBatchesOfFewSamples) {
+  TestJob job;
+  job.size = 1;
+  job.batch_size = 1 << 24;
+  job.world = 2;
+  job.rank = 1;
+  job.tail = Tail::kUneven;
+  class NoFields : public Dataset {
+   public:
+    int64_t size() const override { return 1; }
+    absl::Span<const FieldSpec> fields() const override { return {}; }
+    absl::Status Read(int64_t, SampleContext&, SampleRow&) override {
+      return absl::OkStatus();
+    }
+  };
+  options_.prefetch_batches = 1;
+  const auto loader = Make(job, options_, std::make_shared<NoFields>());
+  Batch batch;
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    LOCKSTEP_ASSERT_OK(loader->StartEpoch(epoch));
+    ASSERT_TRUE(*loader->Next(batch));
+    EXPECT_EQ(batch.rows(), 0);
+    EXPECT_THAT(loader->Next(batch), IsOkAndHolds(false));
+  }
+}
+
+TEST_P(LoaderTest, TheLastEpochHasNoNext) {
+  const auto loader = Make({}, options_);
+  const int64_t last = std::numeric_limits<int64_t>::max();
+  EXPECT_NE(DigestOfEpoch(*loader, last), "");
+  Batch batch;
+  EXPECT_THAT(loader->Next(batch), StatusIs(absl::StatusCode::kOutOfRange));
+  LOCKSTEP_EXPECT_OK(loader->StartEpoch(last));
+}
+
+TEST_P(LoaderTest, ProgressKnowsTheEpochAfterARestore) {
+  TestJob job;
+  job.size = 80;
+  LoaderProgress report;
+  options_.progress = [&](const LoaderProgress& progress) {
+    report = progress;
+  };
+  options_.progress_interval = absl::ZeroDuration();
+  std::string state;
+  {
+    const auto loader = Make(job, options_);
+    LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+    Batch batch;
+    for (int step = 0; step < 3; ++step) ASSERT_TRUE(*loader->Next(batch));
+    EXPECT_EQ(report.steps_in_epoch, 10);
+    state = *loader->SaveState();
+  }
+  const auto loader = Make(job, options_);
+  LOCKSTEP_ASSERT_OK(loader->RestoreState(state));
+  Batch batch;
+  for (int step = 0; step < 2; ++step) ASSERT_TRUE(*loader->Next(batch));
+  EXPECT_EQ(report.steps, 5);
+  EXPECT_EQ(report.steps_in_epoch, 10);
+}
+
 TEST_P(LoaderTest, HintsTellWhatWillBeRead) {
   class Hinted : public TestDataset {
    public:
@@ -416,7 +512,7 @@ TEST_P(WorkersTest, TimeoutTellsWhatTheWorkersAreAt) {
     if (absl::IsDeadlineExceeded(more.status())) {
       // A slow machine may be late before sample 17, too.
       if (!waits) continue;
-      if (absl::StrContains(more.status().message(), "reads sample 17 since")) {
+      if (absl::StrContains(more.status().message(), "reads sample 17 for")) {
         EXPECT_THAT(more.status().message(),
                     HasSubstr("rows are not read yet"));
         late = true;
@@ -655,11 +751,61 @@ TEST(Loader, OrdersThatFailAreToldAtTheirPlace) {
                          HasSubstr("stopped at an error of its order")));
     EXPECT_THAT(loader->StartEpoch(2),
                 StatusIs(absl::StatusCode::kResourceExhausted));
+    LOCKSTEP_EXPECT_OK(loader->SaveState().status());
+    const auto fresh = *Loader::Create(
+        std::make_shared<TestDataset>(8),
+        *Sampler::Create(std::make_shared<Failing>(), cut), options);
+    EXPECT_THAT(fresh->StartEpoch(2),
+                StatusIs(absl::StatusCode::kResourceExhausted));
+    EXPECT_THAT(fresh->SaveState(),
+                StatusIs(absl::StatusCode::kFailedPrecondition));
     LOCKSTEP_ASSERT_OK(loader->StartEpoch(3));
     ASSERT_TRUE(*loader->Next(batch));
     EXPECT_THAT(loader->Next(batch), StatusIs(absl::StatusCode::kDataLoss));
     LOCKSTEP_ASSERT_OK(loader->StartEpoch(1));
     EXPECT_TRUE(*loader->Next(batch));
+  }
+}
+
+TEST(Loader, IndicesThatAreNoneFailTheirRow) {
+  class Wrong : public Order {
+   public:
+    class Stream : public IndexStream {
+     public:
+      int64_t size() const override { return 8; }
+      absl::Status Read(int64_t first, int64_t stride,
+                        absl::Span<int64_t> out) override {
+        for (size_t i = 0; i < out.size(); ++i) {
+          out[i] = first + static_cast<int64_t>(i) * stride;
+          if (out[i] == 2) out[i] = -1;
+          if (out[i] == 5) out[i] = 8;
+        }
+        return absl::OkStatus();
+      }
+    };
+    absl::StatusOr<std::unique_ptr<IndexStream>> Open(int64_t) const override {
+      return std::make_unique<Stream>();
+    }
+    OrderDescription Describe() const override {
+      OrderDescription description;
+      description.order = "wrong";
+      description.size = 8;
+      return description;
+    }
+  };
+  LoaderOptions options;
+  options.on_error = OnError::kSkip;
+  SamplerOptions cut;
+  cut.cut.batch_size = 4;
+  const auto loader = *Loader::Create(
+      std::make_shared<TestDataset>(8),
+      *Sampler::Create(std::make_shared<Wrong>(), cut), options);
+  for (auto& batch : loader->Epoch(0)) {
+    EXPECT_EQ(batch->valid(), 3);
+    ASSERT_EQ(batch->errors().size(), 1u);
+    EXPECT_THAT(batch->errors()[0].status,
+                StatusIs(absl::StatusCode::kOutOfRange,
+                         HasSubstr("and the dataset has 8 samples")));
   }
 }
 

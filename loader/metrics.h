@@ -33,7 +33,8 @@ struct LoaderMetrics {
 
   // Since the first StartEpoch or RestoreState.
   double elapsed_seconds = 0;
-  // In Next, waiting for a batch. Little of it: the loader keeps up.
+  // In Next, waiting for a batch, or reading it where there are no workers.
+  // Little of it: the loader keeps up.
   double wait_seconds = 0;
   // The share of batches that were ready when they were asked for.
   double readiness = 0;

@@ -47,7 +47,8 @@ constexpr int64_t kLookAgain = 50000000;
 constexpr int kPumpLooks = 200;
 constexpr int kConsumerLooks = 200;
 
-constexpr int64_t kUnknownCost = int64_t{1} << 40;
+// More than any sample should take, and no overflow times the rows of a batch.
+constexpr int64_t kUnknownCost = int64_t{1} << 36;
 
 uint32_t RingSize(int64_t slots) {
   // Ends of epochs take a place and no slot.
@@ -262,8 +263,9 @@ void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
   absl::Status status = CatchAll("the order", [&]() -> absl::Status {
     if (ended) return absl::OkStatus();
     LOCKSTEP_RETURN_IF_ERROR(epoch_failure_);
-    if (options_.progress && sampler_->progress().position == 0) {
-      LOCKSTEP_ASSIGN_OR_RETURN(steps_in_epoch_, sampler_->StepsLeft());
+    if (options_.progress && steps_in_epoch_ < 0) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const int64_t left, sampler_->StepsLeft());
+      steps_in_epoch_ = sampler_->progress().steps_in_epoch + left;
     }
     LOCKSTEP_ASSIGN_OR_RETURN(more, sampler_->Next(batch));
     return absl::OkStatus();
@@ -274,19 +276,15 @@ void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
   entry.status = absl::OkStatus();
   entry.rows.store(0, std::memory_order_relaxed);
   if (status.ok() && more) {
-    if (!key_known_ || key_epoch_ != batch.epoch) {
-      key_known_ = true;
-      key_epoch_ = batch.epoch;
-      key_ = RandomKey(options_.seed, kSampleStream,
-                       static_cast<uint64_t>(batch.epoch));
-    }
     entry.kind = Entry::Kind::kBatch;
     entry.slot = &slot;
-    slot.Plan(batch, key_);
+    slot.Plan(batch, RandomKey(options_.seed, kSampleStream,
+                               static_cast<uint64_t>(batch.epoch)));
     if (options_.memory != nullptr && slot.used_before) {
-      slot.status = CatchAll("BatchMemory::BeforeReuse", [&] {
-        return options_.memory->BeforeReuse(slot.memory);
-      });
+      slot.status =
+          slot.AtStep("BatchMemory::BeforeReuse", CatchAll("it", [&] {
+                        return options_.memory->BeforeReuse(slot.memory);
+                      }));
     }
     slot.used_before = true;
     if (!slot.status.ok()) return;
@@ -309,14 +307,16 @@ void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
     plannable_ = false;
   } else {
     entry.kind = Entry::Kind::kEndOfEpoch;
-    if (!options_.prefetch_next_epoch && !options_.advance_epochs) {
+    steps_in_epoch_ = -1;
+    const int64_t epoch = sampler_->progress().epoch;
+    if ((!options_.prefetch_next_epoch && !options_.advance_epochs) ||
+        epoch == std::numeric_limits<int64_t>::max()) {
       plannable_ = false;
       return;
     }
     // Whoever asks for that epoch's first step will be told.
-    epoch_failure_ = CatchAll("the order", [&] {
-      return sampler_->StartEpoch(sampler_->progress().epoch + 1);
-    });
+    epoch_failure_ =
+        CatchAll("the order", [&] { return sampler_->StartEpoch(epoch + 1); });
   }
 }
 
@@ -374,9 +374,7 @@ void Pipeline::Read(const Claim& claim, Worker& worker) {
                  slot.step);
     }
   }
-  worker.busy_nanoseconds.store(
-      worker.busy_nanoseconds.load(std::memory_order_relaxed) + spent,
-      std::memory_order_relaxed);
+  worker.AddBusy(spent);
   if (executor_ == nullptr ||
       slot.left.fetch_sub(rows, std::memory_order_acq_rel) == rows) {
     Complete(entry, worker);
@@ -397,11 +395,16 @@ void Pipeline::Learn(int64_t nanoseconds, int64_t rows) {
 
 void Pipeline::Complete(Entry& entry, Worker& worker) {
   if (entry.slot != nullptr && entry.slot->status.ok()) {
-    const bool traced = trace_.on();
-    const int64_t begin = traced ? Now() : 0;
+    // Where there is nothing to do, the clock would take longest.
+    const bool timed = trace_.on() || options_.collate != nullptr ||
+                       options_.memory != nullptr ||
+                       entry.slot->layout->ragged_fields > 0;
+    const int64_t begin = timed ? Now() : 0;
     reader_.Complete(*entry.slot);
-    if (traced) {
-      trace_.Add(TraceLog::Kind::kComplete, worker.info.id, begin, Now(),
+    const int64_t end = timed ? Now() : 0;
+    worker.AddBusy(end - begin);
+    if (trace_.on()) {
+      trace_.Add(TraceLog::Kind::kComplete, worker.info.id, begin, end,
                  entry.slot->epoch, entry.slot->step);
     }
   }
@@ -445,7 +448,8 @@ Entry* Pipeline::Ready() {
   const uint32_t planned = planned_.load();
   for (uint32_t i = delivered; i != planned; ++i) {
     Entry& entry = At(i);
-    if (!entry.given && entry.ready.load()) {
+    if (entry.given) continue;
+    if (entry.ready.load()) {
       // Ends stay behind all that comes before them.
       if (entry.kind == Entry::Kind::kBatch || i == delivered) return &entry;
     }
@@ -568,6 +572,7 @@ void Pipeline::Reset(bool plan) {
   ticket_ = static_cast<uint64_t>(planned) << 32;
   given_ahead_ = 0;
   epoch_failure_ = absl::OkStatus();
+  steps_in_epoch_ = -1;
   draining_ = false;
   plannable_ = plan;
 }
@@ -595,7 +600,9 @@ std::string Pipeline::Activity() const {
   if (empty()) {
     text = planning_ ? "the order is being prepared" : "no step is planned";
   } else if (const Entry& entry = entries_[delivered_.load() & mask_];
-             entry.slot != nullptr) {
+             entry.slot == nullptr) {
+    text = "the end of an epoch is next";
+  } else {
     text = absl::StrCat("epoch ", entry.slot->epoch, ", step ",
                         entry.slot->step, ": ", entry.slot->left.load(), " of ",
                         entry.slot->rows(), " rows are not read yet");
@@ -609,13 +616,15 @@ std::string Pipeline::Activity() const {
       continue;
     }
     absl::StrAppend(&text, "; worker ", worker.info.id, " reads sample ", index,
-                    " since ", (now - worker.since.load()) / 1000000, " ms");
+                    " for ", (now - worker.since.load()) / 1000000, " ms");
   }
-  if (idle > 0) absl::StrAppend(&text, "; ", idle, " workers have no sample");
+  absl::StrAppend(&text, "; ", idle, " of ", workers_.size(),
+                  " workers have no sample");
   return text;
 }
 
 int Pipeline::effective_workers() const {
+  if (executor_ == nullptr) return 0;
   return static_cast<int>(
       std::count_if(workers_.begin(), workers_.end(), [](const Worker& worker) {
         return worker.started.load(std::memory_order_relaxed);

@@ -100,6 +100,7 @@ class Pipeline : private SlotPool::Listener {
   void GoOn();
   // Whether a worker failed for good.
   bool failed() const { return failed_.load(); }
+  absl::Status failure() const;
   // Whether everything that was planned was given out.
   bool empty() const {
     return delivered_.load() == planned_.load(std::memory_order_acquire);
@@ -152,7 +153,6 @@ class Pipeline : private SlotPool::Listener {
   Entry* Ready();
   Entry* ReadInline();
   absl::Status CheckHeld() const;
-  absl::Status failure() const;
 
   void Stop();
   void Reset(bool plan);
@@ -190,11 +190,8 @@ class Pipeline : private SlotPool::Listener {
   std::atomic<bool> plannable_{false};
   std::atomic<bool> draining_{false};
   std::unique_ptr<Sampler> sampler_;
-  absl::Status epoch_failure_;  // why the next epoch can't be planned
-  int64_t steps_in_epoch_ = 0;
-  int64_t key_epoch_ = 0;
-  uint64_t key_ = 0;
-  bool key_known_ = false;
+  absl::Status epoch_failure_;   // why the next epoch can't be planned
+  int64_t steps_in_epoch_ = -1;  // -1: not known
 
   // The consumer.
   std::atomic<Entry*> awaited_{nullptr};

@@ -24,8 +24,6 @@
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
-
 class PoliteTest : public testing::TestWithParam<Workers> {
  protected:
   std::unique_ptr<Loader> Make(int num_workers) {
@@ -159,6 +157,29 @@ TEST_P(PoliteTest, AForkedProcessGetsAStatus) {
   // The parent has noticed nothing.
   while (*loader->Next(*batch)) {
   }
+}
+
+// What TBB had of workers is not in a fork, where it would wait for them.
+TEST_P(PoliteTest, AForkedProcessMakesLoadersOfThreads) {
+  DigestOfEpoch(*Make(2), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);  // a hang ends here, and fails the test
+    TestJob job;
+    job.size = 50;
+    LoaderOptions options;
+    options.num_workers = 2;
+    const auto dataset = std::make_shared<TestDataset>(50);
+    const bool refused = absl::IsFailedPrecondition(
+        Loader::Create(dataset, TestSampler(job), options).status());
+    options.workers = Workers::kThreads;
+    const auto loader = Loader::Create(dataset, TestSampler(job), options);
+    const bool read = loader.ok() && DigestOfEpoch(**loader, 0) != "";
+    _exit(read && (refused || GetParam() == Workers::kThreads) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

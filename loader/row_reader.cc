@@ -53,7 +53,7 @@ int64_t RowReader::Read(Slot& slot, int64_t begin, int64_t end, Worker& worker,
 
 void RowReader::ReadRow(Slot& slot, int64_t row, Worker& worker) {
   const int64_t index = slot.indices[row];
-  if (index < 0) return;  // masked
+  if (index < 0 && row >= slot.valid) return;  // masked
   worker.reading.store(index, std::memory_order_relaxed);
   absl::Status status = ReadIndex(slot, row, index, worker);
   if (!status.ok()) Failed(slot, row, worker, std::move(status));
@@ -61,10 +61,10 @@ void RowReader::ReadRow(Slot& slot, int64_t row, Worker& worker) {
 
 absl::Status RowReader::ReadIndex(Slot& slot, int64_t row, int64_t index,
                                   Worker& worker) {
-  if (index >= size_) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "the sampler asked for index ", index, ", and the dataset has ", size_,
-        " samples: make the sampler's order for the dataset's size"));
+  if (index < 0 || index >= size_) {
+    return absl::OutOfRangeError(
+        absl::StrCat("the order gave index ", index, ", and the dataset has ",
+                     size_, " samples: make the order for the dataset's size"));
   }
   uint64_t written = 0;
   SampleContext context(worker.info, slot.key, slot.epoch, index,
@@ -159,9 +159,10 @@ void RowReader::Complete(Slot& slot) {
   }
   if (options_.collate) slot.status = RunCollate(slot);
   if (options_.memory != nullptr && slot.status.ok()) {
-    slot.status = CatchAll("BatchMemory::Filled", [&] {
-      return options_.memory->Filled(slot.memory, slot.layout->bytes);
-    });
+    slot.status = slot.AtStep("BatchMemory::Filled", CatchAll("it", [&] {
+                                return options_.memory->Filled(
+                                    slot.memory, slot.layout->bytes);
+                              }));
   }
 }
 
@@ -171,12 +172,9 @@ absl::Status RowReader::RunCollate(Slot& slot) const {
                           static_cast<uint64_t>(slot.epoch)),
                 static_cast<uint64_t>(slot.first_position));
   BatchView view(&slot);
-  absl::Status status =
-      CatchAll("collate", [&] { return options_.collate(view, random); });
-  if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat("epoch ", slot.epoch, ", step ", slot.step,
-                                   ": collate failed: ", status.message()));
+  return slot.AtStep("collate", CatchAll("it", [&] {
+                       return options_.collate(view, random);
+                     }));
 }
 
 }  // namespace lockstep::internal_loader

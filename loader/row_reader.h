@@ -35,6 +35,12 @@ struct alignas(64) Worker {
   std::atomic<bool> started{false};
   std::atomic<int64_t> reading{-1};  // an index, -1 for none
   std::atomic<int64_t> since{0};     // when its chunk began
+
+  void AddBusy(int64_t nanoseconds) {
+    busy_nanoseconds.store(
+        busy_nanoseconds.load(std::memory_order_relaxed) + nanoseconds,
+        std::memory_order_relaxed);
+  }
 };
 
 // Thread-safe, each call with a worker and rows of its own.

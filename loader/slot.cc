@@ -7,6 +7,7 @@
 #include <thread>  // NOLINT: yield
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep::internal_loader {
@@ -22,6 +23,13 @@ void Slot::Plan(const BatchIndices& batch, uint64_t epoch_key) {
   positions.resize(batch.positions.size());
   std::copy(batch.positions.begin(), batch.positions.end(), positions.begin());
   left.store(rows(), std::memory_order_relaxed);
+}
+
+absl::Status Slot::AtStep(absl::string_view what, absl::Status status) const {
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("epoch ", epoch, ", step ", step, ": ", what,
+                                   " failed: ", status.message()));
 }
 
 void Slot::Complete() {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
@@ -58,6 +59,9 @@ struct alignas(64) Slot {
   int64_t* RowShapes(int64_t row) {
     return shapes.data() + row * layout->ragged_fields * kMaxDimensions;
   }
+
+  // An error of `what`, with the step that it fails.
+  absl::Status AtStep(absl::string_view what, absl::Status status) const;
 
   // Takes the step's rows over. Allocates nothing.
   void Plan(const BatchIndices& batch, uint64_t epoch_key);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/loader/executor.h"
+#include "lockstep/loader/fork_guard.h"
 #include "lockstep/loader/happens_before.h"
 
 namespace lockstep::internal_loader {
@@ -132,6 +133,14 @@ class TbbExecutor : public Executor {
 absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(int width,
                                                           bool keep_limit,
                                                           Executor::Job job) {
+  // Made before TBB has workers that a fork could lose.
+  static const ForkGuard* const guard = new ForkGuard;
+  if (guard->forked()) {
+    return absl::FailedPreconditionError(
+        "oneTBB was used by a loader before this process was forked, and its "
+        "workers are not here: use Workers::kThreads in the forked process, or "
+        "fork before the first loader is made");
+  }
   try {
     if (keep_limit) {
       // An arena that asks for more makes TBB print a warning. One worker

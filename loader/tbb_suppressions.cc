@@ -4,8 +4,10 @@
 // process and not what its library does to order it. What is suppressed are
 // races between TBB's own frames, and nothing that Lockstep does: its seam is
 // annotated (happens_before.h).
+// NOLINTBEGIN: the sanitizer's name
 extern "C" const char* __tsan_default_suppressions();
 
 extern "C" const char* __tsan_default_suppressions() {
   return "race_top:/tbb/\ncalled_from_lib:libtbb.so\n";
 }
+// NOLINTEND

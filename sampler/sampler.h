@@ -128,7 +128,6 @@ class Sampler {
                             const RestoreOptions& options = {});
 
   const Order& order() const { return *order_; }
-  const std::shared_ptr<const Order>& shared_order() const { return order_; }
   const SamplerOptions& options() const { return options_; }
   const Progress& progress() const { return progress_; }
   const SkipRanges& skipped() const { return skip_; }

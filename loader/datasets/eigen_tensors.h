@@ -56,11 +56,12 @@ std::vector<int64_t> TensorShape(const Tensor& tensor) {
 
 // Of a dense object in row-major order that lives as long as `owner`.
 template <typename Dense>
-NamedTensor ShareDense(std::string name, std::vector<int64_t> shape,
-                       const Dense& dense, std::shared_ptr<const void> owner) {
+NamedTensor ShareDense(const std::string& name,
+                       const std::vector<int64_t>& shape, const Dense& dense,
+                       std::shared_ptr<const void> owner) {
   using Scalar = typename Dense::Scalar;
   return NamedTensor::Share(
-      std::move(name), EigenDType<Scalar>::kValue, std::move(shape),
+      name, EigenDType<Scalar>::kValue, shape,
       std::shared_ptr<const void>(std::move(owner), dense.data()),
       static_cast<int64_t>(dense.size() * sizeof(Scalar)));
 }
@@ -71,26 +72,27 @@ constexpr bool IsRowMajorMatrix() {
 }
 
 template <typename Dense>
-NamedTensor CopyDense(std::string name, std::vector<int64_t> shape,
-                      const Dense& dense) {
+NamedTensor CopyDense(const std::string& name,
+                      const std::vector<int64_t>& shape, const Dense& dense) {
   using Scalar = typename Dense::Scalar;
   return NamedTensor::CopyBytes(
-      std::move(name), EigenDType<Scalar>::kValue, std::move(shape),
-      dense.data(), static_cast<int64_t>(dense.size() * sizeof(Scalar)));
+      name, EigenDType<Scalar>::kValue, shape, dense.data(),
+      static_cast<int64_t>(dense.size() * sizeof(Scalar)));
 }
 
 }  // namespace internal_loader
 
 // A copy, in row-major order, of any matrix, array, map, block or expression.
 template <typename Derived>
-NamedTensor CopyEigen(std::string name,
+NamedTensor CopyEigen(const std::string& name,
                       const Eigen::DenseBase<Derived>& values) {
   using RowMajor = Eigen::Array<typename Derived::Scalar, Eigen::Dynamic,
                                 Eigen::Dynamic, Eigen::RowMajor>;
   const Eigen::Ref<const RowMajor> rows = values.derived().array();
-  std::vector<int64_t> shape = internal_loader::MatrixShape(values.derived());
+  const std::vector<int64_t>& shape =
+      internal_loader::MatrixShape(values.derived());
   if (rows.outerStride() == rows.cols()) {
-    return internal_loader::CopyDense(std::move(name), std::move(shape), rows);
+    return internal_loader::CopyDense(name, shape, rows);
   }
   const RowMajor packed = rows;
   return internal_loader::CopyDense(std::move(name), std::move(shape), packed);
@@ -98,12 +100,11 @@ NamedTensor CopyEigen(std::string name,
 
 // A copy, in row-major order, of a tensor or a map of one.
 template <typename Plain, int options, template <class> class Pointer>
-NamedTensor CopyEigen(std::string name,
+NamedTensor CopyEigen(const std::string& name,
                       const Eigen::TensorMap<Plain, options, Pointer>& tensor) {
-  std::vector<int64_t> shape = internal_loader::TensorShape(tensor);
+  const std::vector<int64_t>& shape = internal_loader::TensorShape(tensor);
   if constexpr (static_cast<int>(Plain::Layout) == Eigen::RowMajor) {
-    return internal_loader::CopyDense(std::move(name), std::move(shape),
-                                      tensor);
+    return internal_loader::CopyDense(name, shape, tensor);
   } else {
     constexpr int kRank = Plain::NumDimensions;
     // The other layout has the dimensions the other way round.
@@ -112,82 +113,81 @@ NamedTensor CopyEigen(std::string name,
     const Eigen::Tensor<std::remove_const_t<typename Plain::Scalar>, kRank,
                         Eigen::RowMajor, typename Plain::Index>
         rows = tensor.swap_layout().shuffle(reversed);
-    return internal_loader::CopyDense(std::move(name), std::move(shape), rows);
+    return internal_loader::CopyDense(name, shape, rows);
   }
 }
 template <typename Scalar, int rank, int options, typename Index>
 NamedTensor CopyEigen(
-    std::string name,
+    const std::string& name,
     const Eigen::Tensor<Scalar, rank, options, Index>& tensor) {
   return CopyEigen(
-      std::move(name),
-      Eigen::TensorMap<const Eigen::Tensor<Scalar, rank, options, Index>>(
-          tensor.data(), tensor.dimensions()));
+      name, Eigen::TensorMap<const Eigen::Tensor<Scalar, rank, options, Index>>(
+                tensor.data(), tensor.dimensions()));
 }
 
 // Without a copy: `values` stays as it is as long as the dataset lives.
 // Matrices are row-major, or column vectors; of others CopyEigen makes a copy.
 template <typename Derived>
-NamedTensor BorrowEigen(std::string name,
+NamedTensor BorrowEigen(const std::string& name,
                         const Eigen::PlainObjectBase<Derived>& values) {
   static_assert(internal_loader::IsRowMajorMatrix<Derived>(),
                 "a column-major matrix can't be borrowed: use CopyEigen");
   return internal_loader::ShareDense(
-      std::move(name), internal_loader::MatrixShape(values.derived()), values,
-      nullptr);
+      name, internal_loader::MatrixShape(values.derived()), values, nullptr);
 }
 template <typename Plain, int options>
-NamedTensor BorrowEigen(std::string name,
+NamedTensor BorrowEigen(const std::string& name,
                         const Eigen::Map<Plain, options>& values) {
   static_assert(internal_loader::IsRowMajorMatrix<Plain>(),
                 "a column-major matrix can't be borrowed: use CopyEigen");
-  return internal_loader::ShareDense(
-      std::move(name), internal_loader::MatrixShape(values), values, nullptr);
+  return internal_loader::ShareDense(name, internal_loader::MatrixShape(values),
+                                     values, nullptr);
 }
 template <typename Scalar, int rank, int options, typename Index>
 NamedTensor BorrowEigen(
-    std::string name,
+    const std::string& name,
     const Eigen::Tensor<Scalar, rank, options, Index>& tensor) {
   static_assert((options & Eigen::RowMajor) != 0,
                 "a column-major tensor can't be borrowed: use CopyEigen");
-  return internal_loader::ShareDense(
-      std::move(name), internal_loader::TensorShape(tensor), tensor, nullptr);
+  return internal_loader::ShareDense(name, internal_loader::TensorShape(tensor),
+                                     tensor, nullptr);
 }
 template <typename Plain, int options, template <class> class Pointer>
 NamedTensor BorrowEigen(
-    std::string name, const Eigen::TensorMap<Plain, options, Pointer>& tensor) {
+    const std::string& name,
+    const Eigen::TensorMap<Plain, options, Pointer>& tensor) {
   static_assert(static_cast<int>(Plain::Layout) == Eigen::RowMajor,
                 "a column-major tensor can't be borrowed: use CopyEigen");
-  return internal_loader::ShareDense(
-      std::move(name), internal_loader::TensorShape(tensor), tensor, nullptr);
+  return internal_loader::ShareDense(name, internal_loader::TensorShape(tensor),
+                                     tensor, nullptr);
 }
 
 // A temporary would be gone before the dataset reads it: OwnEigen.
 template <typename Derived>
-NamedTensor BorrowEigen(std::string name,
+NamedTensor BorrowEigen(const std::string& name,
                         Eigen::PlainObjectBase<Derived>&& values) = delete;
 template <typename Scalar, int rank, int options, typename Index>
-NamedTensor BorrowEigen(std::string name,
+NamedTensor BorrowEigen(const std::string& name,
                         Eigen::Tensor<Scalar, rank, options, Index>&& tensor) =
     delete;
 
 // With `values` itself, moved: OwnEigen("x", std::move(x)).
 template <typename Derived>
-NamedTensor OwnEigen(std::string name,
+NamedTensor OwnEigen(const std::string& name,
                      Eigen::PlainObjectBase<Derived>&& values) {
   const auto owner =
       std::make_shared<const Derived>(std::move(values.derived()));
-  NamedTensor tensor = BorrowEigen(std::move(name), *owner);
+  NamedTensor tensor = BorrowEigen(name, *owner);
   tensor.data = std::shared_ptr<const void>(owner, owner->data());
   return tensor;
 }
 template <typename Scalar, int rank, int options, typename Index>
-NamedTensor OwnEigen(std::string name,
+NamedTensor OwnEigen(const std::string& name,
                      Eigen::Tensor<Scalar, rank, options, Index>&& values) {
   const auto owner =
       std::make_shared<const Eigen::Tensor<Scalar, rank, options, Index>>(
           std::move(values));
-  NamedTensor tensor = BorrowEigen(std::move(name), *owner);
+  NamedTensor tensor = BorrowEigen(name, *owner);
   tensor.data = std::shared_ptr<const void>(owner, owner->data());
   return tensor;
 }

@@ -46,10 +46,11 @@ struct NamedTensor {
 
   // With a copy of `values`, in large pages where the system has them.
   template <typename T>
-  static NamedTensor Copy(std::string name, std::vector<int64_t> shape,
+  static NamedTensor Copy(const std::string& name,
+                          const std::vector<int64_t>& shape,
                           absl::Span<const T> values) {
-    return CopyBytes(std::move(name), DTypeOf<T>(), std::move(shape),
-                     values.data(), Bytes<T>(values.size()));
+    return CopyBytes(name, DTypeOf<T>(), shape, values.data(),
+                     Bytes<T>(values.size()));
   }
   static NamedTensor CopyBytes(std::string name, DType dtype,
                                std::vector<int64_t> shape, const void* data,
@@ -57,21 +58,23 @@ struct NamedTensor {
 
   // With `values` itself, moved.
   template <typename T>
-  static NamedTensor Own(std::string name, std::vector<int64_t> shape,
+  static NamedTensor Own(const std::string& name,
+                         const std::vector<int64_t>& shape,
                          std::vector<T> values) {
     auto owner = std::make_shared<const std::vector<T>>(std::move(values));
     const T* const data = owner->data();
     const int64_t bytes = Bytes<T>(owner->size());
-    return Share(std::move(name), DTypeOf<T>(), std::move(shape),
+    return Share(name, DTypeOf<T>(), shape,
                  std::shared_ptr<const void>(std::move(owner), data), bytes);
   }
 
   // With elements that you keep, unchanged, as long as the dataset lives.
   template <typename T>
-  static NamedTensor Borrow(std::string name, std::vector<int64_t> shape,
+  static NamedTensor Borrow(const std::string& name,
+                            const std::vector<int64_t>& shape,
                             absl::Span<const T> values) {
     // A pointer that owns nothing.
-    return Share(std::move(name), DTypeOf<T>(), std::move(shape),
+    return Share(name, DTypeOf<T>(), shape,
                  std::shared_ptr<const void>(std::shared_ptr<const void>(),
                                              values.data()),
                  Bytes<T>(values.size()));
