@@ -256,7 +256,9 @@ void ExpectOneFails(const std::shared_ptr<Counting>& memory, const Kind& kind,
       continue;
     }
     ++failed;
-    EXPECT_THAT(batch, StatusIs(code, HasSubstr(text)));
+    EXPECT_THAT(batch,
+                StatusIs(code, testing::AllOf(HasSubstr("epoch 0, step "),
+                                              HasSubstr(text))));
   }
   EXPECT_EQ(good, kSteps - 1);
   EXPECT_EQ(failed, 1);
@@ -276,8 +278,9 @@ TEST(BatchMemory, AFailureOfFilledFailsOneStep) {
       if (call == 5) throw std::runtime_error("boom");
       return absl::OkStatus();
     };
-    ExpectOneFails(memory, kind, absl::StatusCode::kUnknown,
-                   "Filled threw std::runtime_error: boom");
+    ExpectOneFails(
+        memory, kind, absl::StatusCode::kUnknown,
+        "BatchMemory::Filled failed: it threw std::runtime_error: boom");
   }
 }
 
@@ -294,8 +297,9 @@ TEST(BatchMemory, AFailureOfBeforeReuseFailsOneStep) {
       if (call == 5) throw std::runtime_error("boom");
       return absl::OkStatus();
     };
-    ExpectOneFails(memory, kind, absl::StatusCode::kUnknown,
-                   "BeforeReuse threw std::runtime_error: boom");
+    ExpectOneFails(
+        memory, kind, absl::StatusCode::kUnknown,
+        "BatchMemory::BeforeReuse failed: it threw std::runtime_error: boom");
   }
 }
 
