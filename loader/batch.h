@@ -7,6 +7,9 @@
 //     Train(x, labels, batch.valid());
 //   }
 //
+// (Name a span before you loop over it: in `for (float v :
+// *batch.Values<float>( "x"))` C++17 destroys the StatusOr too early.)
+//
 // Rows [0, valid()) are data. Those after them are padding: samples that were
 // already given (tail policy kPad), or zeros with index -1 (kMask, and rows
 // that failed under OnError::kSkip).
@@ -89,7 +92,8 @@ class BatchView {
     return absl::Span<T>(static_cast<T*>(Data(number)), Elements(number));
   }
 
-  // The elements of one row. OUT_OF_RANGE for a row that is not there.
+  // The elements of one row, without what PadToLongest added. OUT_OF_RANGE for
+  // a row that is not there.
   template <typename T>
   absl::StatusOr<absl::Span<T>> Row(absl::string_view field,
                                     int64_t row) const {
@@ -99,7 +103,7 @@ class BatchView {
     return absl::Span<T>(static_cast<T*>(Data(number)) + begin, end - begin);
   }
 
-  // The bytes of a field, of whatever type.
+  // The bytes of a field, of whatever type. Requires a number of fields().
   absl::Span<char> Bytes(int field) const {
     return {
         static_cast<char*>(Data(field)),
@@ -124,7 +128,7 @@ class BatchView {
 
   // Brings the rows of a ragged field to the same length, that of the longest,
   // by elements of value `fill`; only the first dimension may be -1. Returns
-  // that length. For use in collate.
+  // that length. Meant for collate; a second call does nothing.
   template <typename T>
   absl::StatusOr<int64_t> PadToLongest(absl::string_view field, T fill) const {
     LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field, DTypeOf<T>()));

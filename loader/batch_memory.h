@@ -7,7 +7,7 @@
 //     void Free(void* memory, int64_t bytes) override;
 //     // Begins the copy to the device, on a stream of its own.
 //     absl::Status Filled(void* memory, int64_t bytes) override;
-//     // Waits for the event that ends the copy.
+//     // Waits for the event that ends the copy; so does Free.
 //     absl::Status BeforeReuse(void* memory) override;
 //   };
 //   options.memory = std::make_shared<Pinned>();
@@ -35,15 +35,18 @@ class BatchMemory {
   virtual void Free(void* memory, int64_t bytes) = 0;
 
   // The batch in this memory is complete, and will not be written again before
-  // it was used. An error fails the step.
-  virtual absl::Status Filled(void* memory, int64_t bytes) {
+  // BeforeReuse or Free. `bytes` are those of Allocate, of which the batch may
+  // take fewer. An error fails the step.
+  virtual absl::Status Filled(void* /*memory*/, int64_t /*bytes*/) {
     return absl::OkStatus();
   }
 
-  // The batch in this memory was given back, or dropped before it was given
-  // out, and will now be overwritten. An error fails the step that was to use
-  // it.
-  virtual absl::Status BeforeReuse(void* memory) { return absl::OkStatus(); }
+  // The batch in this memory was given back, dropped or failed (and then
+  // perhaps never filled), and will now be overwritten. An error fails the step
+  // that was to use it.
+  virtual absl::Status BeforeReuse(void* /*memory*/) {
+    return absl::OkStatus();
+  }
 };
 
 // Plain memory, on huge pages where the system has them to give.

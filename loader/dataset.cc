@@ -26,13 +26,6 @@ SampleRow SampleRow::Part(int first, int count) const {
   return part;
 }
 
-int64_t SampleRow::Elements(int field) const {
-  if (!Place(field).ragged) return Place(field).elements;
-  int64_t elements = 1;
-  for (const int64_t dimension : shape(field)) elements *= dimension;
-  return elements;
-}
-
 absl::Status SampleRow::CheckNumber(int field) const {
   if (field >= 0 && field < count_) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("there is no field number ",
@@ -56,27 +49,19 @@ absl::Status SampleRow::FixedError(int field) const {
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber(field));
   return absl::InvalidArgumentError(absl::StrCat(
       "field '", spec(field).name,
-      "' is ragged: write it by Copy or MutableRagged, which say how much "
-      "this sample has"));
+      "' is ragged: write it by Copy, MutableRagged or MutableRaggedBytes, "
+      "which say how much this sample has"));
 }
 
 absl::Status SampleRow::SetShape(int field, absl::Span<const int64_t> shape) {
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber(field));
   const FieldSpec& declared = spec(field);
   bool fits = shape.size() == declared.shape.size();
-  int64_t elements = 1;
   for (size_t i = 0; fits && i < shape.size(); ++i) {
     fits =
         declared.shape[i] == -1 ? shape[i] >= 0 : shape[i] == declared.shape[i];
-    // No product of two numbers up to the bound overflows.
-    const int64_t most = std::max<int64_t>(Place(field).elements, 1);
-    if (fits && shape[i] > 0) {
-      elements = elements > most / shape[i] ? most + 1 : elements * shape[i];
-    } else {
-      elements = 0;
-    }
   }
-  if (!fits || elements > Place(field).elements) {
+  if (!fits || internal_loader::CountElements(shape) > Place(field).elements) {
     return absl::InvalidArgumentError(
         absl::StrCat("field ", declared.ToString(), " can't hold a sample of ",
                      "shape [", absl::StrJoin(shape, ","), "]"));

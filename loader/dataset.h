@@ -95,8 +95,8 @@ class SampleRow {
   // The elements of a field of fixed shape, all of which must be written.
   template <typename T>
   absl::StatusOr<absl::Span<T>> Mutable(int field) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckFixed(field));
     LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
+    LOCKSTEP_RETURN_IF_ERROR(CheckFixed(field));
     return absl::Span<T>(reinterpret_cast<T*>(Data(field)),
                          Place(field).elements);
   }
@@ -185,7 +185,9 @@ class SampleRow {
   int64_t* Shape(int field) const {
     return shapes_ + Place(field).ragged_number * kMaxDimensions;
   }
-  int64_t Elements(int field) const;
+  int64_t Elements(int field) const {
+    return internal_loader::CountElements(shape(field));
+  }
 
   absl::Status CheckType(int field, DType dtype) const {
     if (field >= 0 && field < count_ && Place(field).spec->dtype == dtype) {
@@ -243,7 +245,7 @@ class Dataset {
 
   // Tells which samples will be read soon, a batch at a time, as soon as that
   // is known: the place to start readahead. Must be quick.
-  virtual void Hint(absl::Span<const int64_t> indices) {}
+  virtual void Hint(absl::Span<const int64_t> /*indices*/) {}
 };
 
 }  // namespace lockstep

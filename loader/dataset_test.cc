@@ -161,7 +161,8 @@ TEST(SampleRow, WrongShapes) {
                    "can't hold a sample of shape [" + shape + "]");
   };
   EXPECT_THAT(row.Mutable<int32_t>(kRagged),
-              Refused("field 'ragged' is ragged", "Copy or MutableRagged"));
+              Refused("field 'ragged' is ragged",
+                      "Copy, MutableRagged or MutableRaggedBytes"));
   EXPECT_THAT(row.MutableBytes(kRagged), Refused("'ragged' is ragged"));
   EXPECT_THAT(row.MutableRagged<float>(kFixed, {3, 2}),
               refused("fixed", "3,2"));
@@ -183,6 +184,7 @@ TEST(SampleRow, WhatWasRefusedIsNotWritten) {
   const auto buffer = Buffer();
   SampleRow& row = buffer->row();
   EXPECT_FALSE(row.Copy<float>(kFixed, {1, 2}).ok());
+  EXPECT_FALSE(row.Mutable<double>(kFixed).ok());
   EXPECT_FALSE(row.Set<int32_t>(kScalar, 1).ok());
   EXPECT_FALSE(row.MutableRagged<int32_t>(kRagged, {5}).ok());
   for (int field = 0; field < kFields; ++field) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -30,18 +31,20 @@ absl::Status ValidateField(const FieldSpec& spec) {
                                          " dimensions, and can have ",
                                          kMaxDimensions, " at most"));
   }
-  int64_t elements = 1;
-  for (const int64_t dimension : spec.shape) {
+  std::vector<int64_t> least = spec.shape;
+  for (int64_t& dimension : least) {
     if (dimension < -1) {
       return WrongField(
           spec, absl::StrCat("has a dimension of ", dimension,
                              ", which should be 0 or more, or -1 where it "
                              "differs from sample to sample"));
     }
-    if (dimension > 0 && elements > kMostBytes / dimension) {
-      return WrongField(spec, "has more elements than memory can hold");
-    }
-    if (dimension >= 0) elements *= dimension;
+    if (dimension == -1) dimension = 1;
+  }
+  const int64_t elements =
+      std::max(internal_loader::CountElements(least), spec.max_elements);
+  if (elements > kMostBytes / SizeOf(spec.dtype)) {
+    return WrongField(spec, "has more elements than memory can hold");
   }
   if (spec.ragged() && spec.max_elements <= 0) {
     return WrongField(
@@ -49,6 +52,14 @@ absl::Status ValidateField(const FieldSpec& spec) {
         absl::StrCat("is ragged, and so needs a bound: set max_elements "
                      "to the most elements that a sample can have; it is ",
                      spec.max_elements));
+  }
+  if (spec.ragged() &&
+      spec.max_elements < internal_loader::CountElements(least)) {
+    return WrongField(
+        spec, absl::StrCat("has max_elements=", spec.max_elements,
+                           ", and so has room for nothing: one step of its "
+                           "first dimension takes ",
+                           internal_loader::CountElements(least)));
   }
   if (!spec.ragged() && spec.max_elements != 0) {
     return WrongField(
@@ -109,6 +120,16 @@ absl::StatusOr<int> FindField(absl::Span<const FieldSpec> fields,
 
 namespace internal_loader {
 
+int64_t CountElements(absl::Span<const int64_t> shape) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  int64_t elements = 1;
+  for (const int64_t dimension : shape) {
+    if (elements > kMostBytes / dimension) return kMostBytes + 1;
+    elements *= dimension;
+  }
+  return elements;
+}
+
 absl::Status MakeLayout(absl::Span<const FieldSpec> fields, int64_t rows,
                         BatchLayout& layout) {
   LOCKSTEP_RETURN_IF_ERROR(ValidateFields(fields));
@@ -122,10 +143,9 @@ absl::Status MakeLayout(absl::Span<const FieldSpec> fields, int64_t rows,
     FieldPlace place;
     place.spec = &spec;
     place.ragged = spec.ragged();
-    place.elements = 1;
-    for (const int64_t dimension : spec.shape) place.elements *= dimension;
+    place.elements =
+        place.ragged ? spec.max_elements : CountElements(spec.shape);
     if (place.ragged) {
-      place.elements = spec.max_elements;
       place.ragged_number = layout.ragged_fields++;
     }
     if (place.elements >

@@ -34,7 +34,8 @@ struct FieldSpec {
   // Of one sample; {} is a scalar.
   std::vector<int64_t> shape;
 
-  // The most elements that a sample can have, for a ragged field only.
+  // The most elements that a sample can have, for a ragged field only: at least
+  // one step of its first -1.
   int64_t max_elements = 0;
 
   bool ragged() const;
@@ -95,6 +96,10 @@ struct BatchLayout {
                               : (uint64_t{1} << specs.size()) - 1;
   }
 };
+
+// How many elements a shape has; any number beyond what memory can hold stands
+// for all such.
+int64_t CountElements(absl::Span<const int64_t> shape);
 
 // Fills `layout`. INVALID_ARGUMENT for fields that ValidateFields refuses or
 // that take more memory than there can be.

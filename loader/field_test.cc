@@ -152,8 +152,23 @@ TEST(MakeLayout, RefusesWhatOverflows) {
               Refuses("field 'x' takes more memory than there can be",
                       "1099511627776 rows of 1099511627776 elements"));
   EXPECT_THAT(MakeLayout({Field({-1}, INT64_MAX)}, 1, layout),
-              Refuses("field 'x' takes more memory than there can be"));
+              Refuses("field 'x' has more elements than memory can hold"));
   EXPECT_THAT(MakeLayout({Field({-1})}, 1, layout), Refuses("needs a bound"));
+}
+
+TEST(CountElements, NeverOverflows) {
+  using internal_loader::CountElements;
+  EXPECT_EQ(CountElements({}), 1);
+  EXPECT_EQ(CountElements({3, 4}), 12);
+  EXPECT_EQ(CountElements({INT64_MAX, INT64_MAX, 0}), 0);
+  EXPECT_GT(CountElements({INT64_MAX, INT64_MAX}), int64_t{1} << 50);
+}
+
+TEST(ValidateFields, RefusesABoundWithoutRoom) {
+  EXPECT_THAT(ValidateFields({Field({-1, 3}, 2)}),
+              Refuses("field 'x' has max_elements=2",
+                      "one step of its first dimension takes 3"));
+  LOCKSTEP_EXPECT_OK(ValidateFields({Field({-1, 3}, 3)}));
 }
 
 }  // namespace

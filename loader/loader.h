@@ -144,7 +144,8 @@ class Loader {
   std::string Trace() const;
 
   const Dataset& dataset() const { return *dataset_; }
-  // The options, with what was left unset filled in.
+  // The options, with num_workers and base_seed filled in where they were
+  // unset.
   const LoaderOptions& options() const { return options_; }
 
   // Whether another call of Next can give a batch.

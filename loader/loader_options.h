@@ -133,12 +133,13 @@ struct LoaderOptions {
   // Where batches live; unset: plain memory.
   std::shared_ptr<BatchMemory> memory;
 
-  // Called from Next, at most this often.
+  // Called from Next, at most this often, from the second batch on. What it
+  // throws is ignored.
   std::function<void(const LoaderProgress&)> progress;
   absl::Duration progress_interval = absl::Seconds(10);
 
   // How many events of a trace are kept, 64 bytes each; 0 for no trace
-  // (Loader::Trace).
+  // (Loader::Trace). Of samples that take nanoseconds, one read in 16 is there.
   int64_t trace_events = 0;
 };
 

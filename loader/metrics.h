@@ -17,8 +17,8 @@ namespace lockstep {
 struct SlowSample {
   int64_t index = 0;
   double seconds = 0;
-  // Cheap samples are timed in chunks: `seconds` is then the mean of so many,
-  // from this one on.
+  // Cheap samples are timed in chunks, and not all of those: `seconds` is then
+  // the mean of so many, read one after the other, of which this was the first.
   int64_t timed_together = 1;
 };
 

@@ -375,8 +375,9 @@ void Pipeline::Read(const Claim& claim, Worker& worker) {
     }
   }
   worker.AddBusy(spent);
-  if (executor_ == nullptr ||
-      slot.left.fetch_sub(rows, std::memory_order_acq_rel) == rows) {
+  if (executor_ == nullptr
+          ? claim.end == slot.rows()
+          : slot.left.fetch_sub(rows, std::memory_order_acq_rel) == rows) {
     Complete(entry, worker);
   }
 }
@@ -527,7 +528,14 @@ Entry* Pipeline::ReadInline() {
   if (slot == nullptr) return nullptr;
   PlanEntry(entry, *slot);
   planned_.store(next + 1, std::memory_order_relaxed);
-  Read({&entry, next, 0, entry.rows.load(std::memory_order_relaxed)}, worker);
+  const int64_t rows = entry.rows.load(std::memory_order_relaxed);
+  int64_t row = 0;
+  do {
+    const int64_t end =
+        std::min(rows, row + chunk_.load(std::memory_order_relaxed));
+    Read({&entry, next, row, end}, worker);
+    row = end;
+  } while (row < rows);
   return &entry;
 }
 

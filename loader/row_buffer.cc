@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/loader/random_streams.h"
 
 namespace lockstep {
 
@@ -24,8 +25,11 @@ absl::StatusOr<std::unique_ptr<RowBuffer>> RowBuffer::Create(
   std::unique_ptr<RowBuffer> buffer(new RowBuffer);
   LOCKSTEP_RETURN_IF_ERROR(
       internal_loader::MakeLayout(fields, 1, buffer->layout_));
-  buffer->memory_.resize(buffer->layout_.bytes);
-  buffer->shapes_.resize(buffer->layout_.ragged_fields * kMaxDimensions);
+  LOCKSTEP_RETURN_IF_ERROR(internal_loader::CatchAll("a row buffer", [&] {
+    buffer->memory_.resize(buffer->layout_.bytes);
+    buffer->shapes_.resize(buffer->layout_.ragged_fields * kMaxDimensions);
+    return absl::OkStatus();
+  }));
   buffer->row_ = SampleRow(buffer->layout_, buffer->memory_.data(), 0,
                            buffer->shapes_.data(), &buffer->written_);
   return buffer;
@@ -40,7 +44,8 @@ absl::Status RowBuffer::Read(Dataset& dataset, int64_t index,
 
 absl::Status RowBuffer::Read(Dataset& dataset, int64_t index) {
   const WorkerInfo worker;
-  SampleContext context(worker, RandomKey(0, 0, 0), /*epoch=*/0, index,
+  SampleContext context(worker, RandomKey(0, kSampleStream, 0), /*epoch=*/0,
+                        index,
                         /*position=*/index);
   return Read(dataset, index, context);
 }

@@ -42,7 +42,8 @@ class RowBuffer {
   // says which field was not written, if that is what is wrong.
   absl::Status Read(Dataset& dataset, int64_t index, SampleContext& context);
 
-  // The same at epoch 0 and position `index`, with no worker and seed 0.
+  // The same as a loader with seed 0 and no workers does at epoch 0 and
+  // position `index`.
   absl::Status Read(Dataset& dataset, int64_t index);
 
  private:

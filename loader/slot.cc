@@ -109,8 +109,7 @@ void Slot::Pack(int field) {
   for (int64_t row = 0; row < rows(); ++row) {
     const int64_t* const shape =
         RowShapes(row) + place.ragged_number * kMaxDimensions;
-    int64_t elements = 1;
-    for (size_t i = 0; i < place.spec->shape.size(); ++i) elements *= shape[i];
+    const int64_t elements = CountElements({shape, place.spec->shape.size()});
     std::memmove(first + ends[row] * element, first + row * place.row_bytes,
                  elements * element);
     ends[row + 1] = ends[row] + elements;
@@ -136,6 +135,14 @@ absl::StatusOr<std::shared_ptr<SlotPool>> SlotPool::Create(
     slot->padded.assign(layout.ragged_fields, -1);
     LOCKSTEP_ASSIGN_OR_RETURN(void* const bytes,
                               pool->memory_->Allocate(layout.bytes));
+    if (bytes == nullptr ||
+        reinterpret_cast<uintptr_t>(bytes) % BatchLayout::kAlignment != 0) {
+      if (bytes != nullptr) pool->memory_->Free(bytes, layout.bytes);
+      return absl::InvalidArgumentError(absl::StrCat(
+          "BatchMemory::Allocate must give memory aligned to ",
+          BatchLayout::kAlignment, " bytes, or an error, and gave ",
+          bytes == nullptr ? "nullptr" : "other memory"));
+    }
     slot->memory = static_cast<char*>(bytes);
     pool->slots_.push_back(std::move(slot));
   }

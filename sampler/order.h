@@ -58,7 +58,7 @@ class IndexStream {
     int64_t rows = 0;      // what makes a full batch, 0 for the batch size
   };
   // The segment of a position below size().
-  virtual absl::StatusOr<Segment> SegmentAt(int64_t position) {
+  virtual absl::StatusOr<Segment> SegmentAt(int64_t /*position*/) {
     return Segment{0, size(), 0};
   }
 };
