@@ -188,8 +188,13 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
 
 absl::Status Loader::RestoreState(absl::string_view bytes,
                                   const RestoreOptions& options) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const internal_loader::LoaderState state,
-                            internal_loader::DecodeLoaderState(bytes));
+  internal_loader::LoaderState state;
+  if (bytes.substr(0, 4) == "LSSP") {
+    // A sampler's own: it says nothing of the seed.
+    state = {options_.seed, std::string(bytes)};
+  } else {
+    LOCKSTEP_ASSIGN_OR_RETURN(state, internal_loader::DecodeLoaderState(bytes));
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(SamplerState position, DecodeState(state.sampler));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckSameOrder(position, order_, options.allow_different));
@@ -512,7 +517,7 @@ void EpochRange::Advance() {
   const absl::StatusOr<bool> more = loader_->Next(*batch_);
   if (!more.ok()) {
     batch_ = more.status();
-    last_ = !loader_->can_go_on();
+    last_ = !loader_->running();
   } else {
     done_ = !*more;
   }

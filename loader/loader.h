@@ -122,8 +122,10 @@ class Loader {
   // there is a gap: call Drain first.
   absl::StatusOr<std::string> SaveState() const;
 
-  // Goes on where a state was saved, and begins to read. On an error of the
-  // bytes, or of an order that is another one, nothing has changed.
+  // Goes on where a state was saved, and begins to read. The state of a Sampler
+  // does, too: that of an IterationSampler's start, for instance (with
+  // advance_epochs and max_steps, a loader counts iterations). On an error of
+  // the bytes, or of an order that is another one, nothing has changed.
   absl::Status RestoreState(absl::string_view bytes,
                             const RestoreOptions& options = {});
 
@@ -148,10 +150,9 @@ class Loader {
   // unset.
   const LoaderOptions& options() const { return options_; }
 
-  // Whether another call of Next can give a batch.
-  bool can_go_on() const { return running(); }
-
  private:
+  friend class EpochRange;
+
   // kStopped: nothing more comes until StartEpoch or RestoreState.
   enum class State { kNew, kRunning, kEnded, kFinished, kStopped };
 

@@ -103,9 +103,10 @@ TEST(Metrics, CountsWhatFailed) {
     LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
     Batch batch;
     int64_t samples = 0;
-    while (loader->can_go_on()) {
+    while (true) {
       const absl::StatusOr<bool> more = loader->Next(batch);
-      if (more.ok() && *more) samples += batch.valid();
+      if (more.ok() && !*more) break;
+      if (more.ok()) samples += batch.valid();
     }
     const LoaderMetrics metrics = loader->Metrics();
     const bool substitute = on_error == OnError::kSubstitute;

@@ -121,6 +121,23 @@ TEST_P(PoliteTest, ALimitOfTheHostsIsKept) {
   EXPECT_NE(DigestOfEpoch(*Make(4), 0), "");
 }
 
+TEST_P(PoliteTest, AHostThatKeepsTbbBusyDoesNotStarveIt) {
+  std::atomic<bool> done{false};
+  std::thread host([&] {
+    while (!done) {
+      tbb::parallel_for(0, 1000, [](int) {
+        for (volatile int i = 0; i < 1000; ++i) {
+        }
+      });
+    }
+  });
+  for (int64_t epoch = 0; epoch < 5; ++epoch) {
+    EXPECT_NE(DigestOfEpoch(*Make(2), epoch), "");
+  }
+  done = true;
+  host.join();
+}
+
 TEST_P(PoliteTest, AForkedProcessGetsAStatus) {
   const auto loader = Make(2);
   LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));

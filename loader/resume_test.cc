@@ -12,6 +12,7 @@
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/loader_state.h"
 #include "lockstep/loader/testing.h"
+#include "lockstep/sampler/iteration_sampler.h"
 #include "lockstep/sampler/native_shuffle.h"
 
 namespace lockstep {
@@ -128,6 +129,30 @@ TEST(Resume, GoesOnOnOtherNumbersOfRanks) {
       }
     }
   }
+}
+
+// What IterationSampler does, a loader does with two options.
+TEST(Resume, TakesTheStateOfASampler) {
+  const TestJob job;
+  const auto iterations =
+      *IterationSampler::Create(TestSampler(job), /*num_iterations=*/60,
+                                /*start_iteration=*/31);
+  LoaderOptions options;
+  options.advance_epochs = true;
+  options.max_steps = 60;
+  const auto loader = Make(job, options);
+  LOCKSTEP_ASSERT_OK(loader->RestoreState(iterations->sampler().SaveState()));
+  BatchIndices expected;
+  Batch batch;
+  int64_t steps = 0;
+  while (*iterations->Next(expected)) {
+    ASSERT_TRUE(*loader->Next(batch));
+    EXPECT_EQ(batch.indices(), expected.indices);
+    EXPECT_EQ(batch.epoch(), expected.epoch);
+    ++steps;
+  }
+  EXPECT_EQ(steps, 29);
+  EXPECT_THAT(loader->Next(batch), IsOkAndHolds(false));
 }
 
 TEST(Resume, AStateOfAnEpochsEndIsItsEnd) {

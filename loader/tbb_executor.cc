@@ -94,8 +94,8 @@ class TbbExecutor : public Executor {
   TbbExecutor(int width, bool keep_limit, Job job)
       : raised_(keep_limit ? 0 : width),
         job_(new SharedJob{std::move(job)}),
-        arena_(width, /*reserved_for_masters=*/0,
-               tbb::task_arena::priority::low) {
+        // Not of low priority: a host that keeps TBB busy would starve it.
+        arena_(width, /*reserved_for_masters=*/0) {
     if (raised_ > 0) SharedLimit::Get().Add(raised_);
     arena_.initialize();
   }
