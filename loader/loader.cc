@@ -418,7 +418,8 @@ bool Loader::EndEpoch(Entry& entry) {
     state_ = State::kFinished;
     return true;
   }
-  if (!options_.advance_epochs) {
+  if (!options_.advance_epochs ||
+      progress().epoch == std::numeric_limits<int64_t>::max()) {
     state_ = State::kEnded;
     return true;
   }

@@ -89,20 +89,20 @@ NamedTensor CopyEigen(const std::string& name,
   using RowMajor = Eigen::Array<typename Derived::Scalar, Eigen::Dynamic,
                                 Eigen::Dynamic, Eigen::RowMajor>;
   const Eigen::Ref<const RowMajor> rows = values.derived().array();
-  const std::vector<int64_t>& shape =
+  const std::vector<int64_t> shape =
       internal_loader::MatrixShape(values.derived());
   if (rows.outerStride() == rows.cols()) {
     return internal_loader::CopyDense(name, shape, rows);
   }
   const RowMajor packed = rows;
-  return internal_loader::CopyDense(std::move(name), std::move(shape), packed);
+  return internal_loader::CopyDense(name, shape, packed);
 }
 
 // A copy, in row-major order, of a tensor or a map of one.
 template <typename Plain, int options, template <class> class Pointer>
 NamedTensor CopyEigen(const std::string& name,
                       const Eigen::TensorMap<Plain, options, Pointer>& tensor) {
-  const std::vector<int64_t>& shape = internal_loader::TensorShape(tensor);
+  const std::vector<int64_t> shape = internal_loader::TensorShape(tensor);
   if constexpr (static_cast<int>(Plain::Layout) == Eigen::RowMajor) {
     return internal_loader::CopyDense(name, shape, tensor);
   } else {
