@@ -1,0 +1,355 @@
+#include "lockstep/collective/communicator.h"
+
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep {
+namespace {
+
+using internal_collective::CheckReduction;
+using internal_collective::Operation;
+using internal_collective::OpKind;
+
+absl::Status CheckBuffer(absl::string_view what, const ConstBuffer& buffer) {
+  if (SizeOf(buffer.dtype) == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " has no dtype, but the number ",
+                     static_cast<int>(buffer.dtype)));
+  }
+  if (buffer.count < 0 || buffer.count > INT64_MAX / SizeOf(buffer.dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " should have 0 elements or more, but has count=", buffer.count));
+  }
+  if (buffer.data == nullptr && buffer.count > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " has ", buffer.count, " elements, and data=nullptr"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCount(absl::string_view what, int64_t count, int64_t expected,
+                        absl::string_view why) {
+  if (count == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, " should have ",
+                                                 expected, " elements, ", why,
+                                                 ", but has ", count));
+}
+
+absl::Status CheckSameType(const ConstBuffer& in, const ConstBuffer& out) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
+  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
+  if (in.dtype == out.dtype) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("in and out should have the same dtype, but have ",
+                   Name(in.dtype), " and ", Name(out.dtype)));
+}
+
+// `in` and `out` either do not touch, or `part` begins `offset` elements into
+// `whole` (in place).
+absl::Status CheckOverlap(const ConstBuffer& part, const ConstBuffer& whole,
+                          int64_t offset) {
+  const int64_t size = SizeOf(whole.dtype);
+  const char* const a = static_cast<const char*>(part.data);
+  const char* const b = static_cast<const char*>(whole.data);
+  if (part.count == 0 || whole.count == 0 || a + part.count * size <= b ||
+      b + whole.count * size <= a || a == b + offset * size) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "in and out overlap, and are not in place: see the call's comment for "
+      "where in-place memory has to be");
+}
+
+int64_t Sum(absl::Span<const int64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
+
+absl::Status CheckCounts(absl::string_view what,
+                         absl::Span<const int64_t> counts, int size) {
+  if (counts.size() != static_cast<size_t>(size)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " should have a number for each of ", size,
+                     " ranks, but has ", counts.size()));
+  }
+  for (const int64_t count : counts) {
+    if (count < 0 || count > INT64_MAX / 8 / size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          what, " should be 0 or more each, but has one of ", count));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Communicator::CheckRank(absl::string_view what, int rank) const {
+  if (rank >= 0 && rank < size_) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " should be a rank of the group '", name_, "', 0 to ",
+                   size_ - 1, ", but got ", what, "=", rank));
+}
+
+Operation Communicator::MakeOperation(OpKind kind, DType dtype,
+                                      const CallOptions& options) const {
+  Operation op;
+  op.kind = kind;
+  op.dtype = dtype;
+  op.name = options.name;
+  op.scale = options.scale;
+  op.deadline =
+      options.deadline > absl::ZeroDuration() ? options.deadline : deadline_;
+  return op;
+}
+
+absl::StatusOr<Work> Communicator::Issue(Operation op) {
+  const bool reduces = op.kind == OpKind::kAllReduce ||
+                       op.kind == OpKind::kReduce ||
+                       op.kind == OpKind::kReduceScatter;
+  if (op.scale != 1 && !reduces) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("scale is for reductions, and this is ",
+                     internal_collective::Name(op.kind)));
+  }
+  const bool pairs = op.kind == OpKind::kSend || op.kind == OpKind::kRecv ||
+                     op.kind == OpKind::kSendRecv;
+  LOCKSTEP_RETURN_IF_ERROR(CheckSupported(op));
+  MutexLock lock(mutex_);
+  if (!pairs) op.sequence = ++sequence_;
+  return Start(std::move(op));
+}
+
+absl::StatusOr<Work> Communicator::AllReduce(ConstBuffer in, Buffer out,
+                                             ReduceOp reduce,
+                                             const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+  LOCKSTEP_RETURN_IF_ERROR(CheckCount("out", out.count, in.count, "as in has"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckReduction(in.dtype, reduce, options.scale));
+  LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
+  Operation op = MakeOperation(OpKind::kAllReduce, in.dtype, options);
+  op.op = reduce;
+  op.in = in;
+  op.out = out;
+  return Issue(std::move(op));
+}
+
+absl::StatusOr<Work> Communicator::Reduce(ConstBuffer in, Buffer out,
+                                          ReduceOp reduce, int root,
+                                          const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
+  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
+  LOCKSTEP_RETURN_IF_ERROR(CheckReduction(in.dtype, reduce, options.scale));
+  Operation op = MakeOperation(OpKind::kReduce, in.dtype, options);
+  if (rank_ == root) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckCount("out", out.count, in.count, "as in has"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
+    op.out = out;
+  }
+  op.op = reduce;
+  op.root = root;
+  op.in = in;
+  return Issue(std::move(op));
+}
+
+absl::StatusOr<Work> Communicator::ReduceScatter(ConstBuffer in, Buffer out,
+                                                 ReduceOp reduce,
+                                                 const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+  if (out.count > INT64_MAX / 8 / size_) {
+    return absl::InvalidArgumentError(
+        "out has more elements than there can be");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckCount("in", in.count, out.count * size_,
+                                      "those of out for each rank"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckReduction(in.dtype, reduce, options.scale));
+  LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(out, in, rank_ * out.count));
+  Operation op = MakeOperation(OpKind::kReduceScatter, in.dtype, options);
+  op.op = reduce;
+  op.in = in;
+  op.out = out;
+  return Issue(std::move(op));
+}
+
+absl::StatusOr<Work> Communicator::Broadcast(ConstBuffer in, Buffer out,
+                                             int root,
+                                             const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
+  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
+  Operation op = MakeOperation(OpKind::kBroadcast, out.dtype, options);
+  if (rank_ == root) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckCount("out", out.count, in.count, "as in has"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
+    op.in = in;
+  }
+  op.root = root;
+  op.out = out;
+  return Issue(std::move(op));
+}
+
+absl::StatusOr<Work> Communicator::IssueGather(OpKind kind, ConstBuffer in,
+                                               Buffer out,
+                                               absl::Span<const int64_t> counts,
+                                               int root,
+                                               const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckCounts("counts", counts, size_));
+  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckCount("in", in.count, counts[rank_], "this rank's among counts"));
+  Operation op = MakeOperation(kind, in.dtype, options);
+  if (kind == OpKind::kAllGather || rank_ == root) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckCount("out", out.count, Sum(counts), "those of all ranks"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, Sum(counts.first(rank_))));
+    op.out = out;
+  }
+  op.root = root;
+  op.in = in;
+  op.recv_counts.assign(counts.begin(), counts.end());
+  return Issue(std::move(op));
+}
+
+absl::StatusOr<Work> Communicator::AllGather(ConstBuffer in, Buffer out,
+                                             const CallOptions& options) {
+  const std::vector<int64_t> counts(size_, in.count);
+  return IssueGather(OpKind::kAllGather, in, out, counts, -1, options);
+}
+
+absl::StatusOr<Work> Communicator::AllGatherV(ConstBuffer in, Buffer out,
+                                              absl::Span<const int64_t> counts,
+                                              const CallOptions& options) {
+  return IssueGather(OpKind::kAllGather, in, out, counts, -1, options);
+}
+
+absl::StatusOr<Work> Communicator::Gather(ConstBuffer in, Buffer out, int root,
+                                          const CallOptions& options) {
+  const std::vector<int64_t> counts(size_, in.count);
+  return GatherV(in, out, counts, root, options);
+}
+
+absl::StatusOr<Work> Communicator::GatherV(ConstBuffer in, Buffer out,
+                                           absl::Span<const int64_t> counts,
+                                           int root,
+                                           const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
+  return IssueGather(OpKind::kGather, in, out, counts, root, options);
+}
+
+absl::StatusOr<Work> Communicator::Scatter(ConstBuffer in, Buffer out, int root,
+                                           const CallOptions& options) {
+  const std::vector<int64_t> counts(size_, out.count);
+  return ScatterV(in, out, counts, root, options);
+}
+
+absl::StatusOr<Work> Communicator::ScatterV(ConstBuffer in, Buffer out,
+                                            absl::Span<const int64_t> counts,
+                                            int root,
+                                            const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
+  LOCKSTEP_RETURN_IF_ERROR(CheckCounts("counts", counts, size_));
+  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckCount("out", out.count, counts[rank_], "this rank's among counts"));
+  Operation op = MakeOperation(OpKind::kScatter, out.dtype, options);
+  if (rank_ == root) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckCount("in", in.count, Sum(counts), "those of all ranks"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(out, in, Sum(counts.first(rank_))));
+    op.in = in;
+  }
+  op.root = root;
+  op.out = out;
+  op.send_counts.assign(counts.begin(), counts.end());
+  return Issue(std::move(op));
+}
+
+absl::StatusOr<Work> Communicator::AllToAll(ConstBuffer in, Buffer out,
+                                            const CallOptions& options) {
+  if (in.count % size_ != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("in should have as many elements for each of ", size_,
+                     " ranks, but has ", in.count,
+                     " in all; AllToAllV takes "
+                     "parts of different sizes"));
+  }
+  const std::vector<int64_t> counts(size_, in.count / size_);
+  return AllToAllV(in, counts, out, counts, options);
+}
+
+absl::StatusOr<Work> Communicator::AllToAllV(
+    ConstBuffer in, absl::Span<const int64_t> send_counts, Buffer out,
+    absl::Span<const int64_t> recv_counts, const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+  LOCKSTEP_RETURN_IF_ERROR(CheckCounts("send_counts", send_counts, size_));
+  LOCKSTEP_RETURN_IF_ERROR(CheckCounts("recv_counts", recv_counts, size_));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckCount("in", in.count, Sum(send_counts), "the sum of send_counts"));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckCount("out", out.count, Sum(recv_counts), "the sum of recv_counts"));
+  if (in.data != nullptr && in.data == out.data) {
+    return absl::InvalidArgumentError(
+        "all_to_all can't be done in place: in and out are the same memory");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
+  Operation op = MakeOperation(OpKind::kAllToAll, in.dtype, options);
+  op.in = in;
+  op.out = out;
+  op.send_counts.assign(send_counts.begin(), send_counts.end());
+  op.recv_counts.assign(recv_counts.begin(), recv_counts.end());
+  return Issue(std::move(op));
+}
+
+absl::StatusOr<Work> Communicator::Barrier(const CallOptions& options) {
+  return Issue(MakeOperation(OpKind::kBarrier, DType::kU8, options));
+}
+
+absl::StatusOr<Work> Communicator::Send(ConstBuffer in, int to,
+                                        const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRank("to", to));
+  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
+  Operation op = MakeOperation(OpKind::kSend, in.dtype, options);
+  op.in = in;
+  op.to = to;
+  return Issue(std::move(op));
+}
+
+absl::StatusOr<Work> Communicator::Recv(Buffer out, int from,
+                                        const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRank("from", from));
+  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
+  Operation op = MakeOperation(OpKind::kRecv, out.dtype, options);
+  op.out = out;
+  op.from = from;
+  return Issue(std::move(op));
+}
+
+absl::StatusOr<Work> Communicator::SendRecv(ConstBuffer in, int to, Buffer out,
+                                            int from,
+                                            const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckRank("to", to));
+  LOCKSTEP_RETURN_IF_ERROR(CheckRank("from", from));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+  if (in.data != nullptr && in.data == out.data) {
+    return absl::InvalidArgumentError(
+        "send_recv can't be done in place: in and out are the same memory");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
+  Operation op = MakeOperation(OpKind::kSendRecv, in.dtype, options);
+  op.in = in;
+  op.out = out;
+  op.to = to;
+  op.from = from;
+  return Issue(std::move(op));
+}
+
+}  // namespace lockstep

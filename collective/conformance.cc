@@ -1,0 +1,535 @@
+#include "lockstep/collective/conformance.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>  // NOLINT: ranks
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/float16.h"
+#include "lockstep/base/status_matchers.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Ranks = std::vector<std::unique_ptr<Communicator>>;
+
+constexpr int kSizes[] = {1, 2, 3, 5, 8};
+constexpr int64_t kCounts[] = {0, 1, 3, 1000, 5000};
+constexpr ReduceOp kOps[] = {
+    ReduceOp::kSum,  ReduceOp::kAvg,    ReduceOp::kMin,  ReduceOp::kMax,
+    ReduceOp::kProd, ReduceOp::kBitAnd, ReduceOp::kBitOr};
+
+absl::Status WaitFor(const absl::StatusOr<Work>& work) {
+  return work.ok() ? work->Wait() : work.status();
+}
+
+// Element i of a rank's input: small, so that every dtype holds every result,
+// or wraps as all do.
+int ValueOf(ReduceOp op, int rank, int64_t i, bool is_bool) {
+  const int value = static_cast<int>((i * 7 + rank * 3 + i / 5 * rank) % 5);
+  if (is_bool) return value % 2;
+  return op == ReduceOp::kProd ? 1 + value % 2 : value;
+}
+
+// What `size` ranks make of element i, by numbers that hold every result.
+double Expected(ReduceOp op, int size, int64_t i, bool is_bool) {
+  double result = ValueOf(op, 0, i, is_bool);
+  for (int rank = 1; rank < size; ++rank) {
+    const double next = ValueOf(op, rank, i, is_bool);
+    switch (op) {
+      case ReduceOp::kMin:
+        result = std::min(result, next);
+        break;
+      case ReduceOp::kMax:
+        result = std::max(result, next);
+        break;
+      case ReduceOp::kProd:
+        result *= next;
+        break;
+      case ReduceOp::kBitAnd:
+        result = static_cast<int>(result) & static_cast<int>(next);
+        break;
+      case ReduceOp::kBitOr:
+        result = static_cast<int>(result) | static_cast<int>(next);
+        break;
+      default:
+        result += next;
+    }
+  }
+  return op == ReduceOp::kAvg ? result / size : result;
+}
+
+// Integers wrap.
+template <typename T>
+T Converted(double value) {
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    return static_cast<T>(static_cast<uint64_t>(value));
+  } else {
+    return static_cast<T>(static_cast<float>(value));
+  }
+}
+
+template <typename T>
+double NumberOf(T value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return static_cast<double>(value);
+  } else {
+    return static_cast<float>(value);
+  }
+}
+
+// std::vector<bool> has no elements to point at.
+template <typename T>
+struct Array {
+  explicit Array(int64_t size) : values(new T[size]()), size(size) {}
+  absl::Span<T> span() { return {values.get(), static_cast<size_t>(size)}; }
+  Buffer buffer() { return BufferOf(span()); }
+  Buffer part(int64_t first, int64_t count) {
+    return BufferOf(span().subspan(first, count));
+  }
+  std::unique_ptr<T[]> values;
+  int64_t size;
+};
+
+template <typename T>
+void ExpectReduced(absl::Span<const T> got, int64_t first, ReduceOp op,
+                   int size) {
+  constexpr bool kBool = std::is_same_v<T, bool>;
+  for (size_t i = 0; i < got.size(); ++i) {
+    // 1/3 and the like are rounded as a float is.
+    double expected = Expected(op, size, first + i, kBool);
+    if (op == ReduceOp::kAvg && !std::is_same_v<T, double>) {
+      expected = static_cast<float>(expected * size) / static_cast<float>(size);
+    }
+    const T wanted = std::is_same_v<T, double> ? static_cast<T>(expected)
+                                               : Converted<T>(expected);
+    ASSERT_EQ(NumberOf(got[i]), NumberOf(wanted))
+        << Name(op) << " of " << Name(DTypeOf<T>()) << " at " << first + i
+        << " of " << size << " ranks";
+  }
+}
+
+template <typename T>
+void ExpectReductions(Communicator& rank, int64_t count, ReduceOp op) {
+  constexpr bool kBool = std::is_same_v<T, bool>;
+  const int size = rank.size();
+  const auto fill = [&](Array<T>& in) {
+    for (int64_t i = 0; i < in.size; ++i) {
+      in.span()[i] = Converted<T>(ValueOf(op, rank.rank(), i, kBool));
+    }
+  };
+  Array<T> in(count), out(count);
+  fill(in);
+  LOCKSTEP_ASSERT_OK(WaitFor(rank.AllReduce(in.buffer(), out.buffer(), op)));
+  ExpectReduced<T>(out.span(), 0, op, size);
+  Array<T> in_place(count);
+  fill(in_place);
+  LOCKSTEP_ASSERT_OK(
+      WaitFor(rank.AllReduce(in_place.buffer(), in_place.buffer(), op)));
+  ExpectReduced<T>(in_place.span(), 0, op, size);
+
+  const int root = static_cast<int>(count % size);
+  Array<T> rooted(count);
+  LOCKSTEP_ASSERT_OK(WaitFor(
+      rank.Reduce(in.buffer(), rank.rank() == root ? rooted.buffer() : Buffer(),
+                  op, root)));
+  if (rank.rank() == root) ExpectReduced<T>(rooted.span(), 0, op, size);
+
+  Array<T> parts(count * size), part(count);
+  fill(parts);
+  LOCKSTEP_ASSERT_OK(
+      WaitFor(rank.ReduceScatter(parts.buffer(), part.buffer(), op)));
+  ExpectReduced<T>(part.span(), rank.rank() * count, op, size);
+  LOCKSTEP_ASSERT_OK(WaitFor(rank.ReduceScatter(
+      parts.buffer(), parts.part(rank.rank() * count, count), op)));
+  ExpectReduced<T>(parts.span().subspan(rank.rank() * count, count),
+                   rank.rank() * count, op, size);
+}
+
+// Element i that `from` gives to `to`.
+template <typename T>
+T Given(int from, int to, int64_t i) {
+  return Converted<T>((from * 31 + to * 17 + i) % 2);
+}
+
+template <typename T>
+void ExpectMoves(Communicator& rank, int64_t count) {
+  const int me = rank.rank(), size = rank.size();
+  const int root = static_cast<int>((count + 1) % size);
+  const auto expect = [&](absl::Span<const T> got, int from, int to) {
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(NumberOf(got[i]), NumberOf(Given<T>(from, to, i)))
+          << "from " << from << " to " << to << " at " << i;
+    }
+  };
+  Array<T> mine(count);
+  for (int64_t i = 0; i < count; ++i) mine.span()[i] = Given<T>(me, 0, i);
+
+  Array<T> out(count);
+  LOCKSTEP_ASSERT_OK(WaitFor(
+      rank.Broadcast(me == root ? ConstBuffer(mine.buffer()) : ConstBuffer(),
+                     out.buffer(), root)));
+  expect(out.span(), root, 0);
+
+  // Rank r has count + r elements where parts differ.
+  std::vector<int64_t> counts(size);
+  int64_t total = 0, before = 0;
+  for (int r = 0; r < size; ++r) {
+    counts[r] = count + r;
+    if (r < me) before += counts[r];
+    total += counts[r];
+  }
+  Array<T> part(counts[me]), all(total);
+  for (int64_t i = 0; i < part.size; ++i) part.span()[i] = Given<T>(me, 0, i);
+  const auto expect_all = [&] {
+    int64_t first = 0;
+    for (int r = 0; r < size; ++r) {
+      expect(all.span().subspan(first, counts[r]), r, 0);
+      first += counts[r];
+    }
+  };
+  LOCKSTEP_ASSERT_OK(
+      WaitFor(rank.AllGatherV(part.buffer(), all.buffer(), counts)));
+  expect_all();
+  LOCKSTEP_ASSERT_OK(WaitFor(
+      rank.AllGatherV(all.part(before, counts[me]), all.buffer(), counts)));
+  expect_all();
+  Array<T> equal(count * size);
+  LOCKSTEP_ASSERT_OK(WaitFor(rank.AllGather(mine.buffer(), equal.buffer())));
+  for (int r = 0; r < size; ++r) {
+    expect(equal.span().subspan(r * count, count), r, 0);
+  }
+  std::fill(all.span().begin(), all.span().end(), T());
+  LOCKSTEP_ASSERT_OK(WaitFor(rank.GatherV(
+      part.buffer(), me == root ? all.buffer() : Buffer(), counts, root)));
+  if (me == root) expect_all();
+  LOCKSTEP_ASSERT_OK(WaitFor(rank.Gather(
+      mine.buffer(), me == root ? equal.buffer() : Buffer(), root)));
+
+  Array<T> dealt(total), got(counts[me]);
+  for (int64_t r = 0, first = 0; r < size; first += counts[r++]) {
+    for (int64_t i = 0; i < counts[r]; ++i) {
+      dealt.span()[first + i] = Given<T>(me, static_cast<int>(r), i);
+    }
+  }
+  LOCKSTEP_ASSERT_OK(WaitFor(
+      rank.ScatterV(me == root ? ConstBuffer(dealt.buffer()) : ConstBuffer(),
+                    got.buffer(), counts, root)));
+  expect(got.span(), root, me);
+
+  // Each rank gives rank r count + r elements, and so gets count + me of each.
+  Array<T> taken((count + me) * size);
+  const std::vector<int64_t> takes(size, count + me);
+  LOCKSTEP_ASSERT_OK(
+      WaitFor(rank.AllToAllV(dealt.buffer(), counts, taken.buffer(), takes)));
+  for (int r = 0; r < size; ++r) {
+    expect(taken.span().subspan(r * (count + me), count + me), r, me);
+  }
+
+  const int next = (me + 1) % size, last = (me + size - 1) % size;
+  LOCKSTEP_ASSERT_OK(
+      WaitFor(rank.SendRecv(mine.buffer(), next, out.buffer(), last)));
+  expect(out.span(), last, 0);
+  // Sends may be issued before anyone receives.
+  const absl::StatusOr<Work> send = rank.Send(mine.buffer(), next);
+  LOCKSTEP_ASSERT_OK(WaitFor(rank.Recv(out.buffer(), last)));
+  LOCKSTEP_ASSERT_OK(WaitFor(send));
+  expect(out.span(), last, 0);
+}
+
+template <typename T>
+void ExpectDType(Communicator& rank) {
+  for (const int64_t count : kCounts) {
+    for (const ReduceOp op : kOps) {
+      if (internal_collective::CheckReduction(DTypeOf<T>(), op, 1).ok()) {
+        ExpectReductions<T>(rank, count, op);
+      } else {
+        T value{};
+        const Buffer one = BufferOf(absl::Span<T>(&value, 1));
+        EXPECT_THAT(rank.AllReduce(one, one, op),
+                    StatusIs(absl::StatusCode::kInvalidArgument,
+                             HasSubstr("is not defined for")));
+      }
+    }
+    ExpectMoves<T>(rank, count);
+  }
+}
+
+void ExpectEveryDType(Communicator& rank) {
+  ExpectDType<double>(rank);
+  ExpectDType<float>(rank);
+  ExpectDType<Float16>(rank);
+  ExpectDType<BFloat16>(rank);
+  ExpectDType<int8_t>(rank);
+  ExpectDType<int16_t>(rank);
+  ExpectDType<int32_t>(rank);
+  ExpectDType<int64_t>(rank);
+  ExpectDType<uint8_t>(rank);
+  ExpectDType<uint16_t>(rank);
+  ExpectDType<uint32_t>(rank);
+  ExpectDType<uint64_t>(rank);
+  ExpectDType<bool>(rank);
+}
+
+void ExpectScales(Communicator& rank) {
+  std::vector<float> values = {1, 2};
+  CallOptions options;
+  options.scale = 0.5;
+  const Buffer buffer = BufferOf(absl::MakeSpan(values));
+  LOCKSTEP_ASSERT_OK(
+      WaitFor(rank.AllReduce(buffer, buffer, ReduceOp::kSum, options)));
+  EXPECT_THAT(values,
+              testing::ElementsAre(0.5f * rank.size(), 1.0f * rank.size()));
+}
+
+// Seed 002's promise: the later one done means that the earlier one is.
+void ExpectOrder(Communicator& rank) {
+  std::vector<Work> works;
+  std::vector<std::vector<float>> values(20, std::vector<float>(100, 1));
+  for (auto& each : values) {
+    const Buffer buffer = BufferOf(absl::MakeSpan(each));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        Work work, rank.AllReduce(buffer, buffer, ReduceOp::kSum));
+    works.push_back(std::move(work));
+  }
+  LOCKSTEP_ASSERT_OK(works.back().Wait());
+  for (size_t i = 0; i < works.size(); ++i) {
+    EXPECT_TRUE(works[i].Done());
+    LOCKSTEP_EXPECT_OK(works[i].status());
+    EXPECT_EQ(values[i][99], rank.size());
+  }
+}
+
+void ExpectRefusals(Communicator& rank) {
+  std::vector<float> four(4), other(4);
+  const Buffer in = BufferOf(absl::MakeSpan(four));
+  const Buffer out = BufferOf(absl::MakeSpan(other));
+  const auto refused = [](const absl::StatusOr<Work>& work,
+                          const std::string& text) {
+    EXPECT_THAT(work,
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(text)));
+  };
+  Buffer wrong = out;
+  wrong.count = 3;
+  refused(rank.AllReduce(in, wrong, ReduceOp::kSum),
+          "out should have 4 elements, as in has, but has 3");
+  wrong = out;
+  wrong.dtype = DType::kI32;
+  refused(rank.AllReduce(in, wrong, ReduceOp::kSum), "the same dtype");
+  wrong.count = -1;
+  refused(rank.AllReduce(wrong, wrong, ReduceOp::kSum), "count=-1");
+  wrong = out;
+  wrong.data = nullptr;
+  refused(rank.AllReduce(in, wrong, ReduceOp::kSum), "data=nullptr");
+  refused(rank.Broadcast(in, out, rank.size()), "root should be a rank");
+  refused(rank.Send(in, -1), "to should be a rank");
+  refused(rank.AllGatherV(in, out, {}), "a number for each of");
+  refused(rank.AllToAllV(in, std::vector<int64_t>(rank.size(), 100), out,
+                         std::vector<int64_t>(rank.size(), 1)),
+          "elements, the sum of");
+  const Buffer shifted = BufferOf(absl::MakeSpan(four).subspan(1));
+  refused(rank.AllReduce(BufferOf(absl::MakeSpan(four).first(3)), shifted,
+                         ReduceOp::kSum),
+          "overlap");
+  CallOptions options;
+  options.scale = 2;
+  refused(rank.Barrier(options), "scale is for reductions");
+  // Nothing was issued by all this.
+  LOCKSTEP_EXPECT_OK(WaitFor(rank.Barrier()));
+}
+
+// Two ranks that do not do the same: both are told of both, and so is whoever
+// calls later.
+void ExpectMismatch(
+    const MakeGroup& make, const std::string& first, const std::string& second,
+    const std::function<absl::StatusOr<Work>(Communicator&, bool)>& issue) {
+  const Ranks ranks = make(2);
+  OnAllRanks(ranks, [&](Communicator& rank) {
+    const absl::Status status = WaitFor(issue(rank, rank.rank() == 0));
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 AllOf(HasSubstr(first), HasSubstr(second))));
+    EXPECT_EQ(WaitFor(rank.Barrier()), status);
+  });
+}
+
+void ExpectMismatches(const MakeGroup& make) {
+  std::vector<float> memory[2] = {std::vector<float>(8), std::vector<float>(8)};
+  const auto floats = [&](Communicator& rank, int64_t count) {
+    return BufferOf(absl::MakeSpan(memory[rank.rank()]).first(count));
+  };
+  const auto all_reduce = [&](Communicator& rank, int64_t count, ReduceOp op,
+                              const CallOptions& options) {
+    const Buffer buffer = floats(rank, count);
+    return rank.AllReduce(buffer, buffer, op, options);
+  };
+  ExpectMismatch(make, "all_reduce(4 x f32, sum)", "barrier()",
+                 [&](Communicator& rank, bool first) {
+                   return first ? all_reduce(rank, 4, ReduceOp::kSum, {})
+                                : rank.Barrier();
+                 });
+  ExpectMismatch(make, "all_reduce(4 x f32, sum)", "all_reduce(5 x f32, sum)",
+                 [&](Communicator& rank, bool first) {
+                   return all_reduce(rank, first ? 4 : 5, ReduceOp::kSum, {});
+                 });
+  ExpectMismatch(make, "all_reduce(4 x f32, sum)", "all_reduce(4 x f32, max)",
+                 [&](Communicator& rank, bool first) {
+                   return all_reduce(
+                       rank, 4, first ? ReduceOp::kSum : ReduceOp::kMax, {});
+                 });
+  ExpectMismatch(make, "all_reduce(4 x f32, sum)", "all_reduce(4 x i32, sum)",
+                 [&](Communicator& rank, bool first) {
+                   Buffer buffer = floats(rank, 4);
+                   if (!first) buffer.dtype = DType::kI32;
+                   return rank.AllReduce(buffer, buffer, ReduceOp::kSum);
+                 });
+  ExpectMismatch(make, "root 0", "root 1", [&](Communicator& rank, bool first) {
+    return rank.Broadcast(floats(rank, 4), floats(rank, 4), first ? 0 : 1);
+  });
+  ExpectMismatch(make, "name 'a'", "name 'b'",
+                 [&](Communicator& rank, bool first) {
+                   CallOptions options;
+                   options.name = first ? "a" : "b";
+                   return all_reduce(rank, 4, ReduceOp::kSum, options);
+                 });
+  ExpectMismatch(
+      make, "sends 3", "takes 4", [&](Communicator& rank, bool first) {
+        const std::vector<int64_t> gives =
+            first ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{2, 2};
+        const std::vector<int64_t> takes =
+            first ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{4, 2};
+        Buffer out = floats(rank, 0);
+        static std::vector<float> taken[2] = {std::vector<float>(8),
+                                              std::vector<float>(8)};
+        out = BufferOf(
+            absl::MakeSpan(taken[rank.rank()]).first(takes[0] + takes[1]));
+        return rank.AllToAllV(floats(rank, 4), gives, out, takes);
+      });
+  ExpectMismatch(make, "send(4 x f32)", "recv(5 x f32)",
+                 [&](Communicator& rank, bool first) {
+                   return first ? rank.Send(floats(rank, 4), 1)
+                                : rank.Recv(floats(rank, 5), 0);
+                 });
+}
+
+void ExpectFailures(const MakeGroup& make) {
+  {  // Abort ends what is pending, on every rank.
+    const Ranks ranks = make(3);
+    OnAllRanks(ranks, [](Communicator& rank) {
+      if (rank.rank() == 1) {
+        rank.Abort(absl::InternalError("loss is NaN"));
+      }
+      const absl::Status status = WaitFor(rank.Barrier());
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted,
+                                   AllOf(HasSubstr("rank 1"),
+                                         HasSubstr("loss is NaN"))));
+      EXPECT_EQ(WaitFor(rank.Barrier()), status);
+    });
+  }
+  {  // A rank that leaves is named by the first operation that needs it.
+    const Ranks ranks = make(3);
+    OnAllRanks(ranks, [](Communicator& rank) {
+      LOCKSTEP_EXPECT_OK(WaitFor(rank.Barrier()));
+      if (rank.rank() == 2) {
+        LOCKSTEP_EXPECT_OK(rank.Close());
+        EXPECT_FALSE(rank.Barrier().ok());
+        return;
+      }
+      EXPECT_THAT(WaitFor(rank.Barrier()),
+                  StatusIs(absl::StatusCode::kUnavailable,
+                           HasSubstr("rank 2 has left the group")));
+    });
+  }
+  {  // A rank that does not come is named, with what it did last.
+    const Ranks ranks = make(3);
+    OnAllRanks(ranks, [](Communicator& rank) {
+      LOCKSTEP_EXPECT_OK(WaitFor(rank.Barrier()));
+      if (rank.rank() == 1) return;
+      CallOptions options;
+      options.deadline = absl::Milliseconds(20);
+      EXPECT_THAT(
+          WaitFor(rank.Barrier(options)),
+          StatusIs(absl::StatusCode::kDeadlineExceeded,
+                   AllOf(HasSubstr("barrier() #2"), HasSubstr("ranks 1 did"),
+                         HasSubstr("rank 1 last issued barrier() #1"))));
+    });
+  }
+  {  // The patience of a wait is not the operation's deadline.
+    const Ranks ranks = make(2);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
+    EXPECT_THAT(
+        work.WaitUntil(absl::Now()),
+        StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("it goes on")));
+    EXPECT_THAT(work.WaitUntil(absl::InfinitePast()),
+                StatusIs(absl::StatusCode::kDeadlineExceeded));
+    EXPECT_FALSE(work.Done());
+    LOCKSTEP_EXPECT_OK(WaitFor(ranks[1]->Barrier()));
+    LOCKSTEP_EXPECT_OK(work.Wait());
+    EXPECT_TRUE(work.Done());
+  }
+}
+
+void ExpectSplits(const MakeGroup& make) {
+  const Ranks ranks = make(5);
+  OnAllRanks(ranks, [](Communicator& rank) {
+    const bool odd = rank.rank() % 2 == 1;
+    // Members in any order, which is that of the new ranks.
+    const std::vector<int> members =
+        odd ? std::vector<int>{3, 1} : std::vector<int>{0, 2, 4};
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto part,
+                                  rank.Split(odd ? "odd" : "even", members));
+    EXPECT_EQ(part->size(), odd ? 2 : 3);
+    EXPECT_EQ(members[part->rank()], rank.rank());
+    std::vector<int32_t> value = {rank.rank()};
+    const Buffer buffer = BufferOf(absl::MakeSpan(value));
+    LOCKSTEP_ASSERT_OK(
+        WaitFor(part->AllReduce(buffer, buffer, ReduceOp::kSum)));
+    EXPECT_EQ(value[0], odd ? 4 : 6);
+    EXPECT_THAT(rank.Split(odd ? "odd" : "even", members),
+                StatusIs(absl::StatusCode::kAlreadyExists));
+    EXPECT_THAT(rank.Split("others", {(rank.rank() + 1) % 5}),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(rank.Split("others", {rank.rank(), 7}),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    LOCKSTEP_EXPECT_OK(WaitFor(rank.Barrier()));
+  });
+}
+
+}  // namespace
+
+void OnAllRanks(const Ranks& ranks,
+                const std::function<void(Communicator&)>& run) {
+  std::vector<std::thread> threads;
+  threads.reserve(ranks.size());
+  for (const auto& rank : ranks) {
+    threads.emplace_back([&run, &rank] { run(*rank); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void ExpectConforms(const MakeGroup& make) {
+  for (const int size : kSizes) {
+    const Ranks ranks = make(size);
+    OnAllRanks(ranks, [](Communicator& rank) {
+      ExpectEveryDType(rank);
+      ExpectScales(rank);
+      ExpectOrder(rank);
+      ExpectRefusals(rank);
+    });
+  }
+  ExpectMismatches(make);
+  ExpectFailures(make);
+  ExpectSplits(make);
+}
+
+}  // namespace lockstep

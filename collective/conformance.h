@@ -1,0 +1,33 @@
+// The suite that every backend passes, and whoever writes one runs.
+//
+//   TEST(MyBackend, Conforms) {
+//     ExpectConforms([](int size) { return MakeMyGroup(size); });
+//   }
+#ifndef LOCKSTEP_COLLECTIVE_CONFORMANCE_H_
+#define LOCKSTEP_COLLECTIVE_CONFORMANCE_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "lockstep/collective/communicator.h"
+
+namespace lockstep {
+
+// Makes a group of so many ranks, in the order of ranks; each is then used by a
+// thread of its own.
+using MakeGroup =
+    std::function<std::vector<std::unique_ptr<Communicator>>(int size)>;
+
+// Calls `run` for each rank, in threads.
+void OnAllRanks(const std::vector<std::unique_ptr<Communicator>>& ranks,
+                const std::function<void(Communicator&)>& run);
+
+// Every operation with every dtype, many sizes, in place and not, for groups of
+// 1, 2, 3, 5 and 8; the order of operations; what is refused; mismatches of
+// every kind; abort, close and deadline.
+void ExpectConforms(const MakeGroup& make);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COLLECTIVE_CONFORMANCE_H_

@@ -1,0 +1,572 @@
+#include "lockstep/collective/local/local_group.h"
+
+#include <algorithm>
+#include <chrono>  // NOLINT: deadlines on the steady clock
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/reduce.h"
+
+namespace lockstep {
+namespace {
+
+using internal_collective::Operation;
+using internal_collective::OpKind;
+using internal_collective::ReduceInOrder;
+using internal_collective::WorkState;
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+constexpr int kMostRanks = 4096;
+
+// A century stands for ever, and does not overflow.
+SteadyTime After(absl::Duration duration) {
+  const absl::Duration bounded =
+      std::clamp(duration, absl::ZeroDuration(), absl::Hours(24 * 36500));
+  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(bounded);
+}
+
+class Group;
+
+// All of it is guarded by the group's mutex.
+class LocalWork : public WorkState {
+ public:
+  LocalWork(std::shared_ptr<Group> group, int rank, Operation op);
+
+  bool WaitUntil(absl::Time until) override;
+  absl::Status WaitOnStream(Stream) override {
+    return absl::UnimplementedError(
+        "the local backend has no streams: call Wait");
+  }
+  bool done() const override;
+  absl::Status status() const override;
+
+  const std::shared_ptr<Group> group;
+  const int rank;
+  const Operation op;
+  const SteadyTime expires;
+  // Halves that are open: two of a SendRecv.
+  int open = 1;
+  absl::Status result;
+};
+
+using WorkPtr = std::shared_ptr<LocalWork>;
+
+// The ranks that have come to one operation.
+struct Meeting {
+  std::vector<WorkPtr> works;  // by rank; nullptr: has not come
+  int arrived = 0;
+  int first = 0;  // the rank that came first, whose word counts
+  uint64_t fingerprint = 0;
+};
+
+// Sends and receives from one rank to another that wait for each other.
+struct Lane {
+  std::deque<WorkPtr> sends;
+  std::deque<WorkPtr> recvs;
+};
+
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  Group(std::string name, int size, absl::Duration deadline)
+      : name_(std::move(name)),
+        size_(size),
+        deadline_(deadline),
+        last_(size),
+        left_(size, false) {}
+
+  const std::string& name() const { return name_; }
+  int size() const { return size_; }
+  absl::Duration deadline() const { return deadline_; }
+
+  absl::StatusOr<Work> Start(int rank, Operation op);
+  void Abort(int rank, const absl::Status& why);
+  absl::Status Leave(int rank);
+  absl::StatusOr<std::shared_ptr<Group>> Child(const std::string& name,
+                                               std::vector<int> members,
+                                               int rank);
+
+  bool WaitUntil(LocalWork& work, SteadyTime until);
+  bool Done(const LocalWork& work);
+  absl::Status Result(const LocalWork& work);
+
+ private:
+  struct Split {
+    std::vector<int> members;
+    std::vector<bool> joined;  // by rank of this group
+    std::shared_ptr<Group> group;
+  };
+
+  void Fail(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void End(LocalWork& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Meet(const WorkPtr& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MeetPeer(const WorkPtr& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Match(int from, int to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Expire(const LocalWork& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckAllToAll(const Meeting& meeting) const;
+  std::string Who(const LocalWork& work) const;
+  std::string LastOf(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string name_;
+  const int size_;
+  const absl::Duration deadline_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  // Operation done_ + 1 is the first of these.
+  uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<Meeting> meetings_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, Lane> lanes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> last_ ABSL_GUARDED_BY(mutex_);  // what each issued
+  std::vector<bool> left_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Split> splits_ ABSL_GUARDED_BY(mutex_);
+};
+
+// ---- What an operation does, once all ranks are there.
+
+char* At(const Buffer& buffer, int64_t element) {
+  return static_cast<char*>(buffer.data) + element * SizeOf(buffer.dtype);
+}
+const char* At(const ConstBuffer& buffer, int64_t element) {
+  return static_cast<const char*>(buffer.data) + element * SizeOf(buffer.dtype);
+}
+
+// In-place memory is left as it is.
+void Copy(const ConstBuffer& from, int64_t first, const Buffer& to,
+          int64_t second, int64_t count) {
+  const char* const source = At(from, first);
+  char* const target = At(to, second);
+  if (count > 0 && source != target) {
+    std::memcpy(target, source, count * SizeOf(to.dtype));
+  }
+}
+
+int64_t Before(const std::vector<int64_t>& counts, int rank) {
+  int64_t sum = 0;
+  for (int i = 0; i < rank; ++i) sum += counts[i];
+  return sum;
+}
+
+void RunReduction(const std::vector<WorkPtr>& works) {
+  const Operation& first = works[0]->op;
+  const int size = static_cast<int>(works.size());
+  std::vector<const void*> inputs(size);
+  const auto reduce = [&](int64_t begin, int64_t count,
+                          std::vector<void*> outs) {
+    for (int i = 0; i < size; ++i) inputs[i] = At(works[i]->op.in, begin);
+    ReduceInOrder(first.dtype, first.op, first.scale, inputs, count, outs);
+  };
+  if (first.kind == OpKind::kReduceScatter) {
+    // Part by part: what is written in place is read for no other part.
+    for (const WorkPtr& work : works) {
+      reduce(work->rank * work->op.out.count, work->op.out.count,
+             {work->op.out.data});
+    }
+    return;
+  }
+  std::vector<void*> outs;
+  for (const WorkPtr& work : works) {
+    if (first.kind == OpKind::kAllReduce || work->rank == first.root) {
+      outs.push_back(work->op.out.data);
+    }
+  }
+  reduce(0, first.in.count, outs);
+}
+
+void RunMove(const std::vector<WorkPtr>& works) {
+  const Operation& first = works[0]->op;
+  for (const WorkPtr& work : works) {
+    const Operation& op = work->op;
+    const int rank = work->rank;
+    switch (first.kind) {
+      case OpKind::kBroadcast:
+        Copy(works[op.root]->op.in, 0, op.out, 0, op.out.count);
+        break;
+      case OpKind::kAllGather:
+      case OpKind::kGather:
+        if (op.kind == OpKind::kGather && rank != op.root) break;
+        for (const WorkPtr& from : works) {
+          Copy(from->op.in, 0, op.out, Before(op.recv_counts, from->rank),
+               from->op.in.count);
+        }
+        break;
+      case OpKind::kScatter:
+        Copy(works[op.root]->op.in, Before(op.send_counts, rank), op.out, 0,
+             op.out.count);
+        break;
+      case OpKind::kAllToAll:
+        for (const WorkPtr& from : works) {
+          Copy(from->op.in, Before(from->op.send_counts, rank), op.out,
+               Before(op.recv_counts, from->rank), op.recv_counts[from->rank]);
+        }
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+void Run(const std::vector<WorkPtr>& works) {
+  switch (works[0]->op.kind) {
+    case OpKind::kAllReduce:
+    case OpKind::kReduce:
+    case OpKind::kReduceScatter:
+      return RunReduction(works);
+    default:
+      return RunMove(works);
+  }
+}
+
+// ---- How ranks meet.
+
+std::string Group::Who(const LocalWork& work) const {
+  return absl::StrCat(
+      work.op.Describe(),
+      work.op.sequence > 0 ? absl::StrCat(" #", work.op.sequence) : "",
+      " of group '", name_, "'");
+}
+
+std::string Group::LastOf(int rank) const {
+  return last_[rank].empty()
+             ? absl::StrCat("rank ", rank, " has issued nothing")
+             : absl::StrCat("rank ", rank, " last issued ", last_[rank]);
+}
+
+void Group::End(LocalWork& work) {
+  work.open = 0;
+  changed_.NotifyAll();
+}
+
+// For good: what is pending ends, and so does whatever comes.
+void Group::Fail(const absl::Status& why) {
+  if (!failure_.ok()) return;
+  failure_ = why;
+  const auto fail = [&](const WorkPtr& work)
+                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                          if (work == nullptr) return;
+                          work->result = why;
+                          End(*work);
+                        };
+  for (const Meeting& meeting : meetings_) {
+    for (const WorkPtr& work : meeting.works) fail(work);
+  }
+  for (const auto& [ends, lane] : lanes_) {
+    for (const WorkPtr& work : lane.sends) fail(work);
+    for (const WorkPtr& work : lane.recvs) fail(work);
+  }
+  meetings_.clear();
+  lanes_.clear();
+}
+
+absl::StatusOr<Work> Group::Start(int rank, Operation op) {
+  auto work =
+      std::make_shared<LocalWork>(shared_from_this(), rank, std::move(op));
+  MutexLock lock(mutex_);
+  LOCKSTEP_RETURN_IF_ERROR(failure_);
+  if (left_[rank]) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", rank, " has left the group '", name_, "' by Close"));
+  }
+  last_[rank] = Who(*work);
+  if (work->op.sequence > 0) {
+    Meet(work);
+  } else {
+    MeetPeer(work);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(failure_);
+  return Work(std::move(work));
+}
+
+void Group::Meet(const WorkPtr& work) {
+  const uint64_t place = work->op.sequence - done_ - 1;
+  while (meetings_.size() <= place) {
+    meetings_.emplace_back().works.resize(size_);
+  }
+  Meeting& meeting = meetings_[place];
+  const uint64_t fingerprint = work->op.Fingerprint(name_);
+  if (meeting.arrived == 0) {
+    meeting.first = work->rank;
+    meeting.fingerprint = fingerprint;
+  } else if (fingerprint != meeting.fingerprint) {
+    const WorkPtr other = meeting.works[meeting.first];
+    meeting.works[work->rank] = work;
+    return Fail(absl::FailedPreconditionError(
+        absl::StrCat("the ranks of group '", name_, "' differ at operation #",
+                     work->op.sequence, ": rank ", other->rank, " issued ",
+                     other->op.Describe(), ", and rank ", work->rank,
+                     " issued ", work->op.Describe())));
+  }
+  meeting.works[work->rank] = work;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (left_[rank] && meeting.works[rank] == nullptr) {
+      return Fail(absl::UnavailableError(absl::StrCat(
+          Who(*work), ": rank ", rank, " has left the group; ", LastOf(rank))));
+    }
+  }
+  if (++meeting.arrived < size_) return;
+  if (work->op.kind == OpKind::kAllToAll) {
+    const absl::Status same = CheckAllToAll(meeting);
+    if (!same.ok()) return Fail(same);
+  }
+  // The first one: no rank has come here without all operations before.
+  Run(meeting.works);
+  for (const WorkPtr& each : meeting.works) End(*each);
+  meetings_.pop_front();
+  ++done_;
+}
+
+absl::Status Group::CheckAllToAll(const Meeting& meeting) const {
+  for (const WorkPtr& from : meeting.works) {
+    for (const WorkPtr& to : meeting.works) {
+      const int64_t sent = from->op.send_counts[to->rank];
+      const int64_t taken = to->op.recv_counts[from->rank];
+      if (sent == taken) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          Who(*from), ": rank ", from->rank, " sends ", sent,
+          " elements to rank ", to->rank, ", which takes ", taken));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Group::MeetPeer(const WorkPtr& work) {
+  const Operation& op = work->op;
+  for (const int peer : {op.to, op.from}) {
+    if (peer >= 0 && left_[peer]) {
+      return Fail(absl::UnavailableError(absl::StrCat(
+          Who(*work), ": rank ", peer, " has left the group; ", LastOf(peer))));
+    }
+  }
+  work->open = (op.to >= 0) + (op.from >= 0);
+  if (op.to >= 0) lanes_[{work->rank, op.to}].sends.push_back(work);
+  if (op.from >= 0) lanes_[{op.from, work->rank}].recvs.push_back(work);
+  if (op.to >= 0) Match(work->rank, op.to);
+  if (op.from >= 0 && failure_.ok()) Match(op.from, work->rank);
+}
+
+void Group::Match(int from, int to) {
+  Lane& lane = lanes_[{from, to}];
+  if (lane.sends.empty() || lane.recvs.empty()) return;
+  const WorkPtr send = lane.sends.front();
+  const WorkPtr recv = lane.recvs.front();
+  if (send->op.in.count != recv->op.out.count ||
+      send->op.dtype != recv->op.dtype || send->op.name != recv->op.name) {
+    return Fail(absl::FailedPreconditionError(
+        absl::StrCat("the ranks of group '", name_, "' differ: rank ", from,
+                     " issued ", send->op.Describe(), " to rank ", to,
+                     ", which issued ", recv->op.Describe(), " from it")));
+  }
+  Copy(send->op.in, 0, recv->op.out, 0, recv->op.out.count);
+  lane.sends.pop_front();
+  lane.recvs.pop_front();
+  for (const WorkPtr& work : {send, recv}) {
+    if (--work->open == 0) End(*work);
+  }
+}
+
+// ---- How they fail.
+
+void Group::Expire(const LocalWork& work) {
+  std::vector<int> missing;
+  if (work.op.sequence > 0) {
+    const Meeting& meeting = meetings_.front();
+    for (int rank = 0; rank < size_; ++rank) {
+      if (meeting.works[rank] == nullptr) missing.push_back(rank);
+    }
+  } else {
+    for (const int peer : {work.op.to, work.op.from}) {
+      if (peer >= 0 && peer != work.rank) missing.push_back(peer);
+    }
+  }
+  std::string said;
+  for (const int rank : missing) absl::StrAppend(&said, "; ", LastOf(rank));
+  Fail(absl::DeadlineExceededError(absl::StrCat(
+      Who(work), ": ranks ", absl::StrJoin(missing, ", "),
+      " did not come within ", absl::FormatDuration(work.op.deadline), said)));
+}
+
+void Group::Abort(int rank, const absl::Status& why) {
+  MutexLock lock(mutex_);
+  Fail(absl::AbortedError(absl::StrCat("rank ", rank, " aborted the group '",
+                                       name_, "': ", why.message())));
+}
+
+absl::Status Group::Leave(int rank) {
+  MutexLock lock(mutex_);
+  if (left_[rank]) return absl::OkStatus();
+  left_[rank] = true;
+  if (!failure_.ok()) return failure_;
+  for (const Meeting& meeting : meetings_) {
+    if (meeting.arrived == 0 || meeting.works[rank] != nullptr) continue;
+    Fail(absl::UnavailableError(
+        absl::StrCat(Who(*meeting.works[meeting.first]), ": rank ", rank,
+                     " has left the group; ", LastOf(rank))));
+    return absl::OkStatus();
+  }
+  for (const auto& [ends, lane] : lanes_) {
+    const bool from_here = ends.first == rank && !lane.recvs.empty();
+    const bool to_here = ends.second == rank && !lane.sends.empty();
+    if (!from_here && !to_here) continue;
+    Fail(absl::UnavailableError(
+        absl::StrCat(Who(from_here ? *lane.recvs.front() : *lane.sends.front()),
+                     ": rank ", rank, " has left the group; ", LastOf(rank))));
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Group>> Group::Child(const std::string& name,
+                                                    std::vector<int> members,
+                                                    int rank) {
+  std::vector<bool> seen(size_, false);
+  for (const int member : members) {
+    if (member < 0 || member >= size_ || seen[member]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "members should be ranks of the group '", name_, "', 0 to ",
+          size_ - 1, ", each once, but got ", absl::StrJoin(members, ", ")));
+    }
+    seen[member] = true;
+  }
+  if (!seen[rank]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", rank,
+                     " calls Split and should be among its members, which are ",
+                     absl::StrJoin(members, ", ")));
+  }
+  MutexLock lock(mutex_);
+  LOCKSTEP_RETURN_IF_ERROR(failure_);
+  Split& split = splits_[name];
+  if (split.group == nullptr) {
+    split.members = members;
+    split.joined.assign(size_, false);
+    split.group = std::make_shared<Group>(
+        name, static_cast<int>(members.size()), deadline_);
+  }
+  if (split.members != members) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the ranks differ in the members of group '", name, "': rank ", rank,
+        " has ", absl::StrJoin(members, ", "), ", and another one had ",
+        absl::StrJoin(split.members, ", ")));
+  }
+  if (split.joined[rank]) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("rank ", rank, " has split off a group '", name,
+                     "' already; names are used once"));
+  }
+  split.joined[rank] = true;
+  return split.group;
+}
+
+// ---- Waiting.
+
+bool Group::WaitUntil(LocalWork& work, SteadyTime until) {
+  MutexLock lock(mutex_);
+  while (work.open > 0) {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (now >= work.expires) {
+      Expire(work);
+      continue;
+    }
+    if (now >= until) return false;
+    changed_.WaitUntil(mutex_, std::min(until, work.expires));
+  }
+  return true;
+}
+
+bool Group::Done(const LocalWork& work) {
+  MutexLock lock(mutex_);
+  return work.open == 0;
+}
+
+absl::Status Group::Result(const LocalWork& work) {
+  MutexLock lock(mutex_);
+  return work.result;
+}
+
+LocalWork::LocalWork(std::shared_ptr<Group> group, int rank, Operation op)
+    : group(std::move(group)),
+      rank(rank),
+      op(std::move(op)),
+      expires(After(this->op.deadline)) {}
+
+bool LocalWork::WaitUntil(absl::Time until) {
+  return group->WaitUntil(*this, After(until - absl::Now()));
+}
+bool LocalWork::done() const { return group->Done(*this); }
+absl::Status LocalWork::status() const { return group->Result(*this); }
+
+class LocalCommunicator : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<Group> group, int rank)
+      : Communicator(group->name(), rank, group->size(), group->deadline()),
+        group_(std::move(group)) {}
+
+  ~LocalCommunicator() override { group_->Leave(rank()).IgnoreError(); }
+
+  absl::StatusOr<std::unique_ptr<Communicator>> Split(
+      absl::string_view name, absl::Span<const int> members) override {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        std::shared_ptr<Group> child,
+        group_->Child(std::string(name), {members.begin(), members.end()},
+                      rank()));
+    const auto place = std::find(members.begin(), members.end(), rank());
+    return std::make_unique<LocalCommunicator>(
+        std::move(child), static_cast<int>(place - members.begin()));
+  }
+
+  void Abort(absl::Status why) override { group_->Abort(rank(), why); }
+  absl::Status Close() override { return group_->Leave(rank()); }
+
+ protected:
+  absl::Status CheckSupported(const Operation& op) const override {
+    for (const Device device : {op.in.device, op.out.device}) {
+      if (device.kind == Device::Kind::kHost) continue;
+      return absl::InvalidArgumentError(
+          "the local backend takes host memory, and got a CUDA buffer: copy it "
+          "to the host, or use the nccl backend");
+    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Work> Start(Operation op) override {
+    return group_->Start(rank(), std::move(op));
+  }
+
+ private:
+  const std::shared_ptr<Group> group_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MakeLocalGroup(
+    const LocalGroupOptions& options) {
+  if (options.size < 1 || options.size > kMostRanks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "size should be 1 to ", kMostRanks, ", but got size=", options.size));
+  }
+  if (options.deadline <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("deadline should be more than nothing, but got deadline=",
+                     absl::FormatDuration(options.deadline)));
+  }
+  const auto group =
+      std::make_shared<Group>(options.name, options.size, options.deadline);
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (int rank = 0; rank < options.size; ++rank) {
+    ranks.push_back(std::make_unique<LocalCommunicator>(group, rank));
+  }
+  return ranks;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+// An operation that was issued, and may not be done yet.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(Work work, group->AllReduce(in, out, op));
+//   Compute();
+//   LOCKSTEP_RETURN_IF_ERROR(work.Wait());  // now `out` may be read
+#ifndef LOCKSTEP_COLLECTIVE_WORK_H_
+#define LOCKSTEP_COLLECTIVE_WORK_H_
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "lockstep/base/language.h"
+
+namespace lockstep {
+
+// A stream of a device: a cudaStream_t, in a header without CUDA.
+class Stream {
+ public:
+  explicit Stream(void* handle) : handle_(handle) {}
+  void* handle() const { return handle_; }
+
+ private:
+  void* handle_;
+};
+
+namespace internal_collective {
+
+// What a backend makes of an operation. Thread-safe.
+class WorkState {
+ public:
+  virtual ~WorkState() = default;
+
+  // Waits until the operation is done or has failed, or until `until`; then it
+  // returns false.
+  virtual bool WaitUntil(absl::Time until) = 0;
+  virtual absl::Status WaitOnStream(Stream stream) = 0;
+  virtual bool done() const = 0;
+  // OK while it is not done.
+  virtual absl::Status status() const = 0;
+};
+
+}  // namespace internal_collective
+
+// Waiting for the later of two operations of a group means that the earlier one
+// is done. A Work that is dropped changes nothing: the operation goes on, and
+// its buffers must live until it is done. Thread-safety: thread-safe.
+class [[nodiscard]] Work {
+ public:
+  // An operation that is done, with OK.
+  Work() = default;
+
+  // Waits until the operation is done, and returns how it ended. The host may
+  // then read the data.
+  absl::Status Wait() const;
+
+  // The same, but DEADLINE_EXCEEDED when it is not done by then. This is the
+  // patience of this call alone: the operation goes on.
+  absl::Status WaitUntil(absl::Time until) const;
+
+  // Makes what is queued on `stream` from now on wait, and not the host.
+  // UNIMPLEMENTED where the backend has no streams.
+  absl::Status WaitOnStream(Stream stream) const;
+
+  // Whether it has ended, well or not. Never blocks.
+  bool Done() const;
+
+  // How it ended; OK while it has not.
+  absl::Status status() const;
+
+  // For backends.
+  explicit Work(std::shared_ptr<internal_collective::WorkState> state)
+      : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<internal_collective::WorkState> state_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COLLECTIVE_WORK_H_
