@@ -69,6 +69,16 @@ void Store(void* data, int64_t i, T value) {
   std::memcpy(static_cast<char*>(data) + i * sizeof(T), &value, sizeof(T));
 }
 
+// A negative element as an unsigned accumulator has it: modulo 2^n.
+template <typename A, typename T>
+A Widened(T value) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<A>(static_cast<int64_t>(value));
+  } else {
+    return static_cast<A>(value);
+  }
+}
+
 template <typename T>
 T Combine(ReduceOp op, T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -113,7 +123,7 @@ void ReduceBlock(ReduceOp op, double scale,
   A sum[kBlock];
   const A factor = static_cast<A>(scale);
   const auto read = [&](const void* input, int64_t i) {
-    const A value = static_cast<A>(Load<T>(input, first + i));
+    const A value = Widened<A>(Load<T>(input, first + i));
     if constexpr (std::is_floating_point_v<A>) {
       return scale == 1 ? value : value * factor;
     } else {

@@ -191,7 +191,7 @@ TEST_P(PoliteTest, AForkedProcessMakesLoadersOfThreads) {
         Loader::Create(dataset, TestSampler(job), options).status());
     options.workers = Workers::kThreads;
     const auto loader = Loader::Create(dataset, TestSampler(job), options);
-    const bool read = loader.ok() && DigestOfEpoch(**loader, 0) != "";
+    const bool read = loader.ok() && !DigestOfEpoch(**loader, 0).empty();
     _exit(read && (refused || GetParam() == Workers::kThreads) ? 0 : 1);
   }
   int status = 0;

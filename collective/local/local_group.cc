@@ -94,7 +94,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void Abort(int rank, const absl::Status& why);
   absl::Status Leave(int rank);
   absl::StatusOr<std::shared_ptr<Group>> Child(const std::string& name,
-                                               std::vector<int> members,
+                                               const std::vector<int>& members,
                                                int rank);
 
   bool WaitUntil(LocalWork& work, SteadyTime until);
@@ -164,7 +164,7 @@ void RunReduction(const std::vector<WorkPtr>& works) {
   const int size = static_cast<int>(works.size());
   std::vector<const void*> inputs(size);
   const auto reduce = [&](int64_t begin, int64_t count,
-                          std::vector<void*> outs) {
+                          const std::vector<void*>& outs) {
     for (int i = 0; i < size; ++i) inputs[i] = At(works[i]->op.in, begin);
     ReduceInOrder(first.dtype, first.op, first.scale, inputs, count, outs);
   };
@@ -427,9 +427,8 @@ absl::Status Group::Leave(int rank) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<Group>> Group::Child(const std::string& name,
-                                                    std::vector<int> members,
-                                                    int rank) {
+absl::StatusOr<std::shared_ptr<Group>> Group::Child(
+    const std::string& name, const std::vector<int>& members, int rank) {
   std::vector<bool> seen(size_, false);
   for (const int member : members) {
     if (member < 0 || member >= size_ || seen[member]) {

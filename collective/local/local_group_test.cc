@@ -55,7 +55,8 @@ TEST(LocalGroup, CanBeMadeAgainAfterAFailure) {
     const auto ranks = Make(3);
     OnAllRanks(ranks, [](Communicator& rank) {
       if (rank.rank() == 0) rank.Abort(absl::InternalError("again"));
-      EXPECT_FALSE(rank.Barrier().ok() && rank.Barrier()->Wait().ok());
+      const absl::StatusOr<Work> work = rank.Barrier();
+      EXPECT_FALSE(work.ok() && work->Wait().ok());
     });
   }
 }
