@@ -24,7 +24,8 @@ absl::Status CheckBuffer(absl::string_view what, const ConstBuffer& buffer) {
   }
   if (buffer.count < 0 || buffer.count > INT64_MAX / SizeOf(buffer.dtype)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        what, " should have 0 elements or more, but has count=", buffer.count));
+        what, " should have 0 elements to what memory holds, but has count=",
+        buffer.count));
   }
   if (buffer.data == nullptr && buffer.count > 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -80,7 +81,8 @@ absl::Status CheckCounts(absl::string_view what,
   for (const int64_t count : counts) {
     if (count < 0 || count > INT64_MAX / 8 / size) {
       return absl::InvalidArgumentError(absl::StrCat(
-          what, " should be 0 or more each, but has one of ", count));
+          what, " should be from 0 to what memory holds, but has one of ",
+          count));
     }
   }
   return absl::OkStatus();
@@ -103,11 +105,17 @@ Operation Communicator::MakeOperation(OpKind kind, DType dtype,
   op.name = options.name;
   op.scale = options.scale;
   op.deadline =
-      options.deadline > absl::ZeroDuration() ? options.deadline : deadline_;
+      options.deadline == absl::ZeroDuration() ? deadline_ : options.deadline;
   return op;
 }
 
 absl::StatusOr<Work> Communicator::Issue(Operation op) {
+  if (op.deadline <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "deadline should be more than nothing, or 0 for the group's, but got "
+        "deadline=",
+        absl::FormatDuration(op.deadline)));
+  }
   const bool reduces = op.kind == OpKind::kAllReduce ||
                        op.kind == OpKind::kReduce ||
                        op.kind == OpKind::kReduceScatter;
@@ -220,6 +228,7 @@ absl::StatusOr<Work> Communicator::IssueGather(OpKind kind, ConstBuffer in,
 
 absl::StatusOr<Work> Communicator::AllGather(ConstBuffer in, Buffer out,
                                              const CallOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
   const std::vector<int64_t> counts(size_, in.count);
   return IssueGather(OpKind::kAllGather, in, out, counts, -1, options);
 }
@@ -296,7 +305,7 @@ absl::StatusOr<Work> Communicator::AllToAllV(
       CheckCount("in", in.count, Sum(send_counts), "the sum of send_counts"));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckCount("out", out.count, Sum(recv_counts), "the sum of recv_counts"));
-  if (in.data != nullptr && in.data == out.data) {
+  if (in.count > 0 && out.count > 0 && in.data == out.data) {
     return absl::InvalidArgumentError(
         "all_to_all can't be done in place: in and out are the same memory");
   }
@@ -339,7 +348,7 @@ absl::StatusOr<Work> Communicator::SendRecv(ConstBuffer in, int to, Buffer out,
   LOCKSTEP_RETURN_IF_ERROR(CheckRank("to", to));
   LOCKSTEP_RETURN_IF_ERROR(CheckRank("from", from));
   LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
-  if (in.data != nullptr && in.data == out.data) {
+  if (in.count > 0 && out.count > 0 && in.data == out.data) {
     return absl::InvalidArgumentError(
         "send_recv can't be done in place: in and out are the same memory");
   }

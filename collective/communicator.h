@@ -12,14 +12,15 @@
 // order in which they were issued. Send, Recv and SendRecv are apart: they have
 // an order of their own for each pair of ranks and direction.
 //
-// Errors that a call returns itself (INVALID_ARGUMENT, UNIMPLEMENTED) concern
-// that call alone: nothing was issued. Any other failure is the group's: all
-// that is pending ends with it, every later call returns it, on every rank, and
-// the group must be made again:
-//   FAILED_PRECONDITION  the ranks do not do the same; both sides are in the
-//   text DEADLINE_EXCEEDED    ranks did not come in time; they are named
+// What a call refuses (INVALID_ARGUMENT, UNIMPLEMENTED, ALREADY_EXISTS, and
+// anything after its own Close) concerns that call alone: nothing was issued.
+// Any other failure is the group's: all that is pending ends with it, every
+// later call returns it, on every rank, and the group must be made again:
+//
+//   FAILED_PRECONDITION  the ranks do not do the same; both are told
+//   DEADLINE_EXCEEDED    ranks did not come in time; they are named
 //   UNAVAILABLE          a rank has left or died; it is named
-//   ABORTED              someone called Abort; the reason is in the text
+//   ABORTED              someone called Abort; the reason is told
 #ifndef LOCKSTEP_COLLECTIVE_COMMUNICATOR_H_
 #define LOCKSTEP_COLLECTIVE_COMMUNICATOR_H_
 
@@ -139,8 +140,9 @@ class Communicator {
   // Ends every pending operation on every rank. From any thread.
   virtual void Abort(absl::Status why) = 0;
 
-  // Leaves in order: operations that this rank is still needed for end on the
-  // others, saying that it has left.
+  // Leaves in order: what this rank has issued goes on; the first operation
+  // that it is still needed for fails, on all ranks, saying that it has left.
+  // Returns the group's failure, if there was one.
   virtual absl::Status Close() = 0;
 
  protected:

@@ -92,7 +92,9 @@ double NumberOf(T value) {
 // std::vector<bool> has no elements to point at.
 template <typename T>
 struct Array {
-  explicit Array(int64_t size) : values(new T[size]()), size(size) {}
+  explicit Array(int64_t size)
+      : values(new T[static_cast<size_t>(std::max<int64_t>(size, 0))]()),
+        size(size) {}
   absl::Span<T> span() { return {values.get(), static_cast<size_t>(size)}; }
   Buffer buffer() { return BufferOf(span()); }
   Buffer part(int64_t first, int64_t count) {
@@ -160,7 +162,9 @@ void ExpectReductions(Communicator& rank, int64_t count, ReduceOp op) {
 // Element i that `from` gives to `to`.
 template <typename T>
 T Given(int from, int to, int64_t i) {
-  return Converted<T>((from * 31 + to * 17 + i) % 2);
+  // No zero, which is what memory begins with; bool has nothing else.
+  const int64_t value = from * 31 + to * 17 + i;
+  return Converted<T>(std::is_same_v<T, bool> ? value % 2 : 1 + value % 97);
 }
 
 template <typename T>
@@ -202,6 +206,9 @@ void ExpectMoves(Communicator& rank, int64_t count) {
   LOCKSTEP_ASSERT_OK(
       WaitFor(rank.AllGatherV(part.buffer(), all.buffer(), counts)));
   expect_all();
+  for (int64_t i = 0; i < total; ++i) {
+    if (i < before || i >= before + counts[me]) all.span()[i] = T();
+  }
   LOCKSTEP_ASSERT_OK(WaitFor(
       rank.AllGatherV(all.part(before, counts[me]), all.buffer(), counts)));
   expect_all();
@@ -214,8 +221,15 @@ void ExpectMoves(Communicator& rank, int64_t count) {
   LOCKSTEP_ASSERT_OK(WaitFor(rank.GatherV(
       part.buffer(), me == root ? all.buffer() : Buffer(), counts, root)));
   if (me == root) expect_all();
+  std::fill(equal.span().begin(), equal.span().end(), T());
   LOCKSTEP_ASSERT_OK(WaitFor(rank.Gather(
       mine.buffer(), me == root ? equal.buffer() : Buffer(), root)));
+
+  if (me == root) {
+    for (int r = 0; r < size; ++r) {
+      expect(equal.span().subspan(r * count, count), r, 0);
+    }
+  }
 
   Array<T> dealt(total), got(counts[me]);
   for (int64_t r = 0, first = 0; r < size; first += counts[r++]) {
@@ -237,11 +251,38 @@ void ExpectMoves(Communicator& rank, int64_t count) {
     expect(taken.span().subspan(r * (count + me), count + me), r, me);
   }
 
+  // Equal parts.
+  Array<T> cards(count * size), hand(count), taken_equal(count * size);
+  for (int64_t i = 0; i < cards.size; ++i) {
+    const int to = static_cast<int>(i / std::max<int64_t>(count, 1));
+    cards.span()[i] = Given<T>(me, to, i - to * count);
+  }
+  LOCKSTEP_ASSERT_OK(WaitFor(
+      rank.Scatter(me == root ? ConstBuffer(cards.buffer()) : ConstBuffer(),
+                   hand.buffer(), root)));
+  expect(hand.span(), root, me);
+  LOCKSTEP_ASSERT_OK(
+      WaitFor(rank.AllToAll(cards.buffer(), taken_equal.buffer())));
+  for (int r = 0; r < size; ++r) {
+    expect(taken_equal.span().subspan(r * count, count), r, me);
+  }
+  // In place.
+  Array<T> same(count);
+  for (int64_t i = 0; i < count; ++i) same.span()[i] = Given<T>(me, 0, i);
+  LOCKSTEP_ASSERT_OK(
+      WaitFor(rank.Broadcast(same.buffer(), same.buffer(), root)));
+  expect(same.span(), root, 0);
+
   const int next = (me + 1) % size, last = (me + size - 1) % size;
   LOCKSTEP_ASSERT_OK(
       WaitFor(rank.SendRecv(mine.buffer(), next, out.buffer(), last)));
   expect(out.span(), last, 0);
-  // Sends may be issued before anyone receives.
+  // To itself, and sends before anyone receives.
+  std::fill(out.span().begin(), out.span().end(), T());
+  LOCKSTEP_ASSERT_OK(
+      WaitFor(rank.SendRecv(mine.buffer(), me, out.buffer(), me)));
+  expect(out.span(), me, 0);
+  std::fill(out.span().begin(), out.span().end(), T());
   const absl::StatusOr<Work> send = rank.Send(mine.buffer(), next);
   LOCKSTEP_ASSERT_OK(WaitFor(rank.Recv(out.buffer(), last)));
   LOCKSTEP_ASSERT_OK(WaitFor(send));
@@ -311,7 +352,12 @@ void ExpectOrder(Communicator& rank) {
   }
 }
 
+// By one rank alone: if a refused call had a number, the ranks would differ.
 void ExpectRefusals(Communicator& rank) {
+  if (rank.rank() != 0) {
+    LOCKSTEP_EXPECT_OK(WaitFor(rank.Barrier()));
+    return;
+  }
   std::vector<float> four(4), other(4);
   const Buffer in = BufferOf(absl::MakeSpan(four));
   const Buffer out = BufferOf(absl::MakeSpan(other));
@@ -345,6 +391,11 @@ void ExpectRefusals(Communicator& rank) {
   CallOptions options;
   options.scale = 2;
   refused(rank.Barrier(options), "scale is for reductions");
+  options.scale = 1e300;
+  refused(rank.AllReduce(in, out, ReduceOp::kSum, options), "scale=1e+300");
+  options = {};
+  options.deadline = -absl::Seconds(1);
+  refused(rank.Barrier(options), "deadline=-1s");
   // Nothing was issued by all this.
   LOCKSTEP_EXPECT_OK(WaitFor(rank.Barrier()));
 }
@@ -425,16 +476,13 @@ void ExpectMismatches(const MakeGroup& make) {
 void ExpectFailures(const MakeGroup& make) {
   {  // Abort ends what is pending, on every rank.
     const Ranks ranks = make(3);
-    OnAllRanks(ranks, [](Communicator& rank) {
-      if (rank.rank() == 1) {
-        rank.Abort(absl::InternalError("loss is NaN"));
-      }
-      const absl::Status status = WaitFor(rank.Barrier());
-      EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted,
-                                   AllOf(HasSubstr("rank 1"),
-                                         HasSubstr("loss is NaN"))));
-      EXPECT_EQ(WaitFor(rank.Barrier()), status);
-    });
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
+    ranks[1]->Abort(absl::InternalError("loss is NaN"));
+    const absl::Status status = work.Wait();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted,
+                                 AllOf(HasSubstr("rank 1"),
+                                       HasSubstr("INTERNAL: loss is NaN"))));
+    for (const auto& rank : ranks) EXPECT_EQ(WaitFor(rank->Barrier()), status);
   }
   {  // A rank that leaves is named by the first operation that needs it.
     const Ranks ranks = make(3);
@@ -454,15 +502,57 @@ void ExpectFailures(const MakeGroup& make) {
     const Ranks ranks = make(3);
     OnAllRanks(ranks, [](Communicator& rank) {
       LOCKSTEP_EXPECT_OK(WaitFor(rank.Barrier()));
-      if (rank.rank() == 1) return;
-      CallOptions options;
-      options.deadline = absl::Milliseconds(20);
-      EXPECT_THAT(
-          WaitFor(rank.Barrier(options)),
-          StatusIs(absl::StatusCode::kDeadlineExceeded,
-                   AllOf(HasSubstr("barrier() #2"), HasSubstr("ranks 1 did"),
-                         HasSubstr("rank 1 last issued barrier() #1"))));
     });
+    LOCKSTEP_EXPECT_OK(ranks[2]->Barrier().status());
+    CallOptions options;
+    options.deadline = absl::Milliseconds(20);
+    EXPECT_THAT(
+        WaitFor(ranks[0]->Barrier(options)),
+        StatusIs(absl::StatusCode::kDeadlineExceeded,
+                 AllOf(HasSubstr("barrier() #2"), HasSubstr("ranks 1 did"),
+                       HasSubstr("rank 1 last issued barrier() #1"))));
+    EXPECT_FALSE(ranks[1]->Barrier().ok());
+  }
+  {  // So is the one of two peers that does not come.
+    const Ranks ranks = make(3);
+    std::vector<float> sent(4), got(4), other(4);
+    const Buffer to = BufferOf(absl::MakeSpan(sent));
+    const Buffer from = BufferOf(absl::MakeSpan(got));
+    CallOptions options;
+    options.deadline = absl::Milliseconds(20);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work,
+                                  ranks[0]->SendRecv(to, 1, from, 2, options));
+    LOCKSTEP_EXPECT_OK(
+        WaitFor(ranks[1]->Recv(BufferOf(absl::MakeSpan(other)), 0)));
+    EXPECT_THAT(work.Wait(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                      HasSubstr("ranks 2 did not come")));
+  }
+  {  // What was sent before its sender left is still received.
+    const Ranks ranks = make(2);
+    std::vector<float> sent = {1, 2}, got(2);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        const Work send, ranks[0]->Send(BufferOf(absl::MakeSpan(sent)), 1));
+    LOCKSTEP_EXPECT_OK(ranks[0]->Close());
+    const Buffer to = BufferOf(absl::MakeSpan(got));
+    LOCKSTEP_EXPECT_OK(WaitFor(ranks[1]->Recv(to, 0)));
+    LOCKSTEP_EXPECT_OK(send.Wait());
+    EXPECT_EQ(got, sent);
+    EXPECT_THAT(WaitFor(ranks[1]->Recv(to, 0)),
+                StatusIs(absl::StatusCode::kUnavailable,
+                         HasSubstr("rank 0 has left the group")));
+  }
+  {  // An operation that a rank has taken part in ends well after it has left.
+    const Ranks ranks = make(3);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work first, ranks[2]->Barrier());
+    LOCKSTEP_EXPECT_OK(ranks[2]->Close());
+    LOCKSTEP_EXPECT_OK(ranks[0]->Barrier().status());
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work second, ranks[0]->Barrier());
+    LOCKSTEP_EXPECT_OK(WaitFor(ranks[1]->Barrier()));
+    LOCKSTEP_EXPECT_OK(first.Wait());
+    EXPECT_EQ(WaitFor(ranks[1]->Barrier()).code(),
+              absl::StatusCode::kUnavailable);
+    EXPECT_THAT(second.Wait(), StatusIs(absl::StatusCode::kUnavailable,
+                                        HasSubstr("barrier() #2")));
   }
   {  // The patience of a wait is not the operation's deadline.
     const Ranks ranks = make(2);
@@ -505,6 +595,45 @@ void ExpectSplits(const MakeGroup& make) {
   });
 }
 
+// Groups that can't become complete fail, and do not wait for ever.
+void ExpectFailingSplits(const MakeGroup& make) {
+  {  // The members differ.
+    const Ranks ranks = make(2);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto part,
+                                  ranks[0]->Split("part", {0, 1}));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, part->Barrier());
+    const absl::Status status = ranks[1]->Split("part", {1, 0}).status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 AllOf(HasSubstr("rank 1 has 1, 0"),
+                                       HasSubstr("rank 0 has 0, 1"))));
+    EXPECT_EQ(work.Wait(), status);
+    EXPECT_EQ(WaitFor(ranks[0]->Barrier()), status);
+  }
+  {  // A member leaves before it has joined.
+    Ranks ranks = make(2);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto part,
+                                  ranks[0]->Split("part", {0, 1}));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, part->Barrier());
+    ranks[1] = nullptr;
+    EXPECT_THAT(work.Wait(),
+                StatusIs(absl::StatusCode::kUnavailable, HasSubstr("rank 1")));
+  }
+  {  // Its group is aborted.
+    const Ranks ranks = make(2);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto part,
+                                  ranks[0]->Split("part", {0, 1}));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, part->Barrier());
+    ranks[1]->Abort(absl::InternalError("no"));
+    EXPECT_THAT(work.Wait(), StatusIs(absl::StatusCode::kAborted));
+    EXPECT_THAT(ranks[1]->Split("part", {0, 1}),
+                StatusIs(absl::StatusCode::kAborted));
+  }
+  const Ranks ranks = make(1);
+  LOCKSTEP_EXPECT_OK(ranks[0]->Close());
+  EXPECT_THAT(ranks[0]->Split("part", {0}),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
 }  // namespace
 
 void OnAllRanks(const Ranks& ranks,
@@ -530,6 +659,7 @@ void ExpectConforms(const MakeGroup& make) {
   ExpectMismatches(make);
   ExpectFailures(make);
   ExpectSplits(make);
+  ExpectFailingSplits(make);
 }
 
 }  // namespace lockstep

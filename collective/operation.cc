@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 
@@ -86,6 +88,9 @@ std::string Operation::Describe() const {
       add(counts, " x ", Name(dtype));
       break;
     }
+    case OpKind::kSendRecv:
+      add("sends ", in.count, ", receives ", out.count, " x ", Name(dtype));
+      break;
     default:
       add(in.data == nullptr && in.count == 0 ? out.count : in.count, " x ",
           Name(dtype));
@@ -93,7 +98,8 @@ std::string Operation::Describe() const {
   if (kind == OpKind::kAllReduce || kind == OpKind::kReduce ||
       kind == OpKind::kReduceScatter) {
     add(lockstep::Name(op));
-    if (scale != 1) add("scale ", scale);
+    // Every bit counts: ranks must not differ in the last one.
+    if (scale != 1) add("scale ", absl::StrFormat("%.17g", scale));
   }
   if (root >= 0) add("root ", root);
   if (!name.empty()) add("name '", name, "'");
@@ -121,10 +127,13 @@ absl::Status CheckReduction(DType dtype, ReduceOp op, double scale) {
         ": floats have sum, avg, min, max and prod, integers sum, min, max, "
         "prod, bit_and and bit_or, bool min, max, bit_and and bit_or"));
   }
-  if (!std::isfinite(scale) || (scale != 1 && !IsFloatingPoint(dtype))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("scale should be a finite number, and 1 for ", Name(dtype),
-                     ", but got scale=", scale));
+  const double most = dtype == DType::kF64 ? std::numeric_limits<double>::max()
+                                           : std::numeric_limits<float>::max();
+  if (!(std::abs(scale) <= most) || (scale != 1 && !IsFloatingPoint(dtype))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "scale should be a number that ", dtype == DType::kF64 ? "f64" : "f32",
+        " can hold, and 1 for integers ", "and bool, but for ", Name(dtype),
+        " got scale=", scale));
   }
   return absl::OkStatus();
 }

@@ -43,9 +43,9 @@ class WorkState {
 
 }  // namespace internal_collective
 
-// Waiting for the later of two operations of a group means that the earlier one
-// is done. A Work that is dropped changes nothing: the operation goes on, and
-// its buffers must live until it is done. Thread-safety: thread-safe.
+// Waiting for the later of two collectives of a group means that the earlier
+// one is done. A Work that is dropped changes nothing: the operation goes on,
+// and its buffers must live until it is done. Thread-safety: thread-safe.
 class [[nodiscard]] Work {
  public:
   // An operation that is done, with OK.
@@ -63,7 +63,7 @@ class [[nodiscard]] Work {
   // UNIMPLEMENTED where the backend has no streams.
   absl::Status WaitOnStream(Stream stream) const;
 
-  // Whether it has ended, well or not. Never blocks.
+  // Whether it has ended, well or not. Does not wait for it.
   bool Done() const;
 
   // How it ended; OK while it has not.

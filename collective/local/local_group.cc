@@ -93,6 +93,7 @@ class Group : public std::enable_shared_from_this<Group> {
   absl::StatusOr<Work> Start(int rank, Operation op);
   void Abort(int rank, const absl::Status& why);
   absl::Status Leave(int rank);
+  void FailFromOutside(const absl::Status& why);
   absl::StatusOr<std::shared_ptr<Group>> Child(const std::string& name,
                                                const std::vector<int>& members,
                                                int rank);
@@ -104,16 +105,26 @@ class Group : public std::enable_shared_from_this<Group> {
  private:
   struct Split {
     std::vector<int> members;
+    int first = 0;             // the rank whose members these are
     std::vector<bool> joined;  // by rank of this group
-    std::shared_ptr<Group> group;
+    size_t missing = 0;
+    std::shared_ptr<Group> group;  // while members are missing
   };
 
   void Fail(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailSplits(const absl::Status& why, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(LocalWork& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Meet(const WorkPtr& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void MeetPeer(const WorkPtr& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Match(int from, int to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Settle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Settle(int from, int to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HasLeft(const LocalWork& needs, int rank)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  WorkPtr Soonest() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ExpireOverdue(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Expire(const LocalWork& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<int> Missing(const LocalWork& work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckAllToAll(const Meeting& meeting) const;
   std::string Who(const LocalWork& work) const;
   std::string LastOf(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -268,24 +279,53 @@ void Group::Fail(const absl::Status& why) {
   }
   meetings_.clear();
   lanes_.clear();
+  FailSplits(why, -1);
+}
+
+// Groups that were split off and can't become complete: those that wait for
+// `member`, or for anyone where that is -1. (A group locks those below it, and
+// never the other way round.)
+void Group::FailSplits(const absl::Status& why, int member) {
+  for (auto& [name, split] : splits_) {
+    if (split.group == nullptr) continue;
+    const bool waits =
+        member < 0 || (!split.joined[member] &&
+                       std::find(split.members.begin(), split.members.end(),
+                                 member) != split.members.end());
+    if (waits) split.group->FailFromOutside(why);
+  }
+}
+
+void Group::FailFromOutside(const absl::Status& why) {
+  MutexLock lock(mutex_);
+  Fail(why);
 }
 
 absl::StatusOr<Work> Group::Start(int rank, Operation op) {
   auto work =
       std::make_shared<LocalWork>(shared_from_this(), rank, std::move(op));
   MutexLock lock(mutex_);
+  ExpireOverdue(std::chrono::steady_clock::now());
   LOCKSTEP_RETURN_IF_ERROR(failure_);
   if (left_[rank]) {
     return absl::FailedPreconditionError(absl::StrCat(
         "rank ", rank, " has left the group '", name_, "' by Close"));
   }
   last_[rank] = Who(*work);
+  const int to = work->op.to, from = work->op.from;
   if (work->op.sequence > 0) {
     Meet(work);
+    Settle();
   } else {
-    MeetPeer(work);
+    work->open = (to >= 0) + (from >= 0);
+    if (to >= 0) lanes_[{rank, to}].sends.push_back(work);
+    if (from >= 0) lanes_[{from, rank}].recvs.push_back(work);
+    if (to >= 0) Settle(rank, to);
+    if (from >= 0) Settle(from, rank);
   }
-  LOCKSTEP_RETURN_IF_ERROR(failure_);
+  // Whoever waits may now have less time.
+  changed_.NotifyAll();
+  LOCKSTEP_RETURN_IF_ERROR(work->result);
   return Work(std::move(work));
 }
 
@@ -309,22 +349,36 @@ void Group::Meet(const WorkPtr& work) {
                      " issued ", work->op.Describe())));
   }
   meeting.works[work->rank] = work;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (left_[rank] && meeting.works[rank] == nullptr) {
-      return Fail(absl::UnavailableError(absl::StrCat(
-          Who(*work), ": rank ", rank, " has left the group; ", LastOf(rank))));
+  ++meeting.arrived;
+}
+
+void Group::HasLeft(const LocalWork& needs, int rank) {
+  Fail(absl::UnavailableError(absl::StrCat(
+      Who(needs), ": rank ", rank, " has left the group; ", LastOf(rank))));
+}
+
+// Does the operations for which all ranks are there. Only the first one of the
+// others is looked at: what comes after it is no rank's concern yet.
+void Group::Settle() {
+  while (failure_.ok() && !meetings_.empty()) {
+    Meeting& meeting = meetings_.front();
+    if (meeting.arrived < size_) {
+      for (int rank = 0; rank < size_ && meeting.arrived > 0; ++rank) {
+        if (left_[rank] && meeting.works[rank] == nullptr) {
+          return HasLeft(*meeting.works[meeting.first], rank);
+        }
+      }
+      return;
     }
+    if (meeting.works[0]->op.kind == OpKind::kAllToAll) {
+      const absl::Status same = CheckAllToAll(meeting);
+      if (!same.ok()) return Fail(same);
+    }
+    Run(meeting.works);
+    for (const WorkPtr& each : meeting.works) End(*each);
+    meetings_.pop_front();
+    ++done_;
   }
-  if (++meeting.arrived < size_) return;
-  if (work->op.kind == OpKind::kAllToAll) {
-    const absl::Status same = CheckAllToAll(meeting);
-    if (!same.ok()) return Fail(same);
-  }
-  // The first one: no rank has come here without all operations before.
-  Run(meeting.works);
-  for (const WorkPtr& each : meeting.works) End(*each);
-  meetings_.pop_front();
-  ++done_;
 }
 
 absl::Status Group::CheckAllToAll(const Meeting& meeting) const {
@@ -341,55 +395,86 @@ absl::Status Group::CheckAllToAll(const Meeting& meeting) const {
   return absl::OkStatus();
 }
 
-void Group::MeetPeer(const WorkPtr& work) {
-  const Operation& op = work->op;
-  for (const int peer : {op.to, op.from}) {
-    if (peer >= 0 && left_[peer]) {
-      return Fail(absl::UnavailableError(absl::StrCat(
-          Who(*work), ": rank ", peer, " has left the group; ", LastOf(peer))));
+// Does what a sender and a receiver are both there for.
+void Group::Settle(int from, int to) {
+  while (failure_.ok()) {
+    Lane& lane = lanes_[{from, to}];
+    if (lane.sends.empty() || lane.recvs.empty()) {
+      if (!lane.sends.empty() && left_[to]) HasLeft(*lane.sends.front(), to);
+      if (!lane.recvs.empty() && left_[from]) {
+        HasLeft(*lane.recvs.front(), from);
+      }
+      return;
     }
-  }
-  work->open = (op.to >= 0) + (op.from >= 0);
-  if (op.to >= 0) lanes_[{work->rank, op.to}].sends.push_back(work);
-  if (op.from >= 0) lanes_[{op.from, work->rank}].recvs.push_back(work);
-  if (op.to >= 0) Match(work->rank, op.to);
-  if (op.from >= 0 && failure_.ok()) Match(op.from, work->rank);
-}
-
-void Group::Match(int from, int to) {
-  Lane& lane = lanes_[{from, to}];
-  if (lane.sends.empty() || lane.recvs.empty()) return;
-  const WorkPtr send = lane.sends.front();
-  const WorkPtr recv = lane.recvs.front();
-  if (send->op.in.count != recv->op.out.count ||
-      send->op.dtype != recv->op.dtype || send->op.name != recv->op.name) {
-    return Fail(absl::FailedPreconditionError(
-        absl::StrCat("the ranks of group '", name_, "' differ: rank ", from,
-                     " issued ", send->op.Describe(), " to rank ", to,
-                     ", which issued ", recv->op.Describe(), " from it")));
-  }
-  Copy(send->op.in, 0, recv->op.out, 0, recv->op.out.count);
-  lane.sends.pop_front();
-  lane.recvs.pop_front();
-  for (const WorkPtr& work : {send, recv}) {
-    if (--work->open == 0) End(*work);
+    const WorkPtr send = lane.sends.front();
+    const WorkPtr recv = lane.recvs.front();
+    if (send->op.in.count != recv->op.out.count ||
+        send->op.dtype != recv->op.dtype || send->op.name != recv->op.name) {
+      return Fail(absl::FailedPreconditionError(
+          absl::StrCat("the ranks of group '", name_, "' differ: rank ", from,
+                       " issued ", send->op.Describe(), " to rank ", to,
+                       ", which issued ", recv->op.Describe(), " from it")));
+    }
+    Copy(send->op.in, 0, recv->op.out, 0, recv->op.out.count);
+    lane.sends.pop_front();
+    lane.recvs.pop_front();
+    for (const WorkPtr& work : {send, recv}) {
+      if (--work->open == 0) End(*work);
+    }
   }
 }
 
 // ---- How they fail.
 
-void Group::Expire(const LocalWork& work) {
+// The pending operation that expires first, or nullptr.
+WorkPtr Group::Soonest() const {
+  WorkPtr soonest;
+  const auto look = [&soonest](const WorkPtr& work) {
+    if (work == nullptr) return;
+    if (soonest == nullptr || work->expires < soonest->expires) soonest = work;
+  };
+  for (const Meeting& meeting : meetings_) {
+    for (const WorkPtr& work : meeting.works) look(work);
+  }
+  for (const auto& [ends, lane] : lanes_) {
+    for (const WorkPtr& work : lane.sends) look(work);
+    for (const WorkPtr& work : lane.recvs) look(work);
+  }
+  return soonest;
+}
+
+void Group::ExpireOverdue(SteadyTime now) {
+  const WorkPtr soonest = Soonest();
+  if (soonest != nullptr && now >= soonest->expires) Expire(*soonest);
+}
+
+// The ranks that keep an operation from ending.
+std::vector<int> Group::Missing(const LocalWork& work) {
   std::vector<int> missing;
   if (work.op.sequence > 0) {
     const Meeting& meeting = meetings_.front();
     for (int rank = 0; rank < size_; ++rank) {
       if (meeting.works[rank] == nullptr) missing.push_back(rank);
     }
-  } else {
-    for (const int peer : {work.op.to, work.op.from}) {
-      if (peer >= 0 && peer != work.rank) missing.push_back(peer);
-    }
+    return missing;
   }
+  const auto among = [&work](const std::deque<WorkPtr>& works) {
+    return std::any_of(works.begin(), works.end(), [&work](const auto& each) {
+      return each.get() == &work;
+    });
+  };
+  if (work.op.to >= 0 && among(lanes_[{work.rank, work.op.to}].sends)) {
+    missing.push_back(work.op.to);
+  }
+  if (work.op.from >= 0 && among(lanes_[{work.op.from, work.rank}].recvs) &&
+      (missing.empty() || missing[0] != work.op.from)) {
+    missing.push_back(work.op.from);
+  }
+  return missing;
+}
+
+void Group::Expire(const LocalWork& work) {
+  const std::vector<int> missing = Missing(work);
   std::string said;
   for (const int rank : missing) absl::StrAppend(&said, "; ", LastOf(rank));
   Fail(absl::DeadlineExceededError(absl::StrCat(
@@ -398,33 +483,27 @@ void Group::Expire(const LocalWork& work) {
 }
 
 void Group::Abort(int rank, const absl::Status& why) {
-  MutexLock lock(mutex_);
-  Fail(absl::AbortedError(absl::StrCat("rank ", rank, " aborted the group '",
-                                       name_, "': ", why.message())));
+  FailFromOutside(absl::AbortedError(absl::StrCat(
+      "rank ", rank, " aborted the group '", name_, "': ", why.ToString())));
 }
 
 absl::Status Group::Leave(int rank) {
   MutexLock lock(mutex_);
-  if (left_[rank]) return absl::OkStatus();
-  left_[rank] = true;
-  if (!failure_.ok()) return failure_;
-  for (const Meeting& meeting : meetings_) {
-    if (meeting.arrived == 0 || meeting.works[rank] != nullptr) continue;
-    Fail(absl::UnavailableError(
-        absl::StrCat(Who(*meeting.works[meeting.first]), ": rank ", rank,
-                     " has left the group; ", LastOf(rank))));
-    return absl::OkStatus();
+  const absl::Status before = failure_;
+  if (!left_[rank]) {
+    left_[rank] = true;
+    Settle();
+    std::vector<std::pair<int, int>> lanes;
+    for (const auto& [ends, lane] : lanes_) {
+      if (ends.first == rank || ends.second == rank) lanes.push_back(ends);
+    }
+    for (const auto& [from, to] : lanes) Settle(from, to);
+    FailSplits(absl::UnavailableError(
+                   absl::StrCat("rank ", rank, " of group '", name_,
+                                "' has left it before it joined this one")),
+               rank);
   }
-  for (const auto& [ends, lane] : lanes_) {
-    const bool from_here = ends.first == rank && !lane.recvs.empty();
-    const bool to_here = ends.second == rank && !lane.sends.empty();
-    if (!from_here && !to_here) continue;
-    Fail(absl::UnavailableError(
-        absl::StrCat(Who(from_here ? *lane.recvs.front() : *lane.sends.front()),
-                     ": rank ", rank, " has left the group; ", LastOf(rank))));
-    return absl::OkStatus();
-  }
-  return absl::OkStatus();
+  return before;
 }
 
 absl::StatusOr<std::shared_ptr<Group>> Group::Child(
@@ -446,26 +525,44 @@ absl::StatusOr<std::shared_ptr<Group>> Group::Child(
   }
   MutexLock lock(mutex_);
   LOCKSTEP_RETURN_IF_ERROR(failure_);
+  if (left_[rank]) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", rank, " has left the group '", name_, "' by Close"));
+  }
   Split& split = splits_[name];
-  if (split.group == nullptr) {
+  if (split.members.empty()) {
     split.members = members;
+    split.first = rank;
     split.joined.assign(size_, false);
+    split.missing = members.size();
     split.group = std::make_shared<Group>(
         name, static_cast<int>(members.size()), deadline_);
   }
-  if (split.members != members) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the ranks differ in the members of group '", name, "': rank ", rank,
-        " has ", absl::StrJoin(members, ", "), ", and another one had ",
-        absl::StrJoin(split.members, ", ")));
-  }
-  if (split.joined[rank]) {
+  if (split.group == nullptr || split.joined[rank]) {
     return absl::AlreadyExistsError(
-        absl::StrCat("rank ", rank, " has split off a group '", name,
+        absl::StrCat("a group '", name, "' was split off the group '", name_,
                      "' already; names are used once"));
   }
+  if (split.members != members) {
+    Fail(absl::FailedPreconditionError(absl::StrCat(
+        "the ranks differ in the members of group '", name, "': rank ", rank,
+        " has ", absl::StrJoin(members, ", "), ", and rank ", split.first,
+        " has ", absl::StrJoin(split.members, ", "))));
+    return failure_;
+  }
+  for (const int member : members) {
+    if (left_[member] && !split.joined[member]) {
+      return absl::UnavailableError(absl::StrCat("rank ", member, " of group '",
+                                                 name_,
+                                                 "' has left it, and so can't "
+                                                 "join the group '",
+                                                 name, "'"));
+    }
+  }
   split.joined[rank] = true;
-  return split.group;
+  const std::shared_ptr<Group> group = split.group;
+  if (--split.missing == 0) split.group = nullptr;
+  return group;
 }
 
 // ---- Waiting.
@@ -474,12 +571,10 @@ bool Group::WaitUntil(LocalWork& work, SteadyTime until) {
   MutexLock lock(mutex_);
   while (work.open > 0) {
     const SteadyTime now = std::chrono::steady_clock::now();
-    if (now >= work.expires) {
-      Expire(work);
-      continue;
-    }
+    ExpireOverdue(now);
+    if (work.open == 0) break;
     if (now >= until) return false;
-    changed_.WaitUntil(mutex_, std::min(until, work.expires));
+    changed_.WaitUntil(mutex_, std::min(until, Soonest()->expires));
   }
   return true;
 }

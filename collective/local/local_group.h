@@ -10,7 +10,8 @@
 //   // Each thread takes one of them.
 //
 // The rank that comes last does the work of an operation, for all, while it
-// issues it. A deadline is noticed by ranks that wait.
+// issues it. A deadline is noticed by whoever waits for any
+// operation, or issues one.
 #ifndef LOCKSTEP_COLLECTIVE_LOCAL_LOCAL_GROUP_H_
 #define LOCKSTEP_COLLECTIVE_LOCAL_LOCAL_GROUP_H_
 
