@@ -489,7 +489,7 @@ void Group::Abort(int rank, const absl::Status& why) {
 
 absl::Status Group::Leave(int rank) {
   MutexLock lock(mutex_);
-  const absl::Status before = failure_;
+  absl::Status before = failure_;
   if (!left_[rank]) {
     left_[rank] = true;
     Settle();
