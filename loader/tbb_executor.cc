@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -53,15 +54,45 @@ class SharedLimit {
   std::unique_ptr<Limit> limit_ ABSL_GUARDED_BY(mutex_);
 };
 
+struct SharedJob;
+
+// The jobs that exist. A task that has not begun when the process ends never
+// lets go of its job, which is no leak as long as it stands here.
+class LiveJobs {
+ public:
+  static LiveJobs& Get() {
+    static LiveJobs* const live = new LiveJobs;
+    return *live;
+  }
+
+  void Add(SharedJob* job) {
+    MutexLock lock(mutex_);
+    jobs_.insert(job);
+  }
+  void Remove(SharedJob* job) {
+    MutexLock lock(mutex_);
+    jobs_.erase(job);
+  }
+
+ private:
+  Mutex mutex_;
+  std::set<SharedJob*> jobs_ ABSL_GUARDED_BY(mutex_);
+};
+
 // A job, and how many tasks of TBB's still know it: they may run when the
 // executor is gone.
 struct SharedJob {
-  const Executor::Job job;
-  std::atomic<int> references{1};
+  explicit SharedJob(Executor::Job job) : job(std::move(job)) {
+    LiveJobs::Get().Add(this);
+  }
+  ~SharedJob() { LiveJobs::Get().Remove(this); }
 
   void Drop() {
     if (references.fetch_sub(1) == 1) delete this;
   }
+
+  const Executor::Job job;
+  std::atomic<int> references{1};
 };
 
 // What TBB copies about and calls. It is a bare pointer, and its call not
@@ -93,7 +124,7 @@ class TbbExecutor : public Executor {
  public:
   TbbExecutor(int width, bool keep_limit, Job job)
       : raised_(keep_limit ? 0 : width),
-        job_(new SharedJob{std::move(job)}),
+        job_(new SharedJob(std::move(job))),
         // Not of low priority: a host that keeps TBB busy would starve it.
         arena_(width, /*reserved_for_masters=*/0) {
     if (raised_ > 0) SharedLimit::Get().Add(raised_);
