@@ -16,44 +16,13 @@ namespace {
 // cache.
 constexpr int64_t kBlock = 2048;
 
-// What elements of T are accumulated in. Integers wrap, which signed ones may
-// not.
+// What elements of T are accumulated in: integers as unsigned ones, which wrap
+// where signed ones may not overflow; f16 and bf16 as float.
 template <typename T>
-struct Accumulator {
-  using Type = T;
-};
-template <>
-struct Accumulator<Float16> {
-  using Type = float;
-};
-template <>
-struct Accumulator<BFloat16> {
-  using Type = float;
-};
-template <>
-struct Accumulator<int8_t> {
-  using Type = uint32_t;
-};
-template <>
-struct Accumulator<int16_t> {
-  using Type = uint32_t;
-};
-template <>
-struct Accumulator<int32_t> {
-  using Type = uint32_t;
-};
-template <>
-struct Accumulator<int64_t> {
-  using Type = uint64_t;
-};
-template <>
-struct Accumulator<uint8_t> {
-  using Type = uint32_t;
-};
-template <>
-struct Accumulator<uint16_t> {
-  using Type = uint32_t;
-};
+using AccumulatorOf = std::conditional_t<
+    std::is_integral_v<T>,
+    std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>,
+    std::conditional_t<std::is_floating_point_v<T>, T, float>>;
 
 // Reads and writes elements at any address, as a user's memory may be anywhere.
 template <typename T>
@@ -152,7 +121,7 @@ void ReduceBlock(ReduceOp op, double scale,
 template <typename T>
 void Reduce(ReduceOp op, double scale, absl::Span<const void* const> inputs,
             int64_t count, absl::Span<void* const> outs) {
-  using Sum = typename Accumulator<T>::Type;
+  using Sum = AccumulatorOf<T>;
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t block = std::min(kBlock, count - first);
     if constexpr (std::is_integral_v<T>) {
