@@ -93,7 +93,7 @@ void BM_NativeRestore(benchmark::State& state) {
   Progress middle;
   middle.epoch = 3;
   middle.position = 499999999999;
-  middle.steps_in_epoch = middle.steps_in_total = 244140624;
+  middle.steps_taken = middle.steps_in_total = 244140624;
   const std::string bytes = sampler->SaveState(middle);
   BatchIndices batch;
   for (auto _ : state) {

@@ -72,7 +72,7 @@ absl::Status Sampler::StartEpoch(int64_t epoch,
   stream_ = std::move(prepared);
   progress_.epoch = epoch;
   progress_.position = 0;
-  progress_.steps_in_epoch = 0;
+  progress_.steps_taken = 0;
   skip_ = SkipRanges();
   stats_ = SamplerStats();
   return absl::OkStatus();
@@ -95,7 +95,7 @@ absl::StatusOr<bool> Sampler::Next(BatchIndices& batch) {
       LOCKSTEP_RETURN_IF_ERROR(FillBatch(rest, cut, batch));
       stats_.delivered += cut.data;
       batch.epoch = progress_.epoch;
-      batch.step = progress_.steps_in_epoch++;
+      batch.step = progress_.steps_taken++;
       ++progress_.steps_in_total;
     }
     stats_.dropped += cut.dropped;
@@ -118,6 +118,12 @@ absl::StatusOr<int64_t> Sampler::StepsLeft() {
     next = rest.end;
   }
   return steps;
+}
+
+absl::StatusOr<int64_t> Sampler::StepsLeftFrom(absl::string_view bytes) const {
+  Sampler there(order_, options_);
+  LOCKSTEP_RETURN_IF_ERROR(there.RestoreState(bytes));
+  return there.StepsLeft();
 }
 
 absl::StatusOr<Sampler::Rest> Sampler::RestOfSegment(int64_t next) const {
@@ -219,7 +225,7 @@ absl::Status Sampler::PassSteps(int64_t steps) {
     Cut cut{full * global, 0};
     if (full <= 0) cut = NextCut(rest.options, left);
     const int64_t passed = full > 0 ? full : cut.data > 0;
-    progress_.steps_in_epoch += passed;
+    progress_.steps_taken += passed;
     steps -= passed;
     MoveTo(next + cut.data + cut.dropped);
   }

@@ -115,6 +115,11 @@ class Sampler {
   // group, which must look through their stream.
   absl::StatusOr<int64_t> StepsLeft();
 
+  // The same from where a state of this order was saved, whose epoch is opened
+  // for it. Only the order and the options are looked at, so that another
+  // thread may be in any other call.
+  absl::StatusOr<int64_t> StepsLeftFrom(absl::string_view bytes) const;
+
   // Leaves out positions [begin, end) of the present epoch, none of which may
   // have been delivered. Every rank must do the same.
   absl::Status Skip(int64_t begin, int64_t end);

@@ -50,6 +50,7 @@ Batches EpochOf(const std::shared_ptr<const Order>& order,
   EXPECT_THAT(sampler, IsOk());
   EXPECT_THAT((*sampler)->StartEpoch(epoch), IsOk());
   const int64_t steps = *(*sampler)->StepsLeft();
+  const std::string start = (*sampler)->SaveState();
   BatchIndices batch;
   while (*(*sampler)->Next(batch)) {
     EXPECT_EQ(batch.step, static_cast<int64_t>(batches.size()));
@@ -57,6 +58,9 @@ Batches EpochOf(const std::shared_ptr<const Order>& order,
     batches.emplace_back(batch.indices.begin(), batch.indices.end());
   }
   EXPECT_EQ(steps, static_cast<int64_t>(batches.size()));
+  // Wherever the sampler is.
+  EXPECT_THAT((*sampler)->StepsLeftFrom(start), IsOkAndHolds(steps));
+  EXPECT_THAT((*sampler)->StepsLeft(), IsOkAndHolds(0));
   return batches;
 }
 
@@ -281,6 +285,8 @@ TEST(Sampler, SkipsPositions) {
   LOCKSTEP_ASSERT_OK((*sampler)->Skip(4, 8));
   LOCKSTEP_ASSERT_OK((*sampler)->Skip(11, 18));
   EXPECT_THAT((*sampler)->StepsLeft(), IsOkAndHolds(2));
+  EXPECT_THAT((*sampler)->StepsLeftFrom((*sampler)->SaveState()),
+              IsOkAndHolds(2));
   EXPECT_THAT((*sampler)->Next(batch), IsOkAndHolds(true));
   EXPECT_THAT(batch.indices, ElementsAre(8, 10));
   EXPECT_THAT(batch.positions, ElementsAre(8, 10));
@@ -319,6 +325,8 @@ TEST(Sampler, NeedsAnEpoch) {
       StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("StartEpoch")));
   EXPECT_THAT((*sampler)->StepsLeft(),
               StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT((*sampler)->StepsLeftFrom("what"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT((*sampler)->Skip(0, 1),
               StatusIs(absl::StatusCode::kFailedPrecondition));
 }

@@ -29,7 +29,7 @@ struct Fixed {
   uint8_t zero[2];
   int64_t epoch;
   int64_t position;
-  int64_t steps_in_epoch;
+  int64_t steps_taken;
   int64_t steps_in_total;
   uint64_t order_digests[6];
   uint64_t reserved[4];
@@ -53,7 +53,7 @@ std::string EncodeState(const SamplerState& state) {
   fixed.ranges = static_cast<uint8_t>(state.skip.ranges().size());
   fixed.epoch = state.progress.epoch;
   fixed.position = state.progress.position;
-  fixed.steps_in_epoch = state.progress.steps_in_epoch;
+  fixed.steps_taken = state.progress.steps_taken;
   fixed.steps_in_total = state.progress.steps_in_total;
   std::copy(state.order_digests.begin(), state.order_digests.end(),
             fixed.order_digests);
@@ -70,6 +70,11 @@ std::string EncodeState(const SamplerState& state) {
 
 absl::StatusOr<SamplerState> DecodeState(absl::string_view bytes) {
   Fixed fixed;
+  if (bytes.substr(0, 4) == "LSLD") {
+    return absl::InvalidArgumentError(
+        "these bytes are the state of a Loader, and not of a Sampler: restore "
+        "them by Loader::RestoreState");
+  }
   if (bytes.size() >= sizeof(kMagic) &&
       std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
     return absl::InvalidArgumentError(
@@ -97,15 +102,15 @@ absl::StatusOr<SamplerState> DecodeState(absl::string_view bytes) {
     return absl::DataLossError(
         "the sampler state is corrupt: its checksum does not match");
   }
-  if (fixed.position < 0 || fixed.steps_in_epoch < 0 ||
-      fixed.steps_in_total < fixed.steps_in_epoch) {
+  if (fixed.position < 0 || fixed.steps_taken < 0 ||
+      fixed.steps_in_total < fixed.steps_taken) {
     return absl::DataLossError(
         absl::StrCat("the sampler state is corrupt: position=", fixed.position,
-                     ", steps_in_epoch=", fixed.steps_in_epoch,
+                     ", steps_taken=", fixed.steps_taken,
                      ", steps_in_total=", fixed.steps_in_total));
   }
   SamplerState state;
-  state.progress = {fixed.epoch, fixed.position, fixed.steps_in_epoch,
+  state.progress = {fixed.epoch, fixed.position, fixed.steps_taken,
                     fixed.steps_in_total};
   std::copy(std::begin(fixed.order_digests), std::end(fixed.order_digests),
             state.order_digests.begin());

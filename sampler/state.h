@@ -29,8 +29,8 @@ struct Progress {
   int64_t epoch = 0;
   // The first position of the epoch's stream that was not delivered.
   int64_t position = 0;
-  int64_t steps_in_epoch = 0;
-  int64_t steps_in_total = 0;
+  int64_t steps_taken = 0;     // in this epoch
+  int64_t steps_in_total = 0;  // taken in all epochs
 };
 
 struct SamplerState {

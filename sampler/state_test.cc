@@ -38,7 +38,7 @@ TEST(State, ComesBack) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const SamplerState state, DecodeState(bytes));
   EXPECT_EQ(state.progress.epoch, 3);
   EXPECT_EQ(state.progress.position, 400);
-  EXPECT_EQ(state.progress.steps_in_epoch, 12);
+  EXPECT_EQ(state.progress.steps_taken, 12);
   EXPECT_EQ(state.progress.steps_in_total, 96);
   ASSERT_EQ(state.skip.ranges().size(), 2u);
   EXPECT_EQ(state.skip.ranges()[1].end, 800);
@@ -86,6 +86,10 @@ TEST(State, SaysWhatIsWrong) {
   EXPECT_THAT(DecodeState("{\"yielded\": 7}"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("no sampler state")));
+  EXPECT_THAT(DecodeState(std::string("LSLD\1\0\0\0", 8)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("the state of a Loader"),
+                             HasSubstr("by Loader::RestoreState"))));
   EXPECT_THAT(
       DecodeState(bytes.substr(0, 100)),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("100 bytes of 128")));

@@ -100,7 +100,8 @@ struct CustomOrderOptions {
 };
 
 // An order by a user's function, which gives the whole stream of an epoch: the
-// same on every rank, whenever it is asked.
+// same on every rank, whenever it is asked; it may be asked by several threads
+// at once, as by Loader::StepsLeft.
 class CustomOrder : public Order {
  public:
   using Function =
