@@ -4,10 +4,14 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/gpu/cuda_api.h"
+#include "lockstep/gpu/stream.h"
 #include "lockstep/loader/loader.h"
+#include "lockstep/loader/pinned_memory.h"
 #include "lockstep/loader/testing.h"
 
 namespace {
@@ -26,6 +30,14 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 namespace lockstep {
 namespace {
 
+using internal_gpu::CudaApi;
+using internal_gpu::CudaCaptureMode;
+using internal_gpu::CudaCaptureStatus;
+using internal_gpu::CudaContext;
+using internal_gpu::CudaEvent;
+using internal_gpu::CudaStream;
+using internal_gpu::kCudaSuccess;
+
 struct Mode {
   int num_workers;
   Workers workers;
@@ -38,21 +50,83 @@ INSTANTIATE_TEST_SUITE_P(Workers, AllocationTest,
                                          Mode{3, Workers::kTbb},
                                          Mode{3, Workers::kThreads}));
 
-TEST_P(AllocationTest, NoneInSteadyState) {
+// 1,000 steps, after as many others.
+void ExpectNone(const Mode& mode, std::shared_ptr<BatchMemory> memory) {
   TestJob job;
   job.size = 40000;
   job.batch_size = 16;
   LoaderOptions options;
-  options.num_workers = GetParam().num_workers;
-  options.workers = GetParam().workers;
+  options.num_workers = mode.num_workers;
+  options.workers = mode.workers;
+  options.memory = std::move(memory);
   const auto loader = *Loader::Create(std::make_shared<TestDataset>(job.size),
                                       TestSampler(job), options);
   Batch batch;
+  const auto steps = [&] {
+    for (int step = 0; step < 1000; ++step) {
+      ASSERT_TRUE(*loader->Next(batch));
+      if (options.memory == nullptr) continue;
+      ASSERT_TRUE(batch.ToDevice(Stream(nullptr)).ok());
+    }
+  };
   LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
-  for (int step = 0; step < 1000; ++step) ASSERT_TRUE(*loader->Next(batch));
+  steps();
   const int64_t before = allocations;
-  for (int step = 0; step < 1000; ++step) ASSERT_TRUE(*loader->Next(batch));
+  steps();
   EXPECT_EQ(allocations - before, 0);
+}
+
+TEST_P(AllocationTest, NoneInSteadyState) { ExpectNone(GetParam(), nullptr); }
+
+// A driver that does nothing, and so allocates nothing.
+CudaApi IdleDriver() {
+  CudaApi cuda{};
+  cuda.DeviceGetCount = [](int* count) {
+    *count = 1;
+    return kCudaSuccess;
+  };
+  cuda.DeviceGet = [](int*, int) { return kCudaSuccess; };
+  cuda.DevicePrimaryCtxRetain = [](CudaContext**, int) { return kCudaSuccess; };
+  cuda.DevicePrimaryCtxRelease = [](int) { return kCudaSuccess; };
+  cuda.CtxPushCurrent = [](CudaContext*) { return kCudaSuccess; };
+  cuda.CtxPopCurrent = [](CudaContext**) { return kCudaSuccess; };
+  cuda.StreamCreate = [](CudaStream** stream, unsigned) {
+    static char place;
+    *stream = reinterpret_cast<CudaStream*>(&place);
+    return kCudaSuccess;
+  };
+  cuda.StreamDestroy = [](CudaStream*) { return kCudaSuccess; };
+  cuda.StreamWaitEvent = [](CudaStream*, CudaEvent*, unsigned) {
+    return kCudaSuccess;
+  };
+  cuda.StreamIsCapturing = [](CudaStream*, CudaCaptureStatus*) {
+    return kCudaSuccess;
+  };
+  cuda.ThreadExchangeStreamCaptureMode = [](CudaCaptureMode*) {
+    return kCudaSuccess;
+  };
+  cuda.EventCreate = [](CudaEvent**, unsigned) { return kCudaSuccess; };
+  cuda.EventDestroy = [](CudaEvent*) { return kCudaSuccess; };
+  cuda.EventRecord = [](CudaEvent*, CudaStream*) { return kCudaSuccess; };
+  cuda.EventSynchronize = [](CudaEvent*) { return kCudaSuccess; };
+  cuda.MemAlloc = [](void**, size_t) { return kCudaSuccess; };
+  cuda.MemHostAlloc = [](void** memory, size_t bytes, unsigned) {
+    *memory = std::aligned_alloc(64, bytes);
+    return kCudaSuccess;
+  };
+  cuda.MemFreeHost = [](void* memory) {
+    std::free(memory);
+    return kCudaSuccess;
+  };
+  cuda.MemcpyAsync = [](void*, const void*, size_t, CudaStream*) {
+    return kCudaSuccess;
+  };
+  return cuda;
+}
+
+TEST_P(AllocationTest, NoneWithADevice) {
+  const CudaApi cuda = IdleDriver();
+  ExpectNone(GetParam(), *PinnedMemory::CreateWith(cuda, {}));
 }
 
 }  // namespace

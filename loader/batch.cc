@@ -8,6 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/gpu/stream.h"
+#include "lockstep/loader/batch_memory.h"
 #include "lockstep/loader/slot.h"
 
 namespace lockstep {
@@ -85,14 +87,13 @@ int64_t BatchView::Elements(int field) const {
   const internal_loader::FieldPlace& place = slot_->layout->fields[field];
   if (!place.ragged) return rows() * place.elements;
   const int64_t padded = slot_->padded[place.ragged_number];
-  return padded >= 0 ? rows() * padded
-                     : slot_->splits[place.ragged_number].back();
+  return padded >= 0 ? rows() * padded : slot_->Splits(place)[rows()];
 }
 
 std::pair<int64_t, int64_t> BatchView::RowRange(int field, int64_t row) const {
   const internal_loader::FieldPlace& place = slot_->layout->fields[field];
   if (!place.ragged) return {row * place.elements, (row + 1) * place.elements};
-  const auto& splits = slot_->splits[place.ragged_number];
+  const int64_t* const splits = slot_->Splits(place);
   const int64_t padded = slot_->padded[place.ragged_number];
   if (padded < 0) return {splits[row], splits[row + 1]};
   return {row * padded, row * padded + splits[row + 1] - splits[row]};
@@ -126,7 +127,7 @@ absl::StatusOr<absl::Span<const int64_t>> BatchView::Splits(
     return absl::InvalidArgumentError(absl::StrCat(
         "field ", place.spec->ToString(), " is not ragged: it has no splits"));
   }
-  return absl::MakeConstSpan(slot_->splits[place.ragged_number]);
+  return absl::MakeConstSpan(slot_->Splits(place), rows() + 1);
 }
 
 absl::StatusOr<absl::Span<const int64_t>> BatchView::RowShape(
@@ -152,7 +153,7 @@ absl::StatusOr<int64_t> BatchView::Pad(int field, const void* fill) const {
   }
   int64_t inner = 1;
   for (size_t i = 1; i < shape.size(); ++i) inner *= shape[i];
-  const auto& splits = slot_->splits[place.ragged_number];
+  const int64_t* const splits = slot_->Splits(place);
   int64_t longest = 0;
   for (int64_t row = 0; row < rows(); ++row) {
     longest = std::max(longest, splits[row + 1] - splits[row]);
@@ -172,6 +173,17 @@ absl::StatusOr<int64_t> BatchView::Pad(int field, const void* fill) const {
   }
   slot_->padded[place.ragged_number] = longest;
   return inner == 0 ? 0 : longest / inner;
+}
+
+absl::StatusOr<DeviceBatch> Batch::ToDevice(Stream stream) {
+  if (empty()) {
+    return absl::FailedPreconditionError(
+        "ToDevice was asked of an empty batch: one that Next did not fill, or "
+        "that was released or moved from");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(void* const copy,
+                            owner_->memory().OnDevice(slot_->memory, stream));
+  return DeviceBatch(slot_, slot_->memory, static_cast<const char*>(copy));
 }
 
 }  // namespace lockstep

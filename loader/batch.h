@@ -34,9 +34,12 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/gpu/stream.h"
 #include "lockstep/loader/field.h"
 
 namespace lockstep {
+
+class BatchMemory;
 
 namespace internal_loader {
 struct Slot;
@@ -46,6 +49,7 @@ class SlotOwner {
  public:
   virtual ~SlotOwner() = default;
   virtual void GiveBack(Slot& slot) = 0;
+  virtual BatchMemory& memory() const = 0;
 };
 }  // namespace internal_loader
 
@@ -153,6 +157,70 @@ class BatchView {
   internal_loader::Slot* slot_;
 };
 
+// What Batch::ToDevice gives: a batch whose values are in device memory, to be
+// read by kernels on the stream that it was asked for, and not by the host.
+// Valid until the Batch is released.
+// Thread-safety: thread-compatible.
+class DeviceBatch : private BatchView {
+ public:
+  using BatchView::epoch;
+  using BatchView::fields;
+  using BatchView::rows;
+  using BatchView::Shape;
+  using BatchView::step;
+  using BatchView::TotalBytes;
+  using BatchView::valid;
+
+  // On the host, as RowShape's result is.
+  using BatchView::indices;
+  using BatchView::positions;
+  using BatchView::RowShape;
+
+  // False where the memory has no device (PinnedMemory::fallback): then this is
+  // the batch itself, on the host.
+  bool on_device() const { return copy_ != host_; }
+
+  // Device memory, and otherwise as BatchView has them.
+  template <typename T>
+  absl::StatusOr<absl::Span<const T>> Values(absl::string_view field) const {
+    LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<T> values,
+                              BatchView::Values<T>(field));
+    return OfCopy<T>(values);
+  }
+  template <typename T>
+  absl::StatusOr<absl::Span<const T>> Row(absl::string_view field,
+                                          int64_t row) const {
+    LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<T> values,
+                              BatchView::Row<T>(field, row));
+    return OfCopy<T>(values);
+  }
+  absl::Span<const char> Bytes(int field) const {
+    return OfCopy<char>(BatchView::Bytes(field));
+  }
+  absl::StatusOr<absl::Span<const int64_t>> Splits(
+      absl::string_view field) const {
+    LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<const int64_t> splits,
+                              BatchView::Splits(field));
+    return OfCopy<int64_t>(splits);
+  }
+
+ private:
+  friend class Batch;
+
+  DeviceBatch(internal_loader::Slot* slot, const char* host, const char* copy)
+      : BatchView(slot), host_(host), copy_(copy) {}
+
+  // What has the place in the copy that `values` have on the host.
+  template <typename T>
+  absl::Span<const T> OfCopy(absl::Span<const T> values) const {
+    const char* const first = reinterpret_cast<const char*>(values.data());
+    return {reinterpret_cast<const T*>(copy_ + (first - host_)), values.size()};
+  }
+
+  const char* host_;
+  const char* copy_;
+};
+
 // Owns a batch's memory until it is destroyed, assigned to or released; the
 // loader then fills it anew. May outlive the loader. An empty Batch, as
 // constructed and after Release, has no rows and no fields.
@@ -173,6 +241,14 @@ class Batch : public BatchView {
   }
 
   bool empty() const { return slot_ == nullptr; }
+
+  // The batch in device memory, where the loader's memory copies it
+  // (pinned_memory.h): as it was after collate, for what is queued on `stream`
+  // from now on. The host does not wait. May be called for several streams, all
+  // of which must live until the batch is released, and the batch until their
+  // kernels are queued. FAILED_PRECONDITION where batches are not copied,
+  // UNIMPLEMENTED while the stream is being captured into a graph.
+  absl::StatusOr<DeviceBatch> ToDevice(Stream stream);
 
   // Gives the memory back. May be called on any thread.
   void Release() {

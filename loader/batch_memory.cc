@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/gpu/stream.h"
 
 namespace lockstep {
 namespace {
@@ -15,6 +16,12 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kAlignment = 64;
 
 }  // namespace
+
+absl::StatusOr<void*> BatchMemory::OnDevice(void*, Stream) {
+  return absl::FailedPreconditionError(
+      "batches of this loader are not copied to a device: set "
+      "LoaderOptions::memory to a PinnedMemory");
+}
 
 absl::StatusOr<void*> HeapMemory::Allocate(int64_t bytes) {
   const int64_t unit = bytes >= kHugePage ? kHugePage : kAlignment;

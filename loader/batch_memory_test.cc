@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -45,20 +46,36 @@ class Counting : public BatchMemory {
     heap_.Free(memory, bytes);
   }
 
-  absl::Status Filled(void* memory, int64_t bytes) override {
+  absl::Status Filled(void* memory, const BatchView& batch) override {
     MutexLock lock(mutex_);
     Place& place = places_.at(memory);
-    EXPECT_EQ(place.bytes, bytes);
+    EXPECT_EQ(Find(batch), &place);
     EXPECT_FALSE(place.filled) << "twice, without a BeforeReuse between";
     place.filled = place.used = true;
     return Ask(filled, fillings_++);
+  }
+
+  absl::StatusOr<void*> OnDevice(void* memory, Stream stream) override {
+    MutexLock lock(mutex_);
+    EXPECT_TRUE(places_.at(memory).filled);
+    EXPECT_EQ(stream.handle(), this);
+    copies_.push_back(std::string(static_cast<const char*>(memory),
+                                  places_.at(memory).bytes));
+    return copies_.back().data();
+  }
+
+  void Released(void* memory) override {
+    MutexLock lock(mutex_);
+    EXPECT_FALSE(places_.at(memory).released) << "twice";
+    places_.at(memory).released = true;
+    ++releases_;
   }
 
   absl::Status BeforeReuse(void* memory) override {
     MutexLock lock(mutex_);
     Place& place = places_.at(memory);
     EXPECT_TRUE(place.used) << "fresh memory is not reused";
-    place.filled = false;
+    place.filled = place.released = false;
     return Ask(before_reuse, reuses_++);
   }
 
@@ -82,6 +99,10 @@ class Counting : public BatchMemory {
     MutexLock lock(mutex_);
     return fillings_;
   }
+  int releases() const {
+    MutexLock lock(mutex_);
+    return releases_;
+  }
   int reuses() const {
     MutexLock lock(mutex_);
     return reuses_;
@@ -91,6 +112,7 @@ class Counting : public BatchMemory {
   struct Place {
     int64_t bytes = 0;
     bool filled = false;  // and not reused since
+    bool released = false;
     bool used = false;
   };
 
@@ -99,7 +121,7 @@ class Counting : public BatchMemory {
     return function ? function(call) : absl::OkStatus();
   }
 
-  Place* Find(const Batch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  Place* Find(const BatchView& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (auto& [memory, place] : places_) {
       const char* const first = static_cast<const char*>(memory);
       const char* const data = batch.Bytes(0).data();
@@ -114,6 +136,8 @@ class Counting : public BatchMemory {
   int allocations_ ABSL_GUARDED_BY(mutex_) = 0;
   int fillings_ ABSL_GUARDED_BY(mutex_) = 0;
   int reuses_ ABSL_GUARDED_BY(mutex_) = 0;
+  int releases_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::list<std::string> copies_ ABSL_GUARDED_BY(mutex_);
 };
 
 constexpr int64_t kSteps = 16;
@@ -230,6 +254,66 @@ TEST(BatchMemory, LivesAsLongAsItsBatches) {
   EXPECT_FALSE(watched.expired());
   batch = Batch();
   EXPECT_TRUE(watched.expired());
+}
+
+TEST(BatchMemory, WhatTheUserGivesBackIsReleasedOnce) {
+  for (const Kind& kind : kKinds) {
+    const auto memory = std::make_shared<Counting>();
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Loader> loader,
+                                  Make(memory, kind));
+    Batch batch, other;
+    LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+    ASSERT_THAT(loader->Next(batch), IsOkAndHolds(true));
+    ASSERT_THAT(loader->Next(other), IsOkAndHolds(true));
+    EXPECT_EQ(memory->releases(), 0);
+    batch.Release();
+    EXPECT_EQ(memory->releases(), 1);
+    batch = std::move(other);
+    EXPECT_EQ(memory->releases(), 1);
+    batch = Batch();
+    EXPECT_EQ(memory->releases(), 2);
+    // What is dropped on the way was never the user's.
+    LOCKSTEP_ASSERT_OK(loader->StartEpoch(1));
+    EXPECT_EQ(memory->releases(), 2);
+  }
+}
+
+TEST(BatchMemory, WhatIsOnTheDeviceIsTheCopy) {
+  const auto memory = std::make_shared<Counting>();
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Loader> loader,
+                                Make(memory));
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  Batch batch;
+  ASSERT_THAT(loader->Next(batch), IsOkAndHolds(true));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const DeviceBatch copy,
+                                batch.ToDevice(Stream(memory.get())));
+  EXPECT_TRUE(copy.on_device());
+  EXPECT_EQ(copy.step(), batch.step());
+  EXPECT_EQ(copy.rows(), 8);
+  EXPECT_EQ(copy.indices(), batch.indices());
+  EXPECT_NE(copy.Bytes(1).data(), batch.Bytes(1).data());
+  EXPECT_EQ(copy.Bytes(1), absl::Span<const char>(batch.Bytes(1)));
+  EXPECT_EQ(*copy.Values<int64_t>("id"), *batch.Values<int64_t>("id"));
+  EXPECT_EQ(*copy.Row<float>("x", 3), *batch.Row<float>("x", 3));
+  EXPECT_EQ(*copy.Row<int32_t>("tokens", 7), *batch.Row<int32_t>("tokens", 7));
+  EXPECT_NE(copy.Splits("tokens")->data(), batch.Splits("tokens")->data());
+  EXPECT_EQ(*copy.Splits("tokens"), *batch.Splits("tokens"));
+  EXPECT_THAT(copy.Values<float>("id"),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(BatchMemory, ThereIsADeviceOnlyWhereMemoryHasOne) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Loader> loader,
+                                Make(nullptr));
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  Batch batch;
+  EXPECT_THAT(batch.ToDevice(Stream(nullptr)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("empty batch")));
+  ASSERT_THAT(loader->Next(batch), IsOkAndHolds(true));
+  EXPECT_THAT(batch.ToDevice(Stream(nullptr)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("set LoaderOptions::memory")));
 }
 
 TEST(BatchMemory, CreateFailsWithoutMemory) {

@@ -235,7 +235,7 @@ TEST_P(ErrorsTest, ABudgetThatRunsOutIsForGood) {
   // It stays so, and the batch counts as not given out.
   EXPECT_EQ(loader->Next(batch).status(), status);
   EXPECT_EQ(loader->StartEpoch(1), status);
-  EXPECT_EQ(loader->progress().steps_in_epoch, steps);
+  EXPECT_EQ(loader->progress().steps_taken, steps);
   LOCKSTEP_EXPECT_OK(loader->SaveState().status());
   int64_t elements = 0;
   for (auto& element : loader->Epoch(1)) {

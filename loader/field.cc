@@ -139,6 +139,12 @@ absl::Status MakeLayout(absl::Span<const FieldSpec> fields, int64_t rows,
   layout.bytes = 0;
   layout.ragged_fields = 0;
   layout.fixed_row_bytes = 0;
+  const auto take = [&layout](int64_t bytes) {
+    const int64_t offset = layout.bytes;
+    layout.bytes += (bytes + BatchLayout::kAlignment - 1) /
+                    BatchLayout::kAlignment * BatchLayout::kAlignment;
+    return offset;
+  };
   for (const FieldSpec& spec : layout.specs) {
     FieldPlace place;
     place.spec = &spec;
@@ -156,10 +162,11 @@ absl::Status MakeLayout(absl::Span<const FieldSpec> fields, int64_t rows,
     }
     place.row_bytes = place.elements * SizeOf(spec.dtype);
     if (!place.ragged) layout.fixed_row_bytes += place.row_bytes;
-    place.offset = layout.bytes;
-    layout.bytes += (rows * place.row_bytes + BatchLayout::kAlignment - 1) /
-                    BatchLayout::kAlignment * BatchLayout::kAlignment;
+    place.offset = take(rows * place.row_bytes);
     layout.fields.push_back(place);
+  }
+  for (FieldPlace& place : layout.fields) {
+    if (place.ragged) place.splits_offset = take((rows + 1) * sizeof(int64_t));
   }
   return absl::OkStatus();
 }

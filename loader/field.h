@@ -73,9 +73,11 @@ struct FieldPlace {
   int64_t row_bytes = 0;  // from one row to the next
   int64_t offset = 0;     // of row 0, a multiple of kAlignment
   int ragged_number = -1;
+  int64_t splits_offset = 0;  // of a ragged field, a multiple of kAlignment
 };
 
-// The places of all fields of a batch with up to `rows` rows.
+// The places of all fields of a batch with up to `rows` rows, and behind them
+// those of the ragged ones' splits.
 struct BatchLayout {
   static constexpr int64_t kAlignment = 64;
 

@@ -122,7 +122,9 @@ TEST(MakeLayout, EveryFieldIsAligned) {
   EXPECT_EQ(layout.fields[1].offset, 64);              // after 7 bytes
   EXPECT_EQ(layout.fields[2].offset, 64 + 128);        // after 7 * 12
   EXPECT_EQ(layout.fields[3].offset, 64 + 128 + 192);  // after 7 * 20
-  EXPECT_EQ(layout.bytes, 64 + 128 + 192 + 64);        // and 7 * 8
+  EXPECT_EQ(layout.fields[2].splits_offset,
+            64 + 128 + 192 + 64);                     // after 7 * 8
+  EXPECT_EQ(layout.bytes, 64 + 128 + 192 + 64 + 64);  // and 8 * 8
   EXPECT_EQ(layout.fields[2].row_bytes, 20);
   EXPECT_EQ(layout.fields[2].ragged_number, 0);
   EXPECT_EQ(layout.fields[3].ragged_number, -1);

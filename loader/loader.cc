@@ -87,9 +87,6 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
   LoaderOptions resolved = options;
   if (!resolved.num_workers) resolved.num_workers = DefaultWorkers();
   if (!resolved.base_seed) resolved.base_seed = resolved.seed;
-  // Unset, its hooks are not called; the pool has the plain one.
-  std::shared_ptr<BatchMemory> memory = resolved.memory;
-  if (memory == nullptr) memory = std::make_shared<HeapMemory>();
   internal_loader::BatchLayout layout;
   LOCKSTEP_RETURN_IF_ERROR(internal_loader::MakeLayout(
       dataset->fields(), sampler->max_rows(), layout));
@@ -98,7 +95,7 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
   std::unique_ptr<Loader> loader(new Loader(dataset, resolved, order));
   LOCKSTEP_ASSIGN_OR_RETURN(
       loader->pool_, SlotPool::Create(layout.specs, sampler->max_rows(), slots,
-                                      std::move(memory)));
+                                      resolved.memory));
   LOCKSTEP_ASSIGN_OR_RETURN(
       loader->pipeline_,
       Pipeline::Create(dataset, std::move(sampler), resolved, loader->pool_));
@@ -160,7 +157,7 @@ absl::Status Loader::Restart(const Move& move) {
   }
   draining_ = false;
   empty_epochs_ = 0;
-  report_steps_ = progress().steps_in_epoch;
+  report_steps_ = progress().steps_taken;
   if (counters_.began.load() == 0) counters_.began = Now();
   return status;
 }
@@ -180,10 +177,23 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
   start.progress = {epoch, 0, 0, progress().steps_in_total};
   start.order_digests = OrderDigests(order_);
   return Restart([&](Sampler& sampler) -> absl::Status {
+    epoch_goes_on_ = false;
     LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(EncodeState(start)));
     skip_ = SkipRanges();
     return absl::OkStatus();
   });
+}
+
+// Where a range of an epoch begins.
+absl::Status Loader::GoToEpoch(int64_t epoch) {
+  // Only a restore brings more.
+  if (state_ == State::kFinished) return sticky_;
+  if (epoch_goes_on_ && epoch == progress().epoch) {
+    // What has stopped it says so each time, until it is told where to go on.
+    epoch_goes_on_ = state_ == State::kStopped;
+    return absl::OkStatus();
+  }
+  return StartEpoch(epoch);
 }
 
 absl::Status Loader::RestoreState(absl::string_view bytes,
@@ -205,9 +215,11 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
                      ": what samples draw at random would be different"));
   }
   return Restart([&](Sampler& sampler) -> absl::Status {
+    epoch_goes_on_ = false;
     LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(state.sampler, options));
     skip_epoch_ = position.progress.epoch;
     skip_ = position.skip;
+    epoch_goes_on_ = true;
     return absl::OkStatus();
   });
 }
@@ -241,15 +253,38 @@ absl::StatusOr<std::string> Loader::SaveState() const {
         "batches were given out of order, and one before them was not yet: "
         "call Drain, and Next until it returns false, and save then");
   }
-  SamplerState state;
-  state.progress = progress();
-  if (state.progress.epoch == skip_epoch_) state.skip = skip_;
-  state.order_digests = OrderDigests(order_);
   return internal_loader::EncodeLoaderState(
-      {options_.seed, EncodeState(state)});
+      {options_.seed, EncodeState(StateAt(progress()))});
+}
+
+SamplerState Loader::StateAt(const Progress& progress) const {
+  SamplerState state;
+  state.progress = progress;
+  if (progress.epoch == skip_epoch_) state.skip = skip_;
+  state.order_digests = OrderDigests(order_);
+  return state;
 }
 
 const Progress& Loader::progress() const { return pipeline_->progress(); }
+
+absl::StatusOr<int64_t> Loader::StepsLeft() const {
+  if (over()) return 0;
+  Progress from = progress();
+  // Out of order, an epoch may have begun without its first step.
+  const int64_t epoch = pipeline_->epoch();
+  if (epoch != from.epoch) from = {epoch, 0, 0, from.steps_in_total};
+  int64_t left = 0;
+  LOCKSTEP_RETURN_IF_ERROR(CatchAll("the order", [&]() -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        left, pipeline_->StepsLeftFrom(EncodeState(StateAt(from))));
+    return absl::OkStatus();
+  }));
+  if (options_.max_steps > 0) {
+    const int64_t most = options_.max_steps - from.steps_in_total;
+    left = std::min(left, std::max<int64_t>(0, most));
+  }
+  return left - pipeline_->given_ahead();
+}
 
 void Loader::Drain() {
   if (state_ != State::kRunning) return;
@@ -310,6 +345,7 @@ absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
   while (true) {
     if (draining_ && pipeline_->empty()) {
       draining_ = false;
+      epoch_goes_on_ = true;
       pipeline_->GoOn();
       return Polled::kEndOfEpoch;
     }
@@ -358,7 +394,7 @@ absl::StatusOr<Entry*> Loader::Await(bool wait) {
   counters_.waits.store(counters_.waits.load(relaxed) + 1, relaxed);
   if (pipeline_->trace().on()) {
     pipeline_->trace().Add(TraceLog::Kind::kWait, -1, begin, end,
-                           progress().epoch, progress().steps_in_epoch);
+                           progress().epoch, progress().steps_taken);
   }
   if (!entry.ok()) return AwaitFailed(std::move(entry).status());
   return entry;
@@ -414,13 +450,11 @@ absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
 bool Loader::EndEpoch(Entry& entry) {
   const bool finished = entry.kind == Entry::Kind::kEndOfSteps;
   pipeline_->Pop(entry);
-  if (finished) {
-    state_ = State::kFinished;
-    return true;
-  }
-  if (!options_.advance_epochs ||
+  if (finished || !options_.advance_epochs ||
       progress().epoch == std::numeric_limits<int64_t>::max()) {
-    state_ = State::kEnded;
+    state_ = finished ? State::kFinished : State::kEnded;
+    // Whoever drains can't know whether it comes to the end.
+    epoch_goes_on_ = draining_;
     return true;
   }
   report_steps_ = 0;
@@ -435,7 +469,7 @@ void Loader::ReportProgress(const Entry& entry) {
     report_time_ = now;
     report_samples_ = samples;
     report_bytes_ = bytes;
-    report_steps_ = progress().steps_in_epoch;
+    report_steps_ = progress().steps_taken;
     return;
   }
   const int64_t spent = now - report_time_;
@@ -443,7 +477,7 @@ void Loader::ReportProgress(const Entry& entry) {
   const double seconds = std::max<int64_t>(spent, 1) * 1e-9;
   LoaderProgress report;
   report.epoch = progress().epoch;
-  report.steps = progress().steps_in_epoch;
+  report.steps = progress().steps_taken;
   report.steps_in_epoch = std::max(entry.steps_in_epoch, report.steps);
   report.samples = samples;
   report.bytes = bytes;
@@ -500,12 +534,14 @@ EpochRange Loader::Epoch(int64_t epoch) { return EpochRange(*this, epoch); }
 
 EpochRange::EpochRange(Loader& loader, int64_t epoch)
     : loader_(&loader), batch_(Batch()) {
-  absl::Status status = loader.StartEpoch(epoch);
-  if (status.ok()) {
-    Advance();
-  } else {
+  absl::Status status = loader.GoToEpoch(epoch);
+  if (!status.ok()) {
     batch_ = std::move(status);
     last_ = true;
+  } else if (loader.over()) {
+    done_ = true;
+  } else {
+    Advance();
   }
 }
 

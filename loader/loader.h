@@ -7,22 +7,27 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(
 //       std::unique_ptr<Loader> loader,
 //       Loader::Create(dataset, std::move(sampler), options));
-//   for (int64_t epoch = 0; epoch < 90; ++epoch) {
-//     LOCKSTEP_RETURN_IF_ERROR(loader->StartEpoch(epoch));
-//     Batch batch;
-//     while (true) {
-//       LOCKSTEP_ASSIGN_OR_RETURN(const bool more, loader->Next(batch));
-//       if (!more) break;
-//       Train(batch);
+//   if (!saved.empty()) {
+//     LOCKSTEP_RETURN_IF_ERROR(loader->RestoreState(saved));
+//   }
+//   for (int64_t epoch = loader->progress().epoch; epoch < 90; ++epoch) {
+//     for (absl::StatusOr<Batch>& batch : loader->Epoch(epoch)) {
+//       LOCKSTEP_RETURN_IF_ERROR(batch.status());
+//       Train(*batch);
+//       if (TimeToSave()) Save(loader->SaveState());
 //     }
-//     Save(loader->SaveState());
 //   }
 //
-// or, shorter, an epoch at a time:
+// A new loader begins with epoch 0, and a restored one goes on behind the last
+// batch before SaveState, in the middle of an epoch or at its end. Or, step by
+// step, with StartEpoch unless a state was restored:
 //
-//   for (absl::StatusOr<Batch>& batch : loader->Epoch(epoch)) {
-//     LOCKSTEP_RETURN_IF_ERROR(batch.status());
-//     Train(*batch);
+//   LOCKSTEP_RETURN_IF_ERROR(loader->StartEpoch(epoch));
+//   Batch batch;
+//   while (true) {
+//     LOCKSTEP_ASSIGN_OR_RETURN(const bool more, loader->Next(batch));
+//     if (!more) break;
+//     Train(batch);
 //   }
 //
 // The batches are the same bytes for any number of workers, either kind of
@@ -49,6 +54,7 @@
 #include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/skip_ranges.h"
+#include "lockstep/sampler/state.h"
 
 namespace lockstep {
 
@@ -80,9 +86,9 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Goes to the start of an epoch, and begins to read it: the first batch can
-  // be made while the trainer is still starting. After the end of epoch e,
-  // StartEpoch(e + 1) goes on with what was read ahead.
+  // Goes to the start of an epoch, wherever the loader is, and begins to read
+  // it: the first batch can be made while the trainer is still starting. After
+  // the end of epoch e, StartEpoch(e + 1) goes on with what was read ahead.
   absl::Status StartEpoch(int64_t epoch);
 
   // Releases what `batch` holds, fills it with the next step and returns true;
@@ -101,8 +107,11 @@ class Loader {
   // The same without waiting. (Without workers, the batch is read now.)
   absl::StatusOr<Polled> TryNext(Batch& batch);
 
-  // StartEpoch and all its batches, as a range. An error is an element, after
-  // which the range goes on; one that is for good is its last.
+  // StartEpoch and all its batches, as a range. But the first time after
+  // RestoreState, or after a Drain that Next has ended, the epoch in which the
+  // loader is goes on: the range is what is left of it, perhaps nothing. An
+  // error is an element, after which the range goes on; one that is for good is
+  // its last.
   EpochRange Epoch(int64_t epoch);
 
   // The samples that failed the step for which Next has just returned an error.
@@ -113,8 +122,17 @@ class Loader {
   const absl::Status& status() const { return sticky_; }
   bool ok() const { return sticky_.ok(); }
 
-  // Where the job is: after the last batch that Next gave out.
+  // Where the job is: after the last batch that Next gave out (as ready: after
+  // the last before which none is missing); of a new loader, at the start of
+  // epoch 0.
   const Progress& progress() const;
+
+  // How many steps Next has still to give out in the present epoch, whatever
+  // was read ahead; max_steps may leave fewer than the epoch has. Before the
+  // first StartEpoch or RestoreState, those of epoch 0. The order's epoch is
+  // opened for it, and looked through where it groups: ask once an epoch, not
+  // at each step.
+  absl::StatusOr<int64_t> StepsLeft() const;
 
   // 168 bytes, and 16 more for each range to skip, that any loader over the
   // same order and with the same seed goes on from, on any number of ranks and
@@ -122,10 +140,12 @@ class Loader {
   // there is a gap: call Drain first.
   absl::StatusOr<std::string> SaveState() const;
 
-  // Goes on where a state was saved, and begins to read. The state of a Sampler
-  // does, too: that of an IterationSampler's start, for instance (with
-  // advance_epochs and max_steps, a loader counts iterations). On an error of
-  // the bytes, or of an order that is another one, nothing has changed.
+  // Goes on where a state was saved, and begins to read: Next does, and so does
+  // Epoch(progress().epoch), while StartEpoch would give it up. The state of a
+  // Sampler will do, too: that of an IterationSampler's start, for instance
+  // (with advance_epochs and max_steps, a loader counts iterations). On an
+  // error of the bytes, or of an order that is another one, nothing has
+  // changed.
   absl::Status RestoreState(absl::string_view bytes,
                             const RestoreOptions& options = {});
 
@@ -136,7 +156,18 @@ class Loader {
 
   // No more steps are begun: Next gives out those that are, and then returns
   // false, whatever is left of the epoch; a state can then be saved in any
-  // case. The call of Next after that goes on with the epoch.
+  // case. The call of Next after that goes on with the epoch, and so does Epoch
+  // of the same one. (Where that was the epoch's end, Next says so once more,
+  // and Epoch is empty.) So a loop over epochs that drains asks whether the
+  // epoch is done:
+  //
+  //   do {
+  //     for (auto& batch : loader->Epoch(epoch)) {
+  //       ...
+  //       if (TimeToSave()) loader->Drain();
+  //     }
+  //     Save(loader->SaveState());
+  //   } while (*loader->StepsLeft() > 0);
   void Drain();
 
   LoaderMetrics Metrics() const;
@@ -169,6 +200,8 @@ class Loader {
   Loader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
          const OrderDescription& order);
 
+  absl::Status GoToEpoch(int64_t epoch);
+  SamplerState StateAt(const Progress& progress) const;
   absl::StatusOr<Polled> Advance(Batch& batch, bool wait);
   absl::StatusOr<internal_loader::Entry*> Await(bool wait);
   absl::Status CheckRunning(absl::string_view call) const;
@@ -177,6 +210,9 @@ class Loader {
   }
   bool running() const {
     return state_ == State::kRunning && sticky_.ok() && !forked();
+  }
+  bool over() const {
+    return state_ == State::kEnded || state_ == State::kFinished;
   }
   absl::Status CheckFields() const;
   absl::StatusOr<Polled> GiveOut(internal_loader::Entry& entry, Batch& batch);
@@ -195,6 +231,7 @@ class Loader {
 
   State state_ = State::kNew;
   bool draining_ = false;
+  bool epoch_goes_on_ = false;  // when Epoch is called for it
   absl::Status sticky_;
   std::vector<SampleError> errors_;
   int empty_epochs_ = 0;

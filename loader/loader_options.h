@@ -130,7 +130,8 @@ struct LoaderOptions {
   // telling what the workers are at. The batch is not lost: call Next again.
   absl::Duration timeout = absl::InfiniteDuration();
 
-  // Where batches live; unset: plain memory.
+  // Where batches live; unset: plain memory. PinnedMemory (pinned_memory.h) has
+  // them copied to a GPU.
   std::shared_ptr<BatchMemory> memory;
 
   // Called from Next, at most this often, from the second batch on. What it

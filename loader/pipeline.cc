@@ -239,20 +239,20 @@ bool Pipeline::Plan() {
     return false;
   }
   if (!plan_mutex_.TryLock()) return false;
-  planning_.store(true);
   const uint32_t planned = planned_.load(std::memory_order_relaxed);
-  Slot* slot = nullptr;
-  if (plannable_.load(std::memory_order_relaxed) &&
-      planned - delivered_.load(std::memory_order_acquire) <= mask_) {
-    slot = pool_->Take();
-  }
-  if (slot != nullptr) {
-    PlanEntry(At(planned), *slot);
+  // Another pump may have taken the last slot since; now none takes one. So
+  // whoever sees `planning_` can count on an entry.
+  const bool plans =
+      pool_->free_slots() > 0 && plannable_.load(std::memory_order_relaxed) &&
+      planned - delivered_.load(std::memory_order_acquire) <= mask_;
+  if (plans) {
+    planning_.store(true);
+    PlanEntry(At(planned), *pool_->Take());
     planned_.store(planned + 1);
+    planning_.store(false);
   }
-  planning_.store(false);
   plan_mutex_.Unlock();
-  return slot != nullptr;
+  return plans;
 }
 
 void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
@@ -265,7 +265,7 @@ void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
     LOCKSTEP_RETURN_IF_ERROR(epoch_failure_);
     if (options_.progress && steps_in_epoch_ < 0) {
       LOCKSTEP_ASSIGN_OR_RETURN(const int64_t left, sampler_->StepsLeft());
-      steps_in_epoch_ = sampler_->progress().steps_in_epoch + left;
+      steps_in_epoch_ = sampler_->progress().steps_taken + left;
     }
     LOCKSTEP_ASSIGN_OR_RETURN(more, sampler_->Next(batch));
     return absl::OkStatus();
@@ -463,7 +463,7 @@ Entry* Pipeline::Ready() {
 
 absl::Status Pipeline::CheckHeld() const {
   // In this order: a slot that is being planned is neither free nor in the
-  // ring.
+  // ring, and will be in it.
   if (pool_->free_slots() > 0 || planning_.load() || !empty()) {
     return absl::OkStatus();
   }
@@ -554,6 +554,13 @@ void Pipeline::Pop(Entry& entry) {
   delivered_.store(delivered, std::memory_order_release);
 }
 
+// An end is given out after all that comes before it, so what is ahead is of
+// the epoch of the oldest entry, which was not given out.
+int64_t Pipeline::epoch() const {
+  return in_order() ? progress_.epoch
+                    : entries_[delivered_.load() & mask_].progress.epoch;
+}
+
 void Pipeline::Drain() { draining_ = true; }
 
 void Pipeline::GoOn() {
@@ -606,7 +613,10 @@ int64_t Pipeline::CountReady() const {
 std::string Pipeline::Activity() const {
   std::string text;
   if (empty()) {
-    text = planning_ ? "the order is being prepared" : "no step is planned";
+    text = planning_
+               ? "the order is being prepared, or a device is not yet done "
+                 "with a batch"
+               : "no step is planned";
   } else if (const Entry& entry = entries_[delivered_.load() & mask_];
              entry.slot == nullptr) {
     text = "the end of an epoch is next";

@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
@@ -89,11 +90,19 @@ class Pipeline : private SlotPool::Listener {
 
   // Whether what was given out is a prefix of the stream.
   bool in_order() const { return given_ahead_ == 0; }
+  // How many steps were given out beyond that.
+  int64_t given_ahead() const { return given_ahead_; }
 
   // Where the job is, by what was given out without a gap; of the last Restart
   // when nothing was.
   const Progress& progress() const { return progress_; }
   void set_progress(const Progress& progress) { progress_ = progress; }
+
+  // The epoch of the steps given out ahead, or else that of progress().
+  int64_t epoch() const;
+  absl::StatusOr<int64_t> StepsLeftFrom(absl::string_view state) const {
+    return sampler_->StepsLeftFrom(state);
+  }
 
   // Plans no more steps, until GoOn or Restart.
   void Drain();

@@ -2,7 +2,9 @@
 // interrupted sees, byte for byte.
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -168,6 +170,226 @@ TEST(Resume, AStateOfAnEpochsEndIsItsEnd) {
   EXPECT_THAT(restored->Next(batch), IsOkAndHolds(true));
   EXPECT_EQ(loader->progress().steps_in_total + 1,
             restored->progress().steps_in_total);
+}
+
+// ---- The loop over epochs, which is the same fresh and resumed.
+
+constexpr int64_t kEpochs = 3;
+constexpr size_t kAll = 1000;
+
+// What a trainer runs, until it has had `most` batches.
+std::vector<std::string> Train(Loader& loader, size_t most) {
+  std::vector<std::string> batches;
+  for (int64_t epoch = loader.progress().epoch; epoch < kEpochs; ++epoch) {
+    for (absl::StatusOr<Batch>& batch : loader.Epoch(epoch)) {
+      EXPECT_TRUE(batch.ok()) << batch.status();
+      if (!batch.ok()) return batches;
+      batches.push_back(BytesOf(*batch));
+      if (batches.size() == most) return batches;
+    }
+  }
+  return batches;
+}
+
+std::vector<std::string> BytesOfEpoch(Loader& loader, int64_t epoch) {
+  std::vector<std::string> batches;
+  for (absl::StatusOr<Batch>& batch : loader.Epoch(epoch)) {
+    EXPECT_TRUE(batch.ok()) << batch.status();
+    if (batch.ok()) batches.push_back(BytesOf(*batch));
+  }
+  return batches;
+}
+
+TestJob FiveSteps() {
+  TestJob job;
+  job.size = 19;
+  job.batch_size = 4;
+  return job;
+}
+
+// A loader that is restored from the state of another one, which has given out
+// `steps` steps from epoch 0 on.
+std::unique_ptr<Loader> RestoredAfter(size_t steps,
+                                      const LoaderOptions& options = {}) {
+  const auto loader = Make(FiveSteps(), options);
+  EXPECT_EQ(Train(*loader, steps).size(), steps);
+  auto restored = Make(FiveSteps(), options);
+  LOCKSTEP_EXPECT_OK(restored->RestoreState(*loader->SaveState()));
+  return restored;
+}
+
+TEST(EpochLoop, GoesOnFromEveryStep) {
+  Random random(RandomKey(6, 6, 6));
+  const std::vector<std::string> whole =
+      Train(*Make(FiveSteps(), AnyOptions(random)), kAll);
+  ASSERT_EQ(whole.size(), 15u);
+  for (size_t steps = 1; steps <= whole.size(); ++steps) {
+    const auto loader = Make(FiveSteps(), AnyOptions(random));
+    std::vector<std::string> batches = Train(*loader, steps);
+    const auto restored = Make(FiveSteps(), AnyOptions(random));
+    LOCKSTEP_ASSERT_OK(restored->RestoreState(*loader->SaveState()));
+    EXPECT_EQ(restored->progress().epoch, static_cast<int64_t>(steps - 1) / 5);
+    for (std::string& bytes : Train(*restored, kAll)) {
+      batches.push_back(std::move(bytes));
+    }
+    EXPECT_EQ(batches, whole) << steps;
+  }
+}
+
+TEST(EpochLoop, AnEpochThatWasReadIsEmptyAndTheNextIsWhole) {
+  for (const int workers : {0, 2}) {
+    LoaderOptions options;
+    options.num_workers = workers;
+    const auto loader = Make(FiveSteps(), options);
+    EXPECT_EQ(BytesOfEpoch(*loader, 0).size(), 5u);
+    const auto restored = Make(FiveSteps(), options);
+    LOCKSTEP_ASSERT_OK(restored->RestoreState(*loader->SaveState()));
+    EXPECT_EQ(restored->progress().epoch, 0);
+    EXPECT_TRUE(BytesOfEpoch(*restored, 0).empty());
+    const std::vector<std::string> next = BytesOfEpoch(*restored, 1);
+    EXPECT_EQ(next.size(), 5u);
+    EXPECT_EQ(next, BytesOfEpoch(*loader, 1));
+  }
+}
+
+TEST(EpochLoop, GoesOnOnceAndThenReadsAnew) {
+  const std::vector<std::string> whole = BytesOfEpoch(*RestoredAfter(5), 1);
+  // Read to its end, left in its middle, or at its end from the beginning.
+  const auto read = RestoredAfter(8);
+  EXPECT_EQ(BytesOfEpoch(*read, 1).size(), 2u);
+  EXPECT_EQ(BytesOfEpoch(*read, 1), whole);
+  const auto left = RestoredAfter(7);
+  EXPECT_EQ(Train(*left, 2).size(), 2u);
+  EXPECT_EQ(BytesOfEpoch(*left, 1), whole);
+  const auto at_end = RestoredAfter(10);
+  EXPECT_TRUE(BytesOfEpoch(*at_end, 1).empty());
+  EXPECT_EQ(BytesOfEpoch(*at_end, 1), whole);
+  // Next goes on as well, and when it has come to the end, so has the epoch.
+  const auto next = RestoredAfter(7);
+  Batch batch;
+  ASSERT_THAT(next->Next(batch), IsOkAndHolds(true));
+  EXPECT_EQ(BytesOfEpoch(*next, 1).size(), 2u);
+  const auto ended = RestoredAfter(9);
+  ASSERT_THAT(ended->Next(batch), IsOkAndHolds(true));
+  ASSERT_THAT(ended->Next(batch), IsOkAndHolds(false));
+  EXPECT_EQ(BytesOfEpoch(*ended, 1), whole);
+}
+
+TEST(EpochLoop, WhoeverStartsAnEpochHasItWhole) {
+  const std::vector<std::string> whole = BytesOfEpoch(*RestoredAfter(5), 1);
+  const auto started = RestoredAfter(7);
+  LOCKSTEP_ASSERT_OK(started->StartEpoch(1));
+  EXPECT_EQ(BytesOfEpoch(*started, 1), whole);
+  const auto other = RestoredAfter(7);
+  EXPECT_EQ(BytesOfEpoch(*other, 0).size(), 5u);
+  EXPECT_EQ(BytesOfEpoch(*other, 1), whole);
+}
+
+TEST(EpochLoop, AStateThatIsRefusedChangesNothing) {
+  const auto loader = RestoredAfter(7);
+  EXPECT_FALSE(loader->RestoreState("what").ok());
+  EXPECT_EQ(BytesOfEpoch(*loader, 1).size(), 3u);
+  const auto fresh = Make(FiveSteps(), {});
+  EXPECT_FALSE(fresh->RestoreState("what").ok());
+  EXPECT_EQ(Train(*fresh, kAll).size(), 15u);
+}
+
+TEST(EpochLoop, KeepsWhatIsSkipped) {
+  const auto loader = RestoredAfter(6);
+  LOCKSTEP_ASSERT_OK(loader->Skip(4, 12));
+  EXPECT_EQ(BytesOfEpoch(*loader, 1).size(), 2u);
+  EXPECT_EQ(BytesOfEpoch(*loader, 1).size(), 5u);
+}
+
+TEST(EpochLoop, GoesOnAfterADrain) {
+  Random random(RandomKey(9, 9, 9));
+  for (const int64_t before : {1, 7, 12, 13}) {
+    TestJob job;
+    LoaderOptions options = AnyOptions(random);
+    options.delivery = Delivery::kAsReady;
+    const auto loader = Make(job, options);
+    std::multiset<std::string> got;
+    for (absl::StatusOr<Batch>& batch : loader->Epoch(2)) {
+      LOCKSTEP_ASSERT_OK(batch.status());
+      got.insert(BytesOf(*batch));
+      if (static_cast<int64_t>(got.size()) == before) loader->Drain();
+    }
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::string state, loader->SaveState());
+    std::multiset<std::string> others = got;
+    options = AnyOptions(random);
+    const auto restored = Make(job, options);
+    LOCKSTEP_ASSERT_OK(restored->RestoreState(state));
+    for (const auto& bytes : BytesOfEpoch(*loader, 2)) got.insert(bytes);
+    for (const auto& bytes : BytesOfEpoch(*restored, 2)) others.insert(bytes);
+    const std::vector<std::string> whole =
+        BytesOfEpoch(*Make(job, AnyOptions(random)), 2);
+    EXPECT_EQ(got, std::multiset<std::string>(whole.begin(), whole.end()));
+    EXPECT_EQ(others, got);
+    EXPECT_EQ(BytesOfEpoch(*loader, 2).size(), whole.size());
+  }
+}
+
+TEST(EpochLoop, CountsIterations) {
+  Random random(RandomKey(2, 2, 2));
+  for (const bool advance : {false, true}) {
+    const auto any_options = [&] {
+      LoaderOptions options = AnyOptions(random);
+      options.advance_epochs = advance;
+      options.max_steps = 12;
+      return options;
+    };
+    const std::vector<std::string> whole =
+        Train(*Make(FiveSteps(), any_options()), kAll);
+    ASSERT_EQ(whole.size(), 12u);
+    for (const size_t steps : {1, 5, 8, 12}) {
+      const auto loader = Make(FiveSteps(), any_options());
+      std::vector<std::string> batches = Train(*loader, steps);
+      const auto restored = Make(FiveSteps(), any_options());
+      LOCKSTEP_ASSERT_OK(restored->RestoreState(*loader->SaveState()));
+      for (std::string& bytes : Train(*restored, kAll)) {
+        batches.push_back(std::move(bytes));
+      }
+      EXPECT_EQ(batches, whole) << steps;
+    }
+    // A sampler's state says as much.
+    const auto iterations =
+        *IterationSampler::Create(TestSampler(FiveSteps()), 12, 8);
+    const auto loader = Make(FiveSteps(), any_options());
+    EXPECT_EQ(loader->progress().epoch, 0);
+    LOCKSTEP_ASSERT_OK(loader->RestoreState(iterations->sampler().SaveState()));
+    EXPECT_EQ(loader->progress().epoch, 1);
+    EXPECT_EQ(loader->progress().steps_taken, 3);
+    EXPECT_EQ(Train(*loader, kAll),
+              std::vector<std::string>(whole.begin() + 8, whole.end()));
+  }
+}
+
+// The loop goes on when there are no more steps, and the state stays.
+TEST(EpochLoop, StaysWhereTheStepsEnded) {
+  LoaderOptions options;
+  options.max_steps = 7;
+  const auto loader = Make(FiveSteps(), options);
+  std::vector<std::string> batches = Train(*loader, kAll);
+  EXPECT_EQ(batches.size(), 7u);
+  EXPECT_EQ(loader->progress().epoch, 1);
+  EXPECT_EQ(loader->progress().steps_taken, 2);
+  options.max_steps = 15;
+  const auto restored = Make(FiveSteps(), options);
+  LOCKSTEP_ASSERT_OK(restored->RestoreState(*loader->SaveState()));
+  for (std::string& bytes : Train(*restored, kAll)) {
+    batches.push_back(std::move(bytes));
+  }
+  EXPECT_EQ(batches, Train(*Make(FiveSteps(), {}), kAll));
+}
+
+// ---- States that are refused.
+
+TEST(Resume, ASamplerSaysWhoseStateItIs) {
+  const auto loader = Make({}, {});
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  EXPECT_THAT(TestSampler({})->RestoreState(*loader->SaveState()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("Loader::RestoreState")));
 }
 
 TEST(Resume, RefusesOtherStatesAndGoesOn) {

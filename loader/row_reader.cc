@@ -161,7 +161,7 @@ void RowReader::Complete(Slot& slot) {
   if (options_.memory != nullptr && slot.status.ok()) {
     slot.status = slot.AtStep("BatchMemory::Filled", CatchAll("it", [&] {
                                 return options_.memory->Filled(
-                                    slot.memory, slot.layout->bytes);
+                                    slot.memory, BatchView(&slot));
                               }));
   }
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -54,7 +55,11 @@ TEST_P(SeedingTest, WorkersAreInitialisedOnceBeforeTheirFirstSample) {
     int id;
     bool in_use = false;
   };
+  const int workers = std::max(1, GetParam().num_workers);
   std::atomic<int> inits[4] = {};
+  Mutex mutex;
+  CondVar changed;
+  int begun = 0;
   options_.base_seed = 1000;
   options_.worker_init = [&](WorkerInfo& worker) {
     ++inits[worker.id];
@@ -69,6 +74,13 @@ TEST_P(SeedingTest, WorkersAreInitialisedOnceBeforeTheirFirstSample) {
     EXPECT_EQ(scratch.id, context.worker().id);
     EXPECT_FALSE(std::exchange(scratch.in_use, true));
     EXPECT_EQ(inits[scratch.id], 1);
+    {
+      // None of the first samples ends before every worker has one.
+      MutexLock lock(mutex);
+      ++begun;
+      changed.NotifyAll();
+      while (begun < workers) changed.Wait(mutex);
+    }
     scratch.in_use = false;
     return absl::OkStatus();
   };
@@ -76,14 +88,8 @@ TEST_P(SeedingTest, WorkersAreInitialisedOnceBeforeTheirFirstSample) {
   for (int64_t epoch = 0; epoch < 10; ++epoch) {
     DigestOfEpoch(*loader, epoch % 3);
   }
-  int initialised = 0;
-  for (const auto& count : inits) {
-    EXPECT_LE(count, 1);
-    initialised += count;
-  }
-  EXPECT_EQ(loader->Metrics().effective_workers,
-            GetParam().num_workers == 0 ? 0 : initialised);
-  EXPECT_GE(initialised, 1);
+  for (int id = 0; id < 4; ++id) EXPECT_EQ(inits[id], id < workers ? 1 : 0);
+  EXPECT_EQ(loader->Metrics().effective_workers, GetParam().num_workers);
 }
 
 TEST_P(SeedingTest, AFailingInitIsAStatusForGood) {

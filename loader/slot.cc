@@ -103,8 +103,7 @@ void Slot::Pack(int field) {
   const FieldPlace& place = layout->fields[field];
   const int64_t element = SizeOf(place.spec->dtype);
   char* const first = memory + place.offset;
-  std::vector<int64_t>& ends = splits[place.ragged_number];
-  ends.resize(rows() + 1);
+  int64_t* const ends = Splits(place);
   ends[0] = 0;
   for (int64_t row = 0; row < rows(); ++row) {
     const int64_t* const shape =
@@ -130,8 +129,6 @@ absl::StatusOr<std::shared_ptr<SlotPool>> SlotPool::Create(
     slot->indices.reserve(rows);
     slot->positions.reserve(rows);
     slot->shapes.resize(rows * layout.ragged_fields * kMaxDimensions);
-    slot->splits.resize(layout.ragged_fields);
-    for (auto& ends : slot->splits) ends.reserve(rows + 1);
     slot->padded.assign(layout.ragged_fields, -1);
     LOCKSTEP_ASSIGN_OR_RETURN(void* const bytes,
                               pool->memory_->Allocate(layout.bytes));
@@ -175,12 +172,13 @@ void SlotPool::PutBack(Slot& slot) {
   slot.errors.clear();
   slot.substitutions.clear();
   slot.status = absl::OkStatus();
-  hint_.store(slot.number, std::memory_order_relaxed);
+  if (last_first_) hint_.store(slot.number, std::memory_order_relaxed);
   slot.free.store(true, std::memory_order_release);
   free_slots_.fetch_add(1);
 }
 
 void SlotPool::GiveBack(Slot& slot) {
+  memory_->Released(slot.memory);
   PutBack(slot);
   if (listener_.load() == nullptr) return;
   calls_.fetch_add(1);

@@ -44,8 +44,6 @@ struct alignas(64) Slot {
 
   // kMaxDimensions numbers for each ragged field of each row.
   std::vector<int64_t> shapes;
-  // Of each ragged field: rows + 1 of them.
-  std::vector<std::vector<int64_t>> splits;
   // Of each ragged field: the elements of a padded row, -1 while packed.
   std::vector<int64_t> padded;
 
@@ -58,6 +56,11 @@ struct alignas(64) Slot {
   int64_t rows() const { return static_cast<int64_t>(indices.size()); }
   int64_t* RowShapes(int64_t row) {
     return shapes.data() + row * layout->ragged_fields * kMaxDimensions;
+  }
+
+  // The rows() + 1 splits of a ragged field.
+  int64_t* Splits(const FieldPlace& place) const {
+    return reinterpret_cast<int64_t*>(memory + place.splits_offset);
   }
 
   // An error of `what`, with the step that it fails.
@@ -79,7 +82,10 @@ struct alignas(64) Slot {
 // All slots of a loader. Lives as long as the loader or any of its batches.
 class SlotPool : public SlotOwner {
  public:
-  // RESOURCE_EXHAUSTED where there is no memory for them.
+  // RESOURCE_EXHAUSTED where there is no memory for them. Where `memory` is
+  // nullptr it is plain, and the slot that was given back last is used first,
+  // being the warmest; of other memory the one that was used longest ago, which
+  // the device is done with first.
   static absl::StatusOr<std::shared_ptr<SlotPool>> Create(
       absl::Span<const FieldSpec> fields, int64_t rows, int64_t slots,
       std::shared_ptr<BatchMemory> memory);
@@ -88,14 +94,14 @@ class SlotPool : public SlotOwner {
   const BatchLayout& layout() const { return layout_; }
   int64_t size() const { return static_cast<int64_t>(slots_.size()); }
   int64_t free_slots() const { return free_slots_.load(); }
-  BatchMemory& memory() const { return *memory_; }
+  BatchMemory& memory() const override { return *memory_; }
 
   // A free slot, which is then no longer free, or nullptr. One caller at a
   // time.
   Slot* Take();
   void PutBack(Slot& slot);
 
-  // PutBack, and a word to the listener.
+  // PutBack, and a word to the memory before and to the listener after it.
   void GiveBack(Slot& slot) override;
 
   // Who is told when a user gives a slot back; nullptr when it is gone.
@@ -108,13 +114,16 @@ class SlotPool : public SlotOwner {
 
  private:
   explicit SlotPool(std::shared_ptr<BatchMemory> memory)
-      : memory_(std::move(memory)) {}
+      : last_first_(memory == nullptr),
+        memory_(last_first_ ? std::make_shared<HeapMemory>()
+                            : std::move(memory)) {}
 
+  const bool last_first_;
   const std::shared_ptr<BatchMemory> memory_;
   BatchLayout layout_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::atomic<int64_t> free_slots_{0};
-  // The slot that was given back last: its memory is the warmest.
+  // The slot to be looked at first.
   std::atomic<size_t> hint_{0};
 
   // Calls that are in progress, so that Listen(nullptr) can wait for them.

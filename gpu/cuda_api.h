@@ -1,0 +1,159 @@
+// The CUDA driver's functions, from the library that comes with every driver:
+// a program starts without it, and is compiled without its headers.
+//
+//   auto cuda = LoadCuda("");   // or the path of a libcuda.so.1
+//   CudaContext* context = nullptr;
+//   absl::Status status =
+//       CudaStatus(**cuda, (*cuda)->DevicePrimaryCtxRetain(&context, 0),
+//                  "cuDevicePrimaryCtxRetain");
+//
+// It is the driver's API and not the runtime's, since one library serves
+// programs of all CUDA versions, and the contexts are the same that a trainer's
+// runtime uses, which is often linked into it statically.
+//
+// The declarations are those of cuda.h in our names; headers_test.cc compares
+// them with the real ones. CUDA's documentation says what they do.
+#ifndef LOCKSTEP_GPU_CUDA_API_H_
+#define LOCKSTEP_GPU_CUDA_API_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/language.h"
+
+namespace lockstep::internal_gpu {
+
+// One of CUresult, of which these are looked at.
+using CudaResult = int;
+inline constexpr CudaResult kCudaSuccess = 0;
+inline constexpr CudaResult kCudaInvalidValue = 1;
+inline constexpr CudaResult kCudaOutOfMemory = 2;
+inline constexpr CudaResult kCudaNotInitialized = 3;
+inline constexpr CudaResult kCudaStubLibrary = 34;
+inline constexpr CudaResult kCudaNoDevice = 100;
+inline constexpr CudaResult kCudaInvalidDevice = 101;
+inline constexpr CudaResult kCudaInvalidContext = 201;
+inline constexpr CudaResult kCudaInvalidHandle = 400;
+inline constexpr CudaResult kCudaNotReady = 600;
+inline constexpr CudaResult kCudaCaptureUnsupported = 900;
+inline constexpr CudaResult kCudaCaptureInvalidated = 901;
+inline constexpr CudaResult kCudaCaptureIsolation = 905;
+inline constexpr CudaResult kCudaCaptureImplicit = 906;
+inline constexpr CudaResult kCudaCapturedEvent = 907;
+
+using CudaDevice = int;
+
+// CUDA's own.
+struct CudaContext;
+struct CudaStream;
+struct CudaEvent;
+
+// Of StreamCreate: does not wait for the default stream.
+inline constexpr unsigned kCudaStreamNonBlocking = 1;
+
+// A handle of CUDA's for a stream that is another one in each thread.
+inline constexpr uintptr_t kCudaPerThreadStream = 2;
+
+// Which captures of streams into graphs forbid a thread the calls that may be
+// unsafe beside them; such a call fails, and the capture with it.
+enum class CudaCaptureMode : int {
+  kGlobal = 0,       // its own, and those that other threads began in this mode
+  kThreadLocal = 1,  // its own
+  kRelaxed = 2,      // none
+};
+enum class CudaCaptureStatus : int {
+  kNone = 0,
+  kActive = 1,
+  kInvalidated = 2,
+};
+
+// Of EventCreate.
+inline constexpr unsigned kCudaEventBlockingSync = 1;
+inline constexpr unsigned kCudaEventDisableTiming = 2;
+
+// Of MemHostAlloc: page-locked for all contexts.
+inline constexpr unsigned kCudaHostAllocPortable = 1;
+
+enum class CudaPointerAttribute : int {
+  kMemoryType = 2,     // an unsigned: one of those below
+  kIsManaged = 8,      // an unsigned: 0 or 1
+  kDeviceOrdinal = 9,  // an int
+};
+inline constexpr unsigned kCudaMemoryTypeHost = 1;
+inline constexpr unsigned kCudaMemoryTypeDevice = 2;
+
+// Device memory is a void* where CUDA has a 64-bit integer: functions take both
+// alike.
+struct CudaApi {
+  CudaResult (*Init)(unsigned flags);
+  CudaResult (*DriverGetVersion)(int* version);
+  CudaResult (*GetErrorName)(CudaResult result, const char** name);
+  CudaResult (*GetErrorString)(CudaResult result, const char** text);
+
+  CudaResult (*DeviceGetCount)(int* count);
+  CudaResult (*DeviceGet)(CudaDevice* device, int ordinal);
+  CudaResult (*DeviceGetName)(char* name, int bytes, CudaDevice device);
+  CudaResult (*DevicePrimaryCtxRetain)(CudaContext** context,
+                                       CudaDevice device);
+  CudaResult (*DevicePrimaryCtxRelease)(CudaDevice device);
+  CudaResult (*CtxPushCurrent)(CudaContext* context);
+  CudaResult (*CtxPopCurrent)(CudaContext** context);
+
+  CudaResult (*StreamCreate)(CudaStream** stream, unsigned flags);
+  CudaResult (*StreamDestroy)(CudaStream* stream);
+  CudaResult (*StreamWaitEvent)(CudaStream* stream, CudaEvent* event,
+                                unsigned flags);
+  CudaResult (*StreamQuery)(CudaStream* stream);
+  CudaResult (*StreamSynchronize)(CudaStream* stream);
+  CudaResult (*StreamIsCapturing)(CudaStream* stream,
+                                  CudaCaptureStatus* status);
+  // Of this thread, for the one that stands in `mode`.
+  CudaResult (*ThreadExchangeStreamCaptureMode)(CudaCaptureMode* mode);
+  CudaResult (*LaunchHostFunc)(CudaStream* stream, void (*function)(void*),
+                               void* argument);
+
+  CudaResult (*EventCreate)(CudaEvent** event, unsigned flags);
+  CudaResult (*EventDestroy)(CudaEvent* event);
+  CudaResult (*EventRecord)(CudaEvent* event, CudaStream* stream);
+  CudaResult (*EventQuery)(CudaEvent* event);
+  CudaResult (*EventSynchronize)(CudaEvent* event);
+  CudaResult (*EventElapsedTime)(float* milliseconds, CudaEvent* start,
+                                 CudaEvent* end);
+
+  CudaResult (*MemAlloc)(void** device_memory, size_t bytes);
+  CudaResult (*MemFree)(void* device_memory);
+  CudaResult (*MemHostAlloc)(void** host_memory, size_t bytes, unsigned flags);
+  CudaResult (*MemFreeHost)(void* host_memory);
+  CudaResult (*MemcpyAsync)(void* to, const void* from, size_t bytes,
+                            CudaStream* stream);
+  CudaResult (*PointerGetAttributes)(unsigned count,
+                                     CudaPointerAttribute* attributes,
+                                     void** values, const void* pointer);
+};
+
+// Where memory is.
+struct CudaPlace {
+  unsigned type = 0;  // kCudaMemoryTypeHost, ...Device, or 0: not known to CUDA
+  unsigned is_managed = 0;
+  int device = 0;  // its ordinal
+};
+CudaResult PlaceOf(const CudaApi& cuda, const void* pointer, CudaPlace& place);
+
+// Loads the library at `path`, or libcuda.so.1 as the dynamic loader finds it
+// if that is empty, and initializes it; once in a process, and for good.
+// UNAVAILABLE if there is no driver or no device, and what CudaStatus says if
+// there is a driver that fails. Thread-safe.
+absl::StatusOr<const CudaApi*> LoadCuda(const std::string& path);
+
+// OK for kCudaSuccess; otherwise RESOURCE_EXHAUSTED if memory ran out, and
+// INTERNAL, with CUDA's words for the result of `what`.
+absl::Status CudaStatus(const CudaApi& cuda, CudaResult result,
+                        absl::string_view what);
+
+}  // namespace lockstep::internal_gpu
+
+#endif  // LOCKSTEP_GPU_CUDA_API_H_

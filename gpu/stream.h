@@ -1,0 +1,25 @@
+// A stream of a device, in interfaces that need no header of CUDA.
+//
+//   cudaStream_t stream = ...;
+//   work.WaitOnStream(Stream(stream));
+#ifndef LOCKSTEP_GPU_STREAM_H_
+#define LOCKSTEP_GPU_STREAM_H_
+
+#include "lockstep/base/language.h"
+
+namespace lockstep {
+
+// A cudaStream_t; nullptr for the default stream. cudaStreamPerThread, which is
+// another one in each thread, is refused where another thread may use it.
+class Stream {
+ public:
+  explicit Stream(void* handle) : handle_(handle) {}
+  void* handle() const { return handle_; }
+
+ private:
+  void* handle_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_GPU_STREAM_H_

@@ -1,0 +1,387 @@
+#include "lockstep/loader/pinned_memory.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/gpu/cuda_api.h"
+#include "lockstep/gpu/device.h"
+#include "lockstep/loader/field.h"
+#include "lockstep/loader/row_buffer.h"
+
+namespace lockstep {
+namespace {
+
+using internal_gpu::CudaApi;
+using internal_gpu::CudaEvent;
+using internal_gpu::CudaResult;
+using internal_gpu::CudaStream;
+using internal_gpu::Device;
+using internal_gpu::kCudaEventBlockingSync;
+using internal_gpu::kCudaEventDisableTiming;
+using internal_gpu::kCudaHostAllocPortable;
+using internal_gpu::kCudaPerThreadStream;
+using internal_gpu::kCudaStreamNonBlocking;
+using internal_gpu::LoadCuda;
+
+// Whoever waits for one sleeps.
+constexpr unsigned kEventFlags =
+    kCudaEventBlockingSync | kCudaEventDisableTiming;
+
+// A gap of fewer bytes is copied along, since another copy would take longer.
+constexpr int64_t kWorthACopy = 4096;
+
+}  // namespace
+
+// The memory of one batch: here, and on the device if it is copied there.
+struct PinnedMemory::Block {
+  explicit Block(const Device& device) : device(device) {}
+
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  ~Block() {
+    const CudaApi& cuda = device.cuda();
+    // Whatever fails, the rest is freed.
+    device
+        .InContext([&] {
+          for (const User& user : users) {
+            cuda.EventSynchronize(user.done);
+            cuda.EventDestroy(user.done);
+          }
+          if (copied != nullptr) {
+            cuda.EventSynchronize(copied);
+            cuda.EventDestroy(copied);
+          }
+          if (on_device != nullptr) cuda.MemFree(on_device);
+          if (on_host != nullptr) cuda.MemFreeHost(on_host);
+          return absl::OkStatus();
+        })
+        .IgnoreError();
+  }
+
+  // A stream that reads the copy, and where it is done with that.
+  struct User {
+    CudaStream* stream = nullptr;
+    CudaEvent* done = nullptr;
+    bool recorded = false;  // since it was released: the stream may be gone
+  };
+
+  const Device& device;
+  int64_t bytes = 0;
+  void* on_host = nullptr;
+  void* on_device = nullptr;
+  CudaEvent* copied = nullptr;
+  // The first `used` are those of the batch, the others' events are spare.
+  std::vector<User> users;
+  size_t used = 0;
+  // Why it is not known when those are done.
+  absl::Status release_failure;
+};
+
+namespace {
+
+absl::Status Check(const PinnedMemoryOptions& options) {
+  if (options.max_bytes < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_bytes should be 0 (no limit) or more, but got ",
+                     "max_bytes=", options.max_bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<PinnedMemory>> PinnedMemory::Create(
+    const PinnedMemoryOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(Check(options));
+  const absl::StatusOr<const CudaApi*> cuda = LoadCuda(options.cuda_library);
+  if (cuda.ok()) return CreateWith(**cuda, options);
+  if (!absl::IsUnavailable(cuda.status())) return cuda.status();
+  if (options.device < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device should be the number of a CUDA device, but got "
+                     "device=",
+                     options.device));
+  }
+  if (options.require_device) {
+    return absl::UnavailableError(absl::StrCat(
+        "require_device is set, and there is none: ", cuda.status().message()));
+  }
+  std::shared_ptr<PinnedMemory> memory(new PinnedMemory(options));
+  memory->fallback_ = absl::UnavailableError(
+      absl::StrCat("batches stay in plain memory, and ToDevice gives that: ",
+                   cuda.status().message()));
+  if (options.on_fallback) {
+    internal_loader::CatchAll("on_fallback", [&] {
+      options.on_fallback(memory->fallback_);
+      return absl::OkStatus();
+    }).IgnoreError();
+  }
+  return memory;
+}
+
+absl::StatusOr<std::shared_ptr<PinnedMemory>> PinnedMemory::CreateWith(
+    const CudaApi& cuda, const PinnedMemoryOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(Check(options));
+  std::shared_ptr<PinnedMemory> memory(new PinnedMemory(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(memory->device_,
+                            Device::Open(cuda, options.device));
+  if (!options.to_device) return memory;
+  const Device& device = *memory->device_;
+  LOCKSTEP_RETURN_IF_ERROR(device.InContext([&] {
+    return device.Check(
+        cuda.StreamCreate(&memory->copies_, kCudaStreamNonBlocking),
+        "cuStreamCreate");
+  }));
+  return memory;
+}
+
+PinnedMemory::PinnedMemory(const PinnedMemoryOptions& options)
+    : to_device_(options.to_device), max_bytes_(options.max_bytes) {}
+
+PinnedMemory::~PinnedMemory() {
+  if (fork_guard_.forked()) {  // what is left is the other process's
+    for (auto& entry : blocks_) static_cast<void>(entry.second.release());
+    static_cast<void>(device_.release());
+    return;
+  }
+  if (copies_ == nullptr) return;
+  device_
+      ->InContext([this] {
+        device_->cuda().StreamDestroy(copies_);
+        return absl::OkStatus();
+      })
+      .IgnoreError();
+}
+
+std::optional<int> PinnedMemory::device() const {
+  if (device_ == nullptr) return std::nullopt;
+  return device_->ordinal();
+}
+
+absl::StatusOr<void*> PinnedMemory::Allocate(int64_t bytes) {
+  if (device_ == nullptr) return heap_.Allocate(bytes);
+  {
+    MutexLock lock(mutex_);
+    if (max_bytes_ > 0 && bytes > max_bytes_ - held_) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "a batch of ", bytes, " bytes goes beyond what may be page-locked: ",
+          held_, " bytes are, and max_bytes=", max_bytes_,
+          "; raise max_bytes, or lower prefetch_batches"));
+    }
+    held_ += bytes;
+  }
+  auto block = std::make_unique<Block>(*device_);
+  block->bytes = bytes;
+  absl::Status made = MakeBlock(*block);
+  if (!made.ok()) block = nullptr;
+  MutexLock lock(mutex_);
+  if (block == nullptr) {
+    held_ -= bytes;
+    return made;
+  }
+  void* const memory = block->on_host;
+  blocks_.emplace(memory, std::move(block));
+  return memory;
+}
+
+absl::Status PinnedMemory::MakeBlock(Block& block) const {
+  const CudaApi& cuda = device_->cuda();
+  // CUDA gives no memory of no bytes.
+  const size_t bytes = std::max<int64_t>(block.bytes, 1);
+  return device_->InContext([&]() -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(device_->Check(
+        cuda.MemHostAlloc(&block.on_host, bytes, kCudaHostAllocPortable),
+        "cuMemHostAlloc"));
+    if (!to_device_) return absl::OkStatus();
+    LOCKSTEP_RETURN_IF_ERROR(
+        device_->Check(cuda.MemAlloc(&block.on_device, bytes), "cuMemAlloc"));
+    return device_->Check(cuda.EventCreate(&block.copied, kEventFlags),
+                          "cuEventCreate");
+  });
+}
+
+void PinnedMemory::Free(void* memory, int64_t bytes) {
+  if (device_ == nullptr) {
+    heap_.Free(memory, bytes);
+    return;
+  }
+  if (fork_guard_.forked()) return;
+  std::unique_ptr<Block> block;
+  {
+    MutexLock lock(mutex_);
+    const auto found = blocks_.find(memory);
+    block = std::move(found->second);
+    blocks_.erase(found);
+  }
+  block = nullptr;  // perhaps after a while
+  MutexLock lock(mutex_);
+  held_ -= bytes;
+}
+
+PinnedMemory::Block& PinnedMemory::BlockAt(void* memory) {
+  MutexLock lock(mutex_);
+  return *blocks_.find(memory)->second;
+}
+
+absl::Status PinnedMemory::Filled(void* memory, const BatchView& batch) {
+  if (copies_ == nullptr) return absl::OkStatus();
+  Block& block = BlockAt(memory);
+  const CudaApi& cuda = device_->cuda();
+  return device_->InContext([&]() -> absl::Status {
+    for (size_t i = 0; i < block.used; ++i) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          device_->Check(cuda.StreamWaitEvent(copies_, block.users[i].done, 0),
+                         "cuStreamWaitEvent"));
+    }
+    block.used = 0;
+    absl::Status status = Copy(block, batch);
+    // Also where only a part of it is on its way.
+    status.Update(device_->Check(cuda.EventRecord(block.copied, copies_),
+                                 "cuEventRecord"));
+    return status;
+  });
+}
+
+// Copies what the batch has, in as few pieces as are worth it.
+absl::Status PinnedMemory::Copy(const Block& block,
+                                const BatchView& batch) const {
+  int64_t begin = 0;
+  int64_t end = 0;
+  const auto copy = [&] {
+    if (begin == end) return absl::OkStatus();
+    return device_->Check(
+        device_->cuda().MemcpyAsync(static_cast<char*>(block.on_device) + begin,
+                                    static_cast<char*>(block.on_host) + begin,
+                                    end - begin, copies_),
+        "cuMemcpyAsync");
+  };
+  // Parts come in the order of their places.
+  const auto add = [&](const void* first, size_t bytes) -> absl::Status {
+    if (bytes == 0) return absl::OkStatus();
+    const int64_t place =
+        static_cast<const char*>(first) - static_cast<char*>(block.on_host);
+    if (place - end >= kWorthACopy) {
+      LOCKSTEP_RETURN_IF_ERROR(copy());
+      begin = place;
+    }
+    end = place + static_cast<int64_t>(bytes);
+    return absl::OkStatus();
+  };
+  const absl::Span<const FieldSpec> fields = batch.fields();
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const absl::Span<const char> bytes = batch.Bytes(static_cast<int>(i));
+    LOCKSTEP_RETURN_IF_ERROR(add(bytes.data(), bytes.size()));
+  }
+  for (const FieldSpec& field : fields) {
+    if (!field.ragged()) continue;
+    LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<const int64_t> splits,
+                              batch.Splits(field.name));
+    LOCKSTEP_RETURN_IF_ERROR(
+        add(splits.data(), splits.size() * sizeof(splits[0])));
+  }
+  return copy();
+}
+
+absl::StatusOr<void*> PinnedMemory::OnDevice(void* memory, Stream stream) {
+  if (device_ == nullptr) return memory;
+  if (copies_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "batches stay in page-locked memory: set "
+        "PinnedMemoryOptions::to_device, or copy them yourself");
+  }
+  if (fork_guard_.forked()) {
+    return absl::FailedPreconditionError(
+        "this process was forked from the one that uses the device");
+  }
+  if (reinterpret_cast<uintptr_t>(stream.handle()) == kCudaPerThreadStream) {
+    return absl::InvalidArgumentError(
+        "ToDevice takes a stream that is the same in all threads, but got "
+        "cudaStreamPerThread: make one by cudaStreamCreate");
+  }
+  Block& block = BlockAt(memory);
+  CudaStream* const user = static_cast<CudaStream*>(stream.handle());
+  for (size_t i = 0; i < block.used; ++i) {
+    if (block.users[i].stream == user) return block.on_device;
+  }
+  const CudaApi& cuda = device_->cuda();
+  LOCKSTEP_RETURN_IF_ERROR(device_->InContext([&]() -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(device_->CheckNotCaptured(
+        user,
+        "the stream of ToDevice is being captured into a graph: call ToDevice "
+        "before the capture begins"));
+    if (block.used == block.users.size()) {
+      block.users.reserve(block.used + 1);
+      CudaEvent* done = nullptr;
+      LOCKSTEP_RETURN_IF_ERROR(device_->Check(
+          cuda.EventCreate(&done, kEventFlags), "cuEventCreate"));
+      block.users.push_back({nullptr, done});
+    }
+    LOCKSTEP_RETURN_IF_ERROR(
+        device_->Check(cuda.StreamWaitEvent(user, block.copied, 0),
+                       "cuStreamWaitEvent on the stream of ToDevice"));
+    // Not by a stream of another device, as is found now and not later.
+    return device_->Check(
+        cuda.EventRecord(block.users[block.used].done, user),
+        "cuEventRecord on the stream of ToDevice, which should be one of this "
+        "device");
+  }));
+  Block::User& next = block.users[block.used++];
+  next.stream = user;
+  next.recorded = false;
+  return block.on_device;
+}
+
+void PinnedMemory::Released(void* memory) {
+  // In a forked process there is no CUDA, and the lock may be held for ever.
+  if (copies_ == nullptr || fork_guard_.forked()) return;
+  Block& block = BlockAt(memory);
+  if (block.used == 0) return;
+  const CudaApi& cuda = device_->cuda();
+  block.release_failure = device_->InContext([&]() -> absl::Status {
+    absl::Status status;
+    for (size_t i = 0; i < block.used; ++i) {
+      Block::User& user = block.users[i];
+      if (user.recorded) continue;
+      absl::Status recorded = device_->CheckNotCaptured(
+          user.stream,
+          "the stream of an earlier ToDevice was being captured into a graph "
+          "when the batch was released: release batches before the capture "
+          "begins or when it has ended");
+      if (recorded.ok()) {
+        recorded = device_->Check(
+            cuda.EventRecord(user.done, user.stream),
+            "cuEventRecord on the stream of an earlier ToDevice");
+      }
+      user.recorded = recorded.ok();
+      status.Update(recorded);
+    }
+    return status;
+  });
+}
+
+absl::Status PinnedMemory::BeforeReuse(void* memory) {
+  if (copies_ == nullptr) return absl::OkStatus();
+  Block& block = BlockAt(memory);
+  // Not cleared: the step that this fails may be dropped, and then Released is
+  // not called again.
+  LOCKSTEP_RETURN_IF_ERROR(block.release_failure);
+  return device_->InContext([&] {
+    return device_->Check(device_->cuda().EventSynchronize(block.copied),
+                          "cuEventSynchronize");
+  });
+}
+
+}  // namespace lockstep
