@@ -2,11 +2,14 @@
 // where it is.
 //
 //   std::vector<float> gradient(1000);
-//   Buffer buffer = BufferOf(absl::MakeSpan(gradient));
+//   Buffer buffer = BufferOf(gradient);
+//   Buffer on_gpu = BufferOf(pointer, 1000, {Device::Kind::kCuda, 0});
 #ifndef LOCKSTEP_COLLECTIVE_BUFFER_H_
 #define LOCKSTEP_COLLECTIVE_BUFFER_H_
 
 #include <cstdint>
+#include <type_traits>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
@@ -47,13 +50,30 @@ struct ConstBuffer {
 };
 
 template <typename T>
+Buffer BufferOf(T* data, int64_t count, Device device = {}) {
+  static_assert(!std::is_const_v<T>, "what is only read is a ConstBufferOf");
+  return {data, count, DTypeOf<T>(), device};
+}
+template <typename T>
 Buffer BufferOf(absl::Span<T> values) {
-  return {values.data(), static_cast<int64_t>(values.size()), DTypeOf<T>(), {}};
+  return BufferOf(values.data(), static_cast<int64_t>(values.size()));
+}
+template <typename T>
+Buffer BufferOf(std::vector<T>& values) {
+  return BufferOf(values.data(), static_cast<int64_t>(values.size()));
 }
 
 template <typename T>
-ConstBuffer ConstBufferOf(absl::Span<const T> values) {
-  return {values.data(), static_cast<int64_t>(values.size()), DTypeOf<T>()};
+ConstBuffer ConstBufferOf(const T* data, int64_t count, Device device = {}) {
+  return {data, count, DTypeOf<T>(), device};
+}
+template <typename T>
+ConstBuffer ConstBufferOf(absl::Span<T> values) {
+  return ConstBufferOf(values.data(), static_cast<int64_t>(values.size()));
+}
+template <typename T>
+ConstBuffer ConstBufferOf(const std::vector<T>& values) {
+  return ConstBufferOf(values.data(), static_cast<int64_t>(values.size()));
 }
 
 }  // namespace lockstep

@@ -7,11 +7,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep {
 namespace {
 
+using internal_collective::CheckName;
 using internal_collective::CheckReduction;
 using internal_collective::Operation;
 using internal_collective::OpKind;
@@ -97,6 +99,27 @@ absl::Status Communicator::CheckRank(absl::string_view what, int rank) const {
                    size_ - 1, ", but got ", what, "=", rank));
 }
 
+absl::Status Communicator::CheckSplit(absl::string_view name,
+                                      absl::Span<const int> members) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckName(name, /*required=*/true));
+  std::vector<bool> seen(size_, false);
+  for (const int member : members) {
+    if (member < 0 || member >= size_ || seen[member]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "members should be ranks of the group '", name_, "', 0 to ",
+          size_ - 1, ", each once, but got ", absl::StrJoin(members, ", ")));
+    }
+    seen[member] = true;
+  }
+  if (!seen[rank_]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", rank_,
+                     " calls Split and should be among its members, which are ",
+                     absl::StrJoin(members, ", ")));
+  }
+  return absl::OkStatus();
+}
+
 Operation Communicator::MakeOperation(OpKind kind, DType dtype,
                                       const CallOptions& options) const {
   Operation op;
@@ -104,6 +127,7 @@ Operation Communicator::MakeOperation(OpKind kind, DType dtype,
   op.dtype = dtype;
   op.name = options.name;
   op.scale = options.scale;
+  op.after = options.stream;
   op.deadline =
       options.deadline == absl::ZeroDuration() ? deadline_ : options.deadline;
   return op;
@@ -116,10 +140,8 @@ absl::StatusOr<Work> Communicator::Issue(Operation op) {
         "deadline=",
         absl::FormatDuration(op.deadline)));
   }
-  const bool reduces = op.kind == OpKind::kAllReduce ||
-                       op.kind == OpKind::kReduce ||
-                       op.kind == OpKind::kReduceScatter;
-  if (op.scale != 1 && !reduces) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckName(op.name, /*required=*/false));
+  if (op.scale != 1 && !Reduces(op.kind)) {
     return absl::InvalidArgumentError(
         absl::StrCat("scale is for reductions, and this is ",
                      internal_collective::Name(op.kind)));
@@ -128,8 +150,11 @@ absl::StatusOr<Work> Communicator::Issue(Operation op) {
                      op.kind == OpKind::kSendRecv;
   LOCKSTEP_RETURN_IF_ERROR(CheckSupported(op));
   MutexLock lock(mutex_);
-  if (!pairs) op.sequence = ++sequence_;
-  return Start(std::move(op));
+  if (!pairs) op.sequence = sequence_ + 1;
+  absl::StatusOr<Work> work = Start(std::move(op));
+  // What could not be issued has no number: the other ranks don't know of it.
+  if (work.ok() && !pairs) ++sequence_;
+  return work;
 }
 
 absl::StatusOr<Work> Communicator::AllReduce(ConstBuffer in, Buffer out,
@@ -305,6 +330,13 @@ absl::StatusOr<Work> Communicator::AllToAllV(
       CheckCount("in", in.count, Sum(send_counts), "the sum of send_counts"));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckCount("out", out.count, Sum(recv_counts), "the sum of recv_counts"));
+  if (send_counts[rank_] != recv_counts[rank_]) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "what a rank gives itself should be what it takes, but got "
+        "send_counts[",
+        rank_, "]=", send_counts[rank_], ", recv_counts[", rank_,
+        "]=", recv_counts[rank_]));
+  }
   if (in.count > 0 && out.count > 0 && in.data == out.data) {
     return absl::InvalidArgumentError(
         "all_to_all can't be done in place: in and out are the same memory");

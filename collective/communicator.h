@@ -2,7 +2,7 @@
 // together.
 //
 //   std::vector<float> gradient = ...;
-//   const Buffer buffer = BufferOf(absl::MakeSpan(gradient));
+//   const Buffer buffer = BufferOf(gradient);
 //   LOCKSTEP_ASSIGN_OR_RETURN(
 //       const Work work, group->AllReduce(buffer, buffer, ReduceOp::kAvg));
 //   LOCKSTEP_RETURN_IF_ERROR(work.Wait());
@@ -15,7 +15,8 @@
 // What a call refuses (INVALID_ARGUMENT, UNIMPLEMENTED, ALREADY_EXISTS, and
 // anything after its own Close) concerns that call alone: nothing was issued.
 // Any other failure is the group's: all that is pending ends with it, every
-// later call returns it, on every rank, and the group must be made again:
+// later call returns it, on every rank, and the group must be made again. (A
+// rank that had all it needed learns of it by its next operation.)
 //
 //   FAILED_PRECONDITION  the ranks do not do the same; both are told
 //   DEADLINE_EXCEEDED    ranks did not come in time; they are named
@@ -26,6 +27,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,20 +41,28 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
+#include "lockstep/collective/operation_log.h"
 #include "lockstep/collective/work.h"
 
 namespace lockstep {
 
 struct CallOptions {
-  // Part of what ranks compare, and of messages: "bucket 3".
+  // Part of what ranks compare, and of messages: "bucket 3". 256 bytes at most.
   std::string name;
 
   // Every input is multiplied by it first; reductions of floats alone.
   double scale = 1;
 
-  // How long the other ranks may take to come; 0: the group's default. It is
-  // the operation that fails then, on all ranks.
+  // How long it may take from its issue until it is done, its data included; 0:
+  // the group's default. Ranks may have different ones: the first that passes
+  // fails the group. The patience of one wait alone is Work::WaitUntil's.
   absl::Duration deadline = absl::ZeroDuration();
+
+  // On a device, the operation begins after what is queued on this stream now,
+  // such as the kernel that makes its input. Without it, the buffers are ready.
+  // UNIMPLEMENTED where the backend has no streams, for one that is being
+  // captured into a graph, and for Send, Recv and SendRecv.
+  std::optional<Stream> stream;
 };
 
 // Thread-safety: calls from several threads are put into an order, which is
@@ -95,13 +105,13 @@ class Communicator {
   absl::StatusOr<Work> AllGatherV(ConstBuffer in, Buffer out,
                                   absl::Span<const int64_t> counts,
                                   const CallOptions& options = {});
-  // The same on rank `root` alone.
+  // The same on rank `root` alone; elsewhere `out` is not looked at.
   absl::StatusOr<Work> Gather(ConstBuffer in, Buffer out, int root,
                               const CallOptions& options = {});
   absl::StatusOr<Work> GatherV(ConstBuffer in, Buffer out,
                                absl::Span<const int64_t> counts, int root,
                                const CallOptions& options = {});
-  // Part r of root's `in` goes to rank r.
+  // Part r of root's `in` goes to rank r; elsewhere `in` is not looked at.
   absl::StatusOr<Work> Scatter(ConstBuffer in, Buffer out, int root,
                                const CallOptions& options = {});
   absl::StatusOr<Work> ScatterV(ConstBuffer in, Buffer out,
@@ -121,6 +131,7 @@ class Communicator {
 
   // ---- Between two ranks.
 
+  // Done when `in` may be changed, which can be before anyone has received it.
   absl::StatusOr<Work> Send(ConstBuffer in, int to,
                             const CallOptions& options = {});
   absl::StatusOr<Work> Recv(Buffer out, int from,
@@ -130,6 +141,11 @@ class Communicator {
                                 const CallOptions& options = {});
 
   // ---- The group.
+
+  // What this rank issued last, 1,024 operations at most, oldest first.
+  std::vector<OperationRecord> RecentOperations() const {
+    return log_->Recent();
+  }
 
   // A group of some of the ranks, which they call with the same arguments, each
   // with its place in `members` as its rank. Names are used once. Others do not
@@ -142,19 +158,34 @@ class Communicator {
 
   // Leaves in order: what this rank has issued goes on; the first operation
   // that it is still needed for fails, on all ranks, saying that it has left.
-  // Returns the group's failure, if there was one.
+  // Does not wait: the destructor ends what is still pending then, so Wait for
+  // the last Work first. Returns the group's failure, if there was one.
   virtual absl::Status Close() = 0;
 
  protected:
   Communicator(std::string name, int rank, int size, absl::Duration deadline)
-      : name_(std::move(name)), rank_(rank), size_(size), deadline_(deadline) {}
+      : name_(std::move(name)),
+        rank_(rank),
+        size_(size),
+        deadline_(deadline),
+        log_(std::make_shared<internal_collective::OperationLog>()) {}
 
   // Whether this backend can do it; the operation has no number yet.
   virtual absl::Status CheckSupported(
       const internal_collective::Operation& op) const = 0;
 
-  // Issues an operation that was checked. One call at a time.
+  // Issues an operation that was checked, and begins and ends it in the log.
+  // One call at a time.
   virtual absl::StatusOr<Work> Start(internal_collective::Operation op) = 0;
+
+  // For Split: whether `members` are ranks of this group, each once, and this
+  // one is among them.
+  absl::Status CheckSplit(absl::string_view name,
+                          absl::Span<const int> members) const;
+
+  const std::shared_ptr<internal_collective::OperationLog>& log() const {
+    return log_;
+  }
 
  private:
   internal_collective::Operation MakeOperation(
@@ -171,6 +202,7 @@ class Communicator {
   const int rank_;
   const int size_;
   const absl::Duration deadline_;
+  const std::shared_ptr<internal_collective::OperationLog> log_;
 
   // Numbers and issues are taken together.
   Mutex mutex_;

@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -65,6 +67,25 @@ absl::string_view Name(OpKind kind) {
   return "invalid";
 }
 
+bool Reduces(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kReduce ||
+         kind == OpKind::kReduceScatter;
+}
+
+namespace {
+
+// Of kinds that deal parts: what all ranks together give or get.
+const std::vector<int64_t>& PartsOf(const Operation& op) {
+  return op.kind == OpKind::kScatter ? op.send_counts : op.recv_counts;
+}
+
+// Of the other kinds.
+int64_t CountOf(const Operation& op) {
+  return op.in.data == nullptr && op.in.count == 0 ? op.out.count : op.in.count;
+}
+
+}  // namespace
+
 std::string Operation::Describe() const {
   std::string text = absl::StrCat(Name(kind), "(");
   const auto add = [&text](const auto&... what) {
@@ -79,10 +100,8 @@ std::string Operation::Describe() const {
     case OpKind::kAllGather:
     case OpKind::kGather:
     case OpKind::kScatter: {
-      // What all ranks together give or get, part by part.
-      const auto& parts = kind == OpKind::kScatter ? send_counts : recv_counts;
       std::string counts;
-      for (const int64_t part : parts) {
+      for (const int64_t part : PartsOf(*this)) {
         absl::StrAppend(&counts, counts.empty() ? "" : "+", part);
       }
       add(counts, " x ", Name(dtype));
@@ -92,11 +111,9 @@ std::string Operation::Describe() const {
       add("sends ", in.count, ", receives ", out.count, " x ", Name(dtype));
       break;
     default:
-      add(in.data == nullptr && in.count == 0 ? out.count : in.count, " x ",
-          Name(dtype));
+      add(CountOf(*this), " x ", Name(dtype));
   }
-  if (kind == OpKind::kAllReduce || kind == OpKind::kReduce ||
-      kind == OpKind::kReduceScatter) {
+  if (Reduces(kind)) {
     add(lockstep::Name(op));
     // Every bit counts: ranks must not differ in the last one.
     if (scale != 1) add("scale ", absl::StrFormat("%.17g", scale));
@@ -106,8 +123,57 @@ std::string Operation::Describe() const {
   return text + ")";
 }
 
+std::string Operation::DescribeIn(absl::string_view group) const {
+  return absl::StrCat(Describe(),
+                      sequence > 0 ? absl::StrCat(" #", sequence) : "",
+                      " of group '", group, "'");
+}
+
+// Of the same as Describe(), without its text: this is done for every call.
 uint64_t Operation::Fingerprint(absl::string_view group) const {
-  return DigestOf(absl::StrCat(group, "\n", sequence, "\n", Describe())).low;
+  uint64_t digest = DigestOf(group).low;
+  const auto add = [&digest](uint64_t value) {
+    digest = (digest ^ value) * 0x9e3779b97f4a7c15;
+    digest ^= digest >> 29;
+  };
+  add(sequence);
+  add(static_cast<uint64_t>(kind));
+  if (kind != OpKind::kBarrier) add(static_cast<uint64_t>(dtype));
+  switch (kind) {
+    case OpKind::kBarrier:
+    case OpKind::kAllToAll:
+      break;
+    case OpKind::kAllGather:
+    case OpKind::kGather:
+    case OpKind::kScatter:
+      for (const int64_t part : PartsOf(*this)) add(part);
+      break;
+    case OpKind::kSendRecv:
+      add(in.count);
+      add(out.count);
+      break;
+    default:
+      add(CountOf(*this));
+  }
+  if (Reduces(kind)) {
+    add(static_cast<uint64_t>(op));
+    uint64_t bits = 0;
+    std::memcpy(&bits, &scale, sizeof(bits));
+    add(bits);
+  }
+  add(root);
+  if (!name.empty()) add(DigestOf(name).low);
+  return digest;
+}
+
+absl::Status CheckName(absl::string_view name, bool required) {
+  constexpr size_t kLongest = 256;
+  if (name.size() <= kLongest && !(required && name.empty())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("name should have ", required ? 1 : 0, " to ", kLongest,
+                   " bytes, but has ", name.size()));
 }
 
 absl::Status CheckReduction(DType dtype, ReduceOp op, double scale) {

@@ -4,6 +4,7 @@
 #define LOCKSTEP_COLLECTIVE_OPERATION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/buffer.h"
+#include "lockstep/collective/work.h"
 
 namespace lockstep {
 
@@ -20,8 +22,8 @@ namespace lockstep {
 enum class ReduceOp : uint8_t {
   kSum = 1,
   kAvg = 2,  // the sum over the number of ranks; no integers
-  kMin = 3,  // NaN if any is
-  kMax = 4,  // NaN if any is
+  kMin = 3,  // NaN if any is; on NCCL, if all are
+  kMax = 4,  // NaN if any is; on NCCL, if all are
   kProd = 5,
   kBitAnd = 6,  // integers and bool
   kBitOr = 7,   // integers and bool
@@ -48,6 +50,9 @@ enum class OpKind : uint8_t {
 
 absl::string_view Name(OpKind kind);
 
+// Whether it has a ReduceOp and a scale.
+bool Reduces(OpKind kind);
+
 struct Operation {
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kF32;
@@ -64,6 +69,7 @@ struct Operation {
 
   ConstBuffer in;
   Buffer out;
+  std::optional<Stream> after;  // what is queued there comes first
   absl::Duration deadline;
 
   // Its number in the group's order, from 1; 0 for Send, Recv and SendRecv.
@@ -72,9 +78,15 @@ struct Operation {
   // What all ranks must agree on, in words: "all_reduce(1000 x f32, sum,
   // name 'grad')". All-to-all and the parts of a gather or scatter may differ.
   std::string Describe() const;
+  // "all_reduce(1000 x f32, sum) #17 of group 'world'".
+  std::string DescribeIn(absl::string_view group) const;
   // A digest of the group's name, the sequence and Describe().
   uint64_t Fingerprint(absl::string_view group) const;
 };
+
+// Whether it is a name of at most 256 bytes, and of one at least where
+// `required`.
+absl::Status CheckName(absl::string_view name, bool required);
 
 // Whether `op` is defined for `dtype`, and `scale` too. INVALID_ARGUMENT says
 // what is.

@@ -14,11 +14,19 @@ namespace lockstep::internal_collective {
 
 // outs[k][i] = op over j of (inputs[j][i] * scale), for i below `count`; avg
 // divides by the number of inputs. f16 and bf16 are accumulated in float and
-// rounded once. An output may be the same memory as an input. Requires what
-// CheckReduction accepts, and one input at least.
+// rounded once. Where several inputs are NaN it is the first of them that comes
+// out. What the thread has set for floats (rounding, flushing subnormal ones)
+// does not count. An output may be the same memory as an input. Requires what
+// CheckReduction accepts, and one input and one output at least.
 void ReduceInOrder(DType dtype, ReduceOp op, double scale,
                    absl::Span<const void* const> inputs, int64_t count,
                    absl::Span<void* const> outs);
+
+// ReduceInOrder without the vectors of this processor, for the test that both
+// agree.
+void ReduceInOrderPortable(DType dtype, ReduceOp op, double scale,
+                           absl::Span<const void* const> inputs, int64_t count,
+                           absl::Span<void* const> outs);
 
 }  // namespace lockstep::internal_collective
 

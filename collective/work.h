@@ -3,6 +3,10 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(Work work, group->AllReduce(in, out, op));
 //   Compute();
 //   LOCKSTEP_RETURN_IF_ERROR(work.Wait());  // now `out` may be read
+//
+// and where there is nothing to do meanwhile:
+//
+//   LOCKSTEP_RETURN_IF_ERROR(Wait(group->AllReduce(in, out, op)));
 #ifndef LOCKSTEP_COLLECTIVE_WORK_H_
 #define LOCKSTEP_COLLECTIVE_WORK_H_
 
@@ -10,20 +14,12 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
+#include "lockstep/gpu/stream.h"
 
 namespace lockstep {
-
-// A stream of a device: a cudaStream_t, in a header without CUDA.
-class Stream {
- public:
-  explicit Stream(void* handle) : handle_(handle) {}
-  void* handle() const { return handle_; }
-
- private:
-  void* handle_;
-};
 
 namespace internal_collective {
 
@@ -44,8 +40,13 @@ class WorkState {
 }  // namespace internal_collective
 
 // Waiting for the later of two collectives of a group means that the earlier
-// one is done. A Work that is dropped changes nothing: the operation goes on,
-// and its buffers must live until it is done. Thread-safety: thread-safe.
+// one is done. Thread-safety: thread-safe.
+//
+// A Work that is dropped changes nothing: the operation goes on, and its
+// buffers must live until it is done, or until the communicator is gone, which
+// lets go of them. So a function that makes both declares the buffers first,
+// and may then return early. One that was given the communicator calls Abort,
+// and waits for all that it has issued.
 class [[nodiscard]] Work {
  public:
   // An operation that is done, with OK.
@@ -59,8 +60,11 @@ class [[nodiscard]] Work {
   // patience of this call alone: the operation goes on.
   absl::Status WaitUntil(absl::Time until) const;
 
-  // Makes what is queued on `stream` from now on wait, and not the host.
-  // UNIMPLEMENTED where the backend has no streams.
+  // Makes what is queued on `stream` from now on wait for it. The host waits
+  // only until it is on the device: that takes other ranks where they connect
+  // for the first time, or agree first (GroupOptions::strict). UNIMPLEMENTED
+  // where the backend has no streams, and for one that is being captured into a
+  // graph.
   absl::Status WaitOnStream(Stream stream) const;
 
   // Whether it has ended, well or not. Does not wait for it.
@@ -76,6 +80,11 @@ class [[nodiscard]] Work {
  private:
   std::shared_ptr<internal_collective::WorkState> state_;
 };
+
+// Waits for an operation that has just been issued, or was refused.
+inline absl::Status Wait(const absl::StatusOr<Work>& work) {
+  return work.ok() ? work->Wait() : work.status();
+}
 
 }  // namespace lockstep
 

@@ -92,12 +92,11 @@ absl::Status Run() {
 
   LOCKSTEP_ASSIGN_OR_RETURN(const auto loader, MakeLoader(0));
   LOCKSTEP_RETURN_IF_ERROR(loader->RestoreState(state));
-  lockstep::Batch batch;
-  while (true) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const bool more, loader->Next(batch));
-    if (!more) return absl::OkStatus();
-    LOCKSTEP_RETURN_IF_ERROR(Print(batch));
+  for (auto& batch : loader->Epoch(0)) {  // what is left of it
+    LOCKSTEP_RETURN_IF_ERROR(batch.status());
+    LOCKSTEP_RETURN_IF_ERROR(Print(*batch));
   }
+  return absl::OkStatus();
 }
 
 }  // namespace

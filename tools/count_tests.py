@@ -4,10 +4,12 @@
 
 EVENTS is the file of --build_event_json_file, STATUS what Bazel exited with.
 Prints why each skipped case was skipped, which cases failed and which targets
-could not be built; the last line is `N passed, N failed`, with `, N skipped`
-where any. Exits with 0 only when cases ran, none failed, and Bazel agrees.
+could not be built, and how the log of each failed target ends; the last line is
+`N passed, N failed`, with `, N skipped` where any. Exits with 0 only when cases
+ran, none failed, and Bazel agrees.
 """
 
+import collections
 import json
 import sys
 import urllib.parse
@@ -15,6 +17,27 @@ import xml.etree.ElementTree
 
 BAZEL_OK = 0
 BAZEL_TESTS_FAILED = 3
+
+LINES_OF_A_LOG = 40
+
+
+def output_of(result, name):
+  """The path of a file that a test left, or "" where it left none."""
+  return next((urllib.parse.unquote(urllib.parse.urlparse(o.get("uri", "")).path)
+               for o in result.get("testActionOutput", [])
+               if o["name"] == name), "")
+
+
+def print_end(target, log):
+  """What tells why a test died, which may have scrolled away by now."""
+  try:
+    with open(log, encoding="utf-8", errors="replace") as lines:
+      last = collections.deque(lines, maxlen=LINES_OF_A_LOG)
+  except OSError:
+    return
+  print(f"the log of {target} ends with:")
+  for line in last:
+    print(f"  {line.rstrip()}")
 
 
 class Totals:
@@ -56,17 +79,18 @@ class Totals:
 
 def main(events, bazel_status):
   totals = Totals()
+  logs = {}  # of targets that failed
   with open(events, encoding="utf-8") as lines:
     for line in lines:
       event = json.loads(line)
       identity = event["id"]
       if "testResult" in event:
         result = event["testResult"]
-        log = next((urllib.parse.unquote(urllib.parse.urlparse(o["uri"]).path)
-                    for o in result.get("testActionOutput", [])
-                    if o["name"] == "test.xml"), "")
-        totals.add_target(identity["testResult"]["label"], result["status"],
-                          log)
+        target = identity["testResult"]["label"]
+        totals.add_target(target, result["status"],
+                          output_of(result, "test.xml"))
+        if result["status"] != "PASSED":
+          logs[target] = output_of(result, "test.log")
       elif "targetCompleted" in identity:
         target = identity["targetCompleted"]["label"]
         aborted = event.get("aborted")
@@ -79,6 +103,8 @@ def main(events, bazel_status):
     print(f"FAILED: Bazel ended with status {bazel_status}; see above")
     totals.failed = 1
 
+  for target, log in logs.items():
+    print_end(target, log)
   print(f"{totals.passed} passed, {totals.failed} failed" +
         (f", {totals.skipped} skipped" if totals.skipped else ""))
   good = bazel_status == BAZEL_OK and not totals.failed and totals.passed
@@ -86,4 +112,5 @@ def main(events, bazel_status):
 
 
 if __name__ == "__main__":
+  sys.stdout.reconfigure(errors="replace")
   sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,13 +1,15 @@
 #include "lockstep/collective/local/local_group.h"
 
 #include <algorithm>
-#include <chrono>  // NOLINT: deadlines on the steady clock
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,32 +19,49 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/reduce.h"
 
 namespace lockstep {
 namespace {
 
 using internal_collective::Operation;
+using internal_collective::OperationLog;
 using internal_collective::OpKind;
 using internal_collective::ReduceInOrder;
+using internal_collective::WithRecentOperations;
 using internal_collective::WorkState;
-using SteadyTime = std::chrono::steady_clock::time_point;
 
 constexpr int kMostRanks = 4096;
 
-// A century stands for ever, and does not overflow.
-SteadyTime After(absl::Duration duration) {
-  const absl::Duration bounded =
-      std::clamp(duration, absl::ZeroDuration(), absl::Hours(24 * 36500));
-  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(bounded);
-}
+// From then on a rank that waits is suspected to wait for itself.
+constexpr absl::Duration kSlow = absl::Seconds(1);
 
 class Group;
+class LocalWork;
 
-// All of it is guarded by the group's mutex.
+// A group, and all that were split off it: what they have in common.
+struct Family {
+  // By rank of the first group: who has called anything.
+  struct User {
+    std::thread::id thread;
+    bool several = false;
+  };
+  explicit Family(int size) : users(size) {}
+
+  Mutex mutex;
+  // Guarded by it.
+  std::vector<User> users;
+  // By that rank, what its one user has waited for this long; also what is
+  // done, until that thread has woken up.
+  std::multimap<int, LocalWork*> slow;
+};
+
+// All of it is guarded by the family's mutex.
 class LocalWork : public WorkState {
  public:
-  LocalWork(std::shared_ptr<Group> group, int rank, Operation op);
+  LocalWork(std::shared_ptr<Group> group, int rank, Operation op,
+            std::shared_ptr<OperationLog> log);
 
   bool WaitUntil(absl::Time until) override;
   absl::Status WaitOnStream(Stream) override {
@@ -56,6 +75,8 @@ class LocalWork : public WorkState {
   const int rank;
   const Operation op;
   const SteadyTime expires;
+  const std::shared_ptr<OperationLog> log;
+  uint64_t ticket = 0;  // in the log
   // Halves that are open: two of a SendRecv.
   int open = 1;
   absl::Status result;
@@ -79,26 +100,32 @@ struct Lane {
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  Group(std::string name, int size, absl::Duration deadline)
-      : name_(std::move(name)),
-        size_(size),
+  // `places`: of its ranks in the first group of the family.
+  Group(std::shared_ptr<Family> family, std::string name,
+        std::vector<int> places, absl::Duration deadline)
+      : family_(std::move(family)),
+        name_(std::move(name)),
+        places_(std::move(places)),
+        size_(static_cast<int>(places_.size())),
         deadline_(deadline),
-        last_(size),
-        left_(size, false) {}
+        mutex_(family_->mutex),
+        last_(size_),
+        left_(size_, false) {}
 
   const std::string& name() const { return name_; }
   int size() const { return size_; }
   absl::Duration deadline() const { return deadline_; }
 
-  absl::StatusOr<Work> Start(int rank, Operation op);
+  absl::StatusOr<Work> Start(int rank, Operation op,
+                             std::shared_ptr<OperationLog> log);
   void Abort(int rank, const absl::Status& why);
   absl::Status Leave(int rank);
-  void FailFromOutside(const absl::Status& why);
+  void Drop(int rank);
   absl::StatusOr<std::shared_ptr<Group>> Child(const std::string& name,
                                                const std::vector<int>& members,
                                                int rank);
 
-  bool WaitUntil(LocalWork& work, SteadyTime until);
+  bool WaitUntil(LocalWork& work, absl::Time until);
   bool Done(const LocalWork& work);
   absl::Status Result(const LocalWork& work);
 
@@ -125,15 +152,32 @@ class Group : public std::enable_shared_from_this<Group> {
   void Expire(const LocalWork& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<int> Missing(const LocalWork& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool UsesAlone(int rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LookForDeadlock(LocalWork& start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool WaitsForFirst(std::vector<LocalWork*>& path, std::set<LocalWork*>& seen)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Of groups of the family, whose mutex is the same; which the compiler's
+  // analysis of locks does not know.
+  static void FailOther(Group& group, const absl::Status& why)
+      ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    group.Fail(why);
+  }
+  static std::vector<int> MissingOf(const LocalWork& work)
+      ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return work.group->Missing(work);
+  }
   absl::Status CheckAllToAll(const Meeting& meeting) const;
   std::string Who(const LocalWork& work) const;
   std::string LastOf(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const std::shared_ptr<Family> family_;
   const std::string name_;
+  const std::vector<int> places_;
   const int size_;
   const absl::Duration deadline_;
 
-  Mutex mutex_;
+  Mutex& mutex_;  // the family's
   CondVar changed_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   // Operation done_ + 1 is the first of these.
@@ -243,10 +287,7 @@ void Run(const std::vector<WorkPtr>& works) {
 // ---- How ranks meet.
 
 std::string Group::Who(const LocalWork& work) const {
-  return absl::StrCat(
-      work.op.Describe(),
-      work.op.sequence > 0 ? absl::StrCat(" #", work.op.sequence) : "",
-      " of group '", name_, "'");
+  return work.op.DescribeIn(name_);
 }
 
 std::string Group::LastOf(int rank) const {
@@ -257,6 +298,7 @@ std::string Group::LastOf(int rank) const {
 
 void Group::End(LocalWork& work) {
   work.open = 0;
+  work.log->End(work.ticket, work.result.code());
   changed_.NotifyAll();
 }
 
@@ -283,8 +325,7 @@ void Group::Fail(const absl::Status& why) {
 }
 
 // Groups that were split off and can't become complete: those that wait for
-// `member`, or for anyone where that is -1. (A group locks those below it, and
-// never the other way round.)
+// `member`, or for anyone where that is -1.
 void Group::FailSplits(const absl::Status& why, int member) {
   for (auto& [name, split] : splits_) {
     if (split.group == nullptr) continue;
@@ -292,25 +333,23 @@ void Group::FailSplits(const absl::Status& why, int member) {
         member < 0 || (!split.joined[member] &&
                        std::find(split.members.begin(), split.members.end(),
                                  member) != split.members.end());
-    if (waits) split.group->FailFromOutside(why);
+    if (waits) FailOther(*split.group, why);
   }
 }
 
-void Group::FailFromOutside(const absl::Status& why) {
+absl::StatusOr<Work> Group::Start(int rank, Operation op,
+                                  std::shared_ptr<OperationLog> log) {
+  auto work = std::make_shared<LocalWork>(shared_from_this(), rank,
+                                          std::move(op), std::move(log));
   MutexLock lock(mutex_);
-  Fail(why);
-}
-
-absl::StatusOr<Work> Group::Start(int rank, Operation op) {
-  auto work =
-      std::make_shared<LocalWork>(shared_from_this(), rank, std::move(op));
-  MutexLock lock(mutex_);
-  ExpireOverdue(std::chrono::steady_clock::now());
-  LOCKSTEP_RETURN_IF_ERROR(failure_);
+  ExpireOverdue(SteadyNow());
+  LOCKSTEP_RETURN_IF_ERROR(WithRecentOperations(failure_, *work->log));
   if (left_[rank]) {
     return absl::FailedPreconditionError(absl::StrCat(
         "rank ", rank, " has left the group '", name_, "' by Close"));
   }
+  UsesAlone(rank);
+  work->ticket = work->log->Begin(work->op);
   last_[rank] = Who(*work);
   const int to = work->op.to, from = work->op.from;
   if (work->op.sequence > 0) {
@@ -325,7 +364,7 @@ absl::StatusOr<Work> Group::Start(int rank, Operation op) {
   }
   // Whoever waits may now have less time.
   changed_.NotifyAll();
-  LOCKSTEP_RETURN_IF_ERROR(work->result);
+  LOCKSTEP_RETURN_IF_ERROR(WithRecentOperations(work->result, *work->log));
   return Work(std::move(work));
 }
 
@@ -400,8 +439,10 @@ void Group::Settle(int from, int to) {
   while (failure_.ok()) {
     Lane& lane = lanes_[{from, to}];
     if (lane.sends.empty() || lane.recvs.empty()) {
-      if (!lane.sends.empty() && left_[to]) HasLeft(*lane.sends.front(), to);
-      if (!lane.recvs.empty() && left_[from]) {
+      // A failure ends the lane, too.
+      if (!lane.sends.empty() && left_[to]) {
+        HasLeft(*lane.sends.front(), to);
+      } else if (!lane.recvs.empty() && left_[from]) {
         HasLeft(*lane.recvs.front(), from);
       }
       return;
@@ -483,8 +524,9 @@ void Group::Expire(const LocalWork& work) {
 }
 
 void Group::Abort(int rank, const absl::Status& why) {
-  FailFromOutside(absl::AbortedError(absl::StrCat(
-      "rank ", rank, " aborted the group '", name_, "': ", why.ToString())));
+  MutexLock lock(mutex_);
+  Fail(absl::AbortedError(absl::StrCat("rank ", rank, " aborted the group '",
+                                       name_, "': ", why.ToString())));
 }
 
 absl::Status Group::Leave(int rank) {
@@ -506,37 +548,46 @@ absl::Status Group::Leave(int rank) {
   return before;
 }
 
+// Leaves for good: the memory of what this rank has issued may be gone now.
+void Group::Drop(int rank) {
+  Leave(rank).IgnoreError();
+  MutexLock lock(mutex_);
+  const auto pending = [rank](const std::deque<WorkPtr>& works) {
+    return std::any_of(works.begin(), works.end(),
+                       [rank](const auto& work) { return work->rank == rank; });
+  };
+  bool any = false;
+  for (const Meeting& meeting : meetings_) {
+    any |= meeting.works[rank] != nullptr;
+  }
+  for (const auto& [ends, lane] : lanes_) {
+    any |= pending(lane.sends) || pending(lane.recvs);
+  }
+  if (!any) return;
+  Fail(absl::UnavailableError(
+      absl::StrCat("rank ", rank, " has dropped its communicator of group '",
+                   name_, "'; ", LastOf(rank))));
+}
+
 absl::StatusOr<std::shared_ptr<Group>> Group::Child(
     const std::string& name, const std::vector<int>& members, int rank) {
-  std::vector<bool> seen(size_, false);
-  for (const int member : members) {
-    if (member < 0 || member >= size_ || seen[member]) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "members should be ranks of the group '", name_, "', 0 to ",
-          size_ - 1, ", each once, but got ", absl::StrJoin(members, ", ")));
-    }
-    seen[member] = true;
-  }
-  if (!seen[rank]) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank ", rank,
-                     " calls Split and should be among its members, which are ",
-                     absl::StrJoin(members, ", ")));
-  }
   MutexLock lock(mutex_);
   LOCKSTEP_RETURN_IF_ERROR(failure_);
   if (left_[rank]) {
     return absl::FailedPreconditionError(absl::StrCat(
         "rank ", rank, " has left the group '", name_, "' by Close"));
   }
+  UsesAlone(rank);
   Split& split = splits_[name];
   if (split.members.empty()) {
     split.members = members;
     split.first = rank;
     split.joined.assign(size_, false);
     split.missing = members.size();
-    split.group = std::make_shared<Group>(
-        name, static_cast<int>(members.size()), deadline_);
+    std::vector<int> places;
+    for (const int member : members) places.push_back(places_[member]);
+    split.group =
+        std::make_shared<Group>(family_, name, std::move(places), deadline_);
   }
   if (split.group == nullptr || split.joined[rank]) {
     return absl::AlreadyExistsError(
@@ -567,16 +618,82 @@ absl::StatusOr<std::shared_ptr<Group>> Group::Child(
 
 // ---- Waiting.
 
-bool Group::WaitUntil(LocalWork& work, SteadyTime until) {
+bool Group::WaitUntil(LocalWork& work, absl::Time until) {
   MutexLock lock(mutex_);
+  const SteadyTime end = After(until - absl::Now());
+  const bool may_be_slow =
+      UsesAlone(work.rank) && until == absl::InfiniteFuture();
+  SteadyTime look = may_be_slow ? After(kSlow) : end;
+  auto listed = family_->slow.end();
   while (work.open > 0) {
-    const SteadyTime now = std::chrono::steady_clock::now();
+    const SteadyTime now = SteadyNow();
     ExpireOverdue(now);
-    if (work.open == 0) break;
-    if (now >= until) return false;
-    changed_.WaitUntil(mutex_, std::min(until, Soonest()->expires));
+    if (work.open == 0 || now >= end) break;
+    if (now >= look) {
+      if (listed == family_->slow.end()) {
+        listed = family_->slow.emplace(places_[work.rank], &work);
+      }
+      LookForDeadlock(work);
+      look = After(kSlow);  // others may have gone on, and wait elsewhere
+      continue;
+    }
+    changed_.WaitUntil(mutex_, std::min({end, look, Soonest()->expires}));
   }
-  return true;
+  if (listed != family_->slow.end()) family_->slow.erase(listed);
+  return work.open == 0;
+}
+
+// ---- Ranks that wait for each other in several groups.
+
+// Whether this thread is the only one that has used `rank`, in any group.
+bool Group::UsesAlone(int rank) {
+  Family::User& user = family_->users[places_[rank]];
+  const std::thread::id self = std::this_thread::get_id();
+  if (user.thread == std::thread::id()) user.thread = self;
+  user.several |= user.thread != self;
+  return !user.several;
+}
+
+// Whether the last one of `path` waits for the first, perhaps by way of more,
+// which are then added; but for those that were `seen` not to.
+bool Group::WaitsForFirst(std::vector<LocalWork*>& path,
+                          std::set<LocalWork*>& seen) {
+  const LocalWork& work = *path.back();
+  for (const int missing : MissingOf(work)) {
+    const int place = work.group->places_[missing];
+    if (family_->users[place].several) continue;  // another thread may come
+    const auto [first, last] = family_->slow.equal_range(place);
+    for (auto next = first; next != last; ++next) {
+      LocalWork* const waits = next->second;
+      if (waits->open == 0) continue;  // its thread has not woken up yet
+      if (waits == path.front()) return true;
+      if (!seen.insert(waits).second) continue;
+      path.push_back(waits);
+      if (WaitsForFirst(path, seen)) return true;
+      path.pop_back();
+    }
+  }
+  return false;
+}
+
+void Group::LookForDeadlock(LocalWork& start) {
+  std::vector<LocalWork*> path = {&start};
+  std::set<LocalWork*> seen;
+  if (!WaitsForFirst(path, seen)) return;
+  std::string text;
+  for (size_t i = 0; i < path.size(); ++i) {
+    const LocalWork& work = *path[i];
+    const LocalWork& next = *path[(i + 1) % path.size()];
+    const std::vector<int>& places = work.group->places_;
+    const auto rank =
+        std::find(places.begin(), places.end(), next.group->places_[next.rank]);
+    absl::StrAppend(&text, i == 0 ? "" : "; ", work.group->Who(work),
+                    " waits for rank ", rank - places.begin(),
+                    ", which waits for ", next.group->Who(next));
+  }
+  const absl::Status why = absl::FailedPreconditionError(absl::StrCat(
+      "ranks use groups in different orders, and wait for each other: ", text));
+  for (const LocalWork* const work : path) FailOther(*work->group, why);
 }
 
 bool Group::Done(const LocalWork& work) {
@@ -586,17 +703,19 @@ bool Group::Done(const LocalWork& work) {
 
 absl::Status Group::Result(const LocalWork& work) {
   MutexLock lock(mutex_);
-  return work.result;
+  return WithRecentOperations(work.result, *work.log);
 }
 
-LocalWork::LocalWork(std::shared_ptr<Group> group, int rank, Operation op)
+LocalWork::LocalWork(std::shared_ptr<Group> group, int rank, Operation op,
+                     std::shared_ptr<OperationLog> log)
     : group(std::move(group)),
       rank(rank),
       op(std::move(op)),
-      expires(After(this->op.deadline)) {}
+      expires(After(this->op.deadline)),
+      log(std::move(log)) {}
 
 bool LocalWork::WaitUntil(absl::Time until) {
-  return group->WaitUntil(*this, After(until - absl::Now()));
+  return group->WaitUntil(*this, until);
 }
 bool LocalWork::done() const { return group->Done(*this); }
 absl::Status LocalWork::status() const { return group->Result(*this); }
@@ -607,10 +726,11 @@ class LocalCommunicator : public Communicator {
       : Communicator(group->name(), rank, group->size(), group->deadline()),
         group_(std::move(group)) {}
 
-  ~LocalCommunicator() override { group_->Leave(rank()).IgnoreError(); }
+  ~LocalCommunicator() override { group_->Drop(rank()); }
 
   absl::StatusOr<std::unique_ptr<Communicator>> Split(
       absl::string_view name, absl::Span<const int> members) override {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSplit(name, members));
     LOCKSTEP_ASSIGN_OR_RETURN(
         std::shared_ptr<Group> child,
         group_->Child(std::string(name), {members.begin(), members.end()},
@@ -631,10 +751,14 @@ class LocalCommunicator : public Communicator {
           "the local backend takes host memory, and got a CUDA buffer: copy it "
           "to the host, or use the nccl backend");
     }
+    if (op.after.has_value()) {
+      return absl::UnimplementedError(
+          "the local backend has no streams: set no stream");
+    }
     return absl::OkStatus();
   }
   absl::StatusOr<Work> Start(Operation op) override {
-    return group_->Start(rank(), std::move(op));
+    return group_->Start(rank(), std::move(op), log());
   }
 
  private:
@@ -654,8 +778,11 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MakeLocalGroup(
         absl::StrCat("deadline should be more than nothing, but got deadline=",
                      absl::FormatDuration(options.deadline)));
   }
-  const auto group =
-      std::make_shared<Group>(options.name, options.size, options.deadline);
+  std::vector<int> places(options.size);
+  std::iota(places.begin(), places.end(), 0);
+  const auto group = std::make_shared<Group>(
+      std::make_shared<Family>(options.size), options.name, std::move(places),
+      options.deadline);
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (int rank = 0; rank < options.size; ++rank) {
     ranks.push_back(std::make_unique<LocalCommunicator>(group, rank));

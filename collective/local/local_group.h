@@ -10,8 +10,10 @@
 //   // Each thread takes one of them.
 //
 // The rank that comes last does the work of an operation, for all, while it
-// issues it. A deadline is noticed by whoever waits for any
-// operation, or issues one.
+// issues it; one at a time of the group and all that were split off it. A
+// deadline is noticed by whoever waits for any operation, or issues one. A rank
+// that drops its communicator while operations are pending, whose memory may
+// then go, fails the group.
 #ifndef LOCKSTEP_COLLECTIVE_LOCAL_LOCAL_GROUP_H_
 #define LOCKSTEP_COLLECTIVE_LOCAL_LOCAL_GROUP_H_
 

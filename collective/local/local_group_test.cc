@@ -2,16 +2,22 @@
 
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/conformance.h"
+#include "lockstep/collective/held.h"
 
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::vector<std::unique_ptr<Communicator>> Make(int size) {
@@ -51,7 +57,9 @@ TEST(LocalGroup, TakesHostMemoryAlone) {
 }
 
 TEST(LocalGroup, CanBeMadeAgainAfterAFailure) {
+  Held before;
   for (int i = 0; i < 100; ++i) {
+    if (i == 20) before = HeldNow();
     const auto ranks = Make(3);
     OnAllRanks(ranks, [](Communicator& rank) {
       if (rank.rank() == 0) rank.Abort(absl::InternalError("again"));
@@ -59,6 +67,7 @@ TEST(LocalGroup, CanBeMadeAgainAfterAFailure) {
       EXPECT_FALSE(work.ok() && work->Wait().ok());
     });
   }
+  EXPECT_EQ(WhatGrew(GrowthSince(before)), "");
 }
 
 // A communicator that is dropped has left, whatever its operations.
@@ -71,6 +80,99 @@ TEST(LocalGroup, ADroppedRankHasLeft) {
                                               "rank 1 has issued nothing")));
   ranks[0] = nullptr;
   EXPECT_TRUE(work.Done());
+}
+
+TEST(LocalGroup, MessagesToAndFromARankThatHasLeftFail) {
+  for (const bool sends : {true, false}) {
+    const auto ranks = Make(2);
+    float value = 0;
+    const Buffer buffer = BufferOf(&value, 1);
+    LOCKSTEP_EXPECT_OK(ranks[1]->Close());
+    EXPECT_THAT(sends ? ranks[0]->Send(buffer, 1) : ranks[0]->Recv(buffer, 1),
+                StatusIs(absl::StatusCode::kUnavailable,
+                         HasSubstr("rank 1 has left the group")));
+  }
+}
+
+// What a rank has issued may be gone with it.
+TEST(LocalGroup, WhatADroppedRankHasIssuedIsDoneByNobody) {
+  auto ranks = Make(2);
+  std::vector<float> values(2, 1);
+  auto gone = std::make_unique<std::vector<float>>(2, 2);
+  const Buffer buffer = BufferOf(*gone);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const Work work, ranks[0]->AllReduce(buffer, buffer, ReduceOp::kSum));
+  ranks[0] = nullptr;
+  gone = nullptr;
+  const auto dropped =
+      StatusIs(absl::StatusCode::kUnavailable,
+               HasSubstr("rank 0 has dropped its communicator of group "
+                         "'world'; rank 0 last issued all_reduce"));
+  EXPECT_THAT(work.Wait(), dropped);
+  const Buffer other = BufferOf(absl::MakeSpan(values));
+  EXPECT_THAT(ranks[1]->AllReduce(other, other, ReduceOp::kSum), dropped);
+  EXPECT_EQ(values, std::vector<float>(2, 1));
+}
+
+// Also of three, each of which waits for the next.
+TEST(LocalGroup, GroupsInDifferentOrdersAreFound) {
+  OnAllRanks(Make(3), [](Communicator& rank) {
+    std::vector<std::unique_ptr<Communicator>> pairs(3);
+    for (int i = 0; i < 3; ++i) {
+      const int next = (i + 1) % 3;
+      if (rank.rank() != i && rank.rank() != next) continue;
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+          pairs[i], rank.Split(absl::StrCat("pair-", i), {i, next}));
+    }
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work,
+                                  pairs[rank.rank()]->Barrier());
+    EXPECT_THAT(
+        work.Wait(),
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 AllOf(HasSubstr("ranks use groups in different orders"),
+                       HasSubstr("barrier() #1 of group 'pair-1' waits for "
+                                 "rank 1, which waits for barrier() #1 of "
+                                 "group 'pair-2'"))));
+  });
+}
+
+// Also when the two wait for each other only once a third has come.
+TEST(LocalGroup, GroupsInDifferentOrdersAreFoundHoweverLateTheyMeet) {
+  OnAllRanks(Make(3), [](Communicator& rank) {
+    std::unique_ptr<Communicator> pair;
+    if (rank.rank() != 1) {
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(pair, rank.Split("pair", {0, 2}));
+    }
+    // Longer than what counts as slow; were it shorter, this would hold too.
+    if (rank.rank() == 1) absl::SleepFor(absl::Milliseconds(1500));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work first, rank.Barrier());
+    if (rank.rank() == 1) {
+      LOCKSTEP_EXPECT_OK(first.Wait());
+      return;
+    }
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        const Work work, rank.rank() == 0 ? rank.Barrier() : pair->Barrier());
+    EXPECT_THAT(work.Wait(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                      HasSubstr("different orders")));
+  });
+}
+
+// Nobody knows what the other threads of a rank will do.
+TEST(LocalGroup, ARankOfTwoThreadsMayUseGroupsInAnyOrder) {
+  OnAllRanks(Make(2), [](Communicator& rank) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto a, rank.Split("a", {0, 1}));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto b, rank.Split("b", {0, 1}));
+    const bool turned = rank.rank() == 1;
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work first,
+                                  (turned ? b : a)->Barrier());
+    std::thread waiter([&first] { LOCKSTEP_EXPECT_OK(first.Wait()); });
+    // Longer than what counts as slow; were it shorter, this would hold too.
+    absl::SleepFor(absl::Milliseconds(1100));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work second,
+                                  (turned ? a : b)->Barrier());
+    LOCKSTEP_EXPECT_OK(second.Wait());
+    waiter.join();
+  });
 }
 
 }  // namespace

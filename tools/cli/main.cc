@@ -1,9 +1,11 @@
 // The lockstep tool. Data goes to stdout, messages to stderr; it exits with 0,
 // with 1 where a check failed or a flag is unknown, and with 2 where the flags
-// make no sense.
+// make no sense; launch exits as its ranks do.
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -11,6 +13,9 @@
 #include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/collective/rendezvous/launch_environment.h"
+#include "lockstep/tools/cli/launch.h"
 #include "lockstep/tools/cli/loader_commands.h"
 #include "lockstep/tools/cli/sampler_commands.h"
 
@@ -50,11 +55,27 @@ ABSL_FLAG(std::string, trace, "",
           "of bench loader: a file for a trace in Chrome's format");
 ABSL_FLAG(bool, digest, false,
           "of order: the SHA-1 of the whole stream as little-endian int64");
+ABSL_FLAG(int64_t, n, 0, "of launch: ranks on this host; must be given");
+ABSL_FLAG(int64_t, nproc_per_node, 0, "of launch: another name of -n");
+ABSL_FLAG(int64_t, nnodes, 1, "of launch: hosts, with as many ranks each");
+ABSL_FLAG(int64_t, node_rank, 0, "of launch: which of them this is");
+ABSL_FLAG(std::string, master_addr, "",
+          "of launch: the host of rank 0; 127.0.0.1 if there is one host");
+ABSL_FLAG(int64_t, master_port, 0,
+          "of launch: a port of that host; one that is free if there is one "
+          "host");
+ABSL_FLAG(std::string, run_id, "",
+          "of launch: the same on all hosts; random if there is one");
+ABSL_FLAG(int64_t, max_restarts, 0,
+          "of launch: how often ranks are started again when one has died");
+ABSL_FLAG(absl::Duration, grace, absl::Seconds(5),
+          "of launch: what is left to the others when a rank dies, and to all "
+          "after SIGINT or SIGTERM");
 
 namespace {
 
 constexpr char kUsage[] =
-    R"(shows what Lockstep's samplers and loaders do.
+    R"(shows what Lockstep's samplers and loaders do, and starts ranks.
 
   lockstep plan    which rank sees which sample in which step; rows marked with
                    * are padding, - are masked
@@ -62,6 +83,7 @@ constexpr char kUsage[] =
   lockstep verify  that every position is accounted for once over all ranks
   lockstep bench loader
                    where the time of a loader goes, and its slowest samples
+  lockstep launch  starts the ranks of this host, with torchrun's variables
 
 Examples:
   lockstep plan --size=25 --world=2 --batch_size=4
@@ -69,6 +91,7 @@ Examples:
   lockstep order --order=torch --profile=2.5 --size=1000000 --seed=7 --digest
   lockstep verify --size=1000003 --world=8 --batch_size=32 --epochs=3
   lockstep bench loader --npy=x.npy,y.npy --batch_size=64 --num_workers=4
+  lockstep launch -n 4 -- ./train --lr=0.1
 
 lockstep --helpfull lists the flags.)";
 
@@ -89,6 +112,15 @@ lockstep::SamplerCommand TakeShorthands(int& argc, char** argv) {
   }
   argc = kept;
   return command;
+}
+
+// Takes -- and what follows it out of the arguments: none of that is ours.
+std::vector<std::string> TakeProgram(int& argc, char** argv) {
+  char** const end = argv + argc;
+  char** const dashes = std::find(argv, end, absl::string_view("--"));
+  if (dashes == end) return {};
+  argc = static_cast<int>(dashes - argv);
+  return std::vector<std::string>(dashes + 1, end);
 }
 
 void TakeFlags(lockstep::SamplerCommand& command) {
@@ -130,6 +162,20 @@ lockstep::LoaderCommand LoaderFlags() {
   return command;
 }
 
+lockstep::LaunchCommand LaunchFlags() {
+  lockstep::LaunchCommand command;
+  command.n = absl::GetFlag(FLAGS_n);
+  command.nproc_per_node = absl::GetFlag(FLAGS_nproc_per_node);
+  command.nnodes = absl::GetFlag(FLAGS_nnodes);
+  command.node_rank = absl::GetFlag(FLAGS_node_rank);
+  command.master_addr = absl::GetFlag(FLAGS_master_addr);
+  command.master_port = absl::GetFlag(FLAGS_master_port);
+  command.run_id = absl::GetFlag(FLAGS_run_id);
+  command.max_restarts = absl::GetFlag(FLAGS_max_restarts);
+  command.grace = absl::GetFlag(FLAGS_grace);
+  return command;
+}
+
 absl::Status Run(const std::string& name,
                  const lockstep::SamplerCommand& command) {
   if (name == "plan") return lockstep::RunPlan(command, std::cout);
@@ -140,23 +186,31 @@ absl::Status Run(const std::string& name,
   }
   return absl::InvalidArgumentError("unknown command '" + name +
                                     "'; known: plan, order, verify, bench "
-                                    "loader");
+                                    "loader, launch");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(kUsage);
+  std::vector<std::string> program = TakeProgram(argc, argv);
   lockstep::SamplerCommand command = TakeShorthands(argc, argv);
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   if (words.size() < 2) {
-    std::cerr << "lockstep: give one command: plan, order, verify or bench "
-                 "loader; lockstep --help tells more\n";
+    std::cerr << "lockstep: give one command: plan, order, verify, bench "
+                 "loader or launch; lockstep --help tells more\n";
     return 2;
   }
-  TakeFlags(command);
+  if (absl::string_view(words[1]) == "launch") {
+    lockstep::LaunchCommand launch = LaunchFlags();
+    // A program before -- is refused: flags after it would be taken for ours.
+    if (words.size() == 2) launch.program = std::move(program);
+    return lockstep::RunLaunch(launch, lockstep::EnvironmentOfProcess());
+  }
   std::string name = words[1];
   for (size_t i = 2; i < words.size(); ++i) name += std::string(" ") + words[i];
+  for (const std::string& word : program) name += " " + word;
+  TakeFlags(command);
   const absl::Status status = Run(name, command);
   if (status.ok()) return 0;
   std::cerr << "lockstep " << name << ": " << status.message() << "\n";

@@ -264,7 +264,7 @@ absl::Status VerifyEpoch(const SamplerCommand& command, int64_t epoch,
       if (!more) break;
       LOCKSTEP_RETURN_IF_ERROR(MarkDelivered(batch, command.size, delivered));
     }
-    const int64_t taken = sampler->progress().steps_in_epoch;
+    const int64_t taken = sampler->progress().steps_taken;
     if (options.rank == 0) steps = taken;
     stats = sampler->stats();
     if (taken != steps) {

@@ -1,0 +1,163 @@
+#include "lockstep/collective/consistency.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/work.h"
+
+namespace lockstep {
+namespace {
+
+// Longer lists of fields are not looked into.
+constexpr uint64_t kMostBytes = 1 << 20;
+// Of fingerprints that differ from that of most, and of ranks with one of them.
+constexpr size_t kMostTold = 4;
+constexpr size_t kMostRanksTold = 8;
+
+// What ranks exchange first.
+struct Summary {
+  uint64_t low;
+  uint64_t high;
+  uint64_t bytes;  // of the list of fields
+};
+constexpr int kSummaryWords = sizeof(Summary) / sizeof(uint64_t);
+
+// Ranks with the same fingerprint, in their order.
+using Camp = std::vector<int>;
+
+// A field a line, with nothing in a name that a line could not have.
+std::string ListOf(const Fingerprint& fingerprint) {
+  std::string list;
+  for (const Fingerprint::Field& field : fingerprint.fields()) {
+    absl::StrAppend(&list, absl::CHexEscape(field.name), "=",
+                    absl::Hex(field.digest), "\n");
+  }
+  return list;
+}
+
+// The greatest first, of those of one size the one with the lowest rank.
+std::vector<Camp> CampsOf(absl::Span<const Summary> summaries) {
+  std::vector<Camp> camps;
+  for (size_t rank = 0; rank < summaries.size(); ++rank) {
+    const auto same = [&](const Camp& camp) {
+      const Summary& other = summaries[camp[0]];
+      return other.low == summaries[rank].low &&
+             other.high == summaries[rank].high;
+    };
+    auto camp = std::find_if(camps.begin(), camps.end(), same);
+    if (camp == camps.end()) camp = camps.insert(camp, Camp());
+    camp->push_back(static_cast<int>(rank));
+  }
+  std::stable_sort(
+      camps.begin(), camps.end(),
+      [](const Camp& a, const Camp& b) { return a.size() > b.size(); });
+  return camps;
+}
+
+std::string FirstDifferenceOf(absl::string_view a, absl::string_view b) {
+  const std::vector<absl::string_view> lines_a = absl::StrSplit(a, '\n');
+  const std::vector<absl::string_view> lines_b = absl::StrSplit(b, '\n');
+  const auto [in_a, in_b] = std::mismatch(lines_a.begin(), lines_a.end(),
+                                          lines_b.begin(), lines_b.end());
+  // The list that ends has an empty line there.
+  const absl::string_view line = in_a != lines_a.end() && !in_a->empty() ? *in_a
+                                 : in_b != lines_b.end()                 ? *in_b
+                                                                         : "";
+  return std::string(line.substr(0, line.rfind('=')));
+}
+
+// "ranks 2, 5 and 7 of 8"
+std::string Describe(const Camp& camp, int size) {
+  const size_t told = std::min(camp.size(), kMostRanksTold);
+  std::string text = camp.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < told; ++i) {
+    const bool is_last = i > 0 && i + 1 == camp.size();
+    absl::StrAppend(&text, i == 0 ? "" : is_last ? " and " : ", ", camp[i]);
+  }
+  if (told < camp.size()) {
+    absl::StrAppend(&text, " and ", camp.size() - told, " more");
+  }
+  return absl::StrCat(text, " of ", size);
+}
+
+}  // namespace
+
+absl::Status CheckSame(Communicator& group, absl::string_view what,
+                       const Fingerprint& mine, const CallOptions& options) {
+  CallOptions named = options;
+  if (named.name.empty()) named.name = std::string(what);
+  const int size = group.size();
+  const std::string list = ListOf(mine);
+
+  const Digest128 digest = mine.summary();
+  const Summary summary = {digest.low, digest.high, list.size()};
+  std::vector<Summary> summaries(size);
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const Work gathered,
+      group.AllGather(
+          {&summary, kSummaryWords, DType::kU64},
+          {summaries.data(), int64_t{kSummaryWords} * size, DType::kU64, {}},
+          named));
+  LOCKSTEP_RETURN_IF_ERROR(gathered.Wait());
+  const std::vector<Camp> camps = CampsOf(summaries);
+  if (camps.size() == 1) return absl::OkStatus();
+
+  // The list of one rank of each camp.
+  const size_t told = std::min(camps.size(), kMostTold + 1);
+  std::vector<int64_t> counts(size, 0);
+  int64_t bytes = 0;
+  for (size_t camp = 0; camp < told; ++camp) {
+    const int rank = camps[camp][0];
+    if (summaries[rank].bytes > kMostBytes) continue;
+    counts[rank] = static_cast<int64_t>(summaries[rank].bytes);
+    bytes += counts[rank];
+  }
+  std::string lists(bytes, '\0');
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const Work listed,
+      group.AllGatherV({list.data(), counts[group.rank()], DType::kU8},
+                       {&lists[0], bytes, DType::kU8, {}}, counts, named));
+  LOCKSTEP_RETURN_IF_ERROR(listed.Wait());
+
+  const auto list_of = [&](const Camp& camp) {
+    int64_t begin = 0;
+    for (int rank = 0; rank < camp[0]; ++rank) begin += counts[rank];
+    return absl::string_view(lists).substr(begin, counts[camp[0]]);
+  };
+  std::vector<std::string> differences;
+  for (size_t camp = 1; camp < told; ++camp) {
+    const bool are_known = summaries[camps[0][0]].bytes <= kMostBytes &&
+                           summaries[camps[camp][0]].bytes <= kMostBytes;
+    differences.push_back(absl::StrCat(
+        Describe(camps[camp], size),
+        are_known ? absl::StrCat(" in field '",
+                                 FirstDifferenceOf(list_of(camps[0]),
+                                                   list_of(camps[camp])),
+                                 "'")
+                  : " in one of very many fields"));
+  }
+  if (told < camps.size()) {
+    differences.push_back(
+        absl::StrCat("others in ", camps.size() - told, " more ways"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("the ranks of group '", group.name(), "' differ in ", what,
+                   ": ", absl::StrJoin(differences, "; ")));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,179 @@
+#include "lockstep/collective/consistency.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/conformance.h"
+#include "lockstep/collective/local/local_group.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+using Fields = std::vector<std::pair<std::string, std::string>>;
+using Ranks = std::vector<std::unique_ptr<Communicator>>;
+
+Ranks MakeRanks(int size) {
+  LocalGroupOptions options;
+  options.size = size;
+  auto ranks = MakeLocalGroup(options);
+  LOCKSTEP_EXPECT_OK(ranks);
+  return *std::move(ranks);
+}
+
+// What CheckSame returns to each rank, of which each has the fields of its own.
+std::vector<absl::Status> Check(const Ranks& ranks,
+                                const std::vector<Fields>& fields) {
+  std::vector<absl::Status> results(ranks.size());
+  OnAllRanks(ranks, [&](Communicator& group) {
+    Fingerprint mine;
+    for (const auto& [name, value] : fields[group.rank()]) {
+      mine.Add(name, value);
+    }
+    results[group.rank()] = CheckSame(group, "the job", mine);
+  });
+  return results;
+}
+
+// The same on all ranks: "" for OK.
+std::string MessageFor(const std::vector<Fields>& fields) {
+  const Ranks ranks = MakeRanks(static_cast<int>(fields.size()));
+  const std::vector<absl::Status> results = Check(ranks, fields);
+  EXPECT_THAT(results, Each(results[0]));
+  EXPECT_TRUE(results[0].ok() || absl::IsFailedPrecondition(results[0]))
+      << results[0];
+  // The group lives.
+  EXPECT_THAT(Check(ranks, std::vector<Fields>(fields.size(), fields[0])),
+              Each(absl::OkStatus()));
+  return std::string(results[0].message());
+}
+
+Fields Job() { return {{"seed", "7"}, {"order", "torch"}, {"tail", "drop"}}; }
+
+Fields With(const std::string& name, const std::string& value) {
+  Fields fields = Job();
+  for (auto& field : fields) {
+    if (field.first == name) field.second = value;
+  }
+  return fields;
+}
+
+TEST(CheckSame, IsOkWhereAllAreTheSame) {
+  for (const int size : {1, 2, 5}) {
+    EXPECT_EQ(MessageFor(std::vector<Fields>(size, Job())), "");
+    EXPECT_EQ(MessageFor(std::vector<Fields>(size)), "");
+  }
+}
+
+TEST(CheckSame, NamesTheFewAndTheField) {
+  std::vector<Fields> fields(8, Job());
+  fields[2] = fields[5] = With("order", "native");
+  EXPECT_EQ(MessageFor(fields),
+            "the ranks of group 'world' differ in the job: ranks 2 and 5 of 8 "
+            "in field 'order'");
+  fields[0] = With("tail", "pad");
+  EXPECT_EQ(MessageFor(fields),
+            "the ranks of group 'world' differ in the job: ranks 2 and 5 of 8 "
+            "in field 'order'; rank 0 of 8 in field 'tail'");
+}
+
+TEST(CheckSame, TakesTheLowestRanksSideInATie) {
+  EXPECT_EQ(MessageFor({Job(), With("seed", "8")}),
+            "the ranks of group 'world' differ in the job: rank 1 of 2 in "
+            "field 'seed'");
+  EXPECT_EQ(MessageFor({With("seed", "8"), Job(), Job(), With("seed", "9"),
+                        With("seed", "9")}),
+            "the ranks of group 'world' differ in the job: ranks 3 and 4 of 5 "
+            "in field 'seed'; rank 0 of 5 in field 'seed'");
+}
+
+TEST(CheckSame, FindsTheFieldOfAnyDifference) {
+  const struct {
+    const char* what;
+    Fields most, other;
+    const char* field;
+  } cases[] = {
+      {"one less", Job(), {{"seed", "7"}, {"order", "torch"}}, "tail"},
+      {"one more", {{"seed", "7"}}, Job(), "order"},
+      {"none", Job(), {}, "seed"},
+      {"none in most", {}, Job(), "seed"},
+      {"another name", Job(), {{"seeds", "7"}}, "seed"},
+      {"names that are hard to list",
+       {{"a=b\n", "1"}},
+       {{"a=b\n", "2"}},
+       "a=b\\n"},
+      {"no name", {{"", "1"}}, {{"", "2"}}, ""},
+  };
+  for (const auto& test : cases) {
+    EXPECT_EQ(MessageFor({test.most, test.most, test.other}),
+              absl::StrCat("the ranks of group 'world' differ in the job: rank "
+                           "2 of 3 in field '",
+                           test.field, "'"))
+        << test.what;
+  }
+}
+
+TEST(CheckSame, StaysShort) {
+  std::vector<Fields> fields(24, Job());
+  for (int rank = 0; rank < 10; ++rank) fields[rank] = With("tail", "pad");
+  EXPECT_EQ(
+      MessageFor(fields),
+      "the ranks of group 'world' differ in the job: ranks 0, 1, 2, 3, 4, "
+      "5, 6, 7 and 2 more of 24 in field 'tail'");
+  for (int rank = 0; rank < 10; ++rank) {
+    fields[rank] = With("seed", absl::StrCat("of rank ", rank));
+  }
+  EXPECT_EQ(MessageFor(fields),
+            "the ranks of group 'world' differ in the job: rank 0 of 24 in "
+            "field 'seed'; rank 1 of 24 in field 'seed'; rank 2 of 24 in field "
+            "'seed'; rank 3 of 24 in field 'seed'; others in 6 more ways");
+}
+
+TEST(CheckSame, LooksIntoNoEndlessList) {
+  const Fields huge = {{std::string((1 << 20) + 1, 'n'), "1"}};
+  EXPECT_EQ(MessageFor({Job(), Job(), huge, With("seed", "8")}),
+            "the ranks of group 'world' differ in the job: rank 2 of 4 in one "
+            "of very many fields; rank 3 of 4 in field 'seed'");
+  EXPECT_EQ(MessageFor({huge, huge, Job()}),
+            "the ranks of group 'world' differ in the job: rank 2 of 3 in one "
+            "of very many fields");
+}
+
+TEST(CheckSame, ReturnsTheGroupsFailure) {
+  const Ranks ranks = MakeRanks(2);
+  OnAllRanks(ranks, [](Communicator& group) {
+    CallOptions options;
+    options.deadline = absl::Milliseconds(10);
+    if (group.rank() == 0) return;  // it never comes
+    EXPECT_THAT(CheckSame(group, "the job", Fingerprint(), options),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         AllOf(HasSubstr("rank 0"), HasSubstr("'the job'"))));
+  });
+}
+
+TEST(CheckSame, ComparesOneThingWithItself) {
+  const Ranks ranks = MakeRanks(2);
+  OnAllRanks(ranks, [](Communicator& group) {
+    EXPECT_THAT(
+        CheckSame(group, group.rank() == 0 ? "the job" : "the weights",
+                  Fingerprint()),
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 AllOf(HasSubstr("'the job'"), HasSubstr("'the weights'"))));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

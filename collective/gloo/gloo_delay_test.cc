@@ -1,0 +1,126 @@
+// What ranks make of a network that is slow: the one connection between two of
+// them, by which Gloo moves their data, leads through a relay. Their star does
+// not: what a delay there does stands in network_test.cc.
+#include <arpa/inet.h>
+#include <gloo/transport/tcp/address.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/conformance.h"
+#include "lockstep/collective/engine.h"
+#include "lockstep/collective/engine_testing.h"
+#include "lockstep/collective/gloo/gloo_transport.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/relay.h"
+#include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/transport.h"
+#include "lockstep/collective/transport_testing.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+using ::gloo::transport::tcp::Address;
+
+constexpr absl::Duration kDelay = absl::Milliseconds(200);
+
+// Where two ranks leave the addresses at which they take data; in place of rank
+// 0's there stands a relay's.
+class RelayedStore : public MemoryStore {
+ public:
+  absl::Status Set(absl::string_view key, absl::string_view value) override {
+    if (!absl::EndsWith(key, "/gloo/0")) return MemoryStore::Set(key, value);
+    const Address address(std::vector<char>(value.begin(), value.end()));
+    sockaddr_storage any = address.getSockaddr();
+    sockaddr_in ipv4;
+    std::memcpy(&ipv4, &any, sizeof(ipv4));
+    relay_ = std::make_unique<Relay>(ntohs(ipv4.sin_port), kDelay);
+    ipv4.sin_port = htons(relay_->port());
+    std::memcpy(&any, &ipv4, sizeof(ipv4));
+    const std::vector<char> relayed = Address(any, address.getSeq()).bytes();
+    return MemoryStore::Set(key, {relayed.data(), relayed.size()});
+  }
+
+  // Of two ranks Gloo lets the one at the higher address connect to the other,
+  // and looks at ports only where the addresses are the same.
+  absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(
+      TransportContext context) {
+    context.address = context.rank == 0 ? "127.0.0.1" : "127.0.0.2";
+    context.store = this;
+    return MakeGlooTransport(context);
+  }
+
+ private:
+  std::unique_ptr<Relay> relay_;
+};
+
+// What is sent whole, what is sent as a part for each to reduce, and what has
+// parts of several pieces.
+constexpr int64_t kCounts[] = {1, 1000, (1 << 19) + 1, (3 << 20) + 1};
+
+TEST(GlooDelay, IsSlowAndFailsNothing) {
+  RelayedStore store;
+  std::array<std::atomic<bool>, 2> told = {};  // by rank
+  EngineJob job(2);
+  job.options.backend = "gloo";
+  job.options.slow = kDelay / 4;
+  job.options.make_transport = [&store](const TransportContext& context) {
+    return store.MakeTransport(context);
+  };
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (const int rank : {0, 1}) {
+    job.options.on_slow = [&told, rank](absl::string_view text) {
+      // Of an operation that both have issued.
+      if (absl::StartsWith(text, "all_reduce(") &&
+          absl::StrContains(
+              text,
+              " is slow: all ranks have come, and its data is on the way")) {
+        told[rank] = true;
+      }
+    };
+    ranks.push_back(job.Join(rank));
+  }
+  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+
+  Job reduce;
+  reduce.kind = OpKind::kAllReduce;
+  // More rounds only where the machine is too busy for a rank to look while an
+  // operation runs.
+  for (int round = 0; round < 2 || !told[0] || !told[1]; ++round) {
+    ASSERT_LT(round, 20);
+    for (const int64_t count : kCounts) {
+      reduce.count = count;
+      ++reduce.number;
+      Part parts[] = {{reduce, 0, 2}, {reduce, 1, 2}};
+      const SteadyTime begin = SteadyNow();
+      OnAllRanks(ranks, [&](Communicator& rank) {
+        Part& part = parts[rank.rank()];
+        const Operation& op = part.op();
+        LOCKSTEP_EXPECT_OK(Wait(rank.AllReduce(op.in, op.out, op.op)));
+        EXPECT_TRUE(part.Result() == part.expected()) << reduce.ToString();
+      });
+      // Each needs what the other one has said since.
+      EXPECT_GE(absl::FromChrono(SteadyNow() - begin), kDelay);
+    }
+  }
+  OnAllRanks(ranks,
+             [](Communicator& rank) { LOCKSTEP_EXPECT_OK(rank.Close()); });
+}
+
+}  // namespace
+}  // namespace lockstep::internal_collective

@@ -1,0 +1,719 @@
+#include "lockstep/collective/gloo/gloo_transport.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>  // NOLINT: counting the entries of /proc/self
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>  // NOLINT: ranks are threads here
+#include <utility>
+#include <vector>
+
+#include "absl/base/attributes.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/transport_testing.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+using testing::AnyOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr auto kCancelled = absl::StatusCode::kCancelled;
+constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
+constexpr auto kInvalidArgument = absl::StatusCode::kInvalidArgument;
+
+class GlooRanks : public Ranks {
+ public:
+  explicit GlooRanks(int size) : Ranks(size, MakeGlooTransport) {}
+};
+
+ConstBuffer Reading(const Bytes& bytes) {
+  return {bytes.data(), static_cast<int64_t>(bytes.size()), DType::kU8};
+}
+Buffer Writing(Bytes& bytes) {
+  return {bytes.data(), static_cast<int64_t>(bytes.size()), DType::kU8, {}};
+}
+
+// Long enough for a call to be asleep, most likely; what is tested holds when
+// it is not.
+void LetItWait() { absl::SleepFor(absl::Milliseconds(5)); }
+
+// ---- What collectives return.
+
+class GlooTransportOfSize : public testing::TestWithParam<int> {};
+
+INSTANTIATE_TEST_SUITE_P(Sizes, GlooTransportOfSize,
+                         testing::Values(1, 2, 3, 5));
+
+TEST_P(GlooTransportOfSize, DoesEveryKindWithAnyCount) {
+  GlooRanks ranks(GetParam());
+  Job job;
+  for (const OpKind kind : kCollectives) {
+    job.kind = kind;
+    // Around what is small for some number of ranks, and what fills a piece.
+    for (const int64_t count : {0, 1, 7, 1000, 3276, 3277, 5461, 5462, 8192,
+                                8193, 65536, 65537, 100003}) {
+      job.count = count;
+      job.root = static_cast<int>(job.number) % ranks.size();
+      job.uneven = job.number % 2 == 0;
+      job.in_place = job.number % 3 == 0;
+      ++job.number;
+      RunAndCheck(ranks, job);
+    }
+  }
+}
+
+TEST_P(GlooTransportOfSize, DoesWhatNeedsManyPieces) {
+  GlooRanks ranks(GetParam());
+  Job job;
+  job.count = (20 << 20) / 4 + 1;
+  for (const OpKind kind :
+       {OpKind::kAllReduce, OpKind::kReduce, OpKind::kBroadcast}) {
+    job.kind = kind;
+    job.in_place = !job.in_place;
+    job.root = static_cast<int>(job.number) % ranks.size();
+    ++job.number;
+    RunAndCheck(ranks, job);
+  }
+  job.count /= 2 * ranks.size();
+  for (const OpKind kind : {OpKind::kReduceScatter, OpKind::kAllGather,
+                            OpKind::kScatter, OpKind::kAllToAll}) {
+    job.kind = kind;
+    job.in_place = !job.in_place;
+    ++job.number;
+    RunAndCheck(ranks, job);
+  }
+}
+
+TEST(GlooTransport, TakesEveryTypeAndReduction) {
+  GlooRanks ranks(3);
+  Job job;
+  for (const DType dtype : kAllDTypes) {
+    job.dtype = dtype;
+    for (const ReduceOp op :
+         {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax,
+          ReduceOp::kProd, ReduceOp::kBitAnd, ReduceOp::kBitOr}) {
+      job.op = op;
+      job.scale = IsFloatingPoint(dtype) ? 0.3 : 1;
+      if (!CheckReduction(dtype, op, job.scale).ok()) continue;
+      for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter}) {
+        job.kind = kind;
+        for (const int64_t count : {3, 9999}) {
+          job.count = count;
+          ++job.number;
+          RunAndCheck(ranks, job);
+        }
+      }
+    }
+  }
+}
+
+// By numbers that are written down here.
+TEST(GlooTransport, SumsAndMoves) {
+  GlooRanks ranks(3);
+  ranks.ForEach([&](int rank) {
+    Operation op;
+    op.kind = OpKind::kAllReduce;
+    op.dtype = DType::kI32;
+    std::vector<int32_t> values = {1 + rank, 10 * rank};
+    op.in = ConstBufferOf(absl::MakeConstSpan(values));
+    op.out = BufferOf(absl::MakeSpan(values));
+    LOCKSTEP_EXPECT_OK(ranks[rank].Run(op, 1));
+    EXPECT_THAT(values, ElementsAre(6, 30));
+
+    op.kind = OpKind::kAllToAll;
+    const std::vector<int32_t> in = {rank * 10, rank * 10 + 1, rank * 10 + 2};
+    std::vector<int32_t> out(3);
+    op.in = ConstBufferOf(absl::MakeConstSpan(in));
+    op.out = BufferOf(absl::MakeSpan(out));
+    op.send_counts = op.recv_counts = {1, 1, 1};
+    LOCKSTEP_EXPECT_OK(ranks[rank].Run(op, 2));
+    EXPECT_THAT(out, ElementsAre(rank, 10 + rank, 20 + rank));
+  });
+}
+
+TEST_P(GlooTransportOfSize, RunsAnySequencePostedOrNot) {
+  GlooRanks ranks(GetParam());
+  ranks.ForEach([&](int rank) {
+    std::minstd_rand random(42);  // the same on all ranks
+    std::minstd_rand own(1000 + rank);
+    for (uint64_t number = 1; number <= 300; ++number) {
+      Job job;
+      job.number = number;
+      job.kind = kCollectives[random() % std::size(kCollectives)];
+      job.dtype = kAllDTypes[random() % std::size(kAllDTypes)];
+      job.op = Reduces(job.kind) ? ReduceOp::kMax : ReduceOp::kSum;
+      job.root = static_cast<int>(random() % ranks.size());
+      job.uneven = random() % 2 == 0;
+      job.in_place = random() % 2 == 0;
+      job.count = random() % (random() % 16 == 0 ? 100000 : 100);
+      Part part(job, rank, ranks.size());
+      if (own() % 2 == 0) part.Post(ranks[rank]);
+      ASSERT_NO_FATAL_FAILURE(part.RunAndCheck(ranks[rank]));
+    }
+  });
+}
+
+TEST(GlooTransport, PostsWhatIsSmall) {
+  GlooRanks ranks(2);
+  Job job;
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kBarrier}) {
+    job.kind = kind;
+    job.count = kind == OpKind::kBarrier ? 0 : 1000;
+    ++job.number;
+    Part first(job, 0, 2);
+    ASSERT_TRUE(first.Post(ranks[0]));
+    // The other one needs nothing more of it.
+    Part(job, 1, 2).RunAndCheck(ranks[1]);
+    first.RunAndCheck(ranks[0]);
+  }
+  job.kind = OpKind::kAllReduce;
+  job.count = 1 << 20;
+  EXPECT_FALSE(Part(job, 0, 2).Post(ranks[0]));
+  // What was posted need not be run.
+  job.count = 1000;
+  EXPECT_TRUE(Part(job, 0, 2).Post(ranks[0]));
+  ranks[0].Cancel();
+  EXPECT_FALSE(Part(job, 0, 2).Post(ranks[0]));
+}
+
+TEST(GlooTransport, ABarrierWaitsForAll) {
+  GlooRanks ranks(5);
+  for (int last = 0; last < 5; ++last) {
+    std::atomic<bool> came{false};
+    ranks.ForEach([&](int rank) {
+      if (rank == last) {
+        LetItWait();
+        came = true;
+      }
+      Operation op;
+      LOCKSTEP_EXPECT_OK(ranks[rank].Run(op, last));
+      EXPECT_TRUE(came);
+    });
+  }
+}
+
+// What is still on its way is not lost.
+TEST(GlooTransport, ARankMayGoWhenItHasSent) {
+  for (int i = 0; i < 5; ++i) {
+    GlooRanks ranks(2);
+    const Bytes in = Random(DType::kU8, 8 << 20, i);
+    std::thread sender([&] {
+      LOCKSTEP_EXPECT_OK(ranks[0].Send(1, Reading(in), 1));
+      ranks.Drop(0);
+    });
+    Bytes out(in.size());
+    LOCKSTEP_EXPECT_OK(ranks[1].Recv(0, Writing(out), 1));
+    EXPECT_TRUE(in == out);
+    sender.join();
+  }
+}
+
+// ---- Ranks that do not do the same.
+
+TEST(GlooTransport, OtherOperationsMoveNothing) {
+  for (const int64_t count : {10, 100000}) {
+    GlooRanks ranks(3);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&ranks, count, rank] {
+        Job job;
+        job.kind = OpKind::kAllReduce;
+        job.count = count;
+        job.number = rank == 2 ? 2 : 1;
+        Part part(job, rank, 3);
+        EXPECT_THAT(part.Run(ranks[rank]), StatusIs(kCancelled));
+        EXPECT_TRUE(part.Result() == Bytes(part.expected().size(), 'x'));
+      });
+    }
+    LetItWait();
+    for (int rank = 0; rank < 3; ++rank) ranks[rank].Cancel();
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST(GlooTransport, OtherSizesMoveNothing) {
+  GlooRanks ranks(2);
+  Bytes out(10, 'x');
+  std::thread receiver([&] {
+    EXPECT_THAT(ranks[1].Recv(0, Writing(out), 1), StatusIs(kCancelled));
+  });
+  const Bytes in(11, 'y');
+  std::thread sender([&] {
+    EXPECT_THAT(ranks[0].Send(1, Reading(in), 1), StatusIs(kCancelled));
+  });
+  LetItWait();
+  for (int rank = 0; rank < 2; ++rank) ranks[rank].Cancel();
+  receiver.join();
+  sender.join();
+  EXPECT_THAT(out, Each('x'));
+}
+
+TEST(GlooTransport, ContradictingCountsDoNotMeet) {
+  GlooRanks ranks(3);
+  Bytes outs[3];
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&ranks, &outs, rank] {
+      Operation op;
+      op.kind = OpKind::kAllToAll;
+      op.dtype = DType::kU8;
+      op.send_counts = {2, 2, 2};
+      op.recv_counts = {2, 2, 2};
+      if (rank == 1) op.send_counts[2] = 1;
+      const Bytes in(rank == 1 ? 5 : 6, 'y');
+      outs[rank].assign(6, 'x');
+      op.in = Reading(in);
+      op.out = Writing(outs[rank]);
+      EXPECT_THAT(ranks[rank].Run(op, 1), rank == 0
+                                              ? StatusIs(absl::StatusCode::kOk)
+                                              : StatusIs(kCancelled));
+    });
+  }
+  threads[0].join();
+  for (int rank : {1, 2}) ranks[rank].Cancel();
+  for (int rank : {1, 2}) threads[rank].join();
+  EXPECT_EQ(outs[2][2], 'x');
+  EXPECT_EQ(outs[2][3], 'x');
+}
+
+// ---- Messages.
+
+TEST(GlooTransport, SendsOfAnySizeBothWaysBesideCollectives) {
+  GlooRanks ranks(3);
+  const std::vector<int64_t> counts = {0, 1, 15, 4096, 65537, 1000003};
+  ranks.ForEach([&](int rank) {
+    std::vector<std::thread> lanes;
+    for (int other = 0; other < 3; ++other) {
+      if (other == rank) continue;
+      lanes.emplace_back([&, other] {
+        for (size_t i = 0; i < counts.size(); ++i) {
+          const Bytes in = Random(DType::kU8, counts[i], i * 10 + rank);
+          LOCKSTEP_EXPECT_OK(ranks[rank].Send(other, Reading(in), i));
+        }
+      });
+      lanes.emplace_back([&, other] {
+        for (size_t i = 0; i < counts.size(); ++i) {
+          Bytes out(counts[i]);
+          LOCKSTEP_EXPECT_OK(ranks[rank].Recv(other, Writing(out), i));
+          EXPECT_TRUE(out == Random(DType::kU8, counts[i], i * 10 + other))
+              << "message " << i << " from " << other << " to " << rank;
+        }
+      });
+    }
+    Job job;
+    job.kind = OpKind::kAllReduce;
+    for (job.number = 1; job.number <= 50; ++job.number) {
+      job.count = 100 * job.number * job.number;
+      Part(job, rank, 3).RunAndCheck(ranks[rank]);
+    }
+    for (std::thread& lane : lanes) lane.join();
+  });
+}
+
+TEST(GlooTransport, MessagesWithOneTagKeepTheirOrder) {
+  GlooRanks ranks(2);
+  std::thread sender([&] {
+    for (char i = 0; i < 100; ++i) {
+      const Bytes in(1000, i);
+      LOCKSTEP_EXPECT_OK(ranks[0].Send(1, Reading(in), 7));
+    }
+  });
+  for (char i = 0; i < 100; ++i) {
+    Bytes out(1000);
+    LOCKSTEP_EXPECT_OK(ranks[1].Recv(0, Writing(out), 7));
+    EXPECT_THAT(out, Each(i));
+  }
+  sender.join();
+}
+
+TEST(GlooTransport, AnotherTagWaits) {
+  GlooRanks ranks(2);
+  const Bytes in(10, 'y');
+  Bytes out(10, 'x');
+  std::thread sender([&] {
+    EXPECT_THAT(ranks[0].Send(1, Reading(in), 77), StatusIs(kCancelled));
+  });
+  std::thread receiver([&] {
+    EXPECT_THAT(ranks[1].Recv(0, Writing(out), 78), StatusIs(kCancelled));
+  });
+  LetItWait();
+  for (int rank = 0; rank < 2; ++rank) ranks[rank].Cancel();
+  sender.join();
+  receiver.join();
+  EXPECT_THAT(out, Each('x'));
+}
+
+// ---- Cancel.
+
+TEST(GlooTransport, CancelEndsConnectThatWaitsForAnAddress) {
+  MemoryStore store;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto transport,
+                                MakeGlooTransport(ContextOf(0, 2, store)));
+  std::thread connecting(
+      [&] { EXPECT_THAT(transport->Connect(), StatusIs(kCancelled)); });
+  LetItWait();
+  transport->Cancel();
+  connecting.join();
+  EXPECT_THAT(transport->Connect(), StatusIs(kCancelled));
+}
+
+// Tells its rank nothing of the others.
+class DeafStore : public Store {
+ public:
+  explicit DeafStore(Store& store) : store_(store) {}
+  absl::Status Set(absl::string_view key, absl::string_view value) override {
+    return store_.Set(key, value);
+  }
+  absl::StatusOr<std::string> Get(absl::string_view /*key*/,
+                                  absl::Time /*until*/) override {
+    absl::SleepFor(absl::Milliseconds(1));
+    return absl::DeadlineExceededError("nothing there");
+  }
+
+ private:
+  Store& store_;
+};
+
+// Which of two connects to the other is up to their ports.
+TEST(GlooTransport, CancelEndsConnectThatWaitsForTheOther) {
+  for (int i = 0; i < 10; ++i) {
+    MemoryStore store;
+    DeafStore deaf(store);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto first,
+                                  MakeGlooTransport(ContextOf(0, 2, store)));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto second,
+                                  MakeGlooTransport(ContextOf(1, 2, deaf)));
+    std::thread connects[] = {
+        std::thread([&] {
+          EXPECT_THAT(first->Connect(), AnyOf(StatusIs(kCancelled), IsOk()));
+        }),
+        std::thread(
+            [&] { EXPECT_THAT(second->Connect(), StatusIs(kCancelled)); })};
+    if (i % 2 == 0) LetItWait();
+    first->Cancel();
+    second->Cancel();
+    for (std::thread& connect : connects) connect.join();
+  }
+}
+
+TEST(GlooTransport, CancelEndsWhatRunsAndWhatComes) {
+  GlooRanks ranks(2);
+  Job job;
+  job.kind = OpKind::kAllReduce;
+  job.count = 1000;
+  const Bytes much(1 << 20);
+  Bytes little(10);
+  const auto run = [&] {
+    EXPECT_THAT(Part(job, 0, 2).Run(ranks[0]), StatusIs(kCancelled));
+  };
+  const auto send = [&] {
+    EXPECT_THAT(ranks[0].Send(1, Reading(much), 1), StatusIs(kCancelled));
+  };
+  const auto receive = [&] {
+    EXPECT_THAT(ranks[0].Recv(1, Writing(little), 1), StatusIs(kCancelled));
+  };
+  std::thread threads[] = {std::thread(run), std::thread(send),
+                           std::thread(receive)};
+  LetItWait();
+  ranks[0].Cancel();
+  for (std::thread& thread : threads) thread.join();
+  ranks[0].Cancel();
+  run();
+  send();
+  receive();
+}
+
+// The sender finds that the receiver is ready, and sends; but the memory is no
+// longer the transport's.
+TEST(GlooTransport, MemoryIsNotWrittenAfterCancel) {
+  for (const int64_t count : {int64_t{100}, int64_t{8} << 20}) {
+    Bytes out(count, 'x');
+    GlooRanks ranks(2);
+    std::thread receiver([&] {
+      EXPECT_THAT(ranks[1].Recv(0, Writing(out), 1), StatusIs(kCancelled));
+    });
+    LetItWait();
+    ranks[1].Cancel();
+    receiver.join();
+    const Bytes in(count, 'y');
+    std::thread sender([&] {
+      // A little is gone once it is written to the connection.
+      EXPECT_THAT(ranks[0].Send(1, Reading(in), 1),
+                  AnyOf(IsOk(), StatusIs(kCancelled)));
+    });
+    LetItWait();
+    ranks[0].Cancel();
+    sender.join();
+    EXPECT_TRUE(out == Bytes(count, 'x'));
+  }
+}
+
+// Bytes that Gloo has written, which the thread sanitizer does not know to be
+// over: see tools/thread_suppressions.txt.
+ABSL_ATTRIBUTE_NO_SANITIZE_THREAD int64_t CountAndFill(Bytes& bytes, char what,
+                                                       char with) {
+  int64_t count = 0;
+  volatile char* const end = bytes.data() + bytes.size();
+  for (volatile char* byte = bytes.data(); byte < end; ++byte) {
+    count += *byte == what;
+    *byte = with;
+  }
+  return count;
+}
+
+// The same in the middle of a message.
+TEST(GlooTransport, MemoryIsNotWrittenAfterCancelOfWhatHasBegun) {
+  constexpr int64_t kBytes = 16 << 20;
+  const Bytes in(kBytes, 'y');
+  Bytes out(kBytes, 'x');
+  GlooRanks ranks(2);  // goes first, with Gloo's threads
+  std::thread sender([&] {
+    EXPECT_THAT(ranks[0].Send(1, Reading(in), 1),
+                AnyOf(IsOk(), StatusIs(kCancelled)));
+  });
+  std::thread receiver([&] {
+    EXPECT_THAT(ranks[1].Recv(0, Writing(out), 1),
+                AnyOf(IsOk(), StatusIs(kCancelled)));
+    CountAndFill(out, 'y', 'z');
+  });
+  LetItWait();
+  ranks[1].Cancel();
+  receiver.join();
+  LetItWait();
+  ranks[0].Cancel();
+  sender.join();
+  EXPECT_EQ(CountAndFill(out, 'z', 'z'), kBytes);
+}
+
+// ---- Ranks that go.
+
+TEST(GlooTransport, ARankThatGoesEndsWhatNeedsIt) {
+  for (const int64_t count : {1000, 1000000}) {
+    GlooRanks ranks(3);
+    Job job;
+    job.kind = OpKind::kAllReduce;
+    job.count = count;
+    std::thread first([&] {
+      EXPECT_THAT(Part(job, 0, 3).Run(ranks[0]),
+                  AnyOf(StatusIs(kUnavailable, HasSubstr("rank")),
+                        StatusIs(kCancelled)));
+    });
+    std::thread second([&] {
+      EXPECT_THAT(Part(job, 1, 3).Run(ranks[1]),
+                  StatusIs(kUnavailable, HasSubstr("rank 2")));
+    });
+    LetItWait();
+    ranks.Drop(2);
+    // Rank 1 begins with rank 2, and so is told, whatever rank 0 does; rank 0
+    // begins with rank 1, which may have gone before it had come.
+    second.join();
+    ranks[0].Cancel();
+    first.join();
+  }
+}
+
+// Wherever the others are then, which wait for it until they are told. In older
+// releases, Gloo's thread throws if a connection is reset between two of its
+// system calls, which nobody can catch.
+#if __has_include(<gloo/transport/tcp/listener.h>)
+TEST(GlooTransport, ARankMayGoWhileAllConnect) {
+  constexpr int kSize = 5;
+  for (int i = 0; i < 20; ++i) {
+    MemoryStore store;
+    std::vector<std::unique_ptr<Transport>> ranks;
+    for (int rank = 0; rank < kSize; ++rank) {
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+          auto transport, MakeGlooTransport(ContextOf(rank, kSize, store)));
+      ranks.push_back(std::move(transport));
+    }
+    const auto connect = [&ranks](int rank) {
+      EXPECT_THAT(ranks[rank]->Connect(),
+                  AnyOf(IsOk(), StatusIs(kCancelled), StatusIs(kUnavailable)));
+    };
+    std::vector<std::thread> others;
+    for (int rank = 1; rank < kSize; ++rank) others.emplace_back(connect, rank);
+    std::thread first(connect, 0);
+    if (i % 2 == 0) LetItWait();
+    ranks[0]->Cancel();
+    first.join();
+    ranks[0].reset();
+    for (int rank = 1; rank < kSize; ++rank) ranks[rank]->Cancel();
+    for (std::thread& other : others) other.join();
+  }
+}
+#endif
+
+TEST(GlooTransport, ADestroyedRankLeavesOthersWhole) {
+  GlooRanks ranks(3);
+  ranks.Drop(2);
+  std::thread sender([&] {
+    LOCKSTEP_EXPECT_OK(ranks[0].Send(1, Reading(Bytes(1000, 'y')), 1));
+  });
+  Bytes out(1000);
+  LOCKSTEP_EXPECT_OK(ranks[1].Recv(0, Writing(out), 1));
+  sender.join();
+  EXPECT_THAT(out, Each('y'));
+}
+
+// ---- Processes.
+
+std::string NewFolder() {
+  std::string folder =
+      absl::StrCat(testing::TempDir(), "/gloo_transport_XXXXXX");
+  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+  return folder;
+}
+
+// Rank 1 of 2, in a process of its own; returns its id. What `run` returns
+// becomes the exit code.
+pid_t ForkRankOne(const std::string& folder,
+                  const std::function<bool(Transport&)>& run) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  FileStore store(folder);
+  auto transport = MakeGlooTransport(ContextOf(1, 2, store));
+  _exit(transport.ok() && (*transport)->Connect().ok() && run(**transport) ? 0
+                                                                           : 1);
+}
+
+int WaitFor(pid_t child) {
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status;
+}
+
+TEST(GlooTransport, JoinsProcesses) {
+  std::vector<Job> jobs;
+  Job job;
+  for (const OpKind kind : kCollectives) {
+    for (const int64_t count : {0, 1, 1000, 300000}) {
+      job.kind = kind;
+      job.count = count;
+      ++job.number;
+      jobs.push_back(job);
+    }
+  }
+  const std::string folder = NewFolder();
+  const pid_t child = ForkRankOne(folder, [&jobs](Transport& transport) {
+    for (const Job& job : jobs) {
+      Part part(job, 1, 2);
+      if (!part.Run(transport).ok() || part.Result() != part.expected()) {
+        return false;
+      }
+    }
+    return true;
+  });
+  FileStore store(folder);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto transport,
+                                MakeGlooTransport(ContextOf(0, 2, store)));
+  LOCKSTEP_ASSERT_OK(transport->Connect());
+  for (const Job& job : jobs) Part(job, 0, 2).RunAndCheck(*transport);
+  EXPECT_EQ(WaitFor(child), 0);
+}
+
+// Nor does the signal for a write to it end this one.
+TEST(GlooTransport, AKilledProcessEndsWhatNeedsIt) {
+  const std::string folder = NewFolder();
+  const pid_t child = ForkRankOne(folder, [](Transport&) {
+    for (;;) pause();
+    return false;
+  });
+  FileStore store(folder);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto transport,
+                                MakeGlooTransport(ContextOf(0, 2, store)));
+  LOCKSTEP_ASSERT_OK(transport->Connect());
+  Job job;
+  job.kind = OpKind::kAllReduce;
+  job.count = 1 << 20;
+  std::thread run([&] {
+    EXPECT_THAT(Part(job, 0, 2).Run(*transport),
+                StatusIs(kUnavailable, HasSubstr("rank 1")));
+  });
+  LetItWait();
+  kill(child, SIGKILL);
+  WaitFor(child);
+  run.join();
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_THAT(Part(job, 0, 2).Run(*transport), StatusIs(kUnavailable));
+  }
+}
+
+// ---- What is left behind, and refused.
+
+int EntriesOf(const std::string& folder) {
+  int entries = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    entries += !entry.path().empty();
+  }
+  return entries;
+}
+
+TEST(GlooTransport, LeavesNothingBehind) {
+  { GlooRanks ranks(2); }
+  const int files = EntriesOf("/proc/self/fd");
+  const int threads = EntriesOf("/proc/self/task");
+  MemoryStore store;
+  for (int i = 0; i < 100; ++i) {
+    LOCKSTEP_ASSERT_OK(MakeGlooTransport(ContextOf(0, 2, store)));
+  }
+  for (int i = 0; i < 10; ++i) {
+    GlooRanks ranks(2);
+    Job job;
+    RunAndCheck(ranks, job);
+  }
+  EXPECT_EQ(EntriesOf("/proc/self/fd"), files);
+  // A thread that was joined may be listed for a moment.
+  const SteadyTime deadline = After(absl::Minutes(1));
+  while (EntriesOf("/proc/self/task") > threads && SteadyNow() < deadline) {
+    std::this_thread::yield();
+  }
+  EXPECT_LE(EntriesOf("/proc/self/task"), threads);
+}
+
+TEST(GlooTransport, RefusesWhatItCannotDo) {
+  MemoryStore store;
+  EXPECT_THAT(MakeGlooTransport(ContextOf(2, 2, store)),
+              StatusIs(kInvalidArgument, HasSubstr("rank=2")));
+  TransportContext elsewhere = ContextOf(0, 2, store);
+  elsewhere.address = "192.0.2.1";  // nobody's
+  EXPECT_THAT(MakeGlooTransport(elsewhere),
+              StatusIs(kInvalidArgument, HasSubstr("'192.0.2.1'")));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto transport,
+                                MakeGlooTransport(ContextOf(0, 1, store)));
+  EXPECT_EQ(transport->name(), "gloo");
+  Operation op;
+  LOCKSTEP_EXPECT_OK(transport->CheckSupported(op));
+  op.in.device.kind = Device::Kind::kCuda;
+  EXPECT_THAT(transport->CheckSupported(op),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("CUDA")));
+}
+
+TEST(GlooTransport, ConnectNamesTheRankThatCannotBeReached) {
+  MemoryStore store;
+  LOCKSTEP_ASSERT_OK(store.Set("group/gloo/1", "nonsense"));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto transport,
+                                MakeGlooTransport(ContextOf(0, 2, store)));
+  EXPECT_THAT(transport->Connect(),
+              StatusIs(kUnavailable, HasSubstr("rank 1")));
+}
+
+}  // namespace
+}  // namespace lockstep::internal_collective

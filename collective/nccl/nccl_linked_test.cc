@@ -1,0 +1,32 @@
+// NCCL that a program is linked with: here the fake.
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/nccl/nccl_api.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+TEST(LinkedNccl, IsTheDefault) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const NcclApi* const nccl, LoadNccl(""));
+  EXPECT_EQ(nccl->version, 22809);
+  NcclUniqueId id = {};
+  EXPECT_EQ(nccl->GetUniqueId(&id), NcclResult::kSuccess);
+  EXPECT_NE(std::string(id.internal, sizeof(id.internal)),
+            std::string(sizeof(id.internal), '\0'));
+  EXPECT_NE(nccl->CommRevoke, nullptr);
+  EXPECT_EQ(*LoadNccl(""), nccl);
+}
+
+TEST(LinkedNccl, AnotherOneCanBeLoaded) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const NcclApi* const linked, LoadNccl(""));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const NcclApi* const loaded,
+                                LoadNccl("collective/nccl/libfake_gpu_old.so"));
+  EXPECT_NE(loaded->GetUniqueId, linked->GetUniqueId);
+  EXPECT_EQ(loaded->CommRevoke, nullptr);
+}
+
+}  // namespace
+}  // namespace lockstep::internal_collective

@@ -1,0 +1,108 @@
+#include "lockstep/collective/operation_log.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+
+namespace lockstep {
+
+using internal_collective::Operation;
+using internal_collective::OpKind;
+
+std::string OperationRecord::Describe() const {
+  Operation op;
+  op.kind = kind;
+  op.dtype = dtype;
+  op.op = this->op;
+  op.name = std::string(name, strnlen(name, sizeof(name)));
+  op.in.count = op.out.count = count;
+  op.send_counts = op.recv_counts = {count};
+  op.root = op.to = op.from = peer;
+  std::string text = sequence > 0 ? absl::StrCat("#", sequence, " ") : "";
+  absl::StrAppend(&text, op.Describe());
+  if (kind == OpKind::kSend) absl::StrAppend(&text, " to rank ", peer);
+  if (kind == OpKind::kRecv) absl::StrAppend(&text, " from rank ", peer);
+  if (pending()) {
+    return absl::StrCat(text, ": for ",
+                        absl::FormatDuration(absl::Now() - issued), " now");
+  }
+  return absl::StrCat(text, ": ", absl::StatusCodeToString(code), " after ",
+                      absl::FormatDuration(ended - issued));
+}
+
+namespace internal_collective {
+namespace {
+
+constexpr absl::string_view kPayload = "lockstep/recent_operations";
+constexpr uint64_t kShown = 8;
+
+// A time of the steady clock, until it is asked for.
+absl::Time Kept(SteadyTime time) {
+  return absl::UnixEpoch() + absl::FromChrono(time.time_since_epoch());
+}
+
+}  // namespace
+
+uint64_t OperationLog::Begin(const Operation& op, SteadyTime now) {
+  OperationRecord record;
+  record.sequence = op.sequence;
+  record.count = std::max(op.in.count, op.out.count);
+  record.issued = Kept(now);
+  record.kind = op.kind;
+  record.dtype = op.dtype;
+  record.op = op.op;
+  record.peer = static_cast<int16_t>(
+      std::max({op.root, op.to, op.to < 0 ? op.from : -1}));
+  op.name.copy(record.name, sizeof(record.name));
+  MutexLock lock(mutex_);
+  const uint64_t ticket = begun_++;
+  if (records_.size() < kCapacity) {
+    records_.push_back(record);
+  } else {
+    records_[ticket % kCapacity] = record;
+  }
+  return ticket;
+}
+
+void OperationLog::End(uint64_t ticket, absl::StatusCode code, SteadyTime now) {
+  MutexLock lock(mutex_);
+  if (begun_ - ticket > kCapacity) return;  // overwritten
+  OperationRecord& record = records_[ticket % kCapacity];
+  record.ended = Kept(now);
+  record.code = code;
+}
+
+std::vector<OperationRecord> OperationLog::Recent(uint64_t most) const {
+  MutexLock lock(mutex_);
+  std::vector<OperationRecord> recent;
+  most = std::min<uint64_t>(most, records_.size());
+  recent.reserve(most);
+  const absl::Duration ahead = absl::Now() - Kept(SteadyNow());
+  for (uint64_t i = begun_ - most; i < begun_; ++i) {
+    recent.push_back(records_[i % kCapacity]);
+    recent.back().issued += ahead;
+    recent.back().ended += ahead;
+  }
+  return recent;
+}
+
+absl::Status WithRecentOperations(absl::Status status,
+                                  const OperationLog& log) {
+  if (status.ok() || status.GetPayload(kPayload).has_value()) return status;
+  std::string text;
+  for (const OperationRecord& record : log.Recent(kShown)) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", record.Describe());
+  }
+  if (!text.empty()) status.SetPayload(kPayload, absl::Cord(text));
+  return status;
+}
+
+}  // namespace internal_collective
+}  // namespace lockstep

@@ -1,0 +1,516 @@
+#include "lockstep/collective/rendezvous/hub_door.h"
+
+#include <algorithm>
+#include <asio/error.hpp>
+#include <asio/ip/address.hpp>
+#include <cerrno>
+#include <chrono>  // NOLINT: Asio speaks chrono
+#include <string>
+#include <system_error>  // NOLINT: Asio's errors
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/rendezvous/address.h"
+#include "lockstep/collective/rendezvous/token.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+using asio::ip::tcp;
+
+constexpr absl::Duration kHandshakeTakes = absl::Seconds(5);
+constexpr size_t kMostHalfOpen = 256;
+constexpr size_t kMostRefusals = 16;
+constexpr size_t kMostListed = 16;
+// Handlers that run when the time is over: strangers must not keep rank 0 busy.
+constexpr int kMostAtTheEnd = 1 << 16;
+constexpr absl::Duration kAcceptAgainAfter = absl::Milliseconds(100);
+constexpr absl::Duration kResolveAgainAfter = absl::Milliseconds(200);
+// For the news that the rendezvous has failed.
+constexpr absl::Duration kFarewellTakes = absl::Milliseconds(300);
+
+// "ranks 1, 3-5"
+std::string ListRanks(const std::vector<int>& ranks) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (parts.size() == kMostListed) {
+      parts.push_back(absl::StrCat("and ", ranks.size() - i, " more"));
+      break;
+    }
+    parts.push_back(end - i == 1 ? absl::StrCat(ranks[i])
+                                 : absl::StrCat(ranks[i], "-", ranks[end - 1]));
+    i = end;
+  }
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ",
+                      absl::StrJoin(parts, ", "));
+}
+
+// A cluster may make the host's name known only after the host has begun.
+absl::StatusOr<std::vector<std::string>> ResolveInTime(const std::string& host,
+                                                       SteadyTime deadline) {
+  while (true) {
+    absl::StatusOr<std::vector<std::string>> found = Resolve(host, deadline);
+    const bool again = absl::IsUnavailable(found.status());
+    if (!again && !absl::IsDeadlineExceeded(found.status())) return found;
+    if (!again || SteadyNow() >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("rank 0 can't listen: ", found.status().message(),
+                       "; give a name or an address of its host"));
+    }
+    absl::SleepFor(
+        std::min(absl::FromChrono(deadline - SteadyNow()), kResolveAgainAfter));
+  }
+}
+
+}  // namespace
+
+struct HubDoor::Client {
+  enum class Step { kGreeting, kProof, kClaim, kRefused };
+
+  std::shared_ptr<Connection> connection;
+  Handshake handshake;
+  std::string from;
+  asio::steady_timer limit;
+  Step step = Step::kGreeting;
+};
+
+std::string AddressKey(absl::string_view job) {
+  return absl::StrCat("lockstep/", job, "/address");
+}
+
+absl::Duration BeatOf(const StarOptions& options) {
+  return std::min(options.beat, options.silence / 4);
+}
+
+HubDoor::HubDoor(asio::io_context& io, const StarOptions& options,
+                 const Peer& self)
+    : io_(io),
+      options_(options),
+      acceptor_(io),
+      accept_again_(io),
+      peers_(options.size),
+      links_(options.size) {
+  peers_[0] = self;
+}
+
+HubDoor::~HubDoor() = default;
+
+absl::StatusOr<std::unique_ptr<HubDoor>> HubDoor::Open(
+    asio::io_context& io, const StarOptions& options, const Peer& self,
+    SteadyTime deadline) {
+  std::unique_ptr<HubDoor> door(new HubDoor(io, options, self));
+  if (options.store == nullptr) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const HostPort address,
+                              ParseHostPort(options.address));
+    LOCKSTEP_RETURN_IF_ERROR(
+        door->Listen(address.host, address.port, deadline));
+  } else {
+    LOCKSTEP_RETURN_IF_ERROR(door->Listen(options.listen_host, 0, deadline));
+    std::error_code error;
+    const std::string address = Format(door->acceptor_.local_endpoint(error));
+    LOCKSTEP_RETURN_IF_ERROR(
+        options.store->Set(AddressKey(options.job), address));
+  }
+  door->Accept();
+  return door;
+}
+
+absl::Status HubDoor::Listen(const std::string& host, uint16_t port,
+                             SteadyTime deadline) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> found,
+                            ResolveInTime(host, deadline));
+  absl::Status status = absl::UnavailableError(
+      absl::StrCat("the name '", absl::CHexEscape(host), "' has no address"));
+  for (const std::string& text : found) {
+    std::error_code error;
+    const asio::ip::address address = asio::ip::make_address(text, error);
+    if (error) continue;
+    if (address.is_unspecified()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "rank 0 listens on one address alone, and '", host,
+          "' stands for all: name the host or the address by which the other "
+          "ranks reach it"));
+    }
+    if (options_.token.empty() && !address.is_loopback()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "without a token rank 0 listens on loopback alone, for ranks of its "
+          "own host, and '",
+          host, "' is ", text, "; ", HowToMakeAToken()));
+    }
+    const tcp::endpoint endpoint(address, port);
+    acceptor_.close(error);
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) {
+      CloseOnExec(acceptor_.native_handle());
+      acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+    }
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(tcp::acceptor::max_listen_connections, error);
+    if (!error) return absl::OkStatus();
+    const std::string where = Format(endpoint);
+    if (error == asio::error::address_in_use) {
+      status = absl::AlreadyExistsError(absl::StrCat(
+          "rank 0 can't listen on ", where,
+          ": another process listens there; choose another port for the job "
+          "(LOCKSTEP_PORT, MASTER_PORT), or end that process"));
+    } else if (error.value() == EADDRNOTAVAIL) {
+      status = absl::InvalidArgumentError(absl::StrCat(
+          "rank 0 can't listen on ", where,
+          ", which is no address of this "
+          "host: the address should be that of the host on which rank 0 runs"));
+    } else {
+      status = absl::UnavailableError(absl::StrCat(
+          "rank 0 can't listen on ", where, ": ", error.message()));
+    }
+  }
+  return status;
+}
+
+std::string HubDoor::listen_host() const {
+  std::error_code error;
+  return acceptor_.local_endpoint(error).address().to_string();
+}
+
+void HubDoor::Accept() {
+  acceptor_.async_accept(
+      [this](const std::error_code& error, tcp::socket socket) {
+        if (error == asio::error::operation_aborted) return;
+        if (error) {
+          // No descriptor is left, say; nor would be at once.
+          accept_again_.expires_at(After(kAcceptAgainAfter));
+          accept_again_.async_wait([this](const std::error_code& cancelled) {
+            if (!cancelled) Accept();
+          });
+          return;
+        }
+        CloseOnExec(socket.native_handle());
+        if (clients_.size() < kMostHalfOpen) Greet(std::move(socket));
+        Accept();
+      });
+}
+
+// ---- The handshake.
+
+void HubDoor::Greet(tcp::socket socket) {
+  const absl::StatusOr<std::string> nonce = RandomBytes(kMacBytes);
+  if (!nonce.ok()) return;
+  std::error_code error;
+  std::string from = Format(socket.remote_endpoint(error));
+  const uint64_t id = next_client_++;
+  auto& client = clients_[id];
+  client = std::make_unique<Client>(
+      Client{std::make_shared<Connection>(std::move(socket), options_.silence),
+             Handshake(Handshake::Role::kHub, options_.token, *nonce),
+             std::move(from), asio::steady_timer(io_)});
+  client->limit.expires_at(After(kHandshakeTakes));
+  client->limit.async_wait([this, id](const std::error_code&) {
+    const auto found = clients_.find(id);
+    if (found == clients_.end()) return;
+    Record(*found->second, absl::StrCat("it did not say who it is within ",
+                                        absl::FormatDuration(kHandshakeTakes)));
+    Drop(id);
+  });
+  client->connection->SendRaw(client->handshake.greeting());
+  client->connection->Read(
+      {[this, id](absl::string_view& input) { OnInput(id, input); },
+       [this, id](const std::string&) { Drop(id); }});
+}
+
+void HubDoor::OnInput(uint64_t id, absl::string_view& input) {
+  Client& client = *clients_.at(id);
+  Claim claim;
+  const absl::StatusOr<bool> whole = Advance(client, input, claim);
+  if (!whole.ok()) return Refuse(client, whole.status());
+  if (!*whole) return;
+  const absl::Status good = Check(client, claim);
+  if (!good.ok()) return Refuse(client, good);
+  Admit(id, claim);
+}
+
+// Whether the claim is there.
+absl::StatusOr<bool> HubDoor::Advance(Client& client, absl::string_view& input,
+                                      Claim& claim) {
+  if (client.step == Client::Step::kRefused) {
+    input = {};
+    return false;
+  }
+  if (client.step == Client::Step::kGreeting) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool whole,
+                              client.handshake.TakeGreeting(input));
+    if (!whole) return false;
+    client.step = Client::Step::kProof;
+  }
+  if (client.step == Client::Step::kProof) {
+    LOCKSTEP_ASSIGN_OR_RETURN(std::optional<Frame> frame,
+                              TakeFrame(input, kLargestOfStranger));
+    if (!frame.has_value()) return false;
+    if (frame->type != FrameType::kProof || !client.handshake.Open(*frame)) {
+      return absl::UnauthenticatedError(absl::StrCat(
+          "its token is another one than rank 0's; ", HowToMakeAToken()));
+    }
+    client.step = Client::Step::kClaim;
+    client.connection->SendRaw(client.handshake.Seal(FrameType::kProof, ""));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(std::optional<Frame> frame,
+                            TakeFrame(input, kLargestClaim));
+  if (!frame.has_value()) return false;
+  if (frame->type != FrameType::kClaim || !client.handshake.Open(*frame)) {
+    return absl::UnauthenticatedError("it proves badly who it is");
+  }
+  // Of another version, a claim may be another one.
+  absl::StatusOr<Claim> decoded = DecodeClaim(frame->payload);
+  if (decoded.ok()) {
+    claim = *std::move(decoded);
+  } else if (client.handshake.version() == kProtocolVersion) {
+    return decoded.status();
+  }
+  return true;
+}
+
+absl::Status HubDoor::Check(const Client& client, const Claim& claim) const {
+  if (client.handshake.version() != kProtocolVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it speaks version ", client.handshake.version(),
+                     " of the protocol, and rank 0 version ", kProtocolVersion,
+                     ": run the same build of Lockstep on all ranks"));
+  }
+  if (claim.job != options_.job) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "it belongs to job '", absl::CHexEscape(claim.job),
+        "', and rank 0 to job '", absl::CHexEscape(options_.job),
+        "': end what is left of the other one, or give each job its own "
+        "address"));
+  }
+  if (claim.size != options_.size) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it is one of ", claim.size, " ranks, and rank 0 one of ",
+                     options_.size, ": tell all ranks the same size"));
+  }
+  const int rank = claim.peer.rank;
+  if (rank >= options_.size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its rank is ", rank, ", and ranks are 0 to ", options_.size - 1));
+  }
+  // The launcher of one host has started it again, and that of another has not
+  // ended rank 0 yet.
+  if (rank != 0 && links_[rank] != nullptr && links_[rank]->closed()) {
+    return absl::UnavailableError(
+        absl::StrCat(peers_[rank].Describe(),
+                     " of this attempt is lost, and rank 0 has not ended yet"));
+  }
+  if (rank == 0 || links_[rank] != nullptr) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "its rank is taken: ", peers_[rank].Describe(),
+        " has joined already; start each rank once, by its own number"));
+  }
+  return absl::OkStatus();
+}
+
+void HubDoor::Admit(uint64_t id, const Claim& claim) {
+  Client& client = *clients_.at(id);
+  const int rank = claim.peer.rank;
+  const std::shared_ptr<Connection> link = client.connection;
+  peers_[rank] = claim.peer;
+  links_[rank] = link;
+  ++joined_;
+  gone_.erase(rank);
+  link->SendRaw(client.handshake.Seal(FrameType::kWelcome, Progress()));
+  link->Read(
+      {[this, rank](absl::string_view& input) { OnInputOf(rank, input); },
+       [this, rank](const std::string&) { Forget(rank); }});
+  clients_.erase(id);
+  if (joined_ == options_.size && !late_) Complete();
+}
+
+void HubDoor::Refuse(Client& client, const absl::Status& why) {
+  Record(client, why.message());
+  if (client.step == Client::Step::kClaim) {
+    client.connection->SendRaw(
+        client.handshake.Seal(FrameType::kRefused, EncodeReason(why)));
+  } else if (client.step == Client::Step::kProof) {
+    client.connection->Send(FrameType::kStranger, "");
+  }
+  // It is closed when the client has read that, and closes.
+  client.step = Client::Step::kRefused;
+  client.connection->FinishSending([] {});
+}
+
+void HubDoor::Record(Client& client, absl::string_view why) {
+  if (client.step == Client::Step::kRefused) return;
+  ++refused_;
+  refusals_.push_back(absl::StrCat(client.from, ": ", why));
+  if (refusals_.size() > kMostRefusals) refusals_.pop_front();
+}
+
+void HubDoor::Drop(uint64_t id) {
+  clients_.at(id)->connection->Close();
+  clients_.erase(id);
+}
+
+// ---- Ranks that have joined.
+
+void HubDoor::OnInputOf(int rank, absl::string_view& input) {
+  while (!complete_) {
+    const absl::StatusOr<std::optional<Frame>> frame =
+        TakeFrame(input, kLargestFrame);
+    if (!frame.ok()) return Forget(rank);
+    if (!frame->has_value()) return;
+    if ((*frame)->type != FrameType::kBeat) return Forget(rank);
+  }
+}
+
+void HubDoor::Forget(int rank) {
+  links_[rank]->Close();
+  links_[rank] = nullptr;
+  --joined_;
+  gone_.insert(rank);
+}
+
+void HubDoor::Pulse(absl::Duration ran) {
+  const std::string progress = Progress();
+  for (int rank = 1; rank < options_.size; ++rank) {
+    if (links_[rank] == nullptr) continue;
+    links_[rank]->Send(FrameType::kBeat, progress);
+    if (links_[rank]->CountSilence(ran) >= options_.silence) Forget(rank);
+  }
+}
+
+void HubDoor::Complete() {
+  complete_ = true;
+  std::string table;
+  for (const Peer& peer : peers_) {
+    table += EncodeFrame(FrameType::kPeer, EncodePeer(peer));
+  }
+  table += EncodeFrame(FrameType::kComplete, "");
+  for (int rank = 1; rank < options_.size; ++rank) {
+    links_[rank]->SendRaw(table);
+    links_[rank]->Pause();
+  }
+}
+
+// This thread may have been late, and is not to blame others for it; but some
+// of them may have given up meanwhile.
+void HubDoor::ReadWhatCame() {
+  late_ = true;
+  for (int i = 0; i < kMostAtTheEnd && io_.poll_one() > 0; ++i) {
+  }
+  if (joined_ == options_.size) Complete();
+}
+
+absl::Status HubDoor::AwaitAll(SteadyTime deadline) {
+  const absl::Duration beat = BeatOf(options_);
+  RunningTime running(2 * beat);
+  SteadyTime next_beat = After(beat);
+  while (!complete_) {
+    io_.run_one_until(std::min(deadline, next_beat));
+    const SteadyTime now = SteadyNow();
+    if (now >= deadline && !complete_) {
+      ReadWhatCame();
+      if (!complete_) return GiveUp();
+    }
+    if (now >= next_beat && !complete_) {
+      Pulse(running.Lap());
+      next_beat = After(beat);
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string HubDoor::Describe(const std::vector<int>& ranks) const {
+  std::vector<std::string> parts;
+  for (const int rank : ranks) {
+    if (parts.size() == kMostListed) {
+      parts.push_back(
+          absl::StrCat("and ", ranks.size() - kMostListed, " more"));
+      break;
+    }
+    parts.push_back(peers_[rank].Describe());
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string HubDoor::Progress() const {
+  if (joined_ == options_.size) return "all ranks are there";
+  std::vector<int> missing;
+  for (int rank = 1; rank < options_.size; ++rank) {
+    if (links_[rank] == nullptr && gone_.count(rank) == 0) {
+      missing.push_back(rank);
+    }
+  }
+  std::string text = absl::StrCat(options_.size - missing.size(), " of ",
+                                  options_.size, " ranks came");
+  if (!missing.empty()) {
+    absl::StrAppend(&text, "; missing: ", ListRanks(missing));
+  }
+  if (!gone_.empty()) {
+    absl::StrAppend(&text, "; came, but gave up, died or fell silent: ",
+                    Describe({gone_.begin(), gone_.end()}));
+  }
+  return text;
+}
+
+std::string HubDoor::WhereAndWhat() const {
+  std::error_code error;
+  const tcp::endpoint endpoint = acceptor_.local_endpoint(error);
+  return absl::StrCat("rendezvous of job '", absl::CHexEscape(options_.job),
+                      "' at ", Format(endpoint),
+                      endpoint.address().is_loopback()
+                          ? " (loopback: for this host alone)"
+                          : "");
+}
+
+absl::Status HubDoor::GiveUp() {
+  const std::string where = WhereAndWhat();
+  // Nobody joins from now on: who did would hear that all are there.
+  std::error_code ignored;
+  acceptor_.close(ignored);
+  accept_again_.cancel();
+  while (!clients_.empty()) Drop(clients_.begin()->first);
+
+  std::vector<int> there;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (rank == 0 || links_[rank] != nullptr) there.push_back(rank);
+  }
+  std::string message = absl::StrCat(
+      where, ", after ", absl::FormatDuration(options_.join_deadline), ": ",
+      Progress(), "; there: ", Describe(there));
+  if (refused_ > 0) {
+    absl::StrAppend(&message, "; refused: ", refused_,
+                    refused_ == 1 ? " client (" : " clients (",
+                    refused_ > static_cast<int64_t>(refusals_.size())
+                        ? "the last ones: "
+                        : "",
+                    absl::StrJoin(refusals_, "; "), ")");
+  }
+  const bool none_missing =
+      joined_ + static_cast<int>(gone_.size()) == options_.size;
+  absl::StrAppend(
+      &message, none_missing
+                    ? "; see why those that came did not stay, and give ranks "
+                      "that do not start at one time a longer join deadline"
+                    : "; see that the missing ranks run, and reach this "
+                      "address");
+  absl::Status why = absl::DeadlineExceededError(message);
+
+  int unsent = 0;
+  for (const std::shared_ptr<Connection>& link : links_) {
+    if (link == nullptr) continue;
+    ++unsent;
+    link->Pause();
+    link->Send(FrameType::kFailed, EncodeReason(why));
+    link->FinishSending([&unsent] { --unsent; });
+  }
+  const SteadyTime farewell = After(kFarewellTakes);
+  while (unsent > 0 && SteadyNow() < farewell) io_.run_one_until(farewell);
+  return why;
+}
+
+}  // namespace lockstep::internal_collective

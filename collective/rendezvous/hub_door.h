@@ -1,0 +1,108 @@
+// Where a job's ranks come in: rank 0's listening socket, and who came by it.
+#ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_HUB_DOOR_H_
+#define LOCKSTEP_COLLECTIVE_RENDEZVOUS_HUB_DOOR_H_
+
+#include <algorithm>  // Asio allocates in another way without one before it.
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/rendezvous/connection.h"
+#include "lockstep/collective/rendezvous/handshake.h"
+#include "lockstep/collective/rendezvous/star.h"
+
+namespace lockstep::internal_collective {
+
+// On the thread that runs the io_context.
+class HubDoor {
+ public:
+  // Listens, and leaves the address in the store if there is one.
+  static absl::StatusOr<std::unique_ptr<HubDoor>> Open(
+      asio::io_context& io, const StarOptions& options, const Peer& self,
+      SteadyTime deadline);
+
+  ~HubDoor();
+  HubDoor(const HubDoor&) = delete;
+  HubDoor& operator=(const HubDoor&) = delete;
+
+  // Runs the io_context until all ranks are there. Clients that come later are
+  // refused, for as long as this lives.
+  absl::Status AwaitAll(SteadyTime deadline);
+
+  // When all are there, by rank. The links are paused; the hub's own is null.
+  const std::vector<Peer>& peers() const { return peers_; }
+  const std::vector<std::shared_ptr<Connection>>& links() const {
+    return links_;
+  }
+  std::string listen_host() const;
+
+ private:
+  struct Client;
+
+  HubDoor(asio::io_context& io, const StarOptions& options, const Peer& self);
+
+  absl::Status Listen(const std::string& host, uint16_t port,
+                      SteadyTime deadline);
+  void Accept();
+
+  // The handshake with a client that has not joined.
+  void Greet(asio::ip::tcp::socket socket);
+  void OnInput(uint64_t id, absl::string_view& input);
+  absl::StatusOr<bool> Advance(Client& client, absl::string_view& input,
+                               Claim& claim);
+  absl::Status Check(const Client& client, const Claim& claim) const;
+  void Admit(uint64_t id, const Claim& claim);
+  void Refuse(Client& client, const absl::Status& why);
+  void Record(Client& client, absl::string_view why);
+  void Drop(uint64_t id);
+
+  // Ranks that have joined, while others are missing.
+  void OnInputOf(int rank, absl::string_view& input);
+  void Forget(int rank);
+  void Pulse(absl::Duration ran);
+  void Complete();
+  void ReadWhatCame();
+  std::string Describe(const std::vector<int>& ranks) const;
+  std::string Progress() const;
+  std::string WhereAndWhat() const;
+  absl::Status GiveUp();
+
+  asio::io_context& io_;
+  const StarOptions options_;
+  asio::ip::tcp::acceptor acceptor_;
+  asio::steady_timer accept_again_;
+
+  uint64_t next_client_ = 0;
+  std::map<uint64_t, std::unique_ptr<Client>> clients_;
+  std::deque<std::string> refusals_;  // the last ones
+  int64_t refused_ = 0;
+
+  std::vector<Peer> peers_;
+  std::vector<std::shared_ptr<Connection>> links_;
+  int joined_ = 1;
+  std::set<int> gone_;  // have joined, and are there no more
+  bool late_ = false;   // those that are in may have given up by now
+  bool complete_ = false;
+};
+
+// What rank 0 leaves its address under.
+std::string AddressKey(absl::string_view job);
+
+// How often to say that one is alive: several times in `silence`.
+absl::Duration BeatOf(const StarOptions& options);
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_RENDEZVOUS_HUB_DOOR_H_

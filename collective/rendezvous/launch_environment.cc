@@ -1,0 +1,615 @@
+#include "lockstep/collective/rendezvous/launch_environment.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/collective/rendezvous/launcher_syntax.h"
+
+extern char** environ;  // NOLINT: POSIX's
+
+namespace lockstep {
+namespace {
+
+using internal_collective::FirstHostOf;
+using internal_collective::IsHostName;
+using internal_collective::ParseNumber;
+using internal_collective::ParseTasksPerNode;
+
+constexpr int64_t kMostRanks = 1000000;
+constexpr int64_t kLastPort = 65535;
+// Ports that are derived from a job's id, above those that systems deal out.
+constexpr int64_t kFirstDerivedPort = 61440;
+constexpr int64_t kDerivedPorts = 4096;
+constexpr size_t kMostTokenBytes = 256;
+constexpr size_t kMostIdBytes = 200;
+constexpr size_t kMostShownBytes = 80;
+// Slurm numbers from here on what is no step of tasks: the shells of salloc and
+// sbatch, and processes beside a job.
+constexpr int64_t kFirstReservedSlurmStep = 0xfffffff0;
+
+struct Launcher {
+  absl::string_view name;
+  // Variables; "" where there is none.
+  absl::string_view rank, size, local_rank, local_size;
+  absl::string_view example;
+};
+
+constexpr Launcher kTorchrun = {
+    "torchrun",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "torchrun --nproc-per-node=2 --no-python ./train; or, by hand: RANK=0 "
+    "WORLD_SIZE=2 MASTER_ADDR=trainer-0 MASTER_PORT=29500 ./train"};
+constexpr Launcher kOpenMpi = {
+    "Open MPI",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "mpirun -n 8 -x MASTER_ADDR=trainer-0 -x MASTER_PORT=29500 ./train"};
+constexpr Launcher kMvapich = {
+    "MVAPICH2",
+    "MV2_COMM_WORLD_RANK",
+    "MV2_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "mpirun_rsh -np 8 -hostfile hosts MASTER_ADDR=trainer-0 MASTER_PORT=29500 "
+    "./train"};
+constexpr Launcher kPmi = {
+    "PMI",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+    "mpiexec -n 8 -genv MASTER_ADDR trainer-0 -genv MASTER_PORT 29500 ./train"};
+constexpr Launcher kSlurm = {"Slurm",
+                             "SLURM_PROCID",
+                             "SLURM_STEP_NUM_TASKS",
+                             "SLURM_LOCALID",
+                             "",  // in SLURM_STEP_TASKS_PER_NODE
+                             "srun --ntasks=8 ./train"};
+constexpr Launcher kKubernetes = {
+    "Kubernetes indexed job",
+    "JOB_COMPLETION_INDEX",
+    "WORLD_SIZE",
+    "",
+    "",
+    "in the container of a job 'train' with completions: 4, whose pods have "
+    "subdomain: train, the name of a service with clusterIP: None,\n"
+    "  env:\n"
+    "  - {name: WORLD_SIZE, value: \"4\"}\n"
+    "  - {name: MASTER_ADDR, value: train-0.train}\n"
+    "  - {name: MASTER_PORT, value: \"29500\"}"};
+
+// What one launcher says.
+struct Claim {
+  const Launcher* launcher = nullptr;
+  bool present = false;
+  int rank = -1;
+  int size = -1;
+  int local_rank = -1;
+  int local_size = -1;
+  // One process a host, as daemons are started that then start the ranks.
+  bool one_a_host = false;
+  // Variables and values: "RANK='2', WORLD_SIZE='4'".
+  std::vector<std::string> said;
+  // Why the world is not whole, beside values without meaning.
+  std::vector<std::string> missing;
+
+  bool whole() const { return rank >= 0 && size >= 0; }
+};
+
+// The same world, as far as both speak of it.
+bool Agree(const Claim& a, const Claim& b) {
+  return (a.rank < 0 || b.rank < 0 || a.rank == b.rank) &&
+         (a.size < 0 || b.size < 0 || a.size == b.size);
+}
+
+bool IsMpi(const Claim& claim) {
+  return claim.launcher == &kOpenMpi || claim.launcher == &kMvapich ||
+         claim.launcher == &kPmi;
+}
+
+class Reading {
+ public:
+  Reading(const Environment& environment, bool needs_address)
+      : environment_(environment), needs_address_(needs_address) {}
+
+  absl::StatusOr<LaunchEnvironment> Read();
+
+ private:
+  bool Has(absl::string_view name) const { return !Value(name).empty(); }
+  absl::string_view Value(absl::string_view name) const;
+  std::string Show(absl::string_view name) const;
+  int64_t Number(absl::string_view name, int64_t least, int64_t most);
+
+  void AddProblem(std::string problem);
+
+  Claim ReadClaim(const Launcher& launcher);
+  Claim ReadSlurm();
+  void ReadClaims();
+  const Claim* ChooseClaim() const;
+  void CheckRanges(const Claim& used);
+  void CheckOthers(const Claim& used);
+  bool IsInside(const Claim& inner, const Claim& outer) const;
+
+  std::string IdOf(const Claim& used) const;
+  std::string JobOf(const Claim& used);
+  std::string ReadAddress(const Claim& used);
+  std::string ReadHost(const Claim& used);
+  int64_t ReadPort(const Claim& used);
+  std::string ReadToken();
+  std::string ReadTokenFile(const std::string& path);
+
+  // Started by torchrun's agent, which another launcher may have started, and
+  // not by variables that were set by hand.
+  bool IsAgents(const Claim& claim) const {
+    return claim.launcher == &kTorchrun && Has("TORCHELASTIC_RUN_ID");
+  }
+
+  const Environment& environment_;
+  const bool needs_address_;
+  // What is started by others stands before them.
+  std::vector<Claim> claims_;
+  int64_t lockstep_port_ = -1;
+  int64_t master_port_ = -1;
+  std::vector<std::string> problems_;
+  std::vector<std::string> notes_;
+};
+
+absl::string_view Reading::Value(absl::string_view name) const {
+  const auto found = environment_.find(std::string(name));
+  if (found == environment_.end()) return "";
+  return found->second;
+}
+
+std::string Reading::Show(absl::string_view name) const {
+  const absl::string_view value = Value(name);
+  return absl::StrCat(name, "='",
+                      absl::CHexEscape(value.substr(0, kMostShownBytes)),
+                      value.size() > kMostShownBytes ? "..." : "", "'");
+}
+
+void Reading::AddProblem(std::string problem) {
+  // Two launchers may read one variable.
+  if (std::find(problems_.begin(), problems_.end(), problem) ==
+      problems_.end()) {
+    problems_.push_back(std::move(problem));
+  }
+}
+
+// -1 where it is not set, or has no meaning.
+int64_t Reading::Number(absl::string_view name, int64_t least, int64_t most) {
+  if (!Has(name)) return -1;
+  const auto number = ParseNumber(Value(name), least, most);
+  if (number.has_value()) return *number;
+  AddProblem(
+      absl::StrCat(Show(name), " is not a number from ", least, " to ", most));
+  return -1;
+}
+
+Claim Reading::ReadClaim(const Launcher& launcher) {
+  Claim claim;
+  claim.launcher = &launcher;
+  claim.rank = Number(launcher.rank, 0, kMostRanks - 1);
+  claim.size = Number(launcher.size, 1, kMostRanks);
+  claim.local_rank = Number(launcher.local_rank, 0, kMostRanks - 1);
+  claim.local_size = Number(launcher.local_size, 1, kMostRanks);
+  for (const absl::string_view name : {launcher.rank, launcher.size}) {
+    if (!Has(name)) claim.missing.push_back(absl::StrCat(name, " is not set"));
+  }
+  for (const absl::string_view name :
+       {launcher.rank, launcher.size, launcher.local_rank,
+        launcher.local_size}) {
+    if (Has(name)) claim.said.push_back(Show(name));
+  }
+  claim.present = !claim.said.empty();
+  claim.one_a_host = claim.size == 1;
+  return claim;
+}
+
+// A task of srun. The shells of sbatch and salloc have most of a task's
+// variables too, SLURM_PROCID and SLURM_NTASKS among them, but not the step's,
+// or those of a step with a reserved number.
+Claim Reading::ReadSlurm() {
+  const int64_t step = Number("SLURM_STEP_ID", 0, UINT32_MAX);
+  if (step >= kFirstReservedSlurmStep ||
+      (!Has("SLURM_STEP_NODELIST") && !Has("SLURM_STEP_NUM_TASKS"))) {
+    Claim claim;
+    claim.launcher = &kSlurm;
+    claim.present = Has("SLURM_JOB_ID") || Has("SLURM_PROCID");
+    claim.missing.push_back(absl::StrCat(
+        Show("SLURM_JOB_ID"),
+        ", but this process is not a task of srun, which sets "
+        "SLURM_STEP_NODELIST: it was started in a shell of sbatch or salloc; "
+        "start it with srun, or, where it trains alone, with RANK=0 "
+        "WORLD_SIZE=1"));
+    return claim;
+  }
+  Launcher launcher = kSlurm;
+  if (!Has(launcher.size) && Has("SLURM_NTASKS")) {
+    launcher.size = "SLURM_NTASKS";
+  }
+  Claim claim = ReadClaim(launcher);
+  claim.launcher = &kSlurm;
+  claim.present = true;
+  const int64_t node = Number("SLURM_NODEID", 0, kMostRanks - 1);
+  const absl::string_view tasks = Value("SLURM_STEP_TASKS_PER_NODE");
+  if (tasks.empty()) return claim;
+  claim.said.push_back(Show("SLURM_STEP_TASKS_PER_NODE"));
+  const auto per_node = ParseTasksPerNode(tasks, node);
+  if (!per_node.has_value()) {
+    AddProblem(absl::StrCat(Show("SLURM_STEP_TASKS_PER_NODE"),
+                            " has no meaning: it is as '4(x2),3'"));
+  } else if (claim.size >= 0 && per_node->all != claim.size) {
+    AddProblem(absl::StrCat(Show("SLURM_STEP_TASKS_PER_NODE"), " is ",
+                            per_node->all, " tasks, but ",
+                            Show(launcher.size)));
+  } else if (node >= 0 && per_node->on_node <= 0) {
+    AddProblem(absl::StrCat(Show("SLURM_NODEID"), " has no task, by ",
+                            Show("SLURM_STEP_TASKS_PER_NODE")));
+  } else {
+    claim.local_size = per_node->on_node;
+    claim.one_a_host = per_node->most == 1;
+  }
+  return claim;
+}
+
+void Reading::ReadClaims() {
+  Claim torchrun = ReadClaim(kTorchrun);
+  Claim open_mpi = ReadClaim(kOpenMpi);
+  Claim mvapich = ReadClaim(kMvapich);
+  Claim pmi = ReadClaim(kPmi);
+  Claim slurm = ReadSlurm();
+  Claim kubernetes = ReadClaim(kKubernetes);
+  kubernetes.present = Has(kKubernetes.rank);
+  // Batch scripts and pods may set some of torchrun's variables for the sake of
+  // another launcher; with no other, they are a part of its own.
+  const bool is_other = open_mpi.present || mvapich.present || pmi.present ||
+                        slurm.present || kubernetes.present;
+  torchrun.present = Has("RANK") || Has("LOCAL_RANK") ||
+                     Has("LOCAL_WORLD_SIZE") || Has("TORCHELASTIC_RUN_ID") ||
+                     (!is_other && (Has("WORLD_SIZE") || Has("MASTER_ADDR") ||
+                                    Has("MASTER_PORT")));
+  // srun --mpi=pmi2 gives its tasks PMI's variables, too.
+  if (pmi.whole() && slurm.whole() && Agree(pmi, slurm)) {
+    pmi.one_a_host = slurm.one_a_host;
+  }
+  claims_ = {torchrun, open_mpi, mvapich, pmi, slurm, kubernetes};
+}
+
+// The innermost launcher that is whole; if none is, the innermost of which
+// there is something. nullptr: there is nothing.
+const Claim* Reading::ChooseClaim() const {
+  const auto whole = std::find_if(claims_.begin(), claims_.end(),
+                                  [](const Claim& c) { return c.whole(); });
+  if (whole != claims_.end()) {
+    // Of two that say the same, Slurm's also tells where rank 0 is.
+    const auto slurm =
+        std::find_if(whole, claims_.end(), [](const Claim& claim) {
+          return claim.launcher == &kSlurm && claim.whole();
+        });
+    const bool use_slurm =
+        slurm != claims_.end() && Agree(*whole, *slurm) && !Has("MASTER_ADDR");
+    return use_slurm ? &*slurm : &*whole;
+  }
+  const auto present = std::find_if(claims_.begin(), claims_.end(),
+                                    [](const Claim& c) { return c.present; });
+  return present == claims_.end() ? nullptr : &*present;
+}
+
+void Reading::CheckRanges(const Claim& used) {
+  const std::string said = absl::StrJoin(used.said, ", ");
+  if (used.rank >= used.size) {
+    AddProblem(absl::StrCat(said, ": ranks are 0 to ", used.size - 1));
+  }
+  if (used.local_size > used.size) {
+    AddProblem(absl::StrCat(said, ": more ranks on this host than in all"));
+  }
+  const int locals = used.local_size < 0 ? used.size : used.local_size;
+  if (used.local_rank >= locals) {
+    AddProblem(absl::StrCat(said, ": local ranks are 0 to ", locals - 1));
+  }
+}
+
+// Whether the processes of `outer`, or some of them, are daemons that have
+// started those of `inner`.
+bool Reading::IsInside(const Claim& inner, const Claim& outer) const {
+  const int64_t local_size = std::max(inner.local_size, 1);
+  if (inner.launcher == &kTorchrun) {
+    // One torchrun each, as many processes each.
+    return (IsAgents(inner) || inner.size > outer.size) &&
+           inner.size % (outer.size * local_size) == 0;
+  }
+  // mpirun has one daemon a host, perhaps none on its own.
+  return outer.one_a_host && inner.size > outer.size &&
+         inner.size >= local_size + outer.size - 1;
+}
+
+// A launcher may have been started by another one: torchrun by srun or mpirun,
+// or mpirun's daemons by srun. Anything else is a contradiction, as several
+// worlds that each start for themselves where one was meant.
+void Reading::CheckOthers(const Claim& used) {
+  const auto contradict = [this](const Claim& a, const Claim& b) {
+    AddProblem(absl::StrCat(
+        a.launcher->name, "'s ", absl::StrJoin(a.said, ", "), " contradicts ",
+        b.launcher->name, "'s ", absl::StrJoin(b.said, ", "),
+        ": start every process with one launcher, or unset the variables of "
+        "the other"));
+  };
+  const Claim* inner = nullptr;
+  for (const Claim& claim : claims_) {
+    // A pod may hold anything.
+    if (claim.launcher == &kKubernetes) continue;
+    if (!claim.whole()) {
+      if (!IsAgents(used) && !Agree(used, claim)) contradict(used, claim);
+      continue;
+    }
+    if (inner != nullptr && !IsInside(*inner, claim) &&
+        (IsAgents(*inner) || !Agree(*inner, claim))) {
+      contradict(*inner, claim);
+    }
+    inner = &claim;
+    if (&claim == &used) continue;
+    notes_.push_back(Agree(used, claim)
+                         ? absl::StrCat(claim.launcher->name, " says the same")
+                         : absl::StrCat("inside process ", claim.rank, " of ",
+                                        claim.size, " of ",
+                                        claim.launcher->name));
+  }
+}
+
+// What tells this run from others; "" where the launcher does not say.
+std::string Reading::IdOf(const Claim& used) const {
+  if (used.launcher == &kTorchrun) {
+    return std::string(Value("TORCHELASTIC_RUN_ID"));
+  }
+  if (used.launcher == &kOpenMpi) {
+    return std::string(Value(Has("PMIX_NAMESPACE") ? "PMIX_NAMESPACE"
+                                                   : "OMPI_MCA_orte_hnp_uri"));
+  }
+  if (IsMpi(used)) return std::string(Value("PMI_JOBID"));
+  if (used.launcher == &kSlurm) {
+    return absl::StrCat(Value("SLURM_JOB_ID"), ".", Value("SLURM_STEP_ID"));
+  }
+  return "";
+}
+
+std::string Reading::JobOf(const Claim& used) {
+  std::string id = IdOf(used);
+  if (id.empty()) return "";
+  if (id.size() > kMostIdBytes) id = DigestOf(id).ToString();
+  int64_t restarts = 0;
+  // Each torchrun counts its own restarts, and not those that another one asks
+  // for: the counts are the same where there is one torchrun.
+  if (used.launcher == &kTorchrun && used.local_size == used.size) {
+    restarts = Number("TORCHELASTIC_RESTART_COUNT", 0, UINT32_MAX);
+  } else if (used.launcher == &kSlurm) {
+    restarts = Number("SLURM_RESTART_COUNT", 0, UINT32_MAX);
+  }
+  return absl::StrCat(used.launcher->name, "/", id, "/",
+                      std::max<int64_t>(restarts, 0));
+}
+
+std::string Reading::ReadHost(const Claim& used) {
+  absl::string_view host = Value("MASTER_ADDR");
+  if (!host.empty()) {
+    if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+    const auto colons = std::count(host.begin(), host.end(), ':');
+    if (!IsHostName(host) || colons == 1) {
+      AddProblem(absl::StrCat(Show("MASTER_ADDR"),
+                              " is not the name or address of a host",
+                              colons == 1 ? "; the port is MASTER_PORT" : ""));
+    }
+    return colons > 0 ? absl::StrCat("[", host, "]") : std::string(host);
+  }
+  if (used.launcher == &kSlurm) {
+    const auto first = FirstHostOf(Value("SLURM_STEP_NODELIST"));
+    if (first.has_value()) return *first;
+    AddProblem(
+        absl::StrCat(Show("SLURM_STEP_NODELIST"),
+                     " is not a list of hosts as 'node[003-005,007],gpu1', and "
+                     "MASTER_ADDR is not set"));
+    return "";
+  }
+  const bool is_mpi = IsMpi(used);
+  if (is_mpi && used.local_size == used.size) return "127.0.0.1";
+  AddProblem(absl::StrCat(
+      "MASTER_ADDR is not set: the host of rank 0",
+      is_mpi ? ", which is needed unless all ranks are on one host: " : "",
+      is_mpi ? Show(used.launcher->local_size) : ""));
+  return "";
+}
+
+int64_t Reading::ReadPort(const Claim& used) {
+  if (Has("LOCKSTEP_PORT")) return lockstep_port_;
+  if (Has("MASTER_PORT")) {
+    if (used.launcher != &kTorchrun ||
+        !absl::EqualsIgnoreCase(Value("TORCHELASTIC_USE_AGENT_STORE"),
+                                "true")) {
+      return master_port_;
+    }
+    if (master_port_ == kLastPort) {
+      AddProblem(absl::StrCat(
+          Show("MASTER_PORT"),
+          " is taken by torchrun, and there is no port after it: set "
+          "LOCKSTEP_PORT"));
+    }
+    notes_.push_back(
+        "the port is MASTER_PORT + 1, since torchrun listens at MASTER_PORT");
+    return master_port_ + 1;
+  }
+  const std::string id = IdOf(used);
+  if (used.launcher == &kSlurm) {
+    const int64_t job = Number("SLURM_JOB_ID", 0, UINT32_MAX);
+    if (Has("SLURM_JOB_ID")) return kFirstDerivedPort + job % kDerivedPorts;
+  } else if (IsMpi(used) && !id.empty()) {
+    return kFirstDerivedPort +
+           static_cast<int64_t>(DigestOf(id).low % kDerivedPorts);
+  }
+  AddProblem(absl::StrCat("MASTER_PORT is not set, nor is LOCKSTEP_PORT",
+                          used.launcher == &kSlurm ? ", nor SLURM_JOB_ID" : "",
+                          ": the port of rank 0"));
+  return -1;
+}
+
+std::string Reading::ReadAddress(const Claim& used) {
+  if (used.size == 1 || !needs_address_) return "";
+  std::string host = ReadHost(used);
+  const int64_t port = ReadPort(used);
+  return absl::StrCat(host, ":", port);
+}
+
+// Neither these nor their callers put a byte of a token into a message.
+std::string Reading::ReadToken() {
+  std::string token(Value("LOCKSTEP_TOKEN"));
+  absl::string_view source = "LOCKSTEP_TOKEN";
+  if (Has("LOCKSTEP_TOKEN_FILE")) {
+    if (!token.empty()) {
+      AddProblem(
+          "LOCKSTEP_TOKEN and LOCKSTEP_TOKEN_FILE are both set: unset one");
+      return "";
+    }
+    token = ReadTokenFile(std::string(Value("LOCKSTEP_TOKEN_FILE")));
+    source = "the first line of the file that LOCKSTEP_TOKEN_FILE names";
+  }
+  if (token.size() > kMostTokenBytes) {
+    AddProblem(absl::StrCat(source, " is longer than the ", kMostTokenBytes,
+                            " bytes of a token"));
+  } else if (!std::all_of(token.begin(), token.end(), absl::ascii_isprint)) {
+    AddProblem(absl::StrCat(
+        source, " has a byte that is not printable ASCII; a token has none"));
+  }
+  return token;
+}
+
+std::string Reading::ReadTokenFile(const std::string& path) {
+  const std::string shown = Show("LOCKSTEP_TOKEN_FILE");
+  const auto fail = [&](int error) {
+    AddProblem(absl::StrCat(
+        shown, " can't be read: ", std::generic_category().message(error)));
+    return "";
+  };
+  // To open a pipe would wait for a writer without O_NONBLOCK.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return fail(errno);
+  struct stat info;
+  char bytes[kMostTokenBytes + 3];  // one too many, and "\r\n"
+  const int stat_error = ::fstat(file, &info) == 0 ? 0 : errno;
+  size_t size = 0;
+  ssize_t got;
+  do {
+    got = ::read(file, bytes + size, sizeof(bytes) - size);
+    if (got > 0) size += got;
+  } while (got > 0 || (got < 0 && errno == EINTR));
+  const int read_error = got == 0 ? 0 : errno;
+  ::close(file);
+  if (stat_error != 0) return fail(stat_error);
+  if (read_error != 0) return fail(read_error);
+  if ((info.st_mode & 077) != 0) {
+    AddProblem(absl::StrCat(shown, " is open to others (mode ",
+                            absl::StrFormat("%04o", info.st_mode & 07777),
+                            "): chmod 600 it"));
+  }
+  absl::string_view line(bytes, size);
+  line = line.substr(0, line.find('\n'));
+  absl::ConsumeSuffix(&line, "\r");
+  if (line.empty()) AddProblem(absl::StrCat(shown, " has no first line"));
+  return std::string(line);
+}
+
+absl::StatusOr<LaunchEnvironment> Reading::Read() {
+  ReadClaims();
+  lockstep_port_ = Number("LOCKSTEP_PORT", 1, kLastPort);
+  master_port_ = Number("MASTER_PORT", 1, kLastPort);
+
+  LaunchEnvironment result;
+  absl::string_view example = "LOCKSTEP_TOKEN_FILE=$HOME/job.token ./train";
+  const Claim* const used = ChooseClaim();
+  if (used != nullptr) {
+    example = used->launcher->example;
+    if (used->whole()) {
+      CheckRanges(*used);
+      CheckOthers(*used);
+    } else {
+      for (const Claim& claim : claims_) {
+        if (!claim.present) continue;
+        for (const std::string& line : claim.missing) AddProblem(line);
+      }
+    }
+    result.launcher = std::string(used->launcher->name);
+    result.rank = used->rank;
+    result.size = used->size;
+    result.local_rank = used->local_rank;
+    result.local_size = used->local_size;
+    // In a shell of Slurm there is nothing to tell an address by.
+    if (used->whole() || used->launcher != &kSlurm) {
+      result.address = ReadAddress(*used);
+    }
+    result.job = JobOf(*used);
+  }
+  result.token = ReadToken();
+  result.note = absl::StrJoin(notes_, "; ");
+  if (problems_.empty()) return result;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "this process's environment is not that of a rank:\n  ",
+      absl::StrJoin(problems_, "\n  "), "\nA line that works: ", example));
+}
+
+}  // namespace
+
+Environment EnvironmentOfProcess() {
+  Environment environment;
+  if (environ == nullptr) return environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    environment.insert(std::pair<std::string, std::string>(
+        absl::StrSplit(*entry, absl::MaxSplits('=', 1))));
+  }
+  return environment;
+}
+
+std::string LaunchEnvironment::Describe() const {
+  if (launcher == "none") {
+    return "rank 0 of 1: a world of one, as no launcher has set a variable";
+  }
+  std::string text = absl::StrCat("rank ", rank, " of ", size);
+  if (local_rank >= 0) {
+    absl::StrAppend(&text, ", local rank ", local_rank);
+    if (local_size >= 0) absl::StrAppend(&text, " of ", local_size);
+  }
+  absl::StrAppend(&text, " (", launcher, ")");
+  if (!address.empty()) absl::StrAppend(&text, "; rank 0 at ", address);
+  if (!note.empty()) absl::StrAppend(&text, "; ", note);
+  return text;
+}
+
+absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(
+    const Environment& environment, bool needs_address) {
+  return Reading(environment, needs_address).Read();
+}
+
+}  // namespace lockstep

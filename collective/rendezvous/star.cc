@@ -1,0 +1,445 @@
+#include "lockstep/collective/rendezvous/star.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>  // NOLINT: Asio speaks chrono
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <system_error>  // NOLINT: Asio's errors
+#include <thread>        // NOLINT: the star's
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "lockstep/base/check.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/rendezvous/connection.h"
+#include "lockstep/collective/rendezvous/handshake.h"
+#include "lockstep/collective/rendezvous/hub_door.h"
+#include "lockstep/collective/rendezvous/quiet_thread.h"
+#include "lockstep/collective/rendezvous/spoke_join.h"
+#include "lockstep/collective/rendezvous/wire.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+// How long a goodbye may take, once it is said, to a peer that does not read.
+constexpr absl::Duration kGoodbyeTakes = absl::Seconds(5);
+
+// What a rank has when all are there.
+struct Joined {
+  std::vector<Peer> peers;
+  std::vector<std::shared_ptr<Connection>> links;  // null where there is none
+  std::unique_ptr<HubDoor> door;
+  std::string local_address = "127.0.0.1";
+};
+
+class ConnectedStar final : public Star {
+ public:
+  ConnectedStar(const StarOptions& options,
+                std::unique_ptr<asio::io_context> io, Joined joined)
+      : Star(options.rank, std::move(joined.peers)),
+        beat_(BeatOf(options)),
+        silence_(options.silence),
+        tick_(options.tick),
+        local_address_(std::move(joined.local_address)),
+        io_(std::move(io)),
+        beat_timer_(*io_),
+        tick_timer_(*io_),
+        running_(2 * beat_),
+        door_(std::move(joined.door)),
+        links_(std::move(joined.links)) {
+    for (int rank = 0; rank < size(); ++rank) {
+      if (links_[rank] != nullptr) connected_.insert(rank);
+    }
+  }
+  ~ConnectedStar() override { Stop(); }
+
+  // Begins to do the star's work.
+  absl::Status Run() {
+    ScheduleBeat();
+    LOCKSTEP_ASSIGN_OR_RETURN(thread_,
+                              StartQuietThread([this] { io_->run(); }));
+    return absl::OkStatus();
+  }
+
+  std::string local_address() const override { return local_address_; }
+  void Start(StarListener& listener) override;
+  void Send(int to, std::string message) override;
+  absl::Duration SilentFor(int rank) const override;
+  absl::Status Leave(absl::Duration patience) override;
+
+ private:
+  // On the star's thread.
+  void ScheduleBeat();
+  void ScheduleTick();
+  void Beat();
+  void ReadLinks();
+  void OnInput(int from, absl::string_view& input);
+  void End(int rank, const absl::Status& why);
+  void Tell(std::function<void(StarListener&)> event);
+  void EmptyOutbox();
+  void SayGoodbye();
+
+  absl::Status Lost(int rank, absl::string_view how) const {
+    return absl::UnavailableError(
+        absl::StrCat(peers()[rank].Describe(), " is lost: ", how));
+  }
+
+  // On the threads that call.
+  void AwaitGoodbye();
+  void AwaitNoneConnected(SteadyTime deadline);
+  void Stop();
+
+  const absl::Duration beat_;
+  const absl::Duration silence_;
+  const absl::Duration tick_;
+  const std::string local_address_;
+  const std::unique_ptr<asio::io_context> io_;
+
+  // Of the star's thread.
+  asio::steady_timer beat_timer_;
+  asio::steady_timer tick_timer_;
+  RunningTime running_;
+  std::unique_ptr<HubDoor> door_;
+  StarListener* listener_ = nullptr;
+  std::vector<std::function<void(StarListener&)>> before_start_;
+
+  // The pointers are everybody's, what they point to the star's thread's.
+  const std::vector<std::shared_ptr<Connection>> links_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::pair<int, std::string>> outbox_ ABSL_GUARDED_BY(mutex_);
+  std::set<int> connected_ ABSL_GUARDED_BY(mutex_);
+  absl::Status hub_lost_ ABSL_GUARDED_BY(mutex_);
+  bool said_goodbye_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;
+};
+
+// ---- What any thread calls.
+
+void ConnectedStar::Start(StarListener& listener) {
+  asio::post(*io_, [this, &listener] {
+    listener_ = &listener;
+    for (const auto& event : std::exchange(before_start_, {})) event(listener);
+    ReadLinks();
+    ScheduleTick();
+  });
+}
+
+void ConnectedStar::Send(int to, std::string message) {
+  LOCKSTEP_CHECK(to == rank() || links_.at(to) != nullptr);
+  LOCKSTEP_CHECK(message.size() <= kLargestFrame);
+  MutexLock lock(mutex_);
+  if (stopped_) return;
+  if (outbox_.empty()) asio::post(*io_, [this] { EmptyOutbox(); });
+  outbox_.emplace_back(to, std::move(message));
+}
+
+absl::Duration ConnectedStar::SilentFor(int rank) const {
+  if (rank == this->rank()) return absl::ZeroDuration();
+  LOCKSTEP_CHECK(links_.at(rank) != nullptr);
+  return links_[rank]->SilentFor();
+}
+
+absl::Status ConnectedStar::Leave(absl::Duration patience) {
+  absl::Status status;
+  if (rank() == 0) {
+    // Those who say goodbye are to be heard, with or without a listener.
+    asio::post(*io_, [this] {
+      if (listener_ == nullptr) ReadLinks();
+    });
+    AwaitNoneConnected(After(patience));
+    MutexLock lock(mutex_);
+    if (!connected_.empty()) {
+      status = absl::DeadlineExceededError(absl::StrCat(
+          "rank 0 has left after ", absl::FormatDuration(patience),
+          ", though these ranks have not: ",
+          absl::StrJoin(connected_, ", ", [this](std::string* out, int rank) {
+            out->append(peers()[rank].Describe());
+          })));
+    }
+  }
+  asio::post(*io_, [this] { SayGoodbye(); });
+  AwaitGoodbye();
+  AwaitNoneConnected(After(kGoodbyeTakes));
+  Stop();
+  MutexLock lock(mutex_);
+  return status.ok() ? hub_lost_ : status;
+}
+
+// The star's thread may be late, which no peer is to blame for.
+void ConnectedStar::AwaitGoodbye() {
+  MutexLock lock(mutex_);
+  while (!said_goodbye_) changed_.Wait(mutex_);
+}
+
+void ConnectedStar::AwaitNoneConnected(SteadyTime deadline) {
+  MutexLock lock(mutex_);
+  while (!connected_.empty()) {
+    if (changed_.WaitUntil(mutex_, deadline)) return;
+  }
+}
+
+void ConnectedStar::Stop() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+  }
+  io_->stop();
+  thread_.join();
+  door_ = nullptr;
+  for (const auto& link : links_) {
+    if (link != nullptr) link->Close();
+  }
+}
+
+// ---- What the star's thread does.
+
+void ConnectedStar::ScheduleBeat() {
+  beat_timer_.expires_at(After(beat_));
+  beat_timer_.async_wait([this](const std::error_code&) {
+    Beat();
+    ScheduleBeat();
+  });
+}
+
+void ConnectedStar::ScheduleTick() {
+  tick_timer_.expires_at(After(tick_));
+  tick_timer_.async_wait([this](const std::error_code&) {
+    listener_->OnTick();
+    ScheduleTick();
+  });
+}
+
+void ConnectedStar::Beat() {
+  const absl::Duration ran = running_.Lap();
+  const std::string beat = listener_ == nullptr ? "" : listener_->Beat();
+  for (int rank = 0; rank < size(); ++rank) {
+    Connection* const link = links_[rank].get();
+    if (link == nullptr || link->closed()) continue;
+    link->Send(FrameType::kBeat, beat);
+    if (link->CountSilence(ran) >= silence_) {
+      End(rank, Lost(rank, absl::StrCat("no word for ",
+                                        absl::FormatDuration(silence_))));
+    }
+  }
+}
+
+void ConnectedStar::ReadLinks() {
+  for (int rank = 0; rank < size(); ++rank) {
+    if (links_[rank] == nullptr) continue;
+    links_[rank]->Read(
+        {[this, rank](absl::string_view& input) { OnInput(rank, input); },
+         [this, rank](const std::string& how) {
+           End(rank,
+               Lost(rank,
+                    absl::StrCat(
+                        "its connection ended without a goodbye (", how,
+                        "): it has died, was killed, or gave this rank up")));
+         }});
+  }
+}
+
+void ConnectedStar::OnInput(int from, absl::string_view& input) {
+  while (!links_[from]->closed()) {
+    const absl::StatusOr<std::optional<Frame>> frame =
+        TakeFrame(input, kLargestFrame);
+    if (!frame.ok()) {
+      return End(
+          from, Lost(from, absl::StrCat("it sent ", frame.status().message())));
+    }
+    if (!frame->has_value()) return;
+    const absl::string_view payload = (*frame)->payload;
+    switch ((*frame)->type) {
+      case FrameType::kBeat:
+        // Empty is that of a rank which has not started.
+        if (listener_ != nullptr && !payload.empty()) {
+          listener_->OnBeat(from, payload);
+        }
+        break;
+      case FrameType::kMessage:
+        if (listener_ != nullptr) listener_->OnMessage(from, payload);
+        break;
+      case FrameType::kGoodbye:
+        return End(from, absl::OkStatus());
+      default:
+        return End(from, Lost(from, "it sent what belongs to no job"));
+    }
+  }
+}
+
+void ConnectedStar::End(int rank, const absl::Status& why) {
+  links_[rank]->Close();
+  Tell([rank, why](StarListener& listener) { listener.OnGone(rank, why); });
+  MutexLock lock(mutex_);
+  connected_.erase(rank);
+  if (rank == 0) hub_lost_ = why;
+  changed_.NotifyAll();
+}
+
+void ConnectedStar::Tell(std::function<void(StarListener&)> event) {
+  if (listener_ != nullptr) {
+    event(*listener_);
+  } else {
+    before_start_.push_back(std::move(event));
+  }
+}
+
+void ConnectedStar::EmptyOutbox() {
+  std::vector<std::pair<int, std::string>> outbox;
+  {
+    MutexLock lock(mutex_);
+    outbox.swap(outbox_);
+  }
+  // First to the others: what this rank hears may end its process.
+  for (const auto& [to, message] : outbox) {
+    if (to != rank()) links_[to]->Send(FrameType::kMessage, message);
+  }
+  for (auto& [to, message] : outbox) {
+    if (to != rank()) continue;
+    Tell([to = to, message = std::move(message)](StarListener& listener) {
+      listener.OnMessage(to, message);
+    });
+  }
+}
+
+void ConnectedStar::SayGoodbye() {
+  EmptyOutbox();
+  for (int rank = 0; rank < size(); ++rank) {
+    if (links_[rank] == nullptr || links_[rank]->closed()) continue;
+    // What still comes is read, since the system would else drop the goodbye
+    // with the rest of the connection; the peer's answer is to end it.
+    links_[rank]->Read({[](absl::string_view& input) { input = {}; },
+                        [](const std::string&) {}});
+    links_[rank]->Send(FrameType::kGoodbye, "");
+    links_[rank]->FinishSending([this, rank] {
+      MutexLock lock(mutex_);
+      connected_.erase(rank);
+      changed_.NotifyAll();
+    });
+  }
+  MutexLock lock(mutex_);
+  said_goodbye_ = true;
+  changed_.NotifyAll();
+}
+
+// ---- Join.
+
+absl::Status Check(const StarOptions& options) {
+  const auto wrong = [](absl::string_view what) {
+    return absl::InvalidArgumentError(what);
+  };
+  if (options.size < 1 || options.size > kMostRanks) {
+    return wrong(absl::StrCat("size should be 1 to ", kMostRanks,
+                              ", but got size=", options.size));
+  }
+  if (options.rank < 0 || options.rank >= options.size) {
+    return wrong(absl::StrCat("rank should be 0 to ", options.size - 1,
+                              ", but got rank=", options.rank));
+  }
+  if (options.job.size() > kMostJobBytes) {
+    return wrong(absl::StrCat("job has at most ", kMostJobBytes,
+                              " bytes, and this one has ", options.job.size()));
+  }
+  if (options.host.size() > kMostHostBytes) {
+    return wrong(absl::StrCat("host has at most ", kMostHostBytes,
+                              " bytes, and this one has ",
+                              options.host.size()));
+  }
+  if (options.about.size() > kMostAboutBytes) {
+    return wrong(absl::StrCat("about has at most ", kMostAboutBytes,
+                              " bytes, and this one has ",
+                              options.about.size()));
+  }
+  const std::pair<const char*, absl::Duration> durations[] = {
+      {"join_deadline", options.join_deadline},
+      {"beat", options.beat},
+      {"silence", options.silence},
+      {"tick", options.tick}};
+  for (const auto& [name, value] : durations) {
+    if (value <= absl::ZeroDuration()) {
+      return wrong(absl::StrCat(name, " should be more than nothing, but got ",
+                                name, "=", absl::FormatDuration(value)));
+    }
+  }
+  if (options.size > 1 && options.store == nullptr && options.address.empty()) {
+    return wrong("where rank 0 is should be said by address or by store");
+  }
+  return absl::OkStatus();
+}
+
+Peer SelfOf(const StarOptions& options) {
+  Peer self;
+  self.rank = options.rank;
+  self.pid = ::getpid();
+  self.about = options.about;
+  self.host = options.host;
+  if (self.host.empty()) {
+    char name[kMostHostBytes] = {};
+    if (::gethostname(name, sizeof(name) - 1) == 0) self.host = name;
+  }
+  return self;
+}
+
+absl::StatusOr<Joined> Meet(asio::io_context& io, const StarOptions& options) {
+  const SteadyTime deadline = After(options.join_deadline);
+  const Peer self = SelfOf(options);
+  Joined joined;
+  if (options.size == 1) {
+    joined.peers = {self};
+    joined.links.resize(1);
+  } else if (options.rank == 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(joined.door,
+                              HubDoor::Open(io, options, self, deadline));
+    LOCKSTEP_RETURN_IF_ERROR(joined.door->AwaitAll(deadline));
+    joined.peers = joined.door->peers();
+    joined.links = joined.door->links();
+    joined.local_address = joined.door->listen_host();
+  } else {
+    LOCKSTEP_ASSIGN_OR_RETURN(JoinedSpoke spoke,
+                              JoinAsSpoke(io, options, self, deadline));
+    joined.peers = std::move(spoke.peers);
+    joined.links.resize(options.size);
+    joined.local_address = spoke.hub->local_address();
+    joined.links[0] = std::move(spoke.hub);
+  }
+  return joined;
+}
+
+}  // namespace
+
+std::string Peer::Describe() const {
+  return absl::StrCat("rank ", rank, " (", host, ", pid ", pid, ")");
+}
+
+absl::StatusOr<std::unique_ptr<Star>> Star::Join(const StarOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(Check(options));
+  try {
+    auto io = std::make_unique<asio::io_context>(1);
+    LOCKSTEP_ASSIGN_OR_RETURN(Joined joined, Meet(*io, options));
+    io->restart();
+    auto star = std::make_unique<ConnectedStar>(options, std::move(io),
+                                                std::move(joined));
+    LOCKSTEP_RETURN_IF_ERROR(star->Run());
+    return star;
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the rendezvous can't be set up: ", error.what()));
+  }
+}
+
+}  // namespace lockstep::internal_collective

@@ -1,0 +1,635 @@
+// How ranks come together to a star, and what they say when they do not.
+#include <algorithm>  // Asio allocates in another way without one before it.
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <chrono>  // NOLINT: SteadyTime's
+#include <functional>
+#include <future>  // NOLINT: ranks
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>  // NOLINT: ranks
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/rendezvous/handshake.h"
+#include "lockstep/collective/rendezvous/hub_door.h"
+#include "lockstep/collective/rendezvous/spoke_join.h"
+#include "lockstep/collective/rendezvous/star.h"
+#include "lockstep/collective/rendezvous/star_testing.h"
+#include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/rendezvous/wire.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(JoinTest, NobodyComes) {
+  MemoryStore store;
+  StarOptions zero = OptionsOf(0, 3, &store);
+  zero.join_deadline = absl::Milliseconds(50);
+  const JoinResult hub = Star::Join(zero);
+  EXPECT_THAT(
+      hub,
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr(JobName()), HasSubstr(AddressIn(store)),
+                     HasSubstr("after 50ms: 1 of 3 ranks came; missing: ranks "
+                               "1-2; there: rank 0 (host-0, pid "),
+                     Not(HasSubstr("refused")))));
+}
+
+TEST(JoinTest, ASpokeThatGivesUpFirstKnowsWhoIsMissing) {
+  MemoryStore store;
+  Joining hub(OptionsOf(0, 3, &store));
+  AddressIn(store);
+  ExpectExpires(OptionsOf(2, 3, &store), HasSubstr("missing: rank 1"));
+  // It may come again, and so may others.
+  Joining one(OptionsOf(1, 3, &store));
+  const JoinResult again = JoinAgain(OptionsOf(2, 3, &store));
+  LOCKSTEP_EXPECT_OK(again);
+  LOCKSTEP_EXPECT_OK(hub.Await());
+}
+
+// Rank 0 of two, which waits for the other.
+class Refusals : public testing::Test {
+ protected:
+  StarOptions OptionsOfOne() {
+    StarOptions options = OptionsOf(1, 2, nullptr);
+    options.address = address_;
+    return options;
+  }
+  // A refusal ends nothing but the refused one's Join.
+  void TearDown() override {
+    const JoinResult one = Star::Join(OptionsOfOne());
+    LOCKSTEP_EXPECT_OK(one);
+    LOCKSTEP_EXPECT_OK(hub_.Await());
+  }
+
+  MemoryStore store_;
+  Joining hub_{OptionsOf(0, 2, &store_)};
+  const std::string address_ = AddressIn(store_);
+};
+
+TEST_F(Refusals, OtherJob) {
+  StarOptions options = OptionsOfOne();
+  options.job = "b-job";
+  EXPECT_THAT(Star::Join(options),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr(absl::StrCat("'", JobName(), "'")),
+                             HasSubstr("'b-job'"), HasSubstr(address_))));
+}
+
+TEST_F(Refusals, OtherSize) {
+  StarOptions options = OptionsOfOne();
+  options.size = 3;
+  EXPECT_THAT(Star::Join(options),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("one of 3"), HasSubstr("one of 2"))));
+}
+
+TEST_F(Refusals, RankZero) {
+  Socket socket;
+  ASSERT_TRUE(socket.Connect(address_));
+  Hand hand(Handshake::Role::kSpoke, "secret", socket);
+  const auto [type, payload] = hand.Join(EncodeClaim(ClaimOf(0, 2)));
+  EXPECT_EQ(type, FrameType::kRefused);
+  EXPECT_THAT(DecodeReason(payload),
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       HasSubstr("rank 0 (host-0, pid ")));
+}
+
+TEST_F(Refusals, RankOutOfRange) {
+  Socket socket;
+  ASSERT_TRUE(socket.Connect(address_));
+  Hand hand(Handshake::Role::kSpoke, "secret", socket);
+  const auto [type, payload] = hand.Join(EncodeClaim(ClaimOf(2, 2)));
+  EXPECT_EQ(type, FrameType::kRefused);
+  EXPECT_THAT(
+      DecodeReason(payload),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("0 to 1")));
+}
+
+TEST_F(Refusals, OtherVersion) {
+  Socket socket;
+  ASSERT_TRUE(socket.Connect(address_));
+  Hand hand(Handshake::Role::kSpoke, "secret", socket, 77);
+  const auto [type, payload] = hand.Join("what version 77 says of itself");
+  EXPECT_EQ(type, FrameType::kRefused);
+  EXPECT_THAT(DecodeReason(payload),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("version 77"), HasSubstr("version 1"))));
+}
+
+TEST_F(Refusals, OtherToken) {
+  StarOptions options = OptionsOfOne();
+  options.token = "sesame";
+  EXPECT_THAT(
+      Star::Join(options),
+      StatusIs(
+          absl::StatusCode::kUnauthenticated,
+          AllOf(HasSubstr("another one"), HasSubstr("openssl rand -hex 32"),
+                Not(HasSubstr("sesame")), Not(HasSubstr("secret")))));
+}
+
+TEST_F(Refusals, NoToken) {
+  StarOptions options = OptionsOfOne();
+  options.token = "";
+  EXPECT_THAT(Star::Join(options),
+              StatusIs(absl::StatusCode::kUnauthenticated,
+                       AllOf(HasSubstr("rank 0 has a token, and this rank has "
+                                       "none"),
+                             HasSubstr("openssl rand -hex 32"))));
+}
+
+TEST(JoinTest, ARankThatIsLostBeforeAllAreThereMayComeAgain) {
+  MemoryStore store;
+  Joining hub(OptionsOf(0, 3, &store));
+  { const HandSpoke lost(AddressIn(store), 1, 3); }
+  JoinResult one;
+  std::thread thread(
+      [&one, &store] { one = JoinAgain(OptionsOf(1, 3, &store)); });
+  const JoinResult two = Star::Join(OptionsOf(2, 3, &store));
+  thread.join();
+  LOCKSTEP_EXPECT_OK(two);
+  LOCKSTEP_ASSERT_OK(one);
+  EXPECT_EQ((*one)->peers()[1].host, "host-1");
+}
+
+TEST(JoinTest, NoTokenAtAll) {
+  MemoryStore store;
+  StarOptions zero = OptionsOf(0, 2, &store);
+  StarOptions one = OptionsOf(1, 2, &store);
+  zero.token = "";
+  one.token = "";
+  for (const JoinResult& result : JoinAll({zero, one})) {
+    LOCKSTEP_EXPECT_OK(result);
+  }
+}
+
+TEST(JoinTest, WhoComesLateIsRefused) {
+  Job job(2);
+  EXPECT_THAT(Star::Join(OptionsOf(1, 2, &job.store)),
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       HasSubstr("rank 1 (host-1, pid ")));
+  job.Leave();
+}
+
+TEST(JoinTest, AStaleAddressIsReadAgain) {
+  MemoryStore store;
+  Socket gone;
+  LOCKSTEP_ASSERT_OK(store.Set(AddressKey(JobName()), gone.Bind()));
+  Joining one(OptionsOf(1, 2, &store));
+  const JoinResult hub = Star::Join(OptionsOf(0, 2, &store));
+  LOCKSTEP_EXPECT_OK(hub);
+  LOCKSTEP_EXPECT_OK(one.Await());
+}
+
+TEST(JoinTest, NobodyLeavesAnAddress) {
+  MemoryStore store;
+  StarOptions one = OptionsOf(1, 2, &store);
+  one.join_deadline = absl::Milliseconds(50);
+  EXPECT_THAT(Star::Join(one),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       HasSubstr("has not left its address in the store")));
+}
+
+// Options of rank 1 of 2, for an address.
+StarOptions OptionsTo(const std::string& address) {
+  StarOptions options = OptionsOf(1, 2, nullptr);
+  options.address = address;
+  return options;
+}
+
+TEST(JoinTest, NobodyListens) {
+  Socket socket;
+  const StarOptions options = OptionsTo(socket.Bind());
+  ExpectExpires(options, AllOf(HasSubstr(options.address),
+                               HasSubstr("refused ("), HasSubstr("times)")));
+}
+
+TEST(JoinTest, ANameThatDoesNotResolve) {
+  for (const int rank : {0, 1}) {
+    StarOptions options = OptionsTo("lockstep-test.invalid:4000");
+    options.rank = rank;
+    options.join_deadline = absl::Milliseconds(200);
+    EXPECT_THAT(Star::Join(options),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         HasSubstr("lockstep-test.invalid")));
+  }
+}
+
+StarOptions ZeroAt(const std::string& address) {
+  StarOptions options = OptionsOf(0, 2, nullptr);
+  options.address = address;
+  return options;
+}
+
+TEST(JoinTest, ThePortIsTaken) {
+  Socket other;
+  const std::string address = other.Bind();
+  other.Listen();
+  EXPECT_THAT(Star::Join(ZeroAt(address)),
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       AllOf(HasSubstr(address), HasSubstr("MASTER_PORT"),
+                             HasSubstr("LOCKSTEP_PORT"))));
+}
+
+TEST(JoinTest, AnotherHostsAddress) {
+  // RFC 5737: of nobody.
+  EXPECT_THAT(Star::Join(ZeroAt("203.0.113.1:4000")),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("203.0.113.1:4000"),
+                             HasSubstr("host on which rank 0 runs"))));
+}
+
+TEST(JoinTest, AllInterfaces) {
+  EXPECT_THAT(Star::Join(ZeroAt("0.0.0.0:4000")),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("stands for all")));
+}
+
+TEST(JoinTest, NoTokenBeyondLoopback) {
+  StarOptions options = ZeroAt("203.0.113.1:4000");
+  options.token = "";
+  EXPECT_THAT(Star::Join(options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("203.0.113.1"), HasSubstr("loopback"),
+                             HasSubstr("openssl rand -hex 32"))));
+}
+
+TEST(JoinTest, Localhost) {
+  MemoryStore store;
+  StarOptions zero = OptionsOf(0, 2, &store);
+  zero.listen_host = "localhost";
+  for (const JoinResult& result : JoinAll({zero, OptionsOf(1, 2, &store)})) {
+    LOCKSTEP_EXPECT_OK(result);
+  }
+}
+
+TEST(JoinTest, Ipv6Loopback) {
+  if (!HasIpv6Loopback()) GTEST_SKIP() << "this machine has no ::1";
+  MemoryStore store;
+  StarOptions zero = OptionsOf(0, 3, &store);
+  zero.listen_host = "::1";
+  Joining hub(zero);
+  const std::string address = AddressIn(store);
+  EXPECT_THAT(address, StartsWith("[::1]:"));
+  StarOptions one = OptionsOf(1, 3, nullptr);
+  one.address = address;
+  for (const JoinResult& result : JoinAll({one, OptionsOf(2, 3, &store)})) {
+    LOCKSTEP_ASSERT_OK(result);
+    EXPECT_EQ((*result)->local_address(), "::1");
+  }
+  LOCKSTEP_ASSERT_OK(hub.Await());
+  EXPECT_EQ((*hub.Await())->local_address(), "::1");
+}
+
+TEST(JoinTest, WrongOptionsAreNamed) {
+  const StarOptions good = OptionsOf(1, 2, nullptr);
+  const auto wrong = [](const StarOptions& options, const std::string& what) {
+    EXPECT_THAT(Star::Join(options),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)));
+  };
+  StarOptions options = good;
+  options.rank = 2;
+  wrong(options, "rank=2");
+  options = good;
+  options.size = 0;
+  wrong(options, "size=0");
+  options = good;
+  options.job = std::string(257, 'j');
+  wrong(options, "257");
+  options = good;
+  options.about = std::string(4097, 'a');
+  wrong(options, "4097");
+  options = good;
+  options.host = std::string(257, 'h');
+  wrong(options, "257");
+  options = good;
+  options.beat = absl::ZeroDuration();
+  wrong(options, "beat=0");
+  wrong(good, "address");
+  options = good;
+  options.address = "nowhere";
+  wrong(options, "'nowhere'");
+}
+
+// As its launcher starts a rank again while rank 0 still lives on another host.
+TEST(JoinTest, ALostRankThatIsStartedAgainWaitsForTheNextRankZero) {
+  Job job(2);
+  job.stars[1].reset();
+  EXPECT_THAT(job.ears[0].AwaitGone(1),
+              StatusIs(absl::StatusCode::kUnavailable));
+  Socket socket;
+  ASSERT_TRUE(socket.Connect(AddressIn(job.store)));
+  Hand hand(Handshake::Role::kSpoke, "secret", socket);
+  const auto [type, payload] = hand.Join(EncodeClaim(ClaimOf(1, 2)));
+  EXPECT_EQ(type, FrameType::kRefused);
+  EXPECT_THAT(DecodeReason(payload),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("rank 1 (host-1, pid "),
+                             HasSubstr("rank 0 has not ended yet"))));
+
+  Joining again(OptionsOf(1, 2, &job.store));
+  job.stars[0].reset();
+  const JoinResult hub = Star::Join(OptionsOf(0, 2, &job.store));
+  LOCKSTEP_EXPECT_OK(hub);
+  LOCKSTEP_EXPECT_OK(again.Await());
+}
+
+// A door at which ranks come while it is told so, and which is late when the
+// time is over.
+class LateDoor : public testing::Test {
+ protected:
+  void Open(int size) { Open(OptionsOf(0, size, &store_)); }
+  void Open(const StarOptions& options) {
+    Peer self;
+    self.host = options.host;
+    absl::StatusOr<std::unique_ptr<HubDoor>> door =
+        HubDoor::Open(io_, options, self, After(kLong));
+    LOCKSTEP_ASSERT_OK(door);
+    door_ = *std::move(door);
+    address_ = AddressIn(store_);
+  }
+
+  // Reads what comes while ranks do that.
+  void ReadDuring(const std::function<void()>& ranks) {
+    const std::future<void> done = std::async(std::launch::async, ranks);
+    constexpr auto kPatience = absl::Milliseconds(1);
+    while (done.wait_for(absl::ToChronoNanoseconds(kPatience)) !=
+           std::future_status::ready) {
+      io_.poll();
+    }
+  }
+
+  // Reads what comes until that rank is in.
+  void AwaitRank(int rank) {
+    const SteadyTime deadline = After(kLong);
+    while (door_->links()[rank] == nullptr && SteadyNow() < deadline) {
+      io_.run_one_until(deadline);
+    }
+  }
+
+  // As far as its claim.
+  void Greet(Socket& socket, Hand& hand) {
+    EXPECT_TRUE(socket.Connect(address_));
+    LOCKSTEP_EXPECT_OK(hand.Greet());
+    hand.Say(FrameType::kProof, "");
+    EXPECT_EQ(hand.NextSealed().first, FrameType::kProof);
+  }
+
+  // Its connection has ended when this returns, as far as the door can see.
+  static void End(HandSpoke& spoke) {
+    spoke.socket.Shutdown();
+    spoke.socket.AwaitArrival();
+  }
+
+  MemoryStore store_;
+  asio::io_context io_{1};
+  std::unique_ptr<HubDoor> door_;
+  std::string address_;
+};
+
+TEST_F(LateDoor, MissingRanksAreNamedOnAllSides) {
+  StarOptions zero = OptionsOf(0, 5, &store_);
+  zero.join_deadline = absl::Seconds(5);
+  Open(zero);
+  Joining spoke(OptionsOf(2, 5, &store_));
+  AwaitRank(2);
+  const auto missing = AllOf(
+      HasSubstr(absl::StrCat("'", JobName(), "'")), HasSubstr(address_),
+      HasSubstr("2 of 5 ranks came; missing: ranks 1, 3-4"),
+      HasSubstr("there: rank 0 (host-0, pid "), HasSubstr("rank 2 (host-2, "),
+      HasSubstr("after 5s"), Not(HasSubstr("refused")));
+  EXPECT_THAT(door_->AwaitAll(SteadyNow()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, missing));
+  // And not at a deadline of its own.
+  EXPECT_THAT(spoke.Await(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, missing));
+}
+
+TEST_F(LateDoor, ATokenOnTheSpokeAlone) {
+  StarOptions zero = OptionsOf(0, 2, &store_);
+  zero.token = "";
+  Open(zero);
+  ReadDuring([&] {
+    EXPECT_THAT(Star::Join(OptionsOf(1, 2, &store_)),
+                StatusIs(absl::StatusCode::kUnauthenticated,
+                         AllOf(HasSubstr("rank 0 has no token, and this rank "
+                                         "has one"),
+                               HasSubstr("openssl rand -hex 32"),
+                               Not(HasSubstr("secret")))));
+  });
+  EXPECT_THAT(
+      door_->AwaitAll(SteadyNow()),
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("refused: 1 client (127.0.0.1:"),
+                     HasSubstr("it has a token, and rank 0 has none"))));
+}
+
+TEST_F(LateDoor, ADuplicateRankIsToldWhoIsThere) {
+  Open(3);
+  std::unique_ptr<HandSpoke> first;
+  ReadDuring([&] {
+    first = std::make_unique<HandSpoke>(address_, 1, 3);
+    EXPECT_THAT(Star::Join(OptionsOf(1, 3, &store_)),
+                StatusIs(absl::StatusCode::kAlreadyExists,
+                         HasSubstr("rank 1 (by-hand, pid 7)")));
+  });
+  EXPECT_THAT(door_->AwaitAll(SteadyNow()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("missing: rank 2"),
+                             HasSubstr("refused: 1 client (127.0.0.1:"),
+                             HasSubstr("rank 1 (by-hand, pid 7) has joined"))));
+}
+
+// Rank 1 of 3 is in, and rank 2 has yet to claim its place.
+class LateClaim : public LateDoor {
+ protected:
+  void SetUp() override {
+    Open(3);
+    ReadDuring([this] {
+      one_ = std::make_unique<HandSpoke>(address_, 1, 3);
+      Greet(socket_, two_);
+    });
+  }
+
+  // The claim is there, unread, when this returns.
+  void ClaimUnread() {
+    two_.Say(FrameType::kClaim, EncodeClaim(ClaimOf(2, 3)));
+    socket_.AwaitArrival();
+  }
+
+  std::unique_ptr<HandSpoke> one_;
+  Socket socket_;
+  Hand two_{Handshake::Role::kSpoke, "secret", socket_};
+};
+
+TEST_F(LateClaim, AdmitsWhoHasClaimedInTime) {
+  ClaimUnread();
+  LOCKSTEP_EXPECT_OK(door_->AwaitAll(SteadyNow()));
+  EXPECT_EQ(door_->peers()[2].host, "by-hand");
+  one_->hand.AwaitComplete();
+  EXPECT_EQ(two_.NextSealed().first, FrameType::kWelcome);
+  two_.AwaitComplete();
+}
+
+TEST_F(LateClaim, IsNotCompleteWhenOneHasGivenUpMeanwhile) {
+  ClaimUnread();
+  End(*one_);
+  EXPECT_THAT(door_->AwaitAll(SteadyNow()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       HasSubstr("came, but gave up, died or fell silent: "
+                                 "rank 1 (")));
+}
+
+TEST_F(LateClaim, AdmitsNobodyWhenItHasGivenUp) {
+  EXPECT_THAT(door_->AwaitAll(SteadyNow()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr(address_), HasSubstr("missing: rank 2"),
+                             HasSubstr("rank 1 (by-hand, pid 7)"))));
+  two_.Say(FrameType::kClaim, EncodeClaim(ClaimOf(2, 3)));
+  EXPECT_EQ(two_.NextSealed().first, FrameType::kGoodbye);
+  door_.reset();
+  EXPECT_EQ(one_->hand.Next().first, FrameType::kFailed);
+}
+
+TEST_F(LateDoor, WhoCameAndDidNotStayIsNotMissing) {
+  Open(4);
+  std::unique_ptr<HandSpoke> one;
+  std::unique_ptr<HandSpoke> two;
+  ReadDuring([&] {
+    one = std::make_unique<HandSpoke>(address_, 1, 4);
+    two = std::make_unique<HandSpoke>(address_, 2, 4);
+  });
+  // One that comes again is there.
+  End(*two);
+  io_.poll();
+  ReadDuring([&] { two = std::make_unique<HandSpoke>(address_, 2, 4); });
+  // The other one's end is there, unread, when the time is over.
+  End(*one);
+  const auto why = AllOf(
+      HasSubstr("3 of 4 ranks came; missing: rank 3; came, but gave up, died "
+                "or fell silent: rank 1 (by-hand, pid 7); there: rank 0 ("),
+      HasSubstr("), rank 2 (by-hand, pid 7); see "),
+      EndsWith("reach this address"));
+  EXPECT_THAT(door_->AwaitAll(SteadyNow()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, why));
+  const auto [type, payload] = two->hand.Next();
+  EXPECT_EQ(type, FrameType::kFailed);
+  EXPECT_THAT(DecodeReason(payload),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, why));
+}
+
+TEST_F(LateDoor, AllCameAndNotAllStayed) {
+  Open(3);
+  std::unique_ptr<HandSpoke> one;
+  ReadDuring([&] { one = std::make_unique<HandSpoke>(address_, 1, 3); });
+  End(*one);
+  io_.poll();
+  std::unique_ptr<HandSpoke> two;
+  ReadDuring([&] { two = std::make_unique<HandSpoke>(address_, 2, 3); });
+  EXPECT_THAT(
+      door_->AwaitAll(SteadyNow()),
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("3 of 3 ranks came; came, but gave up, died or "
+                               "fell silent: rank 1 (by-hand, pid 7); there: "),
+                     EndsWith("a longer join deadline"),
+                     Not(HasSubstr("missing")))));
+}
+
+// What a spoke's Join returns whose thread is late for what rank 0, by hand,
+// has said in time: the ranks that it knows. Nothing if its claim was late.
+std::optional<absl::StatusOr<std::vector<Peer>>> JoinLateBy(
+    absl::Duration takes, const std::string& news) {
+  Socket server;
+  const StarOptions options = OptionsTo(server.Bind());
+  server.Listen();
+  const SteadyTime deadline = After(takes);
+  asio::io_context io(1);
+  bool late = false;
+  std::promise<bool> waits;
+  std::promise<void> said;
+  std::thread hub([&] {
+    Socket socket(server.Accept());
+    Hand hand(Handshake::Role::kHub, "secret", socket);
+    if (!hand.Greet().ok()) return;
+    if (hand.NextSealed().first != FrameType::kProof) return;
+    hand.Say(FrameType::kProof, "");
+    if (hand.NextSealed().first != FrameType::kClaim) return;
+    asio::post(io, [&] {
+      late = true;
+      waits.set_value(true);
+      said.get_future().wait();
+      // And until it need not wait any longer for rank 0.
+      while (SteadyNow() < deadline + std::chrono::seconds(1)) {
+        absl::SleepFor(absl::Milliseconds(10));
+      }
+    });
+    if (!waits.get_future().get()) return;
+    hand.Say(FrameType::kWelcome, "1 of 2 ranks came");
+    socket.Write(news);
+    socket.AwaitArrival();
+    said.set_value();
+    EXPECT_EQ(hand.Next().second, "ended");
+  });
+  absl::StatusOr<std::vector<Peer>> peers;
+  {
+    Peer self;
+    self.rank = 1;
+    const auto joined = JoinAsSpoke(io, options, self, deadline);
+    if (joined.ok()) {
+      peers = joined->peers;
+      joined->hub->Close();
+    } else {
+      peers = joined.status();
+    }
+  }
+  if (!late) waits.set_value(false);
+  server.Shutdown();
+  hub.join();
+  if (!late) return std::nullopt;
+  return peers;
+}
+
+absl::StatusOr<std::vector<Peer>> JoinLate(const std::string& news) {
+  for (auto takes = absl::Seconds(1); takes < kLong; takes *= 4) {
+    auto peers = JoinLateBy(takes, news);
+    if (peers.has_value()) return *std::move(peers);
+  }
+  return absl::InternalError("its claim was never in time");
+}
+
+TEST(SpokeJoinTest, ReadsWhatHasComeInTime) {
+  Peer zero;
+  Peer one;
+  one.rank = 1;
+  std::future<absl::StatusOr<std::vector<Peer>>> joins =
+      std::async(std::launch::async, JoinLate,
+                 EncodeFrame(FrameType::kPeer, EncodePeer(zero)) +
+                     EncodeFrame(FrameType::kPeer, EncodePeer(one)) +
+                     EncodeFrame(FrameType::kComplete, ""));
+  const absl::Status why = absl::DeadlineExceededError("missing: rank 2");
+  EXPECT_THAT(JoinLate(EncodeFrame(FrameType::kFailed, EncodeReason(why))),
+              StatusIs(why.code(), HasSubstr("missing: rank 2")));
+  const absl::StatusOr<std::vector<Peer>> peers = joins.get();
+  LOCKSTEP_ASSERT_OK(peers);
+  EXPECT_EQ(peers->size(), 2u);
+}
+
+}  // namespace
+}  // namespace lockstep::internal_collective

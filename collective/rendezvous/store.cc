@@ -1,0 +1,284 @@
+#include "lockstep/collective/rendezvous/store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMostKeyBytes = 512;
+constexpr size_t kMostValueBytes = 1 << 20;
+// File systems have 255 bytes for a name.
+constexpr size_t kMostNameBytes = 200;
+
+constexpr absl::Duration kShortestPause = absl::Milliseconds(1);
+constexpr absl::Duration kLongestPause = absl::Milliseconds(50);
+
+absl::Status CheckKey(absl::string_view key) {
+  if (!key.empty() && key.size() <= kMostKeyBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a key of a store has 1 to ", kMostKeyBytes,
+                   " bytes, and this one has ", key.size()));
+}
+
+absl::Status CheckValue(absl::string_view key, absl::string_view value) {
+  if (value.size() <= kMostValueBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a value in a store has at most ", kMostValueBytes,
+      " bytes, and that of '", absl::CHexEscape(key), "' has ", value.size()));
+}
+
+absl::Status NotThere(absl::string_view key, absl::string_view where) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("nobody has set '", absl::CHexEscape(key), "' in ", where,
+                   " in the time there was"));
+}
+
+absl::StatusCode CodeOf(int error) {
+  switch (error) {
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::StatusCode::kPermissionDenied;
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOSPC:
+      return absl::StatusCode::kResourceExhausted;
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENOENT:
+    case ENOTDIR:
+      return absl::StatusCode::kInvalidArgument;
+    default:
+      return absl::StatusCode::kUnavailable;
+  }
+}
+
+absl::Status SystemError(int error, absl::string_view path,
+                         absl::string_view what) {
+  return absl::Status(CodeOf(error),
+                      absl::StrCat("'", path, "': ", what, ": ",
+                                   std::generic_category().message(error)));
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  int fd() const { return fd_; }
+  bool ok() const { return fd_ >= 0; }
+  // As close(2); some file systems report only there that a write has failed.
+  int Close() { return ::close(std::exchange(fd_, -1)); }
+
+ private:
+  int fd_;
+};
+
+// The file's name and its first line: the key, with all but letters, digits,
+// '-' and '_' as %XX. A dot is thus in no key, and marks our own names.
+std::string Encode(absl::string_view key) {
+  std::string text;
+  for (const char c : key) {
+    if (absl::ascii_isalnum(c) || c == '-' || c == '_') {
+      text.push_back(c);
+    } else {
+      absl::StrAppend(
+          &text, "%",
+          absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2));
+    }
+  }
+  return text;
+}
+
+std::string FileOf(absl::string_view folder, absl::string_view encoded) {
+  if (encoded.size() <= kMostNameBytes) {
+    return absl::StrCat(folder, "/", encoded);
+  }
+  return absl::StrCat(folder, "/digest.", DigestOf(encoded).ToString());
+}
+
+int OpenFolder(const std::string& folder) {
+  return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+// As `mkdir -p`.
+absl::Status MakeFolder(const std::string& folder) {
+  const auto is_there = [&folder] {
+    return ::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
+  };
+  if (is_there()) return absl::OkStatus();
+  const size_t slash = folder.rfind('/');
+  if (errno == ENOENT && slash != std::string::npos && slash > 0) {
+    LOCKSTEP_RETURN_IF_ERROR(MakeFolder(folder.substr(0, slash)));
+    if (is_there()) return absl::OkStatus();
+  }
+  return SystemError(errno, folder, "can't make the folder");
+}
+
+bool WriteAll(int fd, absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(fd, bytes.data(), bytes.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return false;
+    bytes.remove_prefix(put);
+  }
+  return true;
+}
+
+// Reads to the end, or one byte beyond `most`.
+bool ReadAll(int fd, size_t most, std::string* bytes) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return false;
+  const size_t size =
+      std::min(most, static_cast<size_t>(std::max<off_t>(info.st_size, 0))) + 1;
+  bytes->resize(size);
+  size_t got = 0;
+  while (got < size) {
+    const ssize_t more = ::read(fd, &(*bytes)[got], size - got);
+    if (more < 0 && errno == EINTR) continue;
+    if (more < 0) return false;
+    if (more == 0) break;
+    got += more;
+  }
+  bytes->resize(got);
+  return true;
+}
+
+// NOT_FOUND while there is none.
+absl::StatusOr<std::string> Read(const std::string& folder,
+                                 absl::string_view encoded) {
+  // NFS asks the server again what is in a folder when that is opened, and may
+  // else go on saying for a minute that a file is not there.
+  const Descriptor opened(OpenFolder(folder));
+  if (!opened.ok()) {
+    if (errno == ENOENT) return absl::NotFoundError("");
+    return SystemError(errno, folder, "can't open the folder");
+  }
+  const std::string path = FileOf(folder, encoded);
+  // To open a pipe would wait for a writer without O_NONBLOCK.
+  const Descriptor file(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const size_t most = encoded.size() + 1 + kMostValueBytes;
+  std::string text;
+  if (!file.ok() || !ReadAll(file.fd(), most, &text)) {
+    // The second: it was replaced on another host while it was read here.
+    if (errno == ENOENT || errno == ESTALE) return absl::NotFoundError("");
+    return SystemError(errno, path, "can't read");
+  }
+  if (text.size() > most) {
+    return absl::DataLossError(
+        absl::StrCat("'", path, "' is longer than the ", most,
+                     " bytes that a store writes there; remove it"));
+  }
+  if (!absl::StartsWith(text, absl::StrCat(encoded, "\n"))) {
+    return absl::DataLossError(
+        absl::StrCat("'", path, "' is not the file of key '", encoded,
+                     "', which would be its first line; remove it, or use a "
+                     "folder for this job alone"));
+  }
+  return text.substr(encoded.size() + 1);
+}
+
+}  // namespace
+
+absl::Status MemoryStore::Set(absl::string_view key, absl::string_view value) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckKey(key));
+  LOCKSTEP_RETURN_IF_ERROR(CheckValue(key, value));
+  MutexLock lock(mutex_);
+  values_.insert_or_assign(std::string(key), std::string(value));
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> MemoryStore::Get(absl::string_view key,
+                                             absl::Time until) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckKey(key));
+  const SteadyTime deadline = After(until - absl::Now());
+  MutexLock lock(mutex_);
+  bool late = false;
+  while (true) {
+    const auto found = values_.find(key);
+    if (found != values_.end()) return found->second;
+    if (late) return NotThere(key, "this process's store");
+    late = changed_.WaitUntil(mutex_, deadline);
+  }
+}
+
+absl::Status FileStore::Set(absl::string_view key, absl::string_view value) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckKey(key));
+  LOCKSTEP_RETURN_IF_ERROR(CheckValue(key, value));
+  LOCKSTEP_RETURN_IF_ERROR(MakeFolder(folder_));
+  const Descriptor folder(OpenFolder(folder_));
+  if (!folder.ok()) return SystemError(errno, folder_, "can't open the folder");
+
+  const std::string encoded = Encode(key);
+  const std::string path = FileOf(folder_, encoded);
+  const std::string text = absl::StrCat(encoded, "\n", value);
+  std::string temporary = absl::StrCat(folder_, "/new.XXXXXX");
+  Descriptor file(::mkostemp(&temporary[0], O_CLOEXEC));
+  if (!file.ok()) return SystemError(errno, path, "can't make the file");
+  if (!WriteAll(file.fd(), text) || ::fsync(file.fd()) != 0 ||
+      file.Close() != 0 || ::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    return SystemError(error, path, "can't write");
+  }
+  // EINVAL: a file system that has nothing to do there.
+  if (::fsync(folder.fd()) != 0 && errno != EINVAL) {
+    return SystemError(errno, folder_, "can't write the folder");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> FileStore::Get(absl::string_view key,
+                                           absl::Time until) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckKey(key));
+  const std::string encoded = Encode(key);
+  const SteadyTime deadline = After(until - absl::Now());
+  absl::Duration pause = kShortestPause;
+  while (true) {
+    // What is set until the deadline is found: the last look is after it.
+    const absl::Duration left = absl::FromChrono(deadline - SteadyNow());
+    absl::StatusOr<std::string> value = Read(folder_, encoded);
+    if (!absl::IsNotFound(value.status())) return value;
+    if (left <= absl::ZeroDuration()) {
+      return NotThere(key, absl::StrCat("the folder '", folder_, "'"));
+    }
+    absl::SleepFor(std::min(pause, left));
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,183 @@
+#include "lockstep/collective/shm/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+constexpr size_t kNonceBytes = 16;  // and twice as many digits
+constexpr size_t kDataOffset = 64;  // a cache line
+// Nobody can take memory away beneath the others.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+// MFD_NOEXEC_SEAL of Linux 6.3, without which some hosts give no memory; it
+// comes with a seal of its own.
+constexpr unsigned kNeverExecuted = 8;
+
+// What this process has made and not dropped, by nonce.
+struct Registry {
+  Mutex mutex;
+  std::map<std::string, std::weak_ptr<SharedMemory>> memories
+      ABSL_GUARDED_BY(mutex);
+};
+
+Registry& GetRegistry() {
+  static auto& registry = *new Registry;  // outlives every thread
+  return registry;
+}
+
+absl::Status NoMemory(int error, size_t bytes) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "could not make ", bytes,
+      " bytes of shared memory: ", std::generic_category().message(error)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
+    size_t bytes) {
+  const size_t mapped = kDataOffset + bytes;
+  const auto make = [](unsigned flags) {
+    return memfd_create("lockstep_shm",
+                        MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+  };
+  int file = make(kNeverExecuted);
+  if (file < 0 && errno == EINVAL) file = make(0);
+  if (file < 0) return NoMemory(errno, mapped);
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(file, mapped));
+  int error;
+  do {
+    error = posix_fallocate(file, 0, static_cast<off_t>(mapped));
+  } while (error == EINTR);
+  if (error != 0) return NoMemory(error, mapped);
+  if (fcntl(file, F_ADD_SEALS, kSeals) != 0) return NoMemory(errno, mapped);
+  LOCKSTEP_RETURN_IF_ERROR(memory->Map());
+
+  std::string random(kNonceBytes, '\0');
+  if (getrandom(random.data(), kNonceBytes, 0) !=
+      static_cast<ssize_t>(kNonceBytes)) {
+    return absl::ErrnoToStatus(errno, "could not draw a nonce");
+  }
+  memory->nonce_ = absl::BytesToHexString(random);
+  std::memcpy(memory->mapping_, memory->nonce_.data(), 2 * kNonceBytes);
+  Registry& registry = GetRegistry();
+  MutexLock lock(registry.mutex);
+  registry.memories.emplace(memory->nonce_, memory);
+  return memory;
+}
+
+absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(
+    absl::string_view address, size_t bytes) {
+  const std::vector<std::string> fields = absl::StrSplit(address, '/');
+  int pid, number;
+  size_t mapped;
+  if (fields.size() != 4 || !absl::SimpleAtoi(fields[0], &pid) ||
+      !absl::SimpleAtoi(fields[1], &number) ||
+      !absl::SimpleAtoi(fields[2], &mapped) ||
+      fields[3].size() != 2 * kNonceBytes) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "'", address, "' should be process/file/bytes/nonce of its memory"));
+  }
+  if (mapped != kDataOffset + bytes) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "it shares ", mapped, " bytes, and this rank ", kDataOffset + bytes,
+        ": do all have the same version and group size?"));
+  }
+  const std::string& nonce = fields[3];
+  {
+    Registry& registry = GetRegistry();
+    MutexLock lock(registry.mutex);
+    const auto found = registry.memories.find(nonce);
+    if (found != registry.memories.end()) {
+      if (auto memory = found->second.lock()) return memory;
+    }
+  }
+
+  const std::string path = absl::StrCat("/proc/", pid, "/fd/", number);
+  // What is something else by now may not make this wait.
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) {
+    const int error = errno;
+    if (error == EACCES || error == EPERM) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          "no permission to open ", path,
+          ": shared memory is for processes of one user and pid namespace that "
+          "may be read by others (PR_SET_DUMPABLE): start the ranks so, or "
+          "take 'gloo'"));
+    }
+    return absl::ErrnoToStatus(
+        error,
+        absl::StrCat("could not open ", path,
+                     ": its process has ended, is in another pid namespace or "
+                     "on another host"));
+  }
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(file, mapped));
+  struct stat status;
+  const int seals = fcntl(file, F_GET_SEALS);
+  const bool sealed = seals >= 0 && (seals & kSeals) == kSeals;
+  if (sealed && fstat(file, &status) == 0 &&
+      status.st_size == static_cast<off_t>(mapped)) {
+    LOCKSTEP_RETURN_IF_ERROR(memory->Map());
+    memory->CloseFile();
+    if (std::memcmp(memory->mapping_, nonce.data(), nonce.size()) == 0) {
+      return memory;
+    }
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      path,
+      " is not what was meant: its process has ended, is in another pid "
+      "namespace or on another host"));
+}
+
+absl::Status SharedMemory::Map() {
+  void* const mapping =
+      mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (mapping == MAP_FAILED) return NoMemory(errno, mapped_);
+  mapping_ = mapping;
+  data_ = static_cast<char*>(mapping) + kDataOffset;
+  return absl::OkStatus();
+}
+
+std::string SharedMemory::Address() const {
+  return absl::StrCat(getpid(), "/", file_, "/", mapped_, "/", nonce_);
+}
+
+void SharedMemory::CloseFile() {
+  if (file_ >= 0) close(file_);
+  file_ = -1;
+}
+
+SharedMemory::~SharedMemory() {
+  if (!nonce_.empty()) {
+    Registry& registry = GetRegistry();
+    MutexLock lock(registry.mutex);
+    registry.memories.erase(nonce_);
+  }
+  CloseFile();
+  if (mapping_ != nullptr) munmap(mapping_, mapped_);
+}
+
+}  // namespace lockstep::internal_collective

@@ -1,0 +1,55 @@
+#include "lockstep/collective/shm/shared_word.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>  // NOLINT: spinning is bounded on the steady clock
+#include <climits>
+#include <cstdint>
+#include <ctime>
+
+namespace lockstep::internal_collective {
+namespace {
+
+// Waiting begins with some looks, about a microsecond of them. Then the
+// processor is left to others between two looks: to the very thread that is
+// waited for, where there are more of them than processors.
+constexpr int kLooks = 64;
+constexpr std::chrono::microseconds kYield(20);
+constexpr timespec kLongestSleep = {0, 50'000'000};
+
+void Pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+void SharedWord::AwaitChange(uint32_t seen, const std::atomic<bool>& stop) {
+  for (int i = 0; i < kLooks; ++i) {
+    if (Load() != seen) return;
+    Pause();
+  }
+  const auto until = std::chrono::steady_clock::now() + kYield;
+  do {
+    sched_yield();
+    if (Load() != seen || stop.load()) return;
+  } while (std::chrono::steady_clock::now() < until);
+  sleepers_.fetch_add(1);
+  // Whoever sets `stop` looks for sleepers afterwards.
+  if (value_.load() == seen && !stop.load()) {
+    syscall(SYS_futex, &value_, FUTEX_WAIT, seen, &kLongestSleep, nullptr, 0);
+  }
+  sleepers_.fetch_sub(1);
+}
+
+void SharedWord::Wake() {
+  syscall(SYS_futex, &value_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace lockstep::internal_collective

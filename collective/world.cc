@@ -1,0 +1,267 @@
+#include "lockstep/collective/world.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/backends.h"
+#include "lockstep/collective/control_plane.h"
+#include "lockstep/collective/engine.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/rendezvous/launch_environment.h"
+#include "lockstep/collective/rendezvous/star.h"
+#include "lockstep/collective/shm/shm_transport.h"
+
+namespace lockstep {
+namespace {
+
+using internal_collective::CheckBackend;
+using internal_collective::ControlPlane;
+using internal_collective::EngineOptions;
+using internal_collective::Peer;
+using internal_collective::Star;
+using internal_collective::StarOptions;
+using internal_collective::TransportContext;
+
+// The address of an interface of this host; what is none is taken to be an
+// address or a name already.
+absl::StatusOr<std::string> AddressOf(const std::string& interface) {
+  ifaddrs* all = nullptr;
+  if (interface.empty() || getifaddrs(&all) != 0) return interface;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(all, freeifaddrs);
+  std::vector<std::string> names;
+  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+    names.emplace_back(each->ifa_name);
+    if (each->ifa_name != interface || each->ifa_addr == nullptr) continue;
+    const int family = each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    char host[NI_MAXHOST];
+    const socklen_t size =
+        family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (getnameinfo(each->ifa_addr, size, host, sizeof(host), nullptr, 0,
+                    NI_NUMERICHOST) == 0) {
+      return std::string(host);
+    }
+  }
+  if (std::find(names.begin(), names.end(), interface) != names.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the interface '", interface, "' has no IP address"));
+  }
+  return interface;
+}
+
+absl::Status CheckPositive(absl::string_view what, absl::Duration value) {
+  if (value > absl::ZeroDuration()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " should be more than nothing, but got ", what, "=",
+                   absl::FormatDuration(value)));
+}
+
+// What `options` say of where ranks meet. The store must live as long as Join.
+absl::StatusOr<StarOptions> StarOptionsOf(const WorldOptions& options,
+                                          std::unique_ptr<Store>& file_store) {
+  StarOptions star;
+  star.rank = options.rank;
+  star.size = options.size;
+  star.job = options.job;
+  star.token = options.token;
+  star.join_deadline = options.join_deadline;
+  star.beat = options.beat;
+  star.silence = options.silence;
+  star.about = internal_collective::ShmNeighbourhood();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string address,
+                            AddressOf(options.interface));
+  if (!address.empty()) star.listen_host = address;
+  absl::string_view init = options.init;
+  if (options.store != nullptr) {
+    star.store = options.store;
+  } else if (absl::ConsumePrefix(&init, "tcp://")) {
+    star.address = std::string(init);
+  } else if (absl::ConsumePrefix(&init, "file://")) {
+    file_store = std::make_unique<FileStore>(init);
+    star.store = file_store.get();
+  } else if (init != "env://") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "init should be env://, tcp://host:port or file:///folder, but got "
+        "init='",
+        options.init, "'"));
+  }
+  return star;
+}
+
+absl::StatusOr<std::shared_ptr<ControlPlane>> JoinStar(
+    const WorldOptions& options, const StarOptions& star_options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Star> star,
+                            Star::Join(star_options));
+  return std::make_shared<ControlPlane>(std::move(star));
+}
+
+// Of this host, for data.
+std::string DataAddress(const WorldOptions& options, const StarOptions& star,
+                        const ControlPlane& control) {
+  return options.interface.empty() ? control.local_address() : star.listen_host;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<World>> World::FromEnvironment(
+    const WorldOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const LaunchEnvironment launch,
+      ReadLaunchEnvironment(
+          EnvironmentOfProcess(),
+          options.store == nullptr && options.init == "env://"));
+  WorldOptions merged = options;
+  if (merged.rank < 0) merged.rank = launch.rank;
+  if (merged.size < 0) merged.size = launch.size;
+  if (merged.job.empty()) merged.job = launch.job;
+  if (merged.token.empty()) merged.token = launch.token;
+  if (merged.store == nullptr && merged.init == "env://" && merged.size > 1) {
+    if (launch.address.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("size=", merged.size,
+                       ", and no launcher says where rank 0 is: set init to "
+                       "tcp://host:port, or start the ranks by a launcher"));
+    }
+    merged.init = absl::StrCat("tcp://", launch.address);
+  }
+  std::unique_ptr<Store> store;
+  LOCKSTEP_ASSIGN_OR_RETURN(const StarOptions star,
+                            StarOptionsOf(merged, store));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto control, JoinStar(merged, star));
+  std::string address = DataAddress(merged, star, *control);
+  return std::unique_ptr<World>(new World(
+      std::move(control), merged, std::move(address), launch.Describe()));
+}
+
+absl::StatusOr<std::unique_ptr<World>> World::Join(
+    const WorldOptions& options) {
+  if (options.rank < 0 || options.size < 1 || options.rank >= options.size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank should be 0 to size - 1, but got rank=", options.rank,
+        ", size=", options.size));
+  }
+  std::unique_ptr<Store> store;
+  LOCKSTEP_ASSIGN_OR_RETURN(const StarOptions star,
+                            StarOptionsOf(options, store));
+  if (options.size > 1 && star.store == nullptr && star.address.empty()) {
+    return absl::InvalidArgumentError(
+        "Join reads no environment: set init to tcp://host:port or "
+        "file:///folder, or set a store; World::FromEnvironment has env://");
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(auto control, JoinStar(options, star));
+  std::string description =
+      absl::StrCat("rank ", options.rank, " of ", options.size);
+  if (options.size > 1) {
+    absl::StrAppend(&description, "; ",
+                    options.store != nullptr ? "a store" : options.init);
+  }
+  std::string address = DataAddress(options, star, *control);
+  return std::unique_ptr<World>(new World(
+      std::move(control), options, std::move(address), std::move(description)));
+}
+
+World::World(std::shared_ptr<ControlPlane> control, const WorldOptions& options,
+             std::string address, std::string description)
+    : control_(std::move(control)),
+      leave_patience_(options.leave_patience),
+      address_(std::move(address)),
+      description_(std::move(description)) {
+  // Ranks of one host are neighbours for shared memory, too.
+  const absl::Span<const Peer> peers = control_->peers();
+  const Peer& me = peers[control_->rank()];
+  local_size_ = 0;
+  for (const Peer& peer : peers) {
+    if (peer.about != me.about) continue;
+    if (peer.rank == me.rank) local_rank_ = local_size_;
+    ++local_size_;
+  }
+}
+
+World::~World() { control_->Close(leave_patience_).IgnoreError(); }
+
+int World::rank() const { return control_->rank(); }
+int World::size() const { return control_->size(); }
+
+std::string World::AutoBackend() const {
+  return local_size_ == size() ? "shm" : "gloo";
+}
+
+absl::Status World::CheckGroup(const GroupOptions& options,
+                               const std::string& backend) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckBackend(backend));
+  LOCKSTEP_RETURN_IF_ERROR(CheckPositive("deadline", options.deadline));
+  LOCKSTEP_RETURN_IF_ERROR(CheckPositive("slow", options.slow));
+  if (backend == "shm" && local_size_ != size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "backend 'shm' is for ranks of one host, user and process namespace, "
+        "and only ",
+        local_size_, " of the ", size(), " ranks share those of rank ", rank(),
+        ": take 'gloo'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> World::MakeGroup(
+    const GroupOptions& options) {
+  const std::string backend =
+      options.backend == "auto" ? AutoBackend() : options.backend;
+  LOCKSTEP_RETURN_IF_ERROR(
+      internal_collective::CheckName(options.name, /*required=*/true));
+  absl::Status refused = CheckGroup(options, backend);
+  EngineOptions engine;
+  engine.name = options.name;
+  {
+    MutexLock lock(mutex_);
+    // Unlike any other name and generation: with the length, no group that is
+    // split off has it, either.
+    engine.key = absl::StrCat(++generations_[options.name], ":",
+                              options.name.size(), ":", options.name);
+  }
+  engine.backend = backend;
+  engine.job_ranks.resize(size());
+  std::iota(engine.job_ranks.begin(), engine.job_ranks.end(), 0);
+  engine.deadline = options.deadline;
+  engine.slow = options.slow;
+  engine.strict = options.strict;
+  engine.on_slow = options.on_slow;
+  engine.make_transport = [options, backend, address = address_,
+                           local_rank = local_rank_](TransportContext context) {
+    context.address = address;
+    context.local_rank = local_rank;
+    context.device = options.device;
+    context.nccl_library = options.nccl_library;
+    context.cuda_library = options.cuda_library;
+    return internal_collective::MakeTransport(backend, context);
+  };
+  if (!refused.ok()) {
+    // This rank joins all the same, and fails at once: so the others need not
+    // wait for it, and have made the group as often.
+    engine.deadline = GroupOptions().deadline;
+    engine.make_transport = [&refused](const TransportContext&) {
+      return refused;
+    };
+    JoinEngineGroup(control_, engine).status().IgnoreError();
+    return refused;
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
+                            JoinEngineGroup(control_, engine));
+  LOCKSTEP_RETURN_IF_ERROR(internal_collective::AwaitConnected(*group));
+  return group;
+}
+
+}  // namespace lockstep

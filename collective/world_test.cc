@@ -1,0 +1,331 @@
+#include "lockstep/collective/world.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>  // NOLINT: ranks
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/any_backend.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/conformance.h"
+#include "lockstep/collective/rendezvous/star_testing.h"
+#include "lockstep/collective/rendezvous/store.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+void InThreads(int count, const std::function<void(int)>& run) {
+  std::vector<std::thread> threads;
+  threads.reserve(count);
+  for (int i = 0; i < count; ++i) threads.emplace_back([&run, i] { run(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The ranks of a job, as threads of this process.
+class Job {
+ public:
+  explicit Job(int size, const WorldOptions& common = {}) : worlds(size) {
+    MemoryStore store;
+    InThreads(size, [&](int rank) {
+      WorldOptions options = common;
+      options.rank = rank;
+      options.size = size;
+      options.store = &store;
+      auto world = World::Join(options);
+      EXPECT_TRUE(world.ok()) << world.status();
+      if (world.ok()) worlds[rank] = *std::move(world);
+    });
+  }
+  ~Job() {
+    InThreads(static_cast<int>(worlds.size()),
+              [this](int rank) { worlds[rank] = nullptr; });
+  }
+
+  std::vector<std::unique_ptr<Communicator>> MakeGroups(
+      const GroupOptions& options) {
+    std::vector<std::unique_ptr<Communicator>> ranks(worlds.size());
+    InThreads(static_cast<int>(worlds.size()), [&](int rank) {
+      auto group = MakeGroupForHost(*worlds[rank], options);
+      EXPECT_TRUE(group.ok()) << group.status();
+      if (group.ok()) ranks[rank] = *std::move(group);
+    });
+    return ranks;
+  }
+
+  std::vector<std::unique_ptr<World>> worlds;
+};
+
+class Backends : public testing::TestWithParam<std::string> {};
+
+TEST_P(Backends, Conforms) {
+  ConformanceOptions conformance;
+  conformance.reduces_all = conformance.compares =
+      conformance.reduces_in_rank_order = GetParam() != "nccl";
+  std::unique_ptr<Job> job;
+  ExpectConforms(
+      [&job](int size) {
+        job = nullptr;
+        job = std::make_unique<Job>(size);
+        GroupOptions options;
+        options.backend = GetParam();
+        options.slow = absl::Milliseconds(50);
+        return job->MakeGroups(options);
+      },
+      conformance);
+}
+
+// Where ranks agree first, what differs is told before it has run.
+TEST(Nccl, ConformsStrictly) {
+  ConformanceOptions conformance;
+  conformance.reduces_all = conformance.reduces_in_rank_order = false;
+  std::unique_ptr<Job> job;
+  ExpectConforms(
+      [&job](int size) {
+        job = nullptr;
+        job = std::make_unique<Job>(size);
+        GroupOptions options;
+        options.backend = "nccl";
+        options.slow = absl::Milliseconds(50);
+        options.strict = true;
+        return job->MakeGroups(options);
+      },
+      conformance);
+}
+
+TEST_P(Backends, SeveralGroupsAtOnceAndAgain) {
+  Job job(3);
+  GroupOptions options;
+  options.backend = GetParam();
+  for (int i = 0; i < 3; ++i) {
+    options.name = "gradients";
+    const auto gradients = job.MakeGroups(options);
+    options.name = "metrics";
+    const auto metrics = job.MakeGroups(options);
+    InThreads(3, [&](int rank) {
+      LOCKSTEP_EXPECT_OK(Wait(gradients[rank]->Barrier()));
+      LOCKSTEP_EXPECT_OK(Wait(metrics[rank]->Barrier()));
+    });
+  }
+}
+
+TEST_P(Backends, GroupsInDifferentOrdersAreFound) {
+  Job job(2);
+  GroupOptions options;
+  options.backend = GetParam();
+  options.slow = absl::Milliseconds(50);
+  const auto ranks = job.MakeGroups(options);
+  OnAllRanks(ranks, [](Communicator& rank) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto a, rank.Split("a", {0, 1}));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto b, rank.Split("b", {0, 1}));
+    EXPECT_THAT(
+        Wait((rank.rank() == 0 ? a : b)->Barrier()),
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 AllOf(HasSubstr("different orders"), HasSubstr("group 'a'"),
+                       HasSubstr("group 'b'"))));
+  });
+}
+
+TEST_P(Backends, OverIpv6) {
+  if (!internal_collective::HasIpv6Loopback()) {
+    GTEST_SKIP() << "this machine has no ::1";
+  }
+  WorldOptions world_options;
+  world_options.interface = "::1";
+  Job job(3, world_options);
+  GroupOptions options;
+  options.backend = GetParam();
+  OnAllRanks(job.MakeGroups(options), [](Communicator& rank) {
+    std::vector<float> values(1000, static_cast<float>(rank.rank()));
+    const Buffer buffer = BufferOf(absl::MakeSpan(values));
+    LOCKSTEP_EXPECT_OK(Wait(rank.AllReduce(buffer, buffer, ReduceOp::kSum)));
+    EXPECT_EQ(values, std::vector<float>(1000, 3));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Backends, testing::Values("shm", "gloo", "nccl"),
+                         [](const auto& info) { return info.param; });
+
+TEST(World, AloneItNeedsNothing) {
+  WorldOptions options;
+  options.rank = 0;
+  options.size = 1;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto world, World::Join(options));
+  EXPECT_EQ(world->rank(), 0);
+  EXPECT_EQ(world->size(), 1);
+  EXPECT_EQ(world->local_rank(), 0);
+  EXPECT_EQ(world->local_size(), 1);
+  EXPECT_EQ(world->AutoBackend(), "shm");
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto group, world->MakeGroup());
+  LOCKSTEP_EXPECT_OK(Wait(group->Barrier()));
+}
+
+TEST(World, RanksOfOneHostShareMemory) {
+  Job job(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(job.worlds[rank]->AutoBackend(), "shm");
+    EXPECT_EQ(job.worlds[rank]->local_rank(), rank);
+    EXPECT_EQ(job.worlds[rank]->local_size(), 3);
+    EXPECT_THAT(job.worlds[rank]->description(),
+                HasSubstr(absl::StrCat("rank ", rank, " of 3")));
+  }
+}
+
+TEST(World, RefusesWhatMakesNoSense) {
+  WorldOptions options;
+  EXPECT_THAT(World::Join(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                             HasSubstr("rank=-1, size=-1")));
+  options.rank = 0;
+  options.size = 2;
+  EXPECT_THAT(World::Join(options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("World::FromEnvironment")));
+  options.init = "mpi://";
+  EXPECT_THAT(World::Join(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                             HasSubstr("init='mpi://'")));
+  options.init = "env://";
+  options.join_deadline = absl::ZeroDuration();
+  MemoryStore store;
+  options.store = &store;
+  EXPECT_THAT(World::Join(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                             HasSubstr("join_deadline=0")));
+  options.join_deadline = absl::Seconds(1);
+  options.size = 1;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto world, World::Join(options));
+  GroupOptions group;
+  group.backend = "mpi";
+  EXPECT_THAT(world->MakeGroup(group),
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(HasSubstr("'mpi'"), HasSubstr("shm, gloo"))));
+  group.backend = "shm";
+  group.deadline = -absl::Seconds(1);
+  EXPECT_THAT(
+      world->MakeGroup(group),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("deadline=-1s")));
+}
+
+TEST(World, MissingRanksAreNamedOnBothSides) {
+  MemoryStore store;
+  InThreads(2, [&store](int i) {
+    WorldOptions options;
+    options.rank = i == 0 ? 0 : 2;
+    options.size = 4;
+    options.store = &store;
+    // What rank 0 says ends the other's wait.
+    options.join_deadline = absl::Seconds(i == 0 ? 10 : 30);
+    EXPECT_THAT(
+        World::Join(options),
+        StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("ranks 1, 3")));
+  });
+}
+
+TEST(World, RanksMustAgreeOnTheBackend) {
+  Job job(2);
+  InThreads(2, [&job](int rank) {
+    GroupOptions options;
+    options.backend = rank == 0 ? "shm" : "gloo";
+    EXPECT_THAT(job.worlds[rank]->MakeGroup(options),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("differ in the backend"),
+                               HasSubstr("shm"), HasSubstr("gloo"))));
+  });
+}
+
+TEST(World, ARankWhoseWorldHasEndedHasLeft) {
+  Job job(2);
+  const auto ranks = job.MakeGroups({});
+  job.worlds[1] = nullptr;
+  EXPECT_THAT(Wait(ranks[0]->Barrier()),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("rank 1 has left the group")));
+}
+
+TEST(World, GroupsEndWithTheirWorld) {
+  Job job(2);
+  const auto ranks = job.MakeGroups({});
+  InThreads(2, [&job](int rank) { job.worlds[rank] = nullptr; });
+  for (const auto& rank : ranks) {
+    EXPECT_THAT(Wait(rank->Barrier()),
+                StatusIs(absl::StatusCode::kUnavailable,
+                         testing::ContainsRegex("has closed its world|has left "
+                                                "the job")));
+  }
+}
+
+// Rank 0 goes while another makes a group, or before.
+TEST(World, NoGroupIsMadeWithARank0ThatHasLeft) {
+  WorldOptions common;
+  common.leave_patience = absl::Hours(1);
+  Job job(2, common);
+  std::thread leaving;
+  GroupOptions options;
+  // Called by then: the group waits for rank 0.
+  options.slow = absl::Milliseconds(50);
+  options.on_slow = [&](absl::string_view) {
+    if (leaving.joinable()) return;
+    leaving = std::thread([&job] { job.worlds[0] = nullptr; });
+  };
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(
+        job.worlds[1]->MakeGroup(options),
+        StatusIs(absl::StatusCode::kUnavailable,
+                 AllOf(HasSubstr("rank 0 ("), HasSubstr("has left the job"))));
+  }
+  job.worlds[1] = nullptr;
+  leaving.join();
+}
+
+TEST(World, NamesMayHoldAnything) {
+  WorldOptions world_options;
+  world_options.rank = 0;
+  world_options.size = 1;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto world, World::Join(world_options));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto group, world->MakeGroup());
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto part, group->Split("abc", {0}));
+  GroupOptions options;
+  options.name = "world/3:abc";
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto other, world->MakeGroup(options));
+  LOCKSTEP_EXPECT_OK(Wait(other->Barrier()));
+}
+
+// Also by which one it is when it is made again.
+TEST(World, WhatOneRankRefusesAllAreTold) {
+  Job job(2);
+  InThreads(2, [&job](int rank) {
+    GroupOptions options;
+    if (rank == 1) options.slow = -absl::Seconds(1);
+    EXPECT_THAT(job.worlds[rank]->MakeGroup(options),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(rank == 1 ? "" : "on rank 1: "),
+                               HasSubstr("slow=-1s"))));
+    options = {};
+    if (rank == 1) options.deadline = absl::ZeroDuration();
+    EXPECT_THAT(
+        job.worlds[rank]->MakeGroup(options),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("deadline=0")));
+    options = {};
+    if (rank == 1) options.backend = "mpi";
+    const absl::Status status = job.worlds[rank]->MakeGroup(options).status();
+    EXPECT_EQ(status.code(), rank == 1 ? absl::StatusCode::kNotFound
+                                       : absl::StatusCode::kFailedPrecondition)
+        << status;
+  });
+  const auto ranks = job.MakeGroups({});
+  OnAllRanks(ranks, [](Communicator& rank) {
+    LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

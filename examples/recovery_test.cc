@@ -1,0 +1,96 @@
+// That each failure is told, and that the job ends well after it.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/examples/execute.h"
+
+namespace examples {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Ended Recover(const std::string& flags) {
+  const std::string file = absl::StrCat(
+      testing::TempDir(), "/recovery_",
+      testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::remove(file.c_str());
+  Ended ended =
+      Launch(2, absl::StrCat("examples/recovery --checkpoint=", file, flags),
+             "--max_restarts=1");
+  std::remove(file.c_str());
+  return ended;
+}
+
+// Both ranks have come to the same end.
+void ExpectEndedWell(const Ended& ended) {
+  EXPECT_EQ(ended.code, 0) << ended.printed;
+  const std::vector<std::string> parts =
+      absl::StrSplit(ended.printed, "after step 20 the weight is 0.50\n");
+  EXPECT_EQ(parts.size(), 3) << ended.printed;
+}
+
+void ExpectGroupMadeAgain(const Ended& ended) {
+  ExpectEndedWell(ended);
+  EXPECT_THAT(ended.printed,
+              AllOf(HasSubstr("[rank 0] goes on after step 5\n"),
+                    HasSubstr("[rank 1] goes on after step 5\n"),
+                    HasSubstr("  #9 all_reduce(1 x f64, avg): OK after"),
+                    Not(HasSubstr("restart 1 of 1"))));
+}
+
+TEST(Recovery, LateIsNoFailure) {
+  const Ended ended = Recover(" --fail=late");
+  ExpectEndedWell(ended);
+  EXPECT_THAT(ended.printed,
+              AllOf(HasSubstr("[rank 1] slow: "), Not(HasSubstr("failed: ")),
+                    Not(HasSubstr("goes on"))));
+}
+
+TEST(Recovery, Mismatch) {
+  const Ended ended = Recover(" --fail=mismatch");
+  ExpectGroupMadeAgain(ended);
+  EXPECT_THAT(ended.printed, AllOf(HasSubstr("differ at operation #10: "),
+                                   HasSubstr("issued all_reduce(1 x f64, avg)"),
+                                   HasSubstr("issued barrier()")));
+}
+
+TEST(Recovery, NoNumber) {
+  const Ended ended = Recover(" --fail=nan");
+  ExpectGroupMadeAgain(ended);
+  EXPECT_THAT(ended.printed, HasSubstr("in step 7 the gradient is nan"));
+}
+
+// A machine that stalls for so long makes the watchdog end the group too soon.
+TEST(Recovery, Stuck) {
+  const Ended ended = Recover(" --fail=stuck --patience=20s");
+  ExpectGroupMadeAgain(ended);
+  EXPECT_THAT(ended.printed,
+              ContainsRegex("failed: rank [01] aborted [^\n]*no step for 20s"));
+}
+
+TEST(Recovery, KilledAndStartedAgain) {
+  const Ended ended = Recover(" --fail=kill");
+  ExpectEndedWell(ended);
+  EXPECT_THAT(ended.printed,
+              AllOf(ContainsRegex("failed: rank 1 \\([^\n]*is lost"),
+                    HasSubstr("restart 1 of 1\n"),
+                    HasSubstr("[rank 0] goes on after step 5\n"),
+                    HasSubstr("[rank 1] goes on after step 5\n")));
+}
+
+TEST(Recovery, NeedsAFile) {
+  const Ended ended = Execute("examples/recovery");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.printed, HasSubstr("give --checkpoint=FILE"));
+}
+
+}  // namespace
+}  // namespace examples

@@ -1,0 +1,107 @@
+// What training.cc trains: a model of two layers, and samples to train it on.
+// A real one is a framework's.
+#ifndef LOCKSTEP_EXAMPLES_SMALL_MODEL_H_
+#define LOCKSTEP_EXAMPLES_SMALL_MODEL_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/field.h"
+
+namespace examples {
+
+constexpr int64_t kInputs = 8;
+
+// Sample i is a point x, and a linear function of it as y.
+class Points : public lockstep::Dataset {
+ public:
+  int64_t size() const override { return 1003; }
+  absl::Span<const lockstep::FieldSpec> fields() const override {
+    return fields_;
+  }
+  absl::Status Read(int64_t index, lockstep::SampleContext&,
+                    lockstep::SampleRow& row) override {
+    LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> x, row.Mutable<float>(0));
+    float y = 3;
+    for (int64_t i = 0; i < kInputs; ++i) {
+      x[i] = static_cast<float>(index * (i + 3) % 17 - 8) / 8;
+      y += x[i] * static_cast<float>(i + 1) / 4;
+    }
+    return row.Set<float>(1, y);
+  }
+
+ private:
+  const std::vector<lockstep::FieldSpec> fields_ = {
+      {"x", lockstep::DType::kF32, {kInputs}, 0},
+      {"y", lockstep::DType::kF32, {}, 0}};
+};
+
+// hidden = weights * x; y = scale * hidden + bias.
+struct Model {
+  std::array<float, kInputs> weights = {1, 1, 1, 1, 1, 1, 1, 1};
+  float scale = 0.5;
+  float bias = 0;
+  float loss = 0;  // the mean of the last step
+};
+
+// What a step adds up over its samples: the gradients of each layer, and with
+// the second one's (scale, bias) the loss and the number of samples.
+struct Sums {
+  std::vector<float> first = std::vector<float>(kInputs);
+  std::vector<float> second = std::vector<float>(4);
+};
+
+// The errors of `rows` samples, and sums.second, which the backward pass has
+// first.
+inline std::vector<float> SumSecondLayer(const Model& model,
+                                         absl::Span<const float> x,
+                                         absl::Span<const float> y,
+                                         int64_t rows, Sums& sums) {
+  std::vector<float> errors;
+  sums.second.assign(4, 0);
+  for (int64_t row = 0; row < rows; ++row) {
+    const float hidden =
+        std::inner_product(model.weights.begin(), model.weights.end(),
+                           x.begin() + row * kInputs, 0.F);
+    const float error = model.scale * hidden + model.bias - y[row];
+    sums.second[0] += error * hidden;
+    sums.second[1] += error;
+    sums.second[2] += error * error;
+    sums.second[3] += 1;
+    errors.push_back(error);
+  }
+  return errors;
+}
+
+inline void SumFirstLayer(const Model& model, absl::Span<const float> x,
+                          absl::Span<const float> errors, Sums& sums) {
+  sums.first.assign(kInputs, 0);
+  for (size_t row = 0; row < errors.size(); ++row) {
+    for (int64_t i = 0; i < kInputs; ++i) {
+      sums.first[i] += errors[row] * model.scale * x[row * kInputs + i];
+    }
+  }
+}
+
+// Goes down the mean gradient.
+inline void Update(const Sums& sums, float learning_rate, Model& model) {
+  const float samples = sums.second[3];
+  for (int64_t i = 0; i < kInputs; ++i) {
+    model.weights[i] -= learning_rate * sums.first[i] / samples;
+  }
+  model.scale -= learning_rate * sums.second[0] / samples;
+  model.bias -= learning_rate * sums.second[1] / samples;
+  model.loss = sums.second[2] / samples;
+}
+
+}  // namespace examples
+
+#endif  // LOCKSTEP_EXAMPLES_SMALL_MODEL_H_

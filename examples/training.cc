@@ -1,0 +1,196 @@
+// A small model, trained by several ranks: each has its samples, they add up
+// their gradients, and a job that was ended goes on, also with another number
+// of ranks. recovery.cc is what to do when something fails meanwhile.
+//
+//   lockstep launch -n 2 -- training --checkpoint=/tmp/model
+//   lockstep launch -n 3 -- training --checkpoint=/tmp/model --epochs=12
+#include <signal.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/consistency.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/examples/checkpoint.h"
+#include "lockstep/examples/small_model.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/sampler/cut.h"
+#include "lockstep/sampler/native_shuffle.h"
+#include "lockstep/sampler/sampler.h"
+
+ABSL_FLAG(std::string, backend, "auto", "auto, shm or gloo");
+ABSL_FLAG(int64_t, epochs, 6, "how often all samples are read");
+ABSL_FLAG(int64_t, batch, 16, "samples of a rank in a step");
+ABSL_FLAG(float, learning_rate, 0.1, "of gradient descent");
+ABSL_FLAG(std::string, checkpoint, "", "the file to go on from, if any");
+ABSL_FLAG(bool, show, false, "prints which samples this rank gets");
+ABSL_FLAG(int64_t, kill, -1,
+          "the last rank ends itself by SIGKILL in this step of epoch 0");
+
+namespace {
+
+using examples::Model;
+using examples::Sums;
+using lockstep::Communicator;
+using lockstep::Work;
+
+constexpr int64_t kStepsToSave = 10;
+
+// One step. The sums of all ranks are divided by the samples of all ranks: so
+// the mean is exact where the last batch is smaller on some rank, or empty.
+absl::Status Step(Communicator& group, const lockstep::Batch& batch, Sums& sums,
+                  Model& model) {
+  const auto add_up = [&group](std::vector<float>& values, const char* name) {
+    const lockstep::Buffer buffer = lockstep::BufferOf(values);
+    lockstep::CallOptions call;
+    call.name = name;
+    return group.AllReduce(buffer, buffer, lockstep::ReduceOp::kSum, call);
+  };
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto x, batch.Values<float>("x"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto y, batch.Values<float>("y"));
+  const std::vector<float> errors =
+      examples::SumSecondLayer(model, x, y, batch.valid(), sums);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Work second,
+                            add_up(sums.second, "second layer"));
+  // Meanwhile:
+  examples::SumFirstLayer(model, x, errors, sums);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Work first,
+                            add_up(sums.first, "first layer"));
+  LOCKSTEP_RETURN_IF_ERROR(second.Wait());
+  LOCKSTEP_RETURN_IF_ERROR(first.Wait());
+  examples::Update(sums, absl::GetFlag(FLAGS_learning_rate), model);
+  return absl::OkStatus();
+}
+
+// The samples in an order that all ranks share, none twice and none padded.
+absl::StatusOr<std::unique_ptr<lockstep::Loader>> MakeLoader(
+    Communicator& group) {
+  auto points = std::make_shared<examples::Points>();
+  lockstep::NativeShuffleOptions shuffle;
+  shuffle.size = points->size();
+  shuffle.seed = 7;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto order,
+                            lockstep::NativeShuffle::Create(shuffle));
+  lockstep::SamplerOptions dealt;
+  dealt.cut.batch_size = absl::GetFlag(FLAGS_batch);
+  dealt.cut.world = group.size();
+  dealt.cut.tail = lockstep::Tail::kUneven;
+  dealt.rank = group.rank();
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
+                            lockstep::Sampler::Create(std::move(order), dealt));
+
+  // What else must be the same, or the ranks would train different models.
+  lockstep::Fingerprint job = sampler->JobFingerprint();
+  job.Add("epochs", absl::StrCat(absl::GetFlag(FLAGS_epochs)));
+  job.Add("learning_rate", absl::StrCat(absl::GetFlag(FLAGS_learning_rate)));
+  LOCKSTEP_RETURN_IF_ERROR(lockstep::CheckSame(group, "the job", job));
+
+  lockstep::LoaderOptions options;
+  options.num_workers = 2;
+  return lockstep::Loader::Create(std::move(points), std::move(sampler),
+                                  options);
+}
+
+// Model and place in the samples: together, or samples would be lost or seen
+// twice. The place is the same whichever rank saves it.
+absl::Status Save(const lockstep::Loader& loader, const Model& model) {
+  const std::string path = absl::GetFlag(FLAGS_checkpoint);
+  if (path.empty()) return absl::OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string place, loader.SaveState());
+  const absl::string_view numbers(reinterpret_cast<const char*>(&model),
+                                  sizeof(model));
+  return examples::WriteCheckpoint(path, absl::StrCat(numbers, place));
+}
+
+absl::Status Restore(Communicator& group, lockstep::Loader& loader,
+                     Model& model) {
+  const std::string path = absl::GetFlag(FLAGS_checkpoint);
+  if (path.empty()) return absl::OkStatus();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string bytes,
+                            examples::ReadCheckpoint(group, path));
+  if (bytes.empty()) return absl::OkStatus();  // the job's first start
+  if (bytes.size() < sizeof(model)) {
+    return absl::DataLossError(path + " is no checkpoint of this program");
+  }
+  std::memcpy(&model, bytes.data(), sizeof(model));
+  LOCKSTEP_RETURN_IF_ERROR(loader.RestoreState(bytes.substr(sizeof(model))));
+  if (group.rank() == 0) {
+    std::printf("goes on in epoch %d after %d steps\n",
+                static_cast<int>(loader.progress().epoch),
+                static_cast<int>(loader.progress().steps_taken));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Train(Communicator& group, Sums& sums) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto loader, MakeLoader(group));
+  Model model;
+  LOCKSTEP_RETURN_IF_ERROR(Restore(group, *loader, model));
+  const int64_t epochs = absl::GetFlag(FLAGS_epochs);
+  for (int64_t epoch = loader->progress().epoch; epoch < epochs; ++epoch) {
+    for (auto& batch : loader->Epoch(epoch)) {  // after Restore, what is left
+      LOCKSTEP_RETURN_IF_ERROR(batch.status());
+      if (absl::GetFlag(FLAGS_show)) {
+        std::printf(
+            "epoch %d step %d: %s\n", static_cast<int>(epoch),
+            static_cast<int>(batch->step()),
+            absl::StrJoin(batch->indices().first(batch->valid()), " ").c_str());
+      }
+      if (epoch == 0 && batch->step() == absl::GetFlag(FLAGS_kill) &&
+          group.rank() == group.size() - 1) {
+        raise(SIGKILL);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(Step(group, *batch, sums, model));
+      if (group.rank() == 0 && (batch->step() + 1) % kStepsToSave == 0) {
+        LOCKSTEP_RETURN_IF_ERROR(Save(*loader, model));
+      }
+    }
+    if (group.rank() == 0) {
+      std::printf("epoch %d: loss %g\n", static_cast<int>(epoch), model.loss);
+      LOCKSTEP_RETURN_IF_ERROR(Save(*loader, model));
+    }
+  }
+  return group.Close();
+}
+
+absl::Status Run() {
+  Sums sums;  // outlives the group, which may still read it after a failure
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto world,
+                            lockstep::World::FromEnvironment());
+  lockstep::GroupOptions options;
+  options.backend = absl::GetFlag(FLAGS_backend);
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup(options));
+  absl::Status trained = Train(*group, sums);
+  // So that the others say why, too, where it is this rank's own failure.
+  if (!trained.ok()) group->Abort(trained);
+  return trained;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("trains a small model by several ranks");
+  absl::ParseCommandLine(argc, argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // also in a pipe
+  const absl::Status status = Run();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
+}

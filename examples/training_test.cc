@@ -1,0 +1,133 @@
+// That the training trains, and that one which was killed goes on.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/examples/execute.h"
+
+namespace examples {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr int64_t kSamples = 1003;
+
+// What `printed` has between each `begin` and the end of its line.
+std::vector<std::string> LinesAfter(const std::string& printed,
+                                    absl::string_view begin) {
+  std::vector<std::string> found;
+  for (const absl::string_view line : absl::StrSplit(printed, '\n')) {
+    const size_t at = line.find(begin);
+    if (at != absl::string_view::npos) {
+      found.emplace_back(line.substr(at + begin.size()));
+    }
+  }
+  return found;
+}
+
+double LossOf(const std::string& printed, int epoch) {
+  const std::vector<std::string> found =
+      LinesAfter(printed, absl::StrCat("epoch ", epoch, ": loss "));
+  EXPECT_THAT(found, SizeIs(1)) << printed;
+  double loss = -1;
+  EXPECT_TRUE(!found.empty() && absl::SimpleAtod(found[0], &loss)) << printed;
+  return loss;
+}
+
+// Counts the samples that the ranks have got in steps [first, end) of epoch 0.
+void Count(const std::string& printed, int first, int end,
+           std::vector<int>& counts) {
+  for (int step = first; step < end; ++step) {
+    for (const std::string& line :
+         LinesAfter(printed, absl::StrCat("epoch 0 step ", step, ":"))) {
+      for (const absl::string_view index :
+           absl::StrSplit(line, ' ', absl::SkipEmpty())) {
+        int64_t number = -1;
+        ASSERT_TRUE(absl::SimpleAtoi(index, &number)) << line;
+        ASSERT_TRUE(number >= 0 && number < kSamples) << line;
+        ++counts[number];
+      }
+    }
+  }
+}
+
+class Training : public testing::Test {
+ protected:
+  Training() { std::remove(file_.c_str()); }
+  ~Training() override { std::remove(file_.c_str()); }
+
+  Ended Train(int ranks, const std::string& flags) {
+    return Launch(ranks, absl::StrCat("examples/training --backend=shm "
+                                      "--checkpoint=",
+                                      file_, " ", flags));
+  }
+
+ private:
+  const std::string file_ = absl::StrCat(
+      testing::TempDir(), "/training_",
+      testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+TEST_F(Training, Converges) {
+  const Ended ended = Train(2, "--epochs=6");
+  EXPECT_EQ(ended.code, 0) << ended.printed;
+  EXPECT_GT(LossOf(ended.printed, 0), 0.05);
+  EXPECT_LT(LossOf(ended.printed, 5), 0.01);
+}
+
+// The last step has 43 samples: 22 and 21 of two ranks, 15, 14 and 14 of three.
+TEST_F(Training, TheMeanIsOverSamples) {
+  const std::string program = "examples/training --backend=shm --epochs=1";
+  const double one = LossOf(Launch(1, program + " --batch=48").printed, 0);
+  const double two = LossOf(Launch(2, program + " --batch=24").printed, 0);
+  const double three = LossOf(Launch(3, program + " --batch=16").printed, 0);
+  EXPECT_NEAR(two, one, 1e-4 * one);
+  EXPECT_NEAR(three, one, 1e-4 * one);
+}
+
+TEST_F(Training, KilledAndGoesOnWithMoreRanks) {
+  const Ended killed = Train(2, "--epochs=1 --show --kill=17");
+  EXPECT_EQ(killed.code, 128 + 9) << killed.printed;
+  EXPECT_THAT(killed.printed, Not(HasSubstr("goes on")));
+  EXPECT_THAT(killed.printed, HasSubstr("UNAVAILABLE: rank 1 ("));
+
+  const Ended ended = Train(3, "--epochs=1 --show");
+  EXPECT_EQ(ended.code, 0) << ended.printed;
+  EXPECT_THAT(ended.printed, HasSubstr("goes on in epoch 0 after 10 steps"));
+
+  // What the first job did after its checkpoint is not in the model.
+  std::vector<int> counts(kSamples);
+  Count(killed.printed, 0, 10, counts);
+  Count(ended.printed, 0, kSamples, counts);
+  EXPECT_THAT(counts, Each(1));
+}
+
+TEST_F(Training, KilledAndGoesOnToTheSameModel) {
+  EXPECT_EQ(Train(2, "--epochs=2 --kill=17").code, 128 + 9);
+  const Ended ended = Train(2, "--epochs=2");
+  EXPECT_EQ(ended.code, 0) << ended.printed;
+  const Ended whole = Launch(2, "examples/training --backend=shm --epochs=2");
+  EXPECT_EQ(LossOf(ended.printed, 1), LossOf(whole.printed, 1));
+}
+
+TEST_F(Training, RanksOfDifferentOptionsAreTold) {
+  const Ended ended = Launch(
+      2, "sh -c 'exec examples/training --backend=shm --epochs=$((RANK + 1))'");
+  EXPECT_EQ(ended.code, 1) << ended.printed;
+  EXPECT_THAT(ended.printed, HasSubstr("differ in the job"));
+  EXPECT_THAT(ended.printed, HasSubstr("in field 'epochs'"));
+}
+
+}  // namespace
+}  // namespace examples

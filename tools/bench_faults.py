@@ -1,0 +1,150 @@
+"""Prints the table of faults of docs/errors.md.
+
+  bench_faults.py BIN
+
+BIN is Bazel's folder of built programs. What c10d does is found by
+bench_c10d_faults.py, which runs by itself, after ours.
+"""
+
+import collections
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from bench_loader import duration, machine, output
+
+RUNS = 20
+
+# A fault as faults_benchmark.cc calls it, what it is, how many seconds ranks
+# may take to know of it, and what it is to bench_c10d_faults.py, or the words
+# where that does not try it.
+Fault = collections.namedtuple("Fault", "name what bound peer")
+
+DEADLINE, JOIN_DEADLINE = 1, 1  # as in fault_roles.cc, faults_benchmark.cc
+WITHIN = f", join_deadline {JOIN_DEADLINE} s"
+STOPPED = f"stopped (a thread: does not come), deadline {DEADLINE} s"
+UNHEARD = f"Abort on rank 1 of 3, rank 0 stopped, deadline {DEADLINE} s"
+
+AT_ONCE = 0.5
+TO_MISS = DEADLINE + 1
+TO_DIFFER = 2
+TO_MEET = JOIN_DEADLINE + 0.5
+
+
+def fault(name, what, bound, peer=None):
+  return Fault(name, what, bound, peer or name)
+
+
+def refused(name, what, one, peer=None):
+  """One rank is told why, and the others wait in vain."""
+  return (fault(f"{name}_one", f"{what}: {one}", AT_ONCE, peer or name),
+          fault(name, f"{what}: the others{WITHIN}", TO_MEET, peer))
+
+
+FAULTS = (
+    fault("kill", "kill -9 of rank 3 of 4", AT_ONCE),
+    fault("kill_0", "kill -9 of rank 0 of 4", AT_ONCE),
+    fault("stop", f"rank 2 of 3 {STOPPED}", TO_MISS),
+    fault("stop_0", f"rank 0 of 3 {STOPPED}", TO_MISS),
+    fault("kind", "a broadcast and an all-reduce", TO_DIFFER),
+    fault("dtype", "all-reduces of i32 and of f32", TO_DIFFER),
+    fault("counts", "all-reduces of 1000 and of 2000 elements", TO_DIFFER),
+    fault("reduce_op", "all-reduces of max and of sum", TO_DIFFER),
+    fault("root", "broadcasts from rank 0 and from rank 1", TO_DIFFER),
+    fault("name", "all-reduces of two names", TO_DIFFER, "has no names"),
+    fault("group_order", "two groups in different orders", TO_DIFFER),
+    fault("aborts", "Abort on rank 1 of 3", AT_ONCE),
+    fault("abort_unheard_one", f"{UNHEARD}: rank 1", AT_ONCE, "aborts"),
+    fault("abort_unheard", f"{UNHEARD}: rank 2", TO_MISS, "aborts"),
+    fault("leaves", "rank 1 of 3 leaves", AT_ONCE),
+    fault("absent", f"rank 2 of 3 does not come{WITHIN}", TO_MEET),
+    fault("absent_0", f"rank 0 of 3 does not come{WITHIN}", TO_MEET),
+    *refused("duplicate", "two are rank 1 of 3", "one of them"),
+    *refused("other_size", "another size", "the rank that has it",
+             "not tried"),
+    *refused("other_job", "another job", "the rank that is of it",
+             "has no jobs"),
+    *refused("other_version", "another version", "the rank that speaks it",
+             "not tried"),
+    *refused("wrong_token", "another token", "the rank that has it"),
+    *refused("port_taken", "the port is taken", "rank 0"),
+    fault("no_host", f"the host is not found: all{WITHIN}", TO_MEET),
+)
+
+
+def lines(*command):
+  """The words of each line that the program prints."""
+  run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+  if run.returncode != 0:
+    sys.exit(f"bench_faults.py: {' '.join(command)}: exit status "
+             f"{run.returncode}\n{run.stdout}")
+  return [line.split(" ") for line in run.stdout.splitlines()]
+
+
+def measure(program):
+  """Samples by fault and backend, in seconds; of growth, lists of figures."""
+  samples = collections.defaultdict(list)
+  for name, backend, *figures in lines(program, str(RUNS)):
+    if name == "growth":
+      samples[name, backend].append([int(each) for each in figures])
+    else:
+      samples[name, backend].append(float(figures[0]))
+  return samples
+
+
+def measure_peer():
+  """What was seen, in words, by fault."""
+  script = os.path.join(os.path.dirname(__file__), "bench_c10d_faults.py")
+  return {name: " ".join(words)
+          for name, *words in lines(sys.executable, script)}
+
+
+def print_times(samples, peer):
+  print("| fault | backend | median | worst | at most | met? | c10d |")
+  print("|---|---|---|---|---|---|---|")
+  for each in FAULTS:
+    for backend in ("local", "shm", "gloo", "-"):
+      seconds = samples.get((each.name, backend))
+      if seconds is None:
+        continue
+      met = "yes" if max(seconds) <= each.bound else "**missed**"
+      print(f"| {each.what} | {backend.strip('-')} | "
+            f"{duration(statistics.median(seconds))} | "
+            f"{duration(max(seconds))} | {duration(each.bound)} | {met} | "
+            f"{peer.get(each.peer, each.peer)} |")
+
+
+def print_growth(samples, peer):
+  print("| a group made again 100 times | files | threads | memory |")
+  print("|---|---|---|---|")
+  for backend in ("shm", "gloo"):
+    files, threads, kib = (max(each)
+                           for each in zip(*samples["growth", backend]))
+    print(f"| {backend} | {files:+} | {threads:+} | {kib:+,} KiB |")
+  files, threads, kib = peer["growth"].split()
+  print(f"| c10d | {int(files):+} | {int(threads):+} | {int(kib):+,} KiB |")
+
+
+def main(bin_folder):
+  with tempfile.TemporaryDirectory() as folder:
+    os.environ["TEST_TMPDIR"] = folder
+    samples = measure(f"{bin_folder}/collective/faults_benchmark")
+  peer = measure_peer()
+  version = output(sys.executable, "-c",
+                   "import torch; print(torch.__version__)").strip()
+  print(f"`tools/bench faults`, {RUNS} runs of each fault, in turns, on "
+        f"{machine()}: from the fault until the last of the surviving ranks "
+        "has its Status, which names the rank, port or host whose fault it is. "
+        f"c10d: PyTorch {version} with Gloo and a timeout of 3 s, and what its "
+        "ranks saw.\n")
+  print_times(samples, peer)
+  print("\nThe most that a rank grew by between the 11th time and the last:\n")
+  print_growth(samples, peer)
+
+
+if __name__ == "__main__":
+  if len(sys.argv) != 2:
+    sys.exit(__doc__)
+  main(sys.argv[1])

@@ -1,0 +1,801 @@
+#include "lockstep/tools/cli/launch.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>  // NOLINT: deadlines for poll
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kMostRanks = 1000000;
+constexpr int64_t kLastPort = 65535;
+constexpr size_t kTokenBytes = 32;
+constexpr size_t kRunIdBytes = 8;
+// Beyond so many bytes that nobody reads, ranks are not read either.
+constexpr size_t kMostPendingBytes = 65536;
+constexpr size_t kReadBytes = 16384;
+// From SIGTERM to SIGKILL.
+constexpr absl::Duration kPatience = absl::Seconds(2);
+
+absl::Status SystemError(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
+}
+
+std::string SignalName(int signal) {
+  static constexpr struct {
+    int number;
+    const char* name;
+  } kNames[] = {
+      {SIGABRT, "SIGABRT"}, {SIGALRM, "SIGALRM"}, {SIGBUS, "SIGBUS"},
+      {SIGFPE, "SIGFPE"},   {SIGHUP, "SIGHUP"},   {SIGILL, "SIGILL"},
+      {SIGINT, "SIGINT"},   {SIGKILL, "SIGKILL"}, {SIGPIPE, "SIGPIPE"},
+      {SIGQUIT, "SIGQUIT"}, {SIGSEGV, "SIGSEGV"}, {SIGSYS, "SIGSYS"},
+      {SIGTERM, "SIGTERM"}, {SIGTRAP, "SIGTRAP"}, {SIGUSR1, "SIGUSR1"},
+      {SIGUSR2, "SIGUSR2"}, {SIGXCPU, "SIGXCPU"}, {SIGXFSZ, "SIGXFSZ"}};
+  for (const auto& known : kNames) {
+    if (known.number == signal) return known.name;
+  }
+  return absl::StrCat("SIG", signal);
+}
+
+std::string Seconds(absl::Duration duration) {
+  return absl::StrCat(absl::ToDoubleSeconds(duration), " s");
+}
+
+class Fd {
+ public:
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Fd() { Close(); }
+
+  int get() const { return fd_; }
+  bool open() const { return fd_ >= 0; }
+  void Close() {
+    if (open()) close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+};
+
+struct Pipe {
+  Fd out, in;
+
+  static absl::StatusOr<Pipe> Create() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return SystemError("no pipe for a rank");
+    return Pipe{Fd(ends[0]), Fd(ends[1])};
+  }
+};
+
+// One of the launcher's own two streams. Whole lines are written, PIPE_BUF
+// bytes at most at once: a pipe that is ready takes them without blocking, and
+// doesn't mix them with what others write to it.
+class Output {
+ public:
+  Output(int fd, absl::string_view name) : fd_(fd), name_(name) {}
+
+  int fd() const { return fd_; }
+  bool empty() const { return pending_.empty(); }
+  bool full() const { return pending_.size() - written_ >= kMostPendingBytes; }
+
+  void Add(absl::string_view prefix, absl::string_view line) {
+    if (!broken_) absl::StrAppend(&pending_, prefix, line, "\n");
+  }
+
+  // Requires: not empty(). After an error it takes no more.
+  absl::Status WriteSome() {
+    const absl::string_view some =
+        absl::string_view(pending_).substr(written_, PIPE_BUF);
+    const size_t end = some.rfind('\n');
+    const ssize_t size =
+        write(fd_, some.data(),
+              end == absl::string_view::npos ? some.size() : end + 1);
+    if (size < 0) {
+      if (errno == EAGAIN || errno == EINTR) return absl::OkStatus();
+      broken_ = true;
+      pending_.clear();
+      written_ = 0;
+      return SystemError(absl::StrCat(name_, " can't be written"));
+    }
+    written_ += size;
+    if (written_ == pending_.size() || written_ >= kMostPendingBytes) {
+      pending_.erase(0, written_);
+      written_ = 0;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const int fd_;
+  const absl::string_view name_;
+  bool broken_ = false;
+  std::string pending_;
+  size_t written_ = 0;  // of these
+};
+
+// A stream of a rank.
+class Source {
+ public:
+  Source(Fd fd, std::string prefix, Output& output)
+      : fd_(std::move(fd)), prefix_(std::move(prefix)), output_(&output) {}
+
+  int fd() const { return fd_.get(); }
+  bool open() const { return fd_.open(); }
+  bool blocked() const { return output_->full(); }
+
+  // Requires: it is ready to be read.
+  void ReadSome() { Read(kReadBytes); }
+
+  // Reads what has been written until now, but doesn't wait for more.
+  void Drain() {
+    if (!open()) return;
+    pollfd state = {fd(), 0, 0};
+    const bool last = poll(&state, 1, 0) > 0 && (state.revents & POLLHUP) != 0;
+    int left = 0;
+    if (ioctl(fd(), FIONREAD, &left) != 0) return;
+    while (left > 0 && open()) left -= static_cast<int>(Read(left));
+    if (last) Close();
+  }
+
+  void Close() {
+    if (!line_.empty()) EndLine();
+    fd_.Close();
+  }
+
+ private:
+  size_t Read(size_t most) {
+    char bytes[kReadBytes];
+    const ssize_t size = read(fd(), bytes, std::min(most, sizeof(bytes)));
+    if (size > 0) {
+      Take(absl::string_view(bytes, size));
+      return size;
+    }
+    if (size == 0 || errno != EINTR) Close();
+    return 0;
+  }
+
+  void Take(absl::string_view text) {
+    const size_t most = PIPE_BUF - prefix_.size() - 1;
+    while (!text.empty()) {
+      const size_t end = std::min(text.find('\n'), text.size());
+      const size_t taken = std::min(end, most - line_.size());
+      absl::StrAppend(&line_, text.substr(0, taken));
+      text.remove_prefix(taken);
+      if (text.empty()) return;
+      // It has come to its end, or there is no more room.
+      if (text[0] == '\n') text.remove_prefix(1);
+      EndLine();
+    }
+  }
+
+  void EndLine() {
+    output_->Add(prefix_, line_);
+    line_.clear();
+  }
+
+  Fd fd_;
+  std::string prefix_;
+  Output* output_;
+  std::string line_;  // what there is of it
+};
+
+// What a child needs to become the program: all is made before fork().
+class Image {
+ public:
+  Image(const std::vector<std::string>& program,
+        const Environment& environment) {
+    for (const std::string& word : program) words_.push_back(word);
+    for (const auto& [name, value] : environment) {
+      settings_.push_back(absl::StrCat(name, "=", value));
+    }
+    FindPaths(program[0], environment);
+    argv_ = Pointers(words_);
+    envp_ = Pointers(settings_);
+  }
+
+  Image(const Image&) = delete;
+  Image& operator=(const Image&) = delete;
+
+  // Returns only if it can't, with errno. Async-signal-safe.
+  int Execute() const {
+    int error = ENOENT;
+    for (const std::string& path : paths_) {
+      execve(path.c_str(), argv_.data(), envp_.data());
+      if (errno == ENOENT || errno == ENOTDIR) continue;
+      error = errno;
+      if (error != EACCES) break;
+    }
+    return error;
+  }
+
+ private:
+  void FindPaths(const std::string& name, const Environment& environment) {
+    if (name.find('/') != std::string::npos) {
+      paths_ = {name};
+      return;
+    }
+    const auto path = environment.find("PATH");
+    for (const absl::string_view folder : absl::StrSplit(
+             path == environment.end() ? "/bin:/usr/bin" : path->second, ':')) {
+      paths_.push_back(absl::StrCat(folder.empty() ? "." : folder, "/", name));
+    }
+  }
+
+  static std::vector<char*> Pointers(std::vector<std::string>& strings) {
+    std::vector<char*> pointers;
+    for (std::string& string : strings) pointers.push_back(string.data());
+    pointers.push_back(nullptr);
+    return pointers;
+  }
+
+  std::vector<std::string> words_, settings_, paths_;
+  std::vector<char*> argv_, envp_;
+};
+
+// The child's part of a start, in async-signal-safe calls alone. Writes errno
+// to `failure` if the image can't be executed.
+[[noreturn]] void Become(const Image& image, pid_t launcher, int in, int out,
+                         int err, int failure) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // It may have died before that.
+  if (getppid() != launcher) _exit(1);
+  setpgid(0, 0);
+  dup2(in, STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int error = image.Execute();
+  // Without a reader there is nobody to tell.
+  if (write(failure, &error, sizeof(error)) < 0) _exit(1);
+  _exit(127);
+}
+
+// A descriptor of signals that end ranks or the launch. They are blocked from
+// now on.
+absl::StatusOr<Fd> WatchSignals() {
+  // Were it ignored, the system would reap ranks.
+  signal(SIGCHLD, SIG_DFL);
+  sigset_t watched;
+  sigemptyset(&watched);
+  sigaddset(&watched, SIGCHLD);
+  for (const int signal : {SIGHUP, SIGINT, SIGPIPE, SIGTERM}) {
+    struct sigaction action = {};
+    sigaction(signal, nullptr, &action);
+    // As by nohup.
+    if (action.sa_handler != SIG_IGN) sigaddset(&watched, signal);
+  }
+  sigprocmask(SIG_BLOCK, &watched, nullptr);
+  Fd fd(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.open()) return SystemError("no descriptor for signals");
+  return fd;
+}
+
+// Not one of the first three, which are all open afterwards, so that no pipe
+// takes their place.
+absl::StatusOr<Fd> OpenNull() {
+  int fd;
+  do {
+    fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (fd < 0) return SystemError("/dev/null");
+  } while (fd <= STDERR_FILENO);
+  return Fd(fd);
+}
+
+// A port that was free a moment ago.
+absl::StatusOr<int> FreePort() {
+  const Fd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  if (!probe.open() || bind(probe.get(), generic, size) != 0 ||
+      getsockname(probe.get(), generic, &size) != 0) {
+    return SystemError("no free port for MASTER_PORT");
+  }
+  return ntohs(address.sin_port);
+}
+
+absl::StatusOr<std::string> RandomHex(size_t size) {
+  std::string bytes(size, '\0');
+  if (getentropy(bytes.data(), size) != 0) return SystemError("random bytes");
+  return absl::BytesToHexString(bytes);
+}
+
+absl::Status CheckRange(absl::string_view name, int64_t value, int64_t least,
+                        int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " should be ", least, " to ", most, ", but it is ", value));
+}
+
+absl::Status Check(const LaunchCommand& command) {
+  if (command.n != 0 && command.nproc_per_node != 0) {
+    return absl::InvalidArgumentError(
+        "-n and --nproc_per_node are the same: give one of them");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckRange("-n, the number of ranks on this host,",
+                                      command.n + command.nproc_per_node, 1,
+                                      kMostRanks));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRange("--nnodes", command.nnodes, 1, kMostRanks));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRange("--node_rank", command.node_rank, 0, command.nnodes - 1));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRange("--master_port", command.master_port, 0, kLastPort));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckRange("--max_restarts", command.max_restarts, 0, INT_MAX));
+  if (command.grace < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--grace should not be negative, but it is ",
+                     absl::FormatDuration(command.grace)));
+  }
+  if (command.nnodes > 1 &&
+      (command.master_addr.empty() || command.master_port == 0 ||
+       command.run_id.empty())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "with --nnodes=", command.nnodes,
+        " each node must be given the same --master_addr, --master_port and "
+        "--run_id, as in --master_addr=trainer-0 --master_port=29500 "
+        "--run_id=run7"));
+  }
+  if (command.program.empty() || command.program[0].empty()) {
+    return absl::InvalidArgumentError(
+        "give flags only, then -- and the program with its arguments: lockstep "
+        "launch -n 4 -- ./train --lr=0.1");
+  }
+  return absl::OkStatus();
+}
+
+struct Rank {
+  int64_t number = -1;
+  pid_t pid = -1;
+  std::vector<Source> sources;
+  bool ended = false;
+  std::string end;            // "exited with code 3"
+  bool may_be_first = false;  // to die: it was dying when one was seen dead
+};
+
+// Whether the end of process `pid` has begun. Its connections may be closed
+// long before the system tells its end, and who notices that may end earlier.
+bool IsDying(pid_t pid) {
+  constexpr int64_t kExiting = 0x4;  // the kernel's PF_EXITING
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string stat;
+  std::getline(file, stat, '\0');
+  // Whatever the program is called, its name ends before the last of these.
+  std::istringstream fields(stat.substr(stat.rfind(')') + 1));
+  std::string state;
+  int64_t parent, group, session, terminal, foreground, flags = 0;
+  fields >> state >> parent >> group >> session >> terminal >> foreground >>
+      flags;
+  return (flags & kExiting) != 0;
+}
+
+// Whether no process ends so because it has noticed the end of another: by
+// abort(), say, it may.
+bool IsNobodysAnswer(int signal) {
+  switch (signal) {
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+    case SIGKILL:
+    case SIGSEGV:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class Launcher {
+ public:
+  // Of checked flags.
+  Launcher(const LaunchCommand& command, Environment environment, Fd signals,
+           Fd null)
+      : command_(command),
+        environment_(std::move(environment)),
+        signals_(std::move(signals)),
+        null_(std::move(null)) {}
+
+  absl::StatusOr<int> Run();
+
+ private:
+  // A signal that all groups are sent at a time.
+  struct Step {
+    SteadyTime at;
+    int signal;
+  };
+
+  absl::StatusOr<int> RunOnce(int64_t attempt);
+  absl::Status StartAll(int64_t attempt);
+  absl::Status Start(int64_t number, const Image& image);
+  bool AllOver() const;
+  void PollOnce();
+  void TakeSignals();
+  void TakeEnd(Rank& rank);
+  void TakeStop(int signal);
+  void TakeSteps();
+  void SendAll(int signal);
+  void Reap();
+  void Summarize();
+
+  std::string Running() const;
+  void Say(absl::string_view text) { err_.Add("lockstep launch: ", text); }
+
+  const LaunchCommand& command_;
+  Environment environment_;
+  const Fd signals_;
+  const Fd null_;
+  Output out_{STDOUT_FILENO, "stdout"};
+  Output err_{STDERR_FILENO, "stderr"};
+
+  // Of this attempt.
+  std::vector<Rank> ranks_;
+  std::deque<Step> steps_;  // still to be taken
+  sigset_t sent_ = {};
+  bool killed_ = false;
+  const Rank* first_dead_ = nullptr;
+  int exit_code_ = 0;
+
+  // What ends the launch.
+  int stop_ = 0;
+  bool at_once_ = false;
+};
+
+absl::StatusOr<int> Launcher::Run() {
+  absl::StatusOr<int> code;
+  for (int64_t attempt = 0; attempt <= command_.max_restarts; ++attempt) {
+    if (attempt > 0) {
+      Say(absl::StrCat("restart ", attempt, " of ", command_.max_restarts));
+    }
+    code = RunOnce(attempt);
+    if (!code.ok() || *code == 0 || stop_ != 0) break;
+  }
+  while (!at_once_ && (!out_.empty() || !err_.empty())) PollOnce();
+  if (stop_ != 0) return 128 + stop_;
+  return code;
+}
+
+absl::StatusOr<int> Launcher::RunOnce(int64_t attempt) {
+  steps_.clear();
+  sigemptyset(&sent_);
+  killed_ = false;
+  first_dead_ = nullptr;
+  exit_code_ = 0;
+  const absl::Status started = StartAll(attempt);
+  while (started.ok() && !AllOver()) PollOnce();
+  Reap();
+  if (started.ok()) Summarize();
+  ranks_.clear();
+  if (!started.ok()) return started;
+  return exit_code_;
+}
+
+absl::Status Launcher::StartAll(int64_t attempt) {
+  const int64_t here = command_.n + command_.nproc_per_node;
+  int64_t port = command_.master_port;
+  if (port == 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(port, FreePort());
+  }
+  Environment environment = environment_;
+  environment["WORLD_SIZE"] = absl::StrCat(here * command_.nnodes);
+  environment["LOCAL_WORLD_SIZE"] = absl::StrCat(here);
+  environment["GROUP_RANK"] = absl::StrCat(command_.node_rank);
+  environment["MASTER_PORT"] = absl::StrCat(port);
+  environment["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(attempt);
+  environment["TORCHELASTIC_MAX_RESTARTS"] =
+      absl::StrCat(command_.max_restarts);
+  ranks_.reserve(here);
+  for (int64_t local = 0; local < here; ++local) {
+    const int64_t number = command_.node_rank * here + local;
+    environment["RANK"] = absl::StrCat(number);
+    environment["LOCAL_RANK"] = absl::StrCat(local);
+    LOCKSTEP_RETURN_IF_ERROR(
+        Start(number, Image(command_.program, environment)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Launcher::Start(int64_t number, const Image& image) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Pipe out, Pipe::Create());
+  LOCKSTEP_ASSIGN_OR_RETURN(Pipe err, Pipe::Create());
+  LOCKSTEP_ASSIGN_OR_RETURN(Pipe failure, Pipe::Create());
+  const pid_t launcher = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    Become(image, launcher, null_.get(), out.in.get(), err.in.get(),
+           failure.in.get());
+  }
+  if (pid < 0) return SystemError("no process for a rank");
+  // It is closed when the program is executed.
+  failure.in.Close();
+  int error = 0;
+  ssize_t size;
+  do {
+    size = read(failure.out.get(), &error, sizeof(error));
+  } while (size < 0 && errno == EINTR);
+  if (size == sizeof(error)) {
+    waitpid(pid, nullptr, 0);
+    return absl::NotFoundError(absl::StrCat(
+        "can't execute '", absl::CHexEscape(command_.program[0]), "'",
+        command_.program[0].find('/') == std::string::npos
+            ? ", looked for in PATH"
+            : "",
+        ": ", strerror(error)));
+  }
+  const std::string prefix = absl::StrCat("[rank ", number, "] ");
+  Rank rank;
+  rank.number = number;
+  rank.pid = pid;
+  rank.sources.emplace_back(std::move(out.out), prefix, out_);
+  rank.sources.emplace_back(std::move(err.out), prefix, err_);
+  ranks_.push_back(std::move(rank));
+  return absl::OkStatus();
+}
+
+// All ranks have ended, and whatever else writes to their streams.
+bool Launcher::AllOver() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [this](const Rank& rank) {
+    return rank.ended &&
+           (killed_ || (!rank.sources[0].open() && !rank.sources[1].open()));
+  });
+}
+
+void Launcher::PollOnce() {
+  std::vector<pollfd> polled = {{signals_.get(), POLLIN, 0}};
+  for (const Output* output : {&out_, &err_}) {
+    polled.push_back({output->empty() ? -1 : output->fd(), POLLOUT, 0});
+  }
+  for (const Rank& rank : ranks_) {
+    for (const Source& source : rank.sources) {
+      polled.push_back({source.blocked() ? -1 : source.fd(), POLLIN, 0});
+    }
+  }
+  int timeout = -1;
+  if (!steps_.empty()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        steps_.front().at - SteadyNow());
+    timeout = static_cast<int>(
+        std::clamp<int64_t>(left.count(), 0, int64_t{INT_MAX}));
+  }
+  if (poll(polled.data(), polled.size(), timeout) < 0) return;  // EINTR
+
+  auto next = polled.begin() + 1;
+  for (Output* output : {&out_, &err_}) {
+    if ((next++)->revents == 0) continue;
+    const absl::Status status = output->WriteSome();
+    if (!status.ok()) {
+      Say(absl::StrCat(status.message(), "; what goes there is lost"));
+    }
+  }
+  for (Rank& rank : ranks_) {
+    for (Source& source : rank.sources) {
+      if ((next++)->revents != 0) source.ReadSome();
+    }
+  }
+  if (polled[0].revents != 0) TakeSignals();
+  TakeSteps();
+}
+
+void Launcher::TakeSignals() {
+  signalfd_siginfo info;
+  while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo != SIGCHLD) {
+      TakeStop(static_cast<int>(info.ssi_signo));
+      continue;
+    }
+    // One signal stands for several, and has the number of the first.
+    for (Rank& rank : ranks_) {
+      if (rank.pid == static_cast<pid_t>(info.ssi_pid)) TakeEnd(rank);
+    }
+  }
+  for (Rank& rank : ranks_) TakeEnd(rank);
+}
+
+void Launcher::TakeEnd(Rank& rank) {
+  // It stays a zombie, so that its group's number is not another's until Reap.
+  siginfo_t info = {};
+  if (rank.ended ||
+      waitid(P_PID, rank.pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0) {
+    return;
+  }
+  rank.ended = true;
+  // What it said comes before what is said of it.
+  for (Source& source : rank.sources) source.Drain();
+
+  const bool exited = info.si_code == CLD_EXITED;
+  const int status = info.si_status;
+  rank.end = exited ? absl::StrCat("exited with code ", status)
+                    : absl::StrCat("killed by signal ", status, " (",
+                                   SignalName(status), ")");
+  const bool others = !Running().empty();
+  const bool died = !exited || status != 0;
+  if (died && first_dead_ == nullptr && stop_ == 0) {
+    first_dead_ = &rank;
+    exit_code_ = exited ? status : 128 + status;
+    for (Rank& other : ranks_) {
+      other.may_be_first = !other.ended && exited && IsDying(other.pid);
+    }
+    Say(absl::StrCat("rank ", rank.number, " (pid ", rank.pid, ") ",
+                     exited ? "" : "was ", rank.end,
+                     others
+                         ? absl::StrCat("; the others have ",
+                                        Seconds(command_.grace), " to report")
+                         : ""));
+    steps_ = {{After(command_.grace), SIGTERM},
+              {After(command_.grace + kPatience), SIGKILL}};
+  } else if (!exited && rank.may_be_first && IsNobodysAnswer(status)) {
+    // The one that was seen before has ended by itself: because of this one.
+    first_dead_ = &rank;
+    exit_code_ = 128 + status;
+    for (Rank& other : ranks_) other.may_be_first = false;
+  } else if (!exited && sigismember(&sent_, status) == 1) {
+    rank.end += ", sent by the launcher";
+  }
+  // Who still writes to the streams was started by ranks: a tee, perhaps.
+  if (!others) steps_ = {{After(command_.grace), SIGKILL}};
+}
+
+void Launcher::TakeStop(int signal) {
+  if (stop_ != 0) {
+    // That stdout is closed, and then stderr as well, is no hurry.
+    if (signal == SIGPIPE) return;
+    at_once_ = true;
+    SendAll(SIGKILL);
+    return;
+  }
+  stop_ = signal;
+  if (ranks_.empty()) return;
+  const std::string running = Running();
+  Say(absl::StrCat(SignalName(signal), " ends the launch",
+                   running.empty()
+                       ? ""
+                       : absl::StrCat("; ", running, " got it, too, with ",
+                                      Seconds(command_.grace), " to end")));
+  SendAll(signal);
+  steps_ = {{After(command_.grace), SIGKILL}};
+}
+
+void Launcher::TakeSteps() {
+  while (!AllOver() && !steps_.empty() && steps_.front().at <= SteadyNow()) {
+    const int signal = steps_.front().signal;
+    steps_.pop_front();
+    const std::string running = Running();
+    Say(absl::StrCat(
+        "sending ", SignalName(signal), " to ",
+        running.empty() ? "what the ranks have left running" : running));
+    SendAll(signal);
+  }
+}
+
+void Launcher::SendAll(int signal) {
+  sigaddset(&sent_, signal);
+  for (const Rank& rank : ranks_) kill(-rank.pid, signal);
+  if (signal == SIGKILL) {
+    killed_ = true;
+    steps_.clear();
+  }
+}
+
+void Launcher::Reap() {
+  SendAll(SIGKILL);  // to what ranks have left
+  for (Rank& rank : ranks_) {
+    waitpid(rank.pid, nullptr, 0);
+    for (Source& source : rank.sources) {
+      source.Drain();
+      source.Close();
+    }
+  }
+}
+
+std::string RankList(const std::vector<int64_t>& ranks) {
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ",
+                      absl::StrJoin(ranks, ", "));
+}
+
+// "ranks 0, 3"; "" if none is.
+std::string Launcher::Running() const {
+  std::vector<int64_t> running;
+  for (const Rank& rank : ranks_) {
+    if (!rank.ended) running.push_back(rank.number);
+  }
+  return running.empty() ? "" : RankList(running);
+}
+
+// How ranks ended, where not all did so by themselves and with 0.
+void Launcher::Summarize() {
+  if (first_dead_ == nullptr && stop_ == 0) return;
+  std::map<std::string, std::vector<int64_t>> ends;
+  for (const Rank& rank : ranks_) {
+    if (&rank == first_dead_) {
+      Say(absl::StrCat("rank ", rank.number, " died first: ", rank.end));
+    } else {
+      ends[rank.end].push_back(rank.number);
+    }
+  }
+  for (const auto& [end, ranks] : ends) {
+    Say(absl::StrCat(RankList(ranks), ": ", end));
+  }
+}
+
+absl::StatusOr<int> Launch(const LaunchCommand& command,
+                           Environment environment) {
+  LOCKSTEP_RETURN_IF_ERROR(Check(command));
+  environment["MASTER_ADDR"] =
+      command.master_addr.empty() ? "127.0.0.1" : command.master_addr;
+  std::string run_id = command.run_id;
+  if (run_id.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(run_id, RandomHex(kRunIdBytes));
+  }
+  environment["TORCHELASTIC_RUN_ID"] = run_id;
+  // A torchrun that has started this process listens at its own port.
+  environment.erase("TORCHELASTIC_USE_AGENT_STORE");
+  const auto given = [&environment](const char* name) {
+    const auto found = environment.find(name);
+    return found != environment.end() && !found->second.empty();
+  };
+  if (command.nnodes == 1 && !given("LOCKSTEP_TOKEN") &&
+      !given("LOCKSTEP_TOKEN_FILE")) {
+    LOCKSTEP_ASSIGN_OR_RETURN(environment["LOCKSTEP_TOKEN"],
+                              RandomHex(kTokenBytes));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(Fd null, OpenNull());
+  LOCKSTEP_ASSIGN_OR_RETURN(Fd signals, WatchSignals());
+  return Launcher(command, std::move(environment), std::move(signals),
+                  std::move(null))
+      .Run();
+}
+
+}  // namespace
+
+int RunLaunch(const LaunchCommand& command, const Environment& environment) {
+  const absl::StatusOr<int> code = Launch(command, environment);
+  if (code.ok()) return *code;
+  const std::string text =
+      absl::StrCat("lockstep launch: ", code.status().message(), "\n");
+  // There is no other place to say it.
+  if (write(STDERR_FILENO, text.data(), text.size()) < 0) return 1;
+  if (absl::IsInvalidArgument(code.status())) return 2;
+  return absl::IsNotFound(code.status()) ? 127 : 1;
+}
+
+}  // namespace lockstep
