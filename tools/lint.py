@@ -1,0 +1,109 @@
+"""Runs clang-tidy over the C++ of the tree; tools/lint calls it.
+
+  lint.py [FILE.cc...]
+
+A file that passed is not looked at again until something changes that its
+findings depend on: what is compiled, how, .clang-tidy, or clang-tidy. What has
+passed is kept in ${XDG_CACHE_HOME:-~/.cache}/lockstep/lint, as an empty file each;
+delete that folder to look at everything again.
+"""
+
+import collections
+import concurrent.futures
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+CLANG_TIDY = "clang-tidy-14"
+OPTIONS = ["-p", ".", "--quiet", "--warnings-as-errors=*",
+           "--extra-arg=-Wno-unknown-warning-option"]
+PASSED = pathlib.Path(
+    os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache",
+    "lockstep", "lint")
+KEPT_SECONDS = 30 * 24 * 3600  # after the last use
+
+
+@functools.lru_cache(maxsize=None)
+def digest_of(path):
+  with open(path, "rb") as file:
+    return hashlib.sha256(file.read()).hexdigest()
+
+
+@functools.lru_cache(maxsize=None)
+def checks():
+  """What all findings depend on."""
+  version = subprocess.run([CLANG_TIDY, "--version"], check=True,
+                           stdout=subprocess.PIPE).stdout.decode()
+  return [version, digest_of(".clang-tidy"), *OPTIONS]
+
+
+def compiled_by(arguments):
+  """The source and all that it includes, as the compiler wrote it down."""
+  with open(arguments[arguments.index("-MF") + 1], encoding="utf-8") as rule:
+    _, _, prerequisites = rule.read().replace("\\\n", " ").partition(":")
+  return prerequisites.split()
+
+
+def mark_of(commands):
+  """The file that says that a file passed; None where it can't be told."""
+  parts = list(checks())
+  try:
+    for arguments in commands:
+      # Absolute ones name this checkout and no more.
+      parts += [a for a in arguments if "/external/" not in a]
+      for path in sorted(compiled_by(arguments)):
+        parts += [path, digest_of(path)]
+  except (OSError, ValueError):
+    return None
+  return PASSED / hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def look_at(file, commands):
+  """Returns "passed", "unchanged" or "failed", which it has said why."""
+  mark = mark_of(commands)
+  if mark and mark.exists():
+    mark.touch()
+    return "unchanged"
+  run = subprocess.run([CLANG_TIDY, *OPTIONS, file], stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE)
+  if run.returncode != 0:
+    said = run.stdout or run.stderr or b"no word of why\n"
+    print(f"tools/lint: {file}:\n{said.decode(errors='replace')}", flush=True)
+    return "failed"
+  if mark:
+    mark.touch()
+  return "passed"
+
+
+def main(chosen):
+  commands = collections.defaultdict(list)  # by file
+  with open("compile_commands.json", encoding="utf-8") as file:
+    for command in json.load(file):
+      if not command["file"].startswith(("bazel-", "external/")):
+        commands[command["file"]].append(command["arguments"])
+  files = [os.path.relpath(f) for f in chosen] or sorted(commands)
+  unknown = [f for f in files if f not in commands]
+  if unknown:
+    sys.exit(f"tools/lint: no rule compiles {', '.join(unknown)}; it takes "
+             "names of .cc files that a BUILD file lists.")
+
+  PASSED.mkdir(parents=True, exist_ok=True)
+  for mark in PASSED.iterdir():
+    if mark.stat().st_mtime < time.time() - KEPT_SECONDS:
+      mark.unlink(missing_ok=True)
+  with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    found = collections.Counter(
+        pool.map(lambda file: look_at(file, commands[file]), files))
+  if found["failed"]:
+    sys.exit(f"tools/lint: {found['failed']} of {len(files)} files have findings")
+  print(f"tools/lint: {len(files)} files, no findings; {found['unchanged']} "
+        "unchanged since they passed")
+
+
+if __name__ == "__main__":
+  main(sys.argv[1:])
