@@ -490,12 +490,13 @@ absl::Status GlooTransport::Connect() {
   return CheckCancelled();
 }
 
-GlooTransport::~GlooTransport() {
 #ifdef LOCKSTEP_GLOO_HAS_LISTENER
-  // The listener tells a pair of its connection even when the pair is no more.
-  // So where pairs still wait for theirs, the listener goes first, after Gloo's
-  // thread. That ends when nothing has happened for 10 ms, so all connections
-  // are closed before.
+
+// The listener tells a pair of its connection even when the pair is no more. So
+// where pairs still wait for theirs, the listener goes first, after Gloo's
+// thread. That ends when nothing has happened for 10 ms, so all connections are
+// closed before.
+GlooTransport::~GlooTransport() {
   if (gloo_ == nullptr || connected_) return;
   Catch("gloo", [this] {
     for (int i = 0; i < size_; ++i) {
@@ -504,8 +505,20 @@ GlooTransport::~GlooTransport() {
     }
     static_cast<::gloo::transport::tcp::Device&>(*device_).shutdown();
   }).IgnoreError();
-#endif
 }
+
+#else
+
+GlooTransport::~GlooTransport() {
+  if (gloo_ == nullptr) return;
+  Catch("gloo", [this] {
+    const Rounds rounds(static_cast<::gloo::transport::tcp::Device&>(*device_));
+    inputs_.clear();  // they refer to it
+    gloo_.reset();
+  }).IgnoreError();
+}
+
+#endif
 
 // Where `peer` listens for this rank.
 absl::StatusOr<std::vector<char>> GlooTransport::AddressFrom(int peer) {
