@@ -1053,22 +1053,29 @@ void ControlPlane::HubJudge(const PlaceId& place, int newest) {
   const bool decided =
       inquiry.asked.empty() || ran_ - inquiry.asked_at > patience_.answers;
   if (!decided) return;
+  // Of those that came, one that says nothing any more may be stopped.
+  std::vector<int> described = missing;
+  if (missing.empty()) {
+    described.assign(inquiry.asked.begin(), inquiry.asked.end());
+  }
   std::string who;
-  for (size_t i = 0; i < missing.size() && i < kMostDescribed; ++i) {
-    absl::StrAppend(&who, "; ", HubSays(group, inquiry, missing[i]));
+  for (size_t i = 0; i < described.size() && i < kMostDescribed; ++i) {
+    absl::StrAppend(&who, "; ", HubSays(group, inquiry, described[i]));
   }
   if (inquiry.expired) {
     const std::string time = absl::FormatDuration(inquiry.deadline);
+    if (missing.empty() && who.empty()) {
+      who = "; its data does not get through, or is slow";
+    }
     return HubFail(
         place.group,
-        absl::DeadlineExceededError(
+        absl::DeadlineExceededError(absl::StrCat(
+            inquiry.what, ": ",
             missing.empty()
-                ? absl::StrCat(inquiry.what,
-                               ": all ranks came, and it was not ",
-                               "done within ", time,
-                               "; its data does not get through, or is slow")
-                : absl::StrCat(inquiry.what, ": ", Plural(missing),
-                               " did not come within ", time, who)));
+                ? absl::StrCat("all ranks came, and it was not done within ",
+                               time)
+                : absl::StrCat(Plural(missing), " did not come within ", time),
+            who)));
   }
   if (inquiry.told_slow) return;
   inquiry.told_slow = true;

@@ -312,9 +312,27 @@ TEST_F(WhoIsHeardFirst, WhoIsMissingIsKnownWhenRank0GoesOn) {
                                           Not(HasSubstr("not known")))));
 }
 
+// A rank that came and says nothing any more, as one that was stopped in the
+// middle of it, is named although no rank is missing.
+TEST_F(WhoIsHeardFirst, ARankThatCameAndIsSilentIsNamed) {
+  Join(2, {absl::Milliseconds(10), absl::Hours(1), absl::Hours(1)});
+  Late came;
+  came.place.group = EngineOptions().key;
+  came.place.number = 1;
+  came.position.here = true;
+  planes_[1]->ReportLate(came);
+  stars_->Flush(1);
+  const Work zero = Barrier(0, absl::Milliseconds(10));
+  RunUntil([&] { return zero.Done(); }, /*still=*/{1});
+  EXPECT_THAT(zero.Wait(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                    AllOf(HasSubstr("all ranks came"),
+                                          HasSubstr("rank 1 (host, pid 101)"),
+                                          HasSubstr("is silent for"))));
+}
+
 // A rank that was held up hears the verdict before it takes rank 0 for silent.
 TEST_F(WhoIsHeardFirst, AVerdictIsReadBeforeRank0CountsAsSilent) {
-  const absl::Duration patience = absl::Milliseconds(500);
+  const absl::Duration patience = absl::Seconds(3);
   Join(3, {absl::Hours(1), patience, absl::Hours(1)});
   const Work zero = Barrier(0), one = Barrier(1, absl::Milliseconds(10));
   RunUntil(

@@ -420,7 +420,7 @@ TEST(Engine, AGroupIsMadeAgain) {
 TEST(Engine, ARankThatDoesNotJoinIsNamed) {
   EngineJob job(3);
   const auto second = job.Join(1);          // before rank 0's time begins
-  job.options.deadline = absl::Seconds(4);  // of joining, too
+  job.options.deadline = absl::Seconds(8);  // of joining, too
   const auto first = job.Join(0);
   EXPECT_THAT(AwaitConnected(*first),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
@@ -640,6 +640,7 @@ TEST(Engine, AStoppedRankIsNamedThoughItHasClosed) {
   Patience patience;
   patience.verdict = absl::Seconds(30);
   EngineJob job(3, patience);
+  job.options.slow = absl::Hours(1);  // else it may say where it is
   const auto ranks = job.JoinAll();
   for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
   LOCKSTEP_ASSERT_OK(ranks[2]->Barrier());

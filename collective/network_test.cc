@@ -42,7 +42,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr absl::Duration kBeat = absl::Milliseconds(100);
-constexpr absl::Duration kSilence = absl::Seconds(4);
+constexpr absl::Duration kSilence = absl::Seconds(8);
 constexpr absl::Duration kDeadline = absl::Seconds(3);
 
 double SecondsSince(SteadyTime since) {
@@ -176,7 +176,7 @@ TEST_P(Wire, CutWhenNothingRuns) {
     EXPECT_THAT(SaidBy(rank, printed),
                 AllOf(HasSubstr("UNAVAILABLE"),
                       HasSubstr(absl::StrCat("rank ", 1 - rank, " (")),
-                      HasSubstr("is lost: no word for 4s")));
+                      HasSubstr("is lost: no word for 8s")));
   }
 }
 
@@ -302,7 +302,7 @@ TEST_F(Relayed, ACutOffRankIsLostOnBoth) {
     EXPECT_THAT(Wait(works[rank]),
                 StatusIs(absl::StatusCode::kUnavailable,
                          AllOf(HasSubstr(absl::StrCat("rank ", 1 - rank, " (")),
-                               HasSubstr("is lost: no word for 4s"))));
+                               HasSubstr("is lost: no word for 8s"))));
   }
 }
 
