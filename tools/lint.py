@@ -10,6 +10,7 @@ delete that folder to look at everything again.
 
 import collections
 import concurrent.futures
+import contextlib
 import functools
 import hashlib
 import json
@@ -94,11 +95,16 @@ def main(chosen):
 
   PASSED.mkdir(parents=True, exist_ok=True)
   for mark in PASSED.iterdir():
-    if mark.stat().st_mtime < time.time() - KEPT_SECONDS:
-      mark.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):  # another run was faster
+      if mark.stat().st_mtime < time.time() - KEPT_SECONDS:
+        mark.unlink()
+  found = collections.Counter()
   with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-    found = collections.Counter(
-        pool.map(lambda file: look_at(file, commands[file]), files))
+    results = pool.map(lambda file: look_at(file, commands[file]), files)
+    for done, result in enumerate(results, 1):
+      found[result] += 1
+      if done % 25 == 0:
+        print(f"tools/lint: {done} of {len(files)} files", file=sys.stderr)
   if found["failed"]:
     sys.exit(f"tools/lint: {found['failed']} of {len(files)} files have findings")
   print(f"tools/lint: {len(files)} files, no findings; {found['unchanged']} "
