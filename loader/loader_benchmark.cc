@@ -1,14 +1,12 @@
 // What the loader adds to reading samples. tools/bench loader prints these
 // beside its peers.
 #include <benchmark/benchmark.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>  // NOLINT: samples that sleep
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -17,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/base/check.h"
+#include "lockstep/base/held.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/sampler/native_shuffle.h"
@@ -72,14 +71,6 @@ int64_t RunEpoch(Loader& loader, int64_t epoch) {
 
 // ---- Rows of 1 KiB, gathered at random.
 
-// What this process has in memory.
-int64_t ResidentBytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t pages = 0, resident = 0;
-  file >> pages >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
-
 int64_t RowsOf(const benchmark::State& state) { return state.range(0); }
 
 const NamedTensor& Table(int64_t rows) {
@@ -111,10 +102,11 @@ void Gather(benchmark::State& state, Workers workers) {
       MakeLoader(*TensorDataset::Create({Table(rows)}),
                  *Sampler::Create(Shuffled(rows), cut), options);
   RunEpoch(*loader, 0);
-  const int64_t before = ResidentBytes();
+  const int64_t before = HeldNow().resident_kib;
   int64_t epoch = 1;
   for (auto _ : state) RunEpoch(*loader, epoch++);
-  state.counters["rss_growth"] = static_cast<double>(ResidentBytes() - before);
+  state.counters["rss_growth"] =
+      static_cast<double>(HeldNow().resident_kib - before) * 1024;
   state.SetBytesProcessed(state.iterations() * rows * kRowFloats * 4);
 }
 

@@ -10,9 +10,9 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/conformance.h"
-#include "lockstep/collective/held.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,6 @@
 #include <chrono>  // NOLINT: SteadyTime is of it
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <future>  // NOLINT: strangers
 #include <memory>
@@ -24,6 +23,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/rendezvous/handshake.h"
@@ -346,13 +346,6 @@ int ThrowGarbage(uint32_t seed, const std::string& address,
   return frames;
 }
 
-int64_t ResidentBytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t pages = 0;
-  file >> pages >> pages;
-  return pages * sysconf(_SC_PAGESIZE);
-}
-
 // A rank 0 under whom strangers do their worst while a job is joined and at
 // work: some make their words up, some say those of a true spoke with changes.
 TEST(Strangers, GarbageHarmsNobody) {
@@ -362,7 +355,7 @@ TEST(Strangers, GarbageHarmsNobody) {
   const std::string address = AddressIn(store);
   Joining one(OptionsOf(1, 3, &store));
 
-  [[maybe_unused]] const int64_t before = ResidentBytes();
+  const Held before = HeldNow();
   std::future<int> first = std::async(
       std::launch::async, [&] { return ThrowGarbage(1, address, recorded); });
   std::future<int> second = std::async(
@@ -389,9 +382,7 @@ TEST(Strangers, GarbageHarmsNobody) {
   }
   EXPECT_THAT(ears[0].gone(), testing::IsEmpty());
   EXPECT_GE(frames, 100000);
-#ifndef __SANITIZE_ADDRESS__  // which keeps what is freed
-  EXPECT_LT(ResidentBytes() - before, int64_t{64} << 20);
-#endif
+  EXPECT_LT(HeldNow().used_kib - before.used_kib, 4096);
 }
 
 // One that has joined, and then says what no rank says, or nothing more, is

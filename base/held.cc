@@ -1,9 +1,10 @@
-#include "lockstep/collective/held.h"
+#include "lockstep/base/held.h"
 
 #include <dirent.h>
 #include <malloc.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <sstream>
@@ -12,6 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "lockstep/base/steady_time.h"
+
+// Of a sanitizer that has a heap of its own.
+extern "C" __attribute__((weak)) size_t
+__sanitizer_get_current_allocated_bytes();
 
 namespace lockstep {
 namespace {
@@ -31,6 +36,10 @@ int CountIn(const char* folder) {
 // Of all arenas. What they keep, and how large their pages are, is left out:
 // that may change with every thread and at any time.
 int64_t HeapKib() {
+  if (__sanitizer_get_current_allocated_bytes != nullptr) {
+    return static_cast<int64_t>(__sanitizer_get_current_allocated_bytes()) /
+           1024;
+  }
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
   const struct mallinfo2 info = mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd) / 1024;

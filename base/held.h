@@ -6,8 +6,8 @@
 //   EXPECT_EQ(WhatGrew(GrowthSince(before)), "");
 //
 // The first rounds count for nothing: in them, what is made once is made.
-#ifndef LOCKSTEP_COLLECTIVE_HELD_H_
-#define LOCKSTEP_COLLECTIVE_HELD_H_
+#ifndef LOCKSTEP_BASE_HELD_H_
+#define LOCKSTEP_BASE_HELD_H_
 
 #include <cstdint>
 #include <string>
@@ -20,10 +20,10 @@ namespace lockstep {
 struct Held {
   int files = 0;
   int threads = 0;
-  // Memory that is resident, and also what the C library keeps for later.
+  // Memory that is resident: also what the C library keeps for later, and what
+  // a sanitizer knows of the rest.
   int64_t resident_kib = 0;
   // Memory that was allocated and not freed, and what is mapped to be shared.
-  // Under a sanitizer that has a heap of its own, the latter alone.
   int64_t used_kib = 0;
 };
 
@@ -38,4 +38,4 @@ std::string WhatGrew(const Held& growth);
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_COLLECTIVE_HELD_H_
+#endif  // LOCKSTEP_BASE_HELD_H_
