@@ -33,8 +33,8 @@ Held HeldNow();
 Held GrowthSince(const Held& before);
 
 // Of files, threads and used memory. Empty if it is too little for a leak in
-// every one of 80 rounds: 3 of the first two, and 1 MiB.
-std::string WhatGrew(const Held& growth);
+// every one of 80 rounds: `most` of the first two, and 1 MiB.
+std::string WhatGrew(const Held& growth, int most = 3);
 
 }  // namespace lockstep
 
