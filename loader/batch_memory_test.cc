@@ -1,5 +1,6 @@
 #include "lockstep/loader/batch_memory.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>  // NOLINT: yield
 #include <vector>
 
 #include "absl/status/status.h"
@@ -94,6 +96,11 @@ class Counting : public BatchMemory {
   int held() const {
     MutexLock lock(mutex_);
     return static_cast<int>(places_.size());
+  }
+  bool all_were_used() const {
+    MutexLock lock(mutex_);
+    return std::all_of(places_.begin(), places_.end(),
+                       [](const auto& place) { return place.second.used; });
   }
   int fillings() const {
     MutexLock lock(mutex_);
@@ -272,6 +279,11 @@ TEST(BatchMemory, WhatTheUserGivesBackIsReleasedOnce) {
     EXPECT_EQ(memory->releases(), 1);
     batch = Batch();
     EXPECT_EQ(memory->releases(), 2);
+    // Workers read ahead. Without them, nothing has been planned that may be
+    // dropped before it is filled.
+    while (kind.num_workers > 0 && !memory->all_were_used()) {
+      std::this_thread::yield();
+    }
     // What is dropped on the way was never the user's.
     LOCKSTEP_ASSERT_OK(loader->StartEpoch(1));
     EXPECT_EQ(memory->releases(), 2);

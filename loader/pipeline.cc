@@ -493,10 +493,15 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
   }
   awaited_.store(&At(delivered_.load(std::memory_order_relaxed)));
   Entry* entry = nullptr;
+  // Again: whoever planned the last slot may only now have said that it is
+  // done.
+  absl::Status held;
   bool late = false;
   {
     MutexLock lock(consumer_mutex_);
     while ((entry = Ready()) == nullptr && !failed_.load() && !late) {
+      held = CheckHeld();
+      if (!held.ok()) break;
       KickFor(true);
       const int64_t now = Now();
       late = now >= deadline;
@@ -511,6 +516,7 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
   }
   awaited_.store(nullptr);
   if (entry == nullptr && failed_.load()) return failure();
+  LOCKSTEP_RETURN_IF_ERROR(held);
   return entry;
 }
 
