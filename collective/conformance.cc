@@ -374,6 +374,30 @@ void ExpectOrder(Communicator& rank) {
   }
 }
 
+// As many as one likes may be on their way from a rank to another.
+void ExpectMessagesInOrder(Communicator& rank) {
+  const int me = rank.rank(), size = rank.size();
+  const int next = (me + 1) % size, last = (me + size - 1) % size;
+  std::vector<Work> works;
+  std::vector<std::vector<float>> sent(20), got(20);
+  for (size_t i = 0; i < sent.size(); ++i) {
+    sent[i].assign(100 * i + 1, static_cast<float>(20 * me + i));
+    got[i].resize(sent[i].size());
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        Work work, rank.Send(BufferOf(absl::MakeSpan(sent[i])), next));
+    works.push_back(std::move(work));
+  }
+  for (auto& each : got) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        Work work, rank.Recv(BufferOf(absl::MakeSpan(each)), last));
+    works.push_back(std::move(work));
+  }
+  for (const Work& work : works) LOCKSTEP_EXPECT_OK(work.Wait());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_THAT(got[i], testing::Each(static_cast<float>(20 * last + i)));
+  }
+}
+
 // By one rank alone: if a refused call had a number, the ranks would differ.
 void ExpectRefusals(Communicator& rank) {
   if (rank.rank() != 0) {
@@ -754,6 +778,7 @@ void ExpectConforms(const MakeGroup& make, const ConformanceOptions& options) {
       ExpectEveryDType(rank, options.reduces_all);
       ExpectScales(rank);
       ExpectOrder(rank);
+      ExpectMessagesInOrder(rank);
       ExpectRefusals(rank);
     });
     internal_collective::ExpectSameBits(ranks, options.reduces_in_rank_order);

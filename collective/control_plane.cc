@@ -107,7 +107,7 @@ absl::Status ControlPlane::Attach(const GroupInfo& info,
   {
     const SteadyTime until = After(deadline);
     MutexLock lock(mutex_);
-    while (true) {
+    for (bool late = false;; late = changed_.WaitUntil(mutex_, until)) {
       const auto group = groups_.find(info.key);
       if (group == groups_.end() || closed_) {
         return absl::FailedPreconditionError(absl::StrCat(
@@ -116,7 +116,7 @@ absl::Status ControlPlane::Attach(const GroupInfo& info,
       result = group->second.failure;
       if (!result.ok()) break;
       if (group->second.opened) return absl::OkStatus();
-      if (changed_.WaitUntil(mutex_, until)) break;
+      if (late) break;
     }
   }
   if (result.ok()) {

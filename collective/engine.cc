@@ -470,10 +470,12 @@ absl::StatusOr<Work> Engine::Start(Operation op) {
 
 Lane& Engine::LaneOf(const LaneId& id, bool sends) {
   if (id.collective()) return collectives_;
-  Lane& lane = pairs_[{id, sends}];
-  lane.id = id;
-  lane.sends = sends;
-  return lane;
+  const auto [lane, is_new] = pairs_.try_emplace({id, sends});
+  if (is_new) {  // and has no thread yet, which reads these without the lock
+    lane->second.id = id;
+    lane->second.sends = sends;
+  }
+  return lane->second;
 }
 
 void Engine::Enter(Lane& lane, const std::shared_ptr<EngineWork>& work,

@@ -422,6 +422,7 @@ TEST(Engine, ARankThatDoesNotJoinIsNamed) {
   const auto second = job.Join(1);          // before rank 0's time begins
   job.options.deadline = absl::Seconds(8);  // of joining, too
   const auto first = job.Join(0);
+  ASSERT_NE(first, nullptr);
   EXPECT_THAT(AwaitConnected(*first),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("making the group 'world'"),

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>  // NOLINT: counting the entries of /proc/self
 #include <functional>
 #include <memory>
 #include <random>
@@ -22,8 +21,8 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/transport_testing.h"
 
@@ -658,18 +657,9 @@ TEST(GlooTransport, AKilledProcessEndsWhatNeedsIt) {
 
 // ---- What is left behind, and refused.
 
-int EntriesOf(const std::string& folder) {
-  int entries = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    entries += !entry.path().empty();
-  }
-  return entries;
-}
-
 TEST(GlooTransport, LeavesNothingBehind) {
   { GlooRanks ranks(2); }
-  const int files = EntriesOf("/proc/self/fd");
-  const int threads = EntriesOf("/proc/self/task");
+  const Held before = HeldNow();
   MemoryStore store;
   for (int i = 0; i < 100; ++i) {
     LOCKSTEP_ASSERT_OK(MakeGlooTransport(ContextOf(0, 2, store)));
@@ -679,13 +669,7 @@ TEST(GlooTransport, LeavesNothingBehind) {
     Job job;
     RunAndCheck(ranks, job);
   }
-  EXPECT_EQ(EntriesOf("/proc/self/fd"), files);
-  // A thread that was joined may be listed for a moment.
-  const SteadyTime deadline = After(absl::Minutes(1));
-  while (EntriesOf("/proc/self/task") > threads && SteadyNow() < deadline) {
-    std::this_thread::yield();
-  }
-  EXPECT_LE(EntriesOf("/proc/self/task"), threads);
+  EXPECT_EQ(WhatGrew(GrowthSince(before), 0), "");
 }
 
 TEST(GlooTransport, RefusesWhatItCannotDo) {

@@ -7,8 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <filesystem>  // NOLINT: counting the entries of /proc/self
-#include <future>      // NOLINT: gates of streams, and of threads
+#include <future>  // NOLINT: gates of streams, and of threads
 #include <memory>
 #include <string>
 #include <thread>  // NOLINT: ranks are threads here
@@ -21,7 +20,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/float16.h"
+#include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/transport_testing.h"
 #include "lockstep/gpu/capture_testing.h"
@@ -102,11 +103,13 @@ void LetItWait() { absl::SleepFor(absl::Milliseconds(5)); }
 
 // Waits until it has come to `state`.
 absl::Status Await(Launch& launch, Launch::State state = Launch::State::kDone) {
-  const absl::Time until = absl::Now() + absl::Seconds(30);
-  while (absl::Now() < until) {
+  const SteadyTime until = After(absl::Seconds(30));
+  while (true) {
+    const bool late = SteadyNow() >= until;
     const absl::StatusOr<Launch::State> now = launch.Look();
     if (!now.ok()) return now.status();
     if (*now >= state) return absl::OkStatus();
+    if (late) break;
     absl::SleepFor(absl::Microseconds(20));
   }
   return absl::DeadlineExceededError("it has not come to that after 30 s");
@@ -974,21 +977,6 @@ TEST(NcclTransport, GoesWhileOthersStay) {
   EXPECT_THAT(gpu.Get(op.out.data, 2), ElementsAre(1, 2));
 }
 
-int EntriesOf(const char* folder) {
-  return static_cast<int>(
-      std::distance(std::filesystem::directory_iterator(folder),
-                    std::filesystem::directory_iterator()));
-}
-
-// Waits for the end of threads that nobody joins.
-int ThreadsInTheEnd(int most) {
-  const absl::Time until = absl::Now() + absl::Seconds(10);
-  while (EntriesOf("/proc/self/task") > most && absl::Now() < until) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return EntriesOf("/proc/self/task");
-}
-
 TEST(NcclTransport, LeavesNothingBehind) {
   const auto use = [] {
     NcclRanks ranks(2);
@@ -1005,11 +993,9 @@ TEST(NcclTransport, LeavesNothingBehind) {
     RunJob(ranks, job);
   };
   use();
-  const int threads = EntriesOf("/proc/self/task");
-  const int files = EntriesOf("/proc/self/fd");
+  const Held before = HeldNow();
   for (int i = 0; i < 50; ++i) use();
-  EXPECT_LE(ThreadsInTheEnd(threads), threads);
-  EXPECT_EQ(EntriesOf("/proc/self/fd"), files);
+  EXPECT_EQ(WhatGrew(GrowthSince(before), 0), "");
 }
 
 }  // namespace

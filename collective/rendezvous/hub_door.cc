@@ -25,6 +25,8 @@ namespace {
 using asio::ip::tcp;
 
 constexpr absl::Duration kHandshakeTakes = absl::Seconds(5);
+// Of it, as much counts while this process is stopped.
+constexpr absl::Duration kMostOfAStop = absl::Seconds(1);
 constexpr size_t kMostHalfOpen = 256;
 constexpr size_t kMostRefusals = 16;
 constexpr size_t kMostListed = 16;
@@ -210,18 +212,25 @@ void HubDoor::Greet(tcp::socket socket) {
       Client{std::make_shared<Connection>(std::move(socket), options_.silence),
              Handshake(Handshake::Role::kHub, options_.token, *nonce),
              std::move(from), asio::steady_timer(io_)});
-  client->limit.expires_at(After(kHandshakeTakes));
-  client->limit.async_wait([this, id](const std::error_code&) {
-    const auto found = clients_.find(id);
-    if (found == clients_.end()) return;
-    Record(*found->second, absl::StrCat("it did not say who it is within ",
-                                        absl::FormatDuration(kHandshakeTakes)));
-    Drop(id);
-  });
+  GiveTime(id, kHandshakeTakes);
   client->connection->SendRaw(client->handshake.greeting());
   client->connection->Read(
       {[this, id](absl::string_view& input) { OnInput(id, input); },
        [this, id](const std::string&) { Drop(id); }});
+}
+
+void HubDoor::GiveTime(uint64_t id, absl::Duration left) {
+  asio::steady_timer& limit = clients_.at(id)->limit;
+  limit.expires_at(After(kMostOfAStop));
+  left -= kMostOfAStop;
+  limit.async_wait([this, id, left](const std::error_code&) {
+    const auto found = clients_.find(id);
+    if (found == clients_.end()) return;
+    if (left > absl::ZeroDuration()) return GiveTime(id, left);
+    Record(*found->second, absl::StrCat("it did not say who it is within ",
+                                        absl::FormatDuration(kHandshakeTakes)));
+    Drop(id);
+  });
 }
 
 void HubDoor::OnInput(uint64_t id, absl::string_view& input) {

@@ -59,6 +59,7 @@ class HubDoor {
 
   // The handshake with a client that has not joined.
   void Greet(asio::ip::tcp::socket socket);
+  void GiveTime(uint64_t id, absl::Duration left);
   void OnInput(uint64_t id, absl::string_view& input);
   absl::StatusOr<bool> Advance(Client& client, absl::string_view& input,
                                Claim& claim);

@@ -19,8 +19,8 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/rendezvous/star_testing.h"
 #include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/rendezvous/wire.h"
@@ -330,32 +330,18 @@ TEST(StarTest, GoodbyeSurvivesWhatWasNotRead) {
   }
 }
 
-std::vector<std::string> Entries(const std::string& folder) {
-  std::vector<std::string> entries;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    entries.push_back(entry.path());
-  }
-  return entries;
-}
-
 TEST(StarTest, LeavesNothingBehind) {
   Job(2).Leave();
-  const size_t fds = Entries("/proc/self/fd").size();
-  const size_t threads = Entries("/proc/self/task").size();
+  const Held before = HeldNow();
   for (int i = 0; i < 100; ++i) Job(2).Leave();
-  EXPECT_EQ(Entries("/proc/self/fd").size(), fds);
-  // A thread that was joined may be listed for a moment.
-  const SteadyTime deadline = After(kLong);
-  while (Entries("/proc/self/task").size() > threads &&
-         SteadyNow() < deadline) {
-    std::this_thread::yield();
-  }
-  EXPECT_LE(Entries("/proc/self/task").size(), threads);
+  EXPECT_EQ(WhatGrew(GrowthSince(before), 0), "");
 }
 
 TEST(StarTest, NoChildInheritsASocket) {
   const Job job(3);
-  for (const std::string& path : Entries("/proc/self/fd")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    const std::string path = entry.path();
     std::error_code gone;
     const std::string what = std::filesystem::read_symlink(path, gone);
     if (what.rfind("socket:", 0) != 0) continue;

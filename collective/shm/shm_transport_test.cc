@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>  // NOLINT: counting the entries of /proc/self/fd
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -27,6 +26,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/store.h"
@@ -471,15 +471,6 @@ TEST(ShmTransport, CancelEndsTheWaitForAKilledProcess) {
   run.join();
 }
 
-int OpenFiles() {
-  int files = 0;
-  for (const auto& file :
-       std::filesystem::directory_iterator("/proc/self/fd")) {
-    files += !file.path().empty();
-  }
-  return files;
-}
-
 int SharedMappings() {
   std::ifstream maps("/proc/self/maps");
   int mappings = 0;
@@ -490,17 +481,17 @@ int SharedMappings() {
 }
 
 TEST(ShmTransport, LeavesNothingBehind) {
-  const int files = OpenFiles();
+  const int files = HeldNow().files;
   MemoryStore store;
   for (int i = 0; i < 100; ++i) {
     LOCKSTEP_ASSERT_OK(MakeShmTransport(ContextOf(0, 2, store)));
   }
   {
     Ranks ranks(2, MakeShmTransport);
-    EXPECT_EQ(OpenFiles(), files);  // once all have reached each other
+    EXPECT_EQ(HeldNow().files, files);  // once all have reached each other
     EXPECT_EQ(SharedMappings(), 2);
   }
-  EXPECT_EQ(OpenFiles(), files);
+  EXPECT_EQ(HeldNow().files, files);
   EXPECT_EQ(SharedMappings(), 0);
 }
 
