@@ -3,6 +3,7 @@
 load("@rules_cc//cc:cc_binary.bzl", "cc_binary")
 load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("@rules_cc//cc:cc_test.bzl", "cc_test")
+load(":precompiled.bzl", "precompiled_copts", "precompiled_deps")
 
 # Contracted multiply-adds would change bits that are promised to be the same
 # everywhere (docs/determinism.md). A target's own copts come last, so no flag
@@ -20,55 +21,82 @@ REQUIRES_CUDA = select({
     "//conditions:default": ["//config:incompatible"],
 })
 
-def lockstep_cc_library(name, copts = [], **kwargs):
+# To compile most tests takes longer than to run them, so tests, and libraries that
+# are testonly, are compiled without optimization unless they are `optimized`.
+_TEST_COPTS = _COPTS + ["-O0"] + precompiled_copts("test")
+_LIBRARY_COPTS = _COPTS + precompiled_copts("library")
+
+def lockstep_cc_library(
+        name,
+        copts = [],
+        deps = [],
+        optimized = False,
+        testonly = False,
+        **kwargs):
     """A cc_library whose headers are included as lockstep/<package>/<file>.h."""
+    is_test = testonly and not optimized
     cc_library(
         name = name,
-        copts = _COPTS + copts,
+        copts = (_TEST_COPTS if is_test else _LIBRARY_COPTS) + copts,
+        deps = deps + precompiled_deps("test" if is_test else "library"),
         include_prefix = "lockstep/" + native.package_name(),
+        testonly = testonly,
         **kwargs
     )
 
-def lockstep_cc_binary(name, copts = [], **kwargs):
+def lockstep_cc_binary(name, copts = [], deps = [], **kwargs):
     """A cc_binary with the flags of the library."""
-    cc_binary(name = name, copts = _COPTS + copts, **kwargs)
+    cc_binary(
+        name = name,
+        copts = _LIBRARY_COPTS + copts,
+        deps = deps + precompiled_deps("library"),
+        **kwargs
+    )
 
-def lockstep_cc_test(name, size = "small", copts = [], deps = [], **kwargs):
+def lockstep_cc_test(
+        name,
+        size = "small",
+        copts = [],
+        deps = [],
+        optimized = False,
+        **kwargs):
     """A GoogleTest of x_test.cc, or of `srcs`, that brings its own main()."""
     cc_test(
         name = name,
         size = size,
         srcs = kwargs.pop("srcs", [name + ".cc"]),
-        copts = _COPTS + copts,
-        deps = deps + ["@googletest//:gtest_main"],
+        copts = (_LIBRARY_COPTS if optimized else _TEST_COPTS) + copts,
+        deps = deps + ["@googletest//:gtest_main"] +
+               precompiled_deps("library" if optimized else "test"),
         **kwargs
     )
 
-def lockstep_cc_benchmark(name, copts = [], deps = [], runs = ".*", **kwargs):
+def lockstep_cc_benchmark(name, deps = [], runs = ".*", **kwargs):
     """A Google Benchmark of x_benchmark.cc, and a test that it still runs.
 
     The test runs those whose names match `runs`: leave out what is too large to
     be run under a sanitizer.
     """
-    srcs = kwargs.pop("srcs", [name + ".cc"])
-    deps = deps + ["@google_benchmark//:benchmark_main"]
+    lockstep_cc_library(
+        name = name + "_main",
+        testonly = True,
+        srcs = [name + ".cc"],
+        optimized = True,
+        deps = deps + ["@google_benchmark//:benchmark_main"],
+        alwayslink = True,
+        **kwargs
+    )
     cc_binary(
         name = name,
         testonly = True,
-        srcs = srcs,
-        copts = _COPTS + copts,
-        deps = deps,
-        **kwargs
+        deps = [":" + name + "_main"],
     )
     cc_test(
         name = name + "_runs",
         size = "small",
-        srcs = srcs,
         args = [
             "--benchmark_min_time=0.0001",
             "--benchmark_filter=" + runs,
         ],
-        copts = _COPTS + copts,
-        deps = deps,
-        **kwargs
+        deps = [":" + name + "_main"],
     )
