@@ -272,7 +272,6 @@ TEST(DeviceEngine, AStrictRankThatDoesNotComeIsNamed) {
 
 TEST(DeviceEngine, RanksThatDifferInStrictAreTold) {
   EngineJob job(2);
-  job.options.deadline = absl::Seconds(10);
   const auto first = job.Join(0);
   job.options.strict = true;
   EXPECT_THAT(JoinEngineGroup(job.planes[1], job.options),

@@ -55,11 +55,9 @@ using internal_collective::kProtocolVersion;
 using internal_collective::Socket;
 
 constexpr absl::Duration kBeat = absl::Milliseconds(20);
-constexpr absl::Duration kBarrierDeadline = absl::Seconds(1);
 
-// Long enough for what a busy machine does.
-constexpr absl::Duration kPatientJoinDeadline = absl::Seconds(10);
-constexpr absl::Duration kUntilTold = absl::Seconds(30);
+// Of ranks that rank 0 tells before: less than the time that a rank has in all.
+constexpr absl::Duration kUntilTold = absl::Minutes(3);
 
 WorldOptions OptionsOf(const RankProcesses::Self& self) {
   WorldOptions options;
@@ -129,7 +127,7 @@ std::string GoFile(const std::string& folder) {
 
 // One that all but the rank that is stopped, or `aborts` before it, come to.
 FaultReport DeadlineBarrier(Communicator& group, int aborts,
-                            absl::Duration deadline = kBarrierDeadline) {
+                            absl::Duration deadline) {
   CallOptions options;
   options.deadline = deadline;
   const double issued = ClockSeconds();
@@ -152,10 +150,10 @@ absl::Status AwaitBeats(Communicator& group) {
   return absl::OkStatus();
 }
 
-// Before that, barriers that all have heard of. Ranks other than 0 have
-// `others` for their deadline.
-Part DeadlineBarrierAfterGo(int aborts,
-                            absl::Duration others = kBarrierDeadline) {
+// Before that, barriers that all have heard of. Rank 0 has `first` for its
+// deadline.
+Part DeadlineBarrierAfterGo(int aborts, absl::Duration first,
+                            absl::Duration others) {
   return [=](Communicator& group,
              const RankProcesses::Self& self) -> absl::StatusOr<FaultReport> {
     for (int i = 0; i < 100; ++i) {
@@ -163,8 +161,7 @@ Part DeadlineBarrierAfterGo(int aborts,
     }
     LOCKSTEP_RETURN_IF_ERROR(AwaitBeats(group));
     AwaitGo(self);
-    return DeadlineBarrier(group, aborts,
-                           self.rank == 0 ? kBarrierDeadline : others);
+    return DeadlineBarrier(group, aborts, self.rank == 0 ? first : others);
   };
 }
 
@@ -325,7 +322,6 @@ absl::StatusOr<Held> MakeAgain(const RankProcesses::Self& self) {
 }
 
 int Again(const RankProcesses::Self& self) {
-  alarm(150);  // in place of RankProcesses' own
   const absl::StatusOr<Held> growth = MakeAgain(self);
   if (!growth.ok()) return Failed(growth.status());
   const std::string grew = WhatGrew(*growth);
@@ -460,13 +456,16 @@ RankProcesses::Role AfterGo(const Joining& joining, absl::Duration first,
 }  // namespace
 
 std::map<std::string, RankProcesses::Role> FaultRoles(
-    absl::Duration join_deadline) {
+    const FaultDeadlines& deadlines) {
+  const absl::Duration barrier = deadlines.barrier;
   std::map<std::string, RankProcesses::Role> roles = {
       {"barriers", InGroup(Barriers)},
-      {"deadline_barrier", InGroup(DeadlineBarrierAfterGo(/*aborts=*/-1))},
+      {"deadline_barrier",
+       InGroup(DeadlineBarrierAfterGo(/*aborts=*/-1, barrier, barrier))},
       {"patient_barrier",
-       InGroup(DeadlineBarrierAfterGo(/*aborts=*/-1, kUntilTold))},
-      {"abort_unheard", InGroup(DeadlineBarrierAfterGo(/*aborts=*/1))},
+       InGroup(DeadlineBarrierAfterGo(/*aborts=*/-1, barrier, kUntilTold))},
+      {"abort_unheard",
+       InGroup(DeadlineBarrierAfterGo(/*aborts=*/1, barrier, barrier))},
       {"ended_dtype", EndedMismatchOf(IssueDType)},
       {"ended_reduce_op", EndedMismatchOf(IssueReduceOp)},
       {"ended_name", EndedMismatchOf(IssueName)},
@@ -482,9 +481,9 @@ std::map<std::string, RankProcesses::Role> FaultRoles(
       {"other_job", OtherJob},  {"other_version", OtherVersion},
       {"join_at", JoinAt}};
   for (const auto& [name, joining] : joinings) {
-    roles[name] = AfterGo(joining, join_deadline, join_deadline);
+    roles[name] = AfterGo(joining, deadlines.join, deadlines.join);
     roles["patient_" + name] =
-        AfterGo(joining, kPatientJoinDeadline, kUntilTold);
+        AfterGo(joining, deadlines.patient_join, kUntilTold);
   }
   return roles;
 }
@@ -494,7 +493,7 @@ std::map<int, FaultReport> FaultOfThreads(const std::string& role, int size,
   std::map<std::string, Part> parts = PartsOfAnyRank();
   parts["deadline_barrier"] = [](Communicator& group,
                                  const RankProcesses::Self&) {
-    return DeadlineBarrier(group, /*aborts=*/-1);
+    return DeadlineBarrier(group, /*aborts=*/-1, FaultDeadlines().barrier);
   };
   const Part& part = parts.at(role);
   LocalGroupOptions options;

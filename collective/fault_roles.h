@@ -19,11 +19,18 @@
 
 namespace lockstep {
 
+// Of the roles below. All of them are expected to expire.
+struct FaultDeadlines {
+  absl::Duration barrier = absl::Seconds(1);
+  absl::Duration join = absl::Seconds(1);
+  absl::Duration patient_join = absl::Seconds(1);
+};
+
 // Of groups; the argument is the backend:
 //
 //   barriers           print "joined"; barriers until one fails
 //   deadline_barrier   some barriers; print "ready"; after Go, a barrier with a
-//                      deadline of 1 s
+//                      deadline
 //   patient_barrier    the same, but rank 0 alone has that deadline: its
 //                      verdict ends the others' barriers
 //   abort_unheard      the same, but after Go rank 1 aborts
@@ -44,9 +51,9 @@ namespace lockstep {
 //   hidden_memory      make a group of shm whose ranks may not open each
 //                      other's memory
 //
-// Of the rendezvous. All print "ready", and after Go they join, for so long;
-// or, as "patient_absent" and so on, rank 0 for 10 s, and the others until it
-// has given up:
+// Of the rendezvous. All print "ready", and after Go they join, for `join`; or,
+// as "patient_absent" and so on, rank 0 for `patient_join`, and the others
+// until it has given up:
 //
 //   absent             but for the rank that is the argument
 //   wrong_token        rank 1 comes with another token
@@ -56,7 +63,7 @@ namespace lockstep {
 //   other_version      rank 1 speaks another version of the protocol
 //   join_at            at the argument, "host:port"
 std::map<std::string, RankProcesses::Role> FaultRoles(
-    absl::Duration join_deadline = absl::Seconds(2));
+    const FaultDeadlines& deadlines = {});
 
 // Of a rank: prints "ready", and waits for Go.
 void AwaitGo(const RankProcesses::Self& self);

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/collective/fault_roles.h"
@@ -30,9 +29,6 @@ namespace {
 using internal_collective::Socket;
 using testing::ContainsRegex;
 using testing::Matches;
-
-// As in bench_faults.py.
-constexpr absl::Duration kJoinDeadline = absl::Seconds(1);
 
 // When a fault begins.
 enum class Since {
@@ -211,13 +207,12 @@ int MeasureAll(int runs) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  return lockstep::RankProcesses::Main(
-      argc, argv, lockstep::FaultRoles(lockstep::kJoinDeadline), [&] {
-        int runs = 0;
-        if (argc != 2 || !absl::SimpleAtoi(argv[1], &runs) || runs < 1) {
-          std::fprintf(stderr, "usage: faults_benchmark RUNS\n");
-          return 2;
-        }
-        return lockstep::MeasureAll(runs);
-      });
+  return lockstep::RankProcesses::Main(argc, argv, lockstep::FaultRoles(), [&] {
+    int runs = 0;
+    if (argc != 2 || !absl::SimpleAtoi(argv[1], &runs) || runs < 1) {
+      std::fprintf(stderr, "usage: faults_benchmark RUNS\n");
+      return 2;
+    }
+    return lockstep::MeasureAll(runs);
+  });
 }

@@ -17,7 +17,7 @@
 //     return RankProcesses::Main(argc, argv, {{"greet", Greet}});
 //   }
 //
-// A process that is still there after 60 s is ended by SIGALRM; all are killed
+// A process that is still there after 240 s is ended by SIGALRM; all are killed
 // when the object goes.
 #ifndef LOCKSTEP_COLLECTIVE_RANK_PROCESSES_H_
 #define LOCKSTEP_COLLECTIVE_RANK_PROCESSES_H_

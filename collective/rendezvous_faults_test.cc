@@ -1,10 +1,14 @@
 // What ranks that are processes say when they can't meet: who returns which
 // Status, with which words, on both sides. How soon is measured by tools/bench
 // faults.
+#include <algorithm>
+#include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/collective/fault_roles.h"
@@ -22,30 +26,54 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
+// How long rank 0 waits in the patient roles, as the test tells its ranks.
+constexpr char kPatience[] = "LOCKSTEP_TEST_PATIENT_JOIN";
+
+constexpr char kTwoCame[] = "2 of 3 ranks came";
+constexpr char kOneRefused[] = "refused: 1 client";
+
+bool HasAll(const std::string& text, const std::vector<std::string>& parts) {
+  return std::all_of(parts.begin(), parts.end(), [&](const std::string& part) {
+    return absl::StrContains(text, part);
+  });
+}
+
 // Three ranks that do `role`, and what each says in the end; "" where it says
-// nothing.
+// nothing. Where the role is patient, rank 0 says all of `heard` if the others
+// came in its time, which grows until they did.
 class Meeting {
  public:
-  explicit Meeting(const std::string& role, const std::string& argument = "")
-      : ranks_(role, 3, argument) {
-    for (int rank = 0; rank < 3; ++rank) {
-      pids_[rank] = absl::StrCat("pid ", ranks_.pid(rank), ")");
-    }
-    AwaitReady(ranks_, 3);
-    Go(ranks_);
-    for (int rank = 0; rank < 3; ++rank) {
-      const std::string printed = ranks_.Wait(rank);
-      if (absl::StrContains(printed, " | ")) {
-        said_[rank] = ParseFaultReport(printed).status;
-      }
-    }
+  explicit Meeting(const std::string& role, const std::string& argument = "",
+                   const std::vector<std::string>& heard = {}) {
+    auto patience = absl::Seconds(1);
+    while (!Meet(role, argument, heard, patience)) patience *= 4;
   }
 
   const std::string& pid(int rank) const { return pids_[rank]; }
   const std::string& operator[](int rank) const { return said_[rank]; }
 
  private:
-  RankProcesses ranks_;
+  // Whether the time was long enough, or is not to grow any more.
+  bool Meet(const std::string& role, const std::string& argument,
+            const std::vector<std::string>& heard, absl::Duration patience) {
+    setenv(kPatience, absl::FormatDuration(patience).c_str(), 1);
+    RankProcesses ranks(role, 3, argument);
+    for (int rank = 0; rank < 3; ++rank) {
+      pids_[rank] = absl::StrCat("pid ", ranks.pid(rank), ")");
+    }
+    AwaitReady(ranks, 3);
+    Go(ranks);
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::string printed = ranks.Wait(rank);
+      said_[rank] = absl::StrContains(printed, " | ")
+                        ? ParseFaultReport(printed).status
+                        : "";
+      // The others may wait for rank 0 in vain then.
+      if (!HasAll(said_[0], heard) && patience < absl::Minutes(1)) return false;
+    }
+    return true;
+  }
+
   std::string pids_[3];
   std::string said_[3];
 };
@@ -53,17 +81,18 @@ class Meeting {
 // Of rank 0, and of ranks that came in vain.
 testing::Matcher<std::string> Misses(int missing) {
   return AllOf(StartsWith("DEADLINE_EXCEEDED: "),
-               HasSubstr("2 of 3 ranks came; "),
+               HasSubstr(absl::StrCat(kTwoCame, "; ")),
                HasSubstr(absl::StrCat("missing: rank ", missing)));
 }
 
 // Of rank 0: one client was refused, for this reason.
 testing::Matcher<std::string> Refused(const std::string& why) {
-  return AllOf(HasSubstr("refused: 1 client (127.0.0.1:"), HasSubstr(why));
+  return AllOf(HasSubstr(absl::StrCat(kOneRefused, " (127.0.0.1:")),
+               HasSubstr(why));
 }
 
 TEST(RendezvousFaults, ARankIsAbsent) {
-  const Meeting ranks("patient_absent", "2");
+  const Meeting ranks("patient_absent", "2", {kTwoCame});
   EXPECT_THAT(ranks[0],
               AllOf(Misses(2), HasSubstr("there: rank 0 ("),
                     HasSubstr(ranks.pid(0)), HasSubstr("rank 1 ("),
@@ -86,7 +115,7 @@ TEST(RendezvousFaults, RankZeroIsAbsent) {
 }
 
 TEST(RendezvousFaults, TwoAreTheSameRank) {
-  const Meeting ranks("patient_duplicate");
+  const Meeting ranks("patient_duplicate", "", {kTwoCame, kOneRefused});
   // Whichever came first.
   const int refused = absl::StartsWith(ranks[1], "ALREADY_EXISTS") ? 1 : 2;
   const int joined = 3 - refused;
@@ -103,28 +132,29 @@ TEST(RendezvousFaults, TwoAreTheSameRank) {
 
 // Rank 1 is refused by rank 0, and the others miss it. Both sides have the
 // reason.
-void ExpectRankOneRefused(const Meeting& ranks, const std::string& code,
+void ExpectRankOneRefused(const std::string& role, const std::string& code,
                           const std::string& why) {
+  const Meeting ranks(role, "", {kTwoCame, kOneRefused});
   EXPECT_THAT(ranks[1], AllOf(StartsWith(code + ": "), HasSubstr(why)));
   EXPECT_THAT(ranks[0], AllOf(Misses(1), Refused(why)));
   EXPECT_THAT(ranks[2], Misses(1));
 }
 
 TEST(RendezvousFaults, AnotherSize) {
-  ExpectRankOneRefused(Meeting("patient_other_size"), "FAILED_PRECONDITION",
+  ExpectRankOneRefused("patient_other_size", "FAILED_PRECONDITION",
                        "it is one of 4 ranks, and rank 0 one of 3: tell all "
                        "ranks the same size");
 }
 
 TEST(RendezvousFaults, AnotherJob) {
-  ExpectRankOneRefused(Meeting("patient_other_job"), "FAILED_PRECONDITION",
+  ExpectRankOneRefused("patient_other_job", "FAILED_PRECONDITION",
                        "it belongs to job 'old', and rank 0 to job 'new': end "
                        "what is left of the other one");
 }
 
 TEST(RendezvousFaults, AnotherVersion) {
   ExpectRankOneRefused(
-      Meeting("patient_other_version"), "FAILED_PRECONDITION",
+      "patient_other_version", "FAILED_PRECONDITION",
       absl::StrCat("it speaks version ", kProtocolVersion + 1,
                    " of the protocol, and rank 0 version ", kProtocolVersion,
                    ": run the same build of Lockstep"));
@@ -132,7 +162,7 @@ TEST(RendezvousFaults, AnotherVersion) {
 
 // Nobody says what the tokens are.
 TEST(RendezvousFaults, AnotherToken) {
-  const Meeting ranks("patient_wrong_token");
+  const Meeting ranks("patient_wrong_token", "", {kTwoCame, kOneRefused});
   const std::string remedy = "openssl rand -hex 32";
   EXPECT_THAT(ranks[1],
               AllOf(StartsWith("UNAUTHENTICATED: "),
@@ -183,5 +213,14 @@ TEST(RendezvousFaults, AHostThatIsNotFound) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  return lockstep::RankProcesses::Main(argc, argv, lockstep::FaultRoles());
+  lockstep::FaultDeadlines deadlines;
+  // What is said of a meeting that can't be is the same at any deadline.
+  deadlines.join = absl::Milliseconds(300);
+  const char* const patience = std::getenv(lockstep::kPatience);
+  if (patience != nullptr &&
+      !absl::ParseDuration(patience, &deadlines.patient_join)) {
+    return 2;
+  }
+  return lockstep::RankProcesses::Main(argc, argv,
+                                       lockstep::FaultRoles(deadlines));
 }

@@ -27,7 +27,7 @@
 namespace lockstep {
 namespace {
 
-constexpr unsigned kMostSeconds = 60;
+constexpr unsigned kMostSeconds = 240;  // as those of RankProcesses
 
 template <typename T>
 absl::string_view BytesOf(const T& value) {

@@ -546,7 +546,7 @@ TEST_P(PinnedMemoryTest, AForkedProcessAsksTheDriverForNothing) {
   Calls& pushes = CallsOf<&CudaApi::CtxPushCurrent>();
   const pid_t child = fork();
   if (child == 0) {
-    alarm(30);  // a hang ends here, and fails the test
+    alarm(240);  // a hang ends here, and fails the test
     const int64_t before = pushes.number;
     batch.Release();
     _exit(pushes.number == before ? 0 : 1);

@@ -171,7 +171,7 @@ TEST_P(PoliteTest, AForkedProcessGetsAStatus) {
   ASSERT_EQ(pipe(pipe_ends), 0);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(30);  // a hang ends here, and fails the test
+    alarm(240);  // a hang ends here, and fails the test
     Batch other;
     std::string said(loader->Next(other).status().message());
     said += '\n';
@@ -210,7 +210,7 @@ TEST_P(PoliteTest, AForkedProcessMakesLoadersOfThreads) {
   }
   const pid_t child = fork();
   if (child == 0) {
-    alarm(30);  // a hang ends here, and fails the test
+    alarm(240);  // a hang ends here, and fails the test
     TestJob job;
     job.size = 50;
     LoaderOptions options;

@@ -22,7 +22,7 @@ RUNS = 20
 # where that does not try it.
 Fault = collections.namedtuple("Fault", "name what bound peer")
 
-DEADLINE, JOIN_DEADLINE = 1, 1  # as in fault_roles.cc, faults_benchmark.cc
+DEADLINE, JOIN_DEADLINE = 1, 1  # as in fault_roles.h
 WITHIN = f", join_deadline {JOIN_DEADLINE} s"
 STOPPED = f"stopped (a thread: does not come), deadline {DEADLINE} s"
 UNHEARD = f"Abort on rank 1 of 3, rank 0 stopped, deadline {DEADLINE} s"

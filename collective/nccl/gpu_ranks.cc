@@ -47,7 +47,7 @@ using internal_gpu::LoadCuda;
 // The first NCCL that lets ranks share a card where it is asked to.
 constexpr int kNcclSharesCards = 23003;
 
-constexpr absl::Duration kConnects = absl::Seconds(30);
+constexpr absl::Duration kConnects = absl::Minutes(2);
 constexpr absl::Duration kDeadline = absl::Seconds(1);
 
 constexpr char kJoined[] = "joined: ";
@@ -134,7 +134,7 @@ std::string Line(const absl::Status& status) {
 }
 
 int Conform(const RankProcesses::Self& self) {
-  alarm(150);  // in place of RankProcesses' own: this is the whole suite
+  alarm(600);  // in place of RankProcesses' own: this is the whole suite
   absl::StatusOr<Joined> joined = Join(self);
   std::string failure = Line(joined.status());
   if (joined.ok()) {

@@ -103,7 +103,7 @@ void LetItWait() { absl::SleepFor(absl::Milliseconds(5)); }
 
 // Waits until it has come to `state`.
 absl::Status Await(Launch& launch, Launch::State state = Launch::State::kDone) {
-  const SteadyTime until = After(absl::Seconds(30));
+  const SteadyTime until = After(absl::Minutes(4));
   while (true) {
     const bool late = SteadyNow() >= until;
     const absl::StatusOr<Launch::State> now = launch.Look();
@@ -112,7 +112,7 @@ absl::Status Await(Launch& launch, Launch::State state = Launch::State::kDone) {
     if (late) break;
     absl::SleepFor(absl::Microseconds(20));
   }
-  return absl::DeadlineExceededError("it has not come to that after 30 s");
+  return absl::DeadlineExceededError("it has not come to that after 4 min");
 }
 
 absl::StatusOr<std::shared_ptr<Launch>> Prepare(Transport& transport,

@@ -607,7 +607,7 @@ std::optional<absl::StatusOr<std::vector<Peer>>> JoinLateBy(
 }
 
 absl::StatusOr<std::vector<Peer>> JoinLate(const std::string& news) {
-  for (auto takes = absl::Seconds(1); takes < kLong; takes *= 4) {
+  for (auto takes = absl::Milliseconds(250); takes < kLong; takes *= 4) {
     auto peers = JoinLateBy(takes, news);
     if (peers.has_value()) return *std::move(peers);
   }

@@ -209,6 +209,7 @@ Pieces Record() {
   // connection that is closed before it was read.
   StarOptions of_hub = OptionsOf(0, 2, &store);
   of_hub.beat = kLong;
+  of_hub.silence = 4 * of_hub.beat;  // a shorter one shortens the beat
   Joining joining(of_hub);
   const std::string address = AddressIn(store);
   std::string said;
@@ -232,6 +233,7 @@ Pieces Record() {
     });
     StarOptions options = OptionsTo(relay.address());
     options.beat = kLong;  // which would come now or then
+    options.silence = of_hub.silence;
     Ears ears;
     const JoinResult spoke = Star::Join(options);
     LOCKSTEP_EXPECT_OK(spoke);
@@ -399,9 +401,7 @@ TEST(Strangers, ARankThatSpeaksGarbageIsForgotten) {
   Joining hub(OptionsOf(0, 3, &store));
   const std::string address = AddressIn(store);
   Dice dice(3);
-  const SteadyTime deadline = After(kLong);
   for (int joined = 0; joined < 200;) {
-    ASSERT_LT(SteadyNow(), deadline);
     Socket socket;
     ASSERT_TRUE(socket.Connect(address));
     Hand hand(Handshake::Role::kSpoke, "secret", socket);
