@@ -1,6 +1,6 @@
 """Runs clang-tidy over the C++ of the tree; tools/lint calls it.
 
-  lint.py [FILE.cc...]
+  lint.py [--recent | FILE.cc...]
 
 A file that passed is not looked at again until something changes that its
 findings depend on: what is compiled, how, .clang-tidy, or clang-tidy. What has
@@ -81,13 +81,56 @@ def look_at(file, commands):
   return "passed"
 
 
+def output_of(*command):
+  return subprocess.run(command, check=True,
+                        stdout=subprocess.PIPE).stdout.decode()
+
+
+def recent(commands):
+  """The sources that were touched lately, or one beside each such header.
+
+  Lately is what is not committed, and what was committed in the day before the
+  last commit: a change is seldom in work for longer, and a clone that knows
+  nothing else of it knows that.
+  """
+  last = int(output_of("git", "log", "-1", "--format=%ct"))
+  before = output_of("git", "rev-list", "-1", f"--before={last - 24 * 3600}",
+                     "HEAD").strip()
+  if not before:
+    return sorted(commands)
+  touched = set(
+      output_of("git", "diff", "--name-only", before).split() +
+      output_of("git", "ls-files", "--others", "--exclude-standard").split())
+  if touched & {".clang-tidy", "tools/lint.py"}:
+    return sorted(commands)
+  chosen = touched & set(commands)
+  # clang-tidy tells what it finds in a header wherever that is included.
+  for header in sorted(h for h in touched if h.endswith(".h")):
+    ending = "/lockstep/" + header
+    if not any(includes(commands[file], ending) for file in chosen):
+      chosen.update(sorted(
+          file for file in commands if includes(commands[file], ending))[:1])
+  return sorted(chosen)
+
+
+def includes(commands, ending):
+  try:
+    return any(path.endswith(ending) for arguments in commands
+               for path in compiled_by(arguments))
+  except OSError:
+    return False
+
+
 def main(chosen):
   commands = collections.defaultdict(list)  # by file
   with open("compile_commands.json", encoding="utf-8") as file:
     for command in json.load(file):
       if not command["file"].startswith(("bazel-", "external/")):
         commands[command["file"]].append(command["arguments"])
-  files = [os.path.relpath(f) for f in chosen] or sorted(commands)
+  if chosen == ["--recent"]:
+    files = recent(commands)
+  else:
+    files = [os.path.relpath(f) for f in chosen] or sorted(commands)
   unknown = [f for f in files if f not in commands]
   if unknown:
     sys.exit(f"tools/lint: no rule compiles {', '.join(unknown)}; it takes "
