@@ -56,7 +56,8 @@ using internal_collective::Socket;
 
 constexpr absl::Duration kBeat = absl::Milliseconds(20);
 
-// Of ranks that rank 0 tells before: less than the time that a rank has in all.
+// Ranks that rank 0 tells in the end wait for so long: less than the time that
+// their processes have in all.
 constexpr absl::Duration kUntilTold = absl::Minutes(3);
 
 WorldOptions OptionsOf(const RankProcesses::Self& self) {

@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-// Of the roles below. All of them are expected to expire.
+// The deadlines of the roles below. Each of them is expected to expire.
 struct FaultDeadlines {
   absl::Duration barrier = absl::Seconds(1);
   absl::Duration join = absl::Seconds(1);

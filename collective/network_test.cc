@@ -74,7 +74,7 @@ GroupOptions Gloo() {
 
 // ---- A wire that is cut: roles, which run on two hosts.
 
-// Before the number of a rank whose group had not failed before the cut.
+// A rank whose group had not failed before the cut prints this and its number.
 constexpr char kAllWell[] = "all was well until the cut on rank ";
 
 absl::StatusOr<Joined> JoinByWire(const Host& host, const std::string& folder,

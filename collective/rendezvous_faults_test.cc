@@ -78,14 +78,14 @@ class Meeting {
   std::string said_[3];
 };
 
-// Of rank 0, and of ranks that came in vain.
+// Rank 0 says this, and so do ranks that came in vain.
 testing::Matcher<std::string> Misses(int missing) {
   return AllOf(StartsWith("DEADLINE_EXCEEDED: "),
                HasSubstr(absl::StrCat(kTwoCame, "; ")),
                HasSubstr(absl::StrCat("missing: rank ", missing)));
 }
 
-// Of rank 0: one client was refused, for this reason.
+// Rank 0 says that one client was refused, for this reason.
 testing::Matcher<std::string> Refused(const std::string& why) {
   return AllOf(HasSubstr(absl::StrCat(kOneRefused, " (127.0.0.1:")),
                HasSubstr(why));
