@@ -86,16 +86,27 @@ def output_of(*command):
                         stdout=subprocess.PIPE).stdout.decode()
 
 
-def recent(commands):
-  """The sources that were touched lately, or one beside each such header.
+def begin_of_change():
+  """The commit that the change in work begins after, or "".
 
-  Lately is what is not committed, and what was committed in the day before the
-  last commit: a change is seldom in work for longer, and a clone that knows
-  nothing else of it knows that.
+  That is where it left the main branch of the repository it was cloned from. A
+  clone of the change itself does not know it, and takes the six hours before the
+  last commit.
   """
+  head = output_of("git", "rev-parse", "HEAD").strip()
+  branched = subprocess.run(["git", "merge-base", "HEAD", "origin/HEAD"],
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+  commit = branched.stdout.decode().strip()
+  if commit and commit != head:
+    return commit
   last = int(output_of("git", "log", "-1", "--format=%ct"))
-  before = output_of("git", "rev-list", "-1", f"--before={last - 24 * 3600}",
-                     "HEAD").strip()
+  return output_of("git", "rev-list", "-1", f"--before={last - 6 * 3600}",
+                   "HEAD").strip()
+
+
+def recent(commands):
+  """The sources that the change touches, and one for each header it touches."""
+  before = begin_of_change()
   if not before:
     return sorted(commands)
   touched = set(
