@@ -151,8 +151,8 @@ absl::Status AwaitBeats(Communicator& group) {
   return absl::OkStatus();
 }
 
-// Before that, barriers that all have heard of. Rank 0 has `first` for its
-// deadline.
+// Barriers that all have heard of come before that one. Rank 0 has `first` for
+// its deadline.
 Part DeadlineBarrierAfterGo(int aborts, absl::Duration first,
                             absl::Duration others) {
   return [=](Communicator& group,

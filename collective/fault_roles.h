@@ -51,9 +51,9 @@ struct FaultDeadlines {
 //   hidden_memory      make a group of shm whose ranks may not open each
 //                      other's memory
 //
-// Of the rendezvous. All print "ready", and after Go they join, for `join`; or,
-// as "patient_absent" and so on, rank 0 for `patient_join`, and the others
-// until it has given up:
+// These are roles of the rendezvous. All print "ready", and after Go they join,
+// for `join`; or, as "patient_absent" and so on, rank 0 for `patient_join`, and
+// the others until it has given up:
 //
 //   absent             but for the rank that is the argument
 //   wrong_token        rank 1 comes with another token

@@ -26,7 +26,8 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// How long rank 0 waits in the patient roles, as the test tells its ranks.
+// The test tells its ranks by this variable how long rank 0 waits in the
+// patient roles.
 constexpr char kPatience[] = "LOCKSTEP_TEST_PATIENT_JOIN";
 
 constexpr char kTwoCame[] = "2 of 3 ranks came";
@@ -53,7 +54,7 @@ class Meeting {
   const std::string& operator[](int rank) const { return said_[rank]; }
 
  private:
-  // Whether the time was long enough, or is not to grow any more.
+  // Returns true if the time was long enough, or is not to grow any more.
   bool Meet(const std::string& role, const std::string& argument,
             const std::vector<std::string>& heard, absl::Duration patience) {
     setenv(kPatience, absl::FormatDuration(patience).c_str(), 1);
@@ -214,7 +215,7 @@ TEST(RendezvousFaults, AHostThatIsNotFound) {
 
 int main(int argc, char** argv) {
   lockstep::FaultDeadlines deadlines;
-  // What is said of a meeting that can't be is the same at any deadline.
+  // A meeting that can't be fails with the same words at any deadline.
   deadlines.join = absl::Milliseconds(300);
   const char* const patience = std::getenv(lockstep::kPatience);
   if (patience != nullptr &&

@@ -229,7 +229,7 @@ TEST(World, MissingRanksAreNamedOnBothSides) {
       options.size = 4;
       options.store = &store;
       options.join_deadline = deadline;
-      // What rank 0 says ends the other's wait.
+      // The other's wait is to end by the word of rank 0.
       if (i > 0) options.join_deadline += absl::Seconds(30);
       ended[i] = World::Join(options).status();
     });

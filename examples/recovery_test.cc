@@ -69,7 +69,7 @@ TEST(Recovery, NoNumber) {
   EXPECT_THAT(ended.printed, HasSubstr("in step 7 the gradient is nan"));
 }
 
-// Whether the group failed once, on both ranks, and in step 7.
+// Returns true if the group failed once, on both ranks, and in step 7.
 bool FailedInTheStepAlone(const std::string& printed) {
   const std::vector<std::string> parts = absl::StrSplit(printed, "failed: ");
   return parts.size() == 3 &&
