@@ -10,19 +10,18 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/cpus.h"
 #include "lockstep/loader/loader_state.h"
 #include "lockstep/loader/pipeline.h"
 #include "lockstep/loader/recorder.h"
-#include "lockstep/loader/row_buffer.h"
 #include "lockstep/loader/slot.h"
 #include "lockstep/sampler/state.h"
 
 namespace lockstep {
 namespace {
 
-using internal_loader::CatchAll;
 using internal_loader::Entry;
 using internal_loader::Now;
 using internal_loader::Pipeline;

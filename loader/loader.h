@@ -45,10 +45,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
-#include "lockstep/loader/fork_guard.h"
 #include "lockstep/loader/loader_options.h"
 #include "lockstep/loader/metrics.h"
 #include "lockstep/sampler/order.h"
@@ -225,7 +225,7 @@ class Loader {
   const std::shared_ptr<Dataset> dataset_;
   const LoaderOptions options_;
   const OrderDescription order_;
-  const internal_loader::ForkGuard fork_guard_;
+  const ForkGuard fork_guard_;
   std::shared_ptr<internal_loader::SlotPool> pool_;
   std::unique_ptr<internal_loader::Pipeline> pipeline_;
 

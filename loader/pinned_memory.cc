@@ -13,12 +13,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/device.h"
 #include "lockstep/loader/field.h"
-#include "lockstep/loader/row_buffer.h"
 
 namespace lockstep {
 namespace {
@@ -124,7 +124,7 @@ absl::StatusOr<std::shared_ptr<PinnedMemory>> PinnedMemory::Create(
       absl::StrCat("batches stay in plain memory, and ToDevice gives that: ",
                    cuda.status().message()));
   if (options.on_fallback) {
-    internal_loader::CatchAll("on_fallback", [&] {
+    CatchAll("on_fallback", [&] {
       options.on_fallback(memory->fallback_);
       return absl::OkStatus();
     }).IgnoreError();

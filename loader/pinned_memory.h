@@ -43,12 +43,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/gpu/stream.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/batch_memory.h"
-#include "lockstep/loader/fork_guard.h"
 
 namespace lockstep {
 
@@ -124,7 +124,7 @@ class PinnedMemory : public BatchMemory {
   const bool to_device_;
   const int64_t max_bytes_;
   absl::Status fallback_;
-  const internal_loader::ForkGuard fork_guard_;
+  const ForkGuard fork_guard_;
   HeapMemory heap_;  // where there is no device
 
   std::unique_ptr<const internal_gpu::Device> device_;

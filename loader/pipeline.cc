@@ -9,12 +9,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/nested_threads.h"
 #include "lockstep/loader/random_streams.h"
 #include "lockstep/loader/recorder.h"
-#include "lockstep/loader/row_buffer.h"
 
 namespace lockstep::internal_loader {
 namespace {

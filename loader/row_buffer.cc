@@ -1,17 +1,11 @@
 #include "lockstep/loader/row_buffer.h"
 
-#include <cxxabi.h>
-
 #include <cstdint>
-#include <cstdlib>
-#include <exception>
 #include <memory>
-#include <new>
-#include <string>
-#include <typeinfo>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/random_streams.h"
@@ -25,7 +19,7 @@ absl::StatusOr<std::unique_ptr<RowBuffer>> RowBuffer::Create(
   std::unique_ptr<RowBuffer> buffer(new RowBuffer);
   LOCKSTEP_RETURN_IF_ERROR(
       internal_loader::MakeLayout(fields, 1, buffer->layout_));
-  LOCKSTEP_RETURN_IF_ERROR(internal_loader::CatchAll("a row buffer", [&] {
+  LOCKSTEP_RETURN_IF_ERROR(CatchAll("a row buffer", [&] {
     buffer->memory_.resize(buffer->layout_.bytes);
     buffer->shapes_.resize(buffer->layout_.ragged_fields * kMaxDimensions);
     return absl::OkStatus();
@@ -64,26 +58,6 @@ absl::Status ReadChecked(Dataset& dataset, int64_t index,
   return absl::InternalError(
       absl::StrCat("Read did not write field '", layout.specs[field].name,
                    "'; every field must be written for every sample"));
-}
-
-absl::Status CurrentException(const char* what) {
-  try {
-    throw;
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(what, " ran out of memory (std::bad_alloc)"));
-  } catch (const std::exception& exception) {
-    int status = 0;
-    char* const name = abi::__cxa_demangle(typeid(exception).name(), nullptr,
-                                           nullptr, &status);
-    const std::string type = status == 0 ? name : typeid(exception).name();
-    std::free(name);
-    return absl::UnknownError(
-        absl::StrCat(what, " threw ", type, ": ", exception.what()));
-  } catch (...) {
-    return absl::UnknownError(
-        absl::StrCat(what, " threw something that is no std::exception"));
-  }
 }
 
 }  // namespace internal_loader

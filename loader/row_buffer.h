@@ -64,20 +64,6 @@ absl::Status ReadChecked(Dataset& dataset, int64_t index,
                          SampleContext& context, SampleRow& row,
                          const uint64_t& written, const BatchLayout& layout);
 
-// Runs a user's code; what it throws becomes a Status with its text.
-template <typename Function>
-absl::Status CatchAll(const char* what, Function&& function);
-absl::Status CurrentException(const char* what);
-
-template <typename Function>
-absl::Status CatchAll(const char* what, Function&& function) {
-  try {
-    return function();
-  } catch (...) {
-    return CurrentException(what);
-  }
-}
-
 }  // namespace internal_loader
 }  // namespace lockstep
 

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/random_streams.h"

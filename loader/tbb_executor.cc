@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/loader/executor.h"
-#include "lockstep/loader/fork_guard.h"
 #include "lockstep/loader/happens_before.h"
 
 namespace lockstep::internal_loader {

@@ -1,11 +1,13 @@
-#include "lockstep/loader/fork_guard.h"
+#include "lockstep/base/fork_guard.h"
 
 #include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
-namespace lockstep::internal_loader {
+namespace lockstep {
 namespace {
 
 // How many forks lie between the process that loaded this code and this one.
@@ -25,4 +27,16 @@ bool ForkGuard::forked() const {
   return forks.load(std::memory_order_relaxed) != forks_;
 }
 
-}  // namespace lockstep::internal_loader
+void KeepForEver(std::shared_ptr<const void> object) {
+  struct Kept {
+    std::shared_ptr<const void> object;
+    Kept* next;
+  };
+  static std::atomic<Kept*> list{nullptr};
+  Kept* const kept = new Kept{std::move(object), nullptr};
+  kept->next = list.load();
+  while (!list.compare_exchange_weak(kept->next, kept)) {
+  }
+}
+
+}  // namespace lockstep

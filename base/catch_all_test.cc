@@ -1,0 +1,79 @@
+#include "lockstep/base/catch_all.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>  // NOLINT: what the standard library throws
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+
+// Whether no memory can be allocated.
+static bool none_left = false;
+
+void* operator new(size_t size) {
+  void* const memory = none_left ? nullptr : std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t /*size*/) noexcept {
+  std::free(memory);
+}
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename Exception>
+absl::Status Throwing(const Exception& exception) {
+  return CatchAll("the callback", [&]() -> absl::Status { throw exception; });
+}
+
+TEST(CatchAll, ReturnsWhatTheFunctionReturns) {
+  LOCKSTEP_EXPECT_OK(CatchAll("it", [] { return absl::OkStatus(); }));
+  EXPECT_THAT(CatchAll("it", [] { return absl::StatusOr<int>(7); }),
+              IsOkAndHolds(7));
+  EXPECT_THAT(CatchAll("it", [] { return absl::NotFoundError("gone"); }),
+              StatusIs(absl::StatusCode::kNotFound, "gone"));
+}
+
+TEST(CatchAll, NamesWhatIsThrown) {
+  EXPECT_THAT(Throwing(std::runtime_error("bad row")),
+              StatusIs(absl::StatusCode::kUnknown,
+                       "the callback threw std::runtime_error: bad row"));
+  EXPECT_THAT(Throwing(42), StatusIs(absl::StatusCode::kUnknown,
+                                     HasSubstr("that is no std::exception")));
+}
+
+TEST(CatchAll, AShortageIsResourceExhausted) {
+  EXPECT_THAT(Throwing(std::bad_alloc()),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("the callback ran out of memory")));
+  for (const int code : {EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM}) {
+    EXPECT_THAT(Throwing(std::system_error(code, std::generic_category())),
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         HasSubstr("the callback threw std::system_error")));
+  }
+  EXPECT_THAT(Throwing(std::system_error(EPERM, std::generic_category())),
+              StatusIs(absl::StatusCode::kUnknown, HasSubstr("not permitted")));
+}
+
+TEST(CatchAll, NeedsNoMemory) {
+  const std::bad_alloc thrown;
+  none_left = true;
+  const absl::Status status = CatchAll(
+      "the callback with a name that is too long for a string without memory",
+      [&]() -> absl::Status { throw thrown; });
+  none_left = false;
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace lockstep
