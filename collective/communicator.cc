@@ -15,6 +15,7 @@ namespace {
 
 using internal_collective::CheckName;
 using internal_collective::CheckReduction;
+using internal_collective::ForkedFrom;
 using internal_collective::Operation;
 using internal_collective::OpKind;
 
@@ -92,6 +93,15 @@ absl::Status CheckCounts(absl::string_view what,
 
 }  // namespace
 
+template <typename Call>
+auto Communicator::Guarded(const Call& call) -> decltype(call()) {
+  if (forked()) {
+    return ForkedFrom(
+        absl::StrCat("rank ", rank_, " of the group '", name_, "'"));
+  }
+  return call();
+}
+
 absl::Status Communicator::CheckRank(absl::string_view what, int rank) const {
   if (rank >= 0 && rank < size_) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -160,72 +170,81 @@ absl::StatusOr<Work> Communicator::Issue(Operation op) {
 absl::StatusOr<Work> Communicator::AllReduce(ConstBuffer in, Buffer out,
                                              ReduceOp reduce,
                                              const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
-  LOCKSTEP_RETURN_IF_ERROR(CheckCount("out", out.count, in.count, "as in has"));
-  LOCKSTEP_RETURN_IF_ERROR(CheckReduction(in.dtype, reduce, options.scale));
-  LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
-  Operation op = MakeOperation(OpKind::kAllReduce, in.dtype, options);
-  op.op = reduce;
-  op.in = in;
-  op.out = out;
-  return Issue(std::move(op));
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckCount("out", out.count, in.count, "as in has"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckReduction(in.dtype, reduce, options.scale));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
+    Operation op = MakeOperation(OpKind::kAllReduce, in.dtype, options);
+    op.op = reduce;
+    op.in = in;
+    op.out = out;
+    return Issue(std::move(op));
+  });
 }
 
 absl::StatusOr<Work> Communicator::Reduce(ConstBuffer in, Buffer out,
                                           ReduceOp reduce, int root,
                                           const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
-  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
-  LOCKSTEP_RETURN_IF_ERROR(CheckReduction(in.dtype, reduce, options.scale));
-  Operation op = MakeOperation(OpKind::kReduce, in.dtype, options);
-  if (rank_ == root) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
-    LOCKSTEP_RETURN_IF_ERROR(
-        CheckCount("out", out.count, in.count, "as in has"));
-    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
-    op.out = out;
-  }
-  op.op = reduce;
-  op.root = root;
-  op.in = in;
-  return Issue(std::move(op));
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
+    LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
+    LOCKSTEP_RETURN_IF_ERROR(CheckReduction(in.dtype, reduce, options.scale));
+    Operation op = MakeOperation(OpKind::kReduce, in.dtype, options);
+    if (rank_ == root) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+      LOCKSTEP_RETURN_IF_ERROR(
+          CheckCount("out", out.count, in.count, "as in has"));
+      LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
+      op.out = out;
+    }
+    op.op = reduce;
+    op.root = root;
+    op.in = in;
+    return Issue(std::move(op));
+  });
 }
 
 absl::StatusOr<Work> Communicator::ReduceScatter(ConstBuffer in, Buffer out,
                                                  ReduceOp reduce,
                                                  const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
-  if (out.count > INT64_MAX / 8 / size_) {
-    return absl::InvalidArgumentError(
-        "out has more elements than there can be");
-  }
-  LOCKSTEP_RETURN_IF_ERROR(CheckCount("in", in.count, out.count * size_,
-                                      "those of out for each rank"));
-  LOCKSTEP_RETURN_IF_ERROR(CheckReduction(in.dtype, reduce, options.scale));
-  LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(out, in, rank_ * out.count));
-  Operation op = MakeOperation(OpKind::kReduceScatter, in.dtype, options);
-  op.op = reduce;
-  op.in = in;
-  op.out = out;
-  return Issue(std::move(op));
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+    if (out.count > INT64_MAX / 8 / size_) {
+      return absl::InvalidArgumentError(
+          "out has more elements than there can be");
+    }
+    LOCKSTEP_RETURN_IF_ERROR(CheckCount("in", in.count, out.count * size_,
+                                        "those of out for each rank"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckReduction(in.dtype, reduce, options.scale));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(out, in, rank_ * out.count));
+    Operation op = MakeOperation(OpKind::kReduceScatter, in.dtype, options);
+    op.op = reduce;
+    op.in = in;
+    op.out = out;
+    return Issue(std::move(op));
+  });
 }
 
 absl::StatusOr<Work> Communicator::Broadcast(ConstBuffer in, Buffer out,
                                              int root,
                                              const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
-  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
-  Operation op = MakeOperation(OpKind::kBroadcast, out.dtype, options);
-  if (rank_ == root) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
-    LOCKSTEP_RETURN_IF_ERROR(
-        CheckCount("out", out.count, in.count, "as in has"));
-    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
-    op.in = in;
-  }
-  op.root = root;
-  op.out = out;
-  return Issue(std::move(op));
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
+    LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
+    Operation op = MakeOperation(OpKind::kBroadcast, out.dtype, options);
+    if (rank_ == root) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+      LOCKSTEP_RETURN_IF_ERROR(
+          CheckCount("out", out.count, in.count, "as in has"));
+      LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
+      op.in = in;
+    }
+    op.root = root;
+    op.out = out;
+    return Issue(std::move(op));
+  });
 }
 
 absl::StatusOr<Work> Communicator::IssueGather(OpKind kind, ConstBuffer in,
@@ -253,144 +272,192 @@ absl::StatusOr<Work> Communicator::IssueGather(OpKind kind, ConstBuffer in,
 
 absl::StatusOr<Work> Communicator::AllGather(ConstBuffer in, Buffer out,
                                              const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
-  const std::vector<int64_t> counts(size_, in.count);
-  return IssueGather(OpKind::kAllGather, in, out, counts, -1, options);
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
+    const std::vector<int64_t> counts(size_, in.count);
+    return IssueGather(OpKind::kAllGather, in, out, counts, -1, options);
+  });
 }
 
 absl::StatusOr<Work> Communicator::AllGatherV(ConstBuffer in, Buffer out,
                                               absl::Span<const int64_t> counts,
                                               const CallOptions& options) {
-  return IssueGather(OpKind::kAllGather, in, out, counts, -1, options);
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    return IssueGather(OpKind::kAllGather, in, out, counts, -1, options);
+  });
 }
 
 absl::StatusOr<Work> Communicator::Gather(ConstBuffer in, Buffer out, int root,
                                           const CallOptions& options) {
-  const std::vector<int64_t> counts(size_, in.count);
-  return GatherV(in, out, counts, root, options);
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    const std::vector<int64_t> counts(size_, in.count);
+    return GatherV(in, out, counts, root, options);
+  });
 }
 
 absl::StatusOr<Work> Communicator::GatherV(ConstBuffer in, Buffer out,
                                            absl::Span<const int64_t> counts,
                                            int root,
                                            const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
-  return IssueGather(OpKind::kGather, in, out, counts, root, options);
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
+    return IssueGather(OpKind::kGather, in, out, counts, root, options);
+  });
 }
 
 absl::StatusOr<Work> Communicator::Scatter(ConstBuffer in, Buffer out, int root,
                                            const CallOptions& options) {
-  const std::vector<int64_t> counts(size_, out.count);
-  return ScatterV(in, out, counts, root, options);
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    const std::vector<int64_t> counts(size_, out.count);
+    return ScatterV(in, out, counts, root, options);
+  });
 }
 
 absl::StatusOr<Work> Communicator::ScatterV(ConstBuffer in, Buffer out,
                                             absl::Span<const int64_t> counts,
                                             int root,
                                             const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
-  LOCKSTEP_RETURN_IF_ERROR(CheckCounts("counts", counts, size_));
-  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckCount("out", out.count, counts[rank_], "this rank's among counts"));
-  Operation op = MakeOperation(OpKind::kScatter, out.dtype, options);
-  if (rank_ == root) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
-    LOCKSTEP_RETURN_IF_ERROR(
-        CheckCount("in", in.count, Sum(counts), "those of all ranks"));
-    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(out, in, Sum(counts.first(rank_))));
-    op.in = in;
-  }
-  op.root = root;
-  op.out = out;
-  op.send_counts.assign(counts.begin(), counts.end());
-  return Issue(std::move(op));
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
+    LOCKSTEP_RETURN_IF_ERROR(CheckCounts("counts", counts, size_));
+    LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
+    LOCKSTEP_RETURN_IF_ERROR(CheckCount("out", out.count, counts[rank_],
+                                        "this rank's among counts"));
+    Operation op = MakeOperation(OpKind::kScatter, out.dtype, options);
+    if (rank_ == root) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+      LOCKSTEP_RETURN_IF_ERROR(
+          CheckCount("in", in.count, Sum(counts), "those of all ranks"));
+      LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(out, in, Sum(counts.first(rank_))));
+      op.in = in;
+    }
+    op.root = root;
+    op.out = out;
+    op.send_counts.assign(counts.begin(), counts.end());
+    return Issue(std::move(op));
+  });
 }
 
 absl::StatusOr<Work> Communicator::AllToAll(ConstBuffer in, Buffer out,
                                             const CallOptions& options) {
-  if (in.count % size_ != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("in should have as many elements for each of ", size_,
-                     " ranks, but has ", in.count,
-                     " in all; AllToAllV takes "
-                     "parts of different sizes"));
-  }
-  const std::vector<int64_t> counts(size_, in.count / size_);
-  return AllToAllV(in, counts, out, counts, options);
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    if (in.count % size_ != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("in should have as many elements for each of ", size_,
+                       " ranks, but has ", in.count,
+                       " in all; AllToAllV takes "
+                       "parts of different sizes"));
+    }
+    const std::vector<int64_t> counts(size_, in.count / size_);
+    return AllToAllV(in, counts, out, counts, options);
+  });
 }
 
 absl::StatusOr<Work> Communicator::AllToAllV(
     ConstBuffer in, absl::Span<const int64_t> send_counts, Buffer out,
     absl::Span<const int64_t> recv_counts, const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
-  LOCKSTEP_RETURN_IF_ERROR(CheckCounts("send_counts", send_counts, size_));
-  LOCKSTEP_RETURN_IF_ERROR(CheckCounts("recv_counts", recv_counts, size_));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckCount("in", in.count, Sum(send_counts), "the sum of send_counts"));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckCount("out", out.count, Sum(recv_counts), "the sum of recv_counts"));
-  if (send_counts[rank_] != recv_counts[rank_]) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "what a rank gives itself should be what it takes, but got "
-        "send_counts[",
-        rank_, "]=", send_counts[rank_], ", recv_counts[", rank_,
-        "]=", recv_counts[rank_]));
-  }
-  if (in.count > 0 && out.count > 0 && in.data == out.data) {
-    return absl::InvalidArgumentError(
-        "all_to_all can't be done in place: in and out are the same memory");
-  }
-  LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
-  Operation op = MakeOperation(OpKind::kAllToAll, in.dtype, options);
-  op.in = in;
-  op.out = out;
-  op.send_counts.assign(send_counts.begin(), send_counts.end());
-  op.recv_counts.assign(recv_counts.begin(), recv_counts.end());
-  return Issue(std::move(op));
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+    LOCKSTEP_RETURN_IF_ERROR(CheckCounts("send_counts", send_counts, size_));
+    LOCKSTEP_RETURN_IF_ERROR(CheckCounts("recv_counts", recv_counts, size_));
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckCount("in", in.count, Sum(send_counts), "the sum of send_counts"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckCount("out", out.count, Sum(recv_counts),
+                                        "the sum of recv_counts"));
+    if (send_counts[rank_] != recv_counts[rank_]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "what a rank gives itself should be what it takes, but got "
+          "send_counts[",
+          rank_, "]=", send_counts[rank_], ", recv_counts[", rank_,
+          "]=", recv_counts[rank_]));
+    }
+    if (in.count > 0 && out.count > 0 && in.data == out.data) {
+      return absl::InvalidArgumentError(
+          "all_to_all can't be done in place: in and out are the same memory");
+    }
+    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
+    Operation op = MakeOperation(OpKind::kAllToAll, in.dtype, options);
+    op.in = in;
+    op.out = out;
+    op.send_counts.assign(send_counts.begin(), send_counts.end());
+    op.recv_counts.assign(recv_counts.begin(), recv_counts.end());
+    return Issue(std::move(op));
+  });
 }
 
 absl::StatusOr<Work> Communicator::Barrier(const CallOptions& options) {
-  return Issue(MakeOperation(OpKind::kBarrier, DType::kU8, options));
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    return Issue(MakeOperation(OpKind::kBarrier, DType::kU8, options));
+  });
 }
 
 absl::StatusOr<Work> Communicator::Send(ConstBuffer in, int to,
                                         const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRank("to", to));
-  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
-  Operation op = MakeOperation(OpKind::kSend, in.dtype, options);
-  op.in = in;
-  op.to = to;
-  return Issue(std::move(op));
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckRank("to", to));
+    LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
+    Operation op = MakeOperation(OpKind::kSend, in.dtype, options);
+    op.in = in;
+    op.to = to;
+    return Issue(std::move(op));
+  });
 }
 
 absl::StatusOr<Work> Communicator::Recv(Buffer out, int from,
                                         const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRank("from", from));
-  LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
-  Operation op = MakeOperation(OpKind::kRecv, out.dtype, options);
-  op.out = out;
-  op.from = from;
-  return Issue(std::move(op));
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckRank("from", from));
+    LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
+    Operation op = MakeOperation(OpKind::kRecv, out.dtype, options);
+    op.out = out;
+    op.from = from;
+    return Issue(std::move(op));
+  });
 }
 
 absl::StatusOr<Work> Communicator::SendRecv(ConstBuffer in, int to, Buffer out,
                                             int from,
                                             const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRank("to", to));
-  LOCKSTEP_RETURN_IF_ERROR(CheckRank("from", from));
-  LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
-  if (in.count > 0 && out.count > 0 && in.data == out.data) {
-    return absl::InvalidArgumentError(
-        "send_recv can't be done in place: in and out are the same memory");
-  }
-  LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
-  Operation op = MakeOperation(OpKind::kSendRecv, in.dtype, options);
-  op.in = in;
-  op.out = out;
-  op.to = to;
-  op.from = from;
-  return Issue(std::move(op));
+  return Guarded([&]() -> absl::StatusOr<Work> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckRank("to", to));
+    LOCKSTEP_RETURN_IF_ERROR(CheckRank("from", from));
+    LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
+    if (in.count > 0 && out.count > 0 && in.data == out.data) {
+      return absl::InvalidArgumentError(
+          "send_recv can't be done in place: in and out are the same memory");
+    }
+    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, 0));
+    Operation op = MakeOperation(OpKind::kSendRecv, in.dtype, options);
+    op.in = in;
+    op.out = out;
+    op.to = to;
+    op.from = from;
+    return Issue(std::move(op));
+  });
+}
+
+std::vector<OperationRecord> Communicator::RecentOperations() const {
+  if (forked()) return {};
+  return log_->Recent();
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(
+    absl::string_view name, absl::Span<const int> members) {
+  return Guarded([&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    LOCKSTEP_RETURN_IF_ERROR(CheckSplit(name, members));
+    return SplitGroup(name, members);
+  });
+}
+
+void Communicator::Abort(absl::Status why) {
+  Guarded([&] {
+    AbortGroup(why);
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
+absl::Status Communicator::Close() {
+  return Guarded([&] { return CloseGroup(); });
 }
 
 }  // namespace lockstep

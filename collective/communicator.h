@@ -22,6 +22,9 @@
 //   DEADLINE_EXCEEDED    ranks did not come in time; they are named
 //   UNAVAILABLE          a rank has left or died; it is named
 //   ABORTED              someone called Abort; the reason is told
+//
+// A process that is forked from a rank has no part in its groups: every call is
+// FAILED_PRECONDITION there, and the destructor touches nothing.
 #ifndef LOCKSTEP_COLLECTIVE_COMMUNICATOR_H_
 #define LOCKSTEP_COLLECTIVE_COMMUNICATOR_H_
 
@@ -37,6 +40,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/collective/buffer.h"
@@ -143,24 +147,23 @@ class Communicator {
   // ---- The group.
 
   // What this rank issued last, 1,024 operations at most, oldest first.
-  std::vector<OperationRecord> RecentOperations() const {
-    return log_->Recent();
-  }
+  // Nothing in a forked process.
+  std::vector<OperationRecord> RecentOperations() const;
 
   // A group of some of the ranks, which they call with the same arguments, each
   // with its place in `members` as its rank. Names are used once. Others do not
   // call.
-  virtual absl::StatusOr<std::unique_ptr<Communicator>> Split(
-      absl::string_view name, absl::Span<const int> members) = 0;
+  absl::StatusOr<std::unique_ptr<Communicator>> Split(
+      absl::string_view name, absl::Span<const int> members);
 
   // Ends every pending operation on every rank. From any thread.
-  virtual void Abort(absl::Status why) = 0;
+  void Abort(absl::Status why);
 
   // Leaves in order: what this rank has issued goes on; the first operation
   // that it is still needed for fails, on all ranks, saying that it has left.
   // Does not wait: the destructor ends what is still pending then, so Wait for
   // the last Work first. Returns the group's failure, if there was one.
-  virtual absl::Status Close() = 0;
+  absl::Status Close();
 
  protected:
   Communicator(std::string name, int rank, int size, absl::Duration deadline)
@@ -178,16 +181,28 @@ class Communicator {
   // One call at a time.
   virtual absl::StatusOr<Work> Start(internal_collective::Operation op) = 0;
 
-  // For Split: whether `members` are ranks of this group, each once, and this
-  // one is among them.
-  absl::Status CheckSplit(absl::string_view name,
-                          absl::Span<const int> members) const;
+  // Split, Abort and Close, of a backend. The members of a split are ranks of
+  // this group, each once, and this one is among them.
+  virtual absl::StatusOr<std::unique_ptr<Communicator>> SplitGroup(
+      absl::string_view name, absl::Span<const int> members) = 0;
+  virtual void AbortGroup(const absl::Status& why) = 0;
+  virtual absl::Status CloseGroup() = 0;
+
+  // Whether this process was forked from the rank. A backend's destructor then
+  // keeps for ever what has threads, connections or locks.
+  bool forked() const { return fork_guard_.forked(); }
 
   const std::shared_ptr<internal_collective::OperationLog>& log() const {
     return log_;
   }
 
  private:
+  // What `call` returns, unless the process was forked.
+  template <typename Call>
+  auto Guarded(const Call& call) -> decltype(call());
+
+  absl::Status CheckSplit(absl::string_view name,
+                          absl::Span<const int> members) const;
   internal_collective::Operation MakeOperation(
       internal_collective::OpKind kind, DType dtype,
       const CallOptions& options) const;
@@ -203,6 +218,7 @@ class Communicator {
   const int size_;
   const absl::Duration deadline_;
   const std::shared_ptr<internal_collective::OperationLog> log_;
+  const ForkGuard fork_guard_;
 
   // Numbers and issues are taken together.
   Mutex mutex_;

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
@@ -281,21 +282,26 @@ class DeviceCommunicator : public Communicator {
   // Once the inner group is gone, no operation uses the memory, and nobody who
   // dropped a Work expects that its output is still written.
   ~DeviceCommunicator() override {
+    if (forked()) {  // where there is no CUDA
+      KeepForEver(memory_);
+      KeepForEver(transfers_);
+      return;
+    }
     inner_ = nullptr;
     transfers_->Drop();
   }
 
-  absl::StatusOr<std::unique_ptr<Communicator>> Split(
+ protected:
+  absl::StatusOr<std::unique_ptr<Communicator>> SplitGroup(
       absl::string_view name, absl::Span<const int> members) override {
     LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> part,
                               inner_->Split(name, members));
     return std::make_unique<DeviceCommunicator>(std::move(part), memory_);
   }
 
-  void Abort(absl::Status why) override { inner_->Abort(std::move(why)); }
-  absl::Status Close() override { return inner_->Close(); }
+  void AbortGroup(const absl::Status& why) override { inner_->Abort(why); }
+  absl::Status CloseGroup() override { return inner_->Close(); }
 
- protected:
   // The inner group checks what it is given.
   absl::Status CheckSupported(const Operation&) const override {
     return absl::OkStatus();

@@ -87,16 +87,16 @@ class DeviceOnly : public Communicator {
                      LocalGroupOptions().deadline),
         local_(std::move(local)) {}
 
-  absl::StatusOr<std::unique_ptr<Communicator>> Split(
+ protected:
+  absl::StatusOr<std::unique_ptr<Communicator>> SplitGroup(
       absl::string_view name, absl::Span<const int> members) override {
     LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> part,
                               local_->Split(name, members));
     return std::make_unique<DeviceOnly>(std::move(part));
   }
-  void Abort(absl::Status why) override { local_->Abort(std::move(why)); }
-  absl::Status Close() override { return local_->Close(); }
+  void AbortGroup(const absl::Status& why) override { local_->Abort(why); }
+  absl::Status CloseGroup() override { return local_->Close(); }
 
- protected:
   absl::Status CheckSupported(const Operation& op) const override {
     LOCKSTEP_RETURN_IF_ERROR(CheckDevice("in", op.in));
     LOCKSTEP_RETURN_IF_ERROR(CheckDevice("out", op.out));

@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/fingerprint.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
@@ -1109,12 +1110,19 @@ class EngineCommunicator : public Communicator {
   }
 
   ~EngineCommunicator() override {
-    if (attached_) engine_->Shutdown();
+    if (forked()) {
+      KeepForEver(engine_);
+      KeepForEver(control_);
+    } else if (attached_) {
+      engine_->Shutdown();
+    }
   }
 
-  absl::StatusOr<std::unique_ptr<Communicator>> Split(
+  absl::Status AwaitConnected() { return engine_->AwaitConnected(); }
+
+ protected:
+  absl::StatusOr<std::unique_ptr<Communicator>> SplitGroup(
       absl::string_view name, absl::Span<const int> members) override {
-    LOCKSTEP_RETURN_IF_ERROR(CheckSplit(name, members));
     LOCKSTEP_RETURN_IF_ERROR(engine_->BeginSplit(std::string(name)));
     EngineOptions options = engine_->options();
     GroupInfo info;
@@ -1133,11 +1141,9 @@ class EngineCommunicator : public Communicator {
     return Join(control_, options, info);
   }
 
-  void Abort(absl::Status why) override { engine_->Abort(why); }
-  absl::Status Close() override { return engine_->Close(); }
-  absl::Status AwaitConnected() { return engine_->AwaitConnected(); }
+  void AbortGroup(const absl::Status& why) override { engine_->Abort(why); }
+  absl::Status CloseGroup() override { return engine_->Close(); }
 
- protected:
   absl::Status CheckSupported(const Operation& op) const override {
     if (op.after.has_value() && !engine_->transport().launches()) {
       return absl::UnimplementedError(

@@ -15,7 +15,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/gpu/stream.h"
 
@@ -23,10 +25,17 @@ namespace lockstep {
 
 namespace internal_collective {
 
+// What calls return in a process that was forked from `whom`.
+absl::Status ForkedFrom(absl::string_view whom);
+
 // What a backend makes of an operation. Thread-safe.
 class WorkState {
  public:
   virtual ~WorkState() = default;
+
+  // Whether this process was forked from the one that issued the operation.
+  // Nothing else may be called then.
+  bool forked() const { return fork_guard_.forked(); }
 
   // Waits until the operation is done or has failed, or until `until`; then it
   // returns false.
@@ -35,6 +44,9 @@ class WorkState {
   virtual bool done() const = 0;
   // OK while it is not done.
   virtual absl::Status status() const = 0;
+
+ private:
+  const ForkGuard fork_guard_;
 };
 
 }  // namespace internal_collective
@@ -67,7 +79,8 @@ class [[nodiscard]] Work {
   // graph.
   absl::Status WaitOnStream(Stream stream) const;
 
-  // Whether it has ended, well or not. Does not wait for it.
+  // Whether it has ended, well or not. Does not wait for it. In a forked
+  // process it has, with FAILED_PRECONDITION.
   bool Done() const;
 
   // How it ended; OK while it has not.

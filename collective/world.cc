@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/backends.h"
 #include "lockstep/collective/control_plane.h"
@@ -192,7 +193,13 @@ World::World(std::shared_ptr<ControlPlane> control, const WorldOptions& options,
   }
 }
 
-World::~World() { control_->Close(leave_patience_).IgnoreError(); }
+World::~World() {
+  if (fork_guard_.forked()) {
+    KeepForEver(control_);
+  } else {
+    control_->Close(leave_patience_).IgnoreError();
+  }
+}
 
 int World::rank() const { return control_->rank(); }
 int World::size() const { return control_->size(); }
@@ -218,6 +225,10 @@ absl::Status World::CheckGroup(const GroupOptions& options,
 
 absl::StatusOr<std::unique_ptr<Communicator>> World::MakeGroup(
     const GroupOptions& options) {
+  if (fork_guard_.forked()) {
+    return internal_collective::ForkedFrom(
+        absl::StrCat("rank ", rank(), " of the job"));
+  }
   const std::string backend =
       options.backend == "auto" ? AutoBackend() : options.backend;
   LOCKSTEP_RETURN_IF_ERROR(

@@ -15,6 +15,10 @@
 // can join it; without one, rank 0 listens on loopback alone. Data takes other
 // ways: Gloo's and NCCL's connections know no token, and belong in a network of
 // the job's hosts.
+//
+// A process that is forked from a rank is no rank: MakeGroup and its parent's
+// groups are FAILED_PRECONDITION there, and destructors touch nothing
+// (docs/errors.md, "Forks").
 #ifndef LOCKSTEP_COLLECTIVE_WORLD_H_
 #define LOCKSTEP_COLLECTIVE_WORLD_H_
 
@@ -27,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/collective/communicator.h"
@@ -178,6 +183,7 @@ class World {
   absl::Status CheckGroup(const GroupOptions& options,
                           const std::string& backend) const;
 
+  const ForkGuard fork_guard_;
   const std::shared_ptr<internal_collective::ControlPlane> control_;
   const absl::Duration leave_patience_;
   const std::string address_;  // of this host, for data

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
@@ -726,11 +727,17 @@ class LocalCommunicator : public Communicator {
       : Communicator(group->name(), rank, group->size(), group->deadline()),
         group_(std::move(group)) {}
 
-  ~LocalCommunicator() override { group_->Drop(rank()); }
+  ~LocalCommunicator() override {
+    if (forked()) {
+      KeepForEver(group_);
+    } else {
+      group_->Drop(rank());
+    }
+  }
 
-  absl::StatusOr<std::unique_ptr<Communicator>> Split(
+ protected:
+  absl::StatusOr<std::unique_ptr<Communicator>> SplitGroup(
       absl::string_view name, absl::Span<const int> members) override {
-    LOCKSTEP_RETURN_IF_ERROR(CheckSplit(name, members));
     LOCKSTEP_ASSIGN_OR_RETURN(
         std::shared_ptr<Group> child,
         group_->Child(std::string(name), {members.begin(), members.end()},
@@ -740,10 +747,11 @@ class LocalCommunicator : public Communicator {
         std::move(child), static_cast<int>(place - members.begin()));
   }
 
-  void Abort(absl::Status why) override { group_->Abort(rank(), why); }
-  absl::Status Close() override { return group_->Leave(rank()); }
+  void AbortGroup(const absl::Status& why) override {
+    group_->Abort(rank(), why);
+  }
+  absl::Status CloseGroup() override { return group_->Leave(rank()); }
 
- protected:
   absl::Status CheckSupported(const Operation& op) const override {
     for (const Device device : {op.in.device, op.out.device}) {
       if (device.kind == Device::Kind::kHost) continue;

@@ -1,0 +1,221 @@
+// What becomes of a job one of whose ranks forks: the child has no part in it,
+// whatever it calls, and the ranks notice nothing.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/any_backend.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/local/local_group.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/rank_processes.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/gpu/stream.h"
+
+namespace lockstep {
+namespace {
+
+using Group = std::unique_ptr<Communicator>;
+
+// A child that hangs is ended, and named, before its rank is.
+constexpr unsigned kMostSecondsOfChild = 120;
+
+constexpr int kSize = 2;
+constexpr int kElements = 1000;
+
+// Until all have issued `count` reductions, each of them with the right sum.
+absl::Status Reduce(Communicator& group, int count) {
+  for (int i = 0; i < count; ++i) {
+    std::vector<float> values(kElements, 1.0F + group.rank());
+    const Buffer buffer = BufferOf(values);
+    LOCKSTEP_RETURN_IF_ERROR(
+        Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum)));
+    if (values[0] == 3 && values[kElements - 1] == 3) continue;
+    return absl::DataLossError(
+        absl::StrCat("the sum is ", values[0], ", and not 3"));
+  }
+  return absl::OkStatus();
+}
+
+// Whether `call` was refused since the process is a fork.
+bool Refused(const char* call, const absl::Status& status) {
+  if (absl::IsFailedPrecondition(status) &&
+      absl::StrContains(status.message(), "this process was forked from")) {
+    return true;
+  }
+  std::printf("in the child, %s: %s\n", call, status.ToString().c_str());
+  return false;
+}
+
+// Whether every call of what the child has from its parent is refused.
+bool AllRefused(World* world, Communicator& group, const Work& work) {
+  std::vector<float> in(kElements, 100), out(kSize * kElements);
+  std::vector<float> parts(kSize * kElements);
+  const ConstBuffer from = ConstBufferOf(in);
+  const Buffer same = BufferOf(in);
+  const Buffer whole = BufferOf(out);
+  const ConstBuffer each = ConstBufferOf(parts);
+  const std::vector<int64_t> counts(kSize, kElements);
+  const ReduceOp sum = ReduceOp::kSum;
+  bool all = true;
+  const auto check = [&all](const char* call, const absl::Status& status) {
+    all &= Refused(call, status);
+  };
+  check("AllReduce", group.AllReduce(same, same, sum).status());
+  check("Reduce", group.Reduce(same, same, sum, 0).status());
+  check("ReduceScatter", group.ReduceScatter(each, same, sum).status());
+  check("Broadcast", group.Broadcast(from, same, 0).status());
+  check("AllGather", group.AllGather(from, whole).status());
+  check("AllGatherV", group.AllGatherV(from, whole, counts).status());
+  check("Gather", group.Gather(from, whole, 0).status());
+  check("GatherV", group.GatherV(from, whole, counts, 0).status());
+  check("Scatter", group.Scatter(each, same, 0).status());
+  check("ScatterV", group.ScatterV(each, same, counts, 0).status());
+  check("AllToAll", group.AllToAll(each, whole).status());
+  check("AllToAllV", group.AllToAllV(each, counts, whole, counts).status());
+  check("Barrier", group.Barrier().status());
+  check("Send", group.Send(from, 1).status());
+  check("Recv", group.Recv(same, 1).status());
+  check("SendRecv", group.SendRecv(each, 1, whole, 1).status());
+  check("Split", group.Split("part", {0, 1}).status());
+  group.Abort(absl::InternalError("by the child"));
+  check("Close", group.Close());
+  check("Work::Wait", work.Wait());
+  check("Work::WaitUntil", work.WaitUntil(absl::InfinitePast()));
+  check("Work::WaitOnStream", work.WaitOnStream(Stream(nullptr)));
+  check("Work::status", work.status());
+  if (world != nullptr) check("MakeGroup", world->MakeGroup().status());
+  return all && work.Done() && group.RecentOperations().empty();
+}
+
+// Whether a world of one, which has nothing to do with the parent's, works.
+bool JoinsAnother(const std::string& folder) {
+  WorldOptions options;
+  options.init = absl::StrCat("file://", folder, "/child");
+  options.rank = 0;
+  options.size = 1;
+  const auto world = World::Join(options);
+  if (!world.ok()) return Refused("World::Join", world.status());
+  const auto group = (*world)->MakeGroup();
+  if (!group.ok()) return Refused("MakeGroup", group.status());
+  const absl::Status status = Wait((*group)->Barrier());
+  return status.ok() || Refused("Barrier", status);
+}
+
+// "OK", or how a child ended.
+std::string EndOf(pid_t child) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return "OK";
+  return absl::StrCat("the child ended with status ", status);
+}
+
+// The argument is the backend, and what rank 0's child does.
+int ForkingRank(const RankProcesses::Self& self) {
+  const std::vector<std::string> words = absl::StrSplit(self.argument, ' ');
+  const std::string& does = words[1];
+  WorldOptions options;
+  options.init = absl::StrCat("file://", self.folder);
+  options.rank = self.rank;
+  options.size = self.size;
+  GroupOptions group_options;
+  group_options.backend = words[0];
+  absl::StatusOr<std::unique_ptr<World>> world = World::Join(options);
+  absl::StatusOr<Group> group =
+      world.ok() ? MakeGroupForHost(**world, group_options) : world.status();
+  absl::Status status = group.status();
+  if (status.ok()) status = Reduce(**group, 10);
+  if (status.ok() && self.rank == 0) {
+    const auto work = (*group)->Barrier();  // which rank 1 has yet to come to
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(kMostSecondsOfChild);
+      bool well = work.ok();
+      if (does == "calls") well &= AllRefused(world->get(), **group, *work);
+      if (does == "joins") well &= JoinsAnother(self.folder);
+      if (does == "destroys") {
+        *group = nullptr;
+        *world = nullptr;
+      }
+      std::fflush(stdout);
+      if (does != "returns") _exit(well ? 0 : 1);
+      return well ? 0 : 1;  // from main
+    }
+    const std::string end = EndOf(child);
+    if (end != "OK") std::printf("%s\n", end.c_str());
+    status = Wait(work);
+  } else if (status.ok()) {
+    status = Wait((*group)->Barrier());
+  }
+  if (status.ok()) status = Reduce(**group, 100);
+  if (status.ok()) status = (*group)->Close();
+  std::printf("%s\n", status.ToString().c_str());
+  return 0;
+}
+
+class Fork
+    : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(Fork, LeavesTheRanksAlone) {
+  const auto& [backend, does] = GetParam();
+  RankProcesses ranks("forks", kSize, absl::StrCat(backend, " ", does));
+  for (int rank = 0; rank < kSize; ++rank) {
+    EXPECT_EQ(ranks.Wait(rank), "OK\n") << "rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, Fork,
+    testing::Combine(testing::Values("shm", "gloo", "nccl"),
+                     testing::Values("calls", "destroys", "returns", "joins")),
+    [](const auto& info) {
+      return absl::StrCat(std::get<0>(info.param), "_",
+                          std::get<1>(info.param));
+    });
+
+TEST(LocalFork, LeavesTheRanksAlone) {
+  LocalGroupOptions options;
+  options.size = kSize;
+  auto ranks = MakeLocalGroup(options);
+  ASSERT_TRUE(ranks.ok());
+  const auto work = (*ranks)[0]->Barrier();
+  ASSERT_TRUE(work.ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kMostSecondsOfChild);
+    const bool well = AllRefused(nullptr, *(*ranks)[0], *work);
+    ranks->clear();
+    std::fflush(stdout);
+    _exit(well ? 0 : 1);
+  }
+  EXPECT_EQ(EndOf(child), "OK");
+  EXPECT_TRUE(Wait((*ranks)[1]->Barrier()).ok());
+  EXPECT_TRUE(work->Wait().ok());
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  return lockstep::RankProcesses::Main(argc, argv,
+                                       {{"forks", lockstep::ForkingRank}});
+}
