@@ -68,6 +68,23 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
+// Lets go of a mutex that is held, from construction to destruction: for the
+// slow part of a function, also where that throws.
+class ABSL_SCOPED_LOCKABLE MutexUnlock {
+ public:
+  explicit MutexUnlock(Mutex& mutex) ABSL_UNLOCK_FUNCTION(mutex)
+      : mutex_(mutex) {
+    mutex_.Unlock();
+  }
+  ~MutexUnlock() ABSL_UNLOCK_FUNCTION() { mutex_.Lock(); }
+
+  MutexUnlock(const MutexUnlock&) = delete;
+  MutexUnlock& operator=(const MutexUnlock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
 // Waits may end early: call them in a loop over the condition.
 class CondVar {
  public:

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep {
@@ -95,11 +96,22 @@ absl::Status CheckCounts(absl::string_view what,
 
 template <typename Call>
 auto Communicator::Guarded(const Call& call) -> decltype(call()) {
-  if (forked()) {
+  try {
+    if (!forked()) return call();
     return ForkedFrom(
         absl::StrCat("rank ", rank_, " of the group '", name_, "'"));
+  } catch (...) {
+    absl::Status why = CurrentException("a call of the group");
+    if (!forked()) GiveUp(why);
+    return why;
   }
-  return call();
+}
+
+void Communicator::GiveUp(const absl::Status& why) noexcept {
+  CatchAll("giving up", [&] {
+    AbortGroup(why);
+    return absl::OkStatus();
+  }).IgnoreError();
 }
 
 absl::Status Communicator::CheckRank(absl::string_view what, int rank) const {

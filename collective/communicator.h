@@ -22,6 +22,7 @@
 //   DEADLINE_EXCEEDED    ranks did not come in time; they are named
 //   UNAVAILABLE          a rank has left or died; it is named
 //   ABORTED              someone called Abort; the reason is told
+//   RESOURCE_EXHAUSTED   a rank ran out of memory, threads or descriptors
 //
 // A process that is forked from a rank has no part in its groups: every call is
 // FAILED_PRECONDITION there, and the destructor touches nothing.
@@ -188,6 +189,10 @@ class Communicator {
   virtual void AbortGroup(const absl::Status& why) = 0;
   virtual absl::Status CloseGroup() = 0;
 
+  // Fails the group for what was thrown in a call of it: `why` is how the call
+  // ends. Other ranks may wait for what it has not done.
+  virtual void GiveUp(const absl::Status& why) noexcept;
+
   // Whether this process was forked from the rank. A backend's destructor then
   // keeps for ever what has threads, connections or locks.
   bool forked() const { return fork_guard_.forked(); }
@@ -197,7 +202,8 @@ class Communicator {
   }
 
  private:
-  // What `call` returns, unless the process was forked.
+  // What `call` returns, unless the process was forked; what it throws fails
+  // the group.
   template <typename Call>
   auto Guarded(const Call& call) -> decltype(call());
 

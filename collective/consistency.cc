@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
@@ -95,10 +96,8 @@ std::string Describe(const Camp& camp, int size) {
   return absl::StrCat(text, " of ", size);
 }
 
-}  // namespace
-
-absl::Status CheckSame(Communicator& group, absl::string_view what,
-                       const Fingerprint& mine, const CallOptions& options) {
+absl::Status Compare(Communicator& group, absl::string_view what,
+                     const Fingerprint& mine, const CallOptions& options) {
   CallOptions named = options;
   if (named.name.empty()) named.name = std::string(what);
   const int size = group.size();
@@ -158,6 +157,19 @@ absl::Status CheckSame(Communicator& group, absl::string_view what,
   return absl::FailedPreconditionError(
       absl::StrCat("the ranks of group '", group.name(), "' differ in ", what,
                    ": ", absl::StrJoin(differences, "; ")));
+}
+
+}  // namespace
+
+absl::Status CheckSame(Communicator& group, absl::string_view what,
+                       const Fingerprint& mine, const CallOptions& options) {
+  try {
+    return Compare(group, what, mine, options);
+  } catch (...) {
+    absl::Status why = CurrentException("CheckSame");
+    group.Abort(why);  // others wait for this rank
+    return why;
+  }
 }
 
 }  // namespace lockstep

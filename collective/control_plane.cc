@@ -16,7 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/control_messages.h"
 
@@ -94,6 +96,7 @@ absl::Status ControlPlane::Attach(const GroupInfo& info,
           absl::StrCat("the world was closed, so the group '", info.name,
                        "' can't be made"));
     }
+    LOCKSTEP_RETURN_IF_ERROR(broken_);
     const auto hub = gone_.find(0);
     if (hub != gone_.end()) return hub->second;
     const bool first = groups_.count(info.key) == 0;
@@ -129,14 +132,21 @@ absl::Status ControlPlane::Attach(const GroupInfo& info,
   return result;
 }
 
+bool ControlPlane::Lives(const std::string& key) {
+  const std::shared_ptr<GroupMember> member = Member(key);
+  return member != nullptr && member->Lives();
+}
+
+// When it throws, for want of memory, it can be called again.
 void ControlPlane::Detach(const std::string& key) {
+  std::string message = Pack(Message::kDetach).Text(key).Done();
   {
     MutexLock lock(mutex_);
-    if (groups_.erase(key) == 0) return;
-    values_.erase(values_.lower_bound({key, ""}),
-                  values_.lower_bound({key + '\0', ""}));
+    if (groups_.count(key) == 0) return;
   }
-  star_->Send(0, Pack(Message::kDetach).Text(key).Done());
+  star_->Send(0, std::move(message));
+  MutexLock lock(mutex_);
+  groups_.erase(key);
 }
 
 void ControlPlane::Fail(const std::string& key, const absl::Status& why,
@@ -174,13 +184,26 @@ void ControlPlane::ReportLate(const Late& late) {
 }
 
 absl::Status ControlPlane::Close(absl::Duration patience) {
-  std::vector<std::string> keys;
   {
     MutexLock lock(mutex_);
     if (closed_) return absl::OkStatus();
     closed_ = true;
-    for (const auto& [key, group] : groups_) keys.push_back(key);
     changed_.NotifyAll();
+  }
+  // Where there is no memory for it, the others see that this rank leaves.
+  const absl::Status left = CatchAll("leaving groups", [this] {
+    LeaveGroups();
+    return absl::OkStatus();
+  });
+  if (!left.ok()) EndGroups(left);
+  return star_->Leave(patience);
+}
+
+void ControlPlane::LeaveGroups() {
+  std::vector<std::string> keys;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [key, group] : groups_) keys.push_back(key);
   }
   for (const std::string& key : keys) {
     const auto member = Member(key);
@@ -191,7 +214,6 @@ absl::Status ControlPlane::Close(absl::Duration patience) {
   }
   // The others hear of rank 0's end when it is over, and some may wait for it.
   if (rank() == 0) star_->Send(0, Pack(Message::kClosed).Done());
-  return star_->Leave(patience);
 }
 
 // ---- Values.
@@ -210,12 +232,13 @@ class ControlPlane::GroupStore : public Store {
   absl::StatusOr<std::string> Get(absl::string_view key,
                                   absl::Time until) override {
     const SteadyTime deadline = After(until - absl::Now());
-    const std::pair<std::string, std::string> name(key_, key);
+    const std::string name(key);
     bool asked = false;
     {
       MutexLock lock(plane_.mutex_);
-      asked = plane_.groups_.count(key_) == 0 ||
-              !plane_.values_.insert({name, std::nullopt}).second;
+      const auto group = plane_.groups_.find(key_);
+      asked = group == plane_.groups_.end() ||
+              !group->second.values.insert({name, std::nullopt}).second;
     }
     if (!asked) {
       plane_.star_->Send(0, Pack(Message::kGet).Text(key_).Text(key).Done());
@@ -229,10 +252,8 @@ class ControlPlane::GroupStore : public Store {
       if (!group->second.failure.ok() && group->second.failed_after == 0) {
         return group->second.failure;
       }
-      const auto found = plane_.values_.find(name);
-      if (found != plane_.values_.end() && found->second.has_value()) {
-        return *found->second;
-      }
+      const auto& value = group->second.values[name];
+      if (value.has_value()) return *value;
       if (plane_.changed_.WaitUntil(plane_.mutex_, deadline)) {
         return absl::DeadlineExceededError(
             absl::StrCat("'", key, "' of group ", key_, " is not there yet"));
@@ -390,8 +411,9 @@ void ControlPlane::OnMessage(int from, absl::string_view message) {
       const std::string name = in.Text();
       std::string value = in.Text();
       MutexLock lock(mutex_);
-      if (in.good() && groups_.count(key) > 0) {
-        values_[{key, name}] = std::move(value);
+      const auto group = groups_.find(key);
+      if (in.good() && group != groups_.end()) {
+        group->second.values[name] = std::move(value);
       }
       changed_.NotifyAll();
       return;
@@ -502,6 +524,34 @@ void ControlPlane::OnTick() {
     if (!group.hearsay.ok()) keys.push_back(key);
   }
   for (const std::string& key : keys) HubJudgeHearsay(key);
+}
+
+void ControlPlane::OnBroken(const absl::Status& why) {
+  {
+    MutexLock lock(mutex_);
+    broken_ = why;
+  }
+  EndGroups(why);
+}
+
+// Fails all that lives here, and allocates nothing.
+void ControlPlane::EndGroups(const absl::Status& why) {
+  while (true) {
+    std::shared_ptr<GroupMember> member;
+    {
+      MutexLock lock(mutex_);
+      const auto group =
+          std::find_if(groups_.begin(), groups_.end(), [](const auto& each) {
+            return each.second.failure.ok() || each.second.failed_after > 0;
+          });
+      changed_.NotifyAll();
+      if (group == groups_.end()) return;
+      group->second.failure = why;
+      group->second.failed_after = 0;
+      member = group->second.member.lock();
+    }
+    if (member != nullptr) member->OnFailure(why, 0);
+  }
 }
 
 std::string ControlPlane::Beat() {

@@ -152,6 +152,8 @@ class GroupMember {
   // more; and whether thread number `thread` waits for an operation of it.
   virtual uint64_t OnlyThread() = 0;
   virtual bool Waits(uint64_t thread, PlaceId& place, std::string& what) = 0;
+  // Whether it takes operations: it has neither failed nor been closed.
+  virtual bool Lives() = 0;
   // Where nothing else compares what the ranks do: what was issued since this
   // was called last, of many operations only some; and the group's key.
   virtual std::vector<Mark> TakeMarks(std::string& key) = 0;
@@ -187,6 +189,8 @@ class ControlPlane : public StarListener {
   absl::Status Attach(const GroupInfo& info,
                       const std::shared_ptr<GroupMember>& member,
                       absl::Duration deadline);
+  // Whether this rank has joined the group, and it lives.
+  bool Lives(const std::string& key);
   // Forgets the group at this rank. It should have left.
   void Detach(const std::string& key);
 
@@ -270,12 +274,16 @@ class ControlPlane : public StarListener {
     bool opened = false;
     absl::Status failure;
     uint64_t failed_after = 0;
+    // Of the group's store, those that were asked for; not there yet: asked for
+    // and awaited.
+    std::map<std::string, std::optional<std::string>> values;
   };
 
   // StarListener.
   void OnMessage(int from, absl::string_view message) override;
   void OnGone(int rank, const absl::Status& why) override;
   void OnTick() override;
+  void OnBroken(const absl::Status& why) override;
   std::string Beat() override;
   void OnBeat(int from, absl::string_view beat) override;
 
@@ -318,6 +326,8 @@ class ControlPlane : public StarListener {
   void Answer(const PlaceId& place);
   void FailHere(const std::string& key, const absl::Status& why,
                 uint64_t after = 0);
+  void LeaveGroups();
+  void EndGroups(const absl::Status& why);
   absl::Status AfterFirstLoss(const absl::Status& why) const;
   std::vector<std::shared_ptr<GroupMember>> Members();
   std::shared_ptr<GroupMember> Member(const std::string& key);
@@ -342,10 +352,8 @@ class ControlPlane : public StarListener {
   std::map<std::string, Attached> groups_ ABSL_GUARDED_BY(mutex_);
   // Job ranks that are gone, and how.
   std::map<int, absl::Status> gone_ ABSL_GUARDED_BY(mutex_);
-  // Values of stores that were asked for, by group and name; not there yet:
-  // asked for and awaited.
-  std::map<std::pair<std::string, std::string>, std::optional<std::string>>
-      values_ ABSL_GUARDED_BY(mutex_);
+  // Why this rank can't be in touch with the others any more.
+  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -1,7 +1,9 @@
 #include "lockstep/collective/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>  // NOLINT: base/steady_time.h speaks chrono
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -16,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/fork_guard.h"
@@ -48,6 +51,10 @@ constexpr absl::Duration kAbortTakes = absl::Seconds(5);
 // How long what a device has done may be unknown, before what is known counts.
 constexpr absl::Duration kLookTakes = absl::Milliseconds(100);
 
+// How often a rank that leaves tries to tell the others.
+constexpr int kMostTries = 10;
+constexpr std::chrono::milliseconds kBetweenTries(1);
+
 // A wait for a device looks again at once for so long, and then ever more
 // seldom.
 constexpr std::chrono::milliseconds kSpins(2);
@@ -65,6 +72,20 @@ uint64_t ThisThread() {
 
 bool Passed(SteadyTime since, absl::Duration duration, SteadyTime now) {
   return now - since >= absl::ToChronoNanoseconds(duration);
+}
+
+// Tells the others what they need to hear, also where memory is short for a
+// moment. Where it stays short, they wait for their deadline.
+template <typename Tell>
+void Persist(const Tell& tell) {
+  for (int i = 0; i < kMostTries; ++i) {
+    const absl::Status told = CatchAll("telling the others", [&tell] {
+      tell();
+      return absl::OkStatus();
+    });
+    if (told.ok()) return;
+    std::this_thread::sleep_for(kBetweenTries);
+  }
 }
 
 class Engine;
@@ -106,7 +127,9 @@ struct Lane {
   bool sends = false;  // not looked at in the collective lane
 
   std::deque<Turn> turns;  // those that are not done
-  std::deque<Turn> past;   // the last that are
+  // The last that are, each at its number modulo the size: so none is allocated
+  // where an operation ends.
+  std::array<Turn, kRemembered> past;
   uint64_t issued = 0;
   uint64_t done = 0;       // of them, that have ended well
   bool running = false;    // the first turn is in the transport
@@ -147,6 +170,7 @@ class Engine : public GroupMember, public std::enable_shared_from_this<Engine> {
   absl::Status AwaitConnected();
   absl::StatusOr<Work> Start(Operation op);
   void Abort(const absl::Status& why);
+  void GiveUp(const absl::Status& why) noexcept;
   absl::Status Close();
   absl::Status BeginSplit(const std::string& name);
   const EngineOptions& options() const { return options_; }
@@ -168,6 +192,7 @@ class Engine : public GroupMember, public std::enable_shared_from_this<Engine> {
   LaneCounts Done() override;
   uint64_t OnlyThread() override;
   bool Waits(uint64_t thread, PlaceId& place, std::string& what) override;
+  bool Lives() override;
   std::vector<Mark> TakeMarks(std::string& key) override;
 
  private:
@@ -207,6 +232,9 @@ class Engine : public GroupMember, public std::enable_shared_from_this<Engine> {
            SteadyTime now = SteadyNow()) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailLocked(const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailOfItself(const absl::Status& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailIfDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailAsComing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailIfLeft(const Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -218,6 +246,12 @@ class Engine : public GroupMember, public std::enable_shared_from_this<Engine> {
   LaneCounts Counts(bool done_only) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartThread(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunLane(Lane& lane);
+  void ConnectTransport();
+  void TendLane(Lane& lane);
+  absl::Status RunInTransport(const Lane& lane, const Turn& turn);
+  void SayFarewell() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AwaitIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void JoinThreads() ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
   // Lives until Shutdown has returned, and is not called afterwards.
   ControlPlane* const control_;
@@ -234,6 +268,8 @@ class Engine : public GroupMember, public std::enable_shared_from_this<Engine> {
   Mutex mutex_;
   CondVar changed_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  // The others have yet to be told of it: there was no memory for the message.
+  bool untold_ ABSL_GUARDED_BY(mutex_) = false;
   SteadyTime failed_at_ ABSL_GUARDED_BY(mutex_);
   absl::Status coming_failure_ ABSL_GUARDED_BY(mutex_);
   uint64_t coming_after_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -273,8 +309,8 @@ absl::Status Engine::Connect() {
   context.size = size_;
   context.key = options_.key;
   context.store = store_.get();
-  absl::StatusOr<std::unique_ptr<Transport>> transport =
-      options_.make_transport(context);
+  absl::StatusOr<std::unique_ptr<Transport>> transport = CatchAll(
+      "the transport", [&] { return options_.make_transport(context); });
   if (!transport.ok()) {
     absl::Status why = NotMade(transport.status());
     control_->Fail(options_.key, why);
@@ -293,26 +329,50 @@ void Engine::StartThread(Lane& lane) {
   if (!alarm.ok()) return control_->Fail(options_.key, alarm.status());
   lane.alarm = *std::move(alarm);
   absl::StatusOr<std::thread> thread =
-      StartQuietThread([this, &lane] { RunLane(lane); });
+      StartQuietThread("lockstep-lane", [this, &lane] { RunLane(lane); });
   if (!thread.ok()) return control_->Fail(options_.key, thread.status());
   lane.thread = *std::move(thread);
 }
 
+// What is thrown here fails the group, and the thread goes on until it is to
+// stop: for what is still in the transport then.
 void Engine::RunLane(Lane& lane) {
-  if (lane.id.collective()) {
-    const absl::Status status = transport_->Connect();
-    MutexLock lock(mutex_);
-    connected_ = status.ok();
-    if (status.ok()) {
-      queue_.AllowUpTo(agreed_);
-      if (launches_) Want(collectives_);
-    } else {
-      not_connected_ = NotMade(status);
-      not_connected_since_ = SteadyNow();
+  const auto guarded = [this](const auto& what) {
+    const absl::Status status = CatchAll("a thread of the group", [&what] {
+      what();
+      return absl::OkStatus();
+    });
+    if (!status.ok()) GiveUp(status);
+  };
+  if (lane.id.collective()) guarded([this] { ConnectTransport(); });
+  while (true) {
+    {
+      MutexLock lock(mutex_);
+      if (stop_) return;
     }
-    changed_.NotifyAll();
-    for (auto& [id, pair] : pairs_) Wake(pair);
+    guarded([this, &lane] { TendLane(lane); });
   }
+}
+
+void Engine::ConnectTransport() {
+  const absl::Status status =
+      CatchAll("the transport", [this] { return transport_->Connect(); });
+  MutexLock lock(mutex_);
+  connected_ = status.ok();
+  if (status.ok()) {
+    queue_.AllowUpTo(agreed_);
+    if (launches_) Want(collectives_);
+  } else if (absl::IsResourceExhausted(status)) {
+    FailOfItself(NotMade(status));
+  } else {
+    not_connected_ = NotMade(status);
+    not_connected_since_ = SteadyNow();
+  }
+  changed_.NotifyAll();
+  for (auto& [id, pair] : pairs_) Wake(pair);
+}
+
+void Engine::TendLane(Lane& lane) {
   MutexLock lock(mutex_);
   while (!stop_) {
     if (launches_ && lane.id.collective()) {
@@ -320,9 +380,8 @@ void Engine::RunLane(Lane& lane) {
     } else if (lane.wanted && CanRun(lane) && SteadyNow() >= lane.wanted_from) {
       RunFirst(lane);
     } else {
-      mutex_.Unlock();
+      const MutexUnlock unlock(mutex_);
       lane.alarm->Sleep();
-      mutex_.Lock();
     }
   }
 }
@@ -334,9 +393,8 @@ absl::Status Engine::AwaitConnected() {
   return failure_;
 }
 
+// Lets go of what its works, which may outlive it, refer to.
 void Engine::Shutdown() {
-  std::vector<std::thread> threads;
-  LaneCounts counts;
   {
     MutexLock lock(slow_mutex_);
     muted_ = true;
@@ -344,54 +402,68 @@ void Engine::Shutdown() {
   {
     MutexLock lock(mutex_);
     closed_ = true;
-    if (launches_) LookAfresh();
-    counts = Counts(/*done_only=*/true);
-    control_->SendMarks(options_.key, marks_.Take());
-    if (!connected_) {
-      // The others can't connect without it.
-      control_->Fail(options_.key,
-                     absl::UnavailableError(absl::StrCat(
-                         "making the group '", options_.name, "': rank ", rank_,
-                         " has left the group")));
-    }
-    // Before the others see it by what they are connected by. What is not made
-    // has not even been made here.
-    control_->Leave(options_.key, connected_ ? counts : LaneCounts());
-    FailLocked(absl::UnavailableError(
-        absl::StrCat("rank ", rank_, " has dropped its communicator of group '",
-                     options_.name, "'")));
+    Persist([this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { SayFarewell(); });
+    FailLocked(CatchAll("dropping a group", [this] {
+      return absl::UnavailableError(absl::StrCat(
+          "rank ", rank_, " has dropped its communicator of group '",
+          options_.name, "'"));
+    }));
     stop_ = true;
     changed_.NotifyAll();
-    const auto end = [this, &threads](Lane& lane)
-                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-                           Wake(lane);
-                           if (lane.thread.joinable())
-                             threads.push_back(std::move(lane.thread));
-                         };
-    end(collectives_);
-    for (auto& [id, lane] : pairs_) end(lane);
-    // Others that wait for an operation may be doing it.
-    const auto running = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      bool any = collectives_.running;
-      for (const auto& [id, lane] : pairs_) any |= lane.running;
-      return any;
-    };
-    while (running()) changed_.Wait(mutex_);
-    const SteadyTime since = SteadyNow();
-    while (!collectives_.turns.empty()) {
-      Look();
-      WaitForDevice(since, After(absl::InfiniteDuration()));
-    }
+    Wake(collectives_);
+    for (auto& [id, lane] : pairs_) Wake(lane);
+    AwaitIdle();
   }
-  for (std::thread& thread : threads) thread.join();
+  JoinThreads();
   queue_.Close();
-  control_->Detach(options_.key);
+  Persist([this] { control_->Detach(options_.key); });
   transport_ = nullptr;
   MutexLock lock(mutex_);
-  // Works hold the engine, and may outlive it.
-  collectives_.past.clear();
-  for (auto& [id, lane] : pairs_) lane.past.clear();
+  collectives_.past = {};
+  for (auto& [id, lane] : pairs_) lane.past = {};
   last_ = nullptr;
+}
+
+// Before the others see it by what they are connected by.
+void Engine::SayFarewell() {
+  if (launches_) LookAfresh();
+  const LaneCounts counts = Counts(/*done_only=*/true);
+  control_->SendMarks(options_.key, marks_.Take());
+  if (!connected_) {
+    // The others can't connect without it.
+    control_->Fail(options_.key,
+                   absl::UnavailableError(
+                       absl::StrCat("making the group '", options_.name,
+                                    "': rank ", rank_, " has left the group")));
+  }
+  // What is not made has not even been made here.
+  control_->Leave(options_.key, connected_ ? counts : LaneCounts());
+}
+
+// Others that wait for an operation may be doing it.
+void Engine::AwaitIdle() {
+  const auto running = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    bool any = collectives_.running;
+    for (const auto& [id, lane] : pairs_) any |= lane.running;
+    return any;
+  };
+  while (running()) changed_.Wait(mutex_);
+  const SteadyTime since = SteadyNow();
+  while (!collectives_.turns.empty()) {
+    CatchAll("ending a group", [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      Look();
+      return absl::OkStatus();
+    }).IgnoreError();
+    WaitForDevice(since, After(absl::InfiniteDuration()));
+  }
+}
+
+// None is started any more.
+void Engine::JoinThreads() {
+  if (collectives_.thread.joinable()) collectives_.thread.join();
+  for (auto& [id, lane] : pairs_) {
+    if (lane.thread.joinable()) lane.thread.join();
+  }
 }
 
 LaneCounts Engine::Counts(bool done_only) const {
@@ -519,9 +591,12 @@ void Engine::SettleSelf() {
       return;
     }
     sends.running = recvs.running = true;
-    mutex_.Unlock();
-    const absl::Status moved = transport_->Move(from.in, to.out);
-    mutex_.Lock();
+    absl::Status moved;
+    {
+      const MutexUnlock unlock(mutex_);
+      moved = CatchAll("the transport",
+                       [&] { return transport_->Move(from.in, to.out); });
+    }
     changed_.NotifyAll();
     for (Lane* const lane : {&sends, &recvs}) {
       lane->running = false;
@@ -534,7 +609,11 @@ void Engine::SettleSelf() {
       }
     }
     if (!moved.ok() && failure_.ok()) {
-      return control_->Fail(options_.key, moved);
+      return control_->Fail(
+          options_.key,
+          absl::Status(moved.code(),
+                       absl::StrCat(Describe(*send.work), " on rank ", rank_,
+                                    ": ", moved.message())));
     }
   }
 }
@@ -564,22 +643,31 @@ void Engine::Wake(Lane& lane) {
   if (lane.alarm != nullptr) lane.alarm->Set(lane.wanted_from);
 }
 
+absl::Status Engine::RunInTransport(const Lane& lane, const Turn& turn) {
+  const Operation& op = turn.work->op;
+  return lane.id.collective() ? transport_->Run(op, turn.fingerprint)
+         : lane.sends         ? transport_->Send(op.to, op.in, turn.fingerprint)
+                      : transport_->Recv(op.from, op.out, turn.fingerprint);
+}
+
 void Engine::RunFirst(Lane& lane) {
   lane.running = true;
   const Turn turn = lane.turns.front();
-  const Operation& op = turn.work->op;
-  mutex_.Unlock();
-  const absl::Status status =
-      lane.id.collective() ? transport_->Run(op, turn.fingerprint)
-      : lane.sends         ? transport_->Send(op.to, op.in, turn.fingerprint)
-                   : transport_->Recv(op.from, op.out, turn.fingerprint);
-  mutex_.Lock();
+  absl::Status status;
+  {
+    const MutexUnlock unlock(mutex_);
+    status =
+        CatchAll("the transport", [&] { return RunInTransport(lane, turn); });
+  }
   lane.running = false;
   if (status.ok()) {
     Finish(lane);
   } else if (!failure_.ok()) {
     lane.turns.pop_front();
     End(*turn.work, failure_);
+  } else if (absl::IsResourceExhausted(status)) {
+    FailOfItself(absl::ResourceExhaustedError(absl::StrCat(
+        Describe(*turn.work), " on rank ", rank_, ": ", status.message())));
   } else {
     lane.stuck = status;
     lane.stuck_since = SteadyNow();
@@ -594,18 +682,22 @@ void Engine::RunFirst(Lane& lane) {
 
 // By the thread that issues it, if that needs no waiting.
 void Engine::LaunchLast() {
-  mutex_.Unlock();
-  const LaunchQueue::Progress progress = queue_.LaunchMore();
-  mutex_.Lock();
+  LaunchQueue::Progress progress;
+  {
+    const MutexUnlock unlock(mutex_);
+    progress = queue_.LaunchMore();
+  }
   if (!progress.launches && progress.failure.ok()) return;
   const bool alone = progress.queued + 1 >= collectives_.issued;
   Want(collectives_, alone ? SteadyNow() + kWaiterTakes : SteadyTime());
 }
 
 LaunchQueue::Progress Engine::Look() {
-  mutex_.Unlock();
-  LaunchQueue::Progress seen = queue_.Look();
-  mutex_.Lock();
+  LaunchQueue::Progress seen;
+  {
+    const MutexUnlock unlock(mutex_);
+    seen = queue_.Look();
+  }
   Settle(seen);
   return seen;
 }
@@ -642,9 +734,8 @@ void Engine::Settle(const LaunchQueue::Progress& seen) {
 void Engine::TendDevice() {
   Lane& lane = collectives_;
   if (!lane.wanted || SteadyNow() < lane.wanted_from) {
-    mutex_.Unlock();
+    const MutexUnlock unlock(mutex_);
     lane.alarm->Sleep();
-    mutex_.Lock();
     return;
   }
   lane.wanted = false;
@@ -661,9 +752,8 @@ void Engine::TendDevice() {
 void Engine::WaitForDevice(SteadyTime since, SteadyTime until) {
   const auto waited = SteadyNow() - since;
   if (waited < kSpins) {
-    mutex_.Unlock();
+    const MutexUnlock unlock(mutex_);
     std::this_thread::yield();
-    mutex_.Lock();
   } else {
     const auto pause =
         std::min<SteadyTime::duration>(waited / 64, kLongestPause);
@@ -672,15 +762,15 @@ void Engine::WaitForDevice(SteadyTime since, SteadyTime until) {
 }
 
 void Engine::Finish(Lane& lane) {
-  lane.past.push_back(std::move(lane.turns.front()));
+  Turn& turn = lane.past[lane.turns.front().number % kRemembered];
+  turn = std::move(lane.turns.front());
   lane.turns.pop_front();
   ++lane.done;
-  if (lane.past.size() > kRemembered) lane.past.pop_front();
   const SteadyTime now = SteadyNow();
   lane.front_since = now;
   lane.told_late = lane.told_expired = false;
   if (lane.turns.empty()) lane.wanted = false;
-  End(*lane.past.back().work, absl::OkStatus(), now);
+  End(*turn.work, absl::OkStatus(), now);
   if (!launches_) FailIfDue();  // otherwise by Settle, when all is seen
   FailIfLeft(lane);
 }
@@ -772,8 +862,17 @@ absl::Status Engine::Result(const EngineWork& work) {
   return WithRecentOperations(work.result, *log_);
 }
 
+// What is thrown while a rank waits fails the group. Then it waits on, for what
+// is still in the transport.
 bool EngineWork::WaitUntil(absl::Time until) {
-  return engine->WaitUntil(*this, until);
+  while (true) {
+    const absl::StatusOr<bool> done =
+        CatchAll("waiting for an operation", [&]() -> absl::StatusOr<bool> {
+          return engine->WaitUntil(*this, until);
+        });
+    if (done.ok()) return *done;
+    engine->GiveUp(done.status());
+  }
 }
 absl::Status EngineWork::WaitOnStream(Stream stream) {
   return engine->WaitOnStream(*this, stream);
@@ -791,6 +890,35 @@ void Engine::Abort(const absl::Status& why) {
   // Not even rank 0 could keep this rank from it.
   MutexLock lock(mutex_);
   FailLocked(aborted);
+}
+
+// Fails the group for what was thrown on this rank.
+void Engine::GiveUp(const absl::Status& why) noexcept {
+  const absl::Status named = CatchAll("giving up", [&] {
+    return absl::Status(
+        why.code(), absl::StrCat("rank ", rank_, " of group '", options_.name,
+                                 "': ", why.message()));
+  });
+  MutexLock lock(mutex_);
+  FailOfItself(named);
+}
+
+// For a reason that no other rank knows better, and that they may have to be
+// told later, at a tick, when there is memory for it.
+void Engine::FailOfItself(const absl::Status& why) {
+  if (!failure_.ok()) return;
+  FailLocked(why);
+  untold_ = true;
+  TellFailure();
+}
+
+void Engine::TellFailure() {
+  if (!untold_) return;
+  const absl::Status told = CatchAll("telling the others", [this] {
+    control_->Fail(options_.key, failure_);
+    return absl::OkStatus();
+  });
+  untold_ = !told.ok();
 }
 
 void Engine::OnFailure(const absl::Status& why, uint64_t after) {
@@ -820,21 +948,20 @@ void Engine::FailAsComing() {
   FailLocked(coming_failure_);
 }
 
-// For good. An operation that is in the transport or on a device ends when it
-// comes back: its memory is in use until then.
+// For good, and without allocating anything. An operation that is in the
+// transport or on a device ends when it comes back: its memory is in use until
+// then.
 void Engine::FailLocked(const absl::Status& why) {
   if (!failure_.ok()) return;
   failure_ = why;
   failed_at_ = SteadyNow();
   const auto fail = [&](Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (launches_ && lane.id.collective()) return;
-    std::deque<Turn> turns;
-    turns.swap(lane.turns);
-    if (lane.running) {
-      lane.turns.push_back(std::move(turns.front()));
-      turns.pop_front();
+    const auto first = lane.turns.begin() + (lane.running ? 1 : 0);
+    for (auto turn = first; turn != lane.turns.end(); ++turn) {
+      End(*turn->work, why);
     }
-    for (const Turn& turn : turns) End(*turn.work, why);
+    lane.turns.erase(first, lane.turns.end());
   };
   fail(collectives_);
   // Of a device that has nothing to do any more, what this rank gave may still
@@ -884,7 +1011,12 @@ void Engine::FailIfLeft(const Lane& lane) {
 
 void Engine::OnSlow(const std::string& what) {
   MutexLock lock(slow_mutex_);
-  if (options_.on_slow && !muted_) options_.on_slow(what);
+  if (!options_.on_slow || muted_) return;
+  // What the host's code throws concerns nobody else.
+  CatchAll("on_slow", [&] {
+    options_.on_slow(what);
+    return absl::OkStatus();
+  }).IgnoreError();
 }
 
 void Engine::OnAgreed(uint64_t agreed) {
@@ -901,6 +1033,7 @@ void Engine::OnAgreed(uint64_t agreed) {
 void Engine::OnTick() {
   const SteadyTime now = SteadyNow();
   MutexLock lock(mutex_);
+  TellFailure();
   if (launches_ && Passed(coming_since_, kLookTakes, now)) FailIfDue();
   if (!failure_.ok()) return;
   if (!connected_) return WatchConnecting(now);
@@ -1025,10 +1158,12 @@ Position Engine::Where(const LaneId& id, uint64_t number) {
   }
   Position position;
   if (lane != nullptr) {
-    for (const auto* turns : {&lane->turns, &lane->past}) {
-      for (const Turn& turn : *turns) {
-        if (turn.number == number) position = PositionOf(turn);
-      }
+    for (const Turn& turn : lane->turns) {
+      if (turn.number == number) position = PositionOf(turn);
+    }
+    const Turn& past = lane->past[number % kRemembered];
+    if (past.work != nullptr && past.number == number) {
+      position = PositionOf(past);
     }
     position.here = number <= lane->issued;
     position.behind =
@@ -1049,6 +1184,11 @@ std::vector<Mark> Engine::TakeMarks(std::string& key) {
   key = options_.key;
   MutexLock lock(mutex_);
   return marks_.Take();
+}
+
+bool Engine::Lives() {
+  MutexLock lock(mutex_);
+  return failure_.ok() && !closed_;
 }
 
 uint64_t Engine::OnlyThread() {
@@ -1102,9 +1242,12 @@ class EngineCommunicator : public Communicator {
     auto group = std::unique_ptr<EngineCommunicator>(new EngineCommunicator(
         std::move(control), options,
         static_cast<int>(place - options.job_ranks.begin())));
-    LOCKSTEP_RETURN_IF_ERROR(
-        group->control_->Attach(info, group->engine_, options.deadline));
+    // If it throws, the others may have been told of this rank.
     group->attached_ = true;
+    const absl::Status attached =
+        group->control_->Attach(info, group->engine_, options.deadline);
+    group->attached_ = attached.ok();
+    LOCKSTEP_RETURN_IF_ERROR(attached);
     LOCKSTEP_RETURN_IF_ERROR(group->engine_->Connect());
     return group;
   }
@@ -1143,6 +1286,9 @@ class EngineCommunicator : public Communicator {
 
   void AbortGroup(const absl::Status& why) override { engine_->Abort(why); }
   absl::Status CloseGroup() override { return engine_->Close(); }
+  void GiveUp(const absl::Status& why) noexcept override {
+    engine_->GiveUp(why);
+  }
 
   absl::Status CheckSupported(const Operation& op) const override {
     if (op.after.has_value() && !engine_->transport().launches()) {

@@ -4,7 +4,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
+#include <thread>  // NOLINT: ranks
 #include <utility>
 #include <vector>
 
@@ -21,6 +24,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/conformance.h"
 #include "lockstep/collective/engine_testing.h"
@@ -264,6 +268,20 @@ TEST(Engine, SlowOperationsAreTold) {
 }
 
 // Also about ranks that do not answer.
+TEST(Engine, WhatOnSlowThrowsConcernsNobody) {
+  Told told;
+  EngineJob job(2);
+  job.options.on_slow = [tell = told.on_slow()](absl::string_view what) {
+    tell(what);
+    throw std::runtime_error("the log is full");
+  };
+  const auto ranks = job.JoinAll();
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
+  told.Await();
+  LOCKSTEP_EXPECT_OK(Wait(ranks[1]->Barrier()));
+  LOCKSTEP_EXPECT_OK(work.Wait());
+}
+
 TEST(Engine, SlowOperationsAreToldWhenARankIsStopped) {
   Told told;
   EngineJob job(2, Patience());
@@ -530,6 +548,97 @@ class EngineWithoutReceipts : public testing::Test {
   std::vector<std::unique_ptr<Communicator>> ranks_;
   float value_[3] = {};
 };
+
+// One whose calls throw on rank 1, from `throws` on.
+template <typename Exception>
+class Throwing : public Loose {
+ public:
+  Throwing(const TransportContext& context, Shared& shared, std::string throws)
+      : Loose(context, shared),
+        throws_(context.rank == 1 ? std::move(throws) : "") {}
+
+  absl::Status Connect() override { return Throw("Connect"); }
+  absl::Status Run(const Operation& op, uint64_t fingerprint) override {
+    LOCKSTEP_RETURN_IF_ERROR(Throw("Run"));
+    return Loose::Run(op, fingerprint);
+  }
+  absl::Status Send(int to, const ConstBuffer& in, uint64_t tag) override {
+    LOCKSTEP_RETURN_IF_ERROR(Throw("Send"));
+    return Loose::Send(to, in, tag);
+  }
+  absl::Status Recv(int from, const Buffer& out, uint64_t tag) override {
+    LOCKSTEP_RETURN_IF_ERROR(Throw("Recv"));
+    return Loose::Recv(from, out, tag);
+  }
+  absl::Status Move(const ConstBuffer& in, const Buffer& out) override {
+    LOCKSTEP_RETURN_IF_ERROR(Throw("Move"));
+    return Loose::Move(in, out);
+  }
+
+ private:
+  absl::Status Throw(absl::string_view where) const {
+    if (where == throws_) throw Exception();
+    return absl::OkStatus();
+  }
+
+  const std::string throws_;
+};
+
+// What all ranks say of a transport that throws there on rank 1.
+template <typename Exception>
+std::vector<absl::Status> WhereOneThrows(const std::string& where) {
+  Loose::Shared shared;
+  EngineJob job(2);
+  job.options.make_transport = [&](const TransportContext& context)
+      -> absl::StatusOr<std::unique_ptr<Transport>> {
+    if (where == "make" && context.rank == 1) throw Exception();
+    return std::make_unique<Throwing<Exception>>(context, shared, where);
+  };
+  std::vector<absl::Status> said(2);
+  std::vector<std::unique_ptr<Communicator>> ranks(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    auto group = JoinEngineGroup(job.planes[rank], job.options);
+    said[rank] = group.status();
+    if (group.ok()) ranks[rank] = *std::move(group);
+  }
+  const auto use = [&](int rank) -> absl::Status {
+    Communicator& group = *ranks[rank];
+    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
+    float in = 0, out = 0;
+    const ConstBuffer from = ConstBufferOf(&in, 1);
+    const Buffer to = BufferOf(&out, 1);
+    if (where == "Move") {
+      LOCKSTEP_RETURN_IF_ERROR(Wait(group.SendRecv(from, rank, to, rank)));
+      return Wait(group.Barrier());
+    }
+    const bool sends = (rank == 1) == (where == "Send");
+    return Wait(sends ? group.Send(from, 1 - rank) : group.Recv(to, 1 - rank));
+  };
+  std::thread first([&] {
+    if (ranks[0] != nullptr) said[0] = use(0);
+  });
+  if (ranks[1] != nullptr) said[1] = use(1);
+  first.join();
+  return said;
+}
+
+TEST(Engine, WhatATransportThrowsFailsTheGroup) {
+  for (const char* const where :
+       {"make", "Connect", "Run", "Send", "Recv", "Move"}) {
+    SCOPED_TRACE(where);
+    for (const absl::Status& said : WhereOneThrows<std::bad_alloc>(where)) {
+      EXPECT_THAT(said, StatusIs(absl::StatusCode::kResourceExhausted,
+                                 AllOf(HasSubstr("rank 1"),
+                                       HasSubstr("ran out of memory"))));
+    }
+    for (const absl::Status& said :
+         WhereOneThrows<std::bad_function_call>(where)) {
+      EXPECT_THAT(said, StatusIs(absl::StatusCode::kUnknown,
+                                 AllOf(HasSubstr("rank 1"),
+                                       HasSubstr("std::bad_function_call"))));
+    }
+  }
+}
 
 // Rank 1 is ahead of the others when it fails, and they wait for it in an
 // operation that its failure would let end first.

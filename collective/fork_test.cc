@@ -38,6 +38,16 @@ using Group = std::unique_ptr<Communicator>;
 // A child that hangs is ended, and named, before its rank is.
 constexpr unsigned kMostSecondsOfChild = 120;
 
+// What children do. The thread sanitizer lets a forked process start no thread,
+// and keeps one that had several from its exit.
+std::vector<std::string> WhatChildrenDo() {
+#if defined(__SANITIZE_THREAD__)
+  return {"calls", "destroys"};
+#else
+  return {"calls", "destroys", "joins", "returns"};
+#endif
+}
+
 constexpr int kSize = 2;
 constexpr int kElements = 1000;
 
@@ -183,14 +193,14 @@ TEST_P(Fork, LeavesTheRanksAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Backends, Fork,
-    testing::Combine(testing::Values("shm", "gloo", "nccl"),
-                     testing::Values("calls", "destroys", "returns", "joins")),
-    [](const auto& info) {
-      return absl::StrCat(std::get<0>(info.param), "_",
-                          std::get<1>(info.param));
-    });
+INSTANTIATE_TEST_SUITE_P(Backends, Fork,
+                         testing::Combine(testing::Values("shm", "gloo",
+                                                          "nccl"),
+                                          testing::ValuesIn(WhatChildrenDo())),
+                         [](const auto& info) {
+                           return absl::StrCat(std::get<0>(info.param), "_",
+                                               std::get<1>(info.param));
+                         });
 
 TEST(LocalFork, LeavesTheRanksAlone) {
   LocalGroupOptions options;

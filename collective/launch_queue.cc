@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/base/catch_all.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -70,9 +71,12 @@ absl::StatusOr<Launch::State> LaunchQueue::Ask(
   // Nobody else takes it out of the queue meanwhile.
   Launch& asked = *launch;
   ++users_;
-  mutex_.Unlock();
-  absl::StatusOr<Launch::State> state = (asked.*question)();
-  mutex_.Lock();
+  absl::StatusOr<Launch::State> state = Launch::State::kLaunching;
+  {
+    const MutexUnlock unlock(mutex_);
+    state = CatchAll("asking the device's library",
+                     [&] { return (asked.*question)(); });
+  }
   Leave();
   return state;
 }
@@ -130,7 +134,8 @@ absl::Status LaunchQueue::WaitOnStream(uint64_t number, Stream stream) {
     launch = launches_[number - ended_ - 1];
     ++users_;
   }
-  absl::Status status = launch->WaitOnStream(stream);
+  absl::Status status = CatchAll("asking the device's library",
+                                 [&] { return launch->WaitOnStream(stream); });
   launch = nullptr;
   MutexLock lock(mutex_);
   Leave();

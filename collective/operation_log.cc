@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/catch_all.h"
 
 namespace lockstep {
 
@@ -95,12 +96,17 @@ std::vector<OperationRecord> OperationLog::Recent(uint64_t most) const {
 
 absl::Status WithRecentOperations(absl::Status status,
                                   const OperationLog& log) {
-  if (status.ok() || status.GetPayload(kPayload).has_value()) return status;
-  std::string text;
-  for (const OperationRecord& record : log.Recent(kShown)) {
-    absl::StrAppend(&text, text.empty() ? "" : "; ", record.Describe());
-  }
-  if (!text.empty()) status.SetPayload(kPayload, absl::Cord(text));
+  if (status.ok()) return status;
+  // Where there is no memory for it, the failure is told without it.
+  CatchAll("describing operations", [&] {
+    if (status.GetPayload(kPayload).has_value()) return absl::OkStatus();
+    std::string text;
+    for (const OperationRecord& record : log.Recent(kShown)) {
+      absl::StrAppend(&text, text.empty() ? "" : "; ", record.Describe());
+    }
+    if (!text.empty()) status.SetPayload(kPayload, absl::Cord(text));
+    return absl::OkStatus();
+  }).IgnoreError();
   return status;
 }
 

@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "lockstep/base/catch_all.h"
 
 namespace lockstep {
 
@@ -30,15 +31,20 @@ absl::Status Work::Wait() const { return WaitUntil(absl::InfiniteFuture()); }
 
 absl::Status Work::WaitUntil(absl::Time until) const {
   if (state_ == nullptr) return absl::OkStatus();
-  if (state_->forked()) return Forked();
-  if (state_->WaitUntil(until)) return state_->status();
-  return absl::DeadlineExceededError(
-      "the operation is not done yet; it goes on, and can be waited for again");
+  return CatchAll("waiting for an operation", [&] {
+    if (state_->forked()) return Forked();
+    if (state_->WaitUntil(until)) return state_->status();
+    return absl::DeadlineExceededError(
+        "the operation is not done yet; it goes on, and can be waited for "
+        "again");
+  });
 }
 
 absl::Status Work::WaitOnStream(Stream stream) const {
   if (state_ == nullptr) return absl::OkStatus();
-  return state_->forked() ? Forked() : state_->WaitOnStream(stream);
+  return CatchAll("waiting on a stream", [&] {
+    return state_->forked() ? Forked() : state_->WaitOnStream(stream);
+  });
 }
 
 bool Work::Done() const {
@@ -47,7 +53,9 @@ bool Work::Done() const {
 
 absl::Status Work::status() const {
   if (state_ == nullptr) return absl::OkStatus();
-  return state_->forked() ? Forked() : state_->status();
+  return CatchAll("asking for a status", [this] {
+    return state_->forked() ? Forked() : state_->status();
+  });
 }
 
 }  // namespace lockstep

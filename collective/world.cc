@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/backends.h"
@@ -83,7 +84,8 @@ absl::StatusOr<StarOptions> StarOptionsOf(const WorldOptions& options,
   star.join_deadline = options.join_deadline;
   star.beat = options.beat;
   star.silence = options.silence;
-  star.about = internal_collective::ShmNeighbourhood();
+  LOCKSTEP_ASSIGN_OR_RETURN(star.about,
+                            internal_collective::ShmNeighbourhood());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string address,
                             AddressOf(options.interface));
   if (!address.empty()) star.listen_host = address;
@@ -121,6 +123,16 @@ std::string DataAddress(const WorldOptions& options, const StarOptions& star,
 
 absl::StatusOr<std::unique_ptr<World>> World::FromEnvironment(
     const WorldOptions& options) {
+  return CatchAll("joining the job", [&] { return JoinAsLaunched(options); });
+}
+
+absl::StatusOr<std::unique_ptr<World>> World::Join(
+    const WorldOptions& options) {
+  return CatchAll("joining the job", [&] { return JoinAsTold(options); });
+}
+
+absl::StatusOr<std::unique_ptr<World>> World::JoinAsLaunched(
+    const WorldOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const LaunchEnvironment launch,
       ReadLaunchEnvironment(
@@ -149,7 +161,7 @@ absl::StatusOr<std::unique_ptr<World>> World::FromEnvironment(
       std::move(control), merged, std::move(address), launch.Describe()));
 }
 
-absl::StatusOr<std::unique_ptr<World>> World::Join(
+absl::StatusOr<std::unique_ptr<World>> World::JoinAsTold(
     const WorldOptions& options) {
   if (options.rank < 0 || options.size < 1 || options.rank >= options.size) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -223,7 +235,30 @@ absl::Status World::CheckGroup(const GroupOptions& options,
   return absl::OkStatus();
 }
 
+// Unlike that of any other group: with the length, no group that is split off
+// has it, either.
+absl::StatusOr<std::string> World::TakeKey(const std::string& name) {
+  MutexLock lock(mutex_);
+  int& generation = generations_[name];
+  const auto key = [&] {
+    return absl::StrCat(generation, ":", name.size(), ":", name);
+  };
+  if (control_->Lives(key())) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "rank ", rank(), " has a group '", name,
+        "' that lives: set another GroupOptions::name, or make this one again "
+        "when it has failed or is gone"));
+  }
+  ++generation;
+  return key();
+}
+
 absl::StatusOr<std::unique_ptr<Communicator>> World::MakeGroup(
+    const GroupOptions& options) {
+  return CatchAll("making a group", [&] { return JoinGroup(options); });
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
     const GroupOptions& options) {
   if (fork_guard_.forked()) {
     return internal_collective::ForkedFrom(
@@ -236,13 +271,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::MakeGroup(
   absl::Status refused = CheckGroup(options, backend);
   EngineOptions engine;
   engine.name = options.name;
-  {
-    MutexLock lock(mutex_);
-    // Unlike any other name and generation: with the length, no group that is
-    // split off has it, either.
-    engine.key = absl::StrCat(++generations_[options.name], ":",
-                              options.name.size(), ":", options.name);
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(engine.key, TakeKey(options.name));
   engine.backend = backend;
   engine.job_ranks.resize(size());
   std::iota(engine.job_ranks.begin(), engine.job_ranks.end(), 0);

@@ -83,8 +83,8 @@ struct WorldOptions {
 };
 
 struct GroupOptions {
-  // In messages. A name can be used again once its group has failed or is gone;
-  // all ranks then make it again.
+  // In messages. A name can be used again once its group has failed, was closed
+  // or is gone, and all ranks then make it again; before, ALREADY_EXISTS.
   std::string name = "world";
 
   // "shm": processes of one host, by shared memory; "gloo": any hosts, by TCP;
@@ -180,6 +180,13 @@ class World {
         const WorldOptions& options, std::string address,
         std::string description);
 
+  static absl::StatusOr<std::unique_ptr<World>> JoinAsLaunched(
+      const WorldOptions& options);
+  static absl::StatusOr<std::unique_ptr<World>> JoinAsTold(
+      const WorldOptions& options);
+  absl::StatusOr<std::unique_ptr<Communicator>> JoinGroup(
+      const GroupOptions& options);
+  absl::StatusOr<std::string> TakeKey(const std::string& name);
   absl::Status CheckGroup(const GroupOptions& options,
                           const std::string& backend) const;
 

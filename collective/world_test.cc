@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>  // NOLINT: ranks
 #include <utility>
@@ -217,6 +218,29 @@ TEST(World, RefusesWhatMakesNoSense) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("deadline=-1s")));
 }
 
+class ThrowingStore : public Store {
+ public:
+  absl::Status Set(absl::string_view, absl::string_view) override {
+    throw std::runtime_error("the store's host is down");
+  }
+  absl::StatusOr<std::string> Get(absl::string_view, absl::Time) override {
+    throw std::runtime_error("the store's host is down");
+  }
+};
+
+TEST(World, WhatAStoreThrowsIsAStatus) {
+  for (const int rank : {0, 1}) {
+    ThrowingStore store;
+    WorldOptions options;
+    options.rank = rank;
+    options.size = 2;
+    options.store = &store;
+    EXPECT_THAT(World::Join(options),
+                StatusIs(absl::StatusCode::kUnknown,
+                         HasSubstr("std::runtime_error: the store's host")));
+  }
+}
+
 TEST(World, MissingRanksAreNamedOnBothSides) {
   std::array<absl::Status, 2> ended;
   // Rank 0's deadline grows until rank 2 has come in it.
@@ -240,6 +264,30 @@ TEST(World, MissingRanksAreNamedOnBothSides) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
                                  HasSubstr("ranks 1, 3")));
   }
+}
+
+TEST(World, ANameIsForOneGroupAtATime) {
+  Job job(2);
+  const auto first = job.MakeGroups({});
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(
+        job.worlds[rank]->MakeGroup(),
+        StatusIs(absl::StatusCode::kAlreadyExists,
+                 AllOf(HasSubstr("'world'"), HasSubstr("GroupOptions::name"))));
+  }
+  GroupOptions other;
+  other.name = "other";
+  const auto others = job.MakeGroups(other);
+  first[1]->Abort(absl::InternalError("loss is NaN"));
+  EXPECT_THAT(Wait(first[0]->Barrier()), StatusIs(absl::StatusCode::kAborted));
+  // The failed one may still be there.
+  const auto second = job.MakeGroups({});
+  for (const auto& rank : second) LOCKSTEP_EXPECT_OK(rank->Close());
+  const auto third = job.MakeGroups({});
+  InThreads(2, [&](int rank) {
+    LOCKSTEP_EXPECT_OK(Wait(third[rank]->Barrier()));
+    LOCKSTEP_EXPECT_OK(Wait(others[rank]->Barrier()));
+  });
 }
 
 TEST(World, RanksMustAgreeOnTheBackend) {

@@ -17,7 +17,6 @@
 #include <chrono>  // NOLINT: Gloo speaks chrono
 #include <cstdint>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
@@ -103,15 +103,18 @@ class NoSigpipe {
 // Gloo reports by exceptions of several kinds, and names no rank.
 template <typename Call>
 absl::Status Catch(absl::string_view where, const Call& call) {
-  try {
+  absl::Status status = CatchAll("gloo", [&call] {
     call();
     return absl::OkStatus();
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat(where, ": ", error.what()));
-  } catch (...) {
-    return absl::UnavailableError(
-        absl::StrCat(where, ": an exception of an unknown kind"));
-  }
+  });
+  if (status.ok()) return status;
+  // Where there is no memory for it, it is told without the place.
+  return CatchAll("gloo", [&] {
+    return absl::Status(absl::IsResourceExhausted(status)
+                            ? absl::StatusCode::kResourceExhausted
+                            : absl::StatusCode::kUnavailable,
+                        absl::StrCat(where, ": ", status.message()));
+  });
 }
 
 absl::Status Cancelled() {
@@ -128,6 +131,7 @@ absl::StatusOr<std::shared_ptr<GlooDevice>> MakeDevice(
     device = ::gloo::transport::tcp::CreateDevice(attributes);
   });
   if (status.ok()) return device;
+  if (absl::IsResourceExhausted(status)) return status;
   return absl::InvalidArgumentError(
       absl::StrCat("address should be one of this host's, but got address='",
                    address, "': ", status.message()));

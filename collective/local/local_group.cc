@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
@@ -120,6 +121,7 @@ class Group : public std::enable_shared_from_this<Group> {
   absl::StatusOr<Work> Start(int rank, Operation op,
                              std::shared_ptr<OperationLog> log);
   void Abort(int rank, const absl::Status& why);
+  void GiveUp(const absl::Status& why) noexcept;
   absl::Status Leave(int rank);
   void Drop(int rank);
   absl::StatusOr<std::shared_ptr<Group>> Child(const std::string& name,
@@ -188,6 +190,30 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<std::string> last_ ABSL_GUARDED_BY(mutex_);  // what each issued
   std::vector<bool> left_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Split> splits_ ABSL_GUARDED_BY(mutex_);
+};
+
+// An operation among what the ranks of a family wait for, from Enter on, while
+// the family's mutex is held.
+class Listing {
+ public:
+  Listing(Family& family, int place, LocalWork& work)
+      : family_(family), place_(place), work_(work), at_(family.slow.end()) {}
+  ~Listing() {
+    if (at_ != family_.slow.end()) family_.slow.erase(at_);
+  }
+  Listing(const Listing&) = delete;
+  Listing& operator=(const Listing&) = delete;
+
+  void Enter() {
+    if (at_ != family_.slow.end()) return;
+    at_ = family_.slow.emplace(place_, &work_);
+  }
+
+ private:
+  Family& family_;
+  const int place_;
+  LocalWork& work_;
+  std::multimap<int, LocalWork*>::iterator at_;
 };
 
 // ---- What an operation does, once all ranks are there.
@@ -530,6 +556,11 @@ void Group::Abort(int rank, const absl::Status& why) {
                                        name_, "': ", why.ToString())));
 }
 
+void Group::GiveUp(const absl::Status& why) noexcept {
+  MutexLock lock(mutex_);
+  Fail(why);
+}
+
 absl::Status Group::Leave(int rank) {
   MutexLock lock(mutex_);
   absl::Status before = failure_;
@@ -625,22 +656,19 @@ bool Group::WaitUntil(LocalWork& work, absl::Time until) {
   const bool may_be_slow =
       UsesAlone(work.rank) && until == absl::InfiniteFuture();
   SteadyTime look = may_be_slow ? After(kSlow) : end;
-  auto listed = family_->slow.end();
+  Listing listing(*family_, places_[work.rank], work);
   while (work.open > 0) {
     const SteadyTime now = SteadyNow();
     ExpireOverdue(now);
     if (work.open == 0 || now >= end) break;
     if (now >= look) {
-      if (listed == family_->slow.end()) {
-        listed = family_->slow.emplace(places_[work.rank], &work);
-      }
+      listing.Enter();
       LookForDeadlock(work);
       look = After(kSlow);  // others may have gone on, and wait elsewhere
       continue;
     }
     changed_.WaitUntil(mutex_, std::min({end, look, Soonest()->expires}));
   }
-  if (listed != family_->slow.end()) family_->slow.erase(listed);
   return work.open == 0;
 }
 
@@ -715,8 +743,16 @@ LocalWork::LocalWork(std::shared_ptr<Group> group, int rank, Operation op,
       expires(After(this->op.deadline)),
       log(std::move(log)) {}
 
+// What is thrown while a rank waits fails the group, and so ends the wait.
 bool LocalWork::WaitUntil(absl::Time until) {
-  return group->WaitUntil(*this, until);
+  while (true) {
+    const absl::StatusOr<bool> done =
+        CatchAll("waiting for an operation", [&]() -> absl::StatusOr<bool> {
+          return group->WaitUntil(*this, until);
+        });
+    if (done.ok()) return *done;
+    group->GiveUp(done.status());
+  }
 }
 bool LocalWork::done() const { return group->Done(*this); }
 absl::Status LocalWork::status() const { return group->Result(*this); }
@@ -730,9 +766,13 @@ class LocalCommunicator : public Communicator {
   ~LocalCommunicator() override {
     if (forked()) {
       KeepForEver(group_);
-    } else {
-      group_->Drop(rank());
+      return;
     }
+    const absl::Status dropped = CatchAll("dropping a group", [this] {
+      group_->Drop(rank());
+      return absl::OkStatus();
+    });
+    if (!dropped.ok()) group_->GiveUp(dropped);
   }
 
  protected:
@@ -751,6 +791,9 @@ class LocalCommunicator : public Communicator {
     group_->Abort(rank(), why);
   }
   absl::Status CloseGroup() override { return group_->Leave(rank()); }
+  void GiveUp(const absl::Status& why) noexcept override {
+    group_->GiveUp(why);
+  }
 
   absl::Status CheckSupported(const Operation& op) const override {
     for (const Device device : {op.in.device, op.out.device}) {
@@ -786,16 +829,19 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MakeLocalGroup(
         absl::StrCat("deadline should be more than nothing, but got deadline=",
                      absl::FormatDuration(options.deadline)));
   }
-  std::vector<int> places(options.size);
-  std::iota(places.begin(), places.end(), 0);
-  const auto group = std::make_shared<Group>(
-      std::make_shared<Family>(options.size), options.name, std::move(places),
-      options.deadline);
-  std::vector<std::unique_ptr<Communicator>> ranks;
-  for (int rank = 0; rank < options.size; ++rank) {
-    ranks.push_back(std::make_unique<LocalCommunicator>(group, rank));
-  }
-  return ranks;
+  using Ranks = std::vector<std::unique_ptr<Communicator>>;
+  return CatchAll("making a group", [&]() -> absl::StatusOr<Ranks> {
+    std::vector<int> places(options.size);
+    std::iota(places.begin(), places.end(), 0);
+    const auto group = std::make_shared<Group>(
+        std::make_shared<Family>(options.size), options.name, std::move(places),
+        options.deadline);
+    Ranks ranks;
+    for (int rank = 0; rank < options.size; ++rank) {
+      ranks.push_back(std::make_unique<LocalCommunicator>(group, rank));
+    }
+    return ranks;
+  });
 }
 
 }  // namespace lockstep

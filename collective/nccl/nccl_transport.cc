@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/float16.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
@@ -428,7 +429,12 @@ absl::Status NcclTransport::Open() {
     return Check(cuda_.MemAlloc(&scratch_, kScratchBytes), "cuMemAlloc");
   }));
   LOCKSTEP_ASSIGN_OR_RETURN(aborter_,
-                            StartQuietThread([this] { AbortWhenCancelled(); }));
+                            StartQuietThread("lockstep-abort", [this] {
+                              CatchAll("aborting", [this] {
+                                AbortWhenCancelled();
+                                return absl::OkStatus();
+                              }).IgnoreError();
+                            }));
   return absl::OkStatus();
 }
 

@@ -95,7 +95,7 @@ absl::StatusOr<std::vector<std::string>> Resolve(const std::string& host,
   // A name service that is not reachable may take half a minute to say so.
   const auto answer = std::make_shared<Answer>();
   LOCKSTEP_ASSIGN_OR_RETURN(
-      std::thread thread, StartQuietThread([host, answer] {
+      std::thread thread, StartQuietThread("lockstep-name", [host, answer] {
         absl::StatusOr<std::vector<std::string>> found = Lookup(host, 0);
         MutexLock lock(answer->mutex);
         answer->there = true;

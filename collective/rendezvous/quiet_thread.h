@@ -8,13 +8,11 @@
 #include <pthread.h>
 
 #include <csignal>
-#include <system_error>  // NOLINT: what std::thread throws
-#include <thread>        // NOLINT: a library's own thread
+#include <thread>  // NOLINT: a library's own thread
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/language.h"
 
 namespace lockstep::internal_collective {
@@ -41,16 +39,16 @@ class HostSignalsBlocked {
   sigset_t before_;
 };
 
-// RESOURCE_EXHAUSTED when the system has no thread left.
+// The name, of at most 15 characters, is what `top -H` and debuggers show.
+// RESOURCE_EXHAUSTED when the system has no thread or memory left.
 template <typename Body>
-absl::StatusOr<std::thread> StartQuietThread(Body body) {
+absl::StatusOr<std::thread> StartQuietThread(const char* name, Body body) {
   const HostSignalsBlocked blocked;
-  try {
-    return std::thread(std::move(body));
-  } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("can't start a thread: ", error.what()));
-  }
+  return CatchAll("starting a thread", [&]() -> absl::StatusOr<std::thread> {
+    std::thread thread(std::move(body));
+    pthread_setname_np(thread.native_handle(), name);
+    return thread;
+  });
 }
 
 }  // namespace lockstep::internal_collective

@@ -21,7 +21,8 @@ TEST(QuietThreadTest, BlocksSignalsInTheThreadAlone) {
   ASSERT_FALSE(IsBlocked(SIGTERM));
   bool blocked = false;
   bool crash_blocked = true;
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(std::thread thread, StartQuietThread([&] {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(std::thread thread,
+                                StartQuietThread("quiet", [&] {
                                   blocked = IsBlocked(SIGTERM);
                                   crash_blocked = IsBlocked(SIGSEGV);
                                 }));

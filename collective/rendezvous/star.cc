@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
@@ -67,8 +68,8 @@ class ConnectedStar final : public Star {
   // Begins to do the star's work.
   absl::Status Run() {
     ScheduleBeat();
-    LOCKSTEP_ASSIGN_OR_RETURN(thread_,
-                              StartQuietThread([this] { io_->run(); }));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        thread_, StartQuietThread("lockstep-star", [this] { RunThread(); }));
     return absl::OkStatus();
   }
 
@@ -80,6 +81,8 @@ class ConnectedStar final : public Star {
 
  private:
   // On the star's thread.
+  void RunThread();
+  void Break(const absl::Status& why);
   void ScheduleBeat();
   void ScheduleTick();
   void Beat();
@@ -96,6 +99,7 @@ class ConnectedStar final : public Star {
   }
 
   // On the threads that call.
+  absl::Status SayLast(absl::Duration patience);
   void AwaitGoodbye();
   void AwaitNoneConnected(SteadyTime deadline);
   void Stop();
@@ -122,6 +126,8 @@ class ConnectedStar final : public Star {
   std::vector<std::pair<int, std::string>> outbox_ ABSL_GUARDED_BY(mutex_);
   std::set<int> connected_ ABSL_GUARDED_BY(mutex_);
   absl::Status hub_lost_ ABSL_GUARDED_BY(mutex_);
+  StarListener* started_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
   bool said_goodbye_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 
@@ -131,6 +137,13 @@ class ConnectedStar final : public Star {
 // ---- What any thread calls.
 
 void ConnectedStar::Start(StarListener& listener) {
+  absl::Status broken;
+  {
+    MutexLock lock(mutex_);
+    started_ = &listener;
+    broken = broken_;
+  }
+  if (!broken.ok()) return listener.OnBroken(broken);
   asio::post(*io_, [this, &listener] {
     listener_ = &listener;
     for (const auto& event : std::exchange(before_start_, {})) event(listener);
@@ -143,7 +156,7 @@ void ConnectedStar::Send(int to, std::string message) {
   LOCKSTEP_CHECK(to == rank() || links_.at(to) != nullptr);
   LOCKSTEP_CHECK(message.size() <= kLargestFrame);
   MutexLock lock(mutex_);
-  if (stopped_) return;
+  if (stopped_ || !broken_.ok()) return;
   if (outbox_.empty()) asio::post(*io_, [this] { EmptyOutbox(); });
   outbox_.emplace_back(to, std::move(message));
 }
@@ -155,6 +168,16 @@ absl::Duration ConnectedStar::SilentFor(int rank) const {
 }
 
 absl::Status ConnectedStar::Leave(absl::Duration patience) {
+  absl::Status status =
+      CatchAll("leaving the job", [&] { return SayLast(patience); });
+  Stop();
+  MutexLock lock(mutex_);
+  status.Update(broken_);
+  status.Update(hub_lost_);
+  return status;
+}
+
+absl::Status ConnectedStar::SayLast(absl::Duration patience) {
   absl::Status status;
   if (rank() == 0) {
     // Those who say goodbye are to be heard, with or without a listener.
@@ -175,15 +198,13 @@ absl::Status ConnectedStar::Leave(absl::Duration patience) {
   asio::post(*io_, [this] { SayGoodbye(); });
   AwaitGoodbye();
   AwaitNoneConnected(After(kGoodbyeTakes));
-  Stop();
-  MutexLock lock(mutex_);
-  return status.ok() ? hub_lost_ : status;
+  return status;
 }
 
 // The star's thread may be late, which no peer is to blame for.
 void ConnectedStar::AwaitGoodbye() {
   MutexLock lock(mutex_);
-  while (!said_goodbye_) changed_.Wait(mutex_);
+  while (!said_goodbye_ && broken_.ok()) changed_.Wait(mutex_);
 }
 
 void ConnectedStar::AwaitNoneConnected(SteadyTime deadline) {
@@ -208,6 +229,31 @@ void ConnectedStar::Stop() {
 }
 
 // ---- What the star's thread does.
+
+void ConnectedStar::RunThread() {
+  const absl::Status status =
+      CatchAll("the thread that keeps this rank in touch", [this] {
+        io_->run();
+        return absl::OkStatus();
+      });
+  if (!status.ok()) Break(status);
+}
+
+// Allocates nothing.
+void ConnectedStar::Break(const absl::Status& why) {
+  for (const auto& link : links_) {
+    if (link != nullptr) link->Close();
+  }
+  StarListener* listener = nullptr;
+  {
+    MutexLock lock(mutex_);
+    broken_ = why;
+    listener = started_;
+    connected_.clear();
+    changed_.NotifyAll();
+  }
+  if (listener != nullptr) listener->OnBroken(why);
+}
 
 void ConnectedStar::ScheduleBeat() {
   beat_timer_.expires_at(After(beat_));
@@ -428,7 +474,7 @@ std::string Peer::Describe() const {
 
 absl::StatusOr<std::unique_ptr<Star>> Star::Join(const StarOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(Check(options));
-  try {
+  return CatchAll("joining", [&]() -> absl::StatusOr<std::unique_ptr<Star>> {
     auto io = std::make_unique<asio::io_context>(1);
     LOCKSTEP_ASSIGN_OR_RETURN(Joined joined, Meet(*io, options));
     io->restart();
@@ -436,10 +482,7 @@ absl::StatusOr<std::unique_ptr<Star>> Star::Join(const StarOptions& options) {
                                                 std::move(joined));
     LOCKSTEP_RETURN_IF_ERROR(star->Run());
     return star;
-  } catch (const std::system_error& error) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the rendezvous can't be set up: ", error.what()));
-  }
+  });
 }
 
 }  // namespace lockstep::internal_collective

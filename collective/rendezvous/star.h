@@ -97,6 +97,11 @@ class StarListener {
 
   virtual void OnTick() = 0;
 
+  // The star can't go on, since something was thrown on its thread, by the
+  // listener or for want of memory. Its connections have ended, which tells the
+  // others, and this is the last call: it must neither throw nor allocate.
+  virtual void OnBroken(const absl::Status& why) = 0;
+
   // What goes out with the next heartbeat, and what came with one.
   virtual std::string Beat() = 0;
   virtual void OnBeat(int from, absl::string_view beat) = 0;
@@ -155,7 +160,8 @@ class Star {
   // Says goodbye, after what was sent before. A spoke returns when it is said.
   // The hub holds the star up until all others have left or are lost,
   // `patience` at most: DEADLINE_EXCEEDED names those that have not.
-  // UNAVAILABLE at a spoke whose hub was lost. No call to the listener is made
+  // UNAVAILABLE at a spoke whose hub was lost, and what OnBroken was told where
+  // the star can't go on. No call to the listener is made
   // after it has returned. Once, and not on the star's thread.
   virtual absl::Status Leave(absl::Duration patience) = 0;
 

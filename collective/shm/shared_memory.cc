@@ -64,10 +64,11 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
     return memfd_create("lockstep_shm",
                         MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
   };
-  int file = make(kNeverExecuted);
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(mapped));
+  int& file = memory->file_;
+  file = make(kNeverExecuted);
   if (file < 0 && errno == EINVAL) file = make(0);
   if (file < 0) return NoMemory(errno, mapped);
-  std::shared_ptr<SharedMemory> memory(new SharedMemory(file, mapped));
   int error;
   do {
     error = posix_fallocate(file, 0, static_cast<off_t>(mapped));
@@ -116,6 +117,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(
     }
   }
 
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(mapped));
   const std::string path = absl::StrCat("/proc/", pid, "/fd/", number);
   // What is something else by now may not make this wait.
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -134,7 +136,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(
                      ": its process has ended, is in another pid namespace or "
                      "on another host"));
   }
-  std::shared_ptr<SharedMemory> memory(new SharedMemory(file, mapped));
+  memory->file_ = file;
   struct stat status;
   const int seals = fcntl(file, F_GET_SEALS);
   const bool sealed = seals >= 0 && (seals & kSeals) == kSeals;

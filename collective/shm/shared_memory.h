@@ -44,11 +44,11 @@ class SharedMemory {
   void CloseFile();
 
  private:
-  SharedMemory(int file, size_t bytes) : file_(file), mapped_(bytes) {}
+  explicit SharedMemory(size_t bytes) : mapped_(bytes) {}
 
   absl::Status Map();
 
-  int file_;             // -1: closed
+  int file_ = -1;        // when it is open
   const size_t mapped_;  // bytes, with the nonce
   // The mapping begins with the nonce, which no other memory has.
   void* mapping_ = nullptr;

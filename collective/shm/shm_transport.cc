@@ -1,15 +1,17 @@
 #include "lockstep/collective/shm/shm_transport.h"
 
+#include <fcntl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <new>
 #include <string>
@@ -18,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -669,20 +672,31 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransport(
   return std::make_unique<ShmTransport>(context, std::move(memory));
 }
 
-std::string ShmNeighbourhood() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  if (boot.empty()) {
+absl::StatusOr<std::string> ShmNeighbourhood() {
+  char boot[64] = {};
+  const int file =
+      open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (file < 0 && (errno == EMFILE || errno == ENFILE)) {
+    return absl::ErrnoToStatus(errno, "can't tell which host this is");
+  }
+  ssize_t bytes = 0;
+  if (file >= 0) {
+    bytes = read(file, boot, sizeof(boot) - 1);
+    close(file);
+  }
+  if (bytes <= 0) {
     // No /proc, and so no way to each other: nobody is a neighbour.
     uint64_t random = 0;
     if (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
       random = static_cast<uint64_t>(getpid());
     }
-    boot = absl::StrCat("unknown ", random);
+    std::snprintf(boot, sizeof(boot), "unknown %llu",
+                  static_cast<unsigned long long>(random));  // NOLINT
   }
   struct stat processes = {};
   stat("/proc/self/ns/pid", &processes);
-  return absl::StrCat(boot, "/", processes.st_ino, "/", geteuid());
+  return absl::StrCat(absl::StripTrailingAsciiWhitespace(boot), "/",
+                      processes.st_ino, "/", geteuid());
 }
 
 }  // namespace lockstep::internal_collective

@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransport(
 
 // What ranks must have in common to share memory: the host, the process
 // namespace and the user.
-std::string ShmNeighbourhood();
+absl::StatusOr<std::string> ShmNeighbourhood();
 
 }  // namespace lockstep::internal_collective
 

@@ -523,9 +523,9 @@ TEST(ShmTransport, ConnectNamesTheRankThatCannotBeReached) {
 }
 
 TEST(ShmTransport, KnowsItsNeighbourhood) {
-  EXPECT_EQ(ShmNeighbourhood(), ShmNeighbourhood());
-  EXPECT_THAT(ShmNeighbourhood(),
-              testing::ContainsRegex("^[0-9a-f-]+/[1-9][0-9]*/[0-9]+$"));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::string here, ShmNeighbourhood());
+  EXPECT_THAT(ShmNeighbourhood(), IsOkAndHolds(here));
+  EXPECT_THAT(here, testing::ContainsRegex("^[0-9a-f-]+/[1-9][0-9]*/[0-9]+$"));
 }
 
 }  // namespace
