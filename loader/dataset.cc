@@ -3,14 +3,44 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep {
+namespace internal_loader {
+namespace {
+
+// "int" of a text that ends in "[with T = int]" or in "[T = int]".
+absl::string_view NameIn(absl::string_view text) {
+  constexpr absl::string_view kBefore = "T = ";
+  const size_t at = text.rfind(kBefore);
+  if (at == absl::string_view::npos) return text;
+  text.remove_prefix(at + kBefore.size());
+  return text.substr(0, text.size() - 1);
+}
+
+}  // namespace
+
+void NoSuchState(const char* wanted, const char* held) {
+  const std::string has =
+      held == nullptr ? "no state" : std::string(NameIn(held));
+  std::fprintf(stderr,
+               "WorkerInfo::State<T>() was called for T = %s, and the worker "
+               "has %s: let worker_init set worker.state to a "
+               "std::shared_ptr of that type\n",
+               std::string(NameIn(wanted)).c_str(), has.c_str());
+  std::abort();
+}
+
+}  // namespace internal_loader
 
 absl::Span<const int64_t> SampleRow::shape(int field) const {
   const internal_loader::FieldPlace& place = Place(field);

@@ -22,9 +22,11 @@
 #ifndef LOCKSTEP_LOADER_DATASET_H_
 #define LOCKSTEP_LOADER_DATASET_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,6 +38,39 @@
 #include "lockstep/loader/field.h"
 
 namespace lockstep {
+
+namespace internal_loader {
+// A text that has the name of T, also where there is no RTTI.
+template <typename T>
+const char* TextOf() {
+  return __PRETTY_FUNCTION__;
+}
+[[noreturn]] void NoSuchState(const char* wanted, const char* held);
+}  // namespace internal_loader
+
+// What a worker has of the user's, of any type.
+class WorkerState {
+ public:
+  WorkerState() = default;
+  WorkerState(std::nullptr_t) {}  // NOLINT: implicit by design
+  template <typename T>
+  WorkerState(std::shared_ptr<T> state)  // NOLINT: implicit by design
+      : state_(std::move(state)), type_(internal_loader::TextOf<T>()) {}
+
+  template <typename T>
+  T& As() const {
+    const char* const wanted = internal_loader::TextOf<T>();
+    if (state_ == nullptr ||
+        (type_ != wanted && std::strcmp(type_, wanted) != 0)) {
+      internal_loader::NoSuchState(wanted, state_ == nullptr ? nullptr : type_);
+    }
+    return *static_cast<T*>(state_.get());
+  }
+
+ private:
+  std::shared_ptr<void> state_;
+  const char* type_ = nullptr;
+};
 
 // A worker as its samples see it: a place, not a thread. Over time several
 // threads may serve it, one after the other.
@@ -49,12 +84,18 @@ struct WorkerInfo {
   uint64_t seed = 0;
 
   // Yours, to be set by worker_init: a decoder, a file handle, scratch memory.
-  std::shared_ptr<void> state;
+  //
+  //   options.worker_init = [](WorkerInfo& worker) {
+  //     worker.state = std::make_shared<Decoder>(worker.seed);
+  //     return absl::OkStatus();
+  //   };
+  WorkerState state;
 
-  // The state, which worker_init made as a T.
+  // The state, which worker_init made as a T. Ends the process, with both
+  // types, where it made another or none.
   template <typename T>
   T& State() const {
-    return *static_cast<T*>(state.get());
+    return state.As<T>();
   }
 };
 

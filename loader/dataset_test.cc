@@ -357,5 +357,17 @@ TEST(Dataset, ReadManyReadsOneAfterTheOther) {
   EXPECT_EQ(dataset.max_bulk(), 1);
 }
 
+TEST(WorkerInfo, StateIsCheckedForItsType) {
+  WorkerInfo worker;
+  EXPECT_DEATH(worker.State<std::string>(),
+               "State<T>.. was called for T = .*string.*, and the worker has "
+               "no state: let worker_init set worker.state");
+  worker.state = std::make_shared<int>(7);
+  EXPECT_EQ(worker.State<int>(), 7);
+  EXPECT_DEATH(worker.State<float>(), "T = float, and the worker has int");
+  worker.state = nullptr;
+  EXPECT_DEATH(worker.State<int>(), "T = int, and the worker has no state");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -22,7 +22,9 @@ class Executor {
   // later, or never.
   virtual ~Executor() = default;
 
-  // The job is called once more, soon, on a worker.
+  // The job is called once more, soon, on a worker. Throws where there is none
+  // and the system has no thread or memory left for one; the job may be called
+  // all the same, some time.
   virtual void Start() = 0;
 
   // For a scheduler that may have missed a Start.
@@ -36,9 +38,10 @@ class Executor {
 absl::StatusOr<std::unique_ptr<Executor>> MakeThreadExecutor(int width,
                                                              Executor::Job job);
 
-// A private arena for `width` of TBB's workers. Unless `keep_limit`, TBB's
-// limit on its workers is raised by that many while the executor lives, for the
-// whole process; otherwise `width` is cut down to what TBB has.
+// A private arena for `width` of TBB's workers, or as many as TBB gives, which
+// may have a limit of the host's. Unless `keep_limit`, TBB's own limit on its
+// workers is raised by that many while the executor lives, for the whole
+// process.
 // FAILED_PRECONDITION in a fork of a process that has called this.
 absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(int width,
                                                           bool keep_limit,

@@ -58,13 +58,8 @@ absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
     std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
     const LoaderOptions& options) {
-  std::unique_ptr<Loader> loader;
-  LOCKSTEP_RETURN_IF_ERROR(CatchAll("making a loader", [&]() -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(loader,
-                              Make(dataset, std::move(sampler), options));
-    return absl::OkStatus();
-  }));
-  return loader;
+  return CatchAll("making a loader",
+                  [&] { return Make(dataset, std::move(sampler), options); });
 }
 
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
@@ -162,24 +157,27 @@ absl::Status Loader::Restart(const Move& move) {
 }
 
 absl::Status Loader::StartEpoch(int64_t epoch) {
-  if (state_ == State::kEnded && options_.prefetch_next_epoch && !draining_ &&
-      epoch > progress().epoch && epoch - 1 == progress().epoch && !forked()) {
-    LOCKSTEP_RETURN_IF_ERROR(sticky_);
-    LOCKSTEP_RETURN_IF_ERROR(CheckFields());
-    skip_ = SkipRanges();
-    pipeline_->set_progress({epoch, 0, 0, progress().steps_in_total});
-    state_ = State::kRunning;
-    report_steps_ = 0;
-    return absl::OkStatus();
-  }
-  SamplerState start;
-  start.progress = {epoch, 0, 0, progress().steps_in_total};
-  start.order_digests = OrderDigests(order_);
-  return Restart([&](Sampler& sampler) -> absl::Status {
-    epoch_goes_on_ = false;
-    LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(EncodeState(start)));
-    skip_ = SkipRanges();
-    return absl::OkStatus();
+  return CatchAll("StartEpoch", [&]() -> absl::Status {
+    if (state_ == State::kEnded && options_.prefetch_next_epoch && !draining_ &&
+        epoch > progress().epoch && epoch - 1 == progress().epoch &&
+        !forked()) {
+      LOCKSTEP_RETURN_IF_ERROR(sticky_);
+      LOCKSTEP_RETURN_IF_ERROR(CheckFields());
+      skip_ = SkipRanges();
+      pipeline_->set_progress({epoch, 0, 0, progress().steps_in_total});
+      state_ = State::kRunning;
+      report_steps_ = 0;
+      return absl::OkStatus();
+    }
+    SamplerState start;
+    start.progress = {epoch, 0, 0, progress().steps_in_total};
+    start.order_digests = OrderDigests(order_);
+    return Restart([&](Sampler& sampler) -> absl::Status {
+      epoch_goes_on_ = false;
+      LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(EncodeState(start)));
+      skip_ = SkipRanges();
+      return absl::OkStatus();
+    });
   });
 }
 
@@ -197,63 +195,71 @@ absl::Status Loader::GoToEpoch(int64_t epoch) {
 
 absl::Status Loader::RestoreState(absl::string_view bytes,
                                   const RestoreOptions& options) {
-  internal_loader::LoaderState state;
-  if (bytes.substr(0, 4) == "LSSP") {
-    // A sampler's own: it says nothing of the seed.
-    state = {options_.seed, std::string(bytes)};
-  } else {
-    LOCKSTEP_ASSIGN_OR_RETURN(state, internal_loader::DecodeLoaderState(bytes));
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(SamplerState position, DecodeState(state.sampler));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckSameOrder(position, order_, options.allow_different));
-  if (state.seed != options_.seed) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the state was saved by a loader with seed=", state.seed,
-                     ", and this one has seed=", options_.seed,
-                     ": what samples draw at random would be different"));
-  }
-  return Restart([&](Sampler& sampler) -> absl::Status {
-    epoch_goes_on_ = false;
-    LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(state.sampler, options));
-    skip_epoch_ = position.progress.epoch;
-    skip_ = position.skip;
-    epoch_goes_on_ = true;
-    return absl::OkStatus();
+  return CatchAll("RestoreState", [&]() -> absl::Status {
+    internal_loader::LoaderState state;
+    if (bytes.substr(0, 4) == "LSSP") {
+      // A sampler's own: it says nothing of the seed.
+      state = {options_.seed, std::string(bytes)};
+    } else {
+      LOCKSTEP_ASSIGN_OR_RETURN(state,
+                                internal_loader::DecodeLoaderState(bytes));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(SamplerState position,
+                              DecodeState(state.sampler));
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckSameOrder(position, order_, options.allow_different));
+    if (state.seed != options_.seed) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the state was saved by a loader with seed=", state.seed,
+                       ", and this one has seed=", options_.seed,
+                       ": what samples draw at random would be different"));
+    }
+    return Restart([&](Sampler& sampler) -> absl::Status {
+      epoch_goes_on_ = false;
+      LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(state.sampler, options));
+      skip_epoch_ = position.progress.epoch;
+      skip_ = position.skip;
+      epoch_goes_on_ = true;
+      return absl::OkStatus();
+    });
   });
 }
 
 absl::Status Loader::Skip(int64_t begin, int64_t end) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckRunning("Skip"));
-  const bool draining = draining_;
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string here, SaveState());
-  const std::string sampler_state =
-      internal_loader::DecodeLoaderState(here)->sampler;
-  absl::Status skipped;
-  LOCKSTEP_RETURN_IF_ERROR(Restart([&](Sampler& sampler) -> absl::Status {
-    LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(sampler_state));
-    // What can't be skipped is no reason to stop.
-    skipped = sampler.Skip(begin, end);
-    skip_epoch_ = sampler.progress().epoch;
-    skip_ = sampler.skipped();
-    return absl::OkStatus();
-  }));
-  if (draining) Drain();
-  return skipped;
+  return CatchAll("Skip", [&]() -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(CheckRunning("Skip"));
+    const bool draining = draining_;
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string here, SaveState());
+    const std::string sampler_state =
+        internal_loader::DecodeLoaderState(here)->sampler;
+    absl::Status skipped;
+    LOCKSTEP_RETURN_IF_ERROR(Restart([&](Sampler& sampler) -> absl::Status {
+      LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(sampler_state));
+      // What can't be skipped is no reason to stop.
+      skipped = sampler.Skip(begin, end);
+      skip_epoch_ = sampler.progress().epoch;
+      skip_ = sampler.skipped();
+      return absl::OkStatus();
+    }));
+    if (draining) Drain();
+    return skipped;
+  });
 }
 
 absl::StatusOr<std::string> Loader::SaveState() const {
-  if (state_ == State::kNew) {
-    return absl::FailedPreconditionError(
-        "there is no state before the first StartEpoch or RestoreState");
-  }
-  if (!pipeline_->in_order()) {
-    return absl::FailedPreconditionError(
-        "batches were given out of order, and one before them was not yet: "
-        "call Drain, and Next until it returns false, and save then");
-  }
-  return internal_loader::EncodeLoaderState(
-      {options_.seed, EncodeState(StateAt(progress()))});
+  return CatchAll("SaveState", [&]() -> absl::StatusOr<std::string> {
+    if (state_ == State::kNew) {
+      return absl::FailedPreconditionError(
+          "there is no state before the first StartEpoch or RestoreState");
+    }
+    if (!pipeline_->in_order()) {
+      return absl::FailedPreconditionError(
+          "batches were given out of order, and one before them was not yet: "
+          "call Drain, and Next until it returns false, and save then");
+    }
+    return internal_loader::EncodeLoaderState(
+        {options_.seed, EncodeState(StateAt(progress()))});
+  });
 }
 
 SamplerState Loader::StateAt(const Progress& progress) const {
@@ -272,12 +278,10 @@ absl::StatusOr<int64_t> Loader::StepsLeft() const {
   // Out of order, an epoch may have begun without its first step.
   const int64_t epoch = pipeline_->epoch();
   if (epoch != from.epoch) from = {epoch, 0, 0, from.steps_in_total};
-  int64_t left = 0;
-  LOCKSTEP_RETURN_IF_ERROR(CatchAll("the order", [&]() -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        left, pipeline_->StepsLeftFrom(EncodeState(StateAt(from))));
-    return absl::OkStatus();
-  }));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      int64_t left, CatchAll("the order", [&] {
+        return pipeline_->StepsLeftFrom(EncodeState(StateAt(from)));
+      }));
   if (options_.max_steps > 0) {
     const int64_t most = options_.max_steps - from.steps_in_total;
     left = std::min(left, std::max<int64_t>(0, most));
@@ -327,7 +331,8 @@ absl::Status Loader::CheckRunning(absl::string_view call) const {
 
 absl::StatusOr<bool> Loader::Next(Batch& batch) {
   batch.ReleaseSlot();
-  const absl::StatusOr<Polled> polled = Advance(batch, true);
+  const absl::StatusOr<Polled> polled =
+      CatchAll("Next", [&] { return Advance(batch, true); });
   if (batch.empty()) batch.Release();
   if (!polled.ok()) return polled.status();
   return *polled == Polled::kBatch;
@@ -335,19 +340,14 @@ absl::StatusOr<bool> Loader::Next(Batch& batch) {
 
 absl::StatusOr<Polled> Loader::TryNext(Batch& batch) {
   batch.Release();
-  return Advance(batch, false);
+  return CatchAll("TryNext", [&] { return Advance(batch, false); });
 }
 
 absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
   errors_.clear();
   if (!running()) return CheckRunning("Next");
   while (true) {
-    if (draining_ && pipeline_->empty()) {
-      draining_ = false;
-      epoch_goes_on_ = true;
-      pipeline_->GoOn();
-      return Polled::kEndOfEpoch;
-    }
+    if (draining_ && pipeline_->empty()) return EndDrain();
     LOCKSTEP_ASSIGN_OR_RETURN(Entry* const entry, Await(wait));
     if (entry == nullptr) {
       if (!wait) return Polled::kNotReady;
@@ -362,6 +362,9 @@ absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
       state_ = State::kStopped;
       return status;
     }
+    // Whether workers have come to the end yet is their own concern: that it is
+    // drained is said first.
+    if (draining_ && IsTold(*entry)) return EndDrain();
     if (EndEpoch(*entry)) return Polled::kEndOfEpoch;
     if (++empty_epochs_ > kMostEmptyEpochs) {
       state_ = State::kStopped;
@@ -440,27 +443,41 @@ absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
   add(counters_.batches, 1);
   add(counters_.samples, slot.valid);
   add(counters_.bytes, batch.TotalBytes());
+  // Once it is given back, a worker may plan another step there.
+  const int64_t steps_in_epoch = entry.steps_in_epoch;
   pipeline_->Pop(entry);
-  if (options_.progress) ReportProgress(entry);
+  if (options_.progress) ReportProgress(steps_in_epoch);
   return Polled::kBatch;
 }
 
-// Whether the caller is to be told.
-bool Loader::EndEpoch(Entry& entry) {
-  const bool finished = entry.kind == Entry::Kind::kEndOfSteps;
-  pipeline_->Pop(entry);
-  if (finished || !options_.advance_epochs ||
-      progress().epoch == std::numeric_limits<int64_t>::max()) {
-    state_ = finished ? State::kFinished : State::kEnded;
-    // Whoever drains can't know whether it comes to the end.
-    epoch_goes_on_ = draining_;
-    return true;
-  }
-  report_steps_ = 0;
-  return false;
+Polled Loader::EndDrain() {
+  draining_ = false;
+  epoch_goes_on_ = true;
+  pipeline_->GoOn();
+  return Polled::kEndOfEpoch;
 }
 
-void Loader::ReportProgress(const Entry& entry) {
+// Whether the caller is told of this end.
+bool Loader::IsTold(const Entry& end) const {
+  return end.kind == Entry::Kind::kEndOfSteps || !options_.advance_epochs ||
+         end.progress.epoch == std::numeric_limits<int64_t>::max();
+}
+
+// Returns whether the caller is told.
+bool Loader::EndEpoch(Entry& entry) {
+  const bool finished = entry.kind == Entry::Kind::kEndOfSteps;
+  const bool told = IsTold(entry);
+  pipeline_->Pop(entry);
+  if (told) {
+    state_ = finished ? State::kFinished : State::kEnded;
+    epoch_goes_on_ = false;
+  } else {
+    report_steps_ = 0;
+  }
+  return told;
+}
+
+void Loader::ReportProgress(int64_t steps_in_epoch) {
   const int64_t now = Now();
   const int64_t samples = counters_.samples.load();
   const int64_t bytes = counters_.bytes.load();
@@ -477,7 +494,7 @@ void Loader::ReportProgress(const Entry& entry) {
   LoaderProgress report;
   report.epoch = progress().epoch;
   report.steps = progress().steps_taken;
-  report.steps_in_epoch = std::max(entry.steps_in_epoch, report.steps);
+  report.steps_in_epoch = std::max(steps_in_epoch, report.steps);
   report.samples = samples;
   report.bytes = bytes;
   report.samples_per_second = (samples - report_samples_) / seconds;

@@ -70,7 +70,9 @@ class SlotPool;
 enum class Polled { kBatch, kEndOfEpoch, kNotReady };
 
 // Thread-safety: thread-compatible. Batches may be released on any thread, and
-// Metrics may be called on any.
+// Metrics may be called on any. A loader may also be used inside Read, collate
+// or worker_init of another one: where both have TBB's workers, the one that
+// waits for the inner loader reads its samples itself.
 class Loader {
  public:
   // INVALID_ARGUMENT names the option or field that is wrong. Where the sampler
@@ -157,9 +159,9 @@ class Loader {
   // No more steps are begun: Next gives out those that are, and then returns
   // false, whatever is left of the epoch; a state can then be saved in any
   // case. The call of Next after that goes on with the epoch, and so does Epoch
-  // of the same one. (Where that was the epoch's end, Next says so once more,
-  // and Epoch is empty.) So a loop over epochs that drains asks whether the
-  // epoch is done:
+  // of the same one. (Where that was the epoch's end, Next returns false once
+  // more, whatever the workers had come to, and Epoch is empty.) So a loop over
+  // epochs that drains asks whether the epoch is done:
   //
   //   do {
   //     for (auto& batch : loader->Epoch(epoch)) {
@@ -216,9 +218,11 @@ class Loader {
   }
   absl::Status CheckFields() const;
   absl::StatusOr<Polled> GiveOut(internal_loader::Entry& entry, Batch& batch);
+  Polled EndDrain();
+  bool IsTold(const internal_loader::Entry& end) const;
   bool EndEpoch(internal_loader::Entry& entry);
   absl::Status AwaitFailed(absl::Status status);
-  void ReportProgress(const internal_loader::Entry& entry);
+  void ReportProgress(int64_t steps_in_epoch);
   template <typename Move>
   absl::Status Restart(const Move& move);
 

@@ -75,7 +75,9 @@ struct LoaderOptions {
   // TBB starts no more workers than the machine has processors, less one, which
   // is one on a machine with two. Unless this is set, the loader raises that
   // limit by its number of workers while it lives; the limit is one for the
-  // whole process, but arenas of the host keep their width.
+  // whole process, but arenas of the host keep their width. Where TBB gives
+  // fewer all the same, since the host has set a limit of its own, the loader
+  // works with those: LoaderMetrics::effective_workers says how many.
   bool keep_tbb_limit = false;
 
   // Holds OpenMP and MKL to one thread while a worker reads samples, so that

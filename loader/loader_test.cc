@@ -293,6 +293,29 @@ TEST_P(LoaderTest, DrainsToAPrefix) {
   EXPECT_EQ(others, all);
 }
 
+// The end of the epoch may have been planned by then, or not.
+TEST_P(LoaderTest, ADrainAtTheEpochsEndIsSaidBeforeTheEnd) {
+  TestJob job;
+  job.size = 3 * job.batch_size;
+  for (int round = 0; round < 50; ++round) {
+    const auto loader = Make(job, options_);
+    LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+    Batch batch;
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(*loader->Next(batch));
+    loader->Drain();
+    ASSERT_THAT(loader->Next(batch), IsOkAndHolds(false));  // it is drained
+    EXPECT_THAT(loader->StepsLeft(), IsOkAndHolds(0));
+    if (round % 2 == 0) {
+      ASSERT_THAT(loader->Next(batch), IsOkAndHolds(false));  // it is over
+      ASSERT_THAT(loader->Next(batch), StatusIs(absl::StatusCode::kOutOfRange));
+    } else {
+      for (auto& each : loader->Epoch(0)) FAIL() << each.status();
+    }
+    LOCKSTEP_ASSERT_OK(loader->StartEpoch(1));
+    ASSERT_THAT(loader->Next(batch), IsOkAndHolds(true));
+  }
+}
+
 TEST_P(LoaderTest, OutOfOrderBatchesAreTheSameOnes) {
   TestJob job;
   job.size = 500;

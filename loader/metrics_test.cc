@@ -3,18 +3,23 @@
 #include <algorithm>
 #include <chrono>  // NOLINT: a sample that takes its time
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/cpus.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/testing.h"
+#include "lockstep/sampler/sampler.h"
+#include "lockstep/sampler/wrapped_orders.h"
 
 namespace lockstep {
 namespace {
@@ -278,6 +283,49 @@ TEST(Progress, ReportsEachStep) {
     EXPECT_EQ(reports.back().seconds_left, 0);
     EXPECT_EQ(reports.back().bytes, loader->Metrics().bytes);
   }
+}
+
+// Epochs without steps fill the ring, so that the place of a batch which was
+// given out is planned anew at once.
+TEST(Progress, CountsTheStepsOfItsOwnEpoch) {
+  constexpr int64_t kLengths[] = {1, 0, 0, 0, 0, 0, 2, 0, 0, 90, 0, 0, 0};
+  constexpr int64_t kEpochs = 2000;
+  const auto length = [&kLengths](int64_t epoch) {
+    return kLengths[epoch % std::size(kLengths)];
+  };
+  const auto order = CustomOrder::Create(
+      {"lengths", /*size=*/100},
+      [length](int64_t epoch) -> absl::StatusOr<std::vector<int64_t>> {
+        std::vector<int64_t> indices(length(epoch));
+        std::iota(indices.begin(), indices.end(), 0);
+        return indices;
+      });
+  LOCKSTEP_ASSERT_OK(order);
+  SamplerOptions cut;
+  cut.cut.batch_size = 1;
+  auto sampler = Sampler::Create(*order, cut);
+  LOCKSTEP_ASSERT_OK(sampler);
+  LoaderOptions options = Inline();
+  options.num_workers = 2;
+  options.workers = Workers::kThreads;
+  options.prefetch_batches = 4;
+  options.advance_epochs = true;
+  options.progress_interval = absl::ZeroDuration();
+  int64_t reports = 0;
+  options.progress = [&](const LoaderProgress& report) {
+    ++reports;
+    EXPECT_EQ(report.steps_in_epoch, length(report.epoch));
+  };
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const auto loader, Loader::Create(std::make_shared<TestDataset>(100),
+                                        *std::move(sampler), options));
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  Batch batch;
+  while (loader->progress().epoch < kEpochs) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const bool more, loader->Next(batch));
+    ASSERT_TRUE(more);
+  }
+  EXPECT_GT(reports, 0);
 }
 
 TEST(Progress, AnExceptionIsNotTheBatchs) {

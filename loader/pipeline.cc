@@ -42,6 +42,9 @@ constexpr int kTimedOf = 16;
 // How often a waiting consumer looks whether the executor has forgotten it.
 constexpr int64_t kLookAgain = 50000000;
 
+// The same of one that does the work itself.
+constexpr int64_t kWorkAgain = 1000000;
+
 // How often an idle pump and a waiting consumer look before they give up the
 // processor: some microseconds, which is what giving it up costs.
 constexpr int kPumpLooks = 200;
@@ -120,17 +123,52 @@ Pipeline::~Pipeline() {
 
 // ---- What pumps do.
 
+// Whether this thread is one of TBB's, at the work of a loader: what waits on
+// it may wait for the only worker that there is.
+thread_local bool is_shared_worker = false;
+
 void Pipeline::Pump(int place) {
-  Worker& worker = TakeWorker(place);
-  if (Initialise(worker)) {
-    const NestedThreads nested(options_.limit_nested_threads);
-    WorkFor(worker);
+  Worker* const worker = TakeWorker(place);
+  if (worker == nullptr) {  // the consumer wakes others when it is done
+    gate_->active.fetch_sub(1);
+    return;
   }
-  worker.taken.store(false, std::memory_order_release);
+  const bool was_shared = is_shared_worker;
+  is_shared_worker = executor_->shares_threads();
+  Guard([&] {
+    if (!Initialise(*worker)) return;
+    const NestedThreads nested(options_.limit_nested_threads);
+    WorkFor(*worker);
+  });
+  is_shared_worker = was_shared;
+  worker->taken.store(false, std::memory_order_release);
   // Whoever makes work looks at this number afterwards, and this looks for work
   // after it: so one of them sees the other.
   gate_->active.fetch_sub(1);
   if (!stop_.load() && HasWork(awaited_.load() != nullptr)) Kick();
+}
+
+// Calls what may run out of memory in the middle of anything, which is the end
+// of this loader.
+template <typename Function>
+void Pipeline::Guard(const Function& function) {
+  absl::Status status = CatchAll("a worker", [&] {
+    function();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) Fail(std::move(status));
+}
+
+// What a pump does, by the consumer.
+void Pipeline::WorkHere() {
+  consumer_works_ = true;
+  if (Worker* const worker = TakeWorker(0)) {
+    Guard([&] {
+      if (Initialise(*worker)) WorkFor(*worker);
+    });
+    worker->taken.store(false, std::memory_order_release);
+  }
+  consumer_works_ = false;
 }
 
 void Pipeline::WorkFor(Worker& worker) {
@@ -155,15 +193,19 @@ void Pipeline::WorkFor(Worker& worker) {
   }
 }
 
-// As many workers as pumps, so there is one for each.
-Worker& Pipeline::TakeWorker(int place) {
-  for (size_t i = place;; ++i) {
-    Worker& worker = workers_[i % workers_.size()];
-    if (!worker.taken.load(std::memory_order_relaxed) &&
-        !worker.taken.exchange(true, std::memory_order_acquire)) {
-      return worker;
+// As many workers as pumps, so there is one for each, unless the consumer works
+// as well: then perhaps none.
+Worker* Pipeline::TakeWorker(int place) {
+  do {
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      Worker& worker = workers_[(place + i) % workers_.size()];
+      if (!worker.taken.load(std::memory_order_relaxed) &&
+          !worker.taken.exchange(true, std::memory_order_acquire)) {
+        return &worker;
+      }
     }
-  }
+  } while (!consumer_works_.load());
+  return nullptr;
 }
 
 bool Pipeline::Initialise(Worker& worker) {
@@ -204,7 +246,19 @@ void Pipeline::Kick() {
   int active = gate_->active.load();
   while (active < workers()) {
     if (gate_->active.compare_exchange_weak(active, active + 1)) {
-      executor_->Start();
+      const absl::Status started = CatchAll("starting a worker", [this] {
+        executor_->Start();
+        return absl::OkStatus();
+      });
+      // Those that are there do its part, if there are any.
+      if (!started.ok() && gate_->active.fetch_sub(1) == 1) {
+        NoteFailure(CatchAll("a worker's start", [&] {
+          return absl::ResourceExhaustedError(
+              absl::StrCat("no worker could be started (", started.message(),
+                           "): raise the limits of threads and memory, or set "
+                           "num_workers=0"));
+        }));
+      }
       return;
     }
   }
@@ -247,8 +301,10 @@ bool Pipeline::Plan() {
       planned - delivered_.load(std::memory_order_acquire) <= mask_;
   if (plans) {
     planning_.store(true);
-    PlanEntry(At(planned), *pool_->Take());
-    planned_.store(planned + 1);
+    Guard([&] {
+      PlanEntry(At(planned), *pool_->Take());
+      planned_.store(planned + 1);
+    });
     planning_.store(false);
   }
   plan_mutex_.Unlock();
@@ -425,12 +481,15 @@ void Pipeline::Publish(Entry& entry) {
   published_.NotifyOne();
 }
 
-void Pipeline::Fail(absl::Status status) {
-  {
-    MutexLock lock(failure_mutex_);
-    if (failure_.ok()) failure_ = std::move(status);
-  }
+// A consumer that waits sees it when it looks again.
+void Pipeline::NoteFailure(absl::Status status) {
+  MutexLock lock(failure_mutex_);
+  if (failure_.ok()) failure_ = std::move(status);
   failed_ = true;
+}
+
+void Pipeline::Fail(absl::Status status) {
+  NoteFailure(std::move(status));
   MutexLock lock(consumer_mutex_);
   published_.NotifyOne();
 }
@@ -476,7 +535,8 @@ absl::Status Pipeline::CheckHeld() const {
 absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
   if (failed_.load(std::memory_order_relaxed)) return failure();
   if (executor_ == nullptr) {
-    Entry* const entry = ReadInline();
+    Entry* entry = nullptr;
+    Guard([&] { entry = ReadInline(); });
     if (failed_.load(std::memory_order_relaxed)) return failure();
     if (entry == nullptr) LOCKSTEP_RETURN_IF_ERROR(CheckHeld());
     return entry;
@@ -493,6 +553,8 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
   }
   awaited_.store(&At(delivered_.load(std::memory_order_relaxed)));
   Entry* entry = nullptr;
+  // There may be no other worker of TBB's than the one that waits here.
+  const bool works = is_shared_worker && executor_->shares_threads();
   // Again: whoever planned the last slot may only now have said that it is
   // done.
   absl::Status held;
@@ -503,11 +565,16 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
       held = CheckHeld();
       if (!held.ok()) break;
       KickFor(true);
+      if (works) {
+        const MutexUnlock unlock(consumer_mutex_);
+        WorkHere();
+      }
+      if (Ready() != nullptr) continue;
       const int64_t now = Now();
       late = now >= deadline;
       if (late) break;
-      const auto wait =
-          std::chrono::nanoseconds(std::min(kLookAgain, deadline - now));
+      const auto wait = std::chrono::nanoseconds(
+          std::min(works ? kWorkAgain : kLookAgain, deadline - now));
       if (published_.WaitUntil(consumer_mutex_,
                                std::chrono::steady_clock::now() + wait)) {
         executor_->Nudge();

@@ -143,7 +143,10 @@ class Pipeline : private SlotPool::Listener {
 
   void Pump(int place);
   void WorkFor(Worker& worker);
-  Worker& TakeWorker(int place);
+  void WorkHere();
+  template <typename Function>
+  void Guard(const Function& function);
+  Worker* TakeWorker(int place);
   bool Initialise(Worker& worker);
   bool HasWork(bool eager) const;
   void KickFor(bool eager);
@@ -157,6 +160,7 @@ class Pipeline : private SlotPool::Listener {
   void Learn(int64_t nanoseconds, int64_t rows);
   void Complete(Entry& entry, Worker& worker);
   void Publish(Entry& entry);
+  void NoteFailure(absl::Status status);
   void Fail(absl::Status status);
 
   Entry* Ready();
@@ -214,6 +218,7 @@ class Pipeline : private SlotPool::Listener {
   absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
 
   std::vector<Worker> workers_;
+  std::atomic<bool> consumer_works_{false};  // so a worker may be lacking
   std::atomic<bool> stop_{false};
   std::shared_ptr<Gate> gate_;
   std::unique_ptr<Executor> executor_;

@@ -8,16 +8,21 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
 #include <thread>  // NOLINT: identities of threads
 #include <utility>
 
+#include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/testing.h"
 
@@ -141,6 +146,80 @@ TEST_P(PoliteTest, ALimitOfTheHostsIsKept) {
   options_.keep_tbb_limit = true;
   tbb::global_control one(tbb::global_control::max_allowed_parallelism, 1);
   EXPECT_NE(DigestOfEpoch(*Make(4), 0), "");
+}
+
+TEST_P(PoliteTest, PrintsNothingUnderALimitOfTheHosts) {
+  for (const int limit : {1, 2, 3}) {
+    tbb::global_control control(tbb::global_control::max_allowed_parallelism,
+                                limit);
+    for (const bool keeps : {false, true}) {
+      options_.keep_tbb_limit = keeps;
+      testing::internal::CaptureStderr();
+      EXPECT_NE(DigestOfEpoch(*Make(4), 0), "");
+      EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    }
+  }
+}
+
+// A dataset whose samples are batches of another loader, one for each worker.
+class NestedDataset : public TestDataset {
+ public:
+  NestedDataset(int64_t size, const LoaderOptions& options)
+      : TestDataset(size), options_(options) {
+    before = [this](int64_t, SampleContext& context) {
+      return ReadInner(context);
+    };
+  }
+
+  // Makes what its samples need.
+  std::function<absl::Status(WorkerInfo&)> worker_init() {
+    return [this](WorkerInfo& worker) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(
+          std::shared_ptr<Loader> inner,
+          Loader::Create(std::make_shared<TestDataset>(TestJob().size),
+                         TestSampler(TestJob()), options_));
+      worker.state = std::move(inner);
+      return absl::OkStatus();
+    };
+  }
+
+ private:
+  static absl::Status ReadInner(SampleContext& context) {
+    auto& inner = context.worker().State<Loader>();
+    LOCKSTEP_RETURN_IF_ERROR(inner.StartEpoch(context.index()));
+    Batch batch;
+    for (int i = 0; i < 5; ++i) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const bool more, inner.Next(batch));
+      if (!more) return absl::DataLossError("the inner epoch is short");
+    }
+    return absl::OkStatus();
+  }
+
+  const LoaderOptions options_;
+};
+
+// TBB may have a single worker, which waits for the inner loader's.
+TEST_P(PoliteTest, LoadersMayBeNested) {
+  const auto run = [&](bool keeps) {
+    LoaderOptions inner;
+    inner.num_workers = 2;
+    inner.workers = GetParam();
+    inner.keep_tbb_limit = keeps;
+    const auto nested = std::make_shared<NestedDataset>(TestJob().size, inner);
+    LoaderOptions outer = inner;
+    outer.worker_init = nested->worker_init();
+    const auto loader = Loader::Create(nested, TestSampler(TestJob()), outer);
+    LOCKSTEP_ASSERT_OK(loader);
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      for (auto& batch : (*loader)->Epoch(epoch)) LOCKSTEP_ASSERT_OK(batch);
+    }
+  };
+  for (const bool keeps : {false, true}) run(keeps);
+  for (const int limit : {1, 2}) {
+    tbb::global_control control(tbb::global_control::max_allowed_parallelism,
+                                limit);
+    for (const bool keeps : {false, true}) run(keeps);
+  }
 }
 
 TEST_P(PoliteTest, AHostThatKeepsTbbBusyDoesNotStarveIt) {

@@ -120,29 +120,47 @@ class Task {
   SharedJob* job_;
 };
 
+// While it lives, TBB may have that many workers more.
+class RaisedLimit {
+ public:
+  explicit RaisedLimit(int workers) : workers_(workers) {
+    if (workers_ > 0) SharedLimit::Get().Add(workers_);
+  }
+  ~RaisedLimit() {
+    if (workers_ > 0) SharedLimit::Get().Add(-workers_);
+  }
+  RaisedLimit(const RaisedLimit&) = delete;
+  RaisedLimit& operator=(const RaisedLimit&) = delete;
+
+  // How many of them TBB gives: a limit of the host's may be smaller, and an
+  // arena that asks for more makes TBB print a warning. One always comes.
+  int WorkersOf(int width) const {
+    const size_t limit = Limit::active_value(Limit::max_allowed_parallelism);
+    return std::min<int>(width, std::max<int>(1, static_cast<int>(limit) - 1));
+  }
+
+ private:
+  const int workers_;
+};
+
 class TbbExecutor : public Executor {
  public:
   TbbExecutor(int width, bool keep_limit, Job job)
-      : raised_(keep_limit ? 0 : width),
-        job_(new SharedJob(std::move(job))),
+      : limit_(keep_limit ? 0 : width),
         // Not of low priority: a host that keeps TBB busy would starve it.
-        arena_(width, /*reserved_for_masters=*/0) {
-    if (raised_ > 0) SharedLimit::Get().Add(raised_);
+        arena_(limit_.WorkersOf(width), /*reserved_for_masters=*/0),
+        job_(new SharedJob(std::move(job))) {
     arena_.initialize();
   }
 
-  ~TbbExecutor() override {
-    arena_.terminate();
-    if (raised_ > 0) SharedLimit::Get().Add(-raised_);
-    job_->Drop();
-  }
+  ~TbbExecutor() override { arena_.terminate(); }
 
   // Tasks are enqueued, never spawned: so no worker picks one up while it waits
   // inside another, and no host thread ever does.
   void Start() override {
     job_->references.fetch_add(1);
-    HappensBefore(job_);
-    arena_.enqueue(Task(job_));
+    HappensBefore(job_.get());
+    arena_.enqueue(Task(job_.get()));
   }
 
   // Releases before 2022.0 were mended in how they signal requests for workers;
@@ -154,9 +172,13 @@ class TbbExecutor : public Executor {
   bool shares_threads() const override { return true; }
 
  private:
-  const int raised_;
-  SharedJob* const job_;
+  struct Drop {
+    void operator()(SharedJob* job) const { job->Drop(); }
+  };
+
+  const RaisedLimit limit_;
   tbb::task_arena arena_;
+  const std::unique_ptr<SharedJob, Drop> job_;
 };
 
 }  // namespace
@@ -173,13 +195,6 @@ absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(int width,
         "fork before the first loader is made");
   }
   try {
-    if (keep_limit) {
-      // An arena that asks for more makes TBB print a warning. One worker
-      // always comes, whatever the limit.
-      const size_t limit = Limit::active_value(Limit::max_allowed_parallelism);
-      width =
-          std::min<int>(width, std::max<int>(1, static_cast<int>(limit) - 1));
-    }
     return std::unique_ptr<Executor>(
         new TbbExecutor(width, keep_limit, std::move(job)));
   } catch (const std::exception& error) {
