@@ -2,8 +2,8 @@
 
 #include <cxxabi.h>
 
-#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <new>
 #include <string>
@@ -12,26 +12,18 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/system_error.h"
 
 namespace lockstep {
 namespace {
 
-// Whether the system said that it has no more of something.
-bool IsShortage(const std::error_code& code) {
-  if (code.category() != std::generic_category() &&
-      code.category() != std::system_category()) {
-    return false;
-  }
-  switch (code.value()) {
-    case EAGAIN:  // no thread could be started
-    case EMFILE:
-    case ENFILE:
-    case ENOBUFS:
-    case ENOMEM:
-      return true;
-    default:
-      return false;
-  }
+// The number that the system gave, or 0 where it was not the system.
+int ErrorOf(const std::error_code& code) {
+  const bool is_systems =
+      code.category() == std::generic_category() ||
+      code.category() == std::system_category() ||
+      std::strcmp(code.category().name(), "asio.system") == 0;
+  return is_systems ? code.value() : 0;
 }
 
 std::string TypeOf(const std::exception& exception) {
@@ -50,10 +42,11 @@ absl::Status Describe(const char* what) {
     return absl::ResourceExhaustedError(
         absl::StrCat(what, " ran out of memory (std::bad_alloc)"));
   } catch (const std::system_error& error) {
-    const std::string text =
-        absl::StrCat(what, " threw ", TypeOf(error), ": ", error.what());
-    return IsShortage(error.code()) ? absl::ResourceExhaustedError(text)
-                                    : absl::UnknownError(text);
+    const int number = ErrorOf(error.code());
+    const std::string text = absl::StrCat(what, " threw ", TypeOf(error), ": ",
+                                          error.what(), RemedyFor(number));
+    return IsShortage(number) ? absl::ResourceExhaustedError(text)
+                              : absl::UnknownError(text);
   } catch (const std::exception& exception) {
     return absl::UnknownError(absl::StrCat(what, " threw ", TypeOf(exception),
                                            ": ", exception.what()));

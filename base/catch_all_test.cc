@@ -61,6 +61,14 @@ TEST(CatchAll, AShortageIsResourceExhausted) {
                 StatusIs(absl::StatusCode::kResourceExhausted,
                          HasSubstr("the callback threw std::system_error")));
   }
+  // Asio's errors of the system are of a category of its own.
+  struct : std::error_category {
+    const char* name() const noexcept override { return "asio.system"; }
+    std::string message(int) const override { return "epoll"; }
+  } asios;
+  EXPECT_THAT(Throwing(std::system_error(EMFILE, asios)),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("raise the limit of open files")));
   EXPECT_THAT(Throwing(std::system_error(EPERM, std::generic_category())),
               StatusIs(absl::StatusCode::kUnknown, HasSubstr("not permitted")));
 }

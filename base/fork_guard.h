@@ -1,6 +1,7 @@
-// A ForkGuard notices that a process is a fork of the one that made an object.
-// Threads do not survive a fork: an object that has some must not wait for them
-// in the child, nor touch what they may have held locked.
+// What becomes of objects in a forked child. A ForkGuard notices that a process
+// is a fork of the one that made an object. Threads do not survive a fork: an
+// object that has some must not wait for them in the child, nor touch what they
+// may have held locked.
 //
 //   absl::Status Pool::Run() {
 //     if (guard_.forked()) return absl::FailedPreconditionError(...);
@@ -31,6 +32,31 @@ class ForkGuard {
 
  private:
   int64_t forks_;
+};
+
+// A program that this process starts does not get it.
+void CloseOnExec(int fd);
+
+// While it lives, children that are forked do not keep the descriptor: it is
+// closed in them at once. The other end of a connection would otherwise see its
+// end only when the last such child has ended. It must go before the descriptor
+// is closed here.
+class ClosedInForks {
+ public:
+  explicit ClosedInForks(int fd);
+  ~ClosedInForks();
+
+  ClosedInForks(const ClosedInForks&) = delete;
+  ClosedInForks& operator=(const ClosedInForks&) = delete;
+
+ private:
+  friend class ForkGuard;
+  struct List;
+
+  // In a list of all; -1 in a child, where it is in none any more.
+  int fd_;
+  ClosedInForks* previous_ = nullptr;
+  ClosedInForks* next_ = nullptr;
 };
 
 // Lets go of `object` without destroying it. The leak checker finds it, and

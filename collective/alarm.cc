@@ -12,12 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/system_error.h"
 
 namespace lockstep::internal_collective {
 
 absl::StatusOr<std::unique_ptr<Alarm>> Alarm::Create() {
   const int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
-  if (fd < 0) return absl::ErrnoToStatus(errno, "making a timer");
+  if (fd < 0) return SystemError(errno, "can't make a timer");
   return std::unique_ptr<Alarm>(new Alarm(fd));
 }
 

@@ -205,6 +205,7 @@ class Engine : public GroupMember, public std::enable_shared_from_this<Engine> {
   }
   Position PositionOf(const Turn& turn) const;
   absl::Status NotMade(const absl::Status& why) const;
+  absl::Status Named(const absl::Status& why) const;
   absl::Status LeftAlready() const;
 
   Lane& LaneOf(const LaneId& id, bool sends)
@@ -326,11 +327,11 @@ absl::Status Engine::Connect() {
 
 void Engine::StartThread(Lane& lane) {
   absl::StatusOr<std::unique_ptr<Alarm>> alarm = Alarm::Create();
-  if (!alarm.ok()) return control_->Fail(options_.key, alarm.status());
+  if (!alarm.ok()) return control_->Fail(options_.key, Named(alarm.status()));
   lane.alarm = *std::move(alarm);
   absl::StatusOr<std::thread> thread =
       StartQuietThread("lockstep-lane", [this, &lane] { RunLane(lane); });
-  if (!thread.ok()) return control_->Fail(options_.key, thread.status());
+  if (!thread.ok()) return control_->Fail(options_.key, Named(thread.status()));
   lane.thread = *std::move(thread);
 }
 
@@ -493,6 +494,11 @@ absl::Status Engine::NotMade(const absl::Status& why) const {
   return {why.code(), absl::StrCat("making the group '", options_.name, "' (",
                                    options_.backend, ") on rank ", rank_, ": ",
                                    why.message())};
+}
+
+absl::Status Engine::Named(const absl::Status& why) const {
+  return {why.code(), absl::StrCat("rank ", rank_, " of group '", options_.name,
+                                   "': ", why.message())};
 }
 
 absl::Status Engine::LeftAlready() const {
@@ -894,11 +900,7 @@ void Engine::Abort(const absl::Status& why) {
 
 // Fails the group for what was thrown on this rank.
 void Engine::GiveUp(const absl::Status& why) noexcept {
-  const absl::Status named = CatchAll("giving up", [&] {
-    return absl::Status(
-        why.code(), absl::StrCat("rank ", rank_, " of group '", options_.name,
-                                 "': ", why.message()));
-  });
+  const absl::Status named = CatchAll("giving up", [&] { return Named(why); });
   MutexLock lock(mutex_);
   FailOfItself(named);
 }

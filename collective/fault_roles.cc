@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -53,6 +54,9 @@ using internal_collective::Hand;
 using internal_collective::Handshake;
 using internal_collective::kProtocolVersion;
 using internal_collective::Socket;
+
+// A forked child that nobody ends is ended.
+constexpr unsigned kMostSecondsOfChild = 240;
 
 constexpr absl::Duration kBeat = absl::Milliseconds(20);
 
@@ -124,6 +128,20 @@ absl::StatusOr<FaultReport> Barriers(Communicator& group,
 
 std::string GoFile(const std::string& folder) {
   return absl::StrCat(folder, "/go");
+}
+
+absl::StatusOr<FaultReport> BarriersOfParents(Communicator& group,
+                                              const RankProcesses::Self& self) {
+  std::fflush(stdout);
+  const std::string go = GoFile(self.folder);
+  if (fork() == 0) {
+    // What reads a rank's output waits for the end of all that may write there.
+    close(STDOUT_FILENO);
+    alarm(kMostSecondsOfChild);
+    while (access(go.c_str(), F_OK) != 0) usleep(1000);
+    _exit(0);
+  }
+  return Barriers(group, self);
 }
 
 // One that all but the rank that is stopped, or `aborts` before it, come to.
@@ -285,6 +303,29 @@ absl::StatusOr<FaultReport> GroupOrder(Communicator& group,
   return ReportOf(Wait((group.rank() == 0 ? a : b)->Barrier()), issued);
 }
 
+// How much this process has of a resource, from now on.
+void SetLimit(int resource, rlim_t limit) {
+  rlimit both;
+  getrlimit(resource, &both);
+  both.rlim_cur = limit;
+  setrlimit(resource, &both);
+}
+
+absl::StatusOr<FaultReport> NoMemory(Communicator& group,
+                                     const RankProcesses::Self&) {
+  std::vector<float> values(5000000, 1);
+  // Rank 1 may be out of it, and have failed, before another one is.
+  absl::Status status = Wait(group.Barrier());
+  if (!status.ok() && !absl::IsResourceExhausted(status)) return status;
+  const double issued = ClockSeconds();
+  if (group.rank() == 1) SetLimit(RLIMIT_AS, 0);
+  const Buffer buffer = BufferOf(values);
+  if (status.ok()) {
+    status = Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum));
+  }
+  return ReportOf(status, issued);
+}
+
 // The parts that threads can have as well.
 std::map<std::string, Part> PartsOfAnyRank() {
   return {{"aborts", Aborts},
@@ -336,6 +377,16 @@ int Growth(const RankProcesses::Self& self) {
   std::printf("%d %d %lld\n", growth->files, growth->threads,
               static_cast<long long>(growth->resident_kib));
   return 0;
+}
+
+int NoFiles(const RankProcesses::Self& self) {
+  const auto world = World::Join(OptionsOf(self));
+  if (!world.ok()) return Failed(world.status());
+  GroupOptions options;
+  options.backend = self.argument;
+  const double issued = ClockSeconds();
+  if (self.rank == 1) SetLimit(RLIMIT_NOFILE, 0);
+  return Print(ReportOf((*world)->MakeGroup(options).status(), issued));
 }
 
 // Makes a group of ranks that keep their memory from each other: from other
@@ -461,6 +512,9 @@ std::map<std::string, RankProcesses::Role> FaultRoles(
   const absl::Duration barrier = deadlines.barrier;
   std::map<std::string, RankProcesses::Role> roles = {
       {"barriers", InGroup(Barriers)},
+      {"has_child", InGroup(BarriersOfParents)},
+      {"no_memory", InGroup(NoMemory)},
+      {"no_files", NoFiles},
       {"deadline_barrier",
        InGroup(DeadlineBarrierAfterGo(/*aborts=*/-1, barrier, barrier))},
       {"patient_barrier",

@@ -29,6 +29,7 @@ struct FaultDeadlines {
 // Of groups; the argument is the backend:
 //
 //   barriers           print "joined"; barriers until one fails
+//   has_child          the same of a rank that forks; the child lives until Go
 //   deadline_barrier   some barriers; print "ready"; after Go, a barrier with a
 //                      deadline
 //   patient_barrier    the same, but rank 0 alone has that deadline: its
@@ -42,6 +43,8 @@ struct FaultDeadlines {
 //                      the same of a device that ends it well; print "ready";
 //                      after Go they leave
 //   group_order        barriers of two groups, at rank 0 in another order
+//   no_memory          rank 1 can allocate no more, and all reduce 20 MB
+//   no_files           rank 1 can open no more, and all make a group
 //   again              the group is aborted and made again, 100 times; print
 //                      what grew (held.h), or "nothing is left over"
 //   growth             the same; print what it grew by: "FILES THREADS KIB"

@@ -1,19 +1,25 @@
 // What becomes of a job one of whose ranks forks: the child has no part in it,
 // whatever it calls, and the ranks notice nothing.
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
+#include <system_error>  // NOLINT: of the standard library
 #include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
@@ -222,10 +228,141 @@ TEST(LocalFork, LeavesTheRanksAlone) {
   EXPECT_TRUE(work->Wait().ok());
 }
 
+// The descriptors of this process, and what each of them is.
+std::map<int, std::string> Descriptors() {
+  std::map<int, std::string> found;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    int fd = -1;
+    std::error_code gone;  // the one by which the folder is read
+    const std::filesystem::path what =
+        std::filesystem::read_symlink(entry.path(), gone);
+    if (!gone && absl::SimpleAtoi(entry.path().filename().string(), &fd)) {
+      found[fd] = what.string();
+    }
+  }
+  return found;
+}
+
+WorldOptions OptionsOf(const RankProcesses::Self& self) {
+  WorldOptions options;
+  options.init = absl::StrCat("file://", self.folder);
+  options.rank = self.rank;
+  options.size = self.size;
+  options.silence = absl::Hours(1);
+  return options;
+}
+
+// What a child does that outlives its parent: nothing.
+[[noreturn]] void LiveOn(const std::map<int, std::string>& before) {
+  alarm(kMostSecondsOfChild);
+  int sockets = 0;
+  for (const auto& [fd, what] : Descriptors()) {
+    sockets += before.count(fd) == 0 && absl::StartsWith(what, "socket:");
+  }
+  std::printf("child %d has %d sockets\n", getpid(), sockets);
+  std::fflush(stdout);
+  // The test waits until nobody can write to it.
+  close(STDOUT_FILENO);
+  while (true) pause();
+}
+
+// The argument is the backend, and the rank that has a child and will be
+// killed.
+int KilledParent(const RankProcesses::Self& self) {
+  const std::vector<std::string> words = absl::StrSplit(self.argument, ' ');
+  const std::map<int, std::string> before = Descriptors();
+  GroupOptions group_options;
+  group_options.backend = words[0];
+  const auto world = World::Join(OptionsOf(self));
+  absl::StatusOr<Group> group =
+      world.ok() ? (*world)->MakeGroup(group_options) : world.status();
+  absl::Status status = group.status();
+  if (status.ok()) status = Reduce(**group, 10);
+  if (status.ok() && absl::StrCat(self.rank) == words[1] && fork() == 0) {
+    LiveOn(before);
+  }
+  while (status.ok()) status = Reduce(**group, 1);
+  std::printf("%s\n", status.ToString().c_str());
+  return 0;
+}
+
+class ForkedChild
+    : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+// Otherwise only the child's end, or an hour of silence, would tell.
+TEST_P(ForkedChild, DoesNotHideItsParentsDeath) {
+  const auto& [backend, victim] = GetParam();
+  const int other = 1 - victim;
+  RankProcesses ranks("killed", kSize, absl::StrCat(backend, " ", victim));
+  const std::string told = ranks.AwaitLine(victim, "sockets");
+  int child = 0, sockets = -1;
+  ASSERT_EQ(std::sscanf(told.c_str(), "child %d has %d", &child, &sockets), 2)
+      << told;
+  // Those of Gloo stay, and tell nobody anything.
+  EXPECT_TRUE(sockets == 0 || backend != "shm") << told;
+  ranks.Signal(victim, SIGKILL);
+  EXPECT_THAT(
+      ranks.Wait(other),
+      testing::AllOf(testing::StartsWith("UNAVAILABLE"),
+                     testing::HasSubstr(absl::StrCat("rank ", victim, " (")),
+                     testing::HasSubstr("is lost")));
+  EXPECT_EQ(kill(child, 0), 0) << "the child has ended";
+  kill(child, SIGKILL);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ForkedChild,
+                         testing::Combine(testing::Values("shm", "gloo"),
+                                          testing::Values(0, 1)),
+                         [](const auto& info) {
+                           return absl::StrCat(std::get<0>(info.param), "_",
+                                               std::get<1>(info.param));
+                         });
+
+// Prints the descriptors that a program which it starts would have, of those
+// that a group and its World have opened.
+int ListingRank(const RankProcesses::Self& self) {
+  const std::map<int, std::string> before = Descriptors();
+  GroupOptions group_options;
+  group_options.backend = self.argument;
+  const auto world = World::Join(OptionsOf(self));
+  absl::StatusOr<Group> group =
+      world.ok() ? (*world)->MakeGroup(group_options) : world.status();
+  absl::Status status = group.status();
+  if (status.ok()) status = Reduce(**group, 10);
+  int opened = 0;
+  for (const auto& [fd, what] : Descriptors()) {
+    if (before.count(fd) != 0) continue;
+    ++opened;
+    if ((fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0) {
+      std::printf("%d: %s\n", fd, what.c_str());
+    }
+  }
+  if (opened < 3) std::printf("only %d were opened\n", opened);
+  if (status.ok()) status = (*group)->Close();
+  std::printf("%s\n", status.ToString().c_str());
+  return 0;
+}
+
+class StartedProgram : public testing::TestWithParam<std::string> {};
+
+TEST_P(StartedProgram, HasNoDescriptorOfLocksteps) {
+  RankProcesses ranks("lists", kSize, GetParam());
+  for (int rank = 0; rank < kSize; ++rank) {
+    EXPECT_EQ(ranks.Wait(rank), "OK\n") << "rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, StartedProgram,
+                         testing::Values("shm", "gloo"),
+                         [](const auto& info) { return info.param; });
+
 }  // namespace
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
   return lockstep::RankProcesses::Main(argc, argv,
-                                       {{"forks", lockstep::ForkingRank}});
+                                       {{"forks", lockstep::ForkingRank},
+                                        {"killed", lockstep::KilledParent},
+                                        {"lists", lockstep::ListingRank}});
 }

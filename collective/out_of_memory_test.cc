@@ -5,9 +5,7 @@
 //
 // Every fifth allocation is tried; with LOCKSTEP_STRIDE=1, as
 // tools/ci/exhaustive runs it, each one. LOCKSTEP_WHERE=1 prints the stack of
-// the one that fails, and LOCKSTEP_GLOO_TOO=1 tries those that Gloo makes in
-// calls of ours.
-#include <dlfcn.h>
+// the one that fails.
 #include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
@@ -57,25 +55,9 @@ bool IsOurs() {
   return std::strncmp(name, "lockstep", 8) == 0;
 }
 
-// Whether Gloo is about to allocate, in a call of ours: what it does where it
-// has no memory is in docs/errors.md.
-bool IsInGloo() {
-  void* frames[64];
-  const int count = backtrace(frames, 64);
-  for (int i = 0; i < count; ++i) {
-    Dl_info info;
-    if (dladdr(frames[i], &info) != 0 &&
-        std::strstr(info.dli_fname, "libgloo") != nullptr) {
-      return true;
-    }
-  }
-  return false;
-}
-
 bool Fails() {
   if (fails.load(std::memory_order_relaxed) == 0 || !IsOurs()) return false;
   if (allocations.fetch_add(1) + 1 != fails) return false;
-  if (std::getenv("LOCKSTEP_GLOO_TOO") == nullptr && IsInGloo()) return false;
   if (std::getenv("LOCKSTEP_WHERE") != nullptr) {
     void* frames[64];
     backtrace_symbols_fd(frames, backtrace(frames, 64), 2);
@@ -203,8 +185,7 @@ TEST_P(OutOfMemory, EndsInAStatus) {
   const int64_t stride = Stride();
   int64_t failed = 0;
   int64_t unfailed_in_a_row = 0;
-  // The number of allocations is not always the same: so past the last one, and
-  // Gloo's are left out.
+  // The number of allocations is not always the same: so past the last one.
   constexpr int64_t kPastTheEnd = 60;
   for (int64_t i = 1; unfailed_in_a_row < kPastTheEnd / stride + 1;
        i += stride) {

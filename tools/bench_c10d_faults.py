@@ -89,6 +89,22 @@ def barriers(self):
   issue(self, until_one_fails)
 
 
+def barriers_of_parents(self):
+  """The child lives on until the end."""
+  join(self)
+  barrier()
+  if os.fork() == 0:
+    while not os.path.exists(f"{self.folder}/go"):
+      time.sleep(0.001)
+    os._exit(0)
+  self.tell.send(("ready",))
+
+  def until_one_fails():
+    while True:
+      barrier()
+  issue(self, until_one_fails)
+
+
 def deadline_barrier(self):
   join(self)
   barrier()
@@ -312,11 +328,13 @@ def result(outcomes, begin=None):
   return Result(outcomes, max(each.answered for each in outcomes) - begin)
 
 
-def kill(rank):
-  with Ranks(barriers, 4) as ranks:
+def kill(rank, role=barriers):
+  with Ranks(role, 4) as ranks:
     ranks.await_ready()
     begin = ranks.signal(rank, signal.SIGKILL)
-    return result(ranks.outcomes(without=[rank]), begin)
+    outcomes = ranks.outcomes(without=[rank])
+    ranks.go()
+    return result(outcomes, begin)
 
 
 def stop(rank):
@@ -376,6 +394,7 @@ def growth_figures():
 FAULTS = (
     ("kill", lambda: kill(3), 3),
     ("kill_0", lambda: kill(0), 0),
+    ("kill_parent", lambda: kill(3, barriers_of_parents), 3),
     ("stop", lambda: stop(2), 2),
     ("stop_0", lambda: stop(0), 0),
     ("kind", lambda: together(kind), 0),

@@ -46,6 +46,12 @@ def refused(name, what, one, peer=None):
 FAULTS = (
     fault("kill", "kill -9 of rank 3 of 4", AT_ONCE),
     fault("kill_0", "kill -9 of rank 0 of 4", AT_ONCE),
+    fault("kill_parent", "kill -9 of rank 3 of 4, whose forked child lives on",
+          AT_ONCE),
+    fault("no_memory", "rank 1 of 3 has no memory for an all-reduce", AT_ONCE,
+          "not tried"),
+    fault("no_files", "rank 1 of 3 can open no file, and a group is made",
+          AT_ONCE, "not tried"),
     fault("stop", f"rank 2 of 3 {STOPPED}", TO_MISS),
     fault("stop_0", f"rank 0 of 3 {STOPPED}", TO_MISS),
     fault("kind", "a broadcast and an all-reduce", TO_DIFFER),

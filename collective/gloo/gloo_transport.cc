@@ -1,5 +1,6 @@
 #include "lockstep/collective/gloo/gloo_transport.h"
 
+#include <dirent.h>
 #include <gloo/transport/address.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/device.h>
@@ -14,24 +15,32 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>  // NOLINT: Gloo speaks chrono
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>  // NOLINT: the texts of errors
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/fingerprint.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/base/system_error.h"
 #include "lockstep/collective/reduce.h"
 #include "lockstep/collective/rendezvous/quiet_thread.h"
 
@@ -64,6 +73,9 @@ constexpr int64_t kTreeBytes = 256 << 10;
 constexpr int64_t kPieceBytes = 4 << 20;
 constexpr int64_t kPiecesAhead = 2;
 constexpr int64_t kMostStagingBytes = 32 << 20;
+
+// No device opens more of them at one time.
+constexpr int kDescriptorsOfDevice = 8;
 
 constexpr absl::Duration kStoreSlice = absl::Milliseconds(100);
 
@@ -100,21 +112,41 @@ class NoSigpipe {
   bool pending_before_;
 };
 
-// Gloo reports by exceptions of several kinds, and names no rank.
-template <typename Call>
-absl::Status Catch(absl::string_view where, const Call& call) {
+// The shortage that the text tells of; 0 for none. Gloo's exceptions have only
+// texts.
+int ShortageIn(absl::string_view text) {
+  for (const int error : {EMFILE, ENFILE, ENOBUFS, ENOMEM}) {
+    if (absl::StrContains(text, std::generic_category().message(error))) {
+      return error;
+    }
+  }
+  return 0;
+}
+
+// Gloo reports by exceptions of several kinds, and names no rank. `where`
+// returns the place, and is called if there is something to report. Does not
+// throw.
+template <typename Where, typename Call>
+absl::Status Catch(const Where& where, const Call& call) {
   absl::Status status = CatchAll("gloo", [&call] {
     call();
     return absl::OkStatus();
   });
   if (status.ok()) return status;
-  // Where there is no memory for it, it is told without the place.
+  // If there is no memory for the place, it is told without it.
   return CatchAll("gloo", [&] {
-    return absl::Status(absl::IsResourceExhausted(status)
-                            ? absl::StatusCode::kResourceExhausted
-                            : absl::StatusCode::kUnavailable,
-                        absl::StrCat(where, ": ", status.message()));
+    const int shortage = ShortageIn(status.message());
+    return absl::Status(
+        absl::IsResourceExhausted(status) || shortage != 0
+            ? absl::StatusCode::kResourceExhausted
+            : absl::StatusCode::kUnavailable,
+        absl::StrCat(where(), ": ", status.message(), RemedyFor(shortage)));
   });
+}
+
+template <typename Call>
+absl::Status Catch(const Call& call) {
+  return Catch([] { return "gloo"; }, call);
 }
 
 absl::Status Cancelled() {
@@ -126,30 +158,24 @@ absl::StatusOr<std::shared_ptr<GlooDevice>> MakeDevice(
   ::gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
   std::shared_ptr<GlooDevice> device;
-  const absl::Status status = Catch("gloo", [&] {
+  const absl::Status status = Catch([&] {
     const HostSignalsBlocked blocked;  // for the device's thread
     device = ::gloo::transport::tcp::CreateDevice(attributes);
   });
   if (status.ok()) return device;
   if (absl::IsResourceExhausted(status)) return status;
+  // Gloo finds no address, either, where it can open nothing.
+  if (const int shortage = ShortageOfDescriptors(kDescriptorsOfDevice)) {
+    return SystemError(shortage, status.message());
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("address should be one of this host's, but got address='",
                    address, "': ", status.message()));
 }
 
-#ifdef LOCKSTEP_GLOO_HAS_LISTENER
-
-// Ends waits for `pair` to be connected. A pair that expires, as below, would
-// here end the process when its connection came after all.
-void EndConnecting(GlooDevice& /*device*/, GlooContext& /*context*/,
-                   GlooPair& pair) {
-  pair.close();
-}
-
-#else
-
-// Keeps Gloo's thread going round: whoever closes a connection waits for its
-// next round, and those of an idle thread are 10 ms apart.
+// Keeps Gloo's thread going round: whoever closes a connection, in some
+// releases, or takes back a descriptor waits for its next round, and those of
+// an idle thread are 10 ms apart.
 class Rounds : public ::gloo::transport::tcp::Handler {
  public:
   explicit Rounds(::gloo::transport::tcp::Device& device)
@@ -165,12 +191,91 @@ class Rounds : public ::gloo::transport::tcp::Handler {
   Rounds(const Rounds&) = delete;
   Rounds& operator=(const Rounds&) = delete;
 
+#ifdef LOCKSTEP_GLOO_HAS_LISTENER
+  void handleEvents(::gloo::transport::tcp::Loop& /*loop*/,
+                    int /*events*/) override {}
+#else
   void handleEvents(int /*events*/) override {}
+#endif
+
+  // What Gloo waits for, which is always ready; or -1.
+  int ready() const { return ready_; }
 
  private:
   ::gloo::transport::tcp::Device& device_;
-  const int ready_;  // for ever
+  const int ready_;
 };
+
+// The descriptors that an epoll instance waits for; none for anything else.
+std::vector<int> DescriptorsOf(int epoll) {
+  std::ifstream about(absl::StrCat("/proc/self/fdinfo/", epoll));
+  std::vector<int> descriptors;
+  for (std::string line; std::getline(about, line);) {
+    int descriptor = -1;
+    if (std::sscanf(line.c_str(), "tfd: %d", &descriptor) == 1) {
+      descriptors.push_back(descriptor);
+    }
+  }
+  return descriptors;
+}
+
+// The descriptors of this process.
+std::vector<int> AllDescriptors() {
+  std::vector<int> descriptors;
+  const std::unique_ptr<DIR, int (*)(DIR*)> all(opendir("/proc/self/fd"),
+                                                closedir);
+  while (const dirent* const entry = all ? readdir(all.get()) : nullptr) {
+    int descriptor = -1;
+    if (absl::SimpleAtoi(entry->d_name, &descriptor)) {
+      descriptors.push_back(descriptor);
+    }
+  }
+  return descriptors;
+}
+
+// "pipe:[4711]" for both ends of a pipe, and "" for anything else.
+std::string PipeOf(int descriptor) {
+  char text[64] = {};
+  const std::string link = absl::StrCat("/proc/self/fd/", descriptor);
+  if (readlink(link.c_str(), text, sizeof(text) - 1) < 0) return "";
+  return absl::StartsWith(text, "pipe:") ? text : "";
+}
+
+// Programs that this process starts get no descriptor of the device's. Gloo
+// neither sees to that nor says which they are: they are those that its epoll
+// instance waits for, and the other ends of those that are pipes; and it is the
+// instance that waits for ours.
+void CloseAllOnExec(GlooDevice& device) {
+  const Rounds rounds(static_cast<::gloo::transport::tcp::Device&>(device));
+  const std::vector<int> all = AllDescriptors();
+  std::vector<int> gloos;
+  for (const int descriptor : all) {
+    gloos = DescriptorsOf(descriptor);
+    if (std::find(gloos.begin(), gloos.end(), rounds.ready()) != gloos.end()) {
+      gloos.push_back(descriptor);
+      break;
+    }
+    gloos.clear();
+  }
+  for (const int gloo : gloos) {
+    CloseOnExec(gloo);
+    const std::string pipe = PipeOf(gloo);
+    for (const int descriptor : all) {
+      if (!pipe.empty() && PipeOf(descriptor) == pipe) CloseOnExec(descriptor);
+    }
+  }
+}
+
+#ifdef LOCKSTEP_GLOO_HAS_LISTENER
+
+// Ends waits for `pair` to be connected. A pair that expires, as below, would
+// here end the process when its connection came after all.
+void EndConnecting(GlooDevice& /*device*/, GlooContext& /*context*/,
+                   GlooPair& pair) {
+  pair.close();
+}
+
+#else
 
 // A pair that is closed resets its connection, and where the other end has not
 // looked at that yet, Gloo's thread throws there: the process ends. So let a
@@ -386,15 +491,17 @@ absl::Status Stream::PostNext() {
   char* const data = At(data_, posted_ % memory_pieces_ * piece_);
   const int64_t bytes = std::min(piece_, bytes_ - posted_ * piece_);
   const uint64_t slot = SlotOf(route_, posted_, bytes);
-  return Catch(Describe(route_), [&] {
-    buffers_.push_back(transport_->gloo_->createUnboundBuffer(data, bytes));
-    ++posted_;
-    if (route_.direction == Direction::kSend) {
-      buffers_.back()->send(route_.peer, slot, 0, bytes);
-    } else {
-      buffers_.back()->recv(route_.peer, slot, 0, bytes);
-    }
-  });
+  return Catch(
+      [this] { return Describe(route_); },
+      [&] {
+        buffers_.push_back(transport_->gloo_->createUnboundBuffer(data, bytes));
+        ++posted_;
+        if (route_.direction == Direction::kSend) {
+          buffers_.back()->send(route_.peer, slot, 0, bytes);
+        } else {
+          buffers_.back()->recv(route_.peer, slot, 0, bytes);
+        }
+      });
 }
 
 absl::Status Stream::Post(int64_t end) {
@@ -421,10 +528,12 @@ absl::Status GlooTransport::Await(UnboundBuffer& buffer,
     awaited_.push_back(&buffer);
   }
   bool done = false;
-  const absl::Status status = Catch(Describe(route), [&] {
-    done = route.direction == Direction::kSend ? buffer.waitSend(kForEver)
-                                               : buffer.waitRecv(kForEver);
-  });
+  const absl::Status status = Catch([&] { return Describe(route); },
+                                    [&] {
+                                      done = route.direction == Direction::kSend
+                                                 ? buffer.waitSend(kForEver)
+                                                 : buffer.waitRecv(kForEver);
+                                    });
   {
     MutexLock lock(mutex_);
     awaited_.erase(std::find(awaited_.begin(), awaited_.end(), &buffer));
@@ -448,9 +557,7 @@ void GlooTransport::Cancel() {
   }
   // Until the thread that connects is out of it.
   while (GlooPair* const pair = connecting_) {
-    Catch("gloo", [&] {
-      EndConnecting(*device_, *gloo_, *pair);
-    }).IgnoreError();
+    Catch([&] { EndConnecting(*device_, *gloo_, *pair); }).IgnoreError();
     changed_.WaitUntil(mutex_, After(absl::Milliseconds(10)));
   }
 }
@@ -476,7 +583,7 @@ absl::Status GlooTransport::Connect() {
   if (size_ == 1) return absl::OkStatus();
   // What the rank listens at, for each other rank in turn.
   std::string addresses;
-  LOCKSTEP_RETURN_IF_ERROR(Catch("gloo", [&] {
+  LOCKSTEP_RETURN_IF_ERROR(Catch([&] {
     gloo_ = device_->createContext(rank_, size_);
     gloo_->setTimeout(kForEver);
     for (int i = 0; i < size_; ++i) {
@@ -485,12 +592,19 @@ absl::Status GlooTransport::Connect() {
       addresses.append(address.begin(), address.end());
     }
   }));
+  // Where Gloo's thread can't accept a connection, it ends the process in some
+  // releases. There may be two more in between.
+  if (const int shortage = ShortageOfDescriptors(size_ + 1)) {
+    return SystemError(shortage, "gloo can't connect to all ranks");
+  }
+  Catch([this] { CloseAllOnExec(*device_); }).IgnoreError();
   LOCKSTEP_RETURN_IF_ERROR(context_.store->Set(
       absl::StrCat(context_.key, "/gloo/", rank_), addresses));
   for (int i = 0; i < size_; ++i) {
     if (i != rank_) LOCKSTEP_RETURN_IF_ERROR(ConnectTo(i));
   }
   connected_ = true;
+  Catch([this] { CloseAllOnExec(*device_); }).IgnoreError();
   return CheckCancelled();
 }
 
@@ -502,7 +616,7 @@ absl::Status GlooTransport::Connect() {
 // closed before.
 GlooTransport::~GlooTransport() {
   if (gloo_ == nullptr || connected_) return;
-  Catch("gloo", [this] {
+  Catch([this] {
     for (int i = 0; i < size_; ++i) {
       if (i == rank_ || gloo_->getPair(i) == nullptr) continue;
       gloo_->getPair(i)->close();
@@ -515,7 +629,7 @@ GlooTransport::~GlooTransport() {
 
 GlooTransport::~GlooTransport() {
   if (gloo_ == nullptr) return;
-  Catch("gloo", [this] {
+  Catch([this] {
     const Rounds rounds(static_cast<::gloo::transport::tcp::Device&>(*device_));
     inputs_.clear();  // they refer to it
     gloo_.reset();
@@ -556,7 +670,7 @@ absl::Status GlooTransport::ConnectTo(int peer) {
     connecting_ = pair;
   }
   const absl::Status status =
-      Catch(absl::StrCat("gloo, connecting to rank ", peer),
+      Catch([&] { return absl::StrCat("gloo, connecting to rank ", peer); },
             [&] { pair->connect(address); });
   MutexLock lock(mutex_);
   connecting_ = nullptr;

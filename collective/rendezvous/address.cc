@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/system_error.h"
 #include "lockstep/collective/rendezvous/quiet_thread.h"
 
 namespace lockstep::internal_collective {
@@ -29,6 +30,12 @@ absl::StatusOr<std::vector<std::string>> Lookup(const std::string& host,
   addrinfo* list = nullptr;
   const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
   if (error != 0) {
+    // A resolver without descriptors says that it has failed, and not why.
+    if (const int shortage = ShortageOfDescriptors(); shortage != 0) {
+      return SystemError(shortage,
+                         absl::StrCat("the name '", absl::CHexEscape(host),
+                                      "' can't be resolved"));
+    }
     return absl::UnavailableError(
         absl::StrCat("the name '", absl::CHexEscape(host),
                      "' does not resolve: ", ::gai_strerror(error)));

@@ -1,6 +1,5 @@
 #include "lockstep/collective/rendezvous/connection.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -53,17 +52,14 @@ void SetOptions(int fd, absl::Duration silence) {
 
 }  // namespace
 
-void CloseOnExec(int fd) {
-  const int flags = ::fcntl(fd, F_GETFD);
-  if (flags >= 0) static_cast<void>(::fcntl(fd, F_SETFD, flags | FD_CLOEXEC));
-}
-
 std::string Format(const asio::ip::tcp::endpoint& endpoint) {
   return FormatHostPort(endpoint.address().to_string(), endpoint.port());
 }
 
 Connection::Connection(asio::ip::tcp::socket socket, absl::Duration silence)
-    : socket_(std::move(socket)), last_heard_(SteadyNanoseconds()) {
+    : socket_(std::move(socket)),
+      closed_in_forks_(socket_.native_handle()),
+      last_heard_(SteadyNanoseconds()) {
   SetOptions(socket_.native_handle(), silence);
   std::error_code ignored;  // without it, all is sent through the queue
   socket_.non_blocking(true, ignored);
@@ -173,6 +169,7 @@ void Connection::End(const std::string& how) {
 void Connection::Close() {
   if (closed_) return;
   closed_ = true;
+  closed_in_forks_.reset();
   std::error_code ignored;
   socket_.close(ignored);
 }

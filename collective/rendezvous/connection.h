@@ -11,18 +11,17 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>  // NOLINT: Asio's errors
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/rendezvous/wire.h"
 
 namespace lockstep::internal_collective {
-
-// A child of fork() and exec() does not get it.
-void CloseOnExec(int fd);
 
 // "127.0.0.1:4000"
 std::string Format(const asio::ip::tcp::endpoint& endpoint);
@@ -81,6 +80,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void End(const std::string& how);
 
   asio::ip::tcp::socket socket_;
+  std::optional<ClosedInForks> closed_in_forks_;
   std::shared_ptr<const Events> events_;
   bool closed_ = false;
   bool paused_ = true;

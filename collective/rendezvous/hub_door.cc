@@ -15,7 +15,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/system_error.h"
 #include "lockstep/collective/rendezvous/address.h"
 #include "lockstep/collective/rendezvous/token.h"
 
@@ -156,7 +158,10 @@ absl::Status HubDoor::Listen(const std::string& host, uint16_t port,
     }
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(tcp::acceptor::max_listen_connections, error);
-    if (!error) return absl::OkStatus();
+    if (!error) {
+      closed_in_forks_.emplace(acceptor_.native_handle());
+      return absl::OkStatus();
+    }
     const std::string where = Format(endpoint);
     if (error == asio::error::address_in_use) {
       status = absl::AlreadyExistsError(absl::StrCat(
@@ -169,8 +174,8 @@ absl::Status HubDoor::Listen(const std::string& host, uint16_t port,
           ", which is no address of this "
           "host: the address should be that of the host on which rank 0 runs"));
     } else {
-      status = absl::UnavailableError(absl::StrCat(
-          "rank 0 can't listen on ", where, ": ", error.message()));
+      status = SystemError(error.value(),
+                           absl::StrCat("rank 0 can't listen on ", where));
     }
   }
   return status;
@@ -187,12 +192,15 @@ void HubDoor::Accept() {
         if (error == asio::error::operation_aborted) return;
         if (error) {
           // No descriptor is left, say; nor would be at once.
+          if (cant_accept_ == 0) cant_accept_since_ = SteadyNow();
+          cant_accept_ = error.value();
           accept_again_.expires_at(After(kAcceptAgainAfter));
           accept_again_.async_wait([this](const std::error_code& cancelled) {
             if (!cancelled) Accept();
           });
           return;
         }
+        cant_accept_ = 0;
         CloseOnExec(socket.native_handle());
         if (clients_.size() < kMostHalfOpen) Greet(std::move(socket));
         Accept();
@@ -414,6 +422,13 @@ void HubDoor::ReadWhatCame() {
   if (joined_ == options_.size) Complete();
 }
 
+// Whether no connection can be taken, and not only while strangers have some.
+bool HubDoor::IsShort(SteadyTime now) const {
+  return IsShortage(cant_accept_) &&
+         now - cant_accept_since_ >=
+             absl::ToChronoNanoseconds(2 * kHandshakeTakes);
+}
+
 absl::Status HubDoor::AwaitAll(SteadyTime deadline) {
   const absl::Duration beat = BeatOf(options_);
   RunningTime running(2 * beat);
@@ -421,7 +436,7 @@ absl::Status HubDoor::AwaitAll(SteadyTime deadline) {
   while (!complete_) {
     io_.run_one_until(std::min(deadline, next_beat));
     const SteadyTime now = SteadyNow();
-    if (now >= deadline && !complete_) {
+    if ((now >= deadline || IsShort(now)) && !complete_) {
       ReadWhatCame();
       if (!complete_) return GiveUp();
     }
@@ -479,6 +494,7 @@ std::string HubDoor::WhereAndWhat() const {
 absl::Status HubDoor::GiveUp() {
   const std::string where = WhereAndWhat();
   // Nobody joins from now on: who did would hear that all are there.
+  closed_in_forks_.reset();
   std::error_code ignored;
   acceptor_.close(ignored);
   accept_again_.cancel();
@@ -488,9 +504,14 @@ absl::Status HubDoor::GiveUp() {
   for (int rank = 0; rank < options_.size; ++rank) {
     if (rank == 0 || links_[rank] != nullptr) there.push_back(rank);
   }
-  std::string message = absl::StrCat(
-      where, ", after ", absl::FormatDuration(options_.join_deadline), ": ",
-      Progress(), "; there: ", Describe(there));
+  const bool is_short = IsShortage(cant_accept_);
+  std::string message =
+      is_short
+          ? absl::StrCat(where, ": rank 0 can take no connection: ",
+                         ErrorText(cant_accept_), "; so far ")
+          : absl::StrCat(where, ", after ",
+                         absl::FormatDuration(options_.join_deadline), ": ");
+  absl::StrAppend(&message, Progress(), "; there: ", Describe(there));
   if (refused_ > 0) {
     absl::StrAppend(&message, "; refused: ", refused_,
                     refused_ == 1 ? " client (" : " clients (",
@@ -501,13 +522,17 @@ absl::Status HubDoor::GiveUp() {
   }
   const bool none_missing =
       joined_ + static_cast<int>(gone_.size()) == options_.size;
-  absl::StrAppend(
-      &message, none_missing
-                    ? "; see why those that came did not stay, and give ranks "
-                      "that do not start at one time a longer join deadline"
-                    : "; see that the missing ranks run, and reach this "
-                      "address");
-  absl::Status why = absl::DeadlineExceededError(message);
+  if (none_missing) {
+    absl::StrAppend(&message,
+                    "; see why those that came did not stay, and give ranks "
+                    "that do not start at one time a longer join deadline");
+  } else if (!is_short) {
+    absl::StrAppend(&message,
+                    "; see that the missing ranks run, and reach this address");
+  }
+  absl::Status why(is_short ? absl::StatusCode::kResourceExhausted
+                            : absl::StatusCode::kDeadlineExceeded,
+                   message);
 
   int unsent = 0;
   for (const std::shared_ptr<Connection>& link : links_) {

@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/rendezvous/connection.h"
@@ -75,6 +77,7 @@ class HubDoor {
   void Pulse(absl::Duration ran);
   void Complete();
   void ReadWhatCame();
+  bool IsShort(SteadyTime now) const;
   std::string Describe(const std::vector<int>& ranks) const;
   std::string Progress() const;
   std::string WhereAndWhat() const;
@@ -83,7 +86,10 @@ class HubDoor {
   asio::io_context& io_;
   const StarOptions options_;
   asio::ip::tcp::acceptor acceptor_;
+  std::optional<ClosedInForks> closed_in_forks_;  // the acceptor
   asio::steady_timer accept_again_;
+  int cant_accept_ = 0;  // why the last connection could not be taken
+  SteadyTime cant_accept_since_;
 
   uint64_t next_client_ = 0;
   std::map<uint64_t, std::unique_ptr<Client>> clients_;

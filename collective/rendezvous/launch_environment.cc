@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -25,6 +24,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/fingerprint.h"
+#include "lockstep/base/system_error.h"
 #include "lockstep/collective/rendezvous/launcher_syntax.h"
 
 extern char** environ;  // NOLINT: POSIX's
@@ -510,8 +510,7 @@ std::string Reading::ReadToken() {
 std::string Reading::ReadTokenFile(const std::string& path) {
   const std::string shown = Show("LOCKSTEP_TOKEN_FILE");
   const auto fail = [&](int error) {
-    AddProblem(absl::StrCat(
-        shown, " can't be read: ", std::generic_category().message(error)));
+    AddProblem(absl::StrCat(shown, " can't be read: ", ErrorText(error)));
     return "";
   };
   // To open a pipe would wait for a writer without O_NONBLOCK.

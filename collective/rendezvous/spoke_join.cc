@@ -18,7 +18,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/system_error.h"
 #include "lockstep/collective/rendezvous/address.h"
 #include "lockstep/collective/rendezvous/handshake.h"
 #include "lockstep/collective/rendezvous/hub_door.h"
@@ -59,7 +61,8 @@ class Attempt {
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  // OK: joined. UNAVAILABLE: to be tried again. Others are final.
+  // OK: joined. UNAVAILABLE: to be tried again. Others are final, as is
+  // RESOURCE_EXHAUSTED: this process has no descriptor for a connection.
   absl::Status Run(SteadyTime deadline);
 
   // What rank 0 said last of who is missing; "" when it has said nothing.
@@ -103,7 +106,7 @@ absl::Status Attempt::Connect(SteadyTime limit) {
   tcp::socket socket(io_);
   std::error_code error;
   socket.open(endpoint_.protocol(), error);
-  if (error) return absl::UnavailableError(error.message());
+  if (error) return SystemError(error.value(), "can't open a socket");
   CloseOnExec(socket.native_handle());
   // Shared, since an attempt that is given up leaves its handler behind.
   const auto result = std::make_shared<std::optional<std::error_code>>();
@@ -315,6 +318,7 @@ absl::Status SpokeJoin::TryAddress() {
   }
   const absl::StatusOr<std::vector<std::string>> found =
       resolve_(parsed->host, deadline_);
+  if (absl::IsResourceExhausted(found.status())) return found.status();
   if (!found.ok()) return absl::UnavailableError(found.status().message());
   // Rank 0 listens on one of them, and another program perhaps on another.
   absl::Status for_good;

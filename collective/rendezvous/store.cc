@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -26,6 +25,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/base/system_error.h"
 
 namespace lockstep {
 namespace {
@@ -64,12 +64,7 @@ absl::StatusCode CodeOf(int error) {
     case EPERM:
     case EROFS:
       return absl::StatusCode::kPermissionDenied;
-    case EDQUOT:
     case EFBIG:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-    case ENOSPC:
       return absl::StatusCode::kResourceExhausted;
     case ELOOP:
     case ENAMETOOLONG:
@@ -83,9 +78,8 @@ absl::StatusCode CodeOf(int error) {
 
 absl::Status SystemError(int error, absl::string_view path,
                          absl::string_view what) {
-  return absl::Status(CodeOf(error),
-                      absl::StrCat("'", path, "': ", what, ": ",
-                                   std::generic_category().message(error)));
+  return lockstep::SystemError(error, absl::StrCat("'", path, "': ", what),
+                               CodeOf(error));
 }
 
 class Descriptor {

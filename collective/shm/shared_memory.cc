@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +23,7 @@
 #include "absl/strings/str_split.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/system_error.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -51,8 +51,7 @@ Registry& GetRegistry() {
 
 absl::Status NoMemory(int error, size_t bytes) {
   return absl::ResourceExhaustedError(absl::StrCat(
-      "could not make ", bytes,
-      " bytes of shared memory: ", std::generic_category().message(error)));
+      "could not make ", bytes, " bytes of shared memory: ", ErrorText(error)));
 }
 
 }  // namespace
@@ -80,7 +79,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
   std::string random(kNonceBytes, '\0');
   if (getrandom(random.data(), kNonceBytes, 0) !=
       static_cast<ssize_t>(kNonceBytes)) {
-    return absl::ErrnoToStatus(errno, "could not draw a nonce");
+    return SystemError(errno, "could not draw a nonce");
   }
   memory->nonce_ = absl::BytesToHexString(random);
   std::memcpy(memory->mapping_, memory->nonce_.data(), 2 * kNonceBytes);
@@ -129,6 +128,9 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(
           ": shared memory is for processes of one user and pid namespace that "
           "may be read by others (PR_SET_DUMPABLE): start the ranks so, or "
           "take 'gloo'"));
+    }
+    if (IsShortage(error)) {
+      return SystemError(error, absl::StrCat("could not open ", path));
     }
     return absl::ErrnoToStatus(
         error,

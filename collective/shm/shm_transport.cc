@@ -26,6 +26,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/system_error.h"
 #include "lockstep/collective/reduce.h"
 #include "lockstep/collective/shm/shared_memory.h"
 #include "lockstep/collective/shm/shared_word.h"
@@ -677,7 +678,7 @@ absl::StatusOr<std::string> ShmNeighbourhood() {
   const int file =
       open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
   if (file < 0 && (errno == EMFILE || errno == ENFILE)) {
-    return absl::ErrnoToStatus(errno, "can't tell which host this is");
+    return SystemError(errno, "can't tell which host this is");
   }
   ssize_t bytes = 0;
   if (file >= 0) {

@@ -7,12 +7,12 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/system_error.h"
 
 namespace lockstep {
 namespace internal_loader {
@@ -26,10 +26,6 @@ absl::StatusCode CodeOf(int error) {
     case EACCES:
     case EPERM:
       return absl::StatusCode::kPermissionDenied;
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-      return absl::StatusCode::kResourceExhausted;
     case ENAMETOOLONG:
     case ELOOP:
       return absl::StatusCode::kInvalidArgument;
@@ -42,14 +38,8 @@ absl::StatusCode CodeOf(int error) {
 
 absl::Status SystemError(int error, absl::string_view path,
                          absl::string_view what) {
-  // strerror is not for many threads at once.
-  return absl::Status(
-      CodeOf(error),
-      absl::StrCat("'", path, "': ", what, ": ",
-                   std::generic_category().message(error),
-                   error == EMFILE ? "; raise the limit of open files, which "
-                                     "`ulimit -n` shows"
-                                   : ""));
+  return lockstep::SystemError(error, absl::StrCat("'", path, "': ", what),
+                               CodeOf(error));
 }
 
 absl::Status InFile(absl::string_view path, const absl::Status& status) {
