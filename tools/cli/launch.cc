@@ -18,7 +18,6 @@
 #include <chrono>  // NOLINT: deadlines for poll
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <deque>
 #include <fstream>
 #include <map>
@@ -37,6 +36,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/base/system_error.h"
 
 namespace lockstep {
 namespace {
@@ -50,10 +50,6 @@ constexpr size_t kMostPendingBytes = 65536;
 constexpr size_t kReadBytes = 16384;
 // From SIGTERM to SIGKILL.
 constexpr absl::Duration kPatience = absl::Seconds(2);
-
-absl::Status SystemError(absl::string_view what) {
-  return absl::UnavailableError(absl::StrCat(what, ": ", strerror(errno)));
-}
 
 std::string SignalName(int signal) {
   static constexpr struct {
@@ -98,7 +94,8 @@ struct Pipe {
 
   static absl::StatusOr<Pipe> Create() {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return SystemError("no pipe for a rank");
+    if (pipe2(ends, O_CLOEXEC) != 0)
+      return SystemError(errno, "no pipe for a rank");
     return Pipe{Fd(ends[0]), Fd(ends[1])};
   }
 };
@@ -131,7 +128,7 @@ class Output {
       broken_ = true;
       pending_.clear();
       written_ = 0;
-      return SystemError(absl::StrCat(name_, " can't be written"));
+      return SystemError(errno, absl::StrCat(name_, " can't be written"));
     }
     written_ += size;
     if (written_ == pending_.size() || written_ >= kMostPendingBytes) {
@@ -305,7 +302,7 @@ absl::StatusOr<Fd> WatchSignals() {
   }
   sigprocmask(SIG_BLOCK, &watched, nullptr);
   Fd fd(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd.open()) return SystemError("no descriptor for signals");
+  if (!fd.open()) return SystemError(errno, "no descriptor for signals");
   return fd;
 }
 
@@ -315,7 +312,7 @@ absl::StatusOr<Fd> OpenNull() {
   int fd;
   do {
     fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (fd < 0) return SystemError("/dev/null");
+    if (fd < 0) return SystemError(errno, "/dev/null");
   } while (fd <= STDERR_FILENO);
   return Fd(fd);
 }
@@ -329,14 +326,15 @@ absl::StatusOr<int> FreePort() {
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
   if (!probe.open() || bind(probe.get(), generic, size) != 0 ||
       getsockname(probe.get(), generic, &size) != 0) {
-    return SystemError("no free port for MASTER_PORT");
+    return SystemError(errno, "no free port for MASTER_PORT");
   }
   return ntohs(address.sin_port);
 }
 
 absl::StatusOr<std::string> RandomHex(size_t size) {
   std::string bytes(size, '\0');
-  if (getentropy(bytes.data(), size) != 0) return SystemError("random bytes");
+  if (getentropy(bytes.data(), size) != 0)
+    return SystemError(errno, "random bytes");
   return absl::BytesToHexString(bytes);
 }
 
@@ -544,7 +542,7 @@ absl::Status Launcher::Start(int64_t number, const Image& image) {
     Become(image, launcher, null_.get(), out.in.get(), err.in.get(),
            failure.in.get());
   }
-  if (pid < 0) return SystemError("no process for a rank");
+  if (pid < 0) return SystemError(errno, "no process for a rank");
   // It is closed when the program is executed.
   failure.in.Close();
   int error = 0;
@@ -559,7 +557,7 @@ absl::Status Launcher::Start(int64_t number, const Image& image) {
         command_.program[0].find('/') == std::string::npos
             ? ", looked for in PATH"
             : "",
-        ": ", strerror(error)));
+        ": ", ErrorText(error)));
   }
   const std::string prefix = absl::StrCat("[rank ", number, "] ");
   Rank rank;
@@ -709,7 +707,11 @@ void Launcher::TakeSteps() {
 
 void Launcher::SendAll(int signal) {
   sigaddset(&sent_, signal);
-  for (const Rank& rank : ranks_) kill(-rank.pid, signal);
+  for (const Rank& rank : ranks_) {
+    kill(-rank.pid, signal);
+    // It may have gone to another group than the one that it was given.
+    if (!rank.ended && getpgid(rank.pid) != rank.pid) kill(rank.pid, signal);
+  }
   if (signal == SIGKILL) {
     killed_ = true;
     steps_.clear();

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -644,6 +645,44 @@ TEST(Launch, KillsWhoDoesNotHeedASignal) {
                         "(SIGKILL), sent by the launcher\n"));
 }
 
+// Goes to the launcher's group, and waits there.
+int LeaveGroup() {
+  setpgid(0, getpgid(getppid()));
+  std::puts("ready");
+  std::fflush(stdout);
+  while (true) pause();
+}
+
+TEST(Launch, EndsARankThatHasLeftItsGroup) {
+  LaunchCommand command;
+  command.n = 2;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  command.program = {self, "--leave_group"};
+  command.grace = absl::InfiniteDuration();
+  Launched launched(command);
+  launched.AwaitOut("ready", 2);
+  launched.Signal(SIGTERM);
+  EXPECT_EQ(launched.Wait(), 128 + SIGTERM);
+  EXPECT_THAT(launched.err(),
+              HasSubstr("ranks 0, 1: killed by signal 15 (SIGTERM), sent by "
+                        "the launcher\n"));
+}
+
+TEST(Launch, SaysThatDescriptorsHaveRunOut) {
+  Launched launched([] {
+    rlimit few;
+    getrlimit(RLIMIT_NOFILE, &few);
+    few.rlim_cur = 30;
+    setrlimit(RLIMIT_NOFILE, &few);
+    return RunLaunch(Shell(100, "exec sleep 1000"),
+                     {{"PATH", "/bin:/usr/bin"}});
+  });
+  EXPECT_EQ(launched.Wait(), 1);
+  EXPECT_THAT(launched.err(),
+              HasSubstr("lockstep launch: no pipe for a rank: Too many open "
+                        "files; raise the limit of open files"));
+}
+
 TEST(Launch, KillsAtTheSecondSignal) {
   Launched launched(
       Shell(2, "trap '' INT; echo ready; while :; do sleep 1000; done"));
@@ -837,6 +876,9 @@ TEST(LaunchTool, RefusesAProgramAmongItsFlags) {
 int main(int argc, char** argv) {
   if (argc == 3 && std::string(argv[1]) == "--die_slowly") {
     return lockstep::DieSlowly(argv[2]);
+  }
+  if (argc == 2 && std::string(argv[1]) == "--leave_group") {
+    return lockstep::LeaveGroup();
   }
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
