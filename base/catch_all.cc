@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// The number that the system gave, or 0 where it was not the system.
+// Returns the number that the system gave, or 0 where it was not the system.
 int ErrorOf(const std::error_code& code) {
   const bool is_systems =
       code.category() == std::generic_category() ||

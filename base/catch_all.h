@@ -14,10 +14,10 @@
 
 namespace lockstep {
 
-// What is thrown now, as a Status that says that `what` threw it. Memory,
-// threads and descriptors that have run out are RESOURCE_EXHAUSTED, anything
-// else is UNKNOWN. Where there is no memory for the text either, the Status has
-// none. Requires that an exception is being handled.
+// Returns what is thrown now as a Status that says that `what` threw it.
+// Memory, threads and descriptors that have run out are RESOURCE_EXHAUSTED,
+// anything else is UNKNOWN. Where there is no memory for the text either, the
+// Status has none. Requires that an exception is being handled.
 absl::Status CurrentException(const char* what) noexcept;
 
 // Returns what `function` returns: a Status, or a StatusOr.

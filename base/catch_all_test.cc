@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
 
-// Whether no memory can be allocated.
+// While it is set, no memory can be allocated.
 static bool none_left = false;
 
 void* operator new(size_t size) {

@@ -15,13 +15,14 @@ namespace lockstep {
 
 namespace {
 
-// How many forks lie between the process that loaded this code and this one.
+// It counts the forks between the process that loaded this code and this one.
 std::atomic<int64_t> forks{0};
 
 }  // namespace
 
-// All that live, and what is done with them at a fork. The thread that forks
-// holds the mutex meanwhile, so the child finds the list whole.
+// A List has all that live, and does what is to be done with them at a fork.
+// The thread that forks holds the mutex meanwhile, so the child finds the list
+// whole.
 struct ClosedInForks::List {
   static List& Get() {
     static List* const list = [] {

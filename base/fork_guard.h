@@ -1,7 +1,7 @@
-// What becomes of objects in a forked child. A ForkGuard notices that a process
-// is a fork of the one that made an object. Threads do not survive a fork: an
-// object that has some must not wait for them in the child, nor touch what they
-// may have held locked.
+// These classes see to what becomes of objects in a forked child. A ForkGuard
+// notices that a process is a fork of the one that made an object. Threads do
+// not survive a fork: an object that has some must not wait for them in the
+// child, nor touch what they may have held locked.
 //
 //   absl::Status Pool::Run() {
 //     if (guard_.forked()) return absl::FailedPreconditionError(...);
@@ -26,8 +26,8 @@ class ForkGuard {
  public:
   ForkGuard();
 
-  // Whether this process was forked since the guard was made. It is a load and
-  // no call of the system.
+  // Returns whether this process was forked since the guard was made. It is a
+  // load and no call of the system.
   bool forked() const;
 
  private:
@@ -53,7 +53,7 @@ class ClosedInForks {
   friend class ForkGuard;
   struct List;
 
-  // In a list of all; -1 in a child, where it is in none any more.
+  // The number is -1 in a child, where this is no longer in the list of all.
   int fd_;
   ClosedInForks* previous_ = nullptr;
   ClosedInForks* next_ = nullptr;

@@ -1,4 +1,5 @@
-// What the system says of a call that failed, as a Status with a remedy.
+// SystemError turns what the system says of a call that failed into a Status
+// with a remedy.
 //
 //   const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
 //   if (timer < 0) return SystemError(errno, "can't make a timer");
@@ -13,11 +14,11 @@
 
 namespace lockstep {
 
-// Whether there is no more of what was asked for: descriptors, memory, threads
-// and processes (EAGAIN), room on a disk.
+// Returns whether there is no more of what was asked for: descriptors, memory,
+// threads and processes (EAGAIN), room on a disk.
 bool IsShortage(int error);
 
-// What to do about a shortage: "; raise the limit ...", or nothing.
+// Returns what to do about a shortage: "; raise the limit ...", or nothing.
 absl::string_view RemedyFor(int error);
 
 // "Too many open files; raise the limit ...".
@@ -29,8 +30,8 @@ absl::Status SystemError(
     int error, absl::string_view what,
     absl::StatusCode otherwise = absl::StatusCode::kUnavailable);
 
-// The error of opening `count` descriptors more, now, or 0 if that works. It is
-// for libraries that do not say why they have failed.
+// Returns the error of opening `count` descriptors more, now, or 0 if that
+// works. It is for libraries that do not say why they have failed.
 int ShortageOfDescriptors(int count = 1);
 
 }  // namespace lockstep

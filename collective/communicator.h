@@ -193,8 +193,8 @@ class Communicator {
   // ends. Other ranks may wait for what it has not done.
   virtual void GiveUp(const absl::Status& why) noexcept;
 
-  // Whether this process was forked from the rank. A backend's destructor then
-  // keeps for ever what has threads, connections or locks.
+  // Returns whether this process was forked from the rank. A backend's
+  // destructor then keeps for ever what has threads, connections or locks.
   bool forked() const { return fork_guard_.forked(); }
 
   const std::shared_ptr<internal_collective::OperationLog>& log() const {
@@ -202,8 +202,8 @@ class Communicator {
   }
 
  private:
-  // What `call` returns, unless the process was forked; what it throws fails
-  // the group.
+  // Returns what `call` returns, unless the process was forked; what it throws
+  // fails the group.
   template <typename Call>
   auto Guarded(const Call& call) -> decltype(call());
 

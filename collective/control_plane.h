@@ -152,7 +152,7 @@ class GroupMember {
   // more; and whether thread number `thread` waits for an operation of it.
   virtual uint64_t OnlyThread() = 0;
   virtual bool Waits(uint64_t thread, PlaceId& place, std::string& what) = 0;
-  // Whether it takes operations: it has neither failed nor been closed.
+  // Returns whether it takes operations: it has neither failed nor been closed.
   virtual bool Lives() = 0;
   // Where nothing else compares what the ranks do: what was issued since this
   // was called last, of many operations only some; and the group's key.
@@ -189,7 +189,7 @@ class ControlPlane : public StarListener {
   absl::Status Attach(const GroupInfo& info,
                       const std::shared_ptr<GroupMember>& member,
                       absl::Duration deadline);
-  // Whether this rank has joined the group, and it lives.
+  // Returns whether this rank has joined the group, and it lives.
   bool Lives(const std::string& key);
   // Forgets the group at this rank. It should have left.
   void Detach(const std::string& key);

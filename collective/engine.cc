@@ -51,7 +51,7 @@ constexpr absl::Duration kAbortTakes = absl::Seconds(5);
 // How long what a device has done may be unknown, before what is known counts.
 constexpr absl::Duration kLookTakes = absl::Milliseconds(100);
 
-// How often a rank that leaves tries to tell the others.
+// A rank that leaves tries so often to tell the others.
 constexpr int kMostTries = 10;
 constexpr std::chrono::milliseconds kBetweenTries(1);
 
@@ -459,7 +459,7 @@ void Engine::AwaitIdle() {
   }
 }
 
-// None is started any more.
+// Waits for the threads, of which none is started any more.
 void Engine::JoinThreads() {
   if (collectives_.thread.joinable()) collectives_.thread.join();
   for (auto& [id, lane] : pairs_) {

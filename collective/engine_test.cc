@@ -549,7 +549,7 @@ class EngineWithoutReceipts : public testing::Test {
   float value_[3] = {};
 };
 
-// One whose calls throw on rank 1, from `throws` on.
+// The calls of this transport throw on rank 1, from `throws` on.
 template <typename Exception>
 class Throwing : public Loose {
  public:
@@ -584,7 +584,7 @@ class Throwing : public Loose {
   const std::string throws_;
 };
 
-// What all ranks say of a transport that throws there on rank 1.
+// Returns what all ranks say of a transport that throws there on rank 1.
 template <typename Exception>
 std::vector<absl::Status> WhereOneThrows(const std::string& where) {
   Loose::Shared shared;

@@ -303,7 +303,7 @@ absl::StatusOr<FaultReport> GroupOrder(Communicator& group,
   return ReportOf(Wait((group.rank() == 0 ? a : b)->Barrier()), issued);
 }
 
-// How much this process has of a resource, from now on.
+// Sets how much this process has of a resource, from now on.
 void SetLimit(int resource, rlim_t limit) {
   rlimit both;
   getrlimit(resource, &both);

@@ -1,5 +1,5 @@
-// What becomes of a job one of whose ranks forks: the child has no part in it,
-// whatever it calls, and the ranks notice nothing.
+// This tests what becomes of a job one of whose ranks forks: the child has no
+// part in it, whatever it calls, and the ranks notice nothing.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -44,8 +44,8 @@ using Group = std::unique_ptr<Communicator>;
 // A child that hangs is ended, and named, before its rank is.
 constexpr unsigned kMostSecondsOfChild = 120;
 
-// What children do. The thread sanitizer lets a forked process start no thread,
-// and keeps one that had several from its exit.
+// Returns what children do. The thread sanitizer lets a forked process start no
+// thread, and keeps one that had several from its exit.
 std::vector<std::string> WhatChildrenDo() {
 #if defined(__SANITIZE_THREAD__)
   return {"calls", "destroys"};
@@ -57,7 +57,8 @@ std::vector<std::string> WhatChildrenDo() {
 constexpr int kSize = 2;
 constexpr int kElements = 1000;
 
-// Until all have issued `count` reductions, each of them with the right sum.
+// Returns when all have issued `count` reductions, each of them with the right
+// sum.
 absl::Status Reduce(Communicator& group, int count) {
   for (int i = 0; i < count; ++i) {
     std::vector<float> values(kElements, 1.0F + group.rank());
@@ -71,7 +72,7 @@ absl::Status Reduce(Communicator& group, int count) {
   return absl::OkStatus();
 }
 
-// Whether `call` was refused since the process is a fork.
+// Returns whether `call` was refused since the process is a fork.
 bool Refused(const char* call, const absl::Status& status) {
   if (absl::IsFailedPrecondition(status) &&
       absl::StrContains(status.message(), "this process was forked from")) {
@@ -81,7 +82,7 @@ bool Refused(const char* call, const absl::Status& status) {
   return false;
 }
 
-// Whether every call of what the child has from its parent is refused.
+// Returns whether every call of what the child has from its parent is refused.
 bool AllRefused(World* world, Communicator& group, const Work& work) {
   std::vector<float> in(kElements, 100), out(kSize * kElements);
   std::vector<float> parts(kSize * kElements);
@@ -122,7 +123,8 @@ bool AllRefused(World* world, Communicator& group, const Work& work) {
   return all && work.Done() && group.RecentOperations().empty();
 }
 
-// Whether a world of one, which has nothing to do with the parent's, works.
+// Returns whether a world of one, which has nothing to do with the parent's,
+// works.
 bool JoinsAnother(const std::string& folder) {
   WorldOptions options;
   options.init = absl::StrCat("file://", folder, "/child");
@@ -228,7 +230,7 @@ TEST(LocalFork, LeavesTheRanksAlone) {
   EXPECT_TRUE(work->Wait().ok());
 }
 
-// The descriptors of this process, and what each of them is.
+// Returns the descriptors of this process, and what each of them is.
 std::map<int, std::string> Descriptors() {
   std::map<int, std::string> found;
   for (const auto& entry :
@@ -253,7 +255,7 @@ WorldOptions OptionsOf(const RankProcesses::Self& self) {
   return options;
 }
 
-// What a child does that outlives its parent: nothing.
+// A child that outlives its parent does nothing.
 [[noreturn]] void LiveOn(const std::map<int, std::string>& before) {
   alarm(kMostSecondsOfChild);
   int sockets = 0;

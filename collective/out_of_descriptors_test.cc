@@ -1,6 +1,6 @@
-// What becomes of a job one of whose ranks can open only so many descriptors
-// more: it says RESOURCE_EXHAUSTED, and what to do, or goes on; the others go
-// on, or hear of it; nobody crashes or waits for a deadline.
+// This tests what becomes of a job one of whose ranks can open only so many
+// descriptors more: it says RESOURCE_EXHAUSTED, and what to do, or goes on; the
+// others go on, or hear of it; nobody crashes or waits for a deadline.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -37,7 +37,7 @@ constexpr int kSize = 4;
 constexpr unsigned kMostSeconds = 200;
 constexpr absl::Duration kNever = absl::Hours(1);
 
-// Takes up all descriptors but `left`, as long as it lives.
+// This object takes up all descriptors but `left`, as long as it lives.
 class FewDescriptors {
  public:
   explicit FewDescriptors(int left) {

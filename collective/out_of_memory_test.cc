@@ -1,7 +1,7 @@
-// What becomes of a job one of whose ranks can't allocate memory, once, at one
-// of the allocations that its own threads and Lockstep's make from joining to
-// leaving. That rank says RESOURCE_EXHAUSTED, or goes on; the others go on, or
-// hear of it; nobody throws, crashes or waits for a deadline.
+// This tests what becomes of a job one of whose ranks can't allocate memory,
+// once, at one of the allocations that its own threads and Lockstep's make from
+// joining to leaving. That rank says RESOURCE_EXHAUSTED, or goes on; the others
+// go on, or hear of it; nobody throws, crashes or waits for a deadline.
 //
 // Every fifth allocation is tried; with LOCKSTEP_STRIDE=1, as
 // tools/ci/exhaustive runs it, each one. LOCKSTEP_WHERE=1 prints the stack of
@@ -41,12 +41,12 @@
 
 namespace {
 
-// The allocation that fails, counted from 1; 0 for none.
+// This is the allocation that fails, counted from 1; 0 stands for none.
 std::atomic<int64_t> fails{0};
 std::atomic<int64_t> allocations{0};
 std::atomic<bool> has_failed{false};
 
-// Whether this thread is the program's own, or one of Lockstep's.
+// Returns whether this thread is the program's own, or one of Lockstep's.
 bool IsOurs() {
   thread_local const bool is_main = gettid() == getpid();
   if (is_main) return true;
@@ -88,7 +88,7 @@ constexpr int kSize = 2;
 constexpr unsigned kMostSeconds = 200;
 constexpr absl::Duration kNever = absl::Hours(1);
 
-// How far apart the allocations are that are tried.
+// Returns how far apart the allocations are that are tried.
 int64_t Stride() {
   int64_t stride = 0;
   const char* const text = std::getenv("LOCKSTEP_STRIDE");
@@ -100,7 +100,7 @@ int64_t Stride() {
 #endif
 }
 
-// What a rank does in a group: one of each kind of call.
+// A rank makes one of each kind of call in a group.
 absl::Status Use(Communicator& group) {
   Fingerprint same;
   same.Add("seed", "7");
@@ -169,7 +169,7 @@ int Rank(const RankProcesses::Self& self) {
   return 0;
 }
 
-// How the last line that a rank prints begins.
+// Returns the last line that a rank prints.
 std::string LastLine(const std::string& printed) {
   const std::vector<std::string> lines =
       absl::StrSplit(printed, '\n', absl::SkipEmpty());

@@ -25,7 +25,7 @@ namespace lockstep {
 
 namespace internal_collective {
 
-// What calls return in a process that was forked from `whom`.
+// Returns what calls return in a process that was forked from `whom`.
 absl::Status ForkedFrom(absl::string_view whom);
 
 // What a backend makes of an operation. Thread-safe.
@@ -33,8 +33,8 @@ class WorkState {
  public:
   virtual ~WorkState() = default;
 
-  // Whether this process was forked from the one that issued the operation.
-  // Nothing else may be called then.
+  // Returns whether this process was forked from the one that issued the
+  // operation. Nothing else may be called then.
   bool forked() const { return fork_guard_.forked(); }
 
   // Waits until the operation is done or has failed, or until `until`; then it
@@ -79,8 +79,8 @@ class [[nodiscard]] Work {
   // graph.
   absl::Status WaitOnStream(Stream stream) const;
 
-  // Whether it has ended, well or not. Does not wait for it. In a forked
-  // process it has, with FAILED_PRECONDITION.
+  // Returns whether it has ended, well or not. Does not wait for it. In a
+  // forked process it has, with FAILED_PRECONDITION.
   bool Done() const;
 
   // How it ended; OK while it has not.

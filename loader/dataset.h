@@ -48,7 +48,7 @@ const char* TextOf() {
 [[noreturn]] void NoSuchState(const char* wanted, const char* held);
 }  // namespace internal_loader
 
-// What a worker has of the user's, of any type.
+// A WorkerState is what a worker has of the user's, of any type.
 class WorkerState {
  public:
   WorkerState() = default;
@@ -91,8 +91,8 @@ struct WorkerInfo {
   //   };
   WorkerState state;
 
-  // The state, which worker_init made as a T. Ends the process, with both
-  // types, where it made another or none.
+  // Returns the state, which worker_init made as a T. Ends the process, with
+  // both types, where it made another or none.
   template <typename T>
   T& State() const {
     return state.As<T>();

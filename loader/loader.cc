@@ -457,7 +457,7 @@ Polled Loader::EndDrain() {
   return Polled::kEndOfEpoch;
 }
 
-// Whether the caller is told of this end.
+// Returns whether the caller is told of this end.
 bool Loader::IsTold(const Entry& end) const {
   return end.kind == Entry::Kind::kEndOfSteps || !options_.advance_epochs ||
          end.progress.epoch == std::numeric_limits<int64_t>::max();

@@ -1,5 +1,5 @@
-// What a loader says where the system starts no thread. It is a program of its
-// own, since TBB keeps the threads that it has.
+// This tests what a loader says where the system starts no thread. It is a
+// program of its own, since TBB keeps the threads that it has.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -18,7 +18,7 @@ namespace {
 std::atomic<bool> none_left{false};
 }  // namespace
 
-// Takes the place of the C library's, for TBB as well.
+// This function takes the place of the C library's, for TBB as well.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* options,
                               void* (*function)(void*), void* argument) {
   if (none_left) return EAGAIN;

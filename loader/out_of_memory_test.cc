@@ -1,6 +1,6 @@
-// What a loader does where memory runs out: once for each allocation of its
-// calls, and of its workers where they are threads of Lockstep's. Each call
-// ends in a Status, and what comes afterwards is right.
+// This tests what a loader does where memory runs out: once for each allocation
+// of its calls, and of its workers where they are threads of Lockstep's. Each
+// call ends in a Status, and what comes afterwards is right.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -23,7 +23,7 @@ namespace {
 std::atomic<bool> counts{false};
 std::atomic<int64_t> allocations{0};
 std::atomic<int64_t> fails{0};  // this one, from 1
-// Whether this thread is at the test's own work.
+// This thread is at the test's own work.
 thread_local bool is_test = false;
 
 bool Fails() {
@@ -49,7 +49,7 @@ void operator delete(void* memory, size_t /*size*/) noexcept {
 namespace lockstep {
 namespace {
 
-// Calls of Lockstep, in which memory may run out.
+// Makes a call of Lockstep's, in which memory may run out.
 template <typename Call>
 auto In(const Call& call) {
   is_test = false;
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Workers, OutOfMemory,
                          testing::Values(Mode{0, Workers::kThreads},
                                          Mode{2, Workers::kThreads}));
 
-// The digest of what an epoch's batches are, or RESOURCE_EXHAUSTED.
+// Returns the digest of what an epoch's batches are, or RESOURCE_EXHAUSTED.
 absl::StatusOr<std::string> ReadOnce(const LoaderOptions& options) {
   TestJob job;
   job.size = 40;

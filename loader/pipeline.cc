@@ -42,7 +42,7 @@ constexpr int kTimedOf = 16;
 // How often a waiting consumer looks whether the executor has forgotten it.
 constexpr int64_t kLookAgain = 50000000;
 
-// The same of one that does the work itself.
+// A consumer that does the work itself looks so often.
 constexpr int64_t kWorkAgain = 1000000;
 
 // How often an idle pump and a waiting consumer look before they give up the
@@ -123,7 +123,7 @@ Pipeline::~Pipeline() {
 
 // ---- What pumps do.
 
-// Whether this thread is one of TBB's, at the work of a loader: what waits on
+// This thread is one of TBB's, at the work of a loader: what waits on
 // it may wait for the only worker that there is.
 thread_local bool is_shared_worker = false;
 
@@ -159,7 +159,7 @@ void Pipeline::Guard(const Function& function) {
   if (!status.ok()) Fail(std::move(status));
 }
 
-// What a pump does, by the consumer.
+// The consumer does what a pump does.
 void Pipeline::WorkHere() {
   consumer_works_ = true;
   if (Worker* const worker = TakeWorker(0)) {

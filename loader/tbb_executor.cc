@@ -132,8 +132,9 @@ class RaisedLimit {
   RaisedLimit(const RaisedLimit&) = delete;
   RaisedLimit& operator=(const RaisedLimit&) = delete;
 
-  // How many of them TBB gives: a limit of the host's may be smaller, and an
-  // arena that asks for more makes TBB print a warning. One always comes.
+  // Returns how many of them TBB gives: a limit of the host's may be smaller,
+  // and an arena that asks for more makes TBB print a warning. One always
+  // comes.
   int WorkersOf(int width) const {
     const size_t limit = Limit::active_value(Limit::max_allowed_parallelism);
     return std::min<int>(width, std::max<int>(1, static_cast<int>(limit) - 1));

@@ -112,8 +112,8 @@ class NoSigpipe {
   bool pending_before_;
 };
 
-// The shortage that the text tells of; 0 for none. Gloo's exceptions have only
-// texts.
+// Returns the shortage that the text tells of, or 0 for none. Gloo's exceptions
+// have only texts.
 int ShortageIn(absl::string_view text) {
   for (const int error : {EMFILE, ENFILE, ENOBUFS, ENOMEM}) {
     if (absl::StrContains(text, std::generic_category().message(error))) {
@@ -198,7 +198,7 @@ class Rounds : public ::gloo::transport::tcp::Handler {
   void handleEvents(int /*events*/) override {}
 #endif
 
-  // What Gloo waits for, which is always ready; or -1.
+  // Returns what Gloo waits for, which is always ready; or -1.
   int ready() const { return ready_; }
 
  private:
@@ -206,7 +206,8 @@ class Rounds : public ::gloo::transport::tcp::Handler {
   const int ready_;
 };
 
-// The descriptors that an epoll instance waits for; none for anything else.
+// Returns the descriptors that an epoll instance waits for, or none for
+// anything else.
 std::vector<int> DescriptorsOf(int epoll) {
   std::ifstream about(absl::StrCat("/proc/self/fdinfo/", epoll));
   std::vector<int> descriptors;
@@ -219,7 +220,7 @@ std::vector<int> DescriptorsOf(int epoll) {
   return descriptors;
 }
 
-// The descriptors of this process.
+// Returns the descriptors of this process.
 std::vector<int> AllDescriptors() {
   std::vector<int> descriptors;
   const std::unique_ptr<DIR, int (*)(DIR*)> all(opendir("/proc/self/fd"),

@@ -422,7 +422,8 @@ void HubDoor::ReadWhatCame() {
   if (joined_ == options_.size) Complete();
 }
 
-// Whether no connection can be taken, and not only while strangers have some.
+// Returns whether no connection can be taken, and not only while strangers have
+// some.
 bool HubDoor::IsShort(SteadyTime now) const {
   return IsShortage(cant_accept_) &&
          now - cant_accept_since_ >=
