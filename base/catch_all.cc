@@ -18,6 +18,8 @@ namespace lockstep {
 namespace {
 
 // Returns the number that the system gave, or 0 where it was not the system.
+// Asio may have a category of its own for these numbers, and is not known here
+// but by that name.
 int ErrorOf(const std::error_code& code) {
   const bool is_systems =
       code.category() == std::generic_category() ||

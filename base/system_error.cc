@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <string>
 #include <system_error>  // NOLINT: the texts of errors
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -54,11 +55,18 @@ absl::Status SystemError(int error, absl::string_view what,
 }
 
 int ShortageOfDescriptors(int count) {
-  if (count == 0) return 0;
-  const int opened = eventfd(0, EFD_CLOEXEC);
-  if (opened < 0) return errno;
-  const int shortage = ShortageOfDescriptors(count - 1);
-  close(opened);
+  std::vector<int> opened;
+  opened.reserve(count);
+  int shortage = 0;
+  while (shortage == 0 && static_cast<int>(opened.size()) < count) {
+    const int descriptor = eventfd(0, EFD_CLOEXEC);
+    if (descriptor < 0) {
+      shortage = errno;
+    } else {
+      opened.push_back(descriptor);
+    }
+  }
+  for (const int descriptor : opened) close(descriptor);
   return shortage;
 }
 

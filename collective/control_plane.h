@@ -274,8 +274,8 @@ class ControlPlane : public StarListener {
     bool opened = false;
     absl::Status failure;
     uint64_t failed_after = 0;
-    // Of the group's store, those that were asked for; not there yet: asked for
-    // and awaited.
+    // These are the values of the group's store that were asked for. One that
+    // is not there yet is awaited.
     std::map<std::string, std::optional<std::string>> values;
   };
 

@@ -425,7 +425,8 @@ void Engine::Shutdown() {
   last_ = nullptr;
 }
 
-// Before the others see it by what they are connected by.
+// Tells the others that this rank leaves, before they see it by what they are
+// connected by.
 void Engine::SayFarewell() {
   if (launches_) LookAfresh();
   const LaneCounts counts = Counts(/*done_only=*/true);
@@ -905,8 +906,8 @@ void Engine::GiveUp(const absl::Status& why) noexcept {
   FailOfItself(named);
 }
 
-// For a reason that no other rank knows better, and that they may have to be
-// told later, at a tick, when there is memory for it.
+// Fails the group for a reason that no other rank knows better. The others are
+// told at a later tick if there is no memory for it now.
 void Engine::FailOfItself(const absl::Status& why) {
   if (!failure_.ok()) return;
   FailLocked(why);
@@ -950,9 +951,9 @@ void Engine::FailAsComing() {
   FailLocked(coming_failure_);
 }
 
-// For good, and without allocating anything. An operation that is in the
-// transport or on a device ends when it comes back: its memory is in use until
-// then.
+// Fails the group for good, and allocates nothing for it. An operation that is
+// in the transport or on a device ends when it comes back: its memory is in use
+// until then.
 void Engine::FailLocked(const absl::Status& why) {
   if (!failure_.ok()) return;
   failure_ = why;

@@ -72,6 +72,15 @@ absl::Status Reduce(Communicator& group, int count) {
   return absl::OkStatus();
 }
 
+WorldOptions OptionsOf(const RankProcesses::Self& self) {
+  WorldOptions options;
+  options.init = absl::StrCat("file://", self.folder);
+  options.rank = self.rank;
+  options.size = self.size;
+  options.silence = absl::Hours(1);
+  return options;
+}
+
 // Returns whether `call` was refused since the process is a fork.
 bool Refused(const char* call, const absl::Status& status) {
   if (absl::IsFailedPrecondition(status) &&
@@ -151,13 +160,9 @@ std::string EndOf(pid_t child) {
 int ForkingRank(const RankProcesses::Self& self) {
   const std::vector<std::string> words = absl::StrSplit(self.argument, ' ');
   const std::string& does = words[1];
-  WorldOptions options;
-  options.init = absl::StrCat("file://", self.folder);
-  options.rank = self.rank;
-  options.size = self.size;
   GroupOptions group_options;
   group_options.backend = words[0];
-  absl::StatusOr<std::unique_ptr<World>> world = World::Join(options);
+  absl::StatusOr<std::unique_ptr<World>> world = World::Join(OptionsOf(self));
   absl::StatusOr<Group> group =
       world.ok() ? MakeGroupForHost(**world, group_options) : world.status();
   absl::Status status = group.status();
@@ -244,15 +249,6 @@ std::map<int, std::string> Descriptors() {
     }
   }
   return found;
-}
-
-WorldOptions OptionsOf(const RankProcesses::Self& self) {
-  WorldOptions options;
-  options.init = absl::StrCat("file://", self.folder);
-  options.rank = self.rank;
-  options.size = self.size;
-  options.silence = absl::Hours(1);
-  return options;
 }
 
 // A child that outlives its parent does nothing.

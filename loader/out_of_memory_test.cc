@@ -23,7 +23,7 @@ namespace {
 std::atomic<bool> counts{false};
 std::atomic<int64_t> allocations{0};
 std::atomic<int64_t> fails{0};  // this one, from 1
-// This thread is at the test's own work.
+// It is set while this thread is at the test's own work.
 thread_local bool is_test = false;
 
 bool Fails() {

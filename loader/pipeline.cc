@@ -123,8 +123,8 @@ Pipeline::~Pipeline() {
 
 // ---- What pumps do.
 
-// This thread is one of TBB's, at the work of a loader: what waits on
-// it may wait for the only worker that there is.
+// It is set while this thread is one of TBB's and at the work of a loader: what
+// waits on it may wait for the only worker that there is.
 thread_local bool is_shared_worker = false;
 
 void Pipeline::Pump(int place) {
@@ -193,8 +193,8 @@ void Pipeline::WorkFor(Worker& worker) {
   }
 }
 
-// As many workers as pumps, so there is one for each, unless the consumer works
-// as well: then perhaps none.
+// Returns a worker that nobody has. There are as many as pumps, so each pump
+// gets one, unless the consumer works as well: then there may be none.
 Worker* Pipeline::TakeWorker(int place) {
   do {
     for (size_t i = 0; i < workers_.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <tbb/task_arena.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -155,8 +156,12 @@ TEST_P(PoliteTest, PrintsNothingUnderALimitOfTheHosts) {
     for (const bool keeps : {false, true}) {
       options_.keep_tbb_limit = keeps;
       testing::internal::CaptureStderr();
-      EXPECT_NE(DigestOfEpoch(*Make(4), 0), "");
+      const auto loader = Make(4);
+      EXPECT_NE(DigestOfEpoch(*loader, 0), "");
       EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+      if (GetParam() == Workers::kTbb) {
+        EXPECT_LE(loader->Metrics().effective_workers, std::max(1, limit - 1));
+      }
     }
   }
 }

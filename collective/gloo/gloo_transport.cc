@@ -234,7 +234,7 @@ std::vector<int> AllDescriptors() {
   return descriptors;
 }
 
-// "pipe:[4711]" for both ends of a pipe, and "" for anything else.
+// Returns "pipe:[4711]" for both ends of a pipe, and "" for anything else.
 std::string PipeOf(int descriptor) {
   char text[64] = {};
   const std::string link = absl::StrCat("/proc/self/fd/", descriptor);
