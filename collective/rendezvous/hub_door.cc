@@ -1,5 +1,7 @@
 #include "lockstep/collective/rendezvous/hub_door.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <asio/error.hpp>
 #include <asio/ip/address.hpp>
@@ -29,7 +31,11 @@ using asio::ip::tcp;
 constexpr absl::Duration kHandshakeTakes = absl::Seconds(5);
 // Of it, as much counts while this process is stopped.
 constexpr absl::Duration kMostOfAStop = absl::Seconds(1);
+// Clients at one time that have not proven yet that they have the token. Before
+// the job is complete, they take a share of the process's descriptors at most.
 constexpr size_t kMostHalfOpen = 256;
+constexpr size_t kShareOfDescriptors = 8;
+constexpr size_t kMostAfterAll = 8;
 constexpr size_t kMostRefusals = 16;
 constexpr size_t kMostListed = 16;
 // Handlers that run when the time is over: strangers must not keep rank 0 busy.
@@ -55,6 +61,13 @@ std::string ListRanks(const std::vector<int>& ranks) {
   }
   return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ",
                       absl::StrJoin(parts, ", "));
+}
+
+size_t MostHalfOpen() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostAfterAll;
+  return std::clamp<rlim_t>(limit.rlim_cur / kShareOfDescriptors, kMostAfterAll,
+                            kMostHalfOpen);
 }
 
 // A cluster may make the host's name known only after the host has begun.
@@ -100,6 +113,7 @@ HubDoor::HubDoor(asio::io_context& io, const StarOptions& options,
       options_(options),
       acceptor_(io),
       accept_again_(io),
+      most_half_open_(MostHalfOpen()),
       peers_(options.size),
       links_(options.size) {
   peers_[0] = self;
@@ -202,12 +216,30 @@ void HubDoor::Accept() {
         }
         cant_accept_ = 0;
         CloseOnExec(socket.native_handle());
-        if (clients_.size() < kMostHalfOpen) Greet(std::move(socket));
+        if (MakeRoom(1)) Greet(std::move(socket));
         Accept();
       });
 }
 
 // ---- The handshake.
+
+// Whoever holds a place proves soon who it is, or it is a stranger: so the
+// oldest go first, and strangers cannot keep ranks out by being there before.
+bool HubDoor::MakeRoom(size_t places) {
+  auto client = clients_.begin();
+  while (clients_.size() + places > most_half_open_) {
+    while (client != clients_.end() &&
+           client->second->step == Client::Step::kClaim) {
+      ++client;
+    }
+    const bool none = client == clients_.end();
+    if (none || client->second->step != Client::Step::kRefused) ++turned_away_;
+    if (none) return false;
+    client->second->connection->Close();
+    client = clients_.erase(client);
+  }
+  return true;
+}
 
 void HubDoor::Greet(tcp::socket socket) {
   const absl::StatusOr<std::string> nonce = RandomBytes(kMacBytes);
@@ -402,6 +434,8 @@ void HubDoor::Pulse(absl::Duration ran) {
 
 void HubDoor::Complete() {
   complete_ = true;
+  most_half_open_ = std::min(most_half_open_, kMostAfterAll);
+  MakeRoom(0);
   std::string table;
   for (const Peer& peer : peers_) {
     table += EncodeFrame(FrameType::kPeer, EncodePeer(peer));
@@ -520,6 +554,11 @@ absl::Status HubDoor::GiveUp() {
                         ? "the last ones: "
                         : "",
                     absl::StrJoin(refusals_, "; "), ")");
+  }
+  if (turned_away_ > 0) {
+    absl::StrAppend(&message, "; turned away before they said who they were: ",
+                    turned_away_, turned_away_ == 1 ? " client" : " clients",
+                    ", to make room for later ones");
   }
   const bool none_missing =
       joined_ + static_cast<int>(gone_.size()) == options_.size;

@@ -6,6 +6,7 @@
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -60,6 +61,10 @@ class HubDoor {
   void Accept();
 
   // The handshake with a client that has not joined.
+  //
+  // Returns whether there is room for so many clients more. Closes the oldest
+  // of those without proof for them, and counts whom it turns away.
+  bool MakeRoom(size_t places);
   void Greet(asio::ip::tcp::socket socket);
   void GiveTime(uint64_t id, absl::Duration left);
   void OnInput(uint64_t id, absl::string_view& input);
@@ -93,6 +98,8 @@ class HubDoor {
 
   uint64_t next_client_ = 0;
   std::map<uint64_t, std::unique_ptr<Client>> clients_;
+  size_t most_half_open_;
+  int64_t turned_away_ = 0;
   std::deque<std::string> refusals_;  // the last ones
   int64_t refused_ = 0;
 

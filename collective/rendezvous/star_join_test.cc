@@ -441,6 +441,39 @@ TEST_F(LateDoor, ATokenOnTheSpokeAlone) {
                      HasSubstr("it has a token, and rank 0 has none"))));
 }
 
+// Whoever has the token keeps its place.
+TEST_F(LateDoor, StrangersThatMakeRoomAreCounted) {
+  constexpr int kStrangers = 30;
+  constexpr int kPlaces = 10;
+  constexpr auto kSilentFor = std::chrono::seconds(5);
+  const DescriptorLimit limit(8 * kPlaces);
+  bool in_time = false;
+  while (!in_time) {
+    Open(3);
+    std::vector<Socket> strangers;
+    ReadDuring([&] {
+      const SteadyTime begin = SteadyNow();
+      Socket socket;
+      Hand hand(Handshake::Role::kSpoke, "secret", socket);
+      Greet(socket, hand);
+      strangers = ConnectStrangers(kStrangers, address_);
+      hand.Say(FrameType::kClaim, EncodeClaim(ClaimOf(1, 3)));
+      const FrameType answer = hand.NextSealed().first;
+      in_time = SteadyNow() - begin < kSilentFor;
+      if (in_time) {
+        EXPECT_EQ(answer, FrameType::kWelcome);
+      }
+    });
+    const absl::Status status = door_->AwaitAll(SteadyNow());
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded));
+    if (in_time) {
+      EXPECT_THAT(status.message(),
+                  HasSubstr("turned away before they said who they were: 21 "
+                            "clients, to make room for later ones"));
+    }
+  }
+}
+
 TEST_F(LateDoor, ADuplicateRankIsToldWhoIsThere) {
   Open(3);
   std::unique_ptr<HandSpoke> first;

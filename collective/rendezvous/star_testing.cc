@@ -260,6 +260,12 @@ bool Socket::Read(std::string* bytes) {
   return true;
 }
 
+bool Socket::IsOpen() const {
+  char byte;
+  const ssize_t got = recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got > 0 || (got < 0 && errno == EAGAIN);
+}
+
 void Socket::AwaitArrival() {
   const SteadyTime deadline = After(kLong);
   int on_the_way = 0;
@@ -271,6 +277,24 @@ void Socket::AwaitArrival() {
 }
 
 void Socket::Shutdown() { shutdown(fd_, SHUT_RDWR); }
+
+std::vector<Socket> ConnectStrangers(int count, const std::string& address) {
+  std::vector<Socket> strangers(count);
+  for (Socket& stranger : strangers) {
+    EXPECT_TRUE(stranger.Connect(address));
+    std::string bytes;
+    EXPECT_TRUE(stranger.Read(&bytes));
+  }
+  return strangers;
+}
+
+DescriptorLimit::DescriptorLimit(rlim_t most) {
+  EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+  const rlimit limit = {most, before_.rlim_max};
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+DescriptorLimit::~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
 
 Hand::Hand(Handshake::Role role, absl::string_view token, Socket& socket,
            uint64_t version)

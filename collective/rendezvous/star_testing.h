@@ -9,6 +9,8 @@
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_STAR_TESTING_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_STAR_TESTING_H_
 
+#include <sys/resource.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -153,10 +155,27 @@ class Socket {
   void AwaitArrival();
   // Adds what comes; false at the end.
   bool Read(std::string* bytes);
+  // Returns whether the other side has not ended the connection yet.
+  bool IsOpen() const;
   void Shutdown();
 
  private:
   const int fd_;
+};
+
+// Connects so many and waits until rank 0 has greeted each of them.
+std::vector<Socket> ConnectStrangers(int count, const std::string& address);
+
+// Sets how many descriptors this process may have, while it lives.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t most);
+  ~DescriptorLimit();
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_ = {};
 };
 
 // One side of the protocol, by hand.

@@ -18,6 +18,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -127,6 +128,32 @@ int OpenFolder(const std::string& folder) {
   return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
+// Whoever can write into the folder decides what ranks read there: who rank 0
+// is, for example.
+absl::Status CheckThatOthersMayNotWrite(int fd, const std::string& folder) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0) {
+    return SystemError(errno, folder, "can't look at the folder");
+  }
+  const uid_t self = ::geteuid();
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the folder '", folder, "' should be one that this user alone may "
+        "write, but its mode is ",
+        absl::StrFormat("%04o", info.st_mode & 07777),
+        ": others could tell the ranks whom to reach; take a folder that "
+        "is not there yet, which is then made for this user alone, or forbid "
+        "it (chmod go-w)"));
+  }
+  if (self != 0 && info.st_uid != self && info.st_uid != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the folder '", folder, "' should be this user's (uid ", self,
+        "), but is that of uid ", info.st_uid,
+        ", who could tell the ranks whom to reach; take another folder"));
+  }
+  return absl::OkStatus();
+}
+
 // As `mkdir -p`.
 absl::Status MakeFolder(const std::string& folder) {
   const auto is_there = [&folder] {
@@ -180,6 +207,7 @@ absl::StatusOr<std::string> Read(const std::string& folder,
     if (errno == ENOENT) return absl::NotFoundError("");
     return SystemError(errno, folder, "can't open the folder");
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckThatOthersMayNotWrite(opened.fd(), folder));
   const std::string path = FileOf(folder, encoded);
   // To open a pipe would wait for a writer without O_NONBLOCK.
   const Descriptor file(
@@ -236,6 +264,7 @@ absl::Status FileStore::Set(absl::string_view key, absl::string_view value) {
   LOCKSTEP_RETURN_IF_ERROR(MakeFolder(folder_));
   const Descriptor folder(OpenFolder(folder_));
   if (!folder.ok()) return SystemError(errno, folder_, "can't open the folder");
+  LOCKSTEP_RETURN_IF_ERROR(CheckThatOthersMayNotWrite(folder.fd(), folder_));
 
   const std::string encoded = Encode(key);
   const std::string path = FileOf(folder_, encoded);

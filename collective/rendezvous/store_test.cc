@@ -4,6 +4,7 @@
 #include <sys/fsuid.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -191,6 +193,45 @@ TEST(FileStore, IsThisUsersAlone) {
   EXPECT_EQ(ModeOf(parent), 0700);
   EXPECT_EQ(ModeOf(folder), 0700);
   EXPECT_EQ(ModeOf(folder + "/key"), 0600);
+}
+
+TEST(FileStore, RefusesAFolderThatOthersMayWrite) {
+  const std::string folder = FreshFolder();
+  FileStore store(folder);
+  LOCKSTEP_ASSERT_OK(store.Set("key", "value"));
+  for (const mode_t mode : {0777, 01777, 0770, 0702}) {
+    ASSERT_EQ(chmod(folder.c_str(), mode), 0);
+    const auto told = StatusIs(absl::StatusCode::kFailedPrecondition,
+                               AllOf(HasSubstr(folder), HasSubstr("go-w")));
+    EXPECT_THAT(store.Set("key", "other"), told);
+    EXPECT_THAT(store.Get("key", Late()), told);
+  }
+  for (const mode_t mode : {0755, 0700}) {
+    ASSERT_EQ(chmod(folder.c_str(), mode), 0);
+    EXPECT_THAT(store.Get("key", Soon()), IsOkAndHolds("value"));
+  }
+}
+
+TEST(FileStore, RefusesAFolderOfAnotherUser) {
+  const std::string folder = FreshFolder();
+  LOCKSTEP_ASSERT_OK(FileStore(folder).Set("key", "value"));
+  ASSERT_EQ(chmod(folder.c_str(), 0755), 0);
+  if (chown(folder.c_str(), 65533, 65533) != 0) {
+    GTEST_SKIP() << "this user cannot give a folder away";
+  }
+  // In a process of its own, since a user's number is the process's.
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (setresuid(65534, 65534, 65534) != 0) _exit(2);
+    const absl::Status status = FileStore(folder).Get("key", Late()).status();
+    _exit(absl::IsFailedPrecondition(status) &&
+                  absl::StrContains(status.message(), "uid 65533")
+              ? 0
+              : 1);
+  }
+  int how = 0;
+  ASSERT_EQ(waitpid(pid, &how, 0), pid);
+  EXPECT_EQ(how, 0);
 }
 
 TEST(FileStore, TellsTheFolderThatIsNone) {
