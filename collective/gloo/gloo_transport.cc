@@ -1,60 +1,40 @@
 #include "lockstep/collective/gloo/gloo_transport.h"
 
-#include <dirent.h>
 #include <gloo/transport/address.h>
 #include <gloo/transport/context.h>
-#include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
-#include <gloo/transport/tcp/device.h>
-#include <gloo/transport/tcp/loop.h>
 #include <gloo/transport/unbound_buffer.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>  // NOLINT: Gloo speaks chrono
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>  // NOLINT: the texts of errors
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "lockstep/base/catch_all.h"
 #include "lockstep/base/fingerprint.h"
-#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/base/system_error.h"
+#include "lockstep/collective/gloo/gloo_catch.h"
+#include "lockstep/collective/gloo/gloo_device.h"
+#include "lockstep/collective/gloo/listen_guard.h"
 #include "lockstep/collective/reduce.h"
-#include "lockstep/collective/rendezvous/quiet_thread.h"
-
-// In newer releases of Gloo, one listener of a device accepts for all its
-// pairs; in older ones, such as Debian 12's, each pair accepts by itself.
-#if __has_include(<gloo/transport/tcp/listener.h>)
-#define LOCKSTEP_GLOO_HAS_LISTENER
-#endif
 
 namespace lockstep::internal_collective {
 namespace {
 
 using GlooContext = ::gloo::transport::Context;
-using GlooDevice = ::gloo::transport::Device;
 using GlooPair = ::gloo::transport::Pair;
 using ::gloo::transport::UnboundBuffer;
 
@@ -74,16 +54,11 @@ constexpr int64_t kPieceBytes = 4 << 20;
 constexpr int64_t kPiecesAhead = 2;
 constexpr int64_t kMostStagingBytes = 32 << 20;
 
-// No device opens more of them at one time.
-constexpr int kDescriptorsOfDevice = 8;
-
 constexpr absl::Duration kStoreSlice = absl::Milliseconds(100);
 
 // A wait of Gloo's that expires closes all connections, so none may. What it
 // adds to the clock must not overflow, either.
 constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
-
-// ---- Gloo's manners.
 
 // Gloo writes to sockets whose other end may be gone, and has nothing against
 // the signal for that, which ends a process by default.
@@ -112,159 +87,8 @@ class NoSigpipe {
   bool pending_before_;
 };
 
-// Returns the shortage that the text tells of, or 0 for none. Gloo's exceptions
-// have only texts.
-int ShortageIn(absl::string_view text) {
-  for (const int error : {EMFILE, ENFILE, ENOBUFS, ENOMEM}) {
-    if (absl::StrContains(text, std::generic_category().message(error))) {
-      return error;
-    }
-  }
-  return 0;
-}
-
-// Gloo reports by exceptions of several kinds, and names no rank. `where`
-// returns the place, and is called if there is something to report. Does not
-// throw.
-template <typename Where, typename Call>
-absl::Status Catch(const Where& where, const Call& call) {
-  absl::Status status = CatchAll("gloo", [&call] {
-    call();
-    return absl::OkStatus();
-  });
-  if (status.ok()) return status;
-  // If there is no memory for the place, it is told without it.
-  return CatchAll("gloo", [&] {
-    const int shortage = ShortageIn(status.message());
-    return absl::Status(
-        absl::IsResourceExhausted(status) || shortage != 0
-            ? absl::StatusCode::kResourceExhausted
-            : absl::StatusCode::kUnavailable,
-        absl::StrCat(where(), ": ", status.message(), RemedyFor(shortage)));
-  });
-}
-
-template <typename Call>
-absl::Status Catch(const Call& call) {
-  return Catch([] { return "gloo"; }, call);
-}
-
 absl::Status Cancelled() {
   return absl::CancelledError("the transport was cancelled");
-}
-
-absl::StatusOr<std::shared_ptr<GlooDevice>> MakeDevice(
-    const std::string& address) {
-  ::gloo::transport::tcp::attr attributes;
-  attributes.hostname = address;
-  std::shared_ptr<GlooDevice> device;
-  const absl::Status status = Catch([&] {
-    const HostSignalsBlocked blocked;  // for the device's thread
-    device = ::gloo::transport::tcp::CreateDevice(attributes);
-  });
-  if (status.ok()) return device;
-  if (absl::IsResourceExhausted(status)) return status;
-  // Gloo finds no address, either, where it can open nothing.
-  if (const int shortage = ShortageOfDescriptors(kDescriptorsOfDevice)) {
-    return SystemError(shortage, status.message());
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("address should be one of this host's, but got address='",
-                   address, "': ", status.message()));
-}
-
-// Keeps Gloo's thread going round: whoever closes a connection, in some
-// releases, or takes back a descriptor waits for its next round, and those of
-// an idle thread are 10 ms apart.
-class Rounds : public ::gloo::transport::tcp::Handler {
- public:
-  explicit Rounds(::gloo::transport::tcp::Device& device)
-      : device_(device), ready_(eventfd(1, EFD_CLOEXEC)) {
-    if (ready_ >= 0) device_.registerDescriptor(ready_, EPOLLIN, this);
-  }
-  ~Rounds() override {
-    if (ready_ < 0) return;
-    device_.unregisterDescriptor(ready_, this);
-    close(ready_);
-  }
-
-  Rounds(const Rounds&) = delete;
-  Rounds& operator=(const Rounds&) = delete;
-
-#ifdef LOCKSTEP_GLOO_HAS_LISTENER
-  void handleEvents(::gloo::transport::tcp::Loop& /*loop*/,
-                    int /*events*/) override {}
-#else
-  void handleEvents(int /*events*/) override {}
-#endif
-
-  // Returns what Gloo waits for, which is always ready; or -1.
-  int ready() const { return ready_; }
-
- private:
-  ::gloo::transport::tcp::Device& device_;
-  const int ready_;
-};
-
-// Returns the descriptors that an epoll instance waits for, or none for
-// anything else.
-std::vector<int> DescriptorsOf(int epoll) {
-  std::ifstream about(absl::StrCat("/proc/self/fdinfo/", epoll));
-  std::vector<int> descriptors;
-  for (std::string line; std::getline(about, line);) {
-    int descriptor = -1;
-    if (std::sscanf(line.c_str(), "tfd: %d", &descriptor) == 1) {
-      descriptors.push_back(descriptor);
-    }
-  }
-  return descriptors;
-}
-
-// Returns the descriptors of this process.
-std::vector<int> AllDescriptors() {
-  std::vector<int> descriptors;
-  const std::unique_ptr<DIR, int (*)(DIR*)> all(opendir("/proc/self/fd"),
-                                                closedir);
-  while (const dirent* const entry = all ? readdir(all.get()) : nullptr) {
-    int descriptor = -1;
-    if (absl::SimpleAtoi(entry->d_name, &descriptor)) {
-      descriptors.push_back(descriptor);
-    }
-  }
-  return descriptors;
-}
-
-// Returns "pipe:[4711]" for both ends of a pipe, and "" for anything else.
-std::string PipeOf(int descriptor) {
-  char text[64] = {};
-  const std::string link = absl::StrCat("/proc/self/fd/", descriptor);
-  if (readlink(link.c_str(), text, sizeof(text) - 1) < 0) return "";
-  return absl::StartsWith(text, "pipe:") ? text : "";
-}
-
-// Programs that this process starts get no descriptor of the device's. Gloo
-// neither sees to that nor says which they are: they are those that its epoll
-// instance waits for, and the other ends of those that are pipes; and it is the
-// instance that waits for ours.
-void CloseAllOnExec(GlooDevice& device) {
-  const Rounds rounds(static_cast<::gloo::transport::tcp::Device&>(device));
-  const std::vector<int> all = AllDescriptors();
-  std::vector<int> gloos;
-  for (const int descriptor : all) {
-    gloos = DescriptorsOf(descriptor);
-    if (std::find(gloos.begin(), gloos.end(), rounds.ready()) != gloos.end()) {
-      gloos.push_back(descriptor);
-      break;
-    }
-    gloos.clear();
-  }
-  for (const int gloo : gloos) {
-    CloseOnExec(gloo);
-    const std::string pipe = PipeOf(gloo);
-    for (const int descriptor : all) {
-      if (!pipe.empty() && PipeOf(descriptor) == pipe) CloseOnExec(descriptor);
-    }
-  }
 }
 
 #ifdef LOCKSTEP_GLOO_HAS_LISTENER
@@ -284,7 +108,7 @@ void EndConnecting(GlooDevice& /*device*/, GlooContext& /*context*/,
 // without that.
 void EndConnecting(GlooDevice& device, GlooContext& context,
                    GlooPair& /*pair*/) {
-  const Rounds rounds(static_cast<::gloo::transport::tcp::Device&>(device));
+  const Rounds rounds(device);
   char nothing = 0;
   context.createUnboundBuffer(&nothing, 1)
       ->waitRecv(std::chrono::milliseconds(1));
@@ -458,6 +282,7 @@ class GlooTransport : public Transport {
   const int rank_;
   const int size_;
   const std::shared_ptr<GlooDevice> device_;  // nullptr in a group of one
+  std::vector<std::unique_ptr<ListenGuard>> guards_;  // by rank
   std::shared_ptr<GlooContext> gloo_;         // from Connect
   bool connected_ = false;                    // to all others
   std::unique_ptr<char[]> staging_;           // of Run and Post
@@ -492,7 +317,7 @@ absl::Status Stream::PostNext() {
   char* const data = At(data_, posted_ % memory_pieces_ * piece_);
   const int64_t bytes = std::min(piece_, bytes_ - posted_ * piece_);
   const uint64_t slot = SlotOf(route_, posted_, bytes);
-  return Catch(
+  return CatchGloo(
       [this] { return Describe(route_); },
       [&] {
         buffers_.push_back(transport_->gloo_->createUnboundBuffer(data, bytes));
@@ -529,7 +354,7 @@ absl::Status GlooTransport::Await(UnboundBuffer& buffer,
     awaited_.push_back(&buffer);
   }
   bool done = false;
-  const absl::Status status = Catch([&] { return Describe(route); },
+  const absl::Status status = CatchGloo([&] { return Describe(route); },
                                     [&] {
                                       done = route.direction == Direction::kSend
                                                  ? buffer.waitSend(kForEver)
@@ -558,7 +383,7 @@ void GlooTransport::Cancel() {
   }
   // Until the thread that connects is out of it.
   while (GlooPair* const pair = connecting_) {
-    Catch([&] { EndConnecting(*device_, *gloo_, *pair); }).IgnoreError();
+    CatchGloo([&] { EndConnecting(*device_, *gloo_, *pair); }).IgnoreError();
     changed_.WaitUntil(mutex_, After(absl::Milliseconds(10)));
   }
 }
@@ -584,12 +409,16 @@ absl::Status GlooTransport::Connect() {
   if (size_ == 1) return absl::OkStatus();
   // What the rank listens at, for each other rank in turn.
   std::string addresses;
-  LOCKSTEP_RETURN_IF_ERROR(Catch([&] {
+  LOCKSTEP_RETURN_IF_ERROR(CatchGloo([&] {
     gloo_ = device_->createContext(rank_, size_);
     gloo_->setTimeout(kForEver);
+    guards_.resize(size_);
+    const Standstill standstill(*device_);
     for (int i = 0; i < size_; ++i) {
       if (i == rank_) continue;
-      const std::vector<char> address = gloo_->createPair(i)->address().bytes();
+      GlooPair& pair = *gloo_->createPair(i);
+      guards_[i] = std::make_unique<ListenGuard>(*device_, pair);
+      const std::vector<char> address = pair.address().bytes();
       addresses.append(address.begin(), address.end());
     }
   }));
@@ -598,14 +427,17 @@ absl::Status GlooTransport::Connect() {
   if (const int shortage = ShortageOfDescriptors(size_ + 1)) {
     return SystemError(shortage, "gloo can't connect to all ranks");
   }
-  Catch([this] { CloseAllOnExec(*device_); }).IgnoreError();
+  CatchGloo([this] { CloseAllOnExec(*device_); }).IgnoreError();
   LOCKSTEP_RETURN_IF_ERROR(context_.store->Set(
       absl::StrCat(context_.key, "/gloo/", rank_), addresses));
   for (int i = 0; i < size_; ++i) {
     if (i != rank_) LOCKSTEP_RETURN_IF_ERROR(ConnectTo(i));
   }
   connected_ = true;
-  Catch([this] { CloseAllOnExec(*device_); }).IgnoreError();
+  CatchGloo([this] {
+    StopListening(*device_);
+    CloseAllOnExec(*device_);
+  }).IgnoreError();
   return CheckCancelled();
 }
 
@@ -617,12 +449,12 @@ absl::Status GlooTransport::Connect() {
 // closed before.
 GlooTransport::~GlooTransport() {
   if (gloo_ == nullptr || connected_) return;
-  Catch([this] {
+  CatchGloo([this] {
     for (int i = 0; i < size_; ++i) {
       if (i == rank_ || gloo_->getPair(i) == nullptr) continue;
       gloo_->getPair(i)->close();
     }
-    static_cast<::gloo::transport::tcp::Device&>(*device_).shutdown();
+    device_->shutdown();
   }).IgnoreError();
 }
 
@@ -630,8 +462,8 @@ GlooTransport::~GlooTransport() {
 
 GlooTransport::~GlooTransport() {
   if (gloo_ == nullptr) return;
-  Catch([this] {
-    const Rounds rounds(static_cast<::gloo::transport::tcp::Device&>(*device_));
+  CatchGloo([this] {
+    const Rounds rounds(*device_);
     inputs_.clear();  // they refer to it
     gloo_.reset();
   }).IgnoreError();
@@ -665,14 +497,19 @@ absl::StatusOr<std::vector<char>> GlooTransport::AddressFrom(int peer) {
 absl::Status GlooTransport::ConnectTo(int peer) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<char> address, AddressFrom(peer));
   GlooPair* const pair = gloo_->getPair(peer).get();
+  const auto where = [peer] {
+    return absl::StrCat("gloo, connecting to rank ", peer);
+  };
+  LOCKSTEP_RETURN_IF_ERROR(CatchGloo(where, [&] {
+    guards_[peer]->Await(address, [this] { return !CheckCancelled().ok(); });
+  }));
   {
     MutexLock lock(mutex_);
     if (cancelled_) return Cancelled();
     connecting_ = pair;
   }
   const absl::Status status =
-      Catch([&] { return absl::StrCat("gloo, connecting to rank ", peer); },
-            [&] { pair->connect(address); });
+      CatchGloo(where, [&] { pair->connect(address); });
   MutexLock lock(mutex_);
   connecting_ = nullptr;
   changed_.NotifyAll();
@@ -1024,7 +861,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeGlooTransport(
   }
   std::shared_ptr<GlooDevice> device;
   if (context.size > 1) {
-    LOCKSTEP_ASSIGN_OR_RETURN(device, MakeDevice(context.address));
+    LOCKSTEP_ASSIGN_OR_RETURN(device, MakeGlooDevice(context.address));
   }
   return std::make_unique<GlooTransport>(context, std::move(device));
 }

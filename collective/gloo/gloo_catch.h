@@ -1,0 +1,48 @@
+// What Gloo throws, as a Status.
+//
+//   LOCKSTEP_RETURN_IF_ERROR(CatchGloo([&] { buffer->send(peer, slot); }));
+#ifndef LOCKSTEP_COLLECTIVE_GLOO_GLOO_CATCH_H_
+#define LOCKSTEP_COLLECTIVE_GLOO_GLOO_CATCH_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/catch_all.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/system_error.h"
+
+namespace lockstep::internal_collective {
+
+// Returns the shortage that the text tells of, or 0 for none. Gloo's exceptions
+// have only texts.
+int ShortageIn(absl::string_view text);
+
+// Gloo reports by exceptions of several kinds, and names no rank. `where`
+// returns the place, and is called if there is something to report. Does not
+// throw.
+template <typename Where, typename Call>
+absl::Status CatchGloo(const Where& where, const Call& call) {
+  absl::Status status = CatchAll("gloo", [&call] {
+    call();
+    return absl::OkStatus();
+  });
+  if (status.ok()) return status;
+  // If there is no memory for the place, it is told without it.
+  return CatchAll("gloo", [&] {
+    const int shortage = ShortageIn(status.message());
+    return absl::Status(
+        absl::IsResourceExhausted(status) || shortage != 0
+            ? absl::StatusCode::kResourceExhausted
+            : absl::StatusCode::kUnavailable,
+        absl::StrCat(where(), ": ", status.message(), RemedyFor(shortage)));
+  });
+}
+
+template <typename Call>
+absl::Status CatchGloo(const Call& call) {
+  return CatchGloo([] { return "gloo"; }, call);
+}
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_GLOO_GLOO_CATCH_H_

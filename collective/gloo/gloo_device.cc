@@ -1,0 +1,170 @@
+#include "lockstep/collective/gloo/gloo_device.h"
+
+#include <dirent.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/tcp/attr.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/fork_guard.h"
+#include "lockstep/base/system_error.h"
+#include "lockstep/collective/gloo/gloo_catch.h"
+#include "lockstep/collective/rendezvous/quiet_thread.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+// No device opens more of them at one time.
+constexpr int kDescriptorsOfDevice = 8;
+
+// Returns the descriptors that an epoll instance waits for, or none for
+// anything else.
+std::vector<int> DescriptorsOf(int epoll) {
+  std::ifstream about(absl::StrCat("/proc/self/fdinfo/", epoll));
+  std::vector<int> descriptors;
+  for (std::string line; std::getline(about, line);) {
+    int descriptor = -1;
+    if (std::sscanf(line.c_str(), "tfd: %d", &descriptor) == 1) {
+      descriptors.push_back(descriptor);
+    }
+  }
+  return descriptors;
+}
+
+// Returns "pipe:[4711]" for both ends of a pipe, and "" for anything else.
+std::string PipeOf(int descriptor) {
+  char text[64] = {};
+  const std::string link = absl::StrCat("/proc/self/fd/", descriptor);
+  if (readlink(link.c_str(), text, sizeof(text) - 1) < 0) return "";
+  return absl::StartsWith(text, "pipe:") ? text : "";
+}
+
+// Returns the descriptors of the device: those that its epoll instance waits for,
+// and the instance, which is the one that waits for ours. Gloo does not tell.
+std::vector<int> DescriptorsOf(GlooDevice& device) {
+  const Rounds rounds(device);
+  for (const int descriptor : AllDescriptors()) {
+    std::vector<int> gloos = DescriptorsOf(descriptor);
+    const auto ours = std::find(gloos.begin(), gloos.end(), rounds.descriptor());
+    if (ours == gloos.end()) continue;
+    *ours = descriptor;
+    return gloos;
+  }
+  return {};
+}
+
+bool IsListening(int descriptor) {
+  int listens = 0;
+  socklen_t size = sizeof(listens);
+  return ::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) ==
+             0 &&
+         listens != 0;
+}
+
+}  // namespace
+
+GlooHandler& GlooHandler::Nobody() {
+  static GlooHandler* const nobody = new GlooHandler;
+  return *nobody;
+}
+
+std::vector<int> AllDescriptors() {
+  std::vector<int> descriptors;
+  const std::unique_ptr<DIR, int (*)(DIR*)> all(opendir("/proc/self/fd"),
+                                                closedir);
+  while (const dirent* const entry = all ? readdir(all.get()) : nullptr) {
+    int descriptor = -1;
+    if (absl::SimpleAtoi(entry->d_name, &descriptor)) {
+      descriptors.push_back(descriptor);
+    }
+  }
+  return descriptors;
+}
+
+void CloseAllOnExec(GlooDevice& device) {
+  const std::vector<int> all = AllDescriptors();
+  for (const int gloo : DescriptorsOf(device)) {
+    CloseOnExec(gloo);
+    const std::string pipe = PipeOf(gloo);
+    for (const int descriptor : all) {
+      if (!pipe.empty() && PipeOf(descriptor) == pipe) CloseOnExec(descriptor);
+    }
+  }
+}
+
+void StopListening(GlooDevice& device) {
+  for (const int gloo : DescriptorsOf(device)) {
+    if (IsListening(gloo)) {
+      device.registerDescriptor(gloo, /*events=*/0, &GlooHandler::Nobody());
+    }
+  }
+}
+
+Readiness::Readiness(GlooDevice& device, GlooHandler& handler)
+    : device_(device),
+      handler_(handler),
+      descriptor_(::eventfd(1, EFD_CLOEXEC)) {
+  if (descriptor_ >= 0) {
+    device_.registerDescriptor(descriptor_, EPOLLIN, &handler_);
+  }
+}
+
+Readiness::~Readiness() {
+  if (descriptor_ < 0) return;
+  device_.unregisterDescriptor(descriptor_, &handler_);
+  ::close(descriptor_);
+}
+
+Standstill::Standstill(GlooDevice& device) : readiness_(device, *this) {
+  MutexLock lock(mutex_);
+  while (!stands_ && readiness_.descriptor() >= 0) changed_.Wait(mutex_);
+}
+
+Standstill::~Standstill() {
+  MutexLock lock(mutex_);
+  over_ = true;
+  changed_.NotifyAll();
+}
+
+void Standstill::OnEvents(int /*events*/) {
+  MutexLock lock(mutex_);
+  stands_ = true;
+  changed_.NotifyAll();
+  while (!over_) changed_.Wait(mutex_);
+}
+
+absl::StatusOr<std::shared_ptr<GlooDevice>> MakeGlooDevice(
+    const std::string& address) {
+  ::gloo::transport::tcp::attr attributes;
+  attributes.hostname = address;
+  std::shared_ptr<GlooDevice> device;
+  const absl::Status status = CatchGloo([&] {
+    const HostSignalsBlocked blocked;  // for the device's thread
+    device = std::static_pointer_cast<GlooDevice>(
+        ::gloo::transport::tcp::CreateDevice(attributes));
+  });
+  if (status.ok()) return device;
+  if (absl::IsResourceExhausted(status)) return status;
+  // Gloo finds no address, either, where it can open nothing.
+  if (const int shortage = ShortageOfDescriptors(kDescriptorsOfDevice)) {
+    return SystemError(shortage, status.message());
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("address should be one of this host's, but got address='",
+                   address, "': ", status.message()));
+}
+
+}  // namespace lockstep::internal_collective
