@@ -40,6 +40,7 @@
 #include "lockstep/collective/conformance.h"
 #include "lockstep/collective/local/local_group.h"
 #include "lockstep/collective/operation.h"
+#include "lockstep/collective/port_scanner.h"
 #include "lockstep/collective/rendezvous/handshake.h"
 #include "lockstep/collective/rendezvous/star_testing.h"
 #include "lockstep/collective/rendezvous/store.h"
@@ -49,6 +50,7 @@
 namespace lockstep {
 namespace {
 
+using internal_collective::ConnectStrangers;
 using internal_collective::DecodeReason;
 using internal_collective::Hand;
 using internal_collective::Handshake;
@@ -128,6 +130,10 @@ absl::StatusOr<FaultReport> Barriers(Communicator& group,
 
 std::string GoFile(const std::string& folder) {
   return absl::StrCat(folder, "/go");
+}
+
+void Touch(const std::string& file) {
+  close(open(file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
 }
 
 absl::StatusOr<FaultReport> BarriersOfParents(Communicator& group,
@@ -389,6 +395,20 @@ int NoFiles(const RankProcesses::Self& self) {
   return Print(ReportOf((*world)->MakeGroup(options).status(), issued));
 }
 
+int Scanned(const RankProcesses::Self& self) {
+  const auto world = World::Join(OptionsOf(self));
+  if (!world.ok()) return Failed(world.status());
+  GroupOptions options;
+  options.backend = self.argument;
+  const PortScanner scanner;
+  const double issued = ClockSeconds();
+  const auto group = (*world)->MakeGroup(options);
+  const FaultReport report = ReportOf(group.status(), issued);
+  // Rank 0 listens for as long as the World is there.
+  while (self.rank == 0 && scanner.count() == 0) usleep(1000);
+  return Print(report);
+}
+
 // Makes a group of ranks that keep their memory from each other: from other
 // processes of their user, by a flag, to which root pays heed without its
 // capabilities.
@@ -457,6 +477,22 @@ int OtherJob(const RankProcesses::Self& self, WorldOptions options) {
   return JoinAlone(options);
 }
 
+int IdleStrangers(const RankProcesses::Self& self) {
+  const WorldOptions options = OptionsOf(self);
+  std::vector<Socket> strangers;
+  if (self.rank != 0) {
+    const absl::StatusOr<std::string> address = AwaitAddress(self, options);
+    if (!address.ok()) return Failed(address.status());
+    if (self.rank == 2) {
+      strangers = ConnectStrangers(300, *address);
+      Touch(GoFile(self.folder));
+    } else {
+      AwaitGo(self);
+    }
+  }
+  return JoinAlone(options);
+}
+
 // By hand, since there is one version in a build.
 int OtherVersion(const RankProcesses::Self& self, const WorldOptions& options) {
   if (self.rank != 1) return JoinAlone(options);
@@ -515,6 +551,8 @@ std::map<std::string, RankProcesses::Role> FaultRoles(
       {"has_child", InGroup(BarriersOfParents)},
       {"no_memory", InGroup(NoMemory)},
       {"no_files", NoFiles},
+      {"scanned", Scanned},
+      {"idle_strangers", IdleStrangers},
       {"deadline_barrier",
        InGroup(DeadlineBarrierAfterGo(/*aborts=*/-1, barrier, barrier))},
       {"patient_barrier",
@@ -575,10 +613,7 @@ void AwaitReady(RankProcesses& ranks, int size) {
   for (int rank = 0; rank < size; ++rank) ranks.AwaitLine(rank, "ready");
 }
 
-void Go(const RankProcesses& ranks) {
-  close(open(GoFile(ranks.folder()).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC,
-             0600));
-}
+void Go(const RankProcesses& ranks) { Touch(GoFile(ranks.folder())); }
 
 FaultReport ParseFaultReport(absl::string_view printed) {
   FaultReport report;

@@ -45,12 +45,16 @@ struct FaultDeadlines {
 //   group_order        barriers of two groups, at rank 0 in another order
 //   no_memory          rank 1 can allocate no more, and all reduce 20 MB
 //   no_files           rank 1 can open no more, and all make a group
+//   scanned            all make a group while their ports are scanned, and end
+//                      well or are told of a connection that failed
 //   again              the group is aborted and made again, 100 times; print
 //                      what grew (held.h), or "nothing is left over"
 //   growth             the same; print what it grew by: "FILES THREADS KIB"
 //
 // Without an argument:
 //
+//   idle_strangers     join a rank 0 to whom 300 have connected before, who say
+//                      nothing
 //   hidden_memory      make a group of shm whose ranks may not open each
 //                      other's memory
 //

@@ -64,6 +64,8 @@ std::vector<Fault> FaultsOfProcesses() {
        "RESOURCE_EXHAUSTED.*rank 1.*ulimit -n"},
       {"no_memory", "no_memory", Since::kRankOne,
        "RESOURCE_EXHAUSTED.*rank 1.*memory", "", -1, 3, "", false},
+      {"scanned", "scanned", Since::kRankOne, "^OK|^UNAVAILABLE.*rank", "", -1,
+       3, "", false},
   };
 }
 
@@ -91,6 +93,7 @@ std::vector<Fault> FaultsOfMeetings(const std::string& taken) {
       {"absent", "absent", Since::kItself, "DEADLINE_EXCEEDED.*rank 2", "", 2},
       {"absent_0", "absent", Since::kItself, "DEADLINE_EXCEEDED.*rank 0", "",
        0},
+      {"idle_strangers", "idle_strangers", Since::kRankOne, "^OK"},
       {"wrong_token", "wrong_token", Since::kItself,
        "DEADLINE_EXCEEDED.*missing: rank 1", "UNAUTHENTICATED"},
       {"duplicate", "duplicate", Since::kItself,

@@ -30,6 +30,7 @@ UNHEARD = f"Abort on rank 1 of 3, rank 0 stopped, deadline {DEADLINE} s"
 AT_ONCE = 0.5
 TO_MISS = DEADLINE + 1
 TO_DIFFER = 2
+TO_CONNECT = 5  # the system tries again after 1 and 3 s where a queue is full
 TO_MEET = JOIN_DEADLINE + 0.5
 
 
@@ -52,6 +53,8 @@ FAULTS = (
           "not tried"),
     fault("no_files", "rank 1 of 3 can open no file, and a group is made",
           AT_ONCE, "not tried"),
+    fault("scanned", "ports are scanned while a group of 3 is made: it is made, "
+          "or told to have failed", TO_CONNECT, "not tried"),
     fault("stop", f"rank 2 of 3 {STOPPED}", TO_MISS),
     fault("stop_0", f"rank 0 of 3 {STOPPED}", TO_MISS),
     fault("kind", "a broadcast and an all-reduce", TO_DIFFER),
@@ -65,6 +68,8 @@ FAULTS = (
     fault("abort_unheard_one", f"{UNHEARD}: rank 1", AT_ONCE, "aborts"),
     fault("abort_unheard", f"{UNHEARD}: rank 2", TO_MISS, "aborts"),
     fault("leaves", "rank 1 of 3 leaves", AT_ONCE),
+    fault("idle_strangers", "300 who say nothing have connected to rank 0: all "
+          "3 have joined", AT_ONCE, "not tried"),
     fault("absent", f"rank 2 of 3 does not come{WITHIN}", TO_MEET),
     fault("absent_0", f"rank 0 of 3 does not come{WITHIN}", TO_MEET),
     *refused("duplicate", "two are rank 1 of 3", "one of them"),

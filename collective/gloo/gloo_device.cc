@@ -52,13 +52,15 @@ std::string PipeOf(int descriptor) {
   return absl::StartsWith(text, "pipe:") ? text : "";
 }
 
-// Returns the descriptors of the device: those that its epoll instance waits for,
-// and the instance, which is the one that waits for ours. Gloo does not tell.
+// Returns the descriptors of the device: those that its epoll instance waits
+// for, and the instance, which is the one that waits for ours. Gloo does not
+// tell.
 std::vector<int> DescriptorsOf(GlooDevice& device) {
   const Rounds rounds(device);
   for (const int descriptor : AllDescriptors()) {
     std::vector<int> gloos = DescriptorsOf(descriptor);
-    const auto ours = std::find(gloos.begin(), gloos.end(), rounds.descriptor());
+    const auto ours =
+        std::find(gloos.begin(), gloos.end(), rounds.descriptor());
     if (ours == gloos.end()) continue;
     *ours = descriptor;
     return gloos;

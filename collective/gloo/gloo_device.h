@@ -32,8 +32,7 @@ class GlooHandler : public ::gloo::transport::tcp::Handler {
   static GlooHandler& Nobody();
 
 #ifdef LOCKSTEP_GLOO_HAS_LISTENER
-  void handleEvents(::gloo::transport::tcp::Loop& /*loop*/,
-                    int events) final {
+  void handleEvents(::gloo::transport::tcp::Loop& /*loop*/, int events) final {
     OnEvents(events);
   }
 #else

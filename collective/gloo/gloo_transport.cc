@@ -283,9 +283,9 @@ class GlooTransport : public Transport {
   const int size_;
   const std::shared_ptr<GlooDevice> device_;  // nullptr in a group of one
   std::vector<std::unique_ptr<ListenGuard>> guards_;  // by rank
-  std::shared_ptr<GlooContext> gloo_;         // from Connect
-  bool connected_ = false;                    // to all others
-  std::unique_ptr<char[]> staging_;           // of Run and Post
+  std::shared_ptr<GlooContext> gloo_;                 // from Connect
+  bool connected_ = false;                            // to all others
+  std::unique_ptr<char[]> staging_;                   // of Run and Post
   Streams inputs_;  // what a small reduction has under way
   // How ExchangeInputs went that Post has called for the next Run.
   std::optional<absl::Status> posted_;
@@ -354,12 +354,12 @@ absl::Status GlooTransport::Await(UnboundBuffer& buffer,
     awaited_.push_back(&buffer);
   }
   bool done = false;
-  const absl::Status status = CatchGloo([&] { return Describe(route); },
-                                    [&] {
-                                      done = route.direction == Direction::kSend
-                                                 ? buffer.waitSend(kForEver)
-                                                 : buffer.waitRecv(kForEver);
-                                    });
+  const absl::Status status = CatchGloo(
+      [&] { return Describe(route); },
+      [&] {
+        done = route.direction == Direction::kSend ? buffer.waitSend(kForEver)
+                                                   : buffer.waitRecv(kForEver);
+      });
   {
     MutexLock lock(mutex_);
     awaited_.erase(std::find(awaited_.begin(), awaited_.end(), &buffer));
@@ -508,8 +508,7 @@ absl::Status GlooTransport::ConnectTo(int peer) {
     if (cancelled_) return Cancelled();
     connecting_ = pair;
   }
-  const absl::Status status =
-      CatchGloo(where, [&] { pair->connect(address); });
+  const absl::Status status = CatchGloo(where, [&] { pair->connect(address); });
   MutexLock lock(mutex_);
   connecting_ = nullptr;
   changed_.NotifyAll();

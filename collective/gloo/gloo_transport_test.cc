@@ -25,6 +25,7 @@
 #include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/operation.h"
+#include "lockstep/collective/port_scanner.h"
 #include "lockstep/collective/transport_testing.h"
 
 namespace lockstep::internal_collective {
@@ -575,82 +576,26 @@ TEST(GlooTransport, ADestroyedRankLeavesOthersWhole) {
 
 // ---- Strangers.
 
-bool Listens(int fd) {
-  int listens = 0;
-  socklen_t size = sizeof(listens);
-  return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 &&
-         listens == 1;
-}
-
-// Connects to whatever listens in this process, again and again, and resets or
-// drops the connection at once.
-class Scanner {
- public:
-  Scanner() : thread_([this] { Run(); }) {}
-  ~Scanner() {
-    stopped_ = true;
-    thread_.join();
-  }
-
-  // Returns how many connections it has made.
-  int count() const { return count_; }
-
- private:
-  void Run() {
-    for (int fd = 3; !stopped_; fd = fd < 100 ? fd + 1 : 3) {
-      // A place in the queue of a listener is left for the ranks now and then.
-      if (fd == 3) absl::SleepFor(absl::Milliseconds(1));
-      if (Listens(fd)) Visit(fd);
-    }
-  }
-
-  void Visit(int listener) {
-    sockaddr_storage address = {};
-    socklen_t size = sizeof(address);
-    auto* const to = reinterpret_cast<sockaddr*>(&address);
-    if (getsockname(listener, to, &size) != 0) return;
-    const int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connect(fd, to, size) == 0) {
-      ++count_;
-      if (count_ % 2 == 0) {
-        const linger reset = {1, 0};
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-      }
-    }
-    close(fd);
-  }
-
-  std::atomic<bool> stopped_{false};
-  std::atomic<int> count_{0};
-  std::thread thread_;
-};
-
 TEST(GlooTransport, StrangersGetNothingOfAGroupThatIsConnected) {
   GlooRanks ranks(2);
   std::vector<int> strangers;
   const int before = HeldNow().files;
-  for (int listener = 3; listener < 100; ++listener) {
-    sockaddr_storage address = {};
-    socklen_t size = sizeof(address);
-    if (!Listens(listener)) continue;
-    auto* const to = reinterpret_cast<sockaddr*>(&address);
-    ASSERT_EQ(getsockname(listener, to, &size), 0);
+  for (const sockaddr_storage& address : ListeningAddresses()) {
     for (int i = 0; i < 5; ++i) {
-      strangers.push_back(socket(address.ss_family, SOCK_STREAM, 0));
-      EXPECT_EQ(connect(strangers.back(), to, size), 0);
+      strangers.push_back(ConnectTo(address));
+      ASSERT_GE(strangers.back(), 0);
     }
   }
   Job job;
   for (int i = 0; i < 20; ++i) RunAndCheck(ranks, job);
-  EXPECT_EQ(HeldNow().files - before,
-            static_cast<int>(strangers.size()));
+  EXPECT_EQ(HeldNow().files - before, static_cast<int>(strangers.size()));
   for (const int stranger : strangers) close(stranger);
 }
 
 // A group that is being made may fail by them, and says so.
 TEST(GlooTransport, StrangersAtItsPortsEndNoProcess) {
   constexpr int kSize = 3;
-  const Scanner scanner;
+  const PortScanner scanner;
   for (int groups = 0; groups < 10 || scanner.count() < 30; ++groups) {
     MemoryStore store;
     std::vector<std::unique_ptr<Transport>> ranks;

@@ -44,8 +44,8 @@ Internet As(const sockaddr_storage& address) {
 }
 
 // Returns whether Gloo lets a pair at `own` wait for one at `peer`: the lower
-// address waits, and where they are the same, the lower port in the order of the
-// network's bytes.
+// address waits, and where they are the same, the lower port in the order of
+// the network's bytes.
 bool Waits(const sockaddr_storage& own, const sockaddr_storage& peer) {
   const auto compare = [](const auto& a_host, const auto& b_host, int a_port,
                           int b_port) {

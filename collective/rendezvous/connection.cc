@@ -35,8 +35,10 @@ void SetOption(int fd, int level, int option, int value) {
 void SetOptions(int fd, absl::Duration silence) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  // The system refuses longer ones.
+  constexpr absl::Duration kLongest = absl::Seconds(32767);
   const absl::Duration bounded =
-      std::clamp(silence, absl::Seconds(1), absl::Hours(24));
+      std::clamp(silence, absl::Seconds(1), kLongest);
 #ifdef TCP_KEEPIDLE
   SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE,
             static_cast<int>(absl::ToInt64Seconds(bounded)));

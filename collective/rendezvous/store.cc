@@ -138,7 +138,8 @@ absl::Status CheckThatOthersMayNotWrite(int fd, const std::string& folder) {
   const uid_t self = ::geteuid();
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the folder '", folder, "' should be one that this user alone may "
+        "the folder '", folder,
+        "' should be one that this user alone may "
         "write, but its mode is ",
         absl::StrFormat("%04o", info.st_mode & 07777),
         ": others could tell the ranks whom to reach; take a folder that "

@@ -52,10 +52,10 @@ class MemoryStore : public Store {
 };
 
 // A file a key, in a folder that is made if need be; also on a file system that
-// hosts share (NFS). A reader sees a whole value or none. The folder is made for
-// this user alone; one that others may write is refused (FAILED_PRECONDITION),
-// since they could tell the ranks whom to reach. What an earlier job has left
-// there is found: have one a job.
+// hosts share (NFS). A reader sees a whole value or none. The folder is made
+// for this user alone; one that others may write is refused
+// (FAILED_PRECONDITION), since they could tell the ranks whom to reach. What an
+// earlier job has left there is found: have one a job.
 class FileStore : public Store {
  public:
   explicit FileStore(absl::string_view folder) : folder_(folder) {}

@@ -66,7 +66,8 @@ TEST(Strangers, ThatSayNothingMakeRoom) {
   constexpr int kStrangers = 300;
   // A stranger that has said nothing for so long makes room, too.
   constexpr auto kSilentFor = std::chrono::seconds(5);
-  for (const auto& [limit, most] : {std::pair(4096, 256), std::pair(800, 100)}) {
+  for (const auto& [limit, most] :
+       {std::pair(4096, 256), std::pair(800, 100)}) {
     const DescriptorLimit descriptors(limit);
     bool in_time = false;
     while (!in_time) {
