@@ -94,7 +94,9 @@ def barriers_of_parents(self):
   join(self)
   barrier()
   if os.fork() == 0:
-    while not os.path.exists(f"{self.folder}/go"):
+    # The folder is removed soon after there is a file in it.
+    while os.path.exists(self.folder) and not os.path.exists(
+        f"{self.folder}/go"):
       time.sleep(0.001)
     os._exit(0)
   self.tell.send(("ready",))
