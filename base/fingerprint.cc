@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 namespace lockstep {
@@ -13,6 +14,8 @@ namespace {
 
 constexpr uint64_t kFactor1 = 0x87c37b91114253d5;
 constexpr uint64_t kFactor2 = 0x4cf5ad432745937f;
+
+constexpr size_t kMostShown = 64;
 
 uint64_t RotateLeft(uint64_t value, int by) {
   return value << by | value >> (64 - by);
@@ -72,7 +75,11 @@ Digest128 DigestOf(absl::string_view bytes) {
 }
 
 void Fingerprint::Add(absl::string_view name, absl::string_view value) {
-  fields_.push_back({std::string(name), DigestOf(value).low});
+  const bool is_short =
+      value.size() <= kMostShown &&
+      std::all_of(value.begin(), value.end(), absl::ascii_isprint);
+  fields_.push_back({std::string(name), DigestOf(value).low,
+                     is_short ? std::string(value) : ""});
 }
 
 Digest128 Fingerprint::summary() const {

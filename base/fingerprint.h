@@ -11,8 +11,9 @@
 //   }
 //
 // A field is its name and a digest of its value as canonical text (or bytes,
-// for weights). Digests are the same on every platform and in every release;
-// they keep mistakes apart, not attackers.
+// for weights). Values of up to 64 printable characters are kept, to be shown
+// where parties differ: no secret belongs there. Digests are the same on every
+// platform and in every release; they keep mistakes apart, not attackers.
 #ifndef LOCKSTEP_BASE_FINGERPRINT_H_
 #define LOCKSTEP_BASE_FINGERPRINT_H_
 
@@ -49,7 +50,8 @@ class Fingerprint {
  public:
   struct Field {
     std::string name;
-    uint64_t digest;  // DigestOf(value).low
+    uint64_t digest;    // DigestOf(value).low
+    std::string shown;  // the value, if it is short, for messages
   };
 
   // Appends a field. Parties that are to agree add the same names in the same

@@ -41,12 +41,14 @@ constexpr int kSummaryWords = sizeof(Summary) / sizeof(uint64_t);
 // Ranks with the same fingerprint, in their order.
 using Camp = std::vector<int>;
 
-// A field a line, with nothing in a name that a line could not have.
+// A field a line: its name, its digest, and the value as it is shown. Escaped,
+// they have no tabs and ends of lines in them.
 std::string ListOf(const Fingerprint& fingerprint) {
   std::string list;
   for (const Fingerprint::Field& field : fingerprint.fields()) {
-    absl::StrAppend(&list, absl::CHexEscape(field.name), "=",
-                    absl::Hex(field.digest), "\n");
+    absl::StrAppend(&list, absl::CHexEscape(field.name), "\t",
+                    absl::Hex(field.digest), "\t",
+                    absl::CHexEscape(field.shown), "\n");
   }
   return list;
 }
@@ -70,16 +72,29 @@ std::vector<Camp> CampsOf(absl::Span<const Summary> summaries) {
   return camps;
 }
 
-std::string FirstDifferenceOf(absl::string_view a, absl::string_view b) {
-  const std::vector<absl::string_view> lines_a = absl::StrSplit(a, '\n');
-  const std::vector<absl::string_view> lines_b = absl::StrSplit(b, '\n');
-  const auto [in_a, in_b] = std::mismatch(lines_a.begin(), lines_a.end(),
-                                          lines_b.begin(), lines_b.end());
+// "in field 'seed' (7, and 8 on rank 0)", of a list and that of another rank.
+std::string FirstDifferenceOf(absl::string_view list, absl::string_view others,
+                              int other) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(list, '\n');
+  const std::vector<absl::string_view> other_lines =
+      absl::StrSplit(others, '\n');
+  const auto [in_list, in_others] = std::mismatch(
+      lines.begin(), lines.end(), other_lines.begin(), other_lines.end());
   // The list that ends has an empty line there.
-  const absl::string_view line = in_a != lines_a.end() && !in_a->empty() ? *in_a
-                                 : in_b != lines_b.end()                 ? *in_b
-                                                                         : "";
-  return std::string(line.substr(0, line.rfind('=')));
+  const auto parts_at = [](const auto& line, const auto& end) {
+    std::vector<absl::string_view> parts =
+        absl::StrSplit(line == end ? "" : *line, '\t');
+    parts.resize(3);
+    return parts;
+  };
+  const std::vector<absl::string_view> mine = parts_at(in_list, lines.end());
+  const std::vector<absl::string_view> theirs =
+      parts_at(in_others, other_lines.end());
+  const std::string text =
+      absl::StrCat("in field '", theirs[0].empty() ? mine[0] : theirs[0], "'");
+  if (mine[0] != theirs[0] || mine[2].empty() || theirs[2].empty()) return text;
+  return absl::StrCat(text, " (", mine[2], ", and ", theirs[2], " on rank ",
+                      other, ")");
 }
 
 // "ranks 2, 5 and 7 of 8"
@@ -132,6 +147,10 @@ absl::Status Compare(Communicator& group, absl::string_view what,
       group.AllGatherV({list.data(), counts[group.rank()], DType::kU8},
                        {&lists[0], bytes, DType::kU8, {}}, counts, named));
   LOCKSTEP_RETURN_IF_ERROR(listed.Wait());
+  // Whoever is told that ranks differ may abort the group next. So it is told
+  // when all others have the lists, too: whatever becomes of this barrier then.
+  absl::StatusOr<Work> told_all = group.Barrier(named);
+  if (told_all.ok()) told_all->Wait().IgnoreError();
 
   const auto list_of = [&](const Camp& camp) {
     int64_t begin = 0;
@@ -143,12 +162,10 @@ absl::Status Compare(Communicator& group, absl::string_view what,
     const bool are_known = summaries[camps[0][0]].bytes <= kMostBytes &&
                            summaries[camps[camp][0]].bytes <= kMostBytes;
     differences.push_back(absl::StrCat(
-        Describe(camps[camp], size),
-        are_known ? absl::StrCat(" in field '",
-                                 FirstDifferenceOf(list_of(camps[0]),
-                                                   list_of(camps[camp])),
-                                 "'")
-                  : " in one of very many fields"));
+        Describe(camps[camp], size), " ",
+        are_known ? FirstDifferenceOf(list_of(camps[camp]), list_of(camps[0]),
+                                      camps[0][0])
+                  : "in one of very many fields"));
   }
   if (told < camps.size()) {
     differences.push_back(

@@ -14,6 +14,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/conformance.h"
+#include "lockstep/collective/engine_testing.h"
 #include "lockstep/collective/local/local_group.h"
 
 namespace lockstep {
@@ -83,21 +84,23 @@ TEST(CheckSame, NamesTheFewAndTheField) {
   fields[2] = fields[5] = With("order", "native");
   EXPECT_EQ(MessageFor(fields),
             "the ranks of group 'world' differ in the job: ranks 2 and 5 of 8 "
-            "in field 'order'");
+            "in field 'order' (native, and torch on rank 0)");
   fields[0] = With("tail", "pad");
   EXPECT_EQ(MessageFor(fields),
             "the ranks of group 'world' differ in the job: ranks 2 and 5 of 8 "
-            "in field 'order'; rank 0 of 8 in field 'tail'");
+            "in field 'order' (native, and torch on rank 1); rank 0 of 8 in "
+            "field 'tail' (pad, and drop on rank 1)");
 }
 
 TEST(CheckSame, TakesTheLowestRanksSideInATie) {
   EXPECT_EQ(MessageFor({Job(), With("seed", "8")}),
             "the ranks of group 'world' differ in the job: rank 1 of 2 in "
-            "field 'seed'");
+            "field 'seed' (8, and 7 on rank 0)");
   EXPECT_EQ(MessageFor({With("seed", "8"), Job(), Job(), With("seed", "9"),
                         With("seed", "9")}),
             "the ranks of group 'world' differ in the job: ranks 3 and 4 of 5 "
-            "in field 'seed'; rank 0 of 5 in field 'seed'");
+            "in field 'seed' (9, and 7 on rank 1); rank 0 of 5 in field 'seed' "
+            "(8, and 7 on rank 1)");
 }
 
 TEST(CheckSame, FindsTheFieldOfAnyDifference) {
@@ -105,6 +108,7 @@ TEST(CheckSame, FindsTheFieldOfAnyDifference) {
     const char* what;
     Fields most, other;
     const char* field;
+    const char* values = "";
   } cases[] = {
       {"one less", Job(), {{"seed", "7"}, {"order", "torch"}}, "tail"},
       {"one more", {{"seed", "7"}}, Job(), "order"},
@@ -114,14 +118,21 @@ TEST(CheckSame, FindsTheFieldOfAnyDifference) {
       {"names that are hard to list",
        {{"a=b\n", "1"}},
        {{"a=b\n", "2"}},
-       "a=b\\n"},
-      {"no name", {{"", "1"}}, {{"", "2"}}, ""},
+       "a=b\\n",
+       " (2, and 1 on rank 0)"},
+      {"no name", {{"", "1"}}, {{"", "2"}}, "", " (2, and 1 on rank 0)"},
+      {"a value with tabs", {{"a", "1\t"}}, {{"a", "2"}}, "a"},
+      {"no value", {{"a", ""}}, {{"a", "2"}}, "a"},
+      {"a value too long to be shown",
+       {{"a", std::string(65, 'x')}},
+       {{"a", "2"}},
+       "a"},
   };
   for (const auto& test : cases) {
     EXPECT_EQ(MessageFor({test.most, test.most, test.other}),
               absl::StrCat("the ranks of group 'world' differ in the job: rank "
                            "2 of 3 in field '",
-                           test.field, "'"))
+                           test.field, "'", test.values))
         << test.what;
   }
 }
@@ -132,24 +143,47 @@ TEST(CheckSame, StaysShort) {
   EXPECT_EQ(
       MessageFor(fields),
       "the ranks of group 'world' differ in the job: ranks 0, 1, 2, 3, 4, "
-      "5, 6, 7 and 2 more of 24 in field 'tail'");
+      "5, 6, 7 and 2 more of 24 in field 'tail' (pad, and drop on rank 10)");
   for (int rank = 0; rank < 10; ++rank) {
     fields[rank] = With("seed", absl::StrCat("of rank ", rank));
   }
   EXPECT_EQ(MessageFor(fields),
             "the ranks of group 'world' differ in the job: rank 0 of 24 in "
-            "field 'seed'; rank 1 of 24 in field 'seed'; rank 2 of 24 in field "
-            "'seed'; rank 3 of 24 in field 'seed'; others in 6 more ways");
+            "field 'seed' (of rank 0, and 7 on rank 10); rank 1 of 24 in field "
+            "'seed' (of rank 1, and 7 on rank 10); rank 2 of 24 in field "
+            "'seed' (of rank 2, and 7 on rank 10); rank 3 of 24 in field "
+            "'seed' (of rank 3, and 7 on rank 10); others in 6 more ways");
 }
 
 TEST(CheckSame, LooksIntoNoEndlessList) {
   const Fields huge = {{std::string((1 << 20) + 1, 'n'), "1"}};
   EXPECT_EQ(MessageFor({Job(), Job(), huge, With("seed", "8")}),
             "the ranks of group 'world' differ in the job: rank 2 of 4 in one "
-            "of very many fields; rank 3 of 4 in field 'seed'");
+            "of very many fields; rank 3 of 4 in field 'seed' "
+            "(8, and 7 on rank 0)");
   EXPECT_EQ(MessageFor({huge, huge, Job()}),
             "the ranks of group 'world' differ in the job: rank 2 of 3 in one "
             "of very many fields");
+}
+
+// A rank that is told may abort while another has not got all of it yet.
+TEST(CheckSame, TellsAllWhereOneAbortsForIt) {
+  for (int round = 0; round < 100; ++round) {
+    internal_collective::EngineJob job(3);
+    const Ranks ranks = job.JoinAll();
+    std::vector<absl::Status> results(3);
+    OnAllRanks(ranks, [&](Communicator& group) {
+      Fingerprint mine;
+      mine.Add("lr", group.rank() == 2 ? "0.1" : "0.01");
+      results[group.rank()] = CheckSame(group, "the job", mine);
+      if (!results[group.rank()].ok()) group.Abort(results[group.rank()]);
+    });
+    ASSERT_THAT(
+        results,
+        Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                      HasSubstr("rank 2 of 3 in field 'lr' (0.1, and 0.01 on "
+                                "rank 0)"))));
+  }
 }
 
 TEST(CheckSame, ReturnsTheGroupsFailure) {

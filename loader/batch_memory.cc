@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 
@@ -15,6 +16,11 @@ namespace {
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kAlignment = 64;
 
+// Large batches lie on huge pages of their own.
+int64_t UnitOf(int64_t bytes) {
+  return bytes >= kHugePage ? kHugePage : kAlignment;
+}
+
 }  // namespace
 
 absl::StatusOr<void*> BatchMemory::OnDevice(void*, Stream) {
@@ -24,15 +30,20 @@ absl::StatusOr<void*> BatchMemory::OnDevice(void*, Stream) {
 }
 
 absl::StatusOr<void*> HeapMemory::Allocate(int64_t bytes) {
-  const int64_t unit = bytes >= kHugePage ? kHugePage : kAlignment;
-  const int64_t rounded = (bytes + unit - 1) / unit * unit;
-  void* const memory = std::aligned_alloc(unit, rounded == 0 ? unit : rounded);
+  const int64_t unit = UnitOf(bytes);
+  const int64_t rounded = BytesTaken(bytes);
+  void* const memory = std::aligned_alloc(unit, rounded);
   if (memory == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat("there is no memory for a batch of ", bytes, " bytes"));
   }
   if (unit == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
   return memory;
+}
+
+int64_t HeapMemory::BytesTaken(int64_t bytes) const {
+  const int64_t unit = UnitOf(bytes);
+  return std::max(unit, (bytes + unit - 1) / unit * unit);
 }
 
 void HeapMemory::Free(void* memory, int64_t) { std::free(memory); }

@@ -49,6 +49,10 @@ class BatchMemory {
   virtual absl::StatusOr<void*> Allocate(int64_t bytes) = 0;
   virtual void Free(void* memory, int64_t bytes) = 0;
 
+  // How much of the machine's memory Allocate(bytes) takes, with all that it
+  // rounds up: what LoaderOptions::prefetch_bytes bounds.
+  virtual int64_t BytesTaken(int64_t bytes) const { return bytes; }
+
   // The batch in this memory is complete, and the loader will not write it
   // again before BeforeReuse or Free. What its Bytes and Splits return lies in
   // the memory. An error fails the step.
@@ -78,6 +82,7 @@ class HeapMemory : public BatchMemory {
  public:
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
   void Free(void* memory, int64_t bytes) override;
+  int64_t BytesTaken(int64_t bytes) const override;
 };
 
 }  // namespace lockstep

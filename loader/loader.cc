@@ -37,11 +37,11 @@ constexpr uint32_t kCallsToLook = 16;
 // An epoch without a step may come between others, but not for ever.
 constexpr int kMostEmptyEpochs = 1000;
 
-// The slots that the options allow for batches of so many bytes.
+// The slots that the options allow, each of which takes so many bytes.
 absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
                                    int64_t batch_bytes) {
   const int64_t slots = options.prefetch_batches + 1;
-  if (options.prefetch_bytes == 0 || batch_bytes == 0) return slots;
+  if (options.prefetch_bytes == 0) return slots;
   const int64_t fit = options.prefetch_bytes / batch_bytes;
   if (fit < 2) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -51,6 +51,22 @@ absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
         " or more, but got prefetch_bytes=", options.prefetch_bytes));
   }
   return std::min(slots, fit);
+}
+
+// Some codes of Next say that no step is lost. The error of a step that is lost
+// has another one.
+absl::Status OfLostStep(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kResourceExhausted:
+      return absl::UnknownError(
+          absl::StrCat(status.message(), " (",
+                       absl::StatusCodeToString(status.code()), ")"));
+    default:
+      return status;
+  }
 }
 
 }  // namespace
@@ -84,8 +100,10 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
   internal_loader::BatchLayout layout;
   LOCKSTEP_RETURN_IF_ERROR(internal_loader::MakeLayout(
       dataset->fields(), sampler->max_rows(), layout));
-  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t slots,
-                            CountSlots(resolved, layout.bytes));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const int64_t slots,
+      CountSlots(resolved, SlotPool::BytesPerSlot(layout, sampler->max_rows(),
+                                                  resolved.memory.get())));
   std::unique_ptr<Loader> loader(new Loader(dataset, resolved, order));
   LOCKSTEP_ASSIGN_OR_RETURN(
       loader->pool_, SlotPool::Create(layout.specs, sampler->max_rows(), slots,
@@ -158,6 +176,10 @@ absl::Status Loader::Restart(const Move& move) {
 
 absl::Status Loader::StartEpoch(int64_t epoch) {
   return CatchAll("StartEpoch", [&]() -> absl::Status {
+    if (epoch < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("epoch should be 0 or more, but got epoch=", epoch));
+    }
     if (state_ == State::kEnded && options_.prefetch_next_epoch && !draining_ &&
         epoch > progress().epoch && epoch - 1 == progress().epoch &&
         !forked()) {
@@ -357,7 +379,7 @@ absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
     }
     if (entry->kind == Entry::Kind::kBatch) return GiveOut(*entry, batch);
     if (entry->kind == Entry::Kind::kFailed) {
-      absl::Status status = std::move(entry->status);
+      const absl::Status status = OfLostStep(entry->status);
       pipeline_->Pop(*entry);
       state_ = State::kStopped;
       return status;
@@ -433,7 +455,7 @@ absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
     }
   }
   if (!slot.status.ok()) {
-    absl::Status status = std::move(slot.status);
+    const absl::Status status = OfLostStep(slot.status);
     errors_.swap(slot.errors);
     pipeline_->Pop(entry);
     pool_->GiveBack(slot);
@@ -566,11 +588,14 @@ void EpochRange::Advance() {
     done_ = true;
     return;
   }
+  const bool was_short = absl::IsResourceExhausted(batch_.status());
   if (!batch_.ok()) batch_ = Batch();
   const absl::StatusOr<bool> more = loader_->Next(*batch_);
   if (!more.ok()) {
     batch_ = more.status();
-    last_ = !loader_->running();
+    // Who has released no batch since the last element will not at this one.
+    last_ = !loader_->running() ||
+            (was_short && absl::IsResourceExhausted(more.status()));
   } else {
     done_ = !*more;
   }

@@ -88,22 +88,26 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Goes to the start of an epoch, wherever the loader is, and begins to read
-  // it: the first batch can be made while the trainer is still starting. After
-  // the end of epoch e, StartEpoch(e + 1) goes on with what was read ahead.
+  // Goes to the start of an epoch, from 0 on, wherever the loader is, and
+  // begins to read it: the first batch can be made while the trainer is still
+  // starting. After the end of epoch e, StartEpoch(e + 1) goes on with what was
+  // read ahead.
   absl::Status StartEpoch(int64_t epoch);
 
   // Releases what `batch` holds, fills it with the next step and returns true;
-  // or returns false at the end of the epoch. An error is that of this step
-  // alone, unless ok() is false afterwards:
-  //   DEADLINE_EXCEEDED    options.timeout has passed; the step is not lost
+  // or returns false at the end of the epoch. These errors say that no step is
+  // lost, and that the call can be made again when their reason is gone:
+  //   DEADLINE_EXCEEDED    options.timeout has passed
   //   RESOURCE_EXHAUSTED   the caller holds every batch, or memory ran out
   //   FAILED_PRECONDITION  there was no StartEpoch or RestoreState, or this
   //                        process is a fork
   //   OUT_OF_RANGE         the epoch is over, which was said before
-  // and whatever a sample, collate or the order returned. The order of an epoch
-  // that is read ahead fails here, too, and not in StartEpoch. (The end of an
-  // epoch takes a free batch, too: false comes only when one is released.)
+  // Any other error is that of this step alone, which is lost: what a sample,
+  // collate, the order or BatchMemory returned, with the same code, but UNKNOWN
+  // in place of the four. errors() has the codes of samples. Where ok() is
+  // false afterwards, an error of any code is for good. The order of an epoch
+  // that is read ahead fails here, too, and not in StartEpoch. (False comes
+  // only when the caller does not hold every batch, as a batch does.)
   absl::StatusOr<bool> Next(Batch& batch);
 
   // The same without waiting. (Without workers, the batch is read now.)
@@ -111,9 +115,11 @@ class Loader {
 
   // StartEpoch and all its batches, as a range. But the first time after
   // RestoreState, or after a Drain that Next has ended, the epoch in which the
-  // loader is goes on: the range is what is left of it, perhaps nothing. An
-  // error is an element, after which the range goes on; one that is for good is
-  // its last.
+  // loader is goes on: the range is what is left of it, perhaps nothing. (The
+  // range of another epoch gives up what is left of that one.) An error is an
+  // element, after which the range goes on. One that is for good is its last,
+  // and so is a second RESOURCE_EXHAUSTED in a row: whoever holds every batch
+  // releases some before going on.
   EpochRange Epoch(int64_t epoch);
 
   // The samples that failed the step for which Next has just returned an error.
@@ -138,8 +144,9 @@ class Loader {
 
   // 168 bytes, and 16 more for each range to skip, that any loader over the
   // same order and with the same seed goes on from, on any number of ranks and
-  // workers. FAILED_PRECONDITION where batches were given out of order and
-  // there is a gap: call Drain first.
+  // workers. FAILED_PRECONDITION before the first StartEpoch or RestoreState,
+  // and where batches were given out of order and there is a gap: call Drain
+  // first.
   absl::StatusOr<std::string> SaveState() const;
 
   // Goes on where a state was saved, and begins to read: Next does, and so does

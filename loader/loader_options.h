@@ -88,8 +88,8 @@ struct LoaderOptions {
   // is the one in use.
   int64_t prefetch_batches = 4;
 
-  // The most bytes that all these batches may take, 0 for no limit: fewer are
-  // read ahead then, but one at least.
+  // The most bytes that all these batches may take, with what the loader notes
+  // of their rows, 0 for no limit: fewer are read ahead then, but one at least.
   int64_t prefetch_bytes = 0;
 
   // When an epoch is planned to its end, go on with the next one, so that its
@@ -125,7 +125,8 @@ struct LoaderOptions {
   OnError on_error = OnError::kStop;
 
   // The loader fails for good when more samples than this could not be read or
-  // were substituted, since it was made. Unset: it never does.
+  // were substituted, since it was made. They count when Next gives their step
+  // out. Unset: it never does.
   std::optional<int64_t> max_failures;
 
   // How long Next waits for a batch before it returns DEADLINE_EXCEEDED,

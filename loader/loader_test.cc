@@ -136,7 +136,7 @@ TEST_P(LoaderTest, StartsAnyEpochAtAnyTime) {
   alone.num_workers = 0;
   const auto reference = Make(job, alone);
   Batch batch;
-  for (const int64_t epoch : {0, 0, 1, 7, 2, 3, 3, -1}) {
+  for (const int64_t epoch : {0, 0, 1, 7, 2, 3, 3, 0}) {
     LOCKSTEP_ASSERT_OK(loader->StartEpoch(epoch));
     for (int step = 0; step < 5; ++step) ASSERT_TRUE(*loader->Next(batch));
     EXPECT_EQ(DigestOfEpoch(*loader, epoch), DigestOfEpoch(*reference, epoch));
@@ -179,6 +179,48 @@ TEST_P(LoaderTest, RangesOverAnEpoch) {
     rows += batch->valid();
   }
   EXPECT_EQ(rows, TestJob().size);
+}
+
+// A loop that keeps all it is given, and goes on after errors.
+TEST_P(LoaderTest, ARangeEndsWhereAllBatchesAreHeld) {
+  options_.prefetch_batches = 2;
+  const auto loader = Make({}, options_);
+  std::vector<Batch> held;
+  int errors = 0;
+  for (absl::StatusOr<Batch>& batch : loader->Epoch(0)) {
+    if (batch.ok()) {
+      held.push_back(*std::move(batch));
+    } else {
+      EXPECT_THAT(batch.status(),
+                  StatusIs(absl::StatusCode::kResourceExhausted));
+      ASSERT_LT(++errors, 3);
+    }
+  }
+  EXPECT_EQ(held.size(), 3u);
+  EXPECT_EQ(errors, 2);
+
+  // One that releases what it holds goes on to the end.
+  held.clear();
+  int64_t steps = 0;
+  for (absl::StatusOr<Batch>& batch : loader->Epoch(1)) {
+    if (batch.ok()) {
+      ++steps;
+      held.push_back(*std::move(batch));
+    } else {
+      held.clear();
+    }
+  }
+  EXPECT_EQ(steps, 13);
+}
+
+TEST_P(LoaderTest, NegativeEpochsAreRefused) {
+  const auto loader = Make({}, options_);
+  EXPECT_THAT(
+      loader->StartEpoch(-1),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("epoch=-1")));
+  LOCKSTEP_EXPECT_OK(loader->StartEpoch(0));
+  Batch batch;
+  EXPECT_THAT(loader->Next(batch), IsOkAndHolds(true));
 }
 
 TEST_P(LoaderTest, TryNextComesToTheSame) {
@@ -649,8 +691,8 @@ TEST_P(WorkersTest, ReadsAheadAsFarAsIsAllowed) {
   job.size = 400;
   options_.prefetch_batches = 100;
   // A row has 8 + 16 + 24 bytes, and there are 9 splits; all begin at multiples
-  // of 64.
-  options_.prefetch_bytes = 3 * (64 + 128 + 192 + 128);
+  // of 64. The loader notes 2 numbers and a shape of each row.
+  options_.prefetch_bytes = 3 * (64 + 128 + 192 + 128 + 8 * (16 + 64));
   const auto loader = Make(job, options_, dataset);
   LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
   Batch batch;
@@ -658,6 +700,60 @@ TEST_P(WorkersTest, ReadsAheadAsFarAsIsAllowed) {
     ASSERT_TRUE(*loader->Next(batch));
     EXPECT_LT(most, (step + 3) * 8);
   }
+}
+
+// Rows of a few numbers, or of one long tensor.
+class SizedDataset : public Dataset {
+ public:
+  explicit SizedDataset(std::vector<FieldSpec> fields)
+      : fields_(std::move(fields)) {}
+  int64_t size() const override { return 1000; }
+  absl::Span<const FieldSpec> fields() const override { return fields_; }
+  absl::Status Read(int64_t, SampleContext&, SampleRow& row) override {
+    for (int field = 0; field < row.fields(); ++field) {
+      LOCKSTEP_RETURN_IF_ERROR(fields_[field].ragged()
+                                   ? row.MutableRaggedBytes(field, {1}).status()
+                                   : row.MutableBytes(field).status());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::vector<FieldSpec> fields_;
+};
+
+// Returns how many batches of 4 samples can be held at one time.
+int64_t CountBatches(std::vector<FieldSpec> fields, int64_t prefetch_bytes) {
+  LoaderOptions options;
+  options.num_workers = 0;
+  options.prefetch_batches = 4000;
+  options.prefetch_bytes = prefetch_bytes;
+  TestJob job;
+  job.size = 1000;
+  job.batch_size = 4;
+  const auto loader =
+      Make(job, options, std::make_shared<SizedDataset>(std::move(fields)));
+  LOCKSTEP_EXPECT_OK(loader->StartEpoch(0));
+  std::vector<Batch> held;
+  while (true) {
+    held.emplace_back();
+    const auto more = loader->Next(held.back());
+    if (!more.ok() || !*more) return static_cast<int64_t>(held.size()) - 1;
+  }
+}
+
+TEST(Loader, PrefetchBytesCountAllThatBatchesTake) {
+  // 64 bytes more than a huge page take two.
+  EXPECT_EQ(CountBatches({{"x", DType::kU8, {(1 << 19) + 16}}}, 32 << 20), 7);
+  EXPECT_EQ(CountBatches({{"x", DType::kU8, {1 << 19}}}, 32 << 20), 15);
+  // 8 fields of 4 bytes, in 64 each, their 5 splits, in 64 each; 4 rows have 2
+  // numbers and 8 shapes of 64 bytes.
+  std::vector<FieldSpec> ragged;
+  for (int i = 0; i < 8; ++i) {
+    ragged.push_back({absl::StrCat("r", i), DType::kU8, {-1}, 1});
+  }
+  EXPECT_EQ(CountBatches(ragged, 100 * (8 * (64 + 64) + 4 * (16 + 8 * 64))),
+            100);
 }
 
 TEST(Loader, RefusesWhatMakesNoSense) {
@@ -679,7 +775,7 @@ TEST(Loader, RefusesWhatMakesNoSense) {
   options.prefetch_bytes = 700;
   EXPECT_THAT(refused(options),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("prefetch_bytes should be 1024 or more, but "
+                       HasSubstr("prefetch_bytes should be 2304 or more, but "
                                  "got prefetch_bytes=700")));
   options = {};
   options.timeout = absl::ZeroDuration();
@@ -769,8 +865,8 @@ TEST(Loader, OrdersThatFailAreToldAtTheirPlace) {
     Batch batch;
     for (int step = 0; step < 4; ++step) ASSERT_TRUE(*loader->Next(batch));
     EXPECT_THAT(loader->Next(batch),
-                StatusIs(absl::StatusCode::kResourceExhausted,
-                         HasSubstr("no room for it")));
+                StatusIs(absl::StatusCode::kUnknown,
+                         HasSubstr("no room for it (RESOURCE_EXHAUSTED)")));
     EXPECT_THAT(loader->Next(batch),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          HasSubstr("stopped at an error of its order")));

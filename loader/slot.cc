@@ -147,6 +147,15 @@ absl::StatusOr<std::shared_ptr<SlotPool>> SlotPool::Create(
   return pool;
 }
 
+int64_t SlotPool::BytesPerSlot(const BatchLayout& layout, int64_t rows,
+                               const BatchMemory* memory) {
+  const int64_t bytes = memory == nullptr
+                            ? HeapMemory().BytesTaken(layout.bytes)
+                            : memory->BytesTaken(layout.bytes);
+  const int64_t numbers_per_row = 2 + layout.ragged_fields * kMaxDimensions;
+  return bytes + rows * numbers_per_row * static_cast<int64_t>(sizeof(int64_t));
+}
+
 SlotPool::~SlotPool() {
   for (const auto& slot : slots_) memory_->Free(slot->memory, layout_.bytes);
 }

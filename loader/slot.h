@@ -91,6 +91,11 @@ class SlotPool : public SlotOwner {
       std::shared_ptr<BatchMemory> memory);
   ~SlotPool() override;
 
+  // Returns how much memory a slot for batches of so many rows takes in all.
+  // `memory` may be nullptr, as for Create.
+  static int64_t BytesPerSlot(const BatchLayout& layout, int64_t rows,
+                              const BatchMemory* memory);
+
   const BatchLayout& layout() const { return layout_; }
   int64_t size() const { return static_cast<int64_t>(slots_.size()); }
   int64_t free_slots() const { return free_slots_.load(); }

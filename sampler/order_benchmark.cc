@@ -7,9 +7,11 @@
 #include "absl/types/span.h"
 #include "benchmark/benchmark.h"
 #include "lockstep/base/check.h"
+#include "lockstep/sampler/iteration_sampler.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sampler.h"
+#include "lockstep/sampler/torch_random.h"
 #include "lockstep/sampler/torch_shuffle.h"
 
 namespace lockstep {
@@ -54,6 +56,37 @@ BENCHMARK(BM_TorchEpoch)
     ->Arg(10000000)
     ->Arg(100000000)
     ->Unit(benchmark::kMillisecond);
+
+// A million draws without replacement from fewer samples.
+void BM_TorchManyPermutations(benchmark::State& state) {
+  TorchRandomOptions options;
+  options.size = state.range(0);
+  options.num_samples = 1000000;
+  ReadAll(state, **TorchRandom::Create(options), options.num_samples);
+}
+BENCHMARK(BM_TorchManyPermutations)
+    ->Arg(10)
+    ->Arg(1000)
+    ->Unit(benchmark::kMillisecond);
+
+// From nothing to the first step of epoch 20 of 1,281,167 samples.
+void BM_LateIteration(benchmark::State& state) {
+  constexpr int64_t kBatch = 256, kEpoch = 20;
+  TorchRandomOptions options;
+  options.size = 1281167;
+  SamplerOptions sampler;
+  sampler.cut.batch_size = kBatch;
+  const int64_t steps = (options.size + kBatch - 1) / kBatch;
+  BatchIndices batch;
+  for (auto _ : state) {
+    const auto late = *IterationSampler::Create(
+        *Sampler::Create(*TorchRandom::Create(options), sampler), 1000000000,
+        kEpoch * steps);
+    LOCKSTEP_CHECK(*late->Next(batch));
+    LOCKSTEP_CHECK(batch.epoch == kEpoch);
+  }
+}
+BENCHMARK(BM_LateIteration)->Unit(benchmark::kMillisecond);
 
 void BM_NativeBulk(benchmark::State& state) {
   ReadAll(state, *Native(state.range(0)), 1000000);

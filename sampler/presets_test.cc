@@ -199,6 +199,26 @@ TEST(Presets, IterationsStartAnywhere) {
   EXPECT_EQ(steps, 13);
 }
 
+// If each epoch took as long as all before it, this would take minutes.
+TEST(Presets, IterationsStartInALateEpoch) {
+  TorchRandomOptions random;
+  random.size = 1000;
+  const auto order = *TorchRandom::Create(random);
+  SamplerOptions options;
+  options.cut.batch_size = 100;
+  constexpr int64_t kEpoch = 30000;
+  const auto late = *IterationSampler::Create(*Sampler::Create(order, options),
+                                              int64_t{1} << 62, kEpoch * 10);
+  BatchIndices batch;
+  EXPECT_THAT(late->Next(batch), IsOkAndHolds(true));
+  EXPECT_EQ(batch.epoch, kEpoch);
+  auto there = *Sampler::Create(order, options);
+  LOCKSTEP_ASSERT_OK(there->StartEpoch(kEpoch));
+  BatchIndices same;
+  EXPECT_THAT(there->Next(same), IsOkAndHolds(true));
+  EXPECT_EQ(batch.indices, same.indices);
+}
+
 TEST(Presets, IterationsNeedSteps) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const DataSampler data,
                                 MakeDataSampler(0, false, std::nullopt));

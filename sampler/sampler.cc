@@ -36,6 +36,27 @@ absl::Status ValidateRanks(const SamplerOptions& options) {
   return absl::OkStatus();
 }
 
+// The numbers of a rank's rows that are not data, among all ranks' in a
+// segment: `first`, `first` + `stride` and so on.
+struct Padding {
+  int64_t first;
+  int64_t stride;
+};
+
+Padding PaddingOf(const CutOptions& options, const Cut& cut, const Share& share,
+                  int64_t rank, bool is_last) {
+  // On beyond the data of all ranks; or, where each rank has masked rows behind
+  // its own data, dealt to the ranks in turn.
+  Padding padding = {share.first + share.valid * share.stride - cut.data,
+                     share.stride};
+  if (options.tail == Tail::kMask && options.layout == Layout::kBlocked) {
+    padding = {rank, options.world};
+  }
+  // Where the last batch was spread over two steps, both may have masked rows.
+  if (!is_last) padding.first += MaxRows(options) * options.world;
+  return padding;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
@@ -66,6 +87,10 @@ Sampler::Sampler(std::shared_ptr<const Order> order,
 
 absl::Status Sampler::StartEpoch(int64_t epoch,
                                  std::unique_ptr<IndexStream> prepared) {
+  if (epoch < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("epoch should be 0 or more, but got epoch=", epoch));
+  }
   if (prepared == nullptr) {
     LOCKSTEP_ASSIGN_OR_RETURN(prepared, order_->Open(epoch));
   }
@@ -162,20 +187,23 @@ absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
   LOCKSTEP_RETURN_IF_ERROR(ReadKept(rest.next + share.first, share.stride,
                                     indices.first(share.valid),
                                     positions.first(share.valid)));
-  // The other rows are numbered on beyond the cut: padding begins again at the
-  // front of the segment, which for most orders is the whole stream.
+  // Padding begins again at the front of the segment, which for most orders is
+  // the whole stream, as often as it takes. Each of these rounds has positions
+  // of its own, beyond the stream's, as if the stream had been repeated for it.
+  const int64_t length = rest.end - rest.begin;
+  const bool is_last = rest.next + cut.data + cut.dropped == rest.end;
+  const Padding padding =
+      PaddingOf(rest.options, cut, share, data_rank_, is_last);
   for (int64_t row = share.valid; row < share.rows; ++row) {
-    const int64_t beyond = share.first + row * share.stride - cut.data;
-    int64_t wrapped = -1;
+    const int64_t number = padding.first + (row - share.valid) * padding.stride;
+    const int64_t wrapped = rest.begin + number % length;
     if (options_.cut.tail == Tail::kPad) {
-      wrapped = rest.begin + beyond % (rest.end - rest.begin);
       LOCKSTEP_RETURN_IF_ERROR(ReadKept(wrapped, 1, indices.subspan(row, 1),
                                         positions.subspan(row, 1)));
     } else {
       indices[row] = -1;
     }
-    positions[row] =
-        stream_->size() + rest.begin + std::max<int64_t>(0, beyond);
+    positions[row] = wrapped + stream_->size() * (1 + number / length);
   }
   // The rows of all ranks but those of data.
   const int64_t ranks = options_.cut.world;

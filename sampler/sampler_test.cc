@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/sequential_order.h"
 #include "lockstep/sampler/torch_shuffle.h"
+#include "lockstep/sampler/windowed.h"
 
 namespace lockstep {
 namespace {
@@ -257,6 +259,52 @@ TEST(Sampler, PaddingHasPositionsBeyondTheEnd) {
   EXPECT_THAT((*sampler)->Next(batch), IsOkAndHolds(false));
   EXPECT_EQ((*sampler)->stats().delivered, 5);
   EXPECT_EQ((*sampler)->stats().padded, 1);
+}
+
+// Groups of a few samples make segments that are shorter than a step.
+TEST(Sampler, EachRowHasAPositionOfItsOwn) {
+  int64_t padding = 0;
+  for (const Tail tail :
+       {Tail::kPad, Tail::kMask, Tail::kUneven, Tail::kDrop}) {
+    for (const Layout layout : {Layout::kStrided, Layout::kBlocked}) {
+      for (const int world : {1, 2, 3, 8}) {
+        for (const int batch_size : {1, 2, 5}) {
+          for (const SmallLastBatch small :
+               {SmallLastBatch::kDrop, SmallLastBatch::kSpread}) {
+            GroupedOptions grouped;
+            grouped.window.inner = Sequential(50);
+            grouped.window.global_batch = batch_size * world;
+            for (int i = 0; i < 50; ++i) grouped.groups.push_back(i % 7);
+            LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto order,
+                                          GroupedOrder::Create(grouped));
+            SamplerOptions options = Options(batch_size, world, 0);
+            options.cut.tail = tail;
+            options.cut.layout = layout;
+            options.cut.min_last_batch = batch_size / 2;
+            options.cut.small_last_batch = small;
+            std::set<int64_t> seen;
+            for (options.rank = 0; options.rank < world; ++options.rank) {
+              auto sampler = Sampler::Create(order, options);
+              LOCKSTEP_ASSERT_OK((*sampler)->StartEpoch(0));
+              BatchIndices batch;
+              while (*(*sampler)->Next(batch)) {
+                for (size_t row = 0; row < batch.positions.size(); ++row) {
+                  const bool is_data = static_cast<int64_t>(row) < batch.valid;
+                  padding += is_data ? 0 : 1;
+                  EXPECT_EQ(batch.positions[row] < 50, is_data);
+                  EXPECT_TRUE(seen.insert(batch.positions[row]).second)
+                      << "position " << batch.positions[row] << " of rank "
+                      << options.rank << " of " << world << ", batches of "
+                      << batch_size;
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(padding, 500);
 }
 
 // Tensor parallel neighbours (stride 2), two pipeline stages outermost.

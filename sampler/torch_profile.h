@@ -32,7 +32,8 @@ inline constexpr int64_t kTorchLargePermutation = 214748364;
 // "1.13", "2.5", "2.6" or "2.7".
 absl::string_view Name(TorchProfile profile);
 
-// The profile of one of those names; INVALID_ARGUMENT lists them.
+// The profile of a release of PyTorch, from 1.13 on: "2.6", "2.15",
+// "2.14.0+cu126". INVALID_ARGUMENT for anything else.
 absl::StatusOr<TorchProfile> ParseTorchProfile(absl::string_view name);
 
 // Whether randperm(size) is built inside-out, and so not known before its end.

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/sampler/check_options.h"
 #include "lockstep/sampler/torch_generator.h"
@@ -21,33 +22,8 @@ namespace {
 // An int64 from random_(), which base_seed and RandomSampler's own seed are.
 constexpr uint64_t kSeedWords = 2;
 
-// The generator as it stands when a sampler begins its epoch, if each epoch
-// takes `words_of_epoch` of it.
-absl::StatusOr<TorchGenerator> AtEpoch(absl::string_view what, uint64_t seed,
-                                       TorchGeneratorUse use, int64_t epoch,
-                                       unsigned __int128 words_of_epoch) {
-  if (epoch < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, ": the epoch counts how often the sampler was ",
-                     "iterated before, but got epoch=", epoch));
-  }
-  const uint64_t before =
-      use == TorchGeneratorUse::kOwn ? 0 : kSeedWords;  // base_seed
-  // At half a nanosecond a word, a day and a half.
-  constexpr uint64_t kMostWords = uint64_t{1} << 48;
-  if (epoch > 0 && (words_of_epoch + before) > kMostWords / epoch) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        what, ": epoch ", epoch, " begins more than 2^48 random words into ",
-        "PyTorch's generator; the native order goes there in no time"));
-  }
-  TorchGenerator generator(seed);
-  if (epoch > 0) {
-    generator.Skip(static_cast<uint64_t>(epoch) *
-                   (before + static_cast<uint64_t>(words_of_epoch)));
-  }
-  generator.Skip(before);
-  return generator;
-}
+// At half a nanosecond a word, a day and a half.
+constexpr uint64_t kMostWords = uint64_t{1} << 48;
 
 absl::string_view Name(TorchGeneratorUse use) {
   switch (use) {
@@ -60,6 +36,85 @@ absl::string_view Name(TorchGeneratorUse use) {
   }
   return "invalid";
 }
+
+}  // namespace
+
+namespace internal_sampler {
+
+// The generator as it stands when a sampler begins an epoch. Remembers where
+// two epochs began (the present one and the next, in training), so that going
+// on from there takes no longer the more there were before. Thread-safety:
+// thread-safe.
+class EpochGenerators {
+ public:
+  template <typename Options>
+  explicit EpochGenerators(const Options& options)
+      : seed_(options.seed),
+        use_(options.generator),
+        persistent_workers_(options.persistent_workers &&
+                            use_ != TorchGeneratorUse::kOwn),
+        begin_{0, TorchGenerator(seed_)},
+        early_(begin_),
+        late_(begin_) {}
+
+  // `words_of_epoch` is what each epoch of the order `what` takes of it.
+  absl::StatusOr<TorchGenerator> At(absl::string_view what, int64_t epoch,
+                                    unsigned __int128 words_of_epoch) const {
+    if (epoch < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, ": the epoch counts how often the sampler was ",
+                       "iterated before, but got epoch=", epoch));
+    }
+    const uint64_t base_seed = use_ == TorchGeneratorUse::kOwn ? 0 : kSeedWords;
+    const unsigned __int128 words =
+        words_of_epoch + (persistent_workers_ ? 0 : base_seed);
+    if (epoch > 0 && words > kMostWords / epoch) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          what, ": epoch ", epoch, " begins more than 2^48 random words into ",
+          "PyTorch's generator; the native order goes there in no time"));
+    }
+    MutexLock lock(mutex_);
+    Place place = epoch >= late_.epoch    ? late_
+                  : epoch >= early_.epoch ? early_
+                                          : begin_;
+    if (place.epoch != epoch) {
+      place.generator.Skip(static_cast<uint64_t>(epoch - place.epoch) *
+                           static_cast<uint64_t>(words));
+      place.epoch = epoch;
+      early_ = place;
+      if (early_.epoch > late_.epoch) std::swap(early_, late_);
+    }
+    place.generator.Skip(base_seed);
+    return place.generator;
+  }
+
+  std::string Details() const {
+    // Without persistent workers, states of earlier releases say the same.
+    return absl::StrCat("generator:", Name(use_),
+                        persistent_workers_ ? ",persistent_workers:true" : "");
+  }
+  uint64_t seed() const { return seed_; }
+
+ private:
+  struct Place {
+    int64_t epoch;
+    TorchGenerator generator;
+  };
+
+  const uint64_t seed_;
+  const TorchGeneratorUse use_;
+  const bool persistent_workers_;
+  const Place begin_;
+  mutable Mutex mutex_;
+  mutable Place early_ ABSL_GUARDED_BY(mutex_);
+  mutable Place late_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace internal_sampler
+
+namespace {
+
+using internal_sampler::EpochGenerators;
 
 // As multinomial makes them: a running sum, divided by the total.
 std::shared_ptr<const std::vector<double>> CumulativeChances(
@@ -124,7 +179,8 @@ std::unique_ptr<IndexStream> MakeDrawnStream(int64_t size,
                                              std::move(draw));
 }
 
-// Permutation after permutation of the same generator. One is held at a time.
+// Permutation after permutation of the same generator. One is held at a time,
+// and where the generator stood before it.
 class PermutationsStream : public IndexStream {
  public:
   PermutationsStream(int64_t size, int64_t samples, TorchProfile profile,
@@ -133,6 +189,7 @@ class PermutationsStream : public IndexStream {
         samples_(samples),
         profile_(profile),
         begin_(generator),
+        before_(generator),
         held_(samples, profile, generator) {}
 
   int64_t size() const override { return size_; }
@@ -155,11 +212,14 @@ class PermutationsStream : public IndexStream {
 
  private:
   void Hold(int64_t number) {
-    TorchGenerator generator = begin_;
-    generator.Skip(
-        static_cast<uint64_t>(number) *
+    if (number < number_) {
+      before_ = begin_;
+      number_ = 0;
+    }
+    before_.Skip(
+        static_cast<uint64_t>(number - number_) *
         static_cast<uint64_t>(TorchPermutationWords(profile_, samples_)));
-    held_ = TorchPermutation(samples_, profile_, generator);
+    held_ = TorchPermutation(samples_, profile_, before_);
     number_ = number;
   }
 
@@ -167,8 +227,9 @@ class PermutationsStream : public IndexStream {
   const int64_t samples_;
   const TorchProfile profile_;
   const TorchGenerator begin_;
+  TorchGenerator before_;
   TorchPermutation held_;
-  int64_t number_ = 0;
+  int64_t number_ = 0;  // of the permutation that is held
 };
 
 // indices[randperm(n)].
@@ -208,6 +269,10 @@ absl::StatusOr<std::shared_ptr<const TorchRandom>> TorchRandom::Create(
   return std::shared_ptr<const TorchRandom>(new TorchRandom(resolved));
 }
 
+TorchRandom::TorchRandom(const TorchRandomOptions& options)
+    : options_(options),
+      generators_(std::make_shared<const EpochGenerators>(options)) {}
+
 absl::StatusOr<std::unique_ptr<IndexStream>> TorchRandom::Open(
     int64_t epoch) const {
   const int64_t size = options_.size, draws = options_.num_samples;
@@ -222,8 +287,7 @@ absl::StatusOr<std::unique_ptr<IndexStream>> TorchRandom::Open(
   const bool has_default = options_.generator == TorchGeneratorUse::kDefault;
   LOCKSTEP_ASSIGN_OR_RETURN(
       TorchGenerator generator,
-      AtEpoch("torch_random", options_.seed, options_.generator, epoch,
-              has_default ? kSeedWords : words));
+      generators_->At("torch_random", epoch, has_default ? kSeedWords : words));
   if (has_default) {
     generator = TorchGenerator(static_cast<uint64_t>(generator.NextInt63()));
   }
@@ -250,7 +314,7 @@ OrderDescription TorchRandom::Describe() const {
   description.details =
       absl::StrCat("num_samples:", options_.num_samples,
                    ",replacement:", options_.replacement ? "true" : "false",
-                   ",generator:", Name(options_.generator));
+                   ",", generators_->Details());
   return description;
 }
 
@@ -265,6 +329,7 @@ absl::StatusOr<std::shared_ptr<const TorchSubset>> TorchSubset::Create(
 
 TorchSubset::TorchSubset(TorchSubsetOptions options)
     : options_(std::make_shared<const TorchSubsetOptions>(std::move(options))),
+      generators_(std::make_shared<const EpochGenerators>(*options_)),
       digest_(DigestOfValues(options_->indices)) {}
 
 absl::StatusOr<std::unique_ptr<IndexStream>> TorchSubset::Open(
@@ -273,8 +338,8 @@ absl::StatusOr<std::unique_ptr<IndexStream>> TorchSubset::Open(
   const TorchProfile profile = options_->profile;
   LOCKSTEP_ASSIGN_OR_RETURN(
       const TorchGenerator generator,
-      AtEpoch("torch_subset", options_->seed, options_->generator, epoch,
-              TorchPermutationWords(profile, count)));
+      generators_->At("torch_subset", epoch,
+                      TorchPermutationWords(profile, count)));
   return std::make_unique<SubsetStream>(
       TorchPermutation(count, profile, generator), options_);
 }
@@ -285,7 +350,7 @@ OrderDescription TorchSubset::Describe() const {
   description.size = options_->size;
   description.seed = options_->seed;
   description.profile = std::string(lockstep::Name(options_->profile));
-  description.details = absl::StrCat("generator:", Name(options_->generator));
+  description.details = generators_->Details();
   description.data = digest_;
   return description;
 }
@@ -304,8 +369,7 @@ absl::StatusOr<std::shared_ptr<const TorchWeighted>> TorchWeighted::Create(
 
 TorchWeighted::TorchWeighted(const TorchWeightedOptions& options)
     : num_samples_(options.num_samples),
-      seed_(options.seed),
-      generator_(options.generator),
+      generators_(std::make_shared<const EpochGenerators>(options)),
       cumulative_(CumulativeChances(options.weights)),
       digest_(DigestOfValues(options.weights)) {}
 
@@ -314,8 +378,8 @@ absl::StatusOr<std::unique_ptr<IndexStream>> TorchWeighted::Open(
   constexpr uint64_t kWords = 2;
   LOCKSTEP_ASSIGN_OR_RETURN(
       const TorchGenerator generator,
-      AtEpoch("torch_weighted", seed_, generator_, epoch,
-              static_cast<unsigned __int128>(num_samples_) * kWords));
+      generators_->At("torch_weighted", epoch,
+                      static_cast<unsigned __int128>(num_samples_) * kWords));
   return MakeDrawnStream(
       num_samples_, generator, kWords,
       [cumulative = cumulative_](TorchGenerator& g) -> int64_t {
@@ -329,9 +393,9 @@ OrderDescription TorchWeighted::Describe() const {
   OrderDescription description;
   description.order = "torch_weighted";
   description.size = static_cast<int64_t>(cumulative_->size());
-  description.seed = seed_;
-  description.details = absl::StrCat("num_samples:", num_samples_,
-                                     ",generator:", Name(generator_));
+  description.seed = generators_->seed();
+  description.details =
+      absl::StrCat("num_samples:", num_samples_, ",", generators_->Details());
   description.data = digest_;
   return description;
 }

@@ -11,7 +11,8 @@
 //
 // The epoch says how often the sampler was iterated before, each time to its
 // end: the words that PyTorch takes from the generator for that are skipped, at
-// half a nanosecond each.
+// half a nanosecond each. An epoch after the last one that was opened is
+// reached from there.
 #ifndef LOCKSTEP_SAMPLER_TORCH_RANDOM_H_
 #define LOCKSTEP_SAMPLER_TORCH_RANDOM_H_
 
@@ -38,6 +39,10 @@ enum class TorchGeneratorUse {
   kDefault,
 };
 
+namespace internal_sampler {
+class EpochGenerators;
+}  // namespace internal_sampler
+
 struct TorchRandomOptions {
   // Samples in the dataset.
   int64_t size = 0;
@@ -51,6 +56,10 @@ struct TorchRandomOptions {
   // What the generator was seeded with.
   uint64_t seed = kTorchDefaultSeed;
   TorchGeneratorUse generator = TorchGeneratorUse::kOwn;
+
+  // DataLoader(persistent_workers=True) draws its base_seed in the first epoch
+  // alone. It has no meaning for kOwn.
+  bool persistent_workers = false;
 
   TorchProfile profile = kNewestTorchProfile;
 };
@@ -67,9 +76,10 @@ class TorchRandom : public Order {
   OrderDescription Describe() const override;
 
  private:
-  explicit TorchRandom(const TorchRandomOptions& options) : options_(options) {}
+  explicit TorchRandom(const TorchRandomOptions& options);
 
   const TorchRandomOptions options_;
+  const std::shared_ptr<const internal_sampler::EpochGenerators> generators_;
 };
 
 struct TorchSubsetOptions {
@@ -83,6 +93,7 @@ struct TorchSubsetOptions {
   // from the default one itself.
   uint64_t seed = kTorchDefaultSeed;
   TorchGeneratorUse generator = TorchGeneratorUse::kOwn;
+  bool persistent_workers = false;
 
   TorchProfile profile = kNewestTorchProfile;
 };
@@ -101,6 +112,7 @@ class TorchSubset : public Order {
   explicit TorchSubset(TorchSubsetOptions options);
 
   const std::shared_ptr<const TorchSubsetOptions> options_;
+  const std::shared_ptr<const internal_sampler::EpochGenerators> generators_;
   const uint64_t digest_;
 };
 
@@ -117,6 +129,7 @@ struct TorchWeightedOptions {
   // from the default one itself.
   uint64_t seed = kTorchDefaultSeed;
   TorchGeneratorUse generator = TorchGeneratorUse::kOwn;
+  bool persistent_workers = false;
 };
 
 // WeightedRandomSampler(replacement=True), for any number of weights (PyTorch
@@ -135,8 +148,7 @@ class TorchWeighted : public Order {
   explicit TorchWeighted(const TorchWeightedOptions& options);
 
   const int64_t num_samples_;
-  const uint64_t seed_;
-  const TorchGeneratorUse generator_;
+  const std::shared_ptr<const internal_sampler::EpochGenerators> generators_;
   const std::shared_ptr<const std::vector<double>> cumulative_;
   const uint64_t digest_;
 };

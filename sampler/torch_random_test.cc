@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/sampler/order_conformance.h"
+#include "lockstep/sampler/torch_profile.h"
 
 namespace lockstep {
 namespace {
@@ -62,6 +65,112 @@ TEST(TorchRandom, OwnAndDefaultGenerators) {
   options.generator = TorchGeneratorUse::kDefault;
   EXPECT_THAT(Epoch(options, 0), ElementsAre(6, 7, 1, 4, 2, 0, 9, 8, 3, 5));
   EXPECT_THAT(Epoch(options, 1), ElementsAre(2, 4, 7, 0, 8, 9, 5, 3, 6, 1));
+}
+
+// Made by testdata/generate/torch_random.py on PyTorch 1.13, by loaders with
+// workers.
+TEST(TorchOrders, PersistentWorkersDrawOneBaseSeed) {
+  TorchRandomOptions options = Options(10, 0, false);
+  options.persistent_workers = true;
+  options.generator = TorchGeneratorUse::kSharedWithLoader;
+  EXPECT_THAT(Epoch(options, 0), ElementsAre(3, 7, 5, 2, 0, 8, 1, 6, 9, 4));
+  EXPECT_THAT(Epoch(options, 1), ElementsAre(6, 3, 9, 5, 0, 4, 7, 2, 1, 8));
+  EXPECT_THAT(Epoch(options, 2), ElementsAre(1, 8, 4, 3, 0, 9, 5, 6, 7, 2));
+  options.generator = TorchGeneratorUse::kDefault;
+  EXPECT_THAT(Epoch(options, 0), ElementsAre(6, 7, 1, 4, 2, 0, 9, 8, 3, 5));
+  EXPECT_THAT(Epoch(options, 1), ElementsAre(3, 5, 0, 6, 1, 2, 4, 9, 7, 8));
+  EXPECT_THAT(Epoch(options, 2), ElementsAre(2, 4, 7, 0, 8, 9, 5, 3, 6, 1));
+
+  TorchSubsetOptions subset;
+  subset.indices = {5, 6, 7, 8, 9};
+  subset.size = 10;
+  subset.seed = 0;
+  subset.generator = TorchGeneratorUse::kSharedWithLoader;
+  subset.persistent_workers = true;
+  const auto subsets = *TorchSubset::Create(subset);
+  EXPECT_THAT(ReadEpoch(*subsets, 1), ElementsAre(7, 9, 8, 6, 5));
+  EXPECT_THAT(ReadEpoch(*subsets, 2), ElementsAre(6, 8, 7, 9, 5));
+
+  TorchWeightedOptions weighted;
+  weighted.weights = {.1, .9, .4, .7, 3, .6};
+  weighted.num_samples = 5;
+  weighted.seed = 0;
+  weighted.generator = TorchGeneratorUse::kSharedWithLoader;
+  weighted.persistent_workers = true;
+  const auto draws = *TorchWeighted::Create(weighted);
+  EXPECT_THAT(ReadEpoch(*draws, 1), ElementsAre(2, 3, 4, 3, 4));
+  EXPECT_THAT(ReadEpoch(*draws, 2), ElementsAre(2, 3, 4, 4, 4));
+}
+
+// A state names them only where they make a difference.
+TEST(TorchRandom, PersistentWorkersAreInItsDescription) {
+  const auto describe = [](TorchGeneratorUse use, bool persistent_workers) {
+    TorchRandomOptions options = Options(10, 0, false);
+    options.generator = use;
+    options.persistent_workers = persistent_workers;
+    return (*TorchRandom::Create(options))->Describe().ToString();
+  };
+  const auto shared = TorchGeneratorUse::kSharedWithLoader;
+  EXPECT_NE(describe(shared, true), describe(shared, false));
+  const auto own = TorchGeneratorUse::kOwn;
+  EXPECT_EQ(describe(own, true), describe(own, false));
+}
+
+// If each permutation took as long as all before it, this would take minutes.
+TEST(TorchRandom, AnyNumberOfPermutationsInAnyOrder) {
+  constexpr int64_t kSize = 10, kPermutations = 200000;
+  const auto order =
+      *TorchRandom::Create(Options(kSize, kSize * kPermutations, false));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto stream, order->Open(0));
+  std::vector<int64_t> all(kSize * kPermutations);
+  LOCKSTEP_ASSERT_OK(stream->Read(0, 1, absl::MakeSpan(all)));
+  for (int64_t i = 0; i < kPermutations; ++i) {
+    int64_t sum = 0;
+    for (int64_t k = 0; k < kSize; ++k) sum += 1 << all[i * kSize + k];
+    ASSERT_EQ(sum, (1 << kSize) - 1) << "permutation " << i;
+  }
+  for (const int64_t number : {3, 2, 77777, 0, 199999, 77778}) {
+    std::vector<int64_t> again(kSize);
+    LOCKSTEP_ASSERT_OK(stream->Read(number * kSize, 1, absl::MakeSpan(again)));
+    EXPECT_THAT(again, ElementsAreArray(all.data() + number * kSize, kSize));
+  }
+}
+
+TEST(TorchOrders, EpochsAreTheSameInAnyOrder) {
+  for (const TorchGeneratorUse use :
+       {TorchGeneratorUse::kOwn, TorchGeneratorUse::kSharedWithLoader,
+        TorchGeneratorUse::kDefault}) {
+    TorchRandomOptions options = Options(100, 250, false);
+    options.generator = use;
+    const auto order = *TorchRandom::Create(options);
+    for (const int64_t epoch : {0, 1, 0, 2, 1, 3, 9, 4, 4, 5, 30, 2, 31, 30}) {
+      EXPECT_EQ(ReadEpoch(*order, epoch), Epoch(options, epoch)) << epoch;
+    }
+  }
+}
+
+TEST(TorchProfile, IsKnownByAnyRelease) {
+  const std::pair<const char*, TorchProfile> releases[] = {
+      {"1.13", TorchProfile::k1_13},
+      {"1.13.1+cu117", TorchProfile::k1_13},
+      {"2.0", TorchProfile::k1_13},
+      {"2.4.1", TorchProfile::k1_13},
+      {"2.5", TorchProfile::k2_5},
+      {"2.6.0", TorchProfile::k2_6},
+      {"2.7", TorchProfile::k2_7},
+      {"2.10", TorchProfile::k2_7},
+      {"2.15.0a0+git", TorchProfile::k2_7},
+      {"3.0", TorchProfile::k2_7}};
+  for (const auto& [name, profile] : releases) {
+    EXPECT_THAT(ParseTorchProfile(name), IsOkAndHolds(profile)) << name;
+  }
+  for (const char* name : {"", "2", "1.12", "0.4", "2.x", "v2.6", "2.6 ",
+                           "-2.6", "2,6", "99999999999.1", "newest"}) {
+    EXPECT_THAT(ParseTorchProfile(name),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("release of PyTorch from 1.13 on")))
+        << name;
+  }
 }
 
 TEST(TorchRandom, WideRangesByProfile) {

@@ -4,16 +4,33 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <cstdlib>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace lockstep {
+namespace {
+
+// What a call of the system for each piece of memory would take longer than the
+// piece is used. An allocator asks the system, too, for what is larger.
+constexpr size_t kMostOfHeap = size_t{64} << 10;
+
+}  // namespace
 
 absl::StatusOr<ZeroedMemory> ZeroedMemory::Create(size_t bytes,
                                                   absl::string_view purpose) {
   ZeroedMemory memory;
   if (bytes == 0) return memory;
+  if (bytes <= kMostOfHeap) {
+    memory.data_ = std::calloc(1, bytes);
+    memory.bytes_ = bytes;
+    if (memory.data_ == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          purpose, " needs ", bytes, " bytes of memory, which are not free"));
+    }
+    return memory;
+  }
   // The kernel hands out more than there is, and kills when it is touched.
   const size_t physical = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
                           static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -36,7 +53,11 @@ absl::StatusOr<ZeroedMemory> ZeroedMemory::Create(size_t bytes,
 }
 
 ZeroedMemory::~ZeroedMemory() {
-  if (data_ != nullptr) munmap(data_, bytes_);
+  if (bytes_ <= kMostOfHeap) {
+    std::free(data_);
+  } else {
+    munmap(data_, bytes_);
+  }
 }
 
 }  // namespace lockstep

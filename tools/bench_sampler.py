@@ -14,13 +14,17 @@ import sys
 import time
 
 import torch
+from torch.utils.data import BatchSampler, RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 FIRST_BATCH = 200_000_000
 RUNS = 3
+DRAWS = 10**6
+LATE_SIZE, LATE_EPOCH = 1281167, 20  # as in order_benchmark.cc
 
 PEAK = """
 import torch
+from torch.utils.data import BatchSampler, RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 def peak():
@@ -65,6 +69,20 @@ def randperm(size):
 def iterate(size):
   for _ in DistributedSampler(range(size), num_replicas=1, rank=0):
     pass
+
+
+def draw(size):
+  for _ in RandomSampler(range(size), num_samples=DRAWS):
+    pass
+
+
+def late_iteration():
+  """As IterationBasedBatchSampler goes to its start_iter: through all epochs."""
+  sampler = BatchSampler(RandomSampler(range(LATE_SIZE)), 256, drop_last=False)
+  for _ in range(LATE_EPOCH):
+    for _ in sampler:
+      pass
+  next(iter(sampler))
 
 
 def first_batch():
@@ -112,6 +130,15 @@ def main(bin_folder):
   other = best_time(lambda: iterate(size), runs=1) / size
   row(f"the same, N = {size:.0e}; iterating DistributedSampler",
       nanoseconds(each), nanoseconds(other), f"{other / each:.1f}", "12")
+  for size in (10, 1000):
+    each = ours[f"BM_TorchManyPermutations/{size}"]
+    other = best_time(lambda: draw(size), runs=1) / DRAWS
+    row(f"RandomSampler, a draw of 1,000,000 from {size}", nanoseconds(each),
+        nanoseconds(other), f"{other / each:.1f}", "1")
+  each = ours["BM_LateIteration"]
+  other = best_time(late_iteration, runs=1)
+  row(f"first step of epoch {LATE_EPOCH} by its iteration, N = {LATE_SIZE:,}",
+      f"{each * 1e3:.1f} ms", f"{other:.1f} s", f"{other / each:.0f}", "1")
   each = ours["BM_TorchFirstBatch"]
   other = best_time(first_batch, runs=1)
   row("first batch of 256, 8 ranks, N = 2e8", f"{each * 1e6:.0f} us",
