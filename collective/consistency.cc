@@ -90,7 +90,7 @@ std::string FirstDifferenceOf(absl::string_view list, absl::string_view others,
   const std::vector<absl::string_view> mine = parts_at(in_list, lines.end());
   const std::vector<absl::string_view> theirs =
       parts_at(in_others, other_lines.end());
-  const std::string text =
+  std::string text =
       absl::StrCat("in field '", theirs[0].empty() ? mine[0] : theirs[0], "'");
   if (mine[0] != theirs[0] || mine[2].empty() || theirs[2].empty()) return text;
   return absl::StrCat(text, " (", mine[2], ", and ", theirs[2], " on rank ",

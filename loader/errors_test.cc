@@ -166,9 +166,13 @@ TEST(Errors, NoSampleHasACodeOfNexts) {
       LoaderOptions options;
       options.num_workers = 0;
       if (in_collate) {
-        options.collate = [why](BatchView&, Random&) { return why; };
+        options.collate = [&why](BatchView&, Random&) {
+          return absl::Status(why);
+        };
       } else {
-        dataset->before = [why](int64_t, SampleContext&) { return why; };
+        dataset->before = [&why](int64_t, SampleContext&) {
+          return absl::Status(why);
+        };
       }
       TestJob job;
       job.size = 10;
