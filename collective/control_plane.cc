@@ -464,10 +464,15 @@ void ControlPlane::OnGone(int rank, const absl::Status& why) {
         absl::StrCat(peers()[rank].Describe(), " has left the job"));
   }
   const auto last = last_words_.find(rank);
-  if (last != last_words_.end() && !last->second.empty()) {
+  if (last != last_words_.end() && !last->second.issued.empty()) {
     gone = absl::Status(
-        gone.code(),
-        absl::StrCat(gone.message(), "; it last issued ", last->second));
+        gone.code(), absl::StrCat(gone.message(), "; it ", LastWordsOf(rank)));
+  }
+  const auto told = told_.find(rank);
+  if (why.ok() && told != told_.end()) {
+    gone = absl::Status(gone.code(),
+                        absl::StrCat(gone.message(), "; it had been told: ",
+                                     told->second.message()));
   }
   gone = AfterFirstLoss(gone);
   std::vector<std::string> keys;
@@ -567,16 +572,34 @@ std::string ControlPlane::Beat() {
 }
 
 void ControlPlane::OnBeat(int from, absl::string_view beat) {
-  last_words_[from] = std::string(beat);
+  last_words_[from] = {std::string(beat), SteadyNow()};
 }
 
-std::string ControlPlane::DescribeHubSilence() {
-  const std::string last = last_words_[0];
-  return absl::StrCat(peers()[0].Describe(), " is silent for ",
-                      absl::FormatDuration(absl::Trunc(star_->SilentFor(0),
-                                                       absl::Milliseconds(1))),
-                      ", and ", last.empty() ? "had" : "last", " issued ",
-                      last.empty() ? "nothing" : last);
+// What a rank had issued when it last told of itself; "" where it never has.
+std::string ControlPlane::LastWordsOf(int job_rank) const {
+  const auto last = last_words_.find(job_rank);
+  if (last == last_words_.end()) return "";
+  const absl::Duration ago = absl::FromChrono(SteadyNow() - last->second.heard);
+  return absl::StrCat(
+      "had ",
+      last->second.issued.empty()
+          ? "issued nothing"
+          : absl::StrCat("last issued ", last->second.issued),
+      " as of ", absl::FormatDuration(absl::Trunc(ago, absl::Milliseconds(1))),
+      " ago");
+}
+
+std::string ControlPlane::DescribeHubSilence() const {
+  return absl::StrCat(peers()[0].Describe(), " ", DescribeSilence(0));
+}
+
+std::string ControlPlane::DescribeSilence(int job_rank) const {
+  const std::string last = LastWordsOf(job_rank);
+  return absl::StrCat(
+      last.empty() ? "has not told yet what it has issued" : last,
+      ", and is silent for ",
+      absl::FormatDuration(
+          absl::Trunc(star_->SilentFor(job_rank), absl::Milliseconds(1))));
 }
 
 void ControlPlane::Answer(const PlaceId& place) {
@@ -793,6 +816,12 @@ void ControlPlane::HubFail(const std::string& key, const absl::Status& why,
     group.failure = AfterFirstLoss(why);
   }
   group.failed_after = after;
+  // That others have gone is told with the first loss.
+  if (!absl::IsUnavailable(group.failure)) {
+    for (const int rank : group.joined) {
+      told_[group.info.job_ranks[rank]] = group.failure;
+    }
+  }
   const std::string failed = Pack(Message::kFailed)
                                  .Text(key)
                                  .Why(group.failure)
@@ -1041,19 +1070,12 @@ std::string ControlPlane::HubSays(const GroupAtHub& group,
   const auto position = inquiry.positions.find(rank);
   const bool answers =
       position != inquiry.positions.end() && inquiry.asked.count(rank) == 0;
-  const std::string last =
-      answers ? position->second.last : last_words_[job_rank];
   std::string text = HubDescribe(group, rank);
-  if (last.empty()) {
-    absl::StrAppend(&text, answers ? " has" : " had", " issued nothing");
-  } else {
-    absl::StrAppend(&text, " last issued ", last);
-  }
-  if (!answers) {
-    absl::StrAppend(&text, ", and is silent for ",
-                    absl::FormatDuration(absl::Trunc(star_->SilentFor(job_rank),
-                                                     absl::Milliseconds(1))));
-  } else if (!position->second.waits_what.empty()) {
+  if (!answers) return absl::StrCat(text, " ", DescribeSilence(job_rank));
+  const std::string& last = position->second.last;
+  absl::StrAppend(&text, last.empty() ? " has issued nothing" : " last issued ",
+                  last);
+  if (!position->second.waits_what.empty()) {
     absl::StrAppend(&text, ", and waits for ", position->second.waits_what);
   }
   return text;

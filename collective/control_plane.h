@@ -217,7 +217,7 @@ class ControlPlane : public StarListener {
 
   // What this rank knows of rank 0, which does not answer. On the star's
   // thread.
-  std::string DescribeHubSilence();
+  std::string DescribeHubSilence() const;
 
   // How long the star's thread has run, by its ticks: the time for which it was
   // held up, and heard nothing, hardly counts. On that thread.
@@ -318,6 +318,8 @@ class ControlPlane : public StarListener {
   bool HubDeadlock(const PlaceId& start);
   void HubForgetInquiries(const std::string& key, uint64_t after);
   void HubTell(const GroupAtHub& group, const std::string& message);
+  std::string LastWordsOf(int job_rank) const;
+  std::string DescribeSilence(int job_rank) const;
   std::string HubDescribe(const GroupAtHub& group, int rank) const;
   std::string HubSays(const GroupAtHub& group, const Inquiry& inquiry,
                       int rank);
@@ -345,7 +347,14 @@ class ControlPlane : public StarListener {
   int first_lost_ = -1;  // the job rank that this was
   std::map<std::string, GroupAtHub> hub_groups_;
   std::map<PlaceId, Inquiry> inquiries_;
-  std::map<int, std::string> last_words_;  // by job rank: its last heartbeat
+  struct Words {
+    std::string issued;  // by its last heartbeat
+    SteadyTime heard;
+  };
+  std::map<int, Words> last_words_;  // by job rank
+  // By job rank: the last failure of a group of its, but for those that others
+  // brought about by leaving.
+  std::map<int, absl::Status> told_;
 
   Mutex mutex_;
   CondVar changed_;

@@ -34,6 +34,7 @@ namespace lockstep::internal_collective {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -368,6 +369,54 @@ TEST(Engine, GroupsInDifferentOrdersAreFoundHoweverLateOneWaits) {
                                         HasSubstr("different orders")));
     });
   }
+}
+
+// Rank 1 is stopped, rank 2 is told so and leaves. Whoever then waits for rank
+// 2 hears of rank 1, too.
+TEST(Engine, ALeaverIsToldWithWhatItWasTold) {
+  EngineJob job(3, Patience());
+  const auto ranks = job.JoinAll();
+  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  job.stars.Stop(1);
+  CallOptions options;
+  options.deadline = absl::Milliseconds(50);
+  float value = 0;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const Work receives,
+      ranks[2]->Recv(BufferOf(absl::MakeSpan(&value, 1)), 1, options));
+  EXPECT_THAT(receives.Wait(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                        HasSubstr("rank 1 (host-1")));
+  LOCKSTEP_EXPECT_OK(job.planes[2]->Close(absl::ZeroDuration()));
+  job.options.name = job.options.key = "second";
+  const auto second = JoinEngineGroup(job.planes[0], job.options);
+  const absl::Status status =
+      second.ok() ? Wait((*second)->Barrier()) : second.status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
+                               AllOf(HasSubstr("rank 2 (host-2, pid 102) has "
+                                               "left the job"),
+                                     HasSubstr("it had been told: "),
+                                     HasSubstr("rank 1 (host-1"))));
+  job.stars.Continue(1);
+}
+
+// A rank that is stopped is spoken of as of its last heartbeat.
+TEST(Engine, WhatASilentRankIssuedIsNotTakenForKnown) {
+  EngineJob job(2, Patience());
+  const auto ranks = job.JoinAll();
+  OnAllRanks(ranks, [](Communicator& rank) {
+    LOCKSTEP_ASSERT_OK(Wait(rank.Barrier()));
+  });
+  job.stars.AwaitBeat(1);
+  job.stars.Stop(1);
+  CallOptions options;
+  options.deadline = absl::Milliseconds(50);
+  EXPECT_THAT(
+      Wait(ranks[0]->Barrier(options)),
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               ContainsRegex("rank 1 .host-1, pid 101. had last issued "
+                             "barrier.. #1 of group 'world' as of .*s ago, and "
+                             "is silent for .*s")));
+  job.stars.Continue(1);
 }
 
 TEST(Engine, RecentOperationsStandInFailures) {

@@ -14,22 +14,30 @@
 
 namespace lockstep {
 
-using internal_collective::Operation;
 using internal_collective::OpKind;
+using internal_collective::Reduces;
 
 std::string OperationRecord::Describe() const {
-  Operation op;
-  op.kind = kind;
-  op.dtype = dtype;
-  op.op = this->op;
-  op.name = std::string(name, strnlen(name, sizeof(name)));
-  op.in.count = op.out.count = count;
-  op.send_counts = op.recv_counts = {count};
-  op.root = op.to = op.from = peer;
-  std::string text = sequence > 0 ? absl::StrCat("#", sequence, " ") : "";
-  absl::StrAppend(&text, op.Describe());
-  if (kind == OpKind::kSend) absl::StrAppend(&text, " to rank ", peer);
-  if (kind == OpKind::kRecv) absl::StrAppend(&text, " from rank ", peer);
+  std::string text = absl::StrCat(
+      sequence > 0 ? absl::StrCat("#", sequence, " ") : "", Name(kind), "(");
+  const auto add = [&text](const auto&... what) {
+    absl::StrAppend(&text, text.back() == '(' ? "" : ", ", what...);
+  };
+  if (kind == OpKind::kSendRecv) {
+    add(in_count, " x ", Name(dtype), " to rank ", to);
+    add(out_count, " x ", Name(dtype), " from rank ", from);
+  } else if (in_count > 0 && out_count > 0 && in_count != out_count) {
+    add(in_count, " into ", out_count, " x ", Name(dtype));
+  } else if (kind != OpKind::kBarrier) {
+    add(std::max(in_count, out_count), " x ", Name(dtype));
+  }
+  if (Reduces(kind)) add(Name(op));
+  if (root >= 0) add("root ", root);
+  const absl::string_view named(name, strnlen(name, sizeof(name)));
+  if (!named.empty()) add("name '", named, "'");
+  absl::StrAppend(&text, ")");
+  if (kind == OpKind::kSend) absl::StrAppend(&text, " to rank ", to);
+  if (kind == OpKind::kRecv) absl::StrAppend(&text, " from rank ", from);
   if (pending()) {
     return absl::StrCat(text, ": for ",
                         absl::FormatDuration(absl::Now() - issued), " now");
@@ -54,13 +62,15 @@ absl::Time Kept(SteadyTime time) {
 uint64_t OperationLog::Begin(const Operation& op, SteadyTime now) {
   OperationRecord record;
   record.sequence = op.sequence;
-  record.count = std::max(op.in.count, op.out.count);
+  record.in_count = op.in.count;
+  record.out_count = op.out.count;
   record.issued = Kept(now);
   record.kind = op.kind;
   record.dtype = op.dtype;
   record.op = op.op;
-  record.peer = static_cast<int16_t>(
-      std::max({op.root, op.to, op.to < 0 ? op.from : -1}));
+  record.root = op.root;
+  record.to = op.to;
+  record.from = op.from;
   op.name.copy(record.name, sizeof(record.name));
   MutexLock lock(mutex_);
   const uint64_t ticket = begun_++;

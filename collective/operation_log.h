@@ -28,7 +28,8 @@ namespace lockstep {
 struct OperationRecord {
   // Its number in the order of the group, from 1; 0 for Send, Recv, SendRecv.
   uint64_t sequence = 0;
-  int64_t count = 0;  // elements of its input, or output where it has none
+  int64_t in_count = 0;   // elements of its input
+  int64_t out_count = 0;  // elements of its output
   absl::Time issued;
   absl::Time ended = absl::InfiniteFuture();  // while it is pending
 
@@ -36,7 +37,9 @@ struct OperationRecord {
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   absl::StatusCode code = absl::StatusCode::kOk;  // how it ended
-  int16_t peer = -1;                              // its root, or the other rank
+  int root = -1;                                  // where it has one
+  int to = -1;                                    // of Send and SendRecv
+  int from = -1;                                  // of Recv and SendRecv
   char name[16] = {};                             // as much of it as fits
 
   bool pending() const { return ended == absl::InfiniteFuture(); }

@@ -57,8 +57,9 @@ class WorkState {
 // A Work that is dropped changes nothing: the operation goes on, and its
 // buffers must live until it is done, or until the communicator is gone, which
 // lets go of them. So a function that makes both declares the buffers first,
-// and may then return early. One that was given the communicator calls Abort,
-// and waits for all that it has issued.
+// and may then return early. A function that was given the communicator by its
+// caller first calls Abort and waits for all that it has issued, if it returns
+// early.
 class [[nodiscard]] Work {
  public:
   // An operation that is done, with OK.

@@ -167,8 +167,8 @@ class World {
   //
   // A rank whose options are refused (INVALID_ARGUMENT, NOT_FOUND,
   // UNIMPLEMENTED) has made the group all the same, and it has failed: the
-  // others are told, and all can make it again. A refused name counts for
-  // nothing.
+  // others are told, and all can make it again. A rank whose name for the group
+  // is refused has made none, though, and the others wait for it.
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
       const GroupOptions& options = {});
 

@@ -34,8 +34,9 @@ struct FieldSpec {
   // Of one sample; {} is a scalar.
   std::vector<int64_t> shape;
 
-  // The most elements that a sample can have, for a ragged field only: at least
-  // one step of its first -1.
+  // The most elements that a sample can have, for a ragged field only. There
+  // must be room for a sample whose first -1 is 1, and whose other ones are 1,
+  // too: shape {-1, 3} needs 3 or more.
   int64_t max_elements = 0;
 
   bool ragged() const;

@@ -7,8 +7,10 @@
 //   Cut cut = NextCut(options, /*rest=*/21);     // 8 positions, 4 rows a rank
 //   Share share = ShareOf(options, cut, /*rank=*/1);
 //
-// A cut depends on nothing but what is left of the stream (or of its segment):
-// that is what makes a restart or a resize at any position exact.
+// A cut depends on nothing but what is left of the stream: that is what makes a
+// restart or a resize at any position exact. An order that groups samples has
+// segments, parts of the stream whose ends no global batch may cross
+// (IndexStream::Segment): then it depends on what is left of the segment.
 #ifndef LOCKSTEP_SAMPLER_CUT_H_
 #define LOCKSTEP_SAMPLER_CUT_H_
 

@@ -180,7 +180,8 @@ absl::Status HubDoor::Listen(const std::string& host, uint16_t port,
     if (error == asio::error::address_in_use) {
       status = absl::AlreadyExistsError(absl::StrCat(
           "rank 0 can't listen on ", where,
-          ": another process listens there; choose another port for the job "
+          ": another process listens there, or another World of this one; "
+          "choose another port for the job "
           "(LOCKSTEP_PORT, MASTER_PORT), or end that process"));
     } else if (error.value() == EADDRNOTAVAIL) {
       status = absl::InvalidArgumentError(absl::StrCat(

@@ -1,0 +1,71 @@
+#include "lockstep/collective/operation_log.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/collective/operation.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+using ::testing::StartsWith;
+
+std::string DescribeLogged(const Operation& op) {
+  OperationLog log;
+  log.End(log.Begin(op), absl::StatusCode::kOk);
+  return log.Recent().back().Describe();
+}
+
+Operation Make(OpKind kind, int64_t in_count, int64_t out_count) {
+  Operation op;
+  op.kind = kind;
+  op.in.count = in_count;
+  op.out.count = out_count;
+  return op;
+}
+
+TEST(OperationLog, SaysWhatWasIssued) {
+  Operation reduce = Make(OpKind::kAllReduce, 1000, 1000);
+  reduce.sequence = 41;
+  reduce.op = ReduceOp::kMax;
+  reduce.name = "bucket 3";
+  EXPECT_THAT(DescribeLogged(reduce),
+              StartsWith("#41 all_reduce(1000 x f32, max, name 'bucket 3'): OK "
+                         "after "));
+  Operation barrier;
+  barrier.sequence = 42;
+  EXPECT_THAT(DescribeLogged(barrier), StartsWith("#42 barrier(): OK"));
+  Operation broadcast = Make(OpKind::kBroadcast, 0, 7);
+  broadcast.root = 40000;
+  EXPECT_THAT(DescribeLogged(broadcast),
+              StartsWith("broadcast(7 x f32, root 40000)"));
+}
+
+TEST(OperationLog, SaysBothCountsWhereTheyDiffer) {
+  EXPECT_THAT(DescribeLogged(Make(OpKind::kAllGather, 3, 12)),
+              StartsWith("all_gather(3 into 12 x f32)"));
+  EXPECT_THAT(DescribeLogged(Make(OpKind::kReduceScatter, 12, 3)),
+              StartsWith("reduce_scatter(12 into 3 x f32, sum)"));
+  // A rank that is not the root of a gather has no output.
+  EXPECT_THAT(DescribeLogged(Make(OpKind::kGather, 3, 0)),
+              StartsWith("gather(3 x f32)"));
+}
+
+TEST(OperationLog, SaysWithWhom) {
+  Operation both = Make(OpKind::kSendRecv, 5, 9);
+  both.to = 1;
+  both.from = 2;
+  EXPECT_THAT(DescribeLogged(both),
+              StartsWith("send_recv(5 x f32 to rank 1, 9 x f32 from rank 2)"));
+  Operation send = Make(OpKind::kSend, 5, 0);
+  send.to = 3;
+  EXPECT_THAT(DescribeLogged(send), StartsWith("send(5 x f32) to rank 3"));
+  Operation receive = Make(OpKind::kRecv, 0, 9);
+  receive.from = 0;
+  EXPECT_THAT(DescribeLogged(receive), StartsWith("recv(9 x f32) from rank 0"));
+}
+
+}  // namespace
+}  // namespace lockstep::internal_collective
