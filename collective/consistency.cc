@@ -147,7 +147,7 @@ absl::Status Compare(Communicator& group, absl::string_view what,
       group.AllGatherV({list.data(), counts[group.rank()], DType::kU8},
                        {&lists[0], bytes, DType::kU8, {}}, counts, named));
   LOCKSTEP_RETURN_IF_ERROR(listed.Wait());
-  // Whoever is told that ranks differ may abort the group next. So it is told
+  // A rank that is told of a difference may abort the group next. So it is told
   // when all others have the lists, too: whatever becomes of this barrier then.
   absl::StatusOr<Work> told_all = group.Barrier(named);
   if (told_all.ok()) told_all->Wait().IgnoreError();

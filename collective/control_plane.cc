@@ -575,7 +575,8 @@ void ControlPlane::OnBeat(int from, absl::string_view beat) {
   last_words_[from] = {std::string(beat), SteadyNow()};
 }
 
-// What a rank had issued when it last told of itself; "" where it never has.
+// Returns what a rank had issued when it last told of itself, or "" where it
+// never has.
 std::string ControlPlane::LastWordsOf(int job_rank) const {
   const auto last = last_words_.find(job_rank);
   if (last == last_words_.end()) return "";
@@ -816,7 +817,7 @@ void ControlPlane::HubFail(const std::string& key, const absl::Status& why,
     group.failure = AfterFirstLoss(why);
   }
   group.failed_after = after;
-  // That others have gone is told with the first loss.
+  // AfterFirstLoss tells of what comes of ranks that have gone.
   if (!absl::IsUnavailable(group.failure)) {
     for (const int rank : group.joined) {
       told_[group.info.job_ranks[rank]] = group.failure;
