@@ -798,6 +798,10 @@ void ControlPlane::HubOpen(int from, const GroupInfo& info) {
                           .Done());
     return;
   }
+  // Ranks that have made a group again have got over what they had been told.
+  if (group.joined.size() == info.members.size()) {
+    for (const int job_rank : info.job_ranks) told_.erase(job_rank);
+  }
   star_->Send(from, Pack(Message::kOpened).Text(info.key).Done());
   for (const auto& [left, counts] : group.left) {
     star_->Send(

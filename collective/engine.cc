@@ -335,8 +335,8 @@ void Engine::StartThread(Lane& lane) {
   lane.thread = *std::move(thread);
 }
 
-// What is thrown here fails the group, and the thread goes on until it is to
-// stop: for what is still in the transport then.
+// An exception here fails the group. The thread goes on until it is to stop,
+// for the sake of what is still in the transport then.
 void Engine::RunLane(Lane& lane) {
   const auto guarded = [this](const auto& what) {
     const absl::Status status = CatchAll("a thread of the group", [&what] {
@@ -438,7 +438,7 @@ void Engine::SayFarewell() {
                        absl::StrCat("making the group '", options_.name,
                                     "': rank ", rank_, " has left the group")));
   }
-  // What is not made has not even been made here.
+  // A group that is not connected has done no operation here.
   control_->Leave(options_.key, connected_ ? counts : LaneCounts());
 }
 
@@ -869,8 +869,8 @@ absl::Status Engine::Result(const EngineWork& work) {
   return WithRecentOperations(work.result, *log_);
 }
 
-// What is thrown while a rank waits fails the group. Then it waits on, for what
-// is still in the transport.
+// An exception while a rank waits fails the group. The rank then waits on, for
+// what is still in the transport.
 bool EngineWork::WaitUntil(absl::Time until) {
   while (true) {
     const absl::StatusOr<bool> done =
@@ -1015,7 +1015,7 @@ void Engine::FailIfLeft(const Lane& lane) {
 void Engine::OnSlow(const std::string& what) {
   MutexLock lock(slow_mutex_);
   if (!options_.on_slow || muted_) return;
-  // What the host's code throws concerns nobody else.
+  // An exception of the host's code concerns nobody else.
   CatchAll("on_slow", [&] {
     options_.on_slow(what);
     return absl::OkStatus();

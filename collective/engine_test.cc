@@ -399,6 +399,34 @@ TEST(Engine, ALeaverIsToldWithWhatItWasTold) {
   job.stars.Continue(1);
 }
 
+// Who made a group again has got over the failure before.
+TEST(Engine, ALeaverIsNotToldWithWhatItGotOver) {
+  EngineJob job(2);
+  {
+    const auto ranks = job.JoinAll();
+    for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+    ranks[1]->Abort(absl::InternalError("loss is NaN"));
+    for (const auto& rank : ranks) {
+      while (Wait(rank->Barrier()).ok()) continue;
+    }
+  }
+  job.options.name = job.options.key = "second";
+  {
+    const auto ranks = job.JoinAll();
+    for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  }
+  LOCKSTEP_EXPECT_OK(job.planes[1]->Close(absl::ZeroDuration()));
+  job.options.name = job.options.key = "third";
+  const auto third = JoinEngineGroup(job.planes[0], job.options);
+  const absl::Status status =
+      third.ok() ? Wait((*third)->Barrier()) : third.status();
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("rank 1 (host-1, pid 101) has left the "
+                                       "job"),
+                             Not(HasSubstr("loss is NaN")))));
+}
+
 // A rank that is stopped is spoken of as of its last heartbeat.
 TEST(Engine, WhatASilentRankIssuedIsNotTakenForKnown) {
   EngineJob job(2, Patience());

@@ -141,7 +141,8 @@ absl::StatusOr<FaultReport> BarriersOfParents(Communicator& group,
   std::fflush(stdout);
   const std::string go = GoFile(self.folder);
   if (fork() == 0) {
-    // What reads a rank's output waits for the end of all that may write there.
+    // The reader of a rank's output waits until nobody may write there any
+    // more.
     close(STDOUT_FILENO);
     alarm(kMostSecondsOfChild);
     while (access(go.c_str(), F_OK) != 0) usleep(1000);

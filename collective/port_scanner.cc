@@ -12,6 +12,13 @@
 #include "absl/time/time.h"
 
 namespace lockstep {
+namespace {
+
+constexpr char kRequest[] =
+    "GET / HTTP/1.1\r\nHost: trainer-0.example\r\nUser-Agent: a scanner of "
+    "ports\r\nAccept: */*\r\nConnection: close\r\n\r\n";
+
+}  // namespace
 
 std::vector<sockaddr_storage> ListeningAddresses() {
   std::vector<sockaddr_storage> addresses;
@@ -57,9 +64,17 @@ void PortScanner::Run() {
     for (const sockaddr_storage& address : ListeningAddresses()) {
       const int fd = ConnectTo(address);
       if (fd < 0) continue;
-      if (++count_ % 2 == 0) {
-        const linger reset = {1, 0};
-        setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+      switch (++count_ % 3) {
+        case 0: {
+          const linger reset = {1, 0};
+          setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+          break;
+        }
+        case 1:
+          send(fd, kRequest, sizeof(kRequest) - 1, MSG_NOSIGNAL);
+          break;
+        default:  // it ends at once
+          break;
       }
       close(fd);
     }

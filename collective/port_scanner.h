@@ -1,5 +1,6 @@
 // A scanner of ports, for tests: it connects to whatever listens in this
-// process, again and again, and resets or ends each connection at once.
+// process, again and again, and resets or ends each connection, or sends a
+// request for a page before that.
 //
 //   const PortScanner scanner;
 //   LOCKSTEP_EXPECT_OK(World::Join(options));

@@ -593,7 +593,7 @@ void EpochRange::Advance() {
   const absl::StatusOr<bool> more = loader_->Next(*batch_);
   if (!more.ok()) {
     batch_ = more.status();
-    // Who has released no batch since the last element will not at this one.
+    // A loop that has released no batch since the last element never will.
     last_ = !loader_->running() ||
             (was_short && absl::IsResourceExhausted(more.status()));
   } else {

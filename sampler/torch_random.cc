@@ -43,8 +43,9 @@ namespace internal_sampler {
 
 // The generator as it stands when a sampler begins an epoch. Remembers where
 // two epochs began (the present one and the next, in training), so that going
-// on from there takes no longer the more there were before. Thread-safety:
-// thread-safe.
+// on from there takes no longer the more there were before.
+//
+// Thread-safety: thread-safe.
 class EpochGenerators {
  public:
   template <typename Options>

@@ -1,4 +1,4 @@
-// What Gloo throws, as a Status.
+// CatchGloo makes a Status of what Gloo throws.
 //
 //   LOCKSTEP_RETURN_IF_ERROR(CatchGloo([&] { buffer->send(peer, slot); }));
 #ifndef LOCKSTEP_COLLECTIVE_GLOO_GLOO_CATCH_H_

@@ -1,5 +1,11 @@
 // Gloo's device: a thread, the epoll instance that it waits by, and what it is
 // to be kept from.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(const std::shared_ptr<GlooDevice> device,
+//                             MakeGlooDevice("10.0.0.7"));
+//   CloseAllOnExec(*device);
+//   ...  // connects the pairs of a context
+//   StopListening(*device);
 #ifndef LOCKSTEP_COLLECTIVE_GLOO_GLOO_DEVICE_H_
 #define LOCKSTEP_COLLECTIVE_GLOO_GLOO_DEVICE_H_
 
@@ -24,7 +30,8 @@ namespace lockstep::internal_collective {
 
 using GlooDevice = ::gloo::transport::tcp::Device;
 
-// What Gloo's thread calls when a descriptor is ready, whatever the release.
+// A handler is called by Gloo's thread when a descriptor is ready. This one
+// hides in which release.
 class GlooHandler : public ::gloo::transport::tcp::Handler {
  public:
   // Returns one that does nothing. It is never destroyed, since devices may

@@ -2,9 +2,9 @@
 // our own, which can be cancelled, reduce in the order of ranks, and never let
 // operations that differ meet.
 //
-// Whoever connects to its ports while ranks connect may be taken for one, and
-// the group then fails: TransportContext::address should be of a network that
-// the job has for itself.
+// A stranger who connects to its ports while ranks connect may be taken for
+// one, and the group then fails: TransportContext::address should be of a
+// network that the job has for itself.
 #ifndef LOCKSTEP_COLLECTIVE_GLOO_GLOO_TRANSPORT_H_
 #define LOCKSTEP_COLLECTIVE_GLOO_GLOO_TRANSPORT_H_
 

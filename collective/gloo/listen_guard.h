@@ -4,6 +4,14 @@
 // harm. In older ones, such as Debian 12's, each pair listens for itself, and
 // takes the first who comes; if that one has reset the connection at once, as
 // scanners of ports do, Gloo's thread throws, which ends the process.
+//
+//   std::unique_ptr<ListenGuard> guard;
+//   {
+//     const Standstill standstill(*device);
+//     guard = std::make_unique<ListenGuard>(*device, *context->createPair(1));
+//   }
+//   guard->Await(address_of_peer, is_cancelled);
+//   context->getPair(1)->connect(address_of_peer);
 #ifndef LOCKSTEP_COLLECTIVE_GLOO_LISTEN_GUARD_H_
 #define LOCKSTEP_COLLECTIVE_GLOO_LISTEN_GUARD_H_
 
@@ -32,7 +40,8 @@ class ListenGuard {
 
 #else
 
-// Nobody is let in but in Await, where what is thrown comes out.
+// The guard lets somebody in during Await alone, which throws what Gloo has
+// thrown.
 class ListenGuard : public GlooHandler {
  public:
   // Requires the Standstill in which the pair was made, and outlives the pair.

@@ -743,7 +743,7 @@ LocalWork::LocalWork(std::shared_ptr<Group> group, int rank, Operation op,
       expires(After(this->op.deadline)),
       log(std::move(log)) {}
 
-// What is thrown while a rank waits fails the group, and so ends the wait.
+// An exception while a rank waits fails the group, and so ends the wait.
 bool LocalWork::WaitUntil(absl::Time until) {
   while (true) {
     const absl::StatusOr<bool> done =

@@ -224,8 +224,8 @@ void HubDoor::Accept() {
 
 // ---- The handshake.
 
-// Whoever holds a place proves soon who it is, or it is a stranger: so the
-// oldest go first, and strangers cannot keep ranks out by being there before.
+// A rank proves soon who it is. So the oldest go first, and strangers cannot
+// keep ranks out by being there before.
 bool HubDoor::MakeRoom(size_t places) {
   auto client = clients_.begin();
   while (clients_.size() + places > most_half_open_) {

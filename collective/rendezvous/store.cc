@@ -128,8 +128,8 @@ int OpenFolder(const std::string& folder) {
   return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-// Whoever can write into the folder decides what ranks read there: who rank 0
-// is, for example.
+// A user who can write into the folder decides what ranks read there: who rank
+// 0 is, for example.
 absl::Status CheckThatOthersMayNotWrite(int fd, const std::string& folder) {
   struct stat info;
   if (::fstat(fd, &info) != 0) {
@@ -139,8 +139,7 @@ absl::Status CheckThatOthersMayNotWrite(int fd, const std::string& folder) {
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the folder '", folder,
-        "' should be one that this user alone may "
-        "write, but its mode is ",
+        "' should be one that this user alone may write, but its mode is ",
         absl::StrFormat("%04o", info.st_mode & 07777),
         ": others could tell the ranks whom to reach; take a folder that "
         "is not there yet, which is then made for this user alone, or forbid "
