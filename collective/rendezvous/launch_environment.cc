@@ -418,9 +418,13 @@ std::string Reading::JobOf(const Claim& used) {
 std::string Reading::ReadHost(const Claim& used) {
   absl::string_view host = Value("MASTER_ADDR");
   if (!host.empty()) {
-    if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+    const bool bracketed =
+        absl::StartsWith(host, "[") && absl::EndsWith(host, "]");
+    if (bracketed) host = host.substr(1, host.size() - 2);
     const auto colons = std::count(host.begin(), host.end(), ':');
-    if (!IsHostName(host) || colons == 1) {
+    // What has two colons at least is an address of IPv6, and nothing else may
+    // stand in brackets.
+    if (!IsHostName(host) || colons == 1 || (bracketed && colons == 0)) {
       AddProblem(absl::StrCat(Show("MASTER_ADDR"),
                               " is not the name or address of a host",
                               colons == 1 ? "; the port is MASTER_PORT" : ""));

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -48,6 +49,7 @@ constexpr size_t kRunIdBytes = 8;
 // Beyond so many bytes that nobody reads, ranks are not read either.
 constexpr size_t kMostPendingBytes = 65536;
 constexpr size_t kReadBytes = 16384;
+constexpr SteadyTime kNever = SteadyTime::max();
 // From SIGTERM to SIGKILL.
 constexpr absl::Duration kPatience = absl::Seconds(2);
 
@@ -265,24 +267,124 @@ class Image {
   std::vector<char*> argv_, envp_;
 };
 
-// The child's part of a start, in async-signal-safe calls alone. Writes errno
-// to `failure` if the image can't be executed.
-[[noreturn]] void Become(const Image& image, pid_t launcher, int in, int out,
-                         int err, int failure) {
+// Kills the groups of ranks when the launcher has been killed and can't do so
+// itself. It is a process of its own, to which every rank tells its group
+// before it becomes the program.
+class Keeper {
+ public:
+  // Starts the process. No thread but the caller's may run.
+  static absl::StatusOr<Keeper> Start() {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+      return SystemError(errno, "no socket for the keeper of the ranks");
+    }
+    Fd told(ends[0]), teller(ends[1]);
+    const pid_t pid = fork();
+    if (pid < 0) {
+      return SystemError(errno, "no process for the keeper of the ranks");
+    }
+    if (pid == 0) {
+      teller.Close();
+      Keep(told.get());
+    }
+    return Keeper(pid, std::move(teller));
+  }
+
+  Keeper(Keeper&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)),
+        teller_(std::move(other.teller_)) {}
+
+  // Ends the process. It has nothing left to do after Forget().
+  ~Keeper() {
+    if (pid_ < 0) return;
+    teller_.Close();
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+
+  // Has group `group` killed when the launcher is gone. Async-signal-safe.
+  void Remember(pid_t group) const { Tell(group); }
+
+  // All groups that it remembers are gone.
+  void Forget() const { Tell(0); }
+
+ private:
+  Keeper(pid_t pid, Fd teller) : pid_(pid), teller_(std::move(teller)) {}
+
+  void Tell(pid_t group) const {
+    // Without a keeper ranks do without.
+    while (send(teller_.get(), &group, sizeof(group), MSG_NOSIGNAL) < 0 &&
+           errno == EINTR) {
+    }
+  }
+
+  [[noreturn]] static void Keep(int told) {
+    // What is sent to the launcher's group or terminal, or to all processes of
+    // its name, is not for this one.
+    setsid();
+    prctl(PR_SET_NAME, "lockstep-keeper");
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, nullptr);
+    std::vector<pid_t> groups;
+    pid_t group;
+    ssize_t size;
+    while ((size = recv(told, &group, sizeof(group), 0)) != 0) {
+      if (size < 0) continue;
+      if (group == 0) {
+        groups.clear();
+      } else {
+        groups.push_back(group);
+      }
+    }
+    // Nobody is left who could tell: neither the launcher, nor a rank that is
+    // about to become the program.
+    for (const pid_t left : groups) kill(-left, SIGKILL);
+    _exit(0);
+  }
+
+  pid_t pid_;
+  Fd teller_;
+};
+
+// Raises this process's limit of open files as far as it may. Returns what it
+// was, for the ranks.
+rlimit TakeAllDescriptors() {
+  rlimit was = {};
+  getrlimit(RLIMIT_NOFILE, &was);
+  const rlimit most = {was.rlim_max, was.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &most);
+  return was;
+}
+
+// What the child's part of a start needs.
+struct Birth {
+  const Image& image;
+  const Keeper& keeper;
+  const rlimit& files;
+  pid_t launcher;
+  int in, out, err;
+  int failure;  // takes errno if the image can't be executed
+};
+
+// The child's part of a start, in async-signal-safe calls alone.
+[[noreturn]] void Become(const Birth& birth) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // It may have died before that.
-  if (getppid() != launcher) _exit(1);
+  if (getppid() != birth.launcher) _exit(1);
   setpgid(0, 0);
-  dup2(in, STDIN_FILENO);
-  dup2(out, STDOUT_FILENO);
-  dup2(err, STDERR_FILENO);
+  birth.keeper.Remember(getpid());
+  setrlimit(RLIMIT_NOFILE, &birth.files);
+  dup2(birth.in, STDIN_FILENO);
+  dup2(birth.out, STDOUT_FILENO);
+  dup2(birth.err, STDERR_FILENO);
   for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int error = image.Execute();
+  const int error = birth.image.Execute();
   // Without a reader there is nobody to tell.
-  if (write(failure, &error, sizeof(error)) < 0) _exit(1);
+  if (write(birth.failure, &error, sizeof(error)) < 0) _exit(1);
   _exit(127);
 }
 
@@ -346,13 +448,13 @@ absl::Status CheckRange(absl::string_view name, int64_t value, int64_t least,
 }
 
 absl::Status Check(const LaunchCommand& command) {
-  if (command.n != 0 && command.nproc_per_node != 0) {
+  if (!command.n.has_value()) {
     return absl::InvalidArgumentError(
-        "-n and --nproc_per_node are the same: give one of them");
+        "-n, the number of ranks on this host, is not given; give it, as in "
+        "lockstep launch -n 4 -- ./train --lr=0.1");
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckRange("-n, the number of ranks on this host,",
-                                      command.n + command.nproc_per_node, 1,
-                                      kMostRanks));
+                                      *command.n, 1, kMostRanks));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckRange("--nnodes", command.nnodes, 1, kMostRanks));
   LOCKSTEP_RETURN_IF_ERROR(
@@ -361,10 +463,13 @@ absl::Status Check(const LaunchCommand& command) {
       CheckRange("--master_port", command.master_port, 0, kLastPort));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckRange("--max_restarts", command.max_restarts, 0, INT_MAX));
-  if (command.grace < absl::ZeroDuration()) {
+  for (const auto& [name, duration] :
+       {std::make_pair("--grace", command.grace),
+        std::make_pair("--restart_delay", command.restart_delay)}) {
+    if (duration >= absl::ZeroDuration()) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("--grace should not be negative, but it is ",
-                     absl::FormatDuration(command.grace)));
+        absl::StrCat(name, " should not be negative, but it is ",
+                     absl::FormatDuration(duration)));
   }
   if (command.nnodes > 1 &&
       (command.master_addr.empty() || command.master_port == 0 ||
@@ -388,8 +493,10 @@ struct Rank {
   pid_t pid = -1;
   std::vector<Source> sources;
   bool ended = false;
+  bool exited = false;        // ended, by itself
   std::string end;            // "exited with code 3"
-  bool may_be_first = false;  // to die: it was dying when one was seen dead
+  bool may_be_first = false;  // to fail: it was dying when one had failed
+  bool ended_before = false;  // with code 0, before the first one failed
 };
 
 // Whether the end of process `pid` has begun. Its connections may be closed
@@ -427,11 +534,13 @@ class Launcher {
  public:
   // Of checked flags.
   Launcher(const LaunchCommand& command, Environment environment, Fd signals,
-           Fd null)
+           Fd null, Keeper keeper, rlimit files)
       : command_(command),
         environment_(std::move(environment)),
         signals_(std::move(signals)),
-        null_(std::move(null)) {}
+        null_(std::move(null)),
+        keeper_(std::move(keeper)),
+        files_(files) {}
 
   absl::StatusOr<int> Run();
 
@@ -446,7 +555,9 @@ class Launcher {
   absl::Status StartAll(int64_t attempt);
   absl::Status Start(int64_t number, const Image& image);
   bool AllOver() const;
-  void PollOnce();
+  SteadyTime NextStep() const;
+  void PollOnce(SteadyTime until);
+  void AwaitRestart(int64_t attempt, absl::Duration delay);
   void TakeSignals();
   void TakeEnd(Rank& rank);
   void TakeStop(int signal);
@@ -462,6 +573,8 @@ class Launcher {
   Environment environment_;
   const Fd signals_;
   const Fd null_;
+  const Keeper keeper_;
+  const rlimit files_;  // the limit of ranks
   Output out_{STDOUT_FILENO, "stdout"};
   Output err_{STDERR_FILENO, "stderr"};
 
@@ -470,7 +583,7 @@ class Launcher {
   std::deque<Step> steps_;  // still to be taken
   sigset_t sent_ = {};
   bool killed_ = false;
-  const Rank* first_dead_ = nullptr;
+  const Rank* first_failed_ = nullptr;
   int exit_code_ = 0;
 
   // What ends the launch.
@@ -479,27 +592,39 @@ class Launcher {
 };
 
 absl::StatusOr<int> Launcher::Run() {
+  RestartDelay delay(command_.restart_delay);
   absl::StatusOr<int> code;
-  for (int64_t attempt = 0; attempt <= command_.max_restarts; ++attempt) {
-    if (attempt > 0) {
-      Say(absl::StrCat("restart ", attempt, " of ", command_.max_restarts));
-    }
+  for (int64_t attempt = 0;; ++attempt) {
+    const SteadyTime start = SteadyNow();
     code = RunOnce(attempt);
     if (!code.ok() || *code == 0 || stop_ != 0) break;
+    if (attempt == command_.max_restarts) break;
+    AwaitRestart(attempt + 1,
+                 delay.Next(absl::FromChrono(SteadyNow() - start)));
+    if (stop_ != 0) break;
   }
-  while (!at_once_ && (!out_.empty() || !err_.empty())) PollOnce();
+  while (!at_once_ && (!out_.empty() || !err_.empty())) PollOnce(kNever);
   if (stop_ != 0) return 128 + stop_;
   return code;
+}
+
+void Launcher::AwaitRestart(int64_t attempt, absl::Duration delay) {
+  Say(absl::StrCat("restart ", attempt, " of ", command_.max_restarts,
+                   delay > absl::ZeroDuration()
+                       ? absl::StrCat(" in ", Seconds(delay))
+                       : ""));
+  const SteadyTime end = After(delay);
+  while (stop_ == 0 && SteadyNow() < end) PollOnce(end);
 }
 
 absl::StatusOr<int> Launcher::RunOnce(int64_t attempt) {
   steps_.clear();
   sigemptyset(&sent_);
   killed_ = false;
-  first_dead_ = nullptr;
+  first_failed_ = nullptr;
   exit_code_ = 0;
   const absl::Status started = StartAll(attempt);
-  while (started.ok() && !AllOver()) PollOnce();
+  while (started.ok() && !AllOver()) PollOnce(NextStep());
   Reap();
   if (started.ok()) Summarize();
   ranks_.clear();
@@ -508,7 +633,7 @@ absl::StatusOr<int> Launcher::RunOnce(int64_t attempt) {
 }
 
 absl::Status Launcher::StartAll(int64_t attempt) {
-  const int64_t here = command_.n + command_.nproc_per_node;
+  const int64_t here = *command_.n;
   int64_t port = command_.master_port;
   if (port == 0) {
     LOCKSTEP_ASSIGN_OR_RETURN(port, FreePort());
@@ -539,8 +664,8 @@ absl::Status Launcher::Start(int64_t number, const Image& image) {
   const pid_t launcher = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    Become(image, launcher, null_.get(), out.in.get(), err.in.get(),
-           failure.in.get());
+    Become({image, keeper_, files_, launcher, null_.get(), out.in.get(),
+            err.in.get(), failure.in.get()});
   }
   if (pid < 0) return SystemError(errno, "no process for a rank");
   // It is closed when the program is executed.
@@ -577,7 +702,12 @@ bool Launcher::AllOver() const {
   });
 }
 
-void Launcher::PollOnce() {
+SteadyTime Launcher::NextStep() const {
+  return steps_.empty() ? kNever : steps_.front().at;
+}
+
+// Waits until something has happened, or until `until`.
+void Launcher::PollOnce(SteadyTime until) {
   std::vector<pollfd> polled = {{signals_.get(), POLLIN, 0}};
   for (const Output* output : {&out_, &err_}) {
     polled.push_back({output->empty() ? -1 : output->fd(), POLLOUT, 0});
@@ -588,9 +718,9 @@ void Launcher::PollOnce() {
     }
   }
   int timeout = -1;
-  if (!steps_.empty()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        steps_.front().at - SteadyNow());
+  if (until != kNever) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - SteadyNow());
     timeout = static_cast<int>(
         std::clamp<int64_t>(left.count(), 0, int64_t{INT_MAX}));
   }
@@ -637,21 +767,23 @@ void Launcher::TakeEnd(Rank& rank) {
     return;
   }
   rank.ended = true;
+  rank.exited = info.si_code == CLD_EXITED;
   // What it said comes before what is said of it.
   for (Source& source : rank.sources) source.Drain();
 
-  const bool exited = info.si_code == CLD_EXITED;
+  const bool exited = rank.exited;
   const int status = info.si_status;
   rank.end = exited ? absl::StrCat("exited with code ", status)
                     : absl::StrCat("killed by signal ", status, " (",
                                    SignalName(status), ")");
   const bool others = !Running().empty();
-  const bool died = !exited || status != 0;
-  if (died && first_dead_ == nullptr && stop_ == 0) {
-    first_dead_ = &rank;
+  const bool failed = !exited || status != 0;
+  if (failed && first_failed_ == nullptr && stop_ == 0) {
+    first_failed_ = &rank;
     exit_code_ = exited ? status : 128 + status;
     for (Rank& other : ranks_) {
       other.may_be_first = !other.ended && exited && IsDying(other.pid);
+      other.ended_before = other.ended && &other != &rank;
     }
     Say(absl::StrCat("rank ", rank.number, " (pid ", rank.pid, ") ",
                      exited ? "" : "was ", rank.end,
@@ -663,9 +795,9 @@ void Launcher::TakeEnd(Rank& rank) {
               {After(command_.grace + kPatience), SIGKILL}};
   } else if (!exited && rank.may_be_first && IsNobodysAnswer(status)) {
     // The one that was seen before has ended by itself: because of this one.
-    first_dead_ = &rank;
+    first_failed_ = &rank;
     exit_code_ = 128 + status;
-    for (Rank& other : ranks_) other.may_be_first = false;
+    for (Rank& other : ranks_) other.may_be_first = other.ended_before = false;
   } else if (!exited && sigismember(&sent_, status) == 1) {
     rank.end += ", sent by the launcher";
   }
@@ -682,13 +814,13 @@ void Launcher::TakeStop(int signal) {
     return;
   }
   stop_ = signal;
-  if (ranks_.empty()) return;
   const std::string running = Running();
   Say(absl::StrCat(SignalName(signal), " ends the launch",
                    running.empty()
                        ? ""
                        : absl::StrCat("; ", running, " got it, too, with ",
                                       Seconds(command_.grace), " to end")));
+  if (ranks_.empty()) return;
   SendAll(signal);
   steps_ = {{After(command_.grace), SIGKILL}};
 }
@@ -727,6 +859,7 @@ void Launcher::Reap() {
       source.Close();
     }
   }
+  keeper_.Forget();
 }
 
 std::string RankList(const std::vector<int64_t>& ranks) {
@@ -745,13 +878,15 @@ std::string Launcher::Running() const {
 
 // How ranks ended, where not all did so by themselves and with 0.
 void Launcher::Summarize() {
-  if (first_dead_ == nullptr && stop_ == 0) return;
+  if (first_failed_ == nullptr && stop_ == 0) return;
   std::map<std::string, std::vector<int64_t>> ends;
   for (const Rank& rank : ranks_) {
-    if (&rank == first_dead_) {
-      Say(absl::StrCat("rank ", rank.number, " died first: ", rank.end));
+    if (&rank == first_failed_) {
+      Say(absl::StrCat("rank ", rank.number, rank.exited ? " failed" : " died",
+                       " first: ", rank.end));
     } else {
-      ends[rank.end].push_back(rank.number);
+      ends[absl::StrCat(rank.end, rank.ended_before ? ", before that" : "")]
+          .push_back(rank.number);
     }
   }
   for (const auto& [end, ranks] : ends) {
@@ -782,12 +917,20 @@ absl::StatusOr<int> Launch(const LaunchCommand& command,
   }
   LOCKSTEP_ASSIGN_OR_RETURN(Fd null, OpenNull());
   LOCKSTEP_ASSIGN_OR_RETURN(Fd signals, WatchSignals());
+  LOCKSTEP_ASSIGN_OR_RETURN(Keeper keeper, Keeper::Start());
   return Launcher(command, std::move(environment), std::move(signals),
-                  std::move(null))
+                  std::move(null), std::move(keeper), TakeAllDescriptors())
       .Run();
 }
 
 }  // namespace
+
+absl::Duration RestartDelay::Next(absl::Duration ran) {
+  if (ran >= kMost) next_ = absl::ZeroDuration();
+  const absl::Duration delay = std::min(next_, kMost);
+  next_ = delay == absl::ZeroDuration() ? second_ : 2 * delay;
+  return delay;
+}
 
 int RunLaunch(const LaunchCommand& command, const Environment& environment) {
   const absl::StatusOr<int> code = Launch(command, environment);

@@ -8,6 +8,7 @@
 #define LOCKSTEP_TOOLS_CLI_LAUNCH_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,7 @@ namespace lockstep {
 
 // The flags of the command, by their names.
 struct LaunchCommand {
-  // The ranks of this host: one of these.
-  int64_t n = 0;
-  int64_t nproc_per_node = 0;
+  std::optional<int64_t> n;  // the ranks of this host; must be given
 
   int64_t nnodes = 1;
   int64_t node_rank = 0;
@@ -33,6 +32,9 @@ struct LaunchCommand {
 
   int64_t max_restarts = 0;
 
+  // How long the second restart waits; see RestartDelay.
+  absl::Duration restart_delay = absl::Seconds(1);
+
   // What ranks have, from the death of one or from a signal, to end by
   // themselves; and, from the end of all, what they have left running and
   // writes to their streams.
@@ -42,17 +44,38 @@ struct LaunchCommand {
   std::vector<std::string> program;
 };
 
+// How long restarts wait, so that a job that can't start leaves the host some
+// time. The first one waits for nothing, the second one for `second`, and each
+// later one twice as long, but no more than kMost. It begins anew after ranks
+// that have run for at least kMost.
+class RestartDelay {
+ public:
+  static constexpr absl::Duration kMost = absl::Minutes(1);
+
+  explicit RestartDelay(absl::Duration second) : second_(second) {}
+
+  // Returns how long the next restart waits, after ranks that ran for `ran`.
+  absl::Duration Next(absl::Duration ran);
+
+ private:
+  const absl::Duration second_;
+  absl::Duration next_ = absl::ZeroDuration();
+};
+
 // Runs the program once a rank, with `environment` and torchrun's variables.
 // What ranks print goes to stdout and stderr, by lines that begin with
 // "[rank 2] "; one of more than PIPE_BUF bytes is cut into several.
 //
-// When a rank dies the others are ended, and all are started again if there is
+// When a rank fails the others are ended, and all are started again if there is
 // a restart left. SIGINT, SIGTERM, SIGHUP and SIGPIPE are passed on to the
 // ranks and end the launch, unless they were ignored before. Each rank is a
-// process group, of which nothing is left at the end.
+// process group, of which nothing is left at the end, however the launcher
+// ends: a second process, the keeper, kills the groups when it is killed.
+// Ranks have the caller's limit of open files; the launcher itself takes as
+// many as it may.
 //
 // Returns the exit code: 0 if all ranks have exited with 0; that of the rank
-// that died first, or 128 + the signal that killed it (one that was killed or
+// that failed first, or 128 + the signal that killed it (one that was killed or
 // has crashed comes before those that exited while it was dying); 128 + the
 // signal that ended the launch; 127 where the program can't be executed; 2
 // where the flags make no sense, and 1 where the system gives no processes.

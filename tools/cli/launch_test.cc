@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -90,6 +91,7 @@ class Launched {
   Launched(const Launched&) = delete;
   Launched& operator=(const Launched&) = delete;
 
+  pid_t pid() const { return pid_; }
   void Signal(int signal) { kill(pid_, signal); }
   void Stop() {
     Signal(SIGSTOP);
@@ -235,6 +237,19 @@ void AwaitZombie(pid_t pid) {
   }
 }
 
+// The child of launcher `pid` that is no rank.
+pid_t KeeperOf(pid_t pid) {
+  std::ifstream children(
+      absl::StrCat("/proc/", pid, "/task/", pid, "/children"));
+  for (pid_t child; children >> child;) {
+    std::string name;
+    std::ifstream(absl::StrCat("/proc/", child, "/comm")) >> name;
+    if (name == "lockstep-keeper") return child;
+  }
+  ADD_FAILURE() << "no keeper";
+  return pid;
+}
+
 // What rank `rank` has printed.
 std::string OutOf(int rank, const std::string& out) {
   const std::string prefix = absl::StrCat("[rank ", rank, "] ");
@@ -258,7 +273,7 @@ Environment ParseEnvironment(const std::string& text) {
 
 TEST(Launch, SetsTorchrunsVariables) {
   LaunchCommand command;
-  command.nproc_per_node = 2;
+  command.n = 2;
   command.max_restarts = 3;
   command.grace = absl::InfiniteDuration();
   command.program = {"env"};
@@ -494,8 +509,27 @@ TEST(Launch, BlamesNoRankThatAborts) {
   launched.Signal(SIGCONT);
   EXPECT_EQ(launched.Wait(), 3);
   EXPECT_THAT(launched.err(),
-              AllOf(HasSubstr("rank 0 died first: exited with code 3\n"),
+              AllOf(HasSubstr("rank 0 failed first: exited with code 3\n"),
                     HasSubstr("rank 1: killed by signal 6 (SIGABRT)\n")));
+}
+
+TEST(Launch, TellsWhoHadEndedBefore) {
+  const Gate gate("early"), late("late");
+  Launched launched(
+      Shell(3, absl::StrCat("case $RANK in 0) read go < ", gate.path(),
+                            "; exit 4;; 1) read go < ", late.path(),
+                            ";; 2) echo $$;; esac")));
+  launched.AwaitOut("[rank 2] ");
+  AwaitZombie(std::stoi(OutOf(2, launched.out())));
+  gate.Open();
+  launched.AwaitErr("exited with code 4; the others have inf s to report\n");
+  late.Open();
+  EXPECT_EQ(launched.Wait(), 4);
+  EXPECT_THAT(
+      launched.err(),
+      HasSubstr("lockstep launch: rank 0 failed first: exited with code 4\n"
+                "lockstep launch: rank 1: exited with code 0\n"
+                "lockstep launch: rank 2: exited with code 0, before that\n"));
 }
 
 TEST(Launch, BlamesNoRankThatWasKilledLater) {
@@ -507,7 +541,7 @@ TEST(Launch, BlamesNoRankThatWasKilledLater) {
   EXPECT_EQ(launched.Wait(), 3);
   EXPECT_THAT(
       launched.err(),
-      HasSubstr("lockstep launch: rank 0 died first: exited with code 3\n"
+      HasSubstr("lockstep launch: rank 0 failed first: exited with code 3\n"
                 "lockstep launch: rank 1: killed by signal 9 (SIGKILL)\n"));
 }
 
@@ -530,7 +564,7 @@ TEST(Launch, EndsTheOthersAfterTheGrace) {
       launched.err(),
       AllOf(HasSubstr("exited with code 3; the others have 0.01 s to report\n"),
             HasSubstr("sending SIGTERM to ranks 1, 2\n"),
-            HasSubstr("rank 0 died first: exited with code 3\n"),
+            HasSubstr("rank 0 failed first: exited with code 3\n"),
             HasSubstr("rank 1: killed by signal 15 (SIGTERM), sent by the "
                       "launcher\n"),
             HasSubstr("rank 2: killed by signal 9 (SIGKILL), sent by the "
@@ -542,7 +576,7 @@ TEST(Launch, NamesNoOthersWhereThereAreNone) {
   EXPECT_EQ(launched.Wait(), 7);
   EXPECT_THAT(launched.err(),
               ContainsRegex("^lockstep launch: rank 0 .pid [0-9]+. exited with "
-                            "code 7\nlockstep launch: rank 0 died first: "
+                            "code 7\nlockstep launch: rank 0 failed first: "
                             "exited with code 7\n$"));
 }
 
@@ -590,6 +624,7 @@ TEST(Launch, RestartsUntilAllIsWell) {
             "$TORCHELASTIC_RUN_ID $MASTER_PORT; "
             "[ $TORCHELASTIC_RESTART_COUNT = 2 ]");
   command.max_restarts = 5;
+  command.restart_delay = kShort;
   command.run_id = "run7";
   command.master_port = 29500;
   Launched launched(command);
@@ -599,16 +634,48 @@ TEST(Launch, RestartsUntilAllIsWell) {
   EXPECT_EQ(OutOf(1, launched.out()), OutOf(0, launched.out()));
   EXPECT_THAT(launched.err(),
               AllOf(HasSubstr("lockstep launch: restart 1 of 5\n"),
-                    HasSubstr("lockstep launch: restart 2 of 5\n"),
+                    HasSubstr("lockstep launch: restart 2 of 5 in 0.01 s\n"),
                     Not(HasSubstr("restart 3"))));
 }
 
 TEST(Launch, RestartsNoMoreThanItMay) {
   LaunchCommand command = Shell(1, "echo x; exit 5");
   command.max_restarts = 2;
+  command.restart_delay = absl::ZeroDuration();
   Launched launched(command);
   EXPECT_EQ(launched.Wait(), 5);
+  EXPECT_THAT(launched.err(), AllOf(HasSubstr("restart 1 of 2\n"),
+                                    HasSubstr("restart 2 of 2\n"),
+                                    Not(HasSubstr("restart 3"))));
   EXPECT_EQ(launched.out(), "[rank 0] x\n[rank 0] x\n[rank 0] x\n");
+}
+
+TEST(Launch, EndsWhileItWaitsForARestart) {
+  LaunchCommand command = Shell(1, "exit 5");
+  command.max_restarts = 3;
+  command.restart_delay = absl::InfiniteDuration();
+  Launched launched(command);
+  launched.AwaitErr("lockstep launch: restart 2 of 3 in 60 s\n");
+  launched.Signal(SIGTERM);
+  EXPECT_EQ(launched.Wait(), 128 + SIGTERM);
+  EXPECT_THAT(launched.err(), HasSubstr("SIGTERM ends the launch\n"));
+}
+
+TEST(RestartDelay, GrowsUntilRanksRunForLong) {
+  const absl::Duration shortly = absl::Seconds(59);
+  RestartDelay delay(absl::Seconds(9));
+  EXPECT_EQ(delay.Next(shortly), absl::ZeroDuration());
+  EXPECT_EQ(delay.Next(shortly), absl::Seconds(9));
+  EXPECT_EQ(delay.Next(shortly), absl::Seconds(18));
+  EXPECT_EQ(delay.Next(shortly), absl::Seconds(36));
+  EXPECT_EQ(delay.Next(shortly), absl::Minutes(1));
+  EXPECT_EQ(delay.Next(shortly), absl::Minutes(1));
+  EXPECT_EQ(delay.Next(absl::Minutes(1)), absl::ZeroDuration());
+  EXPECT_EQ(delay.Next(shortly), absl::Seconds(9));
+  RestartDelay none((absl::ZeroDuration()));
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(none.Next(shortly), absl::ZeroDuration());
+  }
 }
 
 TEST(Launch, PassesASignalOn) {
@@ -668,19 +735,32 @@ TEST(Launch, EndsARankThatHasLeftItsGroup) {
                         "the launcher\n"));
 }
 
-TEST(Launch, SaysThatDescriptorsHaveRunOut) {
-  Launched launched([] {
+// Starts 100 ranks with limits of open files.
+Launched WithFewDescriptors(bool hard, const std::string& script) {
+  return Launched([&] {
     rlimit few;
     getrlimit(RLIMIT_NOFILE, &few);
     few.rlim_cur = 30;
+    if (hard) few.rlim_max = 30;
     setrlimit(RLIMIT_NOFILE, &few);
-    return RunLaunch(Shell(100, "exec sleep 1000"),
-                     {{"PATH", "/bin:/usr/bin"}});
+    return RunLaunch(Shell(100, script), {{"PATH", "/bin:/usr/bin"}});
   });
+}
+
+TEST(Launch, SaysThatDescriptorsHaveRunOut) {
+  Launched launched = WithFewDescriptors(true, "exec sleep 1000");
   EXPECT_EQ(launched.Wait(), 1);
   EXPECT_THAT(launched.err(),
               HasSubstr("lockstep launch: no pipe for a rank: Too many open "
                         "files; raise the limit of open files"));
+}
+
+TEST(Launch, TakesTheDescriptorsItMayAndLeavesRanksTheirs) {
+  Launched launched = WithFewDescriptors(false, "ulimit -Sn");
+  EXPECT_EQ(launched.Wait(), 0) << launched.err();
+  for (int rank = 0; rank < 100; ++rank) {
+    EXPECT_EQ(OutOf(rank, launched.out()), "30\n");
+  }
 }
 
 TEST(Launch, KillsAtTheSecondSignal) {
@@ -711,6 +791,55 @@ TEST(Launch, LeavesNoRankWhenItIsKilled) {
   launched.AwaitOut("ready", 2);
   launched.Signal(SIGKILL);
   EXPECT_EQ(launched.Wait(), -SIGKILL);
+}
+
+// The program that trains is a child of the shell, not of the launcher.
+constexpr char kBehindAShell[] =
+    "(trap '' TERM; echo ready; exec sleep 1000); echo over";
+
+TEST(Launch, LeavesNoRankBehindAShellWhenItIsKilled) {
+  LaunchCommand command = Shell(2, kBehindAShell);
+  Launched launched(command);
+  launched.AwaitOut("ready", 2);
+  launched.Signal(SIGKILL);
+  EXPECT_EQ(launched.Wait(), -SIGKILL);
+}
+
+TEST(Launch, LeavesNoRankOfARestartWhenItIsKilled) {
+  LaunchCommand command =
+      Shell(2, absl::StrCat("[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; ",
+                            kBehindAShell));
+  command.max_restarts = 1;
+  Launched launched(command);
+  launched.AwaitOut("ready", 2);
+  launched.Signal(SIGKILL);
+  EXPECT_EQ(launched.Wait(), -SIGKILL);
+}
+
+TEST(Launch, KeepsItsKeeper) {
+  Launched launched(Shell(1, kBehindAShell));
+  launched.AwaitOut("ready");
+  const pid_t keeper = KeeperOf(launched.pid());
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1}) {
+    EXPECT_EQ(kill(keeper, signal), 0);
+  }
+  EXPECT_NE(getsid(keeper), getsid(launched.pid()));
+  launched.Signal(SIGKILL);
+  EXPECT_EQ(launched.Wait(), -SIGKILL);
+}
+
+TEST(Launch, DoesWithoutItsKeeper) {
+  const Gate gate("keeper");
+  LaunchCommand command =
+      Shell(2, absl::StrCat("[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; "
+                            "[ $RANK = 0 ] && exit 1; echo ready; read go < ",
+                            gate.path()));
+  command.max_restarts = 1;
+  Launched launched(command);
+  launched.AwaitOut("ready");
+  kill(KeeperOf(launched.pid()), SIGKILL);
+  gate.Open();
+  EXPECT_EQ(launched.Wait(), 0);
 }
 
 TEST(Launch, TakesSignalsWhileNobodyReads) {
@@ -792,13 +921,15 @@ TEST(Launch, RefusesWhatMakesNoSense) {
     std::string message;
   };
   for (const Case& c : std::vector<Case>{
+           {[](LaunchCommand& l) { l.n = std::nullopt; },
+            "-n, the number of ranks on this host, is not given; give it, as "
+            "in lockstep launch -n 4 -- ./train --lr=0.1"},
            {[](LaunchCommand& l) { l.n = 0; },
             "should be 1 to 1000000, but it "
             "is 0"},
            {[](LaunchCommand& l) { l.n = -1; },
             "-n, the number of ranks on "
             "this host, should be"},
-           {[](LaunchCommand& l) { l.nproc_per_node = 2; }, "give one of them"},
            {[](LaunchCommand& l) { l.nnodes = 0; }, "--nnodes should be 1 to"},
            {[](LaunchCommand& l) { l.node_rank = 1; },
             "--node_rank should be 0 to 0, but it is 1"},
@@ -808,6 +939,8 @@ TEST(Launch, RefusesWhatMakesNoSense) {
             "--max_restarts should be 0 to"},
            {[](LaunchCommand& l) { l.grace = -absl::Seconds(1); },
             "--grace should not be negative, but it is -1s"},
+           {[](LaunchCommand& l) { l.restart_delay = -absl::Seconds(1); },
+            "--restart_delay should not be negative, but it is -1s"},
            {[](LaunchCommand& l) {
               l.nnodes = 2;
               l.master_addr = "trainer-0";
@@ -859,15 +992,18 @@ TEST(LaunchTool, TakesFlagsAsTorchrunDoes) {
             "run7", "--max_restarts", "4", "--", "sh", "-c", script});
   EXPECT_EQ(launched.Wait(), 0) << launched.err();
   EXPECT_EQ(launched.out(), "[rank 1] 1 2 trainer-0 29500 run7 4\n");
+  Launched newer =
+      Tool({"--nproc-per-node=1", "--nnodes=2", "--node-rank=1",
+            "--master-addr=trainer-0", "--master-port=29500", "--rdzv-id=run7",
+            "--max-restarts=4", "--", "sh", "-c", script});
+  EXPECT_EQ(newer.Wait(), 0) << newer.err();
+  EXPECT_EQ(newer.out(), launched.out());
 }
 
 TEST(LaunchTool, RefusesAProgramAmongItsFlags) {
   Launched launched = Tool({"-n", "2", "echo", "--seed=7"});
   EXPECT_EQ(launched.Wait(), 2);
   EXPECT_THAT(launched.err(), HasSubstr("then -- and the program"));
-  Launched unknown = Tool({"--ranks=2", "--", "true"});
-  EXPECT_EQ(unknown.Wait(), 1);
-  EXPECT_THAT(unknown.err(), HasSubstr("ranks"));
 }
 
 }  // namespace

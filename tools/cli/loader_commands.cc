@@ -45,25 +45,31 @@ class Stopwatch {
 
 absl::StatusOr<std::shared_ptr<Dataset>> MakeRows(
     const LoaderCommand& command) {
-  const int64_t rows = command.size < 0 ? 100000 : command.size;
-  if (command.row_bytes <= 0 || rows > (int64_t{1} << 40) / command.row_bytes) {
+  const int64_t rows = command.size.value_or(100000);
+  const int64_t row_bytes = command.row_bytes.value_or(1024);
+  if (rows < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--size should be 0 or more, but it is ", rows));
+  }
+  if (row_bytes <= 0 || rows > (int64_t{1} << 40) / row_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "row_bytes should be positive, and size * row_bytes at most 2^40, but "
-        "they are ",
-        command.row_bytes, " and ", rows));
+        "--row_bytes should be 1 or more, and --size * --row_bytes at most "
+        "2^40, but they are ",
+        row_bytes, " and ", rows));
   }
   return TensorDataset::Create({NamedTensor::Own<uint8_t>(
-      "bytes", {rows, command.row_bytes},
-      std::vector<uint8_t>(rows * command.row_bytes, 1))});
+      "bytes", {rows, row_bytes}, std::vector<uint8_t>(rows * row_bytes, 1))});
 }
 
 absl::StatusOr<std::shared_ptr<Dataset>> MakeDataset(
     const LoaderCommand& command) {
-  const int sources = !command.npy.empty() + !command.tfrecord.empty() +
-                      !command.folder.empty() + (command.size >= 0);
-  if (sources > 1) {
+  const int files = !command.npy.empty() + !command.tfrecord.empty() +
+                    !command.folder.empty();
+  const bool rows = command.size.has_value() || command.row_bytes.has_value();
+  if (files + rows > 1) {
     return absl::InvalidArgumentError(
-        "give one of --npy, --tfrecord, --folder and --size");
+        "give one of --npy, --tfrecord and --folder, or none of them and, if "
+        "you like, --size and --row_bytes");
   }
   if (!command.npy.empty()) {
     NpyDatasetOptions options;
@@ -104,20 +110,25 @@ absl::StatusOr<std::shared_ptr<const Order>> MakeOrder(
   }
   if (command.order == "sequential") return SequentialOrder::Create(size);
   return absl::InvalidArgumentError(
-      absl::StrCat("order should be native, torch or sequential, but got "
-                   "order=",
-                   command.order));
+      absl::StrCat("--order should be native, torch or sequential, but it is '",
+                   command.order, "'"));
 }
 
 absl::StatusOr<LoaderOptions> MakeOptions(const LoaderCommand& command) {
   LoaderOptions options;
-  if (command.num_workers >= 0) {
+  if (command.num_workers.has_value()) {
+    if (*command.num_workers < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--num_workers should be 0 or more, but it is ", *command.num_workers,
+          "; leave it out for half of the processors"));
+    }
     options.num_workers = static_cast<int>(
-        std::min<int64_t>(command.num_workers, int64_t{1} << 20));
+        std::min<int64_t>(*command.num_workers, int64_t{1} << 20));
   }
   if (command.workers != "tbb" && command.workers != "threads") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "workers should be tbb or threads, but got workers=", command.workers));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--workers should be tbb or threads, but it is '",
+                     command.workers, "'"));
   }
   if (command.workers == "threads") options.workers = Workers::kThreads;
   options.prefetch_batches = command.prefetch_batches;
@@ -180,6 +191,11 @@ absl::Status ReadEpoch(Loader& loader, const LoaderCommand& command,
 }  // namespace
 
 absl::Status RunBenchLoader(const LoaderCommand& command, std::ostream& out) {
+  if (command.epochs < 0 || command.steps < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--epochs and --steps should be 0 or more, but they are ",
+                     command.epochs, " and ", command.steps));
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const LoaderOptions options, MakeOptions(command));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto dataset, MakeDataset(command));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto order,

@@ -7,6 +7,7 @@
 #define LOCKSTEP_TOOLS_CLI_LOADER_COMMANDS_H_
 
 #include <cstdint>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -21,15 +22,15 @@ struct LoaderCommand {
   std::vector<std::string> npy;
   std::vector<std::string> tfrecord;
   std::string folder;
-  int64_t size = -1;  // -1: 100000
-  int64_t row_bytes = 1024;
+  std::optional<int64_t> size;       // without it: 100000
+  std::optional<int64_t> row_bytes;  // without it: 1024
 
   std::string order;  // "": native; torch or sequential
   uint64_t seed = 0;
   int64_t batch_size = 256;
   int64_t epochs = 1;
-  int64_t steps = 0;         // at most so many an epoch, 0 for all
-  int64_t num_workers = -1;  // -1: the loader's default
+  int64_t steps = 0;                   // at most so many an epoch; 0 for all
+  std::optional<int64_t> num_workers;  // without it: the loader's default
   std::string workers = "tbb";
   int64_t prefetch_batches = 4;
   std::string trace;  // a file to write

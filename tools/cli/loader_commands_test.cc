@@ -2,9 +2,12 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -64,22 +67,45 @@ TEST(BenchLoader, WritesATrace) {
 }
 
 TEST(BenchLoader, RefusesWhatMakesNoSense) {
-  LoaderCommand command;
-  command.size = 10;
-  command.folder = "/x";
-  EXPECT_THAT(Refusal(command),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("one of --npy, --tfrecord, --folder")));
-  command.size = -1;
-  EXPECT_THAT(Refusal(command), StatusIs(absl::StatusCode::kNotFound));
-  command.folder = "";
-  command.workers = "processes";
-  EXPECT_THAT(Refusal(command), StatusIs(absl::StatusCode::kInvalidArgument,
-                                         HasSubstr("workers=processes")));
-  command.workers = "tbb";
-  command.order = "random";
-  EXPECT_THAT(Refusal(command), StatusIs(absl::StatusCode::kInvalidArgument,
-                                         HasSubstr("order=random")));
+  struct Case {
+    std::function<void(LoaderCommand&)> spoil;
+    std::string message;
+  };
+  for (const Case& c : std::vector<Case>{
+           {[](LoaderCommand& l) { l.folder = "/x"; }, "give one of --npy"},
+           {[](LoaderCommand& l) {
+              l.size = std::nullopt;
+              l.row_bytes = 8;
+              l.npy = {"/x"};
+            },
+            "give one of --npy"},
+           {[](LoaderCommand& l) { l.size = -1; },
+            "--size should be 0 or more, but it is -1"},
+           {[](LoaderCommand& l) { l.row_bytes = 0; },
+            "--row_bytes should be 1 or more"},
+           {[](LoaderCommand& l) { l.row_bytes = int64_t{1} << 40; },
+            "at most 2^40"},
+           {[](LoaderCommand& l) { l.workers = "processes"; },
+            "--workers should be tbb or threads, but it is 'processes'"},
+           {[](LoaderCommand& l) { l.num_workers = -5; },
+            "--num_workers should be 0 or more, but it is -5"},
+           {[](LoaderCommand& l) { l.order = "random"; },
+            "--order should be native, torch or sequential, but it is "
+            "'random'"},
+           {[](LoaderCommand& l) { l.epochs = -1; },
+            "--epochs and --steps should be 0 or more, but they are -1 and 0"},
+           {[](LoaderCommand& l) { l.steps = -2; },
+            "--epochs and --steps should be 0 or more, but they are 1 and -2"},
+       }) {
+    LoaderCommand command;
+    command.size = 10;
+    c.spoil(command);
+    EXPECT_THAT(Refusal(command), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           HasSubstr(c.message)));
+  }
+  LoaderCommand nowhere;
+  nowhere.folder = "/no/such/folder";
+  EXPECT_THAT(Refusal(nowhere), StatusIs(absl::StatusCode::kNotFound));
 }
 
 }  // namespace

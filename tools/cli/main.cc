@@ -1,218 +1,359 @@
-// The lockstep tool. Data goes to stdout, messages to stderr; it exits with 0,
-// with 1 where a check failed or a flag is unknown, and with 2 where the flags
-// make no sense; launch exits as its ranks do.
+// The lockstep tool. Data goes to stdout, and messages go to stderr. It exits
+// with 0; with 1 where a check or a file has failed, also where stdout can't be
+// written; and with 2 where the command line makes no sense. launch exits as
+// its ranks do.
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <cstdint>
+#include <cerrno>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
 #include <iostream>
+#include <optional>
+#include <ostream>
+#include <streambuf>
 #include <string>
+#include <system_error>  // NOLINT: what std::filesystem reports
 #include <utility>
 #include <vector>
 
-#include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
+#include "lockstep/base/catch_all.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/system_error.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
+#include "lockstep/tools/cli/command_line.h"
 #include "lockstep/tools/cli/launch.h"
 #include "lockstep/tools/cli/loader_commands.h"
 #include "lockstep/tools/cli/sampler_commands.h"
 
-ABSL_FLAG(int64_t, size, -1, "samples in the dataset; must be given");
-ABSL_FLAG(int64_t, world, 1, "number of ranks");
-ABSL_FLAG(int64_t, rank, -1, "the rank to plan for; -1 for all");
-ABSL_FLAG(int64_t, batch_size, 1, "rows a rank and step");
-ABSL_FLAG(int64_t, epoch, 0, "the epoch, or the first one");
-ABSL_FLAG(int64_t, epochs, 1, "how many epochs");
-ABSL_FLAG(std::string, sampler, "distributed", "distributed");
-ABSL_FLAG(std::string, order, "", "torch (the default), native or sequential");
-ABSL_FLAG(std::string, profile, "2.7",
-          "release of PyTorch for the torch order: 1.13, 2.5, 2.6 or 2.7");
-ABSL_FLAG(uint64_t, seed, 0, "seed of the order");
-ABSL_FLAG(std::string, tail, "pad",
-          "the last global batch: pad, drop (DistributedSampler's drop_last), "
-          "uneven or mask");
-ABSL_FLAG(std::string, layout, "strided", "strided or blocked");
-ABSL_FLAG(bool, drop_last, false, "BatchSampler's drop_last");
-ABSL_FLAG(std::string, format, "text", "of plan: text, csv or json");
-ABSL_FLAG(int64_t, first, 0, "of order: the first position");
-ABSL_FLAG(int64_t, count, -1, "of order: how many positions; -1 for all");
-ABSL_FLAG(std::vector<std::string>, npy, {},
-          "of bench loader: .npy files to read, a field each");
-ABSL_FLAG(std::vector<std::string>, tfrecord, {},
-          "of bench loader: TFRecord files to read");
-ABSL_FLAG(std::string, folder, "",
-          "of bench loader: a folder to read, with a sub-folder a class");
-ABSL_FLAG(int64_t, row_bytes, 1024,
-          "of bench loader without files: the bytes of a sample");
-ABSL_FLAG(int64_t, steps, 0, "of bench loader: at most so many an epoch");
-ABSL_FLAG(int64_t, num_workers, -1,
-          "of bench loader; -1 for half of the processors");
-ABSL_FLAG(std::string, workers, "tbb", "of bench loader: tbb or threads");
-ABSL_FLAG(int64_t, prefetch_batches, 4, "of bench loader");
-ABSL_FLAG(std::string, trace, "",
-          "of bench loader: a file for a trace in Chrome's format");
-ABSL_FLAG(bool, digest, false,
-          "of order: the SHA-1 of the whole stream as little-endian int64");
-ABSL_FLAG(int64_t, n, 0, "of launch: ranks on this host; must be given");
-ABSL_FLAG(int64_t, nproc_per_node, 0, "of launch: another name of -n");
-ABSL_FLAG(int64_t, nnodes, 1, "of launch: hosts, with as many ranks each");
-ABSL_FLAG(int64_t, node_rank, 0, "of launch: which of them this is");
-ABSL_FLAG(std::string, master_addr, "",
-          "of launch: the host of rank 0; 127.0.0.1 if there is one host");
-ABSL_FLAG(int64_t, master_port, 0,
-          "of launch: a port of that host; one that is free if there is one "
-          "host");
-ABSL_FLAG(std::string, run_id, "",
-          "of launch: the same on all hosts; random if there is one");
-ABSL_FLAG(int64_t, max_restarts, 0,
-          "of launch: how often ranks are started again when one has died");
-ABSL_FLAG(absl::Duration, grace, absl::Seconds(5),
-          "of launch: what is left to the others when a rank dies, and to all "
-          "after SIGINT or SIGTERM");
-
+namespace lockstep {
 namespace {
 
-constexpr char kUsage[] =
-    R"(shows what Lockstep's samplers and loaders do, and starts ranks.
+// Writes to stdout, and remembers why that has failed, which std::cout doesn't.
+class StdoutBuffer : public std::streambuf {
+ public:
+  StdoutBuffer() { setp(bytes_, bytes_ + sizeof(bytes_)); }
+  StdoutBuffer(const StdoutBuffer&) = delete;
+  StdoutBuffer& operator=(const StdoutBuffer&) = delete;
 
-  lockstep plan    which rank sees which sample in which step; rows marked with
-                   * are padding, - are masked
-  lockstep order   the indices of an order, or their digest
-  lockstep verify  that every position is accounted for once over all ranks
-  lockstep bench loader
-                   where the time of a loader goes, and its slowest samples
-  lockstep launch  starts the ranks of this host, with torchrun's variables
+  // Returns the error of the first write that has failed, or 0.
+  int error() const { return error_; }
 
-Examples:
-  lockstep plan --size=25 --world=2 --batch_size=4
-  lockstep plan --size=21 --world=2 --batch_size=4 --tail=mask --format=csv
-  lockstep order --order=torch --profile=2.5 --size=1000000 --seed=7 --digest
-  lockstep verify --size=1000003 --world=8 --batch_size=32 --epochs=3
-  lockstep bench loader --npy=x.npy,y.npy --batch_size=64 --num_workers=4
-  lockstep launch -n 4 -- ./train --lr=0.1
-
-lockstep --helpfull lists the flags.)";
-
-// Takes --shuffle and --noshuffle out of the arguments. They can't be flags: a
-// boolean flag does not tell "off" from "not given".
-lockstep::SamplerCommand TakeShorthands(int& argc, char** argv) {
-  lockstep::SamplerCommand command;
-  int kept = 1;
-  for (int i = 1; i < argc; ++i) {
-    const absl::string_view argument = argv[i];
-    if (argument == "--shuffle") {
-      command.shuffle = true;
-    } else if (argument == "--noshuffle") {
-      command.noshuffle = true;
-    } else {
-      argv[kept++] = argv[i];
+ protected:
+  int sync() override {
+    for (const char* at = pbase(); error_ == 0 && at < pptr();) {
+      const ssize_t size = write(STDOUT_FILENO, at, pptr() - at);
+      if (size >= 0) {
+        at += size;
+      } else if (errno != EINTR) {
+        error_ = errno;
+      }
     }
+    setp(bytes_, bytes_ + sizeof(bytes_));
+    return error_ == 0 ? 0 : -1;
   }
-  argc = kept;
-  return command;
-}
 
-// Takes -- and what follows it out of the arguments: none of that is ours.
-std::vector<std::string> TakeProgram(int& argc, char** argv) {
-  char** const end = argv + argc;
-  char** const dashes = std::find(argv, end, absl::string_view("--"));
-  if (dashes == end) return {};
-  argc = static_cast<int>(dashes - argv);
-  return std::vector<std::string>(dashes + 1, end);
-}
-
-void TakeFlags(lockstep::SamplerCommand& command) {
-  command.size = absl::GetFlag(FLAGS_size);
-  command.world = absl::GetFlag(FLAGS_world);
-  command.rank = absl::GetFlag(FLAGS_rank);
-  command.batch_size = absl::GetFlag(FLAGS_batch_size);
-  command.epoch = absl::GetFlag(FLAGS_epoch);
-  command.epochs = absl::GetFlag(FLAGS_epochs);
-  command.sampler = absl::GetFlag(FLAGS_sampler);
-  command.order = absl::GetFlag(FLAGS_order);
-  command.profile = absl::GetFlag(FLAGS_profile);
-  command.seed = absl::GetFlag(FLAGS_seed);
-  command.tail = absl::GetFlag(FLAGS_tail);
-  command.layout = absl::GetFlag(FLAGS_layout);
-  command.drop_last = absl::GetFlag(FLAGS_drop_last);
-  command.format = absl::GetFlag(FLAGS_format);
-  command.first = absl::GetFlag(FLAGS_first);
-  command.count = absl::GetFlag(FLAGS_count);
-  command.digest = absl::GetFlag(FLAGS_digest);
-}
-
-lockstep::LoaderCommand LoaderFlags() {
-  lockstep::LoaderCommand command;
-  command.npy = absl::GetFlag(FLAGS_npy);
-  command.tfrecord = absl::GetFlag(FLAGS_tfrecord);
-  command.folder = absl::GetFlag(FLAGS_folder);
-  command.size = absl::GetFlag(FLAGS_size);
-  command.row_bytes = absl::GetFlag(FLAGS_row_bytes);
-  command.order = absl::GetFlag(FLAGS_order);
-  command.seed = absl::GetFlag(FLAGS_seed);
-  command.batch_size = absl::GetFlag(FLAGS_batch_size);
-  command.epochs = absl::GetFlag(FLAGS_epochs);
-  command.steps = absl::GetFlag(FLAGS_steps);
-  command.num_workers = absl::GetFlag(FLAGS_num_workers);
-  command.workers = absl::GetFlag(FLAGS_workers);
-  command.prefetch_batches = absl::GetFlag(FLAGS_prefetch_batches);
-  command.trace = absl::GetFlag(FLAGS_trace);
-  return command;
-}
-
-lockstep::LaunchCommand LaunchFlags() {
-  lockstep::LaunchCommand command;
-  command.n = absl::GetFlag(FLAGS_n);
-  command.nproc_per_node = absl::GetFlag(FLAGS_nproc_per_node);
-  command.nnodes = absl::GetFlag(FLAGS_nnodes);
-  command.node_rank = absl::GetFlag(FLAGS_node_rank);
-  command.master_addr = absl::GetFlag(FLAGS_master_addr);
-  command.master_port = absl::GetFlag(FLAGS_master_port);
-  command.run_id = absl::GetFlag(FLAGS_run_id);
-  command.max_restarts = absl::GetFlag(FLAGS_max_restarts);
-  command.grace = absl::GetFlag(FLAGS_grace);
-  return command;
-}
-
-absl::Status Run(const std::string& name,
-                 const lockstep::SamplerCommand& command) {
-  if (name == "plan") return lockstep::RunPlan(command, std::cout);
-  if (name == "order") return lockstep::RunOrder(command, std::cout);
-  if (name == "verify") return lockstep::RunVerify(command, std::cout);
-  if (name == "bench loader") {
-    return lockstep::RunBenchLoader(LoaderFlags(), std::cout);
+  int_type overflow(int_type byte) override {
+    if (sync() != 0) return traits_type::eof();
+    if (!traits_type::eq_int_type(byte, traits_type::eof())) {
+      sputc(traits_type::to_char_type(byte));
+    }
+    return traits_type::not_eof(byte);
   }
-  return absl::InvalidArgumentError("unknown command '" + name +
-                                    "'; known: plan, order, verify, bench "
-                                    "loader, launch");
+
+ private:
+  char bytes_[65536];
+  int error_ = 0;
+};
+
+struct Subcommand {
+  CommandLine line;
+  // Returns the exit code, or an error that main reports.
+  std::function<absl::StatusOr<int>(std::ostream& out)> run;
+};
+
+absl::StatusOr<int> ExitCode(const absl::Status& status) {
+  LOCKSTEP_RETURN_IF_ERROR(status);
+  return 0;
+}
+
+void AddOrderFlags(CommandLine& line, SamplerCommand& command) {
+  line.Add("size", &command.size, "samples in the dataset; must be given");
+  line.Add("order", &command.order,
+           "torch, native or sequential; torch if it is not given");
+  line.Add("shuffle", &command.shuffle,
+           "the same as --order=torch; --noshuffle is --order=sequential");
+  line.Add("profile", &command.profile,
+           "for the order torch: the release of PyTorch that it is to match,\n"
+           "any from 1.13 on; 2.7 if it is not given");
+  line.Add("seed", &command.seed, "seed of the order");
+}
+
+void AddCutFlags(CommandLine& line, SamplerCommand& command) {
+  AddOrderFlags(line, command);
+  line.Add("world", &command.world, "number of ranks");
+  line.Add("batch_size", &command.batch_size, "rows of a rank in a step");
+  line.Add("epoch", &command.epoch, "the first epoch");
+  line.Add("epochs", &command.epochs, "how many epochs");
+  line.Add(
+      "tail", &command.tail,
+      "what happens to the last global batch: pad, drop (the drop_last of\n"
+      "DistributedSampler), uneven or mask");
+  line.Add("layout", &command.layout, "strided or blocked");
+  line.Add("drop_last", &command.drop_last,
+           "whether to drop an incomplete batch, as BatchSampler's drop_last");
+}
+
+Subcommand Plan(SamplerCommand& command) {
+  CommandLine line("lockstep plan",
+                   "prints which rank sees which sample in which step",
+                   R"(In the text, * marks padding and - a masked row.
+
+  lockstep plan --size=25 --world=2 --batch_size=4
+  lockstep plan --size=21 --world=2 --batch_size=4 --tail=mask --format=csv)");
+  AddCutFlags(line, command);
+  line.Add("rank", &command.rank, "the rank to plan for; all if not given");
+  line.Add("format", &command.format, "text, csv or json");
+  return {line, [&command](std::ostream& out) {
+            return ExitCode(RunPlan(command, out));
+          }};
+}
+
+Subcommand PrintOrder(SamplerCommand& command) {
+  CommandLine line("lockstep order",
+                   "prints the indices of an order, or their digest",
+                   R"(  lockstep order --size=1000 --seed=7 --count=20
+  lockstep order --profile=2.5 --size=1000000 --seed=7 --digest)");
+  AddOrderFlags(line, command);
+  line.Add("epoch", &command.epoch, "the epoch");
+  line.Add("first", &command.first, "the first position to print");
+  line.Add("count", &command.count,
+           "how many positions to print; all if not given");
+  line.Add("digest", &command.digest,
+           "print the SHA-1 of the whole order as little-endian int64");
+  return {line, [&command](std::ostream& out) {
+            return ExitCode(RunOrder(command, out));
+          }};
+}
+
+Subcommand Verify(SamplerCommand& command) {
+  CommandLine line(
+      "lockstep verify",
+      "checks that every position is accounted for once over all ranks",
+      "  lockstep verify --size=1000003 --world=8 --batch_size=32 --epochs=3");
+  AddCutFlags(line, command);
+  command.on_progress = [](absl::string_view text) {
+    std::cerr << "lockstep verify: " << text << "\n";
+  };
+  return {line, [&command](std::ostream& out) {
+            return ExitCode(RunVerify(command, out));
+          }};
+}
+
+Subcommand BenchLoader(LoaderCommand& command) {
+  CommandLine line(
+      "lockstep bench loader", "shows where the time of a loader goes",
+      R"(It names the slowest samples, too. It reads files, or rows in memory:
+
+  lockstep bench loader --npy=x.npy,y.npy --batch_size=64 --num_workers=4
+  lockstep bench loader --size=10000 --row_bytes=150528)");
+  line.Add("npy", &command.npy, ".npy files to read, a field each");
+  line.Add("tfrecord", &command.tfrecord, "TFRecord files to read");
+  line.Add("folder", &command.folder,
+           "a folder to read, with a sub-folder for each class");
+  line.Add("size", &command.size,
+           "without files: how many rows; 100000 if not given");
+  line.Add("row_bytes", &command.row_bytes,
+           "without files: the bytes of a row; 1024 if not given");
+  line.Add("order", &command.order,
+           "native, torch or sequential; native if it is not given");
+  line.Add("seed", &command.seed, "seed of the order and of the workers");
+  line.Add("batch_size", &command.batch_size, "rows of a batch");
+  line.Add("epochs", &command.epochs, "how many epochs");
+  line.Add("steps", &command.steps,
+           "at most so many steps an epoch; 0 for all");
+  line.Add("num_workers", &command.num_workers,
+           "how many workers; half of the processors if not given");
+  line.Add("workers", &command.workers, "tbb or threads");
+  line.Add("prefetch_batches", &command.prefetch_batches,
+           "how many batches are read ahead");
+  line.Add("trace", &command.trace,
+           "a file to write, with a trace in Chrome's format");
+  return {line, [&command](std::ostream& out) {
+            return ExitCode(RunBenchLoader(command, out));
+          }};
+}
+
+Subcommand StartRanks(LaunchCommand& command) {
+  CommandLine line("lockstep launch",
+                   "starts the ranks of this host, with torchrun's variables",
+                   R"(  lockstep launch -n 4 -- ./train --lr=0.1
+  lockstep launch -n 4 --max_restarts=3 -- ./train --lr=0.1
+  lockstep launch -n 8 --nnodes=2 --node_rank=0 --master_addr=trainer-0 \
+      --master_port=29500 --run_id=run7 -- ./train)");
+  line.Add("n|nproc_per_node", &command.n,
+           "how many ranks this host runs; must be given");
+  line.Add("nnodes", &command.nnodes, "hosts, with as many ranks each");
+  line.Add("node_rank", &command.node_rank, "which of the hosts this one is");
+  line.Add("master_addr", &command.master_addr,
+           "the host of rank 0; must be given if there are several hosts");
+  line.Add("master_port", &command.master_port,
+           "a port of that host; must be given if there are several hosts;\n"
+           "0 for one that is free");
+  line.Add("run_id|rdzv_id", &command.run_id,
+           "a name of this run, the same on all hosts; must be given if there\n"
+           "are several hosts, and is random if there is one");
+  line.Add("max_restarts", &command.max_restarts,
+           "how often all ranks are started again when one has failed");
+  line.Add("restart_delay", &command.restart_delay,
+           "how long the second restart waits; each later one waits twice as\n"
+           "long, a minute at most, unless the ranks ran for a minute");
+  line.Add("grace", &command.grace,
+           "how long the others have to end by themselves when a rank fails,\n"
+           "and all ranks after SIGINT or SIGTERM");
+  line.AddRest("program", &command.program);
+  return {line, [&command](std::ostream&) -> absl::StatusOr<int> {
+            return RunLaunch(command, EnvironmentOfProcess());
+          }};
+}
+
+std::string GeneralHelp(const std::vector<Subcommand>& subcommands) {
+  std::string help =
+      "lockstep shows what Lockstep's samplers and loaders do, and starts "
+      "ranks.\n\n";
+  for (const Subcommand& subcommand : subcommands) {
+    absl::StrAppend(&help, "  ", subcommand.line.name(), "\n      ",
+                    subcommand.line.summary(), "\n");
+  }
+  return help +
+         "\nlockstep help plan, or lockstep plan --help, lists the flags "
+         "of plan.\n";
+}
+
+// Takes the name of a subcommand from the front of `words`.
+absl::StatusOr<Subcommand*> TakeSubcommand(std::vector<Subcommand>& subcommands,
+                                           std::vector<std::string>& words) {
+  std::vector<std::string> names;
+  for (Subcommand& subcommand : subcommands) {
+    std::string given = "lockstep";
+    for (size_t count = 0; count <= words.size(); ++count) {
+      if (given == subcommand.line.name()) {
+        words.erase(words.begin(), words.begin() + count);
+        return &subcommand;
+      }
+      if (count < words.size()) absl::StrAppend(&given, " ", words[count]);
+    }
+    names.push_back(subcommand.line.name().substr(sizeof("lockstep")));
+  }
+  const std::string known = absl::StrJoin(names, ", ");
+  if (words.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "give a command: ", known, "; lockstep --help says what they do"));
+  }
+  if (words[0] == "bench") {
+    return absl::InvalidArgumentError(
+        "bench measures a loader: lockstep bench loader");
+  }
+  if (absl::StartsWith(words[0], "-")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", absl::CHexEscape(words[0]),
+        "' is no command; give the command first, as in lockstep plan "
+        "--size=25; the commands are ",
+        known));
+  }
+  const std::optional<std::string> nearest = NearestWord(words[0], names);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no command '", absl::CHexEscape(words[0]), "'; ",
+      nearest.has_value() ? absl::StrCat("did you mean ", *nearest, "?")
+                          : absl::StrCat("the commands are ", known)));
+}
+
+// Returns whether help is asked for: by a first word "help", or by --help
+// before any --. That word is taken from `words`.
+bool TakeHelp(std::vector<std::string>& words) {
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    return true;
+  }
+  const auto end = std::find(words.begin(), words.end(), "--");
+  const auto found = std::find_if(words.begin(), end, [](absl::string_view w) {
+    return w == "--help" || w == "-help" || w == "-h";
+  });
+  if (found == end) return false;
+  words.erase(found);
+  return true;
+}
+
+// Writes what `out` still holds, and adds a failure to `code`.
+absl::StatusOr<int> Finish(absl::StatusOr<int> code, std::ostream& out,
+                           const StdoutBuffer& buffer) {
+  out.flush();
+  if (buffer.error() == 0) return code;
+  return SystemError(buffer.error(), "stdout can't be written",
+                     absl::StatusCode::kUnavailable);
+}
+
+absl::StatusOr<int> Run(std::vector<std::string> words, std::string& name) {
+  SamplerCommand plan, order, verify;
+  LoaderCommand loader;
+  LaunchCommand launch;
+  std::vector<Subcommand> subcommands = {Plan(plan), PrintOrder(order),
+                                         Verify(verify), BenchLoader(loader),
+                                         StartRanks(launch)};
+  StdoutBuffer buffer;
+  std::ostream out(&buffer);
+  const bool help = TakeHelp(words);
+  if (help && words.empty()) {
+    out << GeneralHelp(subcommands);
+    return Finish(0, out, buffer);
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(Subcommand* const subcommand,
+                            TakeSubcommand(subcommands, words));
+  name = subcommand->line.name();
+  if (help) {
+    out << subcommand->line.Help();
+    return Finish(0, out, buffer);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(subcommand->line.Parse(words));
+  return Finish(subcommand->run(out), out, buffer);
+}
+
+// Goes to the folder where `bazel run` was called: it starts programs in the
+// folder of their runfiles, and their users mean paths from their own.
+void GoWhereBazelWasCalled() {
+  const char* const folder = getenv("BUILD_WORKING_DIRECTORY");
+  std::error_code error;
+  const std::string runfiles =
+      std::filesystem::read_symlink("/proc/self/exe", error).string() +
+      ".runfiles/";
+  const std::string current = std::filesystem::current_path(error).string();
+  // The variable is passed on to whatever a program starts, in any folder.
+  if (folder != nullptr && absl::StartsWith(current + "/", runfiles)) {
+    std::filesystem::current_path(folder, error);
+  }
+}
+
+int Main(int argc, char** argv) {
+  std::string name = "lockstep";
+  const absl::StatusOr<int> code = CatchAll("the command", [&] {
+    GoWhereBazelWasCalled();
+    return Run(std::vector<std::string>(argv + 1, argv + argc), name);
+  });
+  if (code.ok()) return *code;
+  std::cerr << name << ": " << code.status().message() << "\n";
+  return absl::IsInvalidArgument(code.status()) ? 2 : 1;
 }
 
 }  // namespace
+}  // namespace lockstep
 
-int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(kUsage);
-  std::vector<std::string> program = TakeProgram(argc, argv);
-  lockstep::SamplerCommand command = TakeShorthands(argc, argv);
-  const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
-  if (words.size() < 2) {
-    std::cerr << "lockstep: give one command: plan, order, verify, bench "
-                 "loader or launch; lockstep --help tells more\n";
-    return 2;
-  }
-  if (absl::string_view(words[1]) == "launch") {
-    lockstep::LaunchCommand launch = LaunchFlags();
-    // A program before -- is refused: flags after it would be taken for ours.
-    if (words.size() == 2) launch.program = std::move(program);
-    return lockstep::RunLaunch(launch, lockstep::EnvironmentOfProcess());
-  }
-  std::string name = words[1];
-  for (size_t i = 2; i < words.size(); ++i) name += std::string(" ") + words[i];
-  for (const std::string& word : program) name += " " + word;
-  TakeFlags(command);
-  const absl::Status status = Run(name, command);
-  if (status.ok()) return 0;
-  std::cerr << "lockstep " << name << ": " << status.message() << "\n";
-  return absl::IsInvalidArgument(status) ? 2 : 1;
-}
+int main(int argc, char** argv) { return lockstep::Main(argc, argv); }

@@ -5,16 +5,19 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sequential_order.h"
@@ -38,29 +41,27 @@ absl::StatusOr<T> Choose(absl::string_view flag, absl::string_view text,
 }
 
 absl::StatusOr<std::string> OrderName(const SamplerCommand& command) {
-  if (command.shuffle && command.noshuffle) {
-    return absl::InvalidArgumentError(
-        "--shuffle and --noshuffle contradict each other; give one of them");
+  if (!command.shuffle.has_value()) {
+    return command.order.empty() ? "torch" : command.order;
   }
-  const std::string shorthand = command.shuffle     ? "torch"
-                                : command.noshuffle ? "sequential"
-                                                    : "";
-  if (command.order.empty()) return shorthand.empty() ? "torch" : shorthand;
-  if (!shorthand.empty() && shorthand != command.order) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        command.shuffle ? "--shuffle" : "--noshuffle", " means --order=",
-        shorthand, ", but --order is '", command.order, "'; give one of them"));
-  }
-  return command.order;
+  const std::string meant = *command.shuffle ? "torch" : "sequential";
+  if (command.order.empty() || command.order == meant) return meant;
+  return absl::InvalidArgumentError(absl::StrCat(
+      *command.shuffle ? "--shuffle" : "--noshuffle", " means --order=", meant,
+      ", but --order is '", command.order, "'; give one of them"));
 }
 
 absl::StatusOr<std::shared_ptr<const Order>> MakeOrder(
     const SamplerCommand& command) {
-  if (command.size < 0) {
-    return absl::InvalidArgumentError(
-        "--size, the number of samples in the dataset, must be given, and be "
-        "0 or more");
+  if (!command.size.has_value() || *command.size < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--size, the number of samples in the dataset, should be "
+        "0 or more, but ",
+        command.size.has_value() ? absl::StrCat("it is ", *command.size)
+                                 : "it is not given",
+        "; give it, as in --size=1000"));
   }
+  const int64_t size = *command.size;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name, OrderName(command));
   enum Kind { kTorch, kNative, kSequential };
   LOCKSTEP_ASSIGN_OR_RETURN(const Kind kind,
@@ -70,24 +71,29 @@ absl::StatusOr<std::shared_ptr<const Order>> MakeOrder(
                                           {"sequential", kSequential}}));
   if (kind == kTorch) {
     TorchShuffleOptions options;
-    options.size = command.size;
+    options.size = size;
     options.seed = command.seed;
-    LOCKSTEP_ASSIGN_OR_RETURN(options.profile,
-                              ParseTorchProfile(command.profile));
+    if (!command.profile.empty()) {
+      LOCKSTEP_ASSIGN_OR_RETURN(options.profile,
+                                ParseTorchProfile(command.profile));
+    }
     return TorchShuffle::Create(options);
+  }
+  if (!command.profile.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--profile is of the torch order, but the order is ", name,
+                     "; leave it out"));
   }
   if (kind == kNative) {
     NativeShuffleOptions options;
-    options.size = command.size;
+    options.size = size;
     options.seed = command.seed;
     return NativeShuffle::Create(options);
   }
-  return SequentialOrder::Create(command.size);
+  return SequentialOrder::Create(size);
 }
 
 absl::StatusOr<SamplerOptions> MakeOptions(const SamplerCommand& command) {
-  LOCKSTEP_RETURN_IF_ERROR(
-      Choose<int>("sampler", command.sampler, {{"distributed", 0}}).status());
   SamplerOptions options;
   options.cut.batch_size = command.batch_size;
   options.cut.world = command.world;
@@ -119,8 +125,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Sampler>>> MakeSamplers(
   LOCKSTEP_ASSIGN_OR_RETURN(const auto order, MakeOrder(command));
   LOCKSTEP_ASSIGN_OR_RETURN(SamplerOptions options, MakeOptions(command));
   std::vector<std::unique_ptr<Sampler>> samplers;
-  const bool all = command.rank == -1;
-  options.rank = all ? 0 : command.rank;
+  const bool all = !command.rank.has_value();
+  options.rank = command.rank.value_or(0);
   do {
     LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, Sampler::Create(order, options));
     samplers.push_back(std::move(sampler));
@@ -141,6 +147,12 @@ class PlanPrinter {
   }
   ~PlanPrinter() {
     if (format_ == Format::kJson) out_ << "\n]\n";
+  }
+
+  void PrintNoSteps(int64_t epoch, int64_t rank) {
+    // The other formats have a place for each step, and none here.
+    if (format_ != Format::kText) return;
+    out_ << "epoch " << epoch << " rank " << rank << ": no steps\n";
   }
 
   void Print(int64_t rank, const BatchIndices& batch) {
@@ -254,15 +266,24 @@ absl::Status VerifyEpoch(const SamplerCommand& command, int64_t epoch,
   std::vector<bool> delivered(stream->size());
   int64_t steps = 0;
   SamplerStats stats;
+  SteadyTime next_word = After(command.progress_every);
+  const auto tell = [&](int64_t step) {
+    if (command.on_progress == nullptr || SteadyNow() < next_word) return;
+    command.on_progress(absl::StrCat("epoch ", epoch, ": rank ", options.rank,
+                                     " of ", command.world, ", step ", step));
+    next_word = After(command.progress_every);
+  };
   for (options.rank = 0; options.rank < command.world; ++options.rank) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto sampler,
                               Sampler::Create(order, options));
     LOCKSTEP_RETURN_IF_ERROR(sampler->StartEpoch(epoch));
+    tell(0);
     BatchIndices batch;
     while (true) {
       LOCKSTEP_ASSIGN_OR_RETURN(const bool more, sampler->Next(batch));
       if (!more) break;
-      LOCKSTEP_RETURN_IF_ERROR(MarkDelivered(batch, command.size, delivered));
+      tell(batch.step);
+      LOCKSTEP_RETURN_IF_ERROR(MarkDelivered(batch, *command.size, delivered));
     }
     const int64_t taken = sampler->progress().steps_taken;
     if (options.rank == 0) steps = taken;
@@ -301,12 +322,17 @@ absl::Status RunPlan(const SamplerCommand& command, std::ostream& out) {
   PlanPrinter printer(format, out);
   for (int64_t i = 0; i < command.epochs; ++i) {
     for (const auto& sampler : samplers) {
+      if (!out) return absl::OkStatus();
       LOCKSTEP_RETURN_IF_ERROR(sampler->StartEpoch(command.epoch + i));
+      const int64_t rank = sampler->options().rank;
       BatchIndices batch;
-      while (true) {
+      while (out) {
         LOCKSTEP_ASSIGN_OR_RETURN(const bool more, sampler->Next(batch));
         if (!more) break;
-        printer.Print(sampler->options().rank, batch);
+        printer.Print(rank, batch);
+      }
+      if (sampler->progress().steps_taken == 0) {
+        printer.PrintNoSteps(command.epoch + i, rank);
       }
     }
   }
@@ -317,24 +343,30 @@ absl::Status RunOrder(const SamplerCommand& command, std::ostream& out) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto order, MakeOrder(command));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto stream, order->Open(command.epoch));
   const int64_t size = stream->size();
-  if (command.digest && (command.first != 0 || command.count != -1)) {
+  if (command.digest && (command.first != 0 || command.count.has_value())) {
     return absl::InvalidArgumentError(
-        "--digest is over the whole stream; leave out --first and --count");
+        "--digest is over the whole order; leave out --first and --count");
   }
-  if (command.first < 0 || command.first > size || command.count < -1) {
+  if (command.first < 0 || command.first > size) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--first must be from 0 to ", size,
-                     " and --count 0 or more, but "
-                     "they are ",
-                     command.first, " and ", command.count));
+        absl::StrCat("--first should be from 0 to ", size,
+                     ", the size of the order, but it is ", command.first));
   }
   const int64_t left = size - command.first;
-  const int64_t end = command.count == -1
-                          ? size
-                          : command.first + std::min(left, command.count);
+  const int64_t count = command.count.value_or(left);
+  if (count < 0 || count > left) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--count should be from 0 to ", left,
+        command.first == 0
+            ? ", the size of the order,"
+            : absl::StrCat(", what is left of the order from position ",
+                           command.first, " on,"),
+        " but it is ", count, "; leave it out to print all"));
+  }
+  const int64_t end = command.first + count;
   Sha1 sha1;
   std::vector<int64_t> indices(4096);
-  for (int64_t at = command.first; at < end;) {
+  for (int64_t at = command.first; at < end && out;) {
     const auto piece =
         absl::MakeSpan(indices.data(), std::min<int64_t>(4096, end - at));
     LOCKSTEP_RETURN_IF_ERROR(stream->Read(at, 1, piece));
@@ -350,10 +382,6 @@ absl::Status RunOrder(const SamplerCommand& command, std::ostream& out) {
 }
 
 absl::Status RunVerify(const SamplerCommand& command, std::ostream& out) {
-  if (command.rank != -1) {
-    return absl::InvalidArgumentError(
-        "verify looks at all ranks; leave out --rank");
-  }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto order, MakeOrder(command));
   LOCKSTEP_ASSIGN_OR_RETURN(const SamplerOptions options, MakeOptions(command));
   LOCKSTEP_RETURN_IF_ERROR(Sampler::Create(order, options).status());

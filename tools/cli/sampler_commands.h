@@ -8,38 +8,44 @@
 #define LOCKSTEP_TOOLS_CLI_SAMPLER_COMMANDS_H_
 
 #include <cstdint>
-#include <memory>
+#include <functional>
+#include <optional>
 #include <ostream>
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "lockstep/sampler/order.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace lockstep {
 
 // The flags of the three commands, by their names.
 struct SamplerCommand {
-  int64_t size = -1;  // must be given
+  std::optional<int64_t> size;  // must be given
   int64_t world = 1;
-  int64_t rank = -1;  // -1: all of them
+  std::optional<int64_t> rank;  // without it: all of them
   int64_t batch_size = 1;
   int64_t epoch = 0;
   int64_t epochs = 1;
-  std::string sampler = "distributed";
-  std::string order;  // "": torch, or what shuffle and noshuffle say
-  std::string profile = "2.7";
-  bool shuffle = false;
-  bool noshuffle = false;
+  std::string order;            // "": torch, or what shuffle says
+  std::optional<bool> shuffle;  // true: torch; false: sequential
+  std::string profile;          // of the torch order alone; "": 2.7
   uint64_t seed = 0;
   std::string tail = "pad";
   std::string layout = "strided";
   bool drop_last = false;
   std::string format = "text";
   int64_t first = 0;
-  int64_t count = -1;  // -1: to the end
+  std::optional<int64_t> count;  // without it: to the end
   bool digest = false;
+
+  // Is told, about every `progress_every`, how far verify has come.
+  std::function<void(absl::string_view)> on_progress;
+  absl::Duration progress_every = absl::Seconds(2);
 };
+
+// Each command ends early, with OK, when `out` takes no more: its owner knows
+// why.
 
 // Prints which rank sees which sample in which step.
 absl::Status RunPlan(const SamplerCommand& command, std::ostream& out);

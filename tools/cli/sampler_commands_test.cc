@@ -2,9 +2,14 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <ostream>
 #include <sstream>
+#include <streambuf>
 #include <string>
+#include <vector>
 
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
@@ -12,7 +17,9 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 using Command = absl::Status (*)(const SamplerCommand&, std::ostream&);
 
@@ -37,8 +44,22 @@ TEST(Plan, Text) {
             "epoch 0 rank 1 step 0: 0 3 4*\n");
   command.rank = 1;
   command.tail = "mask";
-  command.noshuffle = true;
+  command.shuffle = false;
   EXPECT_EQ(Output(RunPlan, command), "epoch 0 rank 1 step 0: 1 3 - -\n");
+}
+
+TEST(Plan, SaysThatThereAreNoSteps) {
+  EXPECT_EQ(Output(RunPlan, Sized(0, 1, 4)), "epoch 0 rank 0: no steps\n");
+  SamplerCommand command = Sized(1, 2, 1);
+  command.tail = "drop";
+  EXPECT_EQ(Output(RunPlan, command),
+            "epoch 0 rank 0: no steps\n"
+            "epoch 0 rank 1: no steps\n");
+  command.format = "csv";
+  EXPECT_EQ(Output(RunPlan, command),
+            "epoch,rank,step,row,position,index,valid\n");
+  command.format = "json";
+  EXPECT_EQ(Output(RunPlan, command), "[\n]\n");
 }
 
 TEST(Plan, Csv) {
@@ -71,9 +92,13 @@ TEST(Order, IndicesAndDigest) {
   command.first = 2;
   command.count = 3;
   EXPECT_EQ(Output(RunOrder, command), "7\n5\n3\n");
-  command.count = 100;
+  command.count = std::nullopt;
   command.first = 9;
   EXPECT_EQ(Output(RunOrder, command), "2\n");
+  command.first = 10;
+  EXPECT_EQ(Output(RunOrder, command), "");
+  command.count = 0;
+  EXPECT_EQ(Output(RunOrder, command), "");
   command = Sized(0, 1, 1);
   command.digest = true;
   EXPECT_EQ(Output(RunOrder, command),
@@ -99,6 +124,46 @@ TEST(Verify, Counts) {
               HasSubstr("16 delivered, 0 padded, 5 dropped, 0 skipped; 2"));
 }
 
+TEST(Verify, TellsHowFarItHasCome) {
+  SamplerCommand command = Sized(10, 2, 4);
+  command.progress_every = absl::ZeroDuration();
+  std::vector<std::string> words;
+  command.on_progress = [&words](absl::string_view word) {
+    words.emplace_back(word);
+  };
+  Output(RunVerify, command);
+  EXPECT_THAT(words, ElementsAre("epoch 0: rank 0 of 2, step 0",
+                                 "epoch 0: rank 0 of 2, step 0",
+                                 "epoch 0: rank 0 of 2, step 1",
+                                 "epoch 0: rank 1 of 2, step 0",
+                                 "epoch 0: rank 1 of 2, step 0",
+                                 "epoch 0: rank 1 of 2, step 1"));
+  words.clear();
+  command.progress_every = absl::InfiniteDuration();
+  Output(RunVerify, command);
+  EXPECT_THAT(words, IsEmpty());
+}
+
+// What has filled up takes no more, and need not be written to for ever.
+TEST(Commands, EndWhenNothingIsTaken) {
+  struct Full : std::streambuf {
+    int_type overflow(int_type) override {
+      ++asked;
+      return traits_type::eof();
+    }
+    int asked = 0;
+  };
+  const SamplerCommand endless = Sized(int64_t{1} << 60, 1, 4);
+  for (const Command run : {RunPlan, RunOrder}) {
+    SamplerCommand command = endless;
+    command.order = "sequential";
+    Full full;
+    std::ostream out(&full);
+    LOCKSTEP_EXPECT_OK(run(command, out));
+    EXPECT_EQ(full.asked, 1);
+  }
+}
+
 absl::Status Status(Command run, const SamplerCommand& command) {
   std::ostringstream out;
   return run(command, out);
@@ -111,11 +176,13 @@ TEST(Commands, SayWhatIsWrong) {
         Status(run, command),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message)));
   };
-  expect(RunPlan, SamplerCommand(), "--size, the number of samples");
+  expect(RunPlan, SamplerCommand(),
+         "--size, the number of samples in the dataset, should be 0 or more, "
+         "but it is not given; give it, as in --size=1000");
+  expect(RunPlan, Sized(-1, 1, 1), "should be 0 or more, but it is -1");
   SamplerCommand command = Sized(10, 2, 1);
   command.rank = 2;
   expect(RunPlan, command, "Invalid rank 2");
-  expect(RunVerify, command, "leave out --rank");
   command = Sized(10, 0, 1);
   expect(RunPlan, command, "world=0");
   command = Sized(10, 2, 1);
@@ -126,9 +193,15 @@ TEST(Commands, SayWhatIsWrong) {
   command.order = "native";
   command.shuffle = true;
   expect(RunPlan, command, "--shuffle means --order=torch, but --order is");
-  command.order = "";
-  command.noshuffle = true;
-  expect(RunPlan, command, "contradict");
+  command.order = "torch";
+  command.shuffle = false;
+  expect(RunPlan, command,
+         "--noshuffle means --order=sequential, but --order is 'torch'");
+  command = Sized(10, 2, 1);
+  command.order = "native";
+  command.profile = "2.7";
+  expect(RunPlan, command,
+         "--profile is of the torch order, but the order is native");
   command = Sized(10, 2, 1);
   command.profile = "newest";
   expect(RunPlan, command, "profile should be a release of PyTorch");
@@ -137,7 +210,22 @@ TEST(Commands, SayWhatIsWrong) {
   expect(RunPlan, command, "--format is 'xml'");
   command = Sized(10, 2, 1);
   command.first = 11;
-  expect(RunOrder, command, "--first must be from 0 to 10");
+  expect(RunOrder, command, "--first should be from 0 to 10");
+  command.first = -1;
+  expect(RunOrder, command, "--first should be from 0 to 10");
+  command.first = 4;
+  command.count = 7;
+  expect(RunOrder, command,
+         "--count should be from 0 to 6, what is left of the order from "
+         "position 4 on, but it is 7");
+  command.count = -1;
+  expect(RunOrder, command, "--count should be from 0 to 6");
+  command.first = 0;
+  command.count = 20;
+  expect(RunOrder, command,
+         "--count should be from 0 to 10, the size of the order, but it is 20");
+  command.digest = true;
+  expect(RunOrder, command, "leave out --first and --count");
   command = Sized(10, 2, 1);
   command.epochs = 0;
   expect(RunVerify, command, "--epochs must be 1 or more");

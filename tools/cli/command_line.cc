@@ -1,0 +1,174 @@
+#include "lockstep/tools/cli/command_line.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep {
+namespace {
+
+// Returns how a flag is shown: "-n", "--size".
+std::string Dashed(absl::string_view name) {
+  return absl::StrCat(name.size() == 1 ? "-" : "--", name);
+}
+
+// Returns how many letters must be put in, left out, replaced or swapped with
+// their neighbours to make `b` of `a`.
+size_t Distance(absl::string_view a, absl::string_view b) {
+  // Entry [i][j] is the distance of the first i letters to the first j.
+  std::vector<std::vector<size_t>> distance(a.size() + 1,
+                                            std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        distance[i][j] = i + j;
+        continue;
+      }
+      const size_t replaced =
+          distance[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      distance[i][j] =
+          std::min({distance[i - 1][j] + 1, distance[i][j - 1] + 1, replaced});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        distance[i][j] = std::min(distance[i][j], distance[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return distance[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::optional<std::string> NearestWord(absl::string_view word,
+                                       absl::Span<const std::string> words) {
+  std::optional<std::string> nearest;
+  // More than a third of the letters wrong is a different word.
+  size_t least = word.size() / 3 + 1;
+  for (const std::string& known : words) {
+    const size_t distance = Distance(word, known);
+    if (distance >= least) continue;
+    least = distance;
+    nearest = known;
+  }
+  return nearest;
+}
+
+std::vector<std::string> CommandLine::Names(absl::string_view names) {
+  return absl::StrSplit(names, '|');
+}
+
+CommandLine::Flag* CommandLine::Find(absl::string_view name) {
+  for (Flag& flag : flags_) {
+    if (std::find(flag.names.begin(), flag.names.end(), name) !=
+        flag.names.end()) {
+      return &flag;
+    }
+  }
+  return nullptr;
+}
+
+absl::Status CommandLine::Set(Flag& flag, absl::string_view name,
+                              absl::string_view text) {
+  if (flag.given) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        absl::StrJoin(flag.names, " or ",
+                      [](std::string* out, const std::string& known) {
+                        out->append(Dashed(known));
+                      }),
+        " is given twice; give it once"));
+  }
+  flag.given = true;
+  if (flag.parse(text)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(Dashed(name), " should be ", flag.type.accepted,
+                   ", but got '", absl::CHexEscape(text), "'"));
+}
+
+absl::Status CommandLine::UnknownFlag(absl::string_view name) const {
+  std::vector<std::string> known;
+  for (const Flag& flag : flags_) {
+    known.insert(known.end(), flag.names.begin(), flag.names.end());
+  }
+  const std::optional<std::string> nearest = NearestWord(name, known);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no flag ", Dashed(absl::CHexEscape(name)),
+      nearest.has_value()
+          ? absl::StrCat("; did you mean ", Dashed(*nearest), "?")
+          : absl::StrCat(
+                "; the flags of ", name_, " are ",
+                absl::StrJoin(known, ", ",
+                              [](std::string* out, const std::string& each) {
+                                out->append(Dashed(each));
+                              }))));
+}
+
+absl::Status CommandLine::Parse(absl::Span<const std::string> words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    absl::string_view word = words[i];
+    if (word == "--" && rest_ != nullptr) {
+      rest_->assign(words.begin() + i + 1, words.end());
+      break;
+    }
+    const bool has_dash = absl::ConsumePrefix(&word, "-");
+    absl::ConsumePrefix(&word, "-");
+    if (!has_dash || word.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", absl::CHexEscape(words[i]), "' is no flag; give flags only",
+          rest_ == nullptr ? ""
+                           : absl::StrCat(", then -- and the ", rest_name_),
+          ": ", name_, " --help shows an example"));
+    }
+    const size_t equals = word.find('=');
+    const std::string name =
+        absl::StrReplaceAll(word.substr(0, equals), {{"-", "_"}});
+    Flag* const flag = Find(name);
+    if (equals != absl::string_view::npos) {
+      if (flag == nullptr) return UnknownFlag(name);
+      LOCKSTEP_RETURN_IF_ERROR(Set(*flag, name, word.substr(equals + 1)));
+    } else if (flag == nullptr) {
+      Flag* const denied =
+          absl::StartsWith(name, "no") ? Find(name.substr(2)) : nullptr;
+      if (denied == nullptr || !denied->type.is_bool) return UnknownFlag(name);
+      LOCKSTEP_RETURN_IF_ERROR(Set(*denied, name, "false"));
+    } else if (flag->type.is_bool) {
+      LOCKSTEP_RETURN_IF_ERROR(Set(*flag, name, "true"));
+    } else if (++i < words.size()) {
+      LOCKSTEP_RETURN_IF_ERROR(Set(*flag, name, words[i]));
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Dashed(name), " should be ", flag->type.accepted,
+                       ", but is the last word, without a value"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string CommandLine::Help() const {
+  std::string help =
+      absl::StrCat(name_, " ", summary_, ".\n\n", details_, "\n\nFlags:\n");
+  for (const Flag& flag : flags_) {
+    std::string line = "  ";
+    for (const std::string& name : flag.names) {
+      absl::StrAppend(&line, line.size() == 2 ? "" : ", ", Dashed(name));
+    }
+    const absl::string_view shown = flag.type.shown;
+    absl::StrAppend(&help, line, shown.empty() ? "" : "=", shown,
+                    flag.shown_default, "\n      ",
+                    absl::StrReplaceAll(flag.help, {{"\n", "\n      "}}), "\n");
+  }
+  return help;
+}
+
+}  // namespace lockstep

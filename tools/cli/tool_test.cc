@@ -1,0 +1,203 @@
+// The lockstep tool as its users start it, from a shell.
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+};
+
+// Runs a line of shell, in which $tool is the tool's path.
+Outcome Shell(const std::string& line) {
+  Outcome outcome;
+  const std::string tool = std::filesystem::absolute("tools/cli/lockstep");
+  FILE* const pipe =
+      popen(absl::StrCat("tool='", tool, "'; ", line).c_str(), "r");
+  char bytes[4096];
+  for (size_t size; (size = fread(bytes, 1, sizeof(bytes), pipe)) > 0;) {
+    outcome.out.append(bytes, size);
+  }
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
+  return outcome;
+}
+
+// The exit code, and what goes to stderr; nothing may go to stdout.
+Outcome Refused(const std::string& flags) {
+  return Shell(absl::StrCat("$tool ", flags, " 2>&1 >&-"));
+}
+
+TEST(Tool, PrintsData) {
+  const Outcome plan = Shell("$tool plan --size=5 --world=2 --batch-size 4");
+  EXPECT_EQ(plan.code, 0);
+  EXPECT_EQ(plan.out,
+            "epoch 0 rank 0 step 0: 4 1 2\n"
+            "epoch 0 rank 1 step 0: 0 3 4*\n");
+  const Outcome order =
+      Shell("$tool order --noshuffle --size=9 --first=2 --count=3");
+  EXPECT_EQ(order.code, 0);
+  EXPECT_EQ(order.out, "2\n3\n4\n");
+  const Outcome verify = Shell("$tool verify --size=21 --world=2");
+  EXPECT_EQ(verify.code, 0);
+  EXPECT_THAT(verify.out, HasSubstr("every position is accounted for once\n"));
+  const Outcome bench = Shell("$tool bench loader --size=100 --num_workers=1");
+  EXPECT_EQ(bench.code, 0);
+  EXPECT_THAT(bench.out, StartsWith("100 samples of bytes u8[1024]\n"));
+  // Many buffers full, in the order that it has.
+  const Outcome all = Shell("$tool order --noshuffle --size=100000");
+  EXPECT_EQ(all.code, 0);
+  std::string numbers;
+  for (int i = 0; i < 100000; ++i) absl::StrAppend(&numbers, i, "\n");
+  EXPECT_TRUE(all.out == numbers);
+}
+
+// What is small is written at the end, and what is large long before.
+TEST(Tool, FailsWhereItsOutputIsLost) {
+  for (const char* command :
+       {"order --size=3", "order --size=100000", "plan --size=100000",
+        "verify --size=3", "bench loader --size=10", "help", "plan --help"}) {
+    const Outcome outcome =
+        Shell(absl::StrCat("$tool ", command, " 2>&1 > /dev/full"));
+    EXPECT_EQ(outcome.code, 1) << command;
+    EXPECT_THAT(outcome.out,
+                HasSubstr("stdout can't be written: No space left on device"))
+        << command;
+  }
+  const Outcome closed = Refused("order --size=3");
+  EXPECT_EQ(closed.code, 1);
+  EXPECT_EQ(closed.out,
+            "lockstep order: stdout can't be written: Bad file descriptor\n");
+}
+
+TEST(Tool, HelpsWithEachCommand) {
+  for (const char* line : {"help", "--help", "-h", "-help"}) {
+    const Outcome help = Shell(absl::StrCat("$tool ", line));
+    EXPECT_EQ(help.code, 0) << line;
+    EXPECT_THAT(help.out,
+                AllOf(HasSubstr("lockstep plan\n"), HasSubstr("bench loader\n"),
+                      HasSubstr("lockstep launch\n"), Not(HasSubstr("--n"))))
+        << line;
+  }
+  struct Case {
+    std::string command, its_flag, not_its_flag;
+  };
+  for (const Case& c : {Case{"plan", "--format", "--digest"},
+                        {"order", "--digest", "--world"},
+                        {"verify", "--tail", "--rank"},
+                        {"bench loader", "--npy", "--tail"},
+                        {"launch", "-n, --nproc_per_node", "--size"}}) {
+    const Outcome help = Shell(absl::StrCat("$tool help ", c.command));
+    EXPECT_EQ(help.code, 0) << c.command;
+    EXPECT_THAT(help.out,
+                AllOf(StartsWith(absl::StrCat("lockstep ", c.command)),
+                      HasSubstr(absl::StrCat("  ", c.its_flag)),
+                      Not(HasSubstr(c.not_its_flag))));
+    for (const char* flag : {"--help", "-h"}) {
+      EXPECT_EQ(Shell(absl::StrCat("$tool ", c.command, " ", flag)).out,
+                help.out);
+      EXPECT_EQ(Shell(absl::StrCat("$tool ", flag, " ", c.command)).out,
+                help.out);
+    }
+  }
+  // What comes after -- is the program's.
+  EXPECT_EQ(Shell("$tool launch -n 1 -- printf --help -- '%s\\n' --help").code,
+            0);
+}
+
+TEST(Tool, SaysWhatIsWrongWithALine) {
+  struct Case {
+    std::string line, message;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"", "lockstep: give a command: plan, order, verify, bench loader"},
+           {"bench",
+            "lockstep: bench measures a loader: lockstep bench loader"},
+           {"bench sampler", "lockstep bench loader"},
+           {"verfy --size=3",
+            "there is no command 'verfy'; did you mean verify?"},
+           {"frobnicate", "the commands are plan, order, verify, bench loader"},
+           {"--size=3 plan",
+            "'--size=3' is no command; give the command first"},
+           {"plan", "lockstep plan: --size, the number of samples in the"},
+           {"plan --size=ten",
+            "--size should be a whole number, but got 'ten'"},
+           {"plan --size=5 --wrold=2",
+            "there is no flag --wrold; did you mean"},
+           {"plan --size=5 --digest",
+            "there is no flag --digest; the flags of"},
+           {"plan --size=5 --n=5", "there is no flag -n"},
+           {"plan --size=5 --grace=1s", "there is no flag --grace"},
+           {"order --size=5 --world=2", "there is no flag --world"},
+           {"order --size=10 --count=20", "--count should be from 0 to 10"},
+           {"verify --size=5 --rank=0", "there is no flag --rank"},
+           {"bench loader --num_workers=-5", "--num_workers should be 0 or"},
+           {"launch -n two -- true", "-n should be a whole number, but got"},
+           {"launch -n 2 --size=7 -- true", "there is no flag --size"},
+           {"launch -n 2 --grace=5 -- true",
+            "--grace should be a duration such as 5s or 500ms, but got '5'"},
+           {"launch -n 2 true", "'true' is no flag; give flags only, then --"},
+           {"launch -- true", "-n, the number of ranks on this host, is not"},
+           {"launch -n 2 -n 3 -- true", "is given twice"}}) {
+    const Outcome outcome = Refused(c.line);
+    EXPECT_EQ(outcome.code, 2) << c.line;
+    EXPECT_THAT(outcome.out, HasSubstr(c.message)) << c.line;
+  }
+}
+
+TEST(Tool, SaysThatMemoryHasRunOut) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers reserve more than any limit";
+#endif
+  const Outcome outcome = Shell(
+      "ulimit -v 4000000; "
+      "$tool bench loader --size=1000000 --row_bytes=1000000 2>&1");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("lockstep bench loader: the command ran "
+                                     "out of memory"));
+}
+
+// As `bazel run` does it: in the folder of the runfiles, with the user's folder
+// in a variable.
+TEST(Tool, RunsInTheFolderWhereBazelWasCalled) {
+  const std::string folder = testing::TempDir() + "/user";
+  std::filesystem::create_directory(folder);
+  const std::string copy = folder + "/tool", runfiles = copy + ".runfiles/main";
+  std::filesystem::copy_file(std::filesystem::canonical("tools/cli/lockstep"),
+                             copy,
+                             std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::create_directories(runfiles);
+  std::ofstream(folder + "/greet") << "#!/bin/sh\necho hello\n";
+  std::filesystem::permissions(folder + "/greet",
+                               std::filesystem::perms::owner_all);
+  const std::string run =
+      absl::StrCat("export BUILD_WORKING_DIRECTORY='", folder, "'; '", copy,
+                   "' launch -n 1 -- ./greet 2>&1");
+  EXPECT_EQ(Shell(absl::StrCat("cd '", runfiles, "'; ", run)).out,
+            "[rank 0] hello\n");
+  // A program that was started otherwise, with the variable in its environment,
+  // stays where it is.
+  EXPECT_EQ(Shell(absl::StrCat("cd /; ", run)).code, 127);
+}
+
+}  // namespace
+}  // namespace lockstep
