@@ -16,7 +16,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Eq;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using ::testing::Optional;
 
 struct Values {

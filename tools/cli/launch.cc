@@ -312,7 +312,7 @@ class Keeper {
   Keeper(pid_t pid, Fd teller) : pid_(pid), teller_(std::move(teller)) {}
 
   void Tell(pid_t group) const {
-    // Without a keeper ranks do without.
+    // Where somebody has killed the keeper the launch goes on without one.
     while (send(teller_.get(), &group, sizeof(group), MSG_NOSIGNAL) < 0 &&
            errno == EINTR) {
     }
