@@ -422,8 +422,8 @@ std::string Reading::ReadHost(const Claim& used) {
         absl::StartsWith(host, "[") && absl::EndsWith(host, "]");
     if (bracketed) host = host.substr(1, host.size() - 2);
     const auto colons = std::count(host.begin(), host.end(), ':');
-    // What has two colons at least is an address of IPv6, and nothing else may
-    // stand in brackets.
+    // An address of IPv6 has two colons at least, and nothing else may stand in
+    // brackets.
     if (!IsHostName(host) || colons == 1 || (bracketed && colons == 0)) {
       AddProblem(absl::StrCat(Show("MASTER_ADDR"),
                               " is not the name or address of a host",

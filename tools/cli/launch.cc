@@ -319,8 +319,8 @@ class Keeper {
   }
 
   [[noreturn]] static void Keep(int told) {
-    // What is sent to the launcher's group or terminal, or to all processes of
-    // its name, is not for this one.
+    // Signals to the launcher's group or terminal, or to all processes of its
+    // name, are not for this one.
     setsid();
     prctl(PR_SET_NAME, "lockstep-keeper");
     sigset_t all;
@@ -357,7 +357,7 @@ rlimit TakeAllDescriptors() {
   return was;
 }
 
-// What the child's part of a start needs.
+// Birth holds all that the child's part of a start needs.
 struct Birth {
   const Image& image;
   const Keeper& keeper;

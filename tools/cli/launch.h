@@ -32,7 +32,7 @@ struct LaunchCommand {
 
   int64_t max_restarts = 0;
 
-  // How long the second restart waits; see RestartDelay.
+  // The second restart waits so long; see RestartDelay.
   absl::Duration restart_delay = absl::Seconds(1);
 
   // What ranks have, from the death of one or from a signal, to end by
@@ -44,10 +44,10 @@ struct LaunchCommand {
   std::vector<std::string> program;
 };
 
-// How long restarts wait, so that a job that can't start leaves the host some
-// time. The first one waits for nothing, the second one for `second`, and each
-// later one twice as long, but no more than kMost. It begins anew after ranks
-// that have run for at least kMost.
+// RestartDelay says how long restarts wait, so that a job that can't start
+// leaves the host some time. The first one waits for nothing, the second one
+// for `second`, and each later one twice as long, but no more than kMost. It
+// begins anew after ranks that have run for at least kMost.
 class RestartDelay {
  public:
   static constexpr absl::Duration kMost = absl::Minutes(1);

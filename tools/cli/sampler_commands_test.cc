@@ -144,7 +144,7 @@ TEST(Verify, TellsHowFarItHasCome) {
   EXPECT_THAT(words, IsEmpty());
 }
 
-// What has filled up takes no more, and need not be written to for ever.
+// A stream that is full takes no more, and need not be written to for ever.
 TEST(Commands, EndWhenNothingIsTaken) {
   struct Full : std::streambuf {
     int_type overflow(int_type) override {

@@ -70,7 +70,7 @@ TEST(Tool, PrintsData) {
   EXPECT_TRUE(all.out == numbers);
 }
 
-// What is small is written at the end, and what is large long before.
+// Small outputs are written at the end, and large ones long before.
 TEST(Tool, FailsWhereItsOutputIsLost) {
   for (const char* command :
        {"order --size=3", "order --size=100000", "plan --size=100000",
@@ -118,7 +118,7 @@ TEST(Tool, HelpsWithEachCommand) {
                 help.out);
     }
   }
-  // What comes after -- is the program's.
+  // The words after -- are the program's.
   EXPECT_EQ(Shell("$tool launch -n 1 -- printf --help -- '%s\\n' --help").code,
             0);
 }
