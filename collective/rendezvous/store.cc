@@ -22,6 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/descriptor.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
@@ -82,24 +83,6 @@ absl::Status SystemError(int error, absl::string_view path,
   return lockstep::SystemError(error, absl::StrCat("'", path, "': ", what),
                                CodeOf(error));
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int fd() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-  // As close(2); some file systems report only there that a write has failed.
-  int Close() { return ::close(std::exchange(fd_, -1)); }
-
- private:
-  int fd_;
-};
 
 // The file's name and its first line: the key, with all but letters, digits,
 // '-' and '_' as %XX. A dot is thus in no key, and marks our own names.

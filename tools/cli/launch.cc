@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -35,9 +34,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/descriptor.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/base/system_error.h"
+#include "lockstep/tools/cli/keeper.h"
+#include "lockstep/tools/cli/rank_output.h"
 
 namespace lockstep {
 namespace {
@@ -46,9 +48,6 @@ constexpr int64_t kMostRanks = 1000000;
 constexpr int64_t kLastPort = 65535;
 constexpr size_t kTokenBytes = 32;
 constexpr size_t kRunIdBytes = 8;
-// Beyond so many bytes that nobody reads, ranks are not read either.
-constexpr size_t kMostPendingBytes = 65536;
-constexpr size_t kReadBytes = 16384;
 constexpr SteadyTime kNever = SteadyTime::max();
 // From SIGTERM to SIGKILL.
 constexpr absl::Duration kPatience = absl::Seconds(2);
@@ -74,144 +73,15 @@ std::string Seconds(absl::Duration duration) {
   return absl::StrCat(absl::ToDoubleSeconds(duration), " s");
 }
 
-class Fd {
- public:
-  explicit Fd(int fd = -1) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~Fd() { Close(); }
-
-  int get() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
-  void Close() {
-    if (open()) close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
-
 struct Pipe {
-  Fd out, in;
+  Descriptor out, in;
 
   static absl::StatusOr<Pipe> Create() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
       return SystemError(errno, "no pipe for a rank");
-    return Pipe{Fd(ends[0]), Fd(ends[1])};
+    return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
   }
-};
-
-// One of the launcher's own two streams. Whole lines are written, PIPE_BUF
-// bytes at most at once: a pipe that is ready takes them without blocking, and
-// doesn't mix them with what others write to it.
-class Output {
- public:
-  Output(int fd, absl::string_view name) : fd_(fd), name_(name) {}
-
-  int fd() const { return fd_; }
-  bool empty() const { return pending_.empty(); }
-  bool full() const { return pending_.size() - written_ >= kMostPendingBytes; }
-
-  void Add(absl::string_view prefix, absl::string_view line) {
-    if (!broken_) absl::StrAppend(&pending_, prefix, line, "\n");
-  }
-
-  // Requires: not empty(). After an error it takes no more.
-  absl::Status WriteSome() {
-    const absl::string_view some =
-        absl::string_view(pending_).substr(written_, PIPE_BUF);
-    const size_t end = some.rfind('\n');
-    const ssize_t size =
-        write(fd_, some.data(),
-              end == absl::string_view::npos ? some.size() : end + 1);
-    if (size < 0) {
-      if (errno == EAGAIN || errno == EINTR) return absl::OkStatus();
-      broken_ = true;
-      pending_.clear();
-      written_ = 0;
-      return SystemError(errno, absl::StrCat(name_, " can't be written"));
-    }
-    written_ += size;
-    if (written_ == pending_.size() || written_ >= kMostPendingBytes) {
-      pending_.erase(0, written_);
-      written_ = 0;
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  const int fd_;
-  const absl::string_view name_;
-  bool broken_ = false;
-  std::string pending_;
-  size_t written_ = 0;  // of these
-};
-
-// A stream of a rank.
-class Source {
- public:
-  Source(Fd fd, std::string prefix, Output& output)
-      : fd_(std::move(fd)), prefix_(std::move(prefix)), output_(&output) {}
-
-  int fd() const { return fd_.get(); }
-  bool open() const { return fd_.open(); }
-  bool blocked() const { return output_->full(); }
-
-  // Requires: it is ready to be read.
-  void ReadSome() { Read(kReadBytes); }
-
-  // Reads what has been written until now, but doesn't wait for more.
-  void Drain() {
-    if (!open()) return;
-    pollfd state = {fd(), 0, 0};
-    const bool last = poll(&state, 1, 0) > 0 && (state.revents & POLLHUP) != 0;
-    int left = 0;
-    if (ioctl(fd(), FIONREAD, &left) != 0) return;
-    while (left > 0 && open()) left -= static_cast<int>(Read(left));
-    if (last) Close();
-  }
-
-  void Close() {
-    if (!line_.empty()) EndLine();
-    fd_.Close();
-  }
-
- private:
-  size_t Read(size_t most) {
-    char bytes[kReadBytes];
-    const ssize_t size = read(fd(), bytes, std::min(most, sizeof(bytes)));
-    if (size > 0) {
-      Take(absl::string_view(bytes, size));
-      return size;
-    }
-    if (size == 0 || errno != EINTR) Close();
-    return 0;
-  }
-
-  void Take(absl::string_view text) {
-    const size_t most = PIPE_BUF - prefix_.size() - 1;
-    while (!text.empty()) {
-      const size_t end = std::min(text.find('\n'), text.size());
-      const size_t taken = std::min(end, most - line_.size());
-      absl::StrAppend(&line_, text.substr(0, taken));
-      text.remove_prefix(taken);
-      if (text.empty()) return;
-      // It has come to its end, or there is no more room.
-      if (text[0] == '\n') text.remove_prefix(1);
-      EndLine();
-    }
-  }
-
-  void EndLine() {
-    output_->Add(prefix_, line_);
-    line_.clear();
-  }
-
-  Fd fd_;
-  std::string prefix_;
-  Output* output_;
-  std::string line_;  // what there is of it
 };
 
 // What a child needs to become the program: all is made before fork().
@@ -267,86 +137,6 @@ class Image {
   std::vector<char*> argv_, envp_;
 };
 
-// Kills the groups of ranks when the launcher has been killed and can't do so
-// itself. It is a process of its own, to which every rank tells its group
-// before it becomes the program.
-class Keeper {
- public:
-  // Starts the process. No thread but the caller's may run.
-  static absl::StatusOr<Keeper> Start() {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-      return SystemError(errno, "no socket for the keeper of the ranks");
-    }
-    Fd told(ends[0]), teller(ends[1]);
-    const pid_t pid = fork();
-    if (pid < 0) {
-      return SystemError(errno, "no process for the keeper of the ranks");
-    }
-    if (pid == 0) {
-      teller.Close();
-      Keep(told.get());
-    }
-    return Keeper(pid, std::move(teller));
-  }
-
-  Keeper(Keeper&& other) noexcept
-      : pid_(std::exchange(other.pid_, -1)),
-        teller_(std::move(other.teller_)) {}
-
-  // Ends the process. It has nothing left to do after Forget().
-  ~Keeper() {
-    if (pid_ < 0) return;
-    teller_.Close();
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-
-  // Has group `group` killed when the launcher is gone. Async-signal-safe.
-  void Remember(pid_t group) const { Tell(group); }
-
-  // All groups that it remembers are gone.
-  void Forget() const { Tell(0); }
-
- private:
-  Keeper(pid_t pid, Fd teller) : pid_(pid), teller_(std::move(teller)) {}
-
-  void Tell(pid_t group) const {
-    // Where somebody has killed the keeper the launch goes on without one.
-    while (send(teller_.get(), &group, sizeof(group), MSG_NOSIGNAL) < 0 &&
-           errno == EINTR) {
-    }
-  }
-
-  [[noreturn]] static void Keep(int told) {
-    // Signals to the launcher's group or terminal, or to all processes of its
-    // name, are not for this one.
-    setsid();
-    prctl(PR_SET_NAME, "lockstep-keeper");
-    sigset_t all;
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, nullptr);
-    std::vector<pid_t> groups;
-    pid_t group;
-    ssize_t size;
-    while ((size = recv(told, &group, sizeof(group), 0)) != 0) {
-      if (size < 0) continue;
-      if (group == 0) {
-        groups.clear();
-      } else {
-        groups.push_back(group);
-      }
-    }
-    // Nobody is left who could tell: neither the launcher, nor a rank that is
-    // about to become the program.
-    for (const pid_t left : groups) kill(-left, SIGKILL);
-    _exit(0);
-  }
-
-  pid_t pid_;
-  Fd teller_;
-};
-
 // Raises this process's limit of open files as far as it may. Returns what it
 // was, for the ranks.
 rlimit TakeAllDescriptors() {
@@ -390,7 +180,7 @@ struct Birth {
 
 // A descriptor of signals that end ranks or the launch. They are blocked from
 // now on.
-absl::StatusOr<Fd> WatchSignals() {
+absl::StatusOr<Descriptor> WatchSignals() {
   // Were it ignored, the system would reap ranks.
   signal(SIGCHLD, SIG_DFL);
   sigset_t watched;
@@ -403,31 +193,31 @@ absl::StatusOr<Fd> WatchSignals() {
     if (action.sa_handler != SIG_IGN) sigaddset(&watched, signal);
   }
   sigprocmask(SIG_BLOCK, &watched, nullptr);
-  Fd fd(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd.open()) return SystemError(errno, "no descriptor for signals");
+  Descriptor fd(signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.ok()) return SystemError(errno, "no descriptor for signals");
   return fd;
 }
 
 // Not one of the first three, which are all open afterwards, so that no pipe
 // takes their place.
-absl::StatusOr<Fd> OpenNull() {
+absl::StatusOr<Descriptor> OpenNull() {
   int fd;
   do {
     fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (fd < 0) return SystemError(errno, "/dev/null");
   } while (fd <= STDERR_FILENO);
-  return Fd(fd);
+  return Descriptor(fd);
 }
 
 // A port that was free a moment ago.
 absl::StatusOr<int> FreePort() {
-  const Fd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   socklen_t size = sizeof(address);
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  if (!probe.open() || bind(probe.get(), generic, size) != 0 ||
-      getsockname(probe.get(), generic, &size) != 0) {
+  if (!probe.ok() || bind(probe.fd(), generic, size) != 0 ||
+      getsockname(probe.fd(), generic, &size) != 0) {
     return SystemError(errno, "no free port for MASTER_PORT");
   }
   return ntohs(address.sin_port);
@@ -491,7 +281,7 @@ absl::Status Check(const LaunchCommand& command) {
 struct Rank {
   int64_t number = -1;
   pid_t pid = -1;
-  std::vector<Source> sources;
+  std::vector<RankStream> streams;
   bool ended = false;
   bool exited = false;        // ended, by itself
   std::string end;            // "exited with code 3"
@@ -533,8 +323,8 @@ bool IsNobodysAnswer(int signal) {
 class Launcher {
  public:
   // Of checked flags.
-  Launcher(const LaunchCommand& command, Environment environment, Fd signals,
-           Fd null, Keeper keeper, rlimit files)
+  Launcher(const LaunchCommand& command, Environment environment,
+           Descriptor signals, Descriptor null, Keeper keeper, rlimit files)
       : command_(command),
         environment_(std::move(environment)),
         signals_(std::move(signals)),
@@ -571,8 +361,8 @@ class Launcher {
 
   const LaunchCommand& command_;
   Environment environment_;
-  const Fd signals_;
-  const Fd null_;
+  const Descriptor signals_;
+  const Descriptor null_;
   const Keeper keeper_;
   const rlimit files_;  // the limit of ranks
   Output out_{STDOUT_FILENO, "stdout"};
@@ -664,8 +454,8 @@ absl::Status Launcher::Start(int64_t number, const Image& image) {
   const pid_t launcher = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    Become({image, keeper_, files_, launcher, null_.get(), out.in.get(),
-            err.in.get(), failure.in.get()});
+    Become({image, keeper_, files_, launcher, null_.fd(), out.in.fd(),
+            err.in.fd(), failure.in.fd()});
   }
   if (pid < 0) return SystemError(errno, "no process for a rank");
   // It is closed when the program is executed.
@@ -673,7 +463,7 @@ absl::Status Launcher::Start(int64_t number, const Image& image) {
   int error = 0;
   ssize_t size;
   do {
-    size = read(failure.out.get(), &error, sizeof(error));
+    size = read(failure.out.fd(), &error, sizeof(error));
   } while (size < 0 && errno == EINTR);
   if (size == sizeof(error)) {
     waitpid(pid, nullptr, 0);
@@ -688,8 +478,8 @@ absl::Status Launcher::Start(int64_t number, const Image& image) {
   Rank rank;
   rank.number = number;
   rank.pid = pid;
-  rank.sources.emplace_back(std::move(out.out), prefix, out_);
-  rank.sources.emplace_back(std::move(err.out), prefix, err_);
+  rank.streams.emplace_back(std::move(out.out), prefix, out_);
+  rank.streams.emplace_back(std::move(err.out), prefix, err_);
   ranks_.push_back(std::move(rank));
   return absl::OkStatus();
 }
@@ -698,7 +488,7 @@ absl::Status Launcher::Start(int64_t number, const Image& image) {
 bool Launcher::AllOver() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [this](const Rank& rank) {
     return rank.ended &&
-           (killed_ || (!rank.sources[0].open() && !rank.sources[1].open()));
+           (killed_ || (!rank.streams[0].open() && !rank.streams[1].open()));
   });
 }
 
@@ -708,13 +498,13 @@ SteadyTime Launcher::NextStep() const {
 
 // Waits until something has happened, or until `until`.
 void Launcher::PollOnce(SteadyTime until) {
-  std::vector<pollfd> polled = {{signals_.get(), POLLIN, 0}};
+  std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0}};
   for (const Output* output : {&out_, &err_}) {
     polled.push_back({output->empty() ? -1 : output->fd(), POLLOUT, 0});
   }
   for (const Rank& rank : ranks_) {
-    for (const Source& source : rank.sources) {
-      polled.push_back({source.blocked() ? -1 : source.fd(), POLLIN, 0});
+    for (const RankStream& stream : rank.streams) {
+      polled.push_back({stream.blocked() ? -1 : stream.fd(), POLLIN, 0});
     }
   }
   int timeout = -1;
@@ -735,8 +525,8 @@ void Launcher::PollOnce(SteadyTime until) {
     }
   }
   for (Rank& rank : ranks_) {
-    for (Source& source : rank.sources) {
-      if ((next++)->revents != 0) source.ReadSome();
+    for (RankStream& stream : rank.streams) {
+      if ((next++)->revents != 0) stream.ReadSome();
     }
   }
   if (polled[0].revents != 0) TakeSignals();
@@ -745,7 +535,7 @@ void Launcher::PollOnce(SteadyTime until) {
 
 void Launcher::TakeSignals() {
   signalfd_siginfo info;
-  while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+  while (read(signals_.fd(), &info, sizeof(info)) == sizeof(info)) {
     if (info.ssi_signo != SIGCHLD) {
       TakeStop(static_cast<int>(info.ssi_signo));
       continue;
@@ -767,11 +557,10 @@ void Launcher::TakeEnd(Rank& rank) {
     return;
   }
   rank.ended = true;
-  rank.exited = info.si_code == CLD_EXITED;
   // What it said comes before what is said of it.
-  for (Source& source : rank.sources) source.Drain();
+  for (RankStream& stream : rank.streams) stream.Drain();
 
-  const bool exited = rank.exited;
+  const bool exited = rank.exited = info.si_code == CLD_EXITED;
   const int status = info.si_status;
   rank.end = exited ? absl::StrCat("exited with code ", status)
                     : absl::StrCat("killed by signal ", status, " (",
@@ -854,9 +643,9 @@ void Launcher::Reap() {
   SendAll(SIGKILL);  // to what ranks have left
   for (Rank& rank : ranks_) {
     waitpid(rank.pid, nullptr, 0);
-    for (Source& source : rank.sources) {
-      source.Drain();
-      source.Close();
+    for (RankStream& stream : rank.streams) {
+      stream.Drain();
+      stream.Close();
     }
   }
   keeper_.Forget();
@@ -915,8 +704,8 @@ absl::StatusOr<int> Launch(const LaunchCommand& command,
     LOCKSTEP_ASSIGN_OR_RETURN(environment["LOCKSTEP_TOKEN"],
                               RandomHex(kTokenBytes));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(Fd null, OpenNull());
-  LOCKSTEP_ASSIGN_OR_RETURN(Fd signals, WatchSignals());
+  LOCKSTEP_ASSIGN_OR_RETURN(Descriptor null, OpenNull());
+  LOCKSTEP_ASSIGN_OR_RETURN(Descriptor signals, WatchSignals());
   LOCKSTEP_ASSIGN_OR_RETURN(Keeper keeper, Keeper::Start());
   return Launcher(command, std::move(environment), std::move(signals),
                   std::move(null), std::move(keeper), TakeAllDescriptors())

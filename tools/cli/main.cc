@@ -138,8 +138,9 @@ Subcommand PrintOrder(SamplerCommand& command) {
   line.Add("first", &command.first, "the first position to print");
   line.Add("count", &command.count,
            "how many positions to print; all if not given");
-  line.Add("digest", &command.digest,
-           "print the SHA-1 of the whole order as little-endian int64");
+  line.Add(
+      "digest", &command.digest,
+      "whether to print the SHA-1 of the whole order as little-endian int64");
   return {line, [&command](std::ostream& out) {
             return ExitCode(RunOrder(command, out));
           }};
@@ -293,11 +294,12 @@ bool TakeHelp(std::vector<std::string>& words) {
   return true;
 }
 
-// Writes what `out` still holds, and adds a failure to `code`.
+// Writes what `out` still holds. Returns `code`, or why it can't be written
+// where nothing else has failed.
 absl::StatusOr<int> Finish(absl::StatusOr<int> code, std::ostream& out,
                            const StdoutBuffer& buffer) {
   out.flush();
-  if (buffer.error() == 0) return code;
+  if (!code.ok() || buffer.error() == 0) return code;
   return SystemError(buffer.error(), "stdout can't be written",
                      absl::StatusCode::kUnavailable);
 }

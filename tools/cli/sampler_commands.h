@@ -39,7 +39,8 @@ struct SamplerCommand {
   std::optional<int64_t> count;  // without it: to the end
   bool digest = false;
 
-  // Is told, about every `progress_every`, how far verify has come.
+  // RunVerify tells this function, about every `progress_every`, how far it
+  // has come.
   std::function<void(absl::string_view)> on_progress;
   absl::Duration progress_every = absl::Seconds(2);
 };

@@ -125,7 +125,7 @@ TEST(Verify, Counts) {
 }
 
 TEST(Verify, TellsHowFarItHasCome) {
-  SamplerCommand command = Sized(10, 2, 4);
+  SamplerCommand command = Sized(2 * 4097, 2, 1);
   command.progress_every = absl::ZeroDuration();
   std::vector<std::string> words;
   command.on_progress = [&words](absl::string_view word) {
@@ -133,11 +133,9 @@ TEST(Verify, TellsHowFarItHasCome) {
   };
   Output(RunVerify, command);
   EXPECT_THAT(words, ElementsAre("epoch 0: rank 0 of 2, step 0",
-                                 "epoch 0: rank 0 of 2, step 0",
-                                 "epoch 0: rank 0 of 2, step 1",
+                                 "epoch 0: rank 0 of 2, step 4096",
                                  "epoch 0: rank 1 of 2, step 0",
-                                 "epoch 0: rank 1 of 2, step 0",
-                                 "epoch 0: rank 1 of 2, step 1"));
+                                 "epoch 0: rank 1 of 2, step 4096"));
   words.clear();
   command.progress_every = absl::InfiniteDuration();
   Output(RunVerify, command);
