@@ -82,6 +82,8 @@ absl::StatusOr<StarOptions> StarOptionsOf(const WorldOptions& options,
   star.job = options.job;
   star.token = options.token;
   star.join_deadline = options.join_deadline;
+  star.on_slow = options.on_slow;
+  star.slow_join = options.slow_join;
   star.beat = options.beat;
   star.silence = options.silence;
   LOCKSTEP_ASSIGN_OR_RETURN(star.about,
@@ -192,6 +194,7 @@ World::World(std::shared_ptr<ControlPlane> control, const WorldOptions& options,
              std::string address, std::string description)
     : control_(std::move(control)),
       leave_patience_(options.leave_patience),
+      on_slow_(options.on_slow),
       address_(std::move(address)),
       description_(std::move(description)) {
   // Ranks of one host are neighbours for shared memory, too.
@@ -278,7 +281,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
   engine.deadline = options.deadline;
   engine.slow = options.slow;
   engine.strict = options.strict;
-  engine.on_slow = options.on_slow;
+  engine.on_slow = options.on_slow ? options.on_slow : on_slow_;
   engine.make_transport = [options, backend, address = address_,
                            local_rank = local_rank_](TransportContext context) {
     context.address = address;

@@ -71,6 +71,20 @@ struct WorldOptions {
   // How long ranks wait for each other to come.
   absl::Duration join_deadline = absl::Minutes(5);
 
+  // Told what takes long, so that a log says it long before a deadline does.
+  // Without it, nothing is said before the deadline:
+  //
+  //   options.on_slow = [](absl::string_view what) {
+  //     std::fprintf(stderr, "%s\n", std::string(what).c_str());
+  //   };
+  //
+  // A join that takes longer than `slow_join` is told on the thread that joins:
+  // which ranks are missing, or why rank 0 is not reached; and again whenever
+  // the time that it has taken has doubled. Slow operations of all groups that
+  // have no `on_slow` of their own are told as GroupOptions says.
+  std::function<void(absl::string_view)> on_slow;
+  absl::Duration slow_join = absl::Seconds(5);
+
   // How often a rank says that it is alive, and what it did last.
   absl::Duration beat = absl::Seconds(1);
 
@@ -103,7 +117,7 @@ struct GroupOptions {
   // Told what is slow, and who has not come: once for each such operation, on
   // every rank, by the thread that keeps this rank in touch. It may call Abort,
   // and must neither wait for an operation nor destroy the group. Without it,
-  // nothing is said before the deadline.
+  // WorldOptions::on_slow is told.
   std::function<void(absl::string_view)> on_slow;
 
   // Of "nccl", which can't compare what the ranks do: whether they first agree
@@ -193,6 +207,7 @@ class World {
   const ForkGuard fork_guard_;
   const std::shared_ptr<internal_collective::ControlPlane> control_;
   const absl::Duration leave_patience_;
+  const std::function<void(absl::string_view)> on_slow_;
   const std::string address_;  // of this host, for data
   const std::string description_;
   int local_rank_ = 0;

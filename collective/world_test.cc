@@ -2,7 +2,9 @@
 
 #include <array>
 #include <functional>
+#include <future>  // NOLINT: what a callback is told
 #include <memory>
+#include <mutex>  // NOLINT: std::call_once
 #include <stdexcept>
 #include <string>
 #include <thread>  // NOLINT: ranks
@@ -12,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
@@ -264,6 +267,44 @@ TEST(World, MissingRanksAreNamedOnBothSides) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
                                  HasSubstr("ranks 1, 3")));
   }
+}
+
+// Keeps the first text that on_slow is told of a barrier.
+class ToldOfABarrier {
+ public:
+  std::function<void(absl::string_view)> on_slow() {
+    return [this](absl::string_view what) {
+      if (!absl::StrContains(what, "barrier()")) return;
+      std::call_once(once_, [&] { told_.set_value(std::string(what)); });
+    };
+  }
+  std::string Await() { return told_.get_future().get(); }
+
+ private:
+  std::once_flag once_;
+  std::promise<std::string> told_;
+};
+
+TEST(World, IsToldWhatIsSlowInGroupsWithoutAnOnSlow) {
+  ToldOfABarrier by_world, by_group;
+  WorldOptions common;
+  common.on_slow = by_world.on_slow();
+  Job job(2, common);
+  GroupOptions options;
+  options.slow = absl::Milliseconds(1);
+  options.name = "deaf";
+  const auto deaf = job.MakeGroups(options);
+  options.name = "own";
+  options.on_slow = by_group.on_slow();
+  const auto own = job.MakeGroups(options);
+  InThreads(2, [&](int rank) {
+    const std::string own_is_slow = rank == 1 ? by_group.Await() : "'own'";
+    EXPECT_THAT(own_is_slow, HasSubstr("'own'"));
+    LOCKSTEP_EXPECT_OK(Wait(own[rank]->Barrier()));
+    const std::string deaf_is_slow = rank == 1 ? by_world.Await() : "'deaf'";
+    EXPECT_THAT(deaf_is_slow, HasSubstr("'deaf'"));
+    LOCKSTEP_EXPECT_OK(Wait(deaf[rank]->Barrier()));
+  });
 }
 
 TEST(World, ANameIsForOneGroupAtATime) {

@@ -2,15 +2,16 @@
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto x, MapMatrix<float>(batch, "x"));
 //   loss = (x * weights).squaredNorm();  // one row a sample
-//   LOCKSTEP_ASSIGN_OR_RETURN(auto images, (MapTensor<uint8_t, 4>(batch,
-//   "image"))); uint8_t red = images(row, y, x, 0);
+//   LOCKSTEP_ASSIGN_OR_RETURN(auto images,
+//                             (MapTensor<uint8_t, 4>(batch, "image")));
+//   uint8_t red = images(row, y, x, 0);
 //
 // The views hold no memory: they live as long as the batch does. Declare new
 // ones for each batch: assigning one to another copies elements between
 // batches, as it is with all of Eigen's maps.
 //
-// Fields of
-// fixed shape, and ragged ones that collate has padded.
+// They are for fields of fixed shape, and for ragged ones that collate has
+// padded.
 #ifndef LOCKSTEP_LOADER_EIGEN_VIEWS_H_
 #define LOCKSTEP_LOADER_EIGEN_VIEWS_H_
 

@@ -70,23 +70,6 @@ size_t MostHalfOpen() {
                             kMostHalfOpen);
 }
 
-// A cluster may make the host's name known only after the host has begun.
-absl::StatusOr<std::vector<std::string>> ResolveInTime(const std::string& host,
-                                                       SteadyTime deadline) {
-  while (true) {
-    absl::StatusOr<std::vector<std::string>> found = Resolve(host, deadline);
-    const bool again = absl::IsUnavailable(found.status());
-    if (!again && !absl::IsDeadlineExceeded(found.status())) return found;
-    if (!again || SteadyNow() >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("rank 0 can't listen: ", found.status().message(),
-                       "; give a name or an address of its host"));
-    }
-    absl::SleepFor(
-        std::min(absl::FromChrono(deadline - SteadyNow()), kResolveAgainAfter));
-  }
-}
-
 }  // namespace
 
 struct HubDoor::Client {
@@ -139,6 +122,28 @@ absl::StatusOr<std::unique_ptr<HubDoor>> HubDoor::Open(
   }
   door->Accept();
   return door;
+}
+
+// A cluster may make the host's name known only after the host has begun.
+absl::StatusOr<std::vector<std::string>> HubDoor::ResolveInTime(
+    const std::string& host, SteadyTime deadline) {
+  while (true) {
+    absl::StatusOr<std::vector<std::string>> found =
+        Resolve(host, std::min(deadline, slow_.next()));
+    const bool again = absl::IsUnavailable(found.status());
+    if (!again && !absl::IsDeadlineExceeded(found.status())) return found;
+    const SteadyTime now = SteadyNow();
+    if (now >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("rank 0 can't listen: ", found.status().message(),
+                       "; give a name or an address of its host"));
+    }
+    slow_.TellIfDue();
+    if (!again) continue;
+    absl::SleepFor(
+        std::min(absl::FromChrono(std::min(deadline, slow_.next()) - now),
+                 kResolveAgainAfter));
+  }
 }
 
 absl::Status HubDoor::Listen(const std::string& host, uint16_t port,
@@ -470,7 +475,7 @@ absl::Status HubDoor::AwaitAll(SteadyTime deadline) {
   RunningTime running(2 * beat);
   SteadyTime next_beat = After(beat);
   while (!complete_) {
-    io_.run_one_until(std::min(deadline, next_beat));
+    io_.run_one_until(std::min({deadline, next_beat, slow_.next()}));
     const SteadyTime now = SteadyNow();
     if ((now >= deadline || IsShort(now)) && !complete_) {
       ReadWhatCame();
@@ -480,6 +485,7 @@ absl::Status HubDoor::AwaitAll(SteadyTime deadline) {
       Pulse(running.Lap());
       next_beat = After(beat);
     }
+    if (!complete_) slow_.TellIfDue();
   }
   return absl::OkStatus();
 }
@@ -525,6 +531,15 @@ std::string HubDoor::WhereAndWhat() const {
                       endpoint.address().is_loopback()
                           ? " (loopback: for this host alone)"
                           : "");
+}
+
+std::string HubDoor::Situation() const {
+  if (!acceptor_.is_open()) {
+    return absl::StrCat("it can't listen yet at '",
+                        absl::CHexEscape(options_.address),
+                        "', since that name does not resolve");
+  }
+  return absl::StrCat(WhereAndWhat(), ": ", Progress());
 }
 
 absl::Status HubDoor::GiveUp() {

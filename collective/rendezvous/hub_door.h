@@ -24,6 +24,7 @@
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/rendezvous/connection.h"
 #include "lockstep/collective/rendezvous/handshake.h"
+#include "lockstep/collective/rendezvous/slow_join.h"
 #include "lockstep/collective/rendezvous/star.h"
 
 namespace lockstep::internal_collective {
@@ -56,6 +57,8 @@ class HubDoor {
 
   HubDoor(asio::io_context& io, const StarOptions& options, const Peer& self);
 
+  absl::StatusOr<std::vector<std::string>> ResolveInTime(
+      const std::string& host, SteadyTime deadline);
   absl::Status Listen(const std::string& host, uint16_t port,
                       SteadyTime deadline);
   void Accept();
@@ -86,10 +89,12 @@ class HubDoor {
   std::string Describe(const std::vector<int>& ranks) const;
   std::string Progress() const;
   std::string WhereAndWhat() const;
+  std::string Situation() const;
   absl::Status GiveUp();
 
   asio::io_context& io_;
   const StarOptions options_;
+  SlowJoin slow_{options_, [this] { return Situation(); }};
   asio::ip::tcp::acceptor acceptor_;
   std::optional<ClosedInForks> closed_in_forks_;  // the acceptor
   asio::steady_timer accept_again_;

@@ -24,6 +24,7 @@
 #include "lockstep/collective/rendezvous/address.h"
 #include "lockstep/collective/rendezvous/handshake.h"
 #include "lockstep/collective/rendezvous/hub_door.h"
+#include "lockstep/collective/rendezvous/slow_join.h"
 #include "lockstep/collective/rendezvous/token.h"
 
 namespace lockstep::internal_collective {
@@ -46,11 +47,15 @@ constexpr size_t kMostReasons = 8;
 // One connection to what may be rank 0, until all ranks are there.
 class Attempt {
  public:
+  // `progress` is what rank 0 says of who is missing, and "" until it does.
   Attempt(asio::io_context& io, const StarOptions& options, const Peer& self,
-          const tcp::endpoint& endpoint, absl::string_view nonce)
+          SlowJoin& slow, std::string& progress, const tcp::endpoint& endpoint,
+          absl::string_view nonce)
       : io_(io),
         options_(options),
         self_(self),
+        slow_(slow),
+        progress_(progress),
         endpoint_(endpoint),
         handshake_(Handshake::Role::kSpoke, options.token, nonce) {}
   ~Attempt() {
@@ -64,9 +69,6 @@ class Attempt {
   // OK: joined. UNAVAILABLE: to be tried again. Others are final, as is
   // RESOURCE_EXHAUSTED: this process has no descriptor for a connection.
   absl::Status Run(SteadyTime deadline);
-
-  // What rank 0 said last of who is missing; "" when it has said nothing.
-  const std::string& progress() const { return progress_; }
 
   JoinedSpoke Take() { return {std::move(peers_), connection_}; }
 
@@ -85,11 +87,12 @@ class Attempt {
   asio::io_context& io_;
   const StarOptions& options_;
   const Peer& self_;
+  SlowJoin& slow_;
+  std::string& progress_;
   const tcp::endpoint endpoint_;
   Handshake handshake_;
   Step step_ = Step::kGreeting;
   std::shared_ptr<Connection> connection_;
-  std::string progress_;
   std::vector<Peer> peers_;
   Outcome outcome_ = Outcome::kPending;
   absl::Status why_;
@@ -114,7 +117,9 @@ absl::Status Attempt::Connect(SteadyTime limit) {
       endpoint_, [result](const std::error_code& error) { *result = error; });
   while (!result->has_value()) {
     const bool over = SteadyNow() >= limit;
-    if (!RunUntil(limit) && over) return absl::UnavailableError("no answer");
+    const bool idle = !RunUntil(std::min(limit, slow_.next()));
+    if (idle && over) return absl::UnavailableError("no answer");
+    slow_.TellIfDue();
   }
   if (**result) return absl::UnavailableError((*result)->message());
   // On one host, a connection to a port on which nobody listens may meet
@@ -148,8 +153,9 @@ absl::Status Attempt::Run(SteadyTime deadline) {
                                : limit;
     // This thread may have been late for what has come in time.
     const bool over = SteadyNow() >= end;
-    const bool idle = !RunUntil(std::min(end, next_beat));
+    const bool idle = !RunUntil(std::min({end, next_beat, slow_.next()}));
     if (outcome_ != Outcome::kPending) break;
+    slow_.TellIfDue();
     if (over && (idle || ++at_the_end == kMostAtTheEnd)) {
       return absl::UnavailableError("no answer");
     }
@@ -283,6 +289,9 @@ class SpokeJoin {
   absl::Status TryAddress();
   absl::Status TryEndpoint(const tcp::endpoint& endpoint, bool one_of_several);
   absl::StatusOr<std::string> FindAddress();
+  std::string Where() const;
+  std::string Failures() const;
+  std::string Situation() const;
   absl::Status GiveUp() const;
 
   asio::io_context& io_;
@@ -290,6 +299,7 @@ class SpokeJoin {
   const Peer& self_;
   const SteadyTime deadline_;
   const Resolver& resolve_;
+  SlowJoin slow_{options_, [this] { return Situation(); }};
 
   JoinedSpoke joined_;
   std::map<std::string, int> failures_;  // how often each
@@ -317,7 +327,7 @@ absl::Status SpokeJoin::TryAddress() {
     return absl::UnavailableError(parsed.status().message());
   }
   const absl::StatusOr<std::vector<std::string>> found =
-      resolve_(parsed->host, deadline_);
+      resolve_(parsed->host, std::min(deadline_, slow_.next()));
   if (absl::IsResourceExhausted(found.status())) return found.status();
   if (!found.ok()) return absl::UnavailableError(found.status().message());
   // Rank 0 listens on one of them, and another program perhaps on another.
@@ -345,9 +355,9 @@ absl::Status SpokeJoin::TryAddress() {
 absl::Status SpokeJoin::TryEndpoint(const tcp::endpoint& endpoint,
                                     bool one_of_several) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string nonce, RandomBytes(kMacBytes));
-  Attempt attempt(io_, options_, self_, endpoint, nonce);
+  progress_.clear();
+  Attempt attempt(io_, options_, self_, slow_, progress_, endpoint, nonce);
   absl::Status status = attempt.Run(deadline_);
-  progress_ = attempt.progress();
   if (status.ok()) {
     joined_ = attempt.Take();
     return status;
@@ -376,16 +386,37 @@ absl::StatusOr<JoinedSpoke> SpokeJoin::Run() {
     }
     const absl::Duration left = absl::FromChrono(deadline_ - SteadyNow());
     if (left <= absl::ZeroDuration()) return GiveUp();
+    slow_.TellIfDue();
     absl::SleepFor(std::min(pause, left));
     pause = std::min(2 * pause, kLongestPause);
   }
 }
 
+std::string SpokeJoin::Where() const {
+  return options_.store == nullptr
+             ? absl::StrCat("at '", absl::CHexEscape(options_.address), "'")
+             : "by the store";
+}
+
+std::string SpokeJoin::Failures() const {
+  return absl::StrJoin(
+      failures_, "; ", [](std::string* out, const auto& failure) {
+        absl::StrAppend(out, failure.first, " (", failure.second,
+                        failure.second == 1 ? " time)" : " times)");
+      });
+}
+
+std::string SpokeJoin::Situation() const {
+  if (!progress_.empty()) {
+    return absl::StrCat("it has reached rank 0 ", Where(),
+                        ", which said last: ", progress_);
+  }
+  return absl::StrCat("it has not reached rank 0 ", Where(), ": ",
+                      failures_.empty() ? "no answer yet" : Failures());
+}
+
 absl::Status SpokeJoin::GiveUp() const {
-  const std::string where =
-      options_.store == nullptr
-          ? absl::StrCat("at '", absl::CHexEscape(options_.address), "'")
-          : "by the store";
+  const std::string where = Where();
   const std::string who = absl::StrCat("rank ", self_.rank, " of job '",
                                        absl::CHexEscape(options_.job), "'");
   const std::string time = absl::FormatDuration(options_.join_deadline);
@@ -394,17 +425,11 @@ absl::Status SpokeJoin::GiveUp() const {
         who, " reached rank 0 ", where, ", but not all ranks came in ", time,
         "; rank 0 said last: ", progress_));
   }
-  return absl::DeadlineExceededError(absl::StrCat(
-      who, " did not reach rank 0 ", where, " in ", time, ": ",
-      absl::StrJoin(failures_, "; ",
-                    [](std::string* out, const auto& failure) {
-                      absl::StrAppend(
-                          out, failure.first, " (", failure.second,
-                          failure.second == 1 ? " time)" : " times)");
-                    }),
-      "; see that rank 0 runs, ",
-      options_.store == nullptr ? "and that this is its address"
-                                : "with the same job and store"));
+  return absl::DeadlineExceededError(
+      absl::StrCat(who, " did not reach rank 0 ", where, " in ", time, ": ",
+                   Failures(), "; see that rank 0 runs, ",
+                   options_.store == nullptr ? "and that this is its address"
+                                             : "with the same job and store"));
 }
 
 }  // namespace

@@ -413,6 +413,7 @@ absl::Status Check(const StarOptions& options) {
   }
   const std::pair<const char*, absl::Duration> durations[] = {
       {"join_deadline", options.join_deadline},
+      {"slow_join", options.slow_join},
       {"beat", options.beat},
       {"silence", options.silence},
       {"tick", options.tick}};

@@ -18,6 +18,7 @@
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_STAR_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -60,6 +61,11 @@ struct StarOptions {
   std::string about;
 
   absl::Duration join_deadline = absl::Minutes(5);
+
+  // Told what this rank waits for, on the thread that joins, when Join has
+  // taken as long as `slow_join`, and again whenever that time has doubled.
+  std::function<void(absl::string_view)> on_slow;
+  absl::Duration slow_join = absl::Seconds(5);
 
   // How often a rank says that it is alive (at least four times in `silence`),
   // and after how long without a word it counts as gone. Time for which this
