@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/communicator.h"
@@ -195,8 +196,12 @@ absl::Status RunThreads() {
 }
 
 absl::Status RunProcess() {
+  lockstep::WorldOptions told;
+  told.on_slow = [](absl::string_view what) {  // say, that a rank is missing
+    std::fprintf(stderr, "slow: %s\n", std::string(what).c_str());
+  };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world,
-                            lockstep::World::FromEnvironment());
+                            lockstep::World::FromEnvironment(told));
   const int kill = absl::GetFlag(FLAGS_kill);
   if (kill < -1 || kill >= world->size()) {
     return absl::InvalidArgumentError(

@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>  // NOLINT: the watchdog's
 
@@ -118,19 +119,22 @@ absl::Status Train(Communicator& group, Watchdog& watchdog,
                    const std::atomic<bool>& told_slow) {
   const std::string path = absl::GetFlag(FLAGS_checkpoint);
   Model model;
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string saved,
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<std::string> saved,
                             examples::ReadCheckpoint(group, path));
-  if (!saved.empty()) {
-    if (saved.size() != sizeof(model)) {
+  if (saved.has_value()) {
+    if (saved->size() == sizeof(model)) {
+      std::memcpy(&model, saved->data(), sizeof(model));
+    }
+    if (saved->size() != sizeof(model) || model.steps > kSteps) {
       return absl::DataLossError(path + " is no checkpoint of this program");
     }
-    std::memcpy(&model, saved.data(), sizeof(model));
     std::printf("goes on after step %d\n", static_cast<int>(model.steps));
   }
   while (model.steps < kSteps) {
     // Rank r wants the weight to be r.
     double gradient = 2 * (model.weight - group.rank());
-    if (saved.empty() && model.steps == kFailingStep && group.rank() == 1) {
+    if (!saved.has_value() && model.steps == kFailingStep &&
+        group.rank() == 1) {
       LOCKSTEP_RETURN_IF_ERROR(Fail(absl::GetFlag(FLAGS_fail), group, watchdog,
                                     told_slow, gradient));
     }
@@ -162,18 +166,19 @@ absl::Status Run() {
   if (absl::GetFlag(FLAGS_checkpoint).empty()) {
     return absl::InvalidArgumentError("give --checkpoint=FILE");
   }
+  std::atomic<bool> told_slow{false};
+  lockstep::WorldOptions told;
+  told.on_slow = [&told_slow](absl::string_view text) {
+    std::fprintf(stderr, "slow: %s\n", std::string(text).c_str());
+    told_slow = true;
+  };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world,
-                            lockstep::World::FromEnvironment());
+                            lockstep::World::FromEnvironment(told));
   absl::Status failure;
   for (int failures = 0; failures < kMostFailures; ++failures) {
-    std::atomic<bool> told_slow{false};
-    lockstep::GroupOptions options;
-    options.on_slow = [&told_slow](absl::string_view text) {
-      std::fprintf(stderr, "slow: %s\n", std::string(text).c_str());
-      told_slow = true;
-    };
+    told_slow = false;
     // Fails where a rank is lost: the launcher then starts all ranks again.
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup(options));
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup());
     Watchdog watchdog(*group, absl::GetFlag(FLAGS_patience));
     failure = Train(*group, watchdog, told_slow);
     if (failure.ok()) return failure;

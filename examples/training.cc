@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,14 +124,14 @@ absl::Status Restore(Communicator& group, lockstep::Loader& loader,
                      Model& model) {
   const std::string path = absl::GetFlag(FLAGS_checkpoint);
   if (path.empty()) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string bytes,
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
                             examples::ReadCheckpoint(group, path));
-  if (bytes.empty()) return absl::OkStatus();  // the job's first start
-  if (bytes.size() < sizeof(model)) {
+  if (!bytes.has_value()) return absl::OkStatus();  // the job's first start
+  if (bytes->size() < sizeof(model)) {
     return absl::DataLossError(path + " is no checkpoint of this program");
   }
-  std::memcpy(&model, bytes.data(), sizeof(model));
-  LOCKSTEP_RETURN_IF_ERROR(loader.RestoreState(bytes.substr(sizeof(model))));
+  std::memcpy(&model, bytes->data(), sizeof(model));
+  LOCKSTEP_RETURN_IF_ERROR(loader.RestoreState(bytes->substr(sizeof(model))));
   if (group.rank() == 0) {
     std::printf("goes on in epoch %d after %d steps\n",
                 static_cast<int>(loader.progress().epoch),
@@ -172,8 +173,12 @@ absl::Status Train(Communicator& group, Sums& sums) {
 
 absl::Status Run() {
   Sums sums;  // outlives the group, which may still read it after a failure
+  lockstep::WorldOptions told;
+  told.on_slow = [](absl::string_view what) {  // say, that a rank is missing
+    std::fprintf(stderr, "slow: %s\n", std::string(what).c_str());
+  };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world,
-                            lockstep::World::FromEnvironment());
+                            lockstep::World::FromEnvironment(told));
   lockstep::GroupOptions options;
   options.backend = absl::GetFlag(FLAGS_backend);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup(options));

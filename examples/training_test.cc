@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 namespace examples {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -64,8 +66,8 @@ void Count(const std::string& printed, int first, int end,
 
 class Training : public testing::Test {
  protected:
-  Training() { std::remove(file_.c_str()); }
-  ~Training() override { std::remove(file_.c_str()); }
+  Training() { RemoveFiles(); }
+  ~Training() override { RemoveFiles(); }
 
   Ended Train(int ranks, const std::string& flags) {
     return Launch(ranks, absl::StrCat("examples/training --backend=shm "
@@ -73,7 +75,11 @@ class Training : public testing::Test {
                                       file_, " ", flags));
   }
 
- private:
+  void RemoveFiles() const {
+    std::remove(file_.c_str());
+    std::remove((file_ + ".before").c_str());
+  }
+
   const std::string file_ = absl::StrCat(
       testing::TempDir(), "/training_",
       testing::UnitTest::GetInstance()->current_test_info()->name());
@@ -117,6 +123,27 @@ TEST_F(Training, KilledAndGoesOnToTheSameModel) {
   EXPECT_EQ(Train(2, "--epochs=2 --kill=17").code, 128 + 9);
   const Ended ended = Train(2, "--epochs=2");
   EXPECT_EQ(ended.code, 0) << ended.printed;
+  const Ended whole = Launch(2, "examples/training --backend=shm --epochs=2");
+  EXPECT_EQ(LossOf(ended.printed, 1), LossOf(whole.printed, 1));
+}
+
+TEST_F(Training, AnEmptyCheckpointIsNoFirstStart) {
+  std::ofstream(file_).close();
+  const Ended ended = Train(2, "--epochs=1");
+  EXPECT_EQ(ended.code, 1) << ended.printed;
+  EXPECT_THAT(ended.printed,
+              AllOf(HasSubstr("0 bytes, is damaged"), HasSubstr(file_)));
+  EXPECT_TRUE(std::ifstream(file_).is_open());
+}
+
+TEST_F(Training, GoesOnFromTheCheckpointBeforeADamagedOne) {
+  EXPECT_EQ(Train(2, "--epochs=2 --kill=27").code, 128 + 9);
+  std::ofstream(file_).close();
+  const Ended ended = Train(2, "--epochs=2");
+  EXPECT_EQ(ended.code, 0) << ended.printed;
+  EXPECT_THAT(ended.printed,
+              AllOf(HasSubstr(file_ + ".before is used"),
+                    HasSubstr("goes on in epoch 0 after 10 steps")));
   const Ended whole = Launch(2, "examples/training --backend=shm --epochs=2");
   EXPECT_EQ(LossOf(ended.printed, 1), LossOf(whole.printed, 1));
 }
