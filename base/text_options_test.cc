@@ -137,6 +137,8 @@ TEST(TextOptions, ErrorsNameColumnKeyAndWhatIsAccepted) {
       {"bytes:8388608t", "bytes is '8388608t'"},
       {"seed:-1", "must be an integer from 0 to 18446744073709551615"},
       {"seed:99999999999999999999999999999999999999999", "seed is '9999"},
+      // 2^128 + 5, whose lower 128 bits are a small number.
+      {"seed:340282366920938463463374607431768211461", "seed is '3402"},
       {"rate:fast", "column 6: rate is 'fast', but must be a finite number"},
       {"rate:nan", "must be a finite number"},
       {"rate:1e999", "must be a finite number"},

@@ -33,7 +33,10 @@ std::vector<Cut> AllCuts(const CutOptions& options, int64_t size) {
   std::vector<Cut> cuts;
   while (size > 0) {
     cuts.push_back(NextCut(options, size));
-    size -= cuts.back().data + cuts.back().dropped;
+    const int64_t taken = cuts.back().data + cuts.back().dropped;
+    EXPECT_GT(taken, 0);
+    if (taken <= 0) break;
+    size -= taken;
   }
   return cuts;
 }
@@ -46,7 +49,6 @@ TEST(Cut, AccountsForEveryPositionOnce) {
     const int64_t size = random.Integer(0, 300);
     int64_t accounted = 0, steps = 0;
     for (const Cut& cut : AllCuts(options, size)) {
-      ASSERT_GT(cut.data + cut.dropped, 0);
       accounted += cut.data + cut.dropped;
       if (cut.data == 0) continue;
       ++steps;
@@ -139,6 +141,18 @@ TEST(Cut, SmallLastBatchPolicies) {
   EXPECT_THAT(BatchSizes(options, 1), ElementsAre(0));
   options.min_last_batch = 4;  // halves of 9 are too small: one batch
   EXPECT_THAT(BatchSizes(options, 5), ElementsAre(5));
+}
+
+TEST(Cut, JoinsUpToMaxRows) {
+  CutOptions options;
+  options.batch_size = 4;
+  options.world = 2;
+  options.min_last_batch = 2;
+  options.small_last_batch = SmallLastBatch::kMerge;
+  options.max_rows = 5;
+  EXPECT_THAT(BatchSizes(options, 10), ElementsAre(10));
+  options.max_rows = 4;
+  EXPECT_THAT(BatchSizes(options, 10), ElementsAre(8, 0));
 }
 
 TEST(Cut, HugeStreamsNeedNoTime) {

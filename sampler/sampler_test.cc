@@ -96,6 +96,17 @@ TEST(DistributedSampler, Goldens) {
   EXPECT_THAT(IndicesOf(Torch(11), options), ElementsAre(3, 1));
 }
 
+// Seven samples make one batch of 4 on each of two ranks, for which
+// BatchSampler's drop_last counts the padding as well.
+TEST(DistributedSampler, PaddingFillsABatch) {
+  SamplerOptions options = Options(4, 2, 0);
+  options.cut.drop_last = true;
+  EXPECT_THAT(EpochOf(Torch(7), options), ElementsAre(ElementsAre(4, 5, 2, 1)));
+  EXPECT_THAT(EpochOf(Torch(6), options), IsEmpty());
+  options.rank = 1;
+  EXPECT_THAT(EpochOf(Torch(7), options), ElementsAre(ElementsAre(0, 3, 6, 4)));
+}
+
 TEST(DistributedSampler, MoreRanksThanSamples) {
   const int64_t expected[] = {2, 0, 1, 2, 0, 1, 2, 0};
   for (int64_t rank = 0; rank < 8; ++rank) {
@@ -346,6 +357,35 @@ TEST(Sampler, SkipsPositions) {
   EXPECT_EQ((*sampler)->stats().padded, 1);
 }
 
+// A range to skip that the batches have only come up to is not passed yet, so
+// that more can be joined to it.
+TEST(Sampler, RangesAheadCanGrow) {
+  auto sampler = *Sampler::Create(Sequential(20), Options(4, 2, 0));
+  LOCKSTEP_ASSERT_OK(sampler->StartEpoch(0));
+  LOCKSTEP_ASSERT_OK(sampler->Skip(8, 12));
+  BatchIndices batch;
+  EXPECT_THAT(sampler->Next(batch), IsOkAndHolds(true));
+  EXPECT_EQ(sampler->progress().position, 8);
+  LOCKSTEP_ASSERT_OK(sampler->Skip(10, 16));
+  EXPECT_THAT(sampler->Next(batch), IsOkAndHolds(true));
+  EXPECT_THAT(batch.indices, ElementsAre(16, 18));
+}
+
+TEST(Sampler, StartEpochForgetsWhatWasSkippedAndCounted) {
+  auto sampler = *Sampler::Create(Sequential(8), Options(2, 1, 0));
+  LOCKSTEP_ASSERT_OK(sampler->StartEpoch(0));
+  LOCKSTEP_ASSERT_OK(sampler->Skip(0, 3));
+  BatchIndices batch;
+  EXPECT_THAT(sampler->Next(batch), IsOkAndHolds(true));
+  EXPECT_THAT(batch.indices, ElementsAre(3, 4));
+  LOCKSTEP_ASSERT_OK(sampler->StartEpoch(1));
+  EXPECT_EQ(sampler->stats().delivered, 0);
+  EXPECT_EQ(sampler->stats().skipped, 0);
+  EXPECT_THAT(sampler->StepsLeft(), IsOkAndHolds(4));
+  EXPECT_THAT(sampler->Next(batch), IsOkAndHolds(true));
+  EXPECT_THAT(batch.indices, ElementsAre(0, 1));
+}
+
 TEST(Sampler, ErrorsUsePyTorchsWords) {
   EXPECT_THAT(Sampler::Create(Torch(10), Options(4, 3, 3)),
               StatusIs(absl::StatusCode::kInvalidArgument,
@@ -387,6 +427,11 @@ TEST(Sampler, JobFingerprintNamesWhatRanksDifferIn) {
   EXPECT_EQ(FirstDifference(mine, fingerprint(Options(4, 2, 1))), "");
   EXPECT_EQ(FirstDifference(mine, fingerprint(Options(5, 2, 0))), "batch_size");
   EXPECT_EQ(FirstDifference(mine, fingerprint(Options(4, 3, 0))), "world");
+  SamplerOptions outer = Options(4, 2, 0), inner = outer;
+  outer.replicas = inner.replicas = 2;
+  inner.data_stride = 2;
+  EXPECT_EQ(FirstDifference(fingerprint(outer), fingerprint(inner)),
+            "data_stride");
 }
 
 }  // namespace

@@ -102,6 +102,10 @@ TEST(State, SaysWhatIsWrong) {
               StatusIs(absl::StatusCode::kUnimplemented,
                        HasSubstr("version 2, and this release reads version "
                                  "1")));
+  std::string older = bytes;
+  older[4] = 0;
+  EXPECT_THAT(DecodeState(older), StatusIs(absl::StatusCode::kUnimplemented,
+                                           HasSubstr("version 0")));
 }
 
 TEST(State, RandomBytesAreHarmless) {

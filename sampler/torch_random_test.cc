@@ -149,6 +149,14 @@ TEST(TorchOrders, EpochsAreTheSameInAnyOrder) {
   }
 }
 
+TEST(TorchProfile, BuildsInsideOutFromTheSwitchOn) {
+  for (const TorchProfile profile : {TorchProfile::k2_6, TorchProfile::k2_7}) {
+    EXPECT_FALSE(BuildsInsideOut(profile, 214748363));
+    EXPECT_TRUE(BuildsInsideOut(profile, 214748364));
+  }
+  EXPECT_FALSE(BuildsInsideOut(TorchProfile::k2_5, 214748364));
+}
+
 TEST(TorchProfile, IsKnownByAnyRelease) {
   const std::pair<const char*, TorchProfile> releases[] = {
       {"1.13", TorchProfile::k1_13},

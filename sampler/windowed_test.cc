@@ -4,15 +4,19 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/sampler/native_shuffle.h"
+#include "lockstep/sampler/order.h"
 #include "lockstep/sampler/order_conformance.h"
 #include "lockstep/sampler/padding_waste.h"
 #include "lockstep/sampler/sampler.h"
@@ -281,6 +285,52 @@ TEST(WindowedOrders, Conform) {
     ExpectConforms(**LengthBuckets::Create(buckets), 1);
     ExpectConforms(**TokenBudget::Create(budget), 1);
   }
+}
+
+// Walks 0 to 7. The first read from position 4 on fails.
+class FailsOnce : public Order {
+ public:
+  absl::StatusOr<std::unique_ptr<IndexStream>> Open(
+      int64_t /*epoch*/) const override {
+    return std::make_unique<Stream>();
+  }
+  OrderDescription Describe() const override { return {"fails_once", 8}; }
+
+ private:
+  class Stream : public IndexStream {
+   public:
+    int64_t size() const override { return 8; }
+    absl::Status Read(int64_t first, int64_t /*stride*/,
+                      absl::Span<int64_t> out) override {
+      if (first >= 4 && !std::exchange(failed_, true)) {
+        return absl::UnavailableError("for now");
+      }
+      std::iota(out.begin(), out.end(), first);
+      return absl::OkStatus();
+    }
+
+   private:
+    bool failed_ = false;
+  };
+};
+
+TEST(WindowedOrders, ReadOnAfterAWindowThatFailed) {
+  GroupedOptions grouped;
+  grouped.window.inner = std::make_shared<FailsOnce>();
+  grouped.window.global_batch = 4;
+  grouped.window.batches = 1;
+  grouped.groups = {1, 0, 1, 0, 1, 0, 1, 0};
+  const auto stream = *(*GroupedOrder::Create(grouped))->Open(0);
+  std::vector<int64_t> window(4);
+  const auto read_from = [&](int64_t first) {
+    return stream->Read(first, 1, absl::MakeSpan(window));
+  };
+  LOCKSTEP_ASSERT_OK(read_from(0));
+  EXPECT_THAT(read_from(4), StatusIs(absl::StatusCode::kUnavailable));
+  LOCKSTEP_ASSERT_OK(read_from(0));
+  EXPECT_THAT(window, ElementsAre(1, 3, 0, 2));
+  LOCKSTEP_ASSERT_OK(read_from(4));
+  EXPECT_THAT(window, ElementsAre(5, 7, 4, 6));
 }
 
 TEST(WindowedOrders, SayWhatIsWrong) {

@@ -1,0 +1,122 @@
+// Goldens of the native orders. Their indices are a promise, as is where their
+// batches break: these constants never change. Those of NativeShuffle are in
+// native_shuffle_test.cc.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/sampler/block_shuffle.h"
+#include "lockstep/sampler/mixture.h"
+#include "lockstep/sampler/native_shuffle.h"
+#include "lockstep/sampler/native_weighted.h"
+#include "lockstep/sampler/order.h"
+#include "lockstep/sampler/order_conformance.h"
+#include "lockstep/sampler/repeat_factor.h"
+#include "lockstep/sampler/stratified.h"
+#include "lockstep/sampler/windowed.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kSize = 500;
+constexpr uint64_t kSeed = 7;
+
+// Digests the indices of epoch 3 and the segment of each position.
+std::string DigestOfEpoch(const Order& order) {
+  std::vector<int64_t> values = ReadEpoch(order, 3);
+  const auto size = static_cast<int64_t>(values.size());
+  const auto stream = *order.Open(3);
+  for (int64_t position = 0; position < size; ++position) {
+    const IndexStream::Segment segment = *stream->SegmentAt(position);
+    for (const int64_t value :
+         {segment.begin, segment.end, segment.max_rows, segment.rows}) {
+      values.push_back(value);
+    }
+  }
+  return DigestOf({reinterpret_cast<const char*>(values.data()),
+                   values.size() * sizeof(int64_t)})
+      .ToString();
+}
+
+// The label or length of each sample: 0, 1, 3, 4, 5 or 9, of which 0 is rarer.
+std::vector<int64_t> Labels() {
+  std::vector<int64_t> labels(kSize);
+  for (int64_t i = 0; i < kSize; ++i) labels[i] = i * i % 11;
+  return labels;
+}
+
+std::vector<double> Weights() {
+  std::vector<double> weights;
+  for (const int64_t label : Labels()) {
+    weights.push_back(static_cast<double>(label) / 3);
+  }
+  return weights;
+}
+
+// Two windows: one of 320 positions and one of 180.
+WindowOptions Window() {
+  return {*NativeShuffle::Create({kSize, kSeed}), /*global_batch=*/16,
+          /*batches=*/20, kSeed};
+}
+
+TEST(NativeGoldens, Stratified) {
+  EXPECT_EQ(DigestOfEpoch(**StratifiedOrder::Create({Labels(), kSeed})),
+            "eb2f02131235638af822430f2ad4590c");
+}
+
+// More than two passes of each source.
+TEST(NativeGoldens, Mixture) {
+  MixtureOptions options;
+  options.sources = {{100, 3}, {70, 2}};
+  options.stop = MixtureStop::kNumSamples;
+  options.num_samples = kSize;
+  options.seed = kSeed;
+  EXPECT_EQ(DigestOfEpoch(**MixtureOrder::Create(options)),
+            "0d7ec66126488d2db020014749c0a4d0");
+}
+
+// Three windows, and a short chunk.
+TEST(NativeGoldens, BlockShuffle) {
+  EXPECT_EQ(DigestOfEpoch(**BlockShuffle::Create(
+                {kSize, /*chunk_size=*/30, /*open_chunks=*/6, kSeed})),
+            "0c85a5b8e3b8b927238ce9321411e286");
+}
+
+TEST(NativeGoldens, Grouped) {
+  EXPECT_EQ(DigestOfEpoch(**GroupedOrder::Create({Window(), Labels()})),
+            "53bd6290ed843fcdefb5417de02808e9");
+}
+
+TEST(NativeGoldens, LengthBuckets) {
+  EXPECT_EQ(DigestOfEpoch(**LengthBuckets::Create({Window(), Labels()})),
+            "a698a0e79737b75a866ef06ceef60cd3");
+}
+
+TEST(NativeGoldens, TokenBudget) {
+  EXPECT_EQ(DigestOfEpoch(**TokenBudget::Create(
+                {Window(), Labels(), /*max_tokens=*/20, /*world=*/3})),
+            "973bb66fb3248d77bc3a2f15f33868c8");
+}
+
+TEST(NativeGoldens, RepeatFactors) {
+  EXPECT_EQ(DigestOfEpoch(**RepeatFactorOrder::Create({Weights(), kSeed})),
+            "ea8f87c71adbdc5606ced8657ac8f3d9");
+}
+
+TEST(NativeGoldens, Weighted) {
+  EXPECT_EQ(DigestOfEpoch(**NativeWeighted::Create(
+                {Weights(), kSize, /*replacement=*/true, kSeed})),
+            "3e316a9da9e7ac989225f0e775dc235b");
+}
+
+TEST(NativeGoldens, WeightedWithoutReplacement) {
+  EXPECT_EQ(
+      DigestOfEpoch(**NativeWeighted::Create(
+          {Weights(), /*num_samples=*/300, /*replacement=*/false, kSeed})),
+      "97d4eb2c7a17d3d041d8b1ec79ad9d51");
+}
+
+}  // namespace
+}  // namespace lockstep
