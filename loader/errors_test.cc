@@ -1,5 +1,7 @@
 // Samples that can't be read: typed, at their place, none lost, steps equal.
 #include <cstdint>
+#include <functional>
+#include <future>  // NOLINT: a worker that waits
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -18,6 +20,7 @@ namespace lockstep {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr int64_t kSamples = 1000;
@@ -283,6 +286,101 @@ TEST_P(ErrorsTest, ABudgetThatRunsOutIsForGood) {
   EXPECT_EQ(elements, 1);
 }
 
+TEST(Errors, AsManyAsMaxFailuresAreAllowed) {
+  const auto dataset = std::make_shared<TestDataset>(8);
+  dataset->before = [](int64_t, SampleContext&) {
+    return absl::DataLossError("torn");
+  };
+  TestJob job;
+  job.size = 8;
+  LoaderOptions options;
+  options.num_workers = 0;
+  options.on_error = OnError::kSkip;
+  for (const int64_t allowed : {7, 8}) {
+    options.max_failures = allowed;
+    const auto loader = *Loader::Create(dataset, TestSampler(job), options);
+    LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+    Batch batch;
+    EXPECT_EQ(loader->Next(batch).ok(), allowed == 8);
+  }
+}
+
+// Returns the first batch. Without workers it is read on this thread.
+Batch FirstBatch(const TestJob& job, OnError on_error,
+                 const std::function<absl::Status(SampleContext&)>& before,
+                 int workers = 0) {
+  const auto dataset = std::make_shared<TestDataset>(job.size);
+  dataset->before = [&before](int64_t, SampleContext& context) {
+    return before(context);
+  };
+  LoaderOptions options;
+  options.num_workers = workers;
+  options.workers = Workers::kThreads;
+  options.prefetch_next_epoch = false;
+  options.on_error = on_error;
+  const auto loader = *Loader::Create(dataset, TestSampler(job), options);
+  Batch batch;
+  LOCKSTEP_EXPECT_OK(loader->StartEpoch(0));
+  EXPECT_THAT(loader->Next(batch), IsOkAndHolds(true));
+  return batch;
+}
+
+TEST(Errors, AFailedRowOfPaddingIsNoDataLess) {
+  TestJob job;
+  job.size = 7;
+  job.batch_size = 4;
+  job.world = 2;
+  job.rank = 1;
+  const Batch batch =
+      FirstBatch(job, OnError::kSkip, [](SampleContext& context) {
+        return context.position() >= 7 ? absl::DataLossError("torn")
+                                       : absl::OkStatus();
+      });
+  EXPECT_EQ(batch.valid(), 3);
+  ASSERT_EQ(batch.errors().size(), 1u);
+  EXPECT_EQ(batch.errors()[0].row, 3);
+  EXPECT_EQ(batch.indices()[3], -1);
+}
+
+TEST(Errors, AreInTheOrderOfTheirRows) {
+  TestJob job;
+  job.size = 4;
+  job.batch_size = 4;
+  std::promise<void> others_are_read;
+  const auto fail_row_0_last = [&](SampleContext& context) {
+    const int64_t row = context.position();
+    if (row == 0) others_are_read.get_future().wait();
+    if (row == 3) others_are_read.set_value();
+    return row % 2 == 0 ? absl::DataLossError("torn") : absl::OkStatus();
+  };
+  const Batch batch =
+      FirstBatch(job, OnError::kSkip, fail_row_0_last, /*workers=*/2);
+  EXPECT_THAT(batch.positions(), ElementsAre(1, 3, -1, -1));
+  ASSERT_EQ(batch.errors().size(), 2u);
+  EXPECT_EQ(batch.errors()[0].row, 0);
+  EXPECT_EQ(batch.errors()[1].row, 2);
+}
+
+TEST(Errors, SubstitutionsMoveWithTheirRows) {
+  TestJob job;
+  job.size = 4;
+  job.batch_size = 4;
+  bool row_1_was_read = false;
+  const Batch batch =
+      FirstBatch(job, OnError::kSubstitute, [&](SampleContext& context) {
+        const bool fails =
+            context.position() == 0 ||
+            (context.position() == 1 && !std::exchange(row_1_was_read, true));
+        return fails ? absl::DataLossError("torn") : absl::OkStatus();
+      });
+  EXPECT_EQ(batch.valid(), 3);
+  EXPECT_EQ(batch.errors().size(), 1u);
+  ASSERT_EQ(batch.substitutions().size(), 1u);
+  EXPECT_EQ(batch.substitutions()[0].row, 0);
+  EXPECT_EQ(batch.substitutions()[0].used, batch.indices()[0]);
+  EXPECT_EQ(batch.positions()[0], 1);
+}
+
 TEST_P(ErrorsTest, WhatCanNotBeSubstitutedIsSkipped) {
   const auto dataset = std::make_shared<TestDataset>(10);
   dataset->before = [](int64_t, SampleContext&) {
@@ -326,6 +424,30 @@ TEST_P(ErrorsTest, BulkReadsFindTheSampleThatFails) {
   options.on_error = OnError::kSkip;
   const auto loader = *Loader::Create(dataset, TestSampler(job), options);
   EXPECT_EQ(RunEpoch(*loader).bytes, RunEpoch(*Make(OnError::kSkip)).bytes);
+}
+
+TEST_P(ErrorsTest, WhatABulkReadLeavesUnwrittenIsReadAgain) {
+  class Forgetful : public TestDataset {
+   public:
+    using TestDataset::TestDataset;
+    int64_t max_bulk() const override { return 5; }
+    absl::Status ReadMany(absl::Span<const int64_t> indices,
+                          absl::Span<SampleContext> contexts,
+                          absl::Span<SampleRow> rows) override {
+      rows[0].Set<int64_t>(0, -1).IgnoreError();  // one field of three
+      return TestDataset::ReadMany(indices.subspan(1), contexts.subspan(1),
+                                   rows.subspan(1));
+    }
+  };
+  const TestJob job;
+  LoaderOptions options;
+  options.num_workers = GetParam();
+  options.workers = Workers::kThreads;
+  const auto whole = *Loader::Create(std::make_shared<TestDataset>(job.size),
+                                     TestSampler(job), options);
+  const auto loader = *Loader::Create(std::make_shared<Forgetful>(job.size),
+                                      TestSampler(job), options);
+  EXPECT_EQ(DigestOfEpoch(*loader, 0), DigestOfEpoch(*whole, 0));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -645,6 +646,55 @@ TEST_P(WorkersTest, OutOfOrderASlowBatchComesLast) {
   EXPECT_THAT(loader->Next(batch), IsOkAndHolds(false));
 }
 
+TEST_P(WorkersTest, OutOfOrderTheEndComesAfterASlowBatch) {
+  const auto dataset = std::make_shared<TestDataset>(32);
+  Barrier barrier, end_is_ready;
+  // One worker waits, so the other one has come to the end when it reads on.
+  dataset->before = [&](int64_t, SampleContext& context) {
+    if (context.epoch() == 1) {
+      end_is_ready.Open();
+    } else if (context.position() == 0) {
+      barrier.Wait();
+    }
+    return absl::OkStatus();
+  };
+  options_.delivery = Delivery::kAsReady;
+  TestJob job;
+  job.size = 32;
+  const auto loader = Make(job, options_, dataset);
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  Batch batch;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(*loader->Next(batch));
+  end_is_ready.Wait();
+  EXPECT_THAT(loader->TryNext(batch), IsOkAndHolds(Polled::kNotReady));
+  barrier.Open();
+  ASSERT_THAT(loader->Next(batch), IsOkAndHolds(true));
+  EXPECT_EQ(batch.step(), 0);
+  EXPECT_THAT(loader->Next(batch), IsOkAndHolds(false));
+}
+
+TEST_P(WorkersTest, OutOfOrderBatchesHeldOverARestartStayAsTheyAre) {
+  const auto dataset = std::make_shared<TestDataset>(64);
+  Barrier barrier;
+  dataset->before = [&](int64_t, SampleContext& context) {
+    if (context.position() == 0) barrier.Wait();
+    return absl::OkStatus();
+  };
+  options_.delivery = Delivery::kAsReady;
+  TestJob job;
+  job.size = 64;
+  const auto loader = Make(job, options_, dataset);
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  Batch held, other;
+  ASSERT_TRUE(*loader->Next(held));
+  EXPECT_NE(held.step(), 0);
+  const std::string before = BytesOf(held);
+  barrier.Open();
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(7));
+  for (int step = 0; step < 8; ++step) ASSERT_TRUE(*loader->Next(other));
+  EXPECT_EQ(BytesOf(held), before);
+}
+
 TEST_P(WorkersTest, PrefetchesOverTheEndOfAnEpoch) {
   const auto dataset = std::make_shared<TestDataset>(32);
   Barrier next_epoch_is_read;
@@ -928,6 +978,35 @@ TEST(Loader, IndicesThatAreNoneFailTheirRow) {
                 StatusIs(absl::StatusCode::kOutOfRange,
                          HasSubstr("and the dataset has 8 samples")));
   }
+}
+
+TEST(Loader, DrainingBeginsNoStep) {
+  const auto dataset = std::make_shared<TestDataset>(8);
+  Barrier step_1_is_begun, drained;
+  dataset->before = [&](int64_t, SampleContext& context) {
+    if (context.position() == 1) {
+      step_1_is_begun.Open();
+      drained.Wait();
+    }
+    return absl::OkStatus();
+  };
+  TestJob job;
+  job.size = 8;
+  job.batch_size = 1;
+  LoaderOptions options;
+  options.num_workers = 1;
+  options.workers = Workers::kThreads;
+  const auto loader = Make(job, options, dataset);
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  Batch batch;
+  ASSERT_TRUE(*loader->Next(batch));
+  step_1_is_begun.Wait();
+  loader->Drain();
+  drained.Open();
+  absl::SleepFor(absl::Milliseconds(1));  // The worker could begin more steps.
+  EXPECT_THAT(loader->Next(batch), IsOkAndHolds(true));
+  EXPECT_EQ(batch.step(), 1);
+  EXPECT_THAT(loader->Next(batch), IsOkAndHolds(false));
 }
 
 TEST(Loader, LimitsNestedThreads) {

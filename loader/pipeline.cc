@@ -39,9 +39,6 @@ constexpr int64_t kQuantum = 1000000;
 constexpr int64_t kCheap = 2000;
 constexpr int kTimedOf = 16;
 
-// How often a waiting consumer looks whether the executor has forgotten it.
-constexpr int64_t kLookAgain = 50000000;
-
 // A consumer that does the work itself looks so often.
 constexpr int64_t kWorkAgain = 1000000;
 
@@ -574,7 +571,7 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
       late = now >= deadline;
       if (late) break;
       const auto wait = std::chrono::nanoseconds(
-          std::min(works ? kWorkAgain : kLookAgain, deadline - now));
+          std::min(works ? kWorkAgain : look_again_, deadline - now));
       if (published_.WaitUntil(consumer_mutex_,
                                std::chrono::steady_clock::now() + wait)) {
         executor_->Nudge();

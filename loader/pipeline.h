@@ -85,6 +85,10 @@ class Pipeline : private SlotPool::Listener {
   // holds all slots; any other error is for good.
   absl::StatusOr<Entry*> Await(int64_t deadline);
 
+  // How often a waiting Await looks whether the executor has forgotten it, in
+  // nanoseconds. Tests raise it so far that a wake-up that is lost is a hang.
+  void set_look_again(int64_t nanoseconds) { look_again_ = nanoseconds; }
+
   // `entry` was given out.
   void Pop(Entry& entry);
 
@@ -210,6 +214,7 @@ class Pipeline : private SlotPool::Listener {
   std::atomic<Entry*> awaited_{nullptr};
   Mutex consumer_mutex_;
   CondVar published_;
+  int64_t look_again_ = 50000000;  // 50 ms
   int64_t given_ahead_ = 0;
   Progress progress_;
 

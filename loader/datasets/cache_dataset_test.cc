@@ -176,6 +176,19 @@ TEST(CacheDataset, ReadsThroughWhenFull) {
   EXPECT_EQ(inner->reads, statistics.misses);
 }
 
+TEST(CacheDataset, IsFullAtExactlyItsBytes) {
+  const auto inner = std::make_shared<Inner>(10);
+  const auto bytes_kept = [&inner](int64_t max_bytes) {
+    const auto dataset = Cached(inner, max_bytes);
+    LOCKSTEP_EXPECT_OK(ReadSample(*dataset, 3));
+    return dataset->Statistics().bytes;
+  };
+  const int64_t bytes = bytes_kept(1000);
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(bytes_kept(bytes), bytes);
+  EXPECT_EQ(bytes_kept(bytes - 1), 0);
+}
+
 TEST(CacheDataset, KeepsNoErrors) {
   const auto inner = std::make_shared<Inner>(10);
   const auto dataset = Cached(inner);
