@@ -55,7 +55,7 @@ absl::Status WriteFile(const std::string& path, absl::string_view bytes) {
   const bool written =
       std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size() &&
       std::fflush(file) == 0 && fsync(fileno(file)) == 0;
-  const absl::Status result =
+  absl::Status result =
       written ? absl::OkStatus() : SystemError("can't write", path);
   std::fclose(file);
   return result;
@@ -73,7 +73,7 @@ absl::Status SyncFolderOf(const std::string& path) {
       slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return SystemError("can't open", folder);
-  const absl::Status result =
+  absl::Status result =
       fsync(fd) == 0 ? absl::OkStatus() : SystemError("can't sync", folder);
   close(fd);
   return result;
