@@ -128,7 +128,8 @@ std::unique_ptr<Star> HandStars::Take(int rank) {
 }
 
 // A transport of which each rank sees when another one's is cancelled, as by
-// the end of a connection; otherwise it waits for ever.
+// the end of a connection; otherwise it waits for ever, unless it is the root
+// of a broadcast, which needs nothing from the others.
 class Tied : public Transport {
  public:
   struct Shared {
@@ -142,7 +143,10 @@ class Tied : public Transport {
   absl::string_view name() const override { return "tied"; }
   absl::Status CheckSupported(const Operation&) const override { return {}; }
   absl::Status Connect() override { return {}; }
-  absl::Status Run(const Operation&, uint64_t) override { return Wait(); }
+  absl::Status Run(const Operation& op, uint64_t) override {
+    const bool is_root = op.kind == OpKind::kBroadcast && op.root == rank_;
+    return is_root ? absl::OkStatus() : Wait();
+  }
   absl::Status Send(int, const ConstBuffer&, uint64_t) override {
     return Wait();
   }
@@ -208,6 +212,32 @@ class WhoIsHeardFirst : public testing::Test {
     return *std::move(work);
   }
 
+  // By root 0.
+  Work Broadcast(int rank) {
+    absl::StatusOr<Work> work =
+        ranks_[rank]->Broadcast(BufferOf(&value_, 1), BufferOf(&value_, 1), 0);
+    EXPECT_TRUE(work.ok()) << work.status();
+    return *std::move(work);
+  }
+
+  // Rank 0 has done a broadcast in which other ranks wait, and then waits for
+  // all in a barrier.
+  void ExpectMissingAtABarrier(const std::vector<int>& in_broadcast,
+                               const std::string& message) {
+    std::vector<Work> works;
+    for (const int rank : in_broadcast) works.push_back(Broadcast(rank));
+    LOCKSTEP_EXPECT_OK(Broadcast(0).Wait());
+    works.push_back(Barrier(0, absl::Milliseconds(10)));
+    RunUntil([&] {
+      return std::all_of(works.begin(), works.end(),
+                         [](const Work& work) { return work.Done(); });
+    });
+    EXPECT_THAT(works.back().Wait(),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         HasSubstr("barrier() #2 of group 'world': " + message +
+                                   " did not come within 10ms")));
+  }
+
   // All, but for those that stand still.
   void RunUntil(const std::function<bool()>& done,
                 const std::set<int>& still = {}) {
@@ -256,6 +286,7 @@ class WhoIsHeardFirst : public testing::Test {
   }
 
   std::unique_ptr<HandStars> stars_;
+  float value_ = 0;
   Tied::Shared shared_;
   std::vector<std::shared_ptr<ControlPlane>> planes_;
   std::vector<std::unique_ptr<Communicator>> ranks_;
@@ -310,6 +341,16 @@ TEST_F(WhoIsHeardFirst, WhoIsMissingIsKnownWhenRank0GoesOn) {
   EXPECT_THAT(zero.Wait(), StatusIs(absl::StatusCode::kDeadlineExceeded,
                                     AllOf(HasSubstr("ranks 2 did not come"),
                                           Not(HasSubstr("not known")))));
+}
+
+TEST_F(WhoIsHeardFirst, ARankThatWaitsInAnEarlierOperationIsNotBlamed) {
+  Join(3);
+  ExpectMissingAtABarrier({1}, "ranks 2");
+}
+
+TEST_F(WhoIsHeardFirst, RanksInAnEarlierOperationAreNamedWhereAllOthersCame) {
+  Join(3);
+  ExpectMissingAtABarrier({1, 2}, "ranks 1, 2");
 }
 
 // A rank that came and says nothing any more, as one that was stopped in the

@@ -278,6 +278,8 @@ TEST(DeviceCommunicator, WhatFindsNoMemoryWasNotIssued) {
   no_memory_left = false;
   OnAllRanks(ranks, [](Communicator& rank) {
     LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
+    // It took no number either.
+    EXPECT_EQ(rank.RecentOperations().back().sequence, 1u);
   });
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/collective/relay.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,8 +26,18 @@ int Socket() { return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); }
 
 }  // namespace
 
-Relay::Relay(int port, absl::Duration delay)
-    : to_port_(port), delay_(delay), listener_(Socket()) {
+Relay::Relay(int port, absl::Duration delay, int64_t burst, absl::Duration rest)
+    : to_port_(port),
+      delay_(delay),
+      burst_(burst),
+      rest_(rest),
+      listener_(Socket()) {
+  if (rest > absl::ZeroDuration()) {
+    // The system takes little from a client whose packets are small.
+    const int bytes = 64 << 10, packet = 1400;
+    setsockopt(listener_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+    setsockopt(listener_, IPPROTO_TCP, TCP_MAXSEG, &packet, sizeof(packet));
+  }
   sockaddr_in address = Loopback(0);
   socklen_t size = sizeof(address);
   sockaddr* const any = reinterpret_cast<sockaddr*>(&address);
@@ -60,10 +71,12 @@ void Relay::Connect(int client, int server) {
                     sizeof(address)),
             0);
   std::array<Way, 2> ways = {Way{client, server}, Way{server, client}};
+  ways[0].burst = burst_;
   while (ways[0].open || ways[1].open) {
     pollfd polled[2];
     for (int i = 0; i < 2; ++i) {
-      polled[i] = {ways[i].heard_all ? -1 : ways[i].from, POLLIN, 0};
+      const bool deaf = ways[i].heard_all || SteadyNow() < ways[i].hears_from;
+      polled[i] = {deaf ? -1 : ways[i].from, POLLIN, 0};
     }
     poll(polled, 2, /*milliseconds=*/5);
     for (int i = 0; i < 2; ++i) {
@@ -77,6 +90,10 @@ void Relay::Hear(Way& way) {
   char bytes[4096];
   const ssize_t got = recv(way.from, bytes, sizeof(bytes), 0);
   way.heard_all = got <= 0;
+  if ((way.burst -= got) <= 0) {
+    way.burst = burst_;
+    way.hears_from = After(rest_);
+  }
   if (cut_) {
     way.open = !way.heard_all;
   } else {

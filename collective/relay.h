@@ -8,6 +8,7 @@
 #define LOCKSTEP_COLLECTIVE_RELAY_H_
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <thread>  // NOLINT: the relay's
@@ -24,7 +25,11 @@ namespace lockstep {
 // later.
 class Relay {
  public:
-  Relay(int port, absl::Duration delay);
+  Relay(int port, absl::Duration delay)
+      : Relay(port, delay, /*burst=*/INT64_MAX, absl::ZeroDuration()) {}
+  // After every `burst` bytes of the client it hears nothing of it for `rest`,
+  // and the client has to keep what the system does not take.
+  Relay(int port, absl::Duration delay, int64_t burst, absl::Duration rest);
   // When both have ended their connection.
   ~Relay();
   Relay(const Relay&) = delete;
@@ -40,6 +45,8 @@ class Relay {
     int from, to;
     // What is under way, and until when; "" is its end.
     std::deque<std::pair<SteadyTime, std::string>> line = {};
+    int64_t burst = INT64_MAX;  // still to be heard before a rest
+    SteadyTime hears_from = {};
     bool heard_all = false;
     bool open = true;
   };
@@ -51,6 +58,8 @@ class Relay {
 
   const int to_port_;
   const absl::Duration delay_;
+  const int64_t burst_;
+  const absl::Duration rest_;
   const int listener_;
   int port_ = 0;
   std::atomic<bool> cut_{false};

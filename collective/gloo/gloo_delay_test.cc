@@ -9,8 +9,10 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -43,13 +45,18 @@ constexpr absl::Duration kDelay = absl::Milliseconds(200);
 // 0's there stands a relay's.
 class RelayedStore : public MemoryStore {
  public:
+  // Makes a relay for the port of rank 0; rank 1 is the client.
+  using MakeRelay = std::function<std::unique_ptr<Relay>(int port)>;
+  explicit RelayedStore(MakeRelay make_relay)
+      : make_relay_(std::move(make_relay)) {}
+
   absl::Status Set(absl::string_view key, absl::string_view value) override {
     if (!absl::EndsWith(key, "/gloo/0")) return MemoryStore::Set(key, value);
     const Address address(std::vector<char>(value.begin(), value.end()));
     sockaddr_storage any = address.getSockaddr();
     sockaddr_in ipv4;
     std::memcpy(&ipv4, &any, sizeof(ipv4));
-    relay_ = std::make_unique<Relay>(ntohs(ipv4.sin_port), kDelay);
+    relay_ = make_relay_(ntohs(ipv4.sin_port));
     ipv4.sin_port = htons(relay_->port());
     std::memcpy(&any, &ipv4, sizeof(ipv4));
     const std::vector<char> relayed = Address(any, address.getSeq()).bytes();
@@ -66,6 +73,7 @@ class RelayedStore : public MemoryStore {
   }
 
  private:
+  const MakeRelay make_relay_;
   std::unique_ptr<Relay> relay_;
 };
 
@@ -74,7 +82,8 @@ class RelayedStore : public MemoryStore {
 constexpr int64_t kCounts[] = {1, 1000, (1 << 19) + 1, (3 << 20) + 1};
 
 TEST(GlooDelay, IsSlowAndFailsNothing) {
-  RelayedStore store;
+  RelayedStore store(
+      [](int port) { return std::make_unique<Relay>(port, kDelay); });
   std::array<std::atomic<bool>, 2> told = {};  // by rank
   EngineJob job(2);
   job.options.backend = "gloo";
@@ -120,6 +129,25 @@ TEST(GlooDelay, IsSlowAndFailsNothing) {
   }
   OnAllRanks(ranks,
              [](Communicator& rank) { LOCKSTEP_EXPECT_OK(rank.Close()); });
+}
+
+// Results stay as they are until they are sent. Rank 1 makes three pieces of 4
+// MiB: the relay rests when it has heard two pieces of its input and begins to
+// hear its first result, while what the third one is made of arrives.
+TEST(GlooDelay, ResultsWaitUntilTheyAreSent) {
+  RelayedStore store([](int port) {
+    return std::make_unique<Relay>(port, absl::ZeroDuration(),
+                                   /*burst=*/8300 << 10,
+                                   absl::Milliseconds(80));
+  });
+  Ranks ranks(2, [&store](const TransportContext& context) {
+    return store.MakeTransport(context);
+  });
+  Job job;
+  job.kind = OpKind::kReduce;
+  job.dtype = DType::kF64;
+  job.count = (24 << 20) / 8;
+  RunAndCheck(ranks, job);
 }
 
 }  // namespace

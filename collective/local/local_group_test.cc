@@ -18,6 +18,7 @@ namespace lockstep {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::vector<std::unique_ptr<Communicator>> Make(int size) {
@@ -54,6 +55,18 @@ TEST(LocalGroup, TakesHostMemoryAlone) {
               StatusIs(absl::StatusCode::kUnimplemented));
   // The refused call has no number.
   EXPECT_TRUE(work.Done());
+}
+
+TEST(LocalGroup, InputAndOutputMayStandSideBySide) {
+  const auto ranks = Make(1);
+  std::vector<float> values = {1, 2, 3, 4};
+  const Buffer left = BufferOf(absl::MakeSpan(values).first(2));
+  const Buffer right = BufferOf(absl::MakeSpan(values).last(2));
+  LOCKSTEP_EXPECT_OK(Wait(ranks[0]->AllReduce(left, right, ReduceOp::kSum)));
+  EXPECT_THAT(values, ElementsAre(1, 2, 1, 2));
+  values = {1, 2, 3, 4};
+  LOCKSTEP_EXPECT_OK(Wait(ranks[0]->AllReduce(right, left, ReduceOp::kSum)));
+  EXPECT_THAT(values, ElementsAre(3, 4, 3, 4));
 }
 
 TEST(LocalGroup, CanBeMadeAgainAfterAFailure) {

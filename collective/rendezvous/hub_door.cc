@@ -28,8 +28,7 @@ namespace {
 
 using asio::ip::tcp;
 
-constexpr absl::Duration kHandshakeTakes = absl::Seconds(5);
-// Of it, as much counts while this process is stopped.
+// Of the time for a handshake, as much counts while this process is stopped.
 constexpr absl::Duration kMostOfAStop = absl::Seconds(1);
 // Clients at one time that have not proven yet that they have the token. Before
 // the job is complete, they take a share of the process's descriptors at most.
@@ -258,7 +257,7 @@ void HubDoor::Greet(tcp::socket socket) {
       Client{std::make_shared<Connection>(std::move(socket), options_.silence),
              Handshake(Handshake::Role::kHub, options_.token, *nonce),
              std::move(from), asio::steady_timer(io_)});
-  GiveTime(id, kHandshakeTakes);
+  GiveTime(id, options_.handshake);
   client->connection->SendRaw(client->handshake.greeting());
   client->connection->Read(
       {[this, id](absl::string_view& input) { OnInput(id, input); },
@@ -267,14 +266,15 @@ void HubDoor::Greet(tcp::socket socket) {
 
 void HubDoor::GiveTime(uint64_t id, absl::Duration left) {
   asio::steady_timer& limit = clients_.at(id)->limit;
-  limit.expires_at(After(kMostOfAStop));
+  limit.expires_at(After(std::min(left, kMostOfAStop)));
   left -= kMostOfAStop;
   limit.async_wait([this, id, left](const std::error_code&) {
     const auto found = clients_.find(id);
     if (found == clients_.end()) return;
     if (left > absl::ZeroDuration()) return GiveTime(id, left);
-    Record(*found->second, absl::StrCat("it did not say who it is within ",
-                                        absl::FormatDuration(kHandshakeTakes)));
+    Record(*found->second,
+           absl::StrCat("it did not say who it is within ",
+                        absl::FormatDuration(options_.handshake)));
     Drop(id);
   });
 }
@@ -467,7 +467,7 @@ void HubDoor::ReadWhatCame() {
 bool HubDoor::IsShort(SteadyTime now) const {
   return IsShortage(cant_accept_) &&
          now - cant_accept_since_ >=
-             absl::ToChronoNanoseconds(2 * kHandshakeTakes);
+             absl::ToChronoNanoseconds(2 * options_.handshake);
 }
 
 absl::Status HubDoor::AwaitAll(SteadyTime deadline) {

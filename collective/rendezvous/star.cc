@@ -416,6 +416,7 @@ absl::Status Check(const StarOptions& options) {
       {"slow_join", options.slow_join},
       {"beat", options.beat},
       {"silence", options.silence},
+      {"handshake", options.handshake},
       {"tick", options.tick}};
   for (const auto& [name, value] : durations) {
     if (value <= absl::ZeroDuration()) {

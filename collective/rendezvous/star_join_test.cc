@@ -322,6 +322,9 @@ TEST(JoinTest, WrongOptionsAreNamed) {
   options = good;
   options.beat = absl::ZeroDuration();
   wrong(options, "beat=0");
+  options = good;
+  options.handshake = absl::ZeroDuration();
+  wrong(options, "handshake=0");
   wrong(good, "address");
   options = good;
   options.address = "nowhere";

@@ -54,6 +54,19 @@ TEST(Strangers, MaySendOnlySmallFrames) {
   LOCKSTEP_EXPECT_OK(Star::Join(OptionsOf(1, 2, &store)));
 }
 
+// A rank that takes as long as that itself tries again.
+TEST(Strangers, ThatSayNothingAreDropped) {
+  MemoryStore store;
+  StarOptions options = OptionsOf(0, 2, &store);
+  options.handshake = absl::Milliseconds(50);
+  Joining hub(options);
+  Socket socket;
+  ASSERT_TRUE(socket.Connect(AddressIn(store)));
+  for (std::string greeting; socket.Read(&greeting);) continue;
+  LOCKSTEP_EXPECT_OK(Star::Join(OptionsOf(1, 2, &store)));
+  LOCKSTEP_EXPECT_OK(hub.Await());
+}
+
 int CountOpen(const std::vector<Socket>& strangers) {
   return static_cast<int>(
       std::count_if(strangers.begin(), strangers.end(),

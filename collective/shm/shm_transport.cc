@@ -176,7 +176,7 @@ void SetEvenParts(int64_t count, int64_t width, int size,
 class ShmTransport : public Transport {
  public:
   ShmTransport(const TransportContext& context,
-               std::shared_ptr<SharedMemory> memory);
+               std::shared_ptr<SharedMemory> memory, uint32_t count);
 
   absl::string_view name() const override { return "shm"; }
   absl::Status CheckSupported(const Operation& op) const override;
@@ -224,7 +224,7 @@ class ShmTransport : public Transport {
 
   // Of Post and Run.
   Plan plan_;
-  uint32_t step_ = 0;
+  uint32_t step_;
   bool posted_ = false;
   // A failure is for good: others may still read what stands in the slots.
   absl::Status failure_;
@@ -232,19 +232,23 @@ class ShmTransport : public Transport {
 };
 
 ShmTransport::ShmTransport(const TransportContext& context,
-                           std::shared_ptr<SharedMemory> memory)
+                           std::shared_ptr<SharedMemory> memory, uint32_t count)
     : context_(context),
       rank_(context.rank),
       size_(context.size),
       layout_(context.size),
       memories_(context.size),
+      step_(count),
       inputs_(context.size) {
   if (memory == nullptr) return;
   memories_[rank_] = std::move(memory);
   char* const data = memories_[rank_]->data();
-  new (data) Control;
+  (new (data) Control)->ready.Add(count);
   for (int i = 0; i < size_ - 1; ++i) {
-    new (data + sizeof(Control) + i * layout_.ring_stride) Ring;
+    Ring* const ring =
+        new (data + sizeof(Control) + i * layout_.ring_stride) Ring;
+    ring->written.Add(count);
+    ring->read.Add(count);
   }
 }
 
@@ -661,6 +665,11 @@ absl::Status ShmTransport::Recv(int from, const Buffer& out, uint64_t tag) {
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransport(
     const TransportContext& context) {
+  return MakeShmTransportCountingFrom(0, context);
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransportCountingFrom(
+    uint32_t count, const TransportContext& context) {
   if (context.size < 1 || context.size > kMostRanks) {
     return absl::InvalidArgumentError(absl::StrCat(
         "shm is for 1 to ", kMostRanks, " ranks, but got size=", context.size));
@@ -670,7 +679,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransport(
     LOCKSTEP_ASSIGN_OR_RETURN(memory,
                               SharedMemory::Create(Layout(context.size).total));
   }
-  return std::make_unique<ShmTransport>(context, std::move(memory));
+  return std::make_unique<ShmTransport>(context, std::move(memory), count);
 }
 
 absl::StatusOr<std::string> ShmNeighbourhood() {

@@ -7,6 +7,7 @@
 #ifndef LOCKSTEP_COLLECTIVE_SHM_SHM_TRANSPORT_H_
 #define LOCKSTEP_COLLECTIVE_SHM_SHM_TRANSPORT_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,12 @@ namespace lockstep::internal_collective {
 // most. RESOURCE_EXHAUSTED tells the bytes that could not be had.
 absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransport(
     const TransportContext& context);
+
+// The same, for tests of counters that wrap around: steps and the bytes of
+// messages are counted from `count` on, a multiple of 16, and not from 0. All
+// ranks give the same.
+absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransportCountingFrom(
+    uint32_t count, const TransportContext& context);
 
 // What ranks must have in common to share memory: the host, the process
 // namespace and the user.

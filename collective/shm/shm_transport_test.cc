@@ -183,6 +183,44 @@ TEST(ShmTransport, ARankMayGoBeforeTheOthersHaveRead) {
   Part(job, 1, 2).RunAndCheck(ranks[1]);
 }
 
+// ---- Counters that wrap around.
+
+Ranks RanksCountingFrom(uint32_t count) {
+  return Ranks(2, [count](const TransportContext& context) {
+    return MakeShmTransportCountingFrom(count, context);
+  });
+}
+
+TEST(ShmTransport, ARankMayBeAStepAheadWhereStepsWrapAround) {
+  Ranks ranks = RanksCountingFrom(UINT32_MAX - 15);
+  Job job;
+  job.kind = OpKind::kAllReduce;
+  job.count = 1000;
+  auto ahead = std::make_unique<Part>(job, 0, 2);
+  while (job.number < 32) {
+    Part behind(job, 1, 2);
+    ASSERT_TRUE(behind.Post(ranks[1]));
+    ahead->RunAndCheck(ranks[0]);
+    ++job.number;
+    ahead = std::make_unique<Part>(job, 0, 2);
+    ASSERT_TRUE(ahead->Post(ranks[0]));
+    behind.RunAndCheck(ranks[1]);
+  }
+}
+
+TEST(ShmTransport, MessagesArriveWhereTheirBytesWrapAround) {
+  Ranks ranks = RanksCountingFrom(UINT32_MAX - 4095);
+  for (uint64_t tag = 0; tag < 8; ++tag) {
+    const Bytes in = Random(DType::kU8, 1000, tag);
+    Bytes out(1000);
+    LOCKSTEP_ASSERT_OK(
+        ranks[0].Send(1, ConstBuffer(in.data(), 1000, DType::kU8), tag));
+    LOCKSTEP_ASSERT_OK(
+        ranks[1].Recv(0, Buffer{out.data(), 1000, DType::kU8, {}}, tag));
+    EXPECT_TRUE(in == out) << "message " << tag;
+  }
+}
+
 // ---- Ranks that do not do the same.
 
 TEST(ShmTransport, OtherOperationsMoveNothing) {

@@ -21,10 +21,10 @@ namespace {
   // Signals to the launcher's group or terminal, or to all processes of its
   // name, are not for this one.
   setsid();
-  prctl(PR_SET_NAME, "lockstep-keeper");
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_BLOCK, &all, nullptr);
+  prctl(PR_SET_NAME, "lockstep-keeper");
   std::vector<pid_t> groups;
   pid_t group;
   ssize_t size;

@@ -237,17 +237,20 @@ void AwaitZombie(pid_t pid) {
   }
 }
 
-// The child of launcher `pid` that is no rank.
+// The child of launcher `pid` that is no rank. Waits until it has its name.
 pid_t KeeperOf(pid_t pid) {
-  std::ifstream children(
-      absl::StrCat("/proc/", pid, "/task/", pid, "/children"));
-  for (pid_t child; children >> child;) {
-    std::string name;
-    std::ifstream(absl::StrCat("/proc/", child, "/comm")) >> name;
-    if (name == "lockstep-keeper") return child;
+  alarm(kSafetySeconds);
+  while (true) {
+    std::ifstream children(
+        absl::StrCat("/proc/", pid, "/task/", pid, "/children"));
+    for (pid_t child; children >> child;) {
+      std::string name;
+      std::ifstream(absl::StrCat("/proc/", child, "/comm")) >> name;
+      if (name != "lockstep-keeper") continue;
+      alarm(0);
+      return child;
+    }
   }
-  ADD_FAILURE() << "no keeper";
-  return pid;
 }
 
 // What rank `rank` has printed.
@@ -648,6 +651,17 @@ TEST(Launch, RestartsNoMoreThanItMay) {
                                     HasSubstr("restart 2 of 2\n"),
                                     Not(HasSubstr("restart 3"))));
   EXPECT_EQ(launched.out(), "[rank 0] x\n[rank 0] x\n[rank 0] x\n");
+}
+
+TEST(Launch, RestartsNothingAfterASignalWithinTheGrace) {
+  LaunchCommand command = Shell(2, "[ $RANK = 0 ] && exit 5; exec sleep 1000");
+  command.max_restarts = 3;
+  Launched launched(command);
+  launched.AwaitErr("exited with code 5; the others have inf s to report\n");
+  launched.Signal(SIGINT);
+  EXPECT_EQ(launched.Wait(), 128 + SIGINT);
+  EXPECT_THAT(launched.err(), AllOf(HasSubstr("SIGINT ends the launch"),
+                                    Not(HasSubstr("restart"))));
 }
 
 TEST(Launch, EndsWhileItWaitsForARestart) {
