@@ -85,8 +85,9 @@ class Pipeline : private SlotPool::Listener {
   // holds all slots; any other error is for good.
   absl::StatusOr<Entry*> Await(int64_t deadline);
 
-  // How often a waiting Await looks whether the executor has forgotten it, in
-  // nanoseconds. Tests raise it so far that a wake-up that is lost is a hang.
+  // Sets after how many nanoseconds a waiting Await looks again whether the
+  // executor has forgotten it. Tests raise it so far that a lost wake-up is a
+  // hang.
   void set_look_again(int64_t nanoseconds) { look_again_ = nanoseconds; }
 
   // `entry` was given out.

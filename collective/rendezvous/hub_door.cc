@@ -28,7 +28,7 @@ namespace {
 
 using asio::ip::tcp;
 
-// Of the time for a handshake, as much counts while this process is stopped.
+// While this process is stopped, no more than this counts against a client.
 constexpr absl::Duration kMostOfAStop = absl::Seconds(1);
 // Clients at one time that have not proven yet that they have the token. Before
 // the job is complete, they take a share of the process's descriptors at most.

@@ -1,4 +1,4 @@
-// That a host hears of a join that takes long, while it takes long.
+// These tests see that a host hears of a join that takes long before it ends.
 #include "lockstep/collective/rendezvous/slow_join.h"
 
 #include <stdexcept>
@@ -87,7 +87,7 @@ TEST(SlowJoin, WhatIsInTheWayIsTold) {
   LOCKSTEP_EXPECT_OK(one.Await());
 }
 
-// What answers says nothing, so one attempt lasts for seconds.
+// The listener says nothing, so one attempt lasts for seconds.
 TEST(SlowJoin, IsToldDuringAnAttempt) {
   Socket silent;
   StarOptions options = OptionsOf(1, 2, nullptr);

@@ -73,7 +73,7 @@ struct StarOptions {
   absl::Duration beat = absl::Seconds(1);
   absl::Duration silence = absl::Minutes(1);
 
-  // How long a client may take to tell rank 0 who it is.
+  // A client that takes longer to tell rank 0 who it is is dropped.
   absl::Duration handshake = absl::Seconds(5);
 
   // How often the listener's OnTick is called.
