@@ -294,7 +294,12 @@ class FailsOnce : public Order {
       int64_t /*epoch*/) const override {
     return std::make_unique<Stream>();
   }
-  OrderDescription Describe() const override { return {"fails_once", 8}; }
+  OrderDescription Describe() const override {
+    OrderDescription description;
+    description.order = "fails_once";
+    description.size = 8;
+    return description;
+  }
 
  private:
   class Stream : public IndexStream {
