@@ -105,7 +105,9 @@ absl::StatusOr<std::string> ReadOnce(const LoaderOptions& options) {
       if (!more) break;
       again += BytesOf(batch);
     }
-    if (failure.ok()) EXPECT_EQ(again, bytes);
+    if (failure.ok()) {
+      EXPECT_EQ(again, bytes);
+    }
     bytes = again;
   }
   batch.Release();
