@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/nearest_word.h"
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep {
@@ -25,45 +26,7 @@ std::string Dashed(absl::string_view name) {
   return absl::StrCat(name.size() == 1 ? "-" : "--", name);
 }
 
-// Returns how many letters must be put in, left out, replaced or swapped with
-// their neighbours to make `b` of `a`.
-size_t Distance(absl::string_view a, absl::string_view b) {
-  // Entry [i][j] is the distance of the first i letters to the first j.
-  std::vector<std::vector<size_t>> distance(a.size() + 1,
-                                            std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        distance[i][j] = i + j;
-        continue;
-      }
-      const size_t replaced =
-          distance[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      distance[i][j] =
-          std::min({distance[i - 1][j] + 1, distance[i][j - 1] + 1, replaced});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        distance[i][j] = std::min(distance[i][j], distance[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return distance[a.size()][b.size()];
-}
-
 }  // namespace
-
-std::optional<std::string> NearestWord(absl::string_view word,
-                                       absl::Span<const std::string> words) {
-  std::optional<std::string> nearest;
-  // More than a third of the letters wrong is a different word.
-  size_t least = word.size() / 3 + 1;
-  for (const std::string& known : words) {
-    const size_t distance = Distance(word, known);
-    if (distance >= least) continue;
-    least = distance;
-    nearest = known;
-  }
-  return nearest;
-}
 
 std::vector<std::string> CommandLine::Names(absl::string_view names) {
   return absl::StrSplit(names, '|');

@@ -119,10 +119,6 @@ class CommandLine {
   std::vector<std::string>* rest_ = nullptr;
 };
 
-// Returns the one of `words` that `word` was probably meant to be, or nothing.
-std::optional<std::string> NearestWord(absl::string_view word,
-                                       absl::Span<const std::string> words);
-
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_TOOLS_CLI_COMMAND_LINE_H_

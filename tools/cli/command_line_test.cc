@@ -14,7 +14,6 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::Eq;
 using ::testing::HasSubstr;
 using ::testing::Optional;
 
@@ -167,16 +166,6 @@ Flags:
   --grace=DURATION (5s)
       how long to wait
 )");
-}
-
-TEST(NearestWord, IsTheOneThatWasMeant) {
-  const std::vector<std::string> words = {"plan", "order", "verify", "world"};
-  EXPECT_THAT(NearestWord("wrold", words), Optional(Eq("world")));
-  EXPECT_THAT(NearestWord("verfy", words), Optional(Eq("verify")));
-  EXPECT_THAT(NearestWord("plam", words), Optional(Eq("plan")));
-  EXPECT_EQ(NearestWord("launch", words), std::nullopt);
-  EXPECT_EQ(NearestWord("", words), std::nullopt);
-  EXPECT_EQ(NearestWord("w", words), std::nullopt);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/nearest_word.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/system_error.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"

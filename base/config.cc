@@ -1,0 +1,123 @@
+#include "lockstep/base/config.h"
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+
+namespace lockstep {
+namespace {
+
+// The shortest of three forms that reads back as the same number, and that is
+// no integer.
+std::string NumberText(double value) {
+  std::string text;
+  for (const int digits : {15, 16, 17}) {
+    text = absl::StrFormat("%.*g", digits, value);
+    double back;
+    if (absl::SimpleAtod(text, &back) && back == value) break;
+  }
+  const bool is_plain = text.find_first_not_of("-0123456789") == text.npos;
+  return is_plain ? text + ".0" : text;
+}
+
+// In quotes, with the escapes of TOML.
+std::string Quoted(absl::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      absl::StrAppendFormat(&out, "\\u%04x", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string KeyText(absl::string_view key) {
+  bool bare = !key.empty();
+  for (const char c : key) {
+    bare = bare && (absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                    c == '_' || c == '-');
+  }
+  return bare ? std::string(key) : Quoted(key);
+}
+
+struct Printer {
+  std::string operator()(const Config::Table& table) const {
+    if (table.empty()) return "{}";
+    return absl::StrCat(
+        "{",
+        absl::StrJoin(table, ", ",
+                      [](std::string* out, const Config::Entry& entry) {
+                        absl::StrAppend(out, KeyText(entry.key), " = ",
+                                        entry.value.ToString());
+                      }),
+        "}");
+  }
+  std::string operator()(const Config::Array& array) const {
+    return absl::StrCat("[",
+                        absl::StrJoin(array, ", ",
+                                      [](std::string* out, const Config& each) {
+                                        out->append(each.ToString());
+                                      }),
+                        "]");
+  }
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(int64_t value) const { return absl::StrCat(value); }
+  std::string operator()(double value) const { return NumberText(value); }
+  std::string operator()(const std::string& value) const {
+    return Quoted(value);
+  }
+};
+
+}  // namespace
+
+Config::Config() = default;
+Config::Config(bool value) : value_(value) {}
+Config::Config(int value) : value_(int64_t{value}) {}
+Config::Config(int64_t value) : value_(value) {}
+Config::Config(double value) : value_(value) {}
+Config::Config(const char* value) : value_(std::string(value)) {}
+Config::Config(std::string value) : value_(std::move(value)) {}
+Config::Config(Array values) : value_(std::move(values)) {}
+Config::~Config() = default;
+Config::Config(const Config& other) = default;
+Config::Config(Config&& other) noexcept = default;
+Config& Config::operator=(const Config& other) = default;
+Config& Config::operator=(Config&& other) noexcept = default;
+
+const Config* Config::Find(absl::string_view key) const {
+  const auto* const table = As<Table>();
+  if (table == nullptr) return nullptr;
+  for (const Entry& entry : *table) {
+    if (entry.key == key) return &entry.value;
+  }
+  return nullptr;
+}
+
+Config& Config::Set(absl::string_view key, Config value) {
+  if (!std::holds_alternative<Table>(value_)) value_ = Table();
+  auto& table = std::get<Table>(value_);
+  for (Entry& entry : table) {
+    if (entry.key == key) return entry.value = std::move(value);
+  }
+  table.push_back({std::string(key), std::move(value)});
+  return table.back().value;
+}
+
+std::string Config::ToString() const { return std::visit(Printer(), value_); }
+
+}  // namespace lockstep

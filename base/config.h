@@ -1,0 +1,85 @@
+// A tree of settings: tables of named values, as a configuration file holds
+// them (plugin/toml.h reads one) or as code states them:
+//
+//   Config sampler;
+//   sampler.Set("name", "distributed");
+//   sampler.Set("seed", 7);
+//   Config loader;
+//   loader.Set("num_workers", 2);
+//   loader.Set("sampler", std::move(sampler));
+//
+// An OptionTable (option_table.h) writes the values of a table into an options
+// struct. Each value knows its place in the text that it comes from, so that an
+// error can name it.
+#ifndef LOCKSTEP_BASE_CONFIG_H_
+#define LOCKSTEP_BASE_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "lockstep/base/language.h"
+
+namespace lockstep {
+
+// A table, an array, or a single value.
+// Thread-safety: thread-compatible.
+class Config {
+ public:
+  struct Entry;
+  using Table = std::vector<Entry>;  // in the order of the text
+  using Array = std::vector<Config>;
+
+  // An empty table. What stands for a value converts to one.
+  Config();
+  Config(bool value);         // NOLINT(google-explicit-constructor)
+  Config(int value);          // NOLINT(google-explicit-constructor)
+  Config(int64_t value);      // NOLINT(google-explicit-constructor)
+  Config(double value);       // NOLINT(google-explicit-constructor)
+  Config(const char* value);  // NOLINT(google-explicit-constructor)
+  Config(std::string value);  // NOLINT(google-explicit-constructor)
+  Config(Array values);       // NOLINT(google-explicit-constructor)
+  ~Config();
+  Config(const Config& other);
+  Config(Config&& other) noexcept;
+  Config& operator=(const Config& other);
+  Config& operator=(Config&& other) noexcept;
+
+  // The value as a Table, Array, bool, int64_t, double or std::string; null if
+  // it is something else.
+  template <typename T>
+  const T* As() const {
+    return std::get_if<T>(&value_);
+  }
+
+  // The value that `key` has in this table; null if there is none, or if this
+  // is no table.
+  const Config* Find(absl::string_view key) const;
+
+  // Gives `key` a value, in place of the one that it has. Makes this a table if
+  // it is something else. Returns the value.
+  Config& Set(absl::string_view key, Config value);
+
+  // Where the value stands, such as "job.toml:12:5"; "" for one from code.
+  const std::string& place() const { return place_; }
+  void set_place(std::string place) { place_ = std::move(place); }
+
+  // As TOML writes it on one line: {name = "ring", size = 2003}.
+  std::string ToString() const;
+
+ private:
+  std::variant<Table, Array, bool, int64_t, double, std::string> value_;
+  std::string place_;
+};
+
+struct Config::Entry {
+  std::string key;
+  Config value;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_BASE_CONFIG_H_

@@ -1,0 +1,67 @@
+#include "lockstep/base/config.h"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Config, IsATableThatKeepsItsOrder) {
+  Config config;
+  EXPECT_EQ(config.ToString(), "{}");
+  config.Set("size", 7);
+  config.Set("name", "ring");
+  config.Set("size", 8);
+  EXPECT_EQ(config.ToString(), "{size = 8, name = \"ring\"}");
+  ASSERT_NE(config.Find("size"), nullptr);
+  EXPECT_EQ(*config.Find("size")->As<int64_t>(), 8);
+  EXPECT_EQ(config.Find("size")->As<std::string>(), nullptr);
+  EXPECT_EQ(config.Find("nothing"), nullptr);
+  EXPECT_EQ(Config(7).Find("size"), nullptr);
+}
+
+TEST(Config, SetMakesATableOfAnythingElse) {
+  Config config(7);
+  config.Set("a", Config()).Set("b", true);
+  EXPECT_EQ(config.ToString(), "{a = {b = true}}");
+}
+
+TEST(Config, PrintsAsTomlDoes) {
+  const std::pair<Config, const char*> values[] = {
+      {false, "false"},
+      {-3, "-3"},
+      {std::numeric_limits<int64_t>::min(), "-9223372036854775808"},
+      {2.0, "2.0"},
+      {0.1, "0.1"},
+      {1e300, "1e+300"},
+      {1.0 / 3, "0.3333333333333333"},
+      {"a \"b\" \\ c", "\"a \\\"b\\\" \\\\ c\""},
+      {"line\nbreak", "\"line\\u000abreak\""},
+      {Config::Array(), "[]"},
+      {Config::Array({1, "two", 3.5}), "[1, \"two\", 3.5]"},
+  };
+  for (const auto& [value, text] : values) EXPECT_EQ(value.ToString(), text);
+  Config config;
+  config.Set("a b", 1);
+  config.Set("", 2);
+  EXPECT_EQ(config.ToString(), "{\"a b\" = 1, \"\" = 2}");
+}
+
+TEST(Config, CopiesAreApart) {
+  Config config;
+  config.Set("inner", Config()).Set("x", 1);
+  config.set_place("job.toml:1:1");
+  Config copy = config;
+  copy.Set("inner", 2);
+  EXPECT_EQ(config.ToString(), "{inner = {x = 1}}");
+  EXPECT_EQ(copy.place(), "job.toml:1:1");
+  config = std::move(copy);
+  EXPECT_EQ(config.ToString(), "{inner = 2}");
+}
+
+}  // namespace
+}  // namespace lockstep

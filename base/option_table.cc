@@ -1,0 +1,273 @@
+#include "lockstep/base/option_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/check.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/nearest_word.h"
+
+namespace lockstep {
+namespace {
+
+template <typename Integer>
+bool ReadInteger(const Config& config, Integer* value) {
+  const auto* const integer = config.As<int64_t>();
+  if (integer == nullptr || *integer < std::numeric_limits<Integer>::min() ||
+      *integer > std::numeric_limits<Integer>::max()) {
+    return false;
+  }
+  *value = static_cast<Integer>(*integer);
+  return true;
+}
+
+template <typename Integer>
+std::string AcceptsIntegers() {
+  return absl::StrCat("an integer from ", std::numeric_limits<Integer>::min(),
+                      " to ", std::numeric_limits<Integer>::max());
+}
+
+// What a suffix of a size stands for, as a power of two; 0: it is none.
+int ShiftOf(char suffix) {
+  switch (absl::ascii_tolower(static_cast<unsigned char>(suffix))) {
+    case 'k':
+      return 10;
+    case 'm':
+      return 20;
+    case 'g':
+      return 30;
+    case 't':
+      return 40;
+    default:
+      return 0;
+  }
+}
+
+bool ReadSize(const Config& config, int64_t* value) {
+  const auto* const text = config.As<std::string>();
+  if (text == nullptr) return ReadOption(config, value) && *value >= 0;
+  const int shift = text->empty() ? 0 : ShiftOf(text->back());
+  int64_t number = 0;
+  if (shift == 0 ||
+      !absl::SimpleAtoi(text->substr(0, text->size() - 1), &number) ||
+      number < 0 || number > std::numeric_limits<int64_t>::max() >> shift) {
+    return false;
+  }
+  *value = number << shift;
+  return true;
+}
+
+// By the largest unit that leaves a whole number.
+Config WriteSize(int64_t value) {
+  for (const char suffix : {'t', 'g', 'm', 'k'}) {
+    const int shift = ShiftOf(suffix);
+    if (value > 0 && value % (int64_t{1} << shift) == 0) {
+      return absl::StrCat(value >> shift, std::string(1, suffix));
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+// ---- How values are read.
+
+bool ReadOption(const Config& config, bool* value) {
+  const auto* const boolean = config.As<bool>();
+  if (boolean != nullptr) *value = *boolean;
+  return boolean != nullptr;
+}
+
+bool ReadOption(const Config& config, int* value) {
+  return ReadInteger(config, value);
+}
+
+bool ReadOption(const Config& config, int64_t* value) {
+  return ReadInteger(config, value);
+}
+
+bool ReadOption(const Config& config, uint64_t* value) {
+  if (const auto* const text = config.As<std::string>()) {
+    return absl::SimpleAtoi(*text, value);
+  }
+  const auto* const integer = config.As<int64_t>();
+  if (integer == nullptr || *integer < 0) return false;
+  *value = static_cast<uint64_t>(*integer);
+  return true;
+}
+
+bool ReadOption(const Config& config, double* value) {
+  if (const auto* const integer = config.As<int64_t>()) {
+    *value = static_cast<double>(*integer);
+    return true;
+  }
+  const auto* const number = config.As<double>();
+  if (number == nullptr || !std::isfinite(*number)) return false;
+  *value = *number;
+  return true;
+}
+
+bool ReadOption(const Config& config, float* value) {
+  double number = 0;
+  if (!ReadOption(config, &number)) return false;
+  *value = static_cast<float>(number);
+  return std::isfinite(*value);
+}
+
+bool ReadOption(const Config& config, std::string* value) {
+  const auto* const text = config.As<std::string>();
+  if (text != nullptr) *value = *text;
+  return text != nullptr;
+}
+
+bool ReadOption(const Config& config, absl::Duration* value) {
+  const auto* const text = config.As<std::string>();
+  return text != nullptr && absl::ParseDuration(*text, value);
+}
+
+bool ReadOption(const Config& config, Config* value) {
+  *value = config;
+  return true;
+}
+
+// ---- How values are written.
+
+std::optional<Config> WriteOption(bool value) { return value; }
+std::optional<Config> WriteOption(int value) { return value; }
+std::optional<Config> WriteOption(int64_t value) { return value; }
+
+std::optional<Config> WriteOption(uint64_t value) {
+  if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return absl::StrCat(value);
+  }
+  return static_cast<int64_t>(value);
+}
+
+// As the shortest number that reads back as the same float: 0.1, and not
+// 0.100000001490116.
+std::optional<Config> WriteOption(float value) {
+  for (const int digits : {6, 7, 8}) {
+    const std::string text = absl::StrFormat("%.*g", digits, value);
+    double number = 0;
+    if (absl::SimpleAtod(text, &number) &&
+        static_cast<float>(number) == value) {
+      return number;
+    }
+  }
+  return static_cast<double>(value);
+}
+
+std::optional<Config> WriteOption(double value) { return value; }
+std::optional<Config> WriteOption(const std::string& value) { return value; }
+
+std::optional<Config> WriteOption(absl::Duration value) {
+  return absl::FormatDuration(value);
+}
+
+std::optional<Config> WriteOption(const Config& value) { return value; }
+
+// ---- What is accepted.
+
+std::string OptionAccepts(const bool*) { return "true or false"; }
+std::string OptionAccepts(const int*) { return AcceptsIntegers<int>(); }
+std::string OptionAccepts(const int64_t*) { return AcceptsIntegers<int64_t>(); }
+
+std::string OptionAccepts(const uint64_t*) {
+  return "an integer from 0 on; from 9223372036854775808 to "
+         "18446744073709551615 as a string";
+}
+
+std::string OptionAccepts(const float*) {
+  return "a finite number that a 32-bit float can hold";
+}
+
+std::string OptionAccepts(const double*) { return "a finite number"; }
+std::string OptionAccepts(const std::string*) { return "a string"; }
+
+std::string OptionAccepts(const absl::Duration*) {
+  return "a string with a time and its unit, such as \"500ms\", \"1m30s\" or "
+         "\"inf\"";
+}
+
+std::string OptionAccepts(const Config*) { return "anything"; }
+
+// ---- OptionTable.
+
+void OptionTable::AddSize(absl::string_view key, int64_t* field,
+                          absl::string_view meaning) {
+  AddField({std::string(key),
+            "an integer from 0 on, or a string with a unit of 1024, such as "
+            "\"64k\", \"16m\" or \"2g\"",
+            std::string(meaning),
+            [field](const Config& config) { return ReadSize(config, field); },
+            [field] { return WriteSize(*field); }});
+}
+
+void OptionTable::AddField(Field field) {
+  for (const Field& other : fields_) LOCKSTEP_CHECK(other.key != field.key);
+  fields_.push_back(std::move(field));
+}
+
+absl::Status OptionTable::Read(absl::string_view what,
+                               const Config& config) const {
+  const auto wrong = [&](const Config& at, absl::string_view message) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        at.place(), at.place().empty() ? "" : ": ", what, ": ", message));
+  };
+  const auto* const table = config.As<Config::Table>();
+  if (table == nullptr) {
+    return wrong(config, absl::StrCat("should be a table of settings, but is ",
+                                      config.ToString()));
+  }
+  std::vector<std::string> keys;
+  for (const Field& field : fields_) keys.push_back(field.key);
+  for (const auto& [key, value] : *table) {
+    const auto found = std::find(keys.begin(), keys.end(), key);
+    if (found == keys.end()) {
+      return wrong(value,
+                   absl::StrCat("there is no setting ", SayUnknown(key, keys)));
+    }
+    const Field& field = fields_[found - keys.begin()];
+    if (!field.read(value)) {
+      return wrong(
+          value, absl::StrCat(key, " should be ", field.accepted, ", but got ",
+                              key, " = ", value.ToString()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Config OptionTable::Write() const {
+  Config config;
+  for (const Field& field : fields_) {
+    std::optional<Config> value = field.write();
+    if (value.has_value()) config.Set(field.key, *std::move(value));
+  }
+  return config;
+}
+
+std::vector<OptionInfo> OptionTable::Describe() const {
+  std::vector<OptionInfo> infos;
+  for (const Field& field : fields_) {
+    const std::optional<Config> value = field.write();
+    infos.push_back({field.key, field.accepted,
+                     value.has_value() ? value->ToString() : "",
+                     field.meaning});
+  }
+  return infos;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,252 @@
+// One table for each options struct says which settings it has: the key, the
+// field, the meaning. Reading a configuration, printing one and documenting all
+// settings follow from it:
+//
+//   struct RingOptions {
+//     int64_t size = 1000;
+//     absl::Duration pause;
+//     Mode mode = Mode::kOrdered;
+//   };
+//
+//   void BindOptions(RingOptions& options, OptionTable& table) {
+//     table.Add("size", &options.size, "How many samples there are.");
+//     table.Add("pause", &options.pause, "How long each read takes.");
+//     table.Add("mode", &options.mode, "How the samples come.",
+//               {{"ordered", Mode::kOrdered}, {"random", Mode::kRandom}});
+//   }
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(RingOptions options,
+//                             ReadOptions<RingOptions>("dataset 'ring'",
+//                             config));
+//   Config again = WriteOptions(options);
+//
+// Each kind of field is written in one way:
+//
+//   bool, int, int64_t            as TOML has them
+//   float, double                 likewise, finite; 1 is 1.0
+//   uint64_t                      an integer; from 2^63 on a string
+//   std::string, and lists        "text", ["a", "b"]
+//   absl::Duration                a string with its unit: "500ms", "10m", "inf"
+//   a size (AddSize)              an integer, or a string: "64k", "2g"
+//   an enum                       one of the strings that were bound
+//   std::optional of these        the same; no setting leaves it unset
+//   Config                        a table or value of any form, for whoever
+//                                 reads it later
+#ifndef LOCKSTEP_BASE_OPTION_TABLE_H_
+#define LOCKSTEP_BASE_OPTION_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep {
+
+// What documents print of a setting.
+struct OptionInfo {
+  std::string key;
+  std::string accepted;       // "an integer from 0 to 65535"
+  std::string default_value;  // as TOML; "" where it is unset
+  std::string meaning;
+};
+
+// How values of a type are read and written. Types of your own become settings
+// by the same three functions in their namespace.
+//
+// Returns false if `config` is something else, or out of range.
+bool ReadOption(const Config& config, bool* value);
+bool ReadOption(const Config& config, int* value);
+bool ReadOption(const Config& config, int64_t* value);
+bool ReadOption(const Config& config, uint64_t* value);
+bool ReadOption(const Config& config, float* value);
+bool ReadOption(const Config& config, double* value);
+bool ReadOption(const Config& config, std::string* value);
+bool ReadOption(const Config& config, absl::Duration* value);
+bool ReadOption(const Config& config, Config* value);
+
+// Returns nullopt if it is unset.
+std::optional<Config> WriteOption(bool value);
+std::optional<Config> WriteOption(int value);
+std::optional<Config> WriteOption(int64_t value);
+std::optional<Config> WriteOption(uint64_t value);
+std::optional<Config> WriteOption(float value);
+std::optional<Config> WriteOption(double value);
+std::optional<Config> WriteOption(const std::string& value);
+std::optional<Config> WriteOption(absl::Duration value);
+std::optional<Config> WriteOption(const Config& value);
+
+// Says what is accepted.
+std::string OptionAccepts(const bool*);
+std::string OptionAccepts(const int*);
+std::string OptionAccepts(const int64_t*);
+std::string OptionAccepts(const uint64_t*);
+std::string OptionAccepts(const float*);
+std::string OptionAccepts(const double*);
+std::string OptionAccepts(const std::string*);
+std::string OptionAccepts(const absl::Duration*);
+std::string OptionAccepts(const Config*);
+
+template <typename T>
+bool ReadOption(const Config& config, std::vector<T>* value) {
+  const auto* const array = config.As<Config::Array>();
+  if (array == nullptr) return false;
+  std::vector<T> read(array->size());
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (!ReadOption((*array)[i], &read[i])) return false;
+  }
+  *value = std::move(read);
+  return true;
+}
+
+template <typename T>
+std::optional<Config> WriteOption(const std::vector<T>& value) {
+  Config::Array array;
+  for (const T& each : value) array.push_back(*WriteOption(each));
+  return Config(std::move(array));
+}
+
+template <typename T>
+std::string OptionAccepts(const std::vector<T>*) {
+  return absl::StrCat("a list, each of which is ",
+                      OptionAccepts(static_cast<const T*>(nullptr)));
+}
+
+template <typename T>
+bool ReadOption(const Config& config, std::optional<T>* value) {
+  T read = {};
+  if (!ReadOption(config, &read)) return false;
+  *value = std::move(read);
+  return true;
+}
+
+template <typename T>
+std::optional<Config> WriteOption(const std::optional<T>& value) {
+  return value.has_value() ? WriteOption(*value) : std::nullopt;
+}
+
+template <typename T>
+std::string OptionAccepts(const std::optional<T>*) {
+  return OptionAccepts(static_cast<const T*>(nullptr));
+}
+
+class OptionTable {
+ public:
+  // Binds `key` to a field, which must outlive the table. Keys are bound once,
+  // and printed in this order. `meaning` is a sentence or two.
+  template <typename T>
+  void Add(absl::string_view key, T* field, absl::string_view meaning) {
+    AddField(
+        {std::string(key), OptionAccepts(field), std::string(meaning),
+         [field](const Config& config) { return ReadOption(config, field); },
+         [field] { return WriteOption(*field); }});
+  }
+
+  // A choice among strings.
+  template <typename Enum>
+  void Add(absl::string_view key, Enum* field, absl::string_view meaning,
+           std::initializer_list<std::pair<absl::string_view, Enum>> choices);
+
+  // A number of bytes, or of anything else that is counted in powers of 1024.
+  void AddSize(absl::string_view key, int64_t* field,
+               absl::string_view meaning);
+
+  // Writes the fields that `config` has, and leaves the others as they are.
+  // INVALID_ARGUMENT says where the setting stands, or `what` it is of, and
+  // what is accepted: an unknown key with the nearest one, another type, a
+  // number out of range. Fields may have been written then.
+  absl::Status Read(absl::string_view what, const Config& config) const;
+
+  // All settings but those that are unset, as Read takes them back.
+  Config Write() const;
+
+  std::vector<OptionInfo> Describe() const;
+
+ private:
+  struct Field {
+    std::string key;
+    std::string accepted;
+    std::string meaning;
+    std::function<bool(const Config& config)> read;
+    std::function<std::optional<Config>()> write;
+  };
+
+  void AddField(Field field);
+
+  std::vector<Field> fields_;
+};
+
+// The settings of `config` in an options struct for which there is a
+// BindOptions; all others have their defaults. `what` is as for
+// OptionTable::Read.
+template <typename Options>
+absl::StatusOr<Options> ReadOptions(absl::string_view what,
+                                    const Config& config) {
+  Options options;
+  OptionTable table;
+  BindOptions(options, table);
+  LOCKSTEP_RETURN_IF_ERROR(table.Read(what, config));
+  return options;
+}
+
+template <typename Options>
+Config WriteOptions(Options options) {
+  OptionTable table;
+  BindOptions(options, table);
+  return table.Write();
+}
+
+// With the defaults of `Options`.
+template <typename Options>
+std::vector<OptionInfo> DescribeOptions() {
+  Options options;
+  OptionTable table;
+  BindOptions(options, table);
+  return table.Describe();
+}
+
+template <typename Enum>
+void OptionTable::Add(
+    absl::string_view key, Enum* field, absl::string_view meaning,
+    std::initializer_list<std::pair<absl::string_view, Enum>> choices) {
+  std::vector<std::pair<std::string, Enum>> names(choices.begin(),
+                                                  choices.end());
+  std::string accepted = absl::StrCat(
+      "one of ",
+      absl::StrJoin(choices, ", ", [](std::string* out, const auto& choice) {
+        absl::StrAppend(out, "\"", choice.first, "\"");
+      }));
+  AddField({std::string(key), std::move(accepted), std::string(meaning),
+            [field, names](const Config& config) {
+              const auto* const text = config.As<std::string>();
+              for (const auto& [name, choice] : names) {
+                if (text == nullptr || name != *text) continue;
+                *field = choice;
+                return true;
+              }
+              return false;
+            },
+            [field, names]() -> std::optional<Config> {
+              for (const auto& [name, choice] : names) {
+                if (choice == *field) return Config(name);
+              }
+              return std::nullopt;
+            }});
+}
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_BASE_OPTION_TABLE_H_

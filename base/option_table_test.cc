@@ -1,0 +1,204 @@
+#include "lockstep/base/option_table.h"
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/random.h"
+#include "lockstep/base/status_matchers.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+enum class Mode { kOrdered, kUnordered };
+
+struct Options {
+  bool pinned = false;
+  int workers = 2;
+  int64_t count = 5;
+  uint64_t seed = 0;
+  float rate = 0.1F;
+  double scale = 0.5;
+  std::string path = "/data";
+  absl::Duration deadline = absl::Minutes(10);
+  int64_t bytes = 1 << 20;
+  Mode mode = Mode::kOrdered;
+  std::optional<int64_t> limit;
+  std::vector<std::string> files;
+  std::vector<int64_t> sizes;
+  Config inner;
+};
+
+void BindOptions(Options& options, OptionTable& table) {
+  table.Add("pinned", &options.pinned, "Whether it is pinned.");
+  table.Add("workers", &options.workers, "How many there are.");
+  table.Add("count", &options.count, "A count.");
+  table.Add("seed", &options.seed, "A seed.");
+  table.Add("rate", &options.rate, "A rate.");
+  table.Add("scale", &options.scale, "A scale.");
+  table.Add("path", &options.path, "A path.");
+  table.Add("deadline", &options.deadline, "A deadline.");
+  table.AddSize("bytes", &options.bytes, "A size.");
+  table.Add("mode", &options.mode, "A mode.",
+            {{"ordered", Mode::kOrdered}, {"unordered", Mode::kUnordered}});
+  table.Add("limit", &options.limit, "A limit.");
+  table.Add("files", &options.files, "Files.");
+  table.Add("sizes", &options.sizes, "Sizes.");
+  table.Add("inner", &options.inner, "What is inside.");
+}
+
+constexpr char kDefaults[] =
+    "{pinned = false, workers = 2, count = 5, seed = 0, rate = 0.1, scale = "
+    "0.5, path = \"/data\", deadline = \"10m\", bytes = \"1m\", mode = "
+    "\"ordered\", files = [], sizes = [], inner = {}}";
+
+TEST(OptionTable, NothingIsTheDefaults) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Options options,
+                                ReadOptions<Options>("it", Config()));
+  EXPECT_EQ(WriteOptions(options).ToString(), kDefaults);
+}
+
+TEST(OptionTable, ReadsEveryKindOfField) {
+  Config config;
+  config.Set("pinned", true);
+  config.Set("workers", -3);
+  config.Set("count", std::numeric_limits<int64_t>::max());
+  config.Set("seed", "18446744073709551615");
+  config.Set("rate", 3);
+  config.Set("scale", 1e-3);
+  config.Set("path", "tcp://host:80");
+  config.Set("deadline", "1m30s");
+  config.Set("bytes", "64k");
+  config.Set("mode", "unordered");
+  config.Set("limit", 9);
+  config.Set("files", Config::Array({"a", "b"}));
+  config.Set("sizes", Config::Array({1, 2}));
+  config.Set("inner", Config()).Set("x", 1);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Options options,
+                                ReadOptions<Options>("it", config));
+  EXPECT_TRUE(options.pinned);
+  EXPECT_EQ(options.workers, -3);
+  EXPECT_EQ(options.count, std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(options.seed, std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(options.rate, 3);
+  EXPECT_EQ(options.scale, 1e-3);
+  EXPECT_EQ(options.path, "tcp://host:80");
+  EXPECT_EQ(options.deadline, absl::Seconds(90));
+  EXPECT_EQ(options.bytes, 65536);
+  EXPECT_EQ(options.mode, Mode::kUnordered);
+  EXPECT_EQ(options.limit, 9);
+  EXPECT_THAT(options.files, ElementsAre("a", "b"));
+  EXPECT_THAT(options.sizes, ElementsAre(1, 2));
+  EXPECT_EQ(options.inner.ToString(), "{x = 1}");
+}
+
+TEST(OptionTable, ReadsBackWhatItWrites) {
+  Random random(1);
+  for (int i = 0; i < 1000; ++i) {
+    Options options;
+    options.pinned = random.Below(2) == 1;
+    options.workers = static_cast<int>(random());
+    options.count = static_cast<int64_t>(random());
+    options.seed = random() >> random.Below(64);
+    options.rate = static_cast<float>(random.Normal());
+    options.scale = random.Normal();
+    options.path = std::string(random.Below(4), static_cast<char>(random()));
+    options.deadline =
+        absl::Nanoseconds(static_cast<int64_t>(random() >> random.Below(64)));
+    options.bytes =
+        static_cast<int64_t>(random.Below(1000) << random.Below(50));
+    options.mode = random.Below(2) == 1 ? Mode::kOrdered : Mode::kUnordered;
+    if (random.Below(2) == 1) options.limit = static_cast<int64_t>(random());
+    const Config written = WriteOptions(options);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Options again,
+                                  ReadOptions<Options>("it", written));
+    EXPECT_EQ(again.seed, options.seed);
+    EXPECT_EQ(again.rate, options.rate);
+    EXPECT_EQ(again.scale, options.scale);
+    EXPECT_EQ(again.deadline, options.deadline);
+    EXPECT_EQ(again.bytes, options.bytes);
+    EXPECT_EQ(again.limit, options.limit);
+    EXPECT_EQ(WriteOptions(again).ToString(), written.ToString());
+  }
+}
+
+TEST(OptionTable, SaysWhatIsAccepted) {
+  const struct {
+    const char* key;
+    Config value;
+    const char* accepted;
+  } cases[] = {
+      {"pinned", "true",
+       "pinned should be true or false, but got pinned = "
+       "\"true\""},
+      {"workers", 1.5, "an integer from -2147483648 to 2147483647"},
+      {"workers", int64_t{1} << 31, "but got workers = 2147483648"},
+      {"count", "7", "an integer from -9223372036854775808"},
+      {"seed", -1, "an integer from 0 on; from 9223372036854775808"},
+      {"seed", "18446744073709551616", "18446744073709551615 as a string"},
+      {"rate", 1e39, "a finite number that a 32-bit float can hold"},
+      {"scale", std::numeric_limits<double>::infinity(), "a finite number"},
+      {"scale", std::numeric_limits<double>::quiet_NaN(), "a finite number"},
+      {"path", 7, "a string"},
+      {"deadline", 10, "a string with a time and its unit"},
+      {"deadline", "10", "such as \"500ms\", \"1m30s\" or \"inf\""},
+      {"bytes", "64", "a string with a unit of 1024"},
+      {"bytes", "", "\"64k\", \"16m\" or \"2g\""},
+      {"bytes", "k", "\"64k\", \"16m\" or \"2g\""},
+      {"bytes", "-1k", "\"64k\", \"16m\" or \"2g\""},
+      {"bytes", -1, "an integer from 0 on"},
+      {"bytes", "8388608t", "but got bytes = \"8388608t\""},
+      {"mode", "sorted", "one of \"ordered\", \"unordered\""},
+      {"mode", 1, "one of \"ordered\", \"unordered\""},
+      {"limit", "none", "an integer from"},
+      {"files", "a", "a list, each of which is a string"},
+      {"files", Config::Array({"a", 1}), "but got files = [\"a\", 1]"},
+  };
+  for (const auto& [key, value, accepted] : cases) {
+    Config config;
+    config.Set(key, value);
+    EXPECT_THAT(
+        ReadOptions<Options>("it", config),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(accepted)));
+  }
+}
+
+TEST(OptionTable, NamesThePlaceAndTheNearestKey) {
+  Config config;
+  config.Set("worker", 3).set_place("job.toml:7:3");
+  EXPECT_THAT(ReadOptions<Options>("loader 'train'", config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("job.toml:7:3: loader 'train': there is no "
+                                 "setting 'worker'; did you mean 'workers'? "
+                                 "Known: pinned, workers, ")));
+  EXPECT_THAT(ReadOptions<Options>("loader 'train'", Config("fast")),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "loader 'train': should be a table of settings, but is "
+                       "\"fast\""));
+}
+
+TEST(OptionTable, DescribesEverySetting) {
+  const std::vector<OptionInfo> infos = DescribeOptions<Options>();
+  ASSERT_EQ(infos.size(), 14u);
+  EXPECT_EQ(infos[7].key, "deadline");
+  EXPECT_THAT(infos[7].accepted, HasSubstr("a time and its unit"));
+  EXPECT_EQ(infos[7].default_value, "\"10m\"");
+  EXPECT_EQ(infos[7].meaning, "A deadline.");
+  EXPECT_THAT(infos[10].default_value, IsEmpty());
+}
+
+}  // namespace
+}  // namespace lockstep
