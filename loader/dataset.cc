@@ -6,8 +6,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -139,6 +144,51 @@ absl::Status Dataset::ReadMany(absl::Span<const int64_t> indices,
     LOCKSTEP_RETURN_IF_ERROR(Read(indices[i], contexts[i], rows[i]));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Dataset::Column> Dataset::ReadColumn(absl::string_view name) {
+  return absl::NotFoundError(absl::StrCat(
+      "the dataset has no column '", absl::CHexEscape(name),
+      "': a dataset offers what is known of each sample without reading it by "
+      "overriding Dataset::ReadColumn"));
+}
+
+namespace {
+
+absl::Status CheckSize(const Dataset& dataset, absl::string_view name,
+                       size_t size) {
+  if (static_cast<int64_t>(size) == dataset.size()) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("column '", absl::CHexEscape(name), "' has ", size,
+                   " values, and the dataset ", dataset.size(), " samples"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int64_t>> ReadIntegers(Dataset& dataset,
+                                                  absl::string_view name) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Dataset::Column column, dataset.ReadColumn(name));
+  auto* const integers = std::get_if<std::vector<int64_t>>(&column);
+  if (integers == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("column '", absl::CHexEscape(name),
+                     "' should have integers, and has floating-point numbers"));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckSize(dataset, name, integers->size()));
+  return std::move(*integers);
+}
+
+absl::StatusOr<std::vector<double>> ReadNumbers(Dataset& dataset,
+                                                absl::string_view name) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Dataset::Column column, dataset.ReadColumn(name));
+  std::vector<double> numbers;
+  if (const auto* const integers = std::get_if<std::vector<int64_t>>(&column)) {
+    numbers.assign(integers->begin(), integers->end());
+  } else {
+    numbers = std::move(std::get<std::vector<double>>(column));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckSize(dataset, name, numbers.size()));
+  return numbers;
 }
 
 }  // namespace lockstep

@@ -27,9 +27,12 @@
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/language.h"
@@ -262,6 +265,9 @@ class SampleRow {
 // Thread-safety: all functions are called from many threads at once.
 class Dataset {
  public:
+  // By index.
+  using Column = std::variant<std::vector<int64_t>, std::vector<double>>;
+
   virtual ~Dataset() = default;
 
   // How many samples there are: indices are 0 to size() - 1. Does not change.
@@ -287,7 +293,20 @@ class Dataset {
   // Tells which samples will be read soon, a batch at a time, as soon as that
   // is known: the place to start readahead. Must be quick.
   virtual void Hint(absl::Span<const int64_t> /*indices*/) {}
+
+  // A number for each sample that is known without reading it: its class, its
+  // weight or its length, say. Orders that weigh or group samples ask for it by
+  // name. NOT_FOUND if the dataset has none of that name.
+  virtual absl::StatusOr<Column> ReadColumn(absl::string_view name);
 };
+
+// The column as integers, or as numbers. INVALID_ARGUMENT if it has values of
+// the other kind (integers are numbers, too); INTERNAL if there is not one for
+// each sample.
+absl::StatusOr<std::vector<int64_t>> ReadIntegers(Dataset& dataset,
+                                                  absl::string_view name);
+absl::StatusOr<std::vector<double>> ReadNumbers(Dataset& dataset,
+                                                absl::string_view name);
 
 }  // namespace lockstep
 

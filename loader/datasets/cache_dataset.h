@@ -27,6 +27,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/loader/dataset.h"
@@ -72,6 +73,10 @@ class CacheDataset : public Dataset {
 
   // Passes those on that are not in memory.
   void Hint(absl::Span<const int64_t> indices) override;
+
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
+    return inner_->ReadColumn(name);
+  }
 
   // Exact when nobody reads meanwhile.
   CacheStatistics Statistics() const;

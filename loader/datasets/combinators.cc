@@ -9,6 +9,7 @@
 #include <new>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -71,6 +72,9 @@ class ChangeDataset : public MapDataset {
 
   void Hint(absl::Span<const int64_t> indices) override {
     inner_->Hint(indices);
+  }
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
+    return inner_->ReadColumn(name);
   }
 
  private:
@@ -161,6 +165,9 @@ class MakeDataset : public MapDataset {
 
   void Hint(absl::Span<const int64_t> indices) override {
     inner_->Hint(indices);
+  }
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
+    return inner_->ReadColumn(name);
   }
 
  private:
@@ -296,6 +303,19 @@ void SubsetDataset::Hint(absl::Span<const int64_t> indices) {
   if (count > 0) inner_->Hint(absl::MakeConstSpan(mapped).first(count));
 }
 
+absl::StatusOr<Dataset::Column> SubsetDataset::ReadColumn(
+    absl::string_view name) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Column column, inner_->ReadColumn(name));
+  return std::visit(
+      [this](const auto& values) {
+        std::decay_t<decltype(values)> some;
+        some.reserve(indices_.size());
+        for (const int64_t index : indices_) some.push_back(values[index]);
+        return Column(std::move(some));
+      },
+      column);
+}
+
 absl::StatusOr<std::shared_ptr<ConcatDataset>> ConcatDataset::Create(
     std::vector<std::shared_ptr<Dataset>> parts) {
   LOCKSTEP_RETURN_IF_ERROR(CheckParts("concat_dataset", parts));
@@ -394,6 +414,25 @@ void ConcatDataset::Hint(absl::Span<const int64_t> indices) {
   }
 }
 
+absl::StatusOr<Dataset::Column> ConcatDataset::ReadColumn(
+    absl::string_view name) {
+  std::vector<int64_t> integers;
+  std::vector<double> numbers;
+  for (const std::shared_ptr<Dataset>& part : parts_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const Column column, part->ReadColumn(name));
+    std::visit(
+        [&numbers](const auto& values) {
+          numbers.insert(numbers.end(), values.begin(), values.end());
+        },
+        column);
+    const auto* const some = std::get_if<std::vector<int64_t>>(&column);
+    if (some == nullptr) continue;
+    integers.insert(integers.end(), some->begin(), some->end());
+  }
+  if (integers.size() == numbers.size()) return Column(std::move(integers));
+  return Column(std::move(numbers));
+}
+
 absl::StatusOr<std::shared_ptr<ZipDataset>> ZipDataset::Create(
     std::vector<std::shared_ptr<Dataset>> parts) {
   LOCKSTEP_RETURN_IF_ERROR(CheckParts("zip_dataset", parts));
@@ -479,6 +518,14 @@ absl::Status ZipDataset::ReadMany(absl::Span<const int64_t> indices,
 
 void ZipDataset::Hint(absl::Span<const int64_t> indices) {
   for (const std::shared_ptr<Dataset>& part : parts_) part->Hint(indices);
+}
+
+absl::StatusOr<Dataset::Column> ZipDataset::ReadColumn(absl::string_view name) {
+  for (const std::shared_ptr<Dataset>& part : parts_) {
+    absl::StatusOr<Column> column = part->ReadColumn(name);
+    if (!absl::IsNotFound(column.status())) return column;
+  }
+  return Dataset::ReadColumn(name);
 }
 
 }  // namespace lockstep

@@ -42,6 +42,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/loader/dataset.h"
@@ -88,6 +89,7 @@ class SubsetDataset : public Dataset {
                         absl::Span<SampleContext> contexts,
                         absl::Span<SampleRow> rows) override;
   void Hint(absl::Span<const int64_t> indices) override;
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
 
  private:
   SubsetDataset(std::shared_ptr<Dataset> inner, std::vector<int64_t> indices)
@@ -116,6 +118,7 @@ class ConcatDataset : public Dataset {
                         absl::Span<SampleContext> contexts,
                         absl::Span<SampleRow> rows) override;
   void Hint(absl::Span<const int64_t> indices) override;
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
 
   // Which part a sample is of. Requires 0 <= index < size().
   int PartOf(int64_t index) const;
@@ -149,6 +152,7 @@ class ZipDataset : public Dataset {
                         absl::Span<SampleContext> contexts,
                         absl::Span<SampleRow> rows) override;
   void Hint(absl::Span<const int64_t> indices) override;
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
 
  private:
   ZipDataset(std::vector<std::shared_ptr<Dataset>> parts,

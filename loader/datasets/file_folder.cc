@@ -181,4 +181,14 @@ absl::Status FileFolder::Read(int64_t index, SampleContext& context,
   return row.Set<int64_t>(1, sample.label);
 }
 
+absl::StatusOr<Dataset::Column> FileFolder::ReadColumn(absl::string_view name) {
+  if (name != "label" && name != "bytes") return Dataset::ReadColumn(name);
+  std::vector<int64_t> values;
+  values.reserve(samples_.size());
+  for (const Sample& sample : samples_) {
+    values.push_back(name == "label" ? sample.label : sample.bytes);
+  }
+  return Column(std::move(values));
+}
+
 }  // namespace lockstep

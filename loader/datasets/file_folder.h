@@ -63,6 +63,9 @@ class FileFolder : public Dataset {
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;
 
+  // "label", and "bytes": the size of each file.
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
+
   // The names of the classes: label i is classes()[i].
   absl::Span<const std::string> classes() const { return classes_; }
 

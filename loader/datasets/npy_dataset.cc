@@ -15,6 +15,7 @@
 #include "lockstep/loader/datasets/check_index.h"
 #include "lockstep/loader/datasets/file.h"
 #include "lockstep/loader/datasets/npy_header.h"
+#include "lockstep/loader/datasets/scalar_column.h"
 
 namespace lockstep {
 namespace {
@@ -22,11 +23,13 @@ namespace {
 using ::lockstep::internal_loader::CheckIndex;
 using ::lockstep::internal_loader::File;
 using ::lockstep::internal_loader::InFile;
+using ::lockstep::internal_loader::IsScalar;
 using ::lockstep::internal_loader::kNpyPrefixBytes;
 using ::lockstep::internal_loader::Mapping;
 using ::lockstep::internal_loader::NpyHeader;
 using ::lockstep::internal_loader::NpyHeaderBytes;
 using ::lockstep::internal_loader::ParseNpyHeader;
+using ::lockstep::internal_loader::ScalarColumn;
 
 // Enough to make the look at the size of the files cheap.
 constexpr int64_t kBulk = 64;
@@ -245,6 +248,18 @@ absl::Status NpyDataset::ReadMany(absl::Span<const int64_t> indices,
     LOCKSTEP_RETURN_IF_ERROR(ReadRow(indices[i], rows[i]));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Dataset::Column> NpyDataset::ReadColumn(absl::string_view name) {
+  for (size_t field = 0; field < arrays_.size(); ++field) {
+    if (fields_[field].name != name || !IsScalar(fields_[field])) continue;
+    LOCKSTEP_RETURN_IF_ERROR(CheckFiles());
+    return ScalarColumn(fields_[field], size_,
+                        [&](int64_t index, absl::Span<char> out) {
+                          return arrays_[field].ReadRow(index, out);
+                        });
+  }
+  return Dataset::ReadColumn(name);
 }
 
 }  // namespace lockstep

@@ -79,6 +79,9 @@ class NpyDataset : public Dataset {
                         absl::Span<SampleContext> contexts,
                         absl::Span<SampleRow> rows) override;
 
+  // The arrays of one dimension.
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
+
  private:
   struct Array;
 

@@ -20,6 +20,7 @@
 #include "lockstep/base/check.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/datasets/check_index.h"
+#include "lockstep/loader/datasets/scalar_column.h"
 
 namespace lockstep {
 namespace {
@@ -192,6 +193,20 @@ absl::Status TensorDataset::ReadMany(absl::Span<const int64_t> indices,
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Dataset::Column> TensorDataset::ReadColumn(
+    absl::string_view name) {
+  for (size_t field = 0; field < sources_.size(); ++field) {
+    const FieldSpec& spec = fields_[field];
+    if (spec.name != name || !internal_loader::IsScalar(spec)) continue;
+    return internal_loader::ScalarColumn(
+        spec, size_, [&](int64_t index, absl::Span<char> out) {
+          std::memcpy(out.data(), sources_[field].Row(index), out.size());
+          return absl::OkStatus();
+        });
+  }
+  return Dataset::ReadColumn(name);
 }
 
 }  // namespace lockstep

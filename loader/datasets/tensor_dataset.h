@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/language.h"
@@ -113,6 +114,9 @@ class TensorDataset : public Dataset {
   absl::Status ReadMany(absl::Span<const int64_t> indices,
                         absl::Span<SampleContext> contexts,
                         absl::Span<SampleRow> rows) override;
+
+  // The tensors of one dimension.
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
 
  private:
   struct Source {

@@ -1,0 +1,30 @@
+// A field of single numbers as the column of a dataset (Dataset::ReadColumn).
+#ifndef LOCKSTEP_LOADER_DATASETS_SCALAR_COLUMN_H_
+#define LOCKSTEP_LOADER_DATASETS_SCALAR_COLUMN_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/field.h"
+
+namespace lockstep::internal_loader {
+
+// Whether the field is one number a sample.
+bool IsScalar(const FieldSpec& field);
+
+// Reads the element of each of `size` samples by `read`. Bool and integers
+// become int64_t, and what floats are become double. INVALID_ARGUMENT for a u64
+// beyond int64_t. Requires that the field is one number a sample.
+absl::StatusOr<Dataset::Column> ScalarColumn(
+    const FieldSpec& field, int64_t size,
+    const std::function<absl::Status(int64_t index, absl::Span<char> out)>&
+        read);
+
+}  // namespace lockstep::internal_loader
+
+#endif  // LOCKSTEP_LOADER_DATASETS_SCALAR_COLUMN_H_
