@@ -1,0 +1,149 @@
+// A trainer that makes its parts by name: those of Lockstep, and a dataset of
+// its own. docs/plugin.md is the guide.
+//
+//   plugin              makes a loader of the dataset "ring", and reads it
+//   plugin --list       prints what can be made, and with which settings
+#include "lockstep/plugin/plugin.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/field.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/registry.h"
+
+namespace {
+
+using lockstep::Config;
+using lockstep::Dataset;
+using lockstep::Loader;
+using lockstep::PluginContext;
+using lockstep::PluginRegistry;
+
+// ---- A dataset of the trainer's own, with its settings.
+
+struct RingOptions {
+  int64_t size = 100;
+  double radius = 1;
+};
+
+void BindOptions(RingOptions& options, lockstep::OptionTable& table) {
+  table.Add("size", &options.size, "How many points there are.");
+  table.Add("radius", &options.radius, "How far they are from the middle.");
+}
+
+class Ring : public Dataset {
+ public:
+  explicit Ring(const RingOptions& options) : options_(options) {}
+  int64_t size() const override { return options_.size; }
+  absl::Span<const lockstep::FieldSpec> fields() const override {
+    return fields_;
+  }
+  absl::Status Read(int64_t index, lockstep::SampleContext&,
+                    lockstep::SampleRow& row) override {
+    LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<double> x,
+                              row.Mutable<double>(0));
+    const double angle = 6.283185307179586 * static_cast<double>(index) /
+                         static_cast<double>(options_.size);
+    x[0] = options_.radius * std::cos(angle);
+    x[1] = options_.radius * std::sin(angle);
+    return absl::OkStatus();
+  }
+  // Which half of the ring each point is in, for samplers that ask for classes.
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
+    if (name != "half") return Dataset::ReadColumn(name);
+    std::vector<int64_t> halves(options_.size);
+    for (int64_t i = 0; i < options_.size; ++i) {
+      halves[i] = 2 * i / options_.size;
+    }
+    return Column(std::move(halves));
+  }
+
+ private:
+  const RingOptions options_;
+  const std::vector<lockstep::FieldSpec> fields_ = {
+      {"x", lockstep::DType::kF64, {2}, 0}};
+};
+
+absl::StatusOr<std::shared_ptr<Dataset>> MakeRing(const PluginContext&,
+                                                  const RingOptions& options) {
+  if (options.size < 1) {
+    return absl::InvalidArgumentError("a ring should have a size of 1 or more");
+  }
+  return std::make_shared<Ring>(options);
+}
+
+// ---- What a trainer does once.
+
+absl::Status RegisterParts(PluginRegistry& registry) {
+  LOCKSTEP_RETURN_IF_ERROR(lockstep::RegisterLockstep(registry));
+  return registry.Add<Dataset>("ring", "Points on a ring.", MakeRing);
+}
+
+// ---- What it does with them.
+
+absl::Status ReadRing(PluginRegistry& registry) {
+  Config settings;
+  settings.Set("num_workers", 2);
+  Config& dataset = settings.Set("dataset", Config());
+  dataset.Set("name", "ring");
+  dataset.Set("size", 10);
+  Config& sampler = settings.Set("sampler", Config());
+  sampler.Set("name", "stratified");
+  sampler.Set("labels", "half");
+  sampler.Set("global_batch_size", 4);
+
+  PluginContext context;  // one rank of one
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto loader, registry.Create<Loader>("default", context, settings));
+  for (auto& batch : loader->Epoch(0)) {
+    LOCKSTEP_RETURN_IF_ERROR(batch.status());
+    std::printf("step %d:", static_cast<int>(batch->step()));
+    for (const int64_t index : batch->indices().first(batch->valid())) {
+      std::printf(" %d", static_cast<int>(index));
+    }
+    std::printf("\n");
+  }
+  return absl::OkStatus();
+}
+
+void List(const PluginRegistry& registry) {
+  for (const lockstep::PluginPart& part : registry.Parts()) {
+    std::printf("%s %s: %s\n", part.kind.c_str(), part.name.c_str(),
+                part.meaning.c_str());
+    for (const lockstep::OptionInfo& option : part.options) {
+      std::printf("  %s = %s: %s\n", option.key.c_str(),
+                  option.default_value.c_str(), option.meaning.c_str());
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  PluginRegistry registry;
+  absl::Status status = RegisterParts(registry);
+  if (status.ok() && argc > 1 && absl::string_view(argv[1]) == "--list") {
+    List(registry);
+  } else {
+    status.Update(ReadRing(registry));
+  }
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
+}

@@ -1,0 +1,78 @@
+// Groups of ranks by name.
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/backends.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/plugin/parts.h"
+#include "lockstep/plugin/registry.h"
+
+namespace lockstep {
+
+// `backend` is the name by which the group is made.
+static void BindOptions(GroupOptions& options, OptionTable& table) {
+  table.Add("group", &options.name,
+            "What the group is called in messages; a job has one of each name "
+            "at a time.");
+  table.Add("deadline", &options.deadline,
+            "How long an operation may take, its data included.");
+  table.Add("slow", &options.slow,
+            "An operation that takes longer is told to on_slow.");
+  table.Add("strict", &options.strict,
+            "Of nccl: whether ranks agree on each collective before it runs.");
+  table.Add("device", &options.device,
+            "Of nccl: the CUDA device; -1: by the local rank.");
+  table.Add("nccl_library", &options.nccl_library,
+            "Of nccl: where NCCL is; empty: where the system finds it.");
+  table.Add("cuda_library", &options.cuda_library,
+            "Of nccl: where the CUDA driver is; empty: where the system finds "
+            "it.");
+}
+
+namespace internal_plugin {
+namespace {
+
+constexpr char kAuto[] = "auto";
+constexpr char kShm[] = "shm";
+constexpr char kGloo[] = "gloo";
+constexpr char kNccl[] = "nccl";
+
+template <const char* kBackend>
+absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
+    const PluginContext& context, const GroupOptions& options) {
+  if (context.world == nullptr) {
+    return absl::FailedPreconditionError(
+        "a communicator needs the job's ranks: set PluginContext::world first");
+  }
+  GroupOptions with_backend = options;
+  with_backend.backend = kBackend;
+  return context.world->MakeGroup(with_backend);
+}
+
+}  // namespace
+
+absl::Status RegisterCommunicators(PluginRegistry& registry) {
+  absl::Status status;
+  status.Update(registry.Add<Communicator>(
+      kAuto, "shm where all ranks share a host, and gloo elsewhere.",
+      MakeGroup<kAuto>));
+  status.Update(registry.Add<Communicator>(
+      kShm, "Processes of one host, by shared memory.", MakeGroup<kShm>));
+  status.Update(registry.Add<Communicator>(
+      kNccl, "Processes with a CUDA device each, by NCCL.", MakeGroup<kNccl>));
+  if (internal_collective::CheckBackend(kGloo).ok()) {
+    status.Update(registry.Add<Communicator>(
+        kGloo, "Processes of any hosts, by TCP.", MakeGroup<kGloo>));
+  } else {
+    registry.NoteAbsent<Communicator>(kGloo,
+                                      "--@lockstep//config:with_gloo=true");
+  }
+  return status;
+}
+
+}  // namespace internal_plugin
+}  // namespace lockstep

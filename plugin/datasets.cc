@@ -1,0 +1,225 @@
+// Datasets by name.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/datasets/cache_dataset.h"
+#include "lockstep/loader/datasets/combinators.h"
+#include "lockstep/loader/datasets/file_folder.h"
+#include "lockstep/loader/datasets/npy_dataset.h"
+#include "lockstep/loader/datasets/tfrecord_dataset.h"
+#include "lockstep/plugin/parts.h"
+#include "lockstep/plugin/registry.h"
+
+namespace lockstep {
+
+// ---- Those that read files have options structs of their own.
+
+static void BindOptions(FileFolderOptions& options, OptionTable& table) {
+  table.Add("path", &options.path, "The folder, with a sub-folder a class.");
+  table.Add("extensions", &options.extensions,
+            "The endings of the files to take, such as \".jpg\"; none: all.");
+  table.AddSize("max_file_bytes", &options.max_file_bytes,
+                "The size of the largest file that is taken, and so the memory "
+                "of a sample; 0: that of the largest there is.");
+}
+
+static void BindOptions(TfRecordDatasetOptions& options, OptionTable& table) {
+  table.Add("files", &options.files, "TFRecord files, not compressed.");
+  table.Add("verify", &options.verify,
+            "Whether each read checks the CRC of the record.");
+  table.AddSize("max_record_bytes", &options.max_record_bytes,
+                "The size of the largest record that is taken, and so the "
+                "memory of a sample; 0: that of the longest there is.");
+}
+
+static void BindOptions(NpyFile& file, OptionTable& table) {
+  table.Add("field", &file.field, "What the field is called.");
+  table.Add("path", &file.path, "The .npy file.");
+  table.Add("bf16", &file.bf16, "Whether the elements are bfloat16.");
+}
+
+static void BindOptions(CacheOptions& options, OptionTable& table) {
+  table.AddSize("max_bytes", &options.max_bytes,
+                "The memory for the samples that are kept.");
+}
+
+namespace internal_plugin {
+namespace {
+
+using DatasetPtr = std::shared_ptr<Dataset>;
+using DatasetResult = absl::StatusOr<DatasetPtr>;
+
+DatasetResult MakeFileFolder(const PluginContext&,
+                             const FileFolderOptions& options) {
+  return FileFolder::Create(options);
+}
+
+DatasetResult MakeTfRecord(const PluginContext&,
+                           const TfRecordDatasetOptions& options) {
+  return TfRecordDataset::Create(options);
+}
+
+struct NpySettings {
+  std::vector<Config> files;
+  NpyAccess access = NpyAccess::kMapped;
+};
+
+void BindOptions(NpySettings& options, OptionTable& table) {
+  table.Add("files", &options.files,
+            "A field each: tables of field, path and, for bfloat16, bf16.");
+  table.Add("access", &options.access,
+            "Whether the files are mapped into memory, or read row by row, "
+            "where others may truncate them.",
+            {{"mapped", NpyAccess::kMapped}, {"read", NpyAccess::kRead}});
+}
+
+DatasetResult MakeNpy(const PluginContext&, const NpySettings& settings) {
+  NpyDatasetOptions options;
+  options.access = settings.access;
+  for (const Config& file : settings.files) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        NpyFile npy, ReadOptions<NpyFile>("a file of dataset 'npy'", file));
+    options.files.push_back(std::move(npy));
+  }
+  return NpyDataset::Create(std::move(options));
+}
+
+// ---- Datasets made of others.
+
+struct InnerOptions {
+  Config dataset;
+};
+
+void BindOptions(InnerOptions& options, OptionTable& table) {
+  table.Add("dataset", &options.dataset,
+            "The dataset that it is made of, a table with its name.");
+}
+
+DatasetResult MakeInner(const PluginContext& context,
+                        const InnerOptions& options) {
+  return context.registry->CreateFrom<Dataset>(options.dataset, context);
+}
+
+struct CacheSettings {
+  InnerOptions inner;
+  CacheOptions cache;
+};
+
+void BindOptions(CacheSettings& options, OptionTable& table) {
+  BindOptions(options.inner, table);
+  BindOptions(options.cache, table);
+}
+
+DatasetResult MakeCache(const PluginContext& context,
+                        const CacheSettings& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(DatasetPtr inner,
+                            MakeInner(context, options.inner));
+  return CacheDataset::Create(std::move(inner), options.cache);
+}
+
+struct SubsetSettings {
+  InnerOptions inner;
+  int64_t begin = 0;
+  std::optional<int64_t> end;
+  std::optional<std::vector<int64_t>> indices;
+};
+
+void BindOptions(SubsetSettings& options, OptionTable& table) {
+  BindOptions(options.inner, table);
+  table.Add("begin", &options.begin, "The first sample that is taken.");
+  table.Add("end", &options.end,
+            "The first one after it that is not; unset: the size.");
+  table.Add("indices", &options.indices,
+            "In place of begin and end: the samples that are taken.");
+}
+
+DatasetResult MakeSubset(const PluginContext& context,
+                         const SubsetSettings& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(DatasetPtr inner,
+                            MakeInner(context, options.inner));
+  if (options.indices.has_value()) {
+    return SubsetDataset::Create(std::move(inner), *options.indices);
+  }
+  const int64_t end = options.end.value_or(inner->size());
+  if (options.begin < 0 || end > inner->size() || options.begin > end) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dataset 'subset': begin and end should be from 0 to the ",
+        inner->size(), " samples there are, in this order, but got begin=",
+        options.begin, ", end=", end));
+  }
+  std::vector<int64_t> indices;
+  for (int64_t i = options.begin; i < end; ++i) indices.push_back(i);
+  return SubsetDataset::Create(std::move(inner), std::move(indices));
+}
+
+struct PartsOptions {
+  std::vector<Config> datasets;
+};
+
+void BindOptions(PartsOptions& options, OptionTable& table) {
+  table.Add("datasets", &options.datasets,
+            "The datasets that it is made of, tables with their names.");
+}
+
+absl::StatusOr<std::vector<DatasetPtr>> MakeParts(const PluginContext& context,
+                                                  const PartsOptions& options) {
+  std::vector<DatasetPtr> parts;
+  for (const Config& table : options.datasets) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        DatasetPtr part, context.registry->CreateFrom<Dataset>(table, context));
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+DatasetResult MakeConcat(const PluginContext& context,
+                         const PartsOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<DatasetPtr> parts,
+                            MakeParts(context, options));
+  return ConcatDataset::Create(std::move(parts));
+}
+
+DatasetResult MakeZip(const PluginContext& context,
+                      const PartsOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<DatasetPtr> parts,
+                            MakeParts(context, options));
+  return ZipDataset::Create(std::move(parts));
+}
+
+}  // namespace
+
+absl::Status RegisterDatasets(PluginRegistry& registry) {
+  absl::Status status;
+  status.Update(registry.Add<Dataset>(
+      "npy", "Arrays in .npy files; a row is a sample.", MakeNpy));
+  status.Update(registry.Add<Dataset>(
+      "tfrecord", "The records of TFRecord files.", MakeTfRecord));
+  status.Update(registry.Add<Dataset>(
+      "file_folder", "The files of a folder, with a sub-folder a class.",
+      MakeFileFolder));
+  status.Update(registry.Add<Dataset>(
+      "cache", "Another dataset, whose samples are kept in memory.",
+      MakeCache));
+  status.Update(
+      registry.Add<Dataset>("subset", "Some samples of another.", MakeSubset));
+  status.Update(registry.Add<Dataset>(
+      "concat", "The samples of one dataset after those of the other.",
+      MakeConcat));
+  status.Update(registry.Add<Dataset>(
+      "zip", "The fields of several datasets side by side.", MakeZip));
+  return status;
+}
+
+}  // namespace internal_plugin
+}  // namespace lockstep

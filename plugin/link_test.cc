@@ -1,0 +1,145 @@
+// These tests link the archive by the compiler alone, as a program does whose
+// final link is not Bazel's.
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::Contains;
+using ::testing::IsEmpty;
+
+constexpr char kRoot[] = "plugin";
+constexpr char kArchive[] = "plugin/lib/liblockstep.a";
+
+struct Ended {
+  int code = -1;
+  std::string printed;  // on both streams
+};
+
+Ended Execute(const std::string& command) {
+  Ended ended;
+  FILE* const pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
+  char bytes[4096];
+  while (const size_t got = fread(bytes, 1, sizeof(bytes), pipe)) {
+    ended.printed.append(bytes, got);
+  }
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
+  return ended;
+}
+
+std::vector<std::string> LinesOf(const std::string& command) {
+  const Ended ended = Execute(command);
+  EXPECT_EQ(ended.code, 0) << command << "\n" << ended.printed;
+  return absl::StrSplit(ended.printed, '\n', absl::SkipEmpty());
+}
+
+// The value of a line of the pkg-config file.
+std::string FromPkgConfig(absl::string_view name) {
+  const std::string command = absl::StrCat("sed -n 's/^", name, ": //p' ",
+                                           kRoot, "/lib/pkgconfig/lockstep.pc");
+  std::string value = Execute(command).printed;
+  return absl::StrReplaceAll(value, {{"${prefix}", kRoot}, {"\n", ""}});
+}
+
+class Archive : public testing::Test {
+ protected:
+  void SetUp() override {
+    // What a sanitizer has compiled, the compiler alone can't link.
+    if (Execute(
+            absl::StrCat("nm ", kArchive, " | grep -qE ' U __(a|t|ub)san_'"))
+            .code == 0) {
+      GTEST_SKIP() << "the archive is a sanitizer's";
+    }
+  }
+
+  // Compiles and links plugin/list_names.cc, and returns what it prints.
+  std::vector<std::string> NamesOf(const std::string& program,
+                                   const std::string& flags) {
+    const std::string binary = absl::StrCat(testing::TempDir(), "/", program);
+    const Ended linked = Execute(absl::StrCat(
+        "g++ -std=c++17 -O0 ", flags, " ", FromPkgConfig("Cflags"),
+        " plugin/list_names.cc ", FromPkgConfig("Libs"), " -o ", binary));
+    EXPECT_EQ(linked.code, 0) << linked.printed;
+    return LinesOf(binary);
+  }
+};
+
+TEST_F(Archive, RegisterLockstepIsItsAnchor) {
+  const std::vector<std::string> names = NamesOf("anchored", "-DREGISTER");
+  EXPECT_THAT(names, Contains("sampler distributed"));
+  EXPECT_THAT(names, Contains("dataset tfrecord"));
+  EXPECT_THAT(names, Contains("loader default"));
+  EXPECT_THAT(names, Contains("communicator shm"));
+  EXPECT_EQ(NamesOf("collected",
+                    "-DREGISTER -ffunction-sections -fdata-sections "
+                    "-Wl,--gc-sections"),
+            names);
+}
+
+// It is a binary of Bazel's that depends on //plugin:static_register alone.
+TEST(StaticRegister, RegistersBeforeMain) {
+  const std::vector<std::string> names = LinesOf("plugin/list_names");
+  EXPECT_THAT(names, Contains("sampler distributed"));
+  EXPECT_THAT(names, Contains("communicator shm"));
+}
+
+TEST_F(Archive, WithoutItsAnchorThereAreNoNames) {
+  EXPECT_THAT(NamesOf("loose", ""), IsEmpty());
+}
+
+// All strong symbols are in namespace lockstep, so that none is another
+// library's.
+TEST_F(Archive, HasNoStrongSymbolOutsideOfItsNamespace) {
+  for (const std::string& line :
+       LinesOf(absl::StrCat("nm --defined-only --extern-only ", kArchive))) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    // Others are members' names, and weak symbols.
+    if (words.size() != 3 || !absl::StrContains("ABCDGRST", words[1])) continue;
+    EXPECT_TRUE(absl::StrContains(words[2], "8lockstep")) << line;
+  }
+}
+
+// What the archive does before main: the static objects of the headers of the
+// standard library and of Asio, and nothing of Lockstep's.
+TEST_F(Archive, RunsNothingOfItsOwnBeforeMain) {
+  const std::vector<std::string> used = LinesOf(
+      absl::StrCat("objdump -dr --no-show-raw-insn ", kArchive, R"( | awk '
+        /^[0-9a-f]+ <.*>:$/ {
+          initializes = $2 ~ /_GLOBAL__sub_I|static_initialization/
+        }
+        initializes && $2 ~ /^R_/ { print $3 }
+        initializes && $2 == "call" && $4 ~ /^</ {
+          print substr($4, 2, length($4) - 2)
+        }' | sed 's/[-+]0x[0-9a-f]*$//' | sort -u | c++filt)"));
+  EXPECT_THAT(used, Contains("__cxa_atexit"));
+  for (const std::string& symbol : used) {
+    const absl::string_view name =
+        absl::StripPrefix(symbol, "guard variable for ");
+    const bool is_local = absl::StartsWith(name, ".") ||
+                          absl::StartsWith(name, "_GLOBAL__sub_I_") ||
+                          absl::StrContains(name, "static_initialization");
+    EXPECT_TRUE(is_local || absl::StartsWith(name, "__") ||
+                absl::StartsWith(name, "std::ios_base::Init::") ||
+                absl::StartsWith(name, "asio::"))
+        << symbol;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

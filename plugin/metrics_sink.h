@@ -1,0 +1,44 @@
+// Where the numbers of a training go: its loss, its accuracy, the time that it
+// waits for data.
+//
+//   class Logger : public MetricsSink {
+//    public:
+//     absl::Status Write(int64_t step,
+//                        absl::Span<const Metric> metrics) override {
+//       for (const Metric& metric : metrics) Log(metric.name, metric.value);
+//       return absl::OkStatus();
+//     }
+//   };
+#ifndef LOCKSTEP_PLUGIN_METRICS_SINK_H_
+#define LOCKSTEP_PLUGIN_METRICS_SINK_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+
+namespace lockstep {
+
+struct Metric {
+  std::string name;
+  double value = 0;
+};
+
+// Thread-safety: thread-compatible.
+class MetricsSink {
+ public:
+  virtual ~MetricsSink() = default;
+
+  // Takes the metrics of a step. Steps come in their order.
+  virtual absl::Status Write(int64_t step,
+                             absl::Span<const Metric> metrics) = 0;
+
+  // Brings what was written to where it is kept.
+  virtual absl::Status Flush() { return absl::OkStatus(); }
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_PLUGIN_METRICS_SINK_H_

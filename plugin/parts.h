@@ -1,0 +1,20 @@
+// What RegisterLockstep registers, a file each.
+#ifndef LOCKSTEP_PLUGIN_PARTS_H_
+#define LOCKSTEP_PLUGIN_PARTS_H_
+
+#include "absl/status/status.h"
+#include "lockstep/base/language.h"
+#include "lockstep/plugin/registry.h"
+
+namespace lockstep::internal_plugin {
+
+// Orders, and samplers of the same names.
+absl::Status RegisterOrders(PluginRegistry& registry);
+absl::Status RegisterDatasets(PluginRegistry& registry);
+absl::Status RegisterLoaders(PluginRegistry& registry);
+absl::Status RegisterCommunicators(PluginRegistry& registry);
+absl::Status RegisterMetricsSinks(PluginRegistry& registry);
+
+}  // namespace lockstep::internal_plugin
+
+#endif  // LOCKSTEP_PLUGIN_PARTS_H_

@@ -1,0 +1,32 @@
+#include "lockstep/plugin/plugin.h"
+
+#include "absl/status/status.h"
+#include "lockstep/plugin/parts.h"
+#include "lockstep/plugin/registry.h"
+
+namespace lockstep {
+namespace {
+
+absl::Status RegisterAll(PluginRegistry& registry) {
+  absl::Status status;
+  status.Update(internal_plugin::RegisterOrders(registry));
+  status.Update(internal_plugin::RegisterDatasets(registry));
+  status.Update(internal_plugin::RegisterLoaders(registry));
+  status.Update(internal_plugin::RegisterCommunicators(registry));
+  status.Update(internal_plugin::RegisterMetricsSinks(registry));
+  return status;
+}
+
+}  // namespace
+
+const PluginInfo& LockstepPlugin() {
+  static const auto& plugin =
+      *new PluginInfo{kPluginApi, "lockstep", "0.1.0", RegisterAll};
+  return plugin;
+}
+
+absl::Status RegisterLockstep(PluginRegistry& registry) {
+  return registry.Register(LockstepPlugin());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,194 @@
+#include "lockstep/plugin/registry.h"
+
+#include <any>
+#include <atomic>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/catch_all.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/nearest_word.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMostLetters = 64;
+
+absl::Status CheckName(absl::string_view kind, absl::string_view name) {
+  bool good = !name.empty() && name.size() <= kMostLetters &&
+              absl::ascii_islower(static_cast<unsigned char>(name[0]));
+  for (const char c : name) {
+    const auto letter = static_cast<unsigned char>(c);
+    good = good && (absl::ascii_islower(letter) ||
+                    absl::ascii_isdigit(letter) || c == '_');
+  }
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the name of a ", kind,
+                   " should begin with a lower-case letter and have "
+                   "at most ",
+                   kMostLetters, " of them, digits and '_', but got '",
+                   absl::CHexEscape(name.substr(0, kMostLetters)), "'"));
+}
+
+std::atomic<PluginRegistry*>& Substitute() {
+  static std::atomic<PluginRegistry*> substitute{nullptr};
+  return substitute;
+}
+
+}  // namespace
+
+PluginRegistry& PluginRegistry::Global() {
+  static auto& global = *new PluginRegistry();
+  PluginRegistry* const substitute = Substitute().load();
+  return substitute != nullptr ? *substitute : global;
+}
+
+ScopedGlobalRegistry::ScopedGlobalRegistry(PluginRegistry& registry)
+    : before_(Substitute().exchange(&registry)) {}
+
+ScopedGlobalRegistry::~ScopedGlobalRegistry() { Substitute().store(before_); }
+
+absl::Status PluginRegistry::Register(const PluginInfo& plugin) {
+  const std::string name = absl::StrCat(plugin.name, " ", plugin.version);
+  if (plugin.api < kOldestPluginApi || plugin.api > kPluginApi) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "plugin ", name, " was built for version ", plugin.api,
+        " of the plugin interface, and this Lockstep takes versions ",
+        kOldestPluginApi, " to ", kPluginApi,
+        ": build the plugin and the trainer with one Lockstep"));
+  }
+  if (plugin.register_all == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("plugin ", name, " has no register_all"));
+  }
+  {
+    MutexLock lock(mutex_);
+    plugin_ = name;
+  }
+  absl::Status status =
+      CatchAll("register_all", [&] { return plugin.register_all(*this); });
+  MutexLock lock(mutex_);
+  plugin_.clear();
+  return status;
+}
+
+absl::Status PluginRegistry::AddItem(Item item) {
+  const Key key(item.part.kind, item.part.name);
+  LOCKSTEP_RETURN_IF_ERROR(CheckName(key.first, key.second));
+  const std::string what = absl::StrCat(key.first, " '", key.second, "'");
+  if (!item.make.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " has no factory; it was to be registered at ",
+                     item.place.ToString()));
+  }
+  MutexLock lock(mutex_);
+  item.part.plugin = plugin_;
+  const auto describe = [](const Item& one) {
+    return absl::StrCat(one.place.ToString(),
+                        one.part.plugin.empty() ? "" : " by plugin ",
+                        one.part.plugin);
+  };
+  const auto found = items_.find(key);
+  if (found != items_.end()) {
+    const Item& other = found->second;
+    if (other.place.line == item.place.line &&
+        absl::string_view(other.place.file) == item.place.file &&
+        other.part.plugin == item.part.plugin) {
+      return absl::OkStatus();
+    }
+    return absl::AlreadyExistsError(absl::StrCat(
+        what, " was registered at ", describe(other), ", and again at ",
+        describe(item), ": give one of them another name"));
+  }
+  if (!frozen_by_.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " comes too late, at ", describe(item),
+                     ": the registry was used "
+                     "already, to make ",
+                     frozen_by_, "; register everything before that"));
+  }
+  items_.emplace(key, std::move(item));
+  return absl::OkStatus();
+}
+
+void PluginRegistry::AddAbsent(absl::string_view kind, absl::string_view name,
+                               absl::string_view flag) {
+  MutexLock lock(mutex_);
+  absent_[Key(kind, name)] = std::string(flag);
+}
+
+absl::StatusOr<const std::any*> PluginRegistry::Find(absl::string_view kind,
+                                                     absl::string_view name) {
+  MutexLock lock(mutex_);
+  LOCKSTEP_RETURN_IF_ERROR(error_);
+  const auto found = items_.find(Key(kind, name));
+  if (found == items_.end()) return Unknown(std::string(kind), name);
+  if (frozen_by_.empty()) frozen_by_ = absl::StrCat(kind, " '", name, "'");
+  // Items of a registry that is frozen stay where and as they are.
+  return &found->second.make;
+}
+
+absl::Status PluginRegistry::Unknown(const std::string& kind,
+                                     absl::string_view name) const {
+  const auto absent = absent_.find(Key(kind, name));
+  if (absent != absent_.end()) {
+    return absl::UnimplementedError(absl::StrCat(
+        kind, " '", name, "' is not part of this build; build with ",
+        absent->second));
+  }
+  std::vector<std::string> names;
+  for (const auto& [key, item] : items_) {
+    if (key.first == kind) names.push_back(key.second);
+  }
+  return absl::NotFoundError(
+      absl::StrCat("there is no ", kind, " ", SayUnknown(name, names),
+                   names.empty() ? "; was RegisterLockstep called?" : ""));
+}
+
+absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
+    absl::string_view kind, const Config& table) const {
+  const Config* const name = table.Find("name");
+  const auto* const text = name == nullptr ? nullptr : name->As<std::string>();
+  if (text == nullptr) {
+    std::vector<std::string> names;
+    for (const PluginPart& part : PartsOf(kind)) names.push_back(part.name);
+    return absl::InvalidArgumentError(absl::StrCat(
+        table.place(), table.place().empty() ? "" : ": ", "a ", kind,
+        " is made of a table with its name, such as {name = \"",
+        names.empty() ? "x" : names[0], "\"}, but got ", table.ToString(),
+        "; known: ", absl::StrJoin(names, ", ")));
+  }
+  Config rest;
+  rest.set_place(table.place());
+  for (const auto& [key, value] : *table.As<Config::Table>()) {
+    if (key != "name") rest.Set(key, value);
+  }
+  return std::make_pair(*text, std::move(rest));
+}
+
+std::vector<PluginPart> PluginRegistry::PartsOf(absl::string_view kind) const {
+  MutexLock lock(mutex_);
+  std::vector<PluginPart> parts;
+  for (const auto& [key, item] : items_) {
+    if (kind.empty() || key.first == kind) parts.push_back(item.part);
+  }
+  return parts;
+}
+
+void PluginRegistry::NoteError(const absl::Status& error) {
+  MutexLock lock(mutex_);
+  error_.Update(error);
+}
+
+}  // namespace lockstep

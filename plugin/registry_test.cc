@@ -1,0 +1,279 @@
+#include "lockstep/plugin/registry.h"
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_matchers.h"
+
+namespace lockstep {
+
+// A kind of part of the test's own.
+struct Wheel {
+  int64_t spokes = 0;
+  int64_t rank = 0;
+};
+
+template <>
+struct PluginKind<Wheel> {
+  static constexpr char kName[] = "wheel";
+  using Pointer = std::unique_ptr<Wheel>;
+};
+
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+struct WheelOptions {
+  int64_t spokes = 3;
+};
+
+void BindOptions(WheelOptions& options, OptionTable& table) {
+  table.Add("spokes", &options.spokes, "How many spokes the wheel has.");
+}
+
+absl::StatusOr<std::unique_ptr<Wheel>> MakeWheel(const PluginContext& context,
+                                                 const WheelOptions& options) {
+  if (options.spokes < 1) {
+    return absl::InvalidArgumentError("spokes should be 1 or more");
+  }
+  return std::make_unique<Wheel>(Wheel{options.spokes, context.rank});
+}
+
+absl::StatusOr<std::unique_ptr<Wheel>> MakeNone(const PluginContext&,
+                                                const NoOptions&) {
+  return nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<Wheel>> Throw(const PluginContext&,
+                                             const NoOptions&) {
+  throw std::runtime_error("no iron");
+}
+
+// Makes a wheel of the wheel that its registry makes by name.
+absl::StatusOr<std::unique_ptr<Wheel>> MakeTwice(const PluginContext& context,
+                                                 const WheelOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<Wheel> inner,
+      context.registry->Create<Wheel>("plain", context, WriteOptions(options)));
+  inner->spokes *= 2;
+  return inner;
+}
+
+// Always from the same place.
+absl::Status AddPlain(PluginRegistry& registry) {
+  return registry.Add<Wheel>("plain", "A wheel.", MakeWheel);
+}
+
+TEST(PluginRegistry, MakesPartsByName) {
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK(AddPlain(registry));
+  LOCKSTEP_ASSERT_OK(
+      registry.Add<Wheel>("double", "A wheel of twice as many.", MakeTwice));
+  PluginContext context;
+  context.rank = 5;
+  const auto plain = registry.Create<Wheel>("plain", context);
+  LOCKSTEP_ASSERT_OK(plain);
+  EXPECT_EQ((*plain)->spokes, 3);
+  EXPECT_EQ((*plain)->rank, 5);
+  Config options;
+  options.Set("spokes", 7);
+  const auto twice = registry.Create<Wheel>("double", context, options);
+  LOCKSTEP_ASSERT_OK(twice);
+  EXPECT_EQ((*twice)->spokes, 14);
+}
+
+TEST(PluginRegistry, ListsItsParts) {
+  PluginRegistry registry;
+  EXPECT_THAT(registry.Parts<Wheel>(), IsEmpty());
+  PluginInfo plugin;
+  plugin.name = "carts";
+  plugin.version = "1.2";
+  plugin.register_all = AddPlain;
+  LOCKSTEP_ASSERT_OK(registry.Register(plugin));
+  LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("a_null", "Nothing.", MakeNone));
+  const std::vector<PluginPart> parts = registry.Parts<Wheel>();
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].name, "a_null");
+  EXPECT_EQ(parts[0].plugin, "");
+  EXPECT_EQ(parts[1].kind, "wheel");
+  EXPECT_EQ(parts[1].meaning, "A wheel.");
+  EXPECT_EQ(parts[1].plugin, "carts 1.2");
+  EXPECT_THAT(parts[1].options,
+              ElementsAre(AllOf(Field(&OptionInfo::key, "spokes"),
+                                Field(&OptionInfo::default_value, "3"))));
+  EXPECT_EQ(registry.Parts().size(), 2u);
+}
+
+TEST(PluginRegistry, TheSamePlaceMayRegisterAgain) {
+  PluginRegistry registry;
+  LOCKSTEP_EXPECT_OK(AddPlain(registry));
+  LOCKSTEP_EXPECT_OK(AddPlain(registry));
+  EXPECT_THAT(registry.Add<Wheel>("plain", "Another wheel.", MakeWheel),
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       AllOf(HasSubstr("wheel 'plain' was registered at "),
+                             HasSubstr("plugin/registry_test.cc:"),
+                             HasSubstr(", and again at "))));
+  PluginInfo plugin;
+  plugin.name = "carts";
+  plugin.version = "1.2";
+  plugin.register_all = AddPlain;
+  EXPECT_THAT(registry.Register(plugin),
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       HasSubstr("by plugin carts 1.2")));
+}
+
+TEST(PluginRegistry, IsFrozenByItsFirstUse) {
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK(AddPlain(registry));
+  EXPECT_THAT(registry.Create<Wheel>("none", {}),
+              StatusIs(absl::StatusCode::kNotFound));
+  LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("double", "Two.", MakeTwice));
+  LOCKSTEP_ASSERT_OK(registry.Create<Wheel>("plain", {}));
+  EXPECT_THAT(registry.Add<Wheel>("late", "A late wheel.", MakeWheel),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("wheel 'late' comes too late"),
+                             HasSubstr("to make wheel 'plain'"))));
+  LOCKSTEP_EXPECT_OK(AddPlain(registry));
+}
+
+TEST(PluginRegistry, UnknownNamesAreToldWithTheNearest) {
+  PluginRegistry registry;
+  EXPECT_THAT(registry.Create<Wheel>("plain", {}),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("was RegisterLockstep called?")));
+  LOCKSTEP_ASSERT_OK(AddPlain(registry));
+  LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("double", "Two.", MakeTwice));
+  EXPECT_THAT(registry.Create<Wheel>("plian", {}),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("there is no wheel 'plian'; did you mean "
+                                 "'plain'? Known: double, plain")));
+  registry.NoteAbsent<Wheel>("steel", "--@lockstep//config:with_steel=true");
+  EXPECT_THAT(
+      registry.Create<Wheel>("steel", {}),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               HasSubstr("build with --@lockstep//config:with_steel=true")));
+}
+
+TEST(PluginRegistry, WhatIsWrongWithSettingsIsTold) {
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK(AddPlain(registry));
+  Config options;
+  options.Set("spoks", 2).set_place("job.toml:3:1");
+  EXPECT_THAT(registry.Create<Wheel>("plain", {}, options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "job.toml:3:1: wheel 'plain': there is no setting "
+                       "'spoks'; did you mean 'spokes'? Known: spokes"));
+  options = Config();
+  options.Set("spokes", "two");
+  EXPECT_THAT(registry.Create<Wheel>("plain", {}, options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("wheel 'plain': spokes should be an integer "
+                                 "from -9223372036854775808 to "
+                                 "9223372036854775807, but got spokes = "
+                                 "\"two\"")));
+  options.Set("spokes", 0);
+  EXPECT_THAT(registry.Create<Wheel>("plain", {}, options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("spokes should be 1 or more")));
+  EXPECT_THAT(registry.Create<Wheel>("plain", {}, Config(7)),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("should be a table of settings, but is 7")));
+}
+
+TEST(PluginRegistry, FactoriesMayThrowOrReturnNothing) {
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("null", "Nothing.", MakeNone));
+  LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("throws", "Throws.", Throw));
+  EXPECT_THAT(registry.Create<Wheel>("null", {}),
+              StatusIs(absl::StatusCode::kInternal,
+                       HasSubstr("the factory of wheel 'null'")));
+  EXPECT_THAT(
+      registry.Create<Wheel>("throws", {}),
+      StatusIs(absl::StatusCode::kUnknown,
+               AllOf(HasSubstr("wheel 'throws'"), HasSubstr("no iron"))));
+}
+
+TEST(PluginRegistry, NamesAreChecked) {
+  PluginRegistry registry;
+  for (const std::string& name :
+       {std::string(), std::string("Plain"), std::string("a-b"),
+        std::string("1st"), std::string("a b"), std::string("a\nb"),
+        std::string(65, 'a')}) {
+    EXPECT_THAT(registry.Add<Wheel>(name, "A wheel.", MakeWheel),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("the name of a wheel should begin "
+                                         "with a lower-case letter"),
+                               Not(HasSubstr("\n")))));
+  }
+  LOCKSTEP_EXPECT_OK(
+      registry.Add<Wheel>(std::string(64, 'a'), "A wheel.", MakeWheel));
+  absl::StatusOr<std::unique_ptr<Wheel>> (*none)(const PluginContext&,
+                                                 const NoOptions&) = nullptr;
+  EXPECT_THAT(registry.Add<Wheel>("none", "No factory.", none),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("wheel 'none' has no factory")));
+}
+
+TEST(PluginRegistry, OtherVersionsOfTheInterfaceAreRefused) {
+  PluginRegistry registry;
+  PluginInfo plugin;
+  plugin.name = "carts";
+  plugin.version = "1.2";
+  plugin.register_all = AddPlain;
+  for (const int api : {0, kPluginApi + 1}) {
+    plugin.api = api;
+    EXPECT_THAT(registry.Register(plugin),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("plugin carts 1.2"),
+                               HasSubstr("takes versions 1 to 1"))));
+  }
+  plugin.api = kPluginApi;
+  plugin.register_all = nullptr;
+  EXPECT_THAT(registry.Register(plugin),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(registry.Parts(), IsEmpty());
+}
+
+TEST(PluginRegistry, ErrorsBeforeMainAreToldByTheFirstCreate) {
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK(AddPlain(registry));
+  registry.NoteError(absl::OkStatus());
+  LOCKSTEP_EXPECT_OK(registry.Create<Wheel>("plain", {}));
+  registry.NoteError(absl::AlreadyExistsError("twice"));
+  registry.NoteError(absl::InternalError("later"));
+  EXPECT_THAT(registry.Create<Wheel>("plain", {}),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("twice")));
+}
+
+TEST(PluginRegistry, ATestMayPutAnotherInThePlaceOfTheGlobalOne) {
+  PluginRegistry* const global = &PluginRegistry::Global();
+  {
+    PluginRegistry registry;
+    const ScopedGlobalRegistry scope(registry);
+    EXPECT_EQ(&PluginRegistry::Global(), &registry);
+    {
+      PluginRegistry inner;
+      const ScopedGlobalRegistry inner_scope(inner);
+      EXPECT_EQ(&PluginRegistry::Global(), &inner);
+    }
+    EXPECT_EQ(&PluginRegistry::Global(), &registry);
+  }
+  EXPECT_EQ(&PluginRegistry::Global(), global);
+}
+
+}  // namespace
+}  // namespace lockstep

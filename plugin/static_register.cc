@@ -1,0 +1,16 @@
+// Registers Lockstep before main, for programs that depend on
+// //plugin:static_register. What goes wrong is told by the first Create.
+#include "lockstep/plugin/plugin.h"
+#include "lockstep/plugin/registry.h"
+
+namespace lockstep {
+namespace {
+
+[[maybe_unused]] const bool kRegistered = [] {
+  PluginRegistry& registry = PluginRegistry::Global();
+  registry.NoteError(RegisterLockstep(registry));
+  return true;
+}();
+
+}  // namespace
+}  // namespace lockstep
