@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -79,6 +80,14 @@ Config WriteSize(int64_t value) {
     }
   }
   return value;
+}
+
+constexpr size_t kMostShown = 200;
+
+std::string Shown(const Config& config) {
+  std::string text = config.ToString();
+  if (text.size() <= kMostShown) return text;
+  return absl::StrCat(text.substr(0, kMostShown), "...");
 }
 
 }  // namespace
@@ -230,7 +239,7 @@ absl::Status OptionTable::Read(absl::string_view what,
   const auto* const table = config.As<Config::Table>();
   if (table == nullptr) {
     return wrong(config, absl::StrCat("should be a table of settings, but is ",
-                                      config.ToString()));
+                                      Shown(config)));
   }
   std::vector<std::string> keys;
   for (const Field& field : fields_) keys.push_back(field.key);
@@ -242,9 +251,8 @@ absl::Status OptionTable::Read(absl::string_view what,
     }
     const Field& field = fields_[found - keys.begin()];
     if (!field.read(value)) {
-      return wrong(
-          value, absl::StrCat(key, " should be ", field.accepted, ", but got ",
-                              key, " = ", value.ToString()));
+      return wrong(value, absl::StrCat(key, " should be ", field.accepted,
+                                       ", but got ", key, " = ", Shown(value)));
     }
   }
   return absl::OkStatus();

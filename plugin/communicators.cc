@@ -8,13 +8,13 @@
 #include "lockstep/collective/backends.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/world.h"
+#include "lockstep/plugin/options.h"
 #include "lockstep/plugin/parts.h"
 #include "lockstep/plugin/registry.h"
 
 namespace lockstep {
 
-// `backend` is the name by which the group is made.
-static void BindOptions(GroupOptions& options, OptionTable& table) {
+void BindOptions(GroupOptions& options, OptionTable& table) {
   table.Add("group", &options.name,
             "What the group is called in messages; a job has one of each name "
             "at a time.");

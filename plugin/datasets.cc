@@ -18,14 +18,13 @@
 #include "lockstep/loader/datasets/file_folder.h"
 #include "lockstep/loader/datasets/npy_dataset.h"
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
+#include "lockstep/plugin/options.h"
 #include "lockstep/plugin/parts.h"
 #include "lockstep/plugin/registry.h"
 
 namespace lockstep {
 
-// ---- Those that read files have options structs of their own.
-
-static void BindOptions(FileFolderOptions& options, OptionTable& table) {
+void BindOptions(FileFolderOptions& options, OptionTable& table) {
   table.Add("path", &options.path, "The folder, with a sub-folder a class.");
   table.Add("extensions", &options.extensions,
             "The endings of the files to take, such as \".jpg\"; none: all.");
@@ -34,7 +33,7 @@ static void BindOptions(FileFolderOptions& options, OptionTable& table) {
                 "of a sample; 0: that of the largest there is.");
 }
 
-static void BindOptions(TfRecordDatasetOptions& options, OptionTable& table) {
+void BindOptions(TfRecordDatasetOptions& options, OptionTable& table) {
   table.Add("files", &options.files, "TFRecord files, not compressed.");
   table.Add("verify", &options.verify,
             "Whether each read checks the CRC of the record.");
@@ -43,13 +42,13 @@ static void BindOptions(TfRecordDatasetOptions& options, OptionTable& table) {
                 "memory of a sample; 0: that of the longest there is.");
 }
 
-static void BindOptions(NpyFile& file, OptionTable& table) {
-  table.Add("field", &file.field, "What the field is called.");
-  table.Add("path", &file.path, "The .npy file.");
-  table.Add("bf16", &file.bf16, "Whether the elements are bfloat16.");
+void BindOptions(NpyFile& options, OptionTable& table) {
+  table.Add("field", &options.field, "What the field is called.");
+  table.Add("path", &options.path, "The .npy file.");
+  table.Add("bf16", &options.bf16, "Whether the elements are bfloat16.");
 }
 
-static void BindOptions(CacheOptions& options, OptionTable& table) {
+void BindOptions(CacheOptions& options, OptionTable& table) {
   table.AddSize("max_bytes", &options.max_bytes,
                 "The memory for the samples that are kept.");
 }

@@ -10,13 +10,14 @@
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/loader_options.h"
+#include "lockstep/plugin/options.h"
 #include "lockstep/plugin/parts.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/sampler/sampler.h"
 
 namespace lockstep {
 
-static void BindOptions(LoaderOptions& options, OptionTable& table) {
+void BindOptions(LoaderOptions& options, OptionTable& table) {
   table.Add("num_workers", &options.num_workers,
             "How many samples are read at a time; 0: on the thread that asks "
             "for a batch; unset: half of the processors.");

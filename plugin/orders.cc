@@ -44,6 +44,18 @@ absl::StatusOr<Dataset*> DatasetOf(const PluginContext& context) {
       "an order needs a dataset: set PluginContext::dataset first");
 }
 
+// How many ranks get different data.
+absl::StatusOr<int64_t> DataRanksOf(const PluginContext& context) {
+  if (context.size >= 1 && context.replicas >= 1 &&
+      context.size % context.replicas == 0) {
+    return context.size / context.replicas;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "PluginContext should have one rank or more, and replicas should divide "
+      "them, but got size=",
+      context.size, ", replicas=", context.replicas));
+}
+
 // ---- The settings of orders.
 
 OrderResult MakeSequential(const PluginContext& context, const NoOptions&) {
@@ -390,12 +402,14 @@ OrderResult MakeTokenBudget(const PluginContext& context,
   LOCKSTEP_ASSIGN_OR_RETURN(budget.lengths,
                             ReadIntegers(*dataset, options.lengths.lengths));
   budget.max_tokens = options.max_tokens;
-  budget.world =
-      options.world != 0 ? options.world : context.size / context.replicas;
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t ranks, DataRanksOf(context));
+  budget.world = options.world != 0 ? options.world : ranks;
   return TokenBudget::Create(std::move(budget));
 }
 
 // ---- Samplers: an order, and how it is cut and dealt.
+
+enum class LayoutChoice { kAuto, kStrided, kBlocked };
 
 struct CutSettings {
   std::optional<int64_t> global_batch_size;
@@ -404,7 +418,7 @@ struct CutSettings {
   int64_t min_last_batch = 0;
   SmallLastBatch small_last_batch = SmallLastBatch::kDrop;
   Tail tail = Tail::kPad;
-  std::string layout = "auto";
+  LayoutChoice layout = LayoutChoice::kAuto;
   int64_t data_stride = 1;
 };
 
@@ -437,9 +451,11 @@ void BindOptions(CutSettings& options, OptionTable& table) {
              {"merge", SmallLastBatch::kMerge},
              {"spread", SmallLastBatch::kSpread}});
   table.Add("layout", &options.layout,
-            "Which rows of a global batch a rank gets: \"strided\", as "
-            "PyTorch's every so-many-th; \"blocked\", neighbours; \"auto\", "
-            "what the order needs.");
+            "Which rows of a global batch a rank gets: every so-many-th, as in "
+            "PyTorch; neighbours; or what the order needs.",
+            {{"auto", LayoutChoice::kAuto},
+             {"strided", LayoutChoice::kStrided},
+             {"blocked", LayoutChoice::kBlocked}});
   table.Add("data_stride", &options.data_stride,
             "How far apart in rank those with different data are.");
 }
@@ -467,13 +483,8 @@ absl::StatusOr<int64_t> RowsOfRank(const CutSettings& settings, int64_t ranks) {
 
 absl::StatusOr<SamplerOptions> SamplerOptionsOf(const PluginContext& context,
                                                 const CutSettings& settings) {
-  if (context.replicas < 1 || context.size % context.replicas != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("replicas should divide the ", context.size,
-                     " ranks, but got replicas=", context.replicas));
-  }
   SamplerOptions options;
-  options.cut.world = context.size / context.replicas;
+  LOCKSTEP_ASSIGN_OR_RETURN(options.cut.world, DataRanksOf(context));
   LOCKSTEP_ASSIGN_OR_RETURN(options.cut.batch_size,
                             RowsOfRank(settings, options.cut.world));
   options.cut.drop_last = settings.drop_last;
@@ -486,16 +497,11 @@ absl::StatusOr<SamplerOptions> SamplerOptionsOf(const PluginContext& context,
   return options;
 }
 
-absl::StatusOr<Layout> LayoutOf(const std::string& text, const Order& order) {
-  if (text == "strided") return Layout::kStrided;
-  if (text == "blocked") return Layout::kBlocked;
-  if (text == "auto") {
-    return order.NeedsBlockedLayout() ? Layout::kBlocked : Layout::kStrided;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("layout should be \"auto\", \"strided\" or \"blocked\", but "
-                   "got layout=\"",
-                   text, "\""));
+Layout LayoutOf(LayoutChoice choice, const Order& order) {
+  const bool blocked =
+      choice == LayoutChoice::kBlocked ||
+      (choice == LayoutChoice::kAuto && order.NeedsBlockedLayout());
+  return blocked ? Layout::kBlocked : Layout::kStrided;
 }
 
 using SamplerResult = absl::StatusOr<std::unique_ptr<Sampler>>;
@@ -522,8 +528,7 @@ SamplerResult MakeSampled(const PluginContext& context,
   PluginContext with_batch = context;
   with_batch.global_batch_size = options.cut.batch_size * options.cut.world;
   LOCKSTEP_ASSIGN_OR_RETURN(OrderPtr order, kMake(with_batch, settings.order));
-  LOCKSTEP_ASSIGN_OR_RETURN(options.cut.layout,
-                            LayoutOf(settings.cut.layout, *order));
+  options.cut.layout = LayoutOf(settings.cut.layout, *order);
   return Sampler::Create(std::move(order), options);
 }
 

@@ -198,6 +198,10 @@ TEST_F(Plugin, BatchesAreOfAllRanksTogether) {
   EXPECT_THAT(
       registry_.Create<Sampler>("sequential", context_, options),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("but both are")));
+  context_.replicas = 0;
+  EXPECT_THAT(registry_.Create<Sampler>("sequential", context_, options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("but got size=2, replicas=0")));
 }
 
 TEST_F(Plugin, ColumnsAreLookedUpByName) {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -47,6 +48,24 @@ std::atomic<PluginRegistry*>& Substitute() {
 }
 
 }  // namespace
+
+namespace internal_plugin {
+
+absl::Status InPart(const absl::Status& error, absl::string_view what,
+                    const Config& config) {
+  absl::Status status(
+      error.code(),
+      absl::StrCat(error.message(), "; in ", what,
+                   config.place().empty() ? "" : " at ", config.place()));
+  error.ForEachPayload(
+      [&status](absl::string_view url, const absl::Cord& value) {
+        // A copy of a cord needs more of Abseil's libraries than its text.
+        status.SetPayload(url, absl::Cord(std::string(value)));
+      });
+  return status;
+}
+
+}  // namespace internal_plugin
 
 PluginRegistry& PluginRegistry::Global() {
   static auto& global = *new PluginRegistry();

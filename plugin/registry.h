@@ -199,7 +199,8 @@ class PluginRegistry {
 
   // Makes a part. NOT_FOUND lists the names that there are; INVALID_ARGUMENT
   // says which setting is wrong and what is accepted; any other error is the
-  // factory's. A factory that throws or returns null is UNKNOWN or INTERNAL.
+  // factory's, with the part behind it. A factory that throws or returns null
+  // is UNKNOWN or INTERNAL.
   template <typename Part>
   absl::StatusOr<Pointer<Part>> Create(absl::string_view name,
                                        const PluginContext& context,
@@ -275,6 +276,14 @@ class ScopedGlobalRegistry {
 
 // ---- Implementation details.
 
+namespace internal_plugin {
+
+// Says behind an error of a factory which part was to be made, and from where.
+absl::Status InPart(const absl::Status& error, absl::string_view what,
+                    const Config& config);
+
+}  // namespace internal_plugin
+
 template <typename Part, typename Options>
 absl::Status PluginRegistry::Add(absl::string_view name,
                                  absl::string_view meaning,
@@ -295,11 +304,11 @@ absl::Status PluginRegistry::Add(absl::string_view name,
                                     ReadOptions<Options>(what, config));
           absl::StatusOr<Pointer<Part>> made =
               CatchAll(what.c_str(), [&] { return factory(context, options); });
-          if (made.ok() && *made == nullptr) {
-            return absl::InternalError(
-                absl::StrCat("the factory of ", what, " has returned null"));
-          }
-          return made;
+          if (made.ok() && *made != nullptr) return made;
+          return internal_plugin::InPart(
+              made.ok() ? absl::InternalError("the factory has returned null")
+                        : made.status(),
+              what, config);
         });
   }
   return AddItem(std::move(item));

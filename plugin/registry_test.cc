@@ -186,9 +186,11 @@ TEST(PluginRegistry, WhatIsWrongWithSettingsIsTold) {
                                  "9223372036854775807, but got spokes = "
                                  "\"two\"")));
   options.Set("spokes", 0);
+  options.set_place("job.toml:7:2");
   EXPECT_THAT(registry.Create<Wheel>("plain", {}, options),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("spokes should be 1 or more")));
+                       "spokes should be 1 or more; in wheel 'plain' at "
+                       "job.toml:7:2"));
   EXPECT_THAT(registry.Create<Wheel>("plain", {}, Config(7)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("should be a table of settings, but is 7")));
@@ -200,7 +202,7 @@ TEST(PluginRegistry, FactoriesMayThrowOrReturnNothing) {
   LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("throws", "Throws.", Throw));
   EXPECT_THAT(registry.Create<Wheel>("null", {}),
               StatusIs(absl::StatusCode::kInternal,
-                       HasSubstr("the factory of wheel 'null'")));
+                       "the factory has returned null; in wheel 'null'"));
   EXPECT_THAT(
       registry.Create<Wheel>("throws", {}),
       StatusIs(absl::StatusCode::kUnknown,

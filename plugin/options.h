@@ -1,0 +1,34 @@
+// The settings of Lockstep's options structs, for OptionTable: their keys are
+// the names of the fields, but for those that only a program can set, such as
+// callbacks.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(
+//       LoaderOptions options,
+//       ReadOptions<LoaderOptions>("loader 'train'", config));
+//   options.collate = PadToLongest;
+#ifndef LOCKSTEP_PLUGIN_OPTIONS_H_
+#define LOCKSTEP_PLUGIN_OPTIONS_H_
+
+#include "lockstep/base/language.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/loader/datasets/cache_dataset.h"
+#include "lockstep/loader/datasets/file_folder.h"
+#include "lockstep/loader/datasets/npy_dataset.h"
+#include "lockstep/loader/datasets/tfrecord_dataset.h"
+#include "lockstep/loader/loader_options.h"
+
+namespace lockstep {
+
+void BindOptions(LoaderOptions& options, OptionTable& table);
+void BindOptions(FileFolderOptions& options, OptionTable& table);
+void BindOptions(TfRecordDatasetOptions& options, OptionTable& table);
+void BindOptions(NpyFile& options, OptionTable& table);
+void BindOptions(CacheOptions& options, OptionTable& table);
+
+// All but `backend`, which is the name by which a group is made.
+void BindOptions(GroupOptions& options, OptionTable& table);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_PLUGIN_OPTIONS_H_
