@@ -86,18 +86,25 @@ struct Printer {
 }  // namespace
 
 Config::Config() = default;
-Config::Config(bool value) : value_(value) {}
-Config::Config(int value) : value_(int64_t{value}) {}
-Config::Config(int64_t value) : value_(value) {}
 Config::Config(double value) : value_(value) {}
-Config::Config(const char* value) : value_(std::string(value)) {}
+Config::Config(const char* value)
+    : value_(std::string(value == nullptr ? "" : value)) {}
+Config::Config(absl::string_view value) : value_(std::string(value)) {}
 Config::Config(std::string value) : value_(std::move(value)) {}
 Config::Config(Array values) : value_(std::move(values)) {}
 Config::~Config() = default;
 Config::Config(const Config& other) = default;
 Config::Config(Config&& other) noexcept = default;
-Config& Config::operator=(const Config& other) = default;
-Config& Config::operator=(Config&& other) noexcept = default;
+
+// The other one may be a value inside of this one.
+Config& Config::operator=(const Config& other) { return *this = Config(other); }
+
+Config& Config::operator=(Config&& other) noexcept {
+  Config moved(std::move(other));
+  value_.swap(moved.value_);
+  place_.swap(moved.place_);
+  return *this;
+}
 
 const Config* Config::Find(absl::string_view key) const {
   const auto* const table = As<Table>();

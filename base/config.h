@@ -1,5 +1,5 @@
 // A tree of settings: tables of named values, as a configuration file holds
-// them (plugin/toml.h reads one) or as code states them:
+// them or as code states them:
 //
 //   Config sampler;
 //   sampler.Set("name", "distributed");
@@ -15,7 +15,10 @@
 #define LOCKSTEP_BASE_CONFIG_H_
 
 #include <cstdint>
+#include <limits>
+#include <list>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -30,18 +33,29 @@ namespace lockstep {
 class Config {
  public:
   struct Entry;
-  using Table = std::vector<Entry>;  // in the order of the text
+  using Table = std::list<Entry>;  // in the order of the text
   using Array = std::vector<Config>;
 
   // An empty table. What stands for a value converts to one.
   Config();
-  Config(bool value);         // NOLINT(google-explicit-constructor)
-  Config(int value);          // NOLINT(google-explicit-constructor)
-  Config(int64_t value);      // NOLINT(google-explicit-constructor)
-  Config(double value);       // NOLINT(google-explicit-constructor)
-  Config(const char* value);  // NOLINT(google-explicit-constructor)
-  Config(std::string value);  // NOLINT(google-explicit-constructor)
-  Config(Array values);       // NOLINT(google-explicit-constructor)
+  Config(double value);             // NOLINT(google-explicit-constructor)
+  Config(const char* value);        // NOLINT(google-explicit-constructor)
+  Config(absl::string_view value);  // NOLINT(google-explicit-constructor)
+  Config(std::string value);        // NOLINT(google-explicit-constructor)
+  Config(Array values);             // NOLINT(google-explicit-constructor)
+  // Bool and integers of any type; one beyond int64_t becomes a string.
+  template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
+  Config(T value) {  // NOLINT(google-explicit-constructor)
+    if constexpr (std::is_same_v<T, bool>) {
+      value_ = value;
+    } else if (std::is_unsigned_v<T> &&
+               static_cast<uint64_t>(value) >
+                   static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      value_ = std::to_string(value);
+    } else {
+      value_ = static_cast<int64_t>(value);
+    }
+  }
   ~Config();
   Config(const Config& other);
   Config(Config&& other) noexcept;
@@ -60,7 +74,7 @@ class Config {
   const Config* Find(absl::string_view key) const;
 
   // Gives `key` a value, in place of the one that it has. Makes this a table if
-  // it is something else. Returns the value.
+  // it is something else. Returns the value, which stays where it is.
   Config& Set(absl::string_view key, Config value);
 
   // Where the value stands, such as "job.toml:12:5"; "" for one from code.

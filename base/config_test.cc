@@ -1,10 +1,13 @@
 #include "lockstep/base/config.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {
@@ -51,6 +54,25 @@ TEST(Config, PrintsAsTomlDoes) {
   EXPECT_EQ(config.ToString(), "{\"a b\" = 1, \"\" = 2}");
 }
 
+TEST(Config, TakesAnythingThatStandsForAValue) {
+  const char* const none = nullptr;
+  EXPECT_EQ(Config(none).ToString(), "\"\"");
+  EXPECT_EQ(Config(absl::string_view("text")).ToString(), "\"text\"");
+  EXPECT_EQ(Config(uint8_t{7}).ToString(), "7");
+  EXPECT_EQ(Config(size_t{7}).ToString(), "7");
+  EXPECT_EQ(Config(std::numeric_limits<uint64_t>::max()).ToString(),
+            "\"18446744073709551615\"");
+  static_assert(!std::is_constructible_v<Config, int*>);
+}
+
+TEST(Config, ValuesStayWhereTheyAre) {
+  Config config;
+  Config& first = config.Set("first", Config());
+  for (int i = 0; i < 100; ++i) config.Set(std::to_string(i), i);
+  first.Set("x", 1);
+  EXPECT_EQ(config.Find("first")->ToString(), "{x = 1}");
+}
+
 TEST(Config, CopiesAreApart) {
   Config config;
   config.Set("inner", Config()).Set("x", 1);
@@ -61,6 +83,11 @@ TEST(Config, CopiesAreApart) {
   EXPECT_EQ(copy.place(), "job.toml:1:1");
   config = std::move(copy);
   EXPECT_EQ(config.ToString(), "{inner = 2}");
+  config.Set("inner", Config()).Set("x", Config()).Set("y", 3);
+  config = *config.Find("inner");
+  EXPECT_EQ(config.ToString(), "{x = {y = 3}}");
+  config = std::move(config.Set("x", 4));
+  EXPECT_EQ(config.ToString(), "4");
 }
 
 }  // namespace

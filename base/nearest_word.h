@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// Returns the word to which `word` is most similar, if less than a third of its
-// letters are wrong.
+// Returns the word to which `word` is most similar, if no more than a third of
+// its letters are wrong.
 std::optional<std::string> NearestWord(absl::string_view word,
                                        absl::Span<const std::string> words);
 

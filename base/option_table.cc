@@ -12,34 +12,18 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/base/check.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/nearest_word.h"
+#include "lockstep/base/status_macros.h"
 
 namespace lockstep {
 namespace {
-
-template <typename Integer>
-bool ReadInteger(const Config& config, Integer* value) {
-  const auto* const integer = config.As<int64_t>();
-  if (integer == nullptr || *integer < std::numeric_limits<Integer>::min() ||
-      *integer > std::numeric_limits<Integer>::max()) {
-    return false;
-  }
-  *value = static_cast<Integer>(*integer);
-  return true;
-}
-
-template <typename Integer>
-std::string AcceptsIntegers() {
-  return absl::StrCat("an integer from ", std::numeric_limits<Integer>::min(),
-                      " to ", std::numeric_limits<Integer>::max());
-}
 
 // What a suffix of a size stands for, as a power of two; 0: it is none.
 int ShiftOf(char suffix) {
@@ -100,12 +84,10 @@ bool ReadOption(const Config& config, bool* value) {
   return boolean != nullptr;
 }
 
-bool ReadOption(const Config& config, int* value) {
-  return ReadInteger(config, value);
-}
-
 bool ReadOption(const Config& config, int64_t* value) {
-  return ReadInteger(config, value);
+  const auto* const integer = config.As<int64_t>();
+  if (integer != nullptr) *value = *integer;
+  return integer != nullptr;
 }
 
 bool ReadOption(const Config& config, uint64_t* value) {
@@ -154,17 +136,6 @@ bool ReadOption(const Config& config, Config* value) {
 
 // ---- How values are written.
 
-std::optional<Config> WriteOption(bool value) { return value; }
-std::optional<Config> WriteOption(int value) { return value; }
-std::optional<Config> WriteOption(int64_t value) { return value; }
-
-std::optional<Config> WriteOption(uint64_t value) {
-  if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    return absl::StrCat(value);
-  }
-  return static_cast<int64_t>(value);
-}
-
 // As the shortest number that reads back as the same float: 0.1, and not
 // 0.100000001490116.
 std::optional<Config> WriteOption(float value) {
@@ -179,9 +150,6 @@ std::optional<Config> WriteOption(float value) {
   return static_cast<double>(value);
 }
 
-std::optional<Config> WriteOption(double value) { return value; }
-std::optional<Config> WriteOption(const std::string& value) { return value; }
-
 std::optional<Config> WriteOption(absl::Duration value) {
   return absl::FormatDuration(value);
 }
@@ -191,8 +159,7 @@ std::optional<Config> WriteOption(const Config& value) { return value; }
 // ---- What is accepted.
 
 std::string OptionAccepts(const bool*) { return "true or false"; }
-std::string OptionAccepts(const int*) { return AcceptsIntegers<int>(); }
-std::string OptionAccepts(const int64_t*) { return AcceptsIntegers<int64_t>(); }
+std::string OptionAccepts(const int64_t*) { return "an integer"; }
 
 std::string OptionAccepts(const uint64_t*) {
   return "an integer from 0 on; from 9223372036854775808 to "
@@ -226,12 +193,28 @@ void OptionTable::AddSize(absl::string_view key, int64_t* field,
 }
 
 void OptionTable::AddField(Field field) {
-  for (const Field& other : fields_) LOCKSTEP_CHECK(other.key != field.key);
+  bool good = !field.key.empty();
+  for (const char c : field.key) {
+    const auto letter = static_cast<unsigned char>(c);
+    good = good && (absl::ascii_islower(letter) ||
+                    absl::ascii_isdigit(letter) || c == '_');
+  }
+  if (!good) {
+    status_.Update(absl::InvalidArgumentError(
+        absl::StrCat("BindOptions has a key '", absl::CHexEscape(field.key),
+                     "', and keys have lower-case letters, digits and '_'")));
+  }
+  for (const Field& other : fields_) {
+    if (other.key != field.key) continue;
+    status_.Update(absl::InvalidArgumentError(
+        absl::StrCat("BindOptions has the key '", field.key, "' twice")));
+  }
   fields_.push_back(std::move(field));
 }
 
 absl::Status OptionTable::Read(absl::string_view what,
                                const Config& config) const {
+  LOCKSTEP_RETURN_IF_ERROR(status_);
   const auto wrong = [&](const Config& at, absl::string_view message) {
     return absl::InvalidArgumentError(absl::StrCat(
         at.place(), at.place().empty() ? "" : ": ", what, ": ", message));

@@ -22,7 +22,7 @@
 //
 // Each kind of field is written in one way:
 //
-//   bool, int, int64_t            as TOML has them
+//   bool, and integers            as TOML has them
 //   float, double                 likewise, finite; 1 is 1.0
 //   uint64_t                      an integer; from 2^63 on a string
 //   std::string, and lists        "text", ["a", "b"]
@@ -39,8 +39,10 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -69,7 +71,6 @@ struct OptionInfo {
 //
 // Returns false if `config` is something else, or out of range.
 bool ReadOption(const Config& config, bool* value);
-bool ReadOption(const Config& config, int* value);
 bool ReadOption(const Config& config, int64_t* value);
 bool ReadOption(const Config& config, uint64_t* value);
 bool ReadOption(const Config& config, float* value);
@@ -79,19 +80,12 @@ bool ReadOption(const Config& config, absl::Duration* value);
 bool ReadOption(const Config& config, Config* value);
 
 // Returns nullopt if it is unset.
-std::optional<Config> WriteOption(bool value);
-std::optional<Config> WriteOption(int value);
-std::optional<Config> WriteOption(int64_t value);
-std::optional<Config> WriteOption(uint64_t value);
 std::optional<Config> WriteOption(float value);
-std::optional<Config> WriteOption(double value);
-std::optional<Config> WriteOption(const std::string& value);
 std::optional<Config> WriteOption(absl::Duration value);
 std::optional<Config> WriteOption(const Config& value);
 
 // Says what is accepted.
 std::string OptionAccepts(const bool*);
-std::string OptionAccepts(const int*);
 std::string OptionAccepts(const int64_t*);
 std::string OptionAccepts(const uint64_t*);
 std::string OptionAccepts(const float*);
@@ -99,6 +93,24 @@ std::string OptionAccepts(const double*);
 std::string OptionAccepts(const std::string*);
 std::string OptionAccepts(const absl::Duration*);
 std::string OptionAccepts(const Config*);
+
+// Other integers, such as int and uint32_t.
+template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
+bool ReadOption(const Config& config, T* value) {
+  int64_t wide = 0;
+  if (!ReadOption(config, &wide) || wide < std::numeric_limits<T>::min() ||
+      wide > std::numeric_limits<T>::max()) {
+    return false;
+  }
+  *value = static_cast<T>(wide);
+  return true;
+}
+
+template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
+std::string OptionAccepts(const T*) {
+  return absl::StrCat("an integer from ", std::numeric_limits<T>::min(), " to ",
+                      std::numeric_limits<T>::max());
+}
 
 template <typename T>
 bool ReadOption(const Config& config, std::vector<T>* value) {
@@ -110,6 +122,13 @@ bool ReadOption(const Config& config, std::vector<T>* value) {
   }
   *value = std::move(read);
   return true;
+}
+
+// What a Config is made of.
+template <typename T,
+          std::enable_if_t<std::is_convertible_v<const T&, Config>, int> = 0>
+std::optional<Config> WriteOption(const T& value) {
+  return Config(value);
 }
 
 template <typename T>
@@ -145,8 +164,9 @@ std::string OptionAccepts(const std::optional<T>*) {
 
 class OptionTable {
  public:
-  // Binds `key` to a field, which must outlive the table. Keys are bound once,
-  // and printed in this order. `meaning` is a sentence or two.
+  // Binds `key` to a field, which must outlive the table. A key has lower-case
+  // letters, digits and '_', and is bound once; otherwise Read fails. Keys are
+  // printed in this order. `meaning` is a sentence or two.
   template <typename T>
   void Add(absl::string_view key, T* field, absl::string_view meaning) {
     AddField(
@@ -170,6 +190,9 @@ class OptionTable {
   // number out of range. Fields may have been written then.
   absl::Status Read(absl::string_view what, const Config& config) const;
 
+  // Says whether all keys are good; if not, that is a bug in BindOptions.
+  const absl::Status& status() const { return status_; }
+
   // All settings but those that are unset, as Read takes them back.
   Config Write() const;
 
@@ -187,7 +210,31 @@ class OptionTable {
   void AddField(Field field);
 
   std::vector<Field> fields_;
+  absl::Status status_;
 };
+
+namespace internal_base {
+template <typename Options, typename = void>
+struct HasBindOptions : std::false_type {};
+template <typename Options>
+struct HasBindOptions<
+    Options, std::void_t<decltype(BindOptions(std::declval<Options&>(),
+                                              std::declval<OptionTable&>()))>>
+    : std::true_type {};
+}  // namespace internal_base
+
+// Binds the settings of `options`.
+template <typename Options>
+OptionTable TableOf(Options& options) {
+  static_assert(internal_base::HasBindOptions<Options>::value,
+                "declare `void BindOptions(Options&, lockstep::OptionTable&)` "
+                "in the namespace of the options struct");
+  OptionTable table;
+  if constexpr (internal_base::HasBindOptions<Options>::value) {
+    BindOptions(options, table);
+  }
+  return table;
+}
 
 // The settings of `config` in an options struct for which there is a
 // BindOptions; all others have their defaults. `what` is as for
@@ -196,26 +243,20 @@ template <typename Options>
 absl::StatusOr<Options> ReadOptions(absl::string_view what,
                                     const Config& config) {
   Options options;
-  OptionTable table;
-  BindOptions(options, table);
-  LOCKSTEP_RETURN_IF_ERROR(table.Read(what, config));
+  LOCKSTEP_RETURN_IF_ERROR(TableOf(options).Read(what, config));
   return options;
 }
 
 template <typename Options>
 Config WriteOptions(Options options) {
-  OptionTable table;
-  BindOptions(options, table);
-  return table.Write();
+  return TableOf(options).Write();
 }
 
 // With the defaults of `Options`.
 template <typename Options>
 std::vector<OptionInfo> DescribeOptions() {
   Options options;
-  OptionTable table;
-  BindOptions(options, table);
-  return table.Describe();
+  return TableOf(options).Describe();
 }
 
 template <typename Enum>

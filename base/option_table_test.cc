@@ -1,5 +1,6 @@
 #include "lockstep/base/option_table.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -146,7 +147,7 @@ TEST(OptionTable, SaysWhatIsAccepted) {
        "\"true\""},
       {"workers", 1.5, "an integer from -2147483648 to 2147483647"},
       {"workers", int64_t{1} << 31, "but got workers = 2147483648"},
-      {"count", "7", "an integer from -9223372036854775808"},
+      {"count", "7", "count should be an integer, but got count = \"7\""},
       {"seed", -1, "an integer from 0 on; from 9223372036854775808"},
       {"seed", "18446744073709551616", "18446744073709551615 as a string"},
       {"rate", 1e39, "a finite number that a 32-bit float can hold"},
@@ -163,7 +164,7 @@ TEST(OptionTable, SaysWhatIsAccepted) {
       {"bytes", "8388608t", "but got bytes = \"8388608t\""},
       {"mode", "sorted", "one of \"ordered\", \"unordered\""},
       {"mode", 1, "one of \"ordered\", \"unordered\""},
-      {"limit", "none", "an integer from"},
+      {"limit", "none", "limit should be an integer"},
       {"files", "a", "a list, each of which is a string"},
       {"files", Config::Array({"a", 1}), "but got files = [\"a\", 1]"},
   };
@@ -188,6 +189,43 @@ TEST(OptionTable, NamesThePlaceAndTheNearestKey) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "loader 'train': should be a table of settings, but is "
                        "\"fast\""));
+}
+
+TEST(OptionTable, SaysWhichKeyIsWrong) {
+  int64_t value = 0;
+  for (const char* const key : {"", "Size", "a b", "a-b"}) {
+    OptionTable table;
+    table.Add(key, &value, "A value.");
+    EXPECT_THAT(table.status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("keys have lower-case")));
+    EXPECT_EQ(table.Read("it", Config()), table.status());
+  }
+  OptionTable table;
+  table.Add("size", &value, "A value.");
+  LOCKSTEP_EXPECT_OK(table.status());
+  table.Add("size", &value, "Again.");
+  EXPECT_THAT(table.status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("the key 'size' twice")));
+}
+
+TEST(OptionTable, TakesIntegersOfAnyType) {
+  uint16_t small = 0;
+  uint32_t middle = 0;
+  size_t large = 0;
+  OptionTable table;
+  table.Add("small", &small, "A value.");
+  table.Add("middle", &middle, "A value.");
+  table.Add("large", &large, "A value.");
+  Config config;
+  config.Set("small", 65535);
+  config.Set("middle", 4294967295);
+  config.Set("large", "18446744073709551615");
+  LOCKSTEP_ASSERT_OK(table.Read("it", config));
+  EXPECT_EQ(table.Write().ToString(), config.ToString());
+  config.Set("small", 65536);
+  EXPECT_THAT(table.Read("it", config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("an integer from 0 to 65535")));
 }
 
 TEST(OptionTable, DescribesEverySetting) {

@@ -153,42 +153,39 @@ absl::StatusOr<Dataset::Column> Dataset::ReadColumn(absl::string_view name) {
       "overriding Dataset::ReadColumn"));
 }
 
-namespace {
-
-absl::Status CheckSize(const Dataset& dataset, absl::string_view name,
-                       size_t size) {
-  if (static_cast<int64_t>(size) == dataset.size()) return absl::OkStatus();
+absl::StatusOr<Dataset::Column> ReadWholeColumn(Dataset& dataset,
+                                                absl::string_view name) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Dataset::Column column, dataset.ReadColumn(name));
+  const size_t values =
+      std::visit([](const auto& each) { return each.size(); }, column);
+  if (static_cast<int64_t>(values) == dataset.size()) return column;
   return absl::InternalError(
-      absl::StrCat("column '", absl::CHexEscape(name), "' has ", size,
+      absl::StrCat("column '", absl::CHexEscape(name), "' has ", values,
                    " values, and the dataset ", dataset.size(), " samples"));
 }
 
-}  // namespace
-
 absl::StatusOr<std::vector<int64_t>> ReadIntegers(Dataset& dataset,
                                                   absl::string_view name) {
-  LOCKSTEP_ASSIGN_OR_RETURN(Dataset::Column column, dataset.ReadColumn(name));
+  LOCKSTEP_ASSIGN_OR_RETURN(Dataset::Column column,
+                            ReadWholeColumn(dataset, name));
   auto* const integers = std::get_if<std::vector<int64_t>>(&column);
   if (integers == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("column '", absl::CHexEscape(name),
                      "' should have integers, and has floating-point numbers"));
   }
-  LOCKSTEP_RETURN_IF_ERROR(CheckSize(dataset, name, integers->size()));
   return std::move(*integers);
 }
 
 absl::StatusOr<std::vector<double>> ReadNumbers(Dataset& dataset,
                                                 absl::string_view name) {
-  LOCKSTEP_ASSIGN_OR_RETURN(Dataset::Column column, dataset.ReadColumn(name));
-  std::vector<double> numbers;
-  if (const auto* const integers = std::get_if<std::vector<int64_t>>(&column)) {
-    numbers.assign(integers->begin(), integers->end());
-  } else {
-    numbers = std::move(std::get<std::vector<double>>(column));
-  }
-  LOCKSTEP_RETURN_IF_ERROR(CheckSize(dataset, name, numbers.size()));
-  return numbers;
+  LOCKSTEP_ASSIGN_OR_RETURN(Dataset::Column column,
+                            ReadWholeColumn(dataset, name));
+  return std::visit(
+      [](auto& values) {
+        return std::vector<double>(values.begin(), values.end());
+      },
+      column);
 }
 
 }  // namespace lockstep

@@ -300,9 +300,12 @@ class Dataset {
   virtual absl::StatusOr<Column> ReadColumn(absl::string_view name);
 };
 
-// The column as integers, or as numbers. INVALID_ARGUMENT if it has values of
-// the other kind (integers are numbers, too); INTERNAL if there is not one for
-// each sample.
+// The column, which has a value for each sample; INTERNAL if it does not.
+absl::StatusOr<Dataset::Column> ReadWholeColumn(Dataset& dataset,
+                                                absl::string_view name);
+
+// The same as integers, or as numbers. INVALID_ARGUMENT if it has values of the
+// other kind; integers are numbers, too.
 absl::StatusOr<std::vector<int64_t>> ReadIntegers(Dataset& dataset,
                                                   absl::string_view name);
 absl::StatusOr<std::vector<double>> ReadNumbers(Dataset& dataset,

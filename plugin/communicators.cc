@@ -16,20 +16,20 @@ namespace lockstep {
 
 void BindOptions(GroupOptions& options, OptionTable& table) {
   table.Add("group", &options.name,
-            "What the group is called in messages; a job has one of each name "
+            "The name of the group in messages; a job has one of each name "
             "at a time.");
   table.Add("deadline", &options.deadline,
             "How long an operation may take, its data included.");
   table.Add("slow", &options.slow,
             "An operation that takes longer is told to on_slow.");
   table.Add("strict", &options.strict,
-            "Of nccl: whether ranks agree on each collective before it runs.");
+            "For nccl: whether ranks agree on each collective before it runs.");
   table.Add("device", &options.device,
-            "Of nccl: the CUDA device; -1: by the local rank.");
+            "For nccl: the CUDA device; -1: by the local rank.");
   table.Add("nccl_library", &options.nccl_library,
-            "Of nccl: where NCCL is; empty: where the system finds it.");
+            "For nccl: where NCCL is; empty: where the system finds it.");
   table.Add("cuda_library", &options.cuda_library,
-            "Of nccl: where the CUDA driver is; empty: where the system finds "
+            "For nccl: where the CUDA driver is; empty: where the system finds "
             "it.");
 }
 

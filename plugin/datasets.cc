@@ -43,7 +43,7 @@ void BindOptions(TfRecordDatasetOptions& options, OptionTable& table) {
 }
 
 void BindOptions(NpyFile& options, OptionTable& table) {
-  table.Add("field", &options.field, "What the field is called.");
+  table.Add("field", &options.field, "The name of the field.");
   table.Add("path", &options.path, "The .npy file.");
   table.Add("bf16", &options.bf16, "Whether the elements are bfloat16.");
 }
@@ -148,14 +148,18 @@ DatasetResult MakeSubset(const PluginContext& context,
   LOCKSTEP_ASSIGN_OR_RETURN(DatasetPtr inner,
                             MakeInner(context, options.inner));
   if (options.indices.has_value()) {
+    if (options.begin != 0 || options.end.has_value()) {
+      return absl::InvalidArgumentError(
+          "either indices or begin and end should be set, but both are");
+    }
     return SubsetDataset::Create(std::move(inner), *options.indices);
   }
   const int64_t end = options.end.value_or(inner->size());
   if (options.begin < 0 || end > inner->size() || options.begin > end) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "dataset 'subset': begin and end should be from 0 to the ",
-        inner->size(), " samples there are, in this order, but got begin=",
-        options.begin, ", end=", end));
+        "begin and end should be from 0 to the ", inner->size(),
+        " samples there are, in this order, but got begin=", options.begin,
+        ", end=", end));
   }
   std::vector<int64_t> indices;
   for (int64_t i = options.begin; i < end; ++i) indices.push_back(i);

@@ -22,7 +22,8 @@ void BindOptions(LoaderOptions& options, OptionTable& table) {
             "How many samples are read at a time; 0: on the thread that asks "
             "for a batch; unset: half of the processors.");
   table.Add("workers", &options.workers,
-            "Who reads: oneTBB's workers, or threads of the loader's own, for "
+            "The threads that read: oneTBB's workers, or threads of the "
+            "loader's own, for "
             "samples that wait for disks or networks.",
             {{"tbb", Workers::kTbb}, {"threads", Workers::kThreads}});
   table.Add("keep_tbb_limit", &options.keep_tbb_limit,
@@ -45,11 +46,12 @@ void BindOptions(LoaderOptions& options, OptionTable& table) {
       "Whether batches come in order, or as they are ready.",
       {{"in_order", Delivery::kInOrder}, {"as_ready", Delivery::kAsReady}});
   table.Add("seed", &options.seed,
-            "Of the random numbers that samples and collate draw.");
-  table.Add("base_seed", &options.base_seed,
-            "What the seeds of workers count from; unset: the seed.");
+            "The seed of the random numbers that samples and collate draw.");
+  table.Add(
+      "base_seed", &options.base_seed,
+      "The number from which the seeds of workers count; unset: the seed.");
   table.Add("on_error", &options.on_error,
-            "What becomes of samples that can't be read: their step fails, "
+            "The fate of samples that can't be read: their step fails, "
             "they are skipped, or others take their place.",
             {{"stop", OnError::kStop},
              {"skip", OnError::kSkip},
@@ -58,8 +60,6 @@ void BindOptions(LoaderOptions& options, OptionTable& table) {
             "How many such samples there may be; unset: any number.");
   table.Add("timeout", &options.timeout,
             "How long a batch is waited for before that is an error.");
-  table.Add("progress_interval", &options.progress_interval,
-            "How often progress is told at most.");
   table.Add("trace_events", &options.trace_events,
             "How many events of a trace are kept; 0: no trace.");
 }
@@ -78,7 +78,8 @@ void BindOptions(LoaderSettings& settings, OptionTable& table) {
             "The dataset, a table with its name; empty: the one that the "
             "program has given.");
   table.Add("sampler", &settings.sampler,
-            "Who gets which samples: a table with the sampler's name.");
+            "The sampler that says which samples a rank gets, a table with its "
+            "name.");
   BindOptions(settings.loader, table);
 }
 
@@ -103,7 +104,15 @@ absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::unique_ptr<Sampler> sampler,
       context.registry->CreateFrom<Sampler>(settings.sampler, inner));
-  return Loader::Create(inner.dataset, std::move(sampler), settings.loader);
+  LoaderOptions options = settings.loader;
+  if (context.loader != nullptr) {
+    options.worker_init = context.loader->worker_init;
+    options.collate = context.loader->collate;
+    options.memory = context.loader->memory;
+    options.progress = context.loader->progress;
+    options.progress_interval = context.loader->progress_interval;
+  }
+  return Loader::Create(inner.dataset, std::move(sampler), options);
 }
 
 }  // namespace

@@ -4,11 +4,14 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "lockstep/base/config.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/plugin/metrics_sink.h"
 #include "lockstep/plugin/parts.h"
@@ -39,7 +42,8 @@ class TextSink : public MetricsSink {
     std::string line = absl::StrCat("step ", step, ":");
     const char* separator = " ";
     for (const Metric& metric : metrics) {
-      absl::StrAppend(&line, separator, metric.name, " ", metric.value);
+      absl::StrAppend(&line, separator, absl::CHexEscape(metric.name), " ",
+                      Config(metric.value).ToString());
       separator = ", ";
     }
     line += '\n';

@@ -1,4 +1,5 @@
 // Orders by name, and the samplers that cut and deal them.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,12 +14,12 @@
 #include "lockstep/base/config.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/world.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/plugin/parts.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/sampler/block_shuffle.h"
 #include "lockstep/sampler/cut.h"
-#include "lockstep/sampler/mixture.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/native_weighted.h"
 #include "lockstep/sampler/order.h"
@@ -44,16 +45,30 @@ absl::StatusOr<Dataset*> DatasetOf(const PluginContext& context) {
       "an order needs a dataset: set PluginContext::dataset first");
 }
 
-// How many ranks get different data.
-absl::StatusOr<int64_t> DataRanksOf(const PluginContext& context) {
-  if (context.size >= 1 && context.replicas >= 1 &&
-      context.size % context.replicas == 0) {
-    return context.size / context.replicas;
+// This rank, and how many get different data.
+struct Ranks {
+  int64_t rank = 0;
+  int64_t with_data = 1;
+};
+
+absl::StatusOr<Ranks> RanksOf(const PluginContext& context) {
+  const World* const world = context.world;
+  Ranks ranks;
+  int64_t size = 1;
+  if (world != nullptr) {
+    ranks.rank = world->rank();
+    size = world->size();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "PluginContext should have one rank or more, and replicas should divide "
-      "them, but got size=",
-      context.size, ", replicas=", context.replicas));
+  if (context.rank != -1) ranks.rank = context.rank;
+  if (context.size != -1) size = context.size;
+  if (size < 1 || context.replicas < 1 || size % context.replicas != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "PluginContext should have one rank or more, and replicas that divide "
+        "them, but got size=",
+        size, ", replicas=", context.replicas));
+  }
+  ranks.with_data = size / context.replicas;
+  return ranks;
 }
 
 // ---- The settings of orders.
@@ -115,7 +130,7 @@ struct RandomOptions {
 void AddGenerator(TorchGeneratorUse& generator, bool& persistent_workers,
                   OptionTable& table) {
   table.Add("generator", &generator,
-            "Who else draws from the generator in PyTorch: nobody, the "
+            "The others that draw from the generator in PyTorch: nobody, the "
             "DataLoader as well, or, where none was given, the default one.",
             {{"own", TorchGeneratorUse::kOwn},
              {"shared_with_loader", TorchGeneratorUse::kSharedWithLoader},
@@ -211,7 +226,7 @@ OrderResult MakeTorchWeighted(const PluginContext& context,
   weighted.seed = options.seed;
   weighted.generator = options.generator;
   weighted.persistent_workers = options.persistent_workers;
-  return TorchWeighted::Create(std::move(weighted));
+  return TorchWeighted::Create(weighted);
 }
 
 struct LabelOptions {
@@ -333,6 +348,13 @@ absl::StatusOr<WindowOptions> WindowOf(const PluginContext& context,
   window.batches = settings.batches;
   window.global_batch = settings.global_batch != 0 ? settings.global_batch
                                                    : context.global_batch_size;
+  if (window.batches < 1 || window.global_batch < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "window_batches and planned_batch_size should be 1 or more, but got "
+        "window_batches=",
+        window.batches, ", planned_batch_size=", window.global_batch,
+        "; a planned_batch_size of 0 is that of the sampler, if there is one"));
+  }
   return window;
 }
 
@@ -402,8 +424,8 @@ OrderResult MakeTokenBudget(const PluginContext& context,
   LOCKSTEP_ASSIGN_OR_RETURN(budget.lengths,
                             ReadIntegers(*dataset, options.lengths.lengths));
   budget.max_tokens = options.max_tokens;
-  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t ranks, DataRanksOf(context));
-  budget.world = options.world != 0 ? options.world : ranks;
+  LOCKSTEP_ASSIGN_OR_RETURN(const Ranks ranks, RanksOf(context));
+  budget.world = options.world != 0 ? options.world : ranks.with_data;
   return TokenBudget::Create(std::move(budget));
 }
 
@@ -430,10 +452,15 @@ void AddBatchSizes(CutSettings& options, OptionTable& table) {
             "In place of global_batch_size: rows of each rank in a step.");
 }
 
+void AddDataStride(CutSettings& options, OptionTable& table) {
+  table.Add("data_stride", &options.data_stride,
+            "The distance in rank of those with different data.");
+}
+
 void BindOptions(CutSettings& options, OptionTable& table) {
   AddBatchSizes(options, table);
   table.Add("tail", &options.tail,
-            "What happens at the end, where the last global batch is short: "
+            "The policy at the end, where the last global batch is short: "
             "samples are repeated and marked, left out, dealt unevenly, or the "
             "missing rows are marked and empty.",
             {{"pad", Tail::kPad},
@@ -445,20 +472,23 @@ void BindOptions(CutSettings& options, OptionTable& table) {
   table.Add("min_last_batch", &options.min_last_batch,
             "The fewest rows that a last batch may have on any rank; 0: any.");
   table.Add("small_last_batch", &options.small_last_batch,
-            "What becomes of a last batch that has fewer: it is left out, "
+            "The fate of a last batch that has fewer: it is left out, "
             "joined to the one before, or the last two share their rows.",
             {{"drop", SmallLastBatch::kDrop},
              {"merge", SmallLastBatch::kMerge},
              {"spread", SmallLastBatch::kSpread}});
-  table.Add("layout", &options.layout,
-            "Which rows of a global batch a rank gets: every so-many-th, as in "
-            "PyTorch; neighbours; or what the order needs.",
-            {{"auto", LayoutChoice::kAuto},
-             {"strided", LayoutChoice::kStrided},
-             {"blocked", LayoutChoice::kBlocked}});
-  table.Add("data_stride", &options.data_stride,
-            "How far apart in rank those with different data are.");
+  table.Add(
+      "layout", &options.layout,
+      "The rows of a global batch that a rank gets: every so-many-th, as in "
+      "PyTorch; neighbours; or what the order needs.",
+      {{"auto", LayoutChoice::kAuto},
+       {"strided", LayoutChoice::kStrided},
+       {"blocked", LayoutChoice::kBlocked}});
+  AddDataStride(options, table);
 }
+
+// CutOptions takes no more.
+constexpr int64_t kMostRows = int64_t{1} << 24;
 
 // The rows of one rank, by either size.
 absl::StatusOr<int64_t> RowsOfRank(const CutSettings& settings, int64_t ranks) {
@@ -468,30 +498,38 @@ absl::StatusOr<int64_t> RowsOfRank(const CutSettings& settings, int64_t ranks) {
         "either global_batch_size or rank_batch_size should be set, but ",
         settings.rank_batch_size.has_value() ? "both are" : "neither is"));
   }
-  if (settings.rank_batch_size.has_value()) return *settings.rank_batch_size;
-  const int64_t all = *settings.global_batch_size;
-  if (all < 1 || all % ranks != 0) {
-    const int64_t below = all / ranks * ranks;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "global_batch_size should be a multiple of the ", ranks,
-        ranks == 1 ? " rank" : " ranks", " that get different data, such as ",
-        below > 0 ? absl::StrCat(below, " or ") : "", below + ranks,
-        ", but got global_batch_size=", all));
+  if (settings.rank_batch_size.has_value()) {
+    const int64_t rows = *settings.rank_batch_size;
+    if (rows >= 1 && rows <= kMostRows) return rows;
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank_batch_size should be from 1 to ", kMostRows,
+                     ", but got rank_batch_size=", rows));
   }
-  return all / ranks;
+  const int64_t all = *settings.global_batch_size;
+  if (all >= 1 && all % ranks == 0 && all / ranks <= kMostRows) {
+    return all / ranks;
+  }
+  const int64_t below =
+      std::clamp<int64_t>(all / ranks, 1, kMostRows - 1) * ranks;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "global_batch_size should be a multiple of the number of ranks that get "
+      "different data, ",
+      ranks, ", such as ", below, " or ", below + ranks,
+      ", but got global_batch_size=", all));
 }
 
 absl::StatusOr<SamplerOptions> SamplerOptionsOf(const PluginContext& context,
                                                 const CutSettings& settings) {
   SamplerOptions options;
-  LOCKSTEP_ASSIGN_OR_RETURN(options.cut.world, DataRanksOf(context));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Ranks ranks, RanksOf(context));
+  options.cut.world = ranks.with_data;
   LOCKSTEP_ASSIGN_OR_RETURN(options.cut.batch_size,
                             RowsOfRank(settings, options.cut.world));
   options.cut.drop_last = settings.drop_last;
   options.cut.min_last_batch = settings.min_last_batch;
   options.cut.small_last_batch = settings.small_last_batch;
   options.cut.tail = settings.tail;
-  options.rank = context.rank;
+  options.rank = ranks.rank;
   options.replicas = context.replicas;
   options.data_stride = settings.data_stride;
   return options;
@@ -563,6 +601,7 @@ void BindOptions(DistributedOptions& options, OptionTable& table) {
             "out, and not padded.");
   table.Add("drop_last_batch", &options.drop_last_batch,
             "BatchSampler's: a last batch that is not full is left out.");
+  AddDataStride(options.cut, table);
 }
 
 SamplerResult MakeDistributed(const PluginContext& context,

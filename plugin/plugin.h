@@ -8,7 +8,8 @@
 //
 // A trainer that has a registry of plugins of its own takes LockstepPlugin():
 //
-//   trainer.AddPlugin(LockstepPlugin().name, [&] {
+//   const PluginInfo& lockstep = LockstepPlugin();
+//   trainer.AddPlugin(lockstep.name, lockstep.version, [&registry] {
 //     return registry.Register(LockstepPlugin());
 //   });
 //
@@ -23,8 +24,9 @@
 
 namespace lockstep {
 
-// Registers all of Lockstep's orders, samplers, datasets, loaders,
-// communicators and metrics sinks. A second time it changes nothing.
+// Registers Lockstep's orders, samplers, datasets, loaders, communicators and
+// metrics sinks, all but those that need code of the caller's. A second time it
+// changes nothing.
 absl::Status RegisterLockstep(PluginRegistry& registry);
 
 // Lockstep's name, its version, and what registers its parts.

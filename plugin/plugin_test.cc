@@ -34,7 +34,6 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::SizeIs;
 
 const std::vector<std::string>& OrderNames() {
   static const auto& names = *new std::vector<std::string>{
@@ -66,6 +65,13 @@ std::shared_ptr<Dataset> Samples() {
       NamedTensor::Own<double>("weight", {24}, weights),
       NamedTensor::Own<double>("factor", {24}, weights),
   });
+}
+
+// A table of a part.
+Config Named(const std::string& name) {
+  Config table;
+  table.Set("name", name);
+  return table;
 }
 
 class Plugin : public testing::Test {
@@ -143,6 +149,73 @@ TEST_F(Plugin, EveryOrderIsMadeByName) {
   }
 }
 
+// Its settings reach each order, whose description names them.
+TEST_F(Plugin, OrdersTakeTheirSettings) {
+  context_.global_batch_size = 8;
+  const auto description_of = [&](const std::string& name,
+                                  const Config& options) {
+    const auto order = registry_.Create<Order>(name, context_, options);
+    LOCKSTEP_EXPECT_OK(order);
+    return order.ok() ? (*order)->Describe().ToString() : "";
+  };
+  Config seed;
+  seed.Set("seed", 7);
+  EXPECT_EQ(description_of("native_shuffle", seed),
+            "native_shuffle(size:24,seed:7)");
+  EXPECT_EQ(description_of("stratified", seed),
+            "stratified(size:24,seed:7,data:4ce45366d28a76bf)");
+  EXPECT_EQ(description_of("repeat_factor", seed),
+            "repeat_factor(size:24,seed:7,data:8419e11d5f8d42b3)");
+  Config torch = seed;
+  torch.Set("profile", "2.1");
+  EXPECT_EQ(description_of("torch_shuffle", torch),
+            "torch_shuffle(size:24,seed:7,profile:1.13)");
+  torch.Set("num_samples", 30);
+  torch.Set("replacement", true);
+  torch.Set("generator", "default");
+  torch.Set("persistent_workers", true);
+  EXPECT_EQ(description_of("torch_random", torch),
+            "torch_random(size:24,seed:7,profile:1.13,num_samples:30,re"
+            "placement:true,generator:default,persistent_workers:true)");
+  Config weighted = seed;
+  weighted.Set("num_samples", 5);
+  weighted.Set("weights", "factor");
+  EXPECT_EQ(description_of("torch_weighted", weighted),
+            "torch_weighted(size:24,seed:7,num_samples:5,generator:own,"
+            "data:8419e11d5f8d42b3)");
+  weighted.Set("replacement", false);
+  EXPECT_EQ(description_of("native_weighted", weighted),
+            "native_weighted(size:24,seed:7,num_samples:5,replacement:f"
+            "alse,data:8419e11d5f8d42b3)");
+  Config block = seed;
+  block.Set("chunk_size", 3);
+  block.Set("open_chunks", 2);
+  EXPECT_EQ(description_of("block_shuffle", block),
+            "block_shuffle(size:24,seed:7,chunk_size:3,open_chunks:2)");
+  Config repeated;
+  repeated.Set("order", Named("sequential"));
+  repeated.Set("repeats", 2);
+  repeated.Set("keep", 9);
+  EXPECT_EQ(description_of("repeated", repeated),
+            "repeated(size:24,repeats:2,keep:9,sequential(size:24))");
+  Config window = seed;
+  window.Set("order", Named("sequential"));
+  window.Set("window_batches", 3);
+  EXPECT_EQ(description_of("grouped", window),
+            "grouped(size:24,seed:7,global_batch:8,batches:3,sequential"
+            "(size:24),data:4ce45366d28a76bf)");
+  EXPECT_EQ(description_of("length_buckets", window),
+            "length_buckets(size:24,seed:7,global_batch:8,batches:3,seq"
+            "uential(size:24),data:4ce45366d28a76bf)");
+  window.Set("planned_batch_size", 4);
+  window.Set("planned_ranks", 1);
+  window.Set("max_tokens", 12);
+  EXPECT_EQ(description_of("token_budget", window),
+            "token_budget(size:24,seed:7,global_batch:4,batches:3,max_t"
+            "okens:12,world:1,sequential(size:24),data:4ce45366d28a76bf"
+            ")");
+}
+
 TEST_F(Plugin, RanksShareTheSamples) {
   for (const char* const name : {"native_shuffle", "stratified", "grouped"}) {
     Config options;
@@ -181,8 +254,7 @@ TEST_F(Plugin, BatchesAreOfAllRanksTogether) {
   options.Set("global_batch_size", 7);
   EXPECT_THAT(registry_.Create<Sampler>("sequential", context_, options),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("a multiple of the 2 ranks that get different "
-                                 "data, such as 6 or 8, but got "
+                       HasSubstr("different data, 2, such as 6 or 8, but got "
                                  "global_batch_size=7")));
   options.Set("global_batch_size", 8);
   EXPECT_EQ((*registry_.Create<Sampler>("sequential", context_, options))
@@ -194,6 +266,15 @@ TEST_F(Plugin, BatchesAreOfAllRanksTogether) {
                 ->options()
                 .cut.batch_size,
             8);
+  options.Set("global_batch_size", -100);
+  EXPECT_THAT(registry_.Create<Sampler>("sequential", context_, options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("such as 1 or 2, but got")));
+  Config rows;
+  rows.Set("rank_batch_size", int64_t{1} << 62);
+  EXPECT_THAT(registry_.Create<Sampler>("sequential", context_, rows),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("from 1 to 16777216")));
   options.Set("rank_batch_size", 8);
   EXPECT_THAT(
       registry_.Create<Sampler>("sequential", context_, options),
@@ -237,21 +318,142 @@ TEST_F(Plugin, LoadersAreMadeOfTables) {
   }
   EXPECT_EQ(rows, 12);
   loader.Set("sampler", Config());
-  EXPECT_THAT(registry_.Create<Loader>("default", context_, loader),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("a sampler is made of a table with its "
-                                 "name")));
+  EXPECT_THAT(
+      registry_.Create<Loader>("default", context_, loader),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("the settings of a part of kind sampler should be a "
+                         "table with its name")));
+}
+
+// The dataset "samples".
+absl::StatusOr<std::shared_ptr<Dataset>> MakeSamples(const PluginContext&,
+                                                     const NoOptions&) {
+  return Samples();
 }
 
 TEST_F(Plugin, DatasetsAreMadeOfDatasets) {
-  LOCKSTEP_ASSERT_OK(RegisterLockstep(registry_));
-  Config subset;
-  subset.Set("name", "subset");
-  subset.Set("begin", 3);
-  subset.Set("end", 2);
-  EXPECT_THAT(registry_.CreateFrom<Dataset>(subset, context_),
+  LOCKSTEP_ASSERT_OK(registry_.Add<Dataset>("samples", "24.", MakeSamples));
+  const auto labels_of = [&](const Config& table) {
+    const auto dataset = registry_.CreateFrom<Dataset>(table, context_);
+    LOCKSTEP_EXPECT_OK(dataset);
+    return dataset.ok() ? *ReadIntegers(**dataset, "label")
+                        : std::vector<int64_t>();
+  };
+  Config subset = Named("subset");
+  subset.Set("dataset", Named("samples"));
+  subset.Set("begin", 1);
+  subset.Set("end", 4);
+  EXPECT_THAT(labels_of(subset), ElementsAre(2, 3, 1));
+  Config cache = Named("cache");
+  cache.Set("dataset", subset);
+  cache.Set("max_bytes", "1k");
+  EXPECT_THAT(labels_of(cache), ElementsAre(2, 3, 1));
+  Config concat = Named("concat");
+  concat.Set("datasets", Config::Array({cache, subset}));
+  EXPECT_THAT(labels_of(concat), ElementsAre(2, 3, 1, 2, 3, 1));
+  Config zip = Named("zip");
+  zip.Set("datasets", Config::Array({subset}));
+  EXPECT_THAT(labels_of(zip), ElementsAre(2, 3, 1));
+  Config indices = Named("subset");
+  indices.Set("dataset", Named("samples"));
+  indices.Set("indices", Config::Array({5, 3}));
+  EXPECT_THAT(labels_of(indices), ElementsAre(3, 1));
+}
+
+TEST_F(Plugin, WhatIsWrongWithinIsToldWithItsParts) {
+  LOCKSTEP_ASSERT_OK(registry_.Add<Dataset>("samples", "24.", MakeSamples));
+  const auto error_of = [&](const Config& table) {
+    return registry_.CreateFrom<Dataset>(table, context_).status();
+  };
+  Config subset = Named("subset");
+  subset.Set("dataset", Named("samples"));
+  subset.Set("end", 25);
+  EXPECT_THAT(error_of(subset),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("a dataset is made of a table")));
+                       AllOf(HasSubstr("begin=0, end=25"),
+                             HasSubstr("in dataset 'subset'"))));
+  subset.Set("indices", Config::Array({5, 3}));
+  EXPECT_THAT(error_of(subset),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("either indices or begin and end")));
+  subset.Set("dataset", Named("smaples"));
+  EXPECT_THAT(error_of(subset),
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(HasSubstr("did you mean 'samples'?"),
+                             HasSubstr("in dataset 'subset'"))));
+  EXPECT_THAT(error_of(Named("stratified")),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("there is a part of that name, of kind "
+                                 "sampler")));
+}
+
+TEST_F(Plugin, DatasetsReadFiles) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/x.npy");
+  const std::string header =
+      "{'descr': '<i2', 'fortran_order': False, 'shape': (3,), }";
+  std::string bytes("\x93NUMPY\x01\x00\x76\x00", 10);
+  bytes += header + std::string(0x76 - 1 - header.size(), ' ') + "\n";
+  bytes += std::string("\x07\x00\xff\xff\x00\x01", 6);
+  std::ofstream(path, std::ios::binary) << bytes;
+  Config file;
+  file.Set("field", "label");
+  file.Set("path", path);
+  Config npy;
+  npy.Set("files", Config::Array({file}));
+  npy.Set("access", "read");
+  const auto dataset = registry_.Create<Dataset>("npy", context_, npy);
+  LOCKSTEP_ASSERT_OK(dataset);
+  EXPECT_THAT(ReadIntegers(**dataset, "label"),
+              IsOkAndHolds(ElementsAre(7, -1, 256)));
+  const std::string nowhere = "/no/such/place";
+  Config files;
+  files.Set("files", Config::Array({nowhere}));
+  EXPECT_THAT(registry_.Create<Dataset>("tfrecord", context_, files),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(nowhere)));
+  Config folder;
+  folder.Set("path", nowhere);
+  EXPECT_THAT(registry_.Create<Dataset>("file_folder", context_, folder),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(nowhere)));
+}
+
+TEST_F(Plugin, RanksAreThoseOfTheWorld) {
+  WorldOptions alone;
+  alone.rank = 0;
+  alone.size = 1;
+  const auto world = World::Join(alone);
+  LOCKSTEP_ASSERT_OK(world);
+  Config options;
+  options.Set("global_batch_size", 8);
+  PluginContext context;
+  context.dataset = context_.dataset;
+  context.world = world->get();
+  const auto ours = registry_.Create<Sampler>("sequential", context, options);
+  LOCKSTEP_ASSERT_OK(ours);
+  EXPECT_EQ((*ours)->options().cut.world, 1);
+  // What the program says counts more.
+  context.rank = 3;
+  context.size = 4;
+  const auto said = registry_.Create<Sampler>("sequential", context, options);
+  LOCKSTEP_ASSERT_OK(said);
+  EXPECT_EQ((*said)->options().cut.world, 4);
+  EXPECT_EQ((*said)->options().rank, 3);
+}
+
+TEST_F(Plugin, LoadersTakeTheProgramsCallbacks) {
+  int64_t collated = 0;
+  LoaderOptions hooks;
+  hooks.collate = [&](BatchView&, Random&) {
+    ++collated;
+    return absl::OkStatus();
+  };
+  context_.loader = &hooks;
+  Config loader;
+  loader.Set("num_workers", 0);
+  loader.Set("sampler", Named("sequential")).Set("global_batch_size", 48);
+  const auto made = registry_.Create<Loader>("default", context_, loader);
+  LOCKSTEP_ASSERT_OK(made);
+  for (auto& batch : (*made)->Epoch(0)) LOCKSTEP_ASSERT_OK(batch);
+  EXPECT_EQ(collated, 1);
 }
 
 TEST_F(Plugin, GroupsNeedAWorld) {
@@ -277,12 +479,12 @@ TEST_F(Plugin, MetricsGoToAFile) {
   options.Set("path", path);
   auto sink = registry_.Create<MetricsSink>("text", context_, options);
   LOCKSTEP_ASSERT_OK(sink);
-  LOCKSTEP_EXPECT_OK((*sink)->Write(7, {{"loss", 0.25}, {"accuracy", 0.5}}));
+  LOCKSTEP_EXPECT_OK((*sink)->Write(7, {{"loss", 0.25}, {"a\nb", 1234567.5}}));
   LOCKSTEP_EXPECT_OK((*sink)->Flush());
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
-  EXPECT_EQ(line, "step 7: loss 0.25, accuracy 0.5");
+  EXPECT_EQ(line, "step 7: loss 0.25, a\\nb 1234567.5");
   options.Set("path", "/no/such/folder/x");
   EXPECT_THAT(registry_.Create<MetricsSink>("text", context_, options),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("can't open")));

@@ -53,6 +53,7 @@ namespace internal_plugin {
 
 absl::Status InPart(const absl::Status& error, absl::string_view what,
                     const Config& config) {
+  if (error.ok()) return error;
   absl::Status status(
       error.code(),
       absl::StrCat(error.message(), "; in ", what,
@@ -80,25 +81,27 @@ ScopedGlobalRegistry::~ScopedGlobalRegistry() { Substitute().store(before_); }
 
 absl::Status PluginRegistry::Register(const PluginInfo& plugin) {
   const std::string name = absl::StrCat(plugin.name, " ", plugin.version);
+  const std::string what = absl::StrCat("plugin '", name, "'");
   if (plugin.api < kOldestPluginApi || plugin.api > kPluginApi) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "plugin ", name, " was built for version ", plugin.api,
+        what, " was built for version ", plugin.api,
         " of the plugin interface, and this Lockstep takes versions ",
         kOldestPluginApi, " to ", kPluginApi,
         ": build the plugin and the trainer with one Lockstep"));
   }
   if (plugin.register_all == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("plugin ", name, " has no register_all"));
+        absl::StrCat(what, " has no register_all"));
   }
+  std::string before;  // a plugin may register another one
   {
     MutexLock lock(mutex_);
-    plugin_ = name;
+    before = std::exchange(plugin_, name);
   }
   absl::Status status =
-      CatchAll("register_all", [&] { return plugin.register_all(*this); });
+      CatchAll(what.c_str(), [&] { return plugin.register_all(*this); });
   MutexLock lock(mutex_);
-  plugin_.clear();
+  plugin_ = before;
   return status;
 }
 
@@ -106,10 +109,17 @@ absl::Status PluginRegistry::AddItem(Item item) {
   const Key key(item.part.kind, item.part.name);
   LOCKSTEP_RETURN_IF_ERROR(CheckName(key.first, key.second));
   const std::string what = absl::StrCat(key.first, " '", key.second, "'");
-  if (!item.make.has_value()) {
+  if (item.factory == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " has no factory; it was to be registered at ",
                      item.place.ToString()));
+  }
+  for (const OptionInfo& option : item.part.options) {
+    if (option.key != "name") continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        what,
+        " has a setting 'name', which is where a table of settings has "
+        "the name of the part; give the setting another key"));
   }
   MutexLock lock(mutex_);
   item.part.plugin = plugin_;
@@ -123,6 +133,7 @@ absl::Status PluginRegistry::AddItem(Item item) {
     const Item& other = found->second;
     if (other.place.line == item.place.line &&
         absl::string_view(other.place.file) == item.place.file &&
+        other.factory == item.factory &&
         other.part.plugin == item.part.plugin) {
       return absl::OkStatus();
     }
@@ -170,9 +181,17 @@ absl::Status PluginRegistry::Unknown(const std::string& kind,
   for (const auto& [key, item] : items_) {
     if (key.first == kind) names.push_back(key.second);
   }
-  return absl::NotFoundError(
-      absl::StrCat("there is no ", kind, " ", SayUnknown(name, names),
-                   names.empty() ? "; was RegisterLockstep called?" : ""));
+  std::string other_kind;
+  for (const auto& [key, item] : items_) {
+    if (key.second == name) other_kind = key.first;
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "there is no ", kind, " ", SayUnknown(name, names),
+      names.empty() ? "; was RegisterLockstep called?" : "",
+      other_kind.empty()
+          ? ""
+          : absl::StrCat("; there is a part of that name, of kind ",
+                         other_kind)));
 }
 
 absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
@@ -183,8 +202,9 @@ absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
     std::vector<std::string> names;
     for (const PluginPart& part : PartsOf(kind)) names.push_back(part.name);
     return absl::InvalidArgumentError(absl::StrCat(
-        table.place(), table.place().empty() ? "" : ": ", "a ", kind,
-        " is made of a table with its name, such as {name = \"",
+        table.place(), table.place().empty() ? "" : ": ",
+        "the settings of a part of kind ", kind,
+        " should be a table with its name, such as {name = \"",
         names.empty() ? "x" : names[0], "\"}, but got ", table.ToString(),
         "; known: ", absl::StrJoin(names, ", ")));
   }

@@ -62,6 +62,7 @@ namespace lockstep {
 class Communicator;
 class Dataset;
 class Loader;
+struct LoaderOptions;
 class MetricsSink;
 class Order;
 class PluginRegistry;
@@ -75,8 +76,9 @@ inline constexpr int kOldestPluginApi = 1;
 
 // What a factory is told of the job, each where it is known.
 struct PluginContext {
-  int64_t rank = 0;
-  int64_t size = 1;      // ranks
+  // This rank, of so many. -1: as `world` has it; without one, 0 of 1.
+  int64_t rank = -1;
+  int64_t size = -1;
   int64_t replicas = 1;  // ranks that share each part of the data
 
   // Rows of a global batch, 0 where it is not known: what orders that look at
@@ -87,11 +89,15 @@ struct PluginContext {
   World* world = nullptr;
   Communicator* group = nullptr;
 
+  // What only a program can set of a loader: its callbacks, and where batches
+  // live. Of the other fields nothing is taken.
+  const LoaderOptions* loader = nullptr;
+
   // Create sets it, so that a factory can make parts of its own part by name.
   PluginRegistry* registry = nullptr;
 };
 
-// A plugin: what it is called, and what registers its parts.
+// A plugin: what it is called, and a function that registers its parts.
 struct PluginInfo {
   int api = kPluginApi;
   std::string name;     // "lockstep"
@@ -160,7 +166,8 @@ struct PluginPart {
 struct NoOptions {};
 inline void BindOptions(NoOptions& /*options*/, OptionTable& /*table*/) {}
 
-// Thread-safety: thread-safe. Factories are called without a lock.
+// Thread-safety: Create and Parts are thread-safe, and factories are called
+// without a lock. One thread at a time registers.
 class PluginRegistry {
  public:
   template <typename Part>
@@ -179,11 +186,18 @@ class PluginRegistry {
   absl::Status Register(const PluginInfo& plugin);
 
   // Registers a part under a name of lower-case letters, digits and '_'. The
-  // factory takes the context and an options struct that has BindOptions, and
-  // returns absl::StatusOr of the part's pointer.
+  // factory is a function of the context and of an options struct that has
+  // BindOptions, and returns absl::StatusOr of exactly the part's pointer. A
+  // lambda without captures will do where the options are named:
   //
-  // The same place may register its name again. From another place that is
-  // ALREADY_EXISTS, with both. FAILED_PRECONDITION after the first Create.
+  //   registry.Add<Dataset, RingOptions>(
+  //       "ring", "Points on a ring.",
+  //       [](const PluginContext& context, const RingOptions& options)
+  //           -> absl::StatusOr<std::shared_ptr<Dataset>> { ... });
+  //
+  // The same place may register the same factory again. Another one of the name
+  // is ALREADY_EXISTS, with both places. FAILED_PRECONDITION after the first
+  // Create.
   template <typename Part, typename Options>
   absl::Status Add(absl::string_view name, absl::string_view meaning,
                    absl::StatusOr<Pointer<Part>> (*factory)(
@@ -231,7 +245,8 @@ class PluginRegistry {
   struct Item {
     PluginPart part;
     PluginPlace place;
-    std::any make;  // a Maker
+    void (*factory)() = nullptr;  // to compare
+    std::any make;                // a Maker
   };
   template <typename Part>
   using Maker = std::function<absl::StatusOr<Pointer<Part>>(
@@ -278,7 +293,7 @@ class ScopedGlobalRegistry {
 
 namespace internal_plugin {
 
-// Says behind an error of a factory which part was to be made, and from where.
+// Says behind an error which part was to be made, and from where. OK stays OK.
 absl::Status InPart(const absl::Status& error, absl::string_view what,
                     const Config& config);
 
@@ -290,27 +305,36 @@ absl::Status PluginRegistry::Add(absl::string_view name,
                                  absl::StatusOr<Pointer<Part>> (*factory)(
                                      const PluginContext&, const Options&),
                                  PluginPlace place) {
+  std::string what = absl::StrCat(PluginKind<Part>::kName, " '", name, "'");
   Item item;
   item.place = place;
-  item.part = {PluginKind<Part>::kName, std::string(name), std::string(meaning),
-               "", DescribeOptions<Options>()};
-  if (factory != nullptr) {
-    std::string what = absl::StrCat(PluginKind<Part>::kName, " '", name, "'");
-    item.make =
-        Maker<Part>([factory, what = std::move(what)](
-                        const PluginContext& context,
-                        const Config& config) -> absl::StatusOr<Pointer<Part>> {
-          LOCKSTEP_ASSIGN_OR_RETURN(const Options options,
-                                    ReadOptions<Options>(what, config));
-          absl::StatusOr<Pointer<Part>> made =
-              CatchAll(what.c_str(), [&] { return factory(context, options); });
-          if (made.ok() && *made != nullptr) return made;
-          return internal_plugin::InPart(
-              made.ok() ? absl::InternalError("the factory has returned null")
-                        : made.status(),
-              what, config);
-        });
-  }
+  item.part.kind = PluginKind<Part>::kName;
+  item.part.name = std::string(name);
+  item.part.meaning = std::string(meaning);
+  item.factory = reinterpret_cast<void (*)()>(factory);
+  LOCKSTEP_RETURN_IF_ERROR(CatchAll("BindOptions", [&] {
+    Options options;
+    const OptionTable table = TableOf(options);
+    item.part.options = table.Describe();
+    return internal_plugin::InPart(table.status(), what, Config());
+  }));
+  item.make =
+      Maker<Part>([factory, what = std::move(what)](
+                      const PluginContext& context,
+                      const Config& config) -> absl::StatusOr<Pointer<Part>> {
+        bool is_factorys = false;
+        absl::StatusOr<Pointer<Part>> made =
+            CatchAll(what.c_str(), [&]() -> absl::StatusOr<Pointer<Part>> {
+              LOCKSTEP_ASSIGN_OR_RETURN(const Options options,
+                                        ReadOptions<Options>(what, config));
+              is_factorys = true;
+              return factory(context, options);
+            });
+        if (made.ok() && *made != nullptr) return made;
+        if (made.ok()) made = absl::InternalError("the factory returned null");
+        if (!is_factorys) return made;
+        return internal_plugin::InPart(made.status(), what, config);
+      });
   return AddItem(std::move(item));
 }
 
@@ -320,9 +344,15 @@ auto PluginRegistry::Create(absl::string_view name,
     -> absl::StatusOr<Pointer<Part>> {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::any* const make,
                             Find(PluginKind<Part>::kName, name));
+  const auto* const maker = std::any_cast<Maker<Part>>(make);
+  if (maker == nullptr) {
+    return absl::InternalError(
+        absl::StrCat("two kinds of parts are called '", PluginKind<Part>::kName,
+                     "'; each PluginKind needs a kName of its own"));
+  }
   PluginContext with_registry = context;
   with_registry.registry = this;
-  return std::any_cast<const Maker<Part>&>(*make)(with_registry, options);
+  return (*maker)(with_registry, options);
 }
 
 }  // namespace lockstep

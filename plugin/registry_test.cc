@@ -136,6 +136,91 @@ TEST(PluginRegistry, TheSamePlaceMayRegisterAgain) {
                        HasSubstr("by plugin carts 1.2")));
 }
 
+// One place may register several factories, but one of a name.
+TEST(PluginRegistry, AnotherFactoryFromTheSamePlaceIsAnother) {
+  PluginRegistry registry;
+  const auto add = [&](absl::StatusOr<std::unique_ptr<Wheel>> (*factory)(
+                       const PluginContext&, const WheelOptions&)) {
+    return registry.Add<Wheel>("wheel", "A wheel.", factory);
+  };
+  LOCKSTEP_EXPECT_OK(add(MakeWheel));
+  LOCKSTEP_EXPECT_OK(add(MakeWheel));
+  EXPECT_THAT(add(MakeTwice), StatusIs(absl::StatusCode::kAlreadyExists));
+}
+
+TEST(PluginRegistry, ALambdaWillDo) {
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK((registry.Add<Wheel, WheelOptions>(
+      "wheel", "A wheel.",
+      [](const PluginContext&, const WheelOptions& options)
+          -> absl::StatusOr<std::unique_ptr<Wheel>> {
+        return std::make_unique<Wheel>(Wheel{options.spokes, 0});
+      })));
+  LOCKSTEP_EXPECT_OK(registry.Create<Wheel>("wheel", {}));
+}
+
+struct TwiceOptions {
+  int64_t spokes = 3;
+};
+
+void BindOptions(TwiceOptions& options, OptionTable& table) {
+  table.Add("spokes", &options.spokes, "How many there are.");
+  table.Add("spokes", &options.spokes, "The same.");
+}
+
+struct NamedOptions {
+  std::string name;
+};
+
+void BindOptions(NamedOptions& options, OptionTable& table) {
+  table.Add("name", &options.name, "A name.");
+}
+
+struct ThrowingOptions {};
+
+void BindOptions(ThrowingOptions&, OptionTable&) {
+  throw std::runtime_error("no table");
+}
+
+template <typename Options>
+absl::StatusOr<std::unique_ptr<Wheel>> MakeAny(const PluginContext&,
+                                               const Options&) {
+  return std::make_unique<Wheel>();
+}
+
+TEST(PluginRegistry, SettingsAreCheckedWhenTheyAreRegistered) {
+  PluginRegistry registry;
+  EXPECT_THAT(
+      registry.Add<Wheel>("twice", "A wheel.", MakeAny<TwiceOptions>),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "BindOptions has the key 'spokes' twice; in wheel 'twice'"));
+  EXPECT_THAT(registry.Add<Wheel>("named", "A wheel.", MakeAny<NamedOptions>),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("has a setting 'name'")));
+  EXPECT_THAT(
+      registry.Add<Wheel>("throws", "A wheel.", MakeAny<ThrowingOptions>),
+      StatusIs(absl::StatusCode::kUnknown, HasSubstr("no table")));
+}
+
+TEST(PluginRegistry, APluginMayRegisterAnother) {
+  PluginInfo outer;
+  outer.name = "outer";
+  outer.version = "1";
+  outer.register_all = [](PluginRegistry& registry) {
+    PluginInfo inner;
+    inner.name = "inner";
+    inner.version = "2";
+    inner.register_all = AddPlain;
+    LOCKSTEP_RETURN_IF_ERROR(registry.Register(inner));
+    return registry.Add<Wheel>("later", "A wheel.", MakeWheel);
+  };
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK(registry.Register(outer));
+  EXPECT_THAT(registry.Parts<Wheel>(),
+              ElementsAre(Field(&PluginPart::plugin, "outer 1"),
+                          Field(&PluginPart::plugin, "inner 2")));
+}
+
 TEST(PluginRegistry, IsFrozenByItsFirstUse) {
   PluginRegistry registry;
   LOCKSTEP_ASSERT_OK(AddPlain(registry));
@@ -179,12 +264,11 @@ TEST(PluginRegistry, WhatIsWrongWithSettingsIsTold) {
                        "'spoks'; did you mean 'spokes'? Known: spokes"));
   options = Config();
   options.Set("spokes", "two");
-  EXPECT_THAT(registry.Create<Wheel>("plain", {}, options),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("wheel 'plain': spokes should be an integer "
-                                 "from -9223372036854775808 to "
-                                 "9223372036854775807, but got spokes = "
-                                 "\"two\"")));
+  EXPECT_THAT(
+      registry.Create<Wheel>("plain", {}, options),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("wheel 'plain': spokes should be an integer, but got "
+                         "spokes = \"two\"")));
   options.Set("spokes", 0);
   options.set_place("job.toml:7:2");
   EXPECT_THAT(registry.Create<Wheel>("plain", {}, options),
@@ -202,7 +286,7 @@ TEST(PluginRegistry, FactoriesMayThrowOrReturnNothing) {
   LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("throws", "Throws.", Throw));
   EXPECT_THAT(registry.Create<Wheel>("null", {}),
               StatusIs(absl::StatusCode::kInternal,
-                       "the factory has returned null; in wheel 'null'"));
+                       "the factory returned null; in wheel 'null'"));
   EXPECT_THAT(
       registry.Create<Wheel>("throws", {}),
       StatusIs(absl::StatusCode::kUnknown,
@@ -240,7 +324,7 @@ TEST(PluginRegistry, OtherVersionsOfTheInterfaceAreRefused) {
     plugin.api = api;
     EXPECT_THAT(registry.Register(plugin),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
-                         AllOf(HasSubstr("plugin carts 1.2"),
+                         AllOf(HasSubstr("plugin 'carts 1.2'"),
                                HasSubstr("takes versions 1 to 1"))));
   }
   plugin.api = kPluginApi;

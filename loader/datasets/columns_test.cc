@@ -147,6 +147,13 @@ TEST(Columns, OfDatasetsMadeOfOthers) {
   const auto map = *MapDataset::Create(
       Labels(), [](SampleContext&, SampleRow&) { return absl::OkStatus(); });
   EXPECT_THAT(ReadIntegers(*map, "label"), IsOkAndHolds(ElementsAre(4, 5, 6)));
+  const auto made = *MapDataset::Create(
+      *ZipDataset::Create({Labels(), Tensor<float>("weight", {1, 2, 0.5})}),
+      {{"label", DType::kI32, {}}},
+      [](SampleContext&, SampleRow&, SampleRow&) { return absl::OkStatus(); });
+  EXPECT_THAT(made->ReadColumn("label"), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(ReadNumbers(*made, "weight"),
+              IsOkAndHolds(ElementsAre(1, 2, 0.5)));
   const auto cache = *CacheDataset::Create(Labels(), {1000});
   EXPECT_THAT(ReadIntegers(*cache, "label"),
               IsOkAndHolds(ElementsAre(4, 5, 6)));
@@ -180,6 +187,12 @@ TEST(Columns, OfMixedParts) {
               StatusIs(absl::StatusCode::kInternal,
                        HasSubstr("has 1 values, and the dataset 2 samples")));
   EXPECT_THAT(ReadNumbers(short_one, "any"),
+              StatusIs(absl::StatusCode::kInternal));
+  const auto shared = std::make_shared<Numbered>(std::vector<int64_t>{1});
+  const auto longer = std::make_shared<Numbered>(std::vector<int64_t>{1, 2, 3});
+  EXPECT_THAT((*SubsetDataset::Create(shared, {1}))->ReadColumn("any"),
+              StatusIs(absl::StatusCode::kInternal));
+  EXPECT_THAT((*ConcatDataset::Create({shared, longer}))->ReadColumn("any"),
               StatusIs(absl::StatusCode::kInternal));
 }
 

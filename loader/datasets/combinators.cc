@@ -166,7 +166,11 @@ class MakeDataset : public MapDataset {
   void Hint(absl::Span<const int64_t> indices) override {
     inner_->Hint(indices);
   }
+  // A field that is made anew is no column of the inner dataset's.
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
+    for (const FieldSpec& field : fields_) {
+      if (field.name == name) return Dataset::ReadColumn(name);
+    }
     return inner_->ReadColumn(name);
   }
 
@@ -305,7 +309,8 @@ void SubsetDataset::Hint(absl::Span<const int64_t> indices) {
 
 absl::StatusOr<Dataset::Column> SubsetDataset::ReadColumn(
     absl::string_view name) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Column column, inner_->ReadColumn(name));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Column column,
+                            ReadWholeColumn(*inner_, name));
   return std::visit(
       [this](const auto& values) {
         std::decay_t<decltype(values)> some;
@@ -419,7 +424,8 @@ absl::StatusOr<Dataset::Column> ConcatDataset::ReadColumn(
   std::vector<int64_t> integers;
   std::vector<double> numbers;
   for (const std::shared_ptr<Dataset>& part : parts_) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Column column, part->ReadColumn(name));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Column column,
+                              ReadWholeColumn(*part, name));
     std::visit(
         [&numbers](const auto& values) {
           numbers.insert(numbers.end(), values.begin(), values.end());

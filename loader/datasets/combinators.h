@@ -23,6 +23,9 @@
 //   auto both = ConcatDataset::Create({images_2024, images_2025});
 //   auto pairs = ZipDataset::Create({images, labels});
 //
+// Columns (Dataset::ReadColumn) are those of the inner datasets, as they were
+// before a MapDataset changed a row.
+//
 // The context that an inner dataset gets is the outer one's: its index() and
 // position() are those of the stream, and rng() goes on from what others drew
 // for the sample. What several layers draw is the same everywhere, in the order

@@ -40,7 +40,7 @@ absl::StatusOr<Dataset::Column> ReadAs(int64_t size, const ReadElement& read) {
     if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
       values[index] = static_cast<float>(value);
     } else {
-      values[index] = static_cast<Out>(value);
+      values[index] = static_cast<Out>(+value);
     }
   }
   return Dataset::Column(std::move(values));
