@@ -122,6 +122,8 @@ absl::StatusOr<std::shared_ptr<SlotPool>> SlotPool::Create(
   std::shared_ptr<SlotPool> pool(new SlotPool(std::move(memory)));
   LOCKSTEP_RETURN_IF_ERROR(MakeLayout(fields, rows, pool->layout_));
   const BatchLayout& layout = pool->layout_;
+  // A slot that has its memory is the pool's at once, which frees it.
+  pool->slots_.reserve(slots);
   for (int64_t i = 0; i < slots; ++i) {
     auto slot = std::make_unique<Slot>();
     slot->layout = &layout;
