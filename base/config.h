@@ -77,11 +77,12 @@ class Config {
   // it is something else. Returns the value, which stays where it is.
   Config& Set(absl::string_view key, Config value);
 
-  // Where the value stands, such as "job.toml:12:5"; "" for one from code.
+  // The place of the value in a text, such as "job.toml:12:5"; "" for one from
+  // code.
   const std::string& place() const { return place_; }
   void set_place(std::string place) { place_ = std::move(place); }
 
-  // As TOML writes it on one line: {name = "ring", size = 2003}.
+  // Prints it on one line, as TOML does: {name = "ring", size = 2003}.
   std::string ToString() const;
 
  private:

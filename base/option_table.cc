@@ -25,7 +25,7 @@
 namespace lockstep {
 namespace {
 
-// What a suffix of a size stands for, as a power of two; 0: it is none.
+// Returns the power of two that a suffix of a size stands for; 0: it is none.
 int ShiftOf(char suffix) {
   switch (absl::ascii_tolower(static_cast<unsigned char>(suffix))) {
     case 'k':
@@ -136,7 +136,7 @@ bool ReadOption(const Config& config, Config* value) {
 
 // ---- How values are written.
 
-// As the shortest number that reads back as the same float: 0.1, and not
+// Writes the shortest number that reads back as the same float: 0.1, and not
 // 0.100000001490116.
 std::optional<Config> WriteOption(float value) {
   for (const int digits : {6, 7, 8}) {

@@ -58,7 +58,7 @@
 
 namespace lockstep {
 
-// What documents print of a setting.
+// A setting, for documents.
 struct OptionInfo {
   std::string key;
   std::string accepted;       // "an integer from 0 to 65535"
@@ -66,7 +66,7 @@ struct OptionInfo {
   std::string meaning;
 };
 
-// How values of a type are read and written. Types of your own become settings
+// These functions read and write values. Types of your own become settings
 // by the same three functions in their namespace.
 //
 // Returns false if `config` is something else, or out of range.
@@ -124,7 +124,7 @@ bool ReadOption(const Config& config, std::vector<T>* value) {
   return true;
 }
 
-// What a Config is made of.
+// This one writes all that converts to a Config.
 template <typename T,
           std::enable_if_t<std::is_convertible_v<const T&, Config>, int> = 0>
 std::optional<Config> WriteOption(const T& value) {

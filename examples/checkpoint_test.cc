@@ -48,7 +48,7 @@ class Checkpoint : public testing::Test {
   Checkpoint() { RemoveAll(); }
   ~Checkpoint() override { RemoveAll(); }
 
-  // As the only rank of a group.
+  // Reads as the only rank of a group.
   Found Read() {
     lockstep::LocalGroupOptions options;
     options.size = 1;

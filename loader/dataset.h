@@ -304,8 +304,8 @@ class Dataset {
 absl::StatusOr<Dataset::Column> ReadWholeColumn(Dataset& dataset,
                                                 absl::string_view name);
 
-// The same as integers, or as numbers. INVALID_ARGUMENT if it has values of the
-// other kind; integers are numbers, too.
+// These give it as integers, or as numbers. INVALID_ARGUMENT if it has values
+// of the other kind; integers are numbers, too.
 absl::StatusOr<std::vector<int64_t>> ReadIntegers(Dataset& dataset,
                                                   absl::string_view name);
 absl::StatusOr<std::vector<double>> ReadNumbers(Dataset& dataset,

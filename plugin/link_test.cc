@@ -60,7 +60,7 @@ std::string FromPkgConfig(absl::string_view name) {
 class Archive : public testing::Test {
  protected:
   void SetUp() override {
-    // What a sanitizer has compiled, the compiler alone can't link.
+    // The compiler alone can't link code that a sanitizer has compiled.
     if (Execute(
             absl::StrCat("nm ", kArchive, " | grep -qE ' U __(a|t|ub)san_'"))
             .code == 0) {
@@ -115,8 +115,8 @@ TEST_F(Archive, HasNoStrongSymbolOutsideOfItsNamespace) {
   }
 }
 
-// What the archive does before main: the static objects of the headers of the
-// standard library and of Asio, and nothing of Lockstep's.
+// Before main, the archive makes the static objects of the headers of the
+// standard library and of Asio, and does nothing of Lockstep's.
 TEST_F(Archive, RunsNothingOfItsOwnBeforeMain) {
   const std::vector<std::string> used = LinesOf(
       absl::StrCat("objdump -dr --no-show-raw-insn ", kArchive, R"( | awk '

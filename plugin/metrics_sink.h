@@ -1,5 +1,5 @@
-// Where the numbers of a training go: its loss, its accuracy, the time that it
-// waits for data.
+// A metrics sink takes the numbers of a training: its loss, its accuracy, the
+// time that it waits for data.
 //
 //   class Logger : public MetricsSink {
 //    public:

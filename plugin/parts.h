@@ -1,4 +1,4 @@
-// What RegisterLockstep registers, a file each.
+// RegisterLockstep calls these functions, which have a file each.
 #ifndef LOCKSTEP_PLUGIN_PARTS_H_
 #define LOCKSTEP_PLUGIN_PARTS_H_
 

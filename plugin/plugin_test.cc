@@ -430,7 +430,7 @@ TEST_F(Plugin, RanksAreThoseOfTheWorld) {
   const auto ours = registry_.Create<Sampler>("sequential", context, options);
   LOCKSTEP_ASSERT_OK(ours);
   EXPECT_EQ((*ours)->options().cut.world, 1);
-  // What the program says counts more.
+  // The context's own numbers count more.
   context.rank = 3;
   context.size = 4;
   const auto said = registry_.Create<Sampler>("sequential", context, options);

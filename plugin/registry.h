@@ -74,7 +74,7 @@ class World;
 inline constexpr int kPluginApi = 1;
 inline constexpr int kOldestPluginApi = 1;
 
-// What a factory is told of the job, each where it is known.
+// A factory is told this of the job, each where it is known.
 struct PluginContext {
   // This rank, of so many. -1: as `world` has it; without one, 0 of 1.
   int64_t rank = -1;
@@ -89,8 +89,8 @@ struct PluginContext {
   World* world = nullptr;
   Communicator* group = nullptr;
 
-  // What only a program can set of a loader: its callbacks, and where batches
-  // live. Of the other fields nothing is taken.
+  // A loader takes its callbacks from here, and the memory of its batches,
+  // which only a program can set. It takes nothing of the other fields.
   const LoaderOptions* loader = nullptr;
 
   // Create sets it, so that a factory can make parts of its own part by name.
@@ -141,7 +141,7 @@ struct PluginKind<MetricsSink> {
   using Pointer = std::unique_ptr<MetricsSink>;
 };
 
-// Where something was registered. The default is the place of the call.
+// The place where something was registered. The default is that of the call.
 struct PluginPlace {
   const char* file = "";
   int line = 0;
@@ -153,7 +153,7 @@ struct PluginPlace {
   std::string ToString() const { return absl::StrCat(file, ":", line); }
 };
 
-// What is known of a name.
+// A part with a name, for lists.
 struct PluginPart {
   std::string kind;
   std::string name;
@@ -220,7 +220,7 @@ class PluginRegistry {
                                        const PluginContext& context,
                                        const Config& options = {});
 
-  // The same for a table of settings that has the name among them, such as
+  // Does the same for a table of settings that has the name among them, such as
   // {name = "ring", size = 2003}.
   template <typename Part>
   absl::StatusOr<Pointer<Part>> CreateFrom(const Config& table,

@@ -14,7 +14,7 @@
 
 namespace lockstep::internal_loader {
 
-// Whether the field is one number a sample.
+// Returns whether the field is one number a sample.
 bool IsScalar(const FieldSpec& field);
 
 // Reads the element of each of `size` samples by `read`. Bool and integers
