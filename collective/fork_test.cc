@@ -363,7 +363,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, StartedProgram,
 
 // LeakSanitizer asks this before it looks for leaks. A forked child has none of
 // its parent's threads, so what only their stacks refer to would look lost.
-extern "C" int __lsan_is_turned_off() {  // NOLINT(bugprone-reserved-identifier)
+extern "C" int __lsan_is_turned_off() {  // NOLINT: the sanitizer's name
   return lockstep::is_forked_child ? 1 : 0;
 }
 
