@@ -55,6 +55,24 @@ std::string KeyText(absl::string_view key) {
   return bare ? std::string(key) : Quoted(key);
 }
 
+// `header` is where the table is: "loader.train".
+void AppendDocument(const Config& config, const std::string& header,
+                    std::string& text) {
+  const auto* const table = config.As<Config::Table>();
+  if (table == nullptr) return;
+  for (const auto& [key, value] : *table) {
+    if (value.As<Config::Table>() != nullptr) continue;
+    absl::StrAppend(&text, KeyText(key), " = ", value.ToString(), "\n");
+  }
+  for (const auto& [key, value] : *table) {
+    if (value.As<Config::Table>() == nullptr) continue;
+    const std::string inner =
+        absl::StrCat(header, header.empty() ? "" : ".", KeyText(key));
+    absl::StrAppend(&text, text.empty() ? "" : "\n", "[", inner, "]\n");
+    AppendDocument(value, inner, text);
+  }
+}
+
 struct Printer {
   std::string operator()(const Config::Table& table) const {
     if (table.empty()) return "{}";
@@ -92,6 +110,7 @@ Config::Config(const char* value)
 Config::Config(absl::string_view value) : value_(std::string(value)) {}
 Config::Config(std::string value) : value_(std::move(value)) {}
 Config::Config(Array values) : value_(std::move(values)) {}
+Config::Config(Table entries) : value_(std::move(entries)) {}
 Config::~Config() = default;
 Config::Config(const Config& other) = default;
 Config::Config(Config&& other) noexcept = default;
@@ -115,6 +134,10 @@ const Config* Config::Find(absl::string_view key) const {
   return nullptr;
 }
 
+Config* Config::Find(absl::string_view key) {
+  return const_cast<Config*>(std::as_const(*this).Find(key));
+}
+
 Config& Config::Set(absl::string_view key, Config value) {
   if (!std::holds_alternative<Table>(value_)) value_ = Table();
   auto& table = std::get<Table>(value_);
@@ -123,6 +146,12 @@ Config& Config::Set(absl::string_view key, Config value) {
   }
   table.push_back({std::string(key), std::move(value)});
   return table.back().value;
+}
+
+std::string Config::ToText() const {
+  std::string text;
+  AppendDocument(*this, "", text);
+  return text;
 }
 
 std::string Config::ToString() const { return std::visit(Printer(), value_); }

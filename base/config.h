@@ -43,6 +43,7 @@ class Config {
   Config(absl::string_view value);  // NOLINT(google-explicit-constructor)
   Config(std::string value);        // NOLINT(google-explicit-constructor)
   Config(Array values);             // NOLINT(google-explicit-constructor)
+  Config(Table entries);            // NOLINT(google-explicit-constructor)
   // Bool and integers of any type; one beyond int64_t becomes a string.
   template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
   Config(T value) {  // NOLINT(google-explicit-constructor)
@@ -72,6 +73,7 @@ class Config {
   // The value that `key` has in this table; null if there is none, or if this
   // is no table.
   const Config* Find(absl::string_view key) const;
+  Config* Find(absl::string_view key);
 
   // Gives `key` a value, in place of the one that it has. Makes this a table if
   // it is something else. Returns the value, which stays where it is.
@@ -84,6 +86,10 @@ class Config {
 
   // Prints it on one line, as TOML does: {name = "ring", size = 2003}.
   std::string ToString() const;
+
+  // Prints a table as a document of TOML: its values first, then the tables in
+  // it under headers of their own.
+  std::string ToText() const;
 
  private:
   std::variant<Table, Array, bool, int64_t, double, std::string> value_;

@@ -16,6 +16,8 @@
 #include "benchmark/benchmark.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#define TOML_EXCEPTIONS 0
+#include "toml.hpp"
 
 namespace {
 
@@ -64,6 +66,12 @@ TEST(Dependencies, Tbb) {
   tbb::task_arena arena(2);
   EXPECT_EQ(
       arena.execute([] { return tbb::this_task_arena::max_concurrency(); }), 2);
+}
+
+TEST(Dependencies, Toml) {
+  const toml::parse_result table = toml::parse("x = 7");
+  ASSERT_TRUE(table);
+  EXPECT_EQ(table["x"].value<int>(), 7);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ _SYSTEM = [
     "googletest",
     "onetbb",
     "openssl",
+    "tomlplusplus",
 ]
 
 _BAZEL4 = [

@@ -1,0 +1,201 @@
+// The one file that includes toml++, which has all its code in headers. It
+// throws nothing here, so that its inline namespace is another one than in
+// programs where it throws.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/catch_all.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/config_text.h"
+#include "lockstep/base/status_macros.h"
+
+#define TOML_EXCEPTIONS 0
+#include "toml.hpp"
+
+namespace lockstep {
+namespace {
+
+// Finds tables and arrays that lie deeper within each other than is good for the
+// stack: toml++ counts the brackets, but not the dots of keys. A text that is no
+// TOML may be misread, but only behind the first place that is wrong.
+class DepthCheck {
+ public:
+  explicit DepthCheck(absl::string_view text) : text_(text) {}
+
+  // Returns the line where it is too deep, or 0.
+  int64_t FindTooDeep() {
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == '"' || c == '\'') {
+        SkipString(c);
+        continue;
+      }
+      if (c == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+        continue;
+      }
+      if (c == '.') ++dots_;
+      if (c == '[' || c == '{') {
+        outer_.push_back(dots_ + 1);
+        depth_ += dots_ + 1;
+        dots_ = 0;
+      } else if (c == ']' || c == '}') {
+        if (!outer_.empty()) {
+          depth_ -= outer_.back();
+          outer_.pop_back();
+        }
+        dots_ = 0;
+      } else if (c == ',' || c == '\n') {
+        dots_ = 0;
+      }
+      if (depth_ + dots_ > kMostConfigDepth) {
+        return 1 + std::count(text_.begin(), text_.begin() + at_, '\n');
+      }
+      ++at_;
+    }
+    return 0;
+  }
+
+ private:
+  void SkipString(char quote) {
+    const std::string three(3, quote);
+    const bool is_long = Sees(three);
+    at_ += is_long ? 3 : 1;
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (is_long ? Sees(three) : c == quote || c == '\n') break;
+      at_ += c == '\\' && quote == '"' ? 2 : 1;
+    }
+    at_ = std::min(at_ + (is_long ? 3 : 1), text_.size());
+    // Up to two more quotes belong to a long string.
+    for (int i = 0; is_long && i < 2 && Sees(three.substr(2)); ++i) ++at_;
+  }
+
+  bool Sees(absl::string_view next) const {
+    return absl::StartsWith(absl::ClippedSubstr(text_, at_), next);
+  }
+
+  const absl::string_view text_;
+  size_t at_ = 0;
+  int64_t dots_ = 0;            // in the key that is being read
+  int64_t depth_ = 0;           // of the brackets that are open
+  std::vector<int64_t> outer_;  // what each of them adds to it
+};
+
+std::string PlaceText(absl::string_view file, const toml::source_position& at) {
+  return absl::StrCat(file, ":", at.line, ":", at.column);
+}
+
+absl::StatusOr<Config> Convert(const toml::node& node, absl::string_view file,
+                               const toml::source_position& position);
+
+absl::StatusOr<Config> ConvertTable(const toml::table& table,
+                                    absl::string_view file) {
+  struct Item {
+    toml::source_position position;
+    std::string key;
+    const toml::node* value;
+  };
+  // toml++ sorts them by key.
+  std::vector<Item> items;
+  for (const auto& [key, value] : table) {
+    items.push_back({key.source().begin, std::string(key.str()), &value});
+  }
+  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+    return a.position < b.position;
+  });
+  Config::Table entries;
+  for (Item& item : items) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Config value,
+                              Convert(*item.value, file, item.position));
+    entries.push_back({std::move(item.key), std::move(value)});
+  }
+  return Config(std::move(entries));
+}
+
+absl::StatusOr<Config> ConvertArray(const toml::array& array,
+                                    absl::string_view file) {
+  Config::Array values;
+  for (const toml::node& value : array) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        Config converted, Convert(value, file, value.source().begin));
+    values.push_back(std::move(converted));
+  }
+  return Config(std::move(values));
+}
+
+absl::StatusOr<Config> ConvertValue(const toml::node& node,
+                                    absl::string_view file,
+                                    const toml::source_position& position) {
+  if (const auto* const table = node.as_table()) {
+    return ConvertTable(*table, file);
+  }
+  if (const auto* const array = node.as_array()) {
+    return ConvertArray(*array, file);
+  }
+  if (const auto* const text = node.as_string()) return Config(text->get());
+  if (const auto* const integer = node.as_integer()) {
+    return Config(integer->get());
+  }
+  if (const auto* const number = node.as_floating_point()) {
+    return Config(number->get());
+  }
+  if (const auto* const boolean = node.as_boolean()) {
+    return Config(boolean->get());
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(PlaceText(file, position),
+                   ": a date or a time is no setting; put it in quotes"));
+}
+
+absl::StatusOr<Config> Convert(const toml::node& node, absl::string_view file,
+                               const toml::source_position& position) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Config config, ConvertValue(node, file, position));
+  config.set_place(PlaceText(file, position));
+  return config;
+}
+
+absl::StatusOr<Config> Parse(absl::string_view text, absl::string_view file) {
+  if (text.size() > size_t{kMostConfigBytes}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ": a configuration has ", kMostConfigBytes,
+                     " bytes at most; is this one?"));
+  }
+  if (const int64_t line = DepthCheck(text).FindTooDeep(); line > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ":", line, ": there are more than ",
+                     kMostConfigDepth, " tables or arrays within each other"));
+  }
+  const toml::parse_result parsed =
+      toml::parse(std::string_view(text.data(), text.size()));
+  if (!parsed) {
+    const toml::parse_error& error = parsed.error();
+    const std::string description(error.description());
+    return absl::InvalidArgumentError(absl::StrCat(
+        PlaceText(file, error.source().begin), ": this is not TOML: ",
+        absl::StrReplaceAll(absl::CHexEscape(description), {{"\\'", "'"}})));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(Config config, ConvertTable(parsed.table(), file));
+  config.set_place(std::string(file));
+  return config;
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ParseConfig(absl::string_view text,
+                                   absl::string_view file) {
+  return CatchAll("the reader of TOML", [&] { return Parse(text, file); });
+}
+
+}  // namespace lockstep
