@@ -189,7 +189,7 @@ void OptionTable::AddSize(absl::string_view key, int64_t* field,
             "\"64k\", \"16m\" or \"2g\"",
             std::string(meaning),
             [field](const Config& config) { return ReadSize(config, field); },
-            [field] { return WriteSize(*field); }});
+            [field] { return WriteSize(*field); }, nullptr});
 }
 
 void OptionTable::AddField(Field field) {
@@ -209,6 +209,7 @@ void OptionTable::AddField(Field field) {
     status_.Update(absl::InvalidArgumentError(
         absl::StrCat("BindOptions has the key '", field.key, "' twice")));
   }
+  if (field.table != nullptr) status_.Update(field.table().status());
   fields_.push_back(std::move(field));
 }
 
@@ -233,7 +234,10 @@ absl::Status OptionTable::Read(absl::string_view what,
                    absl::StrCat("there is no setting ", SayUnknown(key, keys)));
     }
     const Field& field = fields_[found - keys.begin()];
-    if (!field.read(value)) {
+    if (field.table != nullptr) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          field.table().Read(absl::StrCat(what, ", ", key), value));
+    } else if (!field.read(value)) {
       return wrong(value, absl::StrCat(key, " should be ", field.accepted,
                                        ", but got ", key, " = ", Shown(value)));
     }
@@ -244,7 +248,8 @@ absl::Status OptionTable::Read(absl::string_view what,
 Config OptionTable::Write() const {
   Config config;
   for (const Field& field : fields_) {
-    std::optional<Config> value = field.write();
+    std::optional<Config> value =
+        field.table != nullptr ? field.table().Write() : field.write();
     if (value.has_value()) config.Set(field.key, *std::move(value));
   }
   return config;
@@ -253,6 +258,13 @@ Config OptionTable::Write() const {
 std::vector<OptionInfo> OptionTable::Describe() const {
   std::vector<OptionInfo> infos;
   for (const Field& field : fields_) {
+    if (field.table != nullptr) {
+      for (OptionInfo& info : field.table().Describe()) {
+        info.key = absl::StrCat(field.key, ".", info.key);
+        infos.push_back(std::move(info));
+      }
+      continue;
+    }
     const std::optional<Config> value = field.write();
     infos.push_back({field.key, field.accepted,
                      value.has_value() ? value->ToString() : "",

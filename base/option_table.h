@@ -26,12 +26,14 @@
 //   float, double                 likewise, finite; 1 is 1.0
 //   uint64_t                      an integer; from 2^63 on a string
 //   std::string, and lists        "text", ["a", "b"]
+//   std::map from strings         a table: {a = 1, b = 2}
 //   absl::Duration                a string with its unit: "500ms", "10m", "inf"
 //   a size (AddSize)              an integer, or a string: "64k", "2g"
 //   an enum                       one of the strings that were bound
 //   std::optional of these        the same; no setting leaves it unset
 //   Config                        a table or value of any form, for whoever
 //                                 reads it later
+//   a struct (AddTable)           a table of the settings that are bound for it
 #ifndef LOCKSTEP_BASE_OPTION_TABLE_H_
 #define LOCKSTEP_BASE_OPTION_TABLE_H_
 
@@ -40,6 +42,7 @@
 #include <functional>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -162,6 +165,33 @@ std::string OptionAccepts(const std::optional<T>*) {
   return OptionAccepts(static_cast<const T*>(nullptr));
 }
 
+template <typename T>
+bool ReadOption(const Config& config, std::map<std::string, T>* value) {
+  const auto* const table = config.As<Config::Table>();
+  if (table == nullptr) return false;
+  std::map<std::string, T> read;
+  for (const auto& [key, each] : *table) {
+    if (!ReadOption(each, &read[key])) return false;
+  }
+  *value = std::move(read);
+  return true;
+}
+
+template <typename T>
+std::optional<Config> WriteOption(const std::map<std::string, T>& value) {
+  Config::Table table;
+  for (const auto& [key, each] : value) {
+    table.push_back({key, *WriteOption(each)});
+  }
+  return Config(std::move(table));
+}
+
+template <typename T>
+std::string OptionAccepts(const std::map<std::string, T>*) {
+  return absl::StrCat("a table, each value of which is ",
+                      OptionAccepts(static_cast<const T*>(nullptr)));
+}
+
 class OptionTable {
  public:
   // Binds `key` to a field, which must outlive the table. A key has lower-case
@@ -172,8 +202,14 @@ class OptionTable {
     AddField(
         {std::string(key), OptionAccepts(field), std::string(meaning),
          [field](const Config& config) { return ReadOption(config, field); },
-         [field] { return WriteOption(*field); }});
+         [field] { return WriteOption(*field); }, nullptr});
   }
+
+  // A struct that has BindOptions too: [trainer.optimizer], in a text. What
+  // the table does not set stays as it is.
+  template <typename Options>
+  void AddTable(absl::string_view key, Options* field,
+                absl::string_view meaning);
 
   // A choice among strings.
   template <typename Enum>
@@ -196,6 +232,7 @@ class OptionTable {
   // All settings but those that are unset, as Read takes them back.
   Config Write() const;
 
+  // Settings of tables in this one have keys with dots: "optimizer.momentum".
   std::vector<OptionInfo> Describe() const;
 
  private:
@@ -205,6 +242,7 @@ class OptionTable {
     std::string meaning;
     std::function<bool(const Config& config)> read;
     std::function<std::optional<Config>()> write;
+    std::function<OptionTable()> table;  // in place of both, for AddTable
   };
 
   void AddField(Field field);
@@ -259,6 +297,13 @@ std::vector<OptionInfo> DescribeOptions() {
   return TableOf(options).Describe();
 }
 
+template <typename Options>
+void OptionTable::AddTable(absl::string_view key, Options* field,
+                           absl::string_view meaning) {
+  AddField({std::string(key), "a table of settings", std::string(meaning),
+            nullptr, nullptr, [field] { return TableOf(*field); }});
+}
+
 template <typename Enum>
 void OptionTable::Add(
     absl::string_view key, Enum* field, absl::string_view meaning,
@@ -285,7 +330,8 @@ void OptionTable::Add(
                 if (choice == *field) return Config(name);
               }
               return std::nullopt;
-            }});
+            },
+            nullptr});
 }
 
 }  // namespace lockstep

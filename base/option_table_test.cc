@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -236,6 +237,72 @@ TEST(OptionTable, DescribesEverySetting) {
   EXPECT_EQ(infos[7].default_value, "\"10m\"");
   EXPECT_EQ(infos[7].meaning, "A deadline.");
   EXPECT_THAT(infos[10].default_value, IsEmpty());
+}
+
+struct Optimizer {
+  double rate = 0.1;
+  double momentum = 0;
+};
+
+void BindOptions(Optimizer& options, OptionTable& table) {
+  table.Add("rate", &options.rate, "How far a step goes.");
+  table.Add("momentum", &options.momentum, "How much of a step goes on.");
+}
+
+struct Trainer {
+  Optimizer optimizer;
+  std::map<std::string, int64_t> layers = {{"first", 8}};
+  int64_t epochs = 2;
+
+  Trainer() { optimizer.momentum = 0.9; }
+};
+
+void BindOptions(Trainer& options, OptionTable& table) {
+  table.AddTable("optimizer", &options.optimizer, "How the model learns.");
+  table.Add("layers", &options.layers, "The units of each layer.");
+  table.Add("epochs", &options.epochs, "How often all samples come.");
+}
+
+TEST(OptionTable, HasTablesInIt) {
+  Config config;
+  config.Set("optimizer", Config()).Set("rate", 0.5);
+  config.Set("layers", Config()).Set("second", 4);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Trainer trainer,
+                                ReadOptions<Trainer>("trainer", config));
+  EXPECT_EQ(trainer.optimizer.rate, 0.5);
+  EXPECT_EQ(trainer.optimizer.momentum, 0.9);
+  EXPECT_THAT(trainer.layers, ElementsAre(std::make_pair("second", 4)));
+  EXPECT_EQ(WriteOptions(trainer).ToString(),
+            "{optimizer = {rate = 0.5, momentum = 0.9}, layers = {second = 4}, "
+            "epochs = 2}");
+  const std::vector<OptionInfo> infos = DescribeOptions<Trainer>();
+  ASSERT_EQ(infos.size(), 4u);
+  EXPECT_EQ(infos[1].key, "optimizer.momentum");
+  EXPECT_EQ(infos[1].default_value, "0.9");
+}
+
+TEST(OptionTable, SaysWhatIsWrongInTables) {
+  const auto read = [](const char* key, const Config& value) {
+    Config config;
+    config.Set(key, value);
+    return ReadOptions<Trainer>("trainer", config).status();
+  };
+  Config unknown;
+  unknown.Set("ratee", 1).set_place("job.toml:3:1");
+  EXPECT_THAT(read("optimizer", unknown),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("job.toml:3:1: trainer, optimizer: there is "
+                                 "no setting 'ratee'; did you mean 'rate'?")));
+  EXPECT_THAT(read("optimizer", "adam"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "trainer, optimizer: should be a table of settings, but "
+                       "is \"adam\""));
+  unknown = Config();
+  unknown.Set("first", "wide");
+  EXPECT_THAT(read("layers", unknown),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("layers should be a table, each value of "
+                                 "which is an integer")));
 }
 
 }  // namespace
