@@ -89,8 +89,8 @@ Config ParseValue(absl::string_view assignment, size_t equals,
 absl::StatusOr<Config> ReadConfigFile(const std::string& path) {
   const auto failed = [&] {
     return absl::ErrnoToStatus(
-        errno, absl::StrCat("can't read the configuration ", path,
-                            RemedyFor(errno)));
+        errno,
+        absl::StrCat("can't read the configuration ", path, RemedyFor(errno)));
   };
   const Descriptor file(
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -118,8 +118,7 @@ absl::Status OverrideConfig(absl::string_view assignment, Config& config) {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> path,
                             ParsePath(assignment.substr(0, equals)));
-  const std::string place =
-      absl::StrCat("--set ", absl::StrJoin(path, "."));
+  const std::string place = absl::StrCat("--set ", absl::StrJoin(path, "."));
   Config value = ParseValue(assignment, equals, place, path.size());
   Config* table = &config;
   for (size_t i = 0; i + 1 < path.size(); ++i) {
@@ -127,10 +126,10 @@ absl::Status OverrideConfig(absl::string_view assignment, Config& config) {
     if (next == nullptr) next = &table->Set(path[i], Config());
     if (next->As<Config::Table>() == nullptr) {
       const auto end = path.begin() + static_cast<ptrdiff_t>(i) + 1;
-      return absl::InvalidArgumentError(absl::StrCat(
-          place, ": '", absl::StrJoin(path.begin(), end, "."),
-          "' is no table of settings, but ", next->ToString(),
-          next->place().empty() ? "" : ", from ", next->place()));
+      return absl::InvalidArgumentError(
+          absl::StrCat(place, ": '", absl::StrJoin(path.begin(), end, "."),
+                       "' is no table of settings, but ", next->ToString(),
+                       next->place().empty() ? "" : ", from ", next->place()));
     }
     table = next;
   }

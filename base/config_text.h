@@ -25,7 +25,8 @@
 
 namespace lockstep {
 
-// The most that a text may have: bytes, and tables and arrays within each other.
+// The most that a text may have: bytes, and tables and arrays within each
+// other.
 inline constexpr int64_t kMostConfigBytes = 1 << 20;
 inline constexpr int64_t kMostConfigDepth = 64;
 

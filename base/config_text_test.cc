@@ -65,8 +65,9 @@ TEST(ParseConfig, ReadsAllKindsOfValuesInTheirOrder) {
             "2003, wide = true}}}, group = {deadline = \"10m\", a = {b = {c = "
             "[[1], [], [{x = -1}]]}}}}");
   EXPECT_EQ(Parsed("").ToString(), "{}");
-  EXPECT_EQ(Parsed("\xef\xbb\xbfzeta = \"\xc3\xa9\"\r\nalpha = 1\r\n").ToString(),
-            "{zeta = \"\xc3\xa9\", alpha = 1}");
+  EXPECT_EQ(
+      Parsed("\xef\xbb\xbfzeta = \"\xc3\xa9\"\r\nalpha = 1\r\n").ToString(),
+      "{zeta = \"\xc3\xa9\", alpha = 1}");
   EXPECT_EQ(Parsed("a = -9223372036854775808\nb = 0xff").ToString(),
             "{a = -9223372036854775808, b = 255}");
 }
@@ -98,16 +99,16 @@ TEST(ParseConfig, SaysWhatIsWrongAndWhere) {
       {"a = \"x", "job.toml:1:", "this is not TOML: "},
       {"a = 9223372036854775808", "job.toml:1:", "this is not TOML: "},
       {"a = \"\xff\"", "job.toml:1:", "this is not TOML: "},
-      {"\nday = 2026-11-24", "job.toml:2:1: ",
-       "a date or a time is no setting; put it in quotes"},
-      {"x = [1, 07:30:00]", "job.toml:1:9: ",
-       "a date or a time is no setting; put it in quotes"},
+      {"[[[1]]]", "job.toml:", "this is not TOML"},
+      {"\nday = 2026-11-24",
+       "job.toml:2:1: ", "a date or a time is no setting; put it in quotes"},
+      {"x = [1, 07:30:00]",
+       "job.toml:1:9: ", "a date or a time is no setting; put it in quotes"},
   };
   for (const auto& each : kCases) {
-    EXPECT_THAT(
-        ParseConfig(each.text, "job.toml").status(),
-        StatusIs(absl::StatusCode::kInvalidArgument,
-                 AllOf(HasSubstr(each.place), HasSubstr(each.message))))
+    EXPECT_THAT(ParseConfig(each.text, "job.toml").status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(each.place), HasSubstr(each.message))))
         << each.text;
   }
 }
@@ -119,10 +120,10 @@ std::string Repeated(absl::string_view text, int times) {
 }
 
 TEST(ParseConfig, RefusesWhatIsTooLong) {
-  EXPECT_THAT(ParseConfig(std::string(kMostConfigBytes + 1, '\n'), "job.toml")
-                  .status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("1048576 bytes at most")));
+  EXPECT_THAT(
+      ParseConfig(std::string(kMostConfigBytes + 1, '\n'), "job.toml").status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("1048576 bytes at most")));
   LOCKSTEP_EXPECT_OK(
       ParseConfig(std::string(kMostConfigBytes, '\n'), "job.toml"));
 }
@@ -233,12 +234,13 @@ TEST(OverrideConfig, SetsValues) {
        }) {
     LOCKSTEP_EXPECT_OK(OverrideConfig(assignment, job)) << assignment;
   }
-  EXPECT_EQ(job.ToString(),
-            "{seed = \"\", name = \"4\", loader = {train = {num_workers = 4, "
-            "ratios = [1, 2], dataset = {name = \"ring of 7\", size = 2003, "
-            "wide = true}}, test = {sampler = {name = \"distributed\"}}}, group "
-            "= {deadline = \"inf\", a = \"2026-11-24\"}, day = \"10m # late\", "
-            "\"odd key\" = {x = \"a=b\"}, quiet = true, two = \"1\\u000ax=2\"}");
+  EXPECT_EQ(
+      job.ToString(),
+      "{seed = \"\", name = \"4\", loader = {train = {num_workers = 4, "
+      "ratios = [1, 2], dataset = {name = \"ring of 7\", size = 2003, "
+      "wide = true}}, test = {sampler = {name = \"distributed\"}}}, group "
+      "= {deadline = \"inf\", a = \"2026-11-24\"}, day = \"10m # late\", "
+      "\"odd key\" = {x = \"a=b\"}, quiet = true, two = \"1\\u000ax=2\"}");
   EXPECT_EQ(job.Find("loader")->Find("train")->Find("num_workers")->place(),
             "--set loader.train.num_workers");
 }
@@ -263,9 +265,9 @@ TEST(OverrideConfig, SaysWhatIsNoAssignment) {
   };
   for (const auto& each : kCases) {
     Config job = Parsed(kJob);
-    EXPECT_THAT(OverrideConfig(each.assignment, job),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr(each.message)))
+    EXPECT_THAT(
+        OverrideConfig(each.assignment, job),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(each.message)))
         << each.assignment;
     EXPECT_EQ(job.ToString(), Parsed(kJob).ToString());
   }

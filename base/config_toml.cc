@@ -1,6 +1,4 @@
-// The one file that includes toml++, which has all its code in headers. It
-// throws nothing here, so that its inline namespace is another one than in
-// programs where it throws.
+// The one file that includes toml++, which has all its code in headers.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,15 +18,34 @@
 #include "lockstep/base/config_text.h"
 #include "lockstep/base/status_macros.h"
 
+namespace lockstep {
+namespace {
+
+// Thrown where toml++ has an assertion, some of which a text can violate
+// ("[[[1]]]", up to version 3.4): a text should not end a process.
+struct TomlGaveUp {};
+
+[[noreturn]] void GiveUp() { throw TomlGaveUp(); }
+
+}  // namespace
+}  // namespace lockstep
+
+// What is different here than in a program's own copy needs a namespace of its
+// own, or the linker would take one of both for all. With NDEBUG, toml++ takes
+// its assertions for granted.
+#define toml lockstep_toml
+#define TOML_ASSERT(condition) \
+  (static_cast<bool>(condition) ? void() : ::lockstep::GiveUp())
 #define TOML_EXCEPTIONS 0
+#undef NDEBUG
 #include "toml.hpp"
 
 namespace lockstep {
 namespace {
 
-// Finds tables and arrays that lie deeper within each other than is good for the
-// stack: toml++ counts the brackets, but not the dots of keys. A text that is no
-// TOML may be misread, but only behind the first place that is wrong.
+// Finds tables and arrays that lie deeper within each other than is good for
+// the stack: toml++ counts the brackets, but not the dots of keys. A text that
+// is no TOML may be misread, but only behind the first place that is wrong.
 class DepthCheck {
  public:
   explicit DepthCheck(absl::string_view text) : text_(text) {}
@@ -128,8 +145,8 @@ absl::StatusOr<Config> ConvertArray(const toml::array& array,
                                     absl::string_view file) {
   Config::Array values;
   for (const toml::node& value : array) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        Config converted, Convert(value, file, value.source().begin));
+    LOCKSTEP_ASSIGN_OR_RETURN(Config converted,
+                              Convert(value, file, value.source().begin));
     values.push_back(std::move(converted));
   }
   return Config(std::move(values));
@@ -195,7 +212,16 @@ absl::StatusOr<Config> Parse(absl::string_view text, absl::string_view file) {
 
 absl::StatusOr<Config> ParseConfig(absl::string_view text,
                                    absl::string_view file) {
-  return CatchAll("the reader of TOML", [&] { return Parse(text, file); });
+  return CatchAll("the reader of TOML", [&]() -> absl::StatusOr<Config> {
+    try {
+      return Parse(text, file);
+    } catch (const TomlGaveUp&) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          file,
+          ": this is not TOML, in a way that its reader can't place; are "
+          "all brackets and quotes in pairs?"));
+    }
+  });
 }
 
 }  // namespace lockstep

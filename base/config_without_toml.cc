@@ -10,10 +10,10 @@ namespace lockstep {
 
 absl::StatusOr<Config> ParseConfig(absl::string_view /*text*/,
                                    absl::string_view file) {
-  return absl::UnimplementedError(absl::StrCat(
-      file, file.empty() ? "" : ": ",
-      "this build reads no configuration as text; build with "
-      "--@lockstep//config:with_toml=true"));
+  return absl::UnimplementedError(
+      absl::StrCat(file, file.empty() ? "" : ": ",
+                   "this build reads no configuration as text; build with "
+                   "--@lockstep//config:with_toml=true"));
 }
 
 }  // namespace lockstep

@@ -23,7 +23,8 @@ constexpr int64_t kInputs = 8;
 // Sample i is a point x, and a linear function of it as y.
 class Points : public lockstep::Dataset {
  public:
-  int64_t size() const override { return 1003; }
+  explicit Points(int64_t size = 1003) : size_(size) {}
+  int64_t size() const override { return size_; }
   absl::Span<const lockstep::FieldSpec> fields() const override {
     return fields_;
   }
@@ -39,6 +40,7 @@ class Points : public lockstep::Dataset {
   }
 
  private:
+  const int64_t size_;
   const std::vector<lockstep::FieldSpec> fields_ = {
       {"x", lockstep::DType::kF32, {kInputs}, 0},
       {"y", lockstep::DType::kF32, {}, 0}};

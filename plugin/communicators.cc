@@ -14,6 +14,30 @@
 
 namespace lockstep {
 
+void BindOptions(WorldOptions& options, OptionTable& table) {
+  table.Add("init", &options.init,
+            "The place where ranks meet: \"env://\" for the launcher's, "
+            "\"tcp://host:port\" or \"file:///folder\".");
+  table.Add("rank", &options.rank, "This rank; -1: as the launcher says.");
+  table.Add("size", &options.size,
+            "The number of ranks; -1: as the launcher says.");
+  table.Add("job", &options.job,
+            "The same on all ranks of one attempt, another in each; empty: as "
+            "the launcher says.");
+  table.Add("interface", &options.interface,
+            "The network interface, or this host's address, for data; empty: "
+            "the one by which rank 0 is reached.");
+  table.Add("join_deadline", &options.join_deadline,
+            "How long ranks wait for each other to come.");
+  table.Add("slow_join", &options.slow_join,
+            "A join that takes longer is told to on_slow.");
+  table.Add("beat", &options.beat, "How often a rank says that it is alive.");
+  table.Add("silence", &options.silence,
+            "A rank that is not heard of for so long counts as lost.");
+  table.Add("leave_patience", &options.leave_patience,
+            "How long rank 0 stays for the others at the end.");
+}
+
 void BindOptions(GroupOptions& options, OptionTable& table) {
   table.Add("group", &options.name,
             "The name of the group in messages; a job has one of each name "

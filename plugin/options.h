@@ -26,6 +26,9 @@ void BindOptions(TfRecordDatasetOptions& options, OptionTable& table);
 void BindOptions(NpyFile& options, OptionTable& table);
 void BindOptions(CacheOptions& options, OptionTable& table);
 
+// All but the token: a secret has no place in a text that is kept and shown.
+void BindOptions(WorldOptions& options, OptionTable& table);
+
 // All but `backend`, which is the name by which a group is made.
 void BindOptions(GroupOptions& options, OptionTable& table);
 

@@ -195,8 +195,14 @@ absl::Status PluginRegistry::Unknown(const std::string& kind,
 }
 
 absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
-    absl::string_view kind, const Config& table) const {
-  const Config* const name = table.Find("name");
+    absl::string_view kind, const Config& table,
+    absl::string_view default_name) const {
+  const auto* const entries = table.As<Config::Table>();
+  const Config default_config(default_name);
+  const Config* name = table.Find("name");
+  if (name == nullptr && entries != nullptr && !default_name.empty()) {
+    name = &default_config;
+  }
   const auto* const text = name == nullptr ? nullptr : name->As<std::string>();
   if (text == nullptr) {
     std::vector<std::string> names;
@@ -208,12 +214,12 @@ absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
         names.empty() ? "x" : names[0], "\"}, but got ", table.ToString(),
         "; known: ", absl::StrJoin(names, ", ")));
   }
-  Config rest;
-  rest.set_place(table.place());
-  for (const auto& [key, value] : *table.As<Config::Table>()) {
-    if (key != "name") rest.Set(key, value);
-  }
-  return std::make_pair(*text, std::move(rest));
+  Config::Table rest = *entries;
+  rest.remove_if(
+      [](const Config::Entry& entry) { return entry.key == "name"; });
+  Config settings(std::move(rest));
+  settings.set_place(table.place());
+  return std::make_pair(*text, std::move(settings));
 }
 
 std::vector<PluginPart> PluginRegistry::PartsOf(absl::string_view kind) const {

@@ -221,12 +221,14 @@ class PluginRegistry {
                                        const Config& options = {});
 
   // Does the same for a table of settings that has the name among them, such as
-  // {name = "ring", size = 2003}.
+  // {name = "ring", size = 2003}. Without one it takes `default_name`, if that
+  // is not empty.
   template <typename Part>
-  absl::StatusOr<Pointer<Part>> CreateFrom(const Config& table,
-                                           const PluginContext& context) {
-    LOCKSTEP_ASSIGN_OR_RETURN(auto named,
-                              TakeName(PluginKind<Part>::kName, table));
+  absl::StatusOr<Pointer<Part>> CreateFrom(
+      const Config& table, const PluginContext& context,
+      absl::string_view default_name = "") {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        auto named, TakeName(PluginKind<Part>::kName, table, default_name));
     return Create<Part>(named.first, context, named.second);
   }
 
@@ -261,7 +263,8 @@ class PluginRegistry {
                                        absl::string_view name);
   // The name in the table, and the table without it.
   absl::StatusOr<std::pair<std::string, Config>> TakeName(
-      absl::string_view kind, const Config& table) const;
+      absl::string_view kind, const Config& table,
+      absl::string_view default_name) const;
   std::vector<PluginPart> PartsOf(absl::string_view kind) const;
   absl::Status Unknown(const std::string& kind, absl::string_view name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,0 +1,127 @@
+// A job as text: its ranks and their group, loaders by name, where metrics and
+// checkpoints go, and the trainer's own settings, in one file:
+//
+//   [group]
+//   deadline = "2m"
+//
+//   [loader.train]
+//   num_workers = 2
+//   dataset = {name = "ring", size = 2003}
+//   sampler = {name = "distributed", global_batch_size = 32}
+//
+//   [metrics.text]
+//   path = "/data/losses"
+//
+//   [trainer]
+//   learning_rate = 0.1
+//
+// A trainer declares its own settings as a struct (option_table.h), and makes
+// the rest by name:
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(const Config config,
+//                             ConfigOfCommandLine(argc, argv));
+//   TrainerOptions trainer;
+//   LOCKSTEP_ASSIGN_OR_RETURN(const Job job, ReadJob(config, &trainer));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto world,
+//                             World::FromEnvironment(job.world));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, job.MakeGroup(registry,
+//   *world)); LOCKSTEP_RETURN_IF_ERROR(CheckSame(*group, "the job",
+//   job.fingerprint)); PluginContext context; context.world = world.get();
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto loader,
+//                             job.MakeLoader(registry, "train", context));
+//
+// docs/formats.md has all tables.
+#ifndef LOCKSTEP_PLUGIN_JOB_H_
+#define LOCKSTEP_PLUGIN_JOB_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/plugin/registry.h"
+
+namespace lockstep {
+
+// What a command line says: --config=FILE, and --set KEY=VALUE as often as
+// needed, which counts more (OverrideConfig). INVALID_ARGUMENT for anything
+// else. Without a file, the configuration is empty but for what is set.
+absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv);
+
+// Where a trainer keeps what it goes on from. Writing is the trainer's.
+struct CheckpointOptions {
+  std::string path;         // "": nowhere
+  int64_t every_steps = 0;  // 0: at the end of an epoch alone
+};
+
+void BindOptions(CheckpointOptions& options, OptionTable& table);
+
+struct Job {
+  WorldOptions world;
+
+  // Settings of parts, each a table.
+  Config group;
+  std::map<std::string, Config> loaders;
+  std::map<std::string, Config> metrics;
+
+  CheckpointOptions checkpoint;
+
+  // All of the text that should be the same on all ranks, for CheckSame: a
+  // field for each value, such as "loader.train.num_workers". The world and the
+  // CUDA device are a rank's own affair. The trainer's settings are in it with
+  // their defaults.
+  Fingerprint fingerprint;
+
+  // Makes the group of all ranks that `group` describes: "auto" where it has no
+  // name.
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
+      PluginRegistry& registry, World& world) const;
+
+  // Makes a loader of `loaders`: "default" where it has no name. NOT_FOUND
+  // lists those that there are.
+  absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
+      PluginRegistry& registry, absl::string_view name,
+      const PluginContext& context) const;
+
+  // Makes all of `metrics`. One without a name is called as its table is.
+  absl::StatusOr<std::vector<std::unique_ptr<MetricsSink>>> MakeMetricsSinks(
+      PluginRegistry& registry, const PluginContext& context) const;
+};
+
+// The tables of a job's text, but for the trainer's.
+void BindOptions(Job& job, OptionTable& table);
+
+namespace internal_plugin {
+absl::StatusOr<Job> ReadJob(const Config& config, const OptionTable& trainer);
+}  // namespace internal_plugin
+
+// Reads a whole configuration. The table [trainer] goes to `trainer`, whose
+// struct has BindOptions; what it does not set stays as it is. INVALID_ARGUMENT
+// says where a setting stands, and what is accepted.
+template <typename TrainerOptions>
+absl::StatusOr<Job> ReadJob(const Config& config, TrainerOptions* trainer) {
+  return internal_plugin::ReadJob(config, TableOf(*trainer));
+}
+
+// For trainers without settings.
+inline absl::StatusOr<Job> ReadJob(const Config& config) {
+  NoOptions none;
+  return ReadJob(config, &none);
+}
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_PLUGIN_JOB_H_

@@ -1,0 +1,172 @@
+// Every options struct as text, and back.
+#include "lockstep/plugin/options.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/config_text.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/plugin/job.h"
+
+namespace lockstep {
+namespace {
+
+// Each setting of `options` should have another value than its default.
+template <typename Options>
+void ExpectText(const Options& options, const std::string& text) {
+  const Config written = WriteOptions(options);
+  EXPECT_EQ(written.ToText(), text);
+  for (const OptionInfo& info : DescribeOptions<Options>()) {
+    const Config* const value = written.Find(info.key);
+    ASSERT_NE(value, nullptr) << info.key;
+    EXPECT_NE(value->ToString(), info.default_value) << info.key;
+  }
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Config config,
+                                ParseConfig(text, "job.toml"));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Options again,
+                                ReadOptions<Options>("it", config));
+  EXPECT_EQ(WriteOptions(again).ToText(), text);
+}
+
+TEST(OptionsAsText, World) {
+  WorldOptions options;
+  options.init = "tcp://trainer-0:29500";
+  options.rank = 2;
+  options.size = 4;
+  options.job = "run \"7\"";
+  options.interface = "eth0";
+  options.join_deadline = absl::Minutes(7);
+  options.slow_join = absl::Milliseconds(1500);
+  options.beat = absl::Milliseconds(300);
+  options.silence = absl::InfiniteDuration();
+  options.leave_patience = absl::Seconds(3);
+  ExpectText(options, R"(init = "tcp://trainer-0:29500"
+rank = 2
+size = 4
+job = "run \"7\""
+interface = "eth0"
+join_deadline = "7m"
+slow_join = "1.5s"
+beat = "300ms"
+silence = "inf"
+leave_patience = "3s"
+)");
+}
+
+TEST(OptionsAsText, TheTokenIsNoneOfThem) {
+  WorldOptions options;
+  options.token = "secret";
+  EXPECT_EQ(WriteOptions(options).Find("token"), nullptr);
+  Config config;
+  config.Set("token", "secret");
+  EXPECT_THAT(ReadOptions<WorldOptions>("world", config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       testing::HasSubstr("no setting 'token'")));
+}
+
+TEST(OptionsAsText, Group) {
+  GroupOptions options;
+  options.name = "gradients";
+  options.deadline = absl::Hours(2);
+  options.slow = absl::Seconds(20);
+  options.strict = true;
+  options.device = 3;
+  options.nccl_library = "/opt/libnccl.so";
+  options.cuda_library = "/opt/libcuda.so";
+  ExpectText(options, R"(group = "gradients"
+deadline = "2h"
+slow = "20s"
+strict = true
+device = 3
+nccl_library = "/opt/libnccl.so"
+cuda_library = "/opt/libcuda.so"
+)");
+}
+
+TEST(OptionsAsText, Loader) {
+  LoaderOptions options;
+  options.num_workers = 3;
+  options.workers = Workers::kThreads;
+  options.keep_tbb_limit = !options.keep_tbb_limit;
+  options.limit_nested_threads = !options.limit_nested_threads;
+  options.prefetch_batches = 5;
+  options.prefetch_bytes = int64_t{3} << 30;
+  options.prefetch_next_epoch = !options.prefetch_next_epoch;
+  options.advance_epochs = !options.advance_epochs;
+  options.max_steps = 6;
+  options.delivery = Delivery::kAsReady;
+  options.seed = 18446744073709551615U;
+  options.base_seed = 9;
+  options.on_error = OnError::kSubstitute;
+  options.max_failures = 10;
+  options.timeout = absl::Seconds(77);
+  options.trace_events = 11;
+  ExpectText(options, R"(num_workers = 3
+workers = "threads"
+keep_tbb_limit = true
+limit_nested_threads = true
+prefetch_batches = 5
+prefetch_bytes = "3g"
+prefetch_next_epoch = false
+advance_epochs = true
+max_steps = 6
+delivery = "as_ready"
+seed = "18446744073709551615"
+base_seed = 9
+on_error = "substitute"
+max_failures = 10
+timeout = "1m17s"
+trace_events = 11
+)");
+}
+
+TEST(OptionsAsText, Datasets) {
+  FileFolderOptions folder;
+  folder.path = "/data/images";
+  folder.extensions = {".jpg", ".png"};
+  folder.max_file_bytes = 65537;
+  ExpectText(folder, R"(path = "/data/images"
+extensions = [".jpg", ".png"]
+max_file_bytes = 65537
+)");
+
+  TfRecordDatasetOptions records;
+  records.files = {"a.tfrecord"};
+  records.verify = !records.verify;
+  records.max_record_bytes = 4096;
+  ExpectText(records, R"(files = ["a.tfrecord"]
+verify = false
+max_record_bytes = "4k"
+)");
+
+  NpyFile file;
+  file.field = "x";
+  file.path = "/data/x.npy";
+  file.bf16 = true;
+  ExpectText(file, R"(field = "x"
+path = "/data/x.npy"
+bf16 = true
+)");
+
+  CacheOptions cache;
+  cache.max_bytes = 7;
+  ExpectText(cache, "max_bytes = 7\n");
+}
+
+TEST(OptionsAsText, Checkpoint) {
+  CheckpointOptions options;
+  options.path = "/data/model";
+  options.every_steps = 100;
+  ExpectText(options, R"(path = "/data/model"
+every_steps = 100
+)");
+}
+
+}  // namespace
+}  // namespace lockstep
