@@ -25,6 +25,7 @@
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/field.h"
 #include "lockstep/loader/loader.h"
+#include "lockstep/plugin/part_list.h"
 #include "lockstep/plugin/registry.h"
 
 namespace {
@@ -122,24 +123,13 @@ absl::Status ReadRing(PluginRegistry& registry) {
   return absl::OkStatus();
 }
 
-void List(const PluginRegistry& registry) {
-  for (const lockstep::PluginPart& part : registry.Parts()) {
-    std::printf("%s %s: %s\n", part.kind.c_str(), part.name.c_str(),
-                part.meaning.c_str());
-    for (const lockstep::OptionInfo& option : part.options) {
-      std::printf("  %s = %s: %s\n", option.key.c_str(),
-                  option.default_value.c_str(), option.meaning.c_str());
-    }
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   PluginRegistry registry;
   absl::Status status = RegisterParts(registry);
   if (status.ok() && argc > 1 && absl::string_view(argv[1]) == "--list") {
-    List(registry);
+    std::fputs(lockstep::ListParts(registry.Parts()).c_str(), stdout);
   } else {
     status.Update(ReadRing(registry));
   }

@@ -20,9 +20,28 @@ TEST(PluginExample, ListsAllParts) {
   const Ended ended = Execute("examples/plugin --list");
   EXPECT_EQ(ended.code, 0) << ended.printed;
   EXPECT_THAT(ended.printed,
-              AllOf(HasSubstr("dataset ring: Points on a ring.\n"
-                              "  size = 100: How many points there are.\n"),
-                    HasSubstr("sampler distributed: ")));
+              AllOf(HasSubstr("dataset ring\n"
+                              "  Points on a ring.\n"
+                              "  size = 100\n"
+                              "      How many points there are.\n"),
+                    HasSubstr("sampler distributed\n")));
+}
+
+TEST(OwnRegistryExample, MakesLockstepsPartsAsItsOwn) {
+  const Ended ended = Execute("examples/own_registry");
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.printed,
+            "a batch of 32\na batch of 32\na batch of 32\na batch of 4\n");
+}
+
+TEST(FlagsExample, ReadsInTheOrderThatFlagsName) {
+  const Ended ended = Execute("examples/flags --order=stratified --batch=40");
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.printed,
+            "step 0: 40 samples\nstep 1: 40 samples\nstep 2: 20 samples\n");
+  const Ended wrong = Execute("examples/flags --order=stratifid");
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.printed, HasSubstr("did you mean 'stratified'?"));
 }
 
 }  // namespace

@@ -34,6 +34,7 @@
 #include "lockstep/tools/cli/command_line.h"
 #include "lockstep/tools/cli/launch.h"
 #include "lockstep/tools/cli/loader_commands.h"
+#include "lockstep/tools/cli/parts_command.h"
 #include "lockstep/tools/cli/sampler_commands.h"
 
 namespace lockstep {
@@ -195,6 +196,21 @@ Subcommand BenchLoader(LoaderCommand& command) {
           }};
 }
 
+Subcommand ListSettings(PartsCommand& command) {
+  CommandLine line("lockstep parts",
+                   "lists what a job's text may name, and all settings",
+                   R"(  lockstep parts --kind=sampler
+  lockstep parts --kind=sampler --name=distributed)");
+  line.Add("kind", &command.kind,
+           "order, sampler, dataset, loader, communicator or metrics sink;\n"
+           "all if it is not given");
+  line.Add("name", &command.name, "one of them; all if it is not given");
+  line.Add("format", &command.format, "text or markdown");
+  return {line, [&command](std::ostream& out) {
+            return ExitCode(RunParts(command, out));
+          }};
+}
+
 Subcommand StartRanks(LaunchCommand& command) {
   CommandLine line("lockstep launch",
                    "starts the ranks of this host, with torchrun's variables",
@@ -230,8 +246,9 @@ Subcommand StartRanks(LaunchCommand& command) {
 
 std::string GeneralHelp(const std::vector<Subcommand>& subcommands) {
   std::string help =
-      "lockstep shows what Lockstep's samplers and loaders do, and starts "
-      "ranks.\n\n";
+      "lockstep shows what Lockstep's samplers and loaders do, lists its "
+      "parts, "
+      "and starts ranks.\n\n";
   for (const Subcommand& subcommand : subcommands) {
     absl::StrAppend(&help, "  ", subcommand.line.name(), "\n      ",
                     subcommand.line.summary(), "\n");
@@ -308,10 +325,11 @@ absl::StatusOr<int> Finish(absl::StatusOr<int> code, std::ostream& out,
 absl::StatusOr<int> Run(std::vector<std::string> words, std::string& name) {
   SamplerCommand plan, order, verify;
   LoaderCommand loader;
+  PartsCommand parts;
   LaunchCommand launch;
-  std::vector<Subcommand> subcommands = {Plan(plan), PrintOrder(order),
-                                         Verify(verify), BenchLoader(loader),
-                                         StartRanks(launch)};
+  std::vector<Subcommand> subcommands = {
+      Plan(plan),          PrintOrder(order),   Verify(verify),
+      BenchLoader(loader), ListSettings(parts), StartRanks(launch)};
   StdoutBuffer buffer;
   std::ostream out(&buffer);
   const bool help = TakeHelp(words);

@@ -1,0 +1,34 @@
+// Lists parts of a registry with their settings, for a program that can tell
+// its users what a configuration may say:
+//
+//   std::fputs(ListParts(registry.Parts()).c_str(), stdout);
+//
+//   sampler stratified
+//     A shuffle in which each batch has each class in proportion.
+//     labels = "label"
+//         The column of the dataset that has the class of each sample.
+//         Accepted: a string.
+#ifndef LOCKSTEP_PLUGIN_PART_LIST_H_
+#define LOCKSTEP_PLUGIN_PART_LIST_H_
+
+#include <string>
+
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/plugin/registry.h"
+
+namespace lockstep {
+
+// As text, with a blank line between parts.
+std::string ListParts(absl::Span<const PluginPart> parts);
+
+// As sections of a Markdown document, with a table for the settings of each.
+std::string ListPartsAsMarkdown(absl::Span<const PluginPart> parts);
+
+// The table alone, for settings that are of no part; "" if there are none.
+std::string ListOptionsAsMarkdown(absl::Span<const OptionInfo> options);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_PLUGIN_PART_LIST_H_
