@@ -90,7 +90,7 @@ TEST(ParseConfig, SaysWhatIsWrongAndWhere) {
     const char* text;
     const char* place;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {"a = ", "job.toml:1:5: ", "this is not TOML: "},
       {"\n  a = 1 b = 2", "job.toml:2:9: ", "this is not TOML: "},
       {"a = 1\na = 2\n", "job.toml:2:", "this is not TOML: "},
@@ -105,7 +105,7 @@ TEST(ParseConfig, SaysWhatIsWrongAndWhere) {
       {"x = [1, 07:30:00]",
        "job.toml:1:9: ", "a date or a time is no setting; put it in quotes"},
   };
-  for (const auto& each : kCases) {
+  for (const auto& each : cases) {
     EXPECT_THAT(ParseConfig(each.text, "job.toml").status(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr(each.place), HasSubstr(each.message))))
@@ -249,7 +249,7 @@ TEST(OverrideConfig, SaysWhatIsNoAssignment) {
   const struct {
     const char* assignment;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {"", "'' should be KEY=VALUE, such as loader.train.num_workers=4"},
       {"quiet", "'quiet' should be KEY=VALUE"},
       {"=4", "'' should be words of letters, digits"},
@@ -263,7 +263,7 @@ TEST(OverrideConfig, SaysWhatIsNoAssignment) {
       {"loader.train.num_workers.x.y=4",
        "'loader.train.num_workers' is no table of settings, but 2"},
   };
-  for (const auto& each : kCases) {
+  for (const auto& each : cases) {
     Config job = Parsed(kJob);
     EXPECT_THAT(
         OverrideConfig(each.assignment, job),

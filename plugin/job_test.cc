@@ -188,7 +188,7 @@ TEST_F(JobTest, SaysWhatIsWrongAndWhere) {
   const struct {
     const char* text;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {"[loder.train]\n",
        "job.toml:1:2: the job: there is no setting 'loder'; did you mean "
        "'loader'? Known: world, group, loader, metrics, checkpoint, trainer"},
@@ -213,7 +213,7 @@ TEST_F(JobTest, SaysWhatIsWrongAndWhere) {
       {"[metrics]\ntext = true",
        "job.toml:2:1: metrics.text should be a table of settings, but is true"},
   };
-  for (const auto& each : kCases) {
+  for (const auto& each : cases) {
     TrainerOptions trainer;
     EXPECT_THAT(
         ReadJob(Parsed(each.text), &trainer),
@@ -232,7 +232,7 @@ TEST_F(JobTest, SaysWhereALoaderIsWrong) {
     const char* after;
     absl::StatusCode code;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {"num_workers", "num_worker", absl::StatusCode::kInvalidArgument,
        "job.toml:9:1: loader 'default': there is no setting 'num_worker'; did "
        "you mean 'num_workers'?"},
@@ -255,7 +255,7 @@ TEST_F(JobTest, SaysWhereALoaderIsWrong) {
       {"\"default\"", "7", absl::StatusCode::kInvalidArgument,
        "the settings of a part of kind loader should be a table with its name"},
   };
-  for (const auto& each : kCases) {
+  for (const auto& each : cases) {
     const Job job =
         JobOf(absl::StrReplaceAll(kJob, {{each.before, each.after}}));
     absl::Status status = job.MakeLoader(registry_, "train", {}).status();
@@ -339,7 +339,7 @@ TEST_F(JobTest, CommandLineSaysWhatIsWrong) {
     std::vector<const char*> words;
     absl::StatusCode code;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {{"--config"},
        absl::StatusCode::kInvalidArgument,
        "--config needs a value behind it"},
@@ -360,7 +360,7 @@ TEST_F(JobTest, CommandLineSaysWhatIsWrong) {
        absl::StatusCode::kInvalidArgument,
        "there is no argument 'job.toml'"},
   };
-  for (const auto& each : kCases) {
+  for (const auto& each : cases) {
     EXPECT_THAT(ConfigOf(each.words),
                 StatusIs(each.code, HasSubstr(each.message)));
   }

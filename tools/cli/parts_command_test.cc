@@ -57,7 +57,7 @@ TEST(Parts, SaysWhatThereIs) {
   const struct {
     PartsCommand command;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {{"samplers", ""},
        "there is no --kind 'samplers'; did you mean 'sampler'? Known: "
        "communicator, dataset, loader, metrics sink, order, sampler"},
@@ -65,7 +65,7 @@ TEST(Parts, SaysWhatThereIs) {
       {{"", "distribute"}, "did you mean 'distributed'?"},
       {{"", "", "html"}, "there is no --format 'html'"},
   };
-  for (const auto& each : kCases) {
+  for (const auto& each : cases) {
     std::stringstream out;
     EXPECT_THAT(
         RunParts(each.command, out),
