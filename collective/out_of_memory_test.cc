@@ -100,12 +100,20 @@ int64_t Stride() {
 #endif
 }
 
+// What a rank sends and receives. It outlives the group, which may still write
+// to it after a failure.
+struct Memory {
+  std::vector<float> values = std::vector<float>(1000, 1);
+  std::vector<float> all = std::vector<float>(kSize * values.size());
+  std::vector<float> got = std::vector<float>(values.size());
+};
+
 // A rank makes one of each kind of call in a group.
-absl::Status Use(Communicator& group) {
+absl::Status Use(Communicator& group, Memory& memory) {
+  auto& [values, all, got] = memory;
   Fingerprint same;
   same.Add("seed", "7");
   LOCKSTEP_RETURN_IF_ERROR(CheckSame(group, "what it uses", same));
-  std::vector<float> values(1000, 1), all(kSize * values.size());
   CallOptions options;
   options.name = "a name that is too long for a string without memory";
   LOCKSTEP_ASSIGN_OR_RETURN(const Work reduced,
@@ -118,7 +126,6 @@ absl::Status Use(Communicator& group) {
   LOCKSTEP_RETURN_IF_ERROR(
       Wait(group.AllGather(ConstBufferOf(values), BufferOf(all))));
   const int other = 1 - group.rank();
-  std::vector<float> got(values.size());
   LOCKSTEP_RETURN_IF_ERROR(Wait(group.SendRecv(ConstBufferOf(values), other,
                                                BufferOf(got), other, options)));
   if (got != values) return absl::DataLossError("a wrong message");
@@ -148,6 +155,7 @@ int Rank(const RankProcesses::Self& self) {
   GroupOptions group_options;
   group_options.backend = words[0];
   group_options.deadline = kNever;
+  Memory memory;
   if (self.rank == rank) fails = which;
   absl::Status status;
   {
@@ -158,7 +166,7 @@ int Rank(const RankProcesses::Self& self) {
       const auto group = (*world)->MakeGroup(group_options);
       // Its own memory fails as well, and what it throws is its own concern.
       status = group.ok()
-                   ? CatchAll("the trainer", [&] { return Use(**group); })
+                   ? CatchAll("the trainer", [&] { return Use(**group, memory); })
                    : group.status();
     }
   }

@@ -177,6 +177,9 @@ void Pipeline::WorkFor(Worker& worker) {
     Claim claim;
     if (TakeRows(claim)) {
       idle = 0;
+      // A consumer that began to wait meanwhile has left the rest to the one
+      // that planned, who is busy with this from now on.
+      if (planned && awaited_.load() != nullptr) KickFor(true);
       RampUp(claim);
       Read(claim, worker);
       if (shares &&

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/dataset.h"
@@ -29,8 +30,9 @@ constexpr int64_t kYears = int64_t{1} << 60;  // 36 years in nanoseconds
 // on two threads.
 class Consumer {
  public:
-  // `read` is called for the row of each step.
-  Consumer(Delivery delivery, std::function<void(int64_t step)> read) {
+  // `read` is called for the row of each step, and `plan` while one is planned.
+  Consumer(Delivery delivery, std::function<void(int64_t step)> read,
+           std::function<void()> plan = [] {}) {
     LoaderOptions options;
     options.num_workers = 2;
     options.workers = Workers::kThreads;
@@ -45,6 +47,9 @@ class Consumer {
                                                SampleContext& context) {
       read(context.position());
       return absl::OkStatus();
+    };
+    dataset->on_hint = [plan = std::move(plan)](absl::Span<const int64_t>) {
+      plan();
     };
     pool_ = *SlotPool::Create(dataset->fields(), /*rows=*/1, /*slots=*/2,
                               /*memory=*/nullptr);
@@ -84,6 +89,21 @@ TEST(Pipeline, OutOfOrderAnyBatchWakesTheConsumer) {
     if (step == 0) others_are_done.get_future().wait();
     ReadSlowly();
   });
+  for (const int64_t step : {1, 2, 3}) EXPECT_EQ(consumer.Next(), step);
+  others_are_done.set_value();
+  for (const int64_t step : {0, -1}) EXPECT_EQ(consumer.Next(), step);
+}
+
+// A worker that plans wakes another one where the consumer has begun to wait
+// meanwhile: it is itself busy with that step for long.
+TEST(Pipeline, AWorkerThatHasPlannedWakesOthers) {
+  std::promise<void> others_are_done;
+  Consumer consumer(
+      Delivery::kAsReady,
+      [&](int64_t step) {
+        if (step == 0) others_are_done.get_future().wait();
+      },
+      [] { absl::SleepFor(absl::Milliseconds(20)); });
   for (const int64_t step : {1, 2, 3}) EXPECT_EQ(consumer.Next(), step);
   others_are_done.set_value();
   for (const int64_t step : {0, -1}) EXPECT_EQ(consumer.Next(), step);

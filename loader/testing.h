@@ -27,9 +27,14 @@ class TestDataset : public Dataset {
   absl::Span<const FieldSpec> fields() const override { return fields_; }
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;
+  void Hint(absl::Span<const int64_t> indices) override {
+    if (on_hint) on_hint(indices);
+  }
 
   // Called first, on every Read; an error fails the sample.
   std::function<absl::Status(int64_t index, SampleContext& context)> before;
+  // Called by Hint, while a step is planned.
+  std::function<void(absl::Span<const int64_t> indices)> on_hint;
 
  private:
   const int64_t size_;
