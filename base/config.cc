@@ -1,6 +1,8 @@
 #include "lockstep/base/config.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -15,6 +17,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr size_t kMostShown = 200;
 
 // The shortest of three forms that reads back as the same number, and that is
 // no integer.
@@ -55,6 +59,23 @@ std::string KeyText(absl::string_view key) {
   return bare ? std::string(key) : Quoted(key);
 }
 
+// "loader.train" and "num_workers" are "loader.train.num_workers".
+std::string PathText(const std::string& path, absl::string_view key) {
+  return absl::StrCat(path, path.empty() ? "" : ".", KeyText(key));
+}
+
+void AddValues(const Config& config, const std::string& path,
+               std::map<std::string, std::string>& values) {
+  const auto* const table = config.As<Config::Table>();
+  if (table == nullptr || (table->empty() && !path.empty())) {
+    values[path] = config.ToString();
+    return;
+  }
+  for (const auto& [key, value] : *table) {
+    AddValues(value, PathText(path, key), values);
+  }
+}
+
 // `header` is where the table is: "loader.train".
 void AppendDocument(const Config& config, const std::string& header,
                     std::string& text) {
@@ -66,8 +87,7 @@ void AppendDocument(const Config& config, const std::string& header,
   }
   for (const auto& [key, value] : *table) {
     if (value.As<Config::Table>() == nullptr) continue;
-    const std::string inner =
-        absl::StrCat(header, header.empty() ? "" : ".", KeyText(key));
+    const std::string inner = PathText(header, key);
     absl::StrAppend(&text, text.empty() ? "" : "\n", "[", inner, "]\n");
     AppendDocument(value, inner, text);
   }
@@ -146,6 +166,18 @@ Config& Config::Set(absl::string_view key, Config value) {
   }
   table.push_back({std::string(key), std::move(value)});
   return table.back().value;
+}
+
+std::string Config::Shown() const {
+  std::string text = ToString();
+  if (text.size() <= kMostShown) return text;
+  return absl::StrCat(text.substr(0, kMostShown), "...");
+}
+
+std::map<std::string, std::string> Config::Values() const {
+  std::map<std::string, std::string> values;
+  AddValues(*this, "", values);
+  return values;
 }
 
 std::string Config::ToText() const {

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <limits>
 #include <list>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -86,6 +87,14 @@ class Config {
 
   // Prints it on one line, as TOML does: {name = "ring", size = 2003}.
   std::string ToString() const;
+
+  // The same for messages: cut off where it is long.
+  std::string Shown() const;
+
+  // All values in this table and those in it, by the keys on their way, such as
+  // "loader.train.num_workers", as ToString prints them. A table that is empty
+  // is a value; arrays are not looked into.
+  std::map<std::string, std::string> Values() const;
 
   // Prints a table as a document of TOML: its values first, then the tables in
   // it under headers of their own.

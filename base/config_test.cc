@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {
@@ -88,6 +89,29 @@ TEST(Config, CopiesAreApart) {
   EXPECT_EQ(config.ToString(), "{x = {y = 3}}");
   config = std::move(config.Set("x", 4));
   EXPECT_EQ(config.ToString(), "4");
+}
+
+TEST(Config, ListsItsValuesByTheirKeys) {
+  Config config;
+  Config& train = config.Set("loader", Config()).Set("train", Config());
+  train.Set("num_workers", 2);
+  train.Set("sizes", Config::Array({1, 2}));
+  train.Set("a.b", true);
+  config.Set("metrics", Config()).Set("text", Config());
+  EXPECT_THAT(
+      config.Values(),
+      testing::ElementsAre(testing::Pair("loader.train.\"a.b\"", "true"),
+                           testing::Pair("loader.train.num_workers", "2"),
+                           testing::Pair("loader.train.sizes", "[1, 2]"),
+                           testing::Pair("metrics.text", "{}")));
+  EXPECT_THAT(Config().Values(), testing::IsEmpty());
+}
+
+TEST(Config, ShowsTheBeginningOfWhatIsLong) {
+  EXPECT_EQ(Config(std::string(198, 'x')).Shown(),
+            "\"" + std::string(198, 'x') + "\"");
+  EXPECT_EQ(Config(std::string(199, 'x')).Shown(),
+            "\"" + std::string(199, 'x') + "...");
 }
 
 }  // namespace

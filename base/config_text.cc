@@ -1,4 +1,4 @@
-// What is the same with and without TOML.
+// This is what builds with TOML and without it share.
 #include "lockstep/base/config_text.h"
 
 #include <fcntl.h>
@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/status_macros.h"
@@ -92,8 +90,7 @@ absl::StatusOr<Config> ReadConfigFile(const std::string& path) {
         errno,
         absl::StrCat("can't read the configuration ", path, RemedyFor(errno)));
   };
-  const Descriptor file(
-      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.ok()) return failed();
   std::string text;
   constexpr size_t kPiece = 65536;
@@ -109,7 +106,8 @@ absl::StatusOr<Config> ReadConfigFile(const std::string& path) {
   return ParseConfig(text, path);
 }
 
-absl::Status OverrideConfig(absl::string_view assignment, Config& config) {
+absl::Status OverrideConfig(absl::string_view assignment, Config& config,
+                            absl::string_view flag) {
   const size_t equals = assignment.find('=');
   if (equals == assignment.npos) {
     return absl::InvalidArgumentError(
@@ -118,17 +116,24 @@ absl::Status OverrideConfig(absl::string_view assignment, Config& config) {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> path,
                             ParsePath(assignment.substr(0, equals)));
-  const std::string place = absl::StrCat("--set ", absl::StrJoin(path, "."));
+  const std::string place = absl::StrCat(flag, " ", absl::StrJoin(path, "."));
   Config value = ParseValue(assignment, equals, place, path.size());
+  if (!ParseConfig("value = " + value.ToString(), place).ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(place, ": the value should be text in UTF-8"));
+  }
   Config* table = &config;
   for (size_t i = 0; i + 1 < path.size(); ++i) {
     Config* next = table->Find(path[i]);
-    if (next == nullptr) next = &table->Set(path[i], Config());
+    if (next == nullptr) {
+      next = &table->Set(path[i], Config());
+      next->set_place(place);
+    }
     if (next->As<Config::Table>() == nullptr) {
       const auto end = path.begin() + static_cast<ptrdiff_t>(i) + 1;
       return absl::InvalidArgumentError(
           absl::StrCat(place, ": '", absl::StrJoin(path.begin(), end, "."),
-                       "' is no table of settings, but ", next->ToString(),
+                       "' is no table of settings, but ", next->Shown(),
                        next->place().empty() ? "" : ", from ", next->place()));
     }
     table = next;

@@ -36,14 +36,17 @@ inline constexpr int64_t kMostConfigDepth = 64;
 absl::StatusOr<Config> ParseConfig(absl::string_view text,
                                    absl::string_view file);
 
-// Reads a file. NOT_FOUND and PERMISSION_DENIED say which.
+// Reads a file, or whatever can be read under its name. Where that fails, the
+// error is the system's, such as NOT_FOUND.
 absl::StatusOr<Config> ReadConfigFile(const std::string& path);
 
 // Sets one value, as a command line states it: "KEY=VALUE", where the key names
 // the tables on its way, as in "loader.train.num_workers=4". The value is TOML,
 // or a string without quotes: 4, true, [1, 2], {name = "ring"}; ring, 10m. It
-// takes the place of the value that is there, also of a whole table.
-absl::Status OverrideConfig(absl::string_view assignment, Config& config);
+// takes the place of the value that is there, also of a whole table. Errors
+// call the place of the value by the flag: "--set loader.train.num_workers".
+absl::Status OverrideConfig(absl::string_view assignment, Config& config,
+                            absl::string_view flag = "--set");
 
 }  // namespace lockstep
 

@@ -1,8 +1,5 @@
 #include "lockstep/base/config_text.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -16,6 +13,9 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/status_matchers.h"
+#ifdef LOCKSTEP_WITH_TOML
+#include "toml.hpp"
+#endif
 
 namespace lockstep {
 namespace {
@@ -100,6 +100,8 @@ TEST(ParseConfig, SaysWhatIsWrongAndWhere) {
       {"a = 9223372036854775808", "job.toml:1:", "this is not TOML: "},
       {"a = \"\xff\"", "job.toml:1:", "this is not TOML: "},
       {"[[[1]]]", "job.toml:", "this is not TOML"},
+      {"\n\xef\xb9\xbf# a",
+       "job.toml:2: ", "letters other than a to z belong in quotes"},
       {"\nday = 2026-11-24",
        "job.toml:2:1: ", "a date or a time is no setting; put it in quotes"},
       {"x = [1, 07:30:00]",
@@ -129,6 +131,10 @@ TEST(ParseConfig, RefusesWhatIsTooLong) {
 }
 
 TEST(ParseConfig, RefusesWhatIsTooDeep) {
+  std::string arrays_of_tables;  // each of its lines is not deep
+  for (int i = 0; i < 40; ++i) {
+    absl::StrAppend(&arrays_of_tables, "[[", Repeated("a.", i), "a]]\n");
+  }
   for (const std::string& text : {
            Repeated("a.", 65) + "a = 1",
            "[" + Repeated("a.", 65) + "a]",
@@ -137,19 +143,30 @@ TEST(ParseConfig, RefusesWhatIsTooDeep) {
            Repeated("'a,'.\"\\\"b\".", 33) + "a = 1",
            "x = \"\"\"\n\"\\\"#\"\"\"\"\"\n" + Repeated("a.", 65) + "a = 1",
            Repeated("a.", 400'000) + "a = 1",
+           "[" + Repeated("a.", 40) + "a]\n" + Repeated("a.", 30) + "a = 1",
+           arrays_of_tables,
            "a = " + Repeated("[", 400'000),
        }) {
     EXPECT_THAT(ParseConfig(text, "job.toml").status(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("there are more than 64 tables")))
+                         HasSubstr("there are more than 64 tables and arrays")))
         << text.substr(0, 40);
   }
 }
 
-// What only looks deep is none.
+TEST(ParseConfig, RefusesLongKeys) {
+  const std::string key(128, 'k');
+  LOCKSTEP_EXPECT_OK(ParseConfig("\n" + key + " = 1", "job.toml"));
+  EXPECT_THAT(ParseConfig("\n" + key + "k = 1", "job.toml"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "job.toml:2:1: a key has 128 bytes at most"));
+}
+
+// Brackets and dots that make no tables are not counted.
 TEST(ParseConfig, TakesDotsWhereTheyAreNoTables) {
   for (const std::string& text : {
-           Repeated("a.", 62) + "a = 1",
+           Repeated("a.", 63) + "a = 1",
+           "a = " + Repeated("[", 63) + Repeated("]", 63),
            "a = \"" + Repeated("a.", 1000) + "\"",
            "a = '''" + Repeated("a.\n'", 1000) + "'''",
            "a = 1 # " + Repeated("a.", 1000),
@@ -260,6 +277,7 @@ TEST(OverrideConfig, SaysWhatIsNoAssignment) {
       {"name.first=4",
        "--set name.first: 'name' is no table of settings, but \"ring\", from "
        "job.toml:3:1"},
+      {"name=\xff", "--set name: the value should be text in UTF-8"},
       {"loader.train.num_workers.x.y=4",
        "'loader.train.num_workers' is no table of settings, but 2"},
   };
@@ -271,6 +289,13 @@ TEST(OverrideConfig, SaysWhatIsNoAssignment) {
         << each.assignment;
     EXPECT_EQ(job.ToString(), Parsed(kJob).ToString());
   }
+}
+
+// A program may have toml++ itself, and with exceptions.
+TEST(Toml, OfAProgramStaysAsItIs) {
+  EXPECT_EQ(toml::parse("x = 7")["x"].value<int>(), 7);
+  EXPECT_THROW(toml::parse("x = "), toml::parse_error);
+  EXPECT_FALSE(ParseConfig("x = ", "job.toml").ok());
 }
 
 #endif  // LOCKSTEP_WITH_TOML

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/config_text.h"
@@ -33,7 +34,11 @@ struct TomlGaveUp {};
 // What is different here than in a program's own copy needs a namespace of its
 // own, or the linker would take one of both for all. With NDEBUG, toml++ takes
 // its assertions for granted.
+#undef TOML_ASSERT
+#undef TOML_EXCEPTIONS
+#undef TOML_HEADER_ONLY
 #define toml lockstep_toml
+#define TOML_HEADER_ONLY 1
 #define TOML_ASSERT(condition) \
   (static_cast<bool>(condition) ? void() : ::lockstep::GiveUp())
 #define TOML_EXCEPTIONS 0
@@ -43,15 +48,23 @@ struct TomlGaveUp {};
 namespace lockstep {
 namespace {
 
-// Finds tables and arrays that lie deeper within each other than is good for
-// the stack: toml++ counts the brackets, but not the dots of keys. A text that
-// is no TOML may be misread, but only behind the first place that is wrong.
-class DepthCheck {
- public:
-  explicit DepthCheck(absl::string_view text) : text_(text) {}
+constexpr char kTooDeep[] =
+    "there are more than 64 tables and arrays within each other";
+static_assert(kMostConfigDepth == 64);
 
-  // Returns the line where it is too deep, or 0.
-  int64_t FindTooDeep() {
+// Finds what a text may not have, and toml++ does not survive: tables and
+// arrays so deep within each other that they use up the stack (it counts
+// brackets, but not the dots of keys), and letters other than ASCII's outside
+// of strings and comments (some of which it takes for impossible, up to
+// version 3.4). A text that is no TOML may be misread, but only behind the
+// first place that is wrong.
+class Precheck {
+ public:
+  // `text` is without a byte order mark.
+  explicit Precheck(absl::string_view text) : text_(text) {}
+
+  // Returns what is wrong, or "". Line() says where.
+  std::string FindWrong() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
       if (c == '"' || c == '\'') {
@@ -76,12 +89,17 @@ class DepthCheck {
       } else if (c == ',' || c == '\n') {
         dots_ = 0;
       }
-      if (depth_ + dots_ > kMostConfigDepth) {
-        return 1 + std::count(text_.begin(), text_.begin() + at_, '\n');
+      if (depth_ + dots_ > kMostConfigDepth) return kTooDeep;
+      if (static_cast<unsigned char>(c) >= 0x80) {
+        return "this is not TOML: letters other than a to z belong in quotes";
       }
       ++at_;
     }
-    return 0;
+    return "";
+  }
+
+  int64_t Line() const {
+    return 1 + std::count(text_.begin(), text_.begin() + at_, '\n');
   }
 
  private:
@@ -110,15 +128,18 @@ class DepthCheck {
   std::vector<int64_t> outer_;  // what each of them adds to it
 };
 
+constexpr size_t kMostKeyBytes = 128;
+
 std::string PlaceText(absl::string_view file, const toml::source_position& at) {
   return absl::StrCat(file, ":", at.line, ":", at.column);
 }
 
 absl::StatusOr<Config> Convert(const toml::node& node, absl::string_view file,
-                               const toml::source_position& position);
+                               const toml::source_position& position,
+                               int64_t depth);
 
 absl::StatusOr<Config> ConvertTable(const toml::table& table,
-                                    absl::string_view file) {
+                                    absl::string_view file, int64_t depth) {
   struct Item {
     toml::source_position position;
     std::string key;
@@ -127,6 +148,11 @@ absl::StatusOr<Config> ConvertTable(const toml::table& table,
   // toml++ sorts them by key.
   std::vector<Item> items;
   for (const auto& [key, value] : table) {
+    if (key.length() > kMostKeyBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(PlaceText(file, key.source().begin), ": a key has ",
+                       kMostKeyBytes, " bytes at most"));
+    }
     items.push_back({key.source().begin, std::string(key.str()), &value});
   }
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
@@ -135,18 +161,18 @@ absl::StatusOr<Config> ConvertTable(const toml::table& table,
   Config::Table entries;
   for (Item& item : items) {
     LOCKSTEP_ASSIGN_OR_RETURN(Config value,
-                              Convert(*item.value, file, item.position));
+                              Convert(*item.value, file, item.position, depth));
     entries.push_back({std::move(item.key), std::move(value)});
   }
   return Config(std::move(entries));
 }
 
 absl::StatusOr<Config> ConvertArray(const toml::array& array,
-                                    absl::string_view file) {
+                                    absl::string_view file, int64_t depth) {
   Config::Array values;
   for (const toml::node& value : array) {
-    LOCKSTEP_ASSIGN_OR_RETURN(Config converted,
-                              Convert(value, file, value.source().begin));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        Config converted, Convert(value, file, value.source().begin, depth));
     values.push_back(std::move(converted));
   }
   return Config(std::move(values));
@@ -154,12 +180,18 @@ absl::StatusOr<Config> ConvertArray(const toml::array& array,
 
 absl::StatusOr<Config> ConvertValue(const toml::node& node,
                                     absl::string_view file,
-                                    const toml::source_position& position) {
+                                    const toml::source_position& position,
+                                    int64_t depth) {
+  // A header and the keys below it may be deep only together.
+  if (depth > kMostConfigDepth) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(PlaceText(file, position), ": ", kTooDeep));
+  }
   if (const auto* const table = node.as_table()) {
-    return ConvertTable(*table, file);
+    return ConvertTable(*table, file, depth + 1);
   }
   if (const auto* const array = node.as_array()) {
-    return ConvertArray(*array, file);
+    return ConvertArray(*array, file, depth + 1);
   }
   if (const auto* const text = node.as_string()) return Config(text->get());
   if (const auto* const integer = node.as_integer()) {
@@ -177,8 +209,10 @@ absl::StatusOr<Config> ConvertValue(const toml::node& node,
 }
 
 absl::StatusOr<Config> Convert(const toml::node& node, absl::string_view file,
-                               const toml::source_position& position) {
-  LOCKSTEP_ASSIGN_OR_RETURN(Config config, ConvertValue(node, file, position));
+                               const toml::source_position& position,
+                               int64_t depth) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Config config,
+                            ConvertValue(node, file, position, depth));
   config.set_place(PlaceText(file, position));
   return config;
 }
@@ -189,10 +223,11 @@ absl::StatusOr<Config> Parse(absl::string_view text, absl::string_view file) {
         absl::StrCat(file, ": a configuration has ", kMostConfigBytes,
                      " bytes at most; is this one?"));
   }
-  if (const int64_t line = DepthCheck(text).FindTooDeep(); line > 0) {
+  absl::ConsumePrefix(&text, "\xef\xbb\xbf");  // the byte order mark
+  Precheck precheck(text);
+  if (const std::string wrong = precheck.FindWrong(); !wrong.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(file, ":", line, ": there are more than ",
-                     kMostConfigDepth, " tables or arrays within each other"));
+        absl::StrCat(file, ":", precheck.Line(), ": ", wrong));
   }
   const toml::parse_result parsed =
       toml::parse(std::string_view(text.data(), text.size()));
@@ -201,9 +236,11 @@ absl::StatusOr<Config> Parse(absl::string_view text, absl::string_view file) {
     const std::string description(error.description());
     return absl::InvalidArgumentError(absl::StrCat(
         PlaceText(file, error.source().begin), ": this is not TOML: ",
-        absl::StrReplaceAll(absl::CHexEscape(description), {{"\\'", "'"}})));
+        absl::StrReplaceAll(absl::CHexEscape(description),
+                            {{"\\'", "'"}, {"\\\\", "\\"}})));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(Config config, ConvertTable(parsed.table(), file));
+  LOCKSTEP_ASSIGN_OR_RETURN(Config config,
+                            ConvertTable(parsed.table(), file, /*depth=*/1));
   config.set_place(std::string(file));
   return config;
 }

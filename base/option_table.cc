@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -24,6 +23,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr char kText[] = "a string";
 
 // Returns the power of two that a suffix of a size stands for; 0: it is none.
 int ShiftOf(char suffix) {
@@ -66,12 +67,13 @@ Config WriteSize(int64_t value) {
   return value;
 }
 
-constexpr size_t kMostShown = 200;
-
-std::string Shown(const Config& config) {
-  std::string text = config.ToString();
-  if (text.size() <= kMostShown) return text;
-  return absl::StrCat(text.substr(0, kMostShown), "...");
+// A command line reads numbers where it can.
+std::string Remedy(absl::string_view accepted, const Config& value) {
+  const bool is_text = value.As<std::string>() != nullptr;
+  const bool is_single = value.As<Config::Table>() == nullptr &&
+                         value.As<Config::Array>() == nullptr;
+  if (accepted != kText || is_text || !is_single) return "";
+  return absl::StrCat("; in quotes it is one: \"", value.ToString(), "\"");
 }
 
 }  // namespace
@@ -171,7 +173,7 @@ std::string OptionAccepts(const float*) {
 }
 
 std::string OptionAccepts(const double*) { return "a finite number"; }
-std::string OptionAccepts(const std::string*) { return "a string"; }
+std::string OptionAccepts(const std::string*) { return kText; }
 
 std::string OptionAccepts(const absl::Duration*) {
   return "a string with a time and its unit, such as \"500ms\", \"1m30s\" or "
@@ -223,7 +225,7 @@ absl::Status OptionTable::Read(absl::string_view what,
   const auto* const table = config.As<Config::Table>();
   if (table == nullptr) {
     return wrong(config, absl::StrCat("should be a table of settings, but is ",
-                                      Shown(config)));
+                                      config.Shown()));
   }
   std::vector<std::string> keys;
   for (const Field& field : fields_) keys.push_back(field.key);
@@ -239,7 +241,8 @@ absl::Status OptionTable::Read(absl::string_view what,
           field.table().Read(absl::StrCat(what, ", ", key), value));
     } else if (!field.read(value)) {
       return wrong(value, absl::StrCat(key, " should be ", field.accepted,
-                                       ", but got ", key, " = ", Shown(value)));
+                                       ", but got ", key, " = ", value.Shown(),
+                                       Remedy(field.accepted, value)));
     }
   }
   return absl::OkStatus();
@@ -259,6 +262,7 @@ std::vector<OptionInfo> OptionTable::Describe() const {
   std::vector<OptionInfo> infos;
   for (const Field& field : fields_) {
     if (field.table != nullptr) {
+      infos.push_back({field.key, field.accepted, "", field.meaning});
       for (OptionInfo& info : field.table().Describe()) {
         info.key = absl::StrCat(field.key, ".", info.key);
         infos.push_back(std::move(info));

@@ -115,6 +115,20 @@ std::string OptionAccepts(const T*) {
                       std::numeric_limits<T>::max());
 }
 
+// These are of each other, in any order.
+template <typename T>
+std::optional<Config> WriteOption(const std::vector<T>& value);
+template <typename T>
+std::optional<Config> WriteOption(const std::optional<T>& value);
+template <typename T>
+std::optional<Config> WriteOption(const std::map<std::string, T>& value);
+template <typename T>
+std::string OptionAccepts(const std::vector<T>*);
+template <typename T>
+std::string OptionAccepts(const std::optional<T>*);
+template <typename T>
+std::string OptionAccepts(const std::map<std::string, T>*);
+
 template <typename T>
 bool ReadOption(const Config& config, std::vector<T>* value) {
   const auto* const array = config.As<Config::Array>();
@@ -181,7 +195,8 @@ template <typename T>
 std::optional<Config> WriteOption(const std::map<std::string, T>& value) {
   Config::Table table;
   for (const auto& [key, each] : value) {
-    table.push_back({key, *WriteOption(each)});
+    std::optional<Config> written = WriteOption(each);
+    if (written.has_value()) table.push_back({key, *std::move(written)});
   }
   return Config(std::move(table));
 }
@@ -232,7 +247,8 @@ class OptionTable {
   // All settings but those that are unset, as Read takes them back.
   Config Write() const;
 
-  // Settings of tables in this one have keys with dots: "optimizer.momentum".
+  // The settings of a table in this one follow it, and their keys have dots:
+  // "optimizer.momentum".
   std::vector<OptionInfo> Describe() const;
 
  private:

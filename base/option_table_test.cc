@@ -154,7 +154,9 @@ TEST(OptionTable, SaysWhatIsAccepted) {
       {"rate", 1e39, "a finite number that a 32-bit float can hold"},
       {"scale", std::numeric_limits<double>::infinity(), "a finite number"},
       {"scale", std::numeric_limits<double>::quiet_NaN(), "a finite number"},
-      {"path", 7, "a string"},
+      {"path", 7,
+       "path should be a string, but got path = 7; in quotes it is one: "
+       "\"7\""},
       {"deadline", 10, "a string with a time and its unit"},
       {"deadline", "10", "such as \"500ms\", \"1m30s\" or \"inf\""},
       {"bytes", "64", "a string with a unit of 1024"},
@@ -276,9 +278,11 @@ TEST(OptionTable, HasTablesInIt) {
             "{optimizer = {rate = 0.5, momentum = 0.9}, layers = {second = 4}, "
             "epochs = 2}");
   const std::vector<OptionInfo> infos = DescribeOptions<Trainer>();
-  ASSERT_EQ(infos.size(), 4u);
-  EXPECT_EQ(infos[1].key, "optimizer.momentum");
-  EXPECT_EQ(infos[1].default_value, "0.9");
+  ASSERT_EQ(infos.size(), 5u);
+  EXPECT_EQ(infos[0].key, "optimizer");
+  EXPECT_EQ(infos[0].meaning, "How the model learns.");
+  EXPECT_EQ(infos[2].key, "optimizer.momentum");
+  EXPECT_EQ(infos[2].default_value, "0.9");
 }
 
 TEST(OptionTable, SaysWhatIsWrongInTables) {
@@ -303,6 +307,20 @@ TEST(OptionTable, SaysWhatIsWrongInTables) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("layers should be a table, each value of "
                                  "which is an integer")));
+}
+
+TEST(OptionTable, TakesMapsAndListsOfEachOther) {
+  std::optional<std::map<std::string, std::vector<int64_t>>> lists;
+  std::map<std::string, std::optional<int64_t>> maybe = {{"a", 1}, {"b", {}}};
+  OptionTable table;
+  table.Add("lists", &lists, "Lists by name.");
+  table.Add("maybe", &maybe, "Numbers by name.");
+  EXPECT_EQ(table.Write().ToString(), "{maybe = {a = 1}}");
+  Config config;
+  config.Set("lists", Config()).Set("x", Config::Array({1, 2}));
+  LOCKSTEP_ASSERT_OK(table.Read("it", config));
+  EXPECT_EQ(table.Write().ToString(),
+            "{lists = {x = [1, 2]}, maybe = {a = 1}}");
 }
 
 }  // namespace

@@ -165,9 +165,9 @@ int Rank(const RankProcesses::Self& self) {
     if (world.ok()) {
       const auto group = (*world)->MakeGroup(group_options);
       // Its own memory fails as well, and what it throws is its own concern.
-      status = group.ok()
-                   ? CatchAll("the trainer", [&] { return Use(**group, memory); })
-                   : group.status();
+      status = group.ok() ? CatchAll("the trainer",
+                                     [&] { return Use(**group, memory); })
+                          : group.status();
     }
   }
   fails = 0;

@@ -186,7 +186,8 @@ absl::Status Run(int argc, char** argv) {
   LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::Config config,
                             lockstep::ConfigOfCommandLine(argc, argv));
   TrainerOptions trainer;
-  LOCKSTEP_ASSIGN_OR_RETURN(Job job, lockstep::ReadJob(config, &trainer));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      Job job, lockstep::ReadJob(config, &trainer, {"train", "test"}));
   Sums sums;  // outlives the group, which may still read it after a failure
   job.world.on_slow = [](absl::string_view what) {
     std::fprintf(stderr, "slow: %s\n", std::string(what).c_str());

@@ -56,6 +56,7 @@ TEST(JobExample, GoesOnFromItsCheckpoint) {
   const std::string metrics = MetricsOf(whole.printed);
   const size_t last_two = metrics.find("step 2: ");
   EXPECT_EQ(MetricsOf(first.printed), metrics.substr(0, last_two));
+  EXPECT_THAT(second.printed, Not(HasSubstr("step 0: ")));
   EXPECT_THAT(MetricsOf(second.printed),
               EndsWith(metrics.substr(std::min(last_two, metrics.size()))));
   std::remove(file.c_str());

@@ -12,9 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/numbers.h"
 #include "lockstep/base/config.h"
-#include "lockstep/base/config_text.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/examples/small_model.h"
 #include "lockstep/loader/batch.h"
@@ -54,6 +53,16 @@ using lockstep::Config;
 using lockstep::PluginContext;
 using lockstep::PluginRegistry;
 
+// Numbers and truth values are such to Lockstep, too.
+Config ValueOf(const std::string& text) {
+  int64_t integer = 0;
+  double number = 0;
+  if (text == "true" || text == "false") return text == "true";
+  if (absl::SimpleAtoi(text, &integer)) return integer;
+  if (absl::SimpleAtod(text, &number)) return number;
+  return text;
+}
+
 class LockstepSource : public trainer::Source {
  public:
   explicit LockstepSource(std::unique_ptr<lockstep::Loader> loader)
@@ -81,9 +90,7 @@ void AddSources(PluginRegistry& registry, const PluginContext& context) {
       Config& sampler = settings.Set("sampler", Config());
       sampler.Set("name", name);
       for (const auto& [key, value] : parameters) {
-        // Reads numbers as numbers, and anything else as a text.
-        LOCKSTEP_RETURN_IF_ERROR(
-            lockstep::OverrideConfig(absl::StrCat(key, "=", value), sampler));
+        sampler.Set(key, ValueOf(value));
       }
       LOCKSTEP_ASSIGN_OR_RETURN(auto loader, registry.Create<lockstep::Loader>(
                                                  "default", context, settings));

@@ -1,7 +1,7 @@
-// A trainer that makes its parts by name: those of Lockstep, and a dataset of
-// its own. docs/plugin.md is the guide.
+// A trainer that makes its parts by name: those of Lockstep, and a dataset and
+// an order of its own. docs/plugin.md is the guide.
 //
-//   plugin              makes a loader of the dataset "ring", and reads it
+//   plugin              makes loaders of the dataset "ring", and reads them
 //   plugin --list       prints what can be made, and with which settings
 #include "lockstep/plugin/plugin.h"
 
@@ -27,6 +27,8 @@
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/part_list.h"
 #include "lockstep/plugin/registry.h"
+#include "lockstep/sampler/order.h"
+#include "lockstep/sampler/wrapped_orders.h"
 
 namespace {
 
@@ -89,25 +91,51 @@ absl::StatusOr<std::shared_ptr<Dataset>> MakeRing(const PluginContext&,
   return std::make_shared<Ring>(options);
 }
 
+// ---- An order of its own.
+
+struct BackwardOptions {
+  int64_t step = 1;
+};
+
+void BindOptions(BackwardOptions& options, lockstep::OptionTable& table) {
+  table.Add("step", &options.step, "The distance from one to the next.");
+}
+
+absl::StatusOr<std::shared_ptr<const lockstep::Order>> MakeBackward(
+    const PluginContext& context, const BackwardOptions& options) {
+  if (context.dataset == nullptr || options.step < 1) {
+    return absl::InvalidArgumentError(
+        "backward needs a dataset, and a step of 1 or more");
+  }
+  const int64_t size = context.dataset->size();
+  return lockstep::CustomOrder::Create(
+      {"backward", size}, [=](int64_t /*epoch*/) {
+        std::vector<int64_t> indices;
+        for (int64_t i = size - 1; i >= 0; i -= options.step) {
+          indices.push_back(i);
+        }
+        return indices;
+      });
+}
+
 // ---- What a trainer does once.
 
 absl::Status RegisterParts(PluginRegistry& registry) {
   LOCKSTEP_RETURN_IF_ERROR(lockstep::RegisterLockstep(registry));
+  LOCKSTEP_RETURN_IF_ERROR(registry.Add<lockstep::Order>(
+      "backward", "The last sample first.", MakeBackward));
   return registry.Add<Dataset>("ring", "Points on a ring.", MakeRing);
 }
 
 // ---- What it does with them.
 
-absl::Status ReadRing(PluginRegistry& registry) {
+absl::Status ReadRing(PluginRegistry& registry, const Config& sampler) {
   Config settings;
   settings.Set("num_workers", 2);
   Config& dataset = settings.Set("dataset", Config());
   dataset.Set("name", "ring");
   dataset.Set("size", 10);
-  Config& sampler = settings.Set("sampler", Config());
-  sampler.Set("name", "stratified");
-  sampler.Set("labels", "half");
-  sampler.Set("global_batch_size", 4);
+  settings.Set("sampler", sampler);
 
   PluginContext context;  // one rank of one
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -123,6 +151,20 @@ absl::Status ReadRing(PluginRegistry& registry) {
   return absl::OkStatus();
 }
 
+absl::Status Read(PluginRegistry& registry) {
+  Config sampler;
+  sampler.Set("name", "stratified");
+  sampler.Set("labels", "half");
+  sampler.Set("global_batch_size", 4);
+  LOCKSTEP_RETURN_IF_ERROR(ReadRing(registry, sampler));
+
+  Config backward;
+  backward.Set("name", "order");
+  backward.Set("global_batch_size", 5);
+  backward.Set("order", Config()).Set("name", "backward");
+  return ReadRing(registry, backward);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -131,7 +173,7 @@ int main(int argc, char** argv) {
   if (status.ok() && argc > 1 && absl::string_view(argv[1]) == "--list") {
     std::fputs(lockstep::ListParts(registry.Parts()).c_str(), stdout);
   } else {
-    status.Update(ReadRing(registry));
+    status.Update(Read(registry));
   }
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());

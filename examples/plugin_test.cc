@@ -12,8 +12,9 @@ using ::testing::HasSubstr;
 TEST(PluginExample, ReadsItsOwnDataset) {
   const Ended ended = Execute("examples/plugin");
   EXPECT_EQ(ended.code, 0) << ended.printed;
-  EXPECT_THAT(ended.printed,
-              AllOf(HasSubstr("step 0: "), HasSubstr("step 2: ")));
+  EXPECT_THAT(ended.printed, AllOf(HasSubstr("step 0: "), HasSubstr("step 2: "),
+                                   HasSubstr("step 0: 9 8 7 6 5\n"
+                                             "step 1: 4 3 2 1 0\n")));
 }
 
 TEST(PluginExample, ListsAllParts) {

@@ -31,8 +31,9 @@ constexpr int64_t kYears = int64_t{1} << 60;  // 36 years in nanoseconds
 class Consumer {
  public:
   // `read` is called for the row of each step, and `plan` while one is planned.
-  Consumer(Delivery delivery, std::function<void(int64_t step)> read,
-           std::function<void()> plan = [] {}) {
+  Consumer(
+      Delivery delivery, std::function<void(int64_t step)> read,
+      std::function<void()> plan = [] {}) {
     LoaderOptions options;
     options.num_workers = 2;
     options.workers = Workers::kThreads;

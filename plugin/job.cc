@@ -1,7 +1,9 @@
 #include "lockstep/plugin/job.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/config_text.h"
 #include "lockstep/base/nearest_word.h"
@@ -29,39 +32,54 @@ namespace {
 
 constexpr char kTrainer[] = "trainer";
 
-// Adds a field for each value, by the keys on its way.
-void AddValues(const std::string& key, const Config& config,
-               std::map<std::string, std::string>& fields) {
-  const auto* const table = config.As<Config::Table>();
-  if (table == nullptr) {
-    fields[key] = config.ToString();
-    return;
-  }
-  for (const auto& [inner, value] : *table) {
-    AddValues(key.empty() ? inner : absl::StrCat(key, ".", inner), value,
-              fields);
-  }
+Fingerprint FingerprintOf(Config job, const Config& trainer) {
+  job.Set(kTrainer, trainer);
+  job.Set("world", Config());
+  std::map<std::string, std::string> values = job.Values();
+  values.erase("world");
+  values.erase("group.device");
+  Fingerprint fingerprint;
+  for (const auto& [key, value] : values) fingerprint.Add(key, value);
+  return fingerprint;
 }
 
-Fingerprint FingerprintOf(const Config& job, const Config& trainer) {
-  std::map<std::string, std::string> fields;
-  for (const auto& [key, value] : *job.As<Config::Table>()) {
-    if (key != "world") AddValues(key, value, fields);
-  }
-  fields.erase("group.device");
-  AddValues(kTrainer, trainer, fields);
-  Fingerprint fingerprint;
-  for (const auto& [key, value] : fields) fingerprint.Add(key, value);
-  return fingerprint;
+absl::Status At(const Config& config, absl::string_view message) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      config.place(), config.place().empty() ? "" : ": ", message));
+}
+
+absl::Status CheckTable(absl::string_view name, const Config& config) {
+  if (config.As<Config::Table>() != nullptr) return absl::OkStatus();
+  return At(config,
+            absl::StrCat(name, " should be a table of settings, but is ",
+                         config.Shown(),
+                         config.As<Config::Array>() != nullptr
+                             ? "; a table has single brackets"
+                             : ""));
 }
 
 absl::Status CheckTables(absl::string_view kind,
                          const std::map<std::string, Config>& parts) {
   for (const auto& [name, config] : parts) {
-    if (config.As<Config::Table>() != nullptr) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        config.place(), config.place().empty() ? "" : ": ", kind, ".", name,
-        " should be a table of settings, but is ", config.ToString()));
+    LOCKSTEP_RETURN_IF_ERROR(CheckTable(absl::StrCat(kind, ".", name), config));
+  }
+  return absl::OkStatus();
+}
+
+// Checks that the text has those loaders that the trainer makes.
+absl::Status CheckLoaders(const Config& job,
+                          const std::map<std::string, Config>& loaders,
+                          absl::Span<const std::string> made) {
+  if (made.empty()) return absl::OkStatus();
+  for (const auto& [name, config] : loaders) {
+    if (std::find(made.begin(), made.end(), name) != made.end()) continue;
+    return At(config, absl::StrCat("the trainer has no loader ",
+                                   SayUnknown(name, made)));
+  }
+  for (const std::string& name : made) {
+    if (loaders.count(name) > 0) continue;
+    return At(job, absl::StrCat("the trainer needs a table [loader.", name,
+                                "], and the job has none"));
   }
   return absl::OkStatus();
 }
@@ -80,18 +98,22 @@ absl::StatusOr<std::string> TakeArgument(absl::string_view flag,
 absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv) {
   Config config;
   std::vector<std::string> overrides;
-  std::string file;
+  std::optional<std::string> file;
   for (int at = 1; at < argc; ++at) {
     absl::string_view word = argv[at];
     const std::string given(word);
     if (absl::ConsumePrefix(&word, "--config") &&
         (word.empty() || word[0] == '=')) {
-      if (!file.empty()) {
+      if (file.has_value()) {
         return absl::InvalidArgumentError(
             "--config may be given once; --set changes single values");
       }
       LOCKSTEP_ASSIGN_OR_RETURN(file,
                                 TakeArgument("--config", word, argc, argv, at));
+      if (file->empty()) {
+        return absl::InvalidArgumentError(
+            "--config should name a file, but its value is empty");
+      }
     } else if (absl::ConsumePrefix(&word, "--set") &&
                (word.empty() || word[0] == '=')) {
       LOCKSTEP_ASSIGN_OR_RETURN(std::string assignment,
@@ -104,8 +126,8 @@ absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv) {
           "changes a value of it, such as --set loader.train.num_workers=4"));
     }
   }
-  if (!file.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(config, ReadConfigFile(file));
+  if (file.has_value()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(config, ReadConfigFile(*file));
   }
   for (const std::string& assignment : overrides) {
     LOCKSTEP_RETURN_IF_ERROR(OverrideConfig(assignment, config));
@@ -135,14 +157,17 @@ void BindOptions(Job& job, OptionTable& table) {
                  "Where the job keeps what it goes on from.");
 }
 
-absl::StatusOr<Job> internal_plugin::ReadJob(const Config& config,
-                                             const OptionTable& trainer) {
+absl::StatusOr<Job> internal_plugin::ReadJob(
+    const Config& config, const OptionTable& trainer,
+    absl::Span<const std::string> made) {
   Job job;
   OptionTable table = TableOf(job);
   Config trainers;
   table.Add(kTrainer, &trainers, "The trainer's own settings.");
   LOCKSTEP_RETURN_IF_ERROR(table.Read("the job", config));
+  LOCKSTEP_RETURN_IF_ERROR(CheckTable("group", job.group));
   LOCKSTEP_RETURN_IF_ERROR(CheckTables("loader", job.loaders));
+  LOCKSTEP_RETURN_IF_ERROR(CheckLoaders(config, job.loaders, made));
   LOCKSTEP_RETURN_IF_ERROR(CheckTables("metrics", job.metrics));
   LOCKSTEP_RETURN_IF_ERROR(trainer.Read(kTrainer, trainers));
   job.fingerprint = FingerprintOf(config, trainer.Write());

@@ -21,12 +21,15 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(const Config config,
 //                             ConfigOfCommandLine(argc, argv));
 //   TrainerOptions trainer;
-//   LOCKSTEP_ASSIGN_OR_RETURN(const Job job, ReadJob(config, &trainer));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const Job job,
+//                             ReadJob(config, &trainer, {"train"}));
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto world,
 //                             World::FromEnvironment(job.world));
-//   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, job.MakeGroup(registry,
-//   *world)); LOCKSTEP_RETURN_IF_ERROR(CheckSame(*group, "the job",
-//   job.fingerprint)); PluginContext context; context.world = world.get();
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto group,
+//                             job.MakeGroup(registry, *world));
+//   LOCKSTEP_RETURN_IF_ERROR(CheckSame(*group, "the job", job.fingerprint));
+//   PluginContext context;
+//   context.world = world.get();
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto loader,
 //                             job.MakeLoader(registry, "train", context));
 //
@@ -43,7 +46,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/config_text.h"  // IWYU pragma: export
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/option_table.h"
@@ -61,7 +66,7 @@ namespace lockstep {
 // else. Without a file, the configuration is empty but for what is set.
 absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv);
 
-// Where a trainer keeps what it goes on from. Writing is the trainer's.
+// These say where a trainer keeps what it goes on from. The trainer writes it.
 struct CheckpointOptions {
   std::string path;         // "": nowhere
   int64_t every_steps = 0;  // 0: at the end of an epoch alone
@@ -81,8 +86,8 @@ struct Job {
 
   // All of the text that should be the same on all ranks, for CheckSame: a
   // field for each value, such as "loader.train.num_workers". The world and the
-  // CUDA device are a rank's own affair. The trainer's settings are in it with
-  // their defaults.
+  // CUDA device are a rank's own affair, and are not in it. The trainer's
+  // settings are in it with their defaults.
   Fingerprint fingerprint;
 
   // Makes the group of all ranks that `group` describes: "auto" where it has no
@@ -105,21 +110,19 @@ struct Job {
 void BindOptions(Job& job, OptionTable& table);
 
 namespace internal_plugin {
-absl::StatusOr<Job> ReadJob(const Config& config, const OptionTable& trainer);
+absl::StatusOr<Job> ReadJob(const Config& config, const OptionTable& trainer,
+                            absl::Span<const std::string> loaders);
 }  // namespace internal_plugin
 
 // Reads a whole configuration. The table [trainer] goes to `trainer`, whose
-// struct has BindOptions; what it does not set stays as it is. INVALID_ARGUMENT
-// says where a setting stands, and what is accepted.
+// struct has BindOptions; what it does not set stays as it is. `loaders` are
+// those that the trainer makes: the text should have these and no others, so
+// that a name that is mistyped is told at once. If there are none, the text may
+// have any. INVALID_ARGUMENT says where a setting stands, and what is accepted.
 template <typename TrainerOptions>
-absl::StatusOr<Job> ReadJob(const Config& config, TrainerOptions* trainer) {
-  return internal_plugin::ReadJob(config, TableOf(*trainer));
-}
-
-// For trainers without settings.
-inline absl::StatusOr<Job> ReadJob(const Config& config) {
-  NoOptions none;
-  return ReadJob(config, &none);
+absl::StatusOr<Job> ReadJob(const Config& config, TrainerOptions* trainer,
+                            absl::Span<const std::string> loaders = {}) {
+  return internal_plugin::ReadJob(config, TableOf(*trainer), loaders);
 }
 
 }  // namespace lockstep

@@ -210,6 +210,11 @@ TEST_F(JobTest, SaysWhatIsWrongAndWhere) {
       {"loader = 3",
        "job.toml:1:1: the job: loader should be a table, each value of which "
        "is anything, but got loader = 3"},
+      {"group = 7",
+       "job.toml:1:1: group should be a table of settings, but is 7"},
+      {"[[loader.train]]",
+       "job.toml:1:10: loader.train should be a table of settings, but is [{}]"
+       "; a table has single brackets"},
       {"[metrics]\ntext = true",
        "job.toml:2:1: metrics.text should be a table of settings, but is true"},
   };
@@ -219,11 +224,28 @@ TEST_F(JobTest, SaysWhatIsWrongAndWhere) {
         ReadJob(Parsed(each.text), &trainer),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(each.message)));
   }
-  EXPECT_THAT(ReadJob(Parsed("[trainer]\nx = 1")),
+  NoOptions none;
+  EXPECT_THAT(ReadJob(Parsed("[trainer]\nx = 1"), &none),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("job.toml:2:1: trainer: there is no setting "
                                  "'x'")));
-  LOCKSTEP_EXPECT_OK(ReadJob(Parsed("")));
+  LOCKSTEP_EXPECT_OK(ReadJob(Parsed(""), &none));
+}
+
+TEST_F(JobTest, HasTheLoadersThatTheTrainerMakes) {
+  TrainerOptions trainer;
+  LOCKSTEP_EXPECT_OK(ReadJob(Parsed(kJob), &trainer, {"test", "train"}));
+  Config config = Parsed(kJob);
+  LOCKSTEP_ASSERT_OK(OverrideConfig("loader.trian.num_workers=1", config));
+  EXPECT_THAT(ReadJob(config, &trainer, {"test", "train"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "--set loader.trian.num_workers: the trainer has no "
+                       "loader 'trian'; did you mean 'train'? Known: test, "
+                       "train"));
+  EXPECT_THAT(ReadJob(Parsed(kJob), &trainer, {"test", "train", "valid"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "job.toml: the trainer needs a table [loader.valid], "
+                       "and the job has none"));
 }
 
 TEST_F(JobTest, SaysWhereALoaderIsWrong) {
@@ -244,7 +266,12 @@ TEST_F(JobTest, SaysWhereALoaderIsWrong) {
        "size is too small; in dataset 'ring' at job.toml:10:1; in loader "
        "'default' at job.toml:8:9; in loader.train"},
       {"\"ring\"", "\"rings\"", absl::StatusCode::kNotFound,
-       "there is no dataset 'rings'; did you mean 'ring'?"},
+       "job.toml:10:12: there is no dataset 'rings'; did you mean 'ring'?"},
+      {"sampler = {name = \"sequential\", global_batch_size = 4}", "",
+       absl::StatusCode::kInvalidArgument,
+       "a loader needs a sampler: set `sampler` to a table with its name, such "
+       "as {name = \"distributed\", global_batch_size = 32}; in loader "
+       "'default' at job.toml:8:9; in loader.train"},
       {"name = \"sequential\", ", "", absl::StatusCode::kInvalidArgument,
        "job.toml:11:1: the settings of a part of kind sampler should be a "
        "table "
@@ -264,6 +291,18 @@ TEST_F(JobTest, SaysWhereALoaderIsWrong) {
   }
 }
 
+TEST_F(JobTest, SaysWhichSettingsACommandLineHasChanged) {
+  Config config = Parsed(kJob);
+  LOCKSTEP_ASSERT_OK(OverrideConfig("loader.train.dataset.size=0", config));
+  TrainerOptions trainer;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Job job, ReadJob(config, &trainer));
+  EXPECT_THAT(job.MakeLoader(registry_, "train", {}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "size is too small; in dataset 'ring' at job.toml:10:1, "
+                       "with --set loader.train.dataset.size; in loader "
+                       "'default' at job.toml:8:9; in loader.train"));
+}
+
 std::vector<std::string> FieldsOf(const Fingerprint& fingerprint) {
   std::vector<std::string> fields;
   for (const Fingerprint::Field& field : fingerprint.fields()) {
@@ -276,32 +315,29 @@ TEST_F(JobTest, FingerprintHasAllButARanksOwn) {
   EXPECT_THAT(FieldsOf(JobOf("loader.train = {b = [1, {c = 2}], a = \"x\"}\n"
                              "world = {rank = 3}\n"
                              "group = {device = 2, strict = true}\n"
-                             "trainer = {epochs = 5}\n")
+                             "trainer = {epochs = 5}\n"
+                             "metrics.text = {}\n")
                            .fingerprint),
               ElementsAre("group.strict true", "loader.train.a \"x\"",
-                          "loader.train.b [1, {c = 2}]", "trainer.epochs 5",
-                          "trainer.learning_rate 0.1"));
+                          "loader.train.b [1, {c = 2}]", "metrics.text {}",
+                          "trainer.epochs 5", "trainer.learning_rate 0.1"));
 }
 
 TEST_F(JobTest, RanksWithOtherTextsAreTold) {
   LocalGroupOptions options;
   options.size = 3;
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto ranks, MakeLocalGroup(options));
+  Config other = Parsed(kJob);
+  LOCKSTEP_ASSERT_OK(OverrideConfig("loader.train.num_workers=4", other));
+  TrainerOptions trainer;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Job changed, ReadJob(other, &trainer));
+  const Job job = JobOf(kJob);
   std::vector<absl::Status> statuses(3);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      Config config = Parsed(kJob);
-      if (rank == 2) {
-        statuses[rank] = OverrideConfig("loader.train.num_workers=4", config);
-      }
-      TrainerOptions trainer;
-      const absl::StatusOr<Job> job = ReadJob(config, &trainer);
-      statuses[rank].Update(job.status());
-      if (job.ok()) {
-        statuses[rank].Update(
-            CheckSame(*ranks[rank], "the job", job->fingerprint));
-      }
+      const Job& mine = rank == 2 ? changed : job;
+      statuses[rank] = CheckSame(*ranks[rank], "the job", mine.fingerprint);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -350,6 +386,9 @@ TEST_F(JobTest, CommandLineSaysWhatIsWrong) {
        absl::StatusCode::kInvalidArgument,
        "'x' should be KEY=VALUE"},
       {{"--config=/none.toml"}, absl::StatusCode::kNotFound, "/none.toml"},
+      {{"--config="},
+       absl::StatusCode::kInvalidArgument,
+       "--config should name a file, but its value is empty"},
       {{"--config=/a", "--config=/b"},
        absl::StatusCode::kInvalidArgument,
        "--config may be given once"},

@@ -101,6 +101,11 @@ absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
         "a loader needs a dataset: set `dataset` to a table with its name, or "
         "PluginContext::dataset");
   }
+  if (IsEmpty(settings.sampler)) {
+    return absl::InvalidArgumentError(
+        "a loader needs a sampler: set `sampler` to a table with its name, "
+        "such as {name = \"distributed\", global_batch_size = 32}");
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::unique_ptr<Sampler> sampler,
       context.registry->CreateFrom<Sampler>(settings.sampler, inner));

@@ -14,7 +14,6 @@
 #include "lockstep/base/config.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/collective/world.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/plugin/parts.h"
 #include "lockstep/plugin/registry.h"
@@ -45,30 +44,16 @@ absl::StatusOr<Dataset*> DatasetOf(const PluginContext& context) {
       "an order needs a dataset: set PluginContext::dataset first");
 }
 
-// This rank, and how many get different data.
-struct Ranks {
-  int64_t rank = 0;
-  int64_t with_data = 1;
-};
-
-absl::StatusOr<Ranks> RanksOf(const PluginContext& context) {
-  const World* const world = context.world;
-  Ranks ranks;
-  int64_t size = 1;
-  if (world != nullptr) {
-    ranks.rank = world->rank();
-    size = world->size();
-  }
-  if (context.rank != -1) ranks.rank = context.rank;
-  if (context.size != -1) size = context.size;
-  if (size < 1 || context.replicas < 1 || size % context.replicas != 0) {
+// Returns how many ranks get different data.
+absl::StatusOr<int64_t> RanksWithData(const PluginContext& context) {
+  if (context.size < 1 || context.replicas < 1 ||
+      context.size % context.replicas != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "PluginContext should have one rank or more, and replicas that divide "
         "them, but got size=",
-        size, ", replicas=", context.replicas));
+        context.size, ", replicas=", context.replicas));
   }
-  ranks.with_data = size / context.replicas;
-  return ranks;
+  return context.size / context.replicas;
 }
 
 // ---- The settings of orders.
@@ -424,8 +409,8 @@ OrderResult MakeTokenBudget(const PluginContext& context,
   LOCKSTEP_ASSIGN_OR_RETURN(budget.lengths,
                             ReadIntegers(*dataset, options.lengths.lengths));
   budget.max_tokens = options.max_tokens;
-  LOCKSTEP_ASSIGN_OR_RETURN(const Ranks ranks, RanksOf(context));
-  budget.world = options.world != 0 ? options.world : ranks.with_data;
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t ranks, RanksWithData(context));
+  budget.world = options.world != 0 ? options.world : ranks;
   return TokenBudget::Create(std::move(budget));
 }
 
@@ -521,15 +506,14 @@ absl::StatusOr<int64_t> RowsOfRank(const CutSettings& settings, int64_t ranks) {
 absl::StatusOr<SamplerOptions> SamplerOptionsOf(const PluginContext& context,
                                                 const CutSettings& settings) {
   SamplerOptions options;
-  LOCKSTEP_ASSIGN_OR_RETURN(const Ranks ranks, RanksOf(context));
-  options.cut.world = ranks.with_data;
+  LOCKSTEP_ASSIGN_OR_RETURN(options.cut.world, RanksWithData(context));
   LOCKSTEP_ASSIGN_OR_RETURN(options.cut.batch_size,
                             RowsOfRank(settings, options.cut.world));
   options.cut.drop_last = settings.drop_last;
   options.cut.min_last_batch = settings.min_last_batch;
   options.cut.small_last_batch = settings.small_last_batch;
   options.cut.tail = settings.tail;
-  options.rank = ranks.rank;
+  options.rank = context.rank;
   options.replicas = context.replicas;
   options.data_stride = settings.data_stride;
   return options;

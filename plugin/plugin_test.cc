@@ -318,11 +318,10 @@ TEST_F(Plugin, LoadersAreMadeOfTables) {
   }
   EXPECT_EQ(rows, 12);
   loader.Set("sampler", Config());
-  EXPECT_THAT(
-      registry_.Create<Loader>("default", context_, loader),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               HasSubstr("the settings of a part of kind sampler should be a "
-                         "table with its name")));
+  EXPECT_THAT(registry_.Create<Loader>("default", context_, loader),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("a loader needs a sampler: set `sampler` to a "
+                                 "table with its name")));
 }
 
 // The dataset "samples".
@@ -488,6 +487,19 @@ TEST_F(Plugin, MetricsGoToAFile) {
   options.Set("path", "/no/such/folder/x");
   EXPECT_THAT(registry_.Create<MetricsSink>("text", context_, options),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("can't open")));
+}
+
+TEST_F(Plugin, SaysHowAnOrderBecomesASampler) {
+  LOCKSTEP_ASSERT_OK(registry_.Add<Order>(
+      "mine", "An order.",
+      +[](const PluginContext&,
+          const NoOptions&) -> absl::StatusOr<std::shared_ptr<const Order>> {
+        return absl::UnimplementedError("not needed");
+      }));
+  EXPECT_THAT(registry_.Create<Sampler>("mine", context_),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("there is an order of that name, for {name = "
+                                 "\"order\", order = {name = \"mine\"}}")));
 }
 
 }  // namespace

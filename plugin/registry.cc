@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -19,6 +20,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/nearest_word.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/world.h"
 
 namespace lockstep {
 namespace {
@@ -35,7 +37,7 @@ absl::Status CheckName(absl::string_view kind, absl::string_view name) {
   }
   if (good) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("the name of a ", kind,
+      absl::StrCat("the name of a part of kind ", kind,
                    " should begin with a lower-case letter and have "
                    "at most ",
                    kMostLetters, " of them, digits and '_', but got '",
@@ -54,10 +56,20 @@ namespace internal_plugin {
 absl::Status InPart(const absl::Status& error, absl::string_view what,
                     const Config& config) {
   if (error.ok()) return error;
-  absl::Status status(
-      error.code(),
-      absl::StrCat(error.message(), "; in ", what,
-                   config.place().empty() ? "" : " at ", config.place()));
+  std::string where =
+      absl::StrCat(what, config.place().empty() ? "" : " at ", config.place());
+  // Of its settings, a command line may have said what is wrong.
+  if (const auto* const settings = config.As<Config::Table>()) {
+    for (const auto& [key, value] : *settings) {
+      if (!absl::StartsWith(value.place(), "--") ||
+          value.place() == config.place()) {
+        continue;
+      }
+      absl::StrAppend(&where, ", with ", value.place());
+    }
+  }
+  absl::Status status(error.code(),
+                      absl::StrCat(error.message(), "; in ", where));
   error.ForEachPayload(
       [&status](absl::string_view url, const absl::Cord& value) {
         // A copy of a cord needs more of Abseil's libraries than its text.
@@ -158,6 +170,14 @@ void PluginRegistry::AddAbsent(absl::string_view kind, absl::string_view name,
   absent_[Key(kind, name)] = std::string(flag);
 }
 
+PluginContext PluginRegistry::WithRanks(const PluginContext& context) {
+  PluginContext resolved = context;
+  const World* const world = context.world;
+  if (context.rank == -1) resolved.rank = world == nullptr ? 0 : world->rank();
+  if (context.size == -1) resolved.size = world == nullptr ? 1 : world->size();
+  return resolved;
+}
+
 absl::StatusOr<const std::any*> PluginRegistry::Find(absl::string_view kind,
                                                      absl::string_view name) {
   MutexLock lock(mutex_);
@@ -185,18 +205,24 @@ absl::Status PluginRegistry::Unknown(const std::string& kind,
   for (const auto& [key, item] : items_) {
     if (key.second == name) other_kind = key.first;
   }
+  std::string hint;
+  if (kind == PluginKind<Sampler>::kName &&
+      other_kind == PluginKind<Order>::kName) {
+    hint = absl::StrCat(
+        "; there is an order of that name, for {name = "
+        "\"order\", order = {name = \"",
+        name, "\"}}");
+  } else if (!other_kind.empty()) {
+    hint = absl::StrCat("; there is a part of that name, of kind ", other_kind);
+  }
   return absl::NotFoundError(absl::StrCat(
       "there is no ", kind, " ", SayUnknown(name, names),
-      names.empty() ? "; was RegisterLockstep called?" : "",
-      other_kind.empty()
-          ? ""
-          : absl::StrCat("; there is a part of that name, of kind ",
-                         other_kind)));
+      names.empty() ? "; was RegisterLockstep called?" : "", hint));
 }
 
 absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
     absl::string_view kind, const Config& table,
-    absl::string_view default_name) const {
+    absl::string_view default_name) {
   const auto* const entries = table.As<Config::Table>();
   const Config default_config(default_name);
   const Config* name = table.Find("name");
@@ -207,12 +233,17 @@ absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
   if (text == nullptr) {
     std::vector<std::string> names;
     for (const PluginPart& part : PartsOf(kind)) names.push_back(part.name);
-    return absl::InvalidArgumentError(absl::StrCat(
-        table.place(), table.place().empty() ? "" : ": ",
-        "the settings of a part of kind ", kind,
-        " should be a table with its name, such as {name = \"",
-        names.empty() ? "x" : names[0], "\"}, but got ", table.ToString(),
-        "; known: ", absl::StrJoin(names, ", ")));
+    return absl::InvalidArgumentError(
+        absl::StrCat(table.place(), table.place().empty() ? "" : ": ",
+                     "the settings of a part of kind ", kind,
+                     " should be a table with its name, such as {name = \"",
+                     names.empty() ? "x" : names[0], "\"}, but got ",
+                     table.Shown(), "; known: ", absl::StrJoin(names, ", ")));
+  }
+  if (absl::Status found = Find(kind, *text).status(); !found.ok()) {
+    if (name->place().empty()) return found;
+    return absl::Status(found.code(),
+                        absl::StrCat(name->place(), ": ", found.message()));
   }
   Config::Table rest = *entries;
   rest.remove_if(

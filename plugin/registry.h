@@ -76,7 +76,8 @@ inline constexpr int kOldestPluginApi = 1;
 
 // A factory is told this of the job, each where it is known.
 struct PluginContext {
-  // This rank, of so many. -1: as `world` has it; without one, 0 of 1.
+  // This rank, of so many. -1: as `world` has it; without one, 0 of 1. A
+  // factory finds the numbers themselves.
   int64_t rank = -1;
   int64_t size = -1;
   int64_t replicas = 1;  // ranks that share each part of the data
@@ -261,11 +262,12 @@ class PluginRegistry {
   // Finds what makes a part, and freezes this.
   absl::StatusOr<const std::any*> Find(absl::string_view kind,
                                        absl::string_view name);
-  // The name in the table, and the table without it.
+  // The name in the table, which is known, and the table without it.
   absl::StatusOr<std::pair<std::string, Config>> TakeName(
       absl::string_view kind, const Config& table,
-      absl::string_view default_name) const;
+      absl::string_view default_name);
   std::vector<PluginPart> PartsOf(absl::string_view kind) const;
+  static PluginContext WithRanks(const PluginContext& context);
   absl::Status Unknown(const std::string& kind, absl::string_view name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -353,9 +355,9 @@ auto PluginRegistry::Create(absl::string_view name,
         absl::StrCat("two kinds of parts are called '", PluginKind<Part>::kName,
                      "'; each PluginKind needs a kName of its own"));
   }
-  PluginContext with_registry = context;
-  with_registry.registry = this;
-  return (*maker)(with_registry, options);
+  PluginContext resolved = WithRanks(context);
+  resolved.registry = this;
+  return (*maker)(resolved, options);
 }
 
 }  // namespace lockstep

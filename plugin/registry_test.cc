@@ -13,6 +13,7 @@
 #include "lockstep/base/config.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/world.h"
 
 namespace lockstep {
 
@@ -94,6 +95,22 @@ TEST(PluginRegistry, MakesPartsByName) {
   const auto twice = registry.Create<Wheel>("double", context, options);
   LOCKSTEP_ASSERT_OK(twice);
   EXPECT_EQ((*twice)->spokes, 14);
+}
+
+TEST(PluginRegistry, FactoriesFindTheRanks) {
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK(AddPlain(registry));
+  EXPECT_EQ((*registry.Create<Wheel>("plain", {}))->rank, 0);
+  WorldOptions options;
+  options.init = "tcp://127.0.0.1:0";
+  options.rank = 0;
+  options.size = 1;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto world, World::Join(options));
+  PluginContext context;
+  context.world = world.get();
+  EXPECT_EQ((*registry.Create<Wheel>("plain", context))->rank, 0);
+  context.rank = 7;
+  EXPECT_EQ((*registry.Create<Wheel>("plain", context))->rank, 7);
 }
 
 TEST(PluginRegistry, ListsItsParts) {
@@ -299,11 +316,13 @@ TEST(PluginRegistry, NamesAreChecked) {
        {std::string(), std::string("Plain"), std::string("a-b"),
         std::string("1st"), std::string("a b"), std::string("a\nb"),
         std::string(65, 'a')}) {
-    EXPECT_THAT(registry.Add<Wheel>(name, "A wheel.", MakeWheel),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr("the name of a wheel should begin "
-                                         "with a lower-case letter"),
-                               Not(HasSubstr("\n")))));
+    EXPECT_THAT(
+        registry.Add<Wheel>(name, "A wheel.", MakeWheel),
+        StatusIs(
+            absl::StatusCode::kInvalidArgument,
+            AllOf(HasSubstr("the name of a part of kind wheel should begin "
+                            "with a lower-case letter"),
+                  Not(HasSubstr("\n")))));
   }
   LOCKSTEP_EXPECT_OK(
       registry.Add<Wheel>(std::string(64, 'a'), "A wheel.", MakeWheel));
