@@ -72,6 +72,17 @@ TEST(ParseConfig, ReadsAllKindsOfValuesInTheirOrder) {
             "{a = -9223372036854775808, b = 255}");
 }
 
+TEST(ParseConfig, TakesStringsWhereTheyMayStand) {
+  EXPECT_EQ(Parsed(R"('é'."b".c=['é',"", {'x'.y = ''},
+'''z'''']
+[t."u"] # é
+v = """"é""""
+)")
+                .ToString(),
+            R"({"é" = {b = {c = ["é", "", {x = {y = ""}}, "z'"]}}, )"
+            R"(t = {u = {v = "\"é\""}}})");
+}
+
 TEST(ParseConfig, KnowsWhereEachValueStands) {
   const Config job = Parsed(kJob);
   EXPECT_EQ(job.place(), "job.toml");
@@ -102,6 +113,10 @@ TEST(ParseConfig, SaysWhatIsWrongAndWhere) {
       {"[[[1]]]", "job.toml:", "this is not TOML"},
       {"\n\xef\xb9\xbf# a",
        "job.toml:2: ", "letters other than a to z belong in quotes"},
+      {"a = +:\"\xcf\x85\"", "job.toml:1: ", "a quote is in a word"},
+      {"a = 1.\"\xcf\x85\"", "job.toml:1: ", "a quote is in a word"},
+      {"a = [2, 1.'\xcf\x85']", "job.toml:1: ", "a quote is in a word"},
+      {"a = \"\"\"\"\"\"\"\"\"", "job.toml:1: ", "a quote is in a word"},
       {"\nday = 2026-11-24",
        "job.toml:2:1: ", "a date or a time is no setting; put it in quotes"},
       {"x = [1, 07:30:00]",

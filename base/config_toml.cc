@@ -56,8 +56,8 @@ static_assert(kMostConfigDepth == 64);
 // arrays so deep within each other that they use up the stack (it counts
 // brackets, but not the dots of keys), and letters other than ASCII's outside
 // of strings and comments (some of which it takes for impossible, up to
-// version 3.4). A text that is no TOML may be misread, but only behind the
-// first place that is wrong.
+// version 3.4). It stops at the first place that is wrong, since strings can't
+// be told from words behind it.
 class Precheck {
  public:
   // `text` is without a byte order mark.
@@ -65,35 +65,19 @@ class Precheck {
 
   // Returns what is wrong, or "". Line() says where.
   std::string FindWrong() {
-    while (at_ < text_.size()) {
+    for (; at_ < text_.size(); ++at_) {
       const char c = text_[at_];
       if (c == '"' || c == '\'') {
+        if (in_word_) return "this is not TOML: a quote is in a word";
         SkipString(c);
-        continue;
-      }
-      if (c == '#') {
-        at_ = std::min(text_.find('\n', at_), text_.size());
-        continue;
-      }
-      if (c == '.') ++dots_;
-      if (c == '[' || c == '{') {
-        outer_.push_back(dots_ + 1);
-        depth_ += dots_ + 1;
-        dots_ = 0;
-      } else if (c == ']' || c == '}') {
-        if (!outer_.empty()) {
-          depth_ -= outer_.back();
-          outer_.pop_back();
-        }
-        dots_ = 0;
-      } else if (c == ',' || c == '\n') {
-        dots_ = 0;
+      } else if (c == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size()) - 1;
+      } else if (static_cast<unsigned char>(c) >= 0x80) {
+        return "this is not TOML: letters other than a to z belong in quotes";
+      } else {
+        Take(c);
       }
       if (depth_ + dots_ > kMostConfigDepth) return kTooDeep;
-      if (static_cast<unsigned char>(c) >= 0x80) {
-        return "this is not TOML: letters other than a to z belong in quotes";
-      }
-      ++at_;
     }
     return "";
   }
@@ -103,6 +87,56 @@ class Precheck {
   }
 
  private:
+  struct Bracket {
+    bool is_table;
+    int64_t depth;  // what it adds
+  };
+
+  // Takes a letter that is in no string and no comment.
+  void Take(char c) {
+    in_word_ = false;
+    switch (c) {
+      case '[':
+      case '{':
+        open_.push_back({c == '{', dots_ + 1});
+        depth_ += dots_ + 1;
+        dots_ = 0;
+        in_value_ = in_value_ && c == '[';
+        return;
+      case ']':
+      case '}':
+        if (!open_.empty()) {
+          depth_ -= open_.back().depth;
+          open_.pop_back();
+        }
+        dots_ = 0;
+        in_word_ = true;
+        return;
+      case ',':
+        dots_ = 0;
+        in_value_ = !open_.empty() && !open_.back().is_table;
+        return;
+      case '\n':
+        dots_ = 0;
+        in_value_ = in_value_ && !open_.empty();
+        return;
+      case '=':
+        in_value_ = true;
+        return;
+      case '.':
+        ++dots_;
+        in_word_ = in_value_;
+        return;
+      case ' ':
+      case '\t':
+      case '\r':
+        return;
+      default:
+        in_word_ = true;
+    }
+  }
+
+  // Goes to the last quote of the string that begins here.
   void SkipString(char quote) {
     const std::string three(3, quote);
     const bool is_long = Sees(three);
@@ -112,9 +146,14 @@ class Precheck {
       if (is_long ? Sees(three) : c == quote || c == '\n') break;
       at_ += c == '\\' && quote == '"' ? 2 : 1;
     }
-    at_ = std::min(at_ + (is_long ? 3 : 1), text_.size());
-    // Up to two more quotes belong to a long string.
-    for (int i = 0; is_long && i < 2 && Sees(three.substr(2)); ++i) ++at_;
+    if (is_long) {
+      // Up to two more quotes belong to it.
+      at_ += 3;
+      for (int i = 0; i < 2 && Sees(three.substr(2)); ++i) ++at_;
+      --at_;
+    }
+    at_ = std::min(at_, text_.size() - 1);
+    in_word_ = true;
   }
 
   bool Sees(absl::string_view next) const {
@@ -123,9 +162,11 @@ class Precheck {
 
   const absl::string_view text_;
   size_t at_ = 0;
-  int64_t dots_ = 0;            // in the key that is being read
-  int64_t depth_ = 0;           // of the brackets that are open
-  std::vector<int64_t> outer_;  // what each of them adds to it
+  std::vector<Bracket> open_;
+  int64_t depth_ = 0;      // of all that are open
+  int64_t dots_ = 0;       // in the key that is being read
+  bool in_value_ = false;  // and not in a key
+  bool in_word_ = false;   // and at no place where a string may begin
 };
 
 constexpr size_t kMostKeyBytes = 128;
