@@ -52,12 +52,16 @@ constexpr char kTooDeep[] =
     "there are more than 64 tables and arrays within each other";
 static_assert(kMostConfigDepth == 64);
 
+constexpr char kNoEscape[] =
+    "a backslash can't be before a letter other than a to z, nor at the end of "
+    "a line before one";
+
 // Finds what a text may not have, and toml++ does not survive: tables and
 // arrays so deep within each other that they use up the stack (it counts
 // brackets, but not the dots of keys), and letters other than ASCII's outside
-// of strings and comments (some of which it takes for impossible, up to
-// version 3.4). It stops at the first place that is wrong, since strings can't
-// be told from words behind it.
+// of strings and comments or behind a backslash (some of which it takes for
+// impossible, up to version 3.4). It stops at the first place that is wrong,
+// since strings can't be told from words behind it.
 class Precheck {
  public:
   // `text` is without a byte order mark.
@@ -69,10 +73,10 @@ class Precheck {
       const char c = text_[at_];
       if (c == '"' || c == '\'') {
         if (in_word_) return "this is not TOML: a quote is in a word";
-        SkipString(c);
+        if (!SkipString(c)) return kNoEscape;
       } else if (c == '#') {
         at_ = std::min(text_.find('\n', at_), text_.size()) - 1;
-      } else if (static_cast<unsigned char>(c) >= 0x80) {
+      } else if (IsBeyondAscii(c)) {
         return "this is not TOML: letters other than a to z belong in quotes";
       } else {
         Take(c);
@@ -136,15 +140,22 @@ class Precheck {
     }
   }
 
-  // Goes to the last quote of the string that begins here.
-  void SkipString(char quote) {
+  // Goes to the last quote of the string that begins here. Returns whether no
+  // backslash is before a letter that it should not be before; blanks and line
+  // ends may lie between them.
+  bool SkipString(char quote) {
     const std::string three(3, quote);
     const bool is_long = Sees(three);
     at_ += is_long ? 3 : 1;
     while (at_ < text_.size()) {
       const char c = text_[at_];
       if (is_long ? Sees(three) : c == quote || c == '\n') break;
-      at_ += c == '\\' && quote == '"' ? 2 : 1;
+      const bool escapes = c == '\\' && quote == '"';
+      if (escapes) {
+        const size_t next = text_.find_first_not_of(" \t\r\n", at_ + 1);
+        if (next != text_.npos && IsBeyondAscii(text_[next])) return false;
+      }
+      at_ += escapes ? 2 : 1;
     }
     if (is_long) {
       // Up to two more quotes belong to it.
@@ -154,6 +165,11 @@ class Precheck {
     }
     at_ = std::min(at_, text_.size() - 1);
     in_word_ = true;
+    return true;
+  }
+
+  static bool IsBeyondAscii(char c) {
+    return static_cast<unsigned char>(c) >= 0x80;
   }
 
   bool Sees(absl::string_view next) const {
