@@ -113,6 +113,7 @@ TEST(ParseConfig, SaysWhatIsWrongAndWhere) {
       {"a = \"\"\"\\\\ \\\xef\xbb\xaf\"\"\"",
        "job.toml:1: ", "a backslash can't be"},
       {"a = \"\"\"\\\n \xc3\xa9\"\"\"", "job.toml:1: ", "a backslash can't be"},
+      {"a = first", "job.toml:1:", "; a text is in quotes, and true is in"},
       {"[[[1]]]", "job.toml:", "this is not TOML"},
       {"\n\xef\xb9\xbf# a",
        "job.toml:2: ", "letters other than a to z belong in quotes"},

@@ -290,7 +290,10 @@ absl::StatusOr<Config> Parse(absl::string_view text, absl::string_view file) {
       toml::parse(std::string_view(text.data(), text.size()));
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
-    const std::string description(error.description());
+    std::string description(error.description());
+    if (absl::StrContains(description, "boolean")) {
+      description += "; a text is in quotes, and true is in small letters";
+    }
     return absl::InvalidArgumentError(absl::StrCat(
         PlaceText(file, error.source().begin), ": this is not TOML: ",
         absl::StrReplaceAll(absl::CHexEscape(description),

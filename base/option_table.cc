@@ -12,9 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/config.h"
@@ -67,12 +69,20 @@ Config WriteSize(int64_t value) {
   return value;
 }
 
-// A command line reads numbers where it can.
+// Says how a number is written as a text, which a command line takes for a
+// number and a shell takes the quotes from.
 std::string Remedy(absl::string_view accepted, const Config& value) {
   const bool is_text = value.As<std::string>() != nullptr;
   const bool is_single = value.As<Config::Table>() == nullptr &&
                          value.As<Config::Array>() == nullptr;
   if (accepted != kText || is_text || !is_single) return "";
+  const std::pair<std::string, std::string> flag_and_key =
+      absl::StrSplit(value.place(), absl::MaxSplits(' ', 1));
+  const auto& [flag, key] = flag_and_key;
+  if (absl::StartsWith(flag, "--")) {
+    return absl::StrCat("; write ", flag, " '", key, "=\"", value.ToString(),
+                        "\"'");
+  }
   return absl::StrCat("; in quotes it is one: \"", value.ToString(), "\"");
 }
 

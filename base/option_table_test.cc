@@ -194,6 +194,15 @@ TEST(OptionTable, NamesThePlaceAndTheNearestKey) {
                        "\"fast\""));
 }
 
+TEST(OptionTable, SaysHowACommandLineStatesATextThatIsANumber) {
+  Config config;
+  config.Set("path", 7).set_place("--set data.path");
+  EXPECT_THAT(ReadOptions<Options>("it", config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "--set data.path: it: path should be a string, but got "
+                       "path = 7; write --set 'data.path=\"7\"'"));
+}
+
 TEST(OptionTable, SaysWhichKeyIsWrong) {
   int64_t value = 0;
   for (const char* const key : {"", "Size", "a b", "a-b"}) {

@@ -79,7 +79,10 @@ absl::Status CheckLoaders(const Config& job,
   for (const std::string& name : made) {
     if (loaders.count(name) > 0) continue;
     return At(job, absl::StrCat("the trainer needs a table [loader.", name,
-                                "], and the job has none"));
+                                "], and the job has none",
+                                job.As<Config::Table>()->empty()
+                                    ? "; --config=FILE names the job's text"
+                                    : ""));
   }
   return absl::OkStatus();
 }

@@ -246,6 +246,10 @@ TEST_F(JobTest, HasTheLoadersThatTheTrainerMakes) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "job.toml: the trainer needs a table [loader.valid], "
                        "and the job has none"));
+  EXPECT_THAT(ReadJob(Config(), &trainer, {"test"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "the trainer needs a table [loader.test], and the job "
+                       "has none; --config=FILE names the job's text"));
 }
 
 TEST_F(JobTest, SaysWhereALoaderIsWrong) {

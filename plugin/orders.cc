@@ -496,11 +496,12 @@ absl::StatusOr<int64_t> RowsOfRank(const CutSettings& settings, int64_t ranks) {
   }
   const int64_t below =
       std::clamp<int64_t>(all / ranks, 1, kMostRows - 1) * ranks;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "global_batch_size should be a multiple of the number of ranks that get "
-      "different data, ",
-      ranks, ", such as ", below, " or ", below + ranks,
-      ", but got global_batch_size=", all));
+  return absl::InvalidArgumentError(
+      absl::StrCat("global_batch_size should be a positive multiple of the "
+                   "number of ranks that get "
+                   "different data, ",
+                   ranks, ", such as ", below, " or ", below + ranks,
+                   ", but got global_batch_size=", all));
 }
 
 absl::StatusOr<SamplerOptions> SamplerOptionsOf(const PluginContext& context,

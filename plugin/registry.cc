@@ -233,12 +233,14 @@ absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
   if (text == nullptr) {
     std::vector<std::string> names;
     for (const PluginPart& part : PartsOf(kind)) names.push_back(part.name);
+    const auto* const word = table.As<std::string>();  // the name alone
     return absl::InvalidArgumentError(
         absl::StrCat(table.place(), table.place().empty() ? "" : ": ",
                      "the settings of a part of kind ", kind,
                      " should be a table with its name, such as {name = \"",
-                     names.empty() ? "x" : names[0], "\"}, but got ",
-                     table.Shown(), "; known: ", absl::StrJoin(names, ", ")));
+                     word != nullptr ? *word : (names.empty() ? "x" : names[0]),
+                     "\"}, but got ", table.Shown(),
+                     "; known: ", absl::StrJoin(names, ", ")));
   }
   if (absl::Status found = Find(kind, *text).status(); !found.ok()) {
     if (name->place().empty()) return found;
