@@ -1,10 +1,14 @@
 // Every options struct as text, and back.
 #include "lockstep/plugin/options.h"
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,7 +16,11 @@
 #include "lockstep/base/config_text.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/datasets/tensor_dataset.h"
 #include "lockstep/plugin/job.h"
+#include "lockstep/plugin/plugin.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/sampler/sampler.h"
 
 namespace lockstep {
 namespace {
@@ -166,6 +174,57 @@ TEST(OptionsAsText, Checkpoint) {
   ExpectText(options, R"(path = "/data/model"
 every_steps = 100
 )");
+}
+
+// The status, and the indices of rank 0 in epoch 0.
+std::string MadeBy(const absl::StatusOr<std::unique_ptr<Sampler>>& sampler) {
+  if (!sampler.ok()) return sampler.status().ToString();
+  std::string made = (*sampler)->StartEpoch(0).ToString();
+  BatchIndices batch;
+  while (true) {
+    const absl::StatusOr<bool> more = (*sampler)->Next(batch);
+    if (!more.ok()) return more.status().ToString();
+    if (!*more) return made;
+    absl::StrAppend(&made, " ", absl::StrJoin(batch.indices, " "));
+  }
+}
+
+// The settings of a part as a text of their defaults are the same as none.
+TEST(OptionsAsText, EverySamplerTakesItsDefaults) {
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK(RegisterLockstep(registry));
+  const std::vector<int64_t> numbers = {1, 2, 3, 1, 2, 3, 1, 2};
+  PluginContext context;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      context.dataset, TensorDataset::Create({
+                           NamedTensor::Own<int64_t>("label", {8}, numbers),
+                           NamedTensor::Own<int64_t>("group", {8}, numbers),
+                           NamedTensor::Own<int64_t>("length", {8}, numbers),
+                           NamedTensor::Own<int64_t>("weight", {8}, numbers),
+                           NamedTensor::Own<int64_t>("factor", {8}, numbers),
+                       }));
+  int made = 0;
+  for (const PluginPart& part : registry.Parts()) {
+    std::string text;
+    for (const OptionInfo& option : part.options) {
+      if (option.default_value.empty()) continue;
+      absl::StrAppend(&text, option.key, " = ", option.default_value, "\n");
+    }
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(Config defaults,
+                                  ParseConfig(text, part.name));
+    if (part.kind != PluginKind<Sampler>::kName) continue;
+    Config none;
+    for (Config* const config : {&defaults, &none}) {
+      config->Set("global_batch_size", 2);
+      if (part.name == "token_budget") config->Set("max_tokens", 6);
+    }
+    const std::string with =
+        MadeBy(registry.Create<Sampler>(part.name, context, defaults));
+    EXPECT_EQ(with, MadeBy(registry.Create<Sampler>(part.name, context, none)));
+    EXPECT_EQ(with.substr(0, 3), "OK ") << part.name << " " << with;
+    ++made;
+  }
+  EXPECT_EQ(made, 15);
 }
 
 }  // namespace
