@@ -31,9 +31,9 @@ struct TomlGaveUp {};
 }  // namespace
 }  // namespace lockstep
 
-// What is different here than in a program's own copy needs a namespace of its
-// own, or the linker would take one of both for all. With NDEBUG, toml++ takes
-// its assertions for granted.
+// This copy of toml++ differs from one that a program may have itself, so its
+// namespace has another name; otherwise the linker would take one of both for
+// all. With NDEBUG, toml++ takes its assertions for granted.
 #undef TOML_ASSERT
 #undef TOML_EXCEPTIONS
 #undef TOML_HEADER_ONLY

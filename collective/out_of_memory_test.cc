@@ -100,8 +100,8 @@ int64_t Stride() {
 #endif
 }
 
-// What a rank sends and receives. It outlives the group, which may still write
-// to it after a failure.
+// The memory that a rank sends and receives outlives the group, which may still
+// write to it after a failure.
 struct Memory {
   std::vector<float> values = std::vector<float>(1000, 1);
   std::vector<float> all = std::vector<float>(kSize * values.size());

@@ -1,4 +1,4 @@
-// That the job of job.toml trains, and what it says of texts that are wrong.
+// These tests run the job of job.toml, and texts that are wrong.
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>

@@ -61,9 +61,9 @@
 
 namespace lockstep {
 
-// What a command line says: --config=FILE, and --set KEY=VALUE as often as
-// needed, which counts more (OverrideConfig). INVALID_ARGUMENT for anything
-// else. Without a file, the configuration is empty but for what is set.
+// Reads a command line: --config=FILE, and --set KEY=VALUE as often as needed,
+// which counts more (OverrideConfig). Anything else is INVALID_ARGUMENT.
+// Without a file, the configuration is empty but for what is set.
 absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv);
 
 // These say where a trainer keeps what it goes on from. The trainer writes it.

@@ -41,7 +41,7 @@ void Require(bool holds, const char* what) {
   std::abort();
 }
 
-// What was read from text is the same after it was printed and read again.
+// Options that were read are the same after they were printed and read again.
 template <typename Options>
 void CheckRoundTrip(const Config& config) {
   const auto options = ReadOptions<Options>("it", config);

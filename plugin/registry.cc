@@ -58,7 +58,7 @@ absl::Status InPart(const absl::Status& error, absl::string_view what,
   if (error.ok()) return error;
   std::string where =
       absl::StrCat(what, config.place().empty() ? "" : " at ", config.place());
-  // Of its settings, a command line may have said what is wrong.
+  // A command line may have set the value that is wrong.
   if (const auto* const settings = config.As<Config::Table>()) {
     for (const auto& [key, value] : *settings) {
       if (!absl::StartsWith(value.place(), "--") ||
