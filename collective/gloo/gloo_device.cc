@@ -139,13 +139,22 @@ Standstill::~Standstill() {
   MutexLock lock(mutex_);
   over_ = true;
   changed_.NotifyAll();
+  while (stands_ && !left_) changed_.Wait(mutex_);
 }
 
+// This runs once: the descriptor is no longer ready once it has been read. So
+// Gloo's thread does not touch this object after `left_` is seen. Gloo's own
+// unregisterDescriptor does not promise that, since a wait for its thread's
+// next round may end early.
 void Standstill::OnEvents(int /*events*/) {
+  eventfd_t count = 0;
+  ::eventfd_read(readiness_.descriptor(), &count);
   MutexLock lock(mutex_);
   stands_ = true;
   changed_.NotifyAll();
   while (!over_) changed_.Wait(mutex_);
+  left_ = true;
+  changed_.NotifyAll();
 }
 
 absl::StatusOr<std::shared_ptr<GlooDevice>> MakeGlooDevice(

@@ -88,12 +88,12 @@ class Readiness {
 // round, and those of an idle thread are 10 ms apart.
 class Rounds {
  public:
-  explicit Rounds(GlooDevice& device) : readiness_(device, handler_) {}
+  explicit Rounds(GlooDevice& device)
+      : readiness_(device, GlooHandler::Nobody()) {}
 
   int descriptor() const { return readiness_.descriptor(); }
 
  private:
-  GlooHandler handler_;
   Readiness readiness_;
 };
 
@@ -113,6 +113,7 @@ class Standstill : public GlooHandler {
   CondVar changed_;
   bool stands_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  bool left_ ABSL_GUARDED_BY(mutex_) = false;  // by Gloo's thread, for good
   Readiness readiness_;
 };
 
