@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -90,8 +91,15 @@ std::string FirstDifferenceOf(absl::string_view list, absl::string_view others,
   const std::vector<absl::string_view> mine = parts_at(in_list, lines.end());
   const std::vector<absl::string_view> theirs =
       parts_at(in_others, other_lines.end());
+  // A field that stands in one list alone is the difference, and not the field
+  // that follows it in the other list.
+  const bool is_mine =
+      theirs[0].empty() ||
+      std::any_of(in_list, lines.end(), [&](absl::string_view line) {
+        return absl::StartsWith(line, absl::StrCat(theirs[0], "\t"));
+      });
   std::string text =
-      absl::StrCat("in field '", theirs[0].empty() ? mine[0] : theirs[0], "'");
+      absl::StrCat("in field '", is_mine ? mine[0] : theirs[0], "'");
   if (mine[0] != theirs[0] || mine[2].empty() || theirs[2].empty()) return text;
   return absl::StrCat(text, " (", mine[2], ", and ", theirs[2], " on rank ",
                       other, ")");

@@ -54,6 +54,7 @@ absl::Status FindAll(const DynamicLibrary& library, CudaApi& api) {
   LOCKSTEP_FIND(MemHostAlloc, MemHostAlloc);
   LOCKSTEP_FIND(MemFreeHost, MemFreeHost);
   LOCKSTEP_FIND(MemcpyAsync, MemcpyAsync);
+  LOCKSTEP_FIND(MemsetD8Async, MemsetD8Async);
   LOCKSTEP_FIND(PointerGetAttributes, PointerGetAttributes);
 #undef LOCKSTEP_FIND
   return absl::OkStatus();

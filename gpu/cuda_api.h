@@ -130,6 +130,8 @@ struct CudaApi {
   CudaResult (*MemFreeHost)(void* host_memory);
   CudaResult (*MemcpyAsync)(void* to, const void* from, size_t bytes,
                             CudaStream* stream);
+  CudaResult (*MemsetD8Async)(void* device_memory, unsigned char value,
+                              size_t bytes, CudaStream* stream);
   CudaResult (*PointerGetAttributes)(unsigned count,
                                      CudaPointerAttribute* attributes,
                                      void** values, const void* pointer);

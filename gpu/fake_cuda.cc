@@ -606,6 +606,15 @@ CudaResult cuMemcpyAsync(void* to, const void* from, size_t bytes,
   return kCudaSuccess;
 }
 
+CudaResult cuMemsetD8Async(void* device_memory, unsigned char value,
+                           size_t bytes, CudaStream* stream) {
+  MutexLock lock(driver.mutex);
+  const std::optional<FakeMemory> memory = MemoryAt(device_memory, bytes);
+  if (!memory.has_value() || memory->device < 0) return kCudaInvalidValue;
+  Queue(Actual(stream), [=] { std::memset(device_memory, value, bytes); });
+  return kCudaSuccess;
+}
+
 CudaResult cuPointerGetAttributes(unsigned count,
                                   CudaPointerAttribute* attributes,
                                   void** values, const void* pointer) {

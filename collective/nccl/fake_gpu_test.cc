@@ -296,6 +296,18 @@ TEST(FakeCuda, RefusesWhatCudaRefuses) {
   EXPECT_EQ(Cuda().MemcpyAsync(three, two, 3, gpu.stream()), kCudaInvalidValue);
 }
 
+TEST(FakeCuda, SetsDeviceMemory) {
+  Gpu gpu(0);
+  char* const memory = gpu.Put<char>({1, 2, 3});
+  EXPECT_EQ(Cuda().MemsetD8Async(memory + 1, 7, 2, gpu.stream()), kCudaSuccess);
+  gpu.Sync();
+  EXPECT_EQ(gpu.Get(memory, 3), std::vector<char>({1, 7, 7}));
+  EXPECT_EQ(Cuda().MemsetD8Async(memory, 7, 4, gpu.stream()),
+            kCudaInvalidValue);
+  char host = 1;
+  EXPECT_EQ(Cuda().MemsetD8Async(&host, 7, 1, gpu.stream()), kCudaInvalidValue);
+}
+
 TEST(FakeCuda, HasADefaultStream) {
   Gpu gpu(0);
   int* const memory = gpu.Put<int>({1});

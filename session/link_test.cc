@@ -23,8 +23,8 @@ namespace {
 using ::testing::Contains;
 using ::testing::IsEmpty;
 
-constexpr char kRoot[] = "plugin";
-constexpr char kArchive[] = "plugin/lib/liblockstep.a";
+constexpr char kRoot[] = "session";
+constexpr char kArchive[] = "session/lib/liblockstep.a";
 
 struct Ended {
   int code = -1;
@@ -68,13 +68,13 @@ class Archive : public testing::Test {
     }
   }
 
-  // Compiles and links plugin/list_names.cc, and returns what it prints.
+  // Compiles and links session/list_names.cc, and returns what it prints.
   std::vector<std::string> NamesOf(const std::string& program,
                                    const std::string& flags) {
     const std::string binary = absl::StrCat(testing::TempDir(), "/", program);
     const Ended linked = Execute(absl::StrCat(
         "g++ -std=c++17 -O0 ", flags, " ", FromPkgConfig("Cflags"),
-        " plugin/list_names.cc ", FromPkgConfig("Libs"), " -o ", binary));
+        " session/list_names.cc ", FromPkgConfig("Libs"), " -o ", binary));
     EXPECT_EQ(linked.code, 0) << linked.printed;
     return LinesOf(binary);
   }
@@ -94,7 +94,7 @@ TEST_F(Archive, RegisterLockstepIsItsAnchor) {
 
 // It is a binary of Bazel's that depends on //plugin:static_register alone.
 TEST(StaticRegister, RegistersBeforeMain) {
-  const std::vector<std::string> names = LinesOf("plugin/list_names");
+  const std::vector<std::string> names = LinesOf("session/list_names");
   EXPECT_THAT(names, Contains("sampler distributed"));
   EXPECT_THAT(names, Contains("communicator shm"));
 }

@@ -1,0 +1,96 @@
+// These tests run the session example as a user does.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/examples/execute.h"
+
+namespace examples {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kProgram[] = "examples/session --config=examples/session.toml ";
+
+TEST(SessionExample, TrainsOnAnyNumberOfRanks) {
+  for (const int ranks : {1, 2, 3}) {
+    const Ended ended = Launch(ranks, kProgram);
+    EXPECT_EQ(ended.code, 0) << ended.printed;
+    EXPECT_THAT(
+        ended.printed,
+        AllOf(HasSubstr("epoch 0: loss "), HasSubstr("epoch 5: loss "),
+              HasSubstr(" over 1003 samples\n"), Not(HasSubstr("epoch 6"))));
+  }
+}
+
+TEST(SessionExample, NeedsNoLauncher) {
+  const Ended ended = Execute(std::string(kProgram) + "--set trainer.epochs=1");
+  EXPECT_EQ(ended.code, 0) << ended.printed;
+  EXPECT_THAT(ended.printed, HasSubstr("epoch 0: loss "));
+}
+
+TEST(SessionExample, HelpsBeforeItBegins) {
+  const Ended help = Execute("examples/session --help");
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.printed,
+              AllOf(HasSubstr("usage: examples/session [--config=FILE]"),
+                    HasSubstr("learning_rate = 0.1\n")));
+  const Ended wrong = Execute(std::string(kProgram) + "--set trainer.epoch=1");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.printed, HasSubstr("did you mean 'epochs'?"));
+  const Ended without = Execute("examples/session");
+  EXPECT_EQ(without.code, 1);
+  EXPECT_THAT(without.printed, HasSubstr("no table [loader.train]"));
+}
+
+// Runs the example, which would not end in a lifetime, and sends it a signal
+// when it has said that it trains.
+Ended Interrupt(int signal) {
+  int printed[2];
+  EXPECT_EQ(pipe(printed), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(printed[1], STDERR_FILENO);
+    close(printed[0]);
+    execl("examples/session", "examples/session",
+          "--config=examples/session.toml", "--set",
+          "trainer.epochs=1000000000", nullptr);
+    _exit(127);
+  }
+  close(printed[1]);
+  Ended ended;
+  bool is_sent = false;
+  char bytes[4096];
+  for (;;) {
+    const ssize_t got = read(printed[0], bytes, sizeof(bytes));
+    if (got <= 0) break;
+    ended.printed.append(bytes, got);
+    if (is_sent) continue;
+    is_sent = true;
+    EXPECT_EQ(kill(child, signal), 0);
+  }
+  close(printed[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
+  return ended;
+}
+
+TEST(SessionExample, StopsAfterAStepAtSignals) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const Ended ended = Interrupt(signal);
+    EXPECT_EQ(ended.code, 143) << ended.printed;
+    EXPECT_THAT(ended.printed,
+                HasSubstr("the training stops after this step, as was asked "
+                          "on 1 of 1 ranks\n"));
+  }
+}
+
+}  // namespace
+}  // namespace examples

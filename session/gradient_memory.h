@@ -1,0 +1,56 @@
+// Memory for gradients, of the host or of a CUDA device, and what a session
+// does in it: set it to zero, and copy floats. On a device both are queued on
+// the trainer's stream. Internal.
+#ifndef LOCKSTEP_SESSION_GRADIENT_MEMORY_H_
+#define LOCKSTEP_SESSION_GRADIENT_MEMORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/base/fork_guard.h"
+#include "lockstep/base/language.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/stream.h"
+
+namespace lockstep::internal_session {
+
+// Thread-safety: thread-compatible.
+class GradientMemory {
+ public:
+  // RESOURCE_EXHAUSTED where there is not so much memory, and what LoadCuda and
+  // Device::Open return for a device.
+  static absl::StatusOr<std::unique_ptr<GradientMemory>> Create(
+      int64_t floats, Device device, Stream stream,
+      const std::string& cuda_library);
+  ~GradientMemory();
+
+  GradientMemory(const GradientMemory&) = delete;
+  GradientMemory& operator=(const GradientMemory&) = delete;
+
+  float* data() const { return data_; }
+  Device device() const { return device_; }
+  Stream stream() const { return stream_; }
+
+  absl::Status SetToZero(int64_t floats);
+  absl::Status Copy(const float* from, float* to, int64_t floats) const;
+
+ private:
+  GradientMemory(Device device, Stream stream)
+      : device_(device), stream_(stream) {}
+
+  const Device device_;
+  const Stream stream_;
+  const ForkGuard fork_guard_;
+  std::vector<float> on_host_;
+  std::unique_ptr<const internal_gpu::Device> gpu_;  // null: the host
+  float* data_ = nullptr;
+};
+
+}  // namespace lockstep::internal_session
+
+#endif  // LOCKSTEP_SESSION_GRADIENT_MEMORY_H_

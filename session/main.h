@@ -1,0 +1,86 @@
+// The main function of a trainer:
+//
+//   struct TrainerOptions {
+//     int64_t epochs = 6;
+//   };
+//   void BindOptions(TrainerOptions& options, OptionTable& table) {
+//     table.Add("epochs", &options.epochs, "How often all samples come.");
+//   }
+//
+//   absl::Status RegisterParts(PluginRegistry& registry) {
+//     return registry.Add<Dataset>("digits", "Handwritten digits.",
+//                                  MakeDigits);
+//   }
+//
+//   absl::Status Train(Session& session, const TrainerOptions& options);
+//
+//   int main(int argc, char** argv) {
+//     lockstep::MainOptions options;
+//     options.register_parts = RegisterParts;
+//     return lockstep::Main(argc, argv, Train, options);
+//   }
+//
+// The command line names the job's text, and changes values of it:
+//
+//   trainer --config=job.toml --set trainer.epochs=12
+//   lockstep launch -n 4 -- trainer --config=job.toml
+#ifndef LOCKSTEP_SESSION_MAIN_H_
+#define LOCKSTEP_SESSION_MAIN_H_
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/session/session.h"
+
+namespace lockstep {
+
+struct MainOptions {
+  // Registers the trainer's own parts, after Lockstep's.
+  absl::Status (*register_parts)(PluginRegistry& registry) = nullptr;
+
+  SessionOptions session;
+};
+
+// What Main returns.
+inline constexpr int kTrained = 0;
+inline constexpr int kTrainingFailed = 1;
+// The command line or the job's text is wrong, and nothing has begun.
+inline constexpr int kNotBegun = 2;
+// All ranks have stopped after one step, as was asked by SIGTERM or SIGINT. The
+// code is that of a program which SIGTERM has ended, so that a scheduler starts
+// the job again, and does not take it for done.
+inline constexpr int kStopped = 143;
+
+namespace internal_session {
+int Main(int argc, char** argv, const OptionTable& trainer,
+         const std::function<absl::Status(Session&)>& train,
+         const MainOptions& options);
+}  // namespace internal_session
+
+// Reads the command line and the job's text, whose table [trainer] is
+// TrainerOptions, makes a Session of PluginRegistry::Global() and runs `train`.
+// SIGTERM and SIGINT make all ranks stop after the same step; a second one of
+// them ends this process at once. Writes to the standard error why it failed.
+template <typename TrainerOptions>
+int Main(int argc, char** argv,
+         absl::Status (*train)(Session&, const TrainerOptions&),
+         const MainOptions& options = {}) {
+  TrainerOptions trainer;
+  return internal_session::Main(
+      argc, argv, TableOf(trainer),
+      [&](Session& session) { return train(session, trainer); }, options);
+}
+
+// The same for a trainer without settings of its own.
+inline int Main(int argc, char** argv, absl::Status (*train)(Session&),
+                const MainOptions& options = {}) {
+  NoOptions none;
+  return internal_session::Main(argc, argv, TableOf(none), train, options);
+}
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SESSION_MAIN_H_

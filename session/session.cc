@@ -1,0 +1,477 @@
+#include "lockstep/session/session.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/catch_all.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/consistency.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/session/gradient_memory.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/hooks.h"
+#include "lockstep/session/sums.h"
+#include "lockstep/session/tally.h"
+
+namespace lockstep {
+namespace {
+
+using internal_session::kMostSums;
+using internal_session::kMostTallied;
+using internal_session::kMostWeight;
+using internal_session::kTalliedFirst;
+using internal_session::Tally;
+
+// Of the names of sums, which are part of the name of an operation.
+constexpr size_t kMostNames = 200;
+
+std::function<void(absl::string_view)> LogOr(
+    const std::function<void(absl::string_view)>& log) {
+  if (log) return log;
+  return [](absl::string_view text) {
+    std::fprintf(stderr, "lockstep: %s\n", std::string(text).c_str());
+  };
+}
+
+absl::Status CheckSums(const Sums& sums) {
+  if (sums.values().size() > kMostSums) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a step has ", sums.values().size(),
+                     " sums; accepted are ", kMostSums, " at most"));
+  }
+  if (sums.names().size() > kMostNames) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the names of a step's sums have ", sums.names().size(),
+        " bytes; accepted are ", kMostNames, " at most: ", sums.names()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWeight(int64_t weight) {
+  if (weight >= 0 && weight <= kMostWeight) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the weight of a step is ", weight,
+                   "; it should be from 0 to ", kMostWeight));
+}
+
+template <typename Float>
+absl::Status AllReduce(Communicator& group, Float* values, int64_t count,
+                       absl::string_view what, const Sums& sums) {
+  CallOptions options;
+  options.name = sums.names().empty()
+                     ? std::string(what)
+                     : absl::StrCat(what, " and ", sums.names());
+  const Buffer buffer = BufferOf(values, count);
+  return Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum, options));
+}
+
+}  // namespace
+
+// ---- Joining and parting.
+
+Session::Session(Job job, PluginRegistry& registry,
+                 const SessionOptions& options)
+    : job_(std::move(job)),
+      registry_(registry),
+      hooks_(options.hooks),
+      log_(LogOr(options.log)) {}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(
+    Job job, PluginRegistry& registry, const SessionOptions& options) {
+  std::unique_ptr<Session> session(
+      new Session(std::move(job), registry, options));
+  LOCKSTEP_RETURN_IF_ERROR(session->Join(options));
+  return session;
+}
+
+absl::Status Session::Join(const SessionOptions& options) {
+  world_ = options.world;
+  group_ = options.group;
+  host_group_ = options.host_group;
+  if (group_ == nullptr) {
+    if (world_ == nullptr) {
+      WorldOptions told = job_.world;
+      if (!told.on_slow) told.on_slow = log_;
+      LOCKSTEP_ASSIGN_OR_RETURN(own_world_, World::FromEnvironment(told));
+      world_ = own_world_.get();
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(own_group_, job_.MakeGroup(registry_, *world_));
+    group_ = own_group_.get();
+  }
+  if (host_group_ == nullptr) {
+    // A group that moves the memory of devices alone refuses this on all ranks.
+    absl::Status same = CheckSame(*group_, "the job", job_.fingerprint);
+    if (!absl::IsUnimplemented(same)) {
+      host_group_ = group_;
+      return same;
+    }
+    if (world_ == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the group '", group_->name(),
+                       "' does not move the host's memory, which a session "
+                       "needs: give SessionOptions::host_group, too (",
+                       same.message(), ")"));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(own_host_group_, MakeHostGroup());
+    host_group_ = own_host_group_.get();
+  }
+  return CheckSame(*host_group_, "the job", job_.fingerprint);
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> Session::MakeHostGroup() {
+  Config settings;
+  settings.Set("group", absl::StrCat(group_->name(), ", host"));
+  for (const char* const key : {"deadline", "slow"}) {
+    const Config* const set = job_.group.Find(key);
+    if (set != nullptr) settings.Set(key, *set);
+  }
+  PluginContext context;
+  context.world = world_;
+  return registry_.Create<Communicator>("auto", context, settings);
+}
+
+// The memory of gradients on a device is free when NCCL has let go of it.
+Session::~Session() { on_device_.Wait().IgnoreError(); }
+
+absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
+  if (ran_) {
+    return absl::FailedPreconditionError(
+        "a session runs one training, and has run it: make another session");
+  }
+  ran_ = true;
+  absl::Status status = CallTrainer(train);
+  if (!status.ok()) {
+    // The other ranks learn of it, and say why, too.
+    group_->Abort(status);
+    host_group_->Abort(status);
+    const absl::Status hook = CallHooks("failure", [&](SessionHooks& hooks) {
+      return hooks.OnFailure(*this, status);
+    });
+    if (!hook.ok()) Log(hook.message());
+  }
+  status.Update(CallHooks("shutdown", [&](SessionHooks& hooks) {
+    return hooks.OnShutdown(*this);
+  }));
+  if (own_group_ != nullptr) status.Update(own_group_->Close());
+  if (own_host_group_ != nullptr) status.Update(own_host_group_->Close());
+  return status;
+}
+
+absl::Status Session::CallTrainer(
+    const std::function<absl::Status(Session&)>& train) {
+  LOCKSTEP_RETURN_IF_ERROR(CallHooks(
+      "start", [&](SessionHooks& hooks) { return hooks.OnStart(*this); }));
+  absl::Status status = CatchAll("the trainer", [&] { return train(*this); });
+  // A trainer may have left a loop without looking at the last step.
+  if (status.ok()) status = failure_;
+  if (stopping_ && absl::IsCancelled(status)) status = absl::OkStatus();
+  if (!status.ok()) return status;
+  for (const auto& [name, table] : job_.loaders) {
+    if (loaders_.count(name) > 0 || rank() > 0) continue;
+    Log(absl::StrCat("the job has a table [loader.", name,
+                     "], of which the trainer has made no loader"));
+  }
+  if (size() == 1) return absl::OkStatus();
+  // No rank leaves while another one still trains.
+  CallOptions options;
+  options.name = "the end of the training";
+  return Wait(host_group_->Barrier(options));
+}
+
+template <typename Call>
+absl::Status Session::CallHooks(const char* event, const Call& call) {
+  for (SessionHooks* const hooks : hooks_) {
+    const absl::Status status =
+        CatchAll("a hook", [&] { return call(*hooks); });
+    if (status.ok()) continue;
+    return absl::Status(status.code(),
+                        absl::StrCat("the hook of the event '", event,
+                                     "': ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+void Session::Fail(const absl::Status& why) { failure_.Update(why); }
+
+// ---- What a trainer makes.
+
+absl::StatusOr<Loader*> Session::MakeLoader(absl::string_view name,
+                                            PluginContext context) {
+  const std::string key(name);
+  if (loaders_.count(key) > 0) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("the loader '", name,
+                     "' was made before: make it once, and keep the pointer"));
+  }
+  context.rank = rank();
+  context.size = size();
+  context.world = world_;
+  context.group = group_;
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Loader> loader,
+                            job_.MakeLoader(registry_, name, context));
+  return (loaders_[key] = std::move(loader)).get();
+}
+
+absl::StatusOr<Gradients*> Session::MakeGradients(
+    std::vector<Parameter> parameters, const GradientOptions& options) {
+  if (options.device.kind != Device::Kind::kHost && group_ == host_group_) {
+    return absl::UnimplementedError(absl::StrCat(
+        "gradients on a device need a group that moves its "
+        "memory, which '",
+        group_->name(), "' does not: set group.name = \"nccl\" in the job"));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Gradients> gradients,
+                            Gradients::Create(std::move(parameters), options));
+  gradients_.push_back(std::move(gradients));
+  Gradients& made = *gradients_.back();
+  LOCKSTEP_RETURN_IF_ERROR(Share(made));
+  return &made;
+}
+
+absl::Status Session::Share(Gradients& gradients) {
+  if (size() > 1) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckSame(*host_group_, "the parameters", gradients.Layout()));
+    LOCKSTEP_RETURN_IF_ERROR(gradients.TakeValues());
+    const Buffer buffer = gradients.buffer();
+    CallOptions options;
+    options.name = "the parameters of rank 0";
+    LOCKSTEP_RETURN_IF_ERROR(
+        Do(gradients, options,
+           [&](Communicator& group, const CallOptions& options) {
+             return group.Broadcast(buffer, buffer, /*root=*/0, options);
+           }));
+    LOCKSTEP_RETURN_IF_ERROR(gradients.PutValues());
+  }
+  return gradients.SetToZero();
+}
+
+template <typename Issue>
+absl::Status Session::Do(const Gradients& gradients, CallOptions options,
+                         const Issue& issue) {
+  if (gradients.on_host()) return Wait(issue(*host_group_, options));
+  options.stream = gradients.memory_->stream();
+  LOCKSTEP_ASSIGN_OR_RETURN(on_device_, issue(*group_, options));
+  return on_device_.WaitOnStream(*options.stream);
+}
+
+// ---- Steps.
+
+EpochNumbers Session::Epochs(const Loader& loader, int64_t epochs) {
+  return {this, loader.progress().epoch, epochs};
+}
+
+StepRange Session::Steps(Loader& loader, int64_t epoch) {
+  return {*this, loader, epoch};
+}
+
+StepRange::StepRange(Session& session, Loader& loader, int64_t epoch)
+    : session_(session), epoch_(epoch), batches_(loader.Epoch(epoch)) {
+  step_.session_ = &session;
+  step_.epoch_ = epoch;
+  if (session.stopping()) {
+    done_ = true;
+    return;
+  }
+  const absl::Status begun = session.CallHooks(
+      "epoch begin",
+      [&](SessionHooks& hooks) { return hooks.OnEpochBegin(session, epoch); });
+  if (!begun.ok()) {
+    Fail(begun);
+    return;
+  }
+  at_.emplace(batches_.begin());
+  Take();
+}
+
+void StepRange::Fail(const absl::Status& why) {
+  session_.Fail(why);
+  step_.status_ = why;
+}
+
+void StepRange::Take() {
+  if (*at_ != batches_.end()) {
+    absl::StatusOr<Batch>& batch = **at_;
+    if (!batch.ok()) return Fail(batch.status());
+    std::swap(step_.batch_, *batch);
+    const absl::Status begun = session_.BeginStep(step_);
+    if (!begun.ok()) Fail(begun);
+    return;
+  }
+  const absl::Status ended = session_.CallHooks(
+      "epoch end",
+      [&](SessionHooks& hooks) { return hooks.OnEpochEnd(session_, epoch_); });
+  if (!ended.ok()) return Fail(ended);
+  done_ = true;
+}
+
+void StepRange::Advance() {
+  if (!step_.status_.ok()) {
+    done_ = true;
+    return;
+  }
+  const absl::Status ended = session_.EndStep(step_);
+  if (!ended.ok()) return Fail(ended);
+  if (session_.stopping()) {
+    done_ = true;
+    return;
+  }
+  ++*at_;
+  Take();
+}
+
+absl::Status Session::BeginStep(Step& step) {
+  step.number_ = step.batch_.step();
+  step.weight_ = step.batch_.valid();
+  step.sums_.Clear();
+  step.is_added_up_ = false;
+  for (const auto& gradients : gradients_) {
+    LOCKSTEP_RETURN_IF_ERROR(gradients->SetToZero());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::EndStep(Step& step) {
+  // A trainer that averages elsewhere stops with the others all the same.
+  if (!step.is_added_up_) LOCKSTEP_RETURN_IF_ERROR(AddUp(step));
+  return CallHooks(
+      "step", [&](SessionHooks& hooks) { return hooks.OnStep(*this, step); });
+}
+
+absl::Status Step::Average(Gradients& gradients) {
+  LOCKSTEP_RETURN_IF_ERROR(status_);
+  status_ = session_->Average(*this, gradients);
+  session_->Fail(status_);
+  return status_;
+}
+
+absl::Status Session::Average(Step& step, Gradients& gradients) {
+  return gradients.on_host() ? AverageOnHost(step, gradients)
+                             : AverageOnDevice(step, gradients);
+}
+
+absl::Status Session::AverageOnHost(Step& step, Gradients& gradients) {
+  float* const values = gradients.memory_->data();
+  if (!step.is_added_up_) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        AddUp(step, values, gradients.size_, "the gradients"));
+  } else if (size() > 1) {
+    LOCKSTEP_RETURN_IF_ERROR(AllReduce(*host_group_, values, gradients.size_,
+                                       "more gradients", Sums()));
+  }
+  if (step.total_weight_ == 0) return gradients.SetToZero();
+  const auto divisor = static_cast<float>(step.total_weight_);
+  for (int64_t i = 0; i < gradients.size_; ++i) values[i] /= divisor;
+  return absl::OkStatus();
+}
+
+// The weight of all ranks is known first, since nothing here could divide by it
+// on the device.
+absl::Status Session::AverageOnDevice(Step& step, Gradients& gradients) {
+  if (!step.is_added_up_) LOCKSTEP_RETURN_IF_ERROR(AddUp(step));
+  if (step.total_weight_ == 0) return gradients.SetToZero();
+  CallOptions options;
+  options.name = "the gradients";
+  options.scale = 1 / static_cast<double>(step.total_weight_);
+  const Buffer buffer = gradients.buffer();
+  return Do(gradients, options,
+            [&](Communicator& group, const CallOptions& options) {
+              return group.AllReduce(buffer, buffer, ReduceOp::kSum, options);
+            });
+}
+
+absl::Status Session::AddUp(Step& step) {
+  std::array<double, kMostTallied> elements;
+  return AddUp(step, elements.data(), 0, "a step");
+}
+
+template <typename Float>
+absl::Status Session::AddUp(Step& step, Float* values, int64_t count,
+                            absl::string_view what) {
+  Tally tally;
+  tally.weight = step.weight_;
+  LOCKSTEP_RETURN_IF_ERROR(
+      AddUp(tally, step.sums_, values, count, what, step.means_));
+  step.total_weight_ = tally.weight;
+  step.is_added_up_ = true;
+  return absl::OkStatus();
+}
+
+template <typename Float>
+absl::Status Session::AddUp(Tally& tally, const Sums& sums, Float* values,
+                            int64_t count, absl::string_view what,
+                            std::vector<Metric>& means) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckWeight(tally.weight));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSums(sums));
+  tally.stops = stop_requested_ ? 1 : 0;
+  means.assign(sums.values().begin(), sums.values().end());
+  if (size() > 1) {
+    tally.Write(means, values + count);
+    LOCKSTEP_RETURN_IF_ERROR(
+        AllReduce(*host_group_, values,
+                  count + kTalliedFirst + static_cast<int64_t>(means.size()),
+                  what, sums));
+    tally.Read(values + count, absl::MakeSpan(means));
+  }
+  if (tally.weight > 0) {
+    for (Metric& mean : means) mean.value /= static_cast<double>(tally.weight);
+  }
+  if (tally.stops > 0 && !stopping_) {
+    stopping_ = true;
+    if (rank() == 0) {
+      Log(absl::StrCat("the training stops after this step, as was asked on ",
+                       tally.stops, " of ", size(), " ranks"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// ---- Evaluation.
+
+absl::StatusOr<Evaluation> Session::Evaluate(
+    Loader& loader,
+    const std::function<absl::Status(const Batch& batch, Sums& sums)>&
+        evaluate) {
+  if (stopping_) {
+    return absl::CancelledError("the training stops, as was asked");
+  }
+  Sums sums;
+  Tally tally;
+  for (const absl::StatusOr<Batch>& batch : loader.Epoch(0)) {
+    LOCKSTEP_RETURN_IF_ERROR(batch.status());
+    LOCKSTEP_RETURN_IF_ERROR(evaluate(*batch, sums));
+    tally.weight += batch->valid();
+  }
+  Evaluation evaluation;
+  std::array<double, kMostTallied> elements;
+  LOCKSTEP_RETURN_IF_ERROR(AddUp(tally, sums, elements.data(), 0,
+                                 "an evaluation", evaluation.means));
+  evaluation.samples = tally.weight;
+  LOCKSTEP_RETURN_IF_ERROR(CallHooks("evaluation", [&](SessionHooks& hooks) {
+    return hooks.OnEvaluation(*this, evaluation);
+  }));
+  return evaluation;
+}
+
+}  // namespace lockstep

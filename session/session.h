@@ -1,0 +1,406 @@
+// A Session is a training by several ranks: it finds them, checks that they
+// mean the same job, makes the job's loaders, averages gradients over all
+// samples, evaluates, stops all ranks after the same step, and ends all of them
+// when one fails. The trainer is a function of it:
+//
+//   absl::Status Train(Session& session, const TrainerOptions& options) {
+//     LOCKSTEP_ASSIGN_OR_RETURN(const auto train, session.MakeLoader("train"));
+//     LOCKSTEP_ASSIGN_OR_RETURN(const auto test, session.MakeLoader("test"));
+//     Model model;
+//     LOCKSTEP_ASSIGN_OR_RETURN(
+//         const auto gradients,
+//         session.MakeGradients(
+//             {{"weights", absl::MakeSpan(model.weights), &model.gradient}}));
+//     for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
+//       for (Step& step : session.Steps(*train, epoch)) {
+//         for (const Batch& batch : step) {
+//           step.Add("loss", model.AddGradients(batch));
+//         }
+//         LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+//         model.Update(options.learning_rate);
+//       }
+//       LOCKSTEP_ASSIGN_OR_RETURN(
+//           const Evaluation evaluation,
+//           session.Evaluate(*test, [&](const Batch& batch, Sums& sums) {
+//             sums.Add("loss", model.Loss(batch));
+//             return absl::OkStatus();
+//           }));
+//       session.Log(absl::StrCat("loss ", evaluation.mean("loss")));
+//     }
+//     return absl::OkStatus();
+//   }
+//
+// main.h runs it as a program:
+//
+//   int main(int argc, char** argv) {
+//     return lockstep::Main(argc, argv, Train);
+//   }
+//
+// A host that has a main of its own does what Main does:
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(
+//       const std::unique_ptr<Session> session,
+//       Session::Create(job, registry, SessionOptions()));
+//   return session->Run(
+//       [&](Session& session) { return Train(session, options); });
+#ifndef LOCKSTEP_SESSION_SESSION_H_
+#define LOCKSTEP_SESSION_SESSION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/hooks.h"
+#include "lockstep/session/sums.h"
+
+namespace lockstep {
+
+class Session;
+class StepRange;
+
+namespace internal_session {
+struct Tally;
+}  // namespace internal_session
+
+struct SessionOptions {
+  // The ranks of a host that has joined them itself, and their group. Without
+  // them, the session joins the ranks that the launcher started, and makes the
+  // group that the job's text describes. They outlive the session. A host that
+  // gives a group need not give the world.
+  World* world = nullptr;
+  Communicator* group = nullptr;
+
+  // Where `group` moves memory of devices alone, as nccl does: a group of the
+  // same ranks that moves the host's memory.
+  Communicator* host_group = nullptr;
+
+  // The hooks are called in this order. They outlive the session.
+  std::vector<SessionHooks*> hooks;
+
+  // Log lines go here, from any thread: ranks that are late, operations that
+  // are slow, why the training stops. Without it, they go to the standard
+  // error.
+  std::function<void(absl::string_view)> log;
+};
+
+// What a model is worth, over the samples of all ranks.
+struct Evaluation {
+  int64_t samples = 0;
+  std::vector<Metric> means;
+
+  // Returns NaN where there is no mean of that name.
+  double mean(absl::string_view name) const { return ValueOf(means, name); }
+};
+
+// A step of a training: the batches of this rank, and what they add up to over
+// all ranks. One that failed has no batches, and Average says why.
+// Thread-safety: thread-compatible.
+class Step {
+ public:
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  // OK, or why this step has failed, which is the last one then. Average
+  // returns it, too; a trainer that does not call that asks here.
+  const absl::Status& status() const { return status_; }
+
+  int64_t epoch() const { return epoch_; }
+  int64_t number() const { return number_; }  // in the epoch, from 0
+
+  // The batches of this rank: one. Without data it has no valid rows, and is
+  // treated as any other.
+  Batch* begin() { return &batch_; }
+  Batch* end() { return status_.ok() ? &batch_ + 1 : &batch_; }
+
+  // Adds to a sum of this step over the rows of all ranks, such as the loss of
+  // a batch's valid rows. It becomes a mean over all rows.
+  void Add(absl::string_view name, double sum) { sums_.Add(name, sum); }
+
+  // What this rank's gradients and sums are of, in place of the valid rows of
+  // its batches: how many tokens, for instance. From 0 on.
+  void set_weight(int64_t weight) { weight_ = weight; }
+  int64_t weight() const { return weight_; }
+
+  // Adds up the gradients of all ranks and divides them by the weight of all:
+  // the gradients that the trainer has added are sums over rows, and become
+  // their mean. Where no rank has a row, they are 0. One collective, which also
+  // moves the sums. A trainer with several models calls it for each, in the
+  // same order on all ranks.
+  absl::Status Average(Gradients& gradients);
+
+  // After Average, and in hooks: over all ranks.
+  int64_t total_weight() const { return total_weight_; }
+  absl::Span<const Metric> means() const { return means_; }
+  // Returns NaN where nothing of that name was added.
+  double mean(absl::string_view name) const { return ValueOf(means_, name); }
+
+ private:
+  friend class Session;
+  friend class StepRange;
+
+  Step() = default;
+
+  Session* session_ = nullptr;
+  absl::Status status_;
+  int64_t epoch_ = 0;
+  int64_t number_ = 0;
+  Batch batch_;
+  int64_t weight_ = 0;
+  Sums sums_;
+  bool is_added_up_ = false;  // the weight, the sums and requests to stop
+  int64_t total_weight_ = 0;
+  std::vector<Metric> means_;
+};
+
+// The epochs that Session::Epochs tells.
+class EpochNumbers {
+ public:
+  class Iterator {
+   public:
+    int64_t operator*() const { return epoch_; }
+    Iterator& operator++() {
+      ++epoch_;
+      return *this;
+    }
+    // Requires the end of the range as `end`.
+    bool operator!=(const Iterator& end) const;
+
+   private:
+    friend class EpochNumbers;
+    Iterator(const Session* session, int64_t epoch)
+        : session_(session), epoch_(epoch) {}
+
+    const Session* session_;
+    int64_t epoch_;
+  };
+
+  Iterator begin() const { return {session_, begin_}; }
+  Iterator end() const { return {session_, end_}; }
+
+ private:
+  friend class Session;
+  EpochNumbers(const Session* session, int64_t begin, int64_t end)
+      : session_(session), begin_(begin), end_(end) {}
+
+  const Session* session_;
+  int64_t begin_;
+  int64_t end_;
+};
+
+// Thread-safety: RequestStop and Log may be called on any thread; anything else
+// on one.
+class Session {
+ public:
+  // Joins the ranks, makes the groups, and compares the job's text. The
+  // registry has all parts that the job names, and outlives the session.
+  //   FAILED_PRECONDITION  the ranks have different jobs, which it shows
+  //   and what World::FromEnvironment and Job::MakeGroup return
+  static absl::StatusOr<std::unique_ptr<Session>> Create(
+      Job job, PluginRegistry& registry, const SessionOptions& options = {});
+
+  // Parts from the other ranks, who fail where they still need this one.
+  ~Session();
+
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Calls the trainer, once, and returns how the training has ended on all
+  // ranks. What one rank returns or throws ends it on the others, and they say
+  // so: a rank that returns early, too. OK where all went through, or stopped
+  // as they were asked, which stopping() tells.
+  absl::Status Run(const std::function<absl::Status(Session&)>& train);
+
+  const Job& job() const { return job_; }
+  PluginRegistry& registry() const { return registry_; }
+
+  int rank() const { return group_->rank(); }
+  int size() const { return group_->size(); }
+
+  // The ranks; nullptr where a host has given its group alone.
+  World* world() const { return world_; }
+
+  // The group of the job, and the one that moves the host's memory: the same,
+  // but with nccl. For collectives of the trainer's own, in the same order on
+  // all ranks.
+  Communicator& group() const { return *group_; }
+  Communicator& host_group() const { return *host_group_; }
+
+  // Makes the loader of the job's table [loader.NAME] for this rank, and keeps
+  // it. `context` may give it a dataset and LoaderOptions with callbacks.
+  //   NOT_FOUND       there is no such table, and those that there are
+  //   ALREADY_EXISTS  it was made before
+  absl::StatusOr<Loader*> MakeLoader(absl::string_view name,
+                                     PluginContext context = {});
+
+  // Makes memory for the gradients of these parameters, and keeps it. All ranks
+  // get the parameters of rank 0. Requires that the parameters stay where they
+  // are while the session lives.
+  //   INVALID_ARGUMENT     two parameters have one name
+  //   FAILED_PRECONDITION  the ranks have different ones, which it shows
+  //   UNIMPLEMENTED        they are on a device, and the group is of hosts
+  absl::StatusOr<Gradients*> MakeGradients(std::vector<Parameter> parameters,
+                                           const GradientOptions& options = {});
+
+  // The epochs from the one in which the loader is up to `epochs`, for a
+  // range-based for loop. It ends early where the training stops.
+  EpochNumbers Epochs(const Loader& loader, int64_t epochs);
+
+  // The steps of an epoch that are left, for a range-based for loop. A step is
+  // over when the loop comes to the next one. The last one is that after which
+  // all ranks stop, or the first that failed.
+  StepRange Steps(Loader& loader, int64_t epoch);
+
+  // Calls `evaluate` with each batch of epoch 0 of the loader, adds up over all
+  // ranks, and returns the means over samples. Each sample counts once: those
+  // that only pad a batch are behind its valid rows, which `evaluate` alone
+  // looks at. (A loader whose tail is "drop" leaves samples out.) CANCELLED
+  // where the training stops: Train returns it, and it is no failure.
+  absl::StatusOr<Evaluation> Evaluate(
+      Loader& loader,
+      const std::function<absl::Status(const Batch& batch, Sums& sums)>&
+          evaluate);
+
+  // All ranks stop after the next step that they end together. One rank is
+  // enough. May be called in a signal handler.
+  void RequestStop() { stop_requested_ = true; }
+
+  // Whether the training stops because that was asked for.
+  bool stopping() const { return stopping_; }
+
+  // Writes a line to the log.
+  void Log(absl::string_view text) const { log_(text); }
+
+ private:
+  friend class Step;
+  friend class StepRange;
+
+  Session(Job job, PluginRegistry& registry, const SessionOptions& options);
+
+  absl::Status Join(const SessionOptions& options);
+  absl::StatusOr<std::unique_ptr<Communicator>> MakeHostGroup();
+  absl::Status Share(Gradients& gradients);
+  absl::Status BeginStep(Step& step);
+  absl::Status EndStep(Step& step);
+  absl::Status Average(Step& step, Gradients& gradients);
+  absl::Status AverageOnHost(Step& step, Gradients& gradients);
+  absl::Status AverageOnDevice(Step& step, Gradients& gradients);
+
+  // Issues a collective on gradients. On the host it is done when this returns;
+  // on a device, it is queued on their stream.
+  template <typename Issue>
+  absl::Status Do(const Gradients& gradients, CallOptions options,
+                  const Issue& issue);
+
+  // Adds up over ranks what a step or an evaluation has, by way of memory in
+  // which `count` values are added up with it.
+  absl::Status AddUp(Step& step);
+  template <typename Float>
+  absl::Status AddUp(Step& step, Float* values, int64_t count,
+                     absl::string_view what);
+  template <typename Float>
+  absl::Status AddUp(internal_session::Tally& tally, const Sums& sums,
+                     Float* values, int64_t count, absl::string_view what,
+                     std::vector<Metric>& means);
+  absl::Status CallTrainer(const std::function<absl::Status(Session&)>& train);
+  void Fail(const absl::Status& why);
+  template <typename Call>
+  absl::Status CallHooks(const char* event, const Call& call);
+
+  // The gradients outlive the session's groups, which may still use those on a
+  // device after a failure.
+  std::vector<std::unique_ptr<Gradients>> gradients_;
+
+  const Job job_;
+  PluginRegistry& registry_;
+  const std::vector<SessionHooks*> hooks_;
+  const std::function<void(absl::string_view)> log_;
+
+  std::unique_ptr<World> own_world_;
+  std::unique_ptr<Communicator> own_group_;
+  std::unique_ptr<Communicator> own_host_group_;
+  World* world_ = nullptr;
+  Communicator* group_ = nullptr;
+  Communicator* host_group_ = nullptr;
+
+  Work on_device_;  // what was issued last on gradients on a device
+
+  std::map<std::string, std::unique_ptr<Loader>> loaders_;
+
+  std::atomic<bool> stop_requested_{false};
+  bool stopping_ = false;
+  bool ran_ = false;
+  absl::Status failure_;  // the first one of a step
+};
+
+// What Session::Steps returns; for a range-based for loop, once.
+class StepRange {
+ public:
+  class Iterator {
+   public:
+    Step& operator*() const { return range_->step_; }
+    Iterator& operator++() {
+      range_->Advance();
+      return *this;
+    }
+    bool operator!=(const Iterator& other) const {
+      return done() != other.done();
+    }
+
+   private:
+    friend class StepRange;
+    explicit Iterator(StepRange* range) : range_(range) {}
+    bool done() const { return range_ == nullptr || range_->done_; }
+
+    StepRange* range_;
+  };
+
+  StepRange(const StepRange&) = delete;
+  StepRange& operator=(const StepRange&) = delete;
+
+  Iterator begin() { return Iterator(this); }
+  Iterator end() { return Iterator(nullptr); }
+
+ private:
+  friend class Session;
+  StepRange(Session& session, Loader& loader, int64_t epoch);
+
+  void Advance();
+  // Makes the step of the batch at which batches_ stands.
+  void Take();
+  void Fail(const absl::Status& why);
+
+  Session& session_;
+  const int64_t epoch_;
+  EpochRange batches_;
+  std::optional<EpochRange::Iterator> at_;
+  Step step_;
+  bool done_ = false;
+};
+
+inline bool EpochNumbers::Iterator::operator!=(const Iterator& end) const {
+  return epoch_ < end.epoch_ && !session_->stopping();
+}
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SESSION_SESSION_H_

@@ -1,0 +1,201 @@
+// What a Session adds to a step, beside the same loop written by hand, as a
+// table: the same loader's settings, model and group, in turns.
+//
+//   lockstep launch -n 2 -- session_benchmark [ROUNDS [STEPS]]
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/datasets/tensor_dataset.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/plugin.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/session.h"
+
+namespace lockstep {
+namespace {
+
+constexpr float kRate = 0.01;
+
+absl::StatusOr<std::shared_ptr<Dataset>> MakeNumbers(const PluginContext&,
+                                                     const NoOptions&) {
+  const std::vector<float> numbers(1 << 16, 1);
+  return TensorDataset::Create(
+      {NamedTensor::Own<float>("x", {1 << 16}, numbers)});
+}
+
+Config Settings() {
+  Config config;
+  Config& loaders = config.Set("loader", Config());
+  for (const char* const name : {"by_hand", "session"}) {
+    Config& loader = loaders.Set(name, Config());
+    loader.Set("num_workers", 0);
+    loader.Set("advance_epochs", true);
+    loader.Set("dataset", Config()).Set("name", "numbers");
+    Config& sampler = loader.Set("sampler", Config());
+    sampler.Set("name", "native_shuffle");
+    sampler.Set("global_batch_size", 64);
+  }
+  return config;
+}
+
+// A model whose backward pass costs one pass over its gradients.
+double AddGradients(const Batch& batch, absl::Span<float> gradients) {
+  const absl::Span<const float> x = *batch.Values<float>("x");
+  float sum = 0;
+  for (int64_t row = 0; row < batch.valid(); ++row) sum += x[row];
+  for (float& gradient : gradients) gradient += sum;
+  return sum;
+}
+
+void Update(absl::Span<const float> gradients, absl::Span<float> parameters) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i] -= kRate * gradients[i];
+  }
+}
+
+absl::Status TrainByHand(Loader& loader, Communicator& group, int64_t steps,
+                         std::vector<float>& memory,
+                         std::vector<float>& parameters) {
+  const auto size = static_cast<int64_t>(parameters.size());
+  const auto gradients = absl::MakeSpan(memory).first(size);
+  const Buffer buffer = BufferOf(memory);
+  for (absl::StatusOr<Batch>& batch : loader.Epoch(0)) {
+    LOCKSTEP_RETURN_IF_ERROR(batch.status());
+    std::fill(gradients.begin(), gradients.end(), 0.F);
+    memory[size + 1] = static_cast<float>(AddGradients(*batch, gradients));
+    memory[size] = static_cast<float>(batch->valid());
+    if (group.size() > 1) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum)));
+    }
+    const float rows = memory[size];
+    for (float& gradient : gradients) gradient /= rows;
+    Update(gradients, absl::MakeSpan(parameters));
+    if (--steps == 0) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainBySession(Loader& loader, Session& session, int64_t steps,
+                            Gradients& gradients,
+                            std::vector<float>& parameters) {
+  for (Step& step : session.Steps(loader, 0)) {
+    for (const Batch& batch : step) {
+      step.Add("loss", AddGradients(batch, gradients.all()));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(step.Average(gradients));
+    Update(gradients.all(), absl::MakeSpan(parameters));
+    if (--steps == 0) break;
+  }
+  return absl::OkStatus();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Returns the seconds of a step.
+absl::StatusOr<double> TimeOf(int64_t steps,
+                              const std::function<absl::Status()>& train) {
+  const SteadyTime begin = SteadyNow();
+  LOCKSTEP_RETURN_IF_ERROR(train());
+  return absl::ToDoubleSeconds(absl::FromChrono(SteadyNow() - begin)) /
+         static_cast<double>(steps);
+}
+
+absl::Status Measure(Session& session, Loader& by_hand, Loader& by_session,
+                     int64_t size, int64_t rounds, int64_t steps) {
+  std::vector<float> memory(size + 2), parameters(size), others(size);
+  absl::Span<float> unused;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      Gradients* const gradients,
+      session.MakeGradients({{"all", absl::MakeSpan(others), &unused}}));
+  std::vector<double> hand, own, difference;
+  for (int64_t round = 0; round < rounds; ++round) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const double first, TimeOf(steps, [&] {
+                                return TrainByHand(by_hand, session.group(),
+                                                   steps, memory, parameters);
+                              }));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const double second, TimeOf(steps, [&] {
+          return TrainBySession(by_session, session, steps, *gradients, others);
+        }));
+    hand.push_back(first);
+    own.push_back(second);
+    difference.push_back(second - first);
+  }
+  if (session.rank() > 0) return absl::OkStatus();
+  constexpr double kMicro = 1e6;
+  const double added = Median(difference) * kMicro;
+  const double bound = std::max(5.0, 0.02 * Median(hand) * kMicro);
+  std::printf(
+      "| %d rank%s, %lld parameters | %.1f us | %.1f us | %.2f us | at most "
+      "%.1f us | %s |\n",
+      session.size(), session.size() == 1 ? "" : "s",
+      static_cast<long long>(size), Median(own) * kMicro, Median(hand) * kMicro,
+      added, bound, added <= bound ? "" : "**missed**");
+  return absl::OkStatus();
+}
+
+absl::Status Run(int64_t rounds, int64_t steps) {
+  PluginRegistry registry;
+  LOCKSTEP_RETURN_IF_ERROR(RegisterLockstep(registry));
+  LOCKSTEP_RETURN_IF_ERROR(
+      registry.Add<Dataset>("numbers", "Ones.", MakeNumbers));
+  NoOptions none;
+  LOCKSTEP_ASSIGN_OR_RETURN(Job job, ReadJob(Settings(), &none));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto session,
+                            Session::Create(std::move(job), registry));
+  return session->Run([&](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const by_hand,
+                              session.MakeLoader("by_hand"));
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const by_session,
+                              session.MakeLoader("session"));
+    for (const int64_t size : {100, 10'000, 1'000'000}) {
+      const int64_t fewer = std::max<int64_t>(1, steps * 1000 / (1000 + size));
+      LOCKSTEP_RETURN_IF_ERROR(
+          Measure(session, *by_hand, *by_session, size, rounds, fewer));
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  int64_t rounds = 20, steps = 2000;
+  if ((argc > 1 && !absl::SimpleAtoi(argv[1], &rounds)) ||
+      (argc > 2 && !absl::SimpleAtoi(argv[2], &steps)) || rounds < 1 ||
+      steps < 1) {
+    std::fprintf(stderr, "usage: %s [ROUNDS [STEPS]]\n", argv[0]);
+    return 2;
+  }
+  const absl::Status status = lockstep::Run(rounds, steps);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
+}

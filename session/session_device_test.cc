@@ -1,0 +1,235 @@
+// These tests train with parameters and gradients on a device, which a fake GPU
+// is in place of: ranks are threads of this process with a device each, and
+// their group is nccl's.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/gpu/cuda_api.h"
+#include "lockstep/gpu/device.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/datasets/tensor_dataset.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/plugin.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/session/session.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kLibrary[] = "collective/nccl/libfake_gpu.so";
+
+const internal_gpu::CudaApi& Cuda() {
+  static const internal_gpu::CudaApi& api = **internal_gpu::LoadCuda(kLibrary);
+  return api;
+}
+
+// A trainer's device: its memory, and the stream on which it works.
+class Gpu {
+ public:
+  explicit Gpu(int ordinal)
+      : device_(*internal_gpu::Device::Open(Cuda(), ordinal)) {
+    LOCKSTEP_EXPECT_OK(device_->InContext([this] {
+      return device_->Check(
+          Cuda().StreamCreate(&stream_, internal_gpu::kCudaStreamNonBlocking),
+          "cuStreamCreate");
+    }));
+  }
+  ~Gpu() {
+    LOCKSTEP_EXPECT_OK(device_->InContext([this] {
+      for (void* const memory : memories_) Cuda().MemFree(memory);
+      return device_->Check(Cuda().StreamDestroy(stream_), "cuStreamDestroy");
+    }));
+  }
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  Stream stream() const { return Stream(stream_); }
+
+  absl::Span<float> Put(const std::vector<float>& values) {
+    void* memory = nullptr;
+    LOCKSTEP_EXPECT_OK(device_->InContext([&] {
+      return device_->Check(
+          Cuda().MemAlloc(&memory, values.size() * sizeof(float)),
+          "cuMemAlloc");
+    }));
+    memories_.push_back(memory);
+    const auto there =
+        absl::MakeSpan(static_cast<float*>(memory), values.size());
+    Write(values, there);
+    return there;
+  }
+
+  // What a kernel would do.
+  void Write(const std::vector<float>& values, absl::Span<float> there) {
+    Copy(there.data(), values.data(), values.size());
+  }
+  std::vector<float> Read(absl::Span<const float> there) {
+    std::vector<float> values(there.size());
+    Copy(values.data(), there.data(), values.size());
+    return values;
+  }
+
+ private:
+  void Copy(float* to, const float* from, size_t count) {
+    LOCKSTEP_EXPECT_OK(device_->InContext([&] {
+      return device_->Check(
+          Cuda().MemcpyAsync(to, from, count * sizeof(float), stream_),
+          "cuMemcpyAsync");
+    }));
+  }
+
+  const std::unique_ptr<const internal_gpu::Device> device_;
+  internal_gpu::CudaStream* stream_ = nullptr;
+  std::vector<void*> memories_;
+};
+
+absl::StatusOr<std::shared_ptr<Dataset>> MakeNumbers(const PluginContext&,
+                                                     const NoOptions&) {
+  return TensorDataset::Create(
+      {NamedTensor::Own<float>("x", {5}, {0, 1, 2, 3, 4})});
+}
+
+Config SettingsOf(int rank, const char* group) {
+  Config config;
+  Config& groups = config.Set("group", Config());
+  groups.Set("name", group);
+  if (group == std::string("nccl")) {
+    groups.Set("device", rank);
+    groups.Set("nccl_library", kLibrary);
+    groups.Set("cuda_library", kLibrary);
+  }
+  Config& loader = config.Set("loader", Config()).Set("train", Config());
+  loader.Set("num_workers", 0);
+  loader.Set("dataset", Config()).Set("name", "numbers");
+  Config& sampler = loader.Set("sampler", Config());
+  sampler.Set("name", "sequential");
+  sampler.Set("global_batch_size", 6);
+  sampler.Set("tail", "uneven");
+  return config;
+}
+
+// Runs `train` on so many ranks, each with a device, in a group of the name.
+template <typename Train>
+std::vector<absl::Status> RunOnDevices(int size, const char* group,
+                                       const Train& train) {
+  PluginRegistry registry;
+  LOCKSTEP_EXPECT_OK(RegisterLockstep(registry));
+  LOCKSTEP_EXPECT_OK(
+      registry.Add<Dataset>("numbers", "Sample i is i.", MakeNumbers));
+  MemoryStore store;
+  std::vector<absl::Status> ended(size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      ended[rank] = [&]() -> absl::Status {
+        WorldOptions options;
+        options.rank = rank;
+        options.size = size;
+        options.store = &store;
+        LOCKSTEP_ASSIGN_OR_RETURN(const auto world, World::Join(options));
+        NoOptions none;
+        LOCKSTEP_ASSIGN_OR_RETURN(Job job,
+                                  ReadJob(SettingsOf(rank, group), &none));
+        Gpu gpu(rank);
+        SessionOptions session_options;
+        session_options.world = world.get();
+        LOCKSTEP_ASSIGN_OR_RETURN(
+            const auto session,
+            Session::Create(std::move(job), registry, session_options));
+        return session->Run(
+            [&](Session& session) { return train(session, gpu); });
+      }();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ended;
+}
+
+absl::Status Train(Session& session, Gpu& gpu) {
+  EXPECT_NE(&session.group(), &session.host_group());
+  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+  const auto rank = static_cast<float>(session.rank());
+  const absl::Span<float> a = gpu.Put({rank, 1 + rank}),
+                          b = gpu.Put({2 + rank});
+  absl::Span<float> a_gradient, b_gradient;
+  GradientOptions options;
+  options.device = {Device::Kind::kCuda, session.rank()};
+  options.stream = gpu.stream();
+  options.cuda_library = kLibrary;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      Gradients* const gradients,
+      session.MakeGradients({{"a", a, &a_gradient}, {"b", b, &b_gradient}},
+                            options));
+  EXPECT_THAT(gpu.Read(a), ElementsAre(0, 1));
+  EXPECT_THAT(gpu.Read(b), ElementsAre(2));
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    for (Step& step : session.Steps(*train, epoch)) {
+      for (const Batch& batch : step) {
+        EXPECT_THAT(gpu.Read(gradients->all()), Each(0));
+        const auto rows = static_cast<float>(batch.valid());
+        gpu.Write({rows, -rows}, a_gradient);
+        step.Add("rows", rows);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+      EXPECT_EQ(step.total_weight(), 5);
+      EXPECT_EQ(step.mean("rows"), 1);
+      EXPECT_THAT(gpu.Read(a_gradient),
+                  ElementsAre(testing::FloatEq(1), testing::FloatEq(-1)));
+      EXPECT_THAT(gpu.Read(b_gradient), ElementsAre(0));
+    }
+    for (Step& step : session.Steps(*train, epoch)) {
+      gpu.Write({7}, b_gradient);
+      step.set_weight(0);
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+      EXPECT_THAT(gpu.Read(b_gradient), ElementsAre(0));
+    }
+  }
+  return absl::OkStatus();
+}
+
+TEST(SessionOnDevices, AveragesWhereTheGradientsAre) {
+  for (const int size : {1, 2, 3}) {
+    EXPECT_THAT(RunOnDevices(size, "nccl", Train), Each(IsOk()))
+        << size << " ranks";
+  }
+}
+
+TEST(SessionOnDevices, SaysThatAGroupOfHostsCannot) {
+  const auto ended =
+      RunOnDevices(2, "auto", [](Session& session, Gpu& gpu) -> absl::Status {
+        absl::Span<float> gradient;
+        GradientOptions options;
+        options.device = {Device::Kind::kCuda, session.rank()};
+        options.stream = gpu.stream();
+        options.cuda_library = kLibrary;
+        return session.MakeGradients({{"a", gpu.Put({1}), &gradient}}, options)
+            .status();
+      });
+  for (const absl::Status& status : ended) {
+    EXPECT_THAT(status.message(), HasSubstr("group.name = \"nccl\""));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

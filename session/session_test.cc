@@ -1,0 +1,646 @@
+#include "lockstep/session/session.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/config_text.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/local/local_group.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/datasets/tensor_dataset.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/plugin.h"
+#include "lockstep/plugin/registry.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct NumbersOptions {
+  int64_t size = 10;
+};
+
+void BindOptions(NumbersOptions& options, OptionTable& table) {
+  table.Add("size", &options.size, "How many numbers there are.");
+}
+
+// Sample i is i.
+absl::StatusOr<std::shared_ptr<Dataset>> MakeNumbers(
+    const PluginContext&, const NumbersOptions& options) {
+  std::vector<float> numbers(options.size);
+  for (int64_t i = 0; i < options.size; ++i) {
+    numbers[i] = static_cast<float>(i);
+  }
+  return TensorDataset::Create(
+      {NamedTensor::Own<float>("x", {options.size}, std::move(numbers))});
+}
+
+// 10 samples in batches of 6: with two ranks, the second step has 2 rows each.
+// With "uneven", ranks may have different numbers of rows.
+constexpr char kJob[] = R"(
+[loader.train]
+num_workers = 0
+dataset = {name = "numbers", size = 10}
+sampler = {name = "sequential", global_batch_size = 6, tail = "uneven"}
+
+[loader.test]
+num_workers = 0
+dataset = {name = "numbers", size = 5}
+sampler = {name = "sequential", global_batch_size = 6, tail = "mask"}
+)";
+
+absl::StatusOr<Job> JobOf(absl::string_view text) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Config config, ParseConfig(text, "job.toml"));
+  NoOptions none;
+  return ReadJob(config, &none);
+}
+
+float SumOf(const Batch& batch) {
+  const absl::StatusOr<absl::Span<float>> x = batch.Values<float>("x");
+  float sum = 0;
+  for (int64_t row = 0; row < batch.valid(); ++row) sum += (*x)[row];
+  return sum;
+}
+
+using Train = std::function<absl::Status(Session&)>;
+
+// The ranks of a job, each a thread of this process.
+class SessionTest : public testing::Test {
+ protected:
+  SessionTest() {
+    LOCKSTEP_EXPECT_OK(RegisterLockstep(registry_));
+    LOCKSTEP_EXPECT_OK(
+        registry_.Add<Dataset>("numbers", "Sample i is i.", MakeNumbers));
+  }
+
+  // Runs `train` on so many ranks, and returns what Run returned on each.
+  std::vector<absl::Status> Run(int size, const Train& train,
+                                const SessionOptions& options = {}) {
+    return RunJobs(std::vector<std::string>(size, kJob), train, options);
+  }
+
+  // The same, with a text for each rank.
+  std::vector<absl::Status> RunJobs(const std::vector<std::string>& texts,
+                                    const Train& train,
+                                    const SessionOptions& options = {}) {
+    LocalGroupOptions group;
+    group.size = static_cast<int>(texts.size());
+    auto ranks = MakeLocalGroup(group);
+    LOCKSTEP_EXPECT_OK(ranks);
+    std::vector<absl::Status> ended(texts.size());
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < texts.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        SessionOptions own = options;
+        own.group = (*ranks)[rank].get();
+        own.log = [this](absl::string_view text) {
+          MutexLock lock(mutex_);
+          logged_.push_back(std::string(text));
+        };
+        ended[rank] = RunRank(texts[rank], train, own);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return ended;
+  }
+
+  absl::Status RunRank(const std::string& text, const Train& train,
+                       const SessionOptions& options) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Job job, JobOf(text));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const std::unique_ptr<Session> session,
+        Session::Create(std::move(job), registry_, options));
+    return session->Run(train);
+  }
+
+  PluginRegistry registry_;
+  Mutex mutex_;
+  std::vector<std::string> logged_;
+};
+
+// A model of two parameters, whose gradients are the sum of its samples and
+// their number.
+struct Model {
+  std::vector<float> sum = {0, 0};
+  std::vector<float> count = {0};
+  absl::Span<float> sum_gradient, count_gradient;
+
+  std::vector<Parameter> parameters() {
+    return {{"sum", absl::MakeSpan(sum), &sum_gradient},
+            {"count", absl::MakeSpan(count), &count_gradient}};
+  }
+
+  void AddGradients(const Batch& batch) const {
+    sum_gradient[0] += SumOf(batch);
+    sum_gradient[1] -= SumOf(batch);
+    count_gradient[0] += static_cast<float>(batch.valid());
+  }
+};
+
+// ---- Steps and gradients.
+
+TEST_F(SessionTest, AveragesOverTheSamplesOfAllRanks) {
+  for (const int size : {1, 2, 3, 6}) {
+    const auto ended = Run(size, [](Session& session) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                session.MakeLoader("train"));
+      Model model;
+      LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                                session.MakeGradients(model.parameters()));
+      std::vector<float> means;
+      for (const int64_t epoch : session.Epochs(*train, 2)) {
+        for (Step& step : session.Steps(*train, epoch)) {
+          for (const Batch& batch : step) {
+            model.AddGradients(batch);
+            step.Add("x", SumOf(batch));
+          }
+          LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+          EXPECT_EQ(step.epoch(), epoch);
+          EXPECT_EQ(step.total_weight(), step.number() == 0 ? 6 : 4);
+          EXPECT_EQ(step.mean("x"), model.sum_gradient[0]);
+          EXPECT_TRUE(std::isnan(step.mean("y")));
+          EXPECT_EQ(model.sum_gradient[1], -model.sum_gradient[0]);
+          EXPECT_EQ(model.count_gradient[0], 1);
+          means.push_back(model.sum_gradient[0]);
+        }
+      }
+      // The means of 0 to 5, and of 6 to 9.
+      EXPECT_THAT(means, ElementsAre(2.5F, 7.5F, 2.5F, 7.5F));
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(ended, Each(IsOk())) << size << " ranks";
+  }
+}
+
+TEST_F(SessionTest, NeedsNoRanksAtAll) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(Job job, JobOf(kJob));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto session,
+                                Session::Create(std::move(job), registry_));
+  EXPECT_EQ(session->size(), 1);
+  int steps = 0;
+  EXPECT_THAT(session->Run([&](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    for (const Step& step : session.Steps(*train, 0)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+      ++steps;
+    }
+    return absl::OkStatus();
+  }),
+              IsOk());
+  EXPECT_EQ(steps, 2);
+  EXPECT_THAT(session->Run([](Session&) { return absl::OkStatus(); }),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("make another session")));
+}
+
+TEST_F(SessionTest, DividesByTheWeightThatIsSet) {
+  const auto ended = Run(2, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    Model model;
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                              session.MakeGradients(model.parameters()));
+    for (Step& step : session.Steps(*train, 0)) {
+      model.count_gradient[0] = 3;
+      if (step.number() == 0) {
+        // More than a float could count.
+        step.set_weight(session.rank() == 0 ? (1 << 26) + 1 : 2);
+        LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+        EXPECT_EQ(step.total_weight(), (1 << 26) + 3);
+      } else {
+        step.set_weight(0);
+        LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+        EXPECT_EQ(model.count_gradient[0], 0);
+        EXPECT_EQ(step.mean("x"), 0);
+      }
+      step.Add("x", 0);
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+TEST_F(SessionTest, RefusesAWeightBelowZero) {
+  const auto ended = Run(2, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const none, session.MakeGradients({}));
+    for (Step& step : session.Steps(*train, 0)) {
+      step.set_weight(-1);
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*none));
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kInvalidArgument,
+                                 HasSubstr("the weight of a step is -1")));
+}
+
+TEST_F(SessionTest, AveragesSeveralModels) {
+  const auto ended = Run(2, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    Model a, b;
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const of_a,
+                              session.MakeGradients(a.parameters()));
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const of_b,
+                              session.MakeGradients(b.parameters()));
+    for (Step& step : session.Steps(*train, 0)) {
+      for (const Batch& batch : step) {
+        a.AddGradients(batch);
+        b.AddGradients(batch);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*of_a));
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*of_b));
+      EXPECT_EQ(b.sum_gradient[0], step.number() == 0 ? 2.5 : 7.5);
+      EXPECT_EQ(a.sum_gradient[0], b.sum_gradient[0]);
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+TEST_F(SessionTest, GivesAllRanksTheParametersOfTheFirst) {
+  const auto ended = Run(3, [](Session& session) -> absl::Status {
+    Model model;
+    model.sum = {static_cast<float>(session.rank() + 1), 5};
+    model.count = {static_cast<float>(session.rank() + 7)};
+    LOCKSTEP_RETURN_IF_ERROR(
+        session.MakeGradients(model.parameters()).status());
+    EXPECT_THAT(model.sum, ElementsAre(1, 5));
+    EXPECT_THAT(model.count, ElementsAre(7));
+    EXPECT_THAT(model.sum_gradient, ElementsAre(0, 0));
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+TEST_F(SessionTest, ShowsParametersThatDiffer) {
+  const auto ended = Run(3, [](Session& session) -> absl::Status {
+    Model model;
+    if (session.rank() == 2) model.count.resize(4);
+    return session.MakeGradients(model.parameters()).status();
+  });
+  EXPECT_THAT(
+      ended,
+      Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                    HasSubstr("differ in the parameters: rank 2 of 3 in field "
+                              "'count' (4, and 1 on rank 0)"))));
+}
+
+TEST_F(SessionTest, RefusesParametersThatCannotBeToldApart) {
+  const auto ended = Run(1, [](Session& session) -> absl::Status {
+    Model model;
+    std::vector<Parameter> parameters = model.parameters();
+    parameters[1].name = "sum";
+    EXPECT_THAT(session.MakeGradients(parameters),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("two parameters have the name 'sum'")));
+    parameters[1] = {"", absl::MakeSpan(model.count), &model.count_gradient};
+    EXPECT_THAT(session.MakeGradients(parameters),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("needs a name")));
+    parameters[1] = {"count", absl::MakeSpan(model.count), nullptr};
+    EXPECT_THAT(session.MakeGradients(parameters),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("parameter 'count' has no place")));
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+TEST_F(SessionTest, TellsSumsThatDiffer) {
+  const auto ended = Run(2, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const none, session.MakeGradients({}));
+    for (Step& step : session.Steps(*train, 0)) {
+      step.Add(session.rank() == 0 ? "loss" : "accuracy", 1);
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*none));
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended,
+              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                            AllOf(HasSubstr("the gradients and loss"),
+                                  HasSubstr("the gradients and accuracy")))));
+}
+
+// ---- Loaders.
+
+TEST_F(SessionTest, MakesALoaderOnce) {
+  const auto ended = Run(1, [](Session& session) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(session.MakeLoader("train").status());
+    EXPECT_THAT(session.MakeLoader("train"),
+                StatusIs(absl::StatusCode::kAlreadyExists,
+                         HasSubstr("the loader 'train' was made before")));
+    EXPECT_THAT(session.MakeLoader("trian"),
+                StatusIs(absl::StatusCode::kNotFound,
+                         HasSubstr("did you mean 'train'?")));
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+TEST_F(SessionTest, TellsOfATableThatNoLoaderWasMadeOf) {
+  const auto ended = Run(
+      2, [](Session& session) { return session.MakeLoader("train").status(); });
+  EXPECT_THAT(ended, Each(IsOk()));
+  EXPECT_THAT(logged_, ElementsAre(HasSubstr("[loader.test]")));
+}
+
+// ---- Evaluation.
+
+TEST_F(SessionTest, CountsEachSampleOnceInAnEvaluation) {
+  for (const char* const tail : {"mask", "pad", "uneven"}) {
+    std::string text = kJob;
+    const size_t at = text.find("mask");
+    text.replace(at, 4, tail);
+    for (const int size : {1, 2, 3}) {
+      const auto ended = RunJobs(
+          std::vector<std::string>(size, text),
+          [](Session& session) -> absl::Status {
+            LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test,
+                                      session.MakeLoader("test"));
+            for (int i = 0; i < 2; ++i) {
+              LOCKSTEP_ASSIGN_OR_RETURN(
+                  const Evaluation evaluation,
+                  session.Evaluate(*test, [](const Batch& batch, Sums& sums) {
+                    sums.Add("x", SumOf(batch));
+                    return absl::OkStatus();
+                  }));
+              EXPECT_EQ(evaluation.samples, 5);
+              EXPECT_EQ(evaluation.mean("x"), 2);
+            }
+            return absl::OkStatus();
+          });
+      EXPECT_THAT(ended, Each(IsOk())) << tail << " on " << size << " ranks";
+    }
+  }
+}
+
+// ---- Agreement and failures.
+
+TEST_F(SessionTest, ShowsJobsThatDiffer) {
+  std::vector<std::string> texts(3, kJob);
+  texts[1] = absl::StrCat(kJob, "[checkpoint]\nevery_steps = 7\n");
+  const auto ended = RunJobs(texts, [](Session&) { return absl::OkStatus(); });
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   AllOf(HasSubstr("differ in the job"),
+                                         HasSubstr("every_steps")))));
+}
+
+// A trainer of which one rank ends in its second step as it likes.
+Train EndsEarly(const std::function<absl::Status()>& end) {
+  return [end](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    Model model;
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                              session.MakeGradients(model.parameters()));
+    for (Step& step : session.Steps(*train, 0)) {
+      if (session.rank() == 1 && step.number() == 1) return end();
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+    }
+    return absl::OkStatus();
+  };
+}
+
+TEST_F(SessionTest, EndsAllRanksWithTheWordsOfTheOneThatFails) {
+  const auto ended = Run(
+      3, EndsEarly([] { return absl::DataLossError("the GPU is on fire"); }));
+  EXPECT_THAT(ended[1], StatusIs(absl::StatusCode::kDataLoss,
+                                 HasSubstr("the GPU is on fire")));
+  for (const int other : {0, 2}) {
+    EXPECT_THAT(ended[other], StatusIs(absl::StatusCode::kAborted,
+                                       AllOf(HasSubstr("rank 1"),
+                                             HasSubstr("the GPU is on fire"))));
+  }
+}
+
+TEST_F(SessionTest, EndsAllRanksWhenOneThrows) {
+  const auto ended = Run(2, EndsEarly([]() -> absl::Status {
+                           throw std::runtime_error("out of ideas");
+                         }));
+  EXPECT_THAT(ended[1], StatusIs(absl::StatusCode::kUnknown,
+                                 AllOf(HasSubstr("the trainer"),
+                                       HasSubstr("out of ideas"))));
+  EXPECT_THAT(ended[0],
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("out of ideas")));
+}
+
+TEST_F(SessionTest, TellsOfARankThatReturnsEarly) {
+  const auto ended = Run(2, EndsEarly([] { return absl::OkStatus(); }));
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   AllOf(HasSubstr("the end of the training"),
+                                         HasSubstr("the gradients")))));
+}
+
+TEST_F(SessionTest, DoesNotForgetAFailureThatTheTrainerOverlooks) {
+  std::string text = kJob;
+  text.replace(text.find("size = 10"), 9, "size = 10, nosuch = 1");
+  const auto ended = Run(1, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    Model model;
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                              session.MakeGradients(model.parameters()));
+    int steps = 0;
+    for (Step& step : session.Steps(*train, 0)) {
+      step.set_weight(-1);
+      step.Average(*gradients).IgnoreError();
+      ++steps;
+    }
+    EXPECT_EQ(steps, 1);
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kInvalidArgument,
+                                 HasSubstr("weight")));
+}
+
+// ---- Stopping.
+
+// Trains ten epochs of two steps, and returns the steps that it took.
+absl::StatusOr<int> TrainUntilStopped(Session& session, bool averages,
+                                      int request_in) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test, session.MakeLoader("test"));
+  LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const none, session.MakeGradients({}));
+  int steps = 0;
+  for (const int64_t epoch : session.Epochs(*train, 10)) {
+    for (Step& step : session.Steps(*train, epoch)) {
+      if (session.rank() == session.size() - 1 && steps == request_in) {
+        session.RequestStop();
+      }
+      if (averages) LOCKSTEP_RETURN_IF_ERROR(step.Average(*none));
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+      ++steps;
+    }
+    if (session.stopping()) {
+      EXPECT_THAT(
+          session.Evaluate(
+              *test, [](const Batch&, Sums&) { return absl::OkStatus(); }),
+          StatusIs(absl::StatusCode::kCancelled));
+    }
+  }
+  return steps;
+}
+
+TEST_F(SessionTest, StopsAllRanksAfterTheSameStep) {
+  for (const int size : {1, 2, 3}) {
+    for (const bool averages : {true, false}) {
+      logged_.clear();
+      std::vector<int> steps(size);
+      const auto ended = Run(size, [&](Session& session) -> absl::Status {
+        LOCKSTEP_ASSIGN_OR_RETURN(steps[session.rank()],
+                                  TrainUntilStopped(session, averages, 4));
+        EXPECT_TRUE(session.stopping());
+        // As a trainer does that returns what Evaluate returned.
+        return absl::CancelledError("the training stops");
+      });
+      EXPECT_THAT(ended, Each(IsOk()));
+      EXPECT_THAT(steps, Each(5));
+      EXPECT_THAT(logged_, testing::Contains(HasSubstr(absl::StrCat(
+                               "as was asked on 1 of ", size, " ranks"))));
+    }
+  }
+}
+
+TEST_F(SessionTest, CancelledIsAFailureWhereNobodyAskedToStop) {
+  const auto ended = Run(1, [](Session&) -> absl::Status {
+    return absl::CancelledError("the disk was cancelled");
+  });
+  EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kCancelled));
+}
+
+// ---- Hooks.
+
+// Notes the events of rank 0, and fails or throws at one of them.
+class Noting : public SessionHooks {
+ public:
+  explicit Noting(std::string failing = "", bool throws = false)
+      : failing_(std::move(failing)), throws_(throws) {}
+
+  absl::Status OnStart(Session& session) override {
+    return Note(session, "start");
+  }
+  absl::Status OnEpochBegin(Session& session, int64_t epoch) override {
+    return Note(session, absl::StrCat("epoch ", epoch, " begins"));
+  }
+  absl::Status OnStep(Session& session, const Step& step) override {
+    return Note(session, absl::StrCat("step ", step.number(), " of ",
+                                      step.total_weight()));
+  }
+  absl::Status OnEpochEnd(Session& session, int64_t epoch) override {
+    return Note(session, absl::StrCat("epoch ", epoch, " ends"));
+  }
+  absl::Status OnEvaluation(Session& session,
+                            const Evaluation& evaluation) override {
+    return Note(session, absl::StrCat("evaluation of ", evaluation.samples));
+  }
+  absl::Status OnFailure(Session& session, const absl::Status& why) override {
+    return Note(session, absl::StrCat("failure: ", why.message()));
+  }
+  absl::Status OnShutdown(Session& session) override {
+    return Note(session, "shutdown");
+  }
+
+  std::vector<std::string> noted() const {
+    MutexLock lock(mutex_);
+    return noted_;
+  }
+
+ private:
+  absl::Status Note(const Session& session, const std::string& event) {
+    if (session.rank() == 0) {
+      MutexLock lock(mutex_);
+      noted_.push_back(event);
+    }
+    if (failing_.empty() || !absl::StartsWith(event, failing_) ||
+        session.rank() + 1 != session.size()) {
+      return absl::OkStatus();
+    }
+    if (throws_) throw std::runtime_error("the hook is tired");
+    return absl::OutOfRangeError("the hook is tired");
+  }
+
+  const std::string failing_;
+  const bool throws_;
+  mutable Mutex mutex_;
+  std::vector<std::string> noted_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::Status TrainAndEvaluate(Session& session) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test, session.MakeLoader("test"));
+  for (const int64_t epoch : session.Epochs(*train, 2)) {
+    for (Step& step : session.Steps(*train, epoch)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+    }
+  }
+  return session
+      .Evaluate(*test, [](const Batch&, Sums&) { return absl::OkStatus(); })
+      .status();
+}
+
+TEST_F(SessionTest, CallsHooksAtTheEventsOfATraining) {
+  Noting noting;
+  SessionOptions options;
+  options.hooks = {&noting};
+  EXPECT_THAT(Run(2, TrainAndEvaluate, options), Each(IsOk()));
+  EXPECT_THAT(noting.noted(),
+              ElementsAre("start", "epoch 0 begins", "step 0 of 6",
+                          "step 1 of 4", "epoch 0 ends", "epoch 1 begins",
+                          "step 0 of 6", "step 1 of 4", "epoch 1 ends",
+                          "evaluation of 5", "shutdown"));
+}
+
+TEST_F(SessionTest, AHookThatFailsEndsAllRanks) {
+  for (const char* const event : {"start", "epoch 1 begins", "step 1",
+                                  "epoch 1 ends", "evaluation", "shutdown"}) {
+    for (const bool throws : {false, true}) {
+      Noting noting(event, throws);
+      SessionOptions options;
+      options.hooks = {&noting};
+      const auto ended = Run(2, TrainAndEvaluate, options);
+      EXPECT_THAT(ended[1], StatusIs(throws ? absl::StatusCode::kUnknown
+                                            : absl::StatusCode::kOutOfRange,
+                                     AllOf(HasSubstr("the hook of the event"),
+                                           HasSubstr("the hook is tired"))))
+          << event;
+      // All ranks have met at the end before they part.
+      const bool is_told = event != absl::string_view("shutdown");
+      EXPECT_EQ(ended[0].ok(), !is_told) << event << ": " << ended[0];
+      if (is_told) {
+        EXPECT_THAT(ended[0].message(), HasSubstr("the hook is tired"));
+        EXPECT_THAT(noting.noted(), testing::Contains(HasSubstr("failure: ")));
+      }
+      EXPECT_EQ(noting.noted().back(), "shutdown");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
