@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/gpu/cuda_api.h"
@@ -28,7 +29,10 @@ absl::StatusOr<std::unique_ptr<GradientMemory>> GradientMemory::Create(
     const std::string& cuda_library) {
   std::unique_ptr<GradientMemory> memory(new GradientMemory(device, stream));
   if (device.kind == Device::Kind::kHost) {
-    memory->on_host_.resize(floats);
+    LOCKSTEP_RETURN_IF_ERROR(CatchAll("memory for gradients", [&] {
+      memory->on_host_.resize(floats);
+      return absl::OkStatus();
+    }));
     memory->data_ = memory->on_host_.data();
     return memory;
   }

@@ -27,6 +27,7 @@ int64_t SizeOf(const Parameter& parameter) {
 
 absl::Status CheckParameters(absl::Span<const Parameter> parameters) {
   std::set<std::string> names;
+  std::set<const void*> places;
   for (const Parameter& parameter : parameters) {
     if (parameter.name.empty()) {
       return absl::InvalidArgumentError("a parameter needs a name");
@@ -41,6 +42,12 @@ absl::Status CheckParameters(absl::Span<const Parameter> parameters) {
           absl::StrCat("parameter '", parameter.name,
                        "' has no place for its gradient: give the address of "
                        "an absl::Span<float>"));
+    }
+    if (!places.insert(parameter.gradient).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the gradient of parameter '", parameter.name,
+                       "' has the place of another one's: give each an "
+                       "absl::Span<float> of its own"));
     }
   }
   return absl::OkStatus();
@@ -95,19 +102,21 @@ Fingerprint Gradients::Layout() const {
 }
 
 absl::Status Gradients::TakeValues() {
+  float* next = memory_->data();
   for (const Parameter& parameter : parameters_) {
-    LOCKSTEP_RETURN_IF_ERROR(memory_->Copy(parameter.values.data(),
-                                           parameter.gradient->data(),
-                                           SizeOf(parameter)));
+    LOCKSTEP_RETURN_IF_ERROR(
+        memory_->Copy(parameter.values.data(), next, SizeOf(parameter)));
+    next += parameter.values.size();
   }
   return absl::OkStatus();
 }
 
 absl::Status Gradients::PutValues() const {
+  const float* next = memory_->data();
   for (const Parameter& parameter : parameters_) {
-    LOCKSTEP_RETURN_IF_ERROR(memory_->Copy(parameter.gradient->data(),
-                                           parameter.values.data(),
-                                           SizeOf(parameter)));
+    LOCKSTEP_RETURN_IF_ERROR(
+        memory_->Copy(next, parameter.values.data(), SizeOf(parameter)));
+    next += parameter.values.size();
   }
   return absl::OkStatus();
 }

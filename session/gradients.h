@@ -60,8 +60,8 @@ struct GradientOptions {
   Device device;
 
   // On a device, the stream on which the trainer works with both. A session
-  // queues what it does behind what is there, and waits for it where it is
-  // queued alone: the stream outlives the session.
+  // queues its own work behind what is there. The stream lives until Train
+  // returns.
   Stream stream = Stream(nullptr);
 
   // The place of the CUDA driver; "": where the system finds libcuda.so.1.
@@ -104,6 +104,8 @@ class Gradients {
 
   std::vector<Parameter> parameters_;
   int64_t size_ = 0;
+  int64_t number_ = 0;        // among those of the session
+  bool is_averaged_ = false;  // in this step
   // The gradients, and behind them what a step adds up beside them.
   std::unique_ptr<internal_session::GradientMemory> memory_;
 };

@@ -27,7 +27,7 @@ class Step;
 
 // Every function is called on the thread that trains, on each rank that has the
 // hooks. A Status that is not OK, or an exception, ends the training on all
-// ranks with its words.
+// ranks with its words, unless the function says otherwise.
 class SessionHooks {
  public:
   virtual ~SessionHooks() = default;
@@ -64,8 +64,8 @@ class SessionHooks {
     return absl::OkStatus();
   }
 
-  // The training is over, well or not, and the ranks are about to part. An
-  // error is the training's where that went well.
+  // The training is over, well or not, and the ranks are about to part. What
+  // this returns is told on this rank alone, where the training went well.
   virtual absl::Status OnShutdown(Session& /*session*/) {
     return absl::OkStatus();
   }

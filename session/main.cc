@@ -1,6 +1,7 @@
 #include "lockstep/session/main.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -26,11 +27,17 @@
 namespace lockstep {
 namespace {
 
-// The session that a signal stops.
+// The session that a signal stops, and its process.
 std::atomic<Session*> running{nullptr};
+std::atomic<pid_t> running_in{0};
 
-void StopAtSignal(int /*signal*/) {
-  if (Session* const session = running.load()) session->RequestStop();
+void StopAtSignal(int signal) {
+  Session* const session = running.load();
+  if (session != nullptr && running_in.load() == ::getpid()) {
+    session->RequestStop();
+  } else {
+    ::raise(signal);  // in a fork, what it does by default
+  }
 }
 
 // While it lives, SIGTERM and SIGINT stop the session, each once.
@@ -38,6 +45,7 @@ class StopSignals {
  public:
   explicit StopSignals(Session& session) {
     running = &session;
+    running_in = ::getpid();
     struct sigaction action = {};
     action.sa_handler = StopAtSignal;
     action.sa_flags = SA_RESTART | SA_RESETHAND;

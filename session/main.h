@@ -49,9 +49,9 @@ inline constexpr int kTrained = 0;
 inline constexpr int kTrainingFailed = 1;
 // The command line or the job's text is wrong, and nothing has begun.
 inline constexpr int kNotBegun = 2;
-// All ranks have stopped after one step, as was asked by SIGTERM or SIGINT. The
-// code is that of a program which SIGTERM has ended, so that a scheduler starts
-// the job again, and does not take it for done.
+// All ranks have stopped after one step, as was asked by SIGTERM, SIGINT or
+// RequestStop. The code is that of a program which SIGTERM has ended, so that a
+// scheduler starts the job again, and does not take it for done.
 inline constexpr int kStopped = 143;
 
 namespace internal_session {
@@ -62,8 +62,8 @@ int Main(int argc, char** argv, const OptionTable& trainer,
 
 // Reads the command line and the job's text, whose table [trainer] is
 // TrainerOptions, makes a Session of PluginRegistry::Global() and runs `train`.
-// SIGTERM and SIGINT make all ranks stop after the same step; a second one of
-// them ends this process at once. Writes to the standard error why it failed.
+// SIGTERM and SIGINT make all ranks stop after the same step; the same one
+// again ends this process at once. Writes to the standard error why it failed.
 template <typename TrainerOptions>
 int Main(int argc, char** argv,
          absl::Status (*train)(Session&, const TrainerOptions&),

@@ -79,9 +79,8 @@ template <typename Float>
 absl::Status AllReduce(Communicator& group, Float* values, int64_t count,
                        absl::string_view what, const Sums& sums) {
   CallOptions options;
-  options.name = sums.names().empty()
-                     ? std::string(what)
-                     : absl::StrCat(what, " and ", sums.names());
+  options.name = sums.names().empty() ? std::string(what)
+                                      : absl::StrCat(what, ": ", sums.names());
   const Buffer buffer = BufferOf(values, count);
   return Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum, options));
 }
@@ -101,7 +100,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
     Job job, PluginRegistry& registry, const SessionOptions& options) {
   std::unique_ptr<Session> session(
       new Session(std::move(job), registry, options));
-  LOCKSTEP_RETURN_IF_ERROR(session->Join(options));
+  LOCKSTEP_RETURN_IF_ERROR(CatchAll("a session that begins",
+                                    [&] { return session->Join(options); }));
   return session;
 }
 
@@ -160,7 +160,8 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
         "a session runs one training, and has run it: make another session");
   }
   ran_ = true;
-  absl::Status status = CallTrainer(train);
+  absl::Status status =
+      CatchAll("a session", [&] { return CallTrainer(train); });
   if (!status.ok()) {
     // The other ranks learn of it, and say why, too.
     group_->Abort(status);
@@ -185,6 +186,7 @@ absl::Status Session::CallTrainer(
   absl::Status status = CatchAll("the trainer", [&] { return train(*this); });
   // A trainer may have left a loop without looking at the last step.
   if (status.ok()) status = failure_;
+  if (status.ok()) status = on_device_.Wait();
   if (stopping_ && absl::IsCancelled(status)) status = absl::OkStatus();
   if (!status.ok()) return status;
   for (const auto& [name, table] : job_.loaders) {
@@ -213,6 +215,13 @@ absl::Status Session::CallHooks(const char* event, const Call& call) {
 }
 
 void Session::Fail(const absl::Status& why) { failure_.Update(why); }
+
+void Session::Log(absl::string_view text) const {
+  CatchAll("the log", [&] {
+    log_(text);
+    return absl::OkStatus();
+  }).IgnoreError();
+}
 
 // ---- What a trainer makes.
 
@@ -243,6 +252,7 @@ absl::StatusOr<Gradients*> Session::MakeGradients(
   }
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Gradients> gradients,
                             Gradients::Create(std::move(parameters), options));
+  gradients->number_ = static_cast<int64_t>(gradients_.size());
   gradients_.push_back(std::move(gradients));
   Gradients& made = *gradients_.back();
   LOCKSTEP_RETURN_IF_ERROR(Share(made));
@@ -279,7 +289,23 @@ absl::Status Session::Do(const Gradients& gradients, CallOptions options,
 // ---- Steps.
 
 EpochNumbers Session::Epochs(const Loader& loader, int64_t epochs) {
-  return {this, loader.progress().epoch, epochs};
+  const int64_t epoch = loader.progress().epoch;
+  const auto ended = ended_.find(&loader);
+  const bool is_over = ended != ended_.end() && ended->second == epoch;
+  return {*this, loader, epoch + (is_over ? 1 : 0), epochs};
+}
+
+bool EpochNumbers::over() const {
+  const int64_t most = loader_.options().max_steps;
+  return !session_.CheckGoesOn().ok() ||
+         (most > 0 && loader_.progress().steps_in_total >= most);
+}
+
+// CANCELLED where the training stops.
+absl::Status Session::CheckGoesOn() const {
+  LOCKSTEP_RETURN_IF_ERROR(failure_);
+  if (!stopping_) return absl::OkStatus();
+  return absl::CancelledError("the training stops, as was asked");
 }
 
 StepRange Session::Steps(Loader& loader, int64_t epoch) {
@@ -287,21 +313,21 @@ StepRange Session::Steps(Loader& loader, int64_t epoch) {
 }
 
 StepRange::StepRange(Session& session, Loader& loader, int64_t epoch)
-    : session_(session), epoch_(epoch), batches_(loader.Epoch(epoch)) {
+    : session_(session), loader_(loader), epoch_(epoch) {
   step_.session_ = &session;
   step_.epoch_ = epoch;
-  if (session.stopping()) {
-    done_ = true;
-    return;
-  }
-  const absl::Status begun = session.CallHooks(
-      "epoch begin",
-      [&](SessionHooks& hooks) { return hooks.OnEpochBegin(session, epoch); });
+  done_ = session.stopping();
+  if (done_) return;
+  absl::Status begun = session.CheckGoesOn();
+  begun.Update(session.CallHooks("epoch begin", [&](SessionHooks& hooks) {
+    return hooks.OnEpochBegin(session, epoch);
+  }));
   if (!begun.ok()) {
     Fail(begun);
     return;
   }
-  at_.emplace(batches_.begin());
+  batches_.emplace(loader.Epoch(epoch));
+  at_.emplace(batches_->begin());
   Take();
 }
 
@@ -311,14 +337,15 @@ void StepRange::Fail(const absl::Status& why) {
 }
 
 void StepRange::Take() {
-  if (*at_ != batches_.end()) {
+  if (*at_ != batches_->end()) {
     absl::StatusOr<Batch>& batch = **at_;
     if (!batch.ok()) return Fail(batch.status());
-    std::swap(step_.batch_, *batch);
+    step_.batch_ = &*batch;
     const absl::Status begun = session_.BeginStep(step_);
     if (!begun.ok()) Fail(begun);
     return;
   }
+  session_.ended_[&loader_] = epoch_;
   const absl::Status ended = session_.CallHooks(
       "epoch end",
       [&](SessionHooks& hooks) { return hooks.OnEpochEnd(session_, epoch_); });
@@ -327,26 +354,23 @@ void StepRange::Take() {
 }
 
 void StepRange::Advance() {
-  if (!step_.status_.ok()) {
-    done_ = true;
-    return;
-  }
+  done_ = !step_.status_.ok();
+  if (done_) return;
   const absl::Status ended = session_.EndStep(step_);
   if (!ended.ok()) return Fail(ended);
-  if (session_.stopping()) {
-    done_ = true;
-    return;
-  }
+  done_ = session_.stopping();
+  if (done_) return;
   ++*at_;
   Take();
 }
 
 absl::Status Session::BeginStep(Step& step) {
-  step.number_ = step.batch_.step();
-  step.weight_ = step.batch_.valid();
+  step.number_ = step.batch_->step();
+  step.weight_ = step.batch_->valid();
   step.sums_.Clear();
   step.is_added_up_ = false;
   for (const auto& gradients : gradients_) {
+    gradients->is_averaged_ = false;
     LOCKSTEP_RETURN_IF_ERROR(gradients->SetToZero());
   }
   return absl::OkStatus();
@@ -359,6 +383,23 @@ absl::Status Session::EndStep(Step& step) {
       "step", [&](SessionHooks& hooks) { return hooks.OnStep(*this, step); });
 }
 
+void Step::RefuseAfterAverage(absl::string_view call) {
+  status_.Update(absl::FailedPreconditionError(absl::StrCat(
+      call, " comes after Average in step ", number_, " of epoch ", epoch_,
+      ", where the ranks have already added up: call it before")));
+  session_->Fail(status_);
+}
+
+void Step::Add(absl::string_view name, double sum) {
+  if (is_added_up_) return RefuseAfterAverage(absl::StrCat("Add(", name, ")"));
+  sums_.Add(name, sum);
+}
+
+void Step::set_weight(int64_t weight) {
+  if (is_added_up_) return RefuseAfterAverage("set_weight");
+  weight_ = weight;
+}
+
 absl::Status Step::Average(Gradients& gradients) {
   LOCKSTEP_RETURN_IF_ERROR(status_);
   status_ = session_->Average(*this, gradients);
@@ -367,18 +408,34 @@ absl::Status Step::Average(Gradients& gradients) {
 }
 
 absl::Status Session::Average(Step& step, Gradients& gradients) {
+  if (gradients.is_averaged_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "these gradients were averaged before in step ", step.number_,
+        " of epoch ", step.epoch_, "; call Average once in a step"));
+  }
+  gradients.is_averaged_ = true;
   return gradients.on_host() ? AverageOnHost(step, gradients)
                              : AverageOnDevice(step, gradients);
+}
+
+// As ranks compare it: they are in the same step, with the same model.
+std::string Session::NameOf(const Step& step, const Gradients* gradients) {
+  std::string name =
+      absl::StrCat("step ", step.number_, " of epoch ", step.epoch_);
+  if (gradients != nullptr && gradients->number_ > 0) {
+    absl::StrAppend(&name, ", model ", gradients->number_);
+  }
+  return name;
 }
 
 absl::Status Session::AverageOnHost(Step& step, Gradients& gradients) {
   float* const values = gradients.memory_->data();
   if (!step.is_added_up_) {
     LOCKSTEP_RETURN_IF_ERROR(
-        AddUp(step, values, gradients.size_, "the gradients"));
+        AddUp(step, values, gradients.size_, NameOf(step, &gradients)));
   } else if (size() > 1) {
     LOCKSTEP_RETURN_IF_ERROR(AllReduce(*host_group_, values, gradients.size_,
-                                       "more gradients", Sums()));
+                                       NameOf(step, &gradients), Sums()));
   }
   if (step.total_weight_ == 0) return gradients.SetToZero();
   const auto divisor = static_cast<float>(step.total_weight_);
@@ -392,7 +449,7 @@ absl::Status Session::AverageOnDevice(Step& step, Gradients& gradients) {
   if (!step.is_added_up_) LOCKSTEP_RETURN_IF_ERROR(AddUp(step));
   if (step.total_weight_ == 0) return gradients.SetToZero();
   CallOptions options;
-  options.name = "the gradients";
+  options.name = NameOf(step, &gradients);
   options.scale = 1 / static_cast<double>(step.total_weight_);
   const Buffer buffer = gradients.buffer();
   return Do(gradients, options,
@@ -403,7 +460,7 @@ absl::Status Session::AverageOnDevice(Step& step, Gradients& gradients) {
 
 absl::Status Session::AddUp(Step& step) {
   std::array<double, kMostTallied> elements;
-  return AddUp(step, elements.data(), 0, "a step");
+  return AddUp(step, elements.data(), 0, NameOf(step, nullptr));
 }
 
 template <typename Float>
@@ -453,24 +510,32 @@ absl::StatusOr<Evaluation> Session::Evaluate(
     Loader& loader,
     const std::function<absl::Status(const Batch& batch, Sums& sums)>&
         evaluate) {
-  if (stopping_) {
-    return absl::CancelledError("the training stops, as was asked");
+  LOCKSTEP_RETURN_IF_ERROR(CheckGoesOn());
+  if (loader.options().advance_epochs || loader.options().max_steps > 0) {
+    return absl::InvalidArgumentError(
+        "an evaluation reads one epoch: leave advance_epochs and max_steps of "
+        "its loader as they are");
   }
   Sums sums;
   Tally tally;
-  for (const absl::StatusOr<Batch>& batch : loader.Epoch(0)) {
-    LOCKSTEP_RETURN_IF_ERROR(batch.status());
-    LOCKSTEP_RETURN_IF_ERROR(evaluate(*batch, sums));
-    tally.weight += batch->valid();
+  LOCKSTEP_RETURN_IF_ERROR(loader.StartEpoch(0));
+  Batch batch;
+  for (;;) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool more, loader.Next(batch));
+    if (!more) break;
+    LOCKSTEP_RETURN_IF_ERROR(evaluate(batch, sums));
+    tally.weight += batch.valid();
   }
   Evaluation evaluation;
   std::array<double, kMostTallied> elements;
   LOCKSTEP_RETURN_IF_ERROR(AddUp(tally, sums, elements.data(), 0,
                                  "an evaluation", evaluation.means));
   evaluation.samples = tally.weight;
-  LOCKSTEP_RETURN_IF_ERROR(CallHooks("evaluation", [&](SessionHooks& hooks) {
+  const absl::Status hook = CallHooks("evaluation", [&](SessionHooks& hooks) {
     return hooks.OnEvaluation(*this, evaluation);
-  }));
+  });
+  Fail(hook);
+  LOCKSTEP_RETURN_IF_ERROR(hook);
   return evaluation;
 }
 

@@ -97,9 +97,9 @@ struct SessionOptions {
   // The hooks are called in this order. They outlive the session.
   std::vector<SessionHooks*> hooks;
 
-  // Log lines go here, from any thread: ranks that are late, operations that
-  // are slow, why the training stops. Without it, they go to the standard
-  // error.
+  // Log lines go here, from any thread: why the training stops, and in a world
+  // that the session has made ranks that are late and operations that are slow.
+  // Without it, they go to the standard error.
   std::function<void(absl::string_view)> log;
 };
 
@@ -129,23 +129,24 @@ class Step {
 
   // The batches of this rank: one. Without data it has no valid rows, and is
   // treated as any other.
-  Batch* begin() { return &batch_; }
-  Batch* end() { return status_.ok() ? &batch_ + 1 : &batch_; }
+  Batch* begin() { return batch_; }
+  Batch* end() { return status_.ok() ? batch_ + 1 : batch_; }
 
   // Adds to a sum of this step over the rows of all ranks, such as the loss of
-  // a batch's valid rows. It becomes a mean over all rows.
-  void Add(absl::string_view name, double sum) { sums_.Add(name, sum); }
+  // a batch's valid rows. It becomes a mean over all rows. Ranks add up with
+  // the precision of a float. Before Average.
+  void Add(absl::string_view name, double sum);
 
-  // What this rank's gradients and sums are of, in place of the valid rows of
-  // its batches: how many tokens, for instance. From 0 on.
-  void set_weight(int64_t weight) { weight_ = weight; }
+  // Sets what this rank's gradients and sums are of, in place of the valid rows
+  // of its batches: how many tokens, for instance. From 0 on; before Average.
+  void set_weight(int64_t weight);
   int64_t weight() const { return weight_; }
 
   // Adds up the gradients of all ranks and divides them by the weight of all:
   // the gradients that the trainer has added are sums over rows, and become
   // their mean. Where no rank has a row, they are 0. One collective, which also
-  // moves the sums. A trainer with several models calls it for each, in the
-  // same order on all ranks.
+  // moves the sums; with gradients on a device, these have one of their own. A
+  // trainer with several models calls it once for each.
   absl::Status Average(Gradients& gradients);
 
   // After Average, and in hooks: over all ranks.
@@ -160,11 +161,14 @@ class Step {
 
   Step() = default;
 
+  // Fails the step for a call that comes too late.
+  void RefuseAfterAverage(absl::string_view call);
+
   Session* session_ = nullptr;
   absl::Status status_;
   int64_t epoch_ = 0;
   int64_t number_ = 0;
-  Batch batch_;
+  Batch* batch_ = nullptr;
   int64_t weight_ = 0;
   Sums sums_;
   bool is_added_up_ = false;  // the weight, the sums and requests to stop
@@ -187,24 +191,29 @@ class EpochNumbers {
 
    private:
     friend class EpochNumbers;
-    Iterator(const Session* session, int64_t epoch)
-        : session_(session), epoch_(epoch) {}
+    Iterator(const EpochNumbers* range, int64_t epoch)
+        : range_(range), epoch_(epoch) {}
 
-    const Session* session_;
+    const EpochNumbers* range_;
     int64_t epoch_;
   };
 
-  Iterator begin() const { return {session_, begin_}; }
-  Iterator end() const { return {session_, end_}; }
+  Iterator begin() const { return {this, begin_}; }
+  Iterator end() const { return {this, end_}; }
 
  private:
   friend class Session;
-  EpochNumbers(const Session* session, int64_t begin, int64_t end)
-      : session_(session), begin_(begin), end_(end) {}
+  EpochNumbers(const Session& session, const Loader& loader, int64_t begin,
+               int64_t end)
+      : session_(session), loader_(loader), begin_(begin), end_(end) {}
 
-  const Session* session_;
-  int64_t begin_;
-  int64_t end_;
+  // Whether no step is left, whatever the epoch.
+  bool over() const;
+
+  const Session& session_;
+  const Loader& loader_;
+  const int64_t begin_;
+  const int64_t end_;
 };
 
 // Thread-safety: RequestStop and Log may be called on any thread; anything else
@@ -253,8 +262,8 @@ class Session {
                                      PluginContext context = {});
 
   // Makes memory for the gradients of these parameters, and keeps it. All ranks
-  // get the parameters of rank 0. Requires that the parameters stay where they
-  // are while the session lives.
+  // get the parameters of rank 0. Requires that the parameters and the spans of
+  // their gradients stay where they are until Train returns.
   //   INVALID_ARGUMENT     two parameters have one name
   //   FAILED_PRECONDITION  the ranks have different ones, which it shows
   //   UNIMPLEMENTED        they are on a device, and the group is of hosts
@@ -262,35 +271,40 @@ class Session {
                                            const GradientOptions& options = {});
 
   // The epochs from the one in which the loader is up to `epochs`, for a
-  // range-based for loop. It ends early where the training stops.
+  // range-based for loop. It ends early where the training stops or has failed,
+  // and where the loader has come to its max_steps.
   EpochNumbers Epochs(const Loader& loader, int64_t epochs);
 
-  // The steps of an epoch that are left, for a range-based for loop. A step is
-  // over when the loop comes to the next one. The last one is that after which
-  // all ranks stop, or the first that failed.
+  // The steps of an epoch, or those that are left of it in a loader that was
+  // restored, for a range-based for loop. A step is over when the loop comes to
+  // the next one. The last one is that after which all ranks stop, or the first
+  // that failed. The loader's Drain is not for a trainer of a session.
   StepRange Steps(Loader& loader, int64_t epoch);
 
   // Calls `evaluate` with each batch of epoch 0 of the loader, adds up over all
   // ranks, and returns the means over samples. Each sample counts once: those
   // that only pad a batch are behind its valid rows, which `evaluate` alone
-  // looks at. (A loader whose tail is "drop" leaves samples out.) CANCELLED
-  // where the training stops: Train returns it, and it is no failure.
+  // looks at. (A loader whose tail is "drop" leaves samples out, and one that
+  // has advance_epochs or max_steps is INVALID_ARGUMENT.) CANCELLED where the
+  // training stops: Train returns it, and it is no failure.
   absl::StatusOr<Evaluation> Evaluate(
       Loader& loader,
       const std::function<absl::Status(const Batch& batch, Sums& sums)>&
           evaluate);
 
   // All ranks stop after the next step that they end together. One rank is
-  // enough. May be called in a signal handler.
+  // enough. A training that is stopped is to go on later; one that is done
+  // early returns from Train, on all ranks. May be called in a signal handler.
   void RequestStop() { stop_requested_ = true; }
 
   // Whether the training stops because that was asked for.
   bool stopping() const { return stopping_; }
 
   // Writes a line to the log.
-  void Log(absl::string_view text) const { log_(text); }
+  void Log(absl::string_view text) const;
 
  private:
+  friend class EpochNumbers;
   friend class Step;
   friend class StepRange;
 
@@ -321,6 +335,8 @@ class Session {
   absl::Status AddUp(internal_session::Tally& tally, const Sums& sums,
                      Float* values, int64_t count, absl::string_view what,
                      std::vector<Metric>& means);
+  absl::Status CheckGoesOn() const;
+  static std::string NameOf(const Step& step, const Gradients* gradients);
   absl::Status CallTrainer(const std::function<absl::Status(Session&)>& train);
   void Fail(const absl::Status& why);
   template <typename Call>
@@ -345,6 +361,7 @@ class Session {
   Work on_device_;  // what was issued last on gradients on a device
 
   std::map<std::string, std::unique_ptr<Loader>> loaders_;
+  std::map<const Loader*, int64_t> ended_;  // the last epoch that was
 
   std::atomic<bool> stop_requested_{false};
   bool stopping_ = false;
@@ -390,15 +407,16 @@ class StepRange {
   void Fail(const absl::Status& why);
 
   Session& session_;
+  Loader& loader_;
   const int64_t epoch_;
-  EpochRange batches_;
+  std::optional<EpochRange> batches_;
   std::optional<EpochRange::Iterator> at_;
   Step step_;
   bool done_ = false;
 };
 
 inline bool EpochNumbers::Iterator::operator!=(const Iterator& end) const {
-  return epoch_ < end.epoch_ && !session_->stopping();
+  return epoch_ < end.epoch_ && !range_->over();
 }
 
 }  // namespace lockstep

@@ -1,6 +1,9 @@
 // These tests train with parameters and gradients on a device, which a fake GPU
 // is in place of: ranks are threads of this process with a device each, and
 // their group is nccl's.
+#include <dlfcn.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -212,6 +215,40 @@ TEST(SessionOnDevices, AveragesWhereTheGradientsAre) {
   for (const int size : {1, 2, 3}) {
     EXPECT_THAT(RunOnDevices(size, "nccl", Train), Each(IsOk()))
         << size << " ranks";
+  }
+}
+
+// Sets a switch of the fake's.
+void Set(const char* name, long long value) {
+  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  const auto set = reinterpret_cast<void (*)(const char*, long long)>(
+      dlsym(library, "FakeGpuSet"));
+  set(name, value);
+}
+
+// Nothing comes after the step that would find it out.
+TEST(SessionOnDevices, TellsOfALastStepThatFails) {
+  Set("async_error_at", 2);  // the first one moves the parameters
+  const auto ended =
+      RunOnDevices(2, "nccl", [](Session& session, Gpu& gpu) -> absl::Status {
+        LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                  session.MakeLoader("train"));
+        absl::Span<float> gradient;
+        GradientOptions options;
+        options.device = {Device::Kind::kCuda, session.rank()};
+        options.stream = gpu.stream();
+        options.cuda_library = kLibrary;
+        LOCKSTEP_ASSIGN_OR_RETURN(
+            Gradients* const gradients,
+            session.MakeGradients({{"a", gpu.Put({1}), &gradient}}, options));
+        for (Step& step : session.Steps(*train, 0)) {
+          LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+        }
+        return absl::OkStatus();
+      });
+  Set("async_error_at", 0);
+  for (const absl::Status& status : ended) {
+    EXPECT_FALSE(status.ok());
   }
 }
 

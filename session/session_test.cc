@@ -23,6 +23,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/config_text.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
@@ -31,7 +32,7 @@
 #include "lockstep/collective/local/local_group.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
-#include "lockstep/loader/datasets/tensor_dataset.h"
+#include "lockstep/loader/field.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/plugin.h"
@@ -47,21 +48,33 @@ using ::testing::HasSubstr;
 
 struct NumbersOptions {
   int64_t size = 10;
+  int64_t broken = -1;
 };
 
 void BindOptions(NumbersOptions& options, OptionTable& table) {
   table.Add("size", &options.size, "How many numbers there are.");
+  table.Add("broken", &options.broken, "The one that can't be read.");
 }
 
 // Sample i is i.
+class Numbers : public Dataset {
+ public:
+  explicit Numbers(const NumbersOptions& options) : options_(options) {}
+  int64_t size() const override { return options_.size; }
+  absl::Span<const FieldSpec> fields() const override { return fields_; }
+  absl::Status Read(int64_t index, SampleContext&, SampleRow& row) override {
+    if (index == options_.broken) return absl::DataLossError("a bad sector");
+    return row.Set<float>(0, static_cast<float>(index));
+  }
+
+ private:
+  const NumbersOptions options_;
+  const std::vector<FieldSpec> fields_ = {{"x", DType::kF32, {}, 0}};
+};
+
 absl::StatusOr<std::shared_ptr<Dataset>> MakeNumbers(
     const PluginContext&, const NumbersOptions& options) {
-  std::vector<float> numbers(options.size);
-  for (int64_t i = 0; i < options.size; ++i) {
-    numbers[i] = static_cast<float>(i);
-  }
-  return TensorDataset::Create(
-      {NamedTensor::Own<float>("x", {options.size}, std::move(numbers))});
+  return std::make_shared<Numbers>(options);
 }
 
 // 10 samples in batches of 6: with two ranks, the second step has 2 rows each.
@@ -230,6 +243,7 @@ TEST_F(SessionTest, DividesByTheWeightThatIsSet) {
                               session.MakeGradients(model.parameters()));
     for (Step& step : session.Steps(*train, 0)) {
       model.count_gradient[0] = 3;
+      step.Add("x", 0);
       if (step.number() == 0) {
         // More than a float could count.
         step.set_weight(session.rank() == 0 ? (1 << 26) + 1 : 2);
@@ -241,7 +255,6 @@ TEST_F(SessionTest, DividesByTheWeightThatIsSet) {
         EXPECT_EQ(model.count_gradient[0], 0);
         EXPECT_EQ(step.mean("x"), 0);
       }
-      step.Add("x", 0);
     }
     return absl::OkStatus();
   });
@@ -258,8 +271,63 @@ TEST_F(SessionTest, RefusesAWeightBelowZero) {
     }
     return absl::OkStatus();
   });
-  EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kInvalidArgument,
-                                 HasSubstr("the weight of a step is -1")));
+  for (const absl::Status& status : ended) {
+    EXPECT_THAT(status.message(), HasSubstr("the weight of a step is -1"));
+  }
+}
+
+TEST_F(SessionTest, RefusesWhatComesAfterAverage) {
+  const std::vector<
+      std::pair<std::function<void(Step&, Gradients&)>, const char*>>
+      late = {{[](Step& step, Gradients&) { step.Add("x", 1); },
+               "Add(x) comes after Average in step 0 of epoch 0"},
+              {[](Step& step, Gradients&) { step.set_weight(1); },
+               "set_weight comes after Average"},
+              {[](Step& step, Gradients& gradients) {
+                 step.Average(gradients).IgnoreError();
+               },
+               "were averaged before in step 0 of epoch 0"}};
+  for (const auto& [call, words] : late) {
+    const auto ended = Run(1, [&call = call](Session& session) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                session.MakeLoader("train"));
+      Model model;
+      LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                                session.MakeGradients(model.parameters()));
+      int steps = 0;
+      for (Step& step : session.Steps(*train, 0)) {
+        LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+        call(step, *gradients);
+        ++steps;
+      }
+      EXPECT_EQ(steps, 1);
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   HasSubstr(words)));
+  }
+}
+
+TEST_F(SessionTest, RefusesMoreSumsThanItMoves) {
+  for (const bool are_many : {true, false}) {
+    const auto ended = Run(2, [&](Session& session) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                session.MakeLoader("train"));
+      for (Step& step : session.Steps(*train, 0)) {
+        if (are_many) {
+          for (int i = 0; i < 65; ++i) step.Add(absl::StrCat(i), 1);
+        } else {
+          step.Add(std::string(201, 'x'), 1);
+        }
+      }
+      return absl::OkStatus();
+    });
+    for (const absl::Status& status : ended) {
+      EXPECT_THAT(status.message(),
+                  HasSubstr(are_many ? "65 sums; accepted are 64"
+                                     : "201 bytes; accepted are 200"));
+    }
+  }
 }
 
 TEST_F(SessionTest, AveragesSeveralModels) {
@@ -325,6 +393,10 @@ TEST_F(SessionTest, RefusesParametersThatCannotBeToldApart) {
     EXPECT_THAT(session.MakeGradients(parameters),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("needs a name")));
+    parameters[1] = {"count", absl::MakeSpan(model.count), &model.sum_gradient};
+    EXPECT_THAT(session.MakeGradients(parameters),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("has the place of another one's")));
     parameters[1] = {"count", absl::MakeSpan(model.count), nullptr};
     EXPECT_THAT(session.MakeGradients(parameters),
                 StatusIs(absl::StatusCode::kInvalidArgument,
@@ -346,8 +418,8 @@ TEST_F(SessionTest, TellsSumsThatDiffer) {
   });
   EXPECT_THAT(ended,
               Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                            AllOf(HasSubstr("the gradients and loss"),
-                                  HasSubstr("the gradients and accuracy")))));
+                            AllOf(HasSubstr("step 0 of epoch 0: loss"),
+                                  HasSubstr("step 0 of epoch 0: accuracy")))));
 }
 
 // ---- Loaders.
@@ -456,28 +528,122 @@ TEST_F(SessionTest, TellsOfARankThatReturnsEarly) {
   const auto ended = Run(2, EndsEarly([] { return absl::OkStatus(); }));
   EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
                                    AllOf(HasSubstr("the end of the training"),
-                                         HasSubstr("the gradients")))));
+                                         HasSubstr("step 1 of epoch 0")))));
 }
 
 TEST_F(SessionTest, DoesNotForgetAFailureThatTheTrainerOverlooks) {
   std::string text = kJob;
-  text.replace(text.find("size = 10"), 9, "size = 10, nosuch = 1");
-  const auto ended = Run(1, [](Session& session) -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
-    Model model;
-    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
-                              session.MakeGradients(model.parameters()));
-    int steps = 0;
-    for (Step& step : session.Steps(*train, 0)) {
-      step.set_weight(-1);
-      step.Average(*gradients).IgnoreError();
-      ++steps;
+  text.replace(text.find("size = 10"), 9, "size = 10, broken = 7");
+  const auto ended = RunJobs({text, text}, [](Session& session) {
+    Loader* const train = *session.MakeLoader("train");
+    Loader* const test = *session.MakeLoader("test");
+    int steps = 0, batches = 0;
+    for (const int64_t epoch : session.Epochs(*train, 2)) {
+      for (Step& step : session.Steps(*train, epoch)) {
+        for (const Batch& batch : step) batches += batch.valid() > 0 ? 1 : 0;
+        ++steps;
+      }
     }
-    EXPECT_EQ(steps, 1);
+    // The rank whose second batch fails has two steps, the last of which has
+    // failed. The other has three: it has the second batch, but no others.
+    EXPECT_EQ(steps, batches + 1);
+    EXPECT_LE(batches, 2);
+    EXPECT_FALSE(session
+                     .Evaluate(*test, [](const Batch&,
+                                         Sums&) { return absl::OkStatus(); })
+                     .ok());
     return absl::OkStatus();
   });
-  EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kInvalidArgument,
-                                 HasSubstr("weight")));
+  for (const absl::Status& status : ended) {
+    EXPECT_THAT(status.message(), HasSubstr("a bad sector"));
+  }
+}
+
+TEST_F(SessionTest, TellsRanksThatAreInDifferentSteps) {
+  const auto ended = Run(2, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    if (session.rank() == 1) {
+      LOCKSTEP_RETURN_IF_ERROR(train->StartEpoch(0));
+      Batch batch;
+      LOCKSTEP_RETURN_IF_ERROR(train->Next(batch).status());
+      LOCKSTEP_ASSIGN_OR_RETURN(const std::string place, train->SaveState());
+      LOCKSTEP_RETURN_IF_ERROR(train->RestoreState(place));
+    }
+    for (Step& step : session.Steps(*train, 0)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   AllOf(HasSubstr("step 0 of epoch 0"),
+                                         HasSubstr("step 1 of epoch 0")))));
+}
+
+// ---- Epochs.
+
+// Trains the epochs that are left, and returns the steps: 0.0 is the first.
+absl::StatusOr<std::vector<std::string>> StepsOf(Session& session,
+                                                 Loader& loader,
+                                                 int64_t epochs) {
+  std::vector<std::string> steps;
+  for (const int64_t epoch : session.Epochs(loader, epochs)) {
+    for (Step& step : session.Steps(loader, epoch)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+      steps.push_back(absl::StrCat(step.epoch(), ".", step.number()));
+    }
+  }
+  return steps;
+}
+
+TEST_F(SessionTest, GoesOnWhereALoaderIs) {
+  const auto ended = Run(2, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    EXPECT_THAT(StepsOf(session, *train, 1),
+                IsOkAndHolds(ElementsAre("0.0", "0.1")));
+    EXPECT_THAT(StepsOf(session, *train, 3),
+                IsOkAndHolds(ElementsAre("1.0", "1.1", "2.0", "2.1")));
+    EXPECT_THAT(StepsOf(session, *train, 3), IsOkAndHolds(ElementsAre()));
+    LOCKSTEP_RETURN_IF_ERROR(train->StartEpoch(4));
+    Batch batch;
+    LOCKSTEP_RETURN_IF_ERROR(train->Next(batch).status());
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string place, train->SaveState());
+    LOCKSTEP_RETURN_IF_ERROR(train->RestoreState(place));
+    EXPECT_THAT(StepsOf(session, *train, 6),
+                IsOkAndHolds(ElementsAre("4.1", "5.0", "5.1")));
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+TEST_F(SessionTest, EndsWithTheStepsOfItsLoader) {
+  std::string limited = kJob;
+  limited.replace(limited.find("num_workers"), 0, "max_steps = 3\n");
+  const auto ended = RunJobs({limited, limited}, [](Session& session) {
+    EXPECT_THAT(StepsOf(session, **session.MakeLoader("train"), 1000000000),
+                IsOkAndHolds(ElementsAre("0.0", "0.1", "1.0")));
+    EXPECT_THAT(
+        session.Evaluate(**session.MakeLoader("test"),
+                         [](const Batch&, Sums&) { return absl::OkStatus(); }),
+        IsOk());
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+TEST_F(SessionTest, EvaluatesALoaderOfOneEpochAlone) {
+  for (const char* const setting :
+       {"max_steps = 3\n", "advance_epochs = true\n"}) {
+    std::string text = kJob;
+    text.replace(text.rfind("num_workers"), 0, setting);
+    const auto ended = RunJobs({text}, [](Session& session) {
+      return session
+          .Evaluate(**session.MakeLoader("test"),
+                    [](const Batch&, Sums&) { return absl::OkStatus(); })
+          .status();
+    });
+    EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kInvalidArgument,
+                                   HasSubstr("reads one epoch")));
+  }
 }
 
 // ---- Stopping.
@@ -526,6 +692,27 @@ TEST_F(SessionTest, StopsAllRanksAfterTheSameStep) {
                                "as was asked on 1 of ", size, " ranks"))));
     }
   }
+}
+
+TEST_F(SessionTest, TakesNoBatchAfterAStop) {
+  const auto ended = Run(1, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test, session.MakeLoader("test"));
+    session.RequestStop();
+    int steps = 0;
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      for (Loader* const loader : {train, test}) {
+        for (const Step& step : session.Steps(*loader, epoch)) {
+          steps += step.status().ok() ? 1 : 0;
+        }
+      }
+    }
+    EXPECT_EQ(steps, 1);
+    EXPECT_EQ(train->progress().steps_in_total, 1);
+    EXPECT_EQ(test->progress().steps_in_total, 0);
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
 }
 
 TEST_F(SessionTest, CancelledIsAFailureWhereNobodyAskedToStop) {
