@@ -45,8 +45,15 @@ TEST(SessionExample, HelpsBeforeItBegins) {
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.printed, HasSubstr("did you mean 'epochs'?"));
   const Ended without = Execute("examples/session");
-  EXPECT_EQ(without.code, 1);
+  EXPECT_EQ(without.code, 2);
   EXPECT_THAT(without.printed, HasSubstr("no table [loader.train]"));
+  const Ended late =
+      Execute(std::string(kProgram) + "--set loader.train.dataset.sise=1");
+  EXPECT_EQ(late.code, 2);
+  EXPECT_THAT(late.printed, HasSubstr("dataset 'points'"));
+  const Ended group = Execute(std::string(kProgram) + "--set group.name=shmm");
+  EXPECT_EQ(group.code, 2);
+  EXPECT_THAT(group.printed, HasSubstr("did you mean 'shm'?"));
 }
 
 // Runs the example, which would not end in a lifetime, and sends it a signal

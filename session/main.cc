@@ -71,6 +71,12 @@ int Say(const absl::Status& status, int code) {
   return code;
 }
 
+// Whether the job's text, or what the trainer makes of it, is wrong.
+bool IsWrong(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
+         absl::IsUnimplemented(status);
+}
+
 bool AsksForHelp(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const absl::string_view word = argv[i];
@@ -125,10 +131,16 @@ int internal_session::Main(int argc, char** argv, const OptionTable& trainer,
   if (!job.ok()) return Say(job.status(), kNotBegun);
   absl::StatusOr<std::unique_ptr<Session>> session =
       Session::Create(*std::move(job), registry, options.session);
-  if (!session.ok()) return Say(session.status(), kTrainingFailed);
+  if (!session.ok()) {
+    return Say(session.status(),
+               IsWrong(session.status()) ? kNotBegun : kTrainingFailed);
+  }
   const StopSignals signals(**session);
   const absl::Status status = (*session)->Run(train);
-  if (!status.ok()) return Say(status, kTrainingFailed);
+  if (!status.ok()) {
+    const bool is_wrong = !(*session)->has_begun() && IsWrong(status);
+    return Say(status, is_wrong ? kNotBegun : kTrainingFailed);
+  }
   return (*session)->stopping() ? kStopped : kTrained;
 }
 

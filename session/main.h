@@ -47,7 +47,10 @@ struct MainOptions {
 // What Main returns.
 inline constexpr int kTrained = 0;
 inline constexpr int kTrainingFailed = 1;
-// The command line or the job's text is wrong, and nothing has begun.
+// Nothing has begun, since the command line or the job's text is wrong: before
+// the first step, INVALID_ARGUMENT, NOT_FOUND or UNIMPLEMENTED. To start the
+// job again would not help. (A rank that another one has told of it returns
+// kTrainingFailed.)
 inline constexpr int kNotBegun = 2;
 // All ranks have stopped after one step, as was asked by SIGTERM, SIGINT or
 // RequestStop. The code is that of a program which SIGTERM has ended, so that a

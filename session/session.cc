@@ -50,7 +50,7 @@ std::function<void(absl::string_view)> LogOr(
     const std::function<void(absl::string_view)>& log) {
   if (log) return log;
   return [](absl::string_view text) {
-    std::fprintf(stderr, "lockstep: %s\n", std::string(text).c_str());
+    std::fprintf(stderr, "%s\n", std::string(text).c_str());
   };
 }
 
@@ -189,11 +189,6 @@ absl::Status Session::CallTrainer(
   if (status.ok()) status = on_device_.Wait();
   if (stopping_ && absl::IsCancelled(status)) status = absl::OkStatus();
   if (!status.ok()) return status;
-  for (const auto& [name, table] : job_.loaders) {
-    if (loaders_.count(name) > 0 || rank() > 0) continue;
-    Log(absl::StrCat("the job has a table [loader.", name,
-                     "], of which the trainer has made no loader"));
-  }
   if (size() == 1) return absl::OkStatus();
   // No rank leaves while another one still trains.
   CallOptions options;
@@ -339,13 +334,13 @@ void StepRange::Fail(const absl::Status& why) {
 void StepRange::Take() {
   if (*at_ != batches_->end()) {
     absl::StatusOr<Batch>& batch = **at_;
-    if (!batch.ok()) return Fail(batch.status());
+    if (!batch.ok()) return Fail(session_.InLoader(loader_, batch.status()));
     step_.batch_ = &*batch;
     const absl::Status begun = session_.BeginStep(step_);
     if (!begun.ok()) Fail(begun);
     return;
   }
-  session_.ended_[&loader_] = epoch_;
+  session_.NoteEndOfEpoch(loader_, epoch_);
   const absl::Status ended = session_.CallHooks(
       "epoch end",
       [&](SessionHooks& hooks) { return hooks.OnEpochEnd(session_, epoch_); });
@@ -364,7 +359,39 @@ void StepRange::Advance() {
   Take();
 }
 
+// The trainer has made by now what it makes.
+void Session::NoteFirstStep() {
+  has_begun_ = true;
+  if (rank() > 0) return;
+  for (const auto& [name, table] : job_.loaders) {
+    if (loaders_.count(name) > 0) continue;
+    Log(absl::StrCat("the job has a table [loader.", name,
+                     "], of which the trainer has made no loader so far"));
+  }
+}
+
+void Session::NoteEndOfEpoch(const Loader& loader, int64_t epoch) {
+  ended_[&loader] = epoch;
+  if (rank() > 0 || gradients_.empty() || is_averaging_) return;
+  is_averaging_ = true;  // so that it is said once
+  Log(
+      absl::StrCat("the trainer has made gradients, and has not called Average "
+                   "in epoch ",
+                   epoch, ": each rank trains a model of its own"));
+}
+
+absl::Status Session::InLoader(const Loader& loader,
+                               const absl::Status& error) const {
+  for (const auto& [name, own] : loaders_) {
+    if (own.get() != &loader) continue;
+    return absl::Status(error.code(),
+                        absl::StrCat(error.message(), "; in loader.", name));
+  }
+  return error;
+}
+
 absl::Status Session::BeginStep(Step& step) {
+  if (!has_begun_) NoteFirstStep();
   step.number_ = step.batch_->step();
   step.weight_ = step.batch_->valid();
   step.sums_.Clear();
@@ -413,7 +440,7 @@ absl::Status Session::Average(Step& step, Gradients& gradients) {
         "these gradients were averaged before in step ", step.number_,
         " of epoch ", step.epoch_, "; call Average once in a step"));
   }
-  gradients.is_averaged_ = true;
+  gradients.is_averaged_ = is_averaging_ = true;
   return gradients.on_host() ? AverageOnHost(step, gradients)
                              : AverageOnDevice(step, gradients);
 }
@@ -521,8 +548,9 @@ absl::StatusOr<Evaluation> Session::Evaluate(
   LOCKSTEP_RETURN_IF_ERROR(loader.StartEpoch(0));
   Batch batch;
   for (;;) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const bool more, loader.Next(batch));
-    if (!more) break;
+    const absl::StatusOr<bool> more = loader.Next(batch);
+    if (!more.ok()) return InLoader(loader, more.status());
+    if (!*more) break;
     LOCKSTEP_RETURN_IF_ERROR(evaluate(batch, sums));
     tally.weight += batch.valid();
   }

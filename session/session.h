@@ -14,7 +14,9 @@
 //     for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
 //       for (Step& step : session.Steps(*train, epoch)) {
 //         for (const Batch& batch : step) {
-//           step.Add("loss", model.AddGradients(batch));
+//           LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
+//                                     model.AddGradients(batch));
+//           step.Add("loss", loss);
 //         }
 //         LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
 //         model.Update(options.learning_rate);
@@ -22,8 +24,7 @@
 //       LOCKSTEP_ASSIGN_OR_RETURN(
 //           const Evaluation evaluation,
 //           session.Evaluate(*test, [&](const Batch& batch, Sums& sums) {
-//             sums.Add("loss", model.Loss(batch));
-//             return absl::OkStatus();
+//             return model.AddLoss(batch, sums);
 //           }));
 //       session.Log(absl::StrCat("loss ", evaluation.mean("loss")));
 //     }
@@ -297,6 +298,9 @@ class Session {
   // early returns from Train, on all ranks. May be called in a signal handler.
   void RequestStop() { stop_requested_ = true; }
 
+  // Whether the training has come to its first step.
+  bool has_begun() const { return has_begun_; }
+
   // Whether the training stops because that was asked for.
   bool stopping() const { return stopping_; }
 
@@ -336,6 +340,10 @@ class Session {
                      Float* values, int64_t count, absl::string_view what,
                      std::vector<Metric>& means);
   absl::Status CheckGoesOn() const;
+  void NoteFirstStep();
+  void NoteEndOfEpoch(const Loader& loader, int64_t epoch);
+  // Says behind an error in which loader it was.
+  absl::Status InLoader(const Loader& loader, const absl::Status& error) const;
   static std::string NameOf(const Step& step, const Gradients* gradients);
   absl::Status CallTrainer(const std::function<absl::Status(Session&)>& train);
   void Fail(const absl::Status& why);
@@ -365,6 +373,8 @@ class Session {
 
   std::atomic<bool> stop_requested_{false};
   bool stopping_ = false;
+  bool has_begun_ = false;
+  bool is_averaging_ = false;
   bool ran_ = false;
   absl::Status failure_;  // the first one of a step
 };

@@ -406,6 +406,35 @@ TEST_F(SessionTest, RefusesParametersThatCannotBeToldApart) {
   EXPECT_THAT(ended, Each(IsOk()));
 }
 
+TEST_F(SessionTest, TellsOfGradientsThatAreNotAveraged) {
+  for (const bool averages : {false, true}) {
+    logged_.clear();
+    const auto ended = Run(2, [&](Session& session) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                session.MakeLoader("train"));
+      LOCKSTEP_RETURN_IF_ERROR(session.MakeLoader("test").status());
+      Model model;
+      LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                                session.MakeGradients(model.parameters()));
+      for (const int64_t epoch : session.Epochs(*train, 2)) {
+        for (Step& step : session.Steps(*train, epoch)) {
+          LOCKSTEP_RETURN_IF_ERROR(step.status());
+          if (!averages) continue;
+          LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+        }
+      }
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(ended, Each(IsOk()));
+    if (averages) {
+      EXPECT_THAT(logged_, ElementsAre());
+    } else {
+      EXPECT_THAT(logged_,
+                  ElementsAre(HasSubstr("not called Average in epoch 0")));
+    }
+  }
+}
+
 TEST_F(SessionTest, TellsSumsThatDiffer) {
   const auto ended = Run(2, [](Session& session) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
@@ -439,8 +468,13 @@ TEST_F(SessionTest, MakesALoaderOnce) {
 }
 
 TEST_F(SessionTest, TellsOfATableThatNoLoaderWasMadeOf) {
-  const auto ended = Run(
-      2, [](Session& session) { return session.MakeLoader("train").status(); });
+  const auto ended = Run(2, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    for (Step& step : session.Steps(*train, 0)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+    }
+    return absl::OkStatus();
+  });
   EXPECT_THAT(ended, Each(IsOk()));
   EXPECT_THAT(logged_, ElementsAre(HasSubstr("[loader.test]")));
 }
@@ -555,7 +589,8 @@ TEST_F(SessionTest, DoesNotForgetAFailureThatTheTrainerOverlooks) {
     return absl::OkStatus();
   });
   for (const absl::Status& status : ended) {
-    EXPECT_THAT(status.message(), HasSubstr("a bad sector"));
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("a bad sector"), HasSubstr("in loader.train")));
   }
 }
 
