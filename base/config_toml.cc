@@ -98,10 +98,13 @@ class Precheck {
 
   // Takes a letter that is in no string and no comment.
   void Take(char c) {
+    // toml++ looks for the end of a value before it looks at its letters.
+    const bool was_in_value = in_word_ && in_value_;
     in_word_ = false;
     switch (c) {
       case '[':
       case '{':
+        in_word_ = was_in_value;
         open_.push_back({c == '{', dots_ + 1});
         depth_ += dots_ + 1;
         dots_ = 0;
@@ -125,6 +128,7 @@ class Precheck {
         in_value_ = in_value_ && !open_.empty();
         return;
       case '=':
+        in_word_ = in_value_;
         in_value_ = true;
         return;
       case '.':
