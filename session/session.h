@@ -114,7 +114,7 @@ struct Evaluation {
 };
 
 // A step of a training: the batches of this rank, and what they add up to over
-// all ranks. One that failed has no batches, and Average says why.
+// all ranks. A step that failed has no batches, and Average says why.
 // Thread-safety: thread-compatible.
 class Step {
  public:
@@ -122,14 +122,14 @@ class Step {
   Step& operator=(const Step&) = delete;
 
   // OK, or why this step has failed, which is the last one then. Average
-  // returns it, too; a trainer that does not call that asks here.
+  // returns it, too; a trainer that does not call Average asks here.
   const absl::Status& status() const { return status_; }
 
   int64_t epoch() const { return epoch_; }
   int64_t number() const { return number_; }  // in the epoch, from 0
 
-  // The batches of this rank: one. Without data it has no valid rows, and is
-  // treated as any other.
+  // The batches of this rank: one. A batch without data has no valid rows, and
+  // is treated as any other.
   Batch* begin() { return batch_; }
   Batch* end() { return status_.ok() ? batch_ + 1 : batch_; }
 
@@ -285,17 +285,19 @@ class Session {
   // Calls `evaluate` with each batch of epoch 0 of the loader, adds up over all
   // ranks, and returns the means over samples. Each sample counts once: those
   // that only pad a batch are behind its valid rows, which `evaluate` alone
-  // looks at. (A loader whose tail is "drop" leaves samples out, and one that
-  // has advance_epochs or max_steps is INVALID_ARGUMENT.) CANCELLED where the
-  // training stops: Train returns it, and it is no failure.
+  // looks at. (A loader whose tail is "drop" leaves samples out.)
+  //   CANCELLED         the training stops; Train returns this, and it is no
+  //                     failure
+  //   INVALID_ARGUMENT  the loader has advance_epochs or max_steps
   absl::StatusOr<Evaluation> Evaluate(
       Loader& loader,
       const std::function<absl::Status(const Batch& batch, Sums& sums)>&
           evaluate);
 
-  // All ranks stop after the next step that they end together. One rank is
-  // enough. A training that is stopped is to go on later; one that is done
-  // early returns from Train, on all ranks. May be called in a signal handler.
+  // Makes all ranks stop after the next step that they end together. A call on
+  // one rank is enough, also in a signal handler. A training that is stopped is
+  // to go on later; a trainer that is done early returns from Train, on all
+  // ranks.
   void RequestStop() { stop_requested_ = true; }
 
   // Whether the training has come to its first step.

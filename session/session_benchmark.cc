@@ -175,7 +175,8 @@ absl::Status Run(int64_t rounds, int64_t steps) {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const by_session,
                               session.MakeLoader("session"));
     for (const int64_t size : {100, 10'000, 1'000'000}) {
-      const int64_t fewer = std::max<int64_t>(1, steps * 1000 / (1000 + size));
+      const int64_t fewer =
+          std::max(std::min<int64_t>(steps, 30), steps * 1000 / (1000 + size));
       LOCKSTEP_RETURN_IF_ERROR(
           Measure(session, *by_hand, *by_session, size, rounds, fewer));
     }

@@ -1,0 +1,412 @@
+#include "lockstep/checkpoint/checkpoint_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/descriptor.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kPiece = size_t{1} << 20;
+constexpr uint32_t kFormat = 1;
+
+// The file's own first and last 64 bytes, and those before each section. Every
+// byte of them is under a checksum, those that are zero, too.
+struct FileHeader {
+  char magic[4] = {'L', 'S', 'C', 'P'};
+  uint32_t format = kFormat;
+  uint64_t zeros[6] = {};
+  uint64_t checksum = 0;
+};
+struct SectionHeader {
+  char magic[4] = {'L', 'S', 'C', 'S'};
+  uint32_t version = 0;
+  uint32_t name_bytes = 0;
+  uint32_t zero = 0;
+  uint64_t bytes = 0;
+  uint64_t digest[2] = {};
+  uint64_t zeros[2] = {};
+  uint64_t checksum = 0;  // of the name, too
+};
+struct FileTrailer {
+  char magic[4] = {'L', 'S', 'C', 'E'};
+  uint32_t zero = 0;
+  uint64_t sections = 0;
+  uint64_t bytes = 0;       // of all that is before it
+  uint64_t digest[2] = {};  // of all sections' headers and names
+  uint64_t zeros[2] = {};
+  uint64_t checksum = 0;
+};
+constexpr size_t kHeaderBytes = 64;
+static_assert(sizeof(FileHeader) == kHeaderBytes);
+static_assert(sizeof(SectionHeader) == kHeaderBytes);
+static_assert(sizeof(FileTrailer) == kHeaderBytes);
+
+// Returns the checksum of a header, which is taken with 0 in its own place, and
+// of what follows it.
+template <typename Header>
+uint64_t ChecksumOf(Header header, absl::string_view behind = "") {
+  header.checksum = 0;
+  return DigestOf(absl::StrCat(
+                      absl::string_view(reinterpret_cast<const char*>(&header),
+                                        sizeof(header)),
+                      behind))
+      .low;
+}
+
+template <typename Header>
+absl::string_view BytesOf(const Header& header) {
+  return absl::string_view(reinterpret_cast<const char*>(&header),
+                           sizeof(header));
+}
+
+template <typename Header>
+bool Has(const Header& header, absl::string_view magic) {
+  return absl::string_view(header.magic, sizeof(header.magic)) == magic;
+}
+
+// Says what the system says, with its code.
+absl::Status SystemSays(absl::string_view what, const std::string& path) {
+  const int error = errno;
+  return absl::ErrnoToStatus(
+      error, absl::StrCat(what, " ", path,
+                          error == ENOSPC || error == EDQUOT
+                              ? ": make room there, and save again"
+                              : ""));
+}
+
+// A name is safe from a machine that fails when its folder is on the disk.
+absl::Status SyncFolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder =
+      slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!file.ok()) return SystemSays("can't open", folder);
+  // Some file systems have no folders to sync.
+  if (::fsync(file.fd()) != 0 && errno != EINVAL) {
+    return SystemSays("can't sync", folder);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// ---- Digests.
+
+void internal_checkpoint::PieceDigest::Add(absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const size_t taken = std::min(bytes.size(), kPiece - piece_.size());
+    if (piece_.empty() && taken == kPiece) {
+      const Digest128 digest = DigestOf(bytes.substr(0, taken));
+      absl::StrAppend(&digests_, BytesOf(digest));
+    } else {
+      absl::StrAppend(&piece_, bytes.substr(0, taken));
+      if (piece_.size() == kPiece) EndPiece();
+    }
+    bytes.remove_prefix(taken);
+  }
+}
+
+void internal_checkpoint::PieceDigest::EndPiece() {
+  const Digest128 digest = DigestOf(piece_);
+  absl::StrAppend(&digests_, BytesOf(digest));
+  piece_.clear();
+}
+
+Digest128 internal_checkpoint::PieceDigest::Finish() {
+  if (!piece_.empty()) EndPiece();
+  return DigestOf(digests_);
+}
+
+// ---- Writing.
+
+CheckpointWriter::CheckpointWriter(std::string path, Descriptor file)
+    : path_(std::move(path)), file_(std::move(file)) {}
+
+absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Create(
+    const std::string& path) {
+  const std::string fresh = path + ".new";
+  Descriptor file(
+      ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.ok()) return SystemSays("can't create", fresh);
+  std::unique_ptr<CheckpointWriter> writer(
+      new CheckpointWriter(path, std::move(file)));
+  FileHeader header;
+  header.checksum = ChecksumOf(header);
+  LOCKSTEP_RETURN_IF_ERROR(writer->Write(BytesOf(header)));
+  return writer;
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (!is_finished_) ::unlink(fresh().c_str());
+}
+
+absl::Status CheckpointWriter::WriteAt(absl::string_view bytes,
+                                       int64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t written =
+        ::pwrite(file_.fd(), bytes.data(), bytes.size(), offset);
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return SystemSays("can't write", fresh());
+    }
+    bytes.remove_prefix(written);
+    offset += written;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::Write(absl::string_view bytes) {
+  LOCKSTEP_RETURN_IF_ERROR(WriteAt(bytes, offset_));
+  offset_ += static_cast<int64_t>(bytes.size());
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::Begin(absl::string_view name, uint32_t version) {
+  if (name.empty() || name.size() > kMostSectionName) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the name of a section has ", name.size(), " bytes; accepted are 1 to ",
+        kMostSectionName, ": ", absl::CHexEscape(name.substr(0, 64))));
+  }
+  if (version == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("section '", absl::CHexEscape(name),
+                     "' has version 0; versions count from 1"));
+  }
+  if (!names_.insert(std::string(name)).second) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "two sections have the name '", absl::CHexEscape(name), "'"));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(EndSection());
+  open_ = std::make_unique<Section>();
+  open_->name = std::string(name);
+  open_->version = version;
+  open_->header_offset = offset_;
+  // The header follows when the bytes are known.
+  const std::string room(kHeaderBytes, '\0');
+  return Write(absl::StrCat(room, name));
+}
+
+absl::Status CheckpointWriter::Append(absl::string_view bytes) {
+  if (open_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "bytes of a checkpoint belong to a section: call Begin first");
+  }
+  open_->digest.Add(bytes);
+  return Write(bytes);
+}
+
+absl::Status CheckpointWriter::EndSection() {
+  if (open_ == nullptr) return absl::OkStatus();
+  const Digest128 digest = open_->digest.Finish();
+  SectionHeader header;
+  header.version = open_->version;
+  header.name_bytes = static_cast<uint32_t>(open_->name.size());
+  header.bytes =
+      offset_ - open_->header_offset - kHeaderBytes - open_->name.size();
+  header.digest[0] = digest.low;
+  header.digest[1] = digest.high;
+  header.checksum = ChecksumOf(header, open_->name);
+  absl::StrAppend(&headers_, BytesOf(header), open_->name);
+  const int64_t at = open_->header_offset;
+  open_ = nullptr;
+  return WriteAt(BytesOf(header), at);
+}
+
+absl::Status CheckpointWriter::Finish() {
+  LOCKSTEP_RETURN_IF_ERROR(EndSection());
+  FileTrailer trailer;
+  trailer.sections = names_.size();
+  trailer.bytes = offset_;
+  const Digest128 digest = DigestOf(headers_);
+  trailer.digest[0] = digest.low;
+  trailer.digest[1] = digest.high;
+  trailer.checksum = ChecksumOf(trailer);
+  LOCKSTEP_RETURN_IF_ERROR(Write(BytesOf(trailer)));
+  // The file is on the disk before it has the name: otherwise a machine that
+  // fails could leave the name with nothing behind it.
+  if (::fsync(file_.fd()) != 0) return SystemSays("can't sync", fresh());
+  if (file_.Close() != 0) return SystemSays("can't close", fresh());
+  if (std::rename(fresh().c_str(), path_.c_str()) != 0) {
+    return SystemSays(absl::StrCat("can't give the name ", path_, " to"),
+                      fresh());
+  }
+  is_finished_ = true;
+  return SyncFolderOf(path_);
+}
+
+// ---- Reading.
+
+absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
+    const std::string& path) {
+  // A pipe would wait for its other end.
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.ok()) return SystemSays("can't open", path);
+  std::unique_ptr<CheckpointReader> reader(
+      new CheckpointReader(path, std::move(file)));
+  LOCKSTEP_RETURN_IF_ERROR(reader->ReadAll());
+  return reader;
+}
+
+absl::Status CheckpointReader::Damaged(int64_t offset,
+                                       absl::string_view how) const {
+  return absl::DataLossError(absl::StrCat(
+      "the checkpoint ", path_, " is damaged at byte ", offset, ": ", how));
+}
+
+absl::Status CheckpointReader::ReadAt(int64_t offset,
+                                      absl::Span<char> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t got = ::pread(file_.fd(), bytes.data(), bytes.size(), offset);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return SystemSays("can't read", path_);
+    }
+    if (got == 0) return Damaged(offset, "it ends there");
+    bytes.remove_prefix(got);
+    offset += got;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::ReadAll() {
+  struct stat facts = {};
+  if (::fstat(file_.fd(), &facts) != 0) return SystemSays("can't read", path_);
+  if (!S_ISREG(facts.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, " is no checkpoint: it is no regular file"));
+  }
+  const auto size = static_cast<int64_t>(facts.st_size);
+  constexpr auto kHeader = static_cast<int64_t>(kHeaderBytes);
+  if (size < 2 * kHeader) {
+    return absl::DataLossError(absl::StrCat(
+        "the checkpoint ", path_, " has ", size,
+        " bytes, and is torn: the smallest one has ", 2 * kHeader));
+  }
+  const auto read = [&](int64_t offset, auto& header) {
+    return ReadAt(offset, absl::MakeSpan(reinterpret_cast<char*>(&header),
+                                         sizeof(header)));
+  };
+
+  FileHeader first;
+  LOCKSTEP_RETURN_IF_ERROR(read(0, first));
+  if (!Has(first, "LSCP")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, " is no checkpoint: it does not begin with LSCP"));
+  }
+  if (first.checksum != ChecksumOf(first)) {
+    return Damaged(0, "the checksum of its header is another one");
+  }
+  if (first.format > kFormat) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the checkpoint ", path_, " has format ", first.format,
+        ", and this release reads up to ", kFormat, ": take a newer one"));
+  }
+
+  std::set<std::string> names;
+  std::string headers;
+  int64_t at = kHeader;
+  for (;;) {
+    if (at > size - kHeader) return Damaged(at, "it has no end");
+    SectionHeader header;
+    LOCKSTEP_RETURN_IF_ERROR(read(at, header));
+    if (!Has(header, "LSCS")) break;
+    const int64_t room = size - at - 2 * kHeader;
+    if (header.name_bytes == 0 || header.name_bytes > kMostSectionName ||
+        header.name_bytes > room ||
+        header.bytes > static_cast<uint64_t>(room - header.name_bytes)) {
+      return Damaged(at, "a section is longer than the file");
+    }
+    std::string name(header.name_bytes, '\0');
+    LOCKSTEP_RETURN_IF_ERROR(ReadAt(at + kHeader, absl::MakeSpan(name)));
+    if (header.checksum != ChecksumOf(header, name)) {
+      return Damaged(at, "the checksum of a section's header is another one");
+    }
+    CheckpointSection section;
+    section.name = name;
+    section.version = header.version;
+    section.bytes = static_cast<int64_t>(header.bytes);
+    section.offset = at + kHeader + header.name_bytes;
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckPayload(section, Digest128{header.digest[0], header.digest[1]}));
+    if (!names.insert(name).second) {
+      return Damaged(at, absl::StrCat("a second section is called '",
+                                      absl::CHexEscape(name), "'"));
+    }
+    absl::StrAppend(&headers, BytesOf(header), name);
+    at = section.offset + section.bytes;
+    sections_.push_back(std::move(section));
+  }
+
+  FileTrailer last;
+  LOCKSTEP_RETURN_IF_ERROR(read(at, last));
+  const Digest128 digest = DigestOf(headers);
+  if (!Has(last, "LSCE") || last.checksum != ChecksumOf(last) ||
+      last.sections != sections_.size() ||
+      last.bytes != static_cast<uint64_t>(at) || last.digest[0] != digest.low ||
+      last.digest[1] != digest.high) {
+    return Damaged(at, "neither a section nor the end is there");
+  }
+  if (at + kHeader != size)
+    return Damaged(at + kHeader, "more is behind its end");
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::CheckPayload(const CheckpointSection& section,
+                                            const Digest128& digest) const {
+  internal_checkpoint::PieceDigest found;
+  std::string piece;
+  for (int64_t done = 0; done < section.bytes;) {
+    piece.resize(std::min<int64_t>(kPiece, section.bytes - done));
+    LOCKSTEP_RETURN_IF_ERROR(
+        ReadAt(section.offset + done, absl::MakeSpan(piece)));
+    found.Add(piece);
+    done += static_cast<int64_t>(piece.size());
+  }
+  if (found.Finish() == digest) return absl::OkStatus();
+  return Damaged(section.offset, absl::StrCat("the digest of section '",
+                                              absl::CHexEscape(section.name),
+                                              "' is another one"));
+}
+
+const CheckpointSection* CheckpointReader::Find(absl::string_view name) const {
+  for (const CheckpointSection& section : sections_) {
+    if (section.name == name) return &section;
+  }
+  return nullptr;
+}
+
+absl::Status CheckpointReader::Read(const CheckpointSection& section,
+                                    int64_t offset,
+                                    absl::Span<char> bytes) const {
+  if (offset < 0 || offset > section.bytes ||
+      static_cast<int64_t>(bytes.size()) > section.bytes - offset) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "section '", absl::CHexEscape(section.name), "' has ", section.bytes,
+        " bytes; wanted were ", bytes.size(), " from ", offset, " on"));
+  }
+  return ReadAt(section.offset + offset, bytes);
+}
+
+}  // namespace lockstep

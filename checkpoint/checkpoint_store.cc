@@ -1,0 +1,160 @@
+#include "lockstep/checkpoint/checkpoint_store.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "lockstep/base/descriptor.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/checkpoint_file.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kDigits = 12;
+
+// "/data/model" as the folder "/data/" and the name "model".
+std::pair<std::string, std::string> Parted(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == path.npos) return {"./", path};
+  return {path.substr(0, slash + 1), path.substr(slash + 1)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
+    const CheckpointStoreOptions& options) {
+  if (Parted(options.path).second.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the path of checkpoints should be a folder and the beginning of a "
+        "name, such as /data/model, but is '",
+        options.path, "'"));
+  }
+  if (options.keep < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "keep should be 1 or more checkpoints, but is ", options.keep));
+  }
+  const std::string path = options.path + ".lock";
+  Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!lock.ok()) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("can't create ", path));
+  }
+  if (::flock(lock.fd(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("can't lock ", path));
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat("another process keeps its checkpoints at ", options.path,
+                     ", and has locked ", path,
+                     ": end it first, or give this job another path"));
+  }
+  return std::unique_ptr<CheckpointStore>(
+      new CheckpointStore(options, std::move(lock)));
+}
+
+std::string CheckpointStore::PathOf(int64_t step) const {
+  return absl::StrCat(options_.path, ".", absl::Dec(step, absl::kZeroPad12));
+}
+
+absl::StatusOr<std::set<int64_t>> CheckpointStore::Steps() const {
+  const auto [folder, name] = Parted(options_.path);
+  const std::unique_ptr<DIR, int (*)(DIR*)> all(::opendir(folder.c_str()),
+                                                ::closedir);
+  if (all == nullptr) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("can't open ", folder));
+  }
+  std::set<int64_t> steps;
+  while (const dirent* const entry = ::readdir(all.get())) {
+    absl::string_view digits = entry->d_name;
+    int64_t step = 0;
+    if (absl::ConsumePrefix(&digits, name) &&
+        absl::ConsumePrefix(&digits, ".") && digits.size() >= kDigits &&
+        std::all_of(digits.begin(), digits.end(),
+                    [](char c) { return c >= '0' && c <= '9'; }) &&
+        absl::SimpleAtoi(digits, &step)) {
+      steps.insert(step);
+    }
+  }
+  return steps;
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointReader>>
+CheckpointStore::OpenNewest() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int64_t> steps, Steps());
+  std::vector<std::string> why;
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    absl::StatusOr<std::unique_ptr<CheckpointReader>> reader =
+        CheckpointReader::Open(PathOf(*step));
+    if (reader.ok()) {
+      has_looked_ = true;
+      for (const std::string& damage : why) {
+        if (options_.log) {
+          options_.log(absl::StrCat(damage, "; ", PathOf(*step), " is used"));
+        }
+      }
+      return reader;
+    }
+    if (!absl::IsDataLoss(reader.status()) &&
+        !absl::IsInvalidArgument(reader.status())) {
+      return reader.status();
+    }
+    damaged_.insert(*step);
+    why.emplace_back(reader.status().message());
+  }
+  if (why.empty()) {
+    has_looked_ = true;
+    return nullptr;
+  }
+  return absl::DataLossError(absl::StrCat(
+      absl::StrJoin(why, "; "),
+      ": put a whole one there, or remove them all to begin anew"));
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointStore::Create(
+    int64_t step) {
+  if (!has_looked_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "look for the newest checkpoint at ", options_.path,
+        " before the first one is written: it may be there already"));
+  }
+  if (step < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a checkpoint's step should be 0 or more, but is ", step));
+  }
+  return CheckpointWriter::Create(PathOf(step));
+}
+
+absl::Status CheckpointStore::Finish(CheckpointWriter& writer) {
+  LOCKSTEP_RETURN_IF_ERROR(writer.Finish());
+  LOCKSTEP_ASSIGN_OR_RETURN(std::set<int64_t> steps, Steps());
+  for (const int64_t step : damaged_) {
+    if (PathOf(step) == writer.path()) continue;  // it is whole again
+    ::unlink(PathOf(step).c_str());
+    steps.erase(step);
+  }
+  damaged_.clear();
+  while (static_cast<int64_t>(steps.size()) > options_.keep) {
+    ::unlink(PathOf(*steps.begin()).c_str());
+    steps.erase(steps.begin());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep
