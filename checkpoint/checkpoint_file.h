@@ -90,7 +90,7 @@ class CheckpointWriter {
 
   const std::string& path() const { return path_; }
 
-  // How many bytes the file has so far.
+  // Returns the size of the file so far.
   int64_t bytes() const { return offset_; }
 
  private:

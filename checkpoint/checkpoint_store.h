@@ -36,8 +36,8 @@ struct CheckpointStoreOptions {
   // The folder, which must be there, and the beginning of the files' names.
   std::string path;
 
-  // How many checkpoints are kept, from 1 on. Where the newest one is torn, the
-  // one before it is used.
+  // The number of checkpoints that are kept, from 1 on. The one before the
+  // newest is used where that is torn.
   int64_t keep = 3;
 
   // Told of checkpoints that are passed over.

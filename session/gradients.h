@@ -90,7 +90,7 @@ class Gradients {
 
   Gradients();
 
-  // What ranks compare: the names and sizes.
+  // Returns the names and sizes, which ranks compare.
   Fingerprint Layout() const;
 
   // The parameters themselves go through the same memory, when rank 0's become

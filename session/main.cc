@@ -71,7 +71,7 @@ int Say(const absl::Status& status, int code) {
   return code;
 }
 
-// Whether the job's text, or what the trainer makes of it, is wrong.
+// Returns whether the job's text, or what the trainer makes of it, is wrong.
 bool IsWrong(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
          absl::IsUnimplemented(status);

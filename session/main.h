@@ -44,7 +44,7 @@ struct MainOptions {
   SessionOptions session;
 };
 
-// What Main returns.
+// These are the codes that Main returns.
 inline constexpr int kTrained = 0;
 inline constexpr int kTrainingFailed = 1;
 // Nothing has begun, since the command line or the job's text is wrong: before

@@ -43,7 +43,7 @@ using internal_session::kMostWeight;
 using internal_session::kTalliedFirst;
 using internal_session::Tally;
 
-// Of the names of sums, which are part of the name of an operation.
+// The most bytes of the names of sums, which are part of an operation's name.
 constexpr size_t kMostNames = 200;
 
 std::function<void(absl::string_view)> LogOr(
@@ -296,7 +296,7 @@ bool EpochNumbers::over() const {
          (most > 0 && loader_.progress().steps_in_total >= most);
 }
 
-// CANCELLED where the training stops.
+// Returns CANCELLED where the training stops.
 absl::Status Session::CheckGoesOn() const {
   LOCKSTEP_RETURN_IF_ERROR(failure_);
   if (!stopping_) return absl::OkStatus();
@@ -314,9 +314,11 @@ StepRange::StepRange(Session& session, Loader& loader, int64_t epoch)
   done_ = session.stopping();
   if (done_) return;
   absl::Status begun = session.CheckGoesOn();
-  begun.Update(session.CallHooks("epoch begin", [&](SessionHooks& hooks) {
-    return hooks.OnEpochBegin(session, epoch);
-  }));
+  if (begun.ok()) {
+    begun = session.CallHooks("epoch begin", [&](SessionHooks& hooks) {
+      return hooks.OnEpochBegin(session, epoch);
+    });
+  }
   if (!begun.ok()) {
     Fail(begun);
     return;
@@ -384,8 +386,8 @@ absl::Status Session::InLoader(const Loader& loader,
                                const absl::Status& error) const {
   for (const auto& [name, own] : loaders_) {
     if (own.get() != &loader) continue;
-    return absl::Status(error.code(),
-                        absl::StrCat(error.message(), "; in loader.", name));
+    return internal_plugin::InPart(error, absl::StrCat("loader.", name),
+                                   Config());
   }
   return error;
 }
@@ -445,7 +447,7 @@ absl::Status Session::Average(Step& step, Gradients& gradients) {
                              : AverageOnDevice(step, gradients);
 }
 
-// As ranks compare it: they are in the same step, with the same model.
+// Ranks compare this name: they are in the same step, with the same model.
 std::string Session::NameOf(const Step& step, const Gradients* gradients) {
   std::string name =
       absl::StrCat("step ", step.number_, " of epoch ", step.epoch_);

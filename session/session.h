@@ -104,7 +104,7 @@ struct SessionOptions {
   std::function<void(absl::string_view)> log;
 };
 
-// What a model is worth, over the samples of all ranks.
+// The result of an evaluation, over the samples of all ranks.
 struct Evaluation {
   int64_t samples = 0;
   std::vector<Metric> means;
@@ -208,7 +208,7 @@ class EpochNumbers {
                int64_t end)
       : session_(session), loader_(loader), begin_(begin), end_(end) {}
 
-  // Whether no step is left, whatever the epoch.
+  // Returns whether no step is left, whatever the epoch.
   bool over() const;
 
   const Session& session_;
@@ -300,10 +300,10 @@ class Session {
   // ranks.
   void RequestStop() { stop_requested_ = true; }
 
-  // Whether the training has come to its first step.
+  // Returns whether the training has come to its first step.
   bool has_begun() const { return has_begun_; }
 
-  // Whether the training stops because that was asked for.
+  // Returns whether the training stops because that was asked for.
   bool stopping() const { return stopping_; }
 
   // Writes a line to the log.

@@ -83,7 +83,7 @@ class Gpu {
     return there;
   }
 
-  // What a kernel would do.
+  // These do what a kernel would do.
   void Write(const std::vector<float>& values, absl::Span<float> there) {
     Copy(there.data(), values.data(), values.size());
   }

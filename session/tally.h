@@ -1,6 +1,6 @@
-// What ranks add up in each step beside gradients: how many samples there were,
-// whether a rank is asked to stop, and the sums of the trainer. It rides behind
-// the gradients, in elements of their type. Internal.
+// A tally is added up over ranks in each step beside the gradients: the number
+// of samples, the number of ranks that are asked to stop, and the sums of the
+// trainer. It rides behind the gradients, in elements of their type. Internal.
 //
 //   Tally tally;
 //   tally.weight = batch.valid();
