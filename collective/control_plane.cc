@@ -296,7 +296,11 @@ void ControlPlane::OnMessage(int from, absl::string_view message) {
       const auto after = static_cast<uint64_t>(in.Number());
       // A rank that has left may just not have waited for the verdict.
       const bool yields = absl::IsUnavailable(why) && HubHasExpired(key);
-      if (in.good() && !yields) HubFail(key, why, after);
+      if (!in.good() || yields) return;
+      // The sender may have failed to open the group, and another may open it
+      // only later: HubOpen tells that one.
+      hub_groups_.try_emplace(key);
+      HubFail(key, why, after);
       return;
     }
     case Message::kFailed: {

@@ -169,22 +169,33 @@ class Tied : public Transport {
   Shared& shared_;
 };
 
+constexpr Patience kPatient = {absl::Hours(1), absl::Hours(1), absl::Hours(1)};
+
 class WhoIsHeardFirst : public testing::Test {
  protected:
-  void Join(int size, const Patience& patience = {
-                          absl::Hours(1), absl::Hours(1), absl::Hours(1)}) {
+  void MakePlanes(int size, const Patience& patience = kPatient) {
     stars_ = std::make_unique<HandStars>(size);
-    EngineOptions options;
-    options.backend = "tied";
-    options.job_ranks.resize(size);
-    std::iota(options.job_ranks.begin(), options.job_ranks.end(), 0);
-    options.make_transport = [this](const TransportContext& context) {
-      return std::make_unique<Tied>(context, shared_);
-    };
     for (int rank = 0; rank < size; ++rank) {
       planes_.push_back(
           std::make_shared<ControlPlane>(stars_->Take(rank), patience));
     }
+  }
+
+  // Returns those of a group of all ranks.
+  EngineOptions Options() {
+    EngineOptions options;
+    options.backend = "tied";
+    options.job_ranks.resize(planes_.size());
+    std::iota(options.job_ranks.begin(), options.job_ranks.end(), 0);
+    options.make_transport = [this](const TransportContext& context) {
+      return std::make_unique<Tied>(context, shared_);
+    };
+    return options;
+  }
+
+  void Join(int size, const Patience& patience = kPatient) {
+    MakePlanes(size, patience);
+    const EngineOptions options = Options();
     ranks_.resize(size);
     std::vector<std::thread> threads;
     std::atomic<int> joined{0};
@@ -314,6 +325,27 @@ TEST_F(WhoIsHeardFirst, ARankThatLeavesIsNotOvertakenByWhatItCauses) {
     EXPECT_THAT(work->Wait(), StatusIs(absl::StatusCode::kUnavailable,
                                        HasSubstr("rank 1 has left the group")));
   }
+}
+
+// The rank that fails has had no memory to open the group, and leaves it while
+// the other opens it.
+TEST_F(WhoIsHeardFirst, ARankHearsOfAFailureThatCameBeforeItOpenedTheGroup) {
+  MakePlanes(2);
+  const EngineOptions options = Options();
+  planes_[0]->Fail(options.key, absl::ResourceExhaustedError("no memory"));
+  planes_[0]->Leave(options.key, {});
+  stars_->Run(0);
+  absl::Status joined;
+  std::atomic<bool> ended{false};
+  std::thread other([&] {
+    const auto group = JoinEngineGroup(planes_[1], options);
+    joined = group.ok() ? AwaitConnected(**group) : group.status();
+    ended = true;
+  });
+  RunUntil([&] { return ended.load(); });
+  other.join();
+  EXPECT_THAT(joined, StatusIs(absl::StatusCode::kResourceExhausted,
+                               HasSubstr("no memory")));
 }
 
 // What a transport says is told when nobody knows better,
