@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/descriptor.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
 
@@ -43,7 +45,7 @@ struct SectionHeader {
   char magic[4] = {'L', 'S', 'C', 'S'};
   uint32_t version = 0;
   uint32_t name_bytes = 0;
-  uint32_t zero = 0;
+  uint32_t dtype = 0;  // 0: bytes
   uint64_t bytes = 0;
   uint64_t digest[2] = {};
   uint64_t zeros[2] = {};
@@ -183,7 +185,8 @@ absl::Status CheckpointWriter::Write(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
-absl::Status CheckpointWriter::Begin(absl::string_view name, uint32_t version) {
+absl::Status CheckpointWriter::Begin(absl::string_view name, uint32_t version,
+                                     std::optional<DType> dtype) {
   if (name.empty() || name.size() > kMostSectionName) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the name of a section has ", name.size(), " bytes; accepted are 1 to ",
@@ -202,6 +205,7 @@ absl::Status CheckpointWriter::Begin(absl::string_view name, uint32_t version) {
   open_ = std::make_unique<Section>();
   open_->name = std::string(name);
   open_->version = version;
+  open_->dtype = dtype;
   open_->header_offset = offset_;
   // The header follows when the bytes are known.
   const std::string room(kHeaderBytes, '\0');
@@ -223,6 +227,9 @@ absl::Status CheckpointWriter::EndSection() {
   SectionHeader header;
   header.version = open_->version;
   header.name_bytes = static_cast<uint32_t>(open_->name.size());
+  if (open_->dtype.has_value()) {
+    header.dtype = static_cast<uint32_t>(*open_->dtype);
+  }
   header.bytes =
       offset_ - open_->header_offset - kHeaderBytes - open_->name.size();
   header.digest[0] = digest.low;
@@ -346,6 +353,15 @@ absl::Status CheckpointReader::ReadAll() {
     CheckpointSection section;
     section.name = name;
     section.version = header.version;
+    if (header.dtype != 0) {
+      section.dtype = static_cast<DType>(header.dtype);
+      if (header.dtype > 255 || SizeOf(*section.dtype) == 0) {
+        return absl::UnimplementedError(absl::StrCat(
+            "section '", absl::CHexEscape(name), "' of the checkpoint ", path_,
+            " has elements of the type ", header.dtype,
+            ", which this release does not know: take a newer one"));
+      }
+    }
     section.bytes = static_cast<int64_t>(header.bytes);
     section.offset = at + kHeader + header.name_bytes;
     LOCKSTEP_RETURN_IF_ERROR(

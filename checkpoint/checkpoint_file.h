@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -31,6 +32,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/descriptor.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
 
@@ -41,7 +43,8 @@ inline constexpr int64_t kMostSectionName = 1024;
 
 struct CheckpointSection {
   std::string name;
-  uint32_t version = 0;  // of what its bytes mean, from 1 on
+  uint32_t version = 0;        // of what its bytes mean, from 1 on
+  std::optional<DType> dtype;  // of its elements, where it has some
   int64_t bytes = 0;
   int64_t offset = 0;  // of its first byte in the file
 };
@@ -80,7 +83,8 @@ class CheckpointWriter {
 
   // Begins a section, and ends the one before. INVALID_ARGUMENT for a name that
   // is empty, too long, or was there before, and for version 0.
-  absl::Status Begin(absl::string_view name, uint32_t version);
+  absl::Status Begin(absl::string_view name, uint32_t version,
+                     std::optional<DType> dtype = std::nullopt);
 
   // Appends to the section.
   absl::Status Append(absl::string_view bytes);
@@ -97,6 +101,7 @@ class CheckpointWriter {
   struct Section {
     std::string name;
     uint32_t version = 0;
+    std::optional<DType> dtype;
     int64_t header_offset = 0;
     internal_checkpoint::PieceDigest digest;
   };
@@ -128,6 +133,7 @@ class CheckpointReader {
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(
       const std::string& path);
 
+  const std::string& path() const { return path_; }
   absl::Span<const CheckpointSection> sections() const { return sections_; }
   // Returns nullptr where there is none of that name.
   const CheckpointSection* Find(absl::string_view name) const;

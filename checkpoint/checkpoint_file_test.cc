@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 
@@ -107,6 +109,7 @@ TEST_F(CheckpointFile, ReadsParts) {
   const CheckpointSection* const b = reader->Find("b");
   ASSERT_NE(b, nullptr);
   EXPECT_EQ(b->version, 1);
+  EXPECT_EQ(b->dtype, std::nullopt);
   EXPECT_EQ(reader->Find("c"), nullptr);
   std::string two(2, '\0');
   LOCKSTEP_ASSERT_OK(reader->Read(*b, 1, absl::MakeSpan(two)));
@@ -114,6 +117,23 @@ TEST_F(CheckpointFile, ReadsParts) {
   EXPECT_THAT(reader->Read(*b, 3, absl::MakeSpan(two)),
               StatusIs(absl::StatusCode::kOutOfRange,
                        HasSubstr("section 'b' has 4 bytes")));
+}
+
+TEST_F(CheckpointFile, KnowsTheTypesOfElements) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(auto writer, CheckpointWriter::Create(path_));
+  LOCKSTEP_ASSERT_OK(writer->Begin("a", 1, DType::kBF16));
+  LOCKSTEP_ASSERT_OK(writer->Append("0123"));
+  LOCKSTEP_ASSERT_OK(writer->Begin("b", 1, static_cast<DType>(14)));
+  LOCKSTEP_ASSERT_OK(writer->Finish());
+  EXPECT_THAT(CheckpointReader::Open(path_).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("section 'b' of the checkpoint")));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(writer, CheckpointWriter::Create(path_));
+  LOCKSTEP_ASSERT_OK(writer->Begin("a", 1, DType::kBF16));
+  LOCKSTEP_ASSERT_OK(writer->Finish());
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto reader,
+                                CheckpointReader::Open(path_));
+  EXPECT_EQ(reader->Find("a")->dtype, DType::kBF16);
 }
 
 // Whichever bit is wrong, nothing is read.

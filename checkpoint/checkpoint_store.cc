@@ -29,6 +29,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kDigits = 12;
+constexpr char kUnfinished[] = ".new";  // as CheckpointWriter calls it
 
 // "/data/model" as the folder "/data/" and the name "model".
 std::pair<std::string, std::string> Parted(const std::string& path) {
@@ -65,15 +66,22 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
                      ", and has locked ", path,
                      ": end it first, or give this job another path"));
   }
-  return std::unique_ptr<CheckpointStore>(
+  std::unique_ptr<CheckpointStore> store(
       new CheckpointStore(options, std::move(lock)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int64_t> unfinished,
+                            store->Steps(kUnfinished));
+  for (const int64_t step : unfinished) {
+    ::unlink(absl::StrCat(store->PathOf(step), kUnfinished).c_str());
+  }
+  return store;
 }
 
 std::string CheckpointStore::PathOf(int64_t step) const {
   return absl::StrCat(options_.path, ".", absl::Dec(step, absl::kZeroPad12));
 }
 
-absl::StatusOr<std::set<int64_t>> CheckpointStore::Steps() const {
+absl::StatusOr<std::set<int64_t>> CheckpointStore::Steps(
+    absl::string_view ending) const {
   const auto [folder, name] = Parted(options_.path);
   const std::unique_ptr<DIR, int (*)(DIR*)> all(::opendir(folder.c_str()),
                                                 ::closedir);
@@ -85,7 +93,8 @@ absl::StatusOr<std::set<int64_t>> CheckpointStore::Steps() const {
     absl::string_view digits = entry->d_name;
     int64_t step = 0;
     if (absl::ConsumePrefix(&digits, name) &&
-        absl::ConsumePrefix(&digits, ".") && digits.size() >= kDigits &&
+        absl::ConsumePrefix(&digits, ".") &&
+        absl::ConsumeSuffix(&digits, ending) && digits.size() >= kDigits &&
         std::all_of(digits.begin(), digits.end(),
                     [](char c) { return c >= '0' && c <= '9'; }) &&
         absl::SimpleAtoi(digits, &step)) {

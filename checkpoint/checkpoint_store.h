@@ -4,9 +4,9 @@
 //   CheckpointStoreOptions options;
 //   options.path = "/data/model";
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto store,
-//   CheckpointStore::Open(options)); LOCKSTEP_ASSIGN_OR_RETURN(const auto
-//   newest, store->OpenNewest()); if (newest == nullptr) ...  // this is the
-//   job's first start
+//                             CheckpointStore::Open(options));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto newest, store->OpenNewest());
+//   if (newest == nullptr) ...  // this is the job's first start
 //   ...
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto writer, store->Create(step));
 //   ...  // Begin and Append
@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/descriptor.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 
@@ -49,7 +50,8 @@ class CheckpointStore {
  public:
   // FAILED_PRECONDITION where another process has the path open, here or, if
   // the file system has locks for all its hosts, elsewhere. INVALID_ARGUMENT
-  // for a path or a number that can't be.
+  // for a path or a number that can't be. Files that a job has not finished are
+  // removed.
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(
       const CheckpointStoreOptions& options);
 
@@ -70,13 +72,18 @@ class CheckpointStore {
 
  private:
   CheckpointStore(const CheckpointStoreOptions& options, Descriptor lock)
-      : options_(options), lock_(std::move(lock)) {}
+      : options_(options),
+        lock_(std::move(lock)),
+        unlocked_in_forks_(lock_.fd()) {}
 
   std::string PathOf(int64_t step) const;
-  absl::StatusOr<std::set<int64_t>> Steps() const;
+  // Returns the steps of the files whose names end in `ending`.
+  absl::StatusOr<std::set<int64_t>> Steps(absl::string_view ending = "") const;
 
   const CheckpointStoreOptions options_;
   const Descriptor lock_;
+  // A fork that outlives this process would hold the lock.
+  const ClosedInForks unlocked_in_forks_;
   bool has_looked_ = false;
   std::set<int64_t> damaged_;
 };

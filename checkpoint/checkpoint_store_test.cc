@@ -111,6 +111,14 @@ TEST_F(Store, BelongsToOneJob) {
   EXPECT_THAT(CheckpointStore::Open(options_), IsOk());
 }
 
+TEST_F(Store, RemovesWhatWasNotFinished) {
+  std::ofstream(PathOf(10) + ".new") << "LSCP";
+  std::ofstream(options_.path + ".other.new") << "not its own";
+  LOCKSTEP_ASSERT_OK(CheckpointStore::Open(options_));
+  EXPECT_NE(access((PathOf(10) + ".new").c_str(), F_OK), 0);
+  EXPECT_EQ(access((options_.path + ".other.new").c_str(), F_OK), 0);
+}
+
 TEST_F(Store, LooksBeforeItWrites) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto store,
                                 CheckpointStore::Open(options_));

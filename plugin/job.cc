@@ -20,6 +20,7 @@
 #include "lockstep/base/nearest_word.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/loader.h"
@@ -140,9 +141,13 @@ absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv) {
 
 void BindOptions(CheckpointOptions& options, OptionTable& table) {
   table.Add("path", &options.path,
-            "The file, or the beginning of its name; empty: there is none.");
+            "The folder and the beginning of the files' names; empty: there "
+            "are none.");
   table.Add("every_steps", &options.every_steps,
             "How many steps come between two; 0: an epoch.");
+  table.Add("keep", &options.keep, "How many are kept.");
+  table.Add("background", &options.background,
+            "Whether steps go on while one is written, from a copy.");
 }
 
 void BindOptions(Job& job, OptionTable& table) {

@@ -53,6 +53,7 @@
 #include "lockstep/base/language.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/loader.h"
@@ -65,12 +66,6 @@ namespace lockstep {
 // which counts more (OverrideConfig). Anything else is INVALID_ARGUMENT.
 // Without a file, the configuration is empty but for what is set.
 absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv);
-
-// These say where a trainer keeps what it goes on from. The trainer writes it.
-struct CheckpointOptions {
-  std::string path;         // "": nowhere
-  int64_t every_steps = 0;  // 0: at the end of an epoch alone
-};
 
 void BindOptions(CheckpointOptions& options, OptionTable& table);
 

@@ -100,6 +100,8 @@ sampler = {name = "sequential", global_batch_size = 2, tail = "mask"}
 [checkpoint]
 path = "/tmp/ring"
 every_steps = 100
+keep = 5
+background = false
 
 [trainer]
 learning_rate = 0.5
@@ -123,6 +125,8 @@ TEST_F(JobTest, ReadsAllTables) {
   EXPECT_THAT(job.loaders, SizeIs(2));
   EXPECT_EQ(job.checkpoint.path, "/tmp/ring");
   EXPECT_EQ(job.checkpoint.every_steps, 100);
+  EXPECT_EQ(job.checkpoint.keep, 5);
+  EXPECT_FALSE(job.checkpoint.background);
   EXPECT_EQ(trainer.learning_rate, 0.5);
   EXPECT_EQ(trainer.epochs, 2);
 }

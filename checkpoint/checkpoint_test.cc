@@ -1,0 +1,552 @@
+#include "lockstep/checkpoint/checkpoint.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>  // NOLINT: ranks
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/checkpoint/checkpoint_file.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/local/local_group.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using Rank = std::function<absl::Status(Communicator&)>;
+
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest() {
+    std::string folder = testing::TempDir() + "/checkpointXXXXXX";
+    EXPECT_NE(mkdtemp(folder.data()), nullptr);
+    options_.path = folder + "/model";
+  }
+
+  // Returns what `rank` returns on each of so many ranks.
+  static std::vector<absl::Status> Run(int size, const Rank& rank) {
+    LocalGroupOptions options;
+    options.size = size;
+    auto ranks = MakeLocalGroup(options);
+    LOCKSTEP_EXPECT_OK(ranks);
+    std::vector<absl::Status> ended(size);
+    std::vector<std::thread> threads;
+    for (int each = 0; each < size; ++each) {
+      threads.emplace_back([&, each] {
+        Communicator& group = *(*ranks)[each];
+        ended[each] = rank(group);
+        if (!ended[each].ok()) group.Abort(ended[each]);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return ended;
+  }
+
+  std::function<void(absl::string_view)> Log() {
+    return [this](absl::string_view text) {
+      MutexLock lock(mutex_);
+      logged_.emplace_back(text);
+    };
+  }
+
+  // Saves one section on one rank.
+  absl::Status Save(absl::string_view name, std::vector<float> values,
+                    int64_t step = 1) {
+    return Run(1, [&](Communicator& group) -> absl::Status {
+      Checkpoint checkpoint(group, options_, Log());
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add(name, BufferOf(values)));
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(step));
+      return checkpoint.Wait();
+    })[0];
+  }
+
+  // Restores it.
+  absl::StatusOr<std::vector<float>> Load(absl::string_view name,
+                                          int64_t count) {
+    std::vector<float> values(count, -1);
+    LOCKSTEP_RETURN_IF_ERROR(Run(1, [&](Communicator& group) -> absl::Status {
+      Checkpoint checkpoint(group, options_, Log());
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add(name, BufferOf(values)));
+      return checkpoint.Restore().status();
+    })[0]);
+    return values;
+  }
+
+  std::string PathOf(int64_t step) const {
+    return absl::StrCat(options_.path, ".", absl::Dec(step, absl::kZeroPad12));
+  }
+  std::string BytesOf(int64_t step) const {
+    std::ifstream file(PathOf(step), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void Put(int64_t step, absl::string_view bytes) const {
+    std::ofstream(PathOf(step), std::ios::binary)
+        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  }
+
+  CheckpointOptions options_;
+  Mutex mutex_;
+  std::vector<std::string> logged_;
+};
+
+// ---- What comes back.
+
+// A job with one of each kind of section. `all` are the elements of the part.
+struct AnyJob {
+  std::vector<float> weights;
+  std::vector<int64_t> part;
+  std::string text;
+
+  absl::Status AddTo(Checkpoint& checkpoint) {
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("weights", BufferOf(weights)));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.AddPart("part", BufferOf(part)));
+    CheckpointState state;
+    state.save = [this] { return text; };
+    state.load = [this](absl::string_view bytes) {
+      text = std::string(bytes);
+      return absl::OkStatus();
+    };
+    return checkpoint.Add("text", state);
+  }
+
+  // Makes this the part [begin, end) of a range that all ranks share unevenly.
+  void Deal(int64_t all, int rank, int size) {
+    const int64_t begin = rank == 0 ? 0 : all * rank * rank / (size * size);
+    const int64_t end = all * (rank + 1) * (rank + 1) / (size * size);
+    part.resize(end - begin);
+    std::iota(part.begin(), part.end(), begin);
+  }
+};
+
+TEST_F(CheckpointTest, ComesBackOnAnyNumberOfRanks) {
+  constexpr int64_t kAll = 300'001;  // more than two pieces
+  int64_t step = 0;
+  for (const bool background : {true, false}) {
+    options_.background = background;
+    for (const int saving : {1, 2, 3}) {
+      ++step;
+      const auto saved = Run(saving, [&](Communicator& group) -> absl::Status {
+        AnyJob job;
+        job.weights.resize(300'000);
+        job.Deal(kAll, group.rank(), group.size());
+        Checkpoint checkpoint(group, options_, Log());
+        LOCKSTEP_RETURN_IF_ERROR(job.AddTo(checkpoint));
+        LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+        job.Deal(kAll, group.rank(), group.size());
+        std::fill(job.weights.begin(), job.weights.end(), step + group.rank());
+        job.text = absl::StrCat("of ", group.rank(), " after ", step);
+        LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(step));
+        // What is saved is what was there when Save was called.
+        std::fill(job.part.begin(), job.part.end(), -1);
+        std::fill(job.weights.begin(), job.weights.end(), -1);
+        return checkpoint.Wait();
+      });
+      EXPECT_THAT(saved, Each(IsOk()));
+      for (const int size : {1, 2, 3}) {
+        const auto ended = Run(size, [&](Communicator& group) -> absl::Status {
+          AnyJob job;
+          job.weights.resize(300'000);
+          job.Deal(kAll, group.rank(), group.size());
+          const std::vector<int64_t> part = job.part;
+          std::fill(job.part.begin(), job.part.end(), -1);
+          Checkpoint checkpoint(group, options_, Log());
+          LOCKSTEP_RETURN_IF_ERROR(job.AddTo(checkpoint));
+          EXPECT_THAT(checkpoint.Restore(), IsOkAndHolds(step));
+          EXPECT_EQ(job.part, part);
+          EXPECT_THAT(job.weights, Each(static_cast<float>(step)));
+          EXPECT_EQ(job.text, absl::StrCat("of 0 after ", step));
+          return absl::OkStatus();
+        });
+        EXPECT_THAT(ended, Each(IsOk()));
+      }
+    }
+  }
+  EXPECT_THAT(logged_, Contains(absl::StrCat("goes on from ", PathOf(6),
+                                             ", after step 6")));
+}
+
+TEST_F(CheckpointTest, ThereIsNoneAtFirst) {
+  for (const std::string& path : {options_.path, std::string()}) {
+    options_.path = path;
+    const auto ended = Run(2, [&](Communicator& group) -> absl::Status {
+      std::vector<float> values = {3};
+      Checkpoint checkpoint(group, options_, Log());
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("a", BufferOf(values)));
+      EXPECT_THAT(checkpoint.Restore(), IsOkAndHolds(std::nullopt));
+      EXPECT_EQ(values[0], 3);
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(1));
+      return checkpoint.Wait();
+    });
+    EXPECT_THAT(ended, Each(IsOk()));
+  }
+}
+
+TEST_F(CheckpointTest, TakesLittleMoreThanItsSections) {
+  const std::string name = "parameters/layer.0/weights";
+  LOCKSTEP_ASSERT_OK(Save(name, std::vector<float>(1000)));
+  EXPECT_LE(BytesOf(1).size(), 4096 + 64 + name.size() + 4000);
+}
+
+TEST_F(CheckpointTest, CopiesMemoryOfTheTrainersOwn) {
+  std::vector<float> far(3, 1);  // stands for that of a device
+  CheckpointMemory memory;
+  memory.count = 3;
+  memory.read = [&](int64_t offset, absl::Span<char> to) {
+    std::memcpy(to.data(), reinterpret_cast<char*>(far.data()) + offset,
+                to.size());
+    return absl::OkStatus();
+  };
+  memory.write = [&](int64_t offset, absl::string_view from) {
+    std::memcpy(reinterpret_cast<char*>(far.data()) + offset, from.data(),
+                from.size());
+    return absl::OkStatus();
+  };
+  const Rank rank = [&](Communicator& group) -> absl::Status {
+    Checkpoint checkpoint(group, options_);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("far", memory));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+    return checkpoint.Save(1);
+  };
+  LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
+  // Memory of the host has the same section.
+  EXPECT_THAT(Load("far", 3), IsOkAndHolds(std::vector<float>(3, 1)));
+  far = {0, 0, 0};
+  LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
+  EXPECT_THAT(far, Each(1));
+}
+
+TEST_F(CheckpointTest, IsDueAfterEachFewSteps) {
+  options_.every_steps = 3;
+  const auto due = [this](int64_t step) {
+    bool is_due = false;
+    LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) {
+      is_due = Checkpoint(group, options_).IsDue(step);
+      return absl::OkStatus();
+    })[0]);
+    return is_due;
+  };
+  EXPECT_TRUE(due(3));
+  EXPECT_FALSE(due(4));
+  options_.every_steps = 0;
+  EXPECT_FALSE(due(3));
+  options_.every_steps = 1;
+  options_.path = "";
+  EXPECT_FALSE(due(3));
+}
+
+// ---- What is refused.
+
+TEST_F(CheckpointTest, RefusesAnotherModel) {
+  LOCKSTEP_ASSERT_OK(Save("weights", {1, 2, 3}));
+  EXPECT_THAT(
+      Load("weights", 4).status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr(absl::StrCat(
+                         "section 'weights' of the checkpoint ", PathOf(1))),
+                     HasSubstr("has 3 elements of f32, and this program's has "
+                               "4 elements of f32"))));
+  EXPECT_THAT(Load("bias", 3).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("is not one of this program's")));
+  const Rank more = [&](Communicator& group) -> absl::Status {
+    std::vector<float> values(3);
+    Checkpoint checkpoint(group, options_);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("weights", BufferOf(values)));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("bias", BufferOf(values)));
+    absl::Status restored = checkpoint.Restore().status();
+    EXPECT_EQ(values[0], 0);  // nothing was filled
+    return restored;
+  };
+  EXPECT_THAT(Run(2, more),
+              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                            HasSubstr("section 'bias' of the checkpoint"))));
+  const Rank others = [&](Communicator& group) -> absl::Status {
+    std::vector<int32_t> values(3);
+    Checkpoint checkpoint(group, options_);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("weights", BufferOf(values)));
+    return checkpoint.Restore().status();
+  };
+  EXPECT_THAT(Run(1, others)[0], StatusIs(absl::StatusCode::kFailedPrecondition,
+                                          HasSubstr("3 elements of i32")));
+}
+
+TEST_F(CheckpointTest, NamesWhatIsOtherInTheJob) {
+  std::string seed = "7";
+  int64_t size = 3;
+  const Rank rank = [&](Communicator& group) -> absl::Status {
+    std::vector<float> values(size);
+    Fingerprint job;
+    job.Add("loader.train.sampler.seed", seed);
+    job.Add("trainer.epochs", "6");
+    Checkpoint checkpoint(group, options_, Log());
+    checkpoint.set_job(job);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("weights", BufferOf(values)));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+    return checkpoint.Save(1);
+  };
+  LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
+  LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
+  EXPECT_THAT(logged_, Not(Contains(HasSubstr("another one"))));
+  seed = "8";
+  const std::string difference = "loader.train.sampler.seed was 7, and is 8";
+  LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
+  EXPECT_THAT(logged_, Contains(absl::StrCat("the job's text is another one: ",
+                                             difference)));
+  seed = "7";
+  size = 4;
+  EXPECT_THAT(Run(1, rank)[0],
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("whose job was another one (loader.train."
+                                 "sampler.seed was 8, and is 7) has 3")));
+}
+
+TEST_F(CheckpointTest, ComparesTheSectionsOfRanks) {
+  EXPECT_THAT(Run(2,
+                  [&](Communicator& group) -> absl::Status {
+                    std::vector<float> values(3 + group.rank());
+                    Checkpoint checkpoint(group, options_);
+                    LOCKSTEP_RETURN_IF_ERROR(
+                        checkpoint.Add("weights", BufferOf(values)));
+                    return checkpoint.Restore().status();
+                  }),
+              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                            HasSubstr("in field 'weights' (4 elements of f32, "
+                                      "and 3 elements of f32 on rank 0)"))));
+}
+
+TEST_F(CheckpointTest, RefusesWhatComesAtTheWrongTime) {
+  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
+    std::vector<float> values(3);
+    Checkpoint checkpoint(group, options_);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("a", BufferOf(values)));
+    EXPECT_THAT(checkpoint.Save(1),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("call Restore first")));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+    EXPECT_THAT(checkpoint.Restore().status(),
+                StatusIs(absl::StatusCode::kFailedPrecondition));
+    EXPECT_THAT(checkpoint.Add("b", BufferOf(values)),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("add it before")));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(5));
+    EXPECT_THAT(checkpoint.Save(4),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("which was after step 5")));
+    return checkpoint.Save(5);
+  })[0]);
+}
+
+TEST_F(CheckpointTest, RefusesSectionsThatCanNotBe) {
+  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
+    std::vector<float> values(3);
+    Checkpoint checkpoint(group, options_);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("a", BufferOf(values)));
+    for (const char* const name : {"a", "step", "job"}) {
+      EXPECT_THAT(checkpoint.Add(name, BufferOf(values)),
+                  StatusIs(absl::StatusCode::kAlreadyExists));
+    }
+    EXPECT_THAT(checkpoint.Add("", BufferOf(values)),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(checkpoint.Add(std::string(1025, 'a'), BufferOf(values)),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(checkpoint.Add(
+                    "b", BufferOf(values.data(), 3, {Device::Kind::kCuda, 0})),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("give a CheckpointMemory")));
+    EXPECT_THAT(checkpoint.Add("b", CheckpointState()),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(checkpoint.Add("b", CheckpointMemory()),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+    return absl::OkStatus();
+  })[0]);
+}
+
+TEST_F(CheckpointTest, BelongsToOneProcess) {
+  LOCKSTEP_ASSERT_OK(Save("a", {1}));
+  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
+    std::vector<float> values(1);
+    Checkpoint checkpoint(group, options_);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("a", BufferOf(values)));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+    EXPECT_THAT(Load("a", 1).status(),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("another process keeps its checkpoints")));
+    return absl::OkStatus();
+  })[0]);
+  EXPECT_THAT(Load("a", 1), IsOk());
+}
+
+// ---- Damage and failure.
+
+TEST_F(CheckpointTest, NeverComesBackOtherwise) {
+  LOCKSTEP_ASSERT_OK(Save("weights", {1, 2, 3}));
+  const std::string whole = BytesOf(1);
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
+    Put(1, damaged);
+    EXPECT_THAT(Load("weights", 3).status(),
+                StatusIs(absl::StatusCode::kDataLoss))
+        << at;
+  }
+}
+
+TEST_F(CheckpointTest, PassesOverADamagedOne) {
+  LOCKSTEP_ASSERT_OK(Save("weights", {1}, /*step=*/1));
+  LOCKSTEP_ASSERT_OK(Save("weights", {2}, /*step=*/2));
+  Put(2, "LSCP");
+  EXPECT_THAT(Load("weights", 1), IsOkAndHolds(std::vector<float>{1}));
+  EXPECT_THAT(logged_, Contains(HasSubstr(PathOf(1) + " is used")));
+}
+
+TEST_F(CheckpointTest, KeepsTheLastOneWhereTheDiskIsFull) {
+  LOCKSTEP_ASSERT_OK(Save("weights", std::vector<float>(5000, 1)));
+  signal(SIGXFSZ, SIG_IGN);
+  for (const bool background : {true, false}) {
+    options_.background = background;
+    LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
+      std::vector<float> values(5000);
+      Checkpoint checkpoint(group, options_);
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("weights", BufferOf(values)));
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+      rlimit before;
+      EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+      const rlimit small = {1000, before.rlim_max};
+      EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+      absl::Status failed = checkpoint.Save(2);
+      EXPECT_EQ(failed.ok(), background);
+      if (background) {
+        failed = checkpoint.Wait();
+        EXPECT_EQ(checkpoint.status(), failed);
+        EXPECT_EQ(checkpoint.Save(3), failed);
+      }
+      EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+      EXPECT_THAT(failed.message(), HasSubstr("can't write"));
+      return absl::OkStatus();
+    })[0]);
+    EXPECT_THAT(Load("weights", 5000),
+                IsOkAndHolds(std::vector<float>(5000, 1)));
+  }
+}
+
+TEST_F(CheckpointTest, ToldWhatThrows) {
+  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
+    Checkpoint checkpoint(group, options_);
+    CheckpointState state;
+    state.save = []() -> std::string { throw std::string("no text"); };
+    state.load = [](absl::string_view) { return absl::OkStatus(); };
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("text", state));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+    EXPECT_THAT(checkpoint.Save(1), StatusIs(absl::StatusCode::kUnknown));
+    return absl::OkStatus();
+  })[0]);
+}
+
+TEST_F(CheckpointTest, LeavesOutWhatMayBeMissing) {
+  std::optional<std::string> text;
+  std::string loaded = "none";
+  const Rank rank = [&](Communicator& group) -> absl::Status {
+    Checkpoint checkpoint(group, options_);
+    CheckpointState state;
+    state.save = [&] { return text; };
+    state.load = [&](absl::string_view bytes) {
+      loaded = std::string(bytes);
+      return absl::OkStatus();
+    };
+    state.may_be_missing = true;
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("text", state));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+    return checkpoint.Save(1);
+  };
+  LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
+  LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
+  EXPECT_EQ(loaded, "none");
+  text = "";
+  LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
+  LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
+  EXPECT_EQ(loaded, "");
+}
+
+TEST_F(CheckpointTest, IsNotAForksAffair) {
+  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
+    std::vector<float> values(3);
+    auto checkpoint = std::make_unique<Checkpoint>(group, options_);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint->Add("a", BufferOf(values)));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint->Restore().status());
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint->Save(1));
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool refused = absl::IsFailedPrecondition(checkpoint->Save(2)) &&
+                           absl::IsFailedPrecondition(checkpoint->Wait());
+      checkpoint = nullptr;  // waits for no thread
+      _exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    return checkpoint->Save(2);
+  })[0]);
+  EXPECT_THAT(Load("a", 3), IsOk());
+}
+
+// A fork that outlives the job does not keep the path.
+TEST_F(CheckpointTest, AForkHoldsNoLock) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  pid_t child = -1;
+  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
+    Checkpoint checkpoint(group, options_);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+    child = fork();
+    if (child == 0) {
+      close(ends[1]);
+      char byte;
+      _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);  // until the test is done
+    }
+    return absl::OkStatus();
+  })[0]);
+  LOCKSTEP_EXPECT_OK(Save("a", {1}));
+  close(ends[1]);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  close(ends[0]);
+}
+
+}  // namespace
+}  // namespace lockstep
