@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -75,17 +76,25 @@ absl::Status GradientMemory::SetToZero(int64_t floats) {
   });
 }
 
-absl::Status GradientMemory::Copy(const float* from, float* to,
-                                  int64_t floats) const {
+absl::Status GradientMemory::Copy(const void* from, void* to,
+                                  int64_t bytes) const {
+  if (bytes == 0) return absl::OkStatus();
   if (gpu_ == nullptr) {
-    std::copy_n(from, floats, to);
+    std::memcpy(to, from, bytes);
     return absl::OkStatus();
   }
-  if (floats == 0) return absl::OkStatus();
   return gpu_->InContext([&] {
-    return gpu_->Check(gpu_->cuda().MemcpyAsync(
-                           to, from, floats * sizeof(float), HandleOf(stream_)),
-                       "cuMemcpyAsync");
+    return gpu_->Check(
+        gpu_->cuda().MemcpyAsync(to, from, bytes, HandleOf(stream_)),
+        "cuMemcpyAsync");
+  });
+}
+
+absl::Status GradientMemory::Await() const {
+  if (gpu_ == nullptr) return absl::OkStatus();
+  return gpu_->InContext([&] {
+    return gpu_->Check(gpu_->cuda().StreamSynchronize(HandleOf(stream_)),
+                       "cuStreamSynchronize");
   });
 }
 

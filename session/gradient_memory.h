@@ -1,6 +1,6 @@
 // Memory for gradients, of the host or of a CUDA device, and what a session
-// does in it: set it to zero, and copy floats. On a device both are queued on
-// the trainer's stream. Internal.
+// does in it: set it to zero, and copy. On a device both are queued on the
+// trainer's stream. Internal.
 #ifndef LOCKSTEP_SESSION_GRADIENT_MEMORY_H_
 #define LOCKSTEP_SESSION_GRADIENT_MEMORY_H_
 
@@ -37,7 +37,9 @@ class GradientMemory {
   Stream stream() const { return stream_; }
 
   absl::Status SetToZero(int64_t floats);
-  absl::Status Copy(const float* from, float* to, int64_t floats) const;
+  absl::Status Copy(const void* from, void* to, int64_t bytes) const;
+  // Waits until what is queued on the stream is done.
+  absl::Status Await() const;
 
  private:
   GradientMemory(Device device, Stream stream)

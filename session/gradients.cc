@@ -11,9 +11,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/session/gradient_memory.h"
 #include "lockstep/session/tally.h"
@@ -23,6 +26,10 @@ namespace {
 
 int64_t SizeOf(const Parameter& parameter) {
   return static_cast<int64_t>(parameter.values.size());
+}
+
+int64_t BytesOf(const Parameter& parameter) {
+  return SizeOf(parameter) * static_cast<int64_t>(sizeof(float));
 }
 
 absl::Status CheckParameters(absl::Span<const Parameter> parameters) {
@@ -105,7 +112,7 @@ absl::Status Gradients::TakeValues() {
   float* next = memory_->data();
   for (const Parameter& parameter : parameters_) {
     LOCKSTEP_RETURN_IF_ERROR(
-        memory_->Copy(parameter.values.data(), next, SizeOf(parameter)));
+        memory_->Copy(parameter.values.data(), next, BytesOf(parameter)));
     next += parameter.values.size();
   }
   return absl::OkStatus();
@@ -115,10 +122,30 @@ absl::Status Gradients::PutValues() const {
   const float* next = memory_->data();
   for (const Parameter& parameter : parameters_) {
     LOCKSTEP_RETURN_IF_ERROR(
-        memory_->Copy(next, parameter.values.data(), SizeOf(parameter)));
+        memory_->Copy(next, parameter.values.data(), BytesOf(parameter)));
     next += parameter.values.size();
   }
   return absl::OkStatus();
+}
+
+CheckpointMemory Gradients::MemoryOf(const Parameter& parameter) const {
+  const auto data = reinterpret_cast<char*>(parameter.values.data());
+  CheckpointMemory memory;
+  memory.dtype = DType::kF32;
+  memory.count = SizeOf(parameter);
+  memory.read = [this, data](int64_t offset,
+                             absl::Span<char> to) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(memory_->Copy(data + offset, to.data(),
+                                           static_cast<int64_t>(to.size())));
+    return memory_->Await();
+  };
+  memory.write = [this, data](int64_t offset,
+                              absl::string_view from) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(memory_->Copy(from.data(), data + offset,
+                                           static_cast<int64_t>(from.size())));
+    return memory_->Await();
+  };
+  return memory;
 }
 
 }  // namespace lockstep

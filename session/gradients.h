@@ -33,6 +33,7 @@
 #include "absl/types/span.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
+#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/gpu/stream.h"
 
@@ -97,6 +98,9 @@ class Gradients {
   // those of all.
   absl::Status TakeValues();
   absl::Status PutValues() const;
+
+  // Returns a parameter that is on a device, for checkpoints.
+  CheckpointMemory MemoryOf(const Parameter& parameter) const;
 
   bool on_host() const;
   Buffer buffer() const;

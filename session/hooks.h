@@ -57,6 +57,16 @@ class SessionHooks {
     return absl::OkStatus();
   }
 
+  // A checkpoint is about to be saved: session.steps() steps have ended.
+  virtual absl::Status OnCheckpointSave(Session& /*session*/) {
+    return absl::OkStatus();
+  }
+
+  // The training goes on from a checkpoint, after session.steps() steps.
+  virtual absl::Status OnCheckpointLoad(Session& /*session*/) {
+    return absl::OkStatus();
+  }
+
   // The training has failed, here or on another rank, which `why` says. What
   // this returns is logged, and changes nothing.
   virtual absl::Status OnFailure(Session& /*session*/,

@@ -37,52 +37,12 @@
 namespace lockstep {
 namespace {
 
-using internal_session::kMostSums;
-using internal_session::kMostTallied;
-using internal_session::kMostWeight;
-using internal_session::kTalliedFirst;
-using internal_session::Tally;
-
-// The most bytes of the names of sums, which are part of an operation's name.
-constexpr size_t kMostNames = 200;
-
 std::function<void(absl::string_view)> LogOr(
     const std::function<void(absl::string_view)>& log) {
   if (log) return log;
   return [](absl::string_view text) {
     std::fprintf(stderr, "%s\n", std::string(text).c_str());
   };
-}
-
-absl::Status CheckSums(const Sums& sums) {
-  if (sums.values().size() > kMostSums) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a step has ", sums.values().size(),
-                     " sums; accepted are ", kMostSums, " at most"));
-  }
-  if (sums.names().size() > kMostNames) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the names of a step's sums have ", sums.names().size(),
-        " bytes; accepted are ", kMostNames, " at most: ", sums.names()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckWeight(int64_t weight) {
-  if (weight >= 0 && weight <= kMostWeight) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the weight of a step is ", weight,
-                   "; it should be from 0 to ", kMostWeight));
-}
-
-template <typename Float>
-absl::Status AllReduce(Communicator& group, Float* values, int64_t count,
-                       absl::string_view what, const Sums& sums) {
-  CallOptions options;
-  options.name = sums.names().empty() ? std::string(what)
-                                      : absl::StrCat(what, ": ", sums.names());
-  const Buffer buffer = BufferOf(values, count);
-  return Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum, options));
 }
 
 }  // namespace
@@ -102,6 +62,9 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
       new Session(std::move(job), registry, options));
   LOCKSTEP_RETURN_IF_ERROR(CatchAll("a session that begins",
                                     [&] { return session->Join(options); }));
+  session->checkpoint_ = std::make_unique<Checkpoint>(
+      *session->host_group_, session->job_.checkpoint, session->log_);
+  session->checkpoint_->set_job(session->job_.fingerprint);
   return session;
 }
 
@@ -188,6 +151,7 @@ absl::Status Session::CallTrainer(
   if (status.ok()) status = failure_;
   if (status.ok()) status = on_device_.Wait();
   if (stopping_ && absl::IsCancelled(status)) status = absl::OkStatus();
+  if (status.ok()) status = checkpoint_->Wait();
   if (!status.ok()) return status;
   if (size() == 1) return absl::OkStatus();
   // No rank leaves while another one still trains.
@@ -196,8 +160,8 @@ absl::Status Session::CallTrainer(
   return Wait(host_group_->Barrier(options));
 }
 
-template <typename Call>
-absl::Status Session::CallHooks(const char* event, const Call& call) {
+absl::Status Session::CallHooks(
+    const char* event, const std::function<absl::Status(SessionHooks&)>& call) {
   for (SessionHooks* const hooks : hooks_) {
     const absl::Status status =
         CatchAll("a hook", [&] { return call(*hooks); });
@@ -234,7 +198,9 @@ absl::StatusOr<Loader*> Session::MakeLoader(absl::string_view name,
   context.group = group_;
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Loader> loader,
                             job_.MakeLoader(registry_, name, context));
-  return (loaders_[key] = std::move(loader)).get();
+  Loader& made = *(loaders_[key] = std::move(loader));
+  LOCKSTEP_RETURN_IF_ERROR(AddToCheckpoint(name, made));
+  return &made;
 }
 
 absl::StatusOr<Gradients*> Session::MakeGradients(
@@ -251,6 +217,7 @@ absl::StatusOr<Gradients*> Session::MakeGradients(
   gradients_.push_back(std::move(gradients));
   Gradients& made = *gradients_.back();
   LOCKSTEP_RETURN_IF_ERROR(Share(made));
+  LOCKSTEP_RETURN_IF_ERROR(AddToCheckpoint(made));
   return &made;
 }
 
@@ -272,301 +239,96 @@ absl::Status Session::Share(Gradients& gradients) {
   return gradients.SetToZero();
 }
 
-template <typename Issue>
 absl::Status Session::Do(const Gradients& gradients, CallOptions options,
-                         const Issue& issue) {
+                         const std::function<absl::StatusOr<Work>(
+                             Communicator&, const CallOptions&)>& issue) {
   if (gradients.on_host()) return Wait(issue(*host_group_, options));
   options.stream = gradients.memory_->stream();
   LOCKSTEP_ASSIGN_OR_RETURN(on_device_, issue(*group_, options));
   return on_device_.WaitOnStream(*options.stream);
 }
 
-// ---- Steps.
+// ---- Checkpoints.
 
-EpochNumbers Session::Epochs(const Loader& loader, int64_t epochs) {
-  const int64_t epoch = loader.progress().epoch;
-  const auto ended = ended_.find(&loader);
-  const bool is_over = ended != ended_.end() && ended->second == epoch;
-  return {*this, loader, epoch + (is_over ? 1 : 0), epochs};
-}
-
-bool EpochNumbers::over() const {
-  const int64_t most = loader_.options().max_steps;
-  return !session_.CheckGoesOn().ok() ||
-         (most > 0 && loader_.progress().steps_in_total >= most);
-}
-
-// Returns CANCELLED where the training stops.
-absl::Status Session::CheckGoesOn() const {
-  LOCKSTEP_RETURN_IF_ERROR(failure_);
-  if (!stopping_) return absl::OkStatus();
-  return absl::CancelledError("the training stops, as was asked");
-}
-
-StepRange Session::Steps(Loader& loader, int64_t epoch) {
-  return {*this, loader, epoch};
-}
-
-StepRange::StepRange(Session& session, Loader& loader, int64_t epoch)
-    : session_(session), loader_(loader), epoch_(epoch) {
-  step_.session_ = &session;
-  step_.epoch_ = epoch;
-  done_ = session.stopping();
-  if (done_) return;
-  absl::Status begun = session.CheckGoesOn();
-  if (begun.ok()) {
-    begun = session.CallHooks("epoch begin", [&](SessionHooks& hooks) {
-      return hooks.OnEpochBegin(session, epoch);
-    });
-  }
-  if (!begun.ok()) {
-    Fail(begun);
-    return;
-  }
-  batches_.emplace(loader.Epoch(epoch));
-  at_.emplace(batches_->begin());
-  Take();
-}
-
-void StepRange::Fail(const absl::Status& why) {
-  session_.Fail(why);
-  step_.status_ = why;
-}
-
-void StepRange::Take() {
-  if (*at_ != batches_->end()) {
-    absl::StatusOr<Batch>& batch = **at_;
-    if (!batch.ok()) return Fail(session_.InLoader(loader_, batch.status()));
-    step_.batch_ = &*batch;
-    const absl::Status begun = session_.BeginStep(step_);
-    if (!begun.ok()) Fail(begun);
-    return;
-  }
-  session_.NoteEndOfEpoch(loader_, epoch_);
-  const absl::Status ended = session_.CallHooks(
-      "epoch end",
-      [&](SessionHooks& hooks) { return hooks.OnEpochEnd(session_, epoch_); });
-  if (!ended.ok()) return Fail(ended);
-  done_ = true;
-}
-
-void StepRange::Advance() {
-  done_ = !step_.status_.ok();
-  if (done_) return;
-  const absl::Status ended = session_.EndStep(step_);
-  if (!ended.ok()) return Fail(ended);
-  done_ = session_.stopping();
-  if (done_) return;
-  ++*at_;
-  Take();
-}
-
-// The trainer has made by now what it makes.
-void Session::NoteFirstStep() {
-  has_begun_ = true;
-  if (rank() > 0) return;
-  for (const auto& [name, table] : job_.loaders) {
-    if (loaders_.count(name) > 0) continue;
-    Log(absl::StrCat("the job has a table [loader.", name,
-                     "], of which the trainer has made no loader so far"));
-  }
-}
-
-void Session::NoteEndOfEpoch(const Loader& loader, int64_t epoch) {
-  ended_[&loader] = epoch;
-  if (rank() > 0 || gradients_.empty() || is_averaging_) return;
-  is_averaging_ = true;  // so that it is said once
-  Log(
-      absl::StrCat("the trainer has made gradients, and has not called Average "
-                   "in epoch ",
-                   epoch, ": each rank trains a model of its own"));
-}
-
-absl::Status Session::InLoader(const Loader& loader,
-                               const absl::Status& error) const {
-  for (const auto& [name, own] : loaders_) {
-    if (own.get() != &loader) continue;
-    return internal_plugin::InPart(error, absl::StrCat("loader.", name),
-                                   Config());
-  }
-  return error;
-}
-
-absl::Status Session::BeginStep(Step& step) {
-  if (!has_begun_) NoteFirstStep();
-  step.number_ = step.batch_->step();
-  step.weight_ = step.batch_->valid();
-  step.sums_.Clear();
-  step.is_added_up_ = false;
-  for (const auto& gradients : gradients_) {
-    gradients->is_averaged_ = false;
-    LOCKSTEP_RETURN_IF_ERROR(gradients->SetToZero());
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Session::EndStep(Step& step) {
-  // A trainer that averages elsewhere stops with the others all the same.
-  if (!step.is_added_up_) LOCKSTEP_RETURN_IF_ERROR(AddUp(step));
-  return CallHooks(
-      "step", [&](SessionHooks& hooks) { return hooks.OnStep(*this, step); });
-}
-
-void Step::RefuseAfterAverage(absl::string_view call) {
-  status_.Update(absl::FailedPreconditionError(absl::StrCat(
-      call, " comes after Average in step ", number_, " of epoch ", epoch_,
-      ", where the ranks have already added up: call it before")));
-  session_->Fail(status_);
-}
-
-void Step::Add(absl::string_view name, double sum) {
-  if (is_added_up_) return RefuseAfterAverage(absl::StrCat("Add(", name, ")"));
-  sums_.Add(name, sum);
-}
-
-void Step::set_weight(int64_t weight) {
-  if (is_added_up_) return RefuseAfterAverage("set_weight");
-  weight_ = weight;
-}
-
-absl::Status Step::Average(Gradients& gradients) {
-  LOCKSTEP_RETURN_IF_ERROR(status_);
-  status_ = session_->Average(*this, gradients);
-  session_->Fail(status_);
-  return status_;
-}
-
-absl::Status Session::Average(Step& step, Gradients& gradients) {
-  if (gradients.is_averaged_) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "these gradients were averaged before in step ", step.number_,
-        " of epoch ", step.epoch_, "; call Average once in a step"));
-  }
-  gradients.is_averaged_ = is_averaging_ = true;
-  return gradients.on_host() ? AverageOnHost(step, gradients)
-                             : AverageOnDevice(step, gradients);
-}
-
-// Ranks compare this name: they are in the same step, with the same model.
-std::string Session::NameOf(const Step& step, const Gradients* gradients) {
-  std::string name =
-      absl::StrCat("step ", step.number_, " of epoch ", step.epoch_);
-  if (gradients != nullptr && gradients->number_ > 0) {
-    absl::StrAppend(&name, ", model ", gradients->number_);
-  }
-  return name;
-}
-
-absl::Status Session::AverageOnHost(Step& step, Gradients& gradients) {
-  float* const values = gradients.memory_->data();
-  if (!step.is_added_up_) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        AddUp(step, values, gradients.size_, NameOf(step, &gradients)));
-  } else if (size() > 1) {
-    LOCKSTEP_RETURN_IF_ERROR(AllReduce(*host_group_, values, gradients.size_,
-                                       NameOf(step, &gradients), Sums()));
-  }
-  if (step.total_weight_ == 0) return gradients.SetToZero();
-  const auto divisor = static_cast<float>(step.total_weight_);
-  for (int64_t i = 0; i < gradients.size_; ++i) values[i] /= divisor;
-  return absl::OkStatus();
-}
-
-// The weight of all ranks is known first, since nothing here could divide by it
-// on the device.
-absl::Status Session::AverageOnDevice(Step& step, Gradients& gradients) {
-  if (!step.is_added_up_) LOCKSTEP_RETURN_IF_ERROR(AddUp(step));
-  if (step.total_weight_ == 0) return gradients.SetToZero();
-  CallOptions options;
-  options.name = NameOf(step, &gradients);
-  options.scale = 1 / static_cast<double>(step.total_weight_);
-  const Buffer buffer = gradients.buffer();
-  return Do(gradients, options,
-            [&](Communicator& group, const CallOptions& options) {
-              return group.AllReduce(buffer, buffer, ReduceOp::kSum, options);
-            });
-}
-
-absl::Status Session::AddUp(Step& step) {
-  std::array<double, kMostTallied> elements;
-  return AddUp(step, elements.data(), 0, NameOf(step, nullptr));
-}
-
-template <typename Float>
-absl::Status Session::AddUp(Step& step, Float* values, int64_t count,
-                            absl::string_view what) {
-  Tally tally;
-  tally.weight = step.weight_;
-  LOCKSTEP_RETURN_IF_ERROR(
-      AddUp(tally, step.sums_, values, count, what, step.means_));
-  step.total_weight_ = tally.weight;
-  step.is_added_up_ = true;
-  return absl::OkStatus();
-}
-
-template <typename Float>
-absl::Status Session::AddUp(Tally& tally, const Sums& sums, Float* values,
-                            int64_t count, absl::string_view what,
-                            std::vector<Metric>& means) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckWeight(tally.weight));
-  LOCKSTEP_RETURN_IF_ERROR(CheckSums(sums));
-  tally.stops = stop_requested_ ? 1 : 0;
-  means.assign(sums.values().begin(), sums.values().end());
-  if (size() > 1) {
-    tally.Write(means, values + count);
-    LOCKSTEP_RETURN_IF_ERROR(
-        AllReduce(*host_group_, values,
-                  count + kTalliedFirst + static_cast<int64_t>(means.size()),
-                  what, sums));
-    tally.Read(values + count, absl::MakeSpan(means));
-  }
-  if (tally.weight > 0) {
-    for (Metric& mean : means) mean.value /= static_cast<double>(tally.weight);
-  }
-  if (tally.stops > 0 && !stopping_) {
-    stopping_ = true;
-    if (rank() == 0) {
-      Log(absl::StrCat("the training stops after this step, as was asked on ",
-                       tally.stops, " of ", size(), " ranks"));
+absl::Status Session::AddToCheckpoint(const Gradients& gradients) {
+  const std::string begin =
+      gradients.number_ == 0
+          ? "parameters/"
+          : absl::StrCat("parameters.", gradients.number_, "/");
+  for (const Parameter& parameter : gradients.parameters()) {
+    const std::string name = begin + parameter.name;
+    if (gradients.on_host()) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          checkpoint_->Add(name, BufferOf(parameter.values)));
+    } else {
+      LOCKSTEP_RETURN_IF_ERROR(
+          checkpoint_->Add(name, gradients.MemoryOf(parameter)));
     }
   }
   return absl::OkStatus();
 }
 
-// ---- Evaluation.
+absl::Status Session::AddToCheckpoint(absl::string_view name, Loader& loader) {
+  if (checkpoint_->has_restored()) return absl::OkStatus();
+  saved_loaders_.insert(&loader);
+  CheckpointState state;
+  // A loader for evaluations has no place to go on from.
+  state.may_be_missing = true;
+  state.save = [this, &loader]() -> absl::StatusOr<std::optional<std::string>> {
+    if (stepped_loaders_.count(&loader) == 0) return std::nullopt;
+    return loader.SaveState();
+  };
+  state.load = [this, &loader](absl::string_view bytes) {
+    stepped_loaders_.insert(&loader);
+    return loader.RestoreState(bytes);
+  };
+  return checkpoint_->Add(absl::StrCat("loader/", name), std::move(state));
+}
 
-absl::StatusOr<Evaluation> Session::Evaluate(
-    Loader& loader,
-    const std::function<absl::Status(const Batch& batch, Sums& sums)>&
-        evaluate) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckGoesOn());
-  if (loader.options().advance_epochs || loader.options().max_steps > 0) {
-    return absl::InvalidArgumentError(
-        "an evaluation reads one epoch: leave advance_epochs and max_steps of "
-        "its loader as they are");
+// Returns whether a checkpoint has what it takes to go on with the loader.
+absl::Status Session::CheckIsSaved(const Loader& loader) const {
+  const std::string& path = job_.checkpoint.path;
+  if (path.empty()) return absl::OkStatus();
+  if (!checkpoint_->has_restored()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job keeps checkpoints at ", path,
+        ", and the trainer has not looked for one: call session.Restore() when "
+        "all is made, before Epochs and Steps"));
   }
-  Sums sums;
-  Tally tally;
-  LOCKSTEP_RETURN_IF_ERROR(loader.StartEpoch(0));
-  Batch batch;
-  for (;;) {
-    const absl::StatusOr<bool> more = loader.Next(batch);
-    if (!more.ok()) return InLoader(loader, more.status());
-    if (!*more) break;
-    LOCKSTEP_RETURN_IF_ERROR(evaluate(batch, sums));
-    tally.weight += batch.valid();
+  if (saved_loaders_.count(&loader) == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job keeps checkpoints at ", path,
+        ", and the place of this loader is not in them: make it by "
+        "session.MakeLoader, before session.Restore()"));
   }
-  Evaluation evaluation;
-  std::array<double, kMostTallied> elements;
-  LOCKSTEP_RETURN_IF_ERROR(AddUp(tally, sums, elements.data(), 0,
-                                 "an evaluation", evaluation.means));
-  evaluation.samples = tally.weight;
-  const absl::Status hook = CallHooks("evaluation", [&](SessionHooks& hooks) {
-    return hooks.OnEvaluation(*this, evaluation);
+  if (loader.options().delivery == Delivery::kAsReady) {
+    return InLoader(loader,
+                    absl::InvalidArgumentError(absl::StrCat(
+                        "the job keeps checkpoints at ", path,
+                        ", and batches that come as they are ready have no "
+                        "place to go on from: set delivery = \"in_order\"")));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::Restore() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored,
+                            checkpoint_->Restore());
+  if (!restored.has_value()) return absl::OkStatus();
+  steps_ = saved_steps_ = *restored;
+  return CallHooks("checkpoint load", [&](SessionHooks& hooks) {
+    return hooks.OnCheckpointLoad(*this);
   });
-  Fail(hook);
-  LOCKSTEP_RETURN_IF_ERROR(hook);
-  return evaluation;
+}
+
+absl::Status Session::Save() {
+  if (job_.checkpoint.path.empty()) return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(CallHooks(
+      "checkpoint save",
+      [&](SessionHooks& hooks) { return hooks.OnCheckpointSave(*this); }));
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint_->Save(steps_));
+  saved_steps_ = steps_;
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep

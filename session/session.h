@@ -1,7 +1,7 @@
 // A Session is a training by several ranks: it finds them, checks that they
 // mean the same job, makes the job's loaders, averages gradients over all
-// samples, evaluates, stops all ranks after the same step, and ends all of them
-// when one fails. The trainer is a function of it:
+// samples, evaluates, keeps checkpoints, stops all ranks after the same step,
+// and ends all of them when one fails. The trainer is a function of it:
 //
 //   absl::Status Train(Session& session, const TrainerOptions& options) {
 //     LOCKSTEP_ASSIGN_OR_RETURN(const auto train, session.MakeLoader("train"));
@@ -11,6 +11,7 @@
 //         const auto gradients,
 //         session.MakeGradients(
 //             {{"weights", absl::MakeSpan(model.weights), &model.gradient}}));
+//     LOCKSTEP_RETURN_IF_ERROR(session.Restore());
 //     for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
 //       for (Step& step : session.Steps(*train, epoch)) {
 //         for (const Batch& batch : step) {
@@ -53,6 +54,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +64,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
+#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
@@ -102,6 +105,15 @@ struct SessionOptions {
   // that the session has made ranks that are late and operations that are slow.
   // Without it, they go to the standard error.
   std::function<void(absl::string_view)> log;
+};
+
+struct VerifyOptions {
+  // The steps before the restart, and those after it.
+  int64_t steps = 5;
+
+  // Changes the job for the part behind the restart: the number of workers, for
+  // instance, which changes no result. On all ranks alike.
+  std::function<void(Job& job)> change;
 };
 
 // The result of an evaluation, over the samples of all ranks.
@@ -240,6 +252,18 @@ class Session {
   // as they were asked, which stopping() tells.
   absl::Status Run(const std::function<absl::Status(Session&)>& train);
 
+  // Finds out whether the training goes on exactly where a checkpoint was
+  // saved, and is for a trainer's tests, in place of Run. Calls the trainer
+  // three times: for 2 * steps steps; for `steps`; and to go on from there for
+  // as many again, with the same ranks. Rank 0 keeps the checkpoints in a
+  // folder for temporary files.
+  //   FAILED_PRECONDITION  the two do not end alike; names the first section of
+  //                        the checkpoint that differs
+  //   INVALID_ARGUMENT     the training has fewer steps
+  //   and what Run returns
+  absl::Status Verify(const std::function<absl::Status(Session&)>& train,
+                      const VerifyOptions& options = {});
+
   const Job& job() const { return job_; }
   PluginRegistry& registry() const { return registry_; }
 
@@ -271,9 +295,33 @@ class Session {
   absl::StatusOr<Gradients*> MakeGradients(std::vector<Parameter> parameters,
                                            const GradientOptions& options = {});
 
+  // What the training goes on from, in the job's [checkpoint]: the parameters
+  // of all gradients, the places of the loaders that Steps reads, and steps().
+  // The trainer adds what it needs beside them, such as the state of its
+  // optimizer, and calls Restore, Save and Wait of the session alone:
+  //
+  //   session.checkpoint().Add("momentum", BufferOf(momentum))
+  Checkpoint& checkpoint() { return *checkpoint_; }
+
+  // Goes on from the newest checkpoint, if there is one. Call it when all is
+  // made and added, and before Epochs: a job that has a path for checkpoints
+  // needs it before the first step. What it returns is listed at
+  // Checkpoint::Restore.
+  absl::Status Restore();
+
+  // Saves a checkpoint, on all ranks and between steps. The session does so
+  // itself after every_steps steps, at the end of an epoch, and where the
+  // training stops. Where the job has no path for checkpoints, it does nothing.
+  absl::Status Save();
+
+  // The number of steps that have ended, those before a restart included.
+  int64_t steps() const { return steps_; }
+
   // The epochs from the one in which the loader is up to `epochs`, for a
   // range-based for loop. It ends early where the training stops or has failed,
-  // and where the loader has come to its max_steps.
+  // and where the loader has come to its max_steps. A training that goes on
+  // from the end of an epoch begins with that one, of which no step is left: so
+  // it does again what comes behind the steps.
   EpochNumbers Epochs(const Loader& loader, int64_t epochs);
 
   // The steps of an epoch, or those that are left of it in a loader that was
@@ -327,9 +375,9 @@ class Session {
 
   // Issues a collective on gradients. On the host it is done when this returns;
   // on a device, it is queued on their stream.
-  template <typename Issue>
   absl::Status Do(const Gradients& gradients, CallOptions options,
-                  const Issue& issue);
+                  const std::function<absl::StatusOr<Work>(
+                      Communicator&, const CallOptions&)>& issue);
 
   // Adds up over ranks what a step or an evaluation has, by way of memory in
   // which `count` values are added up with it.
@@ -342,15 +390,28 @@ class Session {
                      Float* values, int64_t count, absl::string_view what,
                      std::vector<Metric>& means);
   absl::Status CheckGoesOn() const;
+  absl::Status BeginEpoch(const Loader& loader, int64_t epoch);
+  absl::Status EndEpoch(const Loader& loader, int64_t epoch);
   void NoteFirstStep();
   void NoteEndOfEpoch(const Loader& loader, int64_t epoch);
+
+  absl::Status AddToCheckpoint(const Gradients& gradients);
+  absl::Status AddToCheckpoint(absl::string_view name, Loader& loader);
+  absl::Status CheckIsSaved(const Loader& loader) const;
   // Says behind an error in which loader it was.
   absl::Status InLoader(const Loader& loader, const absl::Status& error) const;
   static std::string NameOf(const Step& step, const Gradients* gradients);
+  absl::Status TrainUntil(int64_t steps, const std::string& path,
+                          const std::function<absl::Status(Session&)>& train,
+                          const std::function<void(Job& job)>& change);
+  absl::Status VerifyAt(const std::string& path,
+                        const std::function<absl::Status(Session&)>& train,
+                        const VerifyOptions& options);
   absl::Status CallTrainer(const std::function<absl::Status(Session&)>& train);
   void Fail(const absl::Status& why);
-  template <typename Call>
-  absl::Status CallHooks(const char* event, const Call& call);
+  absl::Status CallHooks(
+      const char* event,
+      const std::function<absl::Status(SessionHooks&)>& call);
 
   // The gradients outlive the session's groups, which may still use those on a
   // device after a failure.
@@ -372,6 +433,13 @@ class Session {
 
   std::map<std::string, std::unique_ptr<Loader>> loaders_;
   std::map<const Loader*, int64_t> ended_;  // the last epoch that was
+
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::set<const Loader*> saved_loaders_;    // those that are in checkpoints
+  std::set<const Loader*> stepped_loaders_;  // those that Steps reads
+  int64_t steps_ = 0;
+  int64_t last_step_ = -1;    // the training stops there, if it is not negative
+  int64_t saved_steps_ = -1;  // those of the last checkpoint
 
   std::atomic<bool> stop_requested_{false};
   bool stopping_ = false;

@@ -37,6 +37,7 @@
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
+#include "lockstep/session/session_testing.h"
 
 namespace lockstep {
 namespace {
@@ -45,139 +46,6 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-struct NumbersOptions {
-  int64_t size = 10;
-  int64_t broken = -1;
-};
-
-void BindOptions(NumbersOptions& options, OptionTable& table) {
-  table.Add("size", &options.size, "How many numbers there are.");
-  table.Add("broken", &options.broken, "The one that can't be read.");
-}
-
-// Sample i is i.
-class Numbers : public Dataset {
- public:
-  explicit Numbers(const NumbersOptions& options) : options_(options) {}
-  int64_t size() const override { return options_.size; }
-  absl::Span<const FieldSpec> fields() const override { return fields_; }
-  absl::Status Read(int64_t index, SampleContext&, SampleRow& row) override {
-    if (index == options_.broken) return absl::DataLossError("a bad sector");
-    return row.Set<float>(0, static_cast<float>(index));
-  }
-
- private:
-  const NumbersOptions options_;
-  const std::vector<FieldSpec> fields_ = {{"x", DType::kF32, {}, 0}};
-};
-
-absl::StatusOr<std::shared_ptr<Dataset>> MakeNumbers(
-    const PluginContext&, const NumbersOptions& options) {
-  return std::make_shared<Numbers>(options);
-}
-
-// 10 samples in batches of 6: with two ranks, the second step has 2 rows each.
-// With "uneven", ranks may have different numbers of rows.
-constexpr char kJob[] = R"(
-[loader.train]
-num_workers = 0
-dataset = {name = "numbers", size = 10}
-sampler = {name = "sequential", global_batch_size = 6, tail = "uneven"}
-
-[loader.test]
-num_workers = 0
-dataset = {name = "numbers", size = 5}
-sampler = {name = "sequential", global_batch_size = 6, tail = "mask"}
-)";
-
-absl::StatusOr<Job> JobOf(absl::string_view text) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Config config, ParseConfig(text, "job.toml"));
-  NoOptions none;
-  return ReadJob(config, &none);
-}
-
-float SumOf(const Batch& batch) {
-  const absl::StatusOr<absl::Span<float>> x = batch.Values<float>("x");
-  float sum = 0;
-  for (int64_t row = 0; row < batch.valid(); ++row) sum += (*x)[row];
-  return sum;
-}
-
-using Train = std::function<absl::Status(Session&)>;
-
-// The ranks of a job, each a thread of this process.
-class SessionTest : public testing::Test {
- protected:
-  SessionTest() {
-    LOCKSTEP_EXPECT_OK(RegisterLockstep(registry_));
-    LOCKSTEP_EXPECT_OK(
-        registry_.Add<Dataset>("numbers", "Sample i is i.", MakeNumbers));
-  }
-
-  // Runs `train` on so many ranks, and returns what Run returned on each.
-  std::vector<absl::Status> Run(int size, const Train& train,
-                                const SessionOptions& options = {}) {
-    return RunJobs(std::vector<std::string>(size, kJob), train, options);
-  }
-
-  // The same, with a text for each rank.
-  std::vector<absl::Status> RunJobs(const std::vector<std::string>& texts,
-                                    const Train& train,
-                                    const SessionOptions& options = {}) {
-    LocalGroupOptions group;
-    group.size = static_cast<int>(texts.size());
-    auto ranks = MakeLocalGroup(group);
-    LOCKSTEP_EXPECT_OK(ranks);
-    std::vector<absl::Status> ended(texts.size());
-    std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < texts.size(); ++rank) {
-      threads.emplace_back([&, rank] {
-        SessionOptions own = options;
-        own.group = (*ranks)[rank].get();
-        own.log = [this](absl::string_view text) {
-          MutexLock lock(mutex_);
-          logged_.push_back(std::string(text));
-        };
-        ended[rank] = RunRank(texts[rank], train, own);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return ended;
-  }
-
-  absl::Status RunRank(const std::string& text, const Train& train,
-                       const SessionOptions& options) {
-    LOCKSTEP_ASSIGN_OR_RETURN(Job job, JobOf(text));
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        const std::unique_ptr<Session> session,
-        Session::Create(std::move(job), registry_, options));
-    return session->Run(train);
-  }
-
-  PluginRegistry registry_;
-  Mutex mutex_;
-  std::vector<std::string> logged_;
-};
-
-// A model of two parameters, whose gradients are the sum of its samples and
-// their number.
-struct Model {
-  std::vector<float> sum = {0, 0};
-  std::vector<float> count = {0};
-  absl::Span<float> sum_gradient, count_gradient;
-
-  std::vector<Parameter> parameters() {
-    return {{"sum", absl::MakeSpan(sum), &sum_gradient},
-            {"count", absl::MakeSpan(count), &count_gradient}};
-  }
-
-  void AddGradients(const Batch& batch) const {
-    sum_gradient[0] += SumOf(batch);
-    sum_gradient[1] -= SumOf(batch);
-    count_gradient[0] += static_cast<float>(batch.valid());
-  }
-};
 
 // ---- Steps and gradients.
 

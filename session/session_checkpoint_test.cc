@@ -1,0 +1,401 @@
+// These tests end trainings and go on from their checkpoints.
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/hooks.h"
+#include "lockstep/session/session.h"
+#include "lockstep/session/session_testing.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kSamples = 10;
+constexpr int64_t kEpochs = 4;
+constexpr int64_t kSteps = 2 * kEpochs;  // two in each
+
+using Counting = CountingTrainer;
+
+class SessionCheckpoint : public SessionTest {
+ protected:
+  SessionCheckpoint() {
+    std::string folder = testing::TempDir() + "/sessionXXXXXX";
+    EXPECT_NE(mkdtemp(folder.data()), nullptr);
+    path_ = folder + "/model";
+  }
+
+  // Returns the job's text, with more settings of [checkpoint].
+  std::string Text(absl::string_view more = "") const {
+    return absl::StrCat(
+        absl::StrReplaceAll(kJob, {{"{name = \"sequential\", global_batch_size "
+                                    "= 6, tail = \"uneven\"}",
+                                    "{name = \"native_shuffle\", seed = 7, "
+                                    "global_batch_size = 6, tail = "
+                                    "\"uneven\"}"}}),
+        "[checkpoint]\npath = \"", path_, "\"\n", more, "\n");
+  }
+
+  // Runs trainers, one for each rank.
+  std::vector<absl::Status> TrainAll(std::vector<Counting>& ranks,
+                                     const std::string& text,
+                                     const SessionOptions& options = {}) {
+    return RunJobs(
+        std::vector<std::string>(ranks.size(), text),
+        [&](Session& session) { return ranks[session.rank()].Train(session); },
+        options);
+  }
+
+  // Verifies a trainer on so many ranks.
+  std::vector<absl::Status> VerifyAll(int size, bool keeps_momentum,
+                                      int64_t steps) {
+    VerifyOptions options;
+    options.steps = steps;
+    options.change = [](Job& job) {
+      job.loaders["train"].Set("num_workers", 2);
+    };
+    return UseSessions(std::vector<std::string>(size, Text()),
+                       [&](Session& session) {
+                         return session.Verify(
+                             [&](Session& session) {
+                               Counting trainer;
+                               trainer.keeps_momentum = keeps_momentum;
+                               return trainer.Train(session);
+                             },
+                             options);
+                       });
+  }
+
+  std::string PathOf(int64_t step) const {
+    return absl::StrCat(path_, ".", absl::Dec(step, absl::kZeroPad12));
+  }
+  bool Exists(int64_t step) const {
+    return access(PathOf(step).c_str(), F_OK) == 0;
+  }
+
+  std::string path_;
+};
+
+// ---- Going on.
+
+TEST_F(SessionCheckpoint, GoesOnWithTheSameBits) {
+  std::vector<Counting> undisturbed(2);
+  EXPECT_THAT(TrainAll(undisturbed, Text()), Each(IsOk()));
+  for (int64_t stop_in = 0; stop_in < kSteps; ++stop_in) {
+    path_ += "'";  // anew
+    std::vector<Counting> first(2), second(2);
+    first[1].stop_in = stop_in;
+    EXPECT_THAT(TrainAll(first, Text()), Each(IsOk()));
+    EXPECT_EQ(first[0].ended_at == kSteps, stop_in == kSteps - 1);
+    EXPECT_TRUE(Exists(stop_in + 1));
+    EXPECT_THAT(TrainAll(second, Text()), Each(IsOk()));
+    for (const Counting& rank : second) {
+      EXPECT_EQ(rank.began_at, stop_in + 1);
+      EXPECT_EQ(rank.ended_at, kSteps);
+      EXPECT_THAT(rank.seen, Each(kEpochs));
+      EXPECT_EQ(rank.weight, undisturbed[0].weight);
+      EXPECT_EQ(rank.momentum, undisturbed[0].momentum);
+    }
+  }
+}
+
+TEST_F(SessionCheckpoint, GoesOnOnAnyNumberOfRanks) {
+  int64_t stop_in = 1;
+  for (const int size : {3, 1, 2}) {
+    std::vector<Counting> ranks(size);
+    ranks.back().stop_in = stop_in;
+    EXPECT_THAT(TrainAll(ranks, Text()), Each(IsOk()));
+    EXPECT_EQ(ranks[0].began_at, stop_in - 1);
+    stop_in += 2;
+  }
+  std::vector<Counting> ranks(6);
+  EXPECT_THAT(TrainAll(ranks, Text()), Each(IsOk()));
+  for (const Counting& rank : ranks) EXPECT_THAT(rank.seen, Each(kEpochs));
+}
+
+// What comes behind the steps of an epoch is done again.
+TEST_F(SessionCheckpoint, EvaluatesTheEpochAtWhoseEndItGoesOn) {
+  std::vector<Counting> first(2), second(2);
+  for (Counting& rank : first) {
+    rank.in_step = [](Session& session) {
+      return session.steps() < 4 ? absl::OkStatus()
+                                 : absl::InternalError("the end");
+    };
+  }
+  EXPECT_THAT(TrainAll(first, Text()), Each(Not(IsOk())));
+  EXPECT_EQ(first[0].evaluations, 2);
+  EXPECT_THAT(TrainAll(second, Text()), Each(IsOk()));
+  EXPECT_EQ(second[0].began_at, 4);
+  EXPECT_EQ(second[0].evaluations, 3);  // of epochs 1 to 3
+  // A training that is over has nothing left but that.
+  std::vector<Counting> third(2);
+  EXPECT_THAT(TrainAll(third, Text()), Each(IsOk()));
+  EXPECT_EQ(third[0].began_at, kSteps);
+  EXPECT_EQ(third[0].evaluations, 1);
+}
+
+TEST_F(SessionCheckpoint, SavesWhenItIsDue) {
+  std::vector<Counting> ranks(2);
+  EXPECT_THAT(TrainAll(ranks, Text("every_steps = 3\nkeep = 100")),
+              Each(IsOk()));
+  for (int64_t step = 0; step <= kSteps; ++step) {
+    EXPECT_EQ(Exists(step), step == 3 || (step > 0 && step % 2 == 0)) << step;
+  }
+  path_ += "'";
+  std::vector<Counting> others(2);
+  EXPECT_THAT(TrainAll(others, Text("background = false")), Each(IsOk()));
+  for (int64_t step = 0; step <= kSteps; ++step) {
+    EXPECT_EQ(Exists(step), step > 2 && step % 2 == 0) << step;  // the last 3
+  }
+}
+
+TEST_F(SessionCheckpoint, SavesWhenTheTrainerWantsIt) {
+  const auto ended = RunJobs({Text()}, [](Session& session) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+    return session.Save();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+  EXPECT_TRUE(Exists(0));
+}
+
+TEST_F(SessionCheckpoint, NeedsNoPath) {
+  std::vector<Counting> ranks(2);
+  EXPECT_THAT(TrainAll(ranks, kJob), Each(IsOk()));
+  EXPECT_EQ(ranks[0].ended_at, kSteps);
+}
+
+TEST_F(SessionCheckpoint, KeepsSeveralModels) {
+  for (int run = 0; run < 2; ++run) {
+    std::vector<float> a = {0}, b = {0};
+    absl::Span<float> a_gradient, b_gradient;
+    const auto ended = RunJobs({Text()}, [&](Session& session) -> absl::Status {
+      for (auto [values, gradient] :
+           {std::pair(&a, &a_gradient), std::pair(&b, &b_gradient)}) {
+        LOCKSTEP_RETURN_IF_ERROR(
+            session
+                .MakeGradients({{"weight", absl::MakeSpan(*values), gradient}})
+                .status());
+      }
+      LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+      EXPECT_EQ(a[0], run * 1);
+      EXPECT_EQ(b[0], run * 2);
+      a[0] = 1;
+      b[0] = 2;
+      return session.Save();
+    });
+    EXPECT_THAT(ended, Each(IsOk()));
+  }
+}
+
+// ---- Hooks.
+
+class Events : public SessionHooks {
+ public:
+  absl::Status OnStep(Session& session, const Step&) override {
+    return Note("step", session);
+  }
+  absl::Status OnCheckpointSave(Session& session) override {
+    return Note("save", session);
+  }
+  absl::Status OnCheckpointLoad(Session& session) override {
+    return Note("load", session);
+  }
+  absl::Status OnEpochEnd(Session& session, int64_t) override {
+    return Note("epoch", session);
+  }
+
+  std::vector<std::string> events;
+  std::string fails;
+
+ private:
+  absl::Status Note(const std::string& what, const Session& session) {
+    events.push_back(absl::StrCat(what, " ", session.steps()));
+    if (events.back() == fails) return absl::InternalError("no more");
+    return absl::OkStatus();
+  }
+};
+
+TEST_F(SessionCheckpoint, CallsHooks) {
+  Events events;
+  SessionOptions options;
+  options.hooks = {&events};
+  std::vector<Counting> first(1), second(1);
+  first[0].stop_in = 3;
+  EXPECT_THAT(TrainAll(first, Text("every_steps = 3"), options), Each(IsOk()));
+  EXPECT_THAT(events.events,
+              ElementsAre("step 1", "step 2", "epoch 2", "save 2", "step 3",
+                          "save 3", "step 4", "save 4"));
+  events.events.clear();
+  events.fails = "save 6";
+  EXPECT_THAT(TrainAll(second, Text("every_steps = 3"), options),
+              Each(StatusIs(absl::StatusCode::kInternal,
+                            HasSubstr("'checkpoint save': no more"))));
+  EXPECT_THAT(events.events,
+              ElementsAre("load 4", "epoch 4", "step 5", "step 6", "save 6"));
+  EXPECT_FALSE(Exists(6));
+}
+
+// ---- What is refused.
+
+TEST_F(SessionCheckpoint, NeedsRestore) {
+  const auto ended = RunJobs({Text(), Text()}, [](Session& session) {
+    Loader* const train = *session.MakeLoader("train");
+    for (Step& step : session.Steps(*train, 0)) {
+      if (!step.status().ok()) return step.status();
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   HasSubstr("call session.Restore()"))));
+}
+
+TEST_F(SessionCheckpoint, NeedsThePlaceOfTheLoader) {
+  const auto ended = RunJobs({Text()}, [](Session& session) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+    Loader* const train = *session.MakeLoader("train");
+    for (Step& step : session.Steps(*train, 0)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(
+      ended[0],
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("session.MakeLoader, before session.Restore")));
+}
+
+TEST_F(SessionCheckpoint, NeedsBatchesInOrder) {
+  const std::string text = absl::StrReplaceAll(
+      Text(),
+      {{"[loader.train]\n", "[loader.train]\ndelivery = \"as_ready\"\n"}});
+  std::vector<Counting> ranks(1);
+  EXPECT_THAT(TrainAll(ranks, text),
+              Each(StatusIs(absl::StatusCode::kInvalidArgument,
+                            AllOf(HasSubstr("delivery = \"in_order\""),
+                                  HasSubstr("in loader.train")))));
+}
+
+TEST_F(SessionCheckpoint, RefusesAnotherJob) {
+  std::vector<Counting> first(2);
+  first[1].stop_in = 2;
+  EXPECT_THAT(TrainAll(first, Text()), Each(IsOk()));
+
+  std::vector<Counting> others(2);
+  EXPECT_THAT(
+      TrainAll(others, absl::StrReplaceAll(Text(), {{"seed = 7", "seed = 8"}})),
+      Each(StatusIs(
+          absl::StatusCode::kFailedPrecondition,
+          AllOf(HasSubstr("section 'loader/train' of the checkpoint "),
+                HasSubstr("loader.train.sampler.seed was 7, and is 8")))));
+
+  Counting larger;
+  larger.seen.resize(kSamples + 1);
+  others = {larger, larger};
+  EXPECT_THAT(TrainAll(others, Text()),
+              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                            AllOf(HasSubstr("section 'parameters/seen'"),
+                                  HasSubstr("has 10 elements of f32")))));
+
+  others = std::vector<Counting>(2);
+  for (Counting& rank : others) rank.keeps_momentum = false;
+  EXPECT_THAT(TrainAll(others, Text()),
+              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                            HasSubstr("section 'momentum'"))));
+  EXPECT_TRUE(Exists(3));
+
+  // Other settings are told, and a training may have them.
+  others = std::vector<Counting>(2);
+  EXPECT_THAT(
+      TrainAll(others, absl::StrCat(Text(), "[group]\ndeadline = \"5m\"\n")),
+      Each(IsOk()));
+  EXPECT_THAT(logged_,
+              Contains(HasSubstr("group.deadline was not set, and is")));
+}
+
+TEST_F(SessionCheckpoint, EndsAfterTheStepWhereTheDiskIsFull) {
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  std::vector<Counting> ranks(2);
+  for (Counting& rank : ranks) {
+    rank.in_step = [&](Session& session) {
+      if (session.rank() == 0 && session.steps() == 3) {
+        const rlimit small = {100, before.rlim_max};
+        EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+      }
+      return absl::OkStatus();
+    };
+  }
+  const auto ended = TrainAll(ranks, Text("every_steps = 1"));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  for (const absl::Status& status : ended) {
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status.message(), HasSubstr("can't write"));
+  }
+  // The last that was written before is there, and whole.
+  std::vector<Counting> next(2);
+  EXPECT_THAT(TrainAll(next, Text()), Each(IsOk()));
+  EXPECT_THAT(next[0].began_at, AnyOf(2, 3));
+  EXPECT_THAT(next[0].seen, Each(kEpochs));
+}
+
+// ---- Verify.
+
+TEST_F(SessionCheckpoint, VerifiesThatATrainingGoesOnExactly) {
+  for (const bool keeps_momentum : {true, false}) {
+    const auto ended = VerifyAll(2, keeps_momentum, /*steps=*/3);
+    if (keeps_momentum) {
+      EXPECT_THAT(ended, Each(IsOk()));
+    } else {
+      EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kFailedPrecondition,
+                                     HasSubstr("after 6 steps it has another "
+                                               "parameters/weight, from "
+                                               "element 0 on: ")));
+      EXPECT_THAT(ended[1], StatusIs(absl::StatusCode::kAborted,
+                                     HasSubstr("parameters/weight")));
+    }
+  }
+}
+
+TEST_F(SessionCheckpoint, VerifiesNoMoreStepsThanThereAre) {
+  EXPECT_THAT(VerifyAll(1, true, /*steps=*/kSteps)[0],
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("ended after 8 steps, before the 16")));
+  EXPECT_THAT(VerifyAll(1, true, /*steps=*/0)[0],
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,260 @@
+// The ranks of a job as threads of a test, for the tests of sessions:
+//
+//   TEST_F(SessionTest, Trains) {
+//     EXPECT_THAT(Run(2, [](Session& session) { return Train(session); }),
+//                 Each(IsOk()));
+//   }
+#ifndef LOCKSTEP_SESSION_SESSION_TESTING_H_
+#define LOCKSTEP_SESSION_SESSION_TESTING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>  // NOLINT: ranks
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/config_text.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/local/local_group.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/field.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/plugin.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/session.h"
+#include "lockstep/session/sums.h"
+
+namespace lockstep {
+
+struct NumbersOptions {
+  int64_t size = 10;
+  int64_t broken = -1;
+};
+
+inline void BindOptions(NumbersOptions& options, OptionTable& table) {
+  table.Add("size", &options.size, "How many numbers there are.");
+  table.Add("broken", &options.broken, "The one that can't be read.");
+}
+
+// Sample i is i.
+class Numbers : public Dataset {
+ public:
+  explicit Numbers(const NumbersOptions& options) : options_(options) {}
+  int64_t size() const override { return options_.size; }
+  absl::Span<const FieldSpec> fields() const override { return fields_; }
+  absl::Status Read(int64_t index, SampleContext&, SampleRow& row) override {
+    if (index == options_.broken) return absl::DataLossError("a bad sector");
+    return row.Set<float>(0, static_cast<float>(index));
+  }
+
+ private:
+  const NumbersOptions options_;
+  const std::vector<FieldSpec> fields_ = {{"x", DType::kF32, {}, 0}};
+};
+
+inline absl::StatusOr<std::shared_ptr<Dataset>> MakeNumbers(
+    const PluginContext&, const NumbersOptions& options) {
+  return std::make_shared<Numbers>(options);
+}
+
+// 10 samples in batches of 6: with two ranks, the second step has 2 rows each.
+// With "uneven", ranks may have different numbers of rows.
+inline constexpr char kJob[] = R"(
+[loader.train]
+num_workers = 0
+dataset = {name = "numbers", size = 10}
+sampler = {name = "sequential", global_batch_size = 6, tail = "uneven"}
+
+[loader.test]
+num_workers = 0
+dataset = {name = "numbers", size = 5}
+sampler = {name = "sequential", global_batch_size = 6, tail = "mask"}
+)";
+
+inline absl::StatusOr<Job> JobOf(absl::string_view text) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Config config, ParseConfig(text, "job.toml"));
+  NoOptions none;
+  return ReadJob(config, &none);
+}
+
+inline float SumOf(const Batch& batch) {
+  const absl::StatusOr<absl::Span<float>> x = batch.Values<float>("x");
+  float sum = 0;
+  for (int64_t row = 0; row < batch.valid(); ++row) sum += (*x)[row];
+  return sum;
+}
+
+using Train = std::function<absl::Status(Session&)>;
+
+// The ranks of a job, each a thread of this process.
+class SessionTest : public testing::Test {
+ protected:
+  SessionTest() {
+    LOCKSTEP_EXPECT_OK(RegisterLockstep(registry_));
+    LOCKSTEP_EXPECT_OK(
+        registry_.Add<Dataset>("numbers", "Sample i is i.", MakeNumbers));
+  }
+
+  // Runs `train` on so many ranks, and returns what Run returned on each.
+  std::vector<absl::Status> Run(int size, const Train& train,
+                                const SessionOptions& options = {}) {
+    return RunJobs(std::vector<std::string>(size, kJob), train, options);
+  }
+
+  // The same, with a text for each rank.
+  std::vector<absl::Status> RunJobs(const std::vector<std::string>& texts,
+                                    const Train& train,
+                                    const SessionOptions& options = {}) {
+    return UseSessions(
+        texts, [&](Session& session) { return session.Run(train); }, options);
+  }
+
+  // The same, for a test that does something else with the sessions than Run.
+  std::vector<absl::Status> UseSessions(const std::vector<std::string>& texts,
+                                        const Train& use,
+                                        const SessionOptions& options = {}) {
+    LocalGroupOptions group;
+    group.size = static_cast<int>(texts.size());
+    auto ranks = MakeLocalGroup(group);
+    LOCKSTEP_EXPECT_OK(ranks);
+    std::vector<absl::Status> ended(texts.size());
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < texts.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        SessionOptions own = options;
+        own.group = (*ranks)[rank].get();
+        own.log = [this](absl::string_view text) {
+          MutexLock lock(mutex_);
+          logged_.push_back(std::string(text));
+        };
+        ended[rank] = UseSession(texts[rank], own, use);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return ended;
+  }
+
+  absl::Status UseSession(const std::string& text,
+                          const SessionOptions& options, const Train& use) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Job job, JobOf(text));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const std::unique_ptr<Session> session,
+        Session::Create(std::move(job), registry_, options));
+    return use(*session);
+  }
+
+  PluginRegistry registry_;
+  Mutex mutex_;
+  std::vector<std::string> logged_;
+};
+
+// A model of two parameters, whose gradients are the sum of its samples and
+// their number.
+struct Model {
+  std::vector<float> sum = {0, 0};
+  std::vector<float> count = {0};
+  absl::Span<float> sum_gradient, count_gradient;
+
+  std::vector<Parameter> parameters() {
+    return {{"sum", absl::MakeSpan(sum), &sum_gradient},
+            {"count", absl::MakeSpan(count), &count_gradient}};
+  }
+
+  void AddGradients(const Batch& batch) const {
+    sum_gradient[0] += SumOf(batch);
+    sum_gradient[1] -= SumOf(batch);
+    count_gradient[0] += static_cast<float>(batch.valid());
+  }
+};
+
+// A trainer whose parameters tell what it has done: how often it has seen each
+// sample, and a weight that depends on the order, with a momentum.
+struct CountingTrainer {
+  // What the test wants of it.
+  int64_t epochs = 4;
+  int64_t stop_in = -1;  // the last rank asks in this step
+  bool keeps_momentum = true;
+  std::function<absl::Status(Session&)> in_step;
+
+  // What it has done on this rank.
+  std::vector<float> seen = std::vector<float>(10);
+  std::vector<float> weight = {0.5};
+  std::vector<float> momentum = {0};
+  int evaluations = 0;
+  int64_t began_at = -1;
+  int64_t ended_at = -1;
+
+  absl::Span<float> seen_gradient, weight_gradient;
+
+  absl::Status Train(Session& session) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test, session.MakeLoader("test"));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        Gradients* const gradients,
+        session.MakeGradients(
+            {{"seen", absl::MakeSpan(seen), &seen_gradient},
+             {"weight", absl::MakeSpan(weight), &weight_gradient}}));
+    if (keeps_momentum) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          session.checkpoint().Add("momentum", BufferOf(momentum)));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+    began_at = ended_at = session.steps();
+    for (const int64_t epoch : session.Epochs(*train, epochs)) {
+      for (Step& step : session.Steps(*train, epoch)) {
+        LOCKSTEP_RETURN_IF_ERROR(DoStep(session, step, *gradients));
+      }
+      ended_at = session.steps();
+      LOCKSTEP_RETURN_IF_ERROR(
+          session
+              .Evaluate(*test,
+                        [](const Batch&, Sums&) { return absl::OkStatus(); })
+              .status());
+      ++evaluations;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status DoStep(Session& session, Step& step, Gradients& gradients) {
+    for (const Batch& batch : step) {
+      for (int64_t row = 0; row < batch.valid(); ++row) {
+        const int64_t sample = batch.indices()[row];
+        seen_gradient[sample] += 1;
+        weight_gradient[0] += weight[0] - static_cast<float>(sample % 10);
+      }
+    }
+    if (in_step) LOCKSTEP_RETURN_IF_ERROR(in_step(session));
+    if (session.steps() == stop_in && session.rank() == session.size() - 1) {
+      session.RequestStop();
+    }
+    LOCKSTEP_RETURN_IF_ERROR(step.Average(gradients));
+    for (size_t i = 0; i < seen.size(); ++i) {
+      seen[i] += seen_gradient[i] * static_cast<float>(step.total_weight());
+    }
+    momentum[0] = 0.9F * momentum[0] + weight_gradient[0];
+    weight[0] -= 0.05F * momentum[0];
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SESSION_SESSION_TESTING_H_

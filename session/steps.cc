@@ -1,0 +1,376 @@
+// What a session does in the steps of a training, and in an evaluation.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/session/gradient_memory.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/hooks.h"
+#include "lockstep/session/session.h"
+#include "lockstep/session/sums.h"
+#include "lockstep/session/tally.h"
+
+namespace lockstep {
+namespace {
+
+using internal_session::kMostSums;
+using internal_session::kMostTallied;
+using internal_session::kMostWeight;
+using internal_session::kTalliedFirst;
+using internal_session::Tally;
+
+// The most bytes of the names of sums, which are part of an operation's name.
+constexpr size_t kMostNames = 200;
+
+absl::Status CheckSums(const Sums& sums) {
+  if (sums.values().size() > kMostSums) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a step has ", sums.values().size(),
+                     " sums; accepted are ", kMostSums, " at most"));
+  }
+  if (sums.names().size() > kMostNames) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the names of a step's sums have ", sums.names().size(),
+        " bytes; accepted are ", kMostNames, " at most: ", sums.names()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWeight(int64_t weight) {
+  if (weight >= 0 && weight <= kMostWeight) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the weight of a step is ", weight,
+                   "; it should be from 0 to ", kMostWeight));
+}
+
+template <typename Float>
+absl::Status AllReduce(Communicator& group, Float* values, int64_t count,
+                       absl::string_view what, const Sums& sums) {
+  CallOptions options;
+  options.name = sums.names().empty() ? std::string(what)
+                                      : absl::StrCat(what, ": ", sums.names());
+  const Buffer buffer = BufferOf(values, count);
+  return Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum, options));
+}
+
+}  // namespace
+
+// ---- Steps.
+
+EpochNumbers Session::Epochs(const Loader& loader, int64_t epochs) {
+  const int64_t epoch = loader.progress().epoch;
+  const auto ended = ended_.find(&loader);
+  const bool is_over = ended != ended_.end() && ended->second == epoch;
+  return {*this, loader, epoch + (is_over ? 1 : 0), epochs};
+}
+
+bool EpochNumbers::over() const {
+  const int64_t most = loader_.options().max_steps;
+  return !session_.CheckGoesOn().ok() ||
+         (most > 0 && loader_.progress().steps_in_total >= most);
+}
+
+// Returns CANCELLED where the training stops.
+absl::Status Session::CheckGoesOn() const {
+  LOCKSTEP_RETURN_IF_ERROR(failure_);
+  if (!stopping_) return absl::OkStatus();
+  return absl::CancelledError("the training stops, as was asked");
+}
+
+StepRange Session::Steps(Loader& loader, int64_t epoch) {
+  return {*this, loader, epoch};
+}
+
+StepRange::StepRange(Session& session, Loader& loader, int64_t epoch)
+    : session_(session), loader_(loader), epoch_(epoch) {
+  step_.session_ = &session;
+  step_.epoch_ = epoch;
+  done_ = session.stopping();
+  if (done_) return;
+  const absl::Status begun = session.BeginEpoch(loader, epoch);
+  if (!begun.ok()) {
+    Fail(begun);
+    return;
+  }
+  batches_.emplace(loader.Epoch(epoch));
+  at_.emplace(batches_->begin());
+  Take();
+}
+
+void StepRange::Fail(const absl::Status& why) {
+  session_.Fail(why);
+  step_.status_ = why;
+}
+
+void StepRange::Take() {
+  if (*at_ != batches_->end()) {
+    absl::StatusOr<Batch>& batch = **at_;
+    if (!batch.ok()) return Fail(session_.InLoader(loader_, batch.status()));
+    step_.batch_ = &*batch;
+    const absl::Status begun = session_.BeginStep(step_);
+    if (!begun.ok()) Fail(begun);
+    return;
+  }
+  const absl::Status ended = session_.EndEpoch(loader_, epoch_);
+  if (!ended.ok()) return Fail(ended);
+  done_ = true;
+}
+
+void StepRange::Advance() {
+  done_ = !step_.status_.ok();
+  if (done_) return;
+  const absl::Status ended = session_.EndStep(step_);
+  if (!ended.ok()) return Fail(ended);
+  done_ = session_.stopping();
+  if (done_) return;
+  ++*at_;
+  Take();
+}
+
+absl::Status Session::BeginEpoch(const Loader& loader, int64_t epoch) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckGoesOn());
+  LOCKSTEP_RETURN_IF_ERROR(CheckIsSaved(loader));
+  stepped_loaders_.insert(&loader);
+  return CallHooks("epoch begin", [&](SessionHooks& hooks) {
+    return hooks.OnEpochBegin(*this, epoch);
+  });
+}
+
+absl::Status Session::EndEpoch(const Loader& loader, int64_t epoch) {
+  NoteEndOfEpoch(loader, epoch);
+  LOCKSTEP_RETURN_IF_ERROR(CallHooks("epoch end", [&](SessionHooks& hooks) {
+    return hooks.OnEpochEnd(*this, epoch);
+  }));
+  // After its last step, there may be one already.
+  return saved_steps_ == steps_ ? absl::OkStatus() : Save();
+}
+
+// The trainer has made by now what it makes.
+void Session::NoteFirstStep() {
+  has_begun_ = true;
+  if (rank() > 0) return;
+  for (const auto& [name, table] : job_.loaders) {
+    if (loaders_.count(name) > 0) continue;
+    Log(absl::StrCat("the job has a table [loader.", name,
+                     "], of which the trainer has made no loader so far"));
+  }
+}
+
+void Session::NoteEndOfEpoch(const Loader& loader, int64_t epoch) {
+  ended_[&loader] = epoch;
+  if (rank() > 0 || gradients_.empty() || !has_begun_ || is_averaging_) return;
+  is_averaging_ = true;  // so that it is said once
+  Log(
+      absl::StrCat("the trainer has made gradients, and has not called Average "
+                   "in epoch ",
+                   epoch, ": each rank trains a model of its own"));
+}
+
+absl::Status Session::InLoader(const Loader& loader,
+                               const absl::Status& error) const {
+  for (const auto& [name, own] : loaders_) {
+    if (own.get() != &loader) continue;
+    return internal_plugin::InPart(error, absl::StrCat("loader.", name),
+                                   Config());
+  }
+  return error;
+}
+
+absl::Status Session::BeginStep(Step& step) {
+  if (!has_begun_) NoteFirstStep();
+  step.number_ = step.batch_->step();
+  step.weight_ = step.batch_->valid();
+  step.sums_.Clear();
+  step.is_added_up_ = false;
+  if (steps_ + 1 == last_step_) RequestStop();
+  for (const auto& gradients : gradients_) {
+    gradients->is_averaged_ = false;
+    LOCKSTEP_RETURN_IF_ERROR(gradients->SetToZero());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::EndStep(Step& step) {
+  // A trainer that averages elsewhere stops with the others all the same.
+  if (!step.is_added_up_) LOCKSTEP_RETURN_IF_ERROR(AddUp(step));
+  ++steps_;
+  LOCKSTEP_RETURN_IF_ERROR(CallHooks(
+      "step", [&](SessionHooks& hooks) { return hooks.OnStep(*this, step); }));
+  // The last one may have failed while it was written.
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint_->status());
+  return stopping_ || checkpoint_->IsDue(steps_) ? Save() : absl::OkStatus();
+}
+
+void Step::RefuseAfterAverage(absl::string_view call) {
+  status_.Update(absl::FailedPreconditionError(absl::StrCat(
+      call, " comes after Average in step ", number_, " of epoch ", epoch_,
+      ", where the ranks have already added up: call it before")));
+  session_->Fail(status_);
+}
+
+void Step::Add(absl::string_view name, double sum) {
+  if (is_added_up_) return RefuseAfterAverage(absl::StrCat("Add(", name, ")"));
+  sums_.Add(name, sum);
+}
+
+void Step::set_weight(int64_t weight) {
+  if (is_added_up_) return RefuseAfterAverage("set_weight");
+  weight_ = weight;
+}
+
+absl::Status Step::Average(Gradients& gradients) {
+  LOCKSTEP_RETURN_IF_ERROR(status_);
+  status_ = session_->Average(*this, gradients);
+  session_->Fail(status_);
+  return status_;
+}
+
+absl::Status Session::Average(Step& step, Gradients& gradients) {
+  if (gradients.is_averaged_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "these gradients were averaged before in step ", step.number_,
+        " of epoch ", step.epoch_, "; call Average once in a step"));
+  }
+  gradients.is_averaged_ = is_averaging_ = true;
+  return gradients.on_host() ? AverageOnHost(step, gradients)
+                             : AverageOnDevice(step, gradients);
+}
+
+// Ranks compare this name: they are in the same step, with the same model.
+std::string Session::NameOf(const Step& step, const Gradients* gradients) {
+  std::string name =
+      absl::StrCat("step ", step.number_, " of epoch ", step.epoch_);
+  if (gradients != nullptr && gradients->number_ > 0) {
+    absl::StrAppend(&name, ", model ", gradients->number_);
+  }
+  return name;
+}
+
+absl::Status Session::AverageOnHost(Step& step, Gradients& gradients) {
+  float* const values = gradients.memory_->data();
+  if (!step.is_added_up_) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        AddUp(step, values, gradients.size_, NameOf(step, &gradients)));
+  } else if (size() > 1) {
+    LOCKSTEP_RETURN_IF_ERROR(AllReduce(*host_group_, values, gradients.size_,
+                                       NameOf(step, &gradients), Sums()));
+  }
+  if (step.total_weight_ == 0) return gradients.SetToZero();
+  const auto divisor = static_cast<float>(step.total_weight_);
+  for (int64_t i = 0; i < gradients.size_; ++i) values[i] /= divisor;
+  return absl::OkStatus();
+}
+
+// The weight of all ranks is known first, since nothing here could divide by it
+// on the device.
+absl::Status Session::AverageOnDevice(Step& step, Gradients& gradients) {
+  if (!step.is_added_up_) LOCKSTEP_RETURN_IF_ERROR(AddUp(step));
+  if (step.total_weight_ == 0) return gradients.SetToZero();
+  CallOptions options;
+  options.name = NameOf(step, &gradients);
+  options.scale = 1 / static_cast<double>(step.total_weight_);
+  const Buffer buffer = gradients.buffer();
+  return Do(gradients, options,
+            [&](Communicator& group, const CallOptions& options) {
+              return group.AllReduce(buffer, buffer, ReduceOp::kSum, options);
+            });
+}
+
+absl::Status Session::AddUp(Step& step) {
+  std::array<double, kMostTallied> elements;
+  return AddUp(step, elements.data(), 0, NameOf(step, nullptr));
+}
+
+template <typename Float>
+absl::Status Session::AddUp(Step& step, Float* values, int64_t count,
+                            absl::string_view what) {
+  Tally tally;
+  tally.weight = step.weight_;
+  LOCKSTEP_RETURN_IF_ERROR(
+      AddUp(tally, step.sums_, values, count, what, step.means_));
+  step.total_weight_ = tally.weight;
+  step.is_added_up_ = true;
+  return absl::OkStatus();
+}
+
+template <typename Float>
+absl::Status Session::AddUp(Tally& tally, const Sums& sums, Float* values,
+                            int64_t count, absl::string_view what,
+                            std::vector<Metric>& means) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckWeight(tally.weight));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSums(sums));
+  tally.stops = stop_requested_ ? 1 : 0;
+  means.assign(sums.values().begin(), sums.values().end());
+  if (size() > 1) {
+    tally.Write(means, values + count);
+    LOCKSTEP_RETURN_IF_ERROR(
+        AllReduce(*host_group_, values,
+                  count + kTalliedFirst + static_cast<int64_t>(means.size()),
+                  what, sums));
+    tally.Read(values + count, absl::MakeSpan(means));
+  }
+  if (tally.weight > 0) {
+    for (Metric& mean : means) mean.value /= static_cast<double>(tally.weight);
+  }
+  if (tally.stops > 0 && !stopping_) {
+    stopping_ = true;
+    if (rank() == 0) {
+      Log(absl::StrCat("the training stops after this step, as was asked on ",
+                       tally.stops, " of ", size(), " ranks"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// ---- Evaluation.
+
+absl::StatusOr<Evaluation> Session::Evaluate(
+    Loader& loader,
+    const std::function<absl::Status(const Batch& batch, Sums& sums)>&
+        evaluate) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckGoesOn());
+  if (loader.options().advance_epochs || loader.options().max_steps > 0) {
+    return absl::InvalidArgumentError(
+        "an evaluation reads one epoch: leave advance_epochs and max_steps of "
+        "its loader as they are");
+  }
+  Sums sums;
+  Tally tally;
+  LOCKSTEP_RETURN_IF_ERROR(loader.StartEpoch(0));
+  Batch batch;
+  for (;;) {
+    const absl::StatusOr<bool> more = loader.Next(batch);
+    if (!more.ok()) return InLoader(loader, more.status());
+    if (!*more) break;
+    LOCKSTEP_RETURN_IF_ERROR(evaluate(batch, sums));
+    tally.weight += batch.valid();
+  }
+  Evaluation evaluation;
+  std::array<double, kMostTallied> elements;
+  LOCKSTEP_RETURN_IF_ERROR(AddUp(tally, sums, elements.data(), 0,
+                                 "an evaluation", evaluation.means));
+  evaluation.samples = tally.weight;
+  const absl::Status hook = CallHooks("evaluation", [&](SessionHooks& hooks) {
+    return hooks.OnEvaluation(*this, evaluation);
+  });
+  Fail(hook);
+  LOCKSTEP_RETURN_IF_ERROR(hook);
+  return evaluation;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,223 @@
+// Session::Verify: whether a training goes on exactly.
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>  // NOLINT: C++17's own
+#include <functional>
+#include <memory>
+#include <string>
+#include <system_error>  // NOLINT: of <filesystem>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/checkpoint_file.h"
+#include "lockstep/checkpoint/checkpoint_store.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/session/session.h"
+
+namespace lockstep {
+namespace {
+
+// A folder for temporary files, which goes with the object.
+class TemporaryFolder {
+ public:
+  static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Create() {
+    std::error_code error;
+    std::string path =
+        (std::filesystem::temp_directory_path(error) / "lockstep-XXXXXX")
+            .string();
+    if (::mkdtemp(path.data()) == nullptr) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("can't create ", path));
+    }
+    return std::unique_ptr<TemporaryFolder>(
+        new TemporaryFolder(std::move(path)));
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+
+  const std::string path_;
+};
+
+absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewest(
+    const std::string& path) {
+  CheckpointStoreOptions options;
+  options.path = path;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto store, CheckpointStore::Open(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointReader> newest,
+                            store->OpenNewest());
+  if (newest == nullptr) {
+    return absl::InternalError(absl::StrCat("nothing was saved at ", path));
+  }
+  return newest;
+}
+
+// Returns an element in digits, where it is one of the types that most
+// trainers have.
+std::string ElementOf(const CheckpointSection& section,
+                      absl::string_view bytes) {
+  if (section.dtype == DType::kF32) {
+    float value = 0;
+    std::memcpy(&value, bytes.data(), sizeof(value));
+    return absl::StrCat(value);
+  }
+  if (section.dtype == DType::kF64) {
+    double value = 0;
+    std::memcpy(&value, bytes.data(), sizeof(value));
+    return absl::StrCat(value);
+  }
+  return "";
+}
+
+absl::StatusOr<std::string> ReadAll(const CheckpointReader& reader,
+                                    const CheckpointSection& section) {
+  std::string bytes(section.bytes, '\0');
+  LOCKSTEP_RETURN_IF_ERROR(reader.Read(section, 0, absl::MakeSpan(bytes)));
+  return bytes;
+}
+
+// Returns in which section the two differ first, and where; "": they are alike.
+absl::StatusOr<std::string> FirstDifference(const CheckpointReader& one,
+                                            const CheckpointReader& two) {
+  for (const CheckpointSection& section : one.sections()) {
+    if (section.name == "job") continue;  // it may have been changed
+    const CheckpointSection* const other = two.Find(section.name);
+    if (other == nullptr) {
+      return absl::StrCat(section.name, ", which is not there after a restart");
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string a, ReadAll(one, section));
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string b, ReadAll(two, *other));
+    if (a == b) continue;
+    if (a.size() != b.size() || !section.dtype.has_value()) {
+      return section.name;
+    }
+    const int64_t size = SizeOf(*section.dtype);
+    const int64_t at =
+        (std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin()) / size;
+    const std::string without = ElementOf(section, a.substr(at * size, size));
+    const std::string with = ElementOf(section, b.substr(at * size, size));
+    return absl::StrCat(section.name, ", from element ", at, " on",
+                        without.empty()
+                            ? ""
+                            : absl::StrCat(": ", without, " without, and ",
+                                           with, " with a restart"));
+  }
+  for (const CheckpointSection& section : two.sections()) {
+    if (one.Find(section.name) == nullptr) {
+      return absl::StrCat(section.name,
+                          ", which is only there after a restart");
+    }
+  }
+  return "";
+}
+
+absl::Status Compare(const std::string& one, const std::string& two,
+                     int64_t steps) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto without, OpenNewest(one));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto with, OpenNewest(two));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string difference,
+                            FirstDifference(*without, *with));
+  if (difference.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the training does not go on exactly: after ", 2 * steps,
+      " steps it has another ", difference,
+      ". What differs, or what it comes "
+      "from, is not in the checkpoint, or not the same each time"));
+}
+
+}  // namespace
+
+absl::Status Session::Verify(const std::function<absl::Status(Session&)>& train,
+                             const VerifyOptions& options) {
+  if (ran_) {
+    return absl::FailedPreconditionError(
+        "a session runs or verifies one training, and has done so: make "
+        "another session");
+  }
+  ran_ = true;
+  if (options.steps < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a restart comes after 1 or more steps, and not ", options.steps));
+  }
+  std::unique_ptr<TemporaryFolder> folder;
+  absl::Status status;
+  std::string path = "of rank 0";
+  if (rank() == 0) {
+    absl::StatusOr<std::unique_ptr<TemporaryFolder>> made =
+        TemporaryFolder::Create();
+    status = made.status();
+    if (made.ok()) {
+      folder = *std::move(made);
+      path = folder->path();
+    }
+  }
+  if (status.ok()) status = VerifyAt(path, train, options);
+  if (!status.ok()) {
+    group_->Abort(status);
+    host_group_->Abort(status);
+  }
+  return status;
+}
+
+absl::Status Session::VerifyAt(
+    const std::string& path, const std::function<absl::Status(Session&)>& train,
+    const VerifyOptions& options) {
+  const int64_t steps = options.steps;
+  const std::string without = path + "/without";
+  const std::string with = path + "/with";
+  LOCKSTEP_RETURN_IF_ERROR(TrainUntil(2 * steps, without, train, nullptr));
+  LOCKSTEP_RETURN_IF_ERROR(TrainUntil(steps, with, train, nullptr));
+  LOCKSTEP_RETURN_IF_ERROR(TrainUntil(2 * steps, with, train, options.change));
+  if (rank() == 0) LOCKSTEP_RETURN_IF_ERROR(Compare(without, with, steps));
+  CallOptions call;
+  call.name = "the end of the comparison";
+  return Wait(host_group_->Barrier(call));
+}
+
+// Trains until so many steps have ended, with checkpoints at the path, in a
+// session over the same ranks.
+absl::Status Session::TrainUntil(
+    int64_t steps, const std::string& path,
+    const std::function<absl::Status(Session&)>& train,
+    const std::function<void(Job& job)>& change) {
+  Job job = job_;
+  if (change) change(job);
+  job.checkpoint.path = path;
+  SessionOptions options;
+  options.world = world_;
+  options.group = group_;
+  options.host_group = host_group_;
+  options.hooks = hooks_;
+  options.log = log_;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                            Create(std::move(job), registry_, options));
+  session->last_step_ = steps;
+  LOCKSTEP_RETURN_IF_ERROR(session->Run(train));
+  if (session->steps() == steps) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the training ended after ", session->steps(), " steps, before the ",
+      steps,
+      " that its verification takes: set VerifyOptions::steps lower, or "
+      "train for longer"));
+}
+
+}  // namespace lockstep
