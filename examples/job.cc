@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,10 +20,11 @@
 #include "lockstep/base/config.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
 #include "lockstep/collective/world.h"
-#include "lockstep/examples/checkpoint.h"
 #include "lockstep/examples/small_model.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
@@ -114,28 +114,18 @@ absl::StatusOr<double> Test(Communicator& group, Loader& loader,
   return loss / samples;
 }
 
-absl::Status Save(const Job& job, const Loader& loader, const Model& model) {
-  if (job.checkpoint.path.empty()) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string place, loader.SaveState());
-  const absl::string_view numbers(reinterpret_cast<const char*>(&model),
-                                  sizeof(model));
-  return examples::WriteCheckpoint(job.checkpoint.path,
-                                   absl::StrCat(numbers, place));
-}
-
-absl::Status Restore(const Job& job, Communicator& group, Loader& loader,
-                     Model& model) {
-  if (job.checkpoint.path.empty()) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const std::optional<std::string> bytes,
-      examples::ReadCheckpoint(group, job.checkpoint.path));
-  if (!bytes.has_value()) return absl::OkStatus();  // the job's first start
-  if (bytes->size() < sizeof(model)) {
-    return absl::DataLossError(job.checkpoint.path +
-                               " is no checkpoint of this program");
-  }
-  std::memcpy(&model, bytes->data(), sizeof(model));
-  return loader.RestoreState(bytes->substr(sizeof(model)));
+absl::Status AddTo(lockstep::Checkpoint& checkpoint, Loader& loader,
+                   Model& model) {
+  static_assert(sizeof(Model) % sizeof(float) == 0, "a model is of floats");
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add(
+      "model", lockstep::BufferOf(reinterpret_cast<float*>(&model),
+                                  sizeof(Model) / sizeof(float))));
+  lockstep::CheckpointState place;
+  place.save = [&loader] { return loader.SaveState(); };
+  place.load = [&loader](absl::string_view bytes) {
+    return loader.RestoreState(bytes);
+  };
+  return checkpoint.Add("place", place);
 }
 
 absl::Status Train(const Job& job, const TrainerOptions& trainer,
@@ -152,8 +142,12 @@ absl::Status Train(const Job& job, const TrainerOptions& trainer,
     LOCKSTEP_ASSIGN_OR_RETURN(sinks, job.MakeMetricsSinks(registry, context));
   }
   Model model;
-  LOCKSTEP_RETURN_IF_ERROR(Restore(job, group, *loader, model));
-  const int64_t every = job.checkpoint.every_steps;
+  lockstep::Checkpoint checkpoint(group, job.checkpoint);
+  checkpoint.set_job(job.fingerprint);
+  LOCKSTEP_RETURN_IF_ERROR(AddTo(checkpoint, *loader, model));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored,
+                            checkpoint.Restore());
+  int64_t step = restored.value_or(0);
   for (int64_t epoch = loader->progress().epoch; epoch < trainer.epochs;
        ++epoch) {
     for (auto& batch : loader->Epoch(epoch)) {
@@ -164,8 +158,8 @@ absl::Status Train(const Job& job, const TrainerOptions& trainer,
       examples::SumFirstLayer(model, x, errors, sums);
       LOCKSTEP_RETURN_IF_ERROR(AddUp(group, sums.first, "first layer"));
       examples::Update(sums, trainer.learning_rate, model);
-      if (is_first && every > 0 && (batch->step() + 1) % every == 0) {
-        LOCKSTEP_RETURN_IF_ERROR(Save(job, *loader, model));
+      if (checkpoint.IsDue(++step)) {
+        LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(step));
       }
     }
     LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
@@ -175,8 +169,9 @@ absl::Status Train(const Job& job, const TrainerOptions& trainer,
           sink->Write(epoch, {{"loss", model.loss}, {"test loss", loss}}));
       LOCKSTEP_RETURN_IF_ERROR(sink->Flush());
     }
-    if (is_first) LOCKSTEP_RETURN_IF_ERROR(Save(job, *loader, model));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(step));
   }
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint.Wait());
   return group.Close();
 }
 

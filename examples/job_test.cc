@@ -1,7 +1,7 @@
 // These tests run the job of job.toml, and texts that are wrong.
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -45,8 +45,10 @@ TEST(JobExample, TrainsOnAnyNumberOfRanks) {
 }
 
 TEST(JobExample, GoesOnFromItsCheckpoint) {
-  const std::string file = testing::TempDir() + "/model";
-  const std::string flags = absl::StrCat("--set checkpoint.path=", file, " ");
+  std::string folder = testing::TempDir() + "/jobXXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string flags =
+      absl::StrCat("--set checkpoint.path=", folder, "/model ");
   const Ended whole = Train(2, "--set trainer.epochs=4");
   ASSERT_EQ(whole.code, 0) << whole.printed;
   const Ended first = Train(2, flags + "--set trainer.epochs=2");
@@ -59,8 +61,6 @@ TEST(JobExample, GoesOnFromItsCheckpoint) {
   EXPECT_THAT(second.printed, Not(HasSubstr("step 0: ")));
   EXPECT_THAT(MetricsOf(second.printed),
               EndsWith(metrics.substr(std::min(last_two, metrics.size()))));
-  std::remove(file.c_str());
-  std::remove((file + ".before").c_str());
 }
 
 TEST(JobExample, SaysWhereTheTextIsWrong) {

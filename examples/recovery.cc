@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,11 +33,13 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/world.h"
-#include "lockstep/examples/checkpoint.h"
 
-ABSL_FLAG(std::string, checkpoint, "", "the file to go on from");
+ABSL_FLAG(std::string, checkpoint, "",
+          "where the files begin to go on from");
 ABSL_FLAG(std::string, fail, "", "late, mismatch, nan, stuck or kill");
 ABSL_FLAG(absl::Duration, patience, absl::Minutes(5), "of the watchdog");
 
@@ -96,11 +97,6 @@ class Watchdog {
   std::thread thread_;  // last: it uses the others
 };
 
-struct Model {
-  int64_t steps = 0;
-  double weight = 100;
-};
-
 // What goes wrong on rank 1, which a real trainer need not be taught.
 absl::Status Fail(const std::string& how, Communicator& group,
                   const Watchdog& watchdog, const std::atomic<bool>& told_slow,
@@ -117,24 +113,23 @@ absl::Status Fail(const std::string& how, Communicator& group,
 
 absl::Status Train(Communicator& group, Watchdog& watchdog,
                    const std::atomic<bool>& told_slow) {
-  const std::string path = absl::GetFlag(FLAGS_checkpoint);
-  Model model;
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<std::string> saved,
-                            examples::ReadCheckpoint(group, path));
-  if (saved.has_value()) {
-    if (saved->size() == sizeof(model)) {
-      std::memcpy(&model, saved->data(), sizeof(model));
-    }
-    if (saved->size() != sizeof(model) || model.steps > kSteps) {
-      return absl::DataLossError(path + " is no checkpoint of this program");
-    }
-    std::printf("goes on after step %d\n", static_cast<int>(model.steps));
+  lockstep::CheckpointOptions options;
+  options.path = absl::GetFlag(FLAGS_checkpoint);
+  options.every_steps = kStepsToSave;
+  lockstep::Checkpoint checkpoint(group, options);
+  double weight = 100;
+  LOCKSTEP_RETURN_IF_ERROR(
+      checkpoint.Add("weight", lockstep::BufferOf(&weight, 1)));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored,
+                            checkpoint.Restore());
+  if (restored.has_value()) {
+    std::printf("goes on after step %d\n", static_cast<int>(*restored));
   }
-  while (model.steps < kSteps) {
+  int64_t steps = restored.value_or(0);
+  while (steps < kSteps) {
     // Rank r wants the weight to be r.
-    double gradient = 2 * (model.weight - group.rank());
-    if (!saved.has_value() && model.steps == kFailingStep &&
-        group.rank() == 1) {
+    double gradient = 2 * (weight - group.rank());
+    if (!restored.has_value() && steps == kFailingStep && group.rank() == 1) {
       LOCKSTEP_RETURN_IF_ERROR(Fail(absl::GetFlag(FLAGS_fail), group, watchdog,
                                     told_slow, gradient));
     }
@@ -143,28 +138,27 @@ absl::Status Train(Communicator& group, Watchdog& watchdog,
         Wait(group.AllReduce(buffer, buffer, lockstep::ReduceOp::kAvg)));
     if (!std::isfinite(gradient)) {  // before it gets into a checkpoint
       return absl::AbortedError(
-          absl::StrCat("in step ", model.steps, " the gradient is ", gradient));
+          absl::StrCat("in step ", steps, " the gradient is ", gradient));
     }
-    model.weight -= 0.2 * gradient;
-    ++model.steps;
+    weight -= 0.2 * gradient;
+    ++steps;
     watchdog.NoteStep();
-    if (group.rank() == 0 && model.steps % kStepsToSave == 0) {
-      LOCKSTEP_RETURN_IF_ERROR(examples::WriteCheckpoint(
-          path, absl::string_view(reinterpret_cast<const char*>(&model),
-                                  sizeof(model))));
+    if (checkpoint.IsDue(steps)) {
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(steps));
       watchdog.NoteStep();  // a slow disk does not take the next step's time
     }
   }
   // Nobody leaves before the last checkpoint is there.
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint.Wait());
   LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
-  std::printf("after step %d the weight is %.2f\n",
-              static_cast<int>(model.steps), model.weight);
+  std::printf("after step %d the weight is %.2f\n", static_cast<int>(steps),
+              weight);
   return group.Close();
 }
 
 absl::Status Run() {
   if (absl::GetFlag(FLAGS_checkpoint).empty()) {
-    return absl::InvalidArgumentError("give --checkpoint=FILE");
+    return absl::InvalidArgumentError("give --checkpoint=PATH");
   }
   std::atomic<bool> told_slow{false};
   lockstep::WorldOptions told;

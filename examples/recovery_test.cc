@@ -1,5 +1,5 @@
 // That each failure is told, and that the job ends well after it.
-#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -19,13 +19,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 Ended Recover(const std::string& flags) {
-  const std::string file = absl::StrCat(
-      testing::TempDir(), "/recovery_",
-      testing::UnitTest::GetInstance()->current_test_info()->name());
-  const std::string before = file + ".before";
-  std::remove(file.c_str());
-  std::remove(before.c_str());
-  return Launch(2, absl::StrCat("examples/recovery --checkpoint=", file, flags),
+  std::string folder = testing::TempDir() + "/recoveryXXXXXX";
+  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+  return Launch(2,
+                absl::StrCat("examples/recovery --checkpoint=", folder,
+                             "/steps", flags),
                 "--max_restarts=1");
 }
 
@@ -42,7 +40,7 @@ void ExpectGroupMadeAgain(const Ended& ended) {
   EXPECT_THAT(ended.printed,
               AllOf(HasSubstr("[rank 0] goes on after step 5\n"),
                     HasSubstr("[rank 1] goes on after step 5\n"),
-                    HasSubstr("  #8 all_reduce(1 x f64, avg): OK after"),
+                    HasSubstr("  #9 all_reduce(1 x f64, avg): OK after"),
                     Not(HasSubstr("restart 1 of 1"))));
 }
 
@@ -57,7 +55,7 @@ TEST(Recovery, LateIsNoFailure) {
 TEST(Recovery, Mismatch) {
   const Ended ended = Recover(" --fail=mismatch");
   ExpectGroupMadeAgain(ended);
-  EXPECT_THAT(ended.printed, AllOf(HasSubstr("differ at operation #9: "),
+  EXPECT_THAT(ended.printed, AllOf(HasSubstr("differ at operation #10: "),
                                    HasSubstr("issued all_reduce(1 x f64, avg)"),
                                    HasSubstr("issued barrier()")));
 }
@@ -72,7 +70,7 @@ TEST(Recovery, NoNumber) {
 bool FailedInTheStepAlone(const std::string& printed) {
   const std::vector<std::string> parts = absl::StrSplit(printed, "failed: ");
   return parts.size() == 3 &&
-         absl::StrContains(printed, "  #8 all_reduce(1 x f64, avg): OK after");
+         absl::StrContains(printed, "  #9 all_reduce(1 x f64, avg): OK after");
 }
 
 TEST(Recovery, Stuck) {
@@ -104,7 +102,7 @@ TEST(Recovery, KilledAndStartedAgain) {
 TEST(Recovery, NeedsAFile) {
   const Ended ended = Execute("examples/recovery");
   EXPECT_EQ(ended.code, 1);
-  EXPECT_THAT(ended.printed, HasSubstr("give --checkpoint=FILE"));
+  EXPECT_THAT(ended.printed, HasSubstr("give --checkpoint=PATH"));
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,10 +24,11 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
 #include "lockstep/collective/world.h"
-#include "lockstep/examples/checkpoint.h"
 #include "lockstep/examples/small_model.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
@@ -40,7 +40,8 @@ ABSL_FLAG(std::string, backend, "auto", "auto, shm or gloo");
 ABSL_FLAG(int64_t, epochs, 6, "how often all samples are read");
 ABSL_FLAG(int64_t, batch, 16, "samples of a rank in a step");
 ABSL_FLAG(float, learning_rate, 0.1, "of gradient descent");
-ABSL_FLAG(std::string, checkpoint, "", "the file to go on from, if any");
+ABSL_FLAG(std::string, checkpoint, "",
+          "where the files begin to go on from, if any");
 ABSL_FLAG(bool, show, false, "prints which samples this rank gets");
 ABSL_FLAG(int64_t, kill, -1,
           "the last rank ends itself by SIGKILL in this step of epoch 0");
@@ -111,39 +112,37 @@ absl::StatusOr<std::unique_ptr<lockstep::Loader>> MakeLoader(
 
 // Model and place in the samples: together, or samples would be lost or seen
 // twice. The place is the same whichever rank saves it.
-absl::Status Save(const lockstep::Loader& loader, const Model& model) {
-  const std::string path = absl::GetFlag(FLAGS_checkpoint);
-  if (path.empty()) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string place, loader.SaveState());
-  const absl::string_view numbers(reinterpret_cast<const char*>(&model),
-                                  sizeof(model));
-  return examples::WriteCheckpoint(path, absl::StrCat(numbers, place));
-}
-
-absl::Status Restore(Communicator& group, lockstep::Loader& loader,
-                     Model& model) {
-  const std::string path = absl::GetFlag(FLAGS_checkpoint);
-  if (path.empty()) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
-                            examples::ReadCheckpoint(group, path));
-  if (!bytes.has_value()) return absl::OkStatus();  // the job's first start
-  if (bytes->size() < sizeof(model)) {
-    return absl::DataLossError(path + " is no checkpoint of this program");
+absl::Status AddTo(lockstep::Checkpoint& checkpoint, lockstep::Loader& loader,
+                   Model& model) {
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add(
+      "weights", lockstep::BufferOf(model.weights.data(), examples::kInputs)));
+  for (const auto& [name, value] : {std::pair("scale", &model.scale),
+                                    std::pair("bias", &model.bias),
+                                    std::pair("loss", &model.loss)}) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        checkpoint.Add(name, lockstep::BufferOf(value, 1)));
   }
-  std::memcpy(&model, bytes->data(), sizeof(model));
-  LOCKSTEP_RETURN_IF_ERROR(loader.RestoreState(bytes->substr(sizeof(model))));
-  if (group.rank() == 0) {
-    std::printf("goes on in epoch %d after %d steps\n",
-                static_cast<int>(loader.progress().epoch),
-                static_cast<int>(loader.progress().steps_taken));
-  }
-  return absl::OkStatus();
+  lockstep::CheckpointState place;
+  place.save = [&loader] { return loader.SaveState(); };
+  place.load = [&loader](absl::string_view bytes) {
+    return loader.RestoreState(bytes);
+  };
+  return checkpoint.Add("place", place);
 }
 
 absl::Status Train(Communicator& group, Sums& sums) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto loader, MakeLoader(group));
   Model model;
-  LOCKSTEP_RETURN_IF_ERROR(Restore(group, *loader, model));
+  lockstep::CheckpointOptions options;
+  options.path = absl::GetFlag(FLAGS_checkpoint);
+  options.every_steps = kStepsToSave;
+  lockstep::Checkpoint checkpoint(group, options, [](absl::string_view text) {
+    std::printf("%s\n", std::string(text).c_str());
+  });
+  LOCKSTEP_RETURN_IF_ERROR(AddTo(checkpoint, *loader, model));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored,
+                            checkpoint.Restore());
+  int64_t step = restored.value_or(0);  // nothing: the job's first start
   const int64_t epochs = absl::GetFlag(FLAGS_epochs);
   for (int64_t epoch = loader->progress().epoch; epoch < epochs; ++epoch) {
     for (auto& batch : loader->Epoch(epoch)) {  // after Restore, what is left
@@ -159,15 +158,16 @@ absl::Status Train(Communicator& group, Sums& sums) {
         raise(SIGKILL);
       }
       LOCKSTEP_RETURN_IF_ERROR(Step(group, *batch, sums, model));
-      if (group.rank() == 0 && (batch->step() + 1) % kStepsToSave == 0) {
-        LOCKSTEP_RETURN_IF_ERROR(Save(*loader, model));
+      if (checkpoint.IsDue(++step)) {
+        LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(step));
       }
     }
     if (group.rank() == 0) {
       std::printf("epoch %d: loss %g\n", static_cast<int>(epoch), model.loss);
-      LOCKSTEP_RETURN_IF_ERROR(Save(*loader, model));
     }
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(step));
   }
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint.Wait());  // the last one is on the disk
   return group.Close();
 }
 

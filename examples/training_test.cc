@@ -1,7 +1,7 @@
 // That the training trains, and that one which was killed goes on.
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -66,23 +66,26 @@ void Count(const std::string& printed, int first, int end,
 
 class Training : public testing::Test {
  protected:
-  Training() { RemoveFiles(); }
-  ~Training() override { RemoveFiles(); }
+  Training() {
+    std::string folder = testing::TempDir() + "/trainingXXXXXX";
+    EXPECT_NE(mkdtemp(folder.data()), nullptr);
+    path_ = folder + "/model";
+  }
 
   Ended Train(int ranks, const std::string& flags) {
     return Launch(ranks, absl::StrCat("examples/training --backend=shm "
                                       "--checkpoint=",
-                                      file_, " ", flags));
+                                      path_, " ", flags));
   }
 
-  void RemoveFiles() const {
-    std::remove(file_.c_str());
-    std::remove((file_ + ".before").c_str());
+  std::string FileOf(int64_t step) const {
+    return absl::StrCat(path_, ".", absl::Dec(step, absl::kZeroPad12));
+  }
+  std::string GoesOnAfter(int64_t step) const {
+    return absl::StrCat("goes on from ", FileOf(step), ", after step ", step);
   }
 
-  const std::string file_ = absl::StrCat(
-      testing::TempDir(), "/training_",
-      testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::string path_;
 };
 
 TEST_F(Training, Converges) {
@@ -110,7 +113,7 @@ TEST_F(Training, KilledAndGoesOnWithMoreRanks) {
 
   const Ended ended = Train(3, "--epochs=1 --show");
   EXPECT_EQ(ended.code, 0) << ended.printed;
-  EXPECT_THAT(ended.printed, HasSubstr("goes on in epoch 0 after 10 steps"));
+  EXPECT_THAT(ended.printed, HasSubstr(GoesOnAfter(10)));
 
   // What the first job did after its checkpoint is not in the model.
   std::vector<int> counts(kSamples);
@@ -128,22 +131,22 @@ TEST_F(Training, KilledAndGoesOnToTheSameModel) {
 }
 
 TEST_F(Training, AnEmptyCheckpointIsNoFirstStart) {
-  std::ofstream(file_).close();
+  std::ofstream(FileOf(10)).close();
   const Ended ended = Train(2, "--epochs=1");
   EXPECT_EQ(ended.code, 1) << ended.printed;
   EXPECT_THAT(ended.printed,
-              AllOf(HasSubstr("0 bytes, is damaged"), HasSubstr(file_)));
-  EXPECT_TRUE(std::ifstream(file_).is_open());
+              AllOf(HasSubstr("has 0 bytes, and is torn"),
+                    HasSubstr(FileOf(10)), HasSubstr("remove them all")));
+  EXPECT_TRUE(std::ifstream(FileOf(10)).is_open());
 }
 
 TEST_F(Training, GoesOnFromTheCheckpointBeforeADamagedOne) {
   EXPECT_EQ(Train(2, "--epochs=2 --kill=27").code, 128 + 9);
-  std::ofstream(file_).close();
+  std::ofstream(FileOf(20)).close();
   const Ended ended = Train(2, "--epochs=2");
   EXPECT_EQ(ended.code, 0) << ended.printed;
-  EXPECT_THAT(ended.printed,
-              AllOf(HasSubstr(file_ + ".before is used"),
-                    HasSubstr("goes on in epoch 0 after 10 steps")));
+  EXPECT_THAT(ended.printed, AllOf(HasSubstr(FileOf(10) + " is used"),
+                                   HasSubstr(GoesOnAfter(10))));
   const Ended whole = Launch(2, "examples/training --backend=shm --epochs=2");
   EXPECT_EQ(LossOf(ended.printed, 1), LossOf(whole.printed, 1));
 }
