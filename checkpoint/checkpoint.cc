@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>

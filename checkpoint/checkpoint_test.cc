@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -18,7 +17,6 @@
 #include <optional>
 #include <string>
 #include <thread>  // NOLINT: ranks
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,7 +26,6 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"

@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>  // NOLINT: the watchdog's
@@ -38,8 +37,7 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/world.h"
 
-ABSL_FLAG(std::string, checkpoint, "",
-          "where the files begin to go on from");
+ABSL_FLAG(std::string, checkpoint, "", "where the files begin to go on from");
 ABSL_FLAG(std::string, fail, "", "late, mismatch, nan, stuck or kill");
 ABSL_FLAG(absl::Duration, patience, absl::Minutes(5), "of the watchdog");
 

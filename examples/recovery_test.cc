@@ -21,10 +21,10 @@ using ::testing::Not;
 Ended Recover(const std::string& flags) {
   std::string folder = testing::TempDir() + "/recoveryXXXXXX";
   EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  return Launch(2,
-                absl::StrCat("examples/recovery --checkpoint=", folder,
-                             "/steps", flags),
-                "--max_restarts=1");
+  return Launch(
+      2,
+      absl::StrCat("examples/recovery --checkpoint=", folder, "/steps", flags),
+      "--max_restarts=1");
 }
 
 // Both ranks have come to the same end.

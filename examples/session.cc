@@ -1,9 +1,10 @@
 // A trainer in sixty lines, as a Session makes it: a linear model of points,
-// trained on any number of ranks and tested after each epoch.
+// trained on any number of ranks, tested after each epoch, and started again
+// from its checkpoints.
 //
 //   session --config=examples/session.toml
 //   lockstep launch -n 3 -- session --config=examples/session.toml
-//       --set trainer.epochs=12
+//       --set trainer.epochs=12 --set checkpoint.path=/tmp/points
 #include "lockstep/session/session.h"
 
 #include <cstdint>
@@ -105,6 +106,7 @@ absl::Status Train(Session& session, const TrainerOptions& options) {
       session.MakeGradients(
           {{"weights", absl::MakeSpan(model.weights), &model.weights_gradient},
            {"bias", absl::MakeSpan(model.bias), &model.bias_gradient}}));
+  LOCKSTEP_RETURN_IF_ERROR(session.Restore());
   for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
     for (Step& step : session.Steps(*train, epoch)) {
       for (const Batch& batch : step) {

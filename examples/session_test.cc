@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -58,7 +59,8 @@ TEST(SessionExample, HelpsBeforeItBegins) {
 
 // Runs the example, which would not end in a lifetime, and sends it a signal
 // when it has said that it trains.
-Ended Interrupt(int signal) {
+Ended Interrupt(int signal, const std::string& path = "") {
+  const std::string checkpoint = "checkpoint.path=" + path;
   int printed[2];
   EXPECT_EQ(pipe(printed), 0);
   const pid_t child = fork();
@@ -67,7 +69,7 @@ Ended Interrupt(int signal) {
     close(printed[0]);
     execl("examples/session", "examples/session",
           "--config=examples/session.toml", "--set",
-          "trainer.epochs=1000000000", nullptr);
+          "trainer.epochs=1000000000", "--set", checkpoint.c_str(), nullptr);
     _exit(127);
   }
   close(printed[1]);
@@ -79,6 +81,7 @@ Ended Interrupt(int signal) {
     if (got <= 0) break;
     ended.printed.append(bytes, got);
     if (is_sent) continue;
+    if (ended.printed.find("loss") == std::string::npos) continue;
     is_sent = true;
     EXPECT_EQ(kill(child, signal), 0);
   }
@@ -96,6 +99,22 @@ TEST(SessionExample, StopsAfterAStepAtSignals) {
     EXPECT_THAT(ended.printed,
                 HasSubstr("the training stops after this step, as was asked "
                           "on 1 of 1 ranks\n"));
+  }
+}
+
+TEST(SessionExample, GoesOnWhereItStoppedOrWasKilled) {
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    std::string folder = testing::TempDir() + "/sessionXXXXXX";
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    const std::string path = folder + "/points";
+    EXPECT_EQ(Interrupt(signal, path).code, signal == SIGTERM ? 143 : -1);
+    const Ended ended = Launch(3, kProgram + ("--set trainer.epochs=1 --set "
+                                              "checkpoint.path=" +
+                                              path));
+    EXPECT_EQ(ended.code, 0) << ended.printed;
+    EXPECT_THAT(ended.printed,
+                AllOf(HasSubstr("[rank 0] goes on from " + path + ".0000"),
+                      HasSubstr("trainer.epochs was 1000000000, and is 1")));
   }
 }
 

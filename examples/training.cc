@@ -116,9 +116,9 @@ absl::Status AddTo(lockstep::Checkpoint& checkpoint, lockstep::Loader& loader,
                    Model& model) {
   LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add(
       "weights", lockstep::BufferOf(model.weights.data(), examples::kInputs)));
-  for (const auto& [name, value] : {std::pair("scale", &model.scale),
-                                    std::pair("bias", &model.bias),
-                                    std::pair("loss", &model.loss)}) {
+  for (const auto& [name, value] :
+       {std::pair("scale", &model.scale), std::pair("bias", &model.bias),
+        std::pair("loss", &model.loss)}) {
     LOCKSTEP_RETURN_IF_ERROR(
         checkpoint.Add(name, lockstep::BufferOf(value, 1)));
   }

@@ -32,7 +32,6 @@
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/base/status_matchers.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/collective/rank_processes.h"
 #include "lockstep/collective/world.h"

@@ -1,11 +1,10 @@
 #include "lockstep/session/session.h"
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +20,6 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
-#include "lockstep/collective/operation.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/batch.h"
@@ -32,7 +30,6 @@
 #include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/sums.h"
-#include "lockstep/session/tally.h"
 
 namespace lockstep {
 namespace {

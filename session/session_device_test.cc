@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -113,8 +114,9 @@ absl::StatusOr<std::shared_ptr<Dataset>> MakeNumbers(const PluginContext&,
       {NamedTensor::Own<float>("x", {5}, {0, 1, 2, 3, 4})});
 }
 
-Config SettingsOf(int rank, const char* group) {
+Config SettingsOf(int rank, const char* group, const std::string& path) {
   Config config;
+  config.Set("checkpoint", Config()).Set("path", path);
   Config& groups = config.Set("group", Config());
   groups.Set("name", group);
   if (group == std::string("nccl")) {
@@ -135,7 +137,8 @@ Config SettingsOf(int rank, const char* group) {
 // Runs `train` on so many ranks, each with a device, in a group of the name.
 template <typename Train>
 std::vector<absl::Status> RunOnDevices(int size, const char* group,
-                                       const Train& train) {
+                                       const Train& train,
+                                       const std::string& checkpoints = "") {
   PluginRegistry registry;
   LOCKSTEP_EXPECT_OK(RegisterLockstep(registry));
   LOCKSTEP_EXPECT_OK(
@@ -152,8 +155,8 @@ std::vector<absl::Status> RunOnDevices(int size, const char* group,
         options.store = &store;
         LOCKSTEP_ASSIGN_OR_RETURN(const auto world, World::Join(options));
         NoOptions none;
-        LOCKSTEP_ASSIGN_OR_RETURN(Job job,
-                                  ReadJob(SettingsOf(rank, group), &none));
+        LOCKSTEP_ASSIGN_OR_RETURN(
+            Job job, ReadJob(SettingsOf(rank, group, checkpoints), &none));
         Gpu gpu(rank);
         SessionOptions session_options;
         session_options.world = world.get();
@@ -215,6 +218,32 @@ TEST(SessionOnDevices, AveragesWhereTheGradientsAre) {
   for (const int size : {1, 2, 3}) {
     EXPECT_THAT(RunOnDevices(size, "nccl", Train), Each(IsOk()))
         << size << " ranks";
+  }
+}
+
+TEST(SessionOnDevices, GoesOnWithParametersOfDevices) {
+  constexpr size_t kCount = 300'000;  // more than a piece
+  std::string folder = testing::TempDir() + "/deviceXXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  for (int run = 0; run < 3; ++run) {
+    const auto ended = RunOnDevices(
+        run + 1, "nccl",
+        [&](Session& session, Gpu& gpu) -> absl::Status {
+          const absl::Span<float> a = gpu.Put(std::vector<float>(kCount, -1));
+          absl::Span<float> gradient;
+          GradientOptions options;
+          options.device = {Device::Kind::kCuda, session.rank()};
+          options.stream = gpu.stream();
+          options.cuda_library = kLibrary;
+          LOCKSTEP_RETURN_IF_ERROR(
+              session.MakeGradients({{"a", a, &gradient}}, options).status());
+          LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+          EXPECT_THAT(gpu.Read(a), Each(run - 1));
+          gpu.Write(std::vector<float>(kCount, static_cast<float>(run)), a);
+          return session.Save();
+        },
+        folder + "/model");
+    EXPECT_THAT(ended, Each(IsOk()));
   }
 }
 

@@ -1,15 +1,10 @@
 #include "lockstep/session/session.h"
 
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,20 +17,15 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/config.h"
-#include "lockstep/base/config_text.h"
-#include "lockstep/base/dtype.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/local/local_group.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
-#include "lockstep/loader/field.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
-#include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/session/session_testing.h"
 

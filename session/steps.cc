@@ -1,6 +1,6 @@
 // What a session does in the steps of a training, and in an evaluation.
-#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
