@@ -410,7 +410,7 @@ absl::StatusOr<std::optional<int64_t>> Checkpoint::RestoreAll() {
   std::string contents;
   if (group_.rank() == 0) {
     LOCKSTEP_RETURN_IF_ERROR(OpenStore(reader));
-    ReserveCopy();
+    LOCKSTEP_RETURN_IF_ERROR(ReserveCopy());
     if (reader != nullptr) {
       contents = absl::StrCat(reader->path(), "\n", TextOf(reader->sections()));
     }
@@ -601,15 +601,20 @@ absl::Status Checkpoint::Load(const CheckpointReader* reader,
 // ---- Saving.
 
 // Takes the memory of a copy now, so that no step waits for it.
-void Checkpoint::ReserveCopy() {
-  if (!options_.background) return;
+absl::Status Checkpoint::ReserveCopy() {
+  if (!options_.background) return absl::OkStatus();
   int64_t bytes = 0;
   for (const Section& section : sections_) {
     if (!section.is_state()) bytes += section.all_bytes();
   }
-  sink_->Reserve(bytes);
+  LOCKSTEP_RETURN_IF_ERROR(CatchAll(
+      "the copy of a checkpoint, which background = false does without,", [&] {
+        sink_->Reserve(bytes);
+        return absl::OkStatus();
+      }));
   Log(absl::StrCat("checkpoints are copied on rank 0 before they are written: ",
                    bytes, " bytes, and what has no fixed size"));
+  return absl::OkStatus();
 }
 
 absl::Status Checkpoint::Save(int64_t step) {

@@ -207,7 +207,7 @@ class Checkpoint {
   absl::Status SaveSections(int64_t step);
   absl::Status SaveSection(const Section& section);
   absl::Status SendPart(const Section& section);
-  void ReserveCopy();
+  absl::Status ReserveCopy();
   void Write(int64_t step);
   void Log(absl::string_view text) const;
 

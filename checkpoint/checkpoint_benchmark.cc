@@ -70,12 +70,13 @@ absl::Status Measure(Communicator& group, const std::string& folder,
   std::vector<double> copied, held_up, written, saved;
   for (int64_t round = 0; round < rounds; ++round) {
     LOCKSTEP_ASSIGN_OR_RETURN(copied.emplace_back(), TimeOf([&] {
-      for (size_t i = 0; i < arrays.size(); ++i) {
-        std::memcpy(&copy[i * kFloats], arrays[i].data(),
-                    kFloats * sizeof(float));
-      }
-      return absl::OkStatus();
-    }));
+                                for (size_t i = 0; i < arrays.size(); ++i) {
+                                  std::memcpy(&copy[i * kFloats],
+                                              arrays[i].data(),
+                                              kFloats * sizeof(float));
+                                }
+                                return absl::OkStatus();
+                              }));
     LOCKSTEP_ASSIGN_OR_RETURN(held_up.emplace_back(),
                               TimeOf([&] { return beside.Save(round); }));
     LOCKSTEP_ASSIGN_OR_RETURN(written.emplace_back(),
