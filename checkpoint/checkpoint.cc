@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -16,7 +15,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -30,6 +28,8 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/checkpoint/checkpoint_store.h"
+#include "lockstep/checkpoint/checkpoint_text.h"
+#include "lockstep/checkpoint/section_sink.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
@@ -39,8 +39,13 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kPiece = int64_t{1} << 20;
-constexpr uint32_t kVersion = 1;  // of every section
+using internal_checkpoint::Differences;
+using internal_checkpoint::kPiece;
+using internal_checkpoint::kVersion;
+using internal_checkpoint::SectionSink;
+using internal_checkpoint::SectionsOf;
+using internal_checkpoint::TextOf;
+
 constexpr char kStep[] = "step";
 constexpr char kJob[] = "job";
 constexpr size_t kMostDifferences = 5;
@@ -62,94 +67,6 @@ std::string SizeInWords(int64_t bytes, std::optional<DType> dtype) {
   return absl::StrCat(bytes / SizeOf(*dtype), " elements of ", Name(*dtype));
 }
 
-// ---- The settings of a job, as a text with a line for each.
-
-std::string TextOf(const Fingerprint& job) {
-  std::string text;
-  for (const Fingerprint::Field& field : job.fields()) {
-    absl::StrAppend(&text, absl::CHexEscape(field.name), "\t",
-                    absl::Hex(field.digest, absl::kZeroPad16), "\t",
-                    absl::CHexEscape(field.shown), "\n");
-  }
-  return text;
-}
-
-struct Setting {
-  std::string digest;
-  std::string shown;
-};
-
-std::map<std::string, Setting> SettingsOf(absl::string_view text) {
-  std::map<std::string, Setting> settings;
-  for (const absl::string_view line :
-       absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    const std::vector<std::string> words = absl::StrSplit(line, '\t');
-    if (words.size() == 3) settings[words[0]] = {words[1], words[2]};
-  }
-  return settings;
-}
-
-// Returns the settings that were others, such as "seed was 7, and is 8".
-std::vector<std::string> Differences(absl::string_view before,
-                                     absl::string_view now) {
-  const std::map<std::string, Setting> old = SettingsOf(before);
-  const std::map<std::string, Setting> present = SettingsOf(now);
-  std::vector<std::string> differences;
-  for (const auto& [name, setting] : present) {
-    const auto was = old.find(name);
-    if (was == old.end()) {
-      differences.push_back(
-          absl::StrCat(name, " was not set, and is ", setting.shown));
-    } else if (was->second.digest != setting.digest) {
-      differences.push_back(absl::StrCat(name, " was ", was->second.shown,
-                                         ", and is ", setting.shown));
-    }
-  }
-  for (const auto& [name, setting] : old) {
-    if (present.count(name) > 0) continue;
-    differences.push_back(
-        absl::StrCat(name, " was ", setting.shown, ", and is not set"));
-  }
-  return differences;
-}
-
-// ---- What a file has, as a text with a line for each section.
-
-std::string TextOf(absl::Span<const CheckpointSection> sections) {
-  std::string text;
-  for (const CheckpointSection& section : sections) {
-    absl::StrAppend(
-        &text, section.version, "\t",
-        section.dtype.has_value() ? static_cast<int>(*section.dtype) : 0, "\t",
-        section.bytes, "\t", section.offset, "\t",
-        absl::CHexEscape(section.name), "\n");
-  }
-  return text;
-}
-
-absl::StatusOr<std::vector<CheckpointSection>> SectionsOf(
-    absl::string_view text) {
-  std::vector<CheckpointSection> sections;
-  for (const absl::string_view line :
-       absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    const std::vector<absl::string_view> words = absl::StrSplit(line, '\t');
-    CheckpointSection section;
-    int dtype = 0;
-    if (words.size() != 5 || !absl::SimpleAtoi(words[0], &section.version) ||
-        !absl::SimpleAtoi(words[1], &dtype) ||
-        !absl::SimpleAtoi(words[2], &section.bytes) ||
-        !absl::SimpleAtoi(words[3], &section.offset) ||
-        !absl::CUnescape(words[4], &section.name)) {
-      return absl::InternalError(
-          absl::StrCat("rank 0 told of a section of its checkpoint so: ",
-                       absl::CHexEscape(line)));
-    }
-    if (dtype != 0) section.dtype = static_cast<DType>(dtype);
-    sections.push_back(std::move(section));
-  }
-  return sections;
-}
-
 CheckpointMemory MemoryOf(const Buffer& buffer) {
   char* const data = static_cast<char*>(buffer.data);
   CheckpointMemory memory;
@@ -168,84 +85,6 @@ CheckpointMemory MemoryOf(const Buffer& buffer) {
 
 }  // namespace
 
-// ---- What rank 0 saves.
-
-class Checkpoint::Sink {
- public:
-  // From now on, what comes goes into this file, or, for nullptr, into a copy.
-  void Start(std::unique_ptr<CheckpointWriter> writer) {
-    writer_ = std::move(writer);
-    entries_.clear();
-    used_ = 0;
-  }
-
-  void Reserve(int64_t bytes) {
-    if (static_cast<int64_t>(bytes_.size()) < bytes) bytes_.resize(bytes);
-  }
-
-  absl::Status Begin(absl::string_view name,
-                     std::optional<DType> dtype = std::nullopt) {
-    if (writer_ != nullptr) return writer_->Begin(name, kVersion, dtype);
-    entries_.push_back({std::string(name), dtype, 0});
-    return absl::OkStatus();
-  }
-
-  // Returns memory for the next bytes of the section: for all that are wanted,
-  // or for fewer.
-  absl::Span<char> Room(int64_t wanted) {
-    if (writer_ != nullptr) wanted = std::min(wanted, kPiece);
-    Reserve(used_ + wanted);
-    return absl::MakeSpan(bytes_.data() + used_, wanted);
-  }
-
-  // Takes the bytes that have been put there.
-  absl::Status Take(int64_t bytes) {
-    if (writer_ != nullptr) {
-      return writer_->Append(absl::string_view(bytes_.data(), bytes));
-    }
-    entries_.back().bytes += bytes;
-    used_ += bytes;
-    return absl::OkStatus();
-  }
-
-  absl::Status Put(absl::string_view bytes) {
-    while (!bytes.empty()) {
-      const absl::Span<char> room = Room(static_cast<int64_t>(bytes.size()));
-      std::memcpy(room.data(), bytes.data(), room.size());
-      LOCKSTEP_RETURN_IF_ERROR(Take(static_cast<int64_t>(room.size())));
-      bytes.remove_prefix(room.size());
-    }
-    return absl::OkStatus();
-  }
-
-  CheckpointWriter* writer() const { return writer_.get(); }
-  int64_t used() const { return used_; }
-
-  // Writes the copy to a file.
-  absl::Status WriteTo(CheckpointWriter& writer) const {
-    absl::string_view left(bytes_.data(), used_);
-    for (const Entry& entry : entries_) {
-      LOCKSTEP_RETURN_IF_ERROR(writer.Begin(entry.name, kVersion, entry.dtype));
-      LOCKSTEP_RETURN_IF_ERROR(writer.Append(left.substr(0, entry.bytes)));
-      left.remove_prefix(entry.bytes);
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  struct Entry {
-    std::string name;
-    std::optional<DType> dtype;
-    int64_t bytes = 0;
-  };
-
-  std::unique_ptr<CheckpointWriter> writer_;
-  std::vector<Entry> entries_;
-  // Grows only: memory that the system has just given is slow to fill.
-  std::vector<char> bytes_;
-  int64_t used_ = 0;
-};
-
 // ---- Sections.
 
 Checkpoint::Checkpoint(Communicator& group, const CheckpointOptions& options,
@@ -253,7 +92,7 @@ Checkpoint::Checkpoint(Communicator& group, const CheckpointOptions& options,
     : group_(group),
       options_(options),
       log_(std::move(log)),
-      sink_(std::make_unique<Sink>()) {}
+      sink_(std::make_unique<SectionSink>()) {}
 
 Checkpoint::~Checkpoint() {
   if (!forked()) {

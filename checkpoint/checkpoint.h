@@ -51,6 +51,10 @@
 
 namespace lockstep {
 
+namespace internal_checkpoint {
+class SectionSink;
+}  // namespace internal_checkpoint
+
 struct CheckpointOptions {
   // The folder, which must be there, and the beginning of the files' names:
   // "/data/model" for "/data/model.000000000120". "": nothing is restored or
@@ -175,9 +179,6 @@ class Checkpoint {
     int64_t all_bytes() const;
   };
 
-  // What rank 0 saves: it goes into a copy, or into a file.
-  class Sink;
-
   bool forked() const { return fork_guard_.forked(); }
   std::string Shown(absl::string_view name) const;
   absl::Status AddSection(absl::string_view name, Section section);
@@ -225,7 +226,7 @@ class Checkpoint {
 
   // On rank 0.
   std::unique_ptr<CheckpointStore> store_;
-  std::unique_ptr<Sink> sink_;
+  std::unique_ptr<internal_checkpoint::SectionSink> sink_;
   std::thread thread_;  // writes
 
   Mutex mutex_;

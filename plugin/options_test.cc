@@ -171,8 +171,12 @@ TEST(OptionsAsText, Checkpoint) {
   CheckpointOptions options;
   options.path = "/data/model";
   options.every_steps = 100;
+  options.keep = 7;
+  options.background = false;
   ExpectText(options, R"(path = "/data/model"
 every_steps = 100
+keep = 7
+background = false
 )");
 }
 
