@@ -15,10 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/dtype.h"
@@ -40,6 +42,7 @@ namespace lockstep {
 namespace {
 
 using internal_checkpoint::Differences;
+using internal_checkpoint::InALine;
 using internal_checkpoint::kPiece;
 using internal_checkpoint::kVersion;
 using internal_checkpoint::SectionSink;
@@ -49,6 +52,9 @@ using internal_checkpoint::TextOf;
 constexpr char kStep[] = "step";
 constexpr char kJob[] = "job";
 constexpr size_t kMostDifferences = 5;
+constexpr int64_t kLargeCopy = int64_t{1} << 24;  // which is told
+constexpr char kAnew[] =
+    "; to begin anew instead, give the job another path for checkpoints";
 
 // The most bytes of a section's name in that of an operation.
 constexpr size_t kMostInOperation = 100;
@@ -65,6 +71,12 @@ int64_t BytesOf(const CheckpointMemory& memory) {
 std::string SizeInWords(int64_t bytes, std::optional<DType> dtype) {
   if (!dtype.has_value()) return absl::StrCat(bytes, " bytes");
   return absl::StrCat(bytes / SizeOf(*dtype), " elements of ", Name(*dtype));
+}
+
+absl::Status NotInAFork() {
+  return absl::FailedPreconditionError(
+      "a checkpoint is saved by a rank, and not by a process that was forked "
+      "from it");
 }
 
 CheckpointMemory MemoryOf(const Buffer& buffer) {
@@ -96,7 +108,7 @@ Checkpoint::Checkpoint(Communicator& group, const CheckpointOptions& options,
 
 Checkpoint::~Checkpoint() {
   if (!forked()) {
-    Wait().IgnoreError();
+    WaitHere().IgnoreError();
     return;
   }
   KeepForEver(std::make_shared<std::thread>(std::move(thread_)));
@@ -225,18 +237,41 @@ absl::StatusOr<std::optional<int64_t>> Checkpoint::Restore() {
   absl::StatusOr<std::optional<int64_t>> restored =
       CatchAll("restoring", [&] { return RestoreAll(); });
   has_restored_ = restored.ok();
-  if (!restored.ok()) store_ = nullptr;  // the path is free for another try
+  if (!restored.ok()) store_ = nullptr;  // the path is free again
   return restored;
 }
 
 absl::Status Checkpoint::OpenStore(std::unique_ptr<CheckpointReader>& newest) {
+  if (options_.every_steps < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("every_steps of checkpoints should be 0 or more, but is ",
+                     options_.every_steps));
+  }
   CheckpointStoreOptions options;
   options.path = options_.path;
   options.keep = options_.keep;
   options.log = log_;
   LOCKSTEP_ASSIGN_OR_RETURN(store_, CheckpointStore::Open(options));
   LOCKSTEP_ASSIGN_OR_RETURN(newest, store_->OpenNewest());
-  return absl::OkStatus();
+  return ReserveCopy();
+}
+
+// Opens the newest checkpoint on rank 0, and returns on all ranks its path and
+// its sections as a text; "": there is none.
+absl::StatusOr<std::string> Checkpoint::OpenNewest(
+    std::unique_ptr<CheckpointReader>& newest) {
+  absl::Status opened;
+  if (group_.rank() == 0) {
+    opened =
+        CatchAll("opening a checkpoint", [&] { return OpenStore(newest); });
+  }
+  LOCKSTEP_RETURN_IF_ERROR(ShareStatus("opening the checkpoint", opened));
+  std::string contents;
+  if (newest != nullptr) {
+    contents =
+        absl::StrCat(InALine(newest->path()), "\n", TextOf(newest->sections()));
+  }
+  return ShareText("what a checkpoint has", contents);
 }
 
 absl::StatusOr<std::optional<int64_t>> Checkpoint::RestoreAll() {
@@ -246,17 +281,12 @@ absl::StatusOr<std::optional<int64_t>> Checkpoint::RestoreAll() {
   if (options_.path.empty()) return std::nullopt;
   LOCKSTEP_RETURN_IF_ERROR(DealParts());
   std::unique_ptr<CheckpointReader> reader;
-  std::string contents;
-  if (group_.rank() == 0) {
-    LOCKSTEP_RETURN_IF_ERROR(OpenStore(reader));
-    LOCKSTEP_RETURN_IF_ERROR(ReserveCopy());
-    if (reader != nullptr) {
-      contents = absl::StrCat(reader->path(), "\n", TextOf(reader->sections()));
-    }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string contents, OpenNewest(reader));
+  if (contents.empty()) {
+    Log(absl::StrCat("there is no checkpoint at ", options_.path,
+                     " yet: the job begins"));
+    return std::nullopt;
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(contents,
-                            ShareText("what a checkpoint has", contents));
-  if (contents.empty()) return std::nullopt;
   const std::pair<std::string, std::string> parts =
       absl::StrSplit(contents, absl::MaxSplits('\n', 1));
   restored_from_ = parts.first;
@@ -286,7 +316,7 @@ absl::StatusOr<std::optional<int64_t>> Checkpoint::RestoreAll() {
     const absl::Status loaded = Load(reader.get(), saved, *section);
     if (!loaded.ok()) {
       return absl::Status(loaded.code(), absl::StrCat(Shown(saved.name), ": ",
-                                                      loaded.message()));
+                                                      loaded.message(), kAnew));
     }
   }
   last_step_ = step;
@@ -323,9 +353,9 @@ absl::Status Checkpoint::CheckSections(
                     })) {
       continue;
     }
-    return absl::FailedPreconditionError(absl::StrCat(
-        Shown(section.name),
-        " is missing: what saved it had no such thing, and this program does"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(Shown(section.name),
+                     " is missing: what saved it did not add it", kAnew));
   }
   return absl::OkStatus();
 }
@@ -341,8 +371,7 @@ absl::Status Checkpoint::CheckSection(const CheckpointSection& saved) const {
   if (section == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
         Shown(saved.name),
-        " is not one of this program's: what saved it was another program, or "
-        "a newer one"));
+        " is not one of this program's: add it before Restore", kAnew));
   }
   std::optional<DType> dtype;
   if (!section->is_state()) dtype = section->memory.dtype;
@@ -352,12 +381,16 @@ absl::Status Checkpoint::CheckSection(const CheckpointSection& saved) const {
   return absl::FailedPreconditionError(absl::StrCat(
       Shown(saved.name), " has ", SizeInWords(saved.bytes, saved.dtype),
       ", and this program's has ",
-      section->is_state() ? "bytes of no type" : SizeInWords(bytes, dtype)));
+      section->is_state() ? "bytes of no type" : SizeInWords(bytes, dtype),
+      section->is_part ? " in all ranks' parts" : "", kAnew));
 }
 
 absl::Status Checkpoint::Share(absl::string_view what, absl::Span<char> bytes) {
   CallOptions options;
   options.name = std::string(what);
+  // Rank 0 may wait for its disk, for as long as that takes. That it lives is
+  // seen otherwise, and on_slow tells of it.
+  options.deadline = absl::InfiniteDuration();
   const Buffer buffer = BufferOf(reinterpret_cast<uint8_t*>(bytes.data()),
                                  static_cast<int64_t>(bytes.size()));
   return lockstep::Wait(group_.Broadcast(buffer, buffer, /*root=*/0, options));
@@ -375,6 +408,23 @@ absl::StatusOr<std::string> Checkpoint::ShareText(absl::string_view what,
         Share(what, absl::MakeSpan(&shared[at], std::min(kPiece, size - at))));
   }
   return shared;
+}
+
+// Returns rank 0's status on all ranks.
+absl::Status Checkpoint::ShareStatus(absl::string_view what,
+                                     const absl::Status& status) {
+  std::string text;
+  if (!status.ok()) {
+    text =
+        absl::StrCat(static_cast<int>(status.code()), "\n", status.message());
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(text, ShareText(what, text));
+  if (text.empty() || group_.rank() == 0) return status;
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('\n', 1));
+  int code = 0;
+  if (!absl::SimpleAtoi(parts.first, &code)) code = 0;
+  return absl::Status(static_cast<absl::StatusCode>(code), parts.second);
 }
 
 absl::Status Checkpoint::ReadPieces(
@@ -451,8 +501,14 @@ absl::Status Checkpoint::ReserveCopy() {
         sink_->Reserve(bytes);
         return absl::OkStatus();
       }));
-  Log(absl::StrCat("checkpoints are copied on rank 0 before they are written: ",
-                   bytes, " bytes, and what has no fixed size"));
+  if (bytes >= kLargeCopy) {
+    Log(
+        absl::StrCat("checkpoints are copied before they are written, which "
+                     "takes ",
+                     bytes,
+                     " bytes of memory on rank 0; background = false does "
+                     "without"));
+  }
   return absl::OkStatus();
 }
 
@@ -464,10 +520,7 @@ absl::Status Checkpoint::Save(int64_t step) {
         "finds out whether there is one");
   }
   if (options_.path.empty()) return absl::OkStatus();
-  if (forked()) {
-    return absl::FailedPreconditionError(
-        "a checkpoint can't be saved in a process that was forked from a rank");
-  }
+  if (forked()) return NotInAFork();
   if (step < last_step_) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a checkpoint after step ", step,
@@ -479,32 +532,43 @@ absl::Status Checkpoint::Save(int64_t step) {
 }
 
 absl::Status Checkpoint::SaveAll(int64_t step) {
-  if (group_.rank() > 0) return SaveSections(step);
-  LOCKSTEP_RETURN_IF_ERROR(Wait());
-  std::unique_ptr<CheckpointWriter> writer;
-  if (!options_.background) {
-    LOCKSTEP_ASSIGN_OR_RETURN(writer, store_->Create(step));
+  const bool is_rank_0 = group_.rank() == 0;
+  absl::Status own;
+  if (is_rank_0) own = CatchAll("saving", [&] { return SaveOwn(step); });
+  // The others send nothing to a rank 0 that can't take it.
+  LOCKSTEP_RETURN_IF_ERROR(ShareStatus("saving a checkpoint", own));
+  for (const Section& section : sections_) {
+    if (!section.is_part) continue;
+    LOCKSTEP_RETURN_IF_ERROR(is_rank_0 ? ReceiveParts(section, step)
+                                       : SendPart(section, step));
   }
-  sink_->Start(std::move(writer));
-  LOCKSTEP_RETURN_IF_ERROR(SaveSections(step));
-  if (!options_.background) return store_->Finish(*sink_->writer());
+  if (!options_.background) {
+    if (is_rank_0) own = store_->Finish(*sink_->writer());
+    return ShareStatus("writing a checkpoint", own);
+  }
+  if (!is_rank_0) return absl::OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(
       thread_, internal_collective::StartQuietThread(
                    "lockstep-save", [this, step] { Write(step); }));
   return absl::OkStatus();
 }
 
-absl::Status Checkpoint::SaveSections(int64_t step) {
-  if (group_.rank() == 0) {
-    LOCKSTEP_RETURN_IF_ERROR(sink_->Begin(kStep));
-    LOCKSTEP_RETURN_IF_ERROR(sink_->Put(
-        absl::string_view(reinterpret_cast<const char*>(&step), sizeof(step))));
-    LOCKSTEP_RETURN_IF_ERROR(sink_->Begin(kJob));
-    LOCKSTEP_RETURN_IF_ERROR(sink_->Put(TextOf(job_)));
+// Saves what rank 0 has by itself.
+absl::Status Checkpoint::SaveOwn(int64_t step) {
+  LOCKSTEP_RETURN_IF_ERROR(WaitHere());
+  sink_->Start(nullptr);  // lets go of a file that was not finished
+  if (!options_.background) {
+    LOCKSTEP_ASSIGN_OR_RETURN(auto writer, store_->Create(step));
+    sink_->Start(std::move(writer));
   }
+  LOCKSTEP_RETURN_IF_ERROR(sink_->Begin(kStep));
+  LOCKSTEP_RETURN_IF_ERROR(sink_->Put(
+      absl::string_view(reinterpret_cast<const char*>(&step), sizeof(step))));
+  LOCKSTEP_RETURN_IF_ERROR(sink_->Begin(kJob));
+  LOCKSTEP_RETURN_IF_ERROR(sink_->Put(TextOf(job_)));
   for (const Section& section : sections_) {
-    const absl::Status saved =
-        group_.rank() == 0 ? SaveSection(section) : SendPart(section);
+    if (section.is_part) continue;
+    const absl::Status saved = SaveSection(section);
     if (!saved.ok()) {
       return absl::Status(saved.code(),
                           absl::StrCat("section '", section.name,
@@ -525,8 +589,7 @@ absl::Status Checkpoint::SaveSection(const Section& section) {
     LOCKSTEP_RETURN_IF_ERROR(sink_->Begin(section.name));
     return sink_->Put(bytes.value_or(""));
   }
-  const DType dtype = section.memory.dtype;
-  LOCKSTEP_RETURN_IF_ERROR(sink_->Begin(section.name, dtype));
+  LOCKSTEP_RETURN_IF_ERROR(sink_->Begin(section.name, section.memory.dtype));
   const int64_t own = BytesOf(section.memory);
   for (int64_t at = 0; at < own;) {
     const absl::Span<char> room = sink_->Room(own - at);
@@ -534,9 +597,16 @@ absl::Status Checkpoint::SaveSection(const Section& section) {
     LOCKSTEP_RETURN_IF_ERROR(sink_->Take(static_cast<int64_t>(room.size())));
     at += static_cast<int64_t>(room.size());
   }
-  if (!section.is_part) return absl::OkStatus();
+  return absl::OkStatus();
+}
+
+// Ranks compare the step, too: a part belongs to one checkpoint.
+absl::Status Checkpoint::ReceiveParts(const Section& section, int64_t step) {
+  const DType dtype = section.memory.dtype;
+  LOCKSTEP_RETURN_IF_ERROR(SaveSection(section));  // rank 0's own
   CallOptions options;
-  options.name = InOperation("saving", section.name);
+  options.name =
+      InOperation(absl::StrCat("saving step ", step, ":"), section.name);
   for (int rank = 1; rank < group_.size(); ++rank) {
     const int64_t all = section.counts[rank] * SizeOf(dtype);
     for (int64_t at = 0; at < all; at += kPiece) {
@@ -551,10 +621,10 @@ absl::Status Checkpoint::SaveSection(const Section& section) {
   return absl::OkStatus();
 }
 
-absl::Status Checkpoint::SendPart(const Section& section) {
-  if (!section.is_part) return absl::OkStatus();
+absl::Status Checkpoint::SendPart(const Section& section, int64_t step) {
   CallOptions options;
-  options.name = InOperation("saving", section.name);
+  options.name =
+      InOperation(absl::StrCat("saving step ", step, ":"), section.name);
   const int64_t all = BytesOf(section.memory);
   std::vector<char> piece(std::min(kPiece, all));
   for (int64_t at = 0; at < all; at += kPiece) {
@@ -581,13 +651,15 @@ void Checkpoint::Write(int64_t step) {
   written_ = std::move(written);
 }
 
-absl::Status Checkpoint::Wait() {
-  if (forked()) {
-    return absl::FailedPreconditionError(
-        "a checkpoint is saved by a rank, and not by its fork");
-  }
+absl::Status Checkpoint::WaitHere() {
+  if (forked()) return NotInAFork();
   if (thread_.joinable()) thread_.join();
   return status();
+}
+
+absl::Status Checkpoint::Wait() {
+  if (options_.path.empty()) return absl::OkStatus();
+  return ShareStatus("waiting for the checkpoint", WaitHere());
 }
 
 absl::Status Checkpoint::status() {

@@ -96,8 +96,10 @@ struct CheckpointMemory {
   std::function<absl::Status(int64_t offset, absl::string_view from)> write;
 };
 
-// Restore and Save are for all ranks to call, in the same order with the other
-// collectives of the group.
+// Restore, Save and Wait are for all ranks to call, in the same order with the
+// other collectives of the group. An error of rank 0 is returned on all ranks,
+// with the same words; where another rank returns one alone, it ends the group
+// by Abort, as after any other error.
 // Thread-safety: thread-compatible.
 class Checkpoint {
  public:
@@ -139,8 +141,8 @@ class Checkpoint {
   // the step after which it was saved; nullopt where there is none. Call it
   // once.
   //   FAILED_PRECONDITION  it is another job's: a section is missing, was not
-  //                        added, or has another size or type; or another
-  //                        process uses the path
+  //                        added, or has another size or type; or the path is
+  //                        in use
   //   DATA_LOSS            there are checkpoints, and all are damaged
   //   UNIMPLEMENTED        a newer release has saved it
   // and what `load` returns.
@@ -154,17 +156,19 @@ class Checkpoint {
            step % options_.every_steps == 0;
   }
 
-  // Saves all sections as they are now, after `step` steps. First waits for the
-  // save before it, whose error it returns. Requires Restore, and a step that
-  // is not before the last one. All checkpoints that were there are still there
-  // where it fails.
+  // Saves all sections as they are now, after `step` steps, once the disk has
+  // what was saved before. Requires Restore, and a step that is not before the
+  // last one. All checkpoints that were there are still there where it fails.
+  // What fails in the background is returned by every call from then on.
   absl::Status Save(int64_t step);
 
-  // Waits until what was saved is on the disk, on rank 0; the others know
-  // nothing of it.
+  // Waits, on all ranks, until the disk has what was saved.
   absl::Status Wait();
 
-  // OK, or why the disk does not have what was saved. Does not wait.
+  // The same on this rank alone: all but rank 0 know nothing of the disk.
+  absl::Status WaitHere();
+
+  // OK, or why the disk does not have what was saved, on rank 0. Does not wait.
   absl::Status status();
 
  private:
@@ -186,6 +190,8 @@ class Checkpoint {
   absl::Status DealParts();
 
   absl::Status OpenStore(std::unique_ptr<CheckpointReader>& newest);
+  absl::StatusOr<std::string> OpenNewest(
+      std::unique_ptr<CheckpointReader>& newest);
   absl::StatusOr<std::optional<int64_t>> RestoreAll();
   absl::Status CheckSections(
       absl::Span<const CheckpointSection> sections) const;
@@ -202,12 +208,14 @@ class Checkpoint {
   absl::Status Share(absl::string_view what, absl::Span<char> bytes);
   absl::StatusOr<std::string> ShareText(absl::string_view what,
                                         const std::string& text);
+  absl::Status ShareStatus(absl::string_view what, const absl::Status& status);
   const Section* Find(absl::string_view name) const;
 
   absl::Status SaveAll(int64_t step);
-  absl::Status SaveSections(int64_t step);
+  absl::Status SaveOwn(int64_t step);
   absl::Status SaveSection(const Section& section);
-  absl::Status SendPart(const Section& section);
+  absl::Status ReceiveParts(const Section& section, int64_t step);
+  absl::Status SendPart(const Section& section, int64_t step);
   absl::Status ReserveCopy();
   void Write(int64_t step);
   void Log(absl::string_view text) const;

@@ -89,10 +89,10 @@ bool Has(const Header& header, absl::string_view magic) {
 absl::Status SystemSays(absl::string_view what, const std::string& path) {
   const int error = errno;
   return absl::ErrnoToStatus(
-      error, absl::StrCat(what, " ", path,
-                          error == ENOSPC || error == EDQUOT
-                              ? ": make room there, and save again"
-                              : ""));
+      error,
+      absl::StrCat(
+          what, " ", path,
+          error == ENOSPC || error == EDQUOT ? ": make room there" : ""));
 }
 
 // A name is safe from a machine that fails when its folder is on the disk.
@@ -303,22 +303,25 @@ absl::Status CheckpointReader::ReadAll() {
   }
   const auto size = static_cast<int64_t>(facts.st_size);
   constexpr auto kHeader = static_cast<int64_t>(kHeaderBytes);
-  if (size < 2 * kHeader) {
-    return absl::DataLossError(absl::StrCat(
-        "the checkpoint ", path_, " has ", size,
-        " bytes, and is torn: the smallest one has ", 2 * kHeader));
-  }
   const auto read = [&](int64_t offset, auto& header) {
     return ReadAt(offset, absl::MakeSpan(reinterpret_cast<char*>(&header),
                                          sizeof(header)));
   };
 
   FileHeader first;
-  LOCKSTEP_RETURN_IF_ERROR(read(0, first));
-  if (!Has(first, "LSCP")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, " is no checkpoint: it does not begin with LSCP"));
+  if (size >= static_cast<int64_t>(sizeof(first.magic))) {
+    LOCKSTEP_RETURN_IF_ERROR(ReadAt(0, absl::MakeSpan(first.magic)));
+    if (!Has(first, "LSCP")) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path_, " is no checkpoint: it does not begin with LSCP"));
+    }
   }
+  if (size < 2 * kHeader) {
+    return absl::DataLossError(absl::StrCat(
+        "the checkpoint ", path_, " has ", size,
+        " bytes, and is torn: the smallest one has ", 2 * kHeader));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(read(0, first));
   if (first.checksum != ChecksumOf(first)) {
     return Damaged(0, "the checksum of its header is another one");
   }

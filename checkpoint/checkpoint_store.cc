@@ -3,14 +3,17 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <filesystem>  // NOLINT: C++17's own
 #include <memory>
 #include <set>
 #include <string>
+#include <system_error>  // NOLINT: of <filesystem>
 #include <utility>
 #include <vector>
 
@@ -52,22 +55,36 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
     return absl::InvalidArgumentError(absl::StrCat(
         "keep should be 1 or more checkpoints, but is ", options.keep));
   }
+  if (std::error_code ignored;
+      std::filesystem::is_directory(options.path, ignored)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the path of checkpoints is the folder ", options.path,
+        "; it should be a folder and the beginning of a name, such as ",
+        options.path, "/model"));
+  }
   const std::string path = options.path + ".lock";
   Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!lock.ok()) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("can't create ", path));
+    const int error = errno;
+    return absl::ErrnoToStatus(
+        error, absl::StrCat("can't create ", path,
+                            error == ENOENT ? ": make its folder first" : ""));
   }
   if (::flock(lock.fd(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) {
       return absl::ErrnoToStatus(errno, absl::StrCat("can't lock ", path));
     }
-    return absl::FailedPreconditionError(
-        absl::StrCat("another process keeps its checkpoints at ", options.path,
-                     ", and has locked ", path,
-                     ": end it first, or give this job another path"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "another process, or another part of this one, keeps its checkpoints "
+        "at ",
+        options.path, ", and has locked ", path,
+        ": end it first, or give this job another path"));
   }
+  // The program may go to another folder.
+  CheckpointStoreOptions absolute = options;
+  absolute.path = std::filesystem::absolute(options.path).string();
   std::unique_ptr<CheckpointStore> store(
-      new CheckpointStore(options, std::move(lock)));
+      new CheckpointStore(absolute, std::move(lock)));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int64_t> unfinished,
                             store->Steps(kUnfinished));
   for (const int64_t step : unfinished) {
@@ -89,17 +106,27 @@ absl::StatusOr<std::set<int64_t>> CheckpointStore::Steps(
     return absl::ErrnoToStatus(errno, absl::StrCat("can't open ", folder));
   }
   std::set<int64_t> steps;
-  while (const dirent* const entry = ::readdir(all.get())) {
+  for (;;) {
+    errno = 0;  // readdir tells an error from the end by it alone
+    const dirent* const entry = ::readdir(all.get());
+    if (entry == nullptr) break;
     absl::string_view digits = entry->d_name;
     int64_t step = 0;
+    struct stat facts = {};
     if (absl::ConsumePrefix(&digits, name) &&
         absl::ConsumePrefix(&digits, ".") &&
         absl::ConsumeSuffix(&digits, ending) && digits.size() >= kDigits &&
         std::all_of(digits.begin(), digits.end(),
                     [](char c) { return c >= '0' && c <= '9'; }) &&
-        absl::SimpleAtoi(digits, &step)) {
+        absl::SimpleAtoi(digits, &step) &&
+        PathOf(step) + std::string(ending) == folder + entry->d_name &&
+        ::stat((folder + entry->d_name).c_str(), &facts) == 0 &&
+        S_ISREG(facts.st_mode)) {
       steps.insert(step);
     }
+  }
+  if (errno != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("can't read ", folder));
   }
   return steps;
 }
@@ -124,7 +151,8 @@ CheckpointStore::OpenNewest() {
         !absl::IsInvalidArgument(reader.status())) {
       return reader.status();
     }
-    damaged_.insert(*step);
+    // What is no checkpoint at all is somebody else's.
+    if (absl::IsDataLoss(reader.status())) damaged_.insert(*step);
     why.emplace_back(reader.status().message());
   }
   if (why.empty()) {
@@ -152,16 +180,20 @@ absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointStore::Create(
 
 absl::Status CheckpointStore::Finish(CheckpointWriter& writer) {
   LOCKSTEP_RETURN_IF_ERROR(writer.Finish());
-  LOCKSTEP_ASSIGN_OR_RETURN(std::set<int64_t> steps, Steps());
-  for (const int64_t step : damaged_) {
-    if (PathOf(step) == writer.path()) continue;  // it is whole again
-    ::unlink(PathOf(step).c_str());
-    steps.erase(step);
-  }
-  damaged_.clear();
-  while (static_cast<int64_t>(steps.size()) > options_.keep) {
-    ::unlink(PathOf(*steps.begin()).c_str());
-    steps.erase(steps.begin());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int64_t> steps, Steps());
+  // Those that count are from this one on back: later ones may have been put
+  // there by others.
+  int64_t kept = 0;
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const std::string path = PathOf(*step);
+    const bool is_this = path == writer.path();
+    if (is_this) damaged_.erase(*step);  // it is whole again
+    if (damaged_.count(*step) > 0) {
+      if (::unlink(path.c_str()) == 0) damaged_.erase(*step);
+    } else if (is_this || kept > 0) {
+      ++kept;
+      if (kept > options_.keep) ::unlink(path.c_str());
+    }
   }
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,12 +82,14 @@ class CheckpointTest : public testing::Test {
   }
 
   // Saves one section on one rank.
-  absl::Status Save(absl::string_view name, std::vector<float> values,
+  absl::Status Save(absl::string_view name, const std::vector<float>& wanted,
                     int64_t step = 1) {
     return Run(1, [&](Communicator& group) -> absl::Status {
+      std::vector<float> values(wanted.size());
       Checkpoint checkpoint(group, options_, Log());
       LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add(name, BufferOf(values)));
       LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+      std::copy(wanted.begin(), wanted.end(), values.begin());
       LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(step));
       return checkpoint.Wait();
     })[0];
@@ -402,7 +405,7 @@ TEST_F(CheckpointTest, BelongsToOneProcess) {
     LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
     EXPECT_THAT(Load("a", 1).status(),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
-                         HasSubstr("another process keeps its checkpoints")));
+                         HasSubstr("keeps its checkpoints at ")));
     return absl::OkStatus();
   })[0]);
   EXPECT_THAT(Load("a", 1), IsOk());
@@ -497,6 +500,181 @@ TEST_F(CheckpointTest, LeavesOutWhatMayBeMissing) {
   LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
   LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
   EXPECT_EQ(loaded, "");
+}
+
+TEST_F(CheckpointTest, TellsAllRanksOfAnErrorOfRank0) {
+  for (const bool background : {true, false}) {
+    options_.background = background;
+    options_.path += "'";
+    const Rank rank = [&](Communicator& group) -> absl::Status {
+      std::vector<float> part(100'000);
+      Checkpoint checkpoint(group, options_);
+      bool fails = false;
+      CheckpointState state;
+      state.save = [&]() -> absl::StatusOr<std::optional<std::string>> {
+        if (fails) return absl::InternalError("not this time");
+        return "x";
+      };
+      state.load = [](absl::string_view) { return absl::OkStatus(); };
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint.AddPart("part", BufferOf(part)));
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("state", state));
+      LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored,
+                                checkpoint.Restore());
+      if (restored.has_value()) {
+        // No part is left over from the step that was not saved.
+        EXPECT_EQ(restored, 3);
+        EXPECT_THAT(part, Each(3));
+        return absl::OkStatus();
+      }
+      for (int64_t step = 1; step <= 3; ++step) {
+        std::fill(part.begin(), part.end(), static_cast<float>(step));
+        fails = step == 2;
+        const absl::Status saved = checkpoint.Save(step);
+        if (step == 2) {
+          EXPECT_THAT(saved, StatusIs(absl::StatusCode::kInternal,
+                                      HasSubstr("section 'state' of a "
+                                                "checkpoint after step 2: "
+                                                "not this time")));
+        } else {
+          LOCKSTEP_RETURN_IF_ERROR(saved);
+        }
+      }
+      return checkpoint.Wait();
+    };
+    EXPECT_THAT(Run(2, rank), Each(IsOk()));
+    EXPECT_THAT(Run(2, rank), Each(IsOk()));
+  }
+}
+
+TEST_F(CheckpointTest, CanBeRestoredAgainAfterAnError) {
+  LOCKSTEP_ASSERT_OK(Save("weights", {1, 2}));
+  const std::string whole = BytesOf(1);
+  Put(1, whole.substr(0, 100));
+  EXPECT_THAT(Run(2,
+                  [&](Communicator& group) -> absl::Status {
+                    std::vector<float> values(2);
+                    Checkpoint checkpoint(group, options_);
+                    LOCKSTEP_RETURN_IF_ERROR(
+                        checkpoint.Add("weights", BufferOf(values)));
+                    EXPECT_THAT(checkpoint.Restore().status(),
+                                StatusIs(absl::StatusCode::kDataLoss,
+                                         HasSubstr("has 100 bytes")));
+                    if (group.rank() == 0) Put(1, whole);
+                    return checkpoint.Restore().status();
+                  }),
+              Each(IsOk()));
+}
+
+TEST_F(CheckpointTest, SavesTheSameStepAgainAfterAnError) {
+  options_.background = false;
+  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
+    bool fails = true;
+    CheckpointState state;
+    state.save = [&]() -> absl::StatusOr<std::optional<std::string>> {
+      if (fails) return absl::InternalError("not this time");
+      return "x";
+    };
+    state.load = [](absl::string_view) { return absl::OkStatus(); };
+    Checkpoint checkpoint(group, options_);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("state", state));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+    EXPECT_FALSE(checkpoint.Save(2).ok());
+    fails = false;
+    return checkpoint.Save(2);
+  })[0]);
+  EXPECT_EQ(access(PathOf(2).c_str(), F_OK), 0);
+}
+
+// Whatever else is in the folder, the one that was just saved stays.
+TEST_F(CheckpointTest, KeepsTheLastOneBesideOthersFiles) {
+  options_.keep = 1;
+  ASSERT_EQ(mkdir(PathOf(999).c_str(), 0777), 0);
+  Put(202511240001, "the diary of that day");
+  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
+    std::vector<float> values(1);
+    Checkpoint checkpoint(group, options_);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("weights", BufferOf(values)));
+    // The diary is taken for a checkpoint that is damaged.
+    EXPECT_THAT(checkpoint.Restore().status(),
+                StatusIs(absl::StatusCode::kDataLoss));
+    EXPECT_EQ(unlink(PathOf(202511240001).c_str()), 0);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(1));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Wait());
+    Put(202511240001, "the diary of that day");
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(2));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(3));
+    return checkpoint.Wait();
+  })[0]);
+  EXPECT_EQ(BytesOf(202511240001), "the diary of that day");
+  EXPECT_NE(access(PathOf(2).c_str(), F_OK), 0);
+  for (int64_t step = 3; step < 6; ++step) {
+    LOCKSTEP_ASSERT_OK(Save("weights", {static_cast<float>(step)}, step));
+    EXPECT_THAT(Load("weights", 1),
+                IsOkAndHolds(std::vector<float>{static_cast<float>(step)}));
+  }
+  EXPECT_EQ(BytesOf(202511240001), "the diary of that day");
+}
+
+TEST_F(CheckpointTest, TakesAnyNames) {
+  options_.path += "\nof\ttoday";
+  std::ofstream(options_.path + ".0000000000007") << "a digit too many";
+  int64_t step = 0;
+  for (const std::string& name :
+       {std::string("\x01 a\tb\n"), std::string("\xff\xfe"),
+        std::string("a\0b", 3), std::string(1024, '\n'),
+        std::string("\\x41")}) {
+    options_.path += "'";
+    LOCKSTEP_ASSERT_OK(Save(name, {1}, ++step));
+    EXPECT_THAT(Load(name, 1), IsOkAndHolds(std::vector<float>{1}));
+  }
+}
+
+TEST_F(CheckpointTest, TakesEmptyParts) {
+  for (const bool background : {true, false}) {
+    options_.background = background;
+    for (const std::vector<int>& counts :
+         {std::vector<int>{3, 0, 2}, {0, 0, 0}, {0, 0, 5}}) {
+      options_.path += "'";
+      for (int run = 0; run < 2; ++run) {
+        EXPECT_THAT(
+            Run(3,
+                [&](Communicator& group) -> absl::Status {
+                  std::vector<double> part(counts[group.rank()], 7), none;
+                  Checkpoint checkpoint(group, options_);
+                  LOCKSTEP_RETURN_IF_ERROR(
+                      checkpoint.AddPart("part", BufferOf(part)));
+                  LOCKSTEP_RETURN_IF_ERROR(
+                      checkpoint.Add("none", BufferOf(none)));
+                  LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+                  EXPECT_THAT(part, Each(7));
+                  LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(1));
+                  return checkpoint.Wait();
+                }),
+            Each(IsOk()));
+      }
+    }
+  }
+}
+
+TEST_F(CheckpointTest, RefusesOptionsThatCanNotBe) {
+  const Rank rank = [&](Communicator& group) {
+    return Checkpoint(group, options_).Restore().status();
+  };
+  options_.every_steps = -5;
+  EXPECT_THAT(Run(2, rank),
+              Each(StatusIs(absl::StatusCode::kInvalidArgument,
+                            HasSubstr("should be 0 or more, but is -5"))));
+  options_.every_steps = 0;
+  const std::string path = options_.path;
+  options_.path = path.substr(0, path.rfind('/'));
+  EXPECT_THAT(
+      Run(2, rank),
+      Each(StatusIs(absl::StatusCode::kInvalidArgument,
+                    HasSubstr("the path of checkpoints is the folder"))));
+  options_.path += "/none/model";
+  EXPECT_THAT(Run(2, rank), Each(StatusIs(absl::StatusCode::kNotFound,
+                                          HasSubstr("make its folder first"))));
 }
 
 TEST_F(CheckpointTest, IsNotAForksAffair) {

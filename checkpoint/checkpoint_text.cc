@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -40,14 +41,19 @@ std::map<std::string, Setting> SettingsOf(absl::string_view text) {
 
 }  // namespace
 
+std::string InALine(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{"\t", "\\t"}, {"\n", "\\n"}});
+}
+
 // ---- The settings of a job.
 
 std::string TextOf(const Fingerprint& job) {
   std::string text;
   for (const Fingerprint::Field& field : job.fields()) {
-    absl::StrAppend(&text, absl::CHexEscape(field.name), "\t",
+    // What is shown is printable.
+    absl::StrAppend(&text, InALine(field.name), "\t",
                     absl::Hex(field.digest, absl::kZeroPad16), "\t",
-                    absl::CHexEscape(field.shown), "\n");
+                    field.shown, "\n");
   }
   return text;
 }

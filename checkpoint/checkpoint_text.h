@@ -19,6 +19,9 @@
 
 namespace lockstep::internal_checkpoint {
 
+// Returns a text without what would end it in a line, for people to read.
+std::string InALine(absl::string_view text);
+
 std::string TextOf(const Fingerprint& job);
 
 // Compares two jobs as texts, and returns the settings that were others:

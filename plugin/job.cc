@@ -144,7 +144,8 @@ void BindOptions(CheckpointOptions& options, OptionTable& table) {
             "The folder and the beginning of the files' names; empty: there "
             "are none.");
   table.Add("every_steps", &options.every_steps,
-            "How many steps come between two; 0: an epoch.");
+            "How many steps come between two, beside those at the end of each "
+            "epoch; 0: these alone.");
   table.Add("keep", &options.keep, "How many are kept.");
   table.Add("background", &options.background,
             "Whether steps go on while one is written, from a copy.");
@@ -196,9 +197,12 @@ absl::StatusOr<std::unique_ptr<Loader>> Job::MakeLoader(
   if (found == loaders.end()) {
     std::vector<std::string> names;
     for (const auto& [known, table] : loaders) names.push_back(known);
-    return absl::NotFoundError(absl::StrCat("the job has no table [loader.",
-                                            name, "]: there is no loader ",
-                                            SayUnknown(name, names)));
+    return absl::NotFoundError(
+        absl::StrCat("the job has no table [loader.", name,
+                     "]: there is no loader ", SayUnknown(name, names),
+                     names.empty() ? "; --config=FILE names the "
+                                     "job's text"
+                                   : ""));
   }
   absl::StatusOr<std::unique_ptr<Loader>> loader =
       registry.CreateFrom<Loader>(found->second, context, "default");

@@ -183,9 +183,9 @@ TEST_F(JobTest, MakesMetricsSinks) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   EXPECT_EQ(text.str(), "step 3: loss 0.5\n");
-  EXPECT_THAT(JobOf("[metrics.tensorboard]").MakeMetricsSinks(registry_, {}),
+  EXPECT_THAT(JobOf("[metrics.board]").MakeMetricsSinks(registry_, {}),
               StatusIs(absl::StatusCode::kNotFound,
-                       HasSubstr("no metrics sink 'tensorboard'")));
+                       HasSubstr("no metrics sink 'board'")));
 }
 
 TEST_F(JobTest, SaysWhatIsWrongAndWhere) {

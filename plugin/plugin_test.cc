@@ -124,7 +124,8 @@ TEST_F(Plugin, RegistersExactlyTheseNames) {
               StatusIs(absl::StatusCode::kUnimplemented,
                        HasSubstr("--@lockstep//config:with_gloo=true")));
 #endif
-  EXPECT_THAT(NamesOf(registry_.Parts<MetricsSink>()), ElementsAre("text"));
+  EXPECT_THAT(NamesOf(registry_.Parts<MetricsSink>()),
+              ElementsAre("tensorboard", "text"));
   for (const PluginPart& part : registry_.Parts()) {
     EXPECT_THAT(part.meaning,
                 AllOf(Not(testing::IsEmpty()), testing::EndsWith(".")));

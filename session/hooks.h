@@ -37,7 +37,8 @@ class SessionHooks {
     return absl::OkStatus();
   }
 
-  // The steps of an epoch begin, or go on after a restart in the middle of it.
+  // The steps of an epoch begin, or go on after a restart in the middle of it,
+  // where this was called before the restart, too.
   virtual absl::Status OnEpochBegin(Session& /*session*/, int64_t /*epoch*/) {
     return absl::OkStatus();
   }
@@ -47,7 +48,8 @@ class SessionHooks {
     return absl::OkStatus();
   }
 
-  // All steps of an epoch are over.
+  // All steps of an epoch are over. A training that goes on from there calls it
+  // again: the checkpoint is from before the first call.
   virtual absl::Status OnEpochEnd(Session& /*session*/, int64_t /*epoch*/) {
     return absl::OkStatus();
   }

@@ -130,10 +130,13 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
       return hooks.OnFailure(*this, status);
     });
     if (!hook.ok()) Log(hook.message());
+    const absl::Status saved = checkpoint_->WaitHere();
+    if (!saved.ok() && saved != status) Log(saved.message());
   }
   status.Update(CallHooks("shutdown", [&](SessionHooks& hooks) {
     return hooks.OnShutdown(*this);
   }));
+  status.Update(checkpoint_->WaitHere());  // a hook may have saved one
   if (own_group_ != nullptr) status.Update(own_group_->Close());
   if (own_host_group_ != nullptr) status.Update(own_host_group_->Close());
   return status;
@@ -145,16 +148,24 @@ absl::Status Session::CallTrainer(
       "start", [&](SessionHooks& hooks) { return hooks.OnStart(*this); }));
   absl::Status status = CatchAll("the trainer", [&] { return train(*this); });
   // A trainer may have left a loop without looking at the last step.
-  if (status.ok()) status = failure_;
+  if (status.ok() || (stopping_ && absl::IsCancelled(status))) {
+    status = failure_;
+  }
   if (status.ok()) status = on_device_.Wait();
-  if (stopping_ && absl::IsCancelled(status)) status = absl::OkStatus();
-  if (status.ok()) status = checkpoint_->Wait();
   if (!status.ok()) return status;
-  if (size() == 1) return absl::OkStatus();
-  // No rank leaves while another one still trains.
-  CallOptions options;
-  options.name = "the end of the training";
-  return Wait(host_group_->Barrier(options));
+  if (stopping_ && left_step_ && !job_.checkpoint.path.empty()) {
+    Log(absl::StrCat("the trainer left the loop over steps in step ",
+                     steps_ + 1,
+                     ", after which it stops, so nothing was saved there: let "
+                     "the loop end by itself"));
+  }
+  if (size() > 1) {
+    // No rank leaves while another one still trains.
+    CallOptions options;
+    options.name = "the end of the training";
+    LOCKSTEP_RETURN_IF_ERROR(Wait(host_group_->Barrier(options)));
+  }
+  return checkpoint_->Wait();
 }
 
 absl::Status Session::CallHooks(
@@ -275,9 +286,11 @@ absl::Status Session::AddToCheckpoint(absl::string_view name, Loader& loader) {
     if (stepped_loaders_.count(&loader) == 0) return std::nullopt;
     return loader.SaveState();
   };
-  state.load = [this, &loader](absl::string_view bytes) {
+  state.load = [this, &loader](absl::string_view bytes) -> absl::Status {
     stepped_loaders_.insert(&loader);
-    return loader.RestoreState(bytes);
+    LOCKSTEP_RETURN_IF_ERROR(loader.RestoreState(bytes));
+    restored_epochs_[&loader] = loader.progress().epoch;
+    return absl::OkStatus();
   };
   return checkpoint_->Add(absl::StrCat("loader/", name), std::move(state));
 }
@@ -308,6 +321,21 @@ absl::Status Session::CheckIsSaved(const Loader& loader) const {
   return absl::OkStatus();
 }
 
+// Returns whether a loader that was restored goes on where it is.
+absl::Status Session::CheckGoesOnIn(const Loader& loader, int64_t epoch) {
+  const auto restored = restored_epochs_.find(&loader);
+  if (restored == restored_epochs_.end()) return absl::OkStatus();
+  if (epoch < restored->second) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the checkpoint is in epoch ", restored->second,
+        " of this loader, and Steps was asked for epoch ", epoch,
+        ", whose samples it has had: take epochs from session.Epochs of the "
+        "same loader"));
+  }
+  restored_epochs_.erase(restored);
+  return absl::OkStatus();
+}
+
 absl::Status Session::Restore() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored,
                             checkpoint_->Restore());
@@ -320,6 +348,12 @@ absl::Status Session::Restore() {
 
 absl::Status Session::Save() {
   if (job_.checkpoint.path.empty()) return absl::OkStatus();
+  if (is_in_step_) {
+    // Nobody else knows whether the trainer has updated its parameters by now.
+    save_requested_ = true;
+    return absl::OkStatus();
+  }
+  save_requested_ = false;
   LOCKSTEP_RETURN_IF_ERROR(CallHooks(
       "checkpoint save",
       [&](SessionHooks& hooks) { return hooks.OnCheckpointSave(*this); }));

@@ -27,7 +27,9 @@
 //           session.Evaluate(*test, [&](const Batch& batch, Sums& sums) {
 //             return model.AddLoss(batch, sums);
 //           }));
-//       session.Log(absl::StrCat("loss ", evaluation.mean("loss")));
+//       if (session.rank() == 0) {
+//         session.Log(absl::StrCat("loss ", evaluation.mean("loss")));
+//       }
 //     }
 //     return absl::OkStatus();
 //   }
@@ -65,6 +67,7 @@
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
@@ -295,39 +298,58 @@ class Session {
   absl::StatusOr<Gradients*> MakeGradients(std::vector<Parameter> parameters,
                                            const GradientOptions& options = {});
 
-  // What the training goes on from, in the job's [checkpoint]: the parameters
-  // of all gradients, the places of the loaders that Steps reads, and steps().
-  // The trainer adds what it needs beside them, such as the state of its
-  // optimizer, and calls Restore, Save and Wait of the session alone:
+  // Adds to the job's checkpoints what the trainer goes on from beside the
+  // parameters of its gradients, the places of its loaders and steps(): the
+  // state of an optimizer, or of random numbers. Before Restore, with what
+  // Checkpoint::Add says of names and memory.
   //
-  //   session.checkpoint().Add("momentum", BufferOf(momentum))
-  Checkpoint& checkpoint() { return *checkpoint_; }
+  //   session.AddState("momentum", BufferOf(momentum))
+  absl::Status AddState(absl::string_view name, Buffer values) {
+    return checkpoint_->Add(name, values);
+  }
+  absl::Status AddState(absl::string_view name, CheckpointMemory values) {
+    return checkpoint_->Add(name, std::move(values));
+  }
+  absl::Status AddState(absl::string_view name, CheckpointState state) {
+    return checkpoint_->Add(name, std::move(state));
+  }
+
+  // The same for memory of which each rank has a part (Checkpoint::AddPart).
+  absl::Status AddPart(absl::string_view name, Buffer part) {
+    return checkpoint_->AddPart(name, part);
+  }
 
   // Goes on from the newest checkpoint, if there is one. Call it when all is
   // made and added, and before Epochs: a job that has a path for checkpoints
-  // needs it before the first step. What it returns is listed at
-  // Checkpoint::Restore.
+  // needs it before the first step. Returns what Checkpoint::Restore does.
   absl::Status Restore();
 
-  // Saves a checkpoint, on all ranks and between steps. The session does so
-  // itself after every_steps steps, at the end of an epoch, and where the
-  // training stops. Where the job has no path for checkpoints, it does nothing.
+  // Saves a checkpoint, on all ranks; within a step, when that has ended. The
+  // session does so itself after every_steps steps, at the end of an epoch, and
+  // where the training stops. Where the job has no path for checkpoints, it
+  // does nothing.
   absl::Status Save();
+
+  // Waits, on all ranks, until the disk has what was saved last.
+  absl::Status AwaitSaved() { return checkpoint_->Wait(); }
 
   // The number of steps that have ended, those before a restart included.
   int64_t steps() const { return steps_; }
 
   // The epochs from the one in which the loader is up to `epochs`, for a
-  // range-based for loop. It ends early where the training stops or has failed,
-  // and where the loader has come to its max_steps. A training that goes on
+  // range-based for loop over the steps of the same loader. It ends early where
+  // the training stops or has failed, and where the loader has come to its
+  // max_steps. A loader with advance_epochs has them all in one range of steps,
+  // and gets one number. A training that goes on
   // from the end of an epoch begins with that one, of which no step is left: so
   // it does again what comes behind the steps.
   EpochNumbers Epochs(const Loader& loader, int64_t epochs);
 
   // The steps of an epoch, or those that are left of it in a loader that was
   // restored, for a range-based for loop. A step is over when the loop comes to
-  // the next one. The last one is that after which all ranks stop, or the first
-  // that failed. The loader's Drain is not for a trainer of a session.
+  // the next one, and so is left by `continue` alone: a `break` leaves it
+  // without an end. The last one is that after which all ranks stop, or the
+  // first that failed. The loader's Drain is not for a trainer of a session.
   StepRange Steps(Loader& loader, int64_t epoch);
 
   // Calls `evaluate` with each batch of epoch 0 of the loader, adds up over all
@@ -398,6 +420,7 @@ class Session {
   absl::Status AddToCheckpoint(const Gradients& gradients);
   absl::Status AddToCheckpoint(absl::string_view name, Loader& loader);
   absl::Status CheckIsSaved(const Loader& loader) const;
+  absl::Status CheckGoesOnIn(const Loader& loader, int64_t epoch);
   // Says behind an error in which loader it was.
   absl::Status InLoader(const Loader& loader, const absl::Status& error) const;
   static std::string NameOf(const Step& step, const Gradients* gradients);
@@ -437,9 +460,14 @@ class Session {
   std::unique_ptr<Checkpoint> checkpoint_;
   std::set<const Loader*> saved_loaders_;    // those that are in checkpoints
   std::set<const Loader*> stepped_loaders_;  // those that Steps reads
+  // The epochs in which loaders go on that Steps has not read since.
+  std::map<const Loader*, int64_t> restored_epochs_;
   int64_t steps_ = 0;
   int64_t last_step_ = -1;    // the training stops there, if it is not negative
   int64_t saved_steps_ = -1;  // those of the last checkpoint
+  bool is_in_step_ = false;
+  bool left_step_ = false;       // the trainer left the last one without an end
+  bool save_requested_ = false;  // in this step
 
   std::atomic<bool> stop_requested_{false};
   bool stopping_ = false;
@@ -470,6 +498,8 @@ class StepRange {
 
     StepRange* range_;
   };
+
+  ~StepRange();
 
   StepRange(const StepRange&) = delete;
   StepRange& operator=(const StepRange&) = delete;

@@ -251,7 +251,7 @@ TEST_F(SessionCheckpoint, CallsHooks) {
   first[0].stop_in = 3;
   EXPECT_THAT(TrainAll(first, Text("every_steps = 3"), options), Each(IsOk()));
   EXPECT_THAT(events.events,
-              ElementsAre("step 1", "step 2", "epoch 2", "save 2", "step 3",
+              ElementsAre("step 1", "step 2", "save 2", "epoch 2", "step 3",
                           "save 3", "step 4", "save 4"));
   events.events.clear();
   events.fails = "save 6";
@@ -261,6 +261,221 @@ TEST_F(SessionCheckpoint, CallsHooks) {
   EXPECT_THAT(events.events,
               ElementsAre("load 4", "epoch 4", "step 5", "step 6", "save 6"));
   EXPECT_FALSE(Exists(6));
+}
+
+// A hook that changes a state at the end of an epoch.
+class Halves : public SessionHooks {
+ public:
+  explicit Halves(float& rate) : rate_(rate) {}
+  absl::Status OnEpochEnd(Session&, int64_t) override {
+    rate_ /= 2;
+    return absl::OkStatus();
+  }
+
+ private:
+  float& rate_;
+};
+
+TEST_F(SessionCheckpoint, DoesWhatComesAtAnEpochsEndOnce) {
+  std::vector<float> rate = {1};
+  Halves hook(rate[0]);
+  SessionOptions options;
+  options.hooks = {&hook};
+  for (int run = 0; run < 2; ++run) {
+    rate[0] = 1;
+    RunJobs(
+        {Text()},
+        [&](Session& session) -> absl::Status {
+          Counting trainer;
+          LOCKSTEP_RETURN_IF_ERROR(session.AddState("rate", BufferOf(rate)));
+          trainer.in_step = [run](Session& session) {
+            return run > 0 || session.steps() < 2
+                       ? absl::OkStatus()
+                       : absl::InternalError("in epoch 1");
+          };
+          return trainer.Train(session);
+        },
+        options);
+  }
+  EXPECT_EQ(rate[0], 1.0F / 16);
+}
+
+class SavesAtBegin : public SessionHooks {
+ public:
+  absl::Status OnEpochBegin(Session& session, int64_t) override {
+    return session.Save();
+  }
+};
+
+TEST_F(SessionCheckpoint, SavesBeforeTheFirstStep) {
+  SavesAtBegin hook;
+  SessionOptions options;
+  options.hooks = {&hook};
+  std::vector<Counting> ranks(2);
+  EXPECT_THAT(TrainAll(ranks, Text("keep = 100"), options), Each(IsOk()));
+  EXPECT_TRUE(Exists(0));
+  EXPECT_THAT(ranks[0].seen, Each(kEpochs));
+}
+
+// ---- How trainers are written.
+
+TEST_F(SessionCheckpoint, SavesAtTheEndOfTheStepInWhichItIsTold) {
+  std::vector<Counting> first(2), second(2);
+  for (Counting& rank : first) {
+    rank.in_step = [](Session& session) -> absl::Status {
+      if (session.steps() == 4) return absl::InternalError("the end");
+      return session.steps() == 2 ? session.Save() : absl::OkStatus();
+    };
+  }
+  EXPECT_THAT(TrainAll(first, Text("keep = 100")), Each(Not(IsOk())));
+  EXPECT_TRUE(Exists(3));
+  EXPECT_EQ(unlink(PathOf(4).c_str()), 0);
+  EXPECT_THAT(TrainAll(second, Text()), Each(IsOk()));
+  EXPECT_EQ(second[0].began_at, 3);
+  EXPECT_EQ(second[0].ended_at, kSteps);
+  EXPECT_THAT(second[0].seen, Each(kEpochs));
+}
+
+constexpr char kMoreLoader[] = R"([loader.more]
+num_workers = 0
+dataset = {name = "numbers", size = 10}
+sampler = {name = "sequential", global_batch_size = 6, tail = "uneven"}
+
+)";
+
+// Trains with one or two loaders, and stops in the step if it is not negative.
+struct Several {
+  std::vector<std::string> loaders;
+  int64_t stop_in = -1;
+  bool asks_for_epochs = true;
+  int64_t epochs = 3;
+
+  std::vector<float> seen = std::vector<float>(kSamples);  // by all of them
+
+  absl::Status Train(Session& session) {
+    std::vector<Loader*> made;
+    for (const std::string& name : loaders) {
+      LOCKSTEP_ASSIGN_OR_RETURN(made.emplace_back(), session.MakeLoader(name));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(session.AddState("seen", BufferOf(seen)));
+    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+    if (!asks_for_epochs) {
+      for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+        LOCKSTEP_RETURN_IF_ERROR(DoEpoch(session, made, epoch));
+      }
+      return absl::OkStatus();
+    }
+    for (const int64_t epoch : session.Epochs(*made[0], epochs)) {
+      LOCKSTEP_RETURN_IF_ERROR(DoEpoch(session, made, epoch));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status DoEpoch(Session& session, const std::vector<Loader*>& made,
+                       int64_t epoch) {
+    for (Loader* const loader : made) {
+      for (Step& step : session.Steps(*loader, epoch)) {
+        for (const Batch& batch : step) {
+          for (int64_t row = 0; row < batch.valid(); ++row) {
+            seen[batch.indices()[row]] += 1;
+          }
+        }
+        if (session.steps() == stop_in) session.RequestStop();
+        LOCKSTEP_RETURN_IF_ERROR(step.status());
+      }
+    }
+    return absl::OkStatus();
+  }
+};
+
+TEST_F(SessionCheckpoint, GoesOnWithTwoLoaders) {
+  for (int64_t stop_in = 0; stop_in < 12; ++stop_in) {
+    path_ += "'";
+    Several first, second;
+    first.loaders = second.loaders = {"train", "more"};
+    first.stop_in = stop_in;
+    for (Several* const trainer : {&first, &second}) {
+      EXPECT_THAT(
+          RunJobs({absl::StrCat(kMoreLoader, Text())},
+                  [&](Session& session) { return trainer->Train(session); }),
+          Each(IsOk()));
+    }
+    EXPECT_THAT(second.seen, Each(2 * 3)) << stop_in;
+  }
+}
+
+TEST_F(SessionCheckpoint, GoesOnWithAllEpochsInOne) {
+  const std::string text = absl::StrReplaceAll(
+      Text(), {{"[loader.train]\n",
+                "[loader.train]\nadvance_epochs = true\nmax_steps = 8\n"}});
+  for (int64_t stop_in = 0; stop_in < 8; ++stop_in) {
+    path_ += "'";
+    Several first, second;
+    first.loaders = second.loaders = {"train"};
+    first.epochs = second.epochs = 1;
+    first.stop_in = stop_in;
+    for (Several* const trainer : {&first, &second}) {
+      EXPECT_THAT(
+          RunJobs({text},
+                  [&](Session& session) { return trainer->Train(session); }),
+          Each(IsOk()));
+    }
+    EXPECT_THAT(second.seen, Each(4)) << stop_in;
+  }
+}
+
+TEST_F(SessionCheckpoint, RefusesEpochsThatItHasHad) {
+  Several first, second;
+  first.loaders = second.loaders = {"train"};
+  first.asks_for_epochs = second.asks_for_epochs = false;
+  first.stop_in = 3;
+  EXPECT_THAT(
+      RunJobs({Text()}, [&](Session& session) { return first.Train(session); }),
+      Each(IsOk()));
+  EXPECT_THAT(
+      RunJobs({Text()},
+              [&](Session& session) { return second.Train(session); }),
+      Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                    AllOf(HasSubstr("the checkpoint is in epoch 1"),
+                          HasSubstr("take epochs from session.Epochs")))));
+}
+
+TEST_F(SessionCheckpoint, EvaluatesAfterTheLastOfMaxSteps) {
+  const std::string text = absl::StrReplaceAll(
+      Text(), {{"[loader.train]\n", "[loader.train]\nmax_steps = 4\n"}});
+  std::vector<Counting> first(1), second(1);
+  first[0].stop_in = 3;
+  EXPECT_THAT(TrainAll(first, text), Each(IsOk()));
+  EXPECT_EQ(first[0].evaluations, 1);
+  EXPECT_THAT(TrainAll(second, text), Each(IsOk()));
+  EXPECT_EQ(second[0].evaluations, 1);
+}
+
+TEST_F(SessionCheckpoint, SaysThatNoEpochIsLeft) {
+  std::vector<Counting> first(1), second(1);
+  EXPECT_THAT(TrainAll(first, Text()), Each(IsOk()));
+  second[0].epochs = 2;
+  EXPECT_THAT(TrainAll(second, Text()), Each(IsOk()));
+  EXPECT_THAT(logged_, Contains(HasSubstr("no epoch is left: the checkpoint is "
+                                          "in epoch 3, counted from 0, and the "
+                                          "trainer wants 2")));
+}
+
+TEST_F(SessionCheckpoint, SaysThatATrainerLeftTheLastStep) {
+  const auto ended = RunJobs({Text()}, [&](Session& session) -> absl::Status {
+    Loader* const train = *session.MakeLoader("train");
+    Gradients* const none = *session.MakeGradients({});
+    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+    for (Step& step : session.Steps(*train, 0)) {
+      session.RequestStop();
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*none));
+      if (session.stopping()) break;
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+  EXPECT_FALSE(Exists(1));
+  EXPECT_THAT(logged_, Contains(HasSubstr("let the loop end by itself")));
 }
 
 // ---- What is refused.
@@ -366,14 +581,12 @@ TEST_F(SessionCheckpoint, EndsAfterTheNextStepWhereTheDiskIsFull) {
     std::vector<Counting> ranks(2);
     for (Counting& rank : ranks) {
       rank.in_step = [&](Session& session) {
-        if (session.rank() > 0) return absl::OkStatus();
-        if (session.steps() == full_in) {
-          LOCKSTEP_EXPECT_OK(session.checkpoint().Wait());
+        if (session.steps() < full_in) return absl::OkStatus();
+        // The step after the one that has failed has no batches.
+        EXPECT_LE(session.steps(), full_in + 2);
+        EXPECT_EQ(session.AwaitSaved().ok(), session.steps() == full_in);
+        if (session.rank() == 0 && session.steps() == full_in) {
           limit = std::make_unique<SmallFiles>(100);
-        } else if (session.steps() > full_in) {
-          // The step after the one that has failed has no batches.
-          EXPECT_LE(session.steps(), full_in + 2);
-          EXPECT_FALSE(session.checkpoint().Wait().ok());
         }
         return absl::OkStatus();
       };
@@ -408,6 +621,44 @@ TEST_F(SessionCheckpoint, VerifiesThatATrainingGoesOnExactly) {
                                      HasSubstr("parameters/weight")));
     }
   }
+}
+
+class Cancels : public SessionHooks {
+ public:
+  absl::Status OnCheckpointSave(Session& session) override {
+    return session.stopping() ? absl::CancelledError("no") : absl::OkStatus();
+  }
+};
+
+TEST_F(SessionCheckpoint, TellsThatAStopSavedNothing) {
+  Cancels hook;
+  SessionOptions options;
+  options.hooks = {&hook};
+  std::vector<Counting> ranks(2);
+  ranks[1].stop_in = 2;
+  EXPECT_THAT(TrainAll(ranks, Text(), options),
+              Each(StatusIs(absl::StatusCode::kCancelled)));
+}
+
+TEST_F(SessionCheckpoint, VerifiesNoTrainingWithoutState) {
+  VerifyOptions options;
+  options.steps = 2;
+  const auto ended = UseSessions({Text()}, [&](Session& session) {
+    return session.Verify(
+        [](Session& session) -> absl::Status {
+          Loader* const train = *session.MakeLoader("train");
+          LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+          for (const int64_t epoch : session.Epochs(*train, kEpochs)) {
+            for (Step& step : session.Steps(*train, epoch)) {
+              LOCKSTEP_RETURN_IF_ERROR(step.status());
+            }
+          }
+          return absl::OkStatus();
+        },
+        options);
+  });
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   HasSubstr("there is nothing to verify"))));
 }
 
 TEST_F(SessionCheckpoint, VerifiesNoMoreStepsThanThereAre) {

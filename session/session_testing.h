@@ -214,7 +214,7 @@ struct CountingTrainer {
              {"weight", absl::MakeSpan(weight), &weight_gradient}}));
     if (keeps_momentum) {
       LOCKSTEP_RETURN_IF_ERROR(
-          session.checkpoint().Add("momentum", BufferOf(momentum)));
+          session.AddState("momentum", BufferOf(momentum)));
     }
     LOCKSTEP_RETURN_IF_ERROR(session.Restore());
     began_at = ended_at = session.steps();

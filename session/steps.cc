@@ -74,15 +74,26 @@ absl::Status AllReduce(Communicator& group, Float* values, int64_t count,
 
 EpochNumbers Session::Epochs(const Loader& loader, int64_t epochs) {
   const int64_t epoch = loader.progress().epoch;
+  // Such a loader goes through all of its epochs in one range of steps.
+  if (loader.options().advance_epochs) {
+    return {*this, loader, epoch, epoch + 1};
+  }
   const auto ended = ended_.find(&loader);
   const bool is_over = ended != ended_.end() && ended->second == epoch;
+  if (restored_epochs_.count(&loader) > 0 && epoch >= epochs && rank() == 0) {
+    Log(absl::StrCat("no epoch is left: the checkpoint is in epoch ", epoch,
+                     ", counted from 0, and the trainer wants ", epochs));
+  }
   return {*this, loader, epoch + (is_over ? 1 : 0), epochs};
 }
 
 bool EpochNumbers::over() const {
+  if (!session_.CheckGoesOn().ok()) return true;
+  // What comes behind the steps of an epoch is done again after a restart, also
+  // where no step is left.
+  if (session_.restored_epochs_.count(&loader_) > 0) return false;
   const int64_t most = loader_.options().max_steps;
-  return !session_.CheckGoesOn().ok() ||
-         (most > 0 && loader_.progress().steps_in_total >= most);
+  return most > 0 && loader_.progress().steps_in_total >= most;
 }
 
 // Returns CANCELLED where the training stops.
@@ -110,6 +121,11 @@ StepRange::StepRange(Session& session, Loader& loader, int64_t epoch)
   batches_.emplace(loader.Epoch(epoch));
   at_.emplace(batches_->begin());
   Take();
+}
+
+StepRange::~StepRange() {
+  session_.left_step_ = session_.is_in_step_;
+  session_.is_in_step_ = false;
 }
 
 void StepRange::Fail(const absl::Status& why) {
@@ -145,19 +161,22 @@ void StepRange::Advance() {
 absl::Status Session::BeginEpoch(const Loader& loader, int64_t epoch) {
   LOCKSTEP_RETURN_IF_ERROR(CheckGoesOn());
   LOCKSTEP_RETURN_IF_ERROR(CheckIsSaved(loader));
-  stepped_loaders_.insert(&loader);
-  return CallHooks("epoch begin", [&](SessionHooks& hooks) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckGoesOnIn(loader, epoch));
+  LOCKSTEP_RETURN_IF_ERROR(CallHooks("epoch begin", [&](SessionHooks& hooks) {
     return hooks.OnEpochBegin(*this, epoch);
-  });
+  }));
+  stepped_loaders_.insert(&loader);  // it has a place from now on
+  return absl::OkStatus();
 }
 
 absl::Status Session::EndEpoch(const Loader& loader, int64_t epoch) {
   NoteEndOfEpoch(loader, epoch);
-  LOCKSTEP_RETURN_IF_ERROR(CallHooks("epoch end", [&](SessionHooks& hooks) {
+  // Who goes on from here calls the hooks, too: they come behind it. After the
+  // last step, there may be a checkpoint already.
+  if (saved_steps_ != steps_) LOCKSTEP_RETURN_IF_ERROR(Save());
+  return CallHooks("epoch end", [&](SessionHooks& hooks) {
     return hooks.OnEpochEnd(*this, epoch);
-  }));
-  // After its last step, there may be one already.
-  return saved_steps_ == steps_ ? absl::OkStatus() : Save();
+  });
 }
 
 // The trainer has made by now what it makes.
@@ -197,6 +216,8 @@ absl::Status Session::BeginStep(Step& step) {
   step.weight_ = step.batch_->valid();
   step.sums_.Clear();
   step.is_added_up_ = false;
+  is_in_step_ = true;
+  left_step_ = false;
   if (steps_ + 1 == last_step_) RequestStop();
   for (const auto& gradients : gradients_) {
     gradients->is_averaged_ = false;
@@ -209,11 +230,13 @@ absl::Status Session::EndStep(Step& step) {
   // A trainer that averages elsewhere stops with the others all the same.
   if (!step.is_added_up_) LOCKSTEP_RETURN_IF_ERROR(AddUp(step));
   ++steps_;
+  is_in_step_ = false;
   LOCKSTEP_RETURN_IF_ERROR(CallHooks(
       "step", [&](SessionHooks& hooks) { return hooks.OnStep(*this, step); }));
   // The last one may have failed while it was written.
   LOCKSTEP_RETURN_IF_ERROR(checkpoint_->status());
-  return stopping_ || checkpoint_->IsDue(steps_) ? Save() : absl::OkStatus();
+  const bool saves = stopping_ || save_requested_ || checkpoint_->IsDue(steps_);
+  return saves ? Save() : absl::OkStatus();
 }
 
 void Step::RefuseAfterAverage(absl::string_view call) {
@@ -330,7 +353,8 @@ absl::Status Session::AddUp(Tally& tally, const Sums& sums, Float* values,
   if (tally.stops > 0 && !stopping_) {
     stopping_ = true;
     if (rank() == 0) {
-      Log(absl::StrCat("the training stops after this step, as was asked on ",
+      Log(absl::StrCat("the training stops after step ",
+                       steps_ + (is_in_step_ ? 1 : 0), ", as was asked on ",
                        tally.stops, " of ", size(), " ranks"));
     }
   }

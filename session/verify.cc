@@ -13,7 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
@@ -33,9 +35,10 @@ class TemporaryFolder {
  public:
   static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Create() {
     std::error_code error;
+    const std::filesystem::path temporary =
+        std::filesystem::temp_directory_path(error);
     std::string path =
-        (std::filesystem::temp_directory_path(error) / "lockstep-XXXXXX")
-            .string();
+        ((error ? "/tmp" : temporary) / "lockstep-XXXXXX").string();
     if (::mkdtemp(path.data()) == nullptr) {
       return absl::ErrnoToStatus(errno, absl::StrCat("can't create ", path));
     }
@@ -78,12 +81,12 @@ std::string ElementOf(const CheckpointSection& section,
   if (section.dtype == DType::kF32) {
     float value = 0;
     std::memcpy(&value, bytes.data(), sizeof(value));
-    return absl::StrCat(value);
+    return absl::StrFormat("%.9g", value);
   }
   if (section.dtype == DType::kF64) {
     double value = 0;
     std::memcpy(&value, bytes.data(), sizeof(value));
-    return absl::StrCat(value);
+    return absl::StrFormat("%.17g", value);
   }
   return "";
 }
@@ -130,10 +133,24 @@ absl::StatusOr<std::string> FirstDifference(const CheckpointReader& one,
   return "";
 }
 
+// Returns whether a checkpoint has more than what every training has.
+bool HasState(const CheckpointReader& reader) {
+  return std::any_of(reader.sections().begin(), reader.sections().end(),
+                     [](const CheckpointSection& section) {
+                       return section.name != "step" && section.name != "job" &&
+                              !absl::StartsWith(section.name, "loader/");
+                     });
+}
+
 absl::Status Compare(const std::string& one, const std::string& two,
                      int64_t steps) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto without, OpenNewest(one));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto with, OpenNewest(two));
+  if (!HasState(*without)) {
+    return absl::FailedPreconditionError(
+        "the training's checkpoints have no parameters, so there is nothing to "
+        "verify: give them to MakeGradients or AddState");
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string difference,
                             FirstDifference(*without, *with));
   if (difference.empty()) return absl::OkStatus();
