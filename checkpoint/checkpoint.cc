@@ -265,13 +265,13 @@ absl::StatusOr<std::string> Checkpoint::OpenNewest(
     opened =
         CatchAll("opening a checkpoint", [&] { return OpenStore(newest); });
   }
-  LOCKSTEP_RETURN_IF_ERROR(ShareStatus("opening the checkpoint", opened));
+  LOCKSTEP_RETURN_IF_ERROR(ShareStatus("checkpoint open", opened));
   std::string contents;
   if (newest != nullptr) {
     contents =
         absl::StrCat(InALine(newest->path()), "\n", TextOf(newest->sections()));
   }
-  return ShareText("what a checkpoint has", contents);
+  return ShareText("checkpoint list", contents);
 }
 
 absl::StatusOr<std::optional<int64_t>> Checkpoint::RestoreAll() {
@@ -536,7 +536,7 @@ absl::Status Checkpoint::SaveAll(int64_t step) {
   absl::Status own;
   if (is_rank_0) own = CatchAll("saving", [&] { return SaveOwn(step); });
   // The others send nothing to a rank 0 that can't take it.
-  LOCKSTEP_RETURN_IF_ERROR(ShareStatus("saving a checkpoint", own));
+  LOCKSTEP_RETURN_IF_ERROR(ShareStatus("checkpoint save", own));
   for (const Section& section : sections_) {
     if (!section.is_part) continue;
     LOCKSTEP_RETURN_IF_ERROR(is_rank_0 ? ReceiveParts(section, step)
@@ -544,7 +544,7 @@ absl::Status Checkpoint::SaveAll(int64_t step) {
   }
   if (!options_.background) {
     if (is_rank_0) own = store_->Finish(*sink_->writer());
-    return ShareStatus("writing a checkpoint", own);
+    return ShareStatus("checkpoint write", own);
   }
   if (!is_rank_0) return absl::OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -659,7 +659,7 @@ absl::Status Checkpoint::WaitHere() {
 
 absl::Status Checkpoint::Wait() {
   if (options_.path.empty()) return absl::OkStatus();
-  return ShareStatus("waiting for the checkpoint", WaitHere());
+  return ShareStatus("checkpoint wait", WaitHere());
 }
 
 absl::Status Checkpoint::status() {

@@ -113,7 +113,7 @@ absl::Status Run(int argc, char** argv) {
     return absl::UnavailableError("can't create a folder for checkpoints");
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto ranks, MakeLocalGroup({}));
-  const absl::Status measured = Measure(*ranks[0], folder, rounds, megabytes);
+  absl::Status measured = Measure(*ranks[0], folder, rounds, megabytes);
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   return measured;

@@ -40,7 +40,7 @@ void ExpectGroupMadeAgain(const Ended& ended) {
   EXPECT_THAT(ended.printed,
               AllOf(HasSubstr("[rank 0] goes on after step 5\n"),
                     HasSubstr("[rank 1] goes on after step 5\n"),
-                    HasSubstr("  #9 all_reduce(1 x f64, avg): OK after"),
+                    HasSubstr("  #11 all_reduce(1 x f64, avg): OK after"),
                     Not(HasSubstr("restart 1 of 1"))));
 }
 
@@ -55,7 +55,7 @@ TEST(Recovery, LateIsNoFailure) {
 TEST(Recovery, Mismatch) {
   const Ended ended = Recover(" --fail=mismatch");
   ExpectGroupMadeAgain(ended);
-  EXPECT_THAT(ended.printed, AllOf(HasSubstr("differ at operation #10: "),
+  EXPECT_THAT(ended.printed, AllOf(HasSubstr("differ at operation #12: "),
                                    HasSubstr("issued all_reduce(1 x f64, avg)"),
                                    HasSubstr("issued barrier()")));
 }
@@ -70,7 +70,7 @@ TEST(Recovery, NoNumber) {
 bool FailedInTheStepAlone(const std::string& printed) {
   const std::vector<std::string> parts = absl::StrSplit(printed, "failed: ");
   return parts.size() == 3 &&
-         absl::StrContains(printed, "  #9 all_reduce(1 x f64, avg): OK after");
+         absl::StrContains(printed, "  #11 all_reduce(1 x f64, avg): OK after");
 }
 
 TEST(Recovery, Stuck) {

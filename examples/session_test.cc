@@ -101,6 +101,15 @@ TEST(SessionExample, StopsAfterAStepAtSignals) {
   }
 }
 
+TEST(SessionExample, VerifiesThatItGoesOnExactly) {
+  const Ended ended = Launch(2, std::string(kProgram) + "--verify=20");
+  EXPECT_EQ(ended.code, 0) << ended.printed;
+  EXPECT_THAT(ended.printed, HasSubstr("goes on exactly: after 40 steps"));
+  const Ended none = Execute(std::string(kProgram) + "--verify=0");
+  EXPECT_EQ(none.code, 2) << none.printed;
+  EXPECT_THAT(none.printed, HasSubstr("from 1 on, but is '0'"));
+}
+
 TEST(SessionExample, GoesOnWhereItStoppedOrWasKilled) {
   for (const int signal : {SIGTERM, SIGKILL}) {
     std::string folder = testing::TempDir() + "/sessionXXXXXX";

@@ -4,16 +4,22 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/option_table.h"
@@ -85,6 +91,30 @@ bool AsksForHelp(int argc, char** argv) {
   return false;
 }
 
+// Takes --verify or --verify=STEPS out of the words of a command line. Returns
+// the steps; nullopt: it is not there.
+absl::StatusOr<std::optional<int64_t>> TakeVerify(
+    std::vector<const char*>& words) {
+  std::optional<int64_t> steps;
+  for (auto word = words.begin(); word != words.end();) {
+    absl::string_view value = *word;
+    if (!absl::ConsumePrefix(&value, "--verify") ||
+        (!value.empty() && value[0] != '=')) {
+      ++word;
+      continue;
+    }
+    steps = VerifyOptions().steps;
+    if (absl::ConsumePrefix(&value, "=") &&
+        (!absl::SimpleAtoi(value, &*steps) || *steps < 1)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--verify should be a number of steps from 1 on, but is '",
+          absl::CHexEscape(value), "'"));
+    }
+    word = words.erase(word);
+  }
+  return steps;
+}
+
 std::string HelpText(absl::string_view program, const OptionTable& trainer) {
   PluginPart settings;
   settings.kind = "[trainer]:";
@@ -92,10 +122,14 @@ std::string HelpText(absl::string_view program, const OptionTable& trainer) {
   settings.options = trainer.Describe();
   return absl::StrCat(
       "usage: ", program,
-      " [--config=FILE] [--set KEY=VALUE]...\n"
+      " [--config=FILE] [--set KEY=VALUE]... [--verify[=STEPS]]\n"
       "\n"
       "FILE is the job's text (docs/formats.md); --set changes a value of it:\n"
       "  --set loader.train.num_workers=4\n"
+      "--verify trains for 2 * STEPS (10) steps with and without a restart, "
+      "and "
+      "tells\n"
+      "whether both end alike.\n"
       "\n",
       settings.options.empty() ? "" : ListParts({settings}));
 }
@@ -106,11 +140,26 @@ absl::Status Register(PluginRegistry& registry, const MainOptions& options) {
   return options.register_parts(registry);
 }
 
-absl::StatusOr<Job> ReadJobOf(int argc, char** argv,
+absl::StatusOr<Job> ReadJobOf(const std::vector<const char*>& words,
                               const OptionTable& trainer) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Config config,
-                            ConfigOfCommandLine(argc, argv));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const Config config,
+      ConfigOfCommandLine(static_cast<int>(words.size()), words.data()));
   return internal_plugin::ReadJob(config, trainer, {});
+}
+
+int Verify(Session& session, const std::function<absl::Status(Session&)>& train,
+           int64_t steps) {
+  VerifyOptions options;
+  options.steps = steps;
+  const absl::Status status = session.Verify(train, options);
+  if (!status.ok()) return Say(status, kTrainingFailed);
+  if (session.rank() == 0) {
+    session.Log(absl::StrCat("the training goes on exactly: after ", 2 * steps,
+                             " steps, with and without a restart, all is the "
+                             "same"));
+  }
+  return kTrained;
 }
 
 }  // namespace
@@ -127,7 +176,10 @@ int internal_session::Main(int argc, char** argv, const OptionTable& trainer,
   const absl::Status registered =
       CatchAll("register_parts", [&] { return Register(registry, options); });
   if (!registered.ok()) return Say(registered, kNotBegun);
-  absl::StatusOr<Job> job = ReadJobOf(argc, argv, trainer);
+  std::vector<const char*> words(argv, argv + argc);
+  const absl::StatusOr<std::optional<int64_t>> verify = TakeVerify(words);
+  if (!verify.ok()) return Say(verify.status(), kNotBegun);
+  absl::StatusOr<Job> job = ReadJobOf(words, trainer);
   if (!job.ok()) return Say(job.status(), kNotBegun);
   absl::StatusOr<std::unique_ptr<Session>> session =
       Session::Create(*std::move(job), registry, options.session);
@@ -135,6 +187,7 @@ int internal_session::Main(int argc, char** argv, const OptionTable& trainer,
     return Say(session.status(),
                IsWrong(session.status()) ? kNotBegun : kTrainingFailed);
   }
+  if (verify->has_value()) return Verify(**session, train, **verify);
   const StopSignals signals(**session);
   const absl::Status status = (*session)->Run(train);
   if (!status.ok()) {

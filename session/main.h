@@ -23,6 +23,7 @@
 // The command line names the job's text, and changes values of it:
 //
 //   trainer --config=job.toml --set trainer.epochs=12
+//   trainer --config=job.toml --verify=20  // by Session::Verify
 //   lockstep launch -n 4 -- trainer --config=job.toml
 #ifndef LOCKSTEP_SESSION_MAIN_H_
 #define LOCKSTEP_SESSION_MAIN_H_
