@@ -176,7 +176,9 @@ absl::Status Checkpoint::Add(absl::string_view name, Buffer values) {
         "the memory of section '", absl::CHexEscape(name),
         "' is on a device: give a CheckpointMemory, which copies it"));
   }
-  return Add(name, MemoryOf(values));
+  LOCKSTEP_RETURN_IF_ERROR(Add(name, MemoryOf(values)));
+  sections_.back().data = values.data;
+  return absl::OkStatus();
 }
 
 absl::Status Checkpoint::AddPart(absl::string_view name, Buffer part) {
@@ -498,7 +500,7 @@ absl::Status Checkpoint::ReserveCopy() {
   }
   LOCKSTEP_RETURN_IF_ERROR(CatchAll(
       "the copy of a checkpoint, which background = false does without,", [&] {
-        sink_->Reserve(bytes);
+        sink_->Reserve(static_cast<int64_t>(sections_.size()), bytes);
         return absl::OkStatus();
       }));
   if (bytes >= kLargeCopy) {
@@ -589,7 +591,8 @@ absl::Status Checkpoint::SaveSection(const Section& section) {
     LOCKSTEP_RETURN_IF_ERROR(sink_->Begin(section.name));
     return sink_->Put(bytes.value_or(""));
   }
-  LOCKSTEP_RETURN_IF_ERROR(sink_->Begin(section.name, section.memory.dtype));
+  LOCKSTEP_RETURN_IF_ERROR(
+      sink_->Begin(section.name, section.memory.dtype, section.data));
   const int64_t own = BytesOf(section.memory);
   for (int64_t at = 0; at < own;) {
     const absl::Span<char> room = sink_->Room(own - at);

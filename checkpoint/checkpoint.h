@@ -174,8 +174,9 @@ class Checkpoint {
  private:
   struct Section {
     std::string name;
-    CheckpointMemory memory;  // where it is elements
-    CheckpointState state;    // where it is bytes
+    CheckpointMemory memory;     // where it is elements
+    const void* data = nullptr;  // their place, where it is known
+    CheckpointState state;       // where it is bytes
     bool is_part = false;
     std::vector<int64_t> counts;  // elements of all ranks' parts
 

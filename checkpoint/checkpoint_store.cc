@@ -93,6 +93,10 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
   return store;
 }
 
+// A process that is being forked may have the descriptor, and with it the lock,
+// for a moment longer.
+CheckpointStore::~CheckpointStore() { ::flock(lock_.fd(), LOCK_UN); }
+
 std::string CheckpointStore::PathOf(int64_t step) const {
   return absl::StrCat(options_.path, ".", absl::Dec(step, absl::kZeroPad12));
 }

@@ -55,6 +55,8 @@ class CheckpointStore {
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(
       const CheckpointStoreOptions& options);
 
+  ~CheckpointStore();
+
   CheckpointStore(const CheckpointStore&) = delete;
   CheckpointStore& operator=(const CheckpointStore&) = delete;
 

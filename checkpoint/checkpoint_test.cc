@@ -699,28 +699,30 @@ TEST_F(CheckpointTest, IsNotAForksAffair) {
   EXPECT_THAT(Load("a", 3), IsOk());
 }
 
-// A fork that outlives the job does not keep the path.
+// A fork that outlives its rank, which was killed, does not keep the path.
 TEST_F(CheckpointTest, AForkHoldsNoLock) {
-  int ends[2];
+  int runs[2], ends[2];
+  ASSERT_EQ(pipe(runs), 0);
   ASSERT_EQ(pipe(ends), 0);
-  pid_t child = -1;
-  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
-    Checkpoint checkpoint(group, options_);
-    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
-    child = fork();
-    if (child == 0) {
-      close(ends[1]);
-      char byte;
-      _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);  // until the test is done
-    }
-    return absl::OkStatus();
-  })[0]);
-  LOCKSTEP_EXPECT_OK(Save("a", {1}));
-  close(ends[1]);
+  const pid_t rank = fork();
+  if (rank == 0) {
+    close(ends[1]);
+    Run(1, [&](Communicator& group) -> absl::Status {
+      Checkpoint checkpoint(group, options_);
+      LOCKSTEP_EXPECT_OK(checkpoint.Restore());
+      char byte = 0;
+      if (fork() == 0) {
+        const bool told = write(runs[1], &byte, 1) == 1;
+        _exit(told && read(ends[0], &byte, 1) == 0 ? 0 : 1);
+      }
+      _exit(read(runs[0], &byte, 1) == 1 ? 0 : 1);  // as a kill would end it
+    });
+  }
   int status = -1;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(waitpid(rank, &status, 0), rank);
   EXPECT_EQ(status, 0);
-  close(ends[0]);
+  LOCKSTEP_EXPECT_OK(Save("a", {1}));
+  for (const int end : {runs[0], runs[1], ends[0], ends[1]}) close(end);
 }
 
 }  // namespace

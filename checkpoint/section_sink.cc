@@ -1,9 +1,13 @@
 #include "lockstep/checkpoint/section_sink.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +20,12 @@
 #include "lockstep/checkpoint/checkpoint_file.h"
 
 namespace lockstep::internal_checkpoint {
+namespace {
+
+constexpr int64_t kLine = 64;  // of the processor's cache
+constexpr int64_t kHugePage = int64_t{1} << 21;
+
+}  // namespace
 
 void SectionSink::Start(std::unique_ptr<CheckpointWriter> writer) {
   writer_ = std::move(writer);
@@ -23,28 +33,43 @@ void SectionSink::Start(std::unique_ptr<CheckpointWriter> writer) {
   used_ = 0;
 }
 
-void SectionSink::Reserve(int64_t bytes) {
-  if (static_cast<int64_t>(bytes_.size()) >= bytes) return;
-  bytes_.reserve(bytes);  // resize alone would take twice as much
-  bytes_.resize(bytes);
+void SectionSink::Reserve(int64_t sections, int64_t bytes) {
+  Grow(bytes + 2 * sections * kLine);
+}
+
+void SectionSink::Grow(int64_t bytes) {
+  if (size_ >= bytes) return;
+  const int64_t unit = bytes >= kHugePage ? kHugePage : kLine;
+  const int64_t rounded = (bytes + unit - 1) / unit * unit;
+  std::unique_ptr<char, Free> memory(
+      static_cast<char*>(std::aligned_alloc(unit, rounded)));
+  if (memory == nullptr) throw std::bad_alloc();
+  // On pages of 4 KiB, a large copy waits for addresses.
+  if (unit == kHugePage) madvise(memory.get(), rounded, MADV_HUGEPAGE);
+  if (used_ > 0) std::memcpy(memory.get(), memory_.get(), used_);
+  std::memset(memory.get() + used_, 0, rounded - used_);
+  memory_ = std::move(memory);
+  size_ = rounded;
 }
 
 absl::Status SectionSink::Begin(absl::string_view name,
-                                std::optional<DType> dtype) {
+                                std::optional<DType> dtype, const void* like) {
   if (writer_ != nullptr) return writer_->Begin(name, kVersion, dtype);
-  entries_.push_back({std::string(name), dtype, 0});
+  used_ = (used_ + kLine - 1) / kLine * kLine +
+          static_cast<int64_t>(reinterpret_cast<uintptr_t>(like) % kLine);
+  entries_.push_back({std::string(name), dtype, used_, 0});
   return absl::OkStatus();
 }
 
 absl::Span<char> SectionSink::Room(int64_t wanted) {
   if (writer_ != nullptr) wanted = std::min(wanted, kPiece);
-  Reserve(used_ + wanted);
-  return absl::MakeSpan(bytes_.data() + used_, wanted);
+  Grow(used_ + wanted);
+  return absl::MakeSpan(memory_.get() + used_, wanted);
 }
 
 absl::Status SectionSink::Take(int64_t bytes) {
   if (writer_ != nullptr) {
-    return writer_->Append(absl::string_view(bytes_.data(), bytes));
+    return writer_->Append(absl::string_view(memory_.get(), bytes));
   }
   entries_.back().bytes += bytes;
   used_ += bytes;
@@ -62,11 +87,10 @@ absl::Status SectionSink::Put(absl::string_view bytes) {
 }
 
 absl::Status SectionSink::WriteTo(CheckpointWriter& writer) const {
-  absl::string_view left(bytes_.data(), used_);
   for (const Entry& entry : entries_) {
     LOCKSTEP_RETURN_IF_ERROR(writer.Begin(entry.name, kVersion, entry.dtype));
-    LOCKSTEP_RETURN_IF_ERROR(writer.Append(left.substr(0, entry.bytes)));
-    left.remove_prefix(entry.bytes);
+    LOCKSTEP_RETURN_IF_ERROR(writer.Append(
+        absl::string_view(memory_.get() + entry.begin, entry.bytes)));
   }
   return absl::OkStatus();
 }
