@@ -518,8 +518,7 @@ absl::Status Checkpoint::Save(int64_t step) {
   if (!has_restored_) {
     return absl::FailedPreconditionError(
         "a checkpoint is restored before it is saved: call Restore first, "
-        "which "
-        "finds out whether there is one");
+        "which finds out whether there is one");
   }
   if (options_.path.empty()) return absl::OkStatus();
   if (forked()) return NotInAFork();

@@ -97,9 +97,10 @@ struct CheckpointMemory {
 };
 
 // Restore, Save and Wait are for all ranks to call, in the same order with the
-// other collectives of the group. An error of rank 0 is returned on all ranks,
-// with the same words; where another rank returns one alone, it ends the group
-// by Abort, as after any other error.
+// other collectives of the group. What rank 0 finds wrong with its disk or with
+// its sections is returned on all ranks, with the same words. Where a rank
+// returns an error alone, it ends the group by Abort, as after any other error:
+// the others wait for it.
 // Thread-safety: thread-compatible.
 class Checkpoint {
  public:
@@ -229,7 +230,7 @@ class Checkpoint {
   Fingerprint job_;
   std::vector<Section> sections_;
   bool has_restored_ = false;
-  std::string restored_from_;             // the file, on rank 0
+  std::string restored_from_;             // the file of rank 0
   std::vector<std::string> differences_;  // of the job from the one that saved
   int64_t last_step_ = 0;
 

@@ -340,16 +340,16 @@ class Session {
   // range-based for loop over the steps of the same loader. It ends early where
   // the training stops or has failed, and where the loader has come to its
   // max_steps. A loader with advance_epochs has them all in one range of steps,
-  // and gets one number. A training that goes on
-  // from the end of an epoch begins with that one, of which no step is left: so
-  // it does again what comes behind the steps.
+  // and gets one number. A training that goes on from the end of an epoch
+  // begins with that one, of which no step is left: so it does again what comes
+  // behind the steps.
   EpochNumbers Epochs(const Loader& loader, int64_t epochs);
 
   // The steps of an epoch, or those that are left of it in a loader that was
   // restored, for a range-based for loop. A step is over when the loop comes to
-  // the next one, and so is left by `continue` alone: a `break` leaves it
-  // without an end. The last one is that after which all ranks stop, or the
-  // first that failed. The loader's Drain is not for a trainer of a session.
+  // the next one: a `break` leaves it without an end, and it does not count.
+  // The last one is that after which all ranks stop, or the first that failed.
+  // The loader's Drain is not for a trainer of a session.
   StepRange Steps(Loader& loader, int64_t epoch);
 
   // Calls `evaluate` with each batch of epoch 0 of the loader, adds up over all
