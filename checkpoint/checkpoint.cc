@@ -202,6 +202,8 @@ absl::Status Checkpoint::Add(absl::string_view name, CheckpointState state) {
 Fingerprint Checkpoint::Layout() const {
   Fingerprint layout;
   layout.Add("path", options_.path.empty() ? "unset" : "set");
+  layout.Add("every_steps", absl::StrCat(options_.every_steps));
+  layout.Add("background", options_.background ? "true" : "false");
   for (const Section& section : sections_) {
     layout.Add(section.name,
                section.is_state()
@@ -277,7 +279,7 @@ absl::StatusOr<std::string> Checkpoint::OpenNewest(
 }
 
 absl::StatusOr<std::optional<int64_t>> Checkpoint::RestoreAll() {
-  // Ranks compare also whether there is a path.
+  // Ranks compare also the options that say what they do together.
   LOCKSTEP_RETURN_IF_ERROR(
       CheckSame(group_, "the sections of the checkpoint", Layout()));
   if (options_.path.empty()) return std::nullopt;

@@ -349,6 +349,31 @@ TEST_F(CheckpointTest, ComparesTheSectionsOfRanks) {
                                       "and 3 elements of f32 on rank 0)"))));
 }
 
+TEST_F(CheckpointTest, ComparesTheOptionsOfRanks) {
+  const auto refused = [&](const CheckpointOptions& other) {
+    return Run(2, [&](Communicator& group) {
+      return Checkpoint(group, group.rank() == 0 ? options_ : other)
+          .Restore()
+          .status();
+    });
+  };
+  CheckpointOptions other = options_;
+  other.path = "";
+  EXPECT_THAT(refused(other),
+              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                            HasSubstr("in field 'path'"))));
+  other = options_;
+  other.every_steps = 7;
+  EXPECT_THAT(refused(other),
+              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                            HasSubstr("in field 'every_steps'"))));
+  other = options_;
+  other.background = false;
+  EXPECT_THAT(refused(other),
+              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                            HasSubstr("in field 'background'"))));
+}
+
 TEST_F(CheckpointTest, RefusesWhatComesAtTheWrongTime) {
   LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
     std::vector<float> values(3);
