@@ -502,7 +502,10 @@ absl::Status Checkpoint::ReserveCopy() {
   }
   LOCKSTEP_RETURN_IF_ERROR(CatchAll(
       "the copy of a checkpoint, which background = false does without,", [&] {
-        sink_->Reserve(static_cast<int64_t>(sections_.size()), bytes);
+        // Beside the step and the job, there is room for short states.
+        const auto job = static_cast<int64_t>(TextOf(job_).size());
+        sink_->Reserve(static_cast<int64_t>(sections_.size()) + 2,
+                       bytes + job + kPiece);
         return absl::OkStatus();
       }));
   if (bytes >= kLargeCopy) {

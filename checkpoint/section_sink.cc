@@ -46,8 +46,10 @@ void SectionSink::Grow(int64_t bytes) {
   if (memory == nullptr) throw std::bad_alloc();
   // On pages of 4 KiB, a large copy waits for addresses.
   if (unit == kHugePage) madvise(memory.get(), rounded, MADV_HUGEPAGE);
-  if (used_ > 0) std::memcpy(memory.get(), memory_.get(), used_);
-  std::memset(memory.get() + used_, 0, rounded - used_);
+  // A section may begin behind the end of what there was.
+  const int64_t kept = std::min(used_, size_);
+  if (kept > 0) std::memcpy(memory.get(), memory_.get(), kept);
+  std::memset(memory.get() + kept, 0, rounded - kept);
   memory_ = std::move(memory);
   size_ = rounded;
 }

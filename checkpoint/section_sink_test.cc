@@ -1,0 +1,58 @@
+#include "lockstep/checkpoint/section_sink.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/checkpoint/checkpoint_file.h"
+
+namespace lockstep::internal_checkpoint {
+namespace {
+
+// Sections of all sizes, from memory that lies anyhow, with and without room
+// that was taken before.
+TEST(SectionSink, KeepsWhatItWasGiven) {
+  const std::string path = testing::TempDir() + "/sink";
+  for (const bool reserves : {true, false}) {
+    for (const bool copies : {true, false}) {
+      SectionSink sink;
+      if (reserves) sink.Reserve(3, 100);
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(auto writer,
+                                    CheckpointWriter::Create(path));
+      sink.Start(copies ? nullptr : std::move(writer));
+      const auto content = [](int size) {
+        return std::string(size, '0' + size % 10);
+      };
+      for (int size = 0; size < 200; ++size) {
+        LOCKSTEP_ASSERT_OK(sink.Begin(absl::StrCat("section ", size), {},
+                                      reinterpret_cast<const void*>(size)));
+        LOCKSTEP_ASSERT_OK(sink.Put(content(size)));
+        LOCKSTEP_ASSERT_OK(sink.Put(content(size)));
+      }
+      if (copies) {
+        LOCKSTEP_ASSERT_OK(sink.WriteTo(*writer));
+        LOCKSTEP_ASSERT_OK(writer->Finish());
+      } else {
+        LOCKSTEP_ASSERT_OK(sink.writer()->Finish());
+      }
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto reader,
+                                    CheckpointReader::Open(path));
+      ASSERT_EQ(reader->sections().size(), 200);
+      for (int size = 0; size < 200; ++size) {
+        std::string bytes(reader->sections()[size].bytes, '\0');
+        LOCKSTEP_ASSERT_OK(
+            reader->Read(reader->sections()[size], 0, absl::MakeSpan(bytes)));
+        EXPECT_EQ(bytes, content(size) + content(size));
+      }
+    }
+  }
+  std::remove(path.c_str());
+}
+
+}  // namespace
+}  // namespace lockstep::internal_checkpoint
