@@ -589,11 +589,13 @@ absl::Status Checkpoint::SaveSection(const Section& section) {
   if (section.is_state()) {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<std::string> bytes,
                               section.state.save());
-    if (!bytes.has_value() && section.state.may_be_missing) {
-      return absl::OkStatus();
+    if (!bytes.has_value()) {
+      if (section.state.may_be_missing) return absl::OkStatus();
+      return absl::FailedPreconditionError(
+          "its save returned no bytes, which may_be_missing would allow");
     }
     LOCKSTEP_RETURN_IF_ERROR(sink_->Begin(section.name));
-    return sink_->Put(bytes.value_or(""));
+    return sink_->Put(*bytes);
   }
   LOCKSTEP_RETURN_IF_ERROR(
       sink_->Begin(section.name, section.memory.dtype, section.data));

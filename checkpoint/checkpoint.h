@@ -115,8 +115,6 @@ class Checkpoint {
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
 
-  const CheckpointOptions& options() const { return options_; }
-
   // Keeps the job's settings with each checkpoint. Restore tells the log which
   // are others now, and also the error where it refuses a checkpoint.
   void set_job(const Fingerprint& job) { job_ = job; }
@@ -160,7 +158,7 @@ class Checkpoint {
   // Saves all sections as they are now, after `step` steps, once the disk has
   // what was saved before. Requires Restore, and a step that is not before the
   // last one. All checkpoints that were there are still there where it fails.
-  // What fails in the background is returned by every call from then on.
+  // An error in the background is returned by every call from then on.
   absl::Status Save(int64_t step);
 
   // Waits, on all ranks, until the disk has what was saved.

@@ -1,5 +1,5 @@
-// How long saving a checkpoint holds up a training, beside one copy of the same
-// arrays in memory, as a table; in turns.
+// This program measures for how long saving a checkpoint holds up a training,
+// beside one copy of the same arrays in memory, in turns, and prints a table.
 //
 //   checkpoint_benchmark [ROUNDS [MEGABYTES]]
 #include <algorithm>

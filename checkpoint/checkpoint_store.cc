@@ -155,7 +155,7 @@ CheckpointStore::OpenNewest() {
         !absl::IsInvalidArgument(reader.status())) {
       return reader.status();
     }
-    // What is no checkpoint at all is somebody else's.
+    // A file that is no checkpoint at all is somebody else's.
     if (absl::IsDataLoss(reader.status())) damaged_.insert(*step);
     why.emplace_back(reader.status().message());
   }

@@ -171,7 +171,7 @@ TEST_F(CheckpointTest, ComesBackOnAnyNumberOfRanks) {
         std::fill(job.weights.begin(), job.weights.end(), step + group.rank());
         job.text = absl::StrCat("of ", group.rank(), " after ", step);
         LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(step));
-        // What is saved is what was there when Save was called.
+        // A checkpoint has the values from when Save was called.
         std::fill(job.part.begin(), job.part.end(), -1);
         std::fill(job.weights.begin(), job.weights.end(), -1);
         return checkpoint.Wait();
@@ -498,6 +498,22 @@ TEST_F(CheckpointTest, ToldWhatThrows) {
     LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("text", state));
     LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
     EXPECT_THAT(checkpoint.Save(1), StatusIs(absl::StatusCode::kUnknown));
+    return absl::OkStatus();
+  })[0]);
+}
+
+TEST_F(CheckpointTest, NeedsTheBytesOfAState) {
+  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
+    Checkpoint checkpoint(group, options_);
+    CheckpointState state;
+    state.save = [] { return std::nullopt; };
+    state.load = [](absl::string_view) { return absl::OkStatus(); };
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("text", state));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+    EXPECT_THAT(checkpoint.Save(1),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("section 'text' of a checkpoint after step "
+                                   "1: its save returned no bytes")));
     return absl::OkStatus();
   })[0]);
 }

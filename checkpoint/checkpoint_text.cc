@@ -50,7 +50,7 @@ std::string InALine(absl::string_view text) {
 std::string TextOf(const Fingerprint& job) {
   std::string text;
   for (const Fingerprint::Field& field : job.fields()) {
-    // What is shown is printable.
+    // The text that a field shows is printable.
     absl::StrAppend(&text, InALine(field.name), "\t",
                     absl::Hex(field.digest, absl::kZeroPad16), "\t",
                     field.shown, "\n");

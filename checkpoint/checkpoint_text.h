@@ -1,5 +1,5 @@
-// What ranks tell each other of a checkpoint, and what it has of the job, as
-// texts with a line for each section or setting. Internal.
+// Texts in which ranks tell each other what a checkpoint has, and in which it
+// keeps the job's settings: a line for each section or setting. Internal.
 //
 //   const std::string text = TextOf(reader->sections());
 //   ...  // to the other ranks

@@ -97,7 +97,7 @@ TEST_F(MetricsSinks, TensorboardHasAFileForEachRun) {
                 ElementsAre(HasSubstr("brain.Event:2"), HasSubstr("loss"),
                             HasSubstr("loss")));
   }
-  // What a process writes later has a later name.
+  // A second sink of the same process may get the same name within a second.
   const std::string first =
       std::filesystem::directory_iterator(folder)->path().string();
   std::filesystem::rename(first, first + ".earlier");

@@ -141,7 +141,7 @@ TEST_F(SessionCheckpoint, GoesOnOnAnyNumberOfRanks) {
   for (const Counting& rank : ranks) EXPECT_THAT(rank.seen, Each(kEpochs));
 }
 
-// What comes behind the steps of an epoch is done again.
+// A trainer does again what comes behind the steps of an epoch.
 TEST_F(SessionCheckpoint, EvaluatesTheEpochAtWhoseEndItGoesOn) {
   std::vector<Counting> first(2), second(2);
   for (Counting& rank : first) {

@@ -171,8 +171,8 @@ absl::Status Session::BeginEpoch(const Loader& loader, int64_t epoch) {
 
 absl::Status Session::EndEpoch(const Loader& loader, int64_t epoch) {
   NoteEndOfEpoch(loader, epoch);
-  // Who goes on from here calls the hooks, too: they come behind it. After the
-  // last step, there may be a checkpoint already.
+  // A training that goes on from here calls the hooks as well, so they come
+  // behind the checkpoint. After the last step, there may be one already.
   if (saved_steps_ != steps_) LOCKSTEP_RETURN_IF_ERROR(Save());
   return CallHooks("epoch end", [&](SessionHooks& hooks) {
     return hooks.OnEpochEnd(*this, epoch);
