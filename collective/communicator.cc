@@ -448,9 +448,14 @@ absl::StatusOr<Work> Communicator::SendRecv(ConstBuffer in, int to, Buffer out,
   });
 }
 
-std::vector<OperationRecord> Communicator::RecentOperations() const {
-  if (forked()) return {};
-  return log_->Recent();
+std::vector<OperationRecord> Communicator::RecentOperations(
+    int64_t most) const {
+  if (forked() || most < 1) return {};
+  return log_->Recent(static_cast<uint64_t>(most));
+}
+
+int64_t Communicator::issued_operations() const {
+  return forked() ? 0 : static_cast<int64_t>(log_->begun());
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(

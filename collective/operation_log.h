@@ -58,6 +58,12 @@ class OperationLog {
   void End(uint64_t ticket, absl::StatusCode code,
            SteadyTime now = SteadyNow());
 
+  // Returns how many have begun.
+  uint64_t begun() const {
+    MutexLock lock(mutex_);
+    return begun_;
+  }
+
   // At most `most` of the last ones, oldest first.
   std::vector<OperationRecord> Recent(uint64_t most = kCapacity) const;
 

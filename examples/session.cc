@@ -14,7 +14,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
@@ -116,17 +115,12 @@ absl::Status Train(Session& session, const TrainerOptions& options) {
       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
       model.Update(options.learning_rate);
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        const auto tested,
+    LOCKSTEP_RETURN_IF_ERROR(
         session.Evaluate(*test, [&](const Batch& batch, Sums& sums) {
           LOCKSTEP_ASSIGN_OR_RETURN(const double loss, model.Run(batch, false));
           sums.Add("loss", loss);
           return absl::OkStatus();
         }));
-    if (session.rank() == 0) {
-      session.Log(absl::StrFormat("epoch %d: loss %.3g over %d samples", epoch,
-                                  tested.mean("loss"), tested.samples));
-    }
   }
   return absl::OkStatus();
 }

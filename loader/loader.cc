@@ -566,6 +566,8 @@ LoaderMetrics Loader::Metrics() const {
   return metrics;
 }
 
+int64_t Loader::ReadyBatches() const { return pipeline_->CountReady(); }
+
 std::string Loader::Trace() const { return pipeline_->trace().ToJson(); }
 
 EpochRange Loader::Epoch(int64_t epoch) { return EpochRange(*this, epoch); }

@@ -181,6 +181,9 @@ class Loader {
 
   LoaderMetrics Metrics() const;
 
+  // How many batches are ready at this moment. On the thread that calls Next.
+  int64_t ReadyBatches() const;
+
   // What was done when, in the format of chrome://tracing, up to
   // options.trace_events events.
   std::string Trace() const;

@@ -97,6 +97,18 @@ absl::StatusOr<std::string> TakeArgument(absl::string_view flag,
       absl::StrCat(flag, " needs a value behind it"));
 }
 
+absl::StatusOr<std::vector<std::unique_ptr<MetricsSink>>> MakeSinks(
+    const std::map<std::string, Config>& tables, PluginRegistry& registry,
+    const PluginContext& context) {
+  std::vector<std::unique_ptr<MetricsSink>> sinks;
+  for (const auto& [name, table] : tables) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        auto sink, registry.CreateFrom<MetricsSink>(table, context, name));
+    sinks.push_back(std::move(sink));
+  }
+  return sinks;
+}
+
 }  // namespace
 
 absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv) {
@@ -151,6 +163,12 @@ void BindOptions(CheckpointOptions& options, OptionTable& table) {
             "Whether steps go on while one is written, from a copy.");
 }
 
+void BindOptions(ProgressOptions& options, OptionTable& table) {
+  table.Add("every", &options.every,
+            "The time from one line to the next within an epoch; on a "
+            "terminal, a bar shows it at all times; 0s: nothing is said.");
+}
+
 void BindOptions(Job& job, OptionTable& table) {
   table.AddTable("world", &job.world, "How the ranks find each other.");
   table.Add("group", &job.group,
@@ -160,10 +178,14 @@ void BindOptions(Job& job, OptionTable& table) {
             "The loaders, each under a name of the trainer's: a table with the "
             "loader's settings, and tables for its dataset and sampler.");
   table.Add("metrics", &job.metrics,
-            "Where metrics go, each under a name: a table with the sink's "
-            "settings, and its name if that is another.");
+            "Where metrics of all ranks go, from rank 0, each under a name: a "
+            "table with the sink's settings, and its name if that is another.");
+  table.Add("rank_metrics", &job.rank_metrics,
+            "The same for what each rank tells of itself.");
   table.AddTable("checkpoint", &job.checkpoint,
                  "Where the job keeps what it goes on from.");
+  table.AddTable("progress", &job.progress,
+                 "What a session says of the training's progress.");
 }
 
 absl::StatusOr<Job> internal_plugin::ReadJob(
@@ -178,6 +200,7 @@ absl::StatusOr<Job> internal_plugin::ReadJob(
   LOCKSTEP_RETURN_IF_ERROR(CheckTables("loader", job.loaders));
   LOCKSTEP_RETURN_IF_ERROR(CheckLoaders(config, job.loaders, made));
   LOCKSTEP_RETURN_IF_ERROR(CheckTables("metrics", job.metrics));
+  LOCKSTEP_RETURN_IF_ERROR(CheckTables("rank_metrics", job.rank_metrics));
   LOCKSTEP_RETURN_IF_ERROR(trainer.Read(kTrainer, trainers));
   job.fingerprint = FingerprintOf(config, trainer.Write());
   return job;
@@ -213,13 +236,13 @@ absl::StatusOr<std::unique_ptr<Loader>> Job::MakeLoader(
 
 absl::StatusOr<std::vector<std::unique_ptr<MetricsSink>>> Job::MakeMetricsSinks(
     PluginRegistry& registry, const PluginContext& context) const {
-  std::vector<std::unique_ptr<MetricsSink>> sinks;
-  for (const auto& [name, table] : metrics) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        auto sink, registry.CreateFrom<MetricsSink>(table, context, name));
-    sinks.push_back(std::move(sink));
-  }
-  return sinks;
+  return MakeSinks(metrics, registry, context);
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<MetricsSink>>>
+Job::MakeRankMetricsSinks(PluginRegistry& registry,
+                          const PluginContext& context) const {
+  return MakeSinks(rank_metrics, registry, context);
 }
 
 }  // namespace lockstep

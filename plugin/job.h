@@ -12,6 +12,9 @@
 //   [metrics.text]
 //   path = "/data/losses"
 //
+//   [rank_metrics.json_lines]
+//   path = "/data/steps"
+//
 //   [trainer]
 //   learning_rate = 0.1
 //
@@ -46,6 +49,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/config_text.h"  // IWYU pragma: export
@@ -69,15 +73,27 @@ absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv);
 
 void BindOptions(CheckpointOptions& options, OptionTable& table);
 
+// What a session says of the progress of a training.
+struct ProgressOptions {
+  // The time from one line to the next within an epoch. On a terminal, a bar
+  // shows it at all times. 0: nothing is said, also not at the end of an epoch
+  // and of evaluations.
+  absl::Duration every = absl::Seconds(30);
+};
+
+void BindOptions(ProgressOptions& options, OptionTable& table);
+
 struct Job {
   WorldOptions world;
 
   // Settings of parts, each a table.
   Config group;
   std::map<std::string, Config> loaders;
-  std::map<std::string, Config> metrics;
+  std::map<std::string, Config> metrics;       // on rank 0, of all ranks
+  std::map<std::string, Config> rank_metrics;  // on each rank, of that one
 
   CheckpointOptions checkpoint;
+  ProgressOptions progress;
 
   // All of the text that should be the same on all ranks, for CheckSame: a
   // field for each value, such as "loader.train.num_workers". The world and the
@@ -96,9 +112,13 @@ struct Job {
       PluginRegistry& registry, absl::string_view name,
       const PluginContext& context) const;
 
-  // Makes all of `metrics`. One without a name is called as its table is.
+  // Makes all of `metrics`, or of `rank_metrics`, in the order of their tables.
+  // One without a name is called as its table is.
   absl::StatusOr<std::vector<std::unique_ptr<MetricsSink>>> MakeMetricsSinks(
       PluginRegistry& registry, const PluginContext& context) const;
+  absl::StatusOr<std::vector<std::unique_ptr<MetricsSink>>>
+  MakeRankMetricsSinks(PluginRegistry& registry,
+                       const PluginContext& context) const;
 };
 
 // The tables of a job's text, but for the trainer's.

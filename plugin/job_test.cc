@@ -195,7 +195,8 @@ TEST_F(JobTest, SaysWhatIsWrongAndWhere) {
   } cases[] = {
       {"[loder.train]\n",
        "job.toml:1:2: the job: there is no setting 'loder'; did you mean "
-       "'loader'? Known: world, group, loader, metrics, checkpoint, trainer"},
+       "'loader'? Known: world, group, loader, metrics, "
+       "rank_metrics, checkpoint, progress, trainer"},
       {"[trainer]\nlearning_rat = 1",
        "job.toml:2:1: trainer: there is no setting 'learning_rat'; did you "
        "mean 'learning_rate'?"},

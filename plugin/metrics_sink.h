@@ -1,5 +1,7 @@
 // A metrics sink takes the numbers of a training: its loss, its accuracy, the
-// time that it waits for data.
+// time that it waits for data. A Session (session/session.h) makes those of the
+// job's tables [metrics] on rank 0, and tells them of all ranks; it makes those
+// of [rank_metrics] on each rank, and tells them of that one.
 //
 //   class Logger : public MetricsSink {
 //    public:
@@ -31,7 +33,13 @@ class MetricsSink {
  public:
   virtual ~MetricsSink() = default;
 
-  // Takes the metrics of a step. Steps come in their order.
+  // The training begins, or goes on after so many steps: what an earlier run
+  // has told of later ones does not count, since they come again. Called before
+  // the first Write.
+  virtual absl::Status Begin(int64_t /*steps*/) { return absl::OkStatus(); }
+
+  // Takes metrics of a step. Steps come in their order, and one may come more
+  // than once, with other metrics. A session logs an error, and goes on.
   virtual absl::Status Write(int64_t step,
                              absl::Span<const Metric> metrics) = 0;
 

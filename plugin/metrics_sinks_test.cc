@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -22,9 +24,13 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 class MetricsSinks : public testing::Test {
  protected:
@@ -42,11 +48,37 @@ class MetricsSinks : public testing::Test {
     return registry_.Create<MetricsSink>(sink, PluginContext(), settings);
   }
 
-  // Returns the contents of all files in the folder.
+  auto MakeJsonLines(const std::string& path, int64_t max_bytes = 1 << 20) {
+    PluginContext context;
+    context.rank = 3;
+    context.size = 5;
+    Config settings;
+    settings.Set("path", path);
+    settings.Set("max_bytes", max_bytes);
+    return registry_.Create<MetricsSink>("json_lines", context, settings);
+  }
+
+  static std::vector<std::string> LinesOf(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+  }
+
+  static std::vector<std::string> NamesOf(const std::string& folder) {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  // Returns the contents of all files in the folder, in the order of names.
   static std::vector<std::string> FilesOf(const std::string& folder) {
     std::vector<std::string> files;
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      std::ifstream file(entry.path(), std::ios::binary);
+    for (const std::string& name : NamesOf(folder)) {
+      std::ifstream file(absl::StrCat(folder, "/", name), std::ios::binary);
       files.emplace_back(std::istreambuf_iterator<char>(file),
                          std::istreambuf_iterator<char>());
     }
@@ -74,20 +106,23 @@ TEST_F(MetricsSinks, TextHasALineForEachStep) {
   const std::string path = folder_ + "/losses";
   for (int run = 0; run < 2; ++run) {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, Make("text", "path", path));
+    LOCKSTEP_EXPECT_OK(sink->Begin(run));
     LOCKSTEP_EXPECT_OK(sink->Write(run, {{"loss", 0.5}, {"rate", 1}}));
     LOCKSTEP_EXPECT_OK(sink->Flush());
   }
-  EXPECT_THAT(FilesOf(folder_), ElementsAre("step 0: loss 0.5, rate 1.0\n"
-                                            "step 1: loss 0.5, rate 1.0\n"));
+  EXPECT_THAT(FilesOf(folder_), ElementsAre("step 0: loss 0.5, rate 1\n"
+                                            "goes on after step 1\n"
+                                            "step 1: loss 0.5, rate 1\n"));
 }
 
 // Each run has a file, and takes back what an earlier one has written of steps
-// that come again.
+// that come again. The names of files are in the order of runs.
 TEST_F(MetricsSinks, TensorboardHasAFileForEachRun) {
   const std::string folder = folder_ + "/runs/7";
   {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
                                   Make("tensorboard", "folder", folder));
+    LOCKSTEP_EXPECT_OK(sink->Begin(0));
     LOCKSTEP_EXPECT_OK(sink->Write(1, {{"loss", 0.5}}));
     LOCKSTEP_EXPECT_OK(sink->Write(2, {{"loss", 0.25}}));
     LOCKSTEP_EXPECT_OK(sink->Flush());
@@ -97,22 +132,15 @@ TEST_F(MetricsSinks, TensorboardHasAFileForEachRun) {
                 ElementsAre(HasSubstr("brain.Event:2"), HasSubstr("loss"),
                             HasSubstr("loss")));
   }
-  // A second sink of the same process may get the same name within a second.
-  const std::string first =
-      std::filesystem::directory_iterator(folder)->path().string();
-  std::filesystem::rename(first, first + ".earlier");
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
                                 Make("tensorboard", "folder", folder));
+  LOCKSTEP_EXPECT_OK(sink->Begin(1));
   LOCKSTEP_EXPECT_OK(sink->Write(2, {{"loss", 0.125}}));
   LOCKSTEP_EXPECT_OK(sink->Flush());
-  std::vector<std::string> records;
-  for (const std::string& file : FilesOf(folder)) {
-    if (RecordsOf(file)[1].find("loss") == std::string::npos) {
-      records = RecordsOf(file);
-    }
-  }
+  const std::vector<std::string> files = FilesOf(folder);
+  ASSERT_EQ(files.size(), 2);
   EXPECT_THAT(
-      records,
+      RecordsOf(files[1]),
       ElementsAre(HasSubstr("brain.Event:2"),
                   HasSubstr(absl::string_view("\x10\x02\x3a\x02\x08\x01")),
                   HasSubstr("loss")));
@@ -128,9 +156,115 @@ TEST_F(MetricsSinks, SayWhereTheyCanNotWrite) {
               StatusIs(absl::StatusCode::kNotFound));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto full,
                                 Make("text", "path", "/dev/full"));
-  LOCKSTEP_EXPECT_OK(full->Write(0, {{"loss", 1}}));
-  EXPECT_THAT(full->Flush(), StatusIs(absl::StatusCode::kResourceExhausted,
-                                      HasSubstr("can't write metrics to")));
+  EXPECT_THAT(full->Write(0, {{"loss", 1}}),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("can't write metrics to")));
+  EXPECT_THAT(Make("json_lines", "path", "").status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("path should name a folder")));
+  EXPECT_THAT(MakeJsonLines(folder_ + "/steps", 65535).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("max_bytes is 65535; accepted are 65536")));
+  EXPECT_THAT(Make("json_lines", "path", "/proc/none/7").status(), Not(IsOk()));
+}
+
+// ---- Lines of JSON.
+
+// A rank has a file of its own, in which a line says whose it is, at its
+// beginning and after each restart.
+TEST_F(MetricsSinks, JsonLinesHaveAFileForEachRank) {
+  for (int run = 0; run < 2; ++run) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
+                                  MakeJsonLines(folder_ + "/new/steps"));
+    LOCKSTEP_EXPECT_OK(sink->Begin(6));
+    LOCKSTEP_EXPECT_OK(sink->Write(
+        7, {{"loss", 0.1}, {"position", 123456789012}, {"tiny", 1e-20}}));
+  }
+  EXPECT_THAT(NamesOf(folder_ + "/new"), ElementsAre("steps.rank0003.jsonl"));
+  const std::vector<std::string> lines =
+      LinesOf(folder_ + "/new/steps.rank0003.jsonl");
+  ASSERT_EQ(lines.size(), 6);
+  for (int run = 0; run < 2; ++run) {
+    EXPECT_THAT(lines[3 * run],
+                MatchesRegex(R"(\{"format":"lockstep metrics","version":1,)"
+                             R"("time":[0-9]+\.[0-9]{6},"rank":3,"size":5,)"
+                             R"("pid":[0-9]+\})"));
+    EXPECT_THAT(
+        lines[3 * run + 1],
+        MatchesRegex(R"(\{"after":6,"time":[0-9]+\.[0-9]{6},"rank":3\})"));
+    EXPECT_THAT(
+        lines[3 * run + 2],
+        MatchesRegex(R"(\{"step":7,"time":[0-9]+\.[0-9]{6},"rank":3,)"
+                     R"("loss":0\.1,"position":123456789012,"tiny":1e-20\})"));
+  }
+}
+
+TEST_F(MetricsSinks, JsonHasNoStrangeNumbersAndNames) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
+                                MakeJsonLines(folder_ + "/steps"));
+  LOCKSTEP_EXPECT_OK(sink->Write(1, {{"nan", -NAN},
+                                     {"inf", INFINITY},
+                                     {"less", -INFINITY},
+                                     {"a \"quote\" \\ \n", 1},
+                                     {"perda m\xc3\xa9"
+                                      "dia",
+                                      2},
+                                     {"\xff", 3}}));
+  EXPECT_THAT(LinesOf(folder_ + "/steps.rank0003.jsonl").back(),
+              EndsWith(R"("rank":3,"nan":null,"inf":1e999,"less":-1e999,)"
+                       R"("a \"quote\" \\ \u000a":1,)"
+                       "\"perda m\xc3\xa9"
+                       "dia\":2,\"\xef\xbf\xbd\":3}"));
+}
+
+// Both files together stay within the bound, and no line is torn or lost but
+// with a whole file.
+TEST_F(MetricsSinks, JsonLinesTakeNoMoreThanTheyMay) {
+  constexpr int kSteps = 2000;
+  const std::string path = folder_ + "/steps.rank0003.jsonl";
+  for (int step = 0; step < kSteps;) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
+                                  MakeJsonLines(folder_ + "/steps", 65536));
+    for (int i = 0; i < 700 && step < kSteps; ++i) {
+      LOCKSTEP_ASSERT_OK(sink->Write(step++, {{"loss", 0.25}}));
+    }
+    EXPECT_LE(std::filesystem::file_size(path), 32768);
+  }
+  EXPECT_THAT(NamesOf(folder_),
+              ElementsAre("steps.rank0003.jsonl", "steps.rank0003.jsonl.old"));
+  EXPECT_LE(std::filesystem::file_size(path + ".old"), 32768);
+  std::vector<std::string> lines = LinesOf(path + ".old");
+  EXPECT_THAT(lines[0], HasSubstr("\"format\""));
+  for (const std::string& line : LinesOf(path)) lines.push_back(line);
+  int next = kSteps;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    EXPECT_THAT(*line, AllOf(StartsWith("{"), EndsWith("}")));
+    if (line->find("\"format\"") != std::string::npos) continue;
+    EXPECT_THAT(*line, StartsWith(absl::StrCat("{\"step\":", --next, ",")));
+  }
+  EXPECT_LT(next, kSteps - 400);
+}
+
+TEST_F(MetricsSinks, ALineOfJsonFitsIntoAFile) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
+                                MakeJsonLines(folder_ + "/steps", 65536));
+  EXPECT_THAT(sink->Write(0, {{std::string(40000, 'a'), 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("raise max_bytes")));
+  LOCKSTEP_EXPECT_OK(sink->Write(1, {{"loss", 1}}));
+  EXPECT_THAT(LinesOf(folder_ + "/steps.rank0003.jsonl").back(),
+              StartsWith("{\"step\":1,"));
+}
+
+// Somebody has taken the files away, and the training goes on.
+TEST_F(MetricsSinks, JsonLinesSurviveTheirFiles) {
+  const std::string path = folder_ + "/new/steps.rank0003.jsonl";
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
+                                MakeJsonLines(folder_ + "/new/steps", 65536));
+  LOCKSTEP_EXPECT_OK(sink->Write(0, {{std::string(20000, 'a'), 1}}));
+  std::filesystem::remove_all(folder_ + "/new");
+  LOCKSTEP_EXPECT_OK(sink->Write(1, {{std::string(20000, 'a'), 1}}));
+  EXPECT_EQ(LinesOf(path).size(), 2);
 }
 
 }  // namespace

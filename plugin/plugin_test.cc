@@ -125,7 +125,7 @@ TEST_F(Plugin, RegistersExactlyTheseNames) {
                        HasSubstr("--@lockstep//config:with_gloo=true")));
 #endif
   EXPECT_THAT(NamesOf(registry_.Parts<MetricsSink>()),
-              ElementsAre("tensorboard", "text"));
+              ElementsAre("json_lines", "tensorboard", "text"));
   for (const PluginPart& part : registry_.Parts()) {
     EXPECT_THAT(part.meaning,
                 AllOf(Not(testing::IsEmpty()), testing::EndsWith(".")));

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "lockstep/loader/datasets/crc32c.h"
 #include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/plugin/utf8.h"
 
 namespace lockstep::internal_plugin {
 namespace {
@@ -94,7 +95,7 @@ std::string MetricsEvent(double time, int64_t step,
     absl::StrAppend(
         &summary,
         Bytes(kSummaryValue,
-              absl::StrCat(Bytes(kValueTag, metric.name),
+              absl::StrCat(Bytes(kValueTag, Utf8Of(metric.name)),
                            Begin(kValueNumber, kFixed32),
                            BytesOf(static_cast<float>(metric.value)))));
   }

@@ -1,7 +1,6 @@
 #include "lockstep/session/session.h"
 
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,21 +24,26 @@
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
+#include "lockstep/plugin/metrics_sink.h"
 #include "lockstep/plugin/registry.h"
+#include "lockstep/session/console.h"
 #include "lockstep/session/gradient_memory.h"
 #include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
+#include "lockstep/session/reports.h"
 #include "lockstep/session/sums.h"
 
 namespace lockstep {
 namespace {
 
+using internal_session::Console;
+using internal_session::Reports;
+
 std::function<void(absl::string_view)> LogOr(
-    const std::function<void(absl::string_view)>& log) {
+    const std::function<void(absl::string_view)>& log,
+    const std::shared_ptr<Console>& console) {
   if (log) return log;
-  return [](absl::string_view text) {
-    std::fprintf(stderr, "%s\n", std::string(text).c_str());
-  };
+  return [console](absl::string_view text) { console->WriteLine(text); };
 }
 
 }  // namespace
@@ -51,7 +55,8 @@ Session::Session(Job job, PluginRegistry& registry,
     : job_(std::move(job)),
       registry_(registry),
       hooks_(options.hooks),
-      log_(LogOr(options.log)) {}
+      console_(options.log ? nullptr : Console::StandardError()),
+      log_(LogOr(options.log, console_)) {}
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(
     Job job, PluginRegistry& registry, const SessionOptions& options) {
@@ -62,6 +67,10 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
   session->checkpoint_ = std::make_unique<Checkpoint>(
       *session->host_group_, session->job_.checkpoint, session->log_);
   session->checkpoint_->set_job(session->job_.fingerprint);
+  Session* const told = session.get();
+  session->reports_ = std::make_unique<Reports>(
+      session->job_, *session->group_, *session->host_group_,
+      [told](absl::string_view text) { told->Log(text); }, session->console_);
   return session;
 }
 
@@ -133,6 +142,7 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
     const absl::Status saved = checkpoint_->WaitHere();
     if (!saved.ok() && saved != status) Log(saved.message());
   }
+  reports_->End();
   status.Update(CallHooks("shutdown", [&](SessionHooks& hooks) {
     return hooks.OnShutdown(*this);
   }));
@@ -144,6 +154,8 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
 
 absl::Status Session::CallTrainer(
     const std::function<absl::Status(Session&)>& train) {
+  LOCKSTEP_RETURN_IF_ERROR(
+      reports_->Begin(registry_, InThisSession(PluginContext())));
   LOCKSTEP_RETURN_IF_ERROR(CallHooks(
       "start", [&](SessionHooks& hooks) { return hooks.OnStart(*this); }));
   absl::Status status = CatchAll("the trainer", [&] { return train(*this); });
@@ -190,7 +202,19 @@ void Session::Log(absl::string_view text) const {
   }).IgnoreError();
 }
 
+void Session::WriteMetrics(absl::Span<const Metric> metrics) {
+  reports_->Write(steps_ + (is_in_step_ ? 1 : 0), metrics);
+}
+
 // ---- What a trainer makes.
+
+PluginContext Session::InThisSession(PluginContext context) const {
+  context.rank = rank();
+  context.size = size();
+  context.world = world_;
+  context.group = group_;
+  return context;
+}
 
 absl::StatusOr<Loader*> Session::MakeLoader(absl::string_view name,
                                             PluginContext context) {
@@ -200,12 +224,9 @@ absl::StatusOr<Loader*> Session::MakeLoader(absl::string_view name,
         absl::StrCat("the loader '", name,
                      "' was made before: make it once, and keep the pointer"));
   }
-  context.rank = rank();
-  context.size = size();
-  context.world = world_;
-  context.group = group_;
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Loader> loader,
-                            job_.MakeLoader(registry_, name, context));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<Loader> loader,
+      job_.MakeLoader(registry_, name, InThisSession(std::move(context))));
   Loader& made = *(loaders_[key] = std::move(loader));
   LOCKSTEP_RETURN_IF_ERROR(AddToCheckpoint(name, made));
   return &made;
@@ -341,6 +362,7 @@ absl::Status Session::Restore() {
                             checkpoint_->Restore());
   if (!restored.has_value()) return absl::OkStatus();
   steps_ = saved_steps_ = *restored;
+  reports_->GoOnAfter(steps_);
   return CallHooks("checkpoint load", [&](SessionHooks& hooks) {
     return hooks.OnCheckpointLoad(*this);
   });
@@ -354,6 +376,7 @@ absl::Status Session::Save() {
     return absl::OkStatus();
   }
   save_requested_ = false;
+  reports_->Flush();
   LOCKSTEP_RETURN_IF_ERROR(CallHooks(
       "checkpoint save",
       [&](SessionHooks& hooks) { return hooks.OnCheckpointSave(*this); }));

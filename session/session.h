@@ -1,7 +1,8 @@
 // A Session is a training by several ranks: it finds them, checks that they
 // mean the same job, makes the job's loaders, averages gradients over all
-// samples, evaluates, keeps checkpoints, stops all ranks after the same step,
-// and ends all of them when one fails. The trainer is a function of it:
+// samples, evaluates, keeps checkpoints, tells how the training goes, stops all
+// ranks after the same step, and ends all of them when one fails. The trainer
+// is a function of it:
 //
 //   absl::Status Train(Session& session, const TrainerOptions& options) {
 //     LOCKSTEP_ASSIGN_OR_RETURN(const auto train, session.MakeLoader("train"));
@@ -22,14 +23,10 @@
 //         LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
 //         model.Update(options.learning_rate);
 //       }
-//       LOCKSTEP_ASSIGN_OR_RETURN(
-//           const Evaluation evaluation,
+//       LOCKSTEP_RETURN_IF_ERROR(
 //           session.Evaluate(*test, [&](const Batch& batch, Sums& sums) {
 //             return model.AddLoss(batch, sums);
 //           }));
-//       if (session.rank() == 0) {
-//         session.Log(absl::StrCat("loss ", evaluation.mean("loss")));
-//       }
 //     }
 //     return absl::OkStatus();
 //   }
@@ -66,6 +63,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
@@ -86,6 +84,8 @@ class Session;
 class StepRange;
 
 namespace internal_session {
+class Console;
+class Reports;
 struct Tally;
 }  // namespace internal_session
 
@@ -104,9 +104,10 @@ struct SessionOptions {
   // The hooks are called in this order. They outlive the session.
   std::vector<SessionHooks*> hooks;
 
-  // Log lines go here, from any thread: why the training stops, and in a world
-  // that the session has made ranks that are late and operations that are slow.
-  // Without it, they go to the standard error.
+  // Log lines go here, from any thread: how the training goes on (on rank 0),
+  // why it stops, and in a world that the session has made ranks that are late
+  // and operations that are slow. Without it, they go to the standard error
+  // and, where that is a terminal, a bar shows the progress there.
   std::function<void(absl::string_view)> log;
 };
 
@@ -165,7 +166,8 @@ class Step {
   // trainer with several models calls it once for each.
   absl::Status Average(Gradients& gradients);
 
-  // After Average, and in hooks: over all ranks.
+  // After Average, and in hooks: over all ranks. The session tells the means in
+  // the log and to the job's metrics sinks.
   int64_t total_weight() const { return total_weight_; }
   absl::Span<const Metric> means() const { return means_; }
   // Returns NaN where nothing of that name was added.
@@ -187,9 +189,11 @@ class Step {
   Batch* batch_ = nullptr;
   int64_t weight_ = 0;
   Sums sums_;
+  bool is_weight_rows_ = true;
   bool is_added_up_ = false;  // the weight, the sums and requests to stop
   int64_t total_weight_ = 0;
   std::vector<Metric> means_;
+  SteadyTime asked_, begun_;  // when its batch was asked for, and was there
 };
 
 // The epochs that Session::Epochs tells.
@@ -379,6 +383,13 @@ class Session {
   // Writes a line to the log.
   void Log(absl::string_view text) const;
 
+  // Tells metrics of this step, or of the last one, to the sinks of the job's
+  // tables [metrics], on rank 0: a learning rate, for instance. Means of steps
+  // and evaluations go there without it.
+  //
+  //   session.WriteMetrics({{"learning_rate", rate}});
+  void WriteMetrics(absl::Span<const Metric> metrics);
+
  private:
   friend class EpochNumbers;
   friend class Step;
@@ -388,9 +399,10 @@ class Session {
 
   absl::Status Join(const SessionOptions& options);
   absl::StatusOr<std::unique_ptr<Communicator>> MakeHostGroup();
+  PluginContext InThisSession(PluginContext context) const;
   absl::Status Share(Gradients& gradients);
   absl::Status BeginStep(Step& step);
-  absl::Status EndStep(Step& step);
+  absl::Status EndStep(Step& step, const Loader& loader);
   absl::Status Average(Step& step, Gradients& gradients);
   absl::Status AverageOnHost(Step& step, Gradients& gradients);
   absl::Status AverageOnDevice(Step& step, Gradients& gradients);
@@ -423,6 +435,11 @@ class Session {
   absl::Status CheckGoesOnIn(const Loader& loader, int64_t epoch);
   // Says behind an error in which loader it was.
   absl::Status InLoader(const Loader& loader, const absl::Status& error) const;
+  // Returns its name in the job, or nullptr.
+  const std::string* FindName(const Loader& loader) const;
+  // Returns its name in the job, or "loader".
+  std::string NameOf(const Loader& loader) const;
+  void Report(const Step& step, const Loader& loader, SteadyTime ended);
   static std::string NameOf(const Step& step, const Gradients* gradients);
   absl::Status TrainUntil(int64_t steps, const std::string& path,
                           const std::function<absl::Status(Session&)>& train,
@@ -443,6 +460,7 @@ class Session {
   const Job job_;
   PluginRegistry& registry_;
   const std::vector<SessionHooks*> hooks_;
+  const std::shared_ptr<internal_session::Console> console_;  // without a log
   const std::function<void(absl::string_view)> log_;
 
   std::unique_ptr<World> own_world_;
@@ -457,6 +475,7 @@ class Session {
   std::map<std::string, std::unique_ptr<Loader>> loaders_;
   std::map<const Loader*, int64_t> ended_;  // the last epoch that was
 
+  std::unique_ptr<internal_session::Reports> reports_;
   std::unique_ptr<Checkpoint> checkpoint_;
   std::set<const Loader*> saved_loaders_;    // those that are in checkpoints
   std::set<const Loader*> stepped_loaders_;  // those that Steps reads

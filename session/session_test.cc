@@ -267,7 +267,7 @@ TEST_F(SessionTest, RefusesParametersThatCannotBeToldApart) {
 TEST_F(SessionTest, TellsOfGradientsThatAreNotAveraged) {
   for (const bool averages : {false, true}) {
     logged_.clear();
-    const auto ended = Run(2, [&](Session& session) -> absl::Status {
+    const auto ended = RunQuietly(2, [&](Session& session) -> absl::Status {
       LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
                                 session.MakeLoader("train"));
       LOCKSTEP_RETURN_IF_ERROR(session.MakeLoader("test").status());
@@ -326,7 +326,7 @@ TEST_F(SessionTest, MakesALoaderOnce) {
 }
 
 TEST_F(SessionTest, TellsOfATableThatNoLoaderWasMadeOf) {
-  const auto ended = Run(2, [](Session& session) -> absl::Status {
+  const auto ended = RunQuietly(2, [](Session& session) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
     for (Step& step : session.Steps(*train, 0)) {
       LOCKSTEP_RETURN_IF_ERROR(step.status());

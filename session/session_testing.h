@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
@@ -117,6 +118,12 @@ class SessionTest : public testing::Test {
   std::vector<absl::Status> Run(int size, const Train& train,
                                 const SessionOptions& options = {}) {
     return RunJobs(std::vector<std::string>(size, kJob), train, options);
+  }
+
+  // The same, where progress is not logged.
+  std::vector<absl::Status> RunQuietly(int size, const Train& train) {
+    const std::string text = absl::StrCat(kJob, "[progress]\nevery = \"0s\"\n");
+    return RunJobs(std::vector<std::string>(size, text), train);
   }
 
   // The same, with a text for each rank.

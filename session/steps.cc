@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/operation.h"
@@ -21,7 +22,9 @@
 #include "lockstep/session/gradient_memory.h"
 #include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
+#include "lockstep/session/reports.h"
 #include "lockstep/session/session.h"
+#include "lockstep/session/step_report.h"
 #include "lockstep/session/sums.h"
 #include "lockstep/session/tally.h"
 
@@ -32,6 +35,7 @@ using internal_session::kMostSums;
 using internal_session::kMostTallied;
 using internal_session::kMostWeight;
 using internal_session::kTalliedFirst;
+using internal_session::StepReport;
 using internal_session::Tally;
 
 // The most bytes of the names of sums, which are part of an operation's name.
@@ -118,6 +122,8 @@ StepRange::StepRange(Session& session, Loader& loader, int64_t epoch)
     Fail(begun);
     return;
   }
+  step_.asked_ = SteadyNow();
+  session.reports_->BeginSteps(step_.asked_);
   batches_.emplace(loader.Epoch(epoch));
   at_.emplace(batches_->begin());
   Take();
@@ -150,10 +156,11 @@ void StepRange::Take() {
 void StepRange::Advance() {
   done_ = !step_.status_.ok();
   if (done_) return;
-  const absl::Status ended = session_.EndStep(step_);
+  const absl::Status ended = session_.EndStep(step_, loader_);
   if (!ended.ok()) return Fail(ended);
   done_ = session_.stopping();
   if (done_) return;
+  step_.asked_ = SteadyNow();
   ++*at_;
   Take();
 }
@@ -170,6 +177,7 @@ absl::Status Session::BeginEpoch(const Loader& loader, int64_t epoch) {
 }
 
 absl::Status Session::EndEpoch(const Loader& loader, int64_t epoch) {
+  reports_->EndSteps();
   NoteEndOfEpoch(loader, epoch);
   // A training that goes on from here calls the hooks as well, so they come
   // behind the checkpoint. After the last step, there may be one already.
@@ -202,18 +210,31 @@ void Session::NoteEndOfEpoch(const Loader& loader, int64_t epoch) {
 
 absl::Status Session::InLoader(const Loader& loader,
                                const absl::Status& error) const {
+  const std::string* const name = FindName(loader);
+  if (name == nullptr) return error;
+  return internal_plugin::InPart(error, absl::StrCat("loader.", *name),
+                                 Config());
+}
+
+const std::string* Session::FindName(const Loader& loader) const {
   for (const auto& [name, own] : loaders_) {
-    if (own.get() != &loader) continue;
-    return internal_plugin::InPart(error, absl::StrCat("loader.", name),
-                                   Config());
+    if (own.get() == &loader) return &name;
   }
-  return error;
+  return nullptr;
+}
+
+std::string Session::NameOf(const Loader& loader) const {
+  const std::string* const name = FindName(loader);
+  return name != nullptr ? *name : "loader";
 }
 
 absl::Status Session::BeginStep(Step& step) {
+  step.begun_ = SteadyNow();
   if (!has_begun_) NoteFirstStep();
+  reports_->BeginStep();
   step.number_ = step.batch_->step();
   step.weight_ = step.batch_->valid();
+  step.is_weight_rows_ = true;
   step.sums_.Clear();
   step.is_added_up_ = false;
   is_in_step_ = true;
@@ -226,17 +247,36 @@ absl::Status Session::BeginStep(Step& step) {
   return absl::OkStatus();
 }
 
-absl::Status Session::EndStep(Step& step) {
+absl::Status Session::EndStep(Step& step, const Loader& loader) {
   // A trainer that averages elsewhere stops with the others all the same.
   if (!step.is_added_up_) LOCKSTEP_RETURN_IF_ERROR(AddUp(step));
+  const SteadyTime ended = SteadyNow();
   ++steps_;
   is_in_step_ = false;
+  if (reports_->on()) Report(step, loader, ended);
   LOCKSTEP_RETURN_IF_ERROR(CallHooks(
       "step", [&](SessionHooks& hooks) { return hooks.OnStep(*this, step); }));
   // The last one may have failed while it was written.
   LOCKSTEP_RETURN_IF_ERROR(checkpoint_->status());
   const bool saves = stopping_ || save_requested_ || checkpoint_->IsDue(steps_);
   return saves ? Save() : absl::OkStatus();
+}
+
+void Session::Report(const Step& step, const Loader& loader, SteadyTime ended) {
+  StepReport report;
+  report.loader = NameOf(loader);
+  report.epoch = step.batch_->epoch();
+  report.number = step.number_;
+  report.steps = steps_;
+  report.rows = step.batch_->valid();
+  report.position = loader.progress().position;
+  report.total_weight = step.total_weight_;
+  report.is_weight_rows = step.is_weight_rows_;
+  report.means = step.means_;
+  report.asked = step.asked_;
+  report.begun = step.begun_;
+  report.ended = ended;
+  reports_->EndStep(report, loader);
 }
 
 void Step::RefuseAfterAverage(absl::string_view call) {
@@ -254,6 +294,7 @@ void Step::Add(absl::string_view name, double sum) {
 void Step::set_weight(int64_t weight) {
   if (is_added_up_) return RefuseAfterAverage("set_weight");
   weight_ = weight;
+  is_weight_rows_ = false;
 }
 
 absl::Status Step::Average(Gradients& gradients) {
@@ -389,6 +430,8 @@ absl::StatusOr<Evaluation> Session::Evaluate(
   LOCKSTEP_RETURN_IF_ERROR(AddUp(tally, sums, elements.data(), 0,
                                  "an evaluation", evaluation.means));
   evaluation.samples = tally.weight;
+  reports_->EndEvaluation(NameOf(loader), steps_, evaluation.samples,
+                          evaluation.means);
   const absl::Status hook = CallHooks("evaluation", [&](SessionHooks& hooks) {
     return hooks.OnEvaluation(*this, evaluation);
   });

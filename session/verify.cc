@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
@@ -219,6 +220,10 @@ absl::Status Session::TrainUntil(
   Job job = job_;
   if (change) change(job);
   job.checkpoint.path = path;
+  // What is trained here is of no interest but for its end.
+  job.metrics.clear();
+  job.rank_metrics.clear();
+  job.progress.every = absl::ZeroDuration();
   SessionOptions options;
   options.world = world_;
   options.group = group_;

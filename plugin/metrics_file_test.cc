@@ -1,0 +1,140 @@
+#include "lockstep/plugin/metrics_file.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+
+namespace lockstep::internal_plugin {
+namespace {
+
+using ::testing::HasSubstr;
+
+class MetricsFileTest : public testing::Test {
+ protected:
+  MetricsFileTest() {
+    std::string folder = testing::TempDir() + "/metricsXXXXXX";
+    EXPECT_NE(mkdtemp(folder.data()), nullptr);
+    path_ = folder + "/lines";
+  }
+
+  std::string Contents() const {
+    std::ifstream file(path_, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file),
+                       std::istreambuf_iterator<char>());
+  }
+  void Put(absl::string_view bytes) const {
+    std::ofstream(path_, std::ios::binary) << bytes;
+  }
+
+  std::string path_;
+};
+
+TEST_F(MetricsFileTest, WhatWasAddedIsThere) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto file, MetricsFile::Open(path_));
+  LOCKSTEP_EXPECT_OK(file->EndTornLine());
+  EXPECT_EQ(file->size(), 0);
+  LOCKSTEP_EXPECT_OK(file->Add("one\n"));
+  EXPECT_EQ(Contents(), "one\n");
+  EXPECT_EQ(file->size(), 4);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto again, MetricsFile::Open(path_));
+  EXPECT_EQ(again->size(), 4);
+  LOCKSTEP_EXPECT_OK(again->EndTornLine());
+  LOCKSTEP_EXPECT_OK(again->Add("two\n"));
+  EXPECT_EQ(Contents(), "one\ntwo\n");
+}
+
+TEST_F(MetricsFileTest, ATornLineStandsAlone) {
+  Put("one\ntw");
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto file, MetricsFile::Open(path_));
+  LOCKSTEP_EXPECT_OK(file->EndTornLine());
+  LOCKSTEP_EXPECT_OK(file->EndTornLine());
+  LOCKSTEP_EXPECT_OK(file->Add("three\n"));
+  EXPECT_EQ(Contents(), "one\ntw\nthree\n");
+}
+
+TEST_F(MetricsFileTest, SaysWhatIsWrong) {
+  EXPECT_THAT(MetricsFile::Open("/nonexistent/lines").status(),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("can't open /nonexistent/lines")));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto full,
+                                MetricsFile::Open("/dev/full"));
+  LOCKSTEP_EXPECT_OK(full->EndTornLine());
+  EXPECT_THAT(full->Add("one\n"),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       HasSubstr("can't write metrics to /dev/full")));
+}
+
+// A file may have 10 bytes here, so the second line fits in part. It is taken
+// back, and a shorter one comes behind the first.
+TEST_F(MetricsFileTest, WhatDoesNotFitIsTakenBack) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {10, 10};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const auto file = MetricsFile::Open(path_);
+    const bool is_right = file.ok() && (*file)->Add("one 1\n").ok() &&
+                          !(*file)->Add("two 2\n").ok() &&
+                          (*file)->size() == 6 && (*file)->Add("3 3\n").ok();
+    _exit(is_right ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(Contents(), "one 1\n3 3\n");
+}
+
+// What others have added meanwhile is not taken away.
+TEST_F(MetricsFileTest, WhatOthersHaveAddedStays) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const auto file = MetricsFile::Open(path_);
+    const bool is_added = file.ok() && (*file)->Add("one 1\n").ok();
+    const auto other = MetricsFile::Open(path_);
+    const bool is_right =
+        is_added && other.ok() && (*other)->Add("two 2\n").ok() && [&] {
+          const rlimit limit = {10, 10};
+          setrlimit(RLIMIT_FSIZE, &limit);
+          return !(*file)->Add("three 3\n").ok();
+        }();
+    _exit(is_right ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(Contents(), "one 1\ntwo 2\n");
+}
+
+// The program's own output and the metrics come in their order.
+TEST_F(MetricsFileTest, TheStandardOutputKeepsTheOrder) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool is_opened = std::freopen(path_.c_str(), "w", stdout) != nullptr;
+    std::printf("mine\n");
+    const bool is_added = MetricsFile::StandardOutput()->Add("metrics\n").ok();
+    std::printf("mine\n");
+    std::fflush(stdout);
+    _exit(is_opened && is_added ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(Contents(), "mine\nmetrics\nmine\n");
+}
+
+}  // namespace
+}  // namespace lockstep::internal_plugin

@@ -1,0 +1,18 @@
+// Names as text in UTF-8, which JSON and TensorBoard take alone. Internal.
+#ifndef LOCKSTEP_PLUGIN_UTF8_H_
+#define LOCKSTEP_PLUGIN_UTF8_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "lockstep/base/language.h"
+
+namespace lockstep::internal_plugin {
+
+// Returns the text, with the replacement character in place of each byte that
+// belongs to no character.
+std::string Utf8Of(absl::string_view text);
+
+}  // namespace lockstep::internal_plugin
+
+#endif  // LOCKSTEP_PLUGIN_UTF8_H_

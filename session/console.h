@@ -1,0 +1,47 @@
+// Lines of a log, and below them, on a terminal, a bar that shows progress.
+// Internal.
+//
+//   const std::shared_ptr<Console> console = Console::StandardError();
+//   console->WriteLine("epoch 0: 417 steps in 12.3 s");
+//   if (console->has_bar()) console->ShowBar("epoch 1 [===>      ] 120/417");
+#ifndef LOCKSTEP_SESSION_CONSOLE_H_
+#define LOCKSTEP_SESSION_CONSOLE_H_
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/mutex.h"
+
+namespace lockstep::internal_session {
+
+// Thread-safety: thread-safe.
+class Console {
+ public:
+  // `file` outlives the console.
+  Console(FILE* file, bool has_bar) : file_(file), has_bar_(has_bar) {}
+
+  // It has a bar where the standard error is a terminal that can go back to the
+  // beginning of a line.
+  static std::shared_ptr<Console> StandardError();
+
+  bool has_bar() const { return has_bar_; }
+
+  void WriteLine(absl::string_view text);
+
+  // Shows the text, as much of it as the terminal is wide, in place of what was
+  // shown before. An empty text takes the bar away.
+  void ShowBar(absl::string_view text);
+
+ private:
+  FILE* const file_;
+  const bool has_bar_;
+  Mutex mutex_;
+  std::string bar_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep::internal_session
+
+#endif  // LOCKSTEP_SESSION_CONSOLE_H_

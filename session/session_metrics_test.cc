@@ -1,0 +1,393 @@
+// What a session tells of a training: its progress in the log, and its numbers
+// in metrics sinks.
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/session.h"
+#include "lockstep/session/session_testing.h"
+#include "lockstep/session/sums.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+// What one call of a sink has told.
+struct Written {
+  int64_t step = 0;
+  std::map<std::string, double> values;
+};
+
+// What the sinks of all ranks are told.
+struct Told {
+  Mutex mutex;
+  std::map<int64_t, std::vector<Written>> written;  // by rank
+  std::map<int64_t, int> flushes;
+  std::vector<int64_t> begun;  // on all ranks
+  int fails_from = -1;         // writes in this range fail, on each rank
+  int fails_until = -1;
+  bool throws = false;
+};
+
+class RecordingSink : public MetricsSink {
+ public:
+  RecordingSink(Told& told, int64_t rank) : told_(told), rank_(rank) {}
+
+  absl::Status Write(int64_t step, absl::Span<const Metric> metrics) override {
+    MutexLock lock(told_.mutex);
+    const int call = calls_++;
+    if (call >= told_.fails_from && call < told_.fails_until) {
+      if (told_.throws) throw std::runtime_error("thrown");
+      return absl::ResourceExhaustedError("the disk is full");
+    }
+    Written written;
+    written.step = step;
+    for (const Metric& metric : metrics) {
+      written.values[metric.name] = metric.value;
+    }
+    told_.written[rank_].push_back(written);
+    return absl::OkStatus();
+  }
+  absl::Status Begin(int64_t steps) override {
+    MutexLock lock(told_.mutex);
+    told_.begun.push_back(steps);
+    return absl::OkStatus();
+  }
+  absl::Status Flush() override {
+    MutexLock lock(told_.mutex);
+    ++told_.flushes[rank_];
+    return absl::OkStatus();
+  }
+
+ private:
+  Told& told_;
+  const int64_t rank_;
+  int calls_ = 0;
+};
+
+Told* told = nullptr;
+
+absl::StatusOr<std::unique_ptr<MetricsSink>> MakeRecording(
+    const PluginContext& context, const NoOptions&) {
+  return std::make_unique<RecordingSink>(*told, context.rank);
+}
+
+absl::StatusOr<std::unique_ptr<MetricsSink>> MakeBroken(
+    const PluginContext& context, const NoOptions&) {
+  if (context.rank != 1) {
+    return std::make_unique<RecordingSink>(*told, context.rank);
+  }
+  return absl::UnavailableError("nobody listens");
+}
+
+class SessionMetricsTest : public SessionTest {
+ protected:
+  SessionMetricsTest() {
+    LOCKSTEP_EXPECT_OK(
+        registry_.Add<MetricsSink>("recording", "", MakeRecording));
+    LOCKSTEP_EXPECT_OK(registry_.Add<MetricsSink>("broken", "", MakeBroken));
+    told = &told_;
+  }
+
+  std::vector<absl::Status> RunWith(absl::string_view tables, int size,
+                                    const Train& train) {
+    return RunJobs(std::vector<std::string>(size, absl::StrCat(kJob, tables)),
+                   train);
+  }
+
+  // Two epochs of two steps each: 6 rows and 4. The loss of sample i is i, and
+  // its mean is 2.5 in the first step, and 7.5 in the second.
+  static absl::Status TrainOn(Session& session) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test, session.MakeLoader("test"));
+    Model model;
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                              session.MakeGradients(model.parameters()));
+    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+    for (const int64_t epoch : session.Epochs(*train, 2)) {
+      for (Step& step : session.Steps(*train, epoch)) {
+        for (const Batch& batch : step) {
+          model.AddGradients(batch);
+          step.Add("loss", SumOf(batch));
+        }
+        LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+      }
+      LOCKSTEP_RETURN_IF_ERROR(
+          session
+              .Evaluate(*test,
+                        [](const Batch& batch, Sums& sums) {
+                          sums.Add("loss", SumOf(batch));
+                          return absl::OkStatus();
+                        })
+              .status());
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> LinesWith(absl::string_view text) {
+    std::vector<std::string> lines;
+    for (const std::string& line : logged_) {
+      if (absl::StrContains(line, text)) lines.push_back(line);
+    }
+    return lines;
+  }
+
+  Told told_;
+};
+
+// ---- Of all ranks.
+
+TEST_F(SessionMetricsTest, MeansOfAllRanksGoToTheSinksOfRank0) {
+  for (const int size : {1, 2, 3}) {
+    told_.written.clear();
+    ASSERT_THAT(RunWith("[metrics.recording]", size, TrainOn), Each(IsOk()));
+    ASSERT_THAT(told_.written, ElementsAre(Pair(0, SizeIs(6))));
+    const std::vector<Written>& written = told_.written[0];
+    const int64_t steps[] = {1, 2, 2, 3, 4, 4};
+    for (size_t i = 0; i < written.size(); ++i) {
+      EXPECT_EQ(written[i].step, steps[i]);
+      if (i % 3 == 2) {
+        EXPECT_THAT(written[i].values, ElementsAre(Pair("test/loss", 2)));
+        continue;
+      }
+      EXPECT_THAT(
+          written[i].values,
+          ElementsAre(Pair("collective_seconds", Ge(0)),
+                      Pair("data_seconds", Ge(0)), Pair("seconds", Ge(0)),
+                      Pair("train/loss", i % 3 == 0 ? 2.5 : 7.5),
+                      Pair("weight_per_second", Ge(0))));
+      EXPECT_GE(written[i].values.at("seconds"),
+                written[i].values.at("data_seconds"));
+    }
+  }
+}
+
+TEST_F(SessionMetricsTest, ATrainerAddsItsOwn) {
+  EXPECT_THAT(RunWith("[metrics.recording]", 2,
+                      [](Session& session) -> absl::Status {
+                        LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                                  session.MakeLoader("train"));
+                        session.WriteMetrics({{"begin", 1}});
+                        for (Step& step : session.Steps(*train, 0)) {
+                          LOCKSTEP_RETURN_IF_ERROR(step.status());
+                          session.WriteMetrics({{"rate", 0.5}});
+                        }
+                        session.WriteMetrics({{"end", 2}});
+                        return absl::OkStatus();
+                      }),
+              Each(IsOk()));
+  ASSERT_THAT(told_.written, ElementsAre(Pair(0, SizeIs(6))));
+  std::vector<std::string> written;
+  for (const Written& each : told_.written[0]) {
+    if (each.values.size() > 1) continue;
+    written.push_back(absl::StrCat(each.step, " ", each.values.begin()->first));
+  }
+  EXPECT_THAT(written, ElementsAre("0 begin", "1 rate", "2 rate", "2 end"));
+}
+
+// ---- Of each rank.
+
+TEST_F(SessionMetricsTest, EachRankTellsOfItself) {
+  constexpr int kRanks = 2;
+  ASSERT_THAT(
+      RunWith("[rank_metrics.mine]\nname = \"recording\"", kRanks, TrainOn),
+      Each(IsOk()));
+  ASSERT_THAT(told_.written,
+              ElementsAre(Pair(0, SizeIs(4)), Pair(1, SizeIs(4))));
+  for (int i = 0; i < 4; ++i) {
+    double rows = 0;
+    for (int64_t rank = 0; rank < kRanks; ++rank) {
+      const Written& written = told_.written[rank][i];
+      EXPECT_EQ(written.step, i + 1);
+      EXPECT_THAT(
+          written.values,
+          ElementsAre(Pair("clock_error_seconds", Ge(0)),
+                      Pair("clock_offset_seconds", AllOf(Ge(-60), Not(Ge(60)))),
+                      Pair("collective_seconds", Ge(0)), Pair("collectives", 1),
+                      Pair("data_seconds", Ge(0)), Pair("epoch", i / 2),
+                      Pair("position", i % 2 == 0 ? 6 : 10),
+                      Pair("ready_batches", Ge(0)), Pair("rows", Ge(1)),
+                      Pair("seconds", Ge(0)),
+                      Pair("slowest_collective_seconds", Ge(0))));
+      EXPECT_EQ(written.values.at("slowest_collective_seconds"),
+                written.values.at("collective_seconds"));
+      EXPECT_EQ(written.values.at("clock_error_seconds") > 0, rank > 0);
+      rows += written.values.at("rows");
+    }
+    EXPECT_EQ(rows, i % 2 == 0 ? 6 : 4);
+  }
+}
+
+// The collectives of the trainer count, and those between the steps do not.
+TEST_F(SessionMetricsTest, CollectivesAreThoseOfTheStep) {
+  const auto train = [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    for (Step& step : session.Steps(*train, 0)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+      for (int64_t i = 0; i < 20 * step.number(); ++i) {
+        LOCKSTEP_RETURN_IF_ERROR(Wait(session.group().Barrier()));
+      }
+    }
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(RunWith("[rank_metrics.recording]", 2, train), Each(IsOk()));
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    ASSERT_THAT(told_.written[rank], SizeIs(2));
+    EXPECT_EQ(told_.written[rank][0].values.at("collectives"), 1);
+    EXPECT_EQ(told_.written[rank][1].values.at("collectives"), 21);
+    EXPECT_GT(told_.written[rank][1].values.at("collective_seconds"),
+              told_.written[rank][1].values.at("slowest_collective_seconds"));
+  }
+}
+
+// ---- Errors.
+
+TEST_F(SessionMetricsTest, ASinkThatCanNotBeMadeEndsTheTraining) {
+  const std::vector<absl::Status> ended =
+      RunWith("[rank_metrics.broken]", 2, TrainOn);
+  EXPECT_THAT(ended[1], StatusIs(absl::StatusCode::kUnavailable,
+                                 HasSubstr("nobody listens")));
+  EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kAborted,
+                                 AllOf(HasSubstr("rank 1"),
+                                       HasSubstr("nobody listens"))));
+  EXPECT_THAT(RunWith("[metrics.recordng]", 1, TrainOn)[0],
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("did you mean 'recording'?")));
+}
+
+// A training does not end for its metrics, and its log says what is wrong,
+// once.
+TEST_F(SessionMetricsTest, ASinkThatFailsIsTold) {
+  for (const bool throws : {false, true}) {
+    told_.written.clear();
+    logged_.clear();
+    told_.fails_from = 1;
+    told_.fails_until = 4;
+    told_.throws = throws;
+    ASSERT_THAT(RunWith("[metrics.recording]", 2, TrainOn), Each(IsOk()));
+    EXPECT_THAT(told_.written[0], SizeIs(3));
+    const std::vector<std::string> lines = LinesWith("metrics.recording");
+    ASSERT_THAT(lines, SizeIs(2));
+    EXPECT_THAT(lines[0],
+                AllOf(StartsWith("metrics.recording: "),
+                      HasSubstr(throws ? "thrown" : "the disk is full"),
+                      HasSubstr("; the training goes on without")));
+    EXPECT_EQ(lines[1],
+              "metrics.recording: it goes well again, after 3 failures");
+  }
+}
+
+// What was told is kept before a checkpoint, at the end of an epoch, and at the
+// end, however that comes.
+TEST_F(SessionMetricsTest, SinksAreFlushed) {
+  ASSERT_THAT(RunWith("[metrics.recording]", 1, TrainOn), Each(IsOk()));
+  EXPECT_EQ(told_.flushes[0], 3);  // two epochs and the end
+  told_.flushes.clear();
+  EXPECT_THAT(RunWith("[metrics.recording]", 1,
+                      [](Session&) { return absl::InternalError("broken"); }),
+              Each(StatusIs(absl::StatusCode::kInternal)));
+  EXPECT_EQ(told_.flushes[0], 1);
+  told_.flushes.clear();
+  std::string folder = testing::TempDir() + "/metricsXXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  ASSERT_THAT(RunWith(absl::StrCat("[metrics.recording]\n[checkpoint]\npath='",
+                                   folder, "/c'\nevery_steps = 1\n"),
+                      1, TrainOn),
+              Each(IsOk()));
+  // Of the four checkpoints, two are at the end of an epoch.
+  EXPECT_EQ(told_.flushes[0], 3 + 4);
+}
+
+// ---- Restarts.
+
+TEST_F(SessionMetricsTest, StepsGoOnAfterARestart) {
+  std::string folder = testing::TempDir() + "/metricsXXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string tables = absl::StrCat(
+      "[metrics.recording]\n[checkpoint]\npath='", folder, "/c'\n");
+  const auto stops_first = [](Session& session) {
+    session.RequestStop();
+    return TrainOn(session);
+  };
+  EXPECT_THAT(RunWith(tables, 2, stops_first), Each(IsOk()));
+  ASSERT_THAT(told_.written[0], SizeIs(1));
+  EXPECT_THAT(RunWith(tables, 3, TrainOn), Each(IsOk()));
+  ASSERT_THAT(told_.written[0], SizeIs(6));
+  EXPECT_THAT(told_.begun, ElementsAre(0, 1));
+  EXPECT_EQ(told_.written[0][1].step, 2);
+  EXPECT_EQ(told_.written[0][1].values.at("train/loss"), 7.5);
+}
+
+TEST_F(SessionMetricsTest, AVerificationIsNotTold) {
+  const std::string text =
+      absl::StrCat(kJob, "[metrics.recording]\n[rank_metrics.recording]\n");
+  const auto verify = [](Session& session) {
+    VerifyOptions options;
+    options.steps = 1;
+    return session.Verify(TrainOn, options);
+  };
+  EXPECT_THAT(UseSessions({text, text}, verify), Each(IsOk()));
+  EXPECT_THAT(told_.written, IsEmpty());
+  EXPECT_THAT(LinesWith("epoch"), IsEmpty());
+}
+
+// ---- Progress.
+
+TEST_F(SessionMetricsTest, ProgressIsLoggedOnce) {
+  ASSERT_THAT(RunWith("", 3, TrainOn), Each(IsOk()));
+  EXPECT_THAT(
+      LinesWith("epoch "),
+      ElementsAre(StartsWith("epoch 0: 2 steps in "),
+                  AllOf(StartsWith("epoch 1: 2 steps in "),
+                        HasSubstr("s, loss 4.5, "), HasSubstr(" rows/s, "))));
+  EXPECT_THAT(LinesWith("test "),
+              ElementsAre("test after 2 steps: loss 2 over 5 samples",
+                          "test after 4 steps: loss 2 over 5 samples"));
+}
+
+TEST_F(SessionMetricsTest, ALongEpochHasLines) {
+  ASSERT_THAT(RunWith("[progress]\nevery = \"1ns\"", 2, TrainOn), Each(IsOk()));
+  EXPECT_THAT(LinesWith("epoch 1: step "),
+              ElementsAre(StartsWith("epoch 1: step 1 of 2, loss 2.5, "),
+                          StartsWith("epoch 1: step 2 of 2, loss 7.5, ")));
+}
+
+TEST_F(SessionMetricsTest, ProgressCanBeTurnedOff) {
+  ASSERT_THAT(RunWith("[progress]\nevery = \"0s\"", 2, TrainOn), Each(IsOk()));
+  EXPECT_THAT(logged_, Not(Contains(HasSubstr("steps"))));
+}
+
+}  // namespace
+}  // namespace lockstep
