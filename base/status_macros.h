@@ -17,25 +17,13 @@
 #include "absl/status/statusor.h"
 #include "lockstep/base/language.h"
 
-namespace lockstep::internal_base {
-
-inline absl::Status ToStatus(absl::Status status) { return status; }
-template <typename T>
-absl::Status ToStatus(const absl::StatusOr<T>& result) {
-  return result.status();
-}
-
-}  // namespace lockstep::internal_base
-
-// Returns the Status of `expression` (an absl::Status, or an absl::StatusOr
-// whose value is not needed) unless it is OK.
-#define LOCKSTEP_RETURN_IF_ERROR(expression)                   \
-  do {                                                         \
-    if (::absl::Status lockstep_status =                       \
-            ::lockstep::internal_base::ToStatus((expression)); \
-        !lockstep_status.ok()) {                               \
-      return lockstep_status;                                  \
-    }                                                          \
+// Returns the Status of `expression` (an absl::Status) unless it is OK.
+#define LOCKSTEP_RETURN_IF_ERROR(expression)           \
+  do {                                                 \
+    if (::absl::Status lockstep_status = (expression); \
+        !lockstep_status.ok()) {                       \
+      return lockstep_status;                          \
+    }                                                  \
   } while (false)
 
 // Moves the value of `expression` (an absl::StatusOr) into `target`, which may

@@ -42,15 +42,6 @@ TEST(StatusMacros, PassErrorsOnAndMoveValues) {
   EXPECT_THAT(Unbox(true, false), StatusIs(absl::StatusCode::kDataLoss));
 }
 
-TEST(StatusMacros, PassErrorsOnWhereTheValueIsNotNeeded) {
-  const auto check = [](bool ok) -> absl::Status {
-    LOCKSTEP_RETURN_IF_ERROR(BoxIf(ok));
-    return absl::OkStatus();
-  };
-  EXPECT_THAT(check(true), IsOk());
-  EXPECT_THAT(check(false), StatusIs(absl::StatusCode::kDataLoss, "torn"));
-}
-
 TEST(StatusMacros, AreOneStatement) {
   auto branch = [](bool fail) -> absl::Status {
     if (fail)

@@ -31,6 +31,7 @@ namespace {
 using examples::kInputs;
 using lockstep::Batch;
 using lockstep::Dataset;
+using lockstep::Evaluation;
 using lockstep::NoOptions;
 using lockstep::OptionTable;
 using lockstep::PluginContext;
@@ -115,7 +116,8 @@ absl::Status Train(Session& session, const TrainerOptions& options) {
       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
       model.Update(options.learning_rate);
     }
-    LOCKSTEP_RETURN_IF_ERROR(
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const Evaluation tested,
         session.Evaluate(*test, [&](const Batch& batch, Sums& sums) {
           LOCKSTEP_ASSIGN_OR_RETURN(const double loss, model.Run(batch, false));
           sums.Add("loss", loss);

@@ -11,9 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/config_text.h"
@@ -34,13 +36,20 @@ namespace {
 constexpr char kTrainer[] = "trainer";
 
 Fingerprint FingerprintOf(Config job, const Config& trainer) {
+  const Config* const told = job.Find("rank_metrics");
+  const bool is_told = told != nullptr && !told->As<Config::Table>()->empty();
   job.Set(kTrainer, trainer);
-  job.Set("world", Config());
+  // These change nothing of what is trained.
+  constexpr const char* kApart[] = {"world", "metrics", "rank_metrics",
+                                    "progress"};
+  for (const char* const key : kApart) job.Set(key, Config());
   std::map<std::string, std::string> values = job.Values();
-  values.erase("world");
+  for (const char* const key : kApart) values.erase(key);
   values.erase("group.device");
   Fingerprint fingerprint;
   for (const auto& [key, value] : values) fingerprint.Add(key, value);
+  // Ranks compare their clocks where each tells something.
+  if (is_told) fingerprint.Add("rank_metrics", "yes");
   return fingerprint;
 }
 
@@ -201,6 +210,11 @@ absl::StatusOr<Job> internal_plugin::ReadJob(
   LOCKSTEP_RETURN_IF_ERROR(CheckLoaders(config, job.loaders, made));
   LOCKSTEP_RETURN_IF_ERROR(CheckTables("metrics", job.metrics));
   LOCKSTEP_RETURN_IF_ERROR(CheckTables("rank_metrics", job.rank_metrics));
+  if (job.progress.every < absl::ZeroDuration()) {
+    return At(config, absl::StrCat("progress.every is ",
+                                   absl::FormatDuration(job.progress.every),
+                                   "; accepted are 0s, for none, and more"));
+  }
   LOCKSTEP_RETURN_IF_ERROR(trainer.Read(kTrainer, trainers));
   job.fingerprint = FingerprintOf(config, trainer.Write());
   return job;

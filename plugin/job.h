@@ -96,9 +96,10 @@ struct Job {
   ProgressOptions progress;
 
   // All of the text that should be the same on all ranks, for CheckSame: a
-  // field for each value, such as "loader.train.num_workers". The world and the
-  // CUDA device are a rank's own affair, and are not in it. The trainer's
-  // settings are in it with their defaults.
+  // field for each value, such as "loader.train.num_workers". The world, the
+  // CUDA device, and what metrics and progress are told are a rank's own
+  // affair, and are not in it; but ranks have rank_metrics alike, or none. The
+  // trainer's settings are in it with their defaults.
   Fingerprint fingerprint;
 
   // Makes the group of all ranks that `group` describes: "auto" where it has no

@@ -222,6 +222,11 @@ TEST_F(JobTest, SaysWhatIsWrongAndWhere) {
        "; a table has single brackets"},
       {"[metrics]\ntext = true",
        "job.toml:2:1: metrics.text should be a table of settings, but is true"},
+      {"[rank_metrics]\ntext = true",
+       "job.toml:2:1: rank_metrics.text should be a table of settings, but is "
+       "true"},
+      {"progress.every = \"-1s\"",
+       "progress.every is -1s; accepted are 0s, for none, and more"},
   };
   for (const auto& each : cases) {
     TrainerOptions trainer;
@@ -325,11 +330,16 @@ TEST_F(JobTest, FingerprintHasAllButARanksOwn) {
                              "world = {rank = 3}\n"
                              "group = {device = 2, strict = true}\n"
                              "trainer = {epochs = 5}\n"
-                             "metrics.text = {}\n")
+                             "metrics.text = {}\n"
+                             "progress = {every = \"1s\"}\n")
                            .fingerprint),
               ElementsAre("group.strict true", "loader.train.a \"x\"",
-                          "loader.train.b [1, {c = 2}]", "metrics.text {}",
-                          "trainer.epochs 5", "trainer.learning_rate 0.1"));
+                          "loader.train.b [1, {c = 2}]", "trainer.epochs 5",
+                          "trainer.learning_rate 0.1"));
+  // Ranks may have their metrics in different places, but all have some.
+  EXPECT_THAT(FieldsOf(JobOf("rank_metrics.text = {path = \"a\"}").fingerprint),
+              ElementsAre("trainer.epochs 2", "trainer.learning_rate 0.1",
+                          "rank_metrics yes"));
 }
 
 TEST_F(JobTest, RanksWithOtherTextsAreTold) {

@@ -1,6 +1,7 @@
 #include "lockstep/plugin/metrics_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,8 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>  // NOLINT: C++17's own
 #include <memory>
 #include <string>
+#include <system_error>  // NOLINT: of <filesystem>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -17,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/descriptor.h"
+#include "lockstep/base/no_sigpipe.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/system_error.h"
 
@@ -25,6 +29,16 @@ namespace {
 
 // Everybody may read and write it, as far as the process's mask allows.
 constexpr int kMode = 0666;
+
+// Makes a folder, and those above it.
+absl::Status MakeFolders(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (!error) return absl::OkStatus();
+  return absl::ErrnoToStatus(
+      error.value(),
+      absl::StrCat("can't create ", folder.string(), RemedyFor(error.value())));
+}
 
 // Returns '\n' where the file can't be read.
 char LastByteOf(const std::string& path, int64_t size) {
@@ -38,17 +52,25 @@ char LastByteOf(const std::string& path, int64_t size) {
 
 absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(
     const std::string& path) {
+  LOCKSTEP_RETURN_IF_ERROR(
+      MakeFolders(std::filesystem::path(path).parent_path()));
+  // Nobody waits here for a reader of a pipe.
   Descriptor descriptor(
-      ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, kMode));
+      ::open(path.c_str(),
+             O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, kMode));
   if (!descriptor.ok()) {
     return absl::ErrnoToStatus(
         errno, absl::StrCat("can't open ", path, RemedyFor(errno)));
   }
   std::unique_ptr<MetricsFile> file(
       new MetricsFile(path, std::move(descriptor)));
+  const int fd = file->descriptor_.fd();
   struct stat found = {};
-  if (::fstat(file->descriptor_.fd(), &found) != 0) return file->Failed(errno);
-  if (!S_ISREG(found.st_mode) || found.st_size == 0) return file;
+  if (::fcntl(fd, F_SETFL, O_APPEND) != 0 || ::fstat(fd, &found) != 0) {
+    return file->Failed(errno);
+  }
+  file->is_regular_ = S_ISREG(found.st_mode);
+  if (!file->is_regular_ || found.st_size == 0) return file;
   file->size_ = found.st_size;
   file->is_torn_ = LastByteOf(path, found.st_size) != '\n';
   return file;
@@ -60,12 +82,27 @@ std::unique_ptr<MetricsFile> MetricsFile::StandardOutput() {
 }
 
 absl::Status MetricsFile::Add(absl::string_view bytes) {
-  if (!descriptor_.ok()) {
-    const bool done =
-        std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size() &&
-        std::fflush(stdout) == 0;
-    return done ? absl::OkStatus() : Failed(errno);
-  }
+  if (is_regular_) return AddToFile(bytes);
+  // The reader of a pipe may be gone, for which a training does not end.
+  const NoSigpipe guard;
+  return descriptor_.ok() ? AddToFile(bytes) : AddToOutput(bytes);
+}
+
+absl::Status MetricsFile::AddLine(absl::string_view line) {
+  return Add(is_torn_ ? absl::StrCat("\n", line) : line);
+}
+
+absl::Status MetricsFile::AddToOutput(absl::string_view bytes) const {
+  std::string line(bytes);
+  // This goes to the beginning of the terminal's line, and empties it.
+  if (::isatty(STDOUT_FILENO) == 1) line.insert(0, "\r\x1b[K");
+  const bool done =
+      std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
+      std::fflush(stdout) == 0;
+  return done ? absl::OkStatus() : Failed(errno);
+}
+
+absl::Status MetricsFile::AddToFile(absl::string_view bytes) {
   size_t added = 0;
   while (added < bytes.size()) {
     const ssize_t more =
@@ -73,20 +110,28 @@ absl::Status MetricsFile::Add(absl::string_view bytes) {
     if (more < 0 && errno == EINTR) continue;
     if (more <= 0) {
       const int error = errno;
-      TakeBack(static_cast<int64_t>(added));
+      if (added > 0 && !TakeBack(static_cast<int64_t>(added))) {
+        is_torn_ = true;
+        size_ += static_cast<int64_t>(added);
+      }
       return Failed(error);
     }
     added += static_cast<size_t>(more);
   }
+  is_torn_ = false;
   size_ += static_cast<int64_t>(added);
   return absl::OkStatus();
 }
 
-absl::Status MetricsFile::EndTornLine() {
-  if (!is_torn_) return absl::OkStatus();
-  LOCKSTEP_RETURN_IF_ERROR(Add("\n"));
-  is_torn_ = false;
-  return absl::OkStatus();
+absl::Status MetricsFile::Lock() {
+  if (::flock(descriptor_.fd(), LOCK_EX | LOCK_NB) == 0) {
+    return absl::OkStatus();
+  }
+  // Some file systems have no locks.
+  if (errno != EWOULDBLOCK) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("another job or another sink writes metrics to ", path_,
+                   ": give each a path of its own"));
 }
 
 absl::Status MetricsFile::Failed(int error) const {
@@ -95,15 +140,12 @@ absl::Status MetricsFile::Failed(int error) const {
 }
 
 // Takes back what was added in part, if it is the end of a file.
-void MetricsFile::TakeBack(int64_t added) const {
-  if (added == 0) return;
+bool MetricsFile::TakeBack(int64_t added) const {
   struct stat found = {};
-  if (::fstat(descriptor_.fd(), &found) != 0 || !S_ISREG(found.st_mode)) return;
+  if (!is_regular_ || ::fstat(descriptor_.fd(), &found) != 0) return false;
   // A write leaves the offset behind what it has added.
-  if (::lseek(descriptor_.fd(), 0, SEEK_CUR) != found.st_size) return;
-  while (::ftruncate(descriptor_.fd(), found.st_size - added) != 0 &&
-         errno == EINTR) {
-  }
+  if (::lseek(descriptor_.fd(), 0, SEEK_CUR) != found.st_size) return false;
+  return ::ftruncate(descriptor_.fd(), found.st_size - added) == 0;
 }
 
 }  // namespace lockstep::internal_plugin

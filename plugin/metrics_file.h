@@ -2,8 +2,7 @@
 // returns, so that a process that is killed has lost none. Internal.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto file, MetricsFile::Open(path));
-//   LOCKSTEP_RETURN_IF_ERROR(file->EndTornLine());
-//   LOCKSTEP_RETURN_IF_ERROR(file->Add("step 1: loss 0.5\n"));
+//   LOCKSTEP_RETURN_IF_ERROR(file->AddLine("step 1: loss 0.5\n"));
 #ifndef LOCKSTEP_PLUGIN_METRICS_FILE_H_
 #define LOCKSTEP_PLUGIN_METRICS_FILE_H_
 
@@ -23,20 +22,24 @@ namespace lockstep::internal_plugin {
 // Thread-safety: thread-compatible.
 class MetricsFile {
  public:
-  // Goes on at the end of a file, or begins one.
+  // Goes on at the end of a file, or begins one, and makes its folder.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> Open(
       const std::string& path);
 
   // The program's standard output, in the order of what it prints there itself.
+  // On a terminal, a line takes the place of a bar that somebody shows there.
   static std::unique_ptr<MetricsFile> StandardOutput();
 
   // Adds all of the bytes or none of them: where the disk is full, the file
   // stays as it was, if nobody else has added to it meanwhile.
   absl::Status Add(absl::string_view bytes);
 
-  // Adds the end of a line where the file has none: the machine has failed
-  // within it.
-  absl::Status EndTornLine();
+  // The same for a line, which begins as one of its own also where a failure of
+  // the machine or of the disk has left the end of the file within another.
+  absl::Status AddLine(absl::string_view line);
+
+  // Makes it an error to lock the file a second time, here or elsewhere.
+  absl::Status Lock();
 
   // The number of bytes in the file, as far as this object knows.
   int64_t size() const { return size_; }
@@ -46,10 +49,13 @@ class MetricsFile {
       : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
 
   absl::Status Failed(int error) const;
-  void TakeBack(int64_t added) const;
+  absl::Status AddToOutput(absl::string_view bytes) const;
+  absl::Status AddToFile(absl::string_view bytes);
+  bool TakeBack(int64_t added) const;
 
   const std::string path_;
   const Descriptor descriptor_;  // none: the standard output
+  bool is_regular_ = false;      // and no pipe, for instance
   bool is_torn_ = false;
   int64_t size_ = 0;
 };

@@ -1,7 +1,9 @@
 #include "lockstep/plugin/metrics_file.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +23,7 @@ namespace lockstep::internal_plugin {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class MetricsFileTest : public testing::Test {
  protected:
@@ -44,14 +47,12 @@ class MetricsFileTest : public testing::Test {
 
 TEST_F(MetricsFileTest, WhatWasAddedIsThere) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto file, MetricsFile::Open(path_));
-  LOCKSTEP_EXPECT_OK(file->EndTornLine());
   EXPECT_EQ(file->size(), 0);
   LOCKSTEP_EXPECT_OK(file->Add("one\n"));
   EXPECT_EQ(Contents(), "one\n");
   EXPECT_EQ(file->size(), 4);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto again, MetricsFile::Open(path_));
   EXPECT_EQ(again->size(), 4);
-  LOCKSTEP_EXPECT_OK(again->EndTornLine());
   LOCKSTEP_EXPECT_OK(again->Add("two\n"));
   EXPECT_EQ(Contents(), "one\ntwo\n");
 }
@@ -59,19 +60,21 @@ TEST_F(MetricsFileTest, WhatWasAddedIsThere) {
 TEST_F(MetricsFileTest, ATornLineStandsAlone) {
   Put("one\ntw");
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto file, MetricsFile::Open(path_));
-  LOCKSTEP_EXPECT_OK(file->EndTornLine());
-  LOCKSTEP_EXPECT_OK(file->EndTornLine());
-  LOCKSTEP_EXPECT_OK(file->Add("three\n"));
-  EXPECT_EQ(Contents(), "one\ntw\nthree\n");
+  LOCKSTEP_EXPECT_OK(file->AddLine("three\n"));
+  LOCKSTEP_EXPECT_OK(file->AddLine("four\n"));
+  EXPECT_EQ(Contents(), "one\ntw\nthree\nfour\n");
+  EXPECT_EQ(file->size(), 18);
 }
 
 TEST_F(MetricsFileTest, SaysWhatIsWrong) {
-  EXPECT_THAT(MetricsFile::Open("/nonexistent/lines").status(),
+  EXPECT_THAT(MetricsFile::Open("/proc/none/lines").status(),
               StatusIs(absl::StatusCode::kNotFound,
-                       HasSubstr("can't open /nonexistent/lines")));
+                       HasSubstr("can't create /proc/none")));
+  EXPECT_THAT(MetricsFile::Open("/proc/lines").status(),
+              StatusIs(absl::StatusCode::kNotFound,
+                       HasSubstr("can't open /proc/lines")));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto full,
                                 MetricsFile::Open("/dev/full"));
-  LOCKSTEP_EXPECT_OK(full->EndTornLine());
   EXPECT_THAT(full->Add("one\n"),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        HasSubstr("can't write metrics to /dev/full")));
@@ -95,6 +98,18 @@ TEST_F(MetricsFileTest, WhatDoesNotFitIsTakenBack) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(Contents(), "one 1\n3 3\n");
+}
+
+// The reader of a pipe goes away, and nobody waits for one that is not there.
+TEST_F(MetricsFileTest, APipeMayHaveNoReader) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_THAT(MetricsFile::Open(path_).status(), Not(IsOk()));
+  const int reader = open(path_.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto file, MetricsFile::Open(path_));
+  LOCKSTEP_EXPECT_OK(file->AddLine("one\n"));
+  close(reader);
+  EXPECT_THAT(file->AddLine("two\n"), Not(IsOk()));
 }
 
 // What others have added meanwhile is not taken away.

@@ -34,16 +34,18 @@ class MetricsSink {
   virtual ~MetricsSink() = default;
 
   // The training begins, or goes on after so many steps: what an earlier run
-  // has told of later ones does not count, since they come again. Called before
-  // the first Write.
+  // has told of later ones does not count, since they come again. A session
+  // calls it before the first Write.
   virtual absl::Status Begin(int64_t /*steps*/) { return absl::OkStatus(); }
 
   // Takes metrics of a step. Steps come in their order, and one may come more
-  // than once, with other metrics. A session logs an error, and goes on.
+  // than once, with other metrics. A session calls it on the thread that
+  // trains, which waits for it, and logs an error or an exception and goes on.
   virtual absl::Status Write(int64_t step,
                              absl::Span<const Metric> metrics) = 0;
 
-  // Brings what was written to where it is kept.
+  // Brings what was written to where it is kept. A session calls it before a
+  // checkpoint, at the end of an epoch, and at the end, well or not.
   virtual absl::Status Flush() { return absl::OkStatus(); }
 };
 

@@ -47,16 +47,18 @@ std::string NumberText(double value) {
   return std::string(text.data(), end.ptr);
 }
 
-// Makes the folder of a file, and those above it.
-absl::Status MakeFolders(const std::filesystem::path& folder) {
-  std::error_code error;
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (!error) return absl::OkStatus();
-  return absl::ErrnoToStatus(error.value(),
-                             absl::StrCat("can't create ", folder.string()));
+// Returns the name of a rank's own file or folder, such as ".rank0003", for
+// sinks of which ranks other than the first have one.
+std::string RankSuffix(int64_t rank) {
+  return absl::StrCat(".rank", absl::Dec(rank, absl::kZeroPad4));
 }
 
 // ---- Text.
+
+// People need no more digits, and two runs that differ differ in these.
+std::string DigitsFor(double value) {
+  return std::isnan(value) ? "nan" : absl::StrFormat("%.8g", value);
+}
 
 struct TextOptions {
   std::string path;
@@ -64,7 +66,9 @@ struct TextOptions {
 
 void BindOptions(TextOptions& options, OptionTable& table) {
   table.Add("path", &options.path,
-            "The file to which lines are added; empty: the standard output.");
+            "The file to which lines are added, whose folder is made if it is "
+            "missing; empty: the standard output. Under [rank_metrics], that "
+            "of rank 3 has .rank0003 behind its name.");
 }
 
 // "step 120: loss 0.25, accuracy 0.9".
@@ -74,8 +78,8 @@ class TextSink : public MetricsSink {
       : file_(std::move(file)) {}
 
   absl::Status Begin(int64_t steps) override {
-    if (steps == 0) return absl::OkStatus();
-    return file_->Add(absl::StrCat("goes on after step ", steps, "\n"));
+    if (steps == 0 && file_->size() == 0) return absl::OkStatus();
+    return file_->AddLine(absl::StrCat("goes on after step ", steps, "\n"));
   }
 
   absl::Status Write(int64_t step, absl::Span<const Metric> metrics) override {
@@ -83,11 +87,11 @@ class TextSink : public MetricsSink {
     const char* separator = " ";
     for (const Metric& metric : metrics) {
       absl::StrAppend(&line, separator, absl::CHexEscape(metric.name), " ",
-                      NumberText(metric.value));
+                      DigitsFor(metric.value));
       separator = ", ";
     }
     line += '\n';
-    return file_->Add(line);
+    return file_->AddLine(line);
   }
 
  private:
@@ -95,12 +99,14 @@ class TextSink : public MetricsSink {
 };
 
 absl::StatusOr<std::unique_ptr<MetricsSink>> MakeText(
-    const PluginContext&, const TextOptions& options) {
+    const PluginContext& context, const TextOptions& options) {
   if (options.path.empty()) {
     return std::make_unique<TextSink>(MetricsFile::StandardOutput());
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(auto file, MetricsFile::Open(options.path));
-  LOCKSTEP_RETURN_IF_ERROR(file->EndTornLine());
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      auto file,
+      MetricsFile::Open(options.path +
+                        (context.rank > 0 ? RankSuffix(context.rank) : "")));
   return std::make_unique<TextSink>(std::move(file));
 }
 
@@ -116,18 +122,16 @@ struct JsonLinesOptions {
 void BindOptions(JsonLinesOptions& options, OptionTable& table) {
   table.Add("path", &options.path,
             "The folder, which is made if it is missing, and the beginning of "
-            "the files' names, to which .rank0003.jsonl is added on rank 3.");
+            "the files' names, to which .rank0003.jsonl is added on rank 3; or "
+            "a folder with / at its end.");
   table.AddSize("max_bytes", &options.max_bytes,
                 "The most bytes that a rank's files take, the present one and "
                 "the one before it, to whose name .old is added.");
 }
 
-// JSON has no number that is none, and none that is infinite. All readers take
-// `null` and a number that is too large for them.
+// JSON has no number that is none, and none that is infinite.
 std::string JsonNumber(double value) {
-  if (std::isnan(value)) return "null";
-  if (std::isinf(value)) return value > 0 ? "1e999" : "-1e999";
-  return NumberText(value);
+  return std::isfinite(value) ? NumberText(value) : "null";
 }
 
 std::string JsonText(absl::string_view text) {
@@ -152,22 +156,25 @@ double SecondsSince1970() {
 class JsonLinesSink : public MetricsSink {
  public:
   JsonLinesSink(const JsonLinesOptions& options, int64_t rank, int64_t size)
-      : path_(absl::StrCat(options.path, ".rank",
-                           absl::Dec(rank, absl::kZeroPad4), ".jsonl")),
+      : path_(absl::StrCat(
+            options.path,
+            RankSuffix(rank).substr(absl::EndsWith(options.path, "/") ? 1 : 0),
+            ".jsonl")),
         most_(options.max_bytes / 2),
         rank_(rank),
         size_(size) {}
 
   absl::Status Begin(int64_t steps) override {
-    return Add(absl::StrFormat(R"({"after":%d,"time":%.6f,"rank":%d})"
+    return Add(absl::StrFormat(R"({"after":%d,"time":%s,"rank":%d})"
                                "\n",
-                               steps, SecondsSince1970(), rank_));
+                               steps, TimeText(), rank_));
   }
 
   absl::Status Write(int64_t step, absl::Span<const Metric> metrics) override {
-    std::string line = absl::StrFormat(R"({"step":%d,"time":%.6f,"rank":%d)",
-                                       step, SecondsSince1970(), rank_);
+    std::string line = absl::StrCat(
+        "{\"step\":", step, ",\"time\":", TimeText(), ",\"rank\":", rank_);
     for (const Metric& metric : metrics) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckName(metric.name));
       absl::StrAppend(&line, ",", JsonText(Utf8Of(metric.name)), ":",
                       JsonNumber(metric.value));
     }
@@ -176,36 +183,52 @@ class JsonLinesSink : public MetricsSink {
 
   // Goes on with the file, or begins it, with a line that says whose it is.
   absl::Status Open() {
-    LOCKSTEP_RETURN_IF_ERROR(
-        MakeFolders(std::filesystem::path(path_).parent_path()));
-    const std::string line = absl::StrFormat(
-        R"({"format":"lockstep metrics","version":1,"time":%.6f,"rank":%d,)"
-        R"("size":%d,"pid":%d})"
-        "\n",
-        SecondsSince1970(), rank_, size_, ::getpid());
-    LOCKSTEP_ASSIGN_OR_RETURN(file_, MetricsFile::Open(path_));
-    if (!HasRoomFor(line)) {
+    const std::string line =
+        absl::StrFormat(R"({"format":"lockstep metrics","version":1,"time":%s,)"
+                        R"("rank":%d,"size":%d,"pid":%d})"
+                        "\n",
+                        TimeText(), rank_, size_, ::getpid());
+    file_ = nullptr;  // it lets go of the lock
+    LOCKSTEP_ASSIGN_OR_RETURN(auto file, OpenFile());
+    if (!HasRoomFor(line, *file)) {
       LOCKSTEP_RETURN_IF_ERROR(SetAside());
-      LOCKSTEP_ASSIGN_OR_RETURN(file_, MetricsFile::Open(path_));
+      LOCKSTEP_ASSIGN_OR_RETURN(file, OpenFile());
     }
-    LOCKSTEP_RETURN_IF_ERROR(file_->EndTornLine());
-    return file_->Add(line);
+    LOCKSTEP_RETURN_IF_ERROR(file->AddLine(line));
+    file_ = std::move(file);
+    return absl::OkStatus();
   }
 
  private:
-  absl::Status Add(const std::string& line) {
-    if (!HasRoomFor(line)) {
-      LOCKSTEP_RETURN_IF_ERROR(SetAside());
-      LOCKSTEP_RETURN_IF_ERROR(Open());
+  // A line has these itself.
+  static absl::Status CheckName(absl::string_view name) {
+    for (const absl::string_view own :
+         {"", "step", "time", "rank", "after", "format"}) {
+      if (name != own) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a metric can't be called '", name,
+          "' in a line of JSON, which has a meaning for this of its own"));
     }
-    if (HasRoomFor(line)) return file_->Add(line);
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a line of ", line.size(), " bytes is too long for ", path_,
-        ", which has room for ", most_, ": raise max_bytes"));
+    return absl::OkStatus();
   }
 
-  bool HasRoomFor(const std::string& line) const {
-    return file_->size() + static_cast<int64_t>(line.size()) <= most_;
+  // Returns the seconds since 1970.
+  static std::string TimeText() {
+    constexpr int64_t kMillion = 1'000'000;
+    const int64_t now = absl::ToUnixMicros(absl::Now());
+    return absl::StrCat(now / kMillion, ".",
+                        absl::Dec(now % kMillion, absl::kZeroPad6));
+  }
+
+  // Returns whether a line fits, and the end of a torn one before it.
+  bool HasRoomFor(const std::string& line, const MetricsFile& file) const {
+    return file.size() + static_cast<int64_t>(line.size()) < most_;
+  }
+
+  absl::StatusOr<std::unique_ptr<MetricsFile>> OpenFile() const {
+    LOCKSTEP_ASSIGN_OR_RETURN(auto file, MetricsFile::Open(path_));
+    LOCKSTEP_RETURN_IF_ERROR(file->Lock());
+    return file;
   }
 
   // The file takes the place of the one before it.
@@ -218,11 +241,28 @@ class JsonLinesSink : public MetricsSink {
         errno, absl::StrCat("can't rename ", path_, " to ", old));
   }
 
+  absl::Status Add(const std::string& line) {
+    constexpr int64_t kFirstLine = 256;  // at most so many bytes
+    if (static_cast<int64_t>(line.size()) + kFirstLine > most_) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a line of ", line.size(), " bytes is too long for ", path_,
+          ", which has room for ", most_ - kFirstLine, ": raise max_bytes"));
+    }
+    if (file_ == nullptr) {
+      LOCKSTEP_RETURN_IF_ERROR(Open());
+    }
+    if (!HasRoomFor(line, *file_)) {
+      LOCKSTEP_RETURN_IF_ERROR(SetAside());
+      LOCKSTEP_RETURN_IF_ERROR(Open());
+    }
+    return file_->AddLine(line);
+  }
+
   const std::string path_;
   const int64_t most_;  // bytes in a file
   const int64_t rank_;
   const int64_t size_;
-  std::unique_ptr<MetricsFile> file_;
+  std::unique_ptr<MetricsFile> file_;  // none: it could not be begun
 };
 
 absl::StatusOr<std::unique_ptr<MetricsSink>> MakeJsonLines(
@@ -253,7 +293,9 @@ struct TensorboardOptions {
 
 void BindOptions(TensorboardOptions& options, OptionTable& table) {
   table.Add("folder", &options.folder,
-            "The folder of the run, which is made if it is missing.");
+            "The folder of the run, which is made if it is missing. Under "
+            "[rank_metrics], ranks from 1 on have the folders rank0001 and so "
+            "on in it, each a run of its own.");
 }
 
 class TensorboardSink : public MetricsSink {
@@ -287,18 +329,20 @@ bool HasEventFiles(const std::string& folder) {
 }
 
 absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTensorboard(
-    const PluginContext&, const TensorboardOptions& options) {
+    const PluginContext& context, const TensorboardOptions& options) {
   if (options.folder.empty()) {
     return absl::InvalidArgumentError(
         "folder should name the folder of the run, such as /data/runs/7");
   }
-  LOCKSTEP_RETURN_IF_ERROR(MakeFolders(options.folder));
-  const bool goes_on = HasEventFiles(options.folder);
+  std::string folder = options.folder;
+  if (context.rank > 0) {
+    absl::StrAppend(&folder, "/", RankSuffix(context.rank).substr(1));
+  }
+  const bool goes_on = HasEventFiles(folder);
   const double now = SecondsSince1970();
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      auto file,
-      MetricsFile::Open(absl::StrFormat("%s/%s%.6f.lockstep.%d", options.folder,
-                                        kEventFile, now, ::getpid())));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto file, MetricsFile::Open(absl::StrFormat(
+                                           "%s/%s%.6f.lockstep.%d", folder,
+                                           kEventFile, now, ::getpid())));
   LOCKSTEP_RETURN_IF_ERROR(file->Add(EventFileBegin(now)));
   return std::make_unique<TensorboardSink>(std::move(file), goes_on);
 }

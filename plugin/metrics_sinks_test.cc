@@ -115,6 +115,43 @@ TEST_F(MetricsSinks, TextHasALineForEachStep) {
                                             "step 1: loss 0.5, rate 1\n"));
 }
 
+TEST_F(MetricsSinks, TextHasFewDigits) {
+  const std::string path = folder_ + "/losses";
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, Make("text", "path", path));
+  LOCKSTEP_EXPECT_OK(sink->Write(1, {{"rate", 0.2F},
+                                     {"tiny", 1.0 / 3e20},
+                                     {"rows", 1234567},
+                                     {"nan", -NAN},
+                                     {"inf", -INFINITY},
+                                     {"a\nb", 0}}));
+  EXPECT_THAT(FilesOf(folder_),
+              ElementsAre("step 1: rate 0.2, tiny 3.3333333e-21, rows 1234567, "
+                          "nan nan, inf -inf, a\\nb 0\n"));
+}
+
+// Under [rank_metrics], each rank has a place of its own.
+TEST_F(MetricsSinks, RanksDoNotShareAPlace) {
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    PluginContext context;
+    context.rank = rank;
+    context.size = 2;
+    for (const char* const sink : {"text", "tensorboard"}) {
+      Config settings;
+      settings.Set(sink == absl::string_view("text") ? "path" : "folder",
+                   folder_ + "/new/" + sink);
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+          const auto made,
+          registry_.Create<MetricsSink>(sink, context, settings));
+      LOCKSTEP_EXPECT_OK(made->Write(1, {{"loss", 1}}));
+    }
+  }
+  EXPECT_THAT(NamesOf(folder_ + "/new"),
+              ElementsAre("tensorboard", "text", "text.rank0001"));
+  EXPECT_THAT(NamesOf(folder_ + "/new/tensorboard"),
+              ElementsAre(StartsWith("events.out.tfevents."), "rank0001"));
+  EXPECT_EQ(NamesOf(folder_ + "/new/tensorboard/rank0001").size(), 1);
+}
+
 // Each run has a file, and takes back what an earlier one has written of steps
 // that come again. The names of files are in the order of runs.
 TEST_F(MetricsSinks, TensorboardHasAFileForEachRun) {
@@ -152,7 +189,7 @@ TEST_F(MetricsSinks, SayWhereTheyCanNotWrite) {
                        HasSubstr("folder should name the folder of the run")));
   EXPECT_THAT(Make("tensorboard", "folder", "/proc/none/7").status(),
               Not(IsOk()));
-  EXPECT_THAT(Make("text", "path", "/nonexistent/losses").status(),
+  EXPECT_THAT(Make("text", "path", "/proc/none/losses").status(),
               StatusIs(absl::StatusCode::kNotFound));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto full,
                                 Make("text", "path", "/dev/full"));
@@ -211,7 +248,7 @@ TEST_F(MetricsSinks, JsonHasNoStrangeNumbersAndNames) {
                                       2},
                                      {"\xff", 3}}));
   EXPECT_THAT(LinesOf(folder_ + "/steps.rank0003.jsonl").back(),
-              EndsWith(R"("rank":3,"nan":null,"inf":1e999,"less":-1e999,)"
+              EndsWith(R"("rank":3,"nan":null,"inf":null,"less":null,)"
                        R"("a \"quote\" \\ \u000a":1,)"
                        "\"perda m\xc3\xa9"
                        "dia\":2,\"\xef\xbf\xbd\":3}"));
@@ -248,12 +285,52 @@ TEST_F(MetricsSinks, JsonLinesTakeNoMoreThanTheyMay) {
 TEST_F(MetricsSinks, ALineOfJsonFitsIntoAFile) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
                                 MakeJsonLines(folder_ + "/steps", 65536));
-  EXPECT_THAT(sink->Write(0, {{std::string(40000, 'a'), 1}}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("raise max_bytes")));
-  LOCKSTEP_EXPECT_OK(sink->Write(1, {{"loss", 1}}));
-  EXPECT_THAT(LinesOf(folder_ + "/steps.rank0003.jsonl").back(),
-              StartsWith("{\"step\":1,"));
+  LOCKSTEP_EXPECT_OK(sink->Write(0, {{"loss", 1}}));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(sink->Write(1, {{std::string(40000, 'a'), 1}}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("raise max_bytes")));
+  }
+  LOCKSTEP_EXPECT_OK(sink->Write(2, {{"loss", 1}}));
+  // What was there has stayed.
+  EXPECT_THAT(LinesOf(folder_ + "/steps.rank0003.jsonl"),
+              ElementsAre(HasSubstr("\"format\""), StartsWith("{\"step\":0,"),
+                          StartsWith("{\"step\":2,")));
+}
+
+TEST_F(MetricsSinks, AMetricIsNotTakenForTheStep) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
+                                MakeJsonLines(folder_ + "/steps"));
+  for (const char* const name :
+       {"step", "time", "rank", "after", "format", ""}) {
+    EXPECT_THAT(sink->Write(1, {{"loss", 1}, {name, 2}}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("can't be called")));
+  }
+  EXPECT_EQ(LinesOf(folder_ + "/steps.rank0003.jsonl").size(), 1);
+}
+
+TEST_F(MetricsSinks, JsonLinesMayHaveAFolder) {
+  for (int run = 0; run < 2; ++run) {
+    LOCKSTEP_EXPECT_OK(MakeJsonLines(folder_ + "/new/"));
+  }
+  EXPECT_THAT(NamesOf(folder_ + "/new"), ElementsAre("rank0003.jsonl"));
+}
+
+// Two that write one file would take it from each other when it is full.
+TEST_F(MetricsSinks, JsonLinesAreNotShared) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
+                                MakeJsonLines(folder_ + "/steps", 65536));
+  EXPECT_THAT(
+      MakeJsonLines(folder_ + "/steps").status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("another job or another sink writes metrics")));
+  // The next file is locked as well.
+  for (int i = 0; i < 2; ++i) {
+    LOCKSTEP_EXPECT_OK(sink->Write(i, {{std::string(20000, 'a'), 1}}));
+  }
+  EXPECT_THAT(MakeJsonLines(folder_ + "/steps").status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
 // Somebody has taken the files away, and the training goes on.

@@ -485,7 +485,7 @@ TEST_F(Plugin, MetricsGoToAFile) {
   std::string line;
   std::getline(file, line);
   EXPECT_EQ(line, "step 7: loss 0.25, a\\nb 1234567.5");
-  options.Set("path", "/no/such/folder/x");
+  options.Set("path", "/proc/no_such_file");
   EXPECT_THAT(registry_.Create<MetricsSink>("text", context_, options),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("can't open")));
 }

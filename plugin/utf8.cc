@@ -1,5 +1,6 @@
 #include "lockstep/plugin/utf8.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -36,6 +37,10 @@ size_t SizeOfFirst(absl::string_view text) {
 }  // namespace
 
 std::string Utf8Of(absl::string_view text) {
+  const bool is_ascii = std::all_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x80;
+  });
+  if (is_ascii) return std::string(text);
   std::string out;
   while (!text.empty()) {
     const size_t size = SizeOfFirst(text);

@@ -52,7 +52,12 @@ void Console::ShowBar(absl::string_view text) {
   MutexLock lock(mutex_);
   if (!has_bar_ || (text.empty() && bar_.empty())) return;
   // A line that fills the terminal would begin another one.
-  bar_ = std::string(text.substr(0, WidthOf(file_) - 1));
+  const size_t most = WidthOf(file_) - 1;
+  if (text.size() > most) {
+    const size_t comma = text.rfind(", ", most);
+    text = text.substr(0, comma != text.npos ? comma : most);
+  }
+  bar_ = std::string(text);
   Write(file_, absl::StrCat(kEmptyLine, bar_));
 }
 

@@ -31,8 +31,9 @@ class Console {
 
   void WriteLine(absl::string_view text);
 
-  // Shows the text, as much of it as the terminal is wide, in place of what was
-  // shown before. An empty text takes the bar away.
+  // Shows the text in place of what was shown before; of one that is wider than
+  // the terminal, what stands before a comma and fits. An empty text takes the
+  // bar away.
   void ShowBar(absl::string_view text);
 
  private:

@@ -24,7 +24,7 @@ namespace {
 // A bar is shown so often, and has the rates of the last one or two of so long.
 constexpr absl::Duration kBarInterval = absl::Milliseconds(100);
 constexpr absl::Duration kBarMemory = absl::Seconds(5);
-constexpr int kBarWidth = 20;
+constexpr int kBarWidth = 16;
 
 std::string NumberText(double value) {
   return std::isnan(value) ? "nan" : absl::StrFormat("%.4g", value);
@@ -43,7 +43,7 @@ std::string RateText(double rate) {
 std::string ClockText(double seconds) {
   constexpr int64_t kMinute = 60;
   constexpr double kMost = 1e9;  // 30 years
-  const auto all = static_cast<int64_t>(std::min(seconds, kMost));
+  const auto all = static_cast<int64_t>(std::ceil(std::min(seconds, kMost)));
   const int64_t minutes = all / kMinute;
   if (minutes < kMinute) {
     return absl::StrFormat("%d:%02d", minutes, all % kMinute);
@@ -68,12 +68,15 @@ std::string MeansText(absl::Span<const Metric> means) {
 void Progress::Stretch::Add(const StepReport& step) {
   end = step.ended;
   ++steps;
-  weight += step.total_weight;
+  const auto own = static_cast<double>(step.total_weight);
+  weight += own;
   data_seconds += step.data_seconds();
+  collective_seconds += step.collective_seconds;
+  between_seconds += step.between_seconds();
   is_weight_rows = is_weight_rows && step.is_weight_rows;
   if (step.total_weight == 0) return;  // its means are of nothing
   for (const Metric& mean : step.means) {
-    Add(mean.name, mean.value * static_cast<double>(step.total_weight));
+    Add(mean.name, mean.value * own);
   }
 }
 
@@ -93,20 +96,30 @@ void Progress::Stretch::Add(const Stretch& later) {
   steps += later.steps;
   weight += later.weight;
   data_seconds += later.data_seconds;
+  collective_seconds += later.collective_seconds;
+  between_seconds += later.between_seconds;
   is_weight_rows = is_weight_rows && later.is_weight_rows;
   for (const Metric& sum : later.sums) Add(sum.name, sum.value);
 }
 
 std::string Progress::Stretch::Describe() const {
   std::vector<Metric> means = sums;
-  for (Metric& mean : means) mean.value /= static_cast<double>(weight);
+  for (Metric& mean : means) mean.value /= weight;
   const double duration = std::max(seconds(), 1e-9);
+  const auto share = [&](double seconds) {
+    return absl::StrFormat("%.0f%%", 100 * std::min(1.0, seconds / duration));
+  };
+  // These are left out where nobody would miss them.
+  constexpr double kWorthTelling = 0.01;
+  const auto share_of = [&](double seconds, absl::string_view what) {
+    if (seconds < kWorthTelling * duration) return std::string();
+    return absl::StrCat(", ", share(seconds), what);
+  };
   return absl::StrCat(
-      MeansText(means), means.empty() ? "" : ", ",
-      RateText(static_cast<double>(weight) / duration),
-      is_weight_rows ? " rows/s, " : " weight/s, ",
-      absl::StrFormat("%.0f%% waiting for data",
-                      100 * std::min(1.0, data_seconds / duration)));
+      MeansText(means), means.empty() ? "" : ", ", RateText(weight / duration),
+      is_weight_rows ? " rows/s, " : " weight/s, ", share(data_seconds),
+      " waiting for data", share_of(collective_seconds, " in collectives"),
+      share_of(between_seconds, " between steps"));
 }
 
 // ---- Progress.
@@ -154,13 +167,13 @@ bool Progress::IsTime(SteadyTime now) {
 
 void Progress::EndSteps() {
   if (whole_.steps == 0) return;
+  End();
   const double seconds = whole_.seconds();
   line_(absl::StrCat("epoch ", epoch_, ": ", whole_.steps,
                      whole_.steps == 1 ? " step in " : " steps in ",
                      seconds < 1 ? absl::StrFormat("%.0f ms", seconds * 1e3)
                                  : absl::StrFormat("%.1f s", seconds),
                      ", ", whole_.Describe()));
-  End();
   whole_.steps = 0;
 }
 
@@ -169,7 +182,7 @@ std::string Progress::LineOf(const StepReport& step,
   return absl::StrCat(
       "epoch ", step.epoch, ": step ", step.number + 1,
       steps_in_epoch_ > 0 ? absl::StrCat(" of ", steps_in_epoch_) : "", ", ",
-      recent.Describe(), TimeLeft(step, recent));
+      TimeLeft(step, recent), recent.Describe());
 }
 
 std::string Progress::BarOf(const StepReport& step,
@@ -184,8 +197,8 @@ std::string Progress::BarOf(const StepReport& step,
   } else {
     bar = absl::StrCat("step ", step.number + 1);
   }
-  return absl::StrCat("epoch ", step.epoch, " ", bar, ", ", recent.Describe(),
-                      TimeLeft(step, recent));
+  return absl::StrCat("epoch ", step.epoch, " ", bar, ", ",
+                      TimeLeft(step, recent), recent.Describe());
 }
 
 std::string Progress::TimeLeft(const StepReport& step,
@@ -194,7 +207,7 @@ std::string Progress::TimeLeft(const StepReport& step,
   if (steps_in_epoch_ <= 0 || left < 0) return "";
   const double seconds = recent.seconds() / static_cast<double>(recent.steps) *
                          static_cast<double>(left);
-  return absl::StrCat(", ", ClockText(seconds), " left");
+  return absl::StrCat(ClockText(seconds), " left, ");
 }
 
 void Progress::AddEvaluation(absl::string_view loader, int64_t steps,

@@ -1,10 +1,10 @@
 // What a session says of the progress of a training: lines in the log and, on a
 // terminal, a bar. Internal.
 //
-//   epoch 0: step 120 of 417, loss 0.2531, 12.4k rows/s, 2% waiting for data,
-//     0:24 left
+//   epoch 0: step 120 of 417, 0:24 left, loss 0.2531, 12.4k rows/s, 2% waiting
+//     for data, 11% in collectives
 //   epoch 0: 417 steps in 34.2 s, loss 0.2711, 12.2k rows/s, 2% waiting for
-//     data
+//     data, 10% in collectives, 8% between steps
 //   test after 417 steps: loss 0.0342, accuracy 0.981 over 360 samples
 #ifndef LOCKSTEP_SESSION_PROGRESS_H_
 #define LOCKSTEP_SESSION_PROGRESS_H_
@@ -56,8 +56,10 @@ class Progress {
 
     SteadyTime begin, end;
     int64_t steps = 0;
-    int64_t weight = 0;
+    double weight = 0;
     double data_seconds = 0;
+    double collective_seconds = 0;
+    double between_seconds = 0;
     bool is_weight_rows = true;
     std::vector<Metric> sums;
 
@@ -65,14 +67,14 @@ class Progress {
     void Add(absl::string_view name, double sum);
     void Add(const Stretch& later);
     double seconds() const { return StepReport::SecondsBetween(begin, end); }
-    // Returns means and rates: "loss 0.25, 12.4k rows/s".
+    // Returns means, rates, and what the time went into.
     std::string Describe() const;
   };
 
   bool IsTime(SteadyTime now);
   std::string LineOf(const StepReport& step, const Stretch& recent) const;
   std::string BarOf(const StepReport& step, const Stretch& recent) const;
-  // Returns ", 0:24 left", or nothing.
+  // Returns "0:24 left, ", or nothing.
   std::string TimeLeft(const StepReport& step, const Stretch& recent) const;
 
   const absl::Duration every_;

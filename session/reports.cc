@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
@@ -34,19 +35,15 @@
 namespace lockstep::internal_session {
 namespace {
 
+// Metrics of the trainer's own are called so, and are never taken for others.
+constexpr absl::string_view kTrainer = "trainer";
+
 // Returns how many steps the epoch of a step has, and 0 where nobody knows.
 int64_t StepsInEpoch(const StepReport& step, const Loader& loader) {
   // The number of a step says how many came before it.
   if (loader.options().delivery == Delivery::kAsReady) return 0;
   const absl::StatusOr<int64_t> left = loader.StepsLeft();
   return left.ok() ? step.number + 1 + *left : 0;
-}
-
-void AddMeans(const std::string& loader, absl::Span<const Metric> means,
-              std::vector<Metric>& metrics) {
-  for (const Metric& mean : means) {
-    metrics.push_back({absl::StrCat(loader, "/", mean.name), mean.value});
-  }
 }
 
 }  // namespace
@@ -96,68 +93,110 @@ void Reports::AddSinks(const std::map<std::string, Config>& tables,
 }
 
 void Reports::GoOnAfter(int64_t steps) {
+  if (have_begun_) return;
+  have_begun_ = true;
   steps_before_ = steps;
-  for (Sink& sink : sinks_) sink.has_begun = false;
+  for (Sink& sink : sinks_) {
+    Call(sink, [&] { return sink.sink->Begin(steps); });
+  }
+  for (const Row& row : held_) WriteToAll(steps, row);
+  held_.clear();
 }
 
 // ---- Steps.
 
 void Reports::BeginSteps(SteadyTime now) {
+  GoOnAfter(0);
+  in_steps_ = true;
   if (progress_.has_value()) progress_->BeginSteps(now);
 }
 
 void Reports::BeginStep() {
-  if (sinks_.empty()) return;
+  if (!on()) return;
   issued_ = group_.issued_operations();
   host_issued_ = host_group_.issued_operations();
+  of_trainer_.clear();
 }
 
-void Reports::EndStep(const StepReport& step, const Loader& loader) {
+void Reports::AddToStep(absl::Span<const Metric> metrics) {
+  if (sinks_.empty()) return;
+  of_trainer_.insert(of_trainer_.end(), metrics.begin(), metrics.end());
+}
+
+void Reports::EndStep(StepReport& step, const Loader& loader) {
+  const Collectives collectives = CollectivesOfStep();
+  step.collective_seconds = collectives.seconds;
   if (progress_.has_value()) {
     progress_->AddStep(step, [&] { return StepsInEpoch(step, loader); });
   }
-  if (!sinks_.empty()) WriteStep(step, loader);
+  if (sinks_.empty()) return;
+  FillRows(step, collectives, loader);
+  for (Sink& sink : sinks_) {
+    const Row& row = sink.is_of_rank ? of_rank_ : of_all_;
+    WriteTo(sink, step.steps, row.metrics());
+  }
 }
 
-void Reports::WriteStep(const StepReport& step, const Loader& loader) {
-  const Collectives collectives = CollectivesOfStep();
-  std::vector<Metric> metrics, of_rank;
-  AddMeans(step.loader, step.means, metrics);
-  const double seconds = std::max(step.seconds(), 1e-9);
-  const std::vector<Metric> times = {
-      {"seconds", seconds},
-      {"data_seconds", step.data_seconds()},
-      {"collective_seconds", collectives.seconds}};
-  metrics.insert(metrics.end(), times.begin(), times.end());
-  metrics.push_back(
-      {"weight_per_second", static_cast<double>(step.total_weight) / seconds});
-  if (has_rank_sinks_) {
-    of_rank = {{"epoch", static_cast<double>(step.epoch)},
-               {"position", static_cast<double>(step.position)},
-               {"rows", static_cast<double>(step.rows)}};
-    of_rank.insert(of_rank.end(), times.begin(), times.end());
-    const std::vector<Metric> more = {
-        {"collectives", static_cast<double>(collectives.count)},
-        {"slowest_collective_seconds", collectives.slowest},
-        {"ready_batches", static_cast<double>(loader.ReadyBatches())},
-        {"clock_offset_seconds", clock_.seconds},
-        {"clock_error_seconds", clock_.error}};
-    of_rank.insert(of_rank.end(), more.begin(), more.end());
+void Reports::FillRows(const StepReport& step, const Collectives& collectives,
+                       const Loader& loader) {
+  const auto epoch = static_cast<double>(step.epoch);
+  const double whole = step.between_seconds() + step.seconds();
+  of_all_.Begin();
+  // Where there was no row, there is no mean.
+  if (step.total_weight > 0) {
+    for (const Metric& mean : step.means) {
+      of_all_.Put(step.loader, mean.name, mean.value);
+    }
   }
-  for (Sink& sink : sinks_) {
-    WriteTo(sink, step.steps, sink.is_of_rank ? of_rank : metrics);
+  of_all_.Put("epoch", epoch);
+  of_all_.Put("seconds", step.seconds());
+  of_all_.Put("data_seconds", step.data_seconds());
+  of_all_.Put("collective_seconds", step.collective_seconds);
+  of_all_.Put("between_seconds", step.between_seconds());
+  of_all_.Put("weight_per_second",
+              static_cast<double>(step.total_weight) / std::max(whole, 1e-9));
+  for (const Metric& metric : of_trainer_) {
+    of_all_.Put(kTrainer, metric.name, metric.value);
   }
+  if (!has_rank_sinks_) return;
+  of_rank_.Begin();
+  of_rank_.Put("epoch", epoch);
+  of_rank_.Put("position", static_cast<double>(step.position));
+  of_rank_.Put("rows", static_cast<double>(step.rows));
+  of_rank_.Put("seconds", step.seconds());
+  of_rank_.Put("data_seconds", step.data_seconds());
+  of_rank_.Put("collective_seconds", step.collective_seconds);
+  of_rank_.Put("between_seconds", step.between_seconds());
+  of_rank_.Put("collectives", static_cast<double>(collectives.count));
+  of_rank_.Put("slowest_collective_seconds", collectives.slowest);
+  of_rank_.Put("ready_batches", static_cast<double>(loader.ReadyBatches()));
+  of_rank_.Put("clock_offset_seconds", clock_.seconds);
+  of_rank_.Put("clock_error_seconds", clock_.error);
+}
+
+void Reports::Row::Put(absl::string_view group, absl::string_view name,
+                       double value) {
+  if (used_ == metrics_.size()) metrics_.emplace_back();
+  Metric& metric = metrics_[used_++];
+  metric.value = value;
+  absl::string_view rest = metric.name;
+  const bool is_same = (group.empty() || (absl::ConsumePrefix(&rest, group) &&
+                                          absl::ConsumePrefix(&rest, "/"))) &&
+                       rest == name;
+  if (!is_same)
+    metric.name = absl::StrCat(group, group.empty() ? "" : "/", name);
 }
 
 Reports::Collectives Reports::CollectivesOfStep() const {
   Collectives all;
   const auto add = [&](const Communicator& group, int64_t before) {
-    for (const OperationRecord& record :
-         group.RecentOperations(group.issued_operations() - before)) {
+    const int64_t count = group.issued_operations() - before;
+    all.count += count;
+    // A group remembers the last 1,024.
+    for (const OperationRecord& record : group.RecentOperations(count)) {
       if (record.pending()) continue;
       const double seconds =
           absl::ToDoubleSeconds(record.ended - record.issued);
-      ++all.count;
       all.seconds += seconds;
       all.slowest = std::max(all.slowest, seconds);
     }
@@ -168,65 +207,79 @@ Reports::Collectives Reports::CollectivesOfStep() const {
 }
 
 void Reports::EndSteps() {
+  if (!in_steps_) return;
+  in_steps_ = false;
   if (progress_.has_value()) progress_->EndSteps();
   Flush();
 }
 
 void Reports::EndEvaluation(const std::string& loader, int64_t steps,
                             int64_t samples, absl::Span<const Metric> means) {
+  if (samples == 0) means = {};  // there are none
   if (progress_.has_value()) {
     progress_->AddEvaluation(loader, steps, samples, means);
   }
-  if (sinks_.empty()) return;
-  std::vector<Metric> metrics;
-  AddMeans(loader, means, metrics);
-  Write(steps, metrics);
+  Row row;
+  for (const Metric& mean : means) row.Put(loader, mean.name, mean.value);
+  WriteToAll(steps, std::move(row));
 }
 
 void Reports::Write(int64_t steps, absl::Span<const Metric> metrics) {
-  for (Sink& sink : sinks_) {
-    if (!sink.is_of_rank) WriteTo(sink, steps, metrics);
+  Row row;
+  for (const Metric& metric : metrics) {
+    row.Put(kTrainer, metric.name, metric.value);
   }
+  WriteToAll(steps, std::move(row));
 }
 
 // ---- Sinks.
 
+void Reports::WriteToAll(int64_t steps, Row row) {
+  if (row.metrics().empty()) return;
+  if (!have_begun_) {
+    held_.push_back(std::move(row));
+    return;
+  }
+  for (Sink& sink : sinks_) {
+    if (!sink.is_of_rank) WriteTo(sink, steps, row.metrics());
+  }
+}
+
 void Reports::WriteTo(Sink& sink, int64_t steps,
                       absl::Span<const Metric> metrics) {
-  Call(sink, sink.failed_writes, [&]() -> absl::Status {
-    if (!sink.has_begun) {
-      LOCKSTEP_RETURN_IF_ERROR(sink.sink->Begin(steps_before_));
-      sink.has_begun = true;
-    }
-    return sink.sink->Write(steps, metrics);
-  });
+  Call(sink, [&] { return sink.sink->Write(steps, metrics); });
 }
 
 void Reports::Flush() {
   for (Sink& sink : sinks_) {
-    Call(sink, sink.failed_flushes, [&] { return sink.sink->Flush(); });
+    Call(sink, [&] { return sink.sink->Flush(); });
   }
 }
 
-// A training does not end for its metrics: what went wrong is logged, once.
-void Reports::Call(const Sink& sink, int64_t& failures,
-                   const std::function<absl::Status()>& call) {
+// A training does not end for its metrics: what went wrong is logged, more and
+// more seldom.
+void Reports::Call(Sink& sink, const std::function<absl::Status()>& call) {
   const absl::Status status = CatchAll("it", call);
-  if (!status.ok()) {
-    if (++failures > 1) return;
-    log_(absl::StrCat(sink.name, ": ", status.message(),
-                      "; the training goes on without these metrics, and tries "
-                      "again at the next ones"));
-  } else if (failures > 0) {
-    log_(absl::StrCat(sink.name, ": it goes well again, after ", failures,
-                      " failure", failures == 1 ? "" : "s"));
-    failures = 0;
-  }
+  ++sink.calls;
+  if (status.ok()) return;
+  const int64_t failures = ++sink.failures;
+  const bool is_power_of_two = (failures & (failures - 1)) == 0;
+  if (!is_power_of_two) return;
+  log_(absl::StrCat(
+      sink.name, ": ", status.message(),
+      failures == 1 ? "" : absl::StrCat(" (", failures, " times so far)"),
+      "; the training goes on without these metrics"));
 }
 
 void Reports::End() {
   if (progress_.has_value()) progress_->End();
+  GoOnAfter(0);
   Flush();
+  for (const Sink& sink : sinks_) {
+    if (sink.failures == 0) continue;
+    log_(absl::StrCat(sink.name, ": ", sink.failures, " of ", sink.calls,
+                      " calls have failed, and their metrics are lost"));
+  }
 }
 
 }  // namespace lockstep::internal_session

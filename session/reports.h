@@ -10,6 +10,7 @@
 #ifndef LOCKSTEP_SESSION_REPORTS_H_
 #define LOCKSTEP_SESSION_REPORTS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -53,17 +54,21 @@ class Reports {
   // Returns whether anything is told of steps on this rank.
   bool on() const { return progress_.has_value() || !sinks_.empty(); }
 
-  // The training goes on after so many steps.
+  // It is known after how many steps the training goes on. Sinks are told
+  // nothing before, or before the first step.
   void GoOnAfter(int64_t steps);
 
   void BeginSteps(SteadyTime now);
   void BeginStep();
-  void EndStep(const StepReport& step, const Loader& loader);
+  // Adds metrics of the trainer to those of this step.
+  void AddToStep(absl::Span<const Metric> metrics);
+  void EndStep(StepReport& step, const Loader& loader);
+  // The epoch is over, or the trainer has left the loop.
   void EndSteps();
   void EndEvaluation(const std::string& loader, int64_t steps, int64_t samples,
                      absl::Span<const Metric> means);
 
-  // Writes to the sinks for metrics of all ranks.
+  // Tells metrics of the trainer, outside of a step.
   void Write(int64_t steps, absl::Span<const Metric> metrics);
 
   void Flush();
@@ -76,10 +81,8 @@ class Reports {
     std::string name;  // "metrics.text"
     bool is_of_rank = false;
     std::unique_ptr<MetricsSink> sink;
-    bool has_begun = false;
-    // How often these have failed since they last went well.
-    int64_t failed_writes = 0;
-    int64_t failed_flushes = 0;
+    int64_t calls = 0;
+    int64_t failures = 0;
   };
   struct Collectives {
     int64_t count = 0;
@@ -87,14 +90,31 @@ class Reports {
     double slowest = 0;
   };
 
+  // The metrics of one step after the other, whose names stay as they are.
+  class Row {
+   public:
+    void Begin() { used_ = 0; }
+    void Put(absl::string_view name, double value) { Put("", name, value); }
+    // The name is "GROUP/NAME" where there is a group.
+    void Put(absl::string_view group, absl::string_view name, double value);
+    absl::Span<const Metric> metrics() const {
+      return absl::MakeConstSpan(metrics_).first(used_);
+    }
+
+   private:
+    std::vector<Metric> metrics_;
+    size_t used_ = 0;
+  };
+
   void AddSinks(const std::map<std::string, Config>& tables, bool is_of_rank,
                 std::vector<std::unique_ptr<MetricsSink>> sinks);
   void WriteTo(Sink& sink, int64_t steps, absl::Span<const Metric> metrics);
-  void WriteStep(const StepReport& step, const Loader& loader);
+  void FillRows(const StepReport& step, const Collectives& collectives,
+                const Loader& loader);
+  void WriteToAll(int64_t steps, Row row);
   // Returns what was issued since BeginStep.
   Collectives CollectivesOfStep() const;
-  void Call(const Sink& sink, int64_t& failures,
-            const std::function<absl::Status()>& call);
+  void Call(Sink& sink, const std::function<absl::Status()>& call);
 
   const Job& job_;
   Communicator& group_;
@@ -105,8 +125,14 @@ class Reports {
   std::optional<Progress> progress_;
   std::vector<Sink> sinks_;
   bool has_rank_sinks_ = false;
+  bool have_begun_ = false;  // the sinks
+  bool in_steps_ = false;
   int64_t steps_before_ = 0;  // those of earlier runs
+  std::vector<Row> held_;     // what was told before that was known
   ClockOffset clock_;
+  Row of_all_;                      // of a step, for the sinks of all ranks
+  Row of_rank_;                     // of a step, for those of this one
+  std::vector<Metric> of_trainer_;  // of this step
   // The operations before this step.
   int64_t issued_ = 0;
   int64_t host_issued_ = 0;

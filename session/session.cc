@@ -203,7 +203,11 @@ void Session::Log(absl::string_view text) const {
 }
 
 void Session::WriteMetrics(absl::Span<const Metric> metrics) {
-  reports_->Write(steps_ + (is_in_step_ ? 1 : 0), metrics);
+  if (is_in_step_) {
+    reports_->AddToStep(metrics);
+  } else {
+    reports_->Write(steps_, metrics);
+  }
 }
 
 // ---- What a trainer makes.
@@ -360,9 +364,9 @@ absl::Status Session::CheckGoesOnIn(const Loader& loader, int64_t epoch) {
 absl::Status Session::Restore() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored,
                             checkpoint_->Restore());
-  if (!restored.has_value()) return absl::OkStatus();
-  steps_ = saved_steps_ = *restored;
+  if (restored.has_value()) steps_ = saved_steps_ = *restored;
   reports_->GoOnAfter(steps_);
+  if (!restored.has_value()) return absl::OkStatus();
   return CallHooks("checkpoint load", [&](SessionHooks& hooks) {
     return hooks.OnCheckpointLoad(*this);
   });

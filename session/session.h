@@ -23,7 +23,8 @@
 //         LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
 //         model.Update(options.learning_rate);
 //       }
-//       LOCKSTEP_RETURN_IF_ERROR(
+//       LOCKSTEP_ASSIGN_OR_RETURN(
+//           const Evaluation tested,
 //           session.Evaluate(*test, [&](const Batch& batch, Sums& sums) {
 //             return model.AddLoss(batch, sums);
 //           }));
@@ -190,10 +191,15 @@ class Step {
   int64_t weight_ = 0;
   Sums sums_;
   bool is_weight_rows_ = true;
+  // Those of the batch, which the trainer may have released.
+  int64_t batch_epoch_ = 0;
+  int64_t rows_ = 0;
   bool is_added_up_ = false;  // the weight, the sums and requests to stop
   int64_t total_weight_ = 0;
   std::vector<Metric> means_;
-  SteadyTime asked_, begun_;  // when its batch was asked for, and was there
+  // When the step before it ended, and when its batch was asked for, and was
+  // there.
+  SteadyTime before_, asked_, begun_;
 };
 
 // The epochs that Session::Epochs tells.
@@ -383,11 +389,12 @@ class Session {
   // Writes a line to the log.
   void Log(absl::string_view text) const;
 
-  // Tells metrics of this step, or of the last one, to the sinks of the job's
-  // tables [metrics], on rank 0: a learning rate, for instance. Means of steps
-  // and evaluations go there without it.
+  // Tells metrics of this step or, outside of one, of the last one to the sinks
+  // of the job's tables [metrics], on rank 0: a learning rate, for instance.
+  // Means of steps and evaluations go there without it.
   //
-  //   session.WriteMetrics({{"learning_rate", rate}});
+  //   session.WriteMetrics({{"learning_rate", rate}});  //
+  //   trainer/learning_rate
   void WriteMetrics(absl::Span<const Metric> metrics);
 
  private:

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -164,6 +165,19 @@ class SessionMetricsTest : public SessionTest {
     return lines;
   }
 
+  // Returns what the trainer has given, in the order of steps.
+  std::vector<std::string> OfTrainer() {
+    std::vector<std::string> texts;
+    for (const auto& [step, values] : told_.written[0]) {
+      for (const auto& [name, value] : values) {
+        absl::string_view own = name;
+        if (!absl::ConsumePrefix(&own, "trainer/")) continue;
+        texts.push_back(absl::StrCat(step, " ", own, " ", value));
+      }
+    }
+    return texts;
+  }
+
   Told told_;
 };
 
@@ -182,12 +196,13 @@ TEST_F(SessionMetricsTest, MeansOfAllRanksGoToTheSinksOfRank0) {
         EXPECT_THAT(written[i].values, ElementsAre(Pair("test/loss", 2)));
         continue;
       }
-      EXPECT_THAT(
-          written[i].values,
-          ElementsAre(Pair("collective_seconds", Ge(0)),
-                      Pair("data_seconds", Ge(0)), Pair("seconds", Ge(0)),
-                      Pair("train/loss", i % 3 == 0 ? 2.5 : 7.5),
-                      Pair("weight_per_second", Ge(0))));
+      EXPECT_THAT(written[i].values,
+                  ElementsAre(Pair("between_seconds", Ge(0)),
+                              Pair("collective_seconds", Ge(0)),
+                              Pair("data_seconds", Ge(0)), Pair("epoch", i / 3),
+                              Pair("seconds", Ge(0)),
+                              Pair("train/loss", i % 3 == 0 ? 2.5 : 7.5),
+                              Pair("weight_per_second", Ge(0))));
       EXPECT_GE(written[i].values.at("seconds"),
                 written[i].values.at("data_seconds"));
     }
@@ -200,6 +215,7 @@ TEST_F(SessionMetricsTest, ATrainerAddsItsOwn) {
                         LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
                                                   session.MakeLoader("train"));
                         session.WriteMetrics({{"begin", 1}});
+                        session.WriteMetrics({});
                         for (Step& step : session.Steps(*train, 0)) {
                           LOCKSTEP_RETURN_IF_ERROR(step.status());
                           session.WriteMetrics({{"rate", 0.5}});
@@ -208,13 +224,10 @@ TEST_F(SessionMetricsTest, ATrainerAddsItsOwn) {
                         return absl::OkStatus();
                       }),
               Each(IsOk()));
-  ASSERT_THAT(told_.written, ElementsAre(Pair(0, SizeIs(6))));
-  std::vector<std::string> written;
-  for (const Written& each : told_.written[0]) {
-    if (each.values.size() > 1) continue;
-    written.push_back(absl::StrCat(each.step, " ", each.values.begin()->first));
-  }
-  EXPECT_THAT(written, ElementsAre("0 begin", "1 rate", "2 rate", "2 end"));
+  // Those of a step are told with the step's own.
+  ASSERT_THAT(told_.written, ElementsAre(Pair(0, SizeIs(4))));
+  EXPECT_THAT(OfTrainer(),
+              ElementsAre("0 begin 1", "1 rate 0.5", "2 rate 0.5", "2 end 2"));
 }
 
 // ---- Of each rank.
@@ -233,7 +246,8 @@ TEST_F(SessionMetricsTest, EachRankTellsOfItself) {
       EXPECT_EQ(written.step, i + 1);
       EXPECT_THAT(
           written.values,
-          ElementsAre(Pair("clock_error_seconds", Ge(0)),
+          ElementsAre(Pair("between_seconds", Ge(0)),
+                      Pair("clock_error_seconds", Ge(0)),
                       Pair("clock_offset_seconds", AllOf(Ge(-60), Not(Ge(60)))),
                       Pair("collective_seconds", Ge(0)), Pair("collectives", 1),
                       Pair("data_seconds", Ge(0)), Pair("epoch", i / 2),
@@ -248,6 +262,37 @@ TEST_F(SessionMetricsTest, EachRankTellsOfItself) {
     }
     EXPECT_EQ(rows, i % 2 == 0 ? 6 : 4);
   }
+}
+
+// A trainer may release a batch that it has copied, and weigh a step by
+// nothing.
+TEST_F(SessionMetricsTest, BatchesMayBeReleased) {
+  const auto train = [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    for (const int64_t epoch : session.Epochs(*train, 2)) {
+      for (Step& step : session.Steps(*train, epoch)) {
+        for (Batch& batch : step) {
+          step.Add("loss", SumOf(batch));
+          batch.Release();
+        }
+        if (step.number() == 1) step.set_weight(0);
+      }
+    }
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(RunWith("[rank_metrics.recording]", 1, train), Each(IsOk()));
+  ASSERT_THAT(told_.written[0], SizeIs(4));
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(told_.written[0][i].values.at("epoch"), i / 2);
+    EXPECT_EQ(told_.written[0][i].values.at("rows"), i % 2 == 0 ? 6 : 4);
+  }
+  EXPECT_THAT(LinesWith("epoch "),
+              ElementsAre(HasSubstr("loss 2.5"), HasSubstr("loss 2.5")));
+  told_.written.clear();
+  EXPECT_THAT(RunWith("[metrics.recording]", 1, train), Each(IsOk()));
+  ASSERT_THAT(told_.written[0], SizeIs(4));
+  EXPECT_EQ(told_.written[0][0].values.at("train/loss"), 2.5);
+  EXPECT_EQ(told_.written[0][1].values.count("train/loss"), 0);
 }
 
 // The collectives of the trainer count, and those between the steps do not.
@@ -298,14 +343,17 @@ TEST_F(SessionMetricsTest, ASinkThatFailsIsTold) {
     told_.throws = throws;
     ASSERT_THAT(RunWith("[metrics.recording]", 2, TrainOn), Each(IsOk()));
     EXPECT_THAT(told_.written[0], SizeIs(3));
-    const std::vector<std::string> lines = LinesWith("metrics.recording");
-    ASSERT_THAT(lines, SizeIs(2));
-    EXPECT_THAT(lines[0],
-                AllOf(StartsWith("metrics.recording: "),
-                      HasSubstr(throws ? "thrown" : "the disk is full"),
-                      HasSubstr("; the training goes on without")));
-    EXPECT_EQ(lines[1],
-              "metrics.recording: it goes well again, after 3 failures");
+    const std::string why =
+        throws ? "it threw std::runtime_error: thrown" : "the disk is full";
+    const std::string end = "; the training goes on without these metrics";
+    EXPECT_THAT(
+        LinesWith("metrics.recording"),
+        ElementsAre(
+            absl::StrCat("metrics.recording: ", why, end),
+            absl::StrCat("metrics.recording: ", why, " (2 times so far)", end),
+            // It was begun, written six times, and flushed three times.
+            "metrics.recording: 3 of 10 calls have failed, and their metrics "
+            "are lost"));
   }
 }
 
@@ -331,6 +379,22 @@ TEST_F(SessionMetricsTest, SinksAreFlushed) {
 }
 
 // ---- Restarts.
+
+// What is told before Restore does not take back what earlier runs have told.
+TEST_F(SessionMetricsTest, NothingIsToldBeforeItIsKnownWhereTheTrainingIs) {
+  std::string folder = testing::TempDir() + "/metricsXXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string tables = absl::StrCat(
+      "[metrics.recording]\n[checkpoint]\npath='", folder, "/c'\n");
+  const auto tells_first = [](Session& session) {
+    session.WriteMetrics({{"parameters", 3}});
+    return TrainOn(session);
+  };
+  EXPECT_THAT(RunWith(tables, 1, tells_first), Each(IsOk()));
+  EXPECT_THAT(RunWith(tables, 1, tells_first), Each(IsOk()));
+  EXPECT_THAT(told_.begun, ElementsAre(0, 4));
+  EXPECT_THAT(OfTrainer(), ElementsAre("0 parameters 3", "4 parameters 3"));
+}
 
 TEST_F(SessionMetricsTest, StepsGoOnAfterARestart) {
   std::string folder = testing::TempDir() + "/metricsXXXXXX";
@@ -380,8 +444,22 @@ TEST_F(SessionMetricsTest, ProgressIsLoggedOnce) {
 TEST_F(SessionMetricsTest, ALongEpochHasLines) {
   ASSERT_THAT(RunWith("[progress]\nevery = \"1ns\"", 2, TrainOn), Each(IsOk()));
   EXPECT_THAT(LinesWith("epoch 1: step "),
-              ElementsAre(StartsWith("epoch 1: step 1 of 2, loss 2.5, "),
-                          StartsWith("epoch 1: step 2 of 2, loss 7.5, ")));
+              ElementsAre(HasSubstr(" left, loss 2.5, "),
+                          StartsWith("epoch 1: step 2 of 2, 0:00 left, loss "
+                                     "7.5, ")));
+}
+
+TEST_F(SessionMetricsTest, ALoopThatIsLeftHasALine) {
+  const auto train = [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    for (Step& step : session.Steps(*train, 0)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+      if (step.number() == 1) break;
+    }
+    return absl::OkStatus();
+  };
+  ASSERT_THAT(RunWith("[metrics.recording]", 1, train), Each(IsOk()));
+  EXPECT_THAT(LinesWith("epoch "), ElementsAre(StartsWith("epoch 0: 1 step ")));
 }
 
 TEST_F(SessionMetricsTest, ProgressCanBeTurnedOff) {

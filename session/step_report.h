@@ -27,12 +27,16 @@ struct StepReport {
   bool is_weight_rows = true;  // on this rank
   absl::Span<const Metric> means;
 
-  // When the batch was asked for, when it was there, and when the step was
-  // over.
-  SteadyTime asked, begun, ended;
+  // When the step before this one was over, when the batch was asked for, when
+  // it was there, and when the step was over. The first step of a loop has none
+  // before it.
+  SteadyTime before, asked, begun, ended;
 
-  double data_seconds() const { return SecondsBetween(asked, begun); }
+  double collective_seconds = 0;
+
   double seconds() const { return SecondsBetween(asked, ended); }
+  double data_seconds() const { return SecondsBetween(asked, begun); }
+  double between_seconds() const { return SecondsBetween(before, asked); }
 
   static double SecondsBetween(SteadyTime from, SteadyTime to) {
     return absl::ToDoubleSeconds(absl::FromChrono(to - from));

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
@@ -122,7 +123,7 @@ StepRange::StepRange(Session& session, Loader& loader, int64_t epoch)
     Fail(begun);
     return;
   }
-  step_.asked_ = SteadyNow();
+  step_.asked_ = step_.before_ = SteadyNow();
   session.reports_->BeginSteps(step_.asked_);
   batches_.emplace(loader.Epoch(epoch));
   at_.emplace(batches_->begin());
@@ -132,6 +133,10 @@ StepRange::StepRange(Session& session, Loader& loader, int64_t epoch)
 StepRange::~StepRange() {
   session_.left_step_ = session_.is_in_step_;
   session_.is_in_step_ = false;
+  CatchAll("a report", [&] {
+    session_.reports_->EndSteps();
+    return absl::OkStatus();
+  }).IgnoreError();
 }
 
 void StepRange::Fail(const absl::Status& why) {
@@ -233,7 +238,8 @@ absl::Status Session::BeginStep(Step& step) {
   if (!has_begun_) NoteFirstStep();
   reports_->BeginStep();
   step.number_ = step.batch_->step();
-  step.weight_ = step.batch_->valid();
+  step.batch_epoch_ = step.batch_->epoch();
+  step.weight_ = step.rows_ = step.batch_->valid();
   step.is_weight_rows_ = true;
   step.sums_.Clear();
   step.is_added_up_ = false;
@@ -254,6 +260,7 @@ absl::Status Session::EndStep(Step& step, const Loader& loader) {
   ++steps_;
   is_in_step_ = false;
   if (reports_->on()) Report(step, loader, ended);
+  step.before_ = ended;
   LOCKSTEP_RETURN_IF_ERROR(CallHooks(
       "step", [&](SessionHooks& hooks) { return hooks.OnStep(*this, step); }));
   // The last one may have failed while it was written.
@@ -265,14 +272,15 @@ absl::Status Session::EndStep(Step& step, const Loader& loader) {
 void Session::Report(const Step& step, const Loader& loader, SteadyTime ended) {
   StepReport report;
   report.loader = NameOf(loader);
-  report.epoch = step.batch_->epoch();
+  report.epoch = step.batch_epoch_;
   report.number = step.number_;
   report.steps = steps_;
-  report.rows = step.batch_->valid();
+  report.rows = step.rows_;
   report.position = loader.progress().position;
   report.total_weight = step.total_weight_;
   report.is_weight_rows = step.is_weight_rows_;
   report.means = step.means_;
+  report.before = step.before_;
   report.asked = step.asked_;
   report.begun = step.begun_;
   report.ended = ended;

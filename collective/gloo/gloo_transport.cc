@@ -4,8 +4,6 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
 #include <gloo/transport/unbound_buffer.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <chrono>  // NOLINT: Gloo speaks chrono
@@ -23,6 +21,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/no_sigpipe.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/base/system_error.h"
@@ -59,33 +58,6 @@ constexpr absl::Duration kStoreSlice = absl::Milliseconds(100);
 // A wait of Gloo's that expires closes all connections, so none may. What it
 // adds to the clock must not overflow, either.
 constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
-
-// Gloo writes to sockets whose other end may be gone, and has nothing against
-// the signal for that, which ends a process by default.
-class NoSigpipe {
- public:
-  NoSigpipe() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    sigset_t pending;
-    sigpending(&pending);
-    pending_before_ = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  ~NoSigpipe() {
-    const timespec now = {};
-    if (!pending_before_) sigtimedwait(&pipe_, nullptr, &now);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
-  NoSigpipe(const NoSigpipe&) = delete;
-  NoSigpipe& operator=(const NoSigpipe&) = delete;
-
- private:
-  sigset_t pipe_;
-  sigset_t before_;
-  bool pending_before_;
-};
 
 absl::Status Cancelled() {
   return absl::CancelledError("the transport was cancelled");
