@@ -19,9 +19,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/no_sigpipe.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/base/system_error.h"
 
 namespace lockstep::internal_plugin {
@@ -90,6 +92,18 @@ absl::Status MetricsFile::Add(absl::string_view bytes) {
 
 absl::Status MetricsFile::AddLine(absl::string_view line) {
   return Add(is_torn_ ? absl::StrCat("\n", line) : line);
+}
+
+absl::Status MetricsFile::AddSoon(absl::string_view line) {
+  absl::StrAppend(&gathered_, line);
+  if (descriptor_.ok() && SteadyNow() < next_) return absl::OkStatus();
+  return Flush();
+}
+
+absl::Status MetricsFile::Flush() {
+  next_ = After(absl::Seconds(1));
+  if (gathered_.empty()) return absl::OkStatus();
+  return AddLine(std::exchange(gathered_, std::string()));
 }
 
 absl::Status MetricsFile::AddToOutput(absl::string_view bytes) const {

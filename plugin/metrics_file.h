@@ -1,5 +1,6 @@
-// A file to which a sink adds lines or records. Each is there as soon as Add
-// returns, so that a process that is killed has lost none. Internal.
+// A file to which a sink adds lines or records. What was added is there when
+// the call returns, so that a process that is killed has lost nothing, or a
+// second later, since each call of the system costs microseconds. Internal.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto file, MetricsFile::Open(path));
 //   LOCKSTEP_RETURN_IF_ERROR(file->AddLine("step 1: loss 0.5\n"));
@@ -16,12 +17,18 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/steady_time.h"
 
 namespace lockstep::internal_plugin {
 
 // Thread-safety: thread-compatible.
 class MetricsFile {
  public:
+  ~MetricsFile() { Flush().IgnoreError(); }
+
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
   // Goes on at the end of a file, or begins one, and makes its folder.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> Open(
       const std::string& path);
@@ -37,6 +44,11 @@ class MetricsFile {
   // The same for a line, which begins as one of its own also where a failure of
   // the machine or of the disk has left the end of the file within another.
   absl::Status AddLine(absl::string_view line);
+
+  // The same within a second, if more is added until then, or with Flush. The
+  // standard output has it at once. An error is that of all that was gathered.
+  absl::Status AddSoon(absl::string_view line);
+  absl::Status Flush();
 
   // Makes it an error to lock the file a second time, here or elsewhere.
   absl::Status Lock();
@@ -58,6 +70,8 @@ class MetricsFile {
   bool is_regular_ = false;      // and no pipe, for instance
   bool is_torn_ = false;
   int64_t size_ = 0;
+  std::string gathered_;
+  SteadyTime next_;  // when that goes to the file
 };
 
 }  // namespace lockstep::internal_plugin

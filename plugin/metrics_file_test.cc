@@ -57,6 +57,20 @@ TEST_F(MetricsFileTest, WhatWasAddedIsThere) {
   EXPECT_EQ(Contents(), "one\ntwo\n");
 }
 
+TEST_F(MetricsFileTest, WhatWasGatheredIsThereSoon) {
+  {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto file, MetricsFile::Open(path_));
+    LOCKSTEP_EXPECT_OK(file->AddSoon("one\n"));  // the first is there at once
+    EXPECT_EQ(Contents(), "one\n");
+    LOCKSTEP_EXPECT_OK(file->AddSoon("two\n"));
+    LOCKSTEP_EXPECT_OK(file->AddSoon("three\n"));
+    LOCKSTEP_EXPECT_OK(file->Flush());
+    EXPECT_EQ(Contents(), "one\ntwo\nthree\n");
+    LOCKSTEP_EXPECT_OK(file->AddSoon("four\n"));
+  }
+  EXPECT_EQ(Contents(), "one\ntwo\nthree\nfour\n");
+}
+
 TEST_F(MetricsFileTest, ATornLineStandsAlone) {
   Put("one\ntw");
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto file, MetricsFile::Open(path_));

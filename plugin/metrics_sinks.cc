@@ -36,15 +36,20 @@
 namespace lockstep::internal_plugin {
 namespace {
 
-// Returns the shortest digits that read back as the same number: "0.1", "120".
-// It takes a tenth of a microsecond, and so a sink may print some of them in
-// each step.
-std::string NumberText(double value) {
-  if (std::isnan(value)) return "nan";
-  std::array<char, 32> text;
-  const std::to_chars_result end =
-      std::to_chars(text.data(), text.data() + text.size(), value);
-  return std::string(text.data(), end.ptr);
+// Appends a number as std::to_chars writes it, which takes no memory and a
+// tenth of a microsecond: a sink prints some of them in each step. `precision`
+// is the number of digits; without it, they are the fewest that read back as
+// the same.
+template <typename... Precision>
+void AppendNumber(double value, std::string& text, Precision... precision) {
+  if (std::isnan(value)) {  // it may be "-nan" otherwise
+    text += "nan";
+    return;
+  }
+  std::array<char, 32> digits;
+  const std::to_chars_result end = std::to_chars(
+      digits.data(), digits.data() + digits.size(), value, precision...);
+  text.append(digits.data(), end.ptr);
 }
 
 // Returns the name of a rank's own file or folder, such as ".rank0003", for
@@ -54,11 +59,6 @@ std::string RankSuffix(int64_t rank) {
 }
 
 // ---- Text.
-
-// People need no more digits, and two runs that differ differ in these.
-std::string DigitsFor(double value) {
-  return std::isnan(value) ? "nan" : absl::StrFormat("%.8g", value);
-}
 
 struct TextOptions {
   std::string path;
@@ -79,20 +79,23 @@ class TextSink : public MetricsSink {
 
   absl::Status Begin(int64_t steps) override {
     if (steps == 0 && file_->size() == 0) return absl::OkStatus();
-    return file_->AddLine(absl::StrCat("goes on after step ", steps, "\n"));
+    return file_->AddSoon(absl::StrCat("goes on after step ", steps, "\n"));
   }
 
   absl::Status Write(int64_t step, absl::Span<const Metric> metrics) override {
     std::string line = absl::StrCat("step ", step, ":");
     const char* separator = " ";
     for (const Metric& metric : metrics) {
-      absl::StrAppend(&line, separator, absl::CHexEscape(metric.name), " ",
-                      DigitsFor(metric.value));
+      absl::StrAppend(&line, separator, absl::CHexEscape(metric.name), " ");
+      // People need no more digits.
+      AppendNumber(metric.value, line, std::chars_format::general, 8);
       separator = ", ";
     }
     line += '\n';
-    return file_->AddLine(line);
+    return file_->AddSoon(line);
   }
+
+  absl::Status Flush() override { return file_->Flush(); }
 
  private:
   const std::unique_ptr<MetricsFile> file_;
@@ -129,23 +132,28 @@ void BindOptions(JsonLinesOptions& options, OptionTable& table) {
                 "the one before it, to whose name .old is added.");
 }
 
-// JSON has no number that is none, and none that is infinite.
-std::string JsonNumber(double value) {
-  return std::isfinite(value) ? NumberText(value) : "null";
-}
-
-std::string JsonText(absl::string_view text) {
-  std::string json = "\"";
-  for (const char c : text) {
+void AppendJson(absl::string_view text, std::string& json) {
+  json += '"';
+  for (const char c : Utf8Of(text)) {
     if (c == '"' || c == '\\') {
-      absl::StrAppend(&json, "\\", absl::string_view(&c, 1));
+      json += '\\';
+      json += c;
     } else if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
       absl::StrAppendFormat(&json, "\\u%04x", static_cast<unsigned char>(c));
     } else {
       json += c;
     }
   }
-  return json += '"';
+  json += '"';
+}
+
+// JSON has no number that is none, and none that is infinite.
+void AppendJson(double value, std::string& json) {
+  if (std::isfinite(value)) {
+    AppendNumber(value, json);
+  } else {
+    json += "null";
+  }
 }
 
 double SecondsSince1970() {
@@ -175,8 +183,10 @@ class JsonLinesSink : public MetricsSink {
         "{\"step\":", step, ",\"time\":", TimeText(), ",\"rank\":", rank_);
     for (const Metric& metric : metrics) {
       LOCKSTEP_RETURN_IF_ERROR(CheckName(metric.name));
-      absl::StrAppend(&line, ",", JsonText(Utf8Of(metric.name)), ":",
-                      JsonNumber(metric.value));
+      line += ',';
+      AppendJson(metric.name, line);
+      line += ':';
+      AppendJson(metric.value, line);
     }
     return Add(line += "}\n");
   }
@@ -306,12 +316,14 @@ class TensorboardSink : public MetricsSink {
 
   absl::Status Begin(int64_t steps) override {
     if (!goes_on_) return absl::OkStatus();
-    return file_->Add(RestartEvent(SecondsSince1970(), steps + 1));
+    return file_->AddSoon(RestartEvent(SecondsSince1970(), steps + 1));
   }
 
   absl::Status Write(int64_t step, absl::Span<const Metric> metrics) override {
-    return file_->Add(MetricsEvent(SecondsSince1970(), step, metrics));
+    return file_->AddSoon(MetricsEvent(SecondsSince1970(), step, metrics));
   }
+
+  absl::Status Flush() override { return file_->Flush(); }
 
  private:
   const std::unique_ptr<MetricsFile> file_;

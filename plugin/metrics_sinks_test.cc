@@ -152,6 +152,23 @@ TEST_F(MetricsSinks, RanksDoNotShareAPlace) {
   EXPECT_EQ(NamesOf(folder_ + "/new/tensorboard/rank0001").size(), 1);
 }
 
+// The first record is there at once, and what came within a second after it
+// with the next Flush, or with the end.
+TEST_F(MetricsSinks, TensorboardIsWrittenOnceASecond) {
+  {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
+                                  Make("tensorboard", "folder", folder_));
+    LOCKSTEP_EXPECT_OK(sink->Write(1, {{"loss", 0.5}}));
+    EXPECT_EQ(RecordsOf(FilesOf(folder_)[0]).size(), 2);
+    LOCKSTEP_EXPECT_OK(sink->Write(2, {{"loss", 0.5}}));
+    LOCKSTEP_EXPECT_OK(sink->Write(3, {{"loss", 0.5}}));
+    LOCKSTEP_EXPECT_OK(sink->Flush());
+    EXPECT_EQ(RecordsOf(FilesOf(folder_)[0]).size(), 4);
+    LOCKSTEP_EXPECT_OK(sink->Write(4, {{"loss", 0.5}}));
+  }
+  EXPECT_EQ(RecordsOf(FilesOf(folder_)[0]).size(), 5);
+}
+
 // Each run has a file, and takes back what an earlier one has written of steps
 // that come again. The names of files are in the order of runs.
 TEST_F(MetricsSinks, TensorboardHasAFileForEachRun) {

@@ -90,14 +90,15 @@ std::string RestartEvent(double time, int64_t step) {
 
 std::string MetricsEvent(double time, int64_t step,
                          absl::Span<const Metric> metrics) {
+  const std::string begin_of_value = Begin(kSummaryValue, kBytes);
+  const std::string begin_of_number = Begin(kValueNumber, kFixed32);
   std::string summary;
   for (const Metric& metric : metrics) {
-    absl::StrAppend(
-        &summary,
-        Bytes(kSummaryValue,
-              absl::StrCat(Bytes(kValueTag, Utf8Of(metric.name)),
-                           Begin(kValueNumber, kFixed32),
-                           BytesOf(static_cast<float>(metric.value)))));
+    const std::string tag = Bytes(kValueTag, Utf8Of(metric.name));
+    const std::string number = BytesOf(static_cast<float>(metric.value));
+    absl::StrAppend(&summary, begin_of_value,
+                    Varint(tag.size() + begin_of_number.size() + number.size()),
+                    tag, begin_of_number, number);
   }
   return Record(Event(time, step, Bytes(kEventSummary, summary)));
 }
