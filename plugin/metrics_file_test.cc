@@ -126,28 +126,6 @@ TEST_F(MetricsFileTest, APipeMayHaveNoReader) {
   EXPECT_THAT(file->AddLine("two\n"), Not(IsOk()));
 }
 
-// What others have added meanwhile is not taken away.
-TEST_F(MetricsFileTest, WhatOthersHaveAddedStays) {
-  const pid_t child = fork();
-  if (child == 0) {
-    signal(SIGXFSZ, SIG_IGN);
-    const auto file = MetricsFile::Open(path_);
-    const bool is_added = file.ok() && (*file)->Add("one 1\n").ok();
-    const auto other = MetricsFile::Open(path_);
-    const bool is_right =
-        is_added && other.ok() && (*other)->Add("two 2\n").ok() && [&] {
-          const rlimit limit = {10, 10};
-          setrlimit(RLIMIT_FSIZE, &limit);
-          return !(*file)->Add("three 3\n").ok();
-        }();
-    _exit(is_right ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  EXPECT_EQ(Contents(), "one 1\ntwo 2\n");
-}
-
 // The program's own output and the metrics come in their order.
 TEST_F(MetricsFileTest, TheStandardOutputKeepsTheOrder) {
   const pid_t child = fork();
