@@ -36,7 +36,8 @@ std::string RateText(double rate) {
   constexpr double kThousand = 1e3;
   if (rate >= kMillion) return absl::StrFormat("%.1fM", rate / kMillion);
   if (rate >= 10 * kThousand) return absl::StrFormat("%.1fk", rate / kThousand);
-  return absl::StrFormat(rate >= 100 ? "%.0f" : "%.3g", rate);
+  if (rate >= 100) return absl::StrFormat("%.0f", rate);
+  return absl::StrFormat("%.3g", rate);
 }
 
 // "0:24", "1:02:03".
