@@ -183,8 +183,8 @@ void Reports::Row::Put(absl::string_view group, absl::string_view name,
   const bool is_same = (group.empty() || (absl::ConsumePrefix(&rest, group) &&
                                           absl::ConsumePrefix(&rest, "/"))) &&
                        rest == name;
-  if (!is_same)
-    metric.name = absl::StrCat(group, group.empty() ? "" : "/", name);
+  if (is_same) return;
+  metric.name = absl::StrCat(group, group.empty() ? "" : "/", name);
 }
 
 Reports::Collectives Reports::CollectivesOfStep() const {
@@ -235,7 +235,9 @@ void Reports::Write(int64_t steps, absl::Span<const Metric> metrics) {
 // ---- Sinks.
 
 void Reports::WriteToAll(int64_t steps, Row row) {
-  if (row.metrics().empty()) return;
+  if (row.metrics().empty() || sinks_.empty()) return;
+  // Without checkpoints, there is nothing to go on from.
+  if (job_.checkpoint.path.empty()) GoOnAfter(0);
   if (!have_begun_) {
     held_.push_back(std::move(row));
     return;
@@ -273,7 +275,6 @@ void Reports::Call(Sink& sink, const std::function<absl::Status()>& call) {
 
 void Reports::End() {
   if (progress_.has_value()) progress_->End();
-  GoOnAfter(0);
   Flush();
   for (const Sink& sink : sinks_) {
     if (sink.failures == 0) continue;

@@ -54,8 +54,8 @@ class Reports {
   // Returns whether anything is told of steps on this rank.
   bool on() const { return progress_.has_value() || !sinks_.empty(); }
 
-  // It is known after how many steps the training goes on. Sinks are told
-  // nothing before, or before the first step.
+  // It is known after how many steps the training goes on. Before, sinks are
+  // told nothing, since that could take back what earlier runs have told.
   void GoOnAfter(int64_t steps);
 
   void BeginSteps(SteadyTime now);

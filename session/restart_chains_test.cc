@@ -34,6 +34,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/collective/rank_processes.h"
+#include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/plugin/job.h"
@@ -116,7 +117,12 @@ absl::Status TrainRank(const RankProcesses::Self& self,
   options.hooks = {&hook};
   trainer.epochs = kEpochs;
   trainer.seen.resize(kSamples);
+  bool have_all_begun = false;
   trainer.in_step = [&](Session& session) {
+    // Nobody dies while another one still restores.
+    if (!std::exchange(have_all_begun, true)) {
+      LOCKSTEP_RETURN_IF_ERROR(Wait(session.group().Barrier()));
+    }
     if (is_it && in_save == 0 && session.steps() == in_step) AwaitEnd();
     return absl::OkStatus();
   };

@@ -20,6 +20,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/work.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
@@ -394,6 +395,25 @@ TEST_F(SessionMetricsTest, NothingIsToldBeforeItIsKnownWhereTheTrainingIs) {
   EXPECT_THAT(RunWith(tables, 1, tells_first), Each(IsOk()));
   EXPECT_THAT(told_.begun, ElementsAre(0, 4));
   EXPECT_THAT(OfTrainer(), ElementsAre("0 parameters 3", "4 parameters 3"));
+}
+
+// A job that fails before it knows where it goes on takes back nothing.
+TEST_F(SessionMetricsTest, NothingIsTakenBackByATrainingThatDoesNotBegin) {
+  std::string folder = testing::TempDir() + "/metricsXXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  EXPECT_THAT(RunWith(absl::StrCat("[metrics.recording]\n[checkpoint]\npath='",
+                                   folder, "/c'\n"),
+                      1,
+                      [](Session& session) {
+                        session.WriteMetrics({{"parameters", 3}});
+                        return session.MakeLoader("tset").status();
+                      }),
+              Each(StatusIs(absl::StatusCode::kNotFound)));
+  EXPECT_THAT(RunWith("[metrics.recording]", 1,
+                      [](Session&) { return absl::InternalError("broken"); }),
+              Each(StatusIs(absl::StatusCode::kInternal)));
+  EXPECT_THAT(told_.begun, IsEmpty());
+  EXPECT_THAT(told_.written, IsEmpty());
 }
 
 TEST_F(SessionMetricsTest, StepsGoOnAfterARestart) {
