@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// The tests' process would end here without the guard.
+// Without the guard, the process of the tests would end here.
 TEST(NoSigpipe, AWriteFailsInPlaceOfTheProcess) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);

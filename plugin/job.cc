@@ -39,7 +39,7 @@ Fingerprint FingerprintOf(Config job, const Config& trainer) {
   const Config* const told = job.Find("rank_metrics");
   const bool is_told = told != nullptr && !told->As<Config::Table>()->empty();
   job.Set(kTrainer, trainer);
-  // These change nothing of what is trained.
+  // These tables change nothing of what is trained.
   constexpr const char* kApart[] = {"world", "metrics", "rank_metrics",
                                     "progress"};
   for (const char* const key : kApart) job.Set(key, Config());
@@ -174,8 +174,8 @@ void BindOptions(CheckpointOptions& options, OptionTable& table) {
 
 void BindOptions(ProgressOptions& options, OptionTable& table) {
   table.Add("every", &options.every,
-            "The time from one line to the next within an epoch; on a "
-            "terminal, a bar shows it at all times; 0s: nothing is said.");
+            "The time from one line to the next within an epoch, in place of "
+            "which a terminal has a bar; 0s: nothing is told.");
 }
 
 void BindOptions(Job& job, OptionTable& table) {
@@ -194,7 +194,7 @@ void BindOptions(Job& job, OptionTable& table) {
   table.AddTable("checkpoint", &job.checkpoint,
                  "Where the job keeps what it goes on from.");
   table.AddTable("progress", &job.progress,
-                 "What a session says of the training's progress.");
+                 "How often a session tells of the training's progress.");
 }
 
 absl::StatusOr<Job> internal_plugin::ReadJob(

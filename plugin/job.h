@@ -73,11 +73,11 @@ absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv);
 
 void BindOptions(CheckpointOptions& options, OptionTable& table);
 
-// What a session says of the progress of a training.
+// ProgressOptions say how often a session tells of a training's progress.
 struct ProgressOptions {
-  // The time from one line to the next within an epoch. On a terminal, a bar
-  // shows it at all times. 0: nothing is said, also not at the end of an epoch
-  // and of evaluations.
+  // The time from one line to the next within an epoch; on a terminal, a bar is
+  // there in place of them. 0: nothing is told, also not at the end of an epoch
+  // or of an evaluation.
   absl::Duration every = absl::Seconds(30);
 };
 
@@ -97,9 +97,9 @@ struct Job {
 
   // All of the text that should be the same on all ranks, for CheckSame: a
   // field for each value, such as "loader.train.num_workers". The world, the
-  // CUDA device, and what metrics and progress are told are a rank's own
-  // affair, and are not in it; but ranks have rank_metrics alike, or none. The
-  // trainer's settings are in it with their defaults.
+  // CUDA device, and the tables for metrics and progress are a rank's own
+  // affair, and are not in it; but either all ranks have rank_metrics or none
+  // has. The trainer's settings are in it with their defaults.
   Fingerprint fingerprint;
 
   // Makes the group of all ranks that `group` describes: "auto" where it has no

@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(
     const std::string& path) {
   LOCKSTEP_RETURN_IF_ERROR(
       MakeFolders(std::filesystem::path(path).parent_path()));
-  // Nobody waits here for a reader of a pipe.
+  // A pipe without a reader is an error, and nothing to wait for.
   Descriptor descriptor(
       ::open(path.c_str(),
              O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, kMode));

@@ -1,6 +1,6 @@
-// A file to which a sink adds lines or records. What was added is there when
-// the call returns, so that a process that is killed has lost nothing, or a
-// second later, since each call of the system costs microseconds. Internal.
+// A MetricsFile is a file to which a sink adds lines or records. Add and
+// AddLine call the system, which costs microseconds, so that a process that is
+// killed later has lost nothing; AddSoon does so once a second. Internal.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto file, MetricsFile::Open(path));
 //   LOCKSTEP_RETURN_IF_ERROR(file->AddLine("step 1: loss 0.5\n"));
@@ -41,12 +41,13 @@ class MetricsFile {
   // stays as it was, if nobody else has added to it meanwhile.
   absl::Status Add(absl::string_view bytes);
 
-  // The same for a line, which begins as one of its own also where a failure of
-  // the machine or of the disk has left the end of the file within another.
+  // Adds a line in the same way. Where a failure of the machine or of the disk
+  // has left a line without an end, it does not go on with that one.
   absl::Status AddLine(absl::string_view line);
 
-  // The same within a second, if more is added until then, or with Flush. The
-  // standard output has it at once. An error is that of all that was gathered.
+  // Gathers lines, and adds them with the first call that comes a second after
+  // the last time, or with Flush. The standard output has them at once. An
+  // error is that of all that was gathered.
   absl::Status AddSoon(absl::string_view line);
   absl::Status Flush();
 

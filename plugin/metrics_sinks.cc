@@ -52,8 +52,7 @@ void AppendNumber(double value, std::string& text, Precision... precision) {
   text.append(digits.data(), end.ptr);
 }
 
-// Returns the name of a rank's own file or folder, such as ".rank0003", for
-// sinks of which ranks other than the first have one.
+// Returns what the names of a rank's own files end with: ".rank0003".
 std::string RankSuffix(int64_t rank) {
   return absl::StrCat(".rank", absl::Dec(rank, absl::kZeroPad4));
 }

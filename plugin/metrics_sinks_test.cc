@@ -152,8 +152,8 @@ TEST_F(MetricsSinks, RanksDoNotShareAPlace) {
   EXPECT_EQ(NamesOf(folder_ + "/new/tensorboard/rank0001").size(), 1);
 }
 
-// The first record is there at once, and what came within a second after it
-// with the next Flush, or with the end.
+// Records that came within a second of another one are there with the next
+// Flush, or with the end.
 TEST_F(MetricsSinks, TensorboardIsWrittenOnceASecond) {
   {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
@@ -309,7 +309,7 @@ TEST_F(MetricsSinks, ALineOfJsonFitsIntoAFile) {
                          HasSubstr("raise max_bytes")));
   }
   LOCKSTEP_EXPECT_OK(sink->Write(2, {{"loss", 1}}));
-  // What was there has stayed.
+  // The lines before it have stayed.
   EXPECT_THAT(LinesOf(folder_ + "/steps.rank0003.jsonl"),
               ElementsAre(HasSubstr("\"format\""), StartsWith("{\"step\":0,"),
                           StartsWith("{\"step\":2,")));

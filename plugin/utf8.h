@@ -1,4 +1,5 @@
-// Names as text in UTF-8, which JSON and TensorBoard take alone. Internal.
+// JSON and TensorBoard take text in UTF-8 alone, and a metric may have any
+// name. Internal.
 #ifndef LOCKSTEP_PLUGIN_UTF8_H_
 #define LOCKSTEP_PLUGIN_UTF8_H_
 

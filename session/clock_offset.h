@@ -1,5 +1,6 @@
-// How far the clock of this rank's host is from that of rank 0, so that times
-// that ranks have written down can be compared. Internal.
+// MeasureClockOffset finds out how far the clock of this rank's host is from
+// that of rank 0, so that times that ranks have written down can be compared.
+// Internal.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const ClockOffset clock,
 //                             MeasureClockOffset(group));
@@ -28,7 +29,7 @@ struct ClockOffset {
 absl::StatusOr<ClockOffset> MeasureClockOffset(
     Communicator& group, const std::function<int64_t()>& clock);
 
-// The same by the clock of the host.
+// Measures by the clock of the host.
 absl::StatusOr<ClockOffset> MeasureClockOffset(Communicator& group);
 
 }  // namespace lockstep::internal_session

@@ -1,4 +1,4 @@
-// Lines of a log, and below them, on a terminal, a bar that shows progress.
+// A Console shows the lines of a log and below them, on a terminal, a bar.
 // Internal.
 //
 //   const std::shared_ptr<Console> console = Console::StandardError();
@@ -31,9 +31,8 @@ class Console {
 
   void WriteLine(absl::string_view text);
 
-  // Shows the text in place of what was shown before; of one that is wider than
-  // the terminal, what stands before a comma and fits. An empty text takes the
-  // bar away.
+  // Shows the text in place of the one before. A text that is wider than the
+  // terminal is cut off at a comma. An empty text takes the bar away.
   void ShowBar(absl::string_view text);
 
  private:

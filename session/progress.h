@@ -1,5 +1,5 @@
-// What a session says of the progress of a training: lines in the log and, on a
-// terminal, a bar. Internal.
+// Progress tells how far a training has come, by lines in the log and, on a
+// terminal, by a bar. Internal.
 //
 //   epoch 0: step 120 of 417, 0:24 left, loss 0.2531, 12.4k rows/s, 2% waiting
 //     for data, 11% in collectives
@@ -29,7 +29,8 @@ class Progress {
  public:
   using Output = std::function<void(absl::string_view text)>;
 
-  // Without `bar`, a line comes every so often within an epoch.
+  // Within an epoch, the bar is shown; without `bar`, a line comes every so
+  // often.
   Progress(absl::Duration every, Output line, Output bar);
 
   // The steps of an epoch begin, or go on.

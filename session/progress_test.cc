@@ -148,7 +148,7 @@ TEST_F(ProgressTest, AWeightNeedNotBeRows) {
                                   "for data"));
 }
 
-// What is NaN once does not stay.
+// A NaN does not stay.
 TEST_F(ProgressTest, ABadStepIsTold) {
   Progress progress = LinesEvery(absl::Seconds(1));
   progress.BeginSteps(now_);

@@ -1,11 +1,14 @@
-// What a session tells of a training: its progress in the log, and its numbers
-// in metrics sinks. Where there is nothing to tell, it costs nothing. Internal.
+// Reports tell how a training goes: its progress in the log, and its numbers in
+// metrics sinks. They cost nothing on a rank that has nothing to tell.
+// Internal.
 //
-//   Reports reports(job, rank, log, console);
-//   LOCKSTEP_RETURN_IF_ERROR(reports.Begin(registry, context, host_group));
+//   Reports reports(job, group, host_group, log, console);
+//   LOCKSTEP_RETURN_IF_ERROR(reports.Begin(registry, context));
+//   reports.GoOnAfter(restored_steps);
 //   reports.BeginSteps(SteadyNow());
 //   reports.BeginStep();
 //   reports.EndStep(report, loader);
+//   reports.EndSteps();
 //   reports.End();
 #ifndef LOCKSTEP_SESSION_REPORTS_H_
 #define LOCKSTEP_SESSION_REPORTS_H_
@@ -47,15 +50,15 @@ class Reports {
   Reports(const Job& job, Communicator& group, Communicator& host_group,
           Log log, std::shared_ptr<Console> console);
 
-  // Makes the sinks, and measures what rank_metrics tell of clocks, with the
-  // other ranks.
+  // Makes the sinks. Where the job has rank_metrics, all ranks compare their
+  // clocks here.
   absl::Status Begin(PluginRegistry& registry, const PluginContext& context);
 
   // Returns whether anything is told of steps on this rank.
   bool on() const { return progress_.has_value() || !sinks_.empty(); }
 
-  // It is known after how many steps the training goes on. Before, sinks are
-  // told nothing, since that could take back what earlier runs have told.
+  // Says after how many steps the training goes on. Sinks are told nothing
+  // before that is known, since it could take back what earlier runs have told.
   void GoOnAfter(int64_t steps);
 
   void BeginSteps(SteadyTime now);
@@ -73,7 +76,7 @@ class Reports {
 
   void Flush();
 
-  // Nothing more comes.
+  // Tells what is left to tell. No other call comes after it.
   void End();
 
  private:
@@ -133,7 +136,7 @@ class Reports {
   Row of_all_;                      // of a step, for the sinks of all ranks
   Row of_rank_;                     // of a step, for those of this one
   std::vector<Metric> of_trainer_;  // of this step
-  // The operations before this step.
+  // The numbers of operations before this step.
   int64_t issued_ = 0;
   int64_t host_issued_ = 0;
 };

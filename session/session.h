@@ -191,14 +191,14 @@ class Step {
   int64_t weight_ = 0;
   Sums sums_;
   bool is_weight_rows_ = true;
-  // Those of the batch, which the trainer may have released.
+  // The numbers of the batch, which the trainer may have released.
   int64_t batch_epoch_ = 0;
   int64_t rows_ = 0;
   bool is_added_up_ = false;  // the weight, the sums and requests to stop
   int64_t total_weight_ = 0;
   std::vector<Metric> means_;
-  // When the step before it ended, and when its batch was asked for, and was
-  // there.
+  // The times when the step before it ended, when its batch was asked for, and
+  // when that was there.
   SteadyTime before_, asked_, begun_;
 };
 
@@ -393,8 +393,9 @@ class Session {
   // of the job's tables [metrics], on rank 0: a learning rate, for instance.
   // Means of steps and evaluations go there without it.
   //
-  //   session.WriteMetrics({{"learning_rate", rate}});  //
-  //   trainer/learning_rate
+  //   session.WriteMetrics({{"learning_rate", rate}});
+  //
+  // becomes trainer/learning_rate there.
   void WriteMetrics(absl::Span<const Metric> metrics);
 
  private:

@@ -1,5 +1,5 @@
-// What a session tells of a training: its progress in the log, and its numbers
-// in metrics sinks.
+// These tests look at what a session tells of a training: its progress in the
+// log, and its numbers in metrics sinks.
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -46,13 +46,13 @@ using ::testing::Pair;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// What one call of a sink has told.
+// Written holds what a sink is told by one call.
 struct Written {
   int64_t step = 0;
   std::map<std::string, double> values;
 };
 
-// What the sinks of all ranks are told.
+// Told holds what the sinks of all ranks are told.
 struct Told {
   Mutex mutex;
   std::map<int64_t, std::vector<Written>> written;  // by rank
@@ -358,8 +358,8 @@ TEST_F(SessionMetricsTest, ASinkThatFailsIsTold) {
   }
 }
 
-// What was told is kept before a checkpoint, at the end of an epoch, and at the
-// end, however that comes.
+// Sinks keep what they were told before a checkpoint, at the end of an epoch,
+// and at the end, however that comes.
 TEST_F(SessionMetricsTest, SinksAreFlushed) {
   ASSERT_THAT(RunWith("[metrics.recording]", 1, TrainOn), Each(IsOk()));
   EXPECT_EQ(told_.flushes[0], 3);  // two epochs and the end
@@ -381,7 +381,7 @@ TEST_F(SessionMetricsTest, SinksAreFlushed) {
 
 // ---- Restarts.
 
-// What is told before Restore does not take back what earlier runs have told.
+// Metrics that are told before Restore do not take back those of earlier runs.
 TEST_F(SessionMetricsTest, NothingIsToldBeforeItIsKnownWhereTheTrainingIs) {
   std::string folder = testing::TempDir() + "/metricsXXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

@@ -1,4 +1,5 @@
-// What there is to tell of a step that has ended. Internal.
+// A StepReport holds all that there is to tell of a step that has ended.
+// Internal.
 #ifndef LOCKSTEP_SESSION_STEP_REPORT_H_
 #define LOCKSTEP_SESSION_STEP_REPORT_H_
 
@@ -27,9 +28,9 @@ struct StepReport {
   bool is_weight_rows = true;  // on this rank
   absl::Span<const Metric> means;
 
-  // When the step before this one was over, when the batch was asked for, when
-  // it was there, and when the step was over. The first step of a loop has none
-  // before it.
+  // The times when the step before this one was over, when the batch was asked
+  // for, when it was there, and when the step was over. The first step of a
+  // loop has none before it: its `before` is its `asked`.
   SteadyTime before, asked, begun, ended;
 
   double collective_seconds = 0;

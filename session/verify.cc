@@ -220,7 +220,7 @@ absl::Status Session::TrainUntil(
   Job job = job_;
   if (change) change(job);
   job.checkpoint.path = path;
-  // What is trained here is of no interest but for its end.
+  // Nobody wants to read of these trainings, but for how they end.
   job.metrics.clear();
   job.rank_metrics.clear();
   job.progress.every = absl::ZeroDuration();
