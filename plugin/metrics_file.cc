@@ -53,7 +53,7 @@ char LastByteOf(const std::string& path, int64_t size) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(
-    const std::string& path) {
+    const std::string& path, absl::Duration pace) {
   LOCKSTEP_RETURN_IF_ERROR(
       MakeFolders(std::filesystem::path(path).parent_path()));
   // A pipe without a reader is an error, and nothing to wait for.
@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(
         errno, absl::StrCat("can't open ", path, RemedyFor(errno)));
   }
   std::unique_ptr<MetricsFile> file(
-      new MetricsFile(path, std::move(descriptor)));
+      new MetricsFile(path, std::move(descriptor), pace));
   const int fd = file->descriptor_.fd();
   struct stat found = {};
   if (::fcntl(fd, F_SETFL, O_APPEND) != 0 || ::fstat(fd, &found) != 0) {
@@ -79,8 +79,8 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(
 }
 
 std::unique_ptr<MetricsFile> MetricsFile::StandardOutput() {
-  return std::unique_ptr<MetricsFile>(
-      new MetricsFile("the standard output", Descriptor()));
+  return std::unique_ptr<MetricsFile>(new MetricsFile(
+      "the standard output", Descriptor(), absl::ZeroDuration()));
 }
 
 absl::Status MetricsFile::Add(absl::string_view bytes) {
@@ -101,7 +101,7 @@ absl::Status MetricsFile::AddSoon(absl::string_view line) {
 }
 
 absl::Status MetricsFile::Flush() {
-  next_ = After(absl::Seconds(1));
+  next_ = After(pace_);
   if (gathered_.empty()) return absl::OkStatus();
   return AddLine(std::exchange(gathered_, std::string()));
 }

@@ -1,6 +1,6 @@
 // A MetricsFile is a file to which a sink adds lines or records. Add and
 // AddLine call the system, which costs microseconds, so that a process that is
-// killed later has lost nothing; AddSoon does so once a second. Internal.
+// killed later has lost nothing; AddSoon calls it at a slower pace. Internal.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto file, MetricsFile::Open(path));
 //   LOCKSTEP_RETURN_IF_ERROR(file->AddLine("step 1: loss 0.5\n"));
@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
@@ -29,9 +30,10 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
-  // Goes on at the end of a file, or begins one, and makes its folder.
+  // Goes on at the end of a file, or begins one, and makes its folder. AddSoon
+  // has such a pace.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> Open(
-      const std::string& path);
+      const std::string& path, absl::Duration pace = absl::Seconds(1));
 
   // The program's standard output, in the order of what it prints there itself.
   // On a terminal, a line takes the place of a bar that somebody shows there.
@@ -45,7 +47,7 @@ class MetricsFile {
   // has left a line without an end, it does not go on with that one.
   absl::Status AddLine(absl::string_view line);
 
-  // Gathers lines, and adds them with the first call that comes a second after
+  // Gathers lines, and adds them with the first call that comes `pace` after
   // the last time, or with Flush. The standard output has them at once. An
   // error is that of all that was gathered.
   absl::Status AddSoon(absl::string_view line);
@@ -54,12 +56,17 @@ class MetricsFile {
   // Makes it an error to lock the file a second time, here or elsewhere.
   absl::Status Lock();
 
-  // The number of bytes in the file, as far as this object knows.
-  int64_t size() const { return size_; }
+  // The number of bytes in the file, as far as this object knows, and of those
+  // that were gathered for it.
+  int64_t size() const {
+    return size_ + static_cast<int64_t>(gathered_.size());
+  }
 
  private:
-  MetricsFile(std::string path, Descriptor descriptor)
-      : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
+  MetricsFile(std::string path, Descriptor descriptor, absl::Duration pace)
+      : path_(std::move(path)),
+        descriptor_(std::move(descriptor)),
+        pace_(pace) {}
 
   absl::Status Failed(int error) const;
   absl::Status AddToOutput(absl::string_view bytes) const;
@@ -68,7 +75,8 @@ class MetricsFile {
 
   const std::string path_;
   const Descriptor descriptor_;  // none: the standard output
-  bool is_regular_ = false;      // and no pipe, for instance
+  const absl::Duration pace_;
+  bool is_regular_ = false;  // and no pipe, for instance
   bool is_torn_ = false;
   int64_t size_ = 0;
   std::string gathered_;

@@ -264,6 +264,7 @@ TEST_F(MetricsSinks, JsonHasNoStrangeNumbersAndNames) {
                                       "dia",
                                       2},
                                      {"\xff", 3}}));
+  LOCKSTEP_EXPECT_OK(sink->Flush());
   EXPECT_THAT(LinesOf(folder_ + "/steps.rank0003.jsonl").back(),
               EndsWith(R"("rank":3,"nan":null,"inf":null,"less":null,)"
                        R"("a \"quote\" \\ \u000a":1,)"
@@ -309,6 +310,7 @@ TEST_F(MetricsSinks, ALineOfJsonFitsIntoAFile) {
                          HasSubstr("raise max_bytes")));
   }
   LOCKSTEP_EXPECT_OK(sink->Write(2, {{"loss", 1}}));
+  LOCKSTEP_EXPECT_OK(sink->Flush());
   // The lines before it have stayed.
   EXPECT_THAT(LinesOf(folder_ + "/steps.rank0003.jsonl"),
               ElementsAre(HasSubstr("\"format\""), StartsWith("{\"step\":0,"),
