@@ -147,11 +147,12 @@ class Communicator {
 
   // ---- The group.
 
-  // What this rank issued last, at most so many operations, of which 1,024 are
-  // kept, oldest first. Nothing in a forked process.
+  // Returns the operations that this rank issued last, oldest first: at most so
+  // many, of which 1,024 are kept. A forked process has none.
   std::vector<OperationRecord> RecentOperations(int64_t most = 1024) const;
 
-  // How many operations this rank has issued, those between two ranks included.
+  // Returns how many operations this rank has issued, those between two ranks
+  // included.
   int64_t issued_operations() const;
 
   // A group of some of the ranks, which they call with the same arguments, each

@@ -181,7 +181,8 @@ class Loader {
 
   LoaderMetrics Metrics() const;
 
-  // How many batches are ready at this moment. On the thread that calls Next.
+  // Returns how many batches are ready at this moment. It is for the thread
+  // that calls Next.
   int64_t ReadyBatches() const;
 
   // What was done when, in the format of chrome://tracing, up to

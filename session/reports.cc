@@ -95,7 +95,6 @@ void Reports::AddSinks(const std::map<std::string, Config>& tables,
 void Reports::GoOnAfter(int64_t steps) {
   if (have_begun_) return;
   have_begun_ = true;
-  steps_before_ = steps;
   for (Sink& sink : sinks_) {
     Call(sink, [&] { return sink.sink->Begin(steps); });
   }

@@ -130,8 +130,7 @@ class Reports {
   bool has_rank_sinks_ = false;
   bool have_begun_ = false;  // the sinks
   bool in_steps_ = false;
-  int64_t steps_before_ = 0;  // those of earlier runs
-  std::vector<Row> held_;     // what was told before that was known
+  std::vector<Row> held_;  // the metrics that were told before
   ClockOffset clock_;
   Row of_all_;                      // of a step, for the sinks of all ranks
   Row of_rank_;                     // of a step, for those of this one

@@ -375,7 +375,7 @@ TEST_F(SessionMetricsTest, SinksAreFlushed) {
                                    folder, "/c'\nevery_steps = 1\n"),
                       1, TrainOn),
               Each(IsOk()));
-  // Of the four checkpoints, two are at the end of an epoch.
+  // Two of the four checkpoints are at the end of an epoch.
   EXPECT_EQ(told_.flushes[0], 3 + 4);
 }
 
