@@ -146,9 +146,11 @@ class Step {
   int64_t number() const { return number_; }  // in the epoch, from 0
 
   // The batches of this rank: one. A batch without data has no valid rows, and
-  // is treated as any other.
+  // is treated as any other. Hooks see them as the trainer leaves them.
   Batch* begin() { return batch_; }
   Batch* end() { return status_.ok() ? batch_ + 1 : batch_; }
+  const Batch* begin() const { return batch_; }
+  const Batch* end() const { return status_.ok() ? batch_ + 1 : batch_; }
 
   // Adds to a sum of this step over the rows of all ranks, such as the loss of
   // a batch's valid rows. It becomes a mean over all rows. Ranks add up with

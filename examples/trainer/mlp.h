@@ -1,0 +1,97 @@
+// A multi-layer perceptron on Eigen, which tells classes apart: layers of
+// weights with rectifiers between them, and the cross entropy of a softmax
+// behind the last. Forward and backward are written out.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(Mlp model, Mlp::Create({64, 128, 10}, 1));
+//   LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+//                             session.MakeGradients(model.parameters()));
+//   const Score score = model.AddGradients(images, labels);
+//   step.Add("loss", score.loss);
+//
+// It knows nothing of ranks. It adds up over rows, and Lockstep divides by the
+// number of rows on all ranks.
+#ifndef LOCKSTEP_EXAMPLES_TRAINER_MLP_H_
+#define LOCKSTEP_EXAMPLES_TRAINER_MLP_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "Eigen/Core"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "lockstep/base/random.h"
+#include "lockstep/session/gradients.h"
+
+namespace trainer {
+
+// A row for each sample.
+using Matrix =
+    Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using MatrixRef = Eigen::Ref<const Matrix>;
+
+// The sums over some samples.
+struct Score {
+  double loss = 0;
+  int64_t right = 0;  // samples whose class got the highest number
+};
+
+// outputs = inputs * weights + bias
+class Layer {
+ public:
+  Layer(int64_t inputs, int64_t outputs, lockstep::Random& random);
+
+  Matrix Forward(const MatrixRef& inputs) const {
+    return (inputs * weights_).rowwise() + bias_;
+  }
+
+  // Adds the gradients of the weights and the bias, given those of the outputs.
+  void AddGradients(const MatrixRef& inputs, const Matrix& outputs_gradient);
+
+  // The gradient of the inputs.
+  Matrix Backward(const Matrix& outputs_gradient) const {
+    return outputs_gradient * weights_.transpose();
+  }
+
+  // Adds the layer's parameters to those of a model. Their gradients will be
+  // where Lockstep has put them.
+  void AddParameters(const std::string& name,
+                     std::vector<lockstep::Parameter>& parameters);
+
+ private:
+  Matrix weights_;
+  Eigen::RowVectorXf bias_;
+  absl::Span<float> weights_gradient_, bias_gradient_;
+};
+
+class Mlp {
+ public:
+  // `sizes` are the numbers of inputs, of values between each two layers, and
+  // of classes. INVALID_ARGUMENT where one is too small or too large.
+  static absl::StatusOr<Mlp> Create(const std::vector<int64_t>& sizes,
+                                    uint64_t seed);
+
+  // For Session::MakeGradients. The model stays where it is from then on.
+  std::vector<lockstep::Parameter> parameters();
+
+  // The forward pass: how well the model does on samples, of which a row of
+  // `inputs` and a label from 0 on each.
+  Score Evaluate(const MatrixRef& inputs,
+                 absl::Span<const int64_t> labels) const;
+
+  // Both passes. Adds the gradients of the loss.
+  Score AddGradients(const MatrixRef& inputs, absl::Span<const int64_t> labels);
+
+ private:
+  explicit Mlp(std::vector<Layer> layers) : layers_(std::move(layers)) {}
+
+  // The outputs of each layer, between layers rectified.
+  std::vector<Matrix> Forward(const MatrixRef& inputs) const;
+
+  std::vector<Layer> layers_;
+};
+
+}  // namespace trainer
+
+#endif  // LOCKSTEP_EXAMPLES_TRAINER_MLP_H_

@@ -1,0 +1,54 @@
+// Optimizers, which move a model's parameters along their gradients.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Optimizer> optimizer,
+//                             MakeOptimizer(options.optimizer, *gradients));
+//   LOCKSTEP_RETURN_IF_ERROR(optimizer->AddStateTo(session));
+//   LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+//   ...
+//   LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+//   optimizer->Update();
+#ifndef LOCKSTEP_EXAMPLES_TRAINER_OPTIMIZER_H_
+#define LOCKSTEP_EXAMPLES_TRAINER_OPTIMIZER_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/session.h"
+
+namespace trainer {
+
+struct OptimizerOptions {
+  enum class Kind { kSgd, kAdam };
+
+  Kind kind = Kind::kAdam;
+  float learning_rate = 0.002F;  // 0 or more
+  float momentum = 0.9F;         // of both, from 0 to below 1
+  float decay = 0.999F;          // of Adam's squares, likewise
+};
+
+void BindOptions(OptimizerOptions& options, lockstep::OptionTable& table);
+
+// The parameters and their gradients are where they were when the optimizer was
+// made.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // Adds what the optimizer remembers to the job's checkpoints. Without it, a
+  // training that is restarted would go on in another way.
+  virtual absl::Status AddStateTo(lockstep::Session& session) = 0;
+
+  // Moves the parameters, once the gradients are averaged.
+  virtual void Update() = 0;
+};
+
+// INVALID_ARGUMENT names the option that is out of range.
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
+    const OptimizerOptions& options, lockstep::Gradients& gradients);
+
+}  // namespace trainer
+
+#endif  // LOCKSTEP_EXAMPLES_TRAINER_OPTIMIZER_H_

@@ -1,0 +1,218 @@
+// The reference trainer with hooks that show what Lockstep does, and check it:
+// who gets which samples, that each comes once, and how well the model does in
+// the end. tools/quickstart builds and runs it:
+//
+//   quickstart --config=examples/trainer/digits.toml
+//       [--local=RANKS]  as threads of this process, in place of a launcher
+//       [--kill=RANK]    this rank ends itself by SIGKILL, once
+//       and what the trainer takes
+//
+// It is also how a host with a main of its own runs a trainer: see RunThreads.
+#include <signal.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>  // NOLINT: ranks of the local backend
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/local/local_group.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/examples/trainer/sample_ledger.h"
+#include "lockstep/examples/trainer/trainer.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/plugin.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/session/hooks.h"
+#include "lockstep/session/main.h"
+#include "lockstep/session/session.h"
+
+namespace {
+
+using lockstep::Session;
+
+constexpr double kWantedAccuracy = 0.95;
+
+// The rank that --kill names ends in the middle of an epoch, between two
+// checkpoints.
+constexpr int64_t kLastStep = 290;
+
+struct Flags {
+  int local = 0;
+  int kill = -1;
+};
+
+// The ranks of a session, and how they are connected.
+std::string Describe(const Session& session) {
+  if (session.world() == nullptr) {
+    return absl::StrCat(session.size(),
+                        " ranks that are threads; backend local");
+  }
+  const lockstep::Config* const name = session.job().group.Find("name");
+  const std::string backend =
+      name == nullptr ? "auto" : *name->As<std::string>();
+  return absl::StrCat(
+      session.world()->description(), "; backend ",
+      backend == "auto" ? session.world()->AutoBackend() : backend);
+}
+
+class Checks : public lockstep::SessionHooks {
+ public:
+  explicit Checks(int kill) : kill_(kill) {}
+
+  // For SessionOptions::hooks.
+  std::vector<lockstep::SessionHooks*> hooks() { return {&ledger_, this}; }
+
+  absl::Status OnStart(Session& session) override {
+    if (session.rank() == 0) session.Log(Describe(session));
+    if (kill_ < session.size()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--kill should be a rank, 0 to ", session.size() - 1,
+                     ", but is ", kill_));
+  }
+
+  absl::Status OnCheckpointLoad(Session&) override {
+    is_restarted_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status OnStep(Session& session, const lockstep::Step&) override {
+    const bool dies = session.rank() == kill_ && !is_restarted_ &&
+                      session.steps() == kLastStep;
+    if (dies) raise(SIGKILL);
+    return absl::OkStatus();
+  }
+
+  absl::Status OnEvaluation(Session&,
+                            const lockstep::Evaluation& evaluation) override {
+    accuracy_ = evaluation.mean("accuracy");
+    held_out_ = evaluation.samples;
+    return absl::OkStatus();
+  }
+
+  absl::Status OnFailure(Session&, const absl::Status&) override {
+    has_failed_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status OnShutdown(Session& session) override {
+    if (has_failed_ || session.stopping()) return absl::OkStatus();
+    if (session.rank() == 0) {
+      session.Log(absl::StrFormat(
+          "check: each of %d samples came exactly once an epoch; epochs: %d",
+          ledger_.samples(), ledger_.proven_epochs()));
+      session.Log(absl::StrFormat(
+          "check: %.1f %% of %d digits that were held out are read right",
+          100 * accuracy_, held_out_));
+    }
+    if (accuracy_ > kWantedAccuracy) return absl::OkStatus();
+    return absl::InternalError(absl::StrFormat(
+        "the model should read more than %.0f %% of the digits right",
+        100 * kWantedAccuracy));
+  }
+
+ private:
+  const int kill_;
+  trainer::SampleLedger ledger_{"train"};
+  bool is_restarted_ = false;
+  bool has_failed_ = false;
+  double accuracy_ = 0;
+  int64_t held_out_ = 0;
+};
+
+// Takes the flags of this program out of the words of a command line.
+absl::StatusOr<Flags> TakeFlags(std::vector<char*>& words) {
+  Flags flags;
+  std::vector<char*> others;
+  for (char* const word : words) {
+    absl::string_view value = word;
+    int* const flag = absl::ConsumePrefix(&value, "--local=")  ? &flags.local
+                      : absl::ConsumePrefix(&value, "--kill=") ? &flags.kill
+                                                               : nullptr;
+    if (flag == nullptr) {
+      others.push_back(word);
+    } else if (!absl::SimpleAtoi(value, flag) || *flag < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a flag should be a number from 0 on, but is ", word));
+    }
+  }
+  if (flags.local > 0 && flags.kill >= 0) {
+    return absl::InvalidArgumentError(
+        "--kill ends a process, and with --local all ranks are threads of one: "
+        "none would be left to say which it was");
+  }
+  words = others;
+  return flags;
+}
+
+// Trains on one rank of a group that this program has made.
+absl::Status TrainOn(lockstep::Communicator& group, std::vector<char*> words) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::Config config,
+                            lockstep::ConfigOfCommandLine(
+                                static_cast<int>(words.size()), words.data()));
+  trainer::TrainerOptions trainer;
+  LOCKSTEP_ASSIGN_OR_RETURN(lockstep::Job job,
+                            lockstep::ReadJob(config, &trainer));
+  Checks checks(/*kill=*/-1);
+  lockstep::SessionOptions options;
+  options.group = &group;
+  options.hooks = checks.hooks();
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Session> session,
+      Session::Create(std::move(job), lockstep::PluginRegistry::Global(),
+                      options));
+  return session->Run(
+      [&](Session& session) { return trainer::Train(session, trainer); });
+}
+
+absl::Status RunThreads(const std::vector<char*>& words, int ranks) {
+  lockstep::PluginRegistry& registry = lockstep::PluginRegistry::Global();
+  LOCKSTEP_RETURN_IF_ERROR(lockstep::RegisterLockstep(registry));
+  LOCKSTEP_RETURN_IF_ERROR(trainer::RegisterParts(registry));
+  lockstep::LocalGroupOptions options;
+  options.size = ranks;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto group,
+                            lockstep::MakeLocalGroup(options));
+  std::vector<absl::Status> results(group.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < group.size(); ++i) {
+    threads.emplace_back([&, i] {
+      results[i] = TrainOn(*group[i], words);
+      if (!results[i].ok()) group[i]->Abort(results[i]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& result : results) LOCKSTEP_RETURN_IF_ERROR(result);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<char*> words(argv, argv + argc);
+  const absl::StatusOr<Flags> flags = TakeFlags(words);
+  absl::Status status = flags.status();
+  if (status.ok() && flags->local == 0) {
+    Checks checks(flags->kill);
+    lockstep::MainOptions options;
+    options.register_parts = trainer::RegisterParts;
+    options.session.hooks = checks.hooks();
+    return lockstep::Main(static_cast<int>(words.size()), words.data(),
+                          trainer::Train, options);
+  }
+  if (status.ok()) status = RunThreads(words, flags->local);
+  if (status.ok()) return lockstep::kTrained;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return lockstep::kTrainingFailed;
+}

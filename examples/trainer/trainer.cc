@@ -1,0 +1,65 @@
+#include "lockstep/examples/trainer/trainer.h"
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lockstep/examples/trainer/digits.h"
+#include "lockstep/examples/trainer/mlp.h"
+#include "lockstep/examples/trainer/optimizer.h"
+#include "lockstep/session/main.h"
+
+namespace trainer {
+
+using lockstep::Batch;
+using lockstep::Dataset;
+
+void BindOptions(TrainerOptions& options, lockstep::OptionTable& table) {
+  table.Add("epochs", &options.epochs, "How often all samples come.");
+  table.Add("hidden", &options.hidden, "The sizes of the hidden layers.");
+  table.Add("seed", &options.seed, "The first weights come from it.");
+  table.AddTable("optimizer", &options.optimizer, "The optimizer.");
+}
+
+absl::Status RegisterParts(lockstep::PluginRegistry& registry) {
+  return registry.Add<Dataset>("digits", "Handwritten digits.", Digits::Create);
+}
+
+absl::Status Train(lockstep::Session& session, const TrainerOptions& options) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto train, session.MakeLoader("train"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto test, session.MakeLoader("test"));
+  std::vector<int64_t> sizes = options.hidden;
+  sizes.insert(sizes.begin(), kPixels);
+  sizes.push_back(kDigits);
+  LOCKSTEP_ASSIGN_OR_RETURN(Mlp model, Mlp::Create(sizes, options.seed));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto gradients,
+                            session.MakeGradients(model.parameters()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto optimizer,
+                            MakeOptimizer(options.optimizer, *gradients));
+  LOCKSTEP_RETURN_IF_ERROR(optimizer->AddStateTo(session));
+  LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+
+  for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
+    for (lockstep::Step& step : session.Steps(*train, epoch)) {
+      for (const Batch& batch : step) {
+        LOCKSTEP_ASSIGN_OR_RETURN(const DigitRows rows, RowsOf(batch));
+        const Score score = model.AddGradients(rows.pixels, rows.digits);
+        step.Add("loss", score.loss);
+        step.Add("accuracy", score.right);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+      optimizer->Update();
+    }
+    const auto evaluate = [&](const Batch& batch, lockstep::Sums& sums) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const DigitRows rows, RowsOf(batch));
+      const Score score = model.Evaluate(rows.pixels, rows.digits);
+      sums.Add("loss", score.loss);
+      sums.Add("accuracy", score.right);
+      return absl::OkStatus();
+    };
+    LOCKSTEP_RETURN_IF_ERROR(session.Evaluate(*test, evaluate).status());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace trainer
