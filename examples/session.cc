@@ -5,33 +5,21 @@
 //   session --config=examples/session.toml
 //   lockstep launch -n 3 -- session --config=examples/session.toml
 //       --set trainer.epochs=12 --set checkpoint.path=/tmp/points
-#include "lockstep/session/session.h"
-
 #include <cstdint>
 #include <memory>
 #include <numeric>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "lockstep/base/option_table.h"
-#include "lockstep/base/status_macros.h"
 #include "lockstep/examples/small_model.h"
-#include "lockstep/loader/batch.h"
-#include "lockstep/loader/dataset.h"
-#include "lockstep/loader/loader.h"
-#include "lockstep/plugin/registry.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/main.h"
-#include "lockstep/session/sums.h"
 
 namespace {
 
 using examples::kInputs;
 using lockstep::Batch;
 using lockstep::Dataset;
-using lockstep::Evaluation;
 using lockstep::NoOptions;
 using lockstep::OptionTable;
 using lockstep::PluginContext;
@@ -116,13 +104,12 @@ absl::Status Train(Session& session, const TrainerOptions& options) {
       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
       model.Update(options.learning_rate);
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        const Evaluation tested,
-        session.Evaluate(*test, [&](const Batch& batch, Sums& sums) {
-          LOCKSTEP_ASSIGN_OR_RETURN(const double loss, model.Run(batch, false));
-          sums.Add("loss", loss);
-          return absl::OkStatus();
-        }));
+    const auto evaluate = [&](const Batch& batch, Sums& sums) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const double loss, model.Run(batch, false));
+      sums.Add("loss", loss);
+      return absl::OkStatus();
+    };
+    LOCKSTEP_RETURN_IF_ERROR(session.Evaluate(*test, evaluate).status());
   }
   return absl::OkStatus();
 }

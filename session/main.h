@@ -25,16 +25,26 @@
 //   trainer --config=job.toml --set trainer.epochs=12
 //   trainer --config=job.toml --verify=20  // by Session::Verify
 //   lockstep launch -n 4 -- trainer --config=job.toml
+//
+// This header brings in all that most trainers use of Lockstep.
 #ifndef LOCKSTEP_SESSION_MAIN_H_
 #define LOCKSTEP_SESSION_MAIN_H_
 
 #include <functional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"  // IWYU pragma: export
 #include "lockstep/base/language.h"
-#include "lockstep/base/option_table.h"
-#include "lockstep/plugin/registry.h"
-#include "lockstep/session/session.h"
+#include "lockstep/base/option_table.h"   // IWYU pragma: export
+#include "lockstep/base/status_macros.h"  // IWYU pragma: export
+#include "lockstep/collective/buffer.h"   // IWYU pragma: export
+#include "lockstep/loader/batch.h"        // IWYU pragma: export
+#include "lockstep/loader/dataset.h"      // IWYU pragma: export
+#include "lockstep/loader/loader.h"       // IWYU pragma: export
+#include "lockstep/plugin/registry.h"     // IWYU pragma: export
+#include "lockstep/session/gradients.h"   // IWYU pragma: export
+#include "lockstep/session/session.h"     // IWYU pragma: export
+#include "lockstep/session/sums.h"        // IWYU pragma: export
 
 namespace lockstep {
 

@@ -104,6 +104,10 @@ absl::StatusOr<std::shared_ptr<lockstep::Dataset>> Digits::Create(
 
 absl::Status Digits::Read(int64_t index, lockstep::SampleContext& context,
                           lockstep::SampleRow& row) {
+  if (index < 0 || index >= size()) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "there are ", size(), " digits, and none has the index ", index));
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> pixels,
                             row.Mutable<float>(0));
   // The noise of a place in the stream is the same on any worker, rank or

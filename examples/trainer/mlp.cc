@@ -69,8 +69,11 @@ void Layer::AddParameters(const std::string& name,
                         &bias_gradient_});
 }
 
-absl::StatusOr<Mlp> Mlp::Create(const std::vector<int64_t>& sizes,
-                                uint64_t seed) {
+absl::StatusOr<Mlp> Mlp::Create(int64_t inputs, std::vector<int64_t> hidden,
+                                int64_t classes, uint64_t seed) {
+  std::vector<int64_t> sizes = std::move(hidden);
+  sizes.insert(sizes.begin(), inputs);
+  sizes.push_back(classes);
   constexpr int64_t kMost = 1 << 20;
   for (const int64_t size : sizes) {
     if (size >= 1 && size <= kMost) continue;

@@ -2,7 +2,9 @@
 // weights with rectifiers between them, and the cross entropy of a softmax
 // behind the last. Forward and backward are written out.
 //
-//   LOCKSTEP_ASSIGN_OR_RETURN(Mlp model, Mlp::Create({64, 128, 10}, 1));
+//   LOCKSTEP_ASSIGN_OR_RETURN(Mlp model,
+//                             Mlp::Create(/*inputs=*/64, /*hidden=*/{128},
+//                                         /*classes=*/10, /*seed=*/1));
 //   LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
 //                             session.MakeGradients(model.parameters()));
 //   const Score score = model.AddGradients(images, labels);
@@ -67,10 +69,11 @@ class Layer {
 
 class Mlp {
  public:
-  // `sizes` are the numbers of inputs, of values between each two layers, and
-  // of classes. INVALID_ARGUMENT where one is too small or too large.
-  static absl::StatusOr<Mlp> Create(const std::vector<int64_t>& sizes,
-                                    uint64_t seed);
+  // `hidden` are the numbers of values between each two layers; with none of
+  // them, there is one layer. INVALID_ARGUMENT where a number is too small or
+  // too large.
+  static absl::StatusOr<Mlp> Create(int64_t inputs, std::vector<int64_t> hidden,
+                                    int64_t classes, uint64_t seed);
 
   // For Session::MakeGradients. The model stays where it is from then on.
   std::vector<lockstep::Parameter> parameters();

@@ -116,6 +116,11 @@ class Checks : public lockstep::SessionHooks {
           "check: %.1f %% of %d digits that were held out are read right",
           100 * accuracy_, held_out_));
     }
+    if (kill_ >= 0 && !is_restarted_) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "nobody was killed: --kill needs a training of more than ", kLastStep,
+          " steps, and this one had ", session.steps()));
+    }
     if (accuracy_ > kWantedAccuracy) return absl::OkStatus();
     return absl::InternalError(absl::StrFormat(
         "the model should read more than %.0f %% of the digits right",

@@ -28,10 +28,8 @@ absl::Status RegisterParts(lockstep::PluginRegistry& registry) {
 absl::Status Train(lockstep::Session& session, const TrainerOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto train, session.MakeLoader("train"));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto test, session.MakeLoader("test"));
-  std::vector<int64_t> sizes = options.hidden;
-  sizes.insert(sizes.begin(), kPixels);
-  sizes.push_back(kDigits);
-  LOCKSTEP_ASSIGN_OR_RETURN(Mlp model, Mlp::Create(sizes, options.seed));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      Mlp model, Mlp::Create(kPixels, options.hidden, kDigits, options.seed));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto gradients,
                             session.MakeGradients(model.parameters()));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto optimizer,

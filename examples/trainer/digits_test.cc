@@ -1,0 +1,151 @@
+#include "lockstep/examples/trainer/digits.h"
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/datasets/dataset_conformance.h"
+#include "lockstep/loader/row_buffer.h"
+
+namespace trainer {
+namespace {
+
+using ::lockstep::Dataset;
+using ::lockstep::RowBuffer;
+using ::lockstep::StatusIs;
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::Le;
+
+using Part = DigitsOptions::Part;
+
+absl::StatusOr<std::shared_ptr<Dataset>> Open(
+    Part part = Part::kTraining, float noise = 0,
+    const std::string& path = DigitsOptions().path) {
+  DigitsOptions options;
+  options.path = path;
+  options.part = part;
+  options.noise = noise;
+  return Digits::Create({}, options);
+}
+
+std::string FileOf(const std::string& text) {
+  std::string path = testing::TempDir() + "/digitsXXXXXX";
+  EXPECT_NE(mkdtemp(path.data()), nullptr);
+  path += "/digits.csv";
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(Digits, HoldsOutEveryFifthLine) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto training, Open());
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto held_out, Open(Part::kHeldOut));
+  EXPECT_EQ(training->size(), 1438);
+  EXPECT_EQ(held_out->size(), 359);
+  // The file begins with the digits from 0 to 9, twice.
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto row,
+                                RowBuffer::Create(training->fields()));
+  std::vector<int64_t> digits;
+  for (int64_t i = 0; i < 9; ++i) {
+    LOCKSTEP_ASSERT_OK(row->Read(*training, i));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto digit,
+                                  row->row().Written<int64_t>(1));
+    digits.push_back(digit[0]);
+  }
+  EXPECT_THAT(digits, ElementsAre(0, 1, 2, 3, 5, 6, 7, 8, 0));
+  LOCKSTEP_ASSERT_OK(row->Read(*held_out, 0));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto digit,
+                                row->row().Written<int64_t>(1));
+  EXPECT_EQ(digit[0], 4);
+}
+
+TEST(Digits, HaveAllPixelsFrom0To1) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto digits, Open());
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto row,
+                                RowBuffer::Create(digits->fields()));
+  for (int64_t i = 0; i < digits->size(); ++i) {
+    LOCKSTEP_ASSERT_OK(row->Read(*digits, i));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto pixels,
+                                  row->row().Written<float>(0));
+    ASSERT_THAT(pixels, Each(AllOf(Ge(0), Le(1))));
+    if (i > 0) continue;
+    // The first line of the file: 0, 0, 5, 13, 9, 1, 0, 0 in its first row.
+    EXPECT_THAT(pixels.first(8), ElementsAre(0, 0, 5 / 16.0F, 13 / 16.0F,
+                                             9 / 16.0F, 1 / 16.0F, 0, 0));
+  }
+}
+
+TEST(Digits, Conform) {
+  for (const float noise : {0.0F, 0.5F}) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto digits,
+                                  Open(Part::kHeldOut, noise));
+    lockstep::ExpectConforms(*digits);
+    lockstep::ExpectThreadSafe(*digits);
+  }
+}
+
+TEST(Digits, AreNoisyAsAsked) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto plain, Open(Part::kTraining));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto noisy, Open(Part::kTraining, 0.25F));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto row,
+                                RowBuffer::Create(plain->fields()));
+  double squares = 0;
+  for (int64_t i = 0; i < plain->size(); ++i) {
+    LOCKSTEP_ASSERT_OK(row->Read(*plain, i));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto pixels,
+                                  row->row().Written<float>(0));
+    const std::vector<float> clean(pixels.begin(), pixels.end());
+    LOCKSTEP_ASSERT_OK(row->Read(*noisy, i));
+    for (int64_t pixel = 0; pixel < kPixels; ++pixel) {
+      const double noise = pixels[pixel] - clean[pixel];
+      squares += noise * noise;
+    }
+  }
+  const double variance =
+      squares / static_cast<double>(plain->size() * kPixels);
+  EXPECT_NEAR(variance, 0.25 * 0.25, 0.001);
+}
+
+TEST(Digits, SayWhichLineIsWrong) {
+  std::string line;
+  for (int i = 0; i < 64; ++i) line += "16,";
+  LOCKSTEP_EXPECT_OK(Open(Part::kTraining, 0, FileOf(line + "9\n")));
+  for (const std::string& wrong :
+       {line + "10", line + "-1", line + "1,1", line, "17," + line.substr(3),
+        std::string("\x01"), std::string("pixels")}) {
+    EXPECT_THAT(
+        Open(Part::kTraining, 0, FileOf(line + "9\n" + wrong + "\n")),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 HasSubstr("digits.csv:2: a line should have 64 pixels from 0 "
+                           "to 16 and a digit from 0 to 9")));
+  }
+}
+
+TEST(Digits, SayWhatCanNotBeRead) {
+  EXPECT_THAT(
+      Open(Part::kTraining, 0, "/nowhere/digits.csv"),
+      StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere/digits.csv")));
+  EXPECT_THAT(Open(Part::kTraining, 0, testing::TempDir()),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("directory")));
+  EXPECT_THAT(Open(Part::kTraining, 0, FileOf("")),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("there are no digits")));
+  EXPECT_THAT(Open(Part::kTraining, -1),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("noise should be 0 or more, but is -1")));
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,161 @@
+// These tests run the reference trainer and the quickstart as a user does.
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/examples/execute.h"
+
+namespace trainer {
+namespace {
+
+using ::examples::Ended;
+using ::examples::Execute;
+using ::examples::Launch;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kTrainer[] =
+    "examples/trainer/trainer --config=examples/trainer/digits.toml ";
+constexpr char kQuickstart[] =
+    "examples/trainer/quickstart --config=examples/trainer/digits.toml ";
+
+std::string NewFolder() {
+  std::string folder = testing::TempDir() + "/trainerXXXXXX";
+  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+  return folder;
+}
+
+std::string Content(const std::string& path) {
+  std::ostringstream content;
+  content << std::ifstream(path, std::ios::binary).rdbuf();
+  return content.str();
+}
+
+void ExpectChecksPassed(const Ended& ended) {
+  EXPECT_EQ(ended.code, 0) << ended.printed;
+  EXPECT_THAT(
+      ended.printed,
+      AllOf(HasSubstr("rank 0 got 18 samples in the first step: "),
+            HasSubstr("rank 1 got 18 samples in the first step: "),
+            HasSubstr("epoch 11: 40 steps in "),
+            HasSubstr("% waiting for data"),
+            HasSubstr("check: each of 1438 samples came exactly once an epoch; "
+                      "epochs: 12\n"),
+            ContainsRegex("check: 9[0-9.]+ % of 359 digits that were held out "
+                          "are read right\n")));
+}
+
+TEST(Trainer, GoesOnExactlyWithEachOptimizer) {
+  for (const char* const optimizer : {"sgd", "adam"}) {
+    const Ended ended = Launch(
+        2, absl::StrCat(kTrainer, "--verify=45 --set trainer.optimizer.kind=",
+                        optimizer));
+    EXPECT_EQ(ended.code, 0) << ended.printed;
+    EXPECT_THAT(ended.printed, HasSubstr("goes on exactly: after 90 steps"));
+  }
+}
+
+TEST(Trainer, GoesOnOnOtherNumbersOfRanks) {
+  const std::string folder = NewFolder();
+  const std::string command =
+      absl::StrCat(kTrainer, "--set checkpoint.path=", folder,
+                   "/digits --set trainer.epochs=");
+  const Ended first = Launch(2, command + "1");
+  EXPECT_EQ(first.code, 0) << first.printed;
+  EXPECT_THAT(first.printed, HasSubstr("test after 40 steps: loss "));
+  const Ended second = Launch(3, command + "2");
+  EXPECT_EQ(second.code, 0) << second.printed;
+  EXPECT_THAT(second.printed, AllOf(HasSubstr("goes on from "),
+                                    HasSubstr("test after 80 steps: loss ")));
+  const Ended third = Execute(command + "3");
+  EXPECT_EQ(third.code, 0) << third.printed;
+  EXPECT_THAT(third.printed,
+              AllOf(HasSubstr("goes on from "),
+                    HasSubstr("test after 120 steps: loss "),
+                    HasSubstr(" over 359 samples\n"), Not(HasSubstr("nan"))));
+}
+
+TEST(Trainer, SaysWhichSettingIsWrong) {
+  for (const auto& [setting, told] :
+       {std::make_pair("trainer.hidden=[0]", "but are 64, 0, 10"),
+        std::make_pair("trainer.optimizer.momentum=1",
+                       "momentum should be from 0 to below 1, but is 1"),
+        std::make_pair("trainer.optimizer.kind=adagrad", "\"sgd\""),
+        std::make_pair("loader.test.dataset.path=nowhere.csv",
+                       "nowhere.csv")}) {
+    const Ended ended = Execute(absl::StrCat(kTrainer, "--set ", setting));
+    EXPECT_EQ(ended.code, 2) << ended.printed;
+    EXPECT_THAT(ended.printed, HasSubstr(told));
+  }
+}
+
+TEST(Quickstart, TrainsThreads) {
+  ExpectChecksPassed(Execute(absl::StrCat(kQuickstart, "--local=2")));
+}
+
+class QuickstartProcesses : public testing::TestWithParam<const char*> {};
+
+TEST_P(QuickstartProcesses, TrainAndCheck) {
+  ExpectChecksPassed(
+      Launch(2, absl::StrCat(kQuickstart, "--set group.name=", GetParam())));
+}
+
+// The same path in two folders of the system would be another job, so the two
+// trainings have it one after the other.
+TEST_P(QuickstartProcesses, EndWithTheSameBitsWhereARankWasKilled) {
+  const std::string folder = NewFolder();
+  const std::string last = folder + "/digits.000000000480";
+  const std::string command =
+      absl::StrCat(kQuickstart, "--set group.name=", GetParam(),
+                   " --set checkpoint.path=", folder, "/digits");
+  ExpectChecksPassed(Launch(2, command));
+  const std::string undisturbed = Content(last);
+  EXPECT_GT(undisturbed.size(), 200'000);
+  EXPECT_EQ(Execute("rm " + folder + "/*").code, 0);
+
+  const Ended ended = Launch(2, command + " --kill=1", "--max_restarts=1");
+  ExpectChecksPassed(ended);
+  EXPECT_THAT(ended.printed,
+              AllOf(HasSubstr("rank 1 died first: killed by signal 9"),
+                    ContainsRegex("\\[rank 0\\] UNAVAILABLE: [^\n]*rank 1 \\("),
+                    HasSubstr("goes on from " + folder + "/digits.000000000"),
+                    HasSubstr("after step 285\n")));
+  EXPECT_TRUE(Content(last) == undisturbed);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuickstartProcesses,
+                         testing::Values("shm", "gloo"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Quickstart, FailsWhereTheModelDoesNotLearn) {
+  const std::string settings = "--set trainer.optimizer.learning_rate=0";
+  for (const Ended& ended : {Launch(2, kQuickstart + settings),
+                             Execute(kQuickstart + settings + " --local=2")}) {
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_THAT(ended.printed, HasSubstr("should read more than 95 % of the "
+                                         "digits right"));
+  }
+}
+
+TEST(Quickstart, SaysWhatItCanNotKill) {
+  const Ended beyond = Launch(2, absl::StrCat(kQuickstart, "--kill=2"));
+  EXPECT_EQ(beyond.code, 2) << beyond.printed;
+  EXPECT_THAT(beyond.printed,
+              HasSubstr("--kill should be a rank, 0 to 1, but is 2"));
+  const Ended thread = Execute(absl::StrCat(kQuickstart, "--local=2 --kill=1"));
+  EXPECT_EQ(thread.code, 1);
+  EXPECT_THAT(thread.printed, HasSubstr("threads of one"));
+  const Ended word = Execute(absl::StrCat(kQuickstart, "--kill=one"));
+  EXPECT_EQ(word.code, 1);
+  EXPECT_THAT(word.printed, HasSubstr("but is --kill=one"));
+}
+
+}  // namespace
+}  // namespace trainer
