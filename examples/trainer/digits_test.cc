@@ -126,7 +126,8 @@ TEST(Digits, SayWhichLineIsWrong) {
        {line + "10", line + "-1", line + "1,1", line, "17," + line.substr(3),
         std::string("\x01"), std::string("pixels")}) {
     EXPECT_THAT(
-        Open(Part::kTraining, 0, FileOf(line + "9\n" + wrong + "\n")),
+        Open(Part::kTraining, 0,
+             FileOf(absl::StrCat(line, "9\n", wrong, "\n"))),
         StatusIs(absl::StatusCode::kInvalidArgument,
                  HasSubstr("digits.csv:2: a line should have 64 pixels from 0 "
                            "to 16 and a digit from 0 to 9")));
