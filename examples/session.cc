@@ -117,7 +117,5 @@ absl::Status Train(Session& session, const TrainerOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  lockstep::MainOptions options;
-  options.register_parts = RegisterParts;
-  return lockstep::Main(argc, argv, Train, options);
+  return lockstep::Main(argc, argv, Train, RegisterParts);
 }

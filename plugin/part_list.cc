@@ -1,7 +1,9 @@
 #include "lockstep/plugin/part_list.h"
 
+#include <cstddef>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
@@ -17,6 +19,18 @@ std::string Cell(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}});
 }
 
+// Returns what a setting is without being set; "" for a table, whose settings
+// follow it.
+std::string DefaultOf(absl::Span<const OptionInfo> options, size_t i,
+                      absl::string_view unset) {
+  const OptionInfo& option = options[i];
+  if (!option.default_value.empty()) return option.default_value;
+  const bool is_table =
+      i + 1 < options.size() &&
+      absl::StartsWith(options[i + 1].key, absl::StrCat(option.key, "."));
+  return is_table ? "" : std::string(unset);
+}
+
 }  // namespace
 
 std::string ListParts(absl::Span<const PluginPart> parts) {
@@ -24,11 +38,12 @@ std::string ListParts(absl::Span<const PluginPart> parts) {
   for (const PluginPart& part : parts) {
     absl::StrAppend(&text, text.empty() ? "" : "\n", part.kind, " ", part.name,
                     "\n  ", part.meaning, "\n");
-    for (const OptionInfo& option : part.options) {
-      absl::StrAppend(&text, "  ", option.key,
-                      option.default_value.empty() ? " (unset)" : " = ",
-                      option.default_value, "\n      ", option.meaning,
-                      "\n      Accepted: ", option.accepted, ".\n");
+    for (size_t i = 0; i < part.options.size(); ++i) {
+      const OptionInfo& option = part.options[i];
+      absl::StrAppend(
+          &text, "  ", option.key, option.default_value.empty() ? "" : " = ",
+          DefaultOf(part.options, i, " (unset)"), "\n      ", option.meaning,
+          "\n      Accepted: ", option.accepted, ".\n");
     }
   }
   return text;
@@ -39,10 +54,11 @@ std::string ListOptionsAsMarkdown(absl::Span<const OptionInfo> options) {
   std::string text =
       "| setting | default | accepted | meaning |\n"
       "|---|---|---|---|\n";
-  for (const OptionInfo& option : options) {
+  for (size_t i = 0; i < options.size(); ++i) {
+    const OptionInfo& option = options[i];
     const std::string value =
         option.default_value.empty()
-            ? "unset"
+            ? DefaultOf(options, i, "unset")
             : absl::StrCat("`", option.default_value, "`");
     absl::StrAppend(&text, "| `", option.key, "` | ", Cell(value), " | ",
                     Cell(option.accepted), " | ", Cell(option.meaning), " |\n");

@@ -134,10 +134,9 @@ std::string HelpText(absl::string_view program, const OptionTable& trainer) {
       settings.options.empty() ? "" : ListParts({settings}));
 }
 
-absl::Status Register(PluginRegistry& registry, const MainOptions& options) {
+absl::Status Register(PluginRegistry& registry, RegisterFunction own) {
   LOCKSTEP_RETURN_IF_ERROR(RegisterLockstep(registry));
-  if (options.register_parts == nullptr) return absl::OkStatus();
-  return options.register_parts(registry);
+  return own == nullptr ? absl::OkStatus() : own(registry);
 }
 
 absl::StatusOr<Job> ReadJobOf(const std::vector<const char*>& words,
@@ -166,15 +165,16 @@ int Verify(Session& session, const std::function<absl::Status(Session&)>& train,
 
 int internal_session::Main(int argc, char** argv, const OptionTable& trainer,
                            const std::function<absl::Status(Session&)>& train,
-                           const MainOptions& options) {
+                           RegisterFunction register_parts,
+                           const SessionOptions& options) {
   if (AsksForHelp(argc, argv)) {
     std::fputs(HelpText(argc > 0 ? argv[0] : "trainer", trainer).c_str(),
                stdout);
     return kTrained;
   }
   PluginRegistry& registry = PluginRegistry::Global();
-  const absl::Status registered =
-      CatchAll("register_parts", [&] { return Register(registry, options); });
+  const absl::Status registered = CatchAll(
+      "register_parts", [&] { return Register(registry, register_parts); });
   if (!registered.ok()) return Say(registered, kNotBegun);
   std::vector<const char*> words(argv, argv + argc);
   const absl::StatusOr<std::optional<int64_t>> verify = TakeVerify(words);
@@ -182,7 +182,7 @@ int internal_session::Main(int argc, char** argv, const OptionTable& trainer,
   absl::StatusOr<Job> job = ReadJobOf(words, trainer);
   if (!job.ok()) return Say(job.status(), kNotBegun);
   absl::StatusOr<std::unique_ptr<Session>> session =
-      Session::Create(*std::move(job), registry, options.session);
+      Session::Create(*std::move(job), registry, options);
   if (!session.ok()) {
     return Say(session.status(),
                IsWrong(session.status()) ? kNotBegun : kTrainingFailed);

@@ -15,9 +15,7 @@
 //   absl::Status Train(Session& session, const TrainerOptions& options);
 //
 //   int main(int argc, char** argv) {
-//     lockstep::MainOptions options;
-//     options.register_parts = RegisterParts;
-//     return lockstep::Main(argc, argv, Train, options);
+//     return lockstep::Main(argc, argv, Train, RegisterParts);
 //   }
 //
 // The command line names the job's text, and changes values of it:
@@ -26,14 +24,16 @@
 //   trainer --config=job.toml --verify=20  // by Session::Verify
 //   lockstep launch -n 4 -- trainer --config=job.toml
 //
-// This header brings in all that most trainers use of Lockstep.
+// This header brings in all that most trainers use of Lockstep, and Abseil's
+// Status and Span.
 #ifndef LOCKSTEP_SESSION_MAIN_H_
 #define LOCKSTEP_SESSION_MAIN_H_
 
 #include <functional>
 
-#include "absl/status/status.h"
+#include "absl/status/status.h"    // IWYU pragma: export
 #include "absl/status/statusor.h"  // IWYU pragma: export
+#include "absl/types/span.h"       // IWYU pragma: export
 #include "lockstep/base/language.h"
 #include "lockstep/base/option_table.h"   // IWYU pragma: export
 #include "lockstep/base/status_macros.h"  // IWYU pragma: export
@@ -48,13 +48,6 @@
 
 namespace lockstep {
 
-struct MainOptions {
-  // Registers the trainer's own parts, after Lockstep's.
-  absl::Status (*register_parts)(PluginRegistry& registry) = nullptr;
-
-  SessionOptions session;
-};
-
 // These are the codes that Main returns.
 inline constexpr int kTrained = 0;
 inline constexpr int kTrainingFailed = 1;
@@ -68,10 +61,13 @@ inline constexpr int kNotBegun = 2;
 // scheduler starts the job again, and does not take it for done.
 inline constexpr int kStopped = 143;
 
+// Registers the trainer's own parts, after Lockstep's.
+using RegisterFunction = absl::Status (*)(PluginRegistry& registry);
+
 namespace internal_session {
 int Main(int argc, char** argv, const OptionTable& trainer,
          const std::function<absl::Status(Session&)>& train,
-         const MainOptions& options);
+         RegisterFunction register_parts, const SessionOptions& options);
 }  // namespace internal_session
 
 // Reads the command line and the job's text, whose table [trainer] is
@@ -81,18 +77,22 @@ int Main(int argc, char** argv, const OptionTable& trainer,
 template <typename TrainerOptions>
 int Main(int argc, char** argv,
          absl::Status (*train)(Session&, const TrainerOptions&),
-         const MainOptions& options = {}) {
+         RegisterFunction register_parts = nullptr,
+         const SessionOptions& options = {}) {
   TrainerOptions trainer;
   return internal_session::Main(
       argc, argv, TableOf(trainer),
-      [&](Session& session) { return train(session, trainer); }, options);
+      [&](Session& session) { return train(session, trainer); }, register_parts,
+      options);
 }
 
 // The same for a trainer without settings of its own.
 inline int Main(int argc, char** argv, absl::Status (*train)(Session&),
-                const MainOptions& options = {}) {
+                RegisterFunction register_parts = nullptr,
+                const SessionOptions& options = {}) {
   NoOptions none;
-  return internal_session::Main(argc, argv, TableOf(none), train, options);
+  return internal_session::Main(argc, argv, TableOf(none), train,
+                                register_parts, options);
 }
 
 }  // namespace lockstep

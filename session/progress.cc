@@ -62,6 +62,11 @@ std::string MeansText(absl::Span<const Metric> means) {
   return text;
 }
 
+std::string DurationText(double seconds) {
+  if (seconds >= 1) return absl::StrFormat("%.1f s", seconds);
+  return absl::StrFormat(seconds < 0.01 ? "%.1f ms" : "%.0f ms", seconds * 1e3);
+}
+
 }  // namespace
 
 // ---- Stretches of steps.
@@ -172,9 +177,7 @@ void Progress::EndSteps() {
   const double seconds = whole_.seconds();
   line_(absl::StrCat("epoch ", epoch_, ": ", whole_.steps,
                      whole_.steps == 1 ? " step in " : " steps in ",
-                     seconds < 1 ? absl::StrFormat("%.0f ms", seconds * 1e3)
-                                 : absl::StrFormat("%.1f s", seconds),
-                     ", ", whole_.Describe()));
+                     DurationText(seconds), ", ", whole_.Describe()));
   whole_.steps = 0;
 }
 

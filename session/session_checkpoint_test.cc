@@ -613,10 +613,11 @@ TEST_F(SessionCheckpoint, VerifiesThatATrainingGoesOnExactly) {
     if (keeps_momentum) {
       EXPECT_THAT(ended, Each(IsOk()));
     } else {
-      EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kFailedPrecondition,
-                                     HasSubstr("after 6 steps it has another "
-                                               "parameters/weight, from "
-                                               "element 0 on: ")));
+      EXPECT_THAT(ended[0],
+                  StatusIs(absl::StatusCode::kFailedPrecondition,
+                           HasSubstr("after 6 steps the two differ in "
+                                     "parameters/weight, from "
+                                     "element 0 on: ")));
       EXPECT_THAT(ended[1], StatusIs(absl::StatusCode::kAborted,
                                      HasSubstr("parameters/weight")));
     }

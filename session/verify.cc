@@ -157,7 +157,7 @@ absl::Status Compare(const std::string& one, const std::string& two,
   if (difference.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "the training does not go on exactly: after ", 2 * steps,
-      " steps it has another ", difference,
+      " steps the two differ in ", difference,
       ". What differs, or what it comes "
       "from, is not in the checkpoint, or not the same each time"));
 }

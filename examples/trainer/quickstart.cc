@@ -210,11 +210,10 @@ int main(int argc, char** argv) {
   absl::Status status = flags.status();
   if (status.ok() && flags->local == 0) {
     Checks checks(flags->kill);
-    lockstep::MainOptions options;
-    options.register_parts = trainer::RegisterParts;
-    options.session.hooks = checks.hooks();
+    lockstep::SessionOptions options;
+    options.hooks = checks.hooks();
     return lockstep::Main(static_cast<int>(words.size()), words.data(),
-                          trainer::Train, options);
+                          trainer::Train, trainer::RegisterParts, options);
   }
   if (status.ok()) status = RunThreads(words, flags->local);
   if (status.ok()) return lockstep::kTrained;

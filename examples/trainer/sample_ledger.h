@@ -2,7 +2,7 @@
 // epoch, whatever happens to its ranks. It is a hook for any Session:
 //
 //   SampleLedger ledger("train");
-//   options.session.hooks = {&ledger};
+//   options.hooks = {&ledger};  // of the session
 //
 // All ranks tell each other after each step which samples they had, so that
 // each of them knows of all. What they know is in the job's checkpoints, and
