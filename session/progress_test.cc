@@ -104,6 +104,14 @@ TEST_F(ProgressTest, AnEpochHasALineAtItsEnd) {
   EXPECT_EQ(asked_, 0);
 }
 
+TEST_F(ProgressTest, VeryShortEpochsHaveATimeToo) {
+  Progress progress = LinesEvery(absl::Seconds(30));
+  progress.BeginSteps(now_);
+  Add(progress, Step(absl::Microseconds(400)));
+  progress.EndSteps();
+  EXPECT_THAT(lines_, ElementsAre(HasSubstr("1 step in 0.4 ms, ")));
+}
+
 // The time between steps, in hooks and in checkpoints, counts for the rate.
 TEST_F(ProgressTest, RatesAreOfTheWholeTime) {
   Progress progress = LinesEvery(absl::Seconds(4));

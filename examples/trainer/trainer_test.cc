@@ -96,6 +96,14 @@ TEST(Trainer, SaysWhichSettingIsWrong) {
   }
 }
 
+TEST(Trainer, HelpsWithSettingsInTables) {
+  const Ended ended = Execute("examples/trainer/trainer --help");
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.printed, AllOf(HasSubstr("  optimizer\n"),
+                                   HasSubstr("  optimizer.kind = \"adam\"\n"),
+                                   Not(HasSubstr("(unset)"))));
+}
+
 TEST(Quickstart, TrainsThreads) {
   ExpectChecksPassed(Execute(absl::StrCat(kQuickstart, "--local=2")));
 }
