@@ -64,7 +64,7 @@ std::string MeansText(absl::Span<const Metric> means) {
 
 std::string DurationText(double seconds) {
   if (seconds >= 1) return absl::StrFormat("%.1f s", seconds);
-  return absl::StrFormat(seconds < 0.01 ? "%.1f ms" : "%.0f ms", seconds * 1e3);
+  return absl::StrFormat("%.*f ms", seconds < 0.01 ? 1 : 0, seconds * 1e3);
 }
 
 }  // namespace

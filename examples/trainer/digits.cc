@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>  // NOLINT: C++17's own
 #include <fstream>
 #include <memory>
 #include <string>
+#include <system_error>  // NOLINT: of <filesystem>
 #include <utility>
 #include <vector>
 
@@ -27,8 +29,8 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kMostInk = 16;  // of a pixel in the file
-constexpr int64_t kEvery = 5;     // line is held out
+constexpr int64_t kMostInk = 16;      // The blackest pixel of the file has it.
+constexpr int64_t kHeldOutEvery = 5;  // Every fifth line is held out.
 
 bool ReadNumber(absl::string_view text, int64_t most, int64_t* number) {
   return absl::SimpleAtoi(text, number) && *number >= 0 && *number <= most;
@@ -68,6 +70,15 @@ absl::StatusOr<std::shared_ptr<lockstep::Dataset>> Digits::Create(
     return absl::InvalidArgumentError(
         absl::StrCat("noise should be 0 or more, but is ", options.noise));
   }
+  // Others, such as pipes, can't be read by each rank and each loader.
+  std::error_code error;
+  const std::filesystem::file_status found =
+      std::filesystem::status(options.path, error);
+  if (std::filesystem::exists(found) &&
+      !std::filesystem::is_regular_file(found)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.path, " should be a file, and is none"));
+  }
   std::ifstream file(options.path);
   if (!file) {
     return absl::ErrnoToStatus(
@@ -78,7 +89,7 @@ absl::StatusOr<std::shared_ptr<lockstep::Dataset>> Digits::Create(
   std::vector<int64_t> digits;
   std::string line;
   for (int64_t number = 1; std::getline(file, line); ++number) {
-    const bool is_held_out = number % kEvery == 0;
+    const bool is_held_out = number % kHeldOutEvery == 0;
     if (is_held_out != (options.part == DigitsOptions::Part::kHeldOut)) {
       continue;
     }

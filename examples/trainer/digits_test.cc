@@ -4,6 +4,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,7 +15,11 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/dataset_conformance.h"
+#include "lockstep/loader/loader.h"
 #include "lockstep/loader/row_buffer.h"
+#include "lockstep/sampler/cut.h"
+#include "lockstep/sampler/sampler.h"
+#include "lockstep/sampler/sequential_order.h"
 
 namespace trainer {
 namespace {
@@ -118,6 +123,38 @@ TEST(Digits, AreNoisyAsAsked) {
   EXPECT_NEAR(variance, 0.25 * 0.25, 0.001);
 }
 
+// The 359 digits come in batches of 100, of which the last has padding.
+TEST(Digits, AreRowsWithoutPaddingAndWithNewNoise) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto digits, Open(Part::kHeldOut, 0.1F));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const auto order, lockstep::SequentialOrder::Create(digits->size()));
+  lockstep::SamplerOptions options;
+  options.cut.batch_size = 100;
+  options.cut.tail = lockstep::Tail::kMask;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(auto sampler,
+                                lockstep::Sampler::Create(order, options));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const auto loader,
+      lockstep::Loader::Create(digits, std::move(sampler), {}));
+  std::vector<std::vector<float>> firsts;
+  for (const int64_t epoch : {0, 1, 0}) {
+    int64_t count = 0;
+    for (auto& batch : loader->Epoch(epoch)) {
+      LOCKSTEP_ASSERT_OK(batch);
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(const DigitRows rows, RowsOf(*batch));
+      EXPECT_EQ(rows.pixels.rows(), rows.digits.size());
+      EXPECT_EQ(rows.pixels.cols(), kPixels);
+      if (count == 0) {
+        firsts.emplace_back(rows.pixels.data(), rows.pixels.data() + kPixels);
+      }
+      count += rows.pixels.rows();
+    }
+    EXPECT_EQ(count, digits->size());
+  }
+  EXPECT_NE(firsts[0], firsts[1]);
+  EXPECT_EQ(firsts[0], firsts[2]);
+}
+
 TEST(Digits, SayWhichLineIsWrong) {
   std::string line;
   for (int i = 0; i < 64; ++i) line += "16,";
@@ -139,7 +176,8 @@ TEST(Digits, SayWhatCanNotBeRead) {
       Open(Part::kTraining, 0, "/nowhere/digits.csv"),
       StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere/digits.csv")));
   EXPECT_THAT(Open(Part::kTraining, 0, testing::TempDir()),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("directory")));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("should be a file, and is none")));
   EXPECT_THAT(Open(Part::kTraining, 0, FileOf("")),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("there are no digits")));

@@ -23,7 +23,7 @@ namespace {
 
 // Scores the outputs of the last layer, and replaces them by the gradient of
 // the loss: the probability of each class, less 1 for the one that is right.
-Score ScoreOf(absl::Span<const int64_t> labels, Matrix& outputs) {
+Score ScoreAndGradient(absl::Span<const int64_t> labels, Matrix& outputs) {
   Score score;
   for (int64_t row = 0; row < outputs.rows(); ++row) {
     auto classes = outputs.row(row).array();
@@ -32,9 +32,10 @@ Score ScoreOf(absl::Span<const int64_t> labels, Matrix& outputs) {
     if (highest == labels[row]) ++score.right;
     classes = (classes - most).exp();  // at most 1, so nothing overflows
     classes /= classes.sum();
-    float& right = classes(labels[row]);
-    score.loss -= std::log(std::max(right, std::numeric_limits<float>::min()));
-    right -= 1;
+    float& of_label = classes(labels[row]);
+    score.loss -=
+        std::log(std::max(of_label, std::numeric_limits<float>::min()));
+    of_label -= 1;
   }
   return score;
 }
@@ -108,14 +109,14 @@ std::vector<Matrix> Mlp::Forward(const MatrixRef& inputs) const {
 
 Score Mlp::Evaluate(const MatrixRef& inputs,
                     absl::Span<const int64_t> labels) const {
-  return ScoreOf(labels, Forward(inputs).back());
+  return ScoreAndGradient(labels, Forward(inputs).back());
 }
 
 Score Mlp::AddGradients(const MatrixRef& inputs,
                         absl::Span<const int64_t> labels) {
   std::vector<Matrix> outputs = Forward(inputs);
   Matrix gradient = outputs.back();
-  const Score score = ScoreOf(labels, gradient);
+  const Score score = ScoreAndGradient(labels, gradient);
   for (size_t i = layers_.size() - 1; i > 0; --i) {
     layers_[i].AddGradients(outputs[i - 1], gradient);
     // A rectifier passes the gradient where it has passed the value.

@@ -36,7 +36,7 @@ using MatrixRef = Eigen::Ref<const Matrix>;
 // The sums over some samples.
 struct Score {
   double loss = 0;
-  int64_t right = 0;  // samples whose class got the highest number
+  int64_t right = 0;  // the samples whose class got the highest number
 };
 
 // outputs = inputs * weights + bias
@@ -51,7 +51,7 @@ class Layer {
   // Adds the gradients of the weights and the bias, given those of the outputs.
   void AddGradients(const MatrixRef& inputs, const Matrix& outputs_gradient);
 
-  // The gradient of the inputs.
+  // Returns the gradient of the inputs, given that of the outputs.
   Matrix Backward(const Matrix& outputs_gradient) const {
     return outputs_gradient * weights_.transpose();
   }
@@ -78,18 +78,18 @@ class Mlp {
   // For Session::MakeGradients. The model stays where it is from then on.
   std::vector<lockstep::Parameter> parameters();
 
-  // The forward pass: how well the model does on samples, of which a row of
-  // `inputs` and a label from 0 on each.
+  // Does the forward pass: says how well the model does on samples, each of
+  // which is a row of `inputs` and a label from 0 on.
   Score Evaluate(const MatrixRef& inputs,
                  absl::Span<const int64_t> labels) const;
 
-  // Both passes. Adds the gradients of the loss.
+  // Does both passes, and adds the gradients of the loss to the parameters'.
   Score AddGradients(const MatrixRef& inputs, absl::Span<const int64_t> labels);
 
  private:
   explicit Mlp(std::vector<Layer> layers) : layers_(std::move(layers)) {}
 
-  // The outputs of each layer, between layers rectified.
+  // Returns the outputs of each layer, rectified where another one follows.
   std::vector<Matrix> Forward(const MatrixRef& inputs) const;
 
   std::vector<Layer> layers_;

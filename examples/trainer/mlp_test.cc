@@ -115,6 +115,23 @@ TEST(Mlp, ScoresWhatItKnows) {
       trained.model.Evaluate(inputs, std::vector<int64_t>{0, 1, 1});
   EXPECT_EQ(score.right, 2);
   EXPECT_NEAR(score.loss, 10 + 3 * std::log1p(std::exp(-10.0)), 1e-4);
+  // The probability of the right class is 0 here, as a float.
+  const Score sure =
+      trained.model.Evaluate(inputs * 100, std::vector<int64_t>{1, 0, 1});
+  EXPECT_EQ(sure.right, 0);
+  EXPECT_TRUE(std::isfinite(sure.loss));
+}
+
+TEST(Mlp, BeginsWithWeightsOfItsSeed) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(Mlp one, Mlp::Create(200, {}, 100, 1));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(Mlp same, Mlp::Create(200, {}, 100, 1));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(Mlp other, Mlp::Create(200, {}, 100, 2));
+  const absl::Span<float> weights = one.parameters()[0].values;
+  EXPECT_EQ(weights, same.parameters()[0].values);
+  EXPECT_NE(weights, other.parameters()[0].values);
+  double squares = 0;
+  for (const float weight : weights) squares += weight * weight;
+  EXPECT_NEAR(squares / static_cast<double>(weights.size()), 2.0 / 200, 5e-4);
 }
 
 TEST(Mlp, TakesNoRowsAndLargeNumbers) {

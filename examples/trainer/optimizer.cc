@@ -43,7 +43,7 @@ void ForEach(const Gradients& gradients, const Function& update) {
   }
 }
 
-// Stochastic gradient descent with momentum, as PyTorch's SGD.
+// Sgd goes down the gradient, with momentum.
 class Sgd : public Optimizer {
  public:
   Sgd(const OptimizerOptions& options, Gradients& gradients)
@@ -72,7 +72,8 @@ class Sgd : public Optimizer {
   Eigen::ArrayXf velocities_;
 };
 
-// As PyTorch's Adam.
+// Adam divides what Sgd does by the size of recent gradients. Its authors call
+// momentum and decay beta 1 and 2.
 class Adam : public Optimizer {
  public:
   Adam(const OptimizerOptions& options, Gradients& gradients)
@@ -94,24 +95,24 @@ class Adam : public Optimizer {
   void Update() override {
     ++updates_;
     const auto count = static_cast<double>(updates_);
-    // Both averages begin at 0, so the first ones are too small by these.
-    const auto of_means =
+    // Both averages begin at 0, so they have these shares of their size.
+    const auto mean_share =
         static_cast<float>(1 - std::pow(double{options_.momentum}, count));
-    const auto of_squares =
+    const auto square_share =
         static_cast<float>(1 - std::pow(double{options_.decay}, count));
-    const float rate = options_.learning_rate / of_means;
-    ForEach(gradients_,
-            [&](Array& values, const Array& gradient, Eigen::Index at) {
-              auto mean = means_.segment(at, values.size());
-              auto square = squares_.segment(at, values.size());
-              mean += (1 - options_.momentum) * (gradient - mean);
-              square += (1 - options_.decay) * (gradient.square() - square);
-              values -= rate * mean / ((square / of_squares).sqrt() + kSmall);
-            });
+    const float rate = options_.learning_rate / mean_share;
+    ForEach(
+        gradients_, [&](Array& values, const Array& gradient, Eigen::Index at) {
+          auto mean = means_.segment(at, values.size());
+          auto square = squares_.segment(at, values.size());
+          mean += (1 - options_.momentum) * (gradient - mean);
+          square += (1 - options_.decay) * (gradient.square() - square);
+          values -= rate * mean / ((square / square_share).sqrt() + kEpsilon);
+        });
   }
 
  private:
-  static constexpr float kSmall = 1e-8F;
+  static constexpr float kEpsilon = 1e-8F;  // so that nothing is over 0
 
   const OptimizerOptions options_;
   const Gradients& gradients_;

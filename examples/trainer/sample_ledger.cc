@@ -43,7 +43,10 @@ absl::Status SampleLedger::OnStart(Session& session) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const std::shared_ptr<lockstep::Dataset> dataset,
       session.registry().CreateFrom<lockstep::Dataset>(*table, {}));
-  came_.assign(dataset->size(), 0);
+  // A session that verifies a trainer starts more than once.
+  epoch_ = -1;
+  proven_epochs_ = 0;
+  times_seen_.assign(dataset->size(), 0);
   lockstep::CheckpointState state;
   state.save = [this] { return Save(); };
   state.load = [this](absl::string_view bytes) { return Load(bytes); };
@@ -55,7 +58,7 @@ absl::Status SampleLedger::OnStart(Session& session) {
 absl::Status SampleLedger::OnEpochBegin(Session&, int64_t epoch) {
   if (epoch == epoch_) return absl::OkStatus();
   epoch_ = epoch;
-  came_.assign(came_.size(), 0);
+  times_seen_.assign(times_seen_.size(), 0);
   return absl::OkStatus();
 }
 
@@ -75,7 +78,14 @@ absl::Status SampleLedger::OnStep(Session& session,
       std::accumulate(counts.begin(), counts.end(), int64_t{0}));
   LOCKSTEP_RETURN_IF_ERROR(
       Wait(group.AllGatherV(BufferOf(mine), BufferOf(all), counts)));
-  for (const int64_t index : all) ++came_[index];
+  for (const int64_t index : all) {
+    if (index < 0 || index >= samples()) {
+      return absl::DataLossError(
+          absl::StrCat("a rank got sample ", index, " of ", samples(),
+                       "; this is none of [loader.", loader_, "]"));
+    }
+    ++times_seen_[index];
+  }
 
   if (session.rank() > 0 || session.steps() > 1) return absl::OkStatus();
   auto part = all.begin();
@@ -91,11 +101,17 @@ absl::Status SampleLedger::OnStep(Session& session,
 }
 
 absl::Status SampleLedger::OnEpochEnd(Session&, int64_t epoch) {
-  for (size_t i = 0; i < came_.size(); ++i) {
-    if (came_[i] == 1) continue;
-    return absl::DataLossError(absl::StrCat("sample ", i, " came ", came_[i],
-                                            " times in epoch ", epoch,
-                                            "; it should come once"));
+  if (epoch != proven_epochs_) {
+    return absl::DataLossError(absl::StrCat("epoch ", epoch,
+                                            " has ended, but it is the turn of "
+                                            "epoch ",
+                                            proven_epochs_));
+  }
+  for (size_t i = 0; i < times_seen_.size(); ++i) {
+    if (times_seen_[i] == 1) continue;
+    return absl::DataLossError(absl::StrCat("sample ", i, " came ",
+                                            times_seen_[i], " times in epoch ",
+                                            epoch, "; it should come once"));
   }
   ++proven_epochs_;
   return absl::OkStatus();
@@ -103,13 +119,13 @@ absl::Status SampleLedger::OnEpochEnd(Session&, int64_t epoch) {
 
 std::string SampleLedger::Save() const {
   std::vector<int64_t> numbers = {epoch_, proven_epochs_};
-  numbers.insert(numbers.end(), came_.begin(), came_.end());
+  numbers.insert(numbers.end(), times_seen_.begin(), times_seen_.end());
   return {reinterpret_cast<const char*>(numbers.data()),
           numbers.size() * sizeof(int64_t)};
 }
 
 absl::Status SampleLedger::Load(absl::string_view bytes) {
-  std::vector<int64_t> numbers(2 + came_.size());
+  std::vector<int64_t> numbers(2 + times_seen_.size());
   if (bytes.size() != numbers.size() * sizeof(int64_t)) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the checkpoint's sample ledger is of ", bytes.size() / sizeof(int64_t),
@@ -119,7 +135,7 @@ absl::Status SampleLedger::Load(absl::string_view bytes) {
   std::memcpy(numbers.data(), bytes.data(), bytes.size());
   epoch_ = numbers[0];
   proven_epochs_ = numbers[1];
-  came_.assign(numbers.begin() + 2, numbers.end());
+  times_seen_.assign(numbers.begin() + 2, numbers.end());
   return absl::OkStatus();
 }
 

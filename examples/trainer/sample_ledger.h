@@ -1,5 +1,6 @@
 // A SampleLedger proves that a training gives each sample to one rank, once an
-// epoch, whatever happens to its ranks. It is a hook for any Session:
+// epoch, whatever happens to its ranks. It is a hook for a Session whose steps
+// read one loader, epoch by epoch, of which no sample is to be left out:
 //
 //   SampleLedger ledger("train");
 //   options.hooks = {&ledger};  // of the session
@@ -33,10 +34,11 @@ class SampleLedger : public lockstep::SessionHooks {
   absl::Status OnStep(lockstep::Session& session,
                       const lockstep::Step& step) override;
 
-  // DATA_LOSS names a sample that did not come once in the epoch.
+  // DATA_LOSS names a sample that did not come once in the epoch, or an epoch
+  // that was left out.
   absl::Status OnEpochEnd(lockstep::Session& session, int64_t epoch) override;
 
-  int64_t samples() const { return static_cast<int64_t>(came_.size()); }
+  int64_t samples() const { return static_cast<int64_t>(times_seen_.size()); }
 
   // The number of epochs in which each sample came once.
   int64_t proven_epochs() const { return proven_epochs_; }
@@ -47,9 +49,8 @@ class SampleLedger : public lockstep::SessionHooks {
 
   const std::string loader_;
 
-  // How often each sample has come in the epoch.
   int64_t epoch_ = -1;
-  std::vector<int64_t> came_;
+  std::vector<int64_t> times_seen_;  // each sample in this epoch
   int64_t proven_epochs_ = 0;
 };
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,9 +25,10 @@ using ::lockstep::Loader;
 using ::lockstep::Session;
 using ::lockstep::StatusIs;
 using ::lockstep::Step;
-using ::testing::Contains;
+
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 std::string JobWith(absl::string_view sampler) {
   return absl::StrCat(R"(
@@ -81,6 +83,7 @@ class SampleLedgerTest : public lockstep::SessionTest {
 
   static absl::Status Train(Session& session) {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
     for (const int64_t epoch : session.Epochs(*train, 3)) {
       for (Step& step : session.Steps(*train, epoch)) {
         LOCKSTEP_RETURN_IF_ERROR(step.status());
@@ -92,14 +95,18 @@ class SampleLedgerTest : public lockstep::SessionTest {
 
 TEST_F(SampleLedgerTest, ProvesThatEachSampleComesOnce) {
   for (const int size : {1, 2, 3}) {
-    Ledgers ledgers(size);
-    EXPECT_THAT(TrainWith(ledgers,
-                          "name = \"native_shuffle\", global_batch_size = 6, "
-                          "tail = \"uneven\""),
-                Each(lockstep::IsOk()));
-    for (const auto& ledger : ledgers.all()) {
-      EXPECT_EQ(ledger->samples(), 10);
-      EXPECT_EQ(ledger->proven_epochs(), 3);
+    for (const char* const tail : {"uneven", "mask", "pad"}) {
+      Ledgers ledgers(size);
+      EXPECT_THAT(
+          TrainWith(ledgers, absl::StrCat("name = \"native_shuffle\", "
+                                          "global_batch_size = 6, tail = \"",
+                                          tail, "\"")),
+          Each(lockstep::IsOk()))
+          << tail;
+      for (const auto& ledger : ledgers.all()) {
+        EXPECT_EQ(ledger->samples(), 10);
+        EXPECT_EQ(ledger->proven_epochs(), 3);
+      }
     }
   }
 }
@@ -110,10 +117,10 @@ TEST_F(SampleLedgerTest, ShowsTheFirstSamplesOfEachRank) {
                         "name = \"sequential\", global_batch_size = 6, "
                         "tail = \"uneven\""),
               Each(lockstep::IsOk()));
-  EXPECT_THAT(logged_, Contains(HasSubstr("rank 0 got 3 samples in the first "
-                                          "step: ")));
-  EXPECT_THAT(logged_, Contains(HasSubstr("rank 1 got 3 samples in the first "
-                                          "step: ")));
+  EXPECT_THAT(logged_,
+              UnorderedElementsAre(
+                  HasSubstr("rank 0 got 3 samples in the first step: "),
+                  HasSubstr("rank 1 got 3 samples in the first step: ")));
 }
 
 // Of the four samples that are left for the last step, three ranks have three.
@@ -133,6 +140,75 @@ TEST_F(SampleLedgerTest, NamesASampleThatCameTwice) {
                         "num_samples = 60, global_batch_size = 6"),
               Each(StatusIs(absl::StatusCode::kDataLoss,
                             HasSubstr("in epoch 0; it should come once"))));
+}
+
+TEST_F(SampleLedgerTest, MissesAnEpochThatIsLeftOut) {
+  const auto train = [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    for (const int64_t epoch : {0, 2}) {
+      for (Step& step : session.Steps(*train, epoch)) {
+        LOCKSTEP_RETURN_IF_ERROR(step.status());
+      }
+    }
+    return absl::OkStatus();
+  };
+  Ledgers ledgers(2);
+  lockstep::SessionOptions options;
+  options.hooks = {&ledgers};
+  const std::string job =
+      JobWith("name = \"sequential\", global_batch_size = 10");
+  EXPECT_THAT(RunJobs({job, job}, train, options),
+              Each(StatusIs(absl::StatusCode::kDataLoss,
+                            HasSubstr("epoch 2 has ended, but it is the turn "
+                                      "of epoch 1"))));
+}
+
+// The steps read another loader than that of the ledger, of more samples.
+TEST_F(SampleLedgerTest, KnowsTheSamplesOfItsLoaderAlone) {
+  const auto train = [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const other, session.MakeLoader("other"));
+    for (Step& step : session.Steps(*other, 0)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+    }
+    return absl::OkStatus();
+  };
+  Ledgers ledgers(1);
+  lockstep::SessionOptions options;
+  options.hooks = {&ledgers};
+  const std::string job = absl::StrCat(
+      JobWith("name = \"sequential\", global_batch_size = 20"),
+      "[loader.other]\n"
+      "dataset = {name = \"numbers\", size = 20}\n"
+      "sampler = {name = \"sequential\", global_batch_size = 20}\n");
+  EXPECT_THAT(RunJobs({job}, train, options),
+              Each(StatusIs(absl::StatusCode::kDataLoss,
+                            HasSubstr("a rank got sample 10 of 10"))));
+}
+
+TEST_F(SampleLedgerTest, GoesOnWithADatasetOfTheSameSizeAlone) {
+  const std::string path = testing::TempDir() + "/ledger";
+  const auto job = [&](int64_t size) {
+    return absl::StrCat(
+        absl::StrReplaceAll(
+            JobWith("name = \"native_shuffle\", global_batch_size = 5"),
+            {{"size = 10", absl::StrCat("size = ", size)}}),
+        "[checkpoint]\npath = \"", path, "\"\n");
+  };
+
+  for (const int64_t size : {10, 12}) {
+    Ledgers ledgers(1);
+    lockstep::SessionOptions options;
+    options.hooks = {&ledgers};
+    const std::vector<absl::Status> ended =
+        RunJobs({job(size)}, Train, options);
+    if (size == 10) {
+      EXPECT_THAT(ended, Each(lockstep::IsOk()));
+    } else {
+      EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       HasSubstr("sample ledger is of 12 "
+                                                 "numbers"))));
+    }
+  }
 }
 
 TEST_F(SampleLedgerTest, NeedsItsLoader) {

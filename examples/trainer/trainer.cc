@@ -1,7 +1,6 @@
 #include "lockstep/examples/trainer/trainer.h"
 
-#include <memory>
-#include <vector>
+#include <cmath>
 
 #include "absl/status/status.h"
 #include "lockstep/examples/trainer/digits.h"
@@ -46,6 +45,10 @@ absl::Status Train(lockstep::Session& session, const TrainerOptions& options) {
         step.Add("accuracy", score.right);
       }
       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+      if (!std::isfinite(step.mean("loss"))) {
+        return absl::OutOfRangeError(
+            "the loss is no number any more: take a smaller learning rate");
+      }
       optimizer->Update();
     }
     const auto evaluate = [&](const Batch& batch, lockstep::Sums& sums) {

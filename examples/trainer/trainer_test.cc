@@ -3,9 +3,11 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/examples/execute.h"
@@ -50,6 +52,10 @@ void ExpectChecksPassed(const Ended& ended) {
                       "epochs: 12\n"),
             ContainsRegex("check: 9[0-9.]+ % of 359 digits that were held out "
                           "are read right\n")));
+  // What has failed before is no check that has passed.
+  const std::vector<std::string> parts =
+      absl::StrSplit(ended.printed, "check: ");
+  EXPECT_EQ(parts.size(), 3) << ended.printed;
 }
 
 TEST(Trainer, GoesOnExactlyWithEachOptimizer) {
@@ -94,6 +100,13 @@ TEST(Trainer, SaysWhichSettingIsWrong) {
     EXPECT_EQ(ended.code, 2) << ended.printed;
     EXPECT_THAT(ended.printed, HasSubstr(told));
   }
+}
+
+TEST(Trainer, EndsWhereTheLossIsNoNumber) {
+  const Ended ended = Launch(
+      2, absl::StrCat(kTrainer, "--set trainer.optimizer.learning_rate=1e38"));
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.printed, HasSubstr("take a smaller learning rate"));
 }
 
 TEST(Trainer, HelpsWithSettingsInTables) {
@@ -143,13 +156,25 @@ INSTANTIATE_TEST_SUITE_P(All, QuickstartProcesses,
                          [](const auto& info) { return info.param; });
 
 TEST(Quickstart, FailsWhereTheModelDoesNotLearn) {
-  const std::string settings = "--set trainer.optimizer.learning_rate=0";
+  const std::string settings = "--set trainer.epochs=1";
   for (const Ended& ended : {Launch(2, kQuickstart + settings),
                              Execute(kQuickstart + settings + " --local=2")}) {
     EXPECT_EQ(ended.code, 1);
-    EXPECT_THAT(ended.printed, HasSubstr("should read more than 95 % of the "
-                                         "digits right"));
+    EXPECT_THAT(ended.printed,
+                AllOf(HasSubstr("are read right; more than 95 % should be"),
+                      HasSubstr("check: each"), Not(HasSubstr("check: 9"))));
   }
+  const Ended none =
+      Execute(absl::StrCat(kQuickstart, "--set trainer.epochs=0"));
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.printed, AllOf(HasSubstr("should have an epoch or more"),
+                                  Not(HasSubstr("check: "))));
+}
+
+TEST(Quickstart, VerifiesAsTheTrainerDoes) {
+  const Ended ended = Launch(2, absl::StrCat(kQuickstart, "--verify=45"));
+  EXPECT_EQ(ended.code, 0) << ended.printed;
+  EXPECT_THAT(ended.printed, HasSubstr("goes on exactly: after 90 steps"));
 }
 
 TEST(Quickstart, SaysWhatItCanNotKill) {
@@ -158,10 +183,10 @@ TEST(Quickstart, SaysWhatItCanNotKill) {
   EXPECT_THAT(beyond.printed,
               HasSubstr("--kill should be a rank, 0 to 1, but is 2"));
   const Ended thread = Execute(absl::StrCat(kQuickstart, "--local=2 --kill=1"));
-  EXPECT_EQ(thread.code, 1);
+  EXPECT_EQ(thread.code, 2);
   EXPECT_THAT(thread.printed, HasSubstr("threads of one"));
   const Ended word = Execute(absl::StrCat(kQuickstart, "--kill=one"));
-  EXPECT_EQ(word.code, 1);
+  EXPECT_EQ(word.code, 2);
   EXPECT_THAT(word.printed, HasSubstr("but is --kill=one"));
 }
 
