@@ -28,7 +28,7 @@
 
 namespace trainer {
 
-// A row for each sample.
+// Matrices have a row for each sample.
 using Matrix =
     Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using MatrixRef = Eigen::Ref<const Matrix>;
@@ -39,7 +39,7 @@ struct Score {
   int64_t right = 0;  // the samples whose class got the highest number
 };
 
-// outputs = inputs * weights + bias
+// A Layer makes outputs = inputs * weights + bias.
 class Layer {
  public:
   Layer(int64_t inputs, int64_t outputs, lockstep::Random& random);

@@ -47,7 +47,7 @@ absl::Status Train(lockstep::Session& session, const TrainerOptions& options) {
       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
       if (!std::isfinite(step.mean("loss"))) {
         return absl::OutOfRangeError(
-            "the loss is no number any more: take a smaller learning rate");
+            "the loss is not finite any more: take a smaller learning rate");
       }
       optimizer->Update();
     }
