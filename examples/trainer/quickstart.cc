@@ -128,7 +128,7 @@ class Checks : public lockstep::SessionHooks {
   }
 
  private:
-  // Rank 0 speaks for all of them.
+  // Logs it on rank 0, which speaks for all ranks.
   static void Say(const Session& session, absl::string_view text) {
     if (session.rank() == 0) session.Log(text);
   }

@@ -123,7 +123,7 @@ TEST_F(SampleLedgerTest, ShowsTheFirstSamplesOfEachRank) {
                   HasSubstr("rank 1 got 3 samples in the first step: ")));
 }
 
-// Of the four samples that are left for the last step, three ranks have three.
+// Four samples are left for the last step, and three ranks get three of them.
 TEST_F(SampleLedgerTest, NamesASampleThatDidNotCome) {
   Ledgers ledgers(3);
   EXPECT_THAT(TrainWith(ledgers,

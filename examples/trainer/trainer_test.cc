@@ -52,7 +52,7 @@ void ExpectChecksPassed(const Ended& ended) {
                       "epochs: 12\n"),
             ContainsRegex("check: 9[0-9.]+ % of 359 digits that were held out "
                           "are read right\n")));
-  // What has failed before is no check that has passed.
+  // A run that has failed before has printed no check.
   const std::vector<std::string> parts =
       absl::StrSplit(ended.printed, "check: ");
   EXPECT_EQ(parts.size(), 3) << ended.printed;
