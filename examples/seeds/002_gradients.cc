@@ -1,0 +1,146 @@
+// Note 002: how few samples are split between ranks, a model that is trained on
+// them, a rank that skips its steps, and reductions that are waited for later.
+//
+//   lockstep launch -n 2 -- 002_gradients --config=002_gradients.toml
+//       --set trainer.experiment=split --set loader.train.dataset.size=3
+//       --set trainer.experiment=ddp --set trainer.skipping_rank=0
+//       --set trainer.experiment=async --set trainer.late=10s
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "lockstep/examples/trainer/optimizer.h"
+#include "lockstep/loader/datasets/tensor_dataset.h"
+#include "lockstep/session/main.h"
+
+namespace {
+
+using lockstep::Batch;
+using lockstep::BufferOf;
+using lockstep::OptionTable;
+using lockstep::Session;
+using lockstep::Step;
+
+enum class Experiment { kSplit, kDdp, kAsync };
+
+struct TrainerOptions {
+  Experiment experiment = Experiment::kSplit;
+  int64_t skipping_rank = -1;
+  absl::Duration late;
+};
+
+void BindOptions(TrainerOptions& options, OptionTable& table) {
+  table.Add("experiment", &options.experiment, "The part of the note.",
+            {{"split", Experiment::kSplit},
+             {"ddp", Experiment::kDdp},
+             {"async", Experiment::kAsync}});
+  table.Add("skipping_rank", &options.skipping_rank,
+            "The rank that skips its steps; -1: none.");
+  table.Add("late", &options.late, "How late rank 0 is.");
+}
+
+struct NumbersOptions {
+  int64_t size = 0;
+};
+
+void BindOptions(NumbersOptions& options, OptionTable& table) {
+  table.Add("size", &options.size, "How many numbers there are.");
+}
+
+// Sample i is i.
+absl::StatusOr<std::shared_ptr<lockstep::Dataset>> MakeNumbers(
+    const lockstep::PluginContext&, const NumbersOptions& options) {
+  std::vector<int64_t> numbers(options.size);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return lockstep::TensorDataset::Create({lockstep::NamedTensor::Own<int64_t>(
+      "number", {options.size}, std::move(numbers))});
+}
+
+absl::Status RegisterParts(lockstep::PluginRegistry& registry) {
+  return registry.Add<lockstep::Dataset>("numbers", "Sample i is i.",
+                                         MakeNumbers);
+}
+
+// The sample of each rank in each step, padding included.
+absl::Status Split(Session& session, lockstep::Loader& train) {
+  for (Step& step : session.Steps(train, /*epoch=*/0)) {
+    for (const Batch& batch : step) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto numbers,
+                                batch.Values<int64_t>("number"));
+      std::printf("(rank:%d, i:%d, tensor([%d]))\n", session.rank(),
+                  static_cast<int>(step.number()),
+                  static_cast<int>(numbers[0]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The model is norm(u - x) with the parameter x, and Adam trains it.
+absl::Status Ddp(Session& session, lockstep::Loader& train,
+                 int64_t skipping_rank) {
+  std::vector<float> x = {0}, total = {0};
+  absl::Span<float> gradient;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto gradients,
+      session.MakeGradients({{"x", absl::MakeSpan(x), &gradient}}));
+  trainer::OptimizerOptions adam;
+  adam.learning_rate = 0.1F;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto optimizer,
+                            trainer::MakeOptimizer(adam, *gradients));
+  for (Step& step : session.Steps(train, /*epoch=*/0)) {
+    if (session.rank() == skipping_rank) continue;  // PyTorch hangs
+    for (const Batch& batch : step) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto u, batch.Values<int64_t>("number"));
+      for (int64_t row = 0; row < batch.valid(); ++row) {
+        const float away = static_cast<float>(u[row]) - x[0];
+        total[0] += std::abs(away);
+        gradient[0] += away == 0 ? 0 : away > 0 ? -1 : 1;
+      }
+    }
+    LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+    optimizer->Update();
+  }
+  // The note's reduce_tensor adds up, and divides by the number of ranks.
+  LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(session.group().AllReduce(
+      BufferOf(total), BufferOf(total), lockstep::ReduceOp::kAvg)));
+  std::printf("tensor([%.4f])\ntensor(%.4f)\n", x[0], total[0]);
+  return absl::OkStatus();
+}
+
+// Reductions end in the order in which they began, so to wait for the later one
+// is enough.
+absl::Status Async(Session& session, absl::Duration late) {
+  float inner = 1, outer = 1;
+  const auto add_up = [&session](float& value) {
+    const lockstep::Buffer buffer = BufferOf(&value, 1);
+    return session.group().AllReduce(buffer, buffer, lockstep::ReduceOp::kSum);
+  };
+  if (session.rank() == 0) absl::SleepFor(late);
+  LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::Work op_outer, add_up(outer));
+  LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::Work op_inner, add_up(inner));
+  LOCKSTEP_RETURN_IF_ERROR(op_inner.Wait());
+  std::printf("(%d, %.1f)\n(%d, %.1f)\n", session.rank(), inner, session.rank(),
+              outer);
+  return op_outer.status();
+}
+
+absl::Status Train(Session& session, const TrainerOptions& options) {
+  if (options.experiment == Experiment::kAsync) {
+    return Async(session, options.late);
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto train, session.MakeLoader("train"));
+  if (options.experiment == Experiment::kSplit) return Split(session, *train);
+  return Ddp(session, *train, options.skipping_rank);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::Main(argc, argv, Train, RegisterParts);
+}
