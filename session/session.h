@@ -425,7 +425,7 @@ class Session {
 
   // Adds up over ranks what a step or an evaluation has, by way of memory in
   // which `count` values are added up with it.
-  absl::Status AddUp(Step& step);
+  absl::Status AddUp(Step& step, absl::string_view what);
   template <typename Float>
   absl::Status AddUp(Step& step, Float* values, int64_t count,
                      absl::string_view what);

@@ -255,7 +255,11 @@ absl::Status Session::BeginStep(Step& step) {
 
 absl::Status Session::EndStep(Step& step, const Loader& loader) {
   // A trainer that averages elsewhere stops with the others all the same.
-  if (!step.is_added_up_) LOCKSTEP_RETURN_IF_ERROR(AddUp(step));
+  if (!step.is_added_up_) {
+    // Another rank may have called Average: this name then tells them apart.
+    LOCKSTEP_RETURN_IF_ERROR(
+        AddUp(step, absl::StrCat(NameOf(step, nullptr), ", without Average")));
+  }
   const SteadyTime ended = SteadyNow();
   ++steps_;
   is_in_step_ = false;
@@ -351,7 +355,9 @@ absl::Status Session::AverageOnHost(Step& step, Gradients& gradients) {
 // The weight of all ranks is known first, since nothing here could divide by it
 // on the device.
 absl::Status Session::AverageOnDevice(Step& step, Gradients& gradients) {
-  if (!step.is_added_up_) LOCKSTEP_RETURN_IF_ERROR(AddUp(step));
+  if (!step.is_added_up_) {
+    LOCKSTEP_RETURN_IF_ERROR(AddUp(step, NameOf(step, nullptr)));
+  }
   if (step.total_weight_ == 0) return gradients.SetToZero();
   CallOptions options;
   options.name = NameOf(step, &gradients);
@@ -363,9 +369,9 @@ absl::Status Session::AverageOnDevice(Step& step, Gradients& gradients) {
             });
 }
 
-absl::Status Session::AddUp(Step& step) {
+absl::Status Session::AddUp(Step& step, absl::string_view what) {
   std::array<double, kMostTallied> elements;
-  return AddUp(step, elements.data(), 0, NameOf(step, nullptr));
+  return AddUp(step, elements.data(), 0, what);
 }
 
 template <typename Float>

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/examples/trainer/optimizer.h"
@@ -67,15 +68,15 @@ absl::Status RegisterParts(lockstep::PluginRegistry& registry) {
                                          MakeNumbers);
 }
 
-// The sample of each rank in each step, padding included.
+// The samples of each rank in each step, padding included.
 absl::Status Split(Session& session, lockstep::Loader& train) {
   for (Step& step : session.Steps(train, /*epoch=*/0)) {
     for (const Batch& batch : step) {
       LOCKSTEP_ASSIGN_OR_RETURN(const auto numbers,
                                 batch.Values<int64_t>("number"));
-      std::printf("(rank:%d, i:%d, tensor([%d]))\n", session.rank(),
+      std::printf("(rank:%d, i:%d, tensor([%s]))\n", session.rank(),
                   static_cast<int>(step.number()),
-                  static_cast<int>(numbers[0]));
+                  absl::StrJoin(numbers, ", ").c_str());
     }
   }
   return absl::OkStatus();

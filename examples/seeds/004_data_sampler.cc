@@ -31,6 +31,7 @@ ABSL_FLAG(int64_t, batch_size, 1, "BatchSampler's, images of a GPU");
 ABSL_FLAG(bool, drop_last, false, "BatchSampler's, where not distributed");
 ABSL_FLAG(bool, aspect_grouping, false, "every third image is upright");
 ABSL_FLAG(int64_t, num_iters, 0, "the iterations; 0: an epoch");
+ABSL_FLAG(bool, print_len, true, "prints how many batches there are");
 ABSL_FLAG(int64_t, start_iter, 0, "the iterations that are done");
 
 namespace {
@@ -88,7 +89,9 @@ absl::Status Run() {
   LOCKSTEP_RETURN_IF_ERROR(sampler->StartEpoch(absl::GetFlag(FLAGS_epoch)));
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t steps, sampler->StepsLeft());
   LOCKSTEP_RETURN_IF_ERROR(Print(*sampler));
-  std::printf("len: %d\n", static_cast<int>(steps));
+  if (absl::GetFlag(FLAGS_print_len)) {
+    std::printf("len: %d\n", static_cast<int>(steps));
+  }
   return absl::OkStatus();
 }
 

@@ -41,6 +41,7 @@ using lockstep::Config;
 using lockstep::OptionTable;
 
 constexpr char kFolder[] = "examples/seeds/";
+constexpr char kDifferent[] = "DIFFERENT";
 
 // ---- The notes, as notes.toml has them.
 
@@ -199,8 +200,7 @@ class Runner {
  public:
   Outcome Judge(const Claim& claim) {
     Outcome outcome;
-    outcome.mark = claim.differs || claim.run.empty() ? "explained" : "same";
-    std::vector<std::string> expected;
+    outcome.mark = claim.differs ? "explained" : "same";
     for (const std::string& line : LinesOf(claim.note)) {
       outcome.note.push_back(line);
     }
@@ -227,7 +227,7 @@ class Runner {
       }
       as_expected &= note == printed;
     }
-    if (!as_expected) outcome.mark = "DIFFERENT";
+    if (!as_expected) outcome.mark = kDifferent;
     return outcome;
   }
 
@@ -338,7 +338,7 @@ class Report {
                 is_markdown_ ? "\nAll notes: " : "==== ", text.c_str());
   }
 
-  bool is_as_expected() const { return marks_.count("DIFFERENT") == 0; }
+  bool is_as_expected() const { return marks_.count(kDifferent) == 0; }
 
  private:
   // Prints a row of the table, if there is one, and returns the lines for below
@@ -358,6 +358,9 @@ class Report {
     const std::string lockstep =
         claim.lockstep.empty() ? "The same." : claim.lockstep;
     if (is_markdown_) {
+      if (!claim.run.empty()) {
+        absl::StrAppend(&place, place.empty() ? "" : ", ", "the run below");
+      }
       std::printf("| %s | %s | %s | %s | %s |\n", number.c_str(),
                   InCell(claim.says).c_str(), InCell(lockstep).c_str(),
                   outcome.mark, place.c_str());
@@ -371,6 +374,10 @@ class Report {
     if (!place.empty()) absl::StrAppend(&text, "at:       ", place, "\n");
     if (!claim.run.empty()) {
       absl::StrAppend(&text, "$ ", claim.run, "\n", ShowLines(outcome, false));
+    }
+    if (outcome.mark == kDifferent) {
+      absl::StrAppend(&text, "This should come, with code ", claim.code, ":\n",
+                      absl::StrJoin(outcome.pattern, "\n"), "\n");
     }
     return text;
   }
