@@ -33,6 +33,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -291,6 +292,24 @@ TEST_F(SessionTest, TellsOfGradientsThatAreNotAveraged) {
                   ElementsAre(HasSubstr("not called Average in epoch 0")));
     }
   }
+}
+
+TEST_F(SessionTest, TellsWhichRankHasNotAveraged) {
+  const auto ended = Run(3, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    Model model;
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                              session.MakeGradients(model.parameters()));
+    for (Step& step : session.Steps(*train, 0)) {
+      if (session.rank() == 1) continue;
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   ContainsRegex("rank 1[^,]* issued .*name "
+                                                 "'step 0 of epoch 0, without "
+                                                 "Average'"))));
 }
 
 TEST_F(SessionTest, TellsSumsThatDiffer) {
