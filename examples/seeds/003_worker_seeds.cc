@@ -88,7 +88,7 @@ absl::Status Read(std::unique_ptr<lockstep::Sampler> sampler,
   for (const auto& [id, seed] : seeds) {
     std::printf("worker %d: seed %s\n", id, absl::StrCat(seed).c_str());
   }
-  std::printf("noise: %.12f\n", sum);
+  std::printf("noise: %.17g\n", sum);
   return absl::OkStatus();
 }
 
