@@ -1,7 +1,10 @@
 // Note 000: the batches of each rank by PyTorch's DistributedSampler.
 //
-//   000_sampler_tables --num_replicas=2 --rank=1  # as arguments, as in the
-//   note lockstep launch -n 2 -- 000_sampler_tables    # as the launcher says
+// The rank is given by arguments, as in the note, or by the launcher:
+//
+//   000_sampler_tables --num_replicas=2 --rank=1
+//   lockstep launch -n 2 -- 000_sampler_tables
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -15,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "lockstep/base/random.h"
@@ -32,16 +36,13 @@ ABSL_FLAG(int64_t, rank, 0, "this rank, where num_replicas is given");
 ABSL_FLAG(std::string, backend, "auto", "auto, shm or gloo");
 ABSL_FLAG(bool, shuffle, true, "DistributedSampler's");
 ABSL_FLAG(uint64_t, seed, 0, "DistributedSampler's");
-ABSL_FLAG(bool, add_rank_to_seed, false,
-          "a mistake: ranks have different ones");
+ABSL_FLAG(bool, add_rank_to_seed, false, "a mistake, which is found");
 ABSL_FLAG(int64_t, epochs, 1, "how often the loader is iterated");
 ABSL_FLAG(bool, set_epoch, true, "each epoch by its number, not by 0");
 ABSL_FLAG(bool, samples, false, "prints the dataset sample by sample");
 ABSL_FLAG(bool, tell_padding, false, "says how many rows are data");
 
 namespace {
-
-using lockstep::Batch;
 
 // Sample i has i + 1 three times, and a label that is 1 with a probability of
 // 0.3. The label belongs to the sample: each rank, and each run, has the same.
@@ -69,25 +70,23 @@ class Simple : public lockstep::Dataset {
 
 // Prints a batch as PyTorch does; with --samples, its only sample as NumPy
 // does.
-absl::Status Print(const Batch& batch) {
+absl::Status Print(const lockstep::Batch& batch) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto x, batch.Values<int64_t>("x"));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto y, batch.Values<int64_t>("y"));
   if (absl::GetFlag(FLAGS_samples)) {
-    std::printf("[%s] %d\n", absl::StrJoin(x, " ").c_str(),
-                static_cast<int>(y[0]));
+    absl::PrintF("[%s] %d\n", absl::StrJoin(x, " "), y[0]);
     return absl::OkStatus();
   }
   const auto widest = static_cast<int>(
       absl::StrCat(*std::max_element(x.begin(), x.end())).size());
   for (int64_t row = 0; row < batch.rows(); ++row) {
-    const int value = static_cast<int>(x[3 * row]);
-    std::printf("%s[%*d, %*d, %*d]", row == 0 ? "[tensor([" : ",\n        ",
-                widest, value, widest, value, widest, value);
+    const int64_t value = x[3 * row];
+    absl::PrintF("%s[%*d, %*d, %*d]", row == 0 ? "[tensor([" : ",\n        ",
+                 widest, value, widest, value, widest, value);
   }
-  std::printf("]), tensor([%s])]\n", absl::StrJoin(y, ", ").c_str());
+  absl::PrintF("]), tensor([%s])]\n", absl::StrJoin(y, ", "));
   if (absl::GetFlag(FLAGS_tell_padding)) {
-    std::printf("data: %d of %d rows\n", static_cast<int>(batch.valid()),
-                static_cast<int>(batch.rows()));
+    absl::PrintF("data: %d of %d rows\n", batch.valid(), batch.rows());
   }
   return absl::OkStatus();
 }
@@ -105,7 +104,7 @@ absl::StatusOr<std::unique_ptr<lockstep::Sampler>> MakeSampler() {
   options.shuffle = absl::GetFlag(FLAGS_shuffle);
   options.seed = absl::GetFlag(FLAGS_seed);
   options.batch_size = 4;
-  if (options.num_replicas > 0) return lockstep::DistributedSampler(options);
+  if (options.num_replicas != 0) return lockstep::DistributedSampler(options);
 
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world,
                             lockstep::World::FromEnvironment());

@@ -2,17 +2,15 @@
 // them, a rank that skips its steps, and reductions that are waited for later.
 //
 //   lockstep launch -n 2 -- 002_gradients --config=002_gradients.toml
-//       --set trainer.experiment=split --set loader.train.dataset.size=3
-//       --set trainer.experiment=ddp --set trainer.skipping_rank=0
-//       --set trainer.experiment=async --set trainer.late=10s
+//       --set trainer.experiment=ddp
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -22,9 +20,7 @@
 
 namespace {
 
-using lockstep::Batch;
 using lockstep::BufferOf;
-using lockstep::OptionTable;
 using lockstep::Session;
 using lockstep::Step;
 
@@ -36,7 +32,7 @@ struct TrainerOptions {
   absl::Duration late;
 };
 
-void BindOptions(TrainerOptions& options, OptionTable& table) {
+void BindOptions(TrainerOptions& options, lockstep::OptionTable& table) {
   table.Add("experiment", &options.experiment, "The part of the note.",
             {{"split", Experiment::kSplit},
              {"ddp", Experiment::kDdp},
@@ -50,14 +46,16 @@ struct NumbersOptions {
   int64_t size = 0;
 };
 
-void BindOptions(NumbersOptions& options, OptionTable& table) {
+void BindOptions(NumbersOptions& options, lockstep::OptionTable& table) {
   table.Add("size", &options.size, "How many numbers there are.");
 }
 
 // Sample i is i.
 absl::StatusOr<std::shared_ptr<lockstep::Dataset>> MakeNumbers(
     const lockstep::PluginContext&, const NumbersOptions& options) {
+  if (options.size < 0) return absl::InvalidArgumentError("size is below 0");
   std::vector<int64_t> numbers(options.size);
+
   std::iota(numbers.begin(), numbers.end(), 0);
   return lockstep::TensorDataset::Create({lockstep::NamedTensor::Own<int64_t>(
       "number", {options.size}, std::move(numbers))});
@@ -71,12 +69,11 @@ absl::Status RegisterParts(lockstep::PluginRegistry& registry) {
 // The samples of each rank in each step, padding included.
 absl::Status Split(Session& session, lockstep::Loader& train) {
   for (Step& step : session.Steps(train, /*epoch=*/0)) {
-    for (const Batch& batch : step) {
+    for (const lockstep::Batch& batch : step) {
       LOCKSTEP_ASSIGN_OR_RETURN(const auto numbers,
                                 batch.Values<int64_t>("number"));
-      std::printf("(rank:%d, i:%d, tensor([%s]))\n", session.rank(),
-                  static_cast<int>(step.number()),
-                  absl::StrJoin(numbers, ", ").c_str());
+      absl::PrintF("(rank:%d, i:%d, tensor([%s]))\n", session.rank(),
+                   step.number(), absl::StrJoin(numbers, ", "));
     }
   }
   return absl::OkStatus();
@@ -96,7 +93,7 @@ absl::Status Ddp(Session& session, lockstep::Loader& train,
                             trainer::MakeOptimizer(adam, *gradients));
   for (Step& step : session.Steps(train, /*epoch=*/0)) {
     if (session.rank() == skipping_rank) continue;  // PyTorch hangs
-    for (const Batch& batch : step) {
+    for (const lockstep::Batch& batch : step) {
       LOCKSTEP_ASSIGN_OR_RETURN(const auto u, batch.Values<int64_t>("number"));
       for (int64_t row = 0; row < batch.valid(); ++row) {
         const float away = static_cast<float>(u[row]) - x[0];
@@ -110,12 +107,12 @@ absl::Status Ddp(Session& session, lockstep::Loader& train,
   // The note's reduce_tensor adds up, and divides by the number of ranks.
   LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(session.group().AllReduce(
       BufferOf(total), BufferOf(total), lockstep::ReduceOp::kAvg)));
-  std::printf("tensor([%.4f])\ntensor(%.4f)\n", x[0], total[0]);
+  absl::PrintF("tensor([%.4f])\ntensor(%.4f)\n", x[0], total[0]);
   return absl::OkStatus();
 }
 
-// Reductions end in the order in which they began, so to wait for the later one
-// is enough.
+// To wait for the later of two reductions is enough.
+
 absl::Status Async(Session& session, absl::Duration late) {
   float inner = 1, outer = 1;
   const auto add_up = [&session](float& value) {
@@ -124,10 +121,16 @@ absl::Status Async(Session& session, absl::Duration late) {
   };
   if (session.rank() == 0) absl::SleepFor(late);
   LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::Work op_outer, add_up(outer));
-  LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::Work op_inner, add_up(inner));
-  LOCKSTEP_RETURN_IF_ERROR(op_inner.Wait());
-  std::printf("(%d, %.1f)\n(%d, %.1f)\n", session.rank(), inner, session.rank(),
-              outer);
+  const absl::StatusOr<lockstep::Work> op_inner = add_up(inner);
+  if (const absl::Status ended = lockstep::Wait(op_inner); !ended.ok()) {
+    // Nothing may write to this stack when it is gone.
+    session.group().Abort(ended);
+    op_outer.Wait().IgnoreError();
+    return ended;
+  }
+
+  absl::PrintF("(%d, %.1f)\n(%d, %.1f)\n", session.rank(), inner,
+               session.rank(), outer);
   return op_outer.status();
 }
 

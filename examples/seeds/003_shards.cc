@@ -1,8 +1,10 @@
-// Note 003: shards that have each class, by the note's sampler and by
-// Lockstep's.
+// Note 003: shards that have each class. The note's sampler gives each rank a
+// part of each class, one class after the other; Lockstep's has each class in
+// proportion in each batch.
 //
-//   003_shards               # a part of each class, one class after the other
-//   003_shards --stratified  # each class in proportion in each batch
+//   003_shards
+//   003_shards --stratified
+
 #include <cstdint>
 #include <cstdio>
 #include <utility>
@@ -66,11 +68,12 @@ absl::Status Run() {
   if (order->NeedsBlockedLayout()) {
     options.cut.layout = lockstep::Layout::kBlocked;
   }
+  LOCKSTEP_RETURN_IF_ERROR(lockstep::Validate(options.cut));
   for (; options.rank < options.cut.world; ++options.rank) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto sampler,
                               lockstep::Sampler::Create(order, options));
     LOCKSTEP_RETURN_IF_ERROR(sampler->StartEpoch(0));
-    std::vector<int64_t> first;  // of each batch, the samples of class 1
+    std::vector<int64_t> of_class_1;  // in each batch
     int64_t counts[2] = {0, 0};
     lockstep::BatchIndices batch;
     while (true) {
@@ -78,11 +81,12 @@ absl::Status Run() {
       if (!more) break;
       const int64_t before = counts[1];
       for (const int64_t index : batch.indices) ++counts[ClassOf(index)];
-      first.push_back(counts[1] - before);
+      of_class_1.push_back(counts[1] - before);
     }
     std::printf("rank %d: %d of class 0, %d of class 1, by batch %s\n",
                 static_cast<int>(options.rank), static_cast<int>(counts[0]),
-                static_cast<int>(counts[1]), absl::StrJoin(first, " ").c_str());
+                static_cast<int>(counts[1]),
+                absl::StrJoin(of_class_1, " ").c_str());
   }
   return absl::OkStatus();
 }

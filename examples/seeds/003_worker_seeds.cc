@@ -1,7 +1,10 @@
-// Note 003: the seeds of workers and of ranks.
+// Note 003: the seeds of workers and of ranks. Alone, worker i has the global
+// seed + i. With --distributed, the workers of each rank have those that
+// PyTorch's have.
 //
-//   003_worker_seeds  # worker i has the global seed + i
-//   lockstep launch -n 2 -- 003_worker_seeds --distributed  # as PyTorch's have
+//   003_worker_seeds
+//   lockstep launch -n 2 -- 003_worker_seeds --distributed
+
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -62,7 +65,9 @@ absl::Status Read(std::unique_ptr<lockstep::Sampler> sampler,
   std::map<int, uint64_t> seeds;
   lockstep::LoaderOptions options;
   options.num_workers = absl::GetFlag(FLAGS_num_workers);
+  // All workers begin below, so each needs a thread of its own.
   options.workers = lockstep::Workers::kThreads;
+
   options.seed = kGlobalSeed;
   options.base_seed = base_seed;
   options.worker_init = [&](lockstep::WorkerInfo& worker) {

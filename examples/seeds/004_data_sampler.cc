@@ -54,7 +54,7 @@ absl::Status Print(Sampler& sampler) {
 absl::Status Run() {
   const int64_t size = absl::GetFlag(FLAGS_size);
   std::optional<lockstep::Ranks> ranks;
-  if (absl::GetFlag(FLAGS_world) > 0) {
+  if (absl::GetFlag(FLAGS_world) != 0) {
     ranks = {absl::GetFlag(FLAGS_world), absl::GetFlag(FLAGS_rank)};
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -75,7 +75,7 @@ absl::Status Run() {
         options.aspect_ratios.push_back(i % 3 == 0 ? 1.5 : 0.75);
       }
     }
-    if (absl::GetFlag(FLAGS_num_iters) > 0) {
+    if (absl::GetFlag(FLAGS_num_iters) != 0) {
       LOCKSTEP_ASSIGN_OR_RETURN(
           const auto iterations,
           lockstep::MakeIterationBatchSampler(data, options,

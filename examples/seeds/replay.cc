@@ -4,11 +4,11 @@
 //
 //   replay [--backend=auto|shm|gloo] [--format=text|markdown]
 #include <algorithm>
-#include <cstdint>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +41,7 @@ using lockstep::Config;
 using lockstep::OptionTable;
 
 constexpr char kFolder[] = "examples/seeds/";
-constexpr char kDifferent[] = "DIFFERENT";
+constexpr absl::string_view kDifferent = "DIFFERENT";
 
 // ---- The notes, as notes.toml has them.
 
@@ -66,7 +66,7 @@ void BindOptions(Claim& claim, OptionTable& table) {
   table.Add("code", &claim.code, "The command's code.");
   table.Add("note", &claim.note, "The lines that the note prints.");
   table.Add("chance", &claim.chance,
-            "Lines are random from here on, up to their closing brackets.");
+            "Behind this text, the rest of a line is random in the note.");
   table.Add("ours", &claim.ours,
             "The lines that Lockstep prints, where they are not the note's; "
             "'...' stands for any text, or for any lines.");
@@ -174,26 +174,58 @@ bool MatchesLines(const std::vector<std::string>& pattern,
 
 // ---- Running.
 
-// Returns a command of notes.toml as the shell takes it.
+// Returns a command of notes.toml as the shell takes it: with the programs'
+// places and, where ranks are launched, with their backend.
 std::string CommandOf(const std::string& run) {
-  const std::string backend = absl::GetFlag(FLAGS_backend);
-  std::string command = absl::StrReplaceAll(
-      run, {{"lockstep launch ", "tools/cli/lockstep launch --grace=1h "}});
-  for (const char* const number : {"000_", "001_", "002_", "003_", "004_"}) {
-    command =
-        absl::StrReplaceAll(command, {{number, absl::StrCat(kFolder, number)}});
+  const bool is_launch = absl::StrContains(run, "lockstep launch ");
+  std::vector<std::string> words = absl::StrSplit(run, ' ');
+  for (std::string& word : words) {
+    const std::string name = word;
+    if (name == "lockstep") word = "tools/cli/lockstep";
+    if (name == "launch") word += " --grace=1h";
+    if (name == "--config=002_gradients.toml") {
+      word = absl::StrCat("--config=", kFolder, "002_gradients.toml");
+    }
+    if (!absl::StartsWith(name, "00")) continue;
+    word = absl::StrCat(kFolder, name);
+    if (!is_launch) continue;
+    absl::StrAppend(
+        &word, name == "002_gradients" ? " --set group.name=" : " --backend=",
+        absl::GetFlag(FLAGS_backend));
   }
-  if (!absl::StartsWith(run, "lockstep")) return command;
-  const bool is_session = absl::StrContains(run, ".toml");
-  return absl::StrCat(
-      command, is_session ? " --set group.name=" : " --backend=", backend);
+  return absl::StrCat("{ ", absl::StrJoin(words, " "), "\n}");
+}
+
+absl::Status Validate(const Claim& claim) {
+  if (claim.run.empty() &&
+      !(claim.note.empty() && claim.ours.empty() && claim.code == 0)) {
+    return absl::InvalidArgumentError(
+        "note, ours and code are for a claim with a run");
+  }
+  if (claim.run.empty() && claim.at.empty() && !claim.differs) {
+    return absl::InvalidArgumentError(
+        "a claim that does not differ needs a run, or a line of a program");
+  }
+  if (claim.differs && !claim.note.empty()) {
+    return absl::InvalidArgumentError(
+        "a claim that differs has no lines that should be equal");
+  }
+  if (!claim.chance.empty() && !absl::StrContains(claim.note, claim.chance)) {
+    return absl::InvalidArgumentError("chance should be a part of the note");
+  }
+  if (claim.code < 0 || claim.code > 125) {
+    return absl::InvalidArgumentError(
+        "code should be from 0 to 125: others are a signal's or the shell's");
+  }
+  return absl::OkStatus();
 }
 
 struct Outcome {
-  const char* mark = "";
+  std::string mark;
   std::vector<std::string> note;     // by rank
   std::vector<std::string> pattern;  // those of "ours"
   std::vector<std::string> printed;  // by rank
+  int code = 0;
 };
 
 class Runner {
@@ -212,11 +244,13 @@ class Runner {
     const examples::Ended& ended = Run(claim.run);
     outcome.printed = ByRank(LinesOf(ended.printed));
     outcome.pattern = LinesOf(claim.ours);
+    outcome.code = ended.code;
+
     bool as_expected = ended.code == claim.code;
-    if (claim.note.empty() || claim.differs || !claim.ours.empty()) {
+    if (claim.note.empty() || !claim.ours.empty()) {
       as_expected &= MatchesLines(outcome.pattern, outcome.printed);
     }
-    if (!claim.note.empty() && !claim.differs) {
+    if (!claim.note.empty()) {
       if (!claim.chance.empty()) outcome.mark = "same but for chance";
       std::vector<std::string> note, printed;
       for (const std::string& line : outcome.note) {
@@ -227,7 +261,7 @@ class Runner {
       }
       as_expected &= note == printed;
     }
-    if (!as_expected) outcome.mark = kDifferent;
+    if (!as_expected) outcome.mark = std::string(kDifferent);
     return outcome;
   }
 
@@ -249,6 +283,12 @@ absl::StatusOr<std::pair<std::string, int>> Find(const std::string& at) {
   const std::pair<std::string, std::string> place =
       absl::StrSplit(at, absl::MaxSplits(": ", 1));
   std::ifstream file(absl::StrCat(kFolder, place.first));
+  if (!file || place.second.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("at should be FILE: TEXT, with a file of ", kFolder,
+                     ", but is '", at, "'"));
+  }
+
   int found = 0;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
@@ -269,7 +309,9 @@ absl::StatusOr<std::pair<std::string, int>> Find(const std::string& at) {
 // The note's lines beside Lockstep's; where the note prints none, these alone.
 std::string ShowLines(const Outcome& outcome, bool as_recorded) {
   std::vector<std::string> ours = outcome.printed;
-  if (as_recorded && !outcome.pattern.empty()) ours = outcome.pattern;
+  if (as_recorded && !outcome.pattern.empty() && outcome.mark != kDifferent) {
+    ours = outcome.pattern;
+  }
   if (outcome.note.empty()) {
     return ours.empty() ? "(nothing)\n" : absl::StrJoin(ours, "\n") + "\n";
   }
@@ -338,14 +380,18 @@ class Report {
                 is_markdown_ ? "\nAll notes: " : "==== ", text.c_str());
   }
 
-  bool is_as_expected() const { return marks_.count(kDifferent) == 0; }
+  bool is_as_expected() const {
+    return marks_.count(std::string(kDifferent)) == 0;
+  }
 
  private:
   // Prints a row of the table, if there is one, and returns the lines for below
   // it, if any.
   absl::StatusOr<std::string> Show(const std::string& number,
                                    const Claim& claim) {
+    LOCKSTEP_RETURN_IF_ERROR(Validate(claim));
     const Outcome outcome = runner_.Judge(claim);
+
     ++marks_[outcome.mark];
     std::string place;
     if (!claim.at.empty()) {
@@ -363,7 +409,7 @@ class Report {
       }
       std::printf("| %s | %s | %s | %s | %s |\n", number.c_str(),
                   InCell(claim.says).c_str(), InCell(lockstep).c_str(),
-                  outcome.mark, place.c_str());
+                  outcome.mark.c_str(), place.c_str());
       if (claim.run.empty()) return std::string();
       return absl::StrCat(lines_shown_++ == 0 ? "" : "\n", number, "  $ ",
                           claim.run, "\n", ShowLines(outcome, true));
@@ -376,8 +422,11 @@ class Report {
       absl::StrAppend(&text, "$ ", claim.run, "\n", ShowLines(outcome, false));
     }
     if (outcome.mark == kDifferent) {
-      absl::StrAppend(&text, "This should come, with code ", claim.code, ":\n",
-                      absl::StrJoin(outcome.pattern, "\n"), "\n");
+      absl::StrAppend(&text, "The code was ", outcome.code, ", and should be ",
+                      claim.code, "; the lines should be ",
+                      outcome.pattern.empty()
+                          ? "those of the note\n"
+                          : absl::StrCat(":\n", claim.ours));
     }
     return text;
   }
@@ -389,7 +438,13 @@ class Report {
 };
 
 absl::Status Run() {
+  const std::string backend = absl::GetFlag(FLAGS_backend);
+  if (backend != "auto" && backend != "shm" && backend != "gloo") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--backend should be auto, shm or gloo, but is '", backend, "'"));
+  }
   const std::string format = absl::GetFlag(FLAGS_format);
+
   if (format != "text" && format != "markdown") {
     return absl::InvalidArgumentError(absl::StrCat(
         "--format should be text or markdown, but is '", format, "'"));
@@ -401,9 +456,17 @@ absl::Status Run() {
                             lockstep::ReadOptions<Document>("notes", config));
   Report report(format == "markdown");
   if (format == "markdown") std::printf("%s", document.introduction.c_str());
+  if (document.notes.empty()) {
+    return absl::InvalidArgumentError("there is no note");
+  }
   for (const Config& each : document.notes) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Note note,
                               lockstep::ReadOptions<Note>("note", each));
+    if (note.claims.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("note ", note.number, " has no claim"));
+    }
+
     LOCKSTEP_RETURN_IF_ERROR(report.Show(note));
   }
   report.ShowMarks();
@@ -415,8 +478,12 @@ absl::Status Run() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  absl::ParseCommandLine(argc, argv);
-  const absl::Status status = Run();
+  const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
+  const absl::Status status = words.size() == 1
+                                  ? Run()
+                                  : absl::InvalidArgumentError(absl::StrCat(
+                                        "unknown argument '", words[1], "'"));
+
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return 1;

@@ -1,5 +1,5 @@
 // The notes, replayed over each backend, and the replay itself.
-#include <cstdlib>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/examples/execute.h"
@@ -29,9 +31,12 @@ std::string TempFile(const std::string& name) {
   return absl::StrCat(testing::TempDir(), "/", name);
 }
 
-TEST(Seeds, AllRowsAreAsTheNotesSayOverSharedMemory) {
-  const Ended ended = Execute(absl::StrCat(kReplay, " --backend=shm"));
+TEST(Seeds, TheDocumentIsWhatIsPrintedOverSharedMemory) {
+  const Ended ended =
+      Execute(absl::StrCat(kReplay, " --backend=shm --format=markdown"));
   EXPECT_EQ(ended.code, 0) << ended.printed;
+  EXPECT_TRUE(ended.printed == Read("docs/seeds.md"))
+      << "Write it again: tools/seeds --format=markdown >docs/seeds.md";
 }
 
 TEST(Seeds, AllRowsAreAsTheNotesSayOverTcp) {
@@ -39,45 +44,56 @@ TEST(Seeds, AllRowsAreAsTheNotesSayOverTcp) {
   EXPECT_EQ(ended.code, 0) << ended.printed;
 }
 
-TEST(Seeds, TheDocumentIsWhatIsPrinted) {
-  const Ended ended = Execute(absl::StrCat(kReplay, " --format=markdown"));
-  EXPECT_TRUE(ended.printed == Read("docs/seeds.md"))
-      << "Write it again: tools/seeds --format=markdown >docs/seeds.md";
-}
-
 // With a barrier after each step, no rank prints a step before the other one
-// has printed the step before.
+// has printed the step before. Both write to one file, a line at a time. Ranks
+// without a barrier would hardly take turns for so many steps.
 TEST(Seeds, BothRanksPrintAStepBeforeTheNext) {
+  constexpr char kProgram[] = "examples/seeds/001_seven_cases --size=240";
+  constexpr size_t kSteps = 60;
   const std::string file = TempFile("steps");
-  const Ended ended = Launch(
-      2, absl::StrCat("sh -c 'exec examples/seeds/001_seven_cases --size=10 >>",
-                      file, "'"));
-  ASSERT_EQ(ended.code, 0) << ended.printed;
+  std::remove(file.c_str());
+  const Ended together =
+      Launch(2, absl::StrCat("sh -c 'exec ", kProgram, " >>", file, "'"));
+  ASSERT_EQ(together.code, 0) << together.printed;
   const std::vector<std::string> lines = absl::StrSplit(Read(file), '\n');
-  ASSERT_EQ(lines.size(), 9);
-  for (int step = 0; step < 4; step += 2) {
+  ASSERT_EQ(lines.size(), 2 * kSteps + 1);
+
+  const Ended apart = Launch(2, kProgram);
+  ASSERT_EQ(apart.code, 0) << apart.printed;
+  std::vector<std::string> of_rank[2];
+  for (const absl::string_view line : absl::StrSplit(apart.printed, '\n')) {
+    for (int rank = 0; rank < 2; ++rank) {
+      absl::string_view rest = line;
+      if (absl::ConsumePrefix(&rest, absl::StrCat("[rank ", rank, "] "))) {
+        of_rank[rank].emplace_back(rest);
+      }
+    }
+  }
+  ASSERT_EQ(of_rank[0].size(), kSteps);
+  ASSERT_EQ(of_rank[1].size(), kSteps);
+  for (size_t step = 0; step < kSteps; ++step) {
     EXPECT_THAT(
-        std::vector<std::string>(&lines[2 * step], &lines[2 * step + 2]),
-        UnorderedElementsAre("tensor([4, 7, 3, 0])", "tensor([1, 5, 9, 8])"));
-    EXPECT_THAT(
-        std::vector<std::string>(&lines[2 * step + 2], &lines[2 * step + 4]),
-        UnorderedElementsAre("tensor([6])", "tensor([2])"));
+        (std::vector<std::string>{lines[2 * step], lines[2 * step + 1]}),
+        UnorderedElementsAre(of_rank[0][step], of_rank[1][step]))
+        << step;
   }
 }
 
 // ---- The replay.
 
 // Replays a note with one claim.
-Ended Replay(const std::string& claim) {
+Ended Replay(const std::string& claim, const std::string& flags = "") {
   const std::string file = TempFile("notes.toml");
   std::ofstream(file) << "[[note]]\nnumber = \"9\"\n[[note.claim]]\n" << claim;
-  return Execute(absl::StrCat(kReplay, " --notes=", file));
+  return Execute(absl::StrCat(kReplay, " --notes=", file, " ", flags));
 }
 
 TEST(Replay, MarksWhatIsTheSame) {
   const Ended ended = Replay(
-      "run = \"printf '[rank 1] b\\n[rank 0] a\\n'\"\n"
-      "note = \"\"\"\na, device='cuda:0'\nb, device='cuda:1'\n\"\"\"\n");
+      "run = \"\"\"printf '[rank 10] c\\n[rank 9] b\\n[rank 0] a\\n'\"\"\"\n"
+      "note = \"\"\"\na, device='cuda:0'\nc, device='cuda:10'\n"
+      "b, device='cuda:9'\n\"\"\"\n");
+
   EXPECT_EQ(ended.code, 0) << ended.printed;
   EXPECT_THAT(ended.printed, HasSubstr("9.01 same\n")) << ended.printed;
 }
@@ -92,7 +108,7 @@ TEST(Replay, MarksWhatIsTheSameButForChance) {
 
 TEST(Replay, MarksWhatDiffersAndIsExplained) {
   const Ended ended = Replay(
-      "run = \"printf 'at 3\\nand\\nb\\n'; exit 4\"\nnote = \"c\"\n"
+      "run = 'echo at 3; echo and; echo b; exit 4'\n"
       "differs = true\ncode = 4\n"
       "ours = \"\"\"\nat ...\n...\nb\n\"\"\"\n");
   EXPECT_EQ(ended.code, 0) << ended.printed;
@@ -115,10 +131,43 @@ TEST(Replay, FailsWhereALineIsNotAsItShouldBe) {
            "run = 'echo 1'\ndiffers = true\nours = '2'\n",
            "run = 'echo 6 label 3'\nnote = '7 label 5'\nchance = ' label '\n",
            "run = 'echo 1'\nnote = '1'\nours = '2'\n",
+           "run = 'echo 1'\nnote = '2'\nours = '1'\n",
+           "run = 'echo 153'\nours = '1...4...3'\n",
+           "run = 'echo 1 >&2; echo 2'\nours = '2'\n",
+           "run = 'kill -9 $$'\n",
+
        }) {
     const Ended ended = Replay(claim);
     EXPECT_EQ(ended.code, 1) << claim << ended.printed;
     EXPECT_THAT(ended.printed, HasSubstr("9.01 DIFFERENT\n")) << claim;
+  }
+}
+
+TEST(Replay, GivesRanksTheirBackend) {
+  const std::string claim =
+      "run = 'lockstep launch -n 1 -- echo 001_seven_cases'\n"
+      "ours = '[rank 0] examples/seeds/001_seven_cases --backend=gloo'\n";
+  EXPECT_EQ(Replay(claim, "--backend=gloo").code, 0);
+  EXPECT_EQ(Replay(claim, "--backend=shm").code, 1);
+  EXPECT_THAT(Replay(claim, "--backend=nccl").printed,
+              HasSubstr("--backend should be auto, shm or gloo"));
+}
+
+TEST(Replay, RefusesAClaimThatNothingShows) {
+  for (const char* const claim : {
+           "says = 'x'\n",
+           "note = 'x'\ndiffers = true\n",
+           "ours = 'x'\ndiffers = true\n",
+           "code = 1\ndiffers = true\n",
+           "run = 'echo 1'\nnote = '1'\ndiffers = true\n",
+           "run = 'echo 1'\nnote = '1'\nchance = '2'\n",
+           "run = 'kill -9 $$'\ncode = -1\n",
+           "run = 'no_program'\ncode = 127\nours = '...'\n",
+       }) {
+    const Ended ended = Replay(claim);
+    EXPECT_EQ(ended.code, 1) << claim << ended.printed;
+    EXPECT_THAT(ended.printed, HasSubstr("INVALID_ARGUMENT: claim 9.01"))
+        << claim;
   }
 }
 
@@ -129,6 +178,9 @@ TEST(Replay, FailsWhereALineOfAProgramIsNotFound) {
   ended = Replay("at = '004_data_sampler.cc: absl'\n");
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.printed, HasSubstr("only one should"));
+  ended = Replay("at = 'no_file.cc: absl'\n");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.printed, HasSubstr("at should be FILE: TEXT"));
 }
 
 TEST(Replay, RefusesAnUnknownKeyOrFormat) {
@@ -138,6 +190,9 @@ TEST(Replay, RefusesAnUnknownKeyOrFormat) {
   ended = Execute(absl::StrCat(kReplay, " --format=html"));
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.printed, HasSubstr("--format should be text or markdown"));
+  ended = Execute(absl::StrCat(kReplay, " help"));
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.printed, HasSubstr("unknown argument 'help'"));
 }
 
 }  // namespace
