@@ -122,7 +122,7 @@ absl::Status Async(Session& session, absl::Duration late) {
   if (session.rank() == 0) absl::SleepFor(late);
   LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::Work op_outer, add_up(outer));
   const absl::StatusOr<lockstep::Work> op_inner = add_up(inner);
-  if (const absl::Status ended = lockstep::Wait(op_inner); !ended.ok()) {
+  if (absl::Status ended = lockstep::Wait(op_inner); !ended.ok()) {
     // Nothing may write to this stack when it is gone.
     session.group().Abort(ended);
     op_outer.Wait().IgnoreError();
