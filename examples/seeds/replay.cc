@@ -129,9 +129,9 @@ std::vector<std::string> ByRank(std::vector<std::string> lines) {
 std::string AsOfRank(absl::string_view line) {
   constexpr absl::string_view kDevice = ", device='cuda:";
   const size_t begin = line.find(kDevice);
-  if (begin == line.npos) return std::string(line);
   const size_t digits = begin + kDevice.size();
   const size_t end = line.find('\'', digits);
+  if (begin == line.npos || end == line.npos) return std::string(line);
   return absl::StrCat("[rank ", line.substr(digits, end - digits), "] ",
                       line.substr(0, begin), line.substr(end + 1));
 }
@@ -288,7 +288,6 @@ absl::StatusOr<std::pair<std::string, int>> Find(const std::string& at) {
         absl::StrCat("at should be FILE: TEXT, with a file of ", kFolder,
                      ", but is '", at, "'"));
   }
-
   int found = 0;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
@@ -361,6 +360,7 @@ class Report {
             shown.status().code(),
             absl::StrCat("claim ", number, ": ", shown.status().message()));
       }
+      if (is_markdown_ && !printed.empty() && !shown->empty()) printed += "\n";
       printed += *shown;
     }
     if (is_markdown_) {
@@ -391,7 +391,6 @@ class Report {
                                    const Claim& claim) {
     LOCKSTEP_RETURN_IF_ERROR(Validate(claim));
     const Outcome outcome = runner_.Judge(claim);
-
     ++marks_[outcome.mark];
     std::string place;
     if (!claim.at.empty()) {
@@ -411,8 +410,8 @@ class Report {
                   InCell(claim.says).c_str(), InCell(lockstep).c_str(),
                   outcome.mark.c_str(), place.c_str());
       if (claim.run.empty()) return std::string();
-      return absl::StrCat(lines_shown_++ == 0 ? "" : "\n", number, "  $ ",
-                          claim.run, "\n", ShowLines(outcome, true));
+      return absl::StrCat(number, "  $ ", claim.run, "\n",
+                          ShowLines(outcome, true));
     }
     std::string text = absl::StrCat("\n---- ", number, " ", outcome.mark,
                                     "\nnote:     ", claim.says,
@@ -432,7 +431,6 @@ class Report {
   }
 
   const bool is_markdown_;
-  int lines_shown_ = 0;
   Runner runner_;
   std::map<std::string, int> marks_;
 };
@@ -444,7 +442,6 @@ absl::Status Run() {
         "--backend should be auto, shm or gloo, but is '", backend, "'"));
   }
   const std::string format = absl::GetFlag(FLAGS_format);
-
   if (format != "text" && format != "markdown") {
     return absl::InvalidArgumentError(absl::StrCat(
         "--format should be text or markdown, but is '", format, "'"));
@@ -466,7 +463,6 @@ absl::Status Run() {
       return absl::InvalidArgumentError(
           absl::StrCat("note ", note.number, " has no claim"));
     }
-
     LOCKSTEP_RETURN_IF_ERROR(report.Show(note));
   }
   report.ShowMarks();
@@ -483,7 +479,6 @@ int main(int argc, char** argv) {
                                   ? Run()
                                   : absl::InvalidArgumentError(absl::StrCat(
                                         "unknown argument '", words[1], "'"));
-
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return 1;
