@@ -4,7 +4,6 @@
 //
 //   000_sampler_tables --num_replicas=2 --rank=1
 //   lockstep launch -n 2 -- 000_sampler_tables
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

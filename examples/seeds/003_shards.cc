@@ -4,7 +4,6 @@
 //
 //   003_shards
 //   003_shards --stratified
-
 #include <cstdint>
 #include <cstdio>
 #include <utility>

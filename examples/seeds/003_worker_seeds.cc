@@ -4,7 +4,6 @@
 //
 //   003_worker_seeds
 //   lockstep launch -n 2 -- 003_worker_seeds --distributed
-
 #include <cstdint>
 #include <cstdio>
 #include <map>
