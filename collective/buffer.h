@@ -34,8 +34,10 @@ struct Buffer {
 
 struct ConstBuffer {
   ConstBuffer() = default;
-  ConstBuffer(const void* data, int64_t count, DType dtype, Device device = {})
-      : data(data), count(count), dtype(dtype), device(device) {}
+  // The parameters are the fields, under names that do not hide them.
+  ConstBuffer(const void* memory, int64_t elements, DType type,
+              Device where = {})
+      : data(memory), count(elements), dtype(type), device(where) {}
   // A buffer that is written can also be read.
   ConstBuffer(const Buffer& buffer)  // NOLINT: implicit by design
       : data(buffer.data),

@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_MESSAGES_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_MESSAGES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -136,7 +137,7 @@ class Unpack {
   }
   int Rank() { return static_cast<int>(Number()); }
   std::string Text() {
-    const int64_t size = Size(1);
+    const size_t size = Size(1);
     std::string text(bytes_.substr(0, size));
     bytes_.remove_prefix(size);
     return text;
@@ -179,7 +180,7 @@ class Unpack {
   }
   LaneCounts Counts() {
     LaneCounts counts;
-    for (int64_t i = Size(3 * sizeof(int64_t)); i > 0; --i) {
+    for (size_t i = Size(3 * sizeof(int64_t)); i > 0; --i) {
       const LaneId lane = Lane();
       counts[lane] = static_cast<uint64_t>(Number());
     }
@@ -208,10 +209,11 @@ class Unpack {
 
  private:
   // How many things of at least so many bytes each come next.
-  int64_t Size(int64_t bytes_each) {
+  size_t Size(size_t bytes_each) {
     const int64_t size = Number();
-    if (size >= 0 && size <= static_cast<int64_t>(bytes_.size()) / bytes_each) {
-      return size;
+    if (size >= 0 &&
+        static_cast<uint64_t>(size) <= bytes_.size() / bytes_each) {
+      return static_cast<size_t>(size);
     }
     good_ = false;
     bytes_ = {};

@@ -52,7 +52,9 @@ class RankProcesses {
   RankProcesses& operator=(const RankProcesses&) = delete;
 
   const std::string& folder() const { return folder_; }
-  pid_t pid(int rank) const { return processes_[rank].pid; }
+  pid_t pid(int rank) const {
+    return processes_[static_cast<size_t>(rank)].pid;
+  }
   // A rank that is sent SIGSTOP does nothing more once this has returned.
   void Signal(int rank, int signal);
 

@@ -10,6 +10,7 @@
 #ifndef LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 #define LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -130,7 +131,8 @@ class Transport {
   // What a rank sends to itself, of as many elements; returns when it is done.
   virtual absl::Status Move(const ConstBuffer& in, const Buffer& out) {
     if (in.count > 0) {
-      std::memmove(out.data, in.data, in.count * SizeOf(in.dtype));
+      std::memmove(out.data, in.data,
+                   static_cast<size_t>(in.count * SizeOf(in.dtype)));
     }
     return absl::OkStatus();
   }

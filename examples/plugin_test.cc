@@ -28,13 +28,6 @@ TEST(PluginExample, ListsAllParts) {
                     HasSubstr("sampler distributed\n")));
 }
 
-TEST(OwnRegistryExample, MakesLockstepsPartsAsItsOwn) {
-  const Ended ended = Execute("examples/own_registry");
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_EQ(ended.printed,
-            "a batch of 32\na batch of 32\na batch of 32\na batch of 4\n");
-}
-
 TEST(FlagsExample, ReadsInTheOrderThatFlagsName) {
   const Ended ended = Execute("examples/flags --order=stratified --batch=40");
   EXPECT_EQ(ended.code, 0);

@@ -22,6 +22,7 @@
 #ifndef LOCKSTEP_LOADER_BATCH_H_
 #define LOCKSTEP_LOADER_BATCH_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -93,7 +94,8 @@ class BatchView {
   template <typename T>
   absl::StatusOr<absl::Span<T>> Values(absl::string_view field) const {
     LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field, DTypeOf<T>()));
-    return absl::Span<T>(static_cast<T*>(Data(number)), Elements(number));
+    return absl::Span<T>(static_cast<T*>(Data(number)),
+                         static_cast<size_t>(Elements(number)));
   }
 
   // The elements of one row, without what PadToLongest added. OUT_OF_RANGE for
@@ -104,14 +106,16 @@ class BatchView {
     LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field, DTypeOf<T>()));
     LOCKSTEP_RETURN_IF_ERROR(CheckRow(row));
     const auto [begin, end] = RowRange(number, row);
-    return absl::Span<T>(static_cast<T*>(Data(number)) + begin, end - begin);
+    return absl::Span<T>(static_cast<T*>(Data(number)) + begin,
+                         static_cast<size_t>(end - begin));
   }
 
   // The bytes of a field, of whatever type. Requires a number of fields().
   absl::Span<char> Bytes(int field) const {
-    return {
-        static_cast<char*>(Data(field)),
-        static_cast<size_t>(Elements(field) * SizeOf(fields()[field].dtype))};
+    return {static_cast<char*>(Data(field)),
+            static_cast<size_t>(
+                Elements(field) *
+                SizeOf(fields()[static_cast<size_t>(field)].dtype))};
   }
 
   // The size of all fields.

@@ -141,12 +141,12 @@ class SampleRow {
   absl::StatusOr<absl::Span<T>> Mutable(int field) {
     LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
     LOCKSTEP_RETURN_IF_ERROR(CheckFixed(field));
-    return absl::Span<T>(reinterpret_cast<T*>(Data(field)),
-                         Place(field).elements);
+    return SpanOf<T>(field, Place(field).elements);
   }
   absl::StatusOr<absl::Span<char>> MutableBytes(int field) {
     LOCKSTEP_RETURN_IF_ERROR(CheckFixed(field));
-    return absl::Span<char>(Data(field), Place(field).row_bytes);
+    return absl::Span<char>(Data(field),
+                            static_cast<size_t>(Place(field).row_bytes));
   }
 
   // The same for a ragged field, which gets `shape` in this row.
@@ -155,13 +155,12 @@ class SampleRow {
                                               absl::Span<const int64_t> shape) {
     LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
     LOCKSTEP_RETURN_IF_ERROR(SetShape(field, shape));
-    return absl::Span<T>(reinterpret_cast<T*>(Data(field)), Elements(field));
+    return SpanOf<T>(field, Elements(field));
   }
   absl::StatusOr<absl::Span<char>> MutableRaggedBytes(
       int field, absl::Span<const int64_t> shape) {
     LOCKSTEP_RETURN_IF_ERROR(SetShape(field, shape));
-    return absl::Span<char>(Data(field),
-                            Elements(field) * SizeOf(Place(field).spec->dtype));
+    return absl::Span<char>(Data(field), WrittenSize(field));
   }
 
   // Copies a whole field. `values` has as many elements as the shape, or, for a
@@ -189,12 +188,11 @@ class SampleRow {
   absl::StatusOr<absl::Span<T>> Written(int field) {
     LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
     LOCKSTEP_RETURN_IF_ERROR(CheckWritten(field));
-    return absl::Span<T>(reinterpret_cast<T*>(Data(field)), Elements(field));
+    return SpanOf<T>(field, Elements(field));
   }
   absl::StatusOr<absl::Span<char>> WrittenBytes(int field) {
     LOCKSTEP_RETURN_IF_ERROR(CheckWritten(field));
-    return absl::Span<char>(Data(field),
-                            Elements(field) * SizeOf(Place(field).spec->dtype));
+    return absl::Span<char>(Data(field), WrittenSize(field));
   }
 
   // The shape that the field has in this row. Requires 0 <= field < fields().
@@ -220,7 +218,16 @@ class SampleRow {
 
  private:
   const internal_loader::FieldPlace& Place(int field) const {
-    return layout_->fields[first_ + field];
+    return layout_->fields[static_cast<size_t>(first_ + field)];
+  }
+  size_t WrittenSize(int field) const {
+    return static_cast<size_t>(Elements(field) *
+                               SizeOf(Place(field).spec->dtype));
+  }
+  template <typename T>
+  absl::Span<T> SpanOf(int field, int64_t elements) const {
+    return absl::Span<T>(reinterpret_cast<T*>(Data(field)),
+                         static_cast<size_t>(elements));
   }
   char* Data(int field) const {
     const internal_loader::FieldPlace& place = Place(field);

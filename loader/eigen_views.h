@@ -15,6 +15,7 @@
 #ifndef LOCKSTEP_LOADER_EIGEN_VIEWS_H_
 #define LOCKSTEP_LOADER_EIGEN_VIEWS_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -67,8 +68,8 @@ absl::StatusOr<BatchTensor<T, kRank>> MapTensor(const BatchView& batch,
                      "with ",
                      kRank));
   }
-  std::array<Eigen::Index, kRank> dimensions;
-  for (int i = 0; i < kRank; ++i) dimensions[i] = shape[i];
+  std::array<Eigen::Index, size_t{kRank}> dimensions;
+  std::copy(shape.begin(), shape.end(), dimensions.begin());
   return BatchTensor<T, kRank>(values.data(), dimensions);
 }
 

@@ -22,13 +22,13 @@ extern "C" void __tsan_release(void* address);
 
 namespace lockstep::internal_loader {
 
-inline void HappensBefore(const void* address) {
+inline void HappensBefore([[maybe_unused]] const void* address) {
 #ifdef LOCKSTEP_THREAD_SANITIZER_
   __tsan_release(const_cast<void*>(address));
 #endif
 }
 
-inline void HappensAfter(const void* address) {
+inline void HappensAfter([[maybe_unused]] const void* address) {
 #ifdef LOCKSTEP_THREAD_SANITIZER_
   __tsan_acquire(const_cast<void*>(address));
 #endif

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <ctime>
 #include <string>
@@ -52,7 +53,8 @@ class TraceLog {
  public:
   enum class Kind : uint8_t { kRead, kComplete, kWait };
 
-  explicit TraceLog(int64_t capacity) : events_(capacity) {}
+  explicit TraceLog(int64_t capacity)
+      : events_(static_cast<size_t>(capacity)) {}
 
   bool on() const { return !events_.empty(); }
 

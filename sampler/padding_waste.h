@@ -22,7 +22,9 @@ struct PaddingWaste {
   int64_t data = 0;    // those of samples
 
   double share() const {
-    return tokens == 0 ? 0 : 1 - static_cast<double>(data) / tokens;
+    return tokens == 0
+               ? 0
+               : 1 - static_cast<double>(data) / static_cast<double>(tokens);
   }
 };
 

@@ -22,6 +22,7 @@
 #ifndef LOCKSTEP_SAMPLER_WINDOWED_H_
 #define LOCKSTEP_SAMPLER_WINDOWED_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -84,7 +85,9 @@ class WindowedOrder : public Order,
 
   const WindowOptions& window() const { return options_; }
   // The group or length of a sample.
-  int64_t ValueOf(int64_t index) const { return values_[index]; }
+  int64_t ValueOf(int64_t index) const {
+    return values_[static_cast<size_t>(index)];
+  }
 
  private:
   friend class WindowedStream;

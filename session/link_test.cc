@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <cstddef>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,28 @@ TEST(StaticRegister, RegistersBeforeMain) {
 
 TEST_F(Archive, WithoutItsAnchorThereAreNoNames) {
   EXPECT_THAT(NamesOf("loose", ""), IsEmpty());
+}
+
+// A program may turn any of these warnings into errors. (Templates that nobody
+// instantiates are not looked at: examples/consumers has more.)
+TEST_F(Archive, ItsHeadersCompileWithoutAWarning) {
+  const std::string source = absl::StrCat(testing::TempDir(), "/headers.cc");
+  const std::vector<std::string> headers = LinesOf(absl::StrCat(
+      "cd ", kRoot, "/include && find -L lockstep -name '*.h' | sort"));
+  EXPECT_THAT(headers, Contains("lockstep/session/session.h"));
+  std::ofstream file(source);
+  for (const std::string& header : headers) {
+    file << "#include \"" << header << "\"\n";
+  }
+  file.close();
+  const Ended compiled = Execute(absl::StrCat(
+      "g++ -std=c++17 -fsyntax-only -Wall -Wextra -Wpedantic -Wshadow "
+      "-Wconversion -Wsign-conversion -Wold-style-cast -Wnon-virtual-dtor "
+      "-Woverloaded-virtual -Wcast-align -Wcast-qual -Wformat=2 -Wundef "
+      "-Wdouble-promotion -Wmissing-declarations -Wextra-semi ",
+      FromPkgConfig("Cflags"), " ", source));
+  EXPECT_EQ(compiled.code, 0);
+  EXPECT_EQ(compiled.printed, "");
 }
 
 // All strong symbols are in namespace lockstep, so that none is another

@@ -20,6 +20,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -96,7 +97,7 @@ class CacheDataset : public Dataset {
                std::unique_ptr<Entry[]> entries);
 
   const char* Find(int64_t index) const {
-    return entries_[index].load(std::memory_order_acquire);
+    return entries_[static_cast<size_t>(index)].load(std::memory_order_acquire);
   }
   Counts& CountsOf(const SampleContext& context) {
     return counts_[static_cast<uint32_t>(context.worker().id) % counts_.size()];

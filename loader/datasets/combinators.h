@@ -37,6 +37,7 @@
 #ifndef LOCKSTEP_LOADER_DATASETS_COMBINATORS_H_
 #define LOCKSTEP_LOADER_DATASETS_COMBINATORS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -130,7 +131,9 @@ class ConcatDataset : public Dataset {
   ConcatDataset(std::vector<std::shared_ptr<Dataset>> parts,
                 std::vector<int64_t> ends);
 
-  int64_t StartOf(int part) const { return part == 0 ? 0 : ends_[part - 1]; }
+  int64_t StartOf(int part) const {
+    return part == 0 ? 0 : ends_[static_cast<size_t>(part) - 1];
+  }
 
   const std::vector<std::shared_ptr<Dataset>> parts_;
   const std::vector<int64_t> ends_;  // of each part, the next one's first index

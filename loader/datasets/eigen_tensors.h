@@ -11,8 +11,10 @@
 #ifndef LOCKSTEP_LOADER_DATASETS_EIGEN_TENSORS_H_
 #define LOCKSTEP_LOADER_DATASETS_EIGEN_TENSORS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -63,7 +65,7 @@ NamedTensor ShareDense(const std::string& name,
   return NamedTensor::Share(
       name, EigenDType<Scalar>::kValue, shape,
       std::shared_ptr<const void>(std::move(owner), dense.data()),
-      static_cast<int64_t>(dense.size() * sizeof(Scalar)));
+      dense.size() * int64_t{sizeof(Scalar)});
 }
 
 template <typename Matrix>
@@ -75,9 +77,9 @@ template <typename Dense>
 NamedTensor CopyDense(const std::string& name,
                       const std::vector<int64_t>& shape, const Dense& dense) {
   using Scalar = typename Dense::Scalar;
-  return NamedTensor::CopyBytes(
-      name, EigenDType<Scalar>::kValue, shape, dense.data(),
-      static_cast<int64_t>(dense.size() * sizeof(Scalar)));
+  return NamedTensor::CopyBytes(name, EigenDType<Scalar>::kValue, shape,
+                                dense.data(),
+                                dense.size() * int64_t{sizeof(Scalar)});
 }
 
 }  // namespace internal_loader
@@ -108,8 +110,8 @@ NamedTensor CopyEigen(const std::string& name,
   } else {
     constexpr int kRank = Plain::NumDimensions;
     // The other layout has the dimensions the other way round.
-    Eigen::array<int, kRank> reversed;
-    for (int i = 0; i < kRank; ++i) reversed[i] = kRank - 1 - i;
+    Eigen::array<int, size_t{kRank}> reversed;
+    std::iota(reversed.rbegin(), reversed.rend(), 0);
     const Eigen::Tensor<std::remove_const_t<typename Plain::Scalar>, kRank,
                         Eigen::RowMajor, typename Plain::Index>
         rows = tensor.swap_layout().shuffle(reversed);

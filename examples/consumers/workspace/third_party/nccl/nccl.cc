@@ -1,0 +1,34 @@
+// A library by NCCL's names that can do nothing: every call fails with
+// ncclSystemError, so that a group over NCCL is refused with a Status.
+namespace {
+constexpr int kSystemError = 2;
+}  // namespace
+
+#define ACME_UNAVAILABLE(function) \
+  extern "C" int function();       \
+  int function() { return kSystemError; }
+
+ACME_UNAVAILABLE(ncclGetVersion)
+ACME_UNAVAILABLE(ncclGetUniqueId)
+ACME_UNAVAILABLE(ncclCommInitRankConfig)
+ACME_UNAVAILABLE(ncclCommSplit)
+ACME_UNAVAILABLE(ncclCommFinalize)
+ACME_UNAVAILABLE(ncclCommDestroy)
+ACME_UNAVAILABLE(ncclCommAbort)
+ACME_UNAVAILABLE(ncclCommGetAsyncError)
+ACME_UNAVAILABLE(ncclAllReduce)
+ACME_UNAVAILABLE(ncclBroadcast)
+ACME_UNAVAILABLE(ncclReduce)
+ACME_UNAVAILABLE(ncclAllGather)
+ACME_UNAVAILABLE(ncclReduceScatter)
+ACME_UNAVAILABLE(ncclSend)
+ACME_UNAVAILABLE(ncclRecv)
+ACME_UNAVAILABLE(ncclGroupStart)
+ACME_UNAVAILABLE(ncclGroupEnd)
+ACME_UNAVAILABLE(ncclRedOpCreatePreMulSum)
+ACME_UNAVAILABLE(ncclRedOpDestroy)
+
+extern "C" const char* ncclGetErrorString();
+const char* ncclGetErrorString() { return "this NCCL is a stand-in"; }
+extern "C" const char* ncclGetLastError();
+const char* ncclGetLastError() { return "this NCCL is a stand-in"; }
