@@ -187,8 +187,8 @@ void CollectiveRank::RunPeer(const TimedRequest& request) {
 // What an operation is digested to is compared where the ranks' parts meet,
 // here with that of an equal one.
 void CollectiveRank::RunFingerprints(const TimedRequest& request) {
-  internal_collective::Operation op;
-  op.kind = internal_collective::OpKind::kAllReduce;
+  Operation op;
+  op.kind = OpKind::kAllReduce;
   op.in = buffers_[0];
   op.out = buffers_[0];
   op.sequence = 1;

@@ -17,8 +17,6 @@ namespace {
 using internal_collective::CheckName;
 using internal_collective::CheckReduction;
 using internal_collective::ForkedFrom;
-using internal_collective::Operation;
-using internal_collective::OpKind;
 
 absl::Status CheckBuffer(absl::string_view what, const ConstBuffer& buffer) {
   if (SizeOf(buffer.dtype) == 0) {
@@ -165,8 +163,7 @@ absl::StatusOr<Work> Communicator::Issue(Operation op) {
   LOCKSTEP_RETURN_IF_ERROR(CheckName(op.name, /*required=*/false));
   if (op.scale != 1 && !Reduces(op.kind)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("scale is for reductions, and this is ",
-                     internal_collective::Name(op.kind)));
+        absl::StrCat("scale is for reductions, and this is ", Name(op.kind)));
   }
   const bool pairs = op.kind == OpKind::kSend || op.kind == OpKind::kRecv ||
                      op.kind == OpKind::kSendRecv;

@@ -179,12 +179,11 @@ class Communicator {
         log_(std::make_shared<internal_collective::OperationLog>()) {}
 
   // Whether this backend can do it; the operation has no number yet.
-  virtual absl::Status CheckSupported(
-      const internal_collective::Operation& op) const = 0;
+  virtual absl::Status CheckSupported(const Operation& op) const = 0;
 
   // Issues an operation that was checked, and begins and ends it in the log.
   // One call at a time.
-  virtual absl::StatusOr<Work> Start(internal_collective::Operation op) = 0;
+  virtual absl::StatusOr<Work> Start(Operation op) = 0;
 
   // Split, Abort and Close, of a backend. The members of a split are ranks of
   // this group, each once, and this one is among them.
@@ -213,12 +212,10 @@ class Communicator {
 
   absl::Status CheckSplit(absl::string_view name,
                           absl::Span<const int> members) const;
-  internal_collective::Operation MakeOperation(
-      internal_collective::OpKind kind, DType dtype,
-      const CallOptions& options) const;
-  absl::StatusOr<Work> Issue(internal_collective::Operation op);
-  absl::StatusOr<Work> IssueGather(internal_collective::OpKind kind,
-                                   ConstBuffer in, Buffer out,
+  Operation MakeOperation(OpKind kind, DType dtype,
+                          const CallOptions& options) const;
+  absl::StatusOr<Work> Issue(Operation op);
+  absl::StatusOr<Work> IssueGather(OpKind kind, ConstBuffer in, Buffer out,
                                    absl::Span<const int64_t> counts, int root,
                                    const CallOptions& options);
   absl::Status CheckRank(absl::string_view what, int rank) const;

@@ -17,6 +17,8 @@
 #include "lockstep/base/float16.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/reduction_bits.h"
+#include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/world.h"
 
 namespace lockstep {
 namespace {
@@ -787,6 +789,66 @@ void ExpectConforms(const MakeGroup& make, const ConformanceOptions& options) {
   ExpectFailures(make);
   ExpectSplits(make);
   ExpectFailingSplits(make);
+}
+
+namespace {
+
+void InThreads(int count, const std::function<void(int)>& run) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back([&run, i] { run(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The worlds of a job's ranks, which outlive their groups.
+class Job {
+ public:
+  explicit Job(int size) : worlds_(size) {
+    MemoryStore store;
+    InThreads(size, [&](int rank) {
+      WorldOptions options;
+      options.rank = rank;
+      options.size = size;
+      options.store = &store;
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(worlds_[rank], World::Join(options));
+    });
+  }
+  // All leave at once, since rank 0 stays for the others.
+  ~Job() {
+    InThreads(static_cast<int>(worlds_.size()),
+              [this](int rank) { worlds_[rank] = nullptr; });
+  }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  Ranks MakeRanks(const GroupOptions& options) {
+    Ranks ranks(worlds_.size());
+    InThreads(static_cast<int>(worlds_.size()), [&](int rank) {
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(ranks[rank],
+                                    worlds_[rank]->MakeGroup(options));
+    });
+    return ranks;
+  }
+
+ private:
+  std::vector<std::unique_ptr<World>> worlds_;
+};
+
+}  // namespace
+
+void ExpectConforms(const TransportFactory& transport,
+                    const ConformanceOptions& options) {
+  std::unique_ptr<Job> job;
+  ExpectConforms(
+      [&](int size) {
+        job = nullptr;
+        job = std::make_unique<Job>(size);
+        GroupOptions group;
+        group.backend = "the transport that is tested";
+        group.transport = transport;
+        group.slow = absl::Milliseconds(50);
+        return job->MakeRanks(group);
+      },
+      options);
 }
 
 }  // namespace lockstep

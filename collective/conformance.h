@@ -1,7 +1,10 @@
-// The suite that every backend passes, and whoever writes one runs.
+// The suite that every backend passes, for the tests of those who write one:
 //
-//   TEST(MyBackend, Conforms) {
-//     ExpectConforms([](int size) { return MakeMyGroup(size); });
+//   TEST(MyTransport, Conforms) {
+//     ExpectConforms([](const TransportContext& context)
+//                        -> absl::StatusOr<std::unique_ptr<Transport>> {
+//       return std::make_unique<MyTransport>(context);
+//     });
 //   }
 #ifndef LOCKSTEP_COLLECTIVE_CONFORMANCE_H_
 #define LOCKSTEP_COLLECTIVE_CONFORMANCE_H_
@@ -10,7 +13,9 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/base/language.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/transport.h"
 
 namespace lockstep {
 
@@ -45,6 +50,11 @@ struct ConformanceOptions {
 // operations; what is refused; mismatches of every kind; abort, close and
 // deadline.
 void ExpectConforms(const MakeGroup& make,
+                    const ConformanceOptions& options = {});
+
+// The same for a transport: each rank is a thread with a World of its own, and
+// these meet over loopback.
+void ExpectConforms(const TransportFactory& transport,
                     const ConformanceOptions& options = {});
 
 }  // namespace lockstep

@@ -27,9 +27,7 @@
 namespace lockstep {
 namespace {
 
-using internal_collective::Operation;
 using internal_collective::OperationLog;
-using internal_collective::OpKind;
 using internal_collective::WorkState;
 using internal_gpu::CudaApi;
 using internal_gpu::CudaStream;

@@ -25,7 +25,6 @@
 namespace lockstep {
 namespace {
 
-using internal_collective::Operation;
 using internal_gpu::CudaApi;
 using internal_gpu::CudaResult;
 using internal_gpu::kCudaInvalidContext;

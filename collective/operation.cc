@@ -35,8 +35,6 @@ absl::string_view Name(ReduceOp op) {
   return "invalid";
 }
 
-namespace internal_collective {
-
 absl::string_view Name(OpKind kind) {
   switch (kind) {
     case OpKind::kAllReduce:
@@ -165,6 +163,8 @@ uint64_t Operation::Fingerprint(absl::string_view group) const {
   if (!name.empty()) add(DigestOf(name).low);
   return digest;
 }
+
+namespace internal_collective {
 
 absl::Status CheckName(absl::string_view name, bool required) {
   constexpr size_t kLongest = 256;

@@ -31,8 +31,6 @@ enum class ReduceOp : uint8_t {
 
 absl::string_view Name(ReduceOp op);
 
-namespace internal_collective {
-
 enum class OpKind : uint8_t {
   kAllReduce = 1,
   kReduce = 2,
@@ -83,6 +81,8 @@ struct Operation {
   // A digest of the group's name, the sequence and Describe().
   uint64_t Fingerprint(absl::string_view group) const;
 };
+
+namespace internal_collective {
 
 // Whether it is a name of at most 256 bytes, and of one at least where
 // `required`.

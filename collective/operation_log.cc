@@ -14,9 +14,6 @@
 
 namespace lockstep {
 
-using internal_collective::OpKind;
-using internal_collective::Reduces;
-
 std::string OperationRecord::Describe() const {
   std::string text = absl::StrCat(
       sequence > 0 ? absl::StrCat("#", sequence, " ") : "", Name(kind), "(");

@@ -33,7 +33,7 @@ struct OperationRecord {
   absl::Time issued;
   absl::Time ended = absl::InfiniteFuture();  // while it is pending
 
-  internal_collective::OpKind kind = internal_collective::OpKind::kBarrier;
+  OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   absl::StatusCode code = absl::StatusCode::kOk;  // how it ended

@@ -2,6 +2,16 @@
 // in calls that block and can be cancelled. Everything else (numbers, lanes,
 // deadlines, who is missing, what a failure is) is the engine's, engine.h.
 //
+//   GroupOptions options;
+//   options.backend = "mine";
+//   options.transport = [](const TransportContext& context)
+//       -> absl::StatusOr<std::unique_ptr<Transport>> {
+//     return std::make_unique<MyTransport>(context);
+//   };
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup(options));
+//
+// examples/skeletons/backend_test.cc is one, with the suite that it passes.
+//
 // Calls come in these threads: Connect first, alone. Then, at the same time as
 // one another, one Run, one Send to each rank and one Recv from each; of each
 // of these the next begins when the last has returned. Cancel at any time.
@@ -13,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,7 +38,7 @@
 #include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/work.h"
 
-namespace lockstep::internal_collective {
+namespace lockstep {
 
 // The group that a transport is for.
 struct TransportContext {
@@ -143,6 +154,11 @@ class Transport {
   virtual void Cancel() = 0;
 };
 
-}  // namespace lockstep::internal_collective
+// Makes a rank's transport of a group. The context is complete.
+using TransportFactory =
+    std::function<absl::StatusOr<std::unique_ptr<Transport>>(
+        const TransportContext& context)>;
+
+}  // namespace lockstep
 
 #endif  // LOCKSTEP_COLLECTIVE_TRANSPORT_H_

@@ -26,10 +26,6 @@ namespace lockstep::internal_collective {
 
 using Bytes = std::vector<char>;
 
-using TransportFactory =
-    std::function<absl::StatusOr<std::unique_ptr<Transport>>(
-        const TransportContext&)>;
-
 TransportContext ContextOf(int rank, int size, Store& store);
 
 // Ranks as threads of this process, connected.

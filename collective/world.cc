@@ -37,7 +37,6 @@ using internal_collective::EngineOptions;
 using internal_collective::Peer;
 using internal_collective::Star;
 using internal_collective::StarOptions;
-using internal_collective::TransportContext;
 
 // The address of an interface of this host; what is none is taken to be an
 // address or a name already.
@@ -225,10 +224,10 @@ std::string World::AutoBackend() const {
 
 absl::Status World::CheckGroup(const GroupOptions& options,
                                const std::string& backend) const {
-  LOCKSTEP_RETURN_IF_ERROR(CheckBackend(backend));
+  if (!options.transport) LOCKSTEP_RETURN_IF_ERROR(CheckBackend(backend));
   LOCKSTEP_RETURN_IF_ERROR(CheckPositive("deadline", options.deadline));
   LOCKSTEP_RETURN_IF_ERROR(CheckPositive("slow", options.slow));
-  if (backend == "shm" && local_size_ != size()) {
+  if (!options.transport && backend == "shm" && local_size_ != size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "backend 'shm' is for ranks of one host, user and process namespace, "
         "and only ",
@@ -267,8 +266,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
     return internal_collective::ForkedFrom(
         absl::StrCat("rank ", rank(), " of the job"));
   }
-  const std::string backend =
-      options.backend == "auto" ? AutoBackend() : options.backend;
+  const std::string backend = options.backend == "auto" && !options.transport
+                                  ? AutoBackend()
+                                  : options.backend;
   LOCKSTEP_RETURN_IF_ERROR(
       internal_collective::CheckName(options.name, /*required=*/true));
   absl::Status refused = CheckGroup(options, backend);
@@ -289,7 +289,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
     context.device = options.device;
     context.nccl_library = options.nccl_library;
     context.cuda_library = options.cuda_library;
-    return internal_collective::MakeTransport(backend, context);
+    return options.transport
+               ? options.transport(context)
+               : internal_collective::MakeTransport(backend, context);
   };
   if (!refused.ok()) {
     // This rank joins all the same, and fails at once: so the others need not

@@ -36,6 +36,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/transport.h"
 
 namespace lockstep {
 
@@ -105,6 +106,11 @@ struct GroupOptions {
   // "auto": the first of these that the ranks can use. "nccl": any hosts, for
   // memory of CUDA devices, one device a rank.
   std::string backend = "auto";
+
+  // A backend of your own: makes the transport that moves the bytes of this
+  // group and of those that are split off it (transport.h). Messages then call
+  // the backend by the name in `backend`.
+  TransportFactory transport;
 
   // How long an operation may take, its data included, unless its call says
   // otherwise; and making the group.

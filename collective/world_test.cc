@@ -331,6 +331,24 @@ TEST(World, ANameIsForOneGroupAtATime) {
   });
 }
 
+// examples/skeletons/backend_test.cc has one that moves bytes.
+TEST(World, ATransportOfOnesOwnIsABackend) {
+  Job job(2);
+  GroupOptions options;
+  options.backend = "pigeon";
+  options.transport = [](const TransportContext& context)
+      -> absl::StatusOr<std::unique_ptr<Transport>> {
+    EXPECT_EQ(context.size, 2);
+    EXPECT_NE(context.store, nullptr);
+    return absl::UnavailableError("there is no pigeon");
+  };
+  InThreads(2, [&](int rank) {
+    const auto group = job.worlds[rank]->MakeGroup(options);
+    EXPECT_THAT(group, StatusIs(absl::StatusCode::kUnavailable,
+                                HasSubstr("there is no pigeon")));
+  });
+}
+
 TEST(World, RanksMustAgreeOnTheBackend) {
   Job job(2);
   InThreads(2, [&job](int rank) {

@@ -218,7 +218,8 @@ class SampleRow {
 
  private:
   const internal_loader::FieldPlace& Place(int field) const {
-    return layout_->fields[static_cast<size_t>(first_ + field)];
+    return layout_
+        ->fields[static_cast<size_t>(first_) + static_cast<size_t>(field)];
   }
   size_t WrittenSize(int field) const {
     return static_cast<size_t>(Elements(field) *

@@ -18,6 +18,7 @@
 #include "lockstep/base/config.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/plugin/metrics_sink_conformance.h"
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
 
@@ -361,6 +362,14 @@ TEST_F(MetricsSinks, JsonLinesSurviveTheirFiles) {
   std::filesystem::remove_all(folder_ + "/new");
   LOCKSTEP_EXPECT_OK(sink->Write(1, {{std::string(20000, 'a'), 1}}));
   EXPECT_EQ(LinesOf(path).size(), 2);
+}
+
+// The suite is that of sinks of users' own.
+TEST_F(MetricsSinks, Conform) {
+  ExpectConforms([&] { return Make("json_lines", "path", folder_ + "/json"); });
+  ExpectConforms([&] { return Make("text", "path", folder_ + "/text"); });
+  ExpectConforms(
+      [&] { return Make("tensorboard", "folder", folder_ + "/tb"); });
 }
 
 }  // namespace

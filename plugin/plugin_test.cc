@@ -25,6 +25,7 @@
 #include "lockstep/plugin/registry.h"
 #include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sampler.h"
+#include "lockstep/sampler/sampler_conformance.h"
 
 namespace lockstep {
 namespace {
@@ -147,6 +148,25 @@ TEST_F(Plugin, EveryOrderIsMadeByName) {
     options.Set("global_batch_size", 8);
     if (name == "token_budget") options.Set("max_tokens", 12);
     EXPECT_THAT(IndicesOf(name, options), Not(testing::IsEmpty())) << name;
+  }
+}
+
+// The suite is that of samplers of users' own.
+TEST_F(Plugin, EverySamplerConforms) {
+  for (const std::string& name : NamesOf(registry_.Parts<Sampler>())) {
+    for (const char* const tail : {"pad", "drop", "uneven", "mask"}) {
+      SCOPED_TRACE(name + " " + tail);
+      Config options;
+      options.Set("global_batch_size", 6);
+      // Its settings are PyTorch's, which has two tails.
+      if (name != "distributed") options.Set("tail", tail);
+      if (name == "token_budget") options.Set("max_tokens", 12);
+      ExpectConforms([&](int64_t rank, int64_t ranks) {
+        context_.rank = rank;
+        context_.size = ranks;
+        return registry_.Create<Sampler>(name, context_, options);
+      });
+    }
   }
 }
 

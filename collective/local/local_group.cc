@@ -22,15 +22,13 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
-#include "lockstep/collective/reduce.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/perform.h"
 
 namespace lockstep {
 namespace {
 
-using internal_collective::Operation;
 using internal_collective::OperationLog;
-using internal_collective::OpKind;
-using internal_collective::ReduceInOrder;
 using internal_collective::WithRecentOperations;
 using internal_collective::WorkState;
 
@@ -170,7 +168,6 @@ class Group : public std::enable_shared_from_this<Group> {
       ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return work.group->Missing(work);
   }
-  absl::Status CheckAllToAll(const Meeting& meeting) const;
   std::string Who(const LocalWork& work) const;
   std::string LastOf(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -215,101 +212,6 @@ class Listing {
   LocalWork& work_;
   std::multimap<int, LocalWork*>::iterator at_;
 };
-
-// ---- What an operation does, once all ranks are there.
-
-char* At(const Buffer& buffer, int64_t element) {
-  return static_cast<char*>(buffer.data) + element * SizeOf(buffer.dtype);
-}
-const char* At(const ConstBuffer& buffer, int64_t element) {
-  return static_cast<const char*>(buffer.data) + element * SizeOf(buffer.dtype);
-}
-
-// In-place memory is left as it is.
-void Copy(const ConstBuffer& from, int64_t first, const Buffer& to,
-          int64_t second, int64_t count) {
-  const char* const source = At(from, first);
-  char* const target = At(to, second);
-  if (count > 0 && source != target) {
-    std::memcpy(target, source, count * SizeOf(to.dtype));
-  }
-}
-
-int64_t Before(const std::vector<int64_t>& counts, int rank) {
-  int64_t sum = 0;
-  for (int i = 0; i < rank; ++i) sum += counts[i];
-  return sum;
-}
-
-void RunReduction(const std::vector<WorkPtr>& works) {
-  const Operation& first = works[0]->op;
-  const int size = static_cast<int>(works.size());
-  std::vector<const void*> inputs(size);
-  const auto reduce = [&](int64_t begin, int64_t count,
-                          const std::vector<void*>& outs) {
-    for (int i = 0; i < size; ++i) inputs[i] = At(works[i]->op.in, begin);
-    ReduceInOrder(first.dtype, first.op, first.scale, inputs, count, outs);
-  };
-  if (first.kind == OpKind::kReduceScatter) {
-    // Part by part: what is written in place is read for no other part.
-    for (const WorkPtr& work : works) {
-      reduce(work->rank * work->op.out.count, work->op.out.count,
-             {work->op.out.data});
-    }
-    return;
-  }
-  std::vector<void*> outs;
-  for (const WorkPtr& work : works) {
-    if (first.kind == OpKind::kAllReduce || work->rank == first.root) {
-      outs.push_back(work->op.out.data);
-    }
-  }
-  reduce(0, first.in.count, outs);
-}
-
-void RunMove(const std::vector<WorkPtr>& works) {
-  const Operation& first = works[0]->op;
-  for (const WorkPtr& work : works) {
-    const Operation& op = work->op;
-    const int rank = work->rank;
-    switch (first.kind) {
-      case OpKind::kBroadcast:
-        Copy(works[op.root]->op.in, 0, op.out, 0, op.out.count);
-        break;
-      case OpKind::kAllGather:
-      case OpKind::kGather:
-        if (op.kind == OpKind::kGather && rank != op.root) break;
-        for (const WorkPtr& from : works) {
-          Copy(from->op.in, 0, op.out, Before(op.recv_counts, from->rank),
-               from->op.in.count);
-        }
-        break;
-      case OpKind::kScatter:
-        Copy(works[op.root]->op.in, Before(op.send_counts, rank), op.out, 0,
-             op.out.count);
-        break;
-      case OpKind::kAllToAll:
-        for (const WorkPtr& from : works) {
-          Copy(from->op.in, Before(from->op.send_counts, rank), op.out,
-               Before(op.recv_counts, from->rank), op.recv_counts[from->rank]);
-        }
-        break;
-      default:
-        break;
-    }
-  }
-}
-
-void Run(const std::vector<WorkPtr>& works) {
-  switch (works[0]->op.kind) {
-    case OpKind::kAllReduce:
-    case OpKind::kReduce:
-    case OpKind::kReduceScatter:
-      return RunReduction(works);
-    default:
-      return RunMove(works);
-  }
-}
 
 // ---- How ranks meet.
 
@@ -436,29 +338,18 @@ void Group::Settle() {
       }
       return;
     }
-    if (meeting.works[0]->op.kind == OpKind::kAllToAll) {
-      const absl::Status same = CheckAllToAll(meeting);
-      if (!same.ok()) return Fail(same);
+    std::vector<const Operation*> ops;
+    for (const WorkPtr& each : meeting.works) ops.push_back(&each->op);
+    const absl::Status performed = Perform(ops);
+    if (!performed.ok()) {
+      return Fail(absl::Status(
+          performed.code(),
+          absl::StrCat(Who(*meeting.works[0]), ": ", performed.message())));
     }
-    Run(meeting.works);
     for (const WorkPtr& each : meeting.works) End(*each);
     meetings_.pop_front();
     ++done_;
   }
-}
-
-absl::Status Group::CheckAllToAll(const Meeting& meeting) const {
-  for (const WorkPtr& from : meeting.works) {
-    for (const WorkPtr& to : meeting.works) {
-      const int64_t sent = from->op.send_counts[to->rank];
-      const int64_t taken = to->op.recv_counts[from->rank];
-      if (sent == taken) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
-          Who(*from), ": rank ", from->rank, " sends ", sent,
-          " elements to rank ", to->rank, ", which takes ", taken));
-    }
-  }
-  return absl::OkStatus();
 }
 
 // Does what a sender and a receiver are both there for.
@@ -483,7 +374,10 @@ void Group::Settle(int from, int to) {
                        " issued ", send->op.Describe(), " to rank ", to,
                        ", which issued ", recv->op.Describe(), " from it")));
     }
-    Copy(send->op.in, 0, recv->op.out, 0, recv->op.out.count);
+    if (send->op.in.count > 0) {
+      std::memmove(recv->op.out.data, send->op.in.data,
+                   send->op.in.count * SizeOf(send->op.in.dtype));
+    }
     lane.sends.pop_front();
     lane.recvs.pop_front();
     for (const WorkPtr& work : {send, recv}) {
