@@ -1,4 +1,5 @@
-// What every metrics sink must do, for the tests of those who write one:
+// This suite checks what every metrics sink must do. It is for the tests of
+// those who write one:
 //
 //   TEST(MySink, Conforms) {
 //     ExpectConforms([] { return MakeMySink(path); });

@@ -1,5 +1,5 @@
-// What every sampler must do, for the tests of those who make samplers by a
-// factory of their own:
+// This suite checks what every sampler must do. It is for the tests of those
+// who make samplers by a factory of their own:
 //
 //   TEST(MySampler, Conforms) {
 //     ExpectConforms([](int64_t rank, int64_t ranks) {

@@ -51,7 +51,9 @@ class Powers : public lockstep::Dataset {
   // Many threads call it at once.
   absl::Status Read(int64_t index, lockstep::SampleContext& /*context*/,
                     lockstep::SampleRow& row) override {
-    if (index < 0 || index >= size_) return absl::OutOfRangeError("no sample");
+    if (index < 0 || index >= size_) {
+      return absl::OutOfRangeError(absl::StrCat("no sample has index ", index));
+    }
     LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<double> powers,
                               row.Mutable<double>(0));
     double power = 1;
