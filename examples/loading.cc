@@ -1,6 +1,6 @@
 // Batches of texts of different lengths, padded to the longest of each, with a
 // random word left out of each; interrupted, and gone on with by another number
-// of workers. README.md quotes the dataset.
+// of workers.
 #include <cstdint>
 #include <cstdio>
 #include <memory>

@@ -1,5 +1,5 @@
 // A rank's samples of two epochs, interrupted in the middle and gone on with on
-// another number of ranks. README.md quotes the first part.
+// another number of ranks.
 #include <cstdint>
 #include <cstdio>
 #include <string>

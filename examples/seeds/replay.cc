@@ -364,7 +364,7 @@ class Report {
       printed += *shown;
     }
     if (is_markdown_) {
-      std::printf("\n```\n%s```\n", printed.c_str());
+      std::printf("\n```console seeds\n%s```\n", printed.c_str());
     } else {
       std::printf("%s", printed.c_str());
     }

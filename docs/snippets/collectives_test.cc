@@ -1,0 +1,41 @@
+// The examples of docs/collectives.md, each compiled from where it stands.
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/world.h"
+
+namespace {
+
+using ::testing::ElementsAre;
+
+absl::Status AWorld(absl::Span<float> gradient) {
+#include "lockstep/docs/snippets/collectives/world.inc"
+  return absl::OkStatus();
+}
+
+TEST(CollectivesDocument, AWorldOfOne) {
+  std::vector<float> gradient = {1, 2};
+  LOCKSTEP_ASSERT_OK(AWorld(absl::MakeSpan(gradient)));
+  EXPECT_THAT(gradient, ElementsAre(1, 2));
+}
+
+// This one is compiled alone, since it needs a GPU.
+[[maybe_unused]] absl::Status Nccl(lockstep::World* world,
+                                   float* device_pointer, int64_t count,
+                                   void* stream) {
+#include "lockstep/docs/snippets/collectives/nccl.inc"
+  return absl::OkStatus();
+}
+
+}  // namespace

@@ -1,0 +1,2 @@
+// The README's first program.
+#include "lockstep/docs/snippets/readme/first.inc"
