@@ -313,6 +313,8 @@ std::vector<OptionInfo> DescribeOptions() {
   return TableOf(options).Describe();
 }
 
+// ---- Implementation details.
+
 template <typename Options>
 void OptionTable::AddTable(absl::string_view key, Options* field,
                            absl::string_view meaning) {

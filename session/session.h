@@ -207,6 +207,7 @@ class Step {
 // The epochs that Session::Epochs tells.
 class EpochNumbers {
  public:
+  // Stands at an epoch. `!=` requires the end of the range on its right.
   class Iterator {
    public:
     int64_t operator*() const { return epoch_; }
@@ -214,7 +215,6 @@ class EpochNumbers {
       ++epoch_;
       return *this;
     }
-    // Requires the end of the range as `end`.
     bool operator!=(const Iterator& end) const;
 
    private:
