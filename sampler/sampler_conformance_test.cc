@@ -6,10 +6,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest-spi.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/findings.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/sampler.h"
 
@@ -20,22 +19,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Returns what the suite finds wrong.
-std::string FindingsOf(const MakeSampler& make) {
-  testing::TestPartResultArray results;
-  {
-    const testing::ScopedFakeTestPartResultReporter reporter(
-        testing::ScopedFakeTestPartResultReporter::
-            INTERCEPT_ONLY_CURRENT_THREAD,
-        &results);
-    ExpectConforms(make);
-  }
-  std::string findings;
-  for (int i = 0; i < results.size(); ++i) {
-    if (results.GetTestPartResult(i).failed()) {
-      absl::StrAppend(&findings, results.GetTestPartResult(i).message(), "\n");
-    }
-  }
-  return findings;
+std::string FindingsIn(const MakeSampler& make) {
+  return FindingsOf([&] { ExpectConforms(make); });
 }
 
 absl::StatusOr<std::unique_ptr<Sampler>> Make(int64_t rank, int64_t ranks,
@@ -52,27 +37,27 @@ absl::StatusOr<std::unique_ptr<Sampler>> Make(int64_t rank, int64_t ranks,
 }
 
 TEST(SamplerConformance, FindsNothingWhereAllIsWell) {
-  EXPECT_THAT(FindingsOf([](int64_t rank, int64_t ranks) {
+  EXPECT_THAT(FindingsIn([](int64_t rank, int64_t ranks) {
                 return Make(rank, ranks, 7);
               }),
               IsEmpty());
 }
 
 TEST(SamplerConformance, FindsRanksWithSeedsOfTheirOwn) {
-  const std::string findings = FindingsOf(
+  const std::string findings = FindingsIn(
       [](int64_t rank, int64_t ranks) { return Make(rank, ranks, rank); });
   EXPECT_THAT(findings, HasSubstr("ranks mean different jobs"));
 }
 
 TEST(SamplerConformance, FindsASamplerOfAnotherRank) {
-  const std::string findings = FindingsOf(
+  const std::string findings = FindingsIn(
       [](int64_t /*rank*/, int64_t ranks) { return Make(0, ranks, 7); });
   EXPECT_THAT(findings, HasSubstr("came again"));
   EXPECT_THAT(findings, HasSubstr("are missing"));
 }
 
 TEST(SamplerConformance, FindsRanksWithOtherNumbersOfSteps) {
-  const std::string findings = FindingsOf([](int64_t rank, int64_t ranks) {
+  const std::string findings = FindingsIn([](int64_t rank, int64_t ranks) {
     return Make(rank, ranks, 7, rank == 1 ? 53 : 103);
   });
   EXPECT_THAT(findings, HasSubstr("different numbers of steps"));

@@ -111,10 +111,10 @@ void Train(absl::Span<const float> /*image*/, int64_t /*rows*/,
            void* /*stream*/) {}
 
 // This one is compiled alone, since it needs a GPU.
-[[maybe_unused]] absl::Status Pinned(const lockstep::World* world,
-                                     std::shared_ptr<lockstep::Dataset> dataset,
-                                     std::unique_ptr<lockstep::Sampler> sampler,
-                                     void* stream) {
+[[maybe_unused]] absl::Status Pinned(
+    const lockstep::World* world,
+    const std::shared_ptr<lockstep::Dataset>& dataset,
+    std::unique_ptr<lockstep::Sampler> sampler, void* stream) {
   lockstep::LoaderOptions options;
 #include "lockstep/docs/snippets/data/pinned.inc"
   return absl::OkStatus();
