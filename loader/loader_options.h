@@ -142,7 +142,7 @@ struct LoaderOptions {
   std::function<void(const LoaderProgress&)> progress;
   absl::Duration progress_interval = absl::Seconds(10);
 
-  // How many events of a trace are kept, 64 bytes each; 0 for no trace
+  // How many events of a trace are kept, 40 bytes each; 0 for no trace
   // (Loader::Trace). Of samples that take nanoseconds, one read in 16 is there.
   int64_t trace_events = 0;
 };

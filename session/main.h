@@ -51,10 +51,11 @@ namespace lockstep {
 // These are the codes that Main returns.
 inline constexpr int kTrained = 0;
 inline constexpr int kTrainingFailed = 1;
-// Nothing has begun, since the command line or the job's text is wrong: before
-// the first step, INVALID_ARGUMENT, NOT_FOUND or UNIMPLEMENTED. To start the
-// job again would not help. (A rank that another one has told of it returns
-// kTrainingFailed.)
+// Nothing has begun: parts could not be registered, the command line or the
+// job's text could not be read, or something is wrong with them, which an
+// INVALID_ARGUMENT, NOT_FOUND or UNIMPLEMENTED before the first step has said.
+// To start the job again would not help. (A rank that another one has told of
+// it returns kTrainingFailed.)
 inline constexpr int kNotBegun = 2;
 // All ranks have stopped after one step, as was asked by SIGTERM, SIGINT or
 // RequestStop. The code is that of a program which SIGTERM has ended, so that a
