@@ -224,6 +224,8 @@ class ControlPlane::GroupStore : public Store {
       : plane_(plane), key_(std::move(key)) {}
 
   absl::Status Set(absl::string_view key, absl::string_view value) override {
+    LOCKSTEP_RETURN_IF_ERROR(CheckStoreKey(key));
+    LOCKSTEP_RETURN_IF_ERROR(CheckStoreValue(key, value));
     plane_.star_->Send(
         0, Pack(Message::kSet).Text(key_).Text(key).Text(value).Done());
     return absl::OkStatus();
@@ -231,6 +233,7 @@ class ControlPlane::GroupStore : public Store {
 
   absl::StatusOr<std::string> Get(absl::string_view key,
                                   absl::Time until) override {
+    LOCKSTEP_RETURN_IF_ERROR(CheckStoreKey(key));
     const SteadyTime deadline = After(until - absl::Now());
     const std::string name(key);
     bool asked = false;

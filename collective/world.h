@@ -61,7 +61,8 @@ struct WorldOptions {
   // says.
   std::string job;
 
-  // The job's secret. "": LOCKSTEP_TOKEN.
+  // The job's secret. "": FromEnvironment takes LOCKSTEP_TOKEN, or the first
+  // line of the file that LOCKSTEP_TOKEN_FILE names.
   std::string token;
 
   // The network interface ("eth0") or the address of this host that data, and

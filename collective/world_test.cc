@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
@@ -347,6 +348,26 @@ TEST(World, ATransportOfOnesOwnIsABackend) {
     EXPECT_THAT(group, StatusIs(absl::StatusCode::kUnavailable,
                                 HasSubstr("there is no pigeon")));
   });
+}
+
+TEST(World, ATransportMayStoreNoMoreThanAnyStoreTakes) {
+  Job job(1);
+  GroupOptions options;
+  options.transport = [](const TransportContext& context)
+      -> absl::StatusOr<std::unique_ptr<Transport>> {
+    const std::string most(1 << 20, 'x');
+    LOCKSTEP_EXPECT_OK(context.store->Set("key", most));
+    EXPECT_THAT(context.store->Set("", most),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("has 1 to 512 bytes")));
+    EXPECT_THAT(context.store->Get("", absl::Now()),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("has 1 to 512 bytes")));
+    return context.store->Set("key", std::string(5 << 20, 'x'));
+  };
+  EXPECT_THAT(job.worlds[0]->MakeGroup(options),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("that of 'key' has 5242880")));
 }
 
 TEST(World, RanksMustAgreeOnTheBackend) {

@@ -39,20 +39,6 @@ constexpr size_t kMostNameBytes = 200;
 constexpr absl::Duration kShortestPause = absl::Milliseconds(1);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(50);
 
-absl::Status CheckKey(absl::string_view key) {
-  if (!key.empty() && key.size() <= kMostKeyBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("a key of a store has 1 to ", kMostKeyBytes,
-                   " bytes, and this one has ", key.size()));
-}
-
-absl::Status CheckValue(absl::string_view key, absl::string_view value) {
-  if (value.size() <= kMostValueBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a value in a store has at most ", kMostValueBytes,
-      " bytes, and that of '", absl::CHexEscape(key), "' has ", value.size()));
-}
-
 absl::Status NotThere(absl::string_view key, absl::string_view where) {
   return absl::DeadlineExceededError(
       absl::StrCat("nobody has set '", absl::CHexEscape(key), "' in ", where,
@@ -217,9 +203,27 @@ absl::StatusOr<std::string> Read(const std::string& folder,
 
 }  // namespace
 
+namespace internal_collective {
+
+absl::Status CheckStoreKey(absl::string_view key) {
+  if (!key.empty() && key.size() <= kMostKeyBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("a key of a store has 1 to ", kMostKeyBytes,
+                   " bytes, and this one has ", key.size()));
+}
+
+absl::Status CheckStoreValue(absl::string_view key, absl::string_view value) {
+  if (value.size() <= kMostValueBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a value in a store has at most ", kMostValueBytes,
+      " bytes, and that of '", absl::CHexEscape(key), "' has ", value.size()));
+}
+
+}  // namespace internal_collective
+
 absl::Status MemoryStore::Set(absl::string_view key, absl::string_view value) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckKey(key));
-  LOCKSTEP_RETURN_IF_ERROR(CheckValue(key, value));
+  LOCKSTEP_RETURN_IF_ERROR(internal_collective::CheckStoreKey(key));
+  LOCKSTEP_RETURN_IF_ERROR(internal_collective::CheckStoreValue(key, value));
   MutexLock lock(mutex_);
   values_.insert_or_assign(std::string(key), std::string(value));
   changed_.NotifyAll();
@@ -228,7 +232,7 @@ absl::Status MemoryStore::Set(absl::string_view key, absl::string_view value) {
 
 absl::StatusOr<std::string> MemoryStore::Get(absl::string_view key,
                                              absl::Time until) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckKey(key));
+  LOCKSTEP_RETURN_IF_ERROR(internal_collective::CheckStoreKey(key));
   const SteadyTime deadline = After(until - absl::Now());
   MutexLock lock(mutex_);
   bool late = false;
@@ -241,8 +245,8 @@ absl::StatusOr<std::string> MemoryStore::Get(absl::string_view key,
 }
 
 absl::Status FileStore::Set(absl::string_view key, absl::string_view value) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckKey(key));
-  LOCKSTEP_RETURN_IF_ERROR(CheckValue(key, value));
+  LOCKSTEP_RETURN_IF_ERROR(internal_collective::CheckStoreKey(key));
+  LOCKSTEP_RETURN_IF_ERROR(internal_collective::CheckStoreValue(key, value));
   LOCKSTEP_RETURN_IF_ERROR(MakeFolder(folder_));
   const Descriptor folder(OpenFolder(folder_));
   if (!folder.ok()) return SystemError(errno, folder_, "can't open the folder");
@@ -269,7 +273,7 @@ absl::Status FileStore::Set(absl::string_view key, absl::string_view value) {
 
 absl::StatusOr<std::string> FileStore::Get(absl::string_view key,
                                            absl::Time until) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckKey(key));
+  LOCKSTEP_RETURN_IF_ERROR(internal_collective::CheckStoreKey(key));
   const std::string encoded = Encode(key);
   const SteadyTime deadline = After(until - absl::Now());
   absl::Duration pause = kShortestPause;

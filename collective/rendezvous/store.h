@@ -37,6 +37,14 @@ class Store {
                                           absl::Time until) = 0;
 };
 
+namespace internal_collective {
+
+// INVALID_ARGUMENT says which sizes a key and a value may have.
+absl::Status CheckStoreKey(absl::string_view key);
+absl::Status CheckStoreValue(absl::string_view key, absl::string_view value);
+
+}  // namespace internal_collective
+
 // In this process.
 class MemoryStore : public Store {
  public:
