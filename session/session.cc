@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
@@ -196,6 +197,7 @@ absl::Status Session::CallHooks(
 void Session::Fail(const absl::Status& why) { failure_.Update(why); }
 
 void Session::Log(absl::string_view text) const {
+  absl::ConsumeSuffix(&text, "\n");
   CatchAll("the log", [&] {
     log_(text);
     return absl::OkStatus();

@@ -154,7 +154,8 @@ class Step {
 
   // Adds to a sum of this step over the rows of all ranks, such as the loss of
   // a batch's valid rows. It becomes a mean over all rows. Ranks add up with
-  // the precision of a float. Before Average.
+  // the precision of a float. Call it before Average, and for each batch, also
+  // for one without valid rows: all ranks must add the same names.
   void Add(absl::string_view name, double sum);
 
   // Sets what this rank's gradients and sums are of, in place of the valid rows

@@ -461,6 +461,15 @@ TEST_F(SessionMetricsTest, ProgressIsLoggedOnce) {
                           "test after 4 steps: loss 2 over 5 samples"));
 }
 
+TEST_F(SessionMetricsTest, ALineMayEndWithALineBreak) {
+  const auto train = [](Session& session) -> absl::Status {
+    session.Log("two\nlines\n");
+    return TrainOn(session);
+  };
+  ASSERT_THAT(RunWith("", 1, train), Each(IsOk()));
+  EXPECT_THAT(LinesWith("two"), ElementsAre("two\nlines"));
+}
+
 TEST_F(SessionMetricsTest, ALongEpochHasLines) {
   ASSERT_THAT(RunWith("[progress]\nevery = \"1ns\"", 2, TrainOn), Each(IsOk()));
   EXPECT_THAT(LinesWith("epoch 1: step "),
