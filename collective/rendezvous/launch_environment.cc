@@ -62,7 +62,7 @@ constexpr Launcher kTorchrun = {
     "WORLD_SIZE",
     "LOCAL_RANK",
     "LOCAL_WORLD_SIZE",
-    "torchrun --nproc-per-node=2 --no-python ./train; or, by hand: RANK=0 "
+    "torchrun --nproc_per_node=2 --no_python ./train; or, by hand: RANK=0 "
     "WORLD_SIZE=2 MASTER_ADDR=trainer-0 MASTER_PORT=29500 ./train"};
 constexpr Launcher kOpenMpi = {
     "Open MPI",

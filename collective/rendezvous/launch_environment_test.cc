@@ -421,7 +421,7 @@ TEST(LaunchEnvironment, ListsAllThatIsWrong) {
       "  MASTER_PORT='0' is not a number from 1 to 65535\n"
       "  WORLD_SIZE is not set\n"
       "  MASTER_ADDR is not set: the host of rank 0\n"
-      "A line that works: torchrun --nproc-per-node=2 --no-python ./train; or, "
+      "A line that works: torchrun --nproc_per_node=2 --no_python ./train; or, "
       "by hand: RANK=0 WORLD_SIZE=2 MASTER_ADDR=trainer-0 MASTER_PORT=29500 "
       "./train");
   EXPECT_EQ(

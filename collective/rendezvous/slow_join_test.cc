@@ -1,6 +1,7 @@
 // These tests see that a host hears of a join that takes long before it ends.
 #include "lockstep/collective/rendezvous/slow_join.h"
 
+#include <asio/io_context.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/rendezvous/hub_door.h"
+#include "lockstep/collective/rendezvous/spoke_join.h"
 #include "lockstep/collective/rendezvous/star.h"
 #include "lockstep/collective/rendezvous/star_testing.h"
 #include "lockstep/collective/rendezvous/store.h"
@@ -99,6 +101,25 @@ TEST(SlowJoin, IsToldDuringAnAttempt) {
   // The attempt ends, as does its join.
   Socket(silent.Accept()).Write("HTTP/1.1 400 Bad Request\r\n\r\n");
   EXPECT_THAT(one.Await(), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+// Otherwise a report would blame a name service that had no time to answer.
+TEST(SlowJoin, AReportThatIsDueLeavesANameTimeToResolve) {
+  Told told;
+  StarOptions options = told.Tells(OptionsOf(1, 2, nullptr));
+  options.address = "trainer-0:4000";
+  const SteadyTime begin = SteadyNow();
+  SteadyTime until;
+  const Resolver resolve = [&until](const std::string&, SteadyTime deadline) {
+    until = deadline;
+    return absl::ResourceExhaustedError("the join ends");
+  };
+  asio::io_context io(1);
+  Peer self;
+  self.rank = 1;
+  EXPECT_THAT(JoinAsSpoke(io, options, self, After(kLong), resolve),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_GE(absl::FromChrono(until - begin), absl::Seconds(1));
 }
 
 TEST(SlowJoin, ANameThatDoesNotResolveIsTold) {

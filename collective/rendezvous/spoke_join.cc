@@ -33,6 +33,7 @@ namespace {
 using asio::ip::tcp;
 
 constexpr absl::Duration kAttemptTakes = absl::Seconds(5);
+constexpr absl::Duration kResolvingTakes = absl::Seconds(1);
 // Once this rank is in, rank 0 says who is missing when its own deadline is
 // over.
 constexpr absl::Duration kHubTakes = absl::Milliseconds(300);
@@ -326,8 +327,11 @@ absl::Status SpokeJoin::TryAddress() {
     if (options_.store == nullptr) return parsed.status();
     return absl::UnavailableError(parsed.status().message());
   }
+  // A report that is due soon waits for the name service, which would seem not
+  // to answer otherwise.
+  const SteadyTime until = std::max(slow_.next(), After(kResolvingTakes));
   const absl::StatusOr<std::vector<std::string>> found =
-      resolve_(parsed->host, std::min(deadline_, slow_.next()));
+      resolve_(parsed->host, std::min(deadline_, until));
   if (absl::IsResourceExhausted(found.status())) return found.status();
   if (!found.ok()) return absl::UnavailableError(found.status().message());
   // Rank 0 listens on one of them, and another program perhaps on another.
