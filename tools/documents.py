@@ -243,6 +243,7 @@ def write_files(folder):
             elif path == 'README.md' and block.check == 'first':
                 name = {'cpp': 'train.cc', 'toml': 'train.toml'}[block.language]
             if name:
+                os.makedirs(os.path.join(folder, os.path.dirname(name)), exist_ok=True)
                 with open(os.path.join(folder, name), 'w', encoding='utf-8') as file:
                     file.write(block.text)
 
