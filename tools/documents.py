@@ -8,6 +8,7 @@ Each fenced block says behind its language how it is checked:
   ```sh tree          tools/ci/documents runs it, in the root of this tree
   ```sh LEG           the leg of tools/ci/full with this name runs it
   ```console LEG      the same; commands stand behind "$ ", and output below them
+  ```yaml LEG         the leg reads it
   ```starlark FILE    each line stands in FILE, in this order (also ```bazelrc), or
                       tools/ci/documents writes it to monorepo/FILE
   ```json             each line, or the whole, is JSON
