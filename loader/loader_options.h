@@ -142,8 +142,8 @@ struct LoaderOptions {
   std::function<void(const LoaderProgress&)> progress;
   absl::Duration progress_interval = absl::Seconds(10);
 
-  // How many events of a trace are kept, 40 bytes each; 0 for no trace
-  // (Loader::Trace). Of samples that take nanoseconds, one read in 16 is there.
+  // Loader::Trace keeps so many events, of 40 bytes each; with 0, there is no
+  // trace. It has one read in 16 of samples that take nanoseconds.
   int64_t trace_events = 0;
 };
 

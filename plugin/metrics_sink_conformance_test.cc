@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// What a sink refuses though it must not.
+// A sink refuses one of these, though it must take all of them.
 enum class Refuses {
   kNothing,
   kNan,

@@ -181,9 +181,9 @@ TEST(PluginDocument, AJobAsText) {
 }
 
 TEST(PluginDocument, TablesOfAJob) {
-  for (const std::string table : {"checkpoint", "metrics"}) {
-    const auto config =
-        ReadConfigFile(absl::StrCat("docs/snippets/plugin/", table, ".toml"));
+  for (const std::string path : {"docs/snippets/plugin/checkpoint.toml",
+                                 "docs/snippets/plugin/metrics.toml"}) {
+    const auto config = ReadConfigFile(path);
     LOCKSTEP_ASSERT_OK(config);
     job::TrainerOptions options;
     LOCKSTEP_EXPECT_OK(ReadJob(*config, &options, {}));
