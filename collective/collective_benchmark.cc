@@ -32,7 +32,7 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/gloo/full_mesh.h"
 #include "lockstep/collective/operation.h"
-#include "lockstep/collective/timed_rank.h"
+#include "lockstep/collective/testing/timed_rank.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 

@@ -13,8 +13,8 @@
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/conformance.h"
-#include "lockstep/collective/engine_testing.h"
+#include "lockstep/collective/testing/conformance.h"
+#include "lockstep/collective/testing/engine_testing.h"
 #include "lockstep/collective/local/local_group.h"
 
 namespace lockstep {

@@ -33,7 +33,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
-#include "lockstep/collective/rank_processes.h"
+#include "lockstep/collective/testing/rank_processes.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/dataset.h"

@@ -5,7 +5,7 @@
 //   bench_c10d RANK FOLDER
 //
 // FOLDER is empty, and where the ranks meet. Requests come as
-// collective/timed_rank.h has them, with the way "c10d".
+// collective/testing/timed_rank.h has them, with the way "c10d".
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -15,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <vector>
 
-#include "lockstep/collective/timed_rank.h"
+#include "lockstep/collective/testing/timed_rank.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 
 BIN is Bazel's folder of built programs, C10D_PROGRAM what g++ made of
 bench_c10d.cc. Two processes of each live through it all, and are asked in turns
-(collective/timed_rank.h says how). Medians of all samples count.
+(collective/testing/timed_rank.h says how). Medians of all samples count.
 """
 
 import collections

@@ -1,20 +1,19 @@
 """Finds out which headers are public, and prints them; run it in the root of the tree.
 
-A header is public
-  * if an alias of the root's BUILD names its target, or names a target without headers
-    that depends on its target,
-  * if an example includes it, or it is a conformance suite of such a package, or
-  * if a public header includes it and names one of its types outside of private parts;
-but only if its target is visible to everyone, and if it declares something that is not
-internal.
+A header is public if everyone may depend on its target. ARCHITECTURE.md lists the public
+headers, and tools/ci/visibility proves both by what a consumer's Bazel says.
+
+  public_headers.py            prints the public headers
+  public_headers.py --targets  prints the labels of all public targets
 """
 
 import functools
 import os
 import pathlib
 import re
+import subprocess
+import sys
 
-INCLUDE = re.compile(r'#include "lockstep/([^"]+)"')
 
 
 @functools.lru_cache(maxsize=None)
@@ -44,25 +43,24 @@ def read_build(package):
     return targets
 
 
-def headers_of(label, package=""):
-    """Returns the headers of a target, or else those of its dependencies."""
-    if label.startswith("@"):
-        return set()
-    where, _, name = label.partition(":")
-    package = where[2:] or package
-    target = read_build(package)[name or os.path.basename(package)]
-    if "hdrs" in target:
-        return {f"{package}/{header}" for header in target["hdrs"]}
-    return set().union(*(headers_of(each, package) for each in target.get("deps", [])))
+def public_targets():
+    """Returns the attributes of all public targets, by package and name."""
+    packages = subprocess.run(["git", "ls-files", "BUILD", "*/BUILD"], check=True,
+                              capture_output=True, text=True).stdout.split()
+    return {
+        (os.path.dirname(build), name): attributes
+        for build in packages
+        if not build.startswith("examples/consumers/")
+        for name, attributes in read_build(os.path.dirname(build)).items()
+        if attributes["visibility"] == ["//visibility:public"]
+    }
 
 
-def is_visible(header):
-    """Returns whether everyone may depend on the target of a header."""
-    package, name = os.path.split(header)
-    return any(
-        name in target.get("hdrs", []) and target["visibility"] == ["//visibility:public"]
-        for target in read_build(package).values()
-    )
+def public_headers():
+    """Returns the public headers, by package."""
+    found = {f"{package}/{header}" for (package, _), attributes in public_targets().items()
+             for header in attributes.get("hdrs", [])}
+    return sorted(found, key=os.path.split)
 
 
 def blank(pattern, text):
@@ -90,54 +88,8 @@ def public_part(header):
     return blank(r"^#define \w+_\((?:[^\n]*\\\n)*[^\n]*$", text)
 
 
-def code_of(text):
-    """Returns text without comments."""
-    return re.sub(r"//.*", "", text)
-
-
-def declares_something(header):
-    """Returns whether a header declares something that is not internal."""
-    code = code_of(public_part(header))
-    return re.search(r"(?m)^(?!#|namespace|\}|\s*$)|^#define \w+\(", code)
-
-
-def types_of(header):
-    """Returns the names of the types that a header declares in namespace lockstep."""
-    code = code_of(public_part(header))
-    return set(re.findall(r"(?m)^(?:class|struct|enum class|using) (?:ABSL_\w+ )?(\w+) ", code))
-
-
-def words_of(header):
-    """Returns all words in the code of a header but for private parts of classes."""
-    return set(re.findall(r"\w+", code_of(without_private(header))))
-
-
-def public_headers():
-    """Returns the public headers, by package."""
-    found = set()
-    for target in read_build("").values():
-        if "actual" in target:  # It is an alias.
-            found |= headers_of(target["actual"])
-    for path in pathlib.Path("examples").rglob("*"):
-        if path.suffix in (".cc", ".h"):
-            found.update(INCLUDE.findall(path.read_text()))
-    for package in {os.path.dirname(header) for header in found}:
-        found.update(map(str, pathlib.Path(package).glob("*conformance.h")))
-
-    public = set()
-    while found:
-        header = found.pop()
-        if header in public or header.startswith("examples/"):
-            continue
-        if not is_visible(header) or not declares_something(header):
-            continue
-        public.add(header)
-        words = words_of(header)
-        for included in INCLUDE.findall(pathlib.Path(header).read_text()):
-            if types_of(included) & words:
-                found.add(included)
-    return sorted(public, key=os.path.split)
-
-
 if __name__ == "__main__":
-    print("\n".join(public_headers()))
+    if sys.argv[1:] == ["--targets"]:
+        print("\n".join(f"//{package}:{name}" for package, name in sorted(public_targets())))
+    else:
+        print("\n".join(public_headers()))

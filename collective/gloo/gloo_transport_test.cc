@@ -25,8 +25,8 @@
 #include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/operation.h"
-#include "lockstep/collective/port_scanner.h"
-#include "lockstep/collective/transport_testing.h"
+#include "lockstep/collective/testing/port_scanner.h"
+#include "lockstep/collective/testing/transport_testing.h"
 
 namespace lockstep::internal_collective {
 namespace {

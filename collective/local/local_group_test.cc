@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/collective/conformance.h"
+#include "lockstep/collective/testing/conformance.h"
 
 namespace lockstep {
 namespace {

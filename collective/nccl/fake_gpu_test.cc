@@ -21,7 +21,7 @@
 #include "lockstep/base/float16.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/nccl/nccl_api.h"
-#include "lockstep/collective/rank_processes.h"
+#include "lockstep/collective/testing/rank_processes.h"
 #include "lockstep/gpu/cuda_api.h"
 
 namespace lockstep::internal_collective {

@@ -24,7 +24,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/operation.h"
-#include "lockstep/collective/transport_testing.h"
+#include "lockstep/collective/testing/transport_testing.h"
 #include "lockstep/gpu/capture_testing.h"
 #include "lockstep/gpu/cuda_api.h"
 

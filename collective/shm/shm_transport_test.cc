@@ -30,7 +30,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/store.h"
-#include "lockstep/collective/transport_testing.h"
+#include "lockstep/collective/testing/transport_testing.h"
 
 namespace lockstep::internal_collective {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/collective/conformance.h"
+#include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/transport.h"
 #include "lockstep/examples/skeletons/board.h"
 

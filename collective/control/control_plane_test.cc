@@ -1,0 +1,428 @@
+// Who is heard first: engines over a star that the test carries by hand, so
+// that a rank's thread stands still for as long as it takes.
+#include "lockstep/collective/control/control_plane.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <string>
+#include <thread>  // NOLINT: ranks join at the same time
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/control/control_messages.h"
+#include "lockstep/collective/engine/engine.h"
+#include "lockstep/collective/rendezvous/star.h"
+#include "lockstep/collective/transport.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// What a rank sends stays with it until Flush, and what it is sent is heard by
+// Hear: all of it on the test's thread.
+class HandStars {
+ public:
+  explicit HandStars(int size) : nodes_(size) {}
+
+  std::unique_ptr<Star> Take(int rank);
+
+  void Flush(int from) {
+    std::deque<std::pair<int, std::string>> outbox;
+    {
+      MutexLock lock(mutex_);
+      outbox.swap(nodes_[from].outbox);
+    }
+    for (auto& [to, message] : outbox) {
+      nodes_[to].inbox.emplace_back(from, std::move(message));
+    }
+  }
+  void Hear(int rank) {
+    while (!nodes_[rank].inbox.empty()) {
+      const auto [from, message] = std::move(nodes_[rank].inbox.front());
+      nodes_[rank].inbox.pop_front();
+      nodes_[rank].listener->OnMessage(from, message);
+    }
+  }
+  void Tick(int rank) { nodes_[rank].listener->OnTick(); }
+
+  void Run(int rank) {
+    Flush(rank);
+    Hear(rank);
+    Tick(rank);
+    Flush(rank);
+  }
+  // Whether it has been sent such a message that it has not heard.
+  bool IsSent(int rank, Message kind) const {
+    const auto& inbox = nodes_[rank].inbox;
+    return std::any_of(inbox.begin(), inbox.end(), [kind](const auto& each) {
+      return each.second[0] == static_cast<char>(kind);
+    });
+  }
+
+ private:
+  friend class HandStar;
+  struct Node {
+    StarListener* listener = nullptr;
+    std::deque<std::pair<int, std::string>> outbox;  // under the mutex
+    std::deque<std::pair<int, std::string>> inbox;
+  };
+
+  Mutex mutex_;
+  std::vector<Node> nodes_;
+};
+
+class HandStar : public Star {
+ public:
+  HandStar(int rank, HandStars* stars)
+      : Star(rank, Peers(static_cast<int>(stars->nodes_.size()))),
+        stars_(stars) {}
+
+  std::string local_address() const override { return "127.0.0.1"; }
+  void Start(StarListener& listener) override {
+    stars_->nodes_[rank()].listener = &listener;
+  }
+  void Send(int to, std::string message) override {
+    MutexLock lock(stars_->mutex_);
+    stars_->nodes_[rank()].outbox.emplace_back(to, std::move(message));
+  }
+  absl::Duration SilentFor(int) const override { return absl::ZeroDuration(); }
+  absl::Status Leave(absl::Duration) override { return absl::OkStatus(); }
+
+ private:
+  static std::vector<Peer> Peers(int size) {
+    std::vector<Peer> peers(size);
+    for (int rank = 0; rank < size; ++rank) {
+      peers[rank].rank = rank;
+      peers[rank].host = "host";
+      peers[rank].pid = 100 + rank;
+    }
+    return peers;
+  }
+
+  HandStars* const stars_;
+};
+
+std::unique_ptr<Star> HandStars::Take(int rank) {
+  return std::make_unique<HandStar>(rank, this);
+}
+
+// A transport of which each rank sees when another one's is cancelled, as by
+// the end of a connection; otherwise it waits for ever, unless it is the root
+// of a broadcast, which needs nothing from the others.
+class Tied : public Transport {
+ public:
+  struct Shared {
+    Mutex mutex;
+    CondVar changed;
+    std::set<int> cancelled ABSL_GUARDED_BY(mutex);
+  };
+  Tied(const TransportContext& context, Shared& shared)
+      : rank_(context.rank), shared_(shared) {}
+
+  absl::string_view name() const override { return "tied"; }
+  absl::Status CheckSupported(const Operation&) const override { return {}; }
+  absl::Status Connect() override { return {}; }
+  absl::Status Run(const Operation& op, uint64_t) override {
+    const bool is_root = op.kind == OpKind::kBroadcast && op.root == rank_;
+    return is_root ? absl::OkStatus() : Wait();
+  }
+  absl::Status Send(int, const ConstBuffer&, uint64_t) override {
+    return Wait();
+  }
+  absl::Status Recv(int, const Buffer&, uint64_t) override { return Wait(); }
+  void Cancel() override {
+    MutexLock lock(shared_.mutex);
+    shared_.cancelled.insert(rank_);
+    shared_.changed.NotifyAll();
+  }
+
+ private:
+  absl::Status Wait() {
+    MutexLock lock(shared_.mutex);
+    while (shared_.cancelled.empty()) shared_.changed.Wait(shared_.mutex);
+    return absl::UnavailableError(absl::StrCat(
+        "rank ", *shared_.cancelled.begin(), " has closed its connection"));
+  }
+
+  const int rank_;
+  Shared& shared_;
+};
+
+constexpr Patience kPatient = {absl::Hours(1), absl::Hours(1), absl::Hours(1)};
+
+class WhoIsHeardFirst : public testing::Test {
+ protected:
+  void MakePlanes(int size, const Patience& patience = kPatient) {
+    stars_ = std::make_unique<HandStars>(size);
+    for (int rank = 0; rank < size; ++rank) {
+      planes_.push_back(
+          std::make_shared<ControlPlane>(stars_->Take(rank), patience));
+    }
+  }
+
+  // Returns those of a group of all ranks.
+  EngineOptions Options() {
+    EngineOptions options;
+    options.backend = "tied";
+    options.job_ranks.resize(planes_.size());
+    std::iota(options.job_ranks.begin(), options.job_ranks.end(), 0);
+    options.make_transport = [this](const TransportContext& context) {
+      return std::make_unique<Tied>(context, shared_);
+    };
+    return options;
+  }
+
+  void Join(int size, const Patience& patience = kPatient) {
+    MakePlanes(size, patience);
+    const EngineOptions options = Options();
+    ranks_.resize(size);
+    std::vector<std::thread> threads;
+    std::atomic<int> joined{0};
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        auto group = JoinEngineGroup(planes_[rank], options);
+        EXPECT_TRUE(group.ok()) << group.status();
+        if (group.ok()) ranks_[rank] = *std::move(group);
+        ++joined;
+      });
+    }
+    RunUntil([&] { return joined == size; });
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& rank : ranks_) {
+      ASSERT_NE(rank, nullptr);
+      LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+    }
+  }
+
+  Work Barrier(int rank, absl::Duration deadline = absl::Hours(1)) {
+    CallOptions options;
+    options.deadline = deadline;
+    absl::StatusOr<Work> work = ranks_[rank]->Barrier(options);
+    EXPECT_TRUE(work.ok()) << work.status();
+    return *std::move(work);
+  }
+
+  // By root 0.
+  Work Broadcast(int rank) {
+    absl::StatusOr<Work> work =
+        ranks_[rank]->Broadcast(BufferOf(&value_, 1), BufferOf(&value_, 1), 0);
+    EXPECT_TRUE(work.ok()) << work.status();
+    return *std::move(work);
+  }
+
+  // Rank 0 has done a broadcast in which other ranks wait, and then waits for
+  // all in a barrier.
+  void ExpectMissingAtABarrier(const std::vector<int>& in_broadcast,
+                               const std::string& message) {
+    std::vector<Work> works;
+    for (const int rank : in_broadcast) works.push_back(Broadcast(rank));
+    LOCKSTEP_EXPECT_OK(Broadcast(0).Wait());
+    works.push_back(Barrier(0, absl::Milliseconds(10)));
+    RunUntil([&] {
+      return std::all_of(works.begin(), works.end(),
+                         [](const Work& work) { return work.Done(); });
+    });
+    EXPECT_THAT(works.back().Wait(),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         HasSubstr("barrier() #2 of group 'world': " + message +
+                                   " did not come within 10ms")));
+  }
+
+  // All, but for those that stand still.
+  void RunUntil(const std::function<bool()>& done,
+                const std::set<int>& still = {}) {
+    while (!done()) {
+      for (size_t rank = 0; rank < planes_.size(); ++rank) {
+        if (still.count(static_cast<int>(rank)) == 0) {
+          stars_->Run(static_cast<int>(rank));
+        }
+      }
+      absl::SleepFor(absl::Microseconds(100));
+    }
+  }
+
+  // Until rank 0 would know what the transports of 0 and 2 say, were there
+  // not rank 1, whose echo it waits for.
+  void RunWithout1UntilItIsAwaited(const Work& zero, const Work& two) {
+    RunUntil(
+        [&] {
+          return stars_->IsSent(1, Message::kEcho) ||
+                 (zero.Done() && two.Done());
+        },
+        /*still=*/{1});
+    for (int i = 0; i < 10; ++i) {
+      stars_->Run(2);
+      stars_->Run(0);
+    }
+    EXPECT_FALSE(zero.Done());
+    EXPECT_FALSE(two.Done());
+  }
+
+  void ExpectTransportIsBelieved(const std::set<int>& still) {
+    const Work zero = Barrier(0), two = Barrier(2);
+    {
+      MutexLock lock(shared_.mutex);
+      shared_.cancelled = {1};
+      shared_.changed.NotifyAll();
+    }
+    RunUntil([&] { return zero.Done() && two.Done(); }, still);
+    for (const Work* work : {&zero, &two}) {
+      EXPECT_THAT(
+          work->Wait(),
+          StatusIs(absl::StatusCode::kUnavailable,
+                   AllOf(HasSubstr("barrier() #1 of group 'world' on rank "),
+                         HasSubstr("rank 1 has closed its connection"))));
+    }
+  }
+
+  std::unique_ptr<HandStars> stars_;
+  float value_ = 0;
+  Tied::Shared shared_;
+  std::vector<std::shared_ptr<ControlPlane>> planes_;
+  std::vector<std::unique_ptr<Communicator>> ranks_;
+};
+
+TEST_F(WhoIsHeardFirst, AnAbortIsNotOvertakenByWhatItCauses) {
+  Join(3);
+  const Work zero = Barrier(0), two = Barrier(2);
+  ranks_[1]->Abort(absl::InternalError("why"));
+  RunWithout1UntilItIsAwaited(zero, two);
+  RunUntil([&] { return zero.Done() && two.Done(); });
+  for (const Work* work : {&zero, &two}) {
+    EXPECT_THAT(work->Wait(), StatusIs(absl::StatusCode::kAborted,
+                                       HasSubstr("rank 1 aborted")));
+  }
+}
+
+TEST_F(WhoIsHeardFirst, ARankThatLeavesIsNotOvertakenByWhatItCauses) {
+  Join(3);
+  const Work zero = Barrier(0), two = Barrier(2);
+  ranks_[1] = nullptr;
+  RunWithout1UntilItIsAwaited(zero, two);
+  RunUntil([&] { return zero.Done() && two.Done(); });
+  for (const Work* work : {&zero, &two}) {
+    EXPECT_THAT(work->Wait(), StatusIs(absl::StatusCode::kUnavailable,
+                                       HasSubstr("rank 1 has left the group")));
+  }
+}
+
+// The rank that fails has had no memory to open the group, and leaves it while
+// the other opens it.
+TEST_F(WhoIsHeardFirst, ARankHearsOfAFailureThatCameBeforeItOpenedTheGroup) {
+  MakePlanes(2);
+  const EngineOptions options = Options();
+  planes_[0]->Fail(options.key, absl::ResourceExhaustedError("no memory"));
+  planes_[0]->Leave(options.key, {});
+  stars_->Run(0);
+  absl::Status joined;
+  std::atomic<bool> ended{false};
+  std::thread other([&] {
+    const auto group = JoinEngineGroup(planes_[1], options);
+    joined = group.ok() ? AwaitConnected(**group) : group.status();
+    ended = true;
+  });
+  RunUntil([&] { return ended.load(); });
+  other.join();
+  EXPECT_THAT(joined, StatusIs(absl::StatusCode::kResourceExhausted,
+                               HasSubstr("no memory")));
+}
+
+// What a transport says is told when nobody knows better,
+TEST_F(WhoIsHeardFirst, ATransportIsBelievedWhenAllHaveBeenHeard) {
+  Join(3);
+  ExpectTransportIsBelieved(/*still=*/{});
+}
+
+// and when a rank does not say whether it does.
+TEST_F(WhoIsHeardFirst, ATransportIsBelievedWhenOneIsSilent) {
+  Join(3, {absl::Hours(1), absl::Hours(1), absl::Milliseconds(10)});
+  ExpectTransportIsBelieved(/*still=*/{1});
+}
+
+// Rank 0, which stands still while an operation expires, says who is missing
+// all the same; the rank that waits does not wait for that, and leaves.
+TEST_F(WhoIsHeardFirst, WhoIsMissingIsKnownWhenRank0GoesOn) {
+  Join(3, {absl::Hours(1), absl::Milliseconds(10), absl::Hours(1)});
+  const Work zero = Barrier(0), one = Barrier(1, absl::Milliseconds(10));
+  RunUntil([&] { return one.Done(); }, /*still=*/{0, 2});
+  EXPECT_THAT(one.Wait(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                   HasSubstr("who is missing is not known")));
+  ranks_[1] = nullptr;
+  RunUntil([&] { return zero.Done(); });
+  EXPECT_THAT(zero.Wait(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                    AllOf(HasSubstr("ranks 2 did not come"),
+                                          Not(HasSubstr("not known")))));
+}
+
+TEST_F(WhoIsHeardFirst, ARankThatWaitsInAnEarlierOperationIsNotBlamed) {
+  Join(3);
+  ExpectMissingAtABarrier({1}, "ranks 2");
+}
+
+TEST_F(WhoIsHeardFirst, RanksInAnEarlierOperationAreNamedWhereAllOthersCame) {
+  Join(3);
+  ExpectMissingAtABarrier({1, 2}, "ranks 1, 2");
+}
+
+// A rank that came and says nothing any more, as one that was stopped in the
+// middle of it, is named although no rank is missing.
+TEST_F(WhoIsHeardFirst, ARankThatCameAndIsSilentIsNamed) {
+  Join(2, {absl::Milliseconds(10), absl::Hours(1), absl::Hours(1)});
+  Late came;
+  came.place.group = EngineOptions().key;
+  came.place.number = 1;
+  came.position.here = true;
+  planes_[1]->ReportLate(came);
+  stars_->Flush(1);
+  const Work zero = Barrier(0, absl::Milliseconds(10));
+  RunUntil([&] { return zero.Done(); }, /*still=*/{1});
+  EXPECT_THAT(zero.Wait(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                    AllOf(HasSubstr("all ranks came"),
+                                          HasSubstr("rank 1 (host, pid 101)"),
+                                          HasSubstr("is silent for"))));
+}
+
+// A rank that was held up hears the verdict before it takes rank 0 for silent.
+TEST_F(WhoIsHeardFirst, AVerdictIsReadBeforeRank0CountsAsSilent) {
+  const absl::Duration patience = absl::Seconds(3);
+  Join(3, {absl::Hours(1), patience, absl::Hours(1)});
+  const Work zero = Barrier(0), one = Barrier(1, absl::Milliseconds(10));
+  RunUntil(
+      [&] {
+        if (stars_->IsSent(1, Message::kFailed)) return true;
+        stars_->Run(1);
+        return false;
+      },
+      /*still=*/{1});
+  absl::SleepFor(patience);
+  stars_->Tick(1);
+  RunUntil([&] { return zero.Done() && one.Done(); });
+  for (const Work* work : {&zero, &one}) {
+    EXPECT_THAT(work->Wait(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                       HasSubstr("ranks 2 did not come")));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::internal_collective

@@ -1,0 +1,371 @@
+// The engine over transports whose collectives a device does.
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>  // NOLINT: to yield
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/testing/conformance.h"
+#include "lockstep/collective/testing/engine_testing.h"
+#include "lockstep/collective/transport.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// A device that is done with everything at once, whatever the others do.
+class Blind : public Transport {
+ public:
+  absl::string_view name() const override { return "blind"; }
+  absl::Status CheckSupported(const Operation&) const override { return {}; }
+  absl::Status Connect() override { return {}; }
+  absl::Status Run(const Operation&, uint64_t) override { return Never(); }
+  absl::Status Send(int, const ConstBuffer&, uint64_t) override {
+    return Never();
+  }
+  absl::Status Recv(int, const Buffer&, uint64_t) override { return Never(); }
+  void Cancel() override {}
+  bool launches() const override { return true; }
+  absl::StatusOr<std::shared_ptr<Launch>> Prepare(
+      const std::shared_ptr<const Operation>&) override {
+    return std::make_shared<Nothing>();
+  }
+
+ private:
+  struct Nothing : Launch {
+    absl::StatusOr<State> Begin() override { return State::kQueued; }
+    absl::StatusOr<State> Look() override { return State::kDone; }
+    absl::Status WaitOnStream(Stream) override { return {}; }
+  };
+  static absl::Status Never() { return absl::InternalError("was called"); }
+};
+
+// What nothing else compares is compared at heartbeats, of many operations some
+// of them.
+TEST(DeviceEngine, RanksOfABlindDeviceLearnThatTheyDiffer) {
+  for (const int before : {2, 1000}) {
+    EngineJob job(2);
+    job.options.make_transport = [](const TransportContext&) {
+      return std::make_unique<Blind>();
+    };
+    const auto ranks = job.JoinAll();
+    OnAllRanks(ranks, [before](Communicator& rank) {
+      for (int i = 0; i < before; ++i) {
+        LOCKSTEP_ASSERT_OK(Wait(rank.Barrier()));
+      }
+      float value = 1;
+      const Buffer buffer = BufferOf(absl::MakeSpan(&value, 1));
+      const ReduceOp op = rank.rank() == 0 ? ReduceOp::kSum : ReduceOp::kMax;
+      Wait(rank.AllReduce(buffer, buffer, op)).IgnoreError();
+      absl::Status status;
+      while (status.ok()) status = Wait(rank.Barrier());
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   AllOf(HasSubstr("differ at operation #"),
+                                         HasSubstr("rank 0 (host-0, pid 100)"),
+                                         HasSubstr("rank 1 (host-1, pid 101)"),
+                                         HasSubstr("suspect"))));
+    });
+  }
+}
+
+// However far ahead one of them is: here it gives thousands of marks before the
+// other comes to what they differ in.
+TEST(DeviceEngine, MarksOfARankThatIsFarAheadAreKept) {
+  EngineJob job(2);
+  job.options.make_transport = [](const TransportContext&) {
+    return std::make_unique<Blind>();
+  };
+  const auto ranks = job.JoinAll();
+  const auto send = [&job](int rank, uint64_t first, uint64_t last) {
+    std::vector<Mark> marks;
+    for (uint64_t number = first; number <= last; ++number) {
+      Mark mark;
+      mark.number = number;
+      mark.digest = number + (rank == 1 && number > 1000 ? 1 : 0);
+      marks.push_back(mark);
+      if (marks.size() < 40 && number < last) continue;
+      job.planes[rank]->SendMarks(job.options.key, marks);
+      marks.clear();
+    }
+  };
+  send(0, 1, 20000);
+  job.stars.AwaitBeat(0);
+  send(1, 1, 2000);
+  job.planes[1]->Fail(job.options.key, absl::AbortedError("nothing was found"));
+  OnAllRanks(ranks, [](Communicator& rank) {
+    absl::Status status;
+    while (status.ok()) status = Wait(rank.Barrier());
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 HasSubstr("differ at operation #")));
+  });
+}
+
+// A device that ends nothing before it is cancelled.
+class Halting : public Blind {
+ public:
+  absl::StatusOr<std::shared_ptr<Launch>> Prepare(
+      const std::shared_ptr<const Operation>&) override {
+    return std::make_shared<Halted>(cancelled_);
+  }
+  void Cancel() override { cancelled_ = true; }
+
+ private:
+  struct Halted : Launch {
+    explicit Halted(const std::atomic<bool>& cancelled)
+        : cancelled(cancelled) {}
+    absl::StatusOr<State> Begin() override { return State::kQueued; }
+    absl::StatusOr<State> Look() override {
+      return cancelled ? State::kDone : State::kQueued;
+    }
+    absl::Status WaitOnStream(Stream) override { return {}; }
+
+    const std::atomic<bool>& cancelled;
+  };
+
+  std::atomic<bool> cancelled_{false};
+};
+
+// Also by a verdict on what is late, which comes before rank 0's heartbeat.
+TEST(DeviceEngine, LateRanksOfADeviceLearnThatTheyDiffer) {
+  EngineJob job(2);
+  job.options.slow = absl::ZeroDuration();
+  job.options.make_transport = [](const TransportContext&) {
+    return std::make_unique<Halting>();
+  };
+  std::vector<float> values(2, 1);
+  const Buffer mine = BufferOf(absl::MakeSpan(values).first(1));
+  const Buffer other = BufferOf(absl::MakeSpan(values).last(1));
+  std::optional<Work> work;
+  std::unique_ptr<Communicator> rank_0;
+  job.options.on_slow = [&](absl::string_view what) {
+    if (!absl::StrContains(what, "all_reduce") || work.has_value()) return;
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        work, rank_0->AllReduce(mine, mine, ReduceOp::kSum));
+    EXPECT_FALSE(work->Done());  // and so it is late at the next tick
+  };
+  rank_0 = job.Join(0);
+  job.options.on_slow = nullptr;
+  const auto rank_1 = job.Join(1);
+  const auto differ =
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("differ at operation #1: rank 0"),
+                     HasSubstr("issued all_reduce(1 x f32, sum)"),
+                     HasSubstr("issued all_reduce(1 x f32, max)"),
+                     HasSubstr("from #1 on is suspect")));
+  EXPECT_THAT(Wait(rank_1->AllReduce(other, other, ReduceOp::kMax)), differ);
+  ASSERT_TRUE(work.has_value());
+  EXPECT_THAT(work->Wait(), differ);
+}
+
+// A device that counts what is launched, and whose library may hang.
+class Counting : public Blind {
+ public:
+  struct Shared {
+    std::atomic<int> launches{0};
+    std::atomic<bool> hangs{false};
+  };
+  explicit Counting(Shared& shared) : shared_(shared) {}
+
+  absl::StatusOr<std::shared_ptr<Launch>> Prepare(
+      const std::shared_ptr<const Operation>&) override {
+    return std::make_shared<Counted>(shared_);
+  }
+  void Cancel() override { shared_.hangs = false; }
+
+ private:
+  struct Counted : Launch {
+    explicit Counted(Shared& shared) : shared(shared) {}
+    absl::StatusOr<State> Begin() override {
+      ++shared.launches;
+      return State::kQueued;
+    }
+    absl::StatusOr<State> Look() override {
+      while (shared.hangs) std::this_thread::yield();
+      return State::kDone;
+    }
+    absl::Status WaitOnStream(Stream) override { return {}; }
+
+    Shared& shared;
+  };
+
+  Shared& shared_;
+};
+
+TEST(DeviceEngine, StrictRanksAgreeBeforeTheyLaunch) {
+  Counting::Shared shared;
+  EngineJob job(3);
+  job.options.strict = true;
+  job.options.make_transport = [&shared](const TransportContext&) {
+    return std::make_unique<Counting>(shared);
+  };
+  const auto ranks = job.JoinAll();
+  constexpr int kBefore = 100;
+  OnAllRanks(ranks, [](Communicator& rank) {
+    for (int i = 0; i < kBefore; ++i) {
+      LOCKSTEP_ASSERT_OK(Wait(rank.Barrier()));
+    }
+    float value = 1;
+    const Buffer buffer = BufferOf(absl::MakeSpan(&value, 1));
+    const ReduceOp op = rank.rank() == 1 ? ReduceOp::kMax : ReduceOp::kSum;
+    EXPECT_THAT(Wait(rank.AllReduce(buffer, buffer, op)),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("differ at operation #101: "),
+                               HasSubstr("all_reduce(1 x f32, sum)"),
+                               HasSubstr("rank 1 (host-1, pid 101) issued "
+                                         "all_reduce(1 x f32, max)"),
+                               Not(HasSubstr("suspect")))));
+  });
+  EXPECT_EQ(shared.launches, 3 * kBefore);
+}
+
+TEST(DeviceEngine, AStrictRankMayBeFarAhead) {
+  Counting::Shared shared;
+  EngineJob job(2);
+  job.options.strict = true;
+  job.options.make_transport = [&shared](const TransportContext&) {
+    return std::make_unique<Counting>(shared);
+  };
+  const auto ranks = job.JoinAll();
+  constexpr int kAhead = 5000;
+  std::vector<Work> works;
+  for (int i = 0; i < kAhead; ++i) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(Work work, ranks[0]->Barrier());
+    works.push_back(std::move(work));
+  }
+  EXPECT_EQ(shared.launches, 0);
+  for (int i = 0; i < kAhead; ++i) {
+    LOCKSTEP_ASSERT_OK(Wait(ranks[1]->Barrier()));
+  }
+  LOCKSTEP_EXPECT_OK(works.back().Wait());
+}
+
+TEST(DeviceEngine, AStrictRankThatDoesNotComeIsNamed) {
+  Counting::Shared shared;
+  EngineJob job(2);
+  job.options.strict = true;
+  job.options.make_transport = [&shared](const TransportContext&) {
+    return std::make_unique<Counting>(shared);
+  };
+  const auto ranks = job.JoinAll();
+  CallOptions options;
+  options.deadline = absl::Milliseconds(100);
+  EXPECT_THAT(Wait(ranks[0]->Barrier(options)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       HasSubstr("ranks 1 did not come")));
+  EXPECT_EQ(shared.launches, 0);
+}
+
+TEST(DeviceEngine, RanksThatDifferInStrictAreTold) {
+  EngineJob job(2);
+  const auto first = job.Join(0);
+  job.options.strict = true;
+  EXPECT_THAT(JoinEngineGroup(job.planes[1], job.options),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("differ in the option 'strict'")));
+}
+
+// Neither does it hold up the star's thread, by which rank 1 learns of it.
+TEST(DeviceEngine, ADevicesLibraryThatHangsHoldsUpNoDeadline) {
+  std::vector<Counting::Shared> shared(2);
+  EngineJob job(2);
+  job.options.make_transport = [&shared](const TransportContext& context) {
+    return std::make_unique<Counting>(shared[context.rank]);
+  };
+  const auto ranks = job.JoinAll();
+  shared[0].hangs = true;
+  OnAllRanks(ranks, [](Communicator& rank) {
+    CallOptions options;
+    if (rank.rank() == 0) options.deadline = absl::Milliseconds(200);
+    absl::Status status;
+    while (status.ok()) status = Wait(rank.Barrier(options));
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                 HasSubstr("barrier() #1 of group 'world'")));
+  });
+  EXPECT_FALSE(shared[0].hangs);
+}
+
+// A device that takes in nothing, for once; whose moves are slow; and which is
+// sent nothing.
+class Choosy : public Blind {
+ public:
+  explicit Choosy(std::function<void()> on_move)
+      : on_move_(std::move(on_move)) {}
+
+  absl::StatusOr<std::shared_ptr<Launch>> Prepare(
+      const std::shared_ptr<const Operation>& op) override {
+    if (std::exchange(refuses_, false)) return absl::UnimplementedError("not");
+    return Blind::Prepare(op);
+  }
+  absl::Status Move(const ConstBuffer& in, const Buffer& out) override {
+    on_move_();
+    return Blind::Move(in, out);
+  }
+  absl::Status Recv(int, const Buffer&, uint64_t) override {
+    while (!cancelled_) std::this_thread::yield();
+    return absl::CancelledError("");
+  }
+  void Cancel() override { cancelled_ = true; }
+
+ private:
+  const std::function<void()> on_move_;
+  bool refuses_ = true;
+  std::atomic<bool> cancelled_{false};
+};
+
+// It has no number, which the other ranks would have for another one.
+TEST(DeviceEngine, WhatADeviceRefusesWasNotIssued) {
+  EngineJob job(2);
+  job.options.strict = true;
+  job.options.make_transport =
+      [](const TransportContext& context) -> std::unique_ptr<Transport> {
+    if (context.rank == 0) return std::make_unique<Blind>();
+    return std::make_unique<Choosy>([] {});
+  };
+  const auto ranks = job.JoinAll();
+  OnAllRanks(ranks, [](Communicator& rank) {
+    if (rank.rank() == 1) {
+      EXPECT_THAT(rank.Barrier().status(),
+                  StatusIs(absl::StatusCode::kUnimplemented));
+    }
+    for (int i = 0; i < 3; ++i) LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
+  });
+}
+
+TEST(DeviceEngine, AFailureDuringAMoveToItselfEndsAllPartsOfIt) {
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  const auto abort = [&ranks] { ranks[0]->Abort(absl::InternalError("why")); };
+  EngineJob job(2);
+  job.options.make_transport = [&abort](const TransportContext&) {
+    return std::make_unique<Choosy>(abort);
+  };
+  ranks = job.JoinAll();
+  float in = 1, out = 0, other = 0;
+  const Buffer from = BufferOf(absl::MakeSpan(&in, 1));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const Work received,
+      ranks[0]->Recv(BufferOf(absl::MakeSpan(&out, 1)), 0));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const Work both,
+      ranks[0]->SendRecv(from, 0, BufferOf(absl::MakeSpan(&other, 1)), 1));
+  EXPECT_THAT(both.Wait(), StatusIs(absl::StatusCode::kAborted));
+  LOCKSTEP_EXPECT_OK(received.Wait());
+  EXPECT_EQ(out, 1);
+}
+
+}  // namespace
+}  // namespace lockstep::internal_collective

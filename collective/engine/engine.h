@@ -1,0 +1,62 @@
+// The communicator of every backend between processes: it puts operations into
+// lanes, lets a Transport do them one after the other, and has the control
+// plane find out why one does not end.
+//
+// A lane is the group's collectives, or what is sent to one rank, or what is
+// received from one. An operation of a lane is done by a thread of that lane,
+// or, sooner, by whoever waits for it.
+#ifndef LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_H_
+#define LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/language.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/transport.h"
+
+namespace lockstep::internal_collective {
+
+struct EngineOptions {
+  // The same on all ranks. The key is unique in the job.
+  std::string name = "world";
+  std::string key = "world";
+  std::string backend;
+  std::vector<int> job_ranks;  // by rank of the group
+
+  // How long an operation may take.
+  absl::Duration deadline = absl::Minutes(10);
+  // From when on it counts as slow, and the ranks find out why.
+  absl::Duration slow = absl::Seconds(1);
+
+  // Where a device does the collectives: whether ranks agree on each one before
+  // any of them launches it.
+  bool strict = false;
+
+  // Called with what is slow and whom it waits for, by a thread of Lockstep.
+  // Must not block.
+  std::function<void(absl::string_view)> on_slow;
+
+  // Makes the transport; `context` has everything but the address of this rank.
+  std::function<absl::StatusOr<std::unique_ptr<Transport>>(
+      TransportContext context)>
+      make_transport;
+};
+
+// Joins the group, and begins to connect its ranks; operations may be issued
+// meanwhile.
+absl::StatusOr<std::unique_ptr<Communicator>> JoinEngineGroup(
+    std::shared_ptr<ControlPlane> control, const EngineOptions& options);
+
+// Waits until a group that was joined is connected, at most its deadline.
+absl::Status AwaitConnected(Communicator& group);
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_H_

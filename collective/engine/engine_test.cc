@@ -1,0 +1,866 @@
+#include "lockstep/collective/engine/engine.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>  // NOLINT: ranks
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/testing/conformance.h"
+#include "lockstep/collective/testing/engine_testing.h"
+#include "lockstep/collective/transport.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Engine, Conforms) {
+  std::unique_ptr<EngineJob> job;
+  ExpectConforms([&job](int size) {
+    job = std::make_unique<EngineJob>(size);
+    return job->JoinAll();
+  });
+}
+
+TEST(Engine, ALostRankIsNamedOnAll) {
+  EngineJob job(4);
+  const auto ranks = job.JoinAll();
+  OnAllRanks(ranks, [](Communicator& rank) {
+    LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
+  });
+  OnAllRanks(ranks, [&job](Communicator& rank) {
+    if (rank.rank() == 2) return job.stars.Lose(2);
+    EXPECT_THAT(Wait(rank.Barrier()),
+                StatusIs(absl::StatusCode::kUnavailable,
+                         HasSubstr("rank 2 (host-2, pid 102) is lost")));
+  });
+}
+
+// How often `what` stands in `text`.
+int Times(absl::string_view what, absl::string_view text) {
+  return static_cast<int>(
+      std::vector<absl::string_view>(absl::StrSplit(text, what)).size() - 1);
+}
+
+// A rank that is not needed is lost, and one that is leaves because of it.
+TEST(Engine, WhoLeavesAfterALossTellsIt) {
+  EngineJob job(4);
+  const auto ranks = job.JoinAll();
+  std::vector<std::unique_ptr<Communicator>> rows(4), columns(4);
+  OnAllRanks(ranks, [&](Communicator& rank) {
+    const int i = rank.rank(), row = i / 2, column = i % 2;
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        rows[i], rank.Split(absl::StrCat("row ", row), {2 * row, 2 * row + 1}));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        columns[i],
+        rank.Split(absl::StrCat("column ", column), {column, column + 2}));
+    LOCKSTEP_EXPECT_OK(Wait(rows[i]->Barrier()));
+    LOCKSTEP_EXPECT_OK(Wait(columns[i]->Barrier()));
+  });
+  const auto lost = HasSubstr("rank 1 (host-1, pid 101) is lost");
+  OnAllRanks(ranks, [&](Communicator& rank) {
+    if (rank.rank() == 1) return job.stars.Lose(1);
+    EXPECT_THAT(Wait(rank.Barrier()),
+                StatusIs(absl::StatusCode::kUnavailable, lost));
+    if (rank.rank() == 0) columns[0] = nullptr;
+    if (rank.rank() == 3) rows[3] = nullptr;
+  });
+  for (const auto& [group, left] :
+       {std::make_pair(&rows[2], 1), std::make_pair(&columns[2], 0)}) {
+    const absl::Status status = Wait((*group)->Barrier());
+    EXPECT_THAT(
+        status,
+        StatusIs(absl::StatusCode::kUnavailable,
+                 AllOf(HasSubstr(absl::StrCat("rank ", left,
+                                              " has left the group; before "
+                                              "that, rank 1 (host-1")),
+                       lost)));
+    EXPECT_EQ(Times("is lost", status.message()), 1) << status;
+  }
+}
+
+// Rank 0, which would have told it, is lost as well.
+TEST(Engine, WhatIsLostBeforeRank0IsTold) {
+  EngineJob job(4);
+  const auto ranks = job.JoinAll();
+  job.options.key = job.options.name = "part";
+  job.options.job_ranks = {0, 2};
+  const auto first = job.Join(0), second = job.Join(2);
+  job.stars.Lose(1);
+  EXPECT_THAT(Wait(ranks[2]->Barrier()),
+              StatusIs(absl::StatusCode::kUnavailable));
+  job.stars.Lose(0);
+  EXPECT_THAT(Wait(second->Barrier()),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("rank 0 (host-0, pid 100) is lost; before "
+                                 "that, rank 1 (host-1, pid 101) is lost")));
+}
+
+TEST(Engine, OnlyWhatMayComeOfALossTellsIt) {
+  EngineJob job(3);
+  job.options.job_ranks = {0, 2};
+  const auto join = [&job](const std::string& key) {
+    job.options.key = key;
+    std::vector<std::unique_ptr<Communicator>> ranks;
+    for (const int rank : {0, 2}) ranks.push_back(job.Join(rank));
+    return ranks;
+  };
+  const absl::Status left = absl::UnavailableError("someone has left");
+  const absl::Status other = absl::InternalError("something else");
+  const absl::Status told =
+      absl::UnavailableError("x: rank 1 (host-1, pid 101) is lost; y");
+  const auto before = join("before"), again = join("again");
+  const auto after = join("after"), not_of_it = join("not of it"),
+             named = join("named");
+  // What is sent to rank 0 comes in this order.
+  job.planes[0]->Fail("before", left);
+  job.planes[0]->Fail("again", left, /*after=*/5);
+  job.stars.Lose(1);
+  job.planes[0]->Fail("again", left, /*after=*/0);
+  job.planes[0]->Fail("after", left);
+  job.planes[0]->Fail("not of it", other);
+  job.planes[0]->Fail("named", told);
+  const auto expect =
+      [](const std::vector<std::unique_ptr<Communicator>>& group,
+         absl::StatusCode code, const std::string& message) {
+        for (const auto& rank : group) {
+          // Of what nobody sends. A barrier might be over for one rank when the
+          // other hears of the failure.
+          float value = 0;
+          EXPECT_THAT(Wait(rank->Recv(BufferOf(absl::MakeSpan(&value, 1)),
+                                      1 - rank->rank())),
+                      StatusIs(code, message));
+        }
+      };
+  expect(before, left.code(), "someone has left");
+  expect(again, left.code(), "someone has left");
+  expect(after, left.code(),
+         "someone has left; before that, rank 1 (host-1, pid 101) is lost");
+  expect(not_of_it, other.code(), "something else");
+  expect(named, told.code(), std::string(told.message()));
+}
+
+// Whoever left the job before or after it.
+TEST(Engine, AGroupIsNotMadeWithoutTheLostRank) {
+  for (const bool leaves_first : {false, true}) {
+    EngineJob job(4);
+    auto ranks = job.JoinAll();
+    OnAllRanks(ranks, [](Communicator& rank) {
+      LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
+    });
+    if (!leaves_first) job.stars.Lose(3);
+    ranks[1] = nullptr;
+    LOCKSTEP_EXPECT_OK(job.planes[1]->Close(absl::ZeroDuration()));
+    if (leaves_first) job.stars.Lose(3);
+    job.options.key = "again";
+    for (const int rank : {0, 2}) {
+      EXPECT_THAT(JoinEngineGroup(job.planes[rank], job.options),
+                  StatusIs(absl::StatusCode::kUnavailable,
+                           AllOf(HasSubstr("rank 3 (host-3, pid 103) is lost"),
+                                 Not(HasSubstr("rank 1 (")))));
+    }
+  }
+}
+
+TEST(Engine, ALostHubIsNamedOnAll) {
+  EngineJob job(3);
+  const auto ranks = job.JoinAll();
+  job.stars.Lose(0);
+  for (const int rank : {1, 2}) {
+    EXPECT_THAT(Wait(ranks[rank]->Barrier()),
+                StatusIs(absl::StatusCode::kUnavailable,
+                         HasSubstr("rank 0 (host-0, pid 100) is lost")));
+  }
+}
+
+// Ranks that are stopped, one of them rank 0, are named when the deadline is
+// over, with what they did last.
+TEST(Engine, AStoppedRankIsNamed) {
+  for (const int stopped : {0, 2}) {
+    Patience patience;
+    // Rank 0 gives its verdict, however late.
+    if (stopped != 0) patience.verdict = absl::Seconds(30);
+    EngineJob job(3, patience);
+    const auto ranks = job.JoinAll();
+    OnAllRanks(ranks, [](Communicator& rank) {
+      LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
+    });
+    job.stars.AwaitBeat(stopped);  // so that its last words are known
+    job.stars.Stop(stopped);
+    OnAllRanks(ranks, [&](Communicator& rank) {
+      if (rank.rank() == stopped) return;
+      CallOptions options;
+      options.deadline = absl::Milliseconds(100);
+      EXPECT_THAT(
+          Wait(rank.Barrier(options)),
+          StatusIs(absl::StatusCode::kDeadlineExceeded,
+                   AllOf(HasSubstr("barrier() #2 of group 'world'"),
+                         HasSubstr(absl::StrCat("rank ", stopped, " (host-")),
+                         HasSubstr("silent"), HasSubstr("barrier() #1"))));
+    });
+    job.stars.Continue(stopped);
+  }
+}
+
+// What is told of a barrier; making the group may be slow, too.
+class Told {
+ public:
+  explicit Told(std::string what = "barrier() #1 of group")
+      : needle_(std::move(what)) {}
+
+  std::function<void(absl::string_view)> on_slow() {
+    return [this](absl::string_view what) {
+      if (!absl::StrContains(what, needle_)) return;
+      MutexLock lock(mutex_);
+      what_ = std::string(what);
+      changed_.NotifyAll();
+    };
+  }
+  std::string Await() {
+    MutexLock lock(mutex_);
+    while (what_.empty()) changed_.Wait(mutex_);
+    return what_;
+  }
+
+ private:
+  const std::string needle_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::string what_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(Engine, SlowOperationsAreTold) {
+  Told told;
+  EngineJob job(2);
+  job.options.on_slow = told.on_slow();
+  const auto ranks = job.JoinAll();
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
+  EXPECT_THAT(told.Await(),
+              AllOf(HasSubstr("barrier() #1 of group 'world' is slow"),
+                    HasSubstr("ranks 1 have not come yet"),
+                    HasSubstr("rank 1 (host-1, pid 101) has issued nothing"),
+                    Not(HasSubstr("silent"))));
+  LOCKSTEP_EXPECT_OK(Wait(ranks[1]->Barrier()));
+  LOCKSTEP_EXPECT_OK(work.Wait());
+}
+
+// Also about ranks that do not answer.
+TEST(Engine, WhatOnSlowThrowsConcernsNobody) {
+  Told told;
+  EngineJob job(2);
+  job.options.on_slow = [tell = told.on_slow()](absl::string_view what) {
+    tell(what);
+    throw std::runtime_error("the log is full");
+  };
+  const auto ranks = job.JoinAll();
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
+  told.Await();
+  LOCKSTEP_EXPECT_OK(Wait(ranks[1]->Barrier()));
+  LOCKSTEP_EXPECT_OK(work.Wait());
+}
+
+TEST(Engine, SlowOperationsAreToldWhenARankIsStopped) {
+  Told told;
+  EngineJob job(2, Patience());
+  job.options.on_slow = told.on_slow();
+  const auto ranks = job.JoinAll();
+  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  job.stars.Stop(1);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
+  EXPECT_THAT(told.Await(), AllOf(HasSubstr("ranks 1 have not come yet"),
+                                  HasSubstr("is silent for")));
+  job.stars.Continue(1);
+  LOCKSTEP_EXPECT_OK(Wait(ranks[1]->Barrier()));
+  LOCKSTEP_EXPECT_OK(work.Wait());
+}
+
+TEST(Engine, AGroupIsNotMadeWithoutRank0) {
+  EngineJob job(2);
+  const auto ranks = job.JoinAll();
+  job.stars.Lose(0);
+  EXPECT_THAT(Wait(ranks[1]->Barrier()),
+              StatusIs(absl::StatusCode::kUnavailable));
+  job.options.key = "again";
+  EXPECT_THAT(JoinEngineGroup(job.planes[1], job.options),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("rank 0 (host-0, pid 100) is lost")));
+}
+
+TEST(Engine, ATransportThatOneRankLacksIsToldToAll) {
+  EngineJob job(2);
+  const auto first = job.Join(0);
+  job.options.make_transport = [](const TransportContext&) {
+    return absl::ResourceExhaustedError("no memory");
+  };
+  const auto told =
+      StatusIs(absl::StatusCode::kResourceExhausted,
+               AllOf(HasSubstr("on rank 1"), HasSubstr("no memory")));
+  EXPECT_THAT(JoinEngineGroup(job.planes[1], job.options), told);
+  EXPECT_THAT(AwaitConnected(*first), told);
+}
+
+TEST(Engine, NamesMayHoldAnything) {
+  EngineJob job(1);
+  const auto rank = job.Join(0);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto a, rank->Split("a", {0}));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto ab, a->Split("b", {0}));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto other, rank->Split("a/b", {0}));
+  LOCKSTEP_EXPECT_OK(Wait(other->Barrier()));
+  EXPECT_THAT(rank->Split(std::string(257, 'x'), {0}),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+// Two groups in two orders, by ranks that each use one thread.
+TEST(Engine, GroupsInDifferentOrdersAreFound) {
+  EngineJob job(2);
+  const auto ranks = job.JoinAll();
+  OnAllRanks(ranks, [](Communicator& rank) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto a, rank.Split("a", {0, 1}));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto b, rank.Split("b", {0, 1}));
+    const bool first = rank.rank() == 0;
+    EXPECT_THAT(Wait((first ? a : b)->Barrier()),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("different orders"),
+                               HasSubstr("barrier() #1 of group 'a'"),
+                               HasSubstr("barrier() #1 of group 'b'"))));
+  });
+}
+
+// Also when the second rank was asked while it did something else: before it
+// issues, or between that and waiting.
+TEST(Engine, GroupsInDifferentOrdersAreFoundHoweverLateOneWaits) {
+  for (const bool issues_first : {false, true}) {
+    Told told(issues_first ? "of group 'b' is slow" : "of group 'a' is slow");
+    EngineJob job(2);
+    job.options.on_slow = told.on_slow();
+    const auto ranks = job.JoinAll();
+    OnAllRanks(ranks, [&](Communicator& rank) {
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto a, rank.Split("a", {0, 1}));
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto b, rank.Split("b", {0, 1}));
+      const bool late = rank.rank() == 1;
+      if (late && !issues_first) told.Await();
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, (late ? b : a)->Barrier());
+      if (late && issues_first) told.Await();
+      EXPECT_THAT(work.Wait(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                        HasSubstr("different orders")));
+    });
+  }
+}
+
+// Rank 1 is stopped, rank 2 is told so and leaves. Whoever then waits for rank
+// 2 hears of rank 1, too.
+TEST(Engine, ALeaverIsToldWithWhatItWasTold) {
+  EngineJob job(3, Patience());
+  const auto ranks = job.JoinAll();
+  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  job.stars.Stop(1);
+  CallOptions options;
+  options.deadline = absl::Milliseconds(50);
+  float value = 0;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const Work receives,
+      ranks[2]->Recv(BufferOf(absl::MakeSpan(&value, 1)), 1, options));
+  EXPECT_THAT(receives.Wait(), StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                        HasSubstr("rank 1 (host-1")));
+  LOCKSTEP_EXPECT_OK(job.planes[2]->Close(absl::ZeroDuration()));
+  job.options.name = job.options.key = "second";
+  const auto second = JoinEngineGroup(job.planes[0], job.options);
+  const absl::Status status =
+      second.ok() ? Wait((*second)->Barrier()) : second.status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
+                               AllOf(HasSubstr("rank 2 (host-2, pid 102) has "
+                                               "left the job"),
+                                     HasSubstr("it had been told: "),
+                                     HasSubstr("rank 1 (host-1"))));
+  job.stars.Continue(1);
+}
+
+// Who made a group again has got over the failure before.
+TEST(Engine, ALeaverIsNotToldWithWhatItGotOver) {
+  EngineJob job(2);
+  {
+    const auto ranks = job.JoinAll();
+    for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+    ranks[1]->Abort(absl::InternalError("loss is NaN"));
+    for (const auto& rank : ranks) {
+      while (Wait(rank->Barrier()).ok()) continue;
+    }
+  }
+  job.options.name = job.options.key = "second";
+  {
+    const auto ranks = job.JoinAll();
+    for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  }
+  LOCKSTEP_EXPECT_OK(job.planes[1]->Close(absl::ZeroDuration()));
+  job.options.name = job.options.key = "third";
+  const auto third = JoinEngineGroup(job.planes[0], job.options);
+  const absl::Status status =
+      third.ok() ? Wait((*third)->Barrier()) : third.status();
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("rank 1 (host-1, pid 101) has left the "
+                                       "job"),
+                             Not(HasSubstr("loss is NaN")))));
+}
+
+// A rank that is stopped is spoken of as of its last heartbeat.
+TEST(Engine, WhatASilentRankIssuedIsNotTakenForKnown) {
+  EngineJob job(2, Patience());
+  const auto ranks = job.JoinAll();
+  OnAllRanks(ranks, [](Communicator& rank) {
+    LOCKSTEP_ASSERT_OK(Wait(rank.Barrier()));
+  });
+  job.stars.AwaitBeat(1);
+  job.stars.Stop(1);
+  CallOptions options;
+  options.deadline = absl::Milliseconds(50);
+  EXPECT_THAT(
+      Wait(ranks[0]->Barrier(options)),
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               ContainsRegex("rank 1 .host-1, pid 101. had last issued "
+                             "barrier.. #1 of group 'world' as of .*s ago, and "
+                             "is silent for .*s")));
+  job.stars.Continue(1);
+}
+
+TEST(Engine, RecentOperationsStandInFailures) {
+  EngineJob job(2);
+  const auto ranks = job.JoinAll();
+  OnAllRanks(ranks, [](Communicator& rank) {
+    for (int i = 0; i < 2000; ++i) {
+      LOCKSTEP_ASSERT_OK(Wait(rank.Barrier()));
+    }
+  });
+  const auto recent = ranks[0]->RecentOperations();
+  ASSERT_EQ(recent.size(), 1024);
+  EXPECT_EQ(recent.front().sequence, 2000 - 1023);
+  EXPECT_EQ(recent.back().sequence, 2000);
+  EXPECT_THAT(recent.back().Describe(), HasSubstr("#2000 barrier(): OK after"));
+  ranks[0]->Abort(absl::InternalError("why"));
+  EXPECT_THAT(Wait(ranks[0]->Barrier()).ToString(),
+              AllOf(HasSubstr("#2000 barrier(): OK"),
+                    HasSubstr("#1993 barrier(): OK"), Not(HasSubstr("#1992"))));
+}
+
+// One thread for two groups, asynchronously, in any order: legal.
+TEST(Engine, NobodyHasToWait) {
+  EngineJob job(2);
+  const auto ranks = job.JoinAll();
+  std::vector<float> values[2] = {std::vector<float>(4, 1),
+                                  std::vector<float>(4, 2)};
+  std::vector<Work> works;
+  for (int i = 0; i < 2; ++i) {
+    const Buffer buffer = BufferOf(absl::MakeSpan(values[i]));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        Work work, ranks[i]->AllReduce(buffer, buffer, ReduceOp::kSum));
+    works.push_back(std::move(work));
+  }
+  while (!works[0].Done() || !works[1].Done()) {
+  }
+  EXPECT_EQ(values[0][3], 3);
+  EXPECT_EQ(values[1][3], 3);
+}
+
+TEST(Engine, ADroppedRankHasLeft) {
+  EngineJob job(2);
+  auto ranks = job.JoinAll();
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
+  ranks[1] = nullptr;
+  EXPECT_THAT(work.Wait(), StatusIs(absl::StatusCode::kUnavailable,
+                                    HasSubstr("rank 1 has left the group")));
+  ranks[0] = nullptr;
+  EXPECT_TRUE(work.Done());
+}
+
+TEST(Engine, AGroupIsMadeAgain) {
+  EngineJob job(3);
+  for (int i = 0; i < 20; ++i) {
+    job.options.key = absl::StrCat("world@", i);
+    const auto ranks = job.JoinAll();
+    OnAllRanks(ranks, [](Communicator& rank) {
+      // Others may still be in it when rank 1 is not any more.
+      const absl::StatusOr<Work> first = rank.Barrier();
+      Wait(first).IgnoreError();
+      if (rank.rank() == 1) rank.Abort(absl::InternalError("again"));
+      EXPECT_THAT(Wait(rank.Barrier()), StatusIs(absl::StatusCode::kAborted));
+    });
+  }
+}
+
+// A rank that does not make the group is named by those that do.
+TEST(Engine, ARankThatDoesNotJoinIsNamed) {
+  absl::Status status;
+  // The deadline is that of rank 0's answer, too: it grows until that has come.
+  auto deadline = absl::Milliseconds(250);
+  do {
+    EngineJob job(3);
+    const auto second = job.Join(1);  // before rank 0's time begins
+    job.options.deadline = deadline;
+    const auto first = JoinEngineGroup(job.planes[0], job.options);
+    status = first.ok() ? AwaitConnected(**first) : first.status();
+    deadline *= 4;
+  } while (absl::StrContains(status.message(), "did not answer within") &&
+           deadline < absl::Minutes(2));
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                               AllOf(HasSubstr("making the group 'world'"),
+                                     HasSubstr("ranks 2 did not come"),
+                                     HasSubstr("host-2, pid 102"))));
+}
+
+// Nor is one that leaves the job instead taken for one that did its part.
+TEST(Engine, ARankThatLeavesBeforeAGroupIsMadeIsMissing) {
+  EngineJob job(3, Patience());
+  job.options.slow = absl::Hours(1);
+  const auto waits = job.Join(0), leaves = job.Join(1);
+  LOCKSTEP_EXPECT_OK(job.planes[1]->Close(absl::ZeroDuration()));
+  Late late;
+  late.place.group = job.options.key;
+  late.position.here = late.expired = true;
+  job.planes[0]->ReportLate(late);
+  EXPECT_THAT(AwaitConnected(*waits),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       HasSubstr("ranks 1, 2 did not come")));
+}
+
+// A transport that does no more than to wait: a rank that gets nothing by an
+// operation needs nobody for it, as with messages that are sent and forgotten;
+// what ranks send each other never gets through.
+class Loose : public Transport {
+ public:
+  struct Shared {
+    Mutex mutex;
+    CondVar changed;
+    std::map<uint64_t, int> came ABSL_GUARDED_BY(mutex);  // by fingerprint
+    int cut_off ABSL_GUARDED_BY(mutex) = -1;              // one rank
+  };
+  Loose(const TransportContext& context, Shared& shared)
+      : rank_(context.rank), size_(context.size), shared_(shared) {}
+
+  absl::string_view name() const override { return "loose"; }
+  absl::Status CheckSupported(const Operation&) const override { return {}; }
+  absl::Status Connect() override { return {}; }
+  absl::Status Run(const Operation& op, uint64_t fingerprint) override {
+    MutexLock lock(shared_.mutex);
+    int& came = shared_.came[fingerprint];
+    ++came;
+    shared_.changed.NotifyAll();
+    if (op.root >= 0 && op.root != rank_) return {};
+    while (came < size_ && !cancelled_) {
+      if (shared_.cut_off == rank_) return absl::UnavailableError("cut off");
+      shared_.changed.Wait(shared_.mutex);
+    }
+    return came == size_ ? absl::OkStatus() : absl::CancelledError("");
+  }
+  absl::Status Send(int, const ConstBuffer&, uint64_t) override {
+    return UntilCancelled();
+  }
+  absl::Status Recv(int, const Buffer&, uint64_t) override {
+    return UntilCancelled();
+  }
+  void Cancel() override {
+    MutexLock lock(shared_.mutex);
+    cancelled_ = true;
+    shared_.changed.NotifyAll();
+  }
+
+ private:
+  absl::Status UntilCancelled() {
+    MutexLock lock(shared_.mutex);
+    while (!cancelled_) shared_.changed.Wait(shared_.mutex);
+    return absl::CancelledError("");
+  }
+
+  const int rank_;
+  const int size_;
+  Shared& shared_;
+  bool cancelled_ = false;  // under the shared mutex
+};
+
+class EngineWithoutReceipts : public testing::Test {
+ protected:
+  void Join(int size, const Patience& patience = kPatient) {
+    job_ = std::make_unique<EngineJob>(size, patience);
+    job_->options.make_transport = [this](const TransportContext& context) {
+      return std::make_unique<Loose>(context, shared_);
+    };
+    ranks_ = job_->JoinAll();
+  }
+  absl::StatusOr<Work> Reduce(int rank, absl::Span<float> values,
+                              const CallOptions& options = {}) {
+    const Buffer buffer = BufferOf(values);
+    return ranks_[rank]->Reduce(buffer, buffer, ReduceOp::kSum, 0, options);
+  }
+  static auto HasLeft(absl::string_view what, int rank) {
+    return StatusIs(absl::StatusCode::kUnavailable,
+                    HasSubstr(absl::StrCat(what, " of group 'world': rank ",
+                                           rank, " has left the group")));
+  }
+
+  Loose::Shared shared_;
+  std::unique_ptr<EngineJob> job_;
+  std::vector<std::unique_ptr<Communicator>> ranks_;
+  float value_[3] = {};
+};
+
+// The calls of this transport throw on rank 1, from `throws` on.
+template <typename Exception>
+class Throwing : public Loose {
+ public:
+  Throwing(const TransportContext& context, Shared& shared, std::string throws)
+      : Loose(context, shared),
+        throws_(context.rank == 1 ? std::move(throws) : "") {}
+
+  absl::Status Connect() override { return Throw("Connect"); }
+  absl::Status Run(const Operation& op, uint64_t fingerprint) override {
+    LOCKSTEP_RETURN_IF_ERROR(Throw("Run"));
+    return Loose::Run(op, fingerprint);
+  }
+  absl::Status Send(int to, const ConstBuffer& in, uint64_t tag) override {
+    LOCKSTEP_RETURN_IF_ERROR(Throw("Send"));
+    return Loose::Send(to, in, tag);
+  }
+  absl::Status Recv(int from, const Buffer& out, uint64_t tag) override {
+    LOCKSTEP_RETURN_IF_ERROR(Throw("Recv"));
+    return Loose::Recv(from, out, tag);
+  }
+  absl::Status Move(const ConstBuffer& in, const Buffer& out) override {
+    LOCKSTEP_RETURN_IF_ERROR(Throw("Move"));
+    return Loose::Move(in, out);
+  }
+
+ private:
+  absl::Status Throw(absl::string_view where) const {
+    if (where == throws_) throw Exception();
+    return absl::OkStatus();
+  }
+
+  const std::string throws_;
+};
+
+// Returns what all ranks say of a transport that throws there on rank 1.
+template <typename Exception>
+std::vector<absl::Status> WhereOneThrows(const std::string& where) {
+  Loose::Shared shared;
+  EngineJob job(2);
+  job.options.make_transport = [&](const TransportContext& context)
+      -> absl::StatusOr<std::unique_ptr<Transport>> {
+    if (where == "make" && context.rank == 1) throw Exception();
+    return std::make_unique<Throwing<Exception>>(context, shared, where);
+  };
+  std::vector<absl::Status> said(2);
+  std::vector<std::unique_ptr<Communicator>> ranks(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    auto group = JoinEngineGroup(job.planes[rank], job.options);
+    said[rank] = group.status();
+    if (group.ok()) ranks[rank] = *std::move(group);
+  }
+  const auto use = [&](int rank) -> absl::Status {
+    Communicator& group = *ranks[rank];
+    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
+    float in = 0, out = 0;
+    const ConstBuffer from = ConstBufferOf(&in, 1);
+    const Buffer to = BufferOf(&out, 1);
+    if (where == "Move") {
+      LOCKSTEP_RETURN_IF_ERROR(Wait(group.SendRecv(from, rank, to, rank)));
+      return Wait(group.Barrier());
+    }
+    const bool sends = (rank == 1) == (where == "Send");
+    return Wait(sends ? group.Send(from, 1 - rank) : group.Recv(to, 1 - rank));
+  };
+  std::thread first([&] {
+    if (ranks[0] != nullptr) said[0] = use(0);
+  });
+  if (ranks[1] != nullptr) said[1] = use(1);
+  first.join();
+  return said;
+}
+
+TEST(Engine, WhatATransportThrowsFailsTheGroup) {
+  for (const char* const where :
+       {"make", "Connect", "Run", "Send", "Recv", "Move"}) {
+    SCOPED_TRACE(where);
+    for (const absl::Status& said : WhereOneThrows<std::bad_alloc>(where)) {
+      EXPECT_THAT(said, StatusIs(absl::StatusCode::kResourceExhausted,
+                                 AllOf(HasSubstr("rank 1"),
+                                       HasSubstr("ran out of memory"))));
+    }
+    for (const absl::Status& said :
+         WhereOneThrows<std::bad_function_call>(where)) {
+      EXPECT_THAT(said, StatusIs(absl::StatusCode::kUnknown,
+                                 AllOf(HasSubstr("rank 1"),
+                                       HasSubstr("std::bad_function_call"))));
+    }
+  }
+}
+
+// Rank 1 is ahead of the others when it fails, and they wait for it in an
+// operation that its failure would let end first.
+TEST_F(EngineWithoutReceipts, ARankThatHasFailedIsNotAwaited) {
+  Join(3);
+  OnAllRanks(ranks_, [](Communicator& rank) {
+    LOCKSTEP_ASSERT_OK(Wait(rank.Barrier()));
+  });
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work reduced, Reduce(0, value_));
+  LOCKSTEP_EXPECT_OK(ranks_[0]->Close());
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const Work received,
+      ranks_[2]->Recv(BufferOf(absl::MakeSpan(value_)), 1));
+  LOCKSTEP_EXPECT_OK(Wait(Reduce(1, value_)));
+  EXPECT_THAT(Wait(ranks_[1]->Barrier()), HasLeft("barrier() #3", 0));
+  EXPECT_THAT(received.Wait(), HasLeft("barrier() #3", 0));
+  EXPECT_THAT(reduced.Wait(), HasLeft("barrier() #3", 0));
+}
+
+// Nor for what it began to send, once it is gone.
+TEST_F(EngineWithoutReceipts, WhatARankDidNotSendIsNotAwaited) {
+  Join(3);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work reduced, Reduce(0, value_));
+  LOCKSTEP_EXPECT_OK(ranks_[0]->Close());
+  LOCKSTEP_EXPECT_OK(Wait(Reduce(1, value_)));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const Work sent, ranks_[1]->Send(BufferOf(absl::MakeSpan(value_)), 2));
+  EXPECT_THAT(Wait(ranks_[1]->Barrier()), HasLeft("barrier() #2", 0));
+  EXPECT_THAT(sent.Wait(), HasLeft("barrier() #2", 0));
+  ranks_[1]->Close().IgnoreError();
+  EXPECT_THAT(Wait(ranks_[2]->Recv(BufferOf(absl::MakeSpan(value_)), 1)),
+              HasLeft("barrier() #2", 0));
+  EXPECT_THAT(reduced.Wait(), HasLeft("barrier() #2", 0));
+}
+
+// What a failure lets end first does end, however late the last rank comes.
+TEST_F(EngineWithoutReceipts, WhatCanEndBeforeAFailureEnds) {
+  Join(3);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work reduced, Reduce(0, value_));
+  LOCKSTEP_EXPECT_OK(ranks_[0]->Close());
+  LOCKSTEP_EXPECT_OK(Wait(Reduce(1, value_)));
+  EXPECT_THAT(Wait(ranks_[1]->Barrier()), HasLeft("barrier() #2", 0));
+  // So that it is late, and was told.
+  EXPECT_THAT(reduced.WaitUntil(absl::Now() + 4 * job_->options.slow),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+  LOCKSTEP_EXPECT_OK(Wait(Reduce(2, value_)));
+  LOCKSTEP_EXPECT_OK(reduced.Wait());
+  EXPECT_THAT(Wait(ranks_[2]->Barrier()), HasLeft("barrier() #2", 0));
+}
+
+// What can't, because of the transport, ends with that failure.
+TEST_F(EngineWithoutReceipts, ATransportsErrorDoesNotReplaceAFailure) {
+  Join(3);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work reduced, Reduce(0, value_));
+  LOCKSTEP_EXPECT_OK(ranks_[0]->Close());
+  LOCKSTEP_EXPECT_OK(Wait(Reduce(1, value_)));
+  EXPECT_THAT(Wait(ranks_[1]->Barrier()), HasLeft("barrier() #2", 0));
+  {
+    MutexLock lock(shared_.mutex);
+    shared_.cut_off = 0;
+    shared_.changed.NotifyAll();
+  }
+  EXPECT_THAT(reduced.Wait(), HasLeft("barrier() #2", 0));
+}
+
+// And what can't end has its own verdict.
+TEST_F(EngineWithoutReceipts, RanksThatDifferBeforeAFailureAreTold) {
+  Join(3);
+  LOCKSTEP_EXPECT_OK(Wait(Reduce(1, value_)));
+  LOCKSTEP_EXPECT_OK(Wait(Reduce(2, value_)));
+  LOCKSTEP_EXPECT_OK(ranks_[1]->Close());
+  EXPECT_THAT(Wait(ranks_[2]->Barrier()), HasLeft("barrier() #2", 1));
+  EXPECT_THAT(Wait(Reduce(0, absl::MakeSpan(value_, 2))),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("differ at operation #1"),
+                             HasSubstr("issued reduce(2 x f32"),
+                             HasSubstr("issued reduce(3 x f32"))));
+}
+
+TEST_F(EngineWithoutReceipts, ARankThatIsMissingBeforeAFailureIsNamed) {
+  Join(4);
+  LOCKSTEP_EXPECT_OK(Wait(Reduce(1, value_)));
+  LOCKSTEP_EXPECT_OK(Wait(Reduce(2, value_)));
+  LOCKSTEP_EXPECT_OK(ranks_[1]->Close());
+  EXPECT_THAT(Wait(ranks_[2]->Barrier()), HasLeft("barrier() #2", 1));
+  CallOptions options;
+  options.deadline = absl::Milliseconds(100);
+  EXPECT_THAT(Wait(Reduce(0, value_, options)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("ranks 3 did not come"),
+                             HasSubstr("host-3, pid 103"))));
+}
+
+// Whether they have dropped the group or left the job since; and no answer of
+// theirs is waited for.
+TEST_F(EngineWithoutReceipts, RanksThatDidTheirPartAreNotMissing) {
+  Join(4, {absl::Hours(1), absl::Hours(1)});
+  LOCKSTEP_EXPECT_OK(Wait(Reduce(1, value_)));
+  LOCKSTEP_EXPECT_OK(Wait(Reduce(2, value_)));
+  ranks_[1] = nullptr;
+  LOCKSTEP_EXPECT_OK(job_->planes[2]->Close(absl::ZeroDuration()));
+  CallOptions options;
+  options.deadline = absl::Milliseconds(100);
+  EXPECT_THAT(
+      Wait(Reduce(0, value_, options)),
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("ranks 3 did not come"),
+                     HasSubstr("rank 3 (host-3, pid 103) has issued "
+                               "nothing"),
+                     Not(HasSubstr("host-1")), Not(HasSubstr("host-2")))));
+}
+
+// What it has issued is not done.
+TEST(Engine, AStoppedRankIsNamedThoughItHasClosed) {
+  Patience patience;
+  patience.verdict = absl::Seconds(30);
+  EngineJob job(3, patience);
+  job.options.slow = absl::Hours(1);  // else it may say where it is
+  const auto ranks = job.JoinAll();
+  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  LOCKSTEP_ASSERT_OK(ranks[2]->Barrier());
+  LOCKSTEP_ASSERT_OK(ranks[2]->Close());
+  job.stars.AwaitBeat(2);  // rank 0 knows
+  job.stars.Stop(2);
+  CallOptions options;
+  options.deadline = absl::Milliseconds(100);
+  EXPECT_THAT(Wait(ranks[1]->Barrier(options)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("ranks 0, 2 did not come"),
+                             HasSubstr("silent"))));
+  job.stars.Continue(2);
+}
+
+TEST(Engine, ARankThatDoesNotHearOfRank0IsNotAwaited) {
+  EngineJob job(2);
+  const auto first = job.Join(0);
+  job.stars.Stop(0);
+  job.options.deadline = absl::Milliseconds(100);
+  const auto told =
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               HasSubstr("rank 0 (host-0, pid 100) did not answer within"));
+  EXPECT_THAT(JoinEngineGroup(job.planes[1], job.options), told);
+  job.stars.Continue(0);
+  EXPECT_THAT(AwaitConnected(*first), told);
+}
+
+}  // namespace
+}  // namespace lockstep::internal_collective

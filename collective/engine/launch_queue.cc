@@ -1,0 +1,162 @@
+#include "lockstep/collective/engine/launch_queue.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "lockstep/base/catch_all.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+// What is on the device and not done: more wait for their turn, before CUDA
+// would make them wait, with its locks held.
+constexpr size_t kMostBegun = 256;
+
+}  // namespace
+
+void LaunchQueue::Add(std::shared_ptr<Launch> launch) {
+  MutexLock lock(mutex_);
+  launches_.push_back(std::move(launch));
+}
+
+void LaunchQueue::AllowUpTo(uint64_t number) {
+  MutexLock lock(mutex_);
+  allowed_ = std::max(allowed_, number);
+}
+
+LaunchQueue::Progress LaunchQueue::LaunchMore() {
+  MutexLock lock(mutex_);
+  if (!asking_) {
+    asking_ = true;
+    LaunchAll();
+    asking_ = false;
+  }
+  return State();
+}
+
+LaunchQueue::Progress LaunchQueue::Look() {
+  MutexLock lock(mutex_);
+  if (!asking_) {
+    asking_ = true;
+    const SteadyTime begin = SteadyNow();
+    LaunchAll();
+    DropDone();
+    LaunchAll();
+    as_of_ = begin;
+    asking_ = false;
+  }
+  return State();
+}
+
+LaunchQueue::Progress LaunchQueue::State() const {
+  Progress progress;
+  progress.done = done_;
+  progress.ended = ended_;
+  progress.queued = ended_ + begun_ - (unqueued_ ? 1 : 0);
+  progress.launches =
+      !cancelled_ && failure_.ok() &&
+      (unqueued_ || (begun_ < launches_.size() && ended_ + begun_ < allowed_));
+  progress.failure = failure_;
+  progress.as_of = as_of_;
+  return progress;
+}
+
+absl::StatusOr<Launch::State> LaunchQueue::Ask(
+    const std::shared_ptr<Launch>& launch,
+    absl::StatusOr<Launch::State> (Launch::*question)()) {
+  // Nobody else takes it out of the queue meanwhile.
+  Launch& asked = *launch;
+  ++users_;
+  absl::StatusOr<Launch::State> state = Launch::State::kLaunching;
+  {
+    const MutexUnlock unlock(mutex_);
+    state = CatchAll("asking the device's library",
+                     [&] { return (asked.*question)(); });
+  }
+  Leave();
+  return state;
+}
+
+bool LaunchQueue::MayLaunch() const {
+  return !unqueued_ && !cancelled_ && failure_.ok() &&
+         begun_ < std::min(launches_.size(), kMostBegun) &&
+         ended_ + begun_ < allowed_;
+}
+
+void LaunchQueue::LaunchAll() {
+  const auto begun = [this](const absl::StatusOr<Launch::State>& state)
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                           unqueued_ = !state.ok() ||
+                                       *state == Launch::State::kLaunching;
+                           failure_.Update(state.status());
+                         };
+  if (unqueued_ && failure_.ok() && !cancelled_) {
+    begun(Ask(launches_[begun_ - 1], &Launch::Look));
+  }
+  while (MayLaunch()) {
+    const auto state = Ask(launches_[begun_], &Launch::Begin);
+    ++begun_;
+    begun(state);
+  }
+}
+
+void LaunchQueue::DropDone() {
+  while (begun_ > 0 && (cancelled_ || begun_ > 1 || !unqueued_)) {
+    const auto state = Ask(launches_.front(), &Launch::Look);
+    // An error does not tell that the device lets go of it.
+    if (!cancelled_) failure_.Update(state.status());
+    if (!state.ok() || *state != Launch::State::kDone) return;
+    launches_.pop_front();
+    --begun_;
+    ++ended_;
+    if (!cancelled_) done_ = ended_;
+  }
+  if (!cancelled_) return;
+  DropAll();
+}
+
+void LaunchQueue::DropAll() {
+  ended_ += launches_.size();
+  launches_.clear();
+  begun_ = 0;
+  unqueued_ = false;
+}
+
+absl::Status LaunchQueue::WaitOnStream(uint64_t number, Stream stream) {
+  std::shared_ptr<Launch> launch;
+  {
+    MutexLock lock(mutex_);
+    if (number <= ended_) return absl::OkStatus();
+    launch = launches_[number - ended_ - 1];
+    ++users_;
+  }
+  absl::Status status = CatchAll("asking the device's library",
+                                 [&] { return launch->WaitOnStream(stream); });
+  launch = nullptr;
+  MutexLock lock(mutex_);
+  Leave();
+  return status;
+}
+
+void LaunchQueue::Leave() {
+  --users_;
+  if (users_ == 0) changed_.NotifyAll();
+}
+
+void LaunchQueue::Cancel() {
+  MutexLock lock(mutex_);
+  cancelled_ = true;
+}
+
+void LaunchQueue::Close() {
+  MutexLock lock(mutex_);
+  cancelled_ = true;
+  while (users_ > 0) changed_.Wait(mutex_);
+  DropAll();
+}
+
+}  // namespace lockstep::internal_collective

@@ -1,0 +1,232 @@
+// How soon ranks know of each other's faults: half of tools/bench faults.
+//
+//   faults_benchmark RUNS
+//
+// prints a line a sample, "FAULT BACKEND SECONDS", with "-" for faults that
+// come before there is a backend: from the fault to the moment at which the
+// last of the surviving ranks has its Status. Where one of them has another
+// Status than the rest, its time is apart: "FAULT_one BACKEND SECONDS". And
+// "growth BACKEND FILES THREADS KIB": by how much a rank grows while its group
+// is made again many times. A Status other than the one that is due ends it.
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/collective/testing/fault_roles.h"
+#include "lockstep/collective/testing/rank_processes.h"
+#include "lockstep/collective/rendezvous/star_testing.h"
+
+namespace lockstep {
+namespace {
+
+using internal_collective::Socket;
+using testing::ContainsRegex;
+using testing::Matches;
+
+// When a fault begins.
+enum class Since {
+  kKill,     // when the silent rank is killed, once all have joined
+  kDiffer,   // when rank 0 and one of the others have issued
+  kRankOne,  // when rank 1 has issued
+  kItself,   // for each rank when it has issued, after Go
+};
+
+struct Fault {
+  std::string name;
+  std::string role;
+  Since since;
+  // By a regular expression, what all say but one.
+  std::string due;
+  std::string due_of_one = {};  // "": of none
+  // Killed, stopped before Go, or a thread that does not come; -1: none.
+  int silent = -1;
+  int size = 3;
+  std::string argument = {};  // in place of the backend
+  bool in_shm = true;         // whether it is one there
+};
+
+std::vector<Fault> FaultsOfProcesses() {
+  return {
+      {"kill", "barriers", Since::kKill, "UNAVAILABLE.*rank 3 ", "", 3, 4},
+      {"kill_0", "barriers", Since::kKill, "UNAVAILABLE.*rank 0 ", "", 0, 4},
+      {"kill_parent", "has_child", Since::kKill, "UNAVAILABLE.*rank 3 ", "", 3,
+       4},
+      {"abort_unheard", "abort_unheard", Since::kItself,
+       "DEADLINE_EXCEEDED.*rank 0 ", "ABORTED: rank 1 aborted", 0},
+      {"no_files", "no_files", Since::kRankOne,
+       "RESOURCE_EXHAUSTED.*rank 1.*ulimit -n"},
+      {"no_memory", "no_memory", Since::kRankOne,
+       "RESOURCE_EXHAUSTED.*rank 1.*memory", "", -1, 3, "", false},
+      {"scanned", "scanned", Since::kRankOne, "^OK|^UNAVAILABLE.*rank", "", -1,
+       3, "", false},
+  };
+}
+
+std::vector<Fault> FaultsOfGroups() {
+  std::vector<Fault> faults = {
+      {"stop", "deadline_barrier", Since::kItself, "DEADLINE_EXCEEDED.*rank 2 ",
+       "", 2},
+      {"stop_0", "deadline_barrier", Since::kItself,
+       "DEADLINE_EXCEEDED.*rank 0 ", "", 0},
+      {"aborts", "aborts", Since::kRankOne, "ABORTED: rank 1 aborted"},
+      {"leaves", "leaves", Since::kRankOne, "UNAVAILABLE.*rank 1 has left",
+       "^OK"},
+  };
+  for (const char* what : {"kind", "dtype", "counts", "reduce_op", "root",
+                           "name", "group_order"}) {
+    faults.push_back(
+        {what, what, Since::kDiffer, "FAILED_PRECONDITION.*rank 0[ ,]"});
+  }
+  return faults;
+}
+
+// Somebody listens at the address `taken`.
+std::vector<Fault> FaultsOfMeetings(const std::string& taken) {
+  std::vector<Fault> faults = {
+      {"absent", "absent", Since::kItself, "DEADLINE_EXCEEDED.*rank 2", "", 2},
+      {"absent_0", "absent", Since::kItself, "DEADLINE_EXCEEDED.*rank 0", "",
+       0},
+      {"idle_strangers", "idle_strangers", Since::kRankOne, "^OK"},
+      {"wrong_token", "wrong_token", Since::kItself,
+       "DEADLINE_EXCEEDED.*missing: rank 1", "UNAUTHENTICATED"},
+      {"duplicate", "duplicate", Since::kItself,
+       "DEADLINE_EXCEEDED.*missing: rank 2", "ALREADY_EXISTS.*rank 1 "},
+      {"port_taken", "join_at", Since::kItself, "DEADLINE_EXCEEDED.*no answer",
+       "ALREADY_EXISTS.*rank 0 can't listen", -1, 3, taken},
+      {"no_host", "join_at", Since::kItself,
+       "DEADLINE_EXCEEDED.*lockstep-test.invalid", "", -1, 3,
+       "lockstep-test.invalid:4000"},
+  };
+  for (const char* what : {"other_size", "other_job", "other_version"}) {
+    faults.push_back({what, what, Since::kItself,
+                      "DEADLINE_EXCEEDED.*missing: rank 1",
+                      "FAILED_PRECONDITION"});
+  }
+  return faults;
+}
+
+struct Outcome {
+  double killed = 0;
+  std::map<int, FaultReport> reports;  // of all but the silent rank
+};
+
+Outcome Provoke(const Fault& fault, const std::string& backend) {
+  Outcome outcome;
+  if (backend == "local") {
+    outcome.reports = FaultOfThreads(fault.role, fault.size, fault.silent);
+    return outcome;
+  }
+  RankProcesses ranks(fault.role, fault.size,
+                      fault.argument.empty() ? backend : fault.argument);
+  if (fault.since == Since::kKill) {
+    for (int rank = 0; rank < fault.size; ++rank) {
+      ranks.AwaitLine(rank, "joined");
+    }
+    outcome.killed = ClockSeconds();
+    ranks.Signal(fault.silent, SIGKILL);
+  } else if (fault.since == Since::kItself) {
+    AwaitReady(ranks, fault.size);
+    if (fault.silent >= 0) ranks.Signal(fault.silent, SIGSTOP);
+    Go(ranks);
+  }
+  for (int rank = 0; rank < fault.size; ++rank) {
+    if (rank == fault.silent) continue;
+    outcome.reports[rank] = ParseFaultReport(ranks.AwaitLine(rank, " | "));
+  }
+  Go(ranks);  // what ranks have forked
+  return outcome;
+}
+
+// When it began for this rank, which can't know before it issues.
+double Begin(Since since, const Outcome& outcome, const FaultReport& report) {
+  const auto issued = [&](int rank) { return outcome.reports.at(rank).issued; };
+  switch (since) {
+    case Since::kKill:
+      return outcome.killed;
+    case Since::kDiffer:
+      return std::max(
+          {report.issued, issued(0), std::min(issued(1), issued(2))});
+    case Since::kRankOne:
+      return issued(1);
+    case Since::kItself:
+      break;
+  }
+  return report.issued;
+}
+
+void Sample(const std::string& name, const std::string& backend,
+            double seconds) {
+  std::printf("%s %s %.6f\n", name.c_str(), backend.c_str(), seconds);
+}
+
+void Measure(const Fault& fault, const std::string& backend) {
+  SCOPED_TRACE(fault.name + " " + backend);
+  const Outcome outcome = Provoke(fault, backend);
+  double longest = 0;
+  int alone = 0;
+  for (const auto& [rank, report] : outcome.reports) {
+    const double seconds =
+        report.answered - Begin(fault.since, outcome, report);
+    if (!fault.due_of_one.empty() &&
+        Matches(ContainsRegex(fault.due_of_one))(report.status)) {
+      ++alone;
+      Sample(fault.name + "_one", backend, seconds);
+    } else {
+      EXPECT_THAT(report.status, ContainsRegex(fault.due));
+      longest = std::max(longest, seconds);
+    }
+  }
+  EXPECT_EQ(alone, fault.due_of_one.empty() ? 0 : 1);
+  Sample(fault.name, backend, longest);
+}
+
+void Growth(const std::string& backend) {
+  RankProcesses ranks("growth", 2, backend);
+  for (int rank = 0; rank < 2; ++rank) {
+    std::printf("growth %s %s", backend.c_str(), ranks.Wait(rank).c_str());
+  }
+}
+
+// Faults take turns, so that what else the machine does meets them all.
+int MeasureAll(int runs) {
+  const auto failed = [] { return testing::UnitTest::GetInstance()->Failed(); };
+  for (int run = 0; run < runs && !failed(); ++run) {
+    for (const char* backend : {"shm", "gloo"}) {
+      for (const Fault& fault : FaultsOfProcesses()) {
+        const bool in_shm = std::string(backend) == "shm";
+        if (fault.in_shm || !in_shm) Measure(fault, backend);
+      }
+      if (run == 0) Growth(backend);
+    }
+    for (const char* backend : {"local", "shm", "gloo"}) {
+      for (const Fault& fault : FaultsOfGroups()) Measure(fault, backend);
+    }
+    Socket other;
+    const std::string taken = other.Bind();
+    other.Listen();
+    for (const Fault& fault : FaultsOfMeetings(taken)) Measure(fault, "-");
+    std::fflush(stdout);
+  }
+  return failed() ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  return lockstep::RankProcesses::Main(argc, argv, lockstep::FaultRoles(), [&] {
+    int runs = 0;
+    if (argc != 2 || !absl::SimpleAtoi(argv[1], &runs) || runs < 1) {
+      std::fprintf(stderr, "usage: faults_benchmark RUNS\n");
+      return 2;
+    }
+    return lockstep::MeasureAll(runs);
+  });
+}

@@ -1,0 +1,236 @@
+// What ranks that are processes say of each other's faults: who returns which
+// Status, with which words. How soon is measured by tools/bench faults.
+#include <signal.h>
+
+#include <cstdlib>
+#include <string>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/collective/testing/fault_roles.h"
+#include "lockstep/collective/testing/rank_processes.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Faults : public testing::TestWithParam<std::string> {};
+
+TEST_P(Faults, AKilledRankIsNamedOnAll) {
+  for (const int killed : {3, 0}) {
+    RankProcesses ranks("barriers", 4, GetParam());
+    for (int rank = 0; rank < 4; ++rank) ranks.AwaitLine(rank, "joined");
+    const std::string pid = absl::StrCat("pid ", ranks.pid(killed));
+    ranks.Signal(killed, SIGKILL);
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == killed) continue;
+      EXPECT_THAT(ranks.Wait(rank),
+                  AllOf(HasSubstr("UNAVAILABLE"),
+                        HasSubstr(absl::StrCat("rank ", killed, " (")),
+                        HasSubstr(pid)));
+    }
+  }
+}
+
+TEST_P(Faults, AStoppedRankIsNamedAtTheDeadline) {
+  for (const int stopped : {2, 0}) {
+    // Rank 0, unless it is stopped itself, gives its verdict, however late.
+    RankProcesses ranks(stopped == 0 ? "deadline_barrier" : "patient_barrier",
+                        3, GetParam());
+    AwaitReady(ranks, 3);
+    ranks.Signal(stopped, SIGSTOP);
+    Go(ranks);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == stopped) continue;
+      ranks.AwaitLine(rank, " | ");
+    }
+    const std::string pid = absl::StrCat("pid ", ranks.pid(stopped));
+    ranks.Signal(stopped, SIGCONT);
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::string printed = ranks.Wait(rank);
+      if (rank == stopped) continue;
+      EXPECT_THAT(printed,
+                  AllOf(HasSubstr("DEADLINE_EXCEEDED"),
+                        HasSubstr("barrier() #101 of group 'world'"),
+                        HasSubstr(absl::StrCat("rank ", stopped, " (")),
+                        HasSubstr(pid), HasSubstr("last issued barrier() #")));
+    }
+  }
+}
+
+// Nobody is left to pass it on.
+TEST_P(Faults, AnAbortThatIsNotHeardOfEndsAllByTheDeadline) {
+  RankProcesses ranks("abort_unheard", 3, GetParam());
+  AwaitReady(ranks, 3);
+  ranks.Signal(0, SIGSTOP);
+  Go(ranks);
+  EXPECT_THAT(ranks.AwaitLine(1, " | "),
+              HasSubstr("ABORTED: rank 1 aborted the group 'world': "
+                        "INTERNAL: loss is NaN"));
+  EXPECT_THAT(ranks.AwaitLine(2, " | "),
+              AllOf(HasSubstr("DEADLINE_EXCEEDED"),
+                    HasSubstr("barrier() #101 of group 'world'"),
+                    HasSubstr("within 250ms"), HasSubstr("rank 0 ("),
+                    HasSubstr(absl::StrCat("pid ", ranks.pid(0)))));
+}
+
+TEST_P(Faults, AbortEndsAll) {
+  RankProcesses ranks("aborts", 3, GetParam());
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(ranks.Wait(rank),
+                HasSubstr("ABORTED: rank 1 aborted the group 'world': "
+                          "INTERNAL: loss is NaN"));
+  }
+}
+
+TEST_P(Faults, ARankThatHasLeftIsNamed) {
+  RankProcesses ranks("leaves", 3, GetParam());
+  EXPECT_THAT(ranks.Wait(1), HasSubstr("OK"));
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(ranks.Wait(rank),
+                AllOf(HasSubstr("UNAVAILABLE"), HasSubstr("rank 1 has left")));
+  }
+}
+
+TEST_P(Faults, AGroupIsMadeAgain) {
+  RankProcesses ranks("again", 2, GetParam());
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(ranks.Wait(rank), "nothing is left over\n");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Faults,
+                         testing::Values("shm", "gloo", "nccl"),
+                         [](const auto& info) { return info.param; });
+
+// An operation of which rank 0 means another than the others.
+struct Difference {
+  std::string role;
+  std::string first;  // what rank 0 issues
+  std::string other;
+};
+
+void ExpectTold(RankProcesses& ranks, const Difference& difference,
+                bool is_suspect) {
+  const std::string first =
+      absl::StrCat("pid ", ranks.pid(0), ") issued ", difference.first);
+  const std::string one =
+      absl::StrCat("pid ", ranks.pid(1), ") issued ", difference.other);
+  const std::string two =
+      absl::StrCat("pid ", ranks.pid(2), ") issued ", difference.other);
+  const testing::Matcher<std::string> suspect =
+      HasSubstr("what came of the group's operations from #1 on is suspect");
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(ranks.Wait(rank),
+                AllOf(HasSubstr("FAILED_PRECONDITION"),
+                      HasSubstr("the ranks of group 'world' differ at "
+                                "operation #1: rank 0 ("),
+                      HasSubstr(first), AnyOf(HasSubstr(one), HasSubstr(two)),
+                      is_suspect ? suspect : Not(suspect)));
+  }
+}
+
+class Mismatches
+    : public testing::TestWithParam<std::tuple<std::string, Difference>> {};
+
+TEST_P(Mismatches, AreToldToAllWithBothSides) {
+  const auto& [backend, difference] = GetParam();
+  RankProcesses ranks(difference.role, 3, backend);
+  ExpectTold(ranks, difference, /*is_suspect=*/backend == "nccl");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Mismatches,
+    testing::Combine(
+        testing::Values("shm", "gloo", "nccl"),
+        testing::Values(
+            Difference{"kind", "broadcast(2000 x f32, root 0)",
+                       "all_reduce(2000 x f32, sum)"},
+            Difference{"dtype", "all_reduce(2000 x i32, sum)",
+                       "all_reduce(2000 x f32, sum)"},
+            Difference{"counts", "all_reduce(1000 x f32, sum)",
+                       "all_reduce(2000 x f32, sum)"},
+            Difference{"reduce_op", "all_reduce(2000 x f32, max)",
+                       "all_reduce(2000 x f32, sum)"},
+            Difference{"root", "broadcast(2000 x f32, root 0)",
+                       "broadcast(2000 x f32, root 1)"},
+            Difference{"name", "all_reduce(2000 x f32, sum, name 'weights')",
+                       "all_reduce(2000 x f32, sum, name 'biases')"})),
+    [](const auto& info) {
+      return absl::StrCat(std::get<0>(info.param), "_",
+                          std::get<1>(info.param).role);
+    });
+
+// As the real NCCL, the ranks' one lets operations of equal bytes meet.
+class UncheckedMismatches : public testing::TestWithParam<Difference> {
+ protected:
+  UncheckedMismatches() { setenv("FAKE_GPU_MEETS_BY_BYTES", "1", 1); }
+  ~UncheckedMismatches() override { unsetenv("FAKE_GPU_MEETS_BY_BYTES"); }
+};
+
+TEST_P(UncheckedMismatches, AreToldToAllWithBothSides) {
+  RankProcesses ranks(GetParam().role, 3, "nccl");
+  ExpectTold(ranks, GetParam(), /*is_suspect=*/true);
+}
+
+// Of the last operation, too.
+TEST_P(UncheckedMismatches, AreToldWhenAllHasEnded) {
+  RankProcesses ranks(absl::StrCat("ended_", GetParam().role), 3, "nccl");
+  AwaitReady(ranks, 3);
+  Go(ranks);
+  ExpectTold(ranks, GetParam(), /*is_suspect=*/true);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, UncheckedMismatches,
+    testing::Values(Difference{"dtype", "all_reduce(2000 x i32, sum)",
+                               "all_reduce(2000 x f32, sum)"},
+                    Difference{"reduce_op", "all_reduce(2000 x f32, max)",
+                               "all_reduce(2000 x f32, sum)"},
+                    Difference{"name",
+                               "all_reduce(2000 x f32, sum, name 'weights')",
+                               "all_reduce(2000 x f32, sum, name 'biases')"}),
+    [](const auto& info) { return info.param.role; });
+
+TEST_P(Faults, GroupsInDifferentOrdersAreToldToAll) {
+  RankProcesses ranks("group_order", 3, GetParam());
+  const std::string pid = absl::StrCat(
+      "pid ", ranks.pid(0), "), which waits for barrier() #1 of group 'a'");
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(
+        ranks.Wait(rank),
+        AllOf(HasSubstr("FAILED_PRECONDITION"), HasSubstr("different orders"),
+              HasSubstr("rank 0 ("), HasSubstr(pid),
+              HasSubstr("which waits for barrier() #1 of group 'b'")));
+  }
+}
+
+TEST(SharedMemory, ThatMayNotBeOpenedIsToldToAll) {
+  RankProcesses ranks("hidden_memory", 2);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(ranks.Wait(rank),
+                AllOf(HasSubstr("PERMISSION_DENIED: making the group 'world' "
+                                "(shm) on rank "),
+                      HasSubstr("the shared memory of rank "),
+                      HasSubstr("no permission to open /proc/"),
+                      HasSubstr("for processes of one user"),
+                      HasSubstr("take 'gloo'")));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  lockstep::FaultDeadlines deadlines;
+  deadlines.barrier = absl::Milliseconds(250);  // nothing else can end it
+  return lockstep::RankProcesses::Main(argc, argv,
+                                       lockstep::FaultRoles(deadlines));
+}

@@ -1,0 +1,244 @@
+// This tests what becomes of a job one of whose ranks can't allocate memory,
+// once, at one of the allocations that its own threads and Lockstep's make from
+// joining to leaving. That rank says RESOURCE_EXHAUSTED, or goes on; the others
+// go on, or hear of it; nobody throws, crashes or waits for a deadline.
+//
+// Every fifth allocation is tried; with LOCKSTEP_STRIDE=1, as
+// tools/ci/exhaustive runs it, each one. LOCKSTEP_WHERE=1 prints the stack of
+// the one that fails.
+#include <execinfo.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/catch_all.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/consistency.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/testing/rank_processes.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/collective/world.h"
+
+namespace {
+
+// This is the allocation that fails, counted from 1; 0 stands for none.
+std::atomic<int64_t> fails{0};
+std::atomic<int64_t> allocations{0};
+std::atomic<bool> has_failed{false};
+
+// Returns whether this thread is the program's own, or one of Lockstep's.
+bool IsOurs() {
+  thread_local const bool is_main = gettid() == getpid();
+  if (is_main) return true;
+  char name[16] = {};
+  pthread_getname_np(pthread_self(), name, sizeof(name));
+  return std::strncmp(name, "lockstep", 8) == 0;
+}
+
+bool Fails() {
+  if (fails.load(std::memory_order_relaxed) == 0 || !IsOurs()) return false;
+  if (allocations.fetch_add(1) + 1 != fails) return false;
+  if (std::getenv("LOCKSTEP_WHERE") != nullptr) {
+    void* frames[64];
+    backtrace_symbols_fd(frames, backtrace(frames, 64), 2);
+  }
+  has_failed = true;
+  return true;
+}
+
+}  // namespace
+
+void* operator new(size_t size) {
+  void* const memory = Fails() ? nullptr : std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return Fails() ? nullptr : std::malloc(size);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace lockstep {
+namespace {
+
+constexpr int kSize = 2;
+
+// No deadline ends before a process that hangs does.
+constexpr unsigned kMostSeconds = 200;
+constexpr absl::Duration kNever = absl::Hours(1);
+
+// Returns how far apart the allocations are that are tried.
+int64_t Stride() {
+  int64_t stride = 0;
+  const char* const text = std::getenv("LOCKSTEP_STRIDE");
+  if (text != nullptr && absl::SimpleAtoi(text, &stride)) return stride;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 23;
+#else
+  return 5;
+#endif
+}
+
+// The memory that a rank sends and receives outlives the group, which may still
+// write to it after a failure.
+struct Memory {
+  std::vector<float> values = std::vector<float>(1000, 1);
+  std::vector<float> all = std::vector<float>(kSize * values.size());
+  std::vector<float> got = std::vector<float>(values.size());
+};
+
+// A rank makes one of each kind of call in a group.
+absl::Status Use(Communicator& group, Memory& memory) {
+  auto& [values, all, got] = memory;
+  Fingerprint same;
+  same.Add("seed", "7");
+  LOCKSTEP_RETURN_IF_ERROR(CheckSame(group, "what it uses", same));
+  CallOptions options;
+  options.name = "a name that is too long for a string without memory";
+  LOCKSTEP_ASSIGN_OR_RETURN(const Work reduced,
+                            group.AllReduce(BufferOf(values), BufferOf(values),
+                                            ReduceOp::kSum, options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Work barrier, group.Barrier());
+  LOCKSTEP_RETURN_IF_ERROR(barrier.Wait());
+  LOCKSTEP_RETURN_IF_ERROR(reduced.Wait());
+  if (values[0] != kSize) return absl::DataLossError("a wrong sum");
+  LOCKSTEP_RETURN_IF_ERROR(
+      Wait(group.AllGather(ConstBufferOf(values), BufferOf(all))));
+  const int other = 1 - group.rank();
+  LOCKSTEP_RETURN_IF_ERROR(Wait(group.SendRecv(ConstBufferOf(values), other,
+                                               BufferOf(got), other, options)));
+  if (got != values) return absl::DataLossError("a wrong message");
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto part, group.Split("part", {0, 1}));
+  LOCKSTEP_RETURN_IF_ERROR(Wait(part->Barrier()));
+  LOCKSTEP_RETURN_IF_ERROR(part->Close());
+  return group.Close();
+}
+
+// Prints how joining went, and then how the rest did.
+int Rank(const RankProcesses::Self& self) {
+  alarm(kMostSeconds);
+  const std::vector<std::string> words = absl::StrSplit(self.argument, ' ');
+  int rank = -1;
+  int64_t which = 0;
+  if (!absl::SimpleAtoi(words[1], &rank) ||
+      !absl::SimpleAtoi(words[2], &which)) {
+    return 2;
+  }
+  WorldOptions options;
+  options.init = absl::StrCat("file://", self.folder);
+  options.rank = self.rank;
+  options.size = self.size;
+  options.join_deadline = kNever;
+  options.silence = kNever;
+  options.leave_patience = kNever;
+  GroupOptions group_options;
+  group_options.backend = words[0];
+  group_options.deadline = kNever;
+  Memory memory;
+  if (self.rank == rank) fails = which;
+  absl::Status status;
+  {
+    const auto world = World::Join(options);
+    status = world.status();
+    std::printf(world.ok() ? "joined\n" : "not joined\n");
+    if (world.ok()) {
+      const auto group = (*world)->MakeGroup(group_options);
+      // Its own memory fails as well, and what it throws is its own concern.
+      status = group.ok() ? CatchAll("the trainer",
+                                     [&] { return Use(**group, memory); })
+                          : group.status();
+    }
+  }
+  fails = 0;
+  std::printf("%s\n%s\n", has_failed ? "failed" : "did not fail",
+              status.ToString().c_str());
+  std::fflush(stdout);
+  return 0;
+}
+
+// Returns the last line that a rank prints.
+std::string LastLine(const std::string& printed) {
+  const std::vector<std::string> lines =
+      absl::StrSplit(printed, '\n', absl::SkipEmpty());
+  return lines.empty() ? "" : lines.back();
+}
+
+class OutOfMemory
+    : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(OutOfMemory, EndsInAStatus) {
+  const auto& [backend, rank] = GetParam();
+  const int other = 1 - rank;
+  const int64_t stride = Stride();
+  int64_t failed = 0;
+  int64_t unfailed_in_a_row = 0;
+  // The number of allocations is not always the same: so past the last one.
+  constexpr int64_t kPastTheEnd = 60;
+  for (int64_t i = 1; unfailed_in_a_row < kPastTheEnd / stride + 1;
+       i += stride) {
+    RankProcesses ranks("rank", kSize,
+                        absl::StrCat(backend, " ", rank, " ", i));
+    const std::string said = ranks.Wait(rank);
+    const bool has_failed = absl::StrContains(said, "\nfailed\n") ||
+                            absl::StartsWith(said, "failed\n");
+    unfailed_in_a_row = has_failed ? 0 : unfailed_in_a_row + 1;
+    failed += has_failed;
+    // A rank waits for one that could not join, as for any that is missing.
+    const bool joined = absl::StartsWith(said, "joined");
+    if (!joined) ranks.Signal(other, SIGKILL);
+    const std::string others = ranks.Wait(other);
+    const std::string told = absl::StrCat(
+        backend, ", rank ", rank, ", allocation ", i, ": ", said, others);
+    if (!has_failed) {
+      EXPECT_EQ(LastLine(said), "OK") << told;
+      EXPECT_EQ(LastLine(others), "OK") << told;
+      continue;
+    }
+    const std::string last = LastLine(said);
+    EXPECT_TRUE(last == "OK" || absl::StartsWith(last, "RESOURCE_EXHAUSTED"))
+        << told;
+    if (!joined) continue;
+    EXPECT_TRUE(LastLine(others) == "OK" ||
+                absl::StrContains(LastLine(others), "RESOURCE_EXHAUSTED") ||
+                absl::StartsWith(LastLine(others), "UNAVAILABLE"))
+        << told;
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(failed, 100 / stride);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, OutOfMemory,
+                         testing::Combine(testing::Values("shm", "gloo"),
+                                          testing::Values(0, 1)),
+                         [](const auto& info) {
+                           return absl::StrCat(std::get<0>(info.param), "_",
+                                               std::get<1>(info.param));
+                         });
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  return lockstep::RankProcesses::Main(argc, argv, {{"rank", lockstep::Rank}});
+}

@@ -1,0 +1,204 @@
+#include "lockstep/tools/gpu_check/gpu_overhead.h"
+
+#include <cstdint>
+#include <string>
+#include <thread>  // NOLINT: to yield
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/tools/gpu_check/gpu_speed.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/collective/world.h"
+
+namespace lockstep {
+namespace {
+
+using internal_collective::NcclApi;
+using internal_collective::NcclComm;
+using internal_collective::NcclConfig;
+using internal_collective::NcclDataType;
+using internal_collective::NcclRedOp;
+using internal_collective::NcclResult;
+using internal_collective::NcclUniqueId;
+using internal_gpu::CudaApi;
+using internal_gpu::CudaStream;
+
+constexpr int64_t kOperationBytes[] = {4, 64 * kKiB, kMiB, 16 * kMiB,
+                                       256 * kMiB};
+constexpr int kQueued = 100;
+
+// NCCL takes its time for that.
+constexpr absl::Duration kConnects = absl::Seconds(60);
+
+// From here on bandwidth counts.
+constexpr int64_t kLarge = kMiB;
+constexpr double kBandwidthKept = 98;  // percent
+
+// A communicator of NCCL's own, of one rank.
+class BareNccl {
+ public:
+  explicit BareNccl(const NcclApi& nccl) : nccl_(nccl) {}
+  // What hangs ends, too.
+  ~BareNccl() {
+    if (comm_ != nullptr) nccl_.CommAbort(comm_);
+  }
+
+  BareNccl(const BareNccl&) = delete;
+  BareNccl& operator=(const BareNccl&) = delete;
+
+  absl::Status Open(bool blocking) {
+    NcclUniqueId id = {};
+    LOCKSTEP_RETURN_IF_ERROR(Check(nccl_.GetUniqueId(&id)));
+    NcclConfig config;
+    config.blocking = blocking ? 1 : 0;
+    return Await(nccl_.CommInitRankConfig(&comm_, 1, id, 0, &config),
+                 kConnects);
+  }
+  absl::Status AllReduce(const ConstBuffer& in, const Buffer& out,
+                         CudaStream* stream) {
+    return Await(
+        nccl_.AllReduce(in.data, out.data, in.count, NcclDataType::kFloat32,
+                        NcclRedOp::kSum, comm_, stream),
+        kHangsAfter);
+  }
+
+ private:
+  // Until the next call may be made; a communicator that blocks has done that.
+  absl::Status Await(NcclResult result, absl::Duration patience) {
+    if (result != NcclResult::kInProgress) return Check(result);
+    const SteadyTime until = After(patience);
+    while (true) {
+      LOCKSTEP_RETURN_IF_ERROR(Check(nccl_.CommGetAsyncError(comm_, &result)));
+      if (result != NcclResult::kInProgress) return Check(result);
+      if (SteadyNow() >= until) {
+        return absl::DeadlineExceededError(
+            "nccl: a call does not come to an end");
+      }
+      std::this_thread::yield();
+    }
+  }
+
+  absl::Status Check(NcclResult result) const {
+    if (result == NcclResult::kSuccess) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat("nccl: ", nccl_.GetErrorString(result), " (",
+                     nccl_.GetLastError(nullptr), ")"));
+  }
+
+  const NcclApi& nccl_;
+  NcclComm* comm_ = nullptr;
+};
+
+// Rounds of so many operations each, in seconds.
+struct Times {
+  std::vector<double> ours;
+  std::vector<double> bare;
+  std::vector<double> blocking;
+};
+
+void AddOverhead(const std::string& section, int64_t bytes, int queued,
+                 const GpuOptions& options, const Times& times,
+                 GpuReport& report) {
+  const double microseconds = 1e6 / queued;
+  const std::string what = absl::StrCat(
+      "all-reduce of ", SizeText(bytes),
+      queued == 1 ? ", one by one" : absl::StrCat(", ", queued, " queued"));
+  report.AddRow({section, what + ": NCCL alone, blocking",
+                 Median(times.blocking) * microseconds, "us"});
+  report.AddRow({section, what + ": NCCL alone",
+                 Median(times.bare) * microseconds, "us"});
+  report.AddRow(
+      {section, what + ": Lockstep", Median(times.ours) * microseconds, "us"});
+  const auto more = [](double bare, double ours) { return ours - bare; };
+  report.AddRow({section, what + ": the difference",
+                 MedianOf(times.bare, times.ours, more) * microseconds, "us",
+                 GpuRow::Bound::kAtMost, options.most_overhead_us});
+  if (bytes < kLarge) return;
+  const auto kept = [](double bare, double ours) { return 100 * bare / ours; };
+  report.AddRow({section, what + ": bandwidth kept",
+                 MedianOf(times.bare, times.ours, kept), "%",
+                 GpuRow::Bound::kAtLeast, kBandwidthKept});
+}
+
+absl::Status CompareAllReduces(const std::string& section,
+                               const GpuOptions& options, const NcclApi& nccl,
+                               Card& card, GpuReport& report) {
+  MemoryStore store;
+  WorldOptions world_options;
+  world_options.store = &store;
+  world_options.rank = 0;
+  world_options.size = 1;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto world, World::Join(world_options));
+  GroupOptions group_options;
+  group_options.backend = "nccl";
+  group_options.device = kGpuDevice;
+  group_options.nccl_library = options.nccl_library;
+  group_options.cuda_library = options.cuda_library;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup(group_options));
+  // These go before the card, of which nothing is freed while they hang.
+  BareNccl bare(nccl);
+  LOCKSTEP_RETURN_IF_ERROR(bare.Open(/*blocking=*/false));
+  BareNccl blocking(nccl);
+  LOCKSTEP_RETURN_IF_ERROR(blocking.Open(/*blocking=*/true));
+
+  std::vector<int64_t> sizes;
+  for (const int64_t bytes : kOperationBytes) {
+    if (bytes <= options.most_bytes) sizes.push_back(bytes);
+  }
+  const absl::Duration time = options.time / (2.0 * sizes.size());
+  for (const int64_t bytes : sizes) {
+    LOCKSTEP_ASSIGN_OR_RETURN(void* const from, card.TakeDeviceMemory(bytes));
+    LOCKSTEP_ASSIGN_OR_RETURN(void* const to, card.TakeDeviceMemory(bytes));
+    const int64_t count = bytes / SizeOf(DType::kF32);
+    const Device device = {Device::Kind::kCuda, kGpuDevice};
+    // Not in place, which NCCL has nothing to do for where a rank is alone.
+    const ConstBuffer in(from, count, DType::kF32, device);
+    const Buffer out = {to, count, DType::kF32, device};
+    for (const int queued : {1, kQueued}) {
+      const auto ours = [&] {
+        Work last;
+        for (int i = 0; i < queued; ++i) {
+          LOCKSTEP_ASSIGN_OR_RETURN(last,
+                                    group->AllReduce(in, out, ReduceOp::kSum));
+        }
+        return last.Wait();
+      };
+      const auto by = [&](BareNccl& theirs) {
+        return [&] {
+          for (int i = 0; i < queued; ++i) {
+            LOCKSTEP_RETURN_IF_ERROR(theirs.AllReduce(in, out, card.stream()));
+          }
+          return card.Await();
+        };
+      };
+      // Ours first: where something is wrong with NCCL, it says so.
+      LOCKSTEP_ASSIGN_OR_RETURN(const Rounds rounds,
+                                InTurns(time, {ours, by(bare), by(blocking)}));
+      AddOverhead(section, bytes, queued, options,
+                  {rounds[0], rounds[1], rounds[2]}, report);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void MeasureOverhead(const GpuOptions& options, const CudaApi& cuda,
+                     const NcclApi& nccl, GpuReport& report) {
+  const std::string section = "overhead";
+  report.EndSection(section, OnCard(cuda, [&](Card& card) {
+                      return CompareAllReduces(section, options, nccl, card,
+                                               report);
+                    }));
+}
+
+}  // namespace lockstep

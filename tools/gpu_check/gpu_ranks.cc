@@ -1,0 +1,398 @@
+#include "lockstep/tools/gpu_check/gpu_ranks.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "gtest/gtest-spi.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/testing/conformance.h"
+#include "lockstep/collective/testing/device_communicator.h"
+#include "lockstep/collective/testing/fault_roles.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/gpu/cuda_api.h"
+
+namespace lockstep {
+namespace {
+
+using internal_gpu::CudaApi;
+using internal_gpu::LoadCuda;
+
+// The first NCCL that lets ranks share a card where it is asked to.
+constexpr int kNcclSharesCards = 23003;
+
+constexpr absl::Duration kConnects = absl::Minutes(2);
+constexpr absl::Duration kDeadline = absl::Seconds(1);
+
+constexpr char kJoined[] = "joined: ";
+
+// The first failure of Google Test's assertions in `run`, in a line; or "".
+std::string FailureOf(const std::function<void()>& run) {
+  testing::TestPartResultArray results;
+  {
+    using Reporter = testing::ScopedFakeTestPartResultReporter;
+    const Reporter reporter(Reporter::INTERCEPT_ALL_THREADS, &results);
+    run();
+  }
+  for (int i = 0; i < results.size(); ++i) {
+    const testing::TestPartResult& result = results.GetTestPartResult(i);
+    if (result.failed()) {
+      return absl::StrReplaceAll(result.message(), {{"\n", " "}});
+    }
+  }
+  return "";
+}
+
+// ---- A rank, in its process.
+
+// What a rank is told by the argument of RankProcesses.
+std::string ArgumentOf(const GpuOptions& options, int nccl_version) {
+  return absl::StrCat(options.nccl_library, "\n", options.cuda_library, "\n",
+                      nccl_version);
+}
+
+// Makes NCCL take ranks that share a card. It reads the variables once.
+void ShareCard(const RankProcesses::Self& self, int nccl_version) {
+  const auto set = [](const char* name, const std::string& value) {
+    setenv(name, value.c_str(), /*overwrite=*/1);
+  };
+  // Each kernel must leave room for the other rank's.
+  set("NCCL_MAX_CTAS", "1");
+  if (nccl_version >= kNcclSharesCards) {
+    set("NCCL_MULTI_RANK_GPU_ENABLE", "1");
+    return;
+  }
+  set("NCCL_HOSTID", absl::StrCat("rank", self.rank));
+  set("NCCL_SOCKET_IFNAME", "lo");
+  set("NCCL_IB_DISABLE", "1");
+}
+
+struct Joined {
+  std::unique_ptr<World> world;
+  std::unique_ptr<Communicator> group;
+};
+
+absl::StatusOr<Joined> Join(const RankProcesses::Self& self) {
+  const std::vector<std::string> argument = absl::StrSplit(self.argument, '\n');
+  int nccl_version = 0;
+  if (argument.size() != 3 || !absl::SimpleAtoi(argument[2], &nccl_version)) {
+    return absl::InvalidArgumentError("this is no argument of a rank");
+  }
+  if (self.size > 1) ShareCard(self, nccl_version);
+  GroupOptions group_options;
+  group_options.backend = "nccl";
+  group_options.device = kGpuDevice;
+  group_options.nccl_library = argument[0];
+  group_options.cuda_library = argument[1];
+  group_options.deadline = kConnects;
+  LOCKSTEP_ASSIGN_OR_RETURN(const CudaApi* const cuda,
+                            LoadCuda(group_options.cuda_library));
+  WorldOptions options;
+  options.init = absl::StrCat("file://", self.folder);
+  options.rank = self.rank;
+  options.size = self.size;
+  Joined joined;
+  LOCKSTEP_ASSIGN_OR_RETURN(joined.world, World::Join(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(joined.group,
+                            joined.world->MakeGroup(group_options));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      joined.group, OverDevice(std::move(joined.group), cuda, kGpuDevice));
+  return joined;
+}
+
+// In a line.
+std::string Line(const absl::Status& status) {
+  return absl::StrReplaceAll(
+      status.ToString(absl::StatusToStringMode::kWithNoExtraData),
+      {{"\n", " "}});
+}
+
+int Conform(const RankProcesses::Self& self) {
+  alarm(600);  // in place of RankProcesses' own: this is the whole suite
+  absl::StatusOr<Joined> joined = Join(self);
+  std::string failure = Line(joined.status());
+  if (joined.ok()) {
+    ConformanceOptions options;
+    options.alone = true;
+    options.reduces_all = options.reduces_in_rank_order = false;
+    failure = FailureOf([&joined, &options] {
+      ExpectConforms(
+          [&joined](int) {
+            std::vector<std::unique_ptr<Communicator>> ranks;
+            ranks.push_back(std::move(joined->group));
+            return ranks;
+          },
+          options);
+    });
+  }
+  std::printf("%s\n", failure.c_str());
+  return failure.empty() ? 0 : 1;
+}
+
+// ---- What two ranks do.
+
+using Run = std::function<absl::Status(Communicator&)>;
+
+constexpr int64_t kElements = int64_t{1} << 20;
+
+absl::Status Expect(absl::Span<const float> values, float expected) {
+  for (const float value : values) {
+    if (value == expected) continue;
+    return absl::DataLossError(
+        absl::StrCat("an element is ", value, " and not ", expected));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AllReduce(Communicator& group) {
+  std::vector<float> values(kElements, 1.0f + group.rank());
+  const Buffer buffer = BufferOf(absl::MakeSpan(values));
+  LOCKSTEP_RETURN_IF_ERROR(
+      Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum)));
+  return Expect(values, 3);
+}
+
+absl::Status Broadcast(Communicator& group) {
+  std::vector<float> values(kElements, 1.0f + group.rank());
+  const Buffer buffer = BufferOf(absl::MakeSpan(values));
+  LOCKSTEP_RETURN_IF_ERROR(Wait(group.Broadcast(buffer, buffer, 1)));
+  return Expect(values, 2);
+}
+
+absl::Status SendAndReceive(Communicator& group) {
+  std::vector<float> values(kElements, 5);
+  const Buffer buffer = BufferOf(absl::MakeSpan(values));
+  if (group.rank() == 0) return Wait(group.Send(buffer, 1));
+  std::fill(values.begin(), values.end(), 0.0f);
+  LOCKSTEP_RETURN_IF_ERROR(Wait(group.Recv(buffer, 0)));
+  return Expect(values, 5);
+}
+
+// Does nothing until it is killed.
+void Stay() {
+  for (;;) pause();
+}
+
+absl::Status Miss(Communicator& group) {
+  if (group.rank() == 1) Stay();
+  CallOptions options;
+  options.deadline = kDeadline;
+  return Wait(group.Barrier(options));
+}
+
+absl::Status Die(Communicator& group) {
+  if (group.rank() == 1) Stay();
+  return Wait(group.Barrier());
+}
+
+absl::Status Abort(Communicator& group) {
+  if (group.rank() == 1) group.Abort(absl::InternalError("loss is NaN"));
+  return Wait(group.Barrier());
+}
+
+// An operation in which the ranks differ may end well on a device: the next
+// ones tell.
+absl::Status UntilFailure(Communicator& group, absl::Status status) {
+  while (status.ok()) status = Wait(group.Barrier());
+  return status;
+}
+
+absl::Status DifferInCount(Communicator& group) {
+  std::vector<float> values(group.rank() == 0 ? 1000 : 2000);
+  const Buffer buffer = BufferOf(absl::MakeSpan(values));
+  return UntilFailure(group,
+                      Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum)));
+}
+
+absl::Status DifferInReduceOp(Communicator& group) {
+  std::vector<float> values(1000);
+  const Buffer buffer = BufferOf(absl::MakeSpan(values));
+  return UntilFailure(
+      group, Wait(group.AllReduce(
+                 buffer, buffer,
+                 group.rank() == 0 ? ReduceOp::kSum : ReduceOp::kMax)));
+}
+
+struct Scenario {
+  std::string role;
+  std::string what;
+  Run run;
+  absl::StatusCode due = absl::StatusCode::kOk;
+  std::string says = "OK";    // what is in the Status
+  double at_most = 0;         // seconds, or 0: no target
+  bool rank_1_stays = false;  // and has no Status
+  bool rank_1_is_killed = false;
+};
+
+constexpr char kTwoRanks[] = "two ranks on one card";
+constexpr char kFaults[] = "faults";
+
+std::vector<Scenario> TwoRankScenarios() {
+  return {
+      {"all_reduce", "all-reduce of 4 MiB, for the first time", AllReduce},
+      {"broadcast", "broadcast of 4 MiB, for the first time", Broadcast},
+      {"send_recv", "send and receive 4 MiB, for the first time",
+       SendAndReceive},
+  };
+}
+
+// The same bounds as in docs/errors.md.
+std::vector<Scenario> FaultScenarios() {
+  constexpr auto kDiffer = absl::StatusCode::kFailedPrecondition;
+  return {
+      {"miss", "a rank does not come, deadline 1 s", Miss,
+       absl::StatusCode::kDeadlineExceeded, "rank 1 (", 2,
+       /*rank_1_stays=*/true},
+      {"die", "kill -9", Die, absl::StatusCode::kUnavailable, "rank 1 (", 0.5,
+       /*rank_1_stays=*/true, /*rank_1_is_killed=*/true},
+      {"differ_in_count", "all-reduces of 1000 and of 2000 elements",
+       DifferInCount, kDiffer, "differ at operation", 2},
+      {"differ_in_reduce_op", "all-reduces of sum and of max", DifferInReduceOp,
+       kDiffer, "differ at operation", 2},
+      {"abort", "Abort", Abort, absl::StatusCode::kAborted, "rank 1 aborted",
+       0.5},
+  };
+}
+
+RankProcesses::Role RoleOf(const Run& run) {
+  return [run](const RankProcesses::Self& self) {
+    const absl::StatusOr<Joined> joined = Join(self);
+    std::printf("%s%s\n", kJoined, Line(joined.status()).c_str());
+    if (!joined.ok()) return 0;
+    AwaitGo(self);
+    const double issued = ClockSeconds();
+    const absl::Status status = run(*joined->group);
+    std::printf("%s | %.6f | %.6f\n", Line(status).c_str(), issued,
+                ClockSeconds());
+    return 0;
+  };
+}
+
+// ---- Whether they did it.
+
+// UNIMPLEMENTED if NCCL does not take two ranks on one card.
+absl::Status ExpectJoined(const std::string& printed) {
+  const absl::string_view said = printed;
+  const std::vector<absl::string_view> parts = absl::StrSplit(
+      said.substr(std::min(said.size(), said.find(kJoined))), '\n');
+  absl::string_view status = parts[0];
+  absl::ConsumePrefix(&status, kJoined);
+  if (status == "OK") return absl::OkStatus();
+  return absl::StartsWith(status, "INVALID_ARGUMENT") &&
+                 absl::StrContains(status, "nccl, connecting")
+             ? absl::UnimplementedError(status)
+             : absl::UnknownError(status);
+}
+
+// Returns how long it took the last rank to have its Status.
+absl::StatusOr<double> Play(const Scenario& scenario, RankProcesses& ranks) {
+  for (int rank = 0; rank < 2; ++rank) {
+    LOCKSTEP_RETURN_IF_ERROR(ExpectJoined(ranks.AwaitLine(rank, kJoined)));
+  }
+  AwaitReady(ranks, 2);
+  Go(ranks);
+  double begin = 0;
+  double end = 0;
+  if (scenario.rank_1_is_killed) {
+    begin = ClockSeconds();
+    ranks.Signal(1, SIGKILL);
+  }
+  for (int rank = 0; rank < (scenario.rank_1_stays ? 1 : 2); ++rank) {
+    const FaultReport report = ParseFaultReport(ranks.AwaitLine(rank, " | "));
+    if (!absl::StartsWith(report.status,
+                          absl::StatusCodeToString(scenario.due)) ||
+        !absl::StrContains(report.status, scenario.says)) {
+      return absl::UnknownError(absl::StrCat(
+          "rank ", rank, " should say ", absl::StatusCodeToString(scenario.due),
+          " and '", scenario.says, "', and said: ", report.status));
+    }
+    begin = std::max(begin, report.issued);
+    end = std::max(end, report.answered);
+  }
+  // Whatever became of it, a rank comes to its end.
+  if (scenario.rank_1_stays) ranks.Signal(1, SIGKILL);
+  for (int rank = 0; rank < 2; ++rank) ranks.Wait(rank);
+  return end - begin;
+}
+
+absl::Status PlayAll(const std::string& section,
+                     const std::vector<Scenario>& scenarios,
+                     const std::string& argument, GpuReport& report) {
+  for (const Scenario& scenario : scenarios) {
+    absl::StatusOr<double> seconds = 0;
+    const std::string failure = FailureOf([&] {
+      RankProcesses ranks(scenario.role, 2, argument);
+      seconds = Play(scenario, ranks);
+    });
+    if (!failure.empty()) seconds = absl::UnknownError(failure);
+    if (!seconds.ok()) {
+      return {seconds.status().code(),
+              absl::StrCat(scenario.what, ": ", seconds.status().message())};
+    }
+    GpuRow row = {section, scenario.what, *seconds * 1e3, "ms"};
+    if (scenario.at_most > 0) {
+      row.bound = GpuRow::Bound::kAtMost;
+      row.target = scenario.at_most * 1e3;
+    }
+    report.AddRow(row);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::map<std::string, RankProcesses::Role> GpuRoles() {
+  std::map<std::string, RankProcesses::Role> roles = {{"conform", Conform}};
+  for (const auto& scenarios : {TwoRankScenarios(), FaultScenarios()}) {
+    for (const Scenario& scenario : scenarios) {
+      roles[scenario.role] = RoleOf(scenario.run);
+    }
+  }
+  return roles;
+}
+
+void CheckConformance(const GpuOptions& options, GpuReport& report) {
+  const std::string failure = FailureOf([&options] {
+    RankProcesses("conform", 1, ArgumentOf(options, 0)).Wait(0);
+  });
+  report.EndSection("conformance", failure.empty()
+                                       ? absl::OkStatus()
+                                       : absl::UnknownError(failure));
+}
+
+void CheckTwoRanks(const GpuOptions& options, int nccl_version,
+                   GpuReport& report) {
+  const std::string argument = ArgumentOf(options, nccl_version);
+  report.EndSection(kTwoRanks,
+                    PlayAll(kTwoRanks, TwoRankScenarios(), argument, report));
+  report.EndSection(kFaults,
+                    PlayAll(kFaults, FaultScenarios(), argument, report));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// The sections of gpu_check that run ranks as processes: the conformance of a
+// rank alone, and two ranks on one card, which do well, and then fail in all
+// the ways in which ranks do.
+#ifndef LOCKSTEP_TOOLS_GPU_CHECK_GPU_RANKS_H_
+#define LOCKSTEP_TOOLS_GPU_CHECK_GPU_RANKS_H_
+
+#include <map>
+#include <string>
+
+#include "lockstep/base/language.h"
+#include "lockstep/tools/gpu_check/gpu_options.h"
+#include "lockstep/tools/gpu_check/gpu_report.h"
+#include "lockstep/collective/testing/rank_processes.h"
+
+namespace lockstep {
+
+// For RankProcesses::Main.
+std::map<std::string, RankProcesses::Role> GpuRoles();
+
+void CheckConformance(const GpuOptions& options, GpuReport& report);
+
+// The sections "two ranks on one card" and "faults". NCCL refuses two ranks on
+// one card unless it is told that they are on two hosts, or, from 2.30 on, that
+// it is meant so.
+void CheckTwoRanks(const GpuOptions& options, int nccl_version,
+                   GpuReport& report);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TOOLS_GPU_CHECK_GPU_RANKS_H_

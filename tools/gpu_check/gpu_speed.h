@@ -1,0 +1,103 @@
+// What the sections of gpu_check that measure share: the card, and ways to do
+// the same, which take turns.
+//
+//   absl::Status status = OnCard(cuda, [&](Card& card) -> absl::Status {
+//     LOCKSTEP_ASSIGN_OR_RETURN(void* const to, card.TakeDeviceMemory(bytes));
+//     const auto copy = [&]() -> absl::Status {
+//       LOCKSTEP_RETURN_IF_ERROR(card.Copy(to, from, bytes));
+//       return card.Await();
+//     };
+//     LOCKSTEP_ASSIGN_OR_RETURN(const Rounds rounds,
+//                               InTurns(absl::Seconds(1), {copy, other}));
+//     std::cout << Median(rounds[0]) << " and " << Median(rounds[1]) << " s\n";
+//     return absl::OkStatus();
+//   });
+#ifndef LOCKSTEP_TOOLS_GPU_CHECK_GPU_SPEED_H_
+#define LOCKSTEP_TOOLS_GPU_CHECK_GPU_SPEED_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "lockstep/base/language.h"
+#include "lockstep/gpu/cuda_api.h"
+#include "lockstep/gpu/device.h"
+
+namespace lockstep {
+
+inline constexpr int64_t kKiB = 1024;
+inline constexpr int64_t kMiB = 1024 * kKiB;
+
+// "64 MiB".
+std::string SizeText(int64_t bytes);
+
+// What takes longer hangs.
+inline constexpr absl::Duration kHangsAfter = absl::Minutes(1);
+
+// A stream, and memory, for as long as it lives; for OnCard, in whose thread
+// all of it is used.
+class Card {
+ public:
+  // Requires that the device's context is this thread's.
+  explicit Card(const internal_gpu::Device& device) : device_(device) {}
+  ~Card();
+
+  Card(const Card&) = delete;
+  Card& operator=(const Card&) = delete;
+
+  absl::Status Open();
+
+  absl::StatusOr<void*> TakeDeviceMemory(int64_t bytes);
+  absl::StatusOr<void*> TakeLockedMemory(int64_t bytes);
+
+  // Queued on the stream.
+  absl::Status Copy(void* to, const void* from, int64_t bytes);
+
+  // Until the device is done with what is queued on the stream.
+  absl::Status Await();
+
+  internal_gpu::CudaStream* stream() const { return stream_; }
+
+ private:
+  const internal_gpu::Device& device_;
+  internal_gpu::CudaStream* stream_ = nullptr;
+  internal_gpu::CudaEvent* event_ = nullptr;
+  std::vector<void*> device_memory_;
+  std::vector<void*> locked_memory_;
+};
+
+// Calls `run` with the device's context as this thread's.
+absl::Status OnCard(const internal_gpu::CudaApi& cuda,
+                    const std::function<absl::Status(Card&)>& run);
+
+using Way = std::function<absl::Status()>;
+
+// By way, the seconds of each of its rounds.
+using Rounds = std::vector<std::vector<double>>;
+
+// A round is one call of each way. There are a few at least, and as many as
+// there is time for.
+absl::StatusOr<Rounds> InTurns(absl::Duration time,
+                               const std::vector<Way>& ways);
+
+double Median(std::vector<double> values);
+
+// Of what `of` makes of the times of two ways in each round: what disturbs a
+// round disturbs both.
+template <typename Of>
+double MedianOf(const std::vector<double>& a, const std::vector<double>& b,
+                const Of& of) {
+  std::vector<double> values(a.size());
+  std::transform(a.begin(), a.end(), b.begin(), values.begin(), of);
+  return Median(std::move(values));
+}
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TOOLS_GPU_CHECK_GPU_SPEED_H_
