@@ -13,9 +13,9 @@
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/local/local_group.h"
 #include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/testing/engine_testing.h"
-#include "lockstep/collective/local/local_group.h"
 
 namespace lockstep {
 namespace {

@@ -21,11 +21,11 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/collective/testing/any_backend.h"
 #include "lockstep/collective/buffer.h"
-#include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/rendezvous/star_testing.h"
 #include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/testing/any_backend.h"
+#include "lockstep/collective/testing/conformance.h"
 
 namespace lockstep {
 namespace {

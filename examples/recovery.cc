@@ -12,15 +12,17 @@
 // processes live, they only make the group again.
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>  // NOLINT: the watchdog's
 
-#include "absl/base/thread_annotations.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
@@ -29,9 +31,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
@@ -66,20 +66,22 @@ class Watchdog {
 
  private:
   void Note(bool over) {
-    lockstep::MutexLock lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     ++steps_;
     over_ = over;
-    changed_.NotifyAll();
+    changed_.notify_all();
   }
 
   void Watch(Communicator& group, absl::Duration patience) {
-    lockstep::MutexLock lock(mutex_);
+    // Adding it to a time must not overflow.
+    patience = std::min(patience, absl::Hours(24 * 365));
+    std::unique_lock<std::mutex> lock(mutex_);
     while (!over_) {
       const int64_t seen = steps_;
-      const lockstep::SteadyTime until = lockstep::After(patience);
-      bool late = false;
-      while (steps_ == seen && !late) late = changed_.WaitUntil(mutex_, until);
-      if (steps_ != seen) continue;
+      if (changed_.wait_for(lock, absl::ToChronoNanoseconds(patience),
+                            [&] { return steps_ != seen; })) {
+        continue;
+      }
       group.Abort(absl::DeadlineExceededError(
           absl::StrCat("no step for ", absl::FormatDuration(patience))));
       gave_up_ = true;
@@ -87,10 +89,10 @@ class Watchdog {
     }
   }
 
-  lockstep::Mutex mutex_;
-  lockstep::CondVar changed_;
-  int64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::mutex mutex_;  // It guards the next three.
+  std::condition_variable changed_;
+  int64_t steps_ = 0;
+  bool over_ = false;
   std::atomic<bool> gave_up_{false};
   std::thread thread_;  // last: it uses the others
 };

@@ -186,4 +186,8 @@ absl::StatusOr<DeviceBatch> Batch::ToDevice(Stream stream) {
   return DeviceBatch(slot_, slot_->memory, static_cast<const char*>(copy));
 }
 
+void Batch::ReleaseSlot() {
+  if (slot_ != nullptr) owner_->GiveBack(*std::exchange(slot_, nullptr));
+}
+
 }  // namespace lockstep

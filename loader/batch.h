@@ -37,41 +37,14 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/gpu/stream.h"
 #include "lockstep/loader/field.h"
+#include "lockstep/loader/sample_error.h"
 
 namespace lockstep {
 
-class BatchMemory;
-
 namespace internal_loader {
 struct Slot;
-
-// Takes back the slots of batches that are gone.
-class SlotOwner {
- public:
-  virtual ~SlotOwner() = default;
-  virtual void GiveBack(Slot& slot) = 0;
-  virtual BatchMemory& memory() const = 0;
-};
+class SlotOwner;
 }  // namespace internal_loader
-
-// A sample that could not be read.
-struct SampleError {
-  int64_t epoch = 0;
-  int64_t step = 0;
-  int64_t row = 0;  // where it would have been
-  int64_t index = 0;
-  int64_t position = 0;
-  int worker = 0;
-  absl::Status status;
-};
-
-// A sample that stands in for one that could not be read.
-struct Substitution {
-  int64_t row = 0;
-  int64_t wanted = 0;  // the index that failed
-  int64_t used = 0;    // the index that was read instead
-  absl::Status why;
-};
 
 // What collate gets, and what Batch offers too. Field names that do not exist
 // are NOT_FOUND, other types than a field's INVALID_ARGUMENT.
@@ -263,10 +236,9 @@ class Batch : public BatchView {
  private:
   friend class Loader;
 
-  // Keeps the owner, for a Batch that is filled again and again.
-  void ReleaseSlot() {
-    if (slot_ != nullptr) owner_->GiveBack(*std::exchange(slot_, nullptr));
-  }
+  // Gives the memory back, but keeps the owner, for a Batch that is filled
+  // again and again.
+  void ReleaseSlot();
   template <typename Owner>
   void Fill(internal_loader::Slot* slot, const std::shared_ptr<Owner>& owner) {
     if (owner_ != owner) owner_ = owner;

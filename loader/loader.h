@@ -51,6 +51,7 @@
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader_options.h"
 #include "lockstep/loader/metrics.h"
+#include "lockstep/loader/sample_error.h"
 #include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/skip_ranges.h"

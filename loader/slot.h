@@ -4,8 +4,10 @@
 #define LOCKSTEP_LOADER_SLOT_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,10 +16,10 @@
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
-#include "lockstep/loader/batch.h"
 #include "lockstep/loader/batch_memory.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/field.h"
+#include "lockstep/loader/sample_error.h"
 #include "lockstep/sampler/sampler.h"
 
 namespace lockstep::internal_loader {
@@ -77,6 +79,15 @@ struct alignas(64) Slot {
   void CloseUp();
   void ZeroRow(int64_t row);
   void Pack(int field);
+};
+
+// Takes back the slots of batches that are gone.
+// Thread-safety: thread-safe.
+class SlotOwner {
+ public:
+  virtual ~SlotOwner() = default;
+  virtual void GiveBack(Slot& slot) = 0;
+  virtual BatchMemory& memory() const = 0;
 };
 
 // All slots of a loader. Lives as long as the loader or any of its batches.

@@ -24,15 +24,15 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/engine/engine.h"
-#include "lockstep/collective/testing/engine_testing.h"
 #include "lockstep/collective/gloo/gloo_transport.h"
 #include "lockstep/collective/operation.h"
-#include "lockstep/collective/testing/relay.h"
 #include "lockstep/collective/rendezvous/store.h"
-#include "lockstep/collective/transport.h"
+#include "lockstep/collective/testing/conformance.h"
+#include "lockstep/collective/testing/engine_testing.h"
+#include "lockstep/collective/testing/relay.h"
 #include "lockstep/collective/testing/transport_testing.h"
+#include "lockstep/collective/transport.h"
 
 namespace lockstep::internal_collective {
 namespace {

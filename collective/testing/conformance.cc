@@ -16,8 +16,8 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/float16.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/collective/testing/reduction_bits.h"
 #include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/testing/reduction_bits.h"
 #include "lockstep/collective/world.h"
 
 namespace lockstep {

@@ -17,9 +17,9 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/local/local_group.h"
 #include "lockstep/collective/operation.h"
+#include "lockstep/collective/testing/conformance.h"
 #include "lockstep/gpu/cuda_api.h"
 
 namespace lockstep {

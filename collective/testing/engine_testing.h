@@ -18,8 +18,8 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/control/control_plane.h"
 #include "lockstep/collective/engine/engine.h"
-#include "lockstep/collective/testing/memory_star.h"
 #include "lockstep/collective/shm/shm_transport.h"
+#include "lockstep/collective/testing/memory_star.h"
 #include "lockstep/collective/transport.h"
 
 namespace lockstep::internal_collective {

@@ -19,9 +19,9 @@
 #include "absl/strings/numbers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/collective/rendezvous/star_testing.h"
 #include "lockstep/collective/testing/fault_roles.h"
 #include "lockstep/collective/testing/rank_processes.h"
-#include "lockstep/collective/rendezvous/star_testing.h"
 
 namespace lockstep {
 namespace {

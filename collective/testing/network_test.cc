@@ -28,10 +28,10 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/testing/rank_processes.h"
 #include "lockstep/collective/testing/relay.h"
-#include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/testing/two_hosts.h"
 #include "lockstep/collective/world.h"
 

@@ -11,10 +11,10 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/collective/testing/fault_roles.h"
-#include "lockstep/collective/testing/rank_processes.h"
 #include "lockstep/collective/rendezvous/handshake.h"
 #include "lockstep/collective/rendezvous/star_testing.h"
+#include "lockstep/collective/testing/fault_roles.h"
+#include "lockstep/collective/testing/rank_processes.h"
 
 namespace lockstep {
 namespace {

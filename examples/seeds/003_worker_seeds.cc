@@ -4,10 +4,12 @@
 //
 //   003_worker_seeds
 //   lockstep launch -n 2 -- 003_worker_seeds --distributed
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +20,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/batch.h"
@@ -59,8 +60,8 @@ class Noise : public lockstep::Dataset {
 // those, the samples, and the sum of the noise.
 absl::Status Read(std::unique_ptr<lockstep::Sampler> sampler,
                   uint64_t base_seed) {
-  lockstep::Mutex mutex;
-  lockstep::CondVar begun;
+  std::mutex mutex;
+  std::condition_variable begun;
   std::map<int, uint64_t> seeds;
   lockstep::LoaderOptions options;
   options.num_workers = absl::GetFlag(FLAGS_num_workers);
@@ -70,13 +71,13 @@ absl::Status Read(std::unique_ptr<lockstep::Sampler> sampler,
   options.seed = kGlobalSeed;
   options.base_seed = base_seed;
   options.worker_init = [&](lockstep::WorkerInfo& worker) {
-    lockstep::MutexLock lock(mutex);
+    std::unique_lock<std::mutex> lock(mutex);
     seeds[worker.id] = worker.seed;
-    begun.NotifyAll();
+    begun.notify_all();
     // So few samples could all be read before the last worker begins.
-    while (static_cast<int>(seeds.size()) < worker.num_workers) {
-      begun.Wait(mutex);
-    }
+    begun.wait(lock, [&] {
+      return static_cast<int>(seeds.size()) == worker.num_workers;
+    });
     return absl::OkStatus();
   };
   LOCKSTEP_ASSIGN_OR_RETURN(

@@ -20,14 +20,14 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/nccl/nccl_api.h"
+#include "lockstep/collective/testing/rank_processes.h"
+#include "lockstep/gpu/cuda_api.h"
 #include "lockstep/tools/gpu_check/gpu_copies.h"
 #include "lockstep/tools/gpu_check/gpu_options.h"
 #include "lockstep/tools/gpu_check/gpu_overhead.h"
 #include "lockstep/tools/gpu_check/gpu_ranks.h"
 #include "lockstep/tools/gpu_check/gpu_report.h"
-#include "lockstep/collective/nccl/nccl_api.h"
-#include "lockstep/collective/testing/rank_processes.h"
-#include "lockstep/gpu/cuda_api.h"
 
 ABSL_FLAG(std::string, nccl, "", "libnccl.so.2, if it is not found by itself");
 ABSL_FLAG(std::string, cuda, "", "libcuda.so.1, if it is not found by itself");

@@ -15,7 +15,6 @@
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/tools/gpu_check/gpu_speed.h"
 #include "lockstep/gpu/stream.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
@@ -25,6 +24,7 @@
 #include "lockstep/loader/pinned_memory.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sequential_order.h"
+#include "lockstep/tools/gpu_check/gpu_speed.h"
 
 namespace lockstep {
 namespace {

@@ -4,9 +4,9 @@
 #define LOCKSTEP_TOOLS_GPU_CHECK_GPU_COPIES_H_
 
 #include "lockstep/base/language.h"
+#include "lockstep/gpu/cuda_api.h"
 #include "lockstep/tools/gpu_check/gpu_options.h"
 #include "lockstep/tools/gpu_check/gpu_report.h"
-#include "lockstep/gpu/cuda_api.h"
 
 namespace lockstep {
 

@@ -13,11 +13,11 @@
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/tools/gpu_check/gpu_speed.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
+#include "lockstep/tools/gpu_check/gpu_speed.h"
 
 namespace lockstep {
 namespace {

@@ -4,10 +4,10 @@
 #define LOCKSTEP_TOOLS_GPU_CHECK_GPU_OVERHEAD_H_
 
 #include "lockstep/base/language.h"
-#include "lockstep/tools/gpu_check/gpu_options.h"
-#include "lockstep/tools/gpu_check/gpu_report.h"
 #include "lockstep/collective/nccl/nccl_api.h"
 #include "lockstep/gpu/cuda_api.h"
+#include "lockstep/tools/gpu_check/gpu_options.h"
+#include "lockstep/tools/gpu_check/gpu_report.h"
 
 namespace lockstep {
 

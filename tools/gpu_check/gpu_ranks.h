@@ -8,9 +8,9 @@
 #include <string>
 
 #include "lockstep/base/language.h"
+#include "lockstep/collective/testing/rank_processes.h"
 #include "lockstep/tools/gpu_check/gpu_options.h"
 #include "lockstep/tools/gpu_check/gpu_report.h"
-#include "lockstep/collective/testing/rank_processes.h"
 
 namespace lockstep {
 

@@ -16,9 +16,9 @@
 #include "absl/time/time.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
-#include "lockstep/tools/gpu_check/gpu_options.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/device.h"
+#include "lockstep/tools/gpu_check/gpu_options.h"
 
 namespace lockstep {
 namespace {
