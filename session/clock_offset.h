@@ -1,5 +1,5 @@
-// MeasureClockOffset finds out how far the clock of this rank's host is from
-// that of rank 0, so that times that ranks have written down can be compared.
+// MeasureClockOffset measures how far the clock of this rank's host is from the
+// clock of rank 0, so that the times of different ranks can be compared.
 // Internal.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const ClockOffset clock,
@@ -17,19 +17,21 @@
 
 namespace lockstep::internal_session {
 
+// The result of a measurement.
 struct ClockOffset {
-  double seconds = 0;  // this rank's clock less that of rank 0
-  double error = 0;    // at most so many more or fewer
+  double seconds = 0;  // this rank's clock minus rank 0's
+  double error = 0;    // the largest possible error of `seconds`
 };
 
-// All ranks call it, over a group that moves the host's memory. Each round is a
-// barrier, behind which rank 0 looks at its clock, and a broadcast of what it
-// has seen. So a rank's own times before and after a round enclose that moment,
-// and the rounds together enclose it well. `clock` returns nanoseconds.
+// Measures the offset. All ranks must call it, with a group that moves the
+// host's memory. In each round, rank 0 reads its clock after a barrier and
+// broadcasts the time. A rank reads its own clock before and after the round,
+// so that moment is between its two times. Several rounds make the interval
+// smaller. `clock` returns nanoseconds.
 absl::StatusOr<ClockOffset> MeasureClockOffset(
     Communicator& group, const std::function<int64_t()>& clock);
 
-// Measures by the clock of the host.
+// The same, with the system clock of the host.
 absl::StatusOr<ClockOffset> MeasureClockOffset(Communicator& group);
 
 }  // namespace lockstep::internal_session

@@ -1,4 +1,4 @@
-// A Console shows the lines of a log and below them, on a terminal, a bar.
+// A Console shows the lines of a log and, on a terminal, a bar below them.
 // Internal.
 //
 //   const std::shared_ptr<Console> console = Console::StandardError();
@@ -17,22 +17,22 @@
 
 namespace lockstep::internal_session {
 
+// Requires: the file outlives it.
 // Thread-safety: thread-safe.
 class Console {
  public:
-  // `file` outlives the console.
   Console(FILE* file, bool has_bar) : file_(file), has_bar_(has_bar) {}
 
-  // It has a bar where the standard error is a terminal that can go back to the
-  // beginning of a line.
+  // Returns the console of the standard error. It has a bar if the standard
+  // error is a terminal that can return to the beginning of a line.
   static std::shared_ptr<Console> StandardError();
 
   bool has_bar() const { return has_bar_; }
 
   void WriteLine(absl::string_view text);
 
-  // Shows the text in place of the one before. A text that is wider than the
-  // terminal is cut off at a comma. An empty text takes the bar away.
+  // Replaces the bar's text. A text that is wider than the terminal is cut off
+  // at a comma if possible. An empty text removes the bar.
   void ShowBar(absl::string_view text);
 
  private:

@@ -1,5 +1,5 @@
-// Memory for gradients, of the host or of a CUDA device, and what a session
-// does in it: set it to zero, and copy. On a device both are queued on the
+// GradientMemory is memory for gradients, on the host or on a CUDA device. It
+// can be set to zero and copied; on a device, both operations are queued on the
 // trainer's stream. Internal.
 #ifndef LOCKSTEP_SESSION_GRADIENT_MEMORY_H_
 #define LOCKSTEP_SESSION_GRADIENT_MEMORY_H_
@@ -19,11 +19,12 @@
 
 namespace lockstep::internal_session {
 
+// Requires: the stream outlives it.
 // Thread-safety: thread-compatible.
 class GradientMemory {
  public:
-  // RESOURCE_EXHAUSTED where there is not so much memory, and what LoadCuda and
-  // Device::Open return for a device.
+  // Returns RESOURCE_EXHAUSTED if there is not enough memory and, for a device,
+  // the errors of LoadCuda and Device::Open.
   static absl::StatusOr<std::unique_ptr<GradientMemory>> Create(
       int64_t floats, Device device, Stream stream,
       const std::string& cuda_library);
@@ -38,7 +39,7 @@ class GradientMemory {
 
   absl::Status SetToZero(int64_t floats);
   absl::Status Copy(const void* from, void* to, int64_t bytes) const;
-  // Waits until what is queued on the stream is done.
+  // Waits until the queued work of the stream has ended.
   absl::Status Await() const;
 
  private:

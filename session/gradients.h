@@ -1,5 +1,5 @@
-// The gradients of a model, in memory that a Session owns and averages over the
-// samples of all ranks.
+// Gradients are the gradients of a model, in memory that a Session owns. The
+// session averages them over the samples of all ranks.
 //
 //   struct Model {
 //     std::vector<float> weights = std::vector<float>(64);
@@ -14,8 +14,8 @@
 //             &model.weights_gradient},
 //            {"bias", absl::MakeSpan(model.bias), &model.bias_gradient}}));
 //
-// Parameters in the memory of a CUDA device have their gradients there, too,
-// and the job's group is nccl:
+// If the parameters are in the memory of a CUDA device, their gradients are
+// there, too, and the job's group must be nccl:
 //
 //   GradientOptions options;
 //   options.device = {Device::Kind::kCuda, session.world()->local_rank()};
@@ -50,25 +50,28 @@ struct Parameter {
   // The trainer's memory.
   absl::Span<float> values;
 
-  // The session lets this refer to as many elements of its own memory. In each
-  // step they are 0 first, the trainer adds the gradients of its rows to them,
-  // and Step::Average makes them the mean over the rows of all ranks.
+  // The session sets this span to memory of its own, with the same number of
+  // elements. They are 0 at the begin of each step, the trainer adds the
+  // gradients of its rows, and Step::Average makes them the mean over the rows
+  // of all ranks.
   absl::Span<float>* gradient = nullptr;
 };
 
+// The settings of Gradients.
 struct GradientOptions {
-  // Where the parameters are, and their gradients will be.
+  // The device of the parameters and of their gradients.
   Device device;
 
-  // On a device, the stream on which the trainer works with both. A session
-  // queues its own work behind what is there. The stream lives until Train
-  // returns.
+  // The stream on which the trainer uses both, if they are on a device. The
+  // session queues its own work on this stream. The stream must live until
+  // Train returns.
   Stream stream = Stream(nullptr);
 
-  // The place of the CUDA driver; "": where the system finds libcuda.so.1.
+  // The path of the CUDA driver. If it is empty, the system finds libcuda.so.1.
   std::string cuda_library;
 };
 
+// Requires: the session that made it lives.
 // Thread-safety: thread-compatible.
 class Gradients {
  public:
@@ -79,27 +82,27 @@ class Gradients {
 
   absl::Span<const Parameter> parameters() const { return parameters_; }
 
-  // All gradients one after the other, in the order of the parameters.
+  // All gradients in one span, in the order of the parameters.
   absl::Span<float> all();
 
  private:
   friend class Session;
 
-  // INVALID_ARGUMENT names the parameter that is wrong.
+  // Returns INVALID_ARGUMENT, with the name of the parameter, if one is wrong.
   static absl::StatusOr<std::unique_ptr<Gradients>> Create(
       std::vector<Parameter> parameters, const GradientOptions& options);
 
   Gradients();
 
-  // Returns the names and sizes, which ranks compare.
+  // Returns the names and sizes of the parameters, which the ranks compare.
   Fingerprint Layout() const;
 
-  // The parameters themselves go through the same memory, when rank 0's become
-  // those of all.
+  // These copy the parameters to the memory of the gradients and back. The
+  // session does so to give rank 0's parameters to all ranks.
   absl::Status TakeValues();
   absl::Status PutValues() const;
 
-  // Returns a parameter that is on a device, for checkpoints.
+  // Returns access to a parameter on a device, for checkpoints.
   CheckpointMemory MemoryOf(const Parameter& parameter) const;
 
   bool on_host() const;
@@ -108,9 +111,9 @@ class Gradients {
 
   std::vector<Parameter> parameters_;
   int64_t size_ = 0;
-  int64_t number_ = 0;        // among those of the session
+  int64_t number_ = 0;        // the index in the session
   bool is_averaged_ = false;  // in this step
-  // The gradients, and behind them what a step adds up beside them.
+  // The gradients, followed by the tally of a step.
   std::unique_ptr<internal_session::GradientMemory> memory_;
 };
 

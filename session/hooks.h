@@ -1,5 +1,5 @@
-// Hooks are what a host wants to do at the events of a training: log, trace,
-// ask a scheduler whether to go on.
+// Hooks run code of the host at the events of a training: for instance to log,
+// to trace, or to ask a scheduler whether to continue.
 //
 //   class Progress : public SessionHooks {
 //    public:
@@ -25,31 +25,35 @@ struct Evaluation;
 class Session;
 class Step;
 
-// Every function is called on the thread that trains, on each rank that has the
-// hooks. A Status that is not OK, or an exception, ends the training on all
-// ranks with its words, unless the function says otherwise.
+// The session calls every function on the thread that trains, on each rank that
+// has the hooks. If a function returns an error or throws an exception, the
+// training ends on all ranks with that message, unless the function's comment
+// says otherwise. Thread-safety: the functions of one session are never called
+// concurrently.
 class SessionHooks {
  public:
   virtual ~SessionHooks() = default;
 
-  // The ranks agree on the job, and the trainer is about to be called.
+  // Is called when the ranks agree on the job, before the trainer is called.
   virtual absl::Status OnStart(Session& /*session*/) {
     return absl::OkStatus();
   }
 
-  // The steps of an epoch begin, or go on after a restart in the middle of it,
-  // where this was called before the restart, too.
+  // Is called before the steps of an epoch. After a restart in the middle of an
+  // epoch it is called again for that epoch.
   virtual absl::Status OnEpochBegin(Session& /*session*/, int64_t /*epoch*/) {
     return absl::OkStatus();
   }
 
-  // A step is over on this rank, and its sums are added up over all ranks.
+  // Is called when a step has ended on this rank, and its sums are added up
+  // over all ranks.
   virtual absl::Status OnStep(Session& /*session*/, const Step& /*step*/) {
     return absl::OkStatus();
   }
 
-  // All steps of an epoch are over. A training that goes on from there calls it
-  // again: the checkpoint is from before the first call.
+  // Is called when all steps of an epoch have ended. The checkpoint of this
+  // moment is saved before the call, so a training that continues from it calls
+  // this again.
   virtual absl::Status OnEpochEnd(Session& /*session*/, int64_t /*epoch*/) {
     return absl::OkStatus();
   }
@@ -59,25 +63,27 @@ class SessionHooks {
     return absl::OkStatus();
   }
 
-  // A checkpoint is about to be saved: session.steps() steps have ended.
+  // Is called before a checkpoint is saved, after session.steps() steps.
   virtual absl::Status OnCheckpointSave(Session& /*session*/) {
     return absl::OkStatus();
   }
 
-  // The training goes on from a checkpoint, after session.steps() steps.
+  // Is called when a checkpoint was restored, after session.steps() steps.
   virtual absl::Status OnCheckpointLoad(Session& /*session*/) {
     return absl::OkStatus();
   }
 
-  // The training has failed, here or on another rank, which `why` says. What
-  // this returns is logged, and changes nothing.
+  // Is called when the training has failed on this rank or on another one.
+  // `why` says which. The session logs an error of this function and otherwise
+  // ignores it.
   virtual absl::Status OnFailure(Session& /*session*/,
                                  const absl::Status& /*why*/) {
     return absl::OkStatus();
   }
 
-  // The training is over, well or not, and the ranks are about to part. What
-  // this returns is told on this rank alone, where the training went well.
+  // Is called when the training has ended, successfully or not, before the
+  // ranks part. If the training succeeded, Session::Run returns an error of
+  // this function, on this rank only.
   virtual absl::Status OnShutdown(Session& /*session*/) {
     return absl::OkStatus();
   }

@@ -1,4 +1,4 @@
-// The main function of a trainer:
+// Main is the main function of a trainer:
 //
 //   struct TrainerOptions {
 //     int64_t epochs = 6;
@@ -18,14 +18,14 @@
 //     return lockstep::Main(argc, argv, Train, RegisterParts);
 //   }
 //
-// The command line names the job's text, and changes values of it:
+// The command line names the job's text, and can change its values:
 //
 //   trainer --config=job.toml --set trainer.epochs=12
 //   trainer --config=job.toml --verify=20  // by Session::Verify
 //   lockstep launch -n 4 -- trainer --config=job.toml
 //
-// This header brings in all that most trainers use of Lockstep, and Abseil's
-// Status and Span.
+// This header includes everything of Lockstep that most trainers use, and
+// Abseil's Status and Span.
 #ifndef LOCKSTEP_SESSION_MAIN_H_
 #define LOCKSTEP_SESSION_MAIN_H_
 
@@ -48,21 +48,21 @@
 
 namespace lockstep {
 
-// These are the codes that Main returns.
+// The exit codes that Main returns.
 inline constexpr int kTrained = 0;
 inline constexpr int kTrainingFailed = 1;
-// Nothing has begun: parts could not be registered, the command line or the
-// job's text could not be read, or something is wrong with them, which an
-// INVALID_ARGUMENT, NOT_FOUND or UNIMPLEMENTED before the first step has said.
-// To start the job again would not help. (A rank that another one has told of
-// it returns kTrainingFailed.)
+// The training has not begun: the parts could not be registered, the command
+// line or the job's text could not be read, or the training failed before its
+// first step with INVALID_ARGUMENT, NOT_FOUND or UNIMPLEMENTED. To start the
+// same job again would not help. (A rank that fails because another rank has
+// failed returns kTrainingFailed.)
 inline constexpr int kNotBegun = 2;
-// All ranks have stopped after one step, as was asked by SIGTERM, SIGINT or
-// RequestStop. The code is that of a program which SIGTERM has ended, so that a
-// scheduler starts the job again, and does not take it for done.
+// All ranks have stopped after the same step because of SIGTERM, SIGINT or
+// RequestStop. It is the exit code of a program that SIGTERM has ended. So a
+// scheduler starts the job again, and does not regard it as finished.
 inline constexpr int kStopped = 143;
 
-// Registers the trainer's own parts, after Lockstep's.
+// A function that registers the trainer's own parts, after Lockstep's parts.
 using RegisterFunction = absl::Status (*)(PluginRegistry& registry);
 
 namespace internal_session {
@@ -71,10 +71,11 @@ int Main(int argc, char** argv, const OptionTable& trainer,
          RegisterFunction register_parts, const SessionOptions& options);
 }  // namespace internal_session
 
-// Reads the command line and the job's text, whose table [trainer] is
-// TrainerOptions, makes a Session of PluginRegistry::Global() and runs `train`.
-// SIGTERM and SIGINT make all ranks stop after the same step; the same one
-// again ends this process at once. Writes to the standard error why it failed.
+// Reads the command line and the job's text, whose table [trainer] contains
+// TrainerOptions. Then makes a Session with PluginRegistry::Global() and runs
+// `train`. SIGTERM and SIGINT make all ranks stop after the same step; a second
+// signal of the same kind ends this process at once. On failure, writes the
+// reason to the standard error.
 template <typename TrainerOptions>
 int Main(int argc, char** argv,
          absl::Status (*train)(Session&, const TrainerOptions&),

@@ -1,5 +1,5 @@
-// Progress tells how far a training has come, by lines in the log and, on a
-// terminal, by a bar. Internal.
+// Progress shows how far a training has come: with lines in the log and, on a
+// terminal, with a bar. Internal.
 //
 //   epoch 0: step 120 of 417, 0:24 left, loss 0.2531, 12.4k rows/s, 2% waiting
 //     for data, 11% in collectives
@@ -24,34 +24,35 @@
 
 namespace lockstep::internal_session {
 
+// Requires: the outputs can be called as long as it lives.
 // Thread-safety: thread-compatible.
 class Progress {
  public:
   using Output = std::function<void(absl::string_view text)>;
 
-  // Within an epoch, the bar is shown; without `bar`, a line comes every so
-  // often.
+  // `line` gets lines of the log. Within an epoch, `bar` gets the text of the
+  // bar, or, if it is null, `line` gets a line after each interval `every`.
   Progress(absl::Duration every, Output line, Output bar);
 
-  // The steps of an epoch begin, or go on.
+  // Begins the steps of an epoch, or continues them.
   void BeginSteps(SteadyTime now);
 
-  // `steps_in_epoch` returns how many steps the epoch has, and 0 where nobody
-  // knows. It is called once in an epoch that takes long enough for a line.
+  // `steps_in_epoch` returns the number of steps of the epoch, or 0 if it is
+  // not known. It is called once in each epoch that is long enough for a line.
   void AddStep(const StepReport& step,
                const std::function<int64_t()>& steps_in_epoch);
 
-  // All steps of the epoch are over.
+  // Ends the epoch, and writes a line about all of its steps.
   void EndSteps();
 
   void AddEvaluation(absl::string_view loader, int64_t steps, int64_t samples,
                      absl::Span<const Metric> means);
 
-  // Takes the bar away.
+  // Removes the bar.
   void End();
 
  private:
-  // Adds up steps that follow each other.
+  // The sum of consecutive steps. Thread-safety: thread-compatible.
   struct Stretch {
     explicit Stretch(SteadyTime now = SteadyTime()) : begin(now), end(now) {}
 
@@ -68,14 +69,14 @@ class Progress {
     void Add(absl::string_view name, double sum);
     void Add(const Stretch& later);
     double seconds() const { return StepReport::SecondsBetween(begin, end); }
-    // Returns means, rates, and what the time went into.
+    // Returns the text of the means, the rate, and the shares of the time.
     std::string Describe() const;
   };
 
   bool IsTime(SteadyTime now);
   std::string LineOf(const StepReport& step, const Stretch& recent) const;
   std::string BarOf(const StepReport& step, const Stretch& recent) const;
-  // Returns "0:24 left, ", or nothing.
+  // Returns a text such as "0:24 left, ", or an empty one if it is not known.
   std::string TimeLeft(const StepReport& step, const Stretch& recent) const;
 
   const absl::Duration every_;
@@ -83,11 +84,11 @@ class Progress {
   const Output bar_;
 
   int64_t epoch_ = 0;
-  int64_t steps_in_epoch_ = -1;  // -1: nobody has asked so far
-  Stretch whole_;                // since BeginSteps, or since the epoch began
-  Stretch last_;                 // since the last line, or since `before_`
-  Stretch before_;               // of a bar, the stretch before that
-  SteadyTime shown_;             // when the bar was
+  int64_t steps_in_epoch_ = -1;  // -1: not asked yet
+  Stretch whole_;     // the steps since BeginSteps or the epoch's begin
+  Stretch last_;      // the steps since the last line, or since before_
+  Stretch before_;    // with a bar: the stretch before last_
+  SteadyTime shown_;  // the time when the bar was shown last
 };
 
 }  // namespace lockstep::internal_session

@@ -1,5 +1,5 @@
-// Reports tell how a training goes: its progress in the log, and its numbers in
-// metrics sinks. They cost nothing on a rank that has nothing to tell.
+// Reports publish how a training goes: the progress in the log, and the metrics
+// in metrics sinks. A rank that publishes nothing pays nothing for them.
 // Internal.
 //
 //   Reports reports(job, group, host_group, log, console);
@@ -40,43 +40,45 @@
 
 namespace lockstep::internal_session {
 
+// Requires: the job and the groups outlive it. Guarantees: a sink that fails
+// does not end the training.
 // Thread-safety: thread-compatible.
 class Reports {
  public:
   using Log = std::function<void(absl::string_view text)>;
 
-  // `console`, which may be null, has a bar. The job and the groups outlive
-  // this.
+  // `console` shows the bar; it may be null.
   Reports(const Job& job, Communicator& group, Communicator& host_group,
           Log log, std::shared_ptr<Console> console);
 
-  // Makes the sinks. Where the job has rank_metrics, all ranks compare their
+  // Makes the sinks. If the job has rank_metrics, all ranks compare their
   // clocks here.
   absl::Status Begin(PluginRegistry& registry, const PluginContext& context);
 
-  // Returns whether anything is told of steps on this rank.
+  // Returns true if this rank reports steps.
   bool on() const { return progress_.has_value() || !sinks_.empty(); }
 
-  // Says after how many steps the training goes on. Sinks are told nothing
-  // before that is known, since it could take back what earlier runs have told.
+  // Sets the number of steps after which the training continues. Sinks get
+  // nothing before this call, because a sink may have to discard what earlier
+  // runs wrote after that step.
   void GoOnAfter(int64_t steps);
 
   void BeginSteps(SteadyTime now);
   void BeginStep();
-  // Adds metrics of the trainer to those of this step.
+  // Adds the trainer's metrics to this step.
   void AddToStep(absl::Span<const Metric> metrics);
   void EndStep(StepReport& step, const Loader& loader);
-  // The epoch is over, or the trainer has left the loop.
+  // Ends the steps, since the epoch has ended or the trainer has left the loop.
   void EndSteps();
   void EndEvaluation(const std::string& loader, int64_t steps, int64_t samples,
                      absl::Span<const Metric> means);
 
-  // Tells metrics of the trainer, outside of a step.
+  // Writes the trainer's metrics outside of a step.
   void Write(int64_t steps, absl::Span<const Metric> metrics);
 
   void Flush();
 
-  // Tells what is left to tell. No other call comes after it.
+  // Writes everything that is left. It must be the last call.
   void End();
 
  private:
@@ -93,12 +95,13 @@ class Reports {
     double slowest = 0;
   };
 
-  // The metrics of one step after the other, whose names stay as they are.
+  // The metrics of a step. A row is reused for each step, so that names which
+  // stay the same are not allocated again. Thread-safety: thread-compatible.
   class Row {
    public:
     void Begin() { used_ = 0; }
     void Put(absl::string_view name, double value) { Put("", name, value); }
-    // The name is "GROUP/NAME" where there is a group.
+    // Appends a metric. Its name is "GROUP/NAME" if there is a group.
     void Put(absl::string_view group, absl::string_view name, double value);
     absl::Span<const Metric> metrics() const {
       return absl::MakeConstSpan(metrics_).first(used_);
@@ -115,7 +118,7 @@ class Reports {
   void FillRows(const StepReport& step, const Collectives& collectives,
                 const Loader& loader);
   void WriteToAll(int64_t steps, Row row);
-  // Returns what was issued since BeginStep.
+  // Returns the collectives that were issued since BeginStep.
   Collectives CollectivesOfStep() const;
   void Call(Sink& sink, const std::function<absl::Status()>& call);
 
@@ -128,14 +131,14 @@ class Reports {
   std::optional<Progress> progress_;
   std::vector<Sink> sinks_;
   bool has_rank_sinks_ = false;
-  bool have_begun_ = false;  // the sinks
+  bool have_begun_ = false;  // MetricsSink::Begin was called
   bool in_steps_ = false;
-  std::vector<Row> held_;  // the metrics that were told before
+  std::vector<Row> held_;  // rows for after GoOnAfter
   ClockOffset clock_;
-  Row of_all_;                      // of a step, for the sinks of all ranks
-  Row of_rank_;                     // of a step, for those of this one
+  Row of_all_;                      // of a step, for the job's sinks
+  Row of_rank_;                     // of a step, for this rank's sinks
   std::vector<Metric> of_trainer_;  // of this step
-  // The numbers of operations before this step.
+  // The numbers of operations that the groups had issued before this step.
   int64_t issued_ = 0;
   int64_t host_issued_ = 0;
 };

@@ -1,8 +1,8 @@
-// A Session is a training by several ranks: it finds them, checks that they
-// mean the same job, makes the job's loaders, averages gradients over all
-// samples, evaluates, keeps checkpoints, tells how the training goes, stops all
-// ranks after the same step, and ends all of them when one fails. The trainer
-// is a function of it:
+// A Session is one training by several ranks. It joins the ranks, checks that
+// they have the same job, makes the job's loaders, averages gradients over all
+// samples, evaluates, saves checkpoints, and reports how the training goes. It
+// stops all ranks after the same step, and ends all of them when one fails. The
+// trainer is a function that takes the session:
 //
 //   absl::Status Train(Session& session, const TrainerOptions& options) {
 //     LOCKSTEP_ASSIGN_OR_RETURN(const auto train, session.MakeLoader("train"));
@@ -39,7 +39,7 @@
 //   }
 //
 // A host that has a main of its own does what Main does:
-//
+// A host that has its own main function does the same as Main:
 //   LOCKSTEP_ASSIGN_OR_RETURN(
 //       const std::unique_ptr<Session> session,
 //       Session::Create(job, registry, SessionOptions()));
@@ -90,34 +90,38 @@ class Reports;
 struct Tally;
 }  // namespace internal_session
 
+// The settings of a session.
 struct SessionOptions {
-  // The ranks of a host that has joined them itself, and their group. Without
-  // them, the session joins the ranks that the launcher started, and makes the
-  // group that the job's text describes. They outlive the session. A host that
-  // gives a group need not give the world.
+  // A host that has joined its ranks itself gives them and their group here.
+  // Without them, the session joins the ranks that the launcher started, and
+  // makes the group that the job's text describes. Both must outlive the
+  // session. A host that gives a group need not give the world.
   World* world = nullptr;
   Communicator* group = nullptr;
 
-  // Where `group` moves memory of devices alone, as nccl does: a group of the
-  // same ranks that moves the host's memory.
+  // A group of the same ranks that moves the host's memory. It is needed where
+  // `group` moves only the memory of devices, as nccl does.
   Communicator* host_group = nullptr;
 
-  // The hooks are called in this order. They outlive the session.
+  // The session calls the hooks in this order. They must outlive the session.
   std::vector<SessionHooks*> hooks;
 
-  // Log lines go here, from any thread: how the training goes on (on rank 0),
-  // why it stops, and in a world that the session has made ranks that are late
-  // and operations that are slow. Without it, they go to the standard error
-  // and, where that is a terminal, a bar shows the progress there.
+  // Receives the lines of the log, on any thread: the progress of the training
+  // (on rank 0), why the training stops, and, in a world that the session has
+  // made, ranks that are late and operations that are slow. Without it, the
+  // lines go to the standard error. Where that is a terminal, a bar also shows
+  // the progress.
   std::function<void(absl::string_view)> log;
 };
 
+// The settings of Session::Verify.
 struct VerifyOptions {
-  // The steps before the restart, and those after it.
+  // The number of steps before the restart, and also of those after it.
   int64_t steps = 5;
 
-  // Changes the job for the part behind the restart: the number of workers, for
-  // instance, which changes no result. On all ranks alike.
+  // Changes the job for the part after the restart. It must change nothing that
+  // affects the result; the number of workers is an example of what it may
+  // change. It must do the same on all ranks.
   std::function<void(Job& job)> change;
 };
 
@@ -126,55 +130,60 @@ struct Evaluation {
   int64_t samples = 0;
   std::vector<Metric> means;
 
-  // Returns NaN where there is no mean of that name.
+  // Returns the mean of that name, or NaN if there is none.
   double mean(absl::string_view name) const { return ValueOf(means, name); }
 };
 
-// A step of a training: the batches of this rank, and what they add up to over
-// all ranks. A step that failed has no batches, and Average says why.
+// A step of a training: the batch of this rank, and the sums over all ranks. A
+// step that failed has no batch, and Average returns why it failed.
 // Thread-safety: thread-compatible.
 class Step {
  public:
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  // OK, or why this step has failed, which is the last one then. Average
-  // returns it, too; a trainer that does not call Average asks here.
+  // Returns OK, or why this step has failed; a step that failed is the last
+  // one. Average returns the same status. A trainer that does not call Average
+  // checks the status here.
   const absl::Status& status() const { return status_; }
 
   int64_t epoch() const { return epoch_; }
   int64_t number() const { return number_; }  // in the epoch, from 0
 
-  // The batches of this rank: one. A batch without data has no valid rows, and
-  // is treated as any other. Hooks see them as the trainer leaves them.
+  // The range of this rank's batches, which has one batch. A batch without data
+  // has no valid rows and needs no special treatment. Hooks see the batch as
+  // the trainer leaves it.
   Batch* begin() { return batch_; }
   Batch* end() { return status_.ok() ? batch_ + 1 : batch_; }
   const Batch* begin() const { return batch_; }
   const Batch* end() const { return status_.ok() ? batch_ + 1 : batch_; }
 
-  // Adds to a sum of this step over the rows of all ranks, such as the loss of
-  // a batch's valid rows. It becomes a mean over all rows. Ranks add up with
-  // the precision of a float. Call it before Average, and for each batch, also
-  // for one without valid rows: all ranks must add the same names.
+  // Adds to a sum of this step, such as the loss of a batch's valid rows. The
+  // session adds the sums of all ranks, with the precision of a float, and
+  // divides them by the total weight, which makes a mean over all rows. Call it
+  // before Average, and for each batch, including one without valid rows,
+  // because all ranks must add the same names.
   void Add(absl::string_view name, double sum);
 
-  // Sets what this rank's gradients and sums are of, in place of the valid rows
-  // of its batches: how many tokens, for instance. From 0 on; before Average.
+  // Sets the weight of this rank's gradients and sums: for instance, the number
+  // of tokens. By default it is the number of valid rows of the batch. It must
+  // be 0 or more. Call it before Average.
   void set_weight(int64_t weight);
   int64_t weight() const { return weight_; }
 
-  // Adds up the gradients of all ranks and divides them by the weight of all:
-  // the gradients that the trainer has added are sums over rows, and become
-  // their mean. Where no rank has a row, they are 0. One collective, which also
-  // moves the sums; with gradients on a device, these have one of their own. A
-  // trainer with several models calls it once for each.
+  // Adds up the gradients of all ranks and divides them by the weight of all
+  // ranks. So the gradients that the trainer has added, which are sums over
+  // rows, become means. They are 0 if no rank has a row. On the host, this is
+  // one collective, which also adds up the sums. For gradients on a device, the
+  // sums have a collective of their own. A trainer with several models calls
+  // Average once for each.
   absl::Status Average(Gradients& gradients);
 
-  // After Average, and in hooks: over all ranks. The session tells the means in
-  // the log and to the job's metrics sinks.
+  // The total over all ranks, valid after Average and in hooks. The session
+  // writes the means to the log and to the job's metrics sinks.
   int64_t total_weight() const { return total_weight_; }
   absl::Span<const Metric> means() const { return means_; }
-  // Returns NaN where nothing of that name was added.
+  // Returns the mean of that name, or NaN if nothing of that name was added.
   double mean(absl::string_view name) const { return ValueOf(means_, name); }
 
  private:
@@ -183,7 +192,7 @@ class Step {
 
   Step() = default;
 
-  // Fails the step for a call that comes too late.
+  // Fails the step because `call` came after Average.
   void RefuseAfterAverage(absl::string_view call);
 
   Session* session_ = nullptr;
@@ -194,21 +203,23 @@ class Step {
   int64_t weight_ = 0;
   Sums sums_;
   bool is_weight_rows_ = true;
-  // The numbers of the batch, which the trainer may have released.
+  // The numbers of the batch are kept here, since the trainer may have released
+  // it.
   int64_t batch_epoch_ = 0;
   int64_t rows_ = 0;
-  bool is_added_up_ = false;  // the weight, the sums and requests to stop
+  bool is_added_up_ = false;  // the weight, sums and stop requests
   int64_t total_weight_ = 0;
   std::vector<Metric> means_;
-  // The times when the step before it ended, when its batch was asked for, and
-  // when that was there.
+  // The times when the step before this one ended, when the session asked for
+  // this step's batch, and when the batch had come.
   SteadyTime before_, asked_, begun_;
 };
 
-// The epochs that Session::Epochs tells.
+// The epochs that Session::Epochs returns. The session and the loader must
+// outlive it. Thread-safety: thread-compatible.
 class EpochNumbers {
  public:
-  // Stands at an epoch. `!=` requires the end of the range on its right.
+  // An iterator at one epoch. `!=` requires the end of the range on its right.
   class Iterator {
    public:
     int64_t operator*() const { return epoch_; }
@@ -236,7 +247,7 @@ class EpochNumbers {
                int64_t end)
       : session_(session), loader_(loader), begin_(begin), end_(end) {}
 
-  // Returns whether no step is left, whatever the epoch.
+  // Returns true if no step is left in any epoch.
   bool over() const;
 
   const Session& session_;
@@ -245,38 +256,42 @@ class EpochNumbers {
   const int64_t end_;
 };
 
-// Thread-safety: RequestStop and Log may be called on any thread; anything else
-// on one.
+// Requires: the registry, the hooks, and a world or groups of the host outlive
+// it. Guarantees: a failure of one rank ends Run on all ranks. Thread-safety:
+// RequestStop and Log may be called on any thread. All other functions must be
+// called on one thread.
 class Session {
  public:
-  // Joins the ranks, makes the groups, and compares the job's text. The
-  // registry has all parts that the job names, and outlives the session.
-  //   FAILED_PRECONDITION  the ranks have different jobs, which it shows
-  //   and what World::FromEnvironment and Job::MakeGroup return
+  // Joins the ranks, makes the groups, and compares the job's text over all
+  // ranks. The registry must have all parts that the job names.
+  //   FAILED_PRECONDITION  the ranks have different jobs; the message shows
+  //   both and the errors of World::FromEnvironment and Job::MakeGroup
   static absl::StatusOr<std::unique_ptr<Session>> Create(
       Job job, PluginRegistry& registry, const SessionOptions& options = {});
 
-  // Parts from the other ranks, who fail where they still need this one.
+  // Leaves the other ranks. Operations of other ranks that still need this rank
+  // fail.
   ~Session();
 
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Calls the trainer, once, and returns how the training has ended on all
-  // ranks. What one rank returns or throws ends it on the others, and they say
-  // so: a rank that returns early, too. OK where all went through, or stopped
-  // as they were asked, which stopping() tells.
+  // Calls the trainer once, and returns how the training has ended on all
+  // ranks. A failure or an exception of one rank's trainer ends the training on
+  // the others, which return it, too. This includes a rank that returns early.
+  // Returns OK if all ranks finished, or if they stopped on request; then
+  // stopping() is true.
   absl::Status Run(const std::function<absl::Status(Session&)>& train);
 
-  // Finds out whether the training goes on exactly where a checkpoint was
-  // saved, and is for a trainer's tests, in place of Run. Calls the trainer
-  // three times: for 2 * steps steps; for `steps`; and to go on from there for
-  // as many again, with the same ranks. Rank 0 keeps the checkpoints in a
-  // folder for temporary files.
-  //   FAILED_PRECONDITION  the two do not end alike; names the first section of
-  //                        the checkpoint that differs
+  // Checks that the training continues from a checkpoint exactly. It is for a
+  // trainer's tests, in place of Run. It calls the trainer three times: for 2 *
+  // steps steps; for `steps` steps; and then for `steps` more, from the
+  // checkpoint and with the same ranks. Rank 0 keeps the checkpoints in a
+  // temporary folder.
+  //   FAILED_PRECONDITION  the results differ; names the first section of the
+  //                        checkpoint that differs
   //   INVALID_ARGUMENT     the training has fewer steps
-  //   and what Run returns
+  //   and the errors of Run
   absl::Status Verify(const std::function<absl::Status(Session&)>& train,
                       const VerifyOptions& options = {});
 
@@ -286,35 +301,40 @@ class Session {
   int rank() const { return group_->rank(); }
   int size() const { return group_->size(); }
 
-  // The ranks; nullptr where a host has given its group alone.
+  // The ranks. It is nullptr if a host has given only its group.
   World* world() const { return world_; }
 
-  // The group of the job, and the one that moves the host's memory: the same,
-  // but with nccl. For collectives of the trainer's own, in the same order on
-  // all ranks.
+  // The job's group, and the group that moves the host's memory. They are the
+  // same except with nccl. The trainer may issue its own collectives on them,
+  // in the same order on all ranks.
   Communicator& group() const { return *group_; }
   Communicator& host_group() const { return *host_group_; }
 
-  // Makes the loader of the job's table [loader.NAME] for this rank, and keeps
-  // it. `context` may give it a dataset and LoaderOptions with callbacks.
-  //   NOT_FOUND       there is no such table, and those that there are
-  //   ALREADY_EXISTS  it was made before
+  // Makes the loader of the job's table [loader.NAME] for this rank, and owns
+  // it. `context` may contain a dataset, and LoaderOptions with callbacks.
+  //   NOT_FOUND       there is no such table; the message lists the tables
+  //   ALREADY_EXISTS  this loader was made before
   absl::StatusOr<Loader*> MakeLoader(absl::string_view name,
                                      PluginContext context = {});
 
-  // Makes memory for the gradients of these parameters, and keeps it. All ranks
-  // get the parameters of rank 0. Requires that the parameters and the spans of
-  // their gradients stay where they are until Train returns.
-  //   INVALID_ARGUMENT     two parameters have one name
-  //   FAILED_PRECONDITION  the ranks have different ones, which it shows
-  //   UNIMPLEMENTED        they are on a device, and the group is of hosts
+  // Allocates memory for the gradients of these parameters, and owns it. All
+  // ranks get the parameters of rank 0. Requires that the parameters and the
+  // spans of their gradients stay in their place until Train returns.
+  //   INVALID_ARGUMENT     for instance, two parameters have the same name
+  //   FAILED_PRECONDITION  the ranks have different parameters; the message
+  //   shows
+  //                        both
+  //   UNIMPLEMENTED        the parameters are on a device, and the group moves
+  //   only
+  //                        the host's memory
   absl::StatusOr<Gradients*> MakeGradients(std::vector<Parameter> parameters,
                                            const GradientOptions& options = {});
 
-  // Adds to the job's checkpoints what the trainer goes on from beside the
-  // parameters of its gradients, the places of its loaders and steps(): the
-  // state of an optimizer, or of random numbers. Before Restore, with what
-  // Checkpoint::Add says of names and memory.
+  // Adds a state of the trainer to the job's checkpoints, such as the state of
+  // an optimizer or of a random number generator. The parameters of
+  // MakeGradients, the positions of the loaders, and steps() are saved without
+  // it. Call it before Restore. Checkpoint::Add says which names and memory it
+  // accepts.
   //
   //   session.AddState("momentum", BufferOf(momentum))
   absl::Status AddState(absl::string_view name, Buffer values) {
@@ -327,50 +347,55 @@ class Session {
     return checkpoint_->Add(name, std::move(state));
   }
 
-  // The same for memory of which each rank has a part (Checkpoint::AddPart).
+  // The same for memory of which each rank has one part (see
+  // Checkpoint::AddPart).
   absl::Status AddPart(absl::string_view name, Buffer part) {
     return checkpoint_->AddPart(name, part);
   }
 
-  // Goes on from the newest checkpoint, if there is one. Call it when all is
-  // made and added, and before Epochs: a job that has a path for checkpoints
-  // needs it before the first step. Returns what Checkpoint::Restore does.
+  // Restores the newest checkpoint, if there is one. Call it after everything
+  // is made and added, and before Epochs. A job that has a path for checkpoints
+  // must call it before the first step. Returns the errors of
+  // Checkpoint::Restore.
   absl::Status Restore();
 
-  // Saves a checkpoint, on all ranks; within a step, when that has ended. The
-  // session does so itself after every_steps steps, at the end of an epoch, and
-  // where the training stops. Where the job has no path for checkpoints, it
-  // does nothing.
+  // Saves a checkpoint. All ranks must call it. A call within a step saves when
+  // that step has ended. The session itself saves after every `every_steps`
+  // steps, at the end of an epoch, and when the training stops. Does nothing if
+  // the job has no path for checkpoints.
   absl::Status Save();
 
-  // Waits, on all ranks, until the disk has what was saved last.
+  // Waits until the last checkpoint is on the disk. All ranks must call it.
   absl::Status AwaitSaved() { return checkpoint_->Wait(); }
 
-  // The number of steps that have ended, those before a restart included.
+  // The number of steps that have ended, including those before a restart.
   int64_t steps() const { return steps_; }
 
-  // The epochs from the one in which the loader is up to `epochs`, for a
-  // range-based for loop over the steps of the same loader. It ends early where
-  // the training stops or has failed, and where the loader has come to its
-  // max_steps. A loader with advance_epochs has them all in one range of steps,
-  // and gets one number. A training that goes on from the end of an epoch
-  // begins with that one, of which no step is left: so it does again what comes
-  // behind the steps.
+  // Returns the epochs from the loader's current one up to `epochs`, for a
+  // range-based for loop around the steps of the same loader. The range ends
+  // early if the training stops or has failed, or if the loader has reached its
+  // max_steps. A loader with advance_epochs goes through all epochs in one
+  // range of steps, so this range has one number. A training that continues
+  // from the end of an epoch begins with that epoch, although no step of it is
+  // left. So it repeats the code that follows the steps.
   EpochNumbers Epochs(const Loader& loader, int64_t epochs);
 
-  // The steps of an epoch, or those that are left of it in a loader that was
-  // restored, for a range-based for loop. A step is over when the loop comes to
-  // the next one: a `break` leaves it without an end, and it does not count.
-  // The last one is that after which all ranks stop, or the first that failed.
-  // The loader's Drain is not for a trainer of a session.
+  // Returns the steps of an epoch, for a range-based for loop. If the loader
+  // was restored, these are the remaining steps. A step ends when the loop asks
+  // for the next one. A `break` leaves its step unfinished, and that step does
+  // not count. The last step is the one after which all ranks stop, or the
+  // first that failed. A trainer with a session must not call the loader's
+  // Drain.
   StepRange Steps(Loader& loader, int64_t epoch);
 
-  // Calls `evaluate` with each batch of epoch 0 of the loader, adds up over all
-  // ranks, and returns the means over samples. Each sample counts once: those
-  // that only pad a batch are behind its valid rows, which `evaluate` alone
-  // looks at. (A loader whose tail is "drop" leaves samples out.)
-  //   CANCELLED         the training stops; Train returns this, and it is no
-  //                     failure
+  // Calls `evaluate` with each batch of the loader's epoch 0, adds up the sums
+  // of all ranks, and returns the means over all samples. Each sample counts
+  // once, since padding comes after a batch's valid rows and `evaluate` must
+  // use only the valid rows. (A loader whose tail is "drop" leaves samples
+  // out.)
+  //   CANCELLED         the training stops; Train returns this status, and it
+  //   does
+  //                     not count as a failure
   //   INVALID_ARGUMENT  the loader has advance_epochs or max_steps
   absl::StatusOr<Evaluation> Evaluate(
       Loader& loader,
@@ -378,27 +403,28 @@ class Session {
           evaluate);
 
   // Makes all ranks stop after the next step that they end together. A call on
-  // one rank is enough, also in a signal handler. A training that is stopped is
-  // to go on later; a trainer that is done early returns from Train, on all
-  // ranks.
+  // one rank is enough, and it may come from a signal handler. A stopped
+  // training is meant to continue later. A trainer that has finished early
+  // should instead return from Train, on all ranks.
   void RequestStop() { stop_requested_ = true; }
 
-  // Returns whether the training has come to its first step.
+  // Returns true if the training has reached its first step.
   bool has_begun() const { return has_begun_; }
 
-  // Returns whether the training stops because that was asked for.
+  // Returns true if the training stops on request.
   bool stopping() const { return stopping_; }
 
   // Writes a line to the log.
   void Log(absl::string_view text) const;
 
-  // Tells metrics of this step or, outside of one, of the last one to the sinks
-  // of the job's tables [metrics], on rank 0: a learning rate, for instance.
-  // Means of steps and evaluations go there without it.
+  // Writes metrics, such as a learning rate, to the sinks of the job's tables
+  // [metrics], on rank 0. They belong to the current step or, outside of a
+  // step, to the last one. The means of steps and evaluations go there without
+  // this call.
   //
   //   session.WriteMetrics({{"learning_rate", rate}});
   //
-  // becomes trainer/learning_rate there.
+  // The sinks get this one as trainer/learning_rate.
   void WriteMetrics(absl::Span<const Metric> metrics);
 
  private:
@@ -418,14 +444,15 @@ class Session {
   absl::Status AverageOnHost(Step& step, Gradients& gradients);
   absl::Status AverageOnDevice(Step& step, Gradients& gradients);
 
-  // Issues a collective on gradients. On the host it is done when this returns;
-  // on a device, it is queued on their stream.
+  // Issues a collective on gradients. On the host, the collective has ended
+  // when this returns. On a device, it is queued on the gradients' stream.
   absl::Status Do(const Gradients& gradients, CallOptions options,
                   const std::function<absl::StatusOr<Work>(
                       Communicator&, const CallOptions&)>& issue);
 
-  // Adds up over ranks what a step or an evaluation has, by way of memory in
-  // which `count` values are added up with it.
+  // Adds up the weight, the sums and the stop requests of a step or an
+  // evaluation over all ranks. They follow `count` values in the memory at
+  // `values`, and the same collective adds up both.
   absl::Status AddUp(Step& step, absl::string_view what);
   template <typename Float>
   absl::Status AddUp(Step& step, Float* values, int64_t count,
@@ -444,11 +471,11 @@ class Session {
   absl::Status AddToCheckpoint(absl::string_view name, Loader& loader);
   absl::Status CheckIsSaved(const Loader& loader) const;
   absl::Status CheckGoesOnIn(const Loader& loader, int64_t epoch);
-  // Says behind an error in which loader it was.
+  // Adds the name of the loader to an error.
   absl::Status InLoader(const Loader& loader, const absl::Status& error) const;
-  // Returns its name in the job, or nullptr.
+  // Returns the loader's name in the job, or nullptr.
   const std::string* FindName(const Loader& loader) const;
-  // Returns its name in the job, or "loader".
+  // Returns the loader's name in the job, or "loader".
   std::string NameOf(const Loader& loader) const;
   void Report(const Step& step, const Loader& loader, SteadyTime ended);
   static std::string NameOf(const Step& step, const Gradients* gradients);
@@ -464,14 +491,14 @@ class Session {
       const char* event,
       const std::function<absl::Status(SessionHooks&)>& call);
 
-  // The gradients outlive the session's groups, which may still use those on a
-  // device after a failure.
+  // The gradients are declared first, so that they outlive the groups. After a
+  // failure, a group may still use gradients on a device.
   std::vector<std::unique_ptr<Gradients>> gradients_;
 
   const Job job_;
   PluginRegistry& registry_;
   const std::vector<SessionHooks*> hooks_;
-  const std::shared_ptr<internal_session::Console> console_;  // without a log
+  const std::shared_ptr<internal_session::Console> console_;  // null with a log
   const std::function<void(absl::string_view)> log_;
 
   std::unique_ptr<World> own_world_;
@@ -481,35 +508,41 @@ class Session {
   Communicator* group_ = nullptr;
   Communicator* host_group_ = nullptr;
 
-  Work on_device_;  // what was issued last on gradients on a device
+  Work on_device_;  // the last operation on a device
 
   std::map<std::string, std::unique_ptr<Loader>> loaders_;
-  std::map<const Loader*, int64_t> ended_;  // the last epoch that was
+  std::map<const Loader*, int64_t> ended_;  // the last epoch that ended
 
   std::unique_ptr<internal_session::Reports> reports_;
   std::unique_ptr<Checkpoint> checkpoint_;
-  std::set<const Loader*> saved_loaders_;    // those that are in checkpoints
-  std::set<const Loader*> stepped_loaders_;  // those that Steps reads
-  // The epochs in which loaders go on that Steps has not read since.
+  std::set<const Loader*> saved_loaders_;    // in the checkpoints
+  std::set<const Loader*> stepped_loaders_;  // read by Steps
+  // The epoch in which a restored loader continues, until Steps reads that
+  // loader.
   std::map<const Loader*, int64_t> restored_epochs_;
   int64_t steps_ = 0;
-  int64_t last_step_ = -1;    // the training stops there, if it is not negative
-  int64_t saved_steps_ = -1;  // those of the last checkpoint
+  int64_t last_step_ = -1;    // the training stops after it; negative: none
+  int64_t saved_steps_ = -1;  // of the last checkpoint
   bool is_in_step_ = false;
-  bool left_step_ = false;       // the trainer left the last one without an end
+  bool left_step_ = false;       // the trainer left the last step unfinished
   bool save_requested_ = false;  // in this step
 
+  // RequestStop sets it on any thread, or in a signal handler. It publishes no
+  // other memory, so its order does not matter.
   std::atomic<bool> stop_requested_{false};
   bool stopping_ = false;
   bool has_begun_ = false;
   bool is_averaging_ = false;
   bool ran_ = false;
-  absl::Status failure_;  // the first one of a step
+  absl::Status failure_;  // the first failure
 };
 
-// What Session::Steps returns; for a range-based for loop, once.
+// The steps that Session::Steps returns, for one range-based for loop.
+// Requires: the session and the loader outlive it. Thread-safety:
+// thread-compatible.
 class StepRange {
  public:
+  // An iterator at the range's current step. All iterators share that step.
   class Iterator {
    public:
     Step& operator*() const { return range_->step_; }
@@ -542,7 +575,7 @@ class StepRange {
   StepRange(Session& session, Loader& loader, int64_t epoch);
 
   void Advance();
-  // Makes the step of the batch at which batches_ stands.
+  // Makes the step of the current batch, or ends the epoch if no batch is left.
   void Take();
   void Fail(const absl::Status& why);
 

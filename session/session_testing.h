@@ -1,4 +1,4 @@
-// The ranks of a job as threads of a test, for the tests of sessions:
+// Helpers for the tests of sessions, in which each rank of a job is a thread:
 //
 //   TEST_F(SessionTest, Trains) {
 //     EXPECT_THAT(Run(2, [](Session& session) { return Train(session); }),
@@ -44,6 +44,7 @@
 #include "lockstep/session/sums.h"
 
 namespace lockstep {
+// The settings of the dataset Numbers.
 
 struct NumbersOptions {
   int64_t size = 10;
@@ -55,7 +56,8 @@ inline void BindOptions(NumbersOptions& options, OptionTable& table) {
   table.Add("broken", &options.broken, "The one that can't be read.");
 }
 
-// Sample i is i.
+// A dataset in which sample i has the value i, except for `broken`, which
+// fails. Thread-safety: thread-safe.
 class Numbers : public Dataset {
  public:
   explicit Numbers(const NumbersOptions& options) : options_(options) {}
@@ -76,8 +78,8 @@ inline absl::StatusOr<std::shared_ptr<Dataset>> MakeNumbers(
   return std::make_shared<Numbers>(options);
 }
 
-// 10 samples in batches of 6: with two ranks, the second step has 2 rows each.
-// With "uneven", ranks may have different numbers of rows.
+// There are 10 samples in batches of 6, so with two ranks each has 2 rows in
+// the second step. With "uneven", ranks may have different numbers of rows.
 inline constexpr char kJob[] = R"(
 [loader.train]
 num_workers = 0
@@ -105,7 +107,8 @@ inline float SumOf(const Batch& batch) {
 
 using Train = std::function<absl::Status(Session&)>;
 
-// The ranks of a job, each a thread of this process.
+// A fixture that runs the ranks of a job as threads of this process.
+// Thread-safety: use it on one thread. Threads of the ranks append to logged_.
 class SessionTest : public testing::Test {
  protected:
   SessionTest() {
@@ -114,19 +117,19 @@ class SessionTest : public testing::Test {
         registry_.Add<Dataset>("numbers", "Sample i is i.", MakeNumbers));
   }
 
-  // Runs `train` on so many ranks, and returns what Run returned on each.
+  // Runs `train` on `size` ranks, and returns the result of Run on each.
   std::vector<absl::Status> Run(int size, const Train& train,
                                 const SessionOptions& options = {}) {
     return RunJobs(std::vector<std::string>(size, kJob), train, options);
   }
 
-  // The same, where progress is not logged.
+  // The same, without lines of progress in the log.
   std::vector<absl::Status> RunQuietly(int size, const Train& train) {
     const std::string text = absl::StrCat(kJob, "[progress]\nevery = \"0s\"\n");
     return RunJobs(std::vector<std::string>(size, text), train);
   }
 
-  // The same, with a text for each rank.
+  // The same, with a separate job text for each rank.
   std::vector<absl::Status> RunJobs(const std::vector<std::string>& texts,
                                     const Train& train,
                                     const SessionOptions& options = {}) {
@@ -134,7 +137,7 @@ class SessionTest : public testing::Test {
         texts, [&](Session& session) { return session.Run(train); }, options);
   }
 
-  // The same, for a test that does something else with the sessions than Run.
+  // The same, but calls `use` with each session in place of Session::Run.
   std::vector<absl::Status> UseSessions(const std::vector<std::string>& texts,
                                         const Train& use,
                                         const SessionOptions& options = {}) {
@@ -173,8 +176,8 @@ class SessionTest : public testing::Test {
   std::vector<std::string> logged_;
 };
 
-// A model of two parameters, whose gradients are the sum of its samples and
-// their number.
+// A model with two parameters. Their gradients are the sum of the samples (with
+// both signs) and the number of samples.
 struct Model {
   std::vector<float> sum = {0, 0};
   std::vector<float> count = {0};
@@ -192,16 +195,17 @@ struct Model {
   }
 };
 
-// A trainer whose parameters tell what it has done: how often it has seen each
-// sample, and a weight that depends on the order, with a momentum.
+// A trainer whose parameters show what it has done: `seen` counts how often it
+// has seen each sample, and `weight`, which has a momentum, depends on the
+// order.
 struct CountingTrainer {
-  // What the test wants of it.
+  // The settings of the test.
   int64_t epochs = 4;
-  int64_t stop_in = -1;  // the last rank asks in this step
+  int64_t stop_in = -1;  // the last rank asks to stop in this step
   bool keeps_momentum = true;
   std::function<absl::Status(Session&)> in_step;
 
-  // What it has done on this rank.
+  // The results on this rank.
   std::vector<float> seen = std::vector<float>(10);
   std::vector<float> weight = {0.5};
   std::vector<float> momentum = {0};

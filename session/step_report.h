@@ -1,4 +1,4 @@
-// A StepReport holds all that there is to tell of a step that has ended.
+// A StepReport holds everything that is reported about a step that has ended.
 // Internal.
 #ifndef LOCKSTEP_SESSION_STEP_REPORT_H_
 #define LOCKSTEP_SESSION_STEP_REPORT_H_
@@ -15,22 +15,23 @@
 
 namespace lockstep::internal_session {
 
+// The facts about one step. Thread-safety: thread-compatible.
 struct StepReport {
-  std::string loader;  // its name in the job
+  std::string loader;  // the loader's name in the job
   int64_t epoch = 0;
   int64_t number = 0;    // in the epoch, from 0
-  int64_t steps = 0;     // of the training, this one included
-  int64_t rows = 0;      // the valid ones of this rank
-  int64_t position = 0;  // in the epoch's stream, behind this step
+  int64_t steps = 0;     // of the training, including this one
+  int64_t rows = 0;      // the valid rows of this rank
+  int64_t position = 0;  // in the epoch's stream, after this step
 
-  // Over all ranks.
+  // These are over all ranks, except where the line says otherwise.
   int64_t total_weight = 0;
   bool is_weight_rows = true;  // on this rank
   absl::Span<const Metric> means;
 
-  // The times when the step before this one was over, when the batch was asked
-  // for, when it was there, and when the step was over. The first step of a
-  // loop has none before it: its `before` is its `asked`.
+  // The times when the step before this one ended, when the session asked for
+  // the batch, when the batch had come, and when this step ended. In the first
+  // step of a loop, `before` equals `asked`.
   SteadyTime before, asked, begun, ended;
 
   double collective_seconds = 0;

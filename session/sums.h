@@ -1,10 +1,11 @@
-// Sums over samples, by name, which become means over the samples of all ranks:
+// Sums are named sums over samples. The session makes them means over the
+// samples of all ranks:
 //
 //   sums.Add("loss", loss);        // of the rows of a batch, added up
 //   sums.Add("accuracy", right);   // how many of them were right
 //
-// All ranks add the same names in the same order, also for a batch without
-// data: a rank that differs is told to all.
+// All ranks must add the same names in the same order, also for a batch without
+// data. If a rank's names differ, all ranks get an error.
 #ifndef LOCKSTEP_SESSION_SUMS_H_
 #define LOCKSTEP_SESSION_SUMS_H_
 
@@ -18,22 +19,22 @@
 
 namespace lockstep {
 
-// Returns the value of that name, or NaN where there is none.
+// Returns the value of that name, or NaN if there is none.
 double ValueOf(absl::Span<const Metric> metrics, absl::string_view name);
 
 // Thread-safety: thread-compatible.
 class Sums {
  public:
-  // Adds to the sum of that name, which begins at 0.
+  // Adds to the sum of that name, which starts at 0.
   void Add(absl::string_view name, double value);
 
-  // The names in the order in which they were first added.
+  // The sums, in the order in which their names were first added.
   absl::Span<const Metric> values() const { return values_; }
 
-  // All sums are 0 again; the names stay.
+  // Sets all sums to 0, and keeps their names.
   void Clear();
 
-  // The names, as ranks compare them: "loss, accuracy".
+  // The names in the form in which ranks compare them: "loss, accuracy".
   const std::string& names() const { return names_; }
 
  private:

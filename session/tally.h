@@ -1,6 +1,7 @@
-// A tally is added up over ranks in each step beside the gradients: the number
-// of samples, the number of ranks that are asked to stop, and the sums of the
-// trainer. It rides behind the gradients, in elements of their type. Internal.
+// A Tally contains numbers that are added up over all ranks in each step: the
+// weight, the number of ranks that ask to stop, and the trainer's sums. It is
+// written behind the gradients, in elements of their type, so that one
+// collective adds up both. Internal.
 //
 //   Tally tally;
 //   tally.weight = batch.valid();
@@ -20,8 +21,8 @@
 
 namespace lockstep::internal_session {
 
-// A float counts to 2^24 exactly. So the weight is cut into parts of 12 bits,
-// whose sums over 4,096 ranks are exact.
+// A float represents integers up to 2^24 exactly. So the weight is split into
+// parts of 12 bits, whose sums over up to 4,096 ranks are exact.
 constexpr int kWeightParts = 4;
 constexpr int kBitsOfPart = 12;
 constexpr int64_t kMostWeight =
@@ -31,9 +32,11 @@ constexpr int64_t kMostSums = 64;
 constexpr int64_t kTalliedFirst = kWeightParts + 1;
 constexpr int64_t kMostTallied = kTalliedFirst + kMostSums;
 
+// A weight and a number of stops, and their encoding as elements.
+// Thread-safety: thread-compatible.
 struct Tally {
   int64_t weight = 0;  // from 0 to kMostWeight
-  int64_t stops = 0;   // ranks that are asked to stop
+  int64_t stops = 0;   // ranks that ask to stop
 
   template <typename Float>
   void Write(absl::Span<const Metric> sums, Float* elements) const {
