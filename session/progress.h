@@ -52,7 +52,8 @@ class Progress {
   void End();
 
  private:
-  // The sum of consecutive steps. Thread-safety: thread-compatible.
+  // The sum of consecutive steps.
+  // Thread-safety: thread-compatible.
   struct Stretch {
     explicit Stretch(SteadyTime now = SteadyTime()) : begin(now), end(now) {}
 

@@ -40,8 +40,8 @@
 
 namespace lockstep::internal_session {
 
-// Requires: the job and the groups outlive it. Guarantees: a sink that fails
-// does not end the training.
+// Requires: the job and the groups outlive it.
+// Guarantees: a sink that fails does not end the training.
 // Thread-safety: thread-compatible.
 class Reports {
  public:
@@ -96,7 +96,8 @@ class Reports {
   };
 
   // The metrics of a step. A row is reused for each step, so that names which
-  // stay the same are not allocated again. Thread-safety: thread-compatible.
+  // stay the same are not allocated again.
+  // Thread-safety: thread-compatible.
   class Row {
    public:
     void Begin() { used_ = 0; }

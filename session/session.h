@@ -216,7 +216,8 @@ class Step {
 };
 
 // The epochs that Session::Epochs returns. The session and the loader must
-// outlive it. Thread-safety: thread-compatible.
+// outlive it.
+// Thread-safety: thread-compatible.
 class EpochNumbers {
  public:
   // An iterator at one epoch. `!=` requires the end of the range on its right.
@@ -257,15 +258,16 @@ class EpochNumbers {
 };
 
 // Requires: the registry, the hooks, and a world or groups of the host outlive
-// it. Guarantees: a failure of one rank ends Run on all ranks. Thread-safety:
-// RequestStop and Log may be called on any thread. All other functions must be
-// called on one thread.
+// it.
+// Guarantees: a failure of one rank ends Run on all ranks.
+// Thread-safety: RequestStop and Log may be called on any thread. All other
+// functions must be called on one thread.
 class Session {
  public:
   // Joins the ranks, makes the groups, and compares the job's text over all
   // ranks. The registry must have all parts that the job names.
-  //   FAILED_PRECONDITION  the ranks have different jobs; the message shows
-  //   both and the errors of World::FromEnvironment and Job::MakeGroup
+  //   FAILED_PRECONDITION  the ranks have different jobs, which it shows
+  //   and the errors of World::FromEnvironment and Job::MakeGroup
   static absl::StatusOr<std::unique_ptr<Session>> Create(
       Job job, PluginRegistry& registry, const SessionOptions& options = {});
 
@@ -284,8 +286,8 @@ class Session {
   absl::Status Run(const std::function<absl::Status(Session&)>& train);
 
   // Checks that the training continues from a checkpoint exactly. It is for a
-  // trainer's tests, in place of Run. It calls the trainer three times: for 2 *
-  // steps steps; for `steps` steps; and then for `steps` more, from the
+  // trainer's tests, in place of Run. It calls the trainer three times: for
+  // 2 * steps steps; for `steps` steps; and then for `steps` more, from the
   // checkpoint and with the same ranks. Rank 0 keeps the checkpoints in a
   // temporary folder.
   //   FAILED_PRECONDITION  the results differ; names the first section of the
@@ -321,11 +323,8 @@ class Session {
   // ranks get the parameters of rank 0. Requires that the parameters and the
   // spans of their gradients stay in their place until Train returns.
   //   INVALID_ARGUMENT     for instance, two parameters have the same name
-  //   FAILED_PRECONDITION  the ranks have different parameters; the message
-  //   shows
-  //                        both
-  //   UNIMPLEMENTED        the parameters are on a device, and the group moves
-  //   only
+  //   FAILED_PRECONDITION  the ranks have different ones, which it shows
+  //   UNIMPLEMENTED        they are on a device, and the group moves only
   //                        the host's memory
   absl::StatusOr<Gradients*> MakeGradients(std::vector<Parameter> parameters,
                                            const GradientOptions& options = {});
@@ -393,9 +392,8 @@ class Session {
   // once, since padding comes after a batch's valid rows and `evaluate` must
   // use only the valid rows. (A loader whose tail is "drop" leaves samples
   // out.)
-  //   CANCELLED         the training stops; Train returns this status, and it
-  //   does
-  //                     not count as a failure
+  //   CANCELLED         the training stops; Train returns this status, which is
+  //                     not a failure
   //   INVALID_ARGUMENT  the loader has advance_epochs or max_steps
   absl::StatusOr<Evaluation> Evaluate(
       Loader& loader,
@@ -538,8 +536,8 @@ class Session {
 };
 
 // The steps that Session::Steps returns, for one range-based for loop.
-// Requires: the session and the loader outlive it. Thread-safety:
-// thread-compatible.
+// Requires: the session and the loader outlive it.
+// Thread-safety: thread-compatible.
 class StepRange {
  public:
   // An iterator at the range's current step. All iterators share that step.

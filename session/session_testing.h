@@ -57,7 +57,8 @@ inline void BindOptions(NumbersOptions& options, OptionTable& table) {
 }
 
 // A dataset in which sample i has the value i, except for `broken`, which
-// fails. Thread-safety: thread-safe.
+// fails.
+// Thread-safety: thread-safe.
 class Numbers : public Dataset {
  public:
   explicit Numbers(const NumbersOptions& options) : options_(options) {}

@@ -15,7 +15,8 @@
 
 namespace lockstep::internal_session {
 
-// The facts about one step. Thread-safety: thread-compatible.
+// The facts about one step.
+// Thread-safety: thread-compatible.
 struct StepReport {
   std::string loader;  // the loader's name in the job
   int64_t epoch = 0;
