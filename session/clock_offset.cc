@@ -37,7 +37,7 @@ absl::StatusOr<ClockOffset> MeasureClockOffset(
   ClockOffset offset;
   offset.seconds =
       kNano * (static_cast<double>(least) / 2 + static_cast<double>(most) / 2);
-  // A clock that is set meanwhile leaves nothing between the two.
+  // If a clock was set during the measurement, `least` may exceed `most`.
   offset.error =
       kNano *
       static_cast<double>(std::max(most, least) - std::min(most, least)) / 2;

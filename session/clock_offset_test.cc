@@ -13,9 +13,9 @@
 namespace lockstep::internal_session {
 namespace {
 
-// All ranks look at one clock, which goes on by a microsecond whenever somebody
-// looks; that of rank r is r seconds ahead. So the error that is told is real,
-// however slow the machine is.
+// All ranks read one clock, which advances by a microsecond with each reading;
+// the clock of rank r is r seconds ahead. So the reported error does not depend
+// on the speed of the machine.
 TEST(ClockOffset, IsThatOfTheClocks) {
   constexpr int kRanks = 3;
   LocalGroupOptions options;
@@ -39,12 +39,12 @@ TEST(ClockOffset, IsThatOfTheClocks) {
   for (int rank = 1; rank < kRanks; ++rank) {
     EXPECT_NEAR(offsets[rank].seconds, rank, offsets[rank].error + 1e-9);
     EXPECT_GT(offsets[rank].error, 0);
-    // There are three looks of each rank in a round.
+    // Each rank reads the clock three times in a round.
     EXPECT_LT(offsets[rank].error, 1e-5);
   }
 }
 
-// Where a clock is set meanwhile, the error says so.
+// If a clock is set during the measurement, the reported error is large.
 TEST(ClockOffset, HasALargeErrorWhereAClockIsSet) {
   LocalGroupOptions options;
   options.size = 2;

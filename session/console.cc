@@ -16,7 +16,7 @@
 namespace lockstep::internal_session {
 namespace {
 
-// This goes to the beginning of the line, and empties it.
+// Returns to the beginning of the line, and clears it.
 constexpr absl::string_view kEmptyLine = "\r\x1b[K";
 
 size_t WidthOf(FILE* file) {
@@ -27,7 +27,7 @@ size_t WidthOf(FILE* file) {
 }
 
 void Write(FILE* file, const std::string& bytes) {
-  // There is nobody to tell where the log can't be written.
+  // An error is ignored, since there is no other place to report it.
   if (std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size()) {
     std::fflush(file);
   }
@@ -51,7 +51,7 @@ void Console::WriteLine(absl::string_view text) {
 void Console::ShowBar(absl::string_view text) {
   MutexLock lock(mutex_);
   if (!has_bar_ || (text.empty() && bar_.empty())) return;
-  // A line that fills the terminal would begin another one.
+  // A line that fills the terminal could wrap to the next one.
   const size_t most = WidthOf(file_) - 1;
   if (text.size() > most) {
     const size_t comma = text.rfind(", ", most);

@@ -15,7 +15,7 @@
 namespace lockstep::internal_session {
 namespace {
 
-// A file in place of a terminal.
+// A fixture with a file in place of a terminal.
 class ConsoleTest : public testing::Test {
  protected:
   ConsoleTest() : file_(std::tmpfile()) { EXPECT_NE(file_, nullptr); }
@@ -58,7 +58,7 @@ TEST_F(ConsoleTest, TheBarStaysBelowTheLines) {
             "three\n");
 }
 
-// A file has no width, and is taken for a terminal of 80 columns.
+// A file has no width, so the console assumes a terminal of 80 columns.
 TEST_F(ConsoleTest, TheBarIsAsLongAsTheTerminalIsWide) {
   Console console(file_, /*has_bar=*/true);
   console.ShowBar(std::string(79, 'a') + "b");
@@ -74,8 +74,8 @@ TEST_F(ConsoleTest, TheBarHasWholeFields) {
                            ", 0:24 left, loss 1");
 }
 
-// Returns whether the standard error has a bar, in a process whose standard
-// error is that file, with a terminal of that kind.
+// Returns true if the standard error has a bar, in a child process whose
+// standard error is `file` and whose TERM is `kind`.
 bool HasBar(int file, const char* kind) {
   const pid_t child = fork();
   if (child == 0) {
@@ -108,7 +108,7 @@ TEST_F(ConsoleTest, ATerminalHasABar) {
   close(terminal);
 }
 
-// A terminal may change its width.
+// The width of a terminal may change.
 TEST_F(ConsoleTest, TheBarFollowsTheTerminal) {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
   ASSERT_GE(terminal, 0);

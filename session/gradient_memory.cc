@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<GradientMemory>> GradientMemory::Create(
 GradientMemory::~GradientMemory() {
   if (gpu_ == nullptr) return;
   if (fork_guard_.forked()) {
-    // CUDA can't be called in a forked process.
+    // A forked process must not call CUDA.
     KeepForEver(std::move(gpu_));
     return;
   }

@@ -1,5 +1,5 @@
-// These tests link the archive by the compiler alone, as a program does whose
-// final link is not Bazel's.
+// These tests link the archive with only the compiler, as a program does that
+// is not linked by Bazel.
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -29,7 +29,7 @@ constexpr char kArchive[] = "session/lib/liblockstep.a";
 
 struct Ended {
   int code = -1;
-  std::string printed;  // on both streams
+  std::string printed;  // to both streams
 };
 
 Ended Execute(const std::string& command) {
@@ -50,7 +50,7 @@ std::vector<std::string> LinesOf(const std::string& command) {
   return absl::StrSplit(ended.printed, '\n', absl::SkipEmpty());
 }
 
-// The value of a line of the pkg-config file.
+// Returns the value of a line of the pkg-config file.
 std::string FromPkgConfig(absl::string_view name) {
   const std::string command = absl::StrCat("sed -n 's/^", name, ": //p' ",
                                            kRoot, "/lib/pkgconfig/lockstep.pc");
@@ -61,7 +61,7 @@ std::string FromPkgConfig(absl::string_view name) {
 class Archive : public testing::Test {
  protected:
   void SetUp() override {
-    // The compiler alone can't link code that a sanitizer has compiled.
+    // The compiler alone can't link code that was compiled with a sanitizer.
     if (Execute(
             absl::StrCat("nm ", kArchive, " | grep -qE ' U __(a|t|ub)san_'"))
             .code == 0) {
@@ -93,7 +93,7 @@ TEST_F(Archive, RegisterLockstepIsItsAnchor) {
             names);
 }
 
-// It is a binary of Bazel's that depends on //plugin:static_register alone.
+// The binary is built by Bazel, and depends only on //plugin:static_register.
 TEST(StaticRegister, RegistersBeforeMain) {
   const std::vector<std::string> names = LinesOf("session/list_names");
   EXPECT_THAT(names, Contains("sampler distributed"));
@@ -104,8 +104,9 @@ TEST_F(Archive, WithoutItsAnchorThereAreNoNames) {
   EXPECT_THAT(NamesOf("loose", ""), IsEmpty());
 }
 
-// A program may turn any of these warnings into errors. (Templates that nobody
-// instantiates are not looked at: examples/consumers has more.)
+// A program may turn any of these warnings into errors. (This test doesn't
+// check templates that are not instantiated; examples/consumers checks more of
+// them.)
 TEST_F(Archive, ItsHeadersCompileWithoutAWarning) {
   const std::string source = absl::StrCat(testing::TempDir(), "/headers.cc");
   const std::vector<std::string> headers = LinesOf(absl::StrCat(
@@ -126,20 +127,20 @@ TEST_F(Archive, ItsHeadersCompileWithoutAWarning) {
   EXPECT_EQ(compiled.printed, "");
 }
 
-// All strong symbols are in namespace lockstep, so that none is another
-// library's.
+// All strong symbols are in namespace lockstep, so that none collides with a
+// symbol of another library.
 TEST_F(Archive, HasNoStrongSymbolOutsideOfItsNamespace) {
   for (const std::string& line :
        LinesOf(absl::StrCat("nm --defined-only --extern-only ", kArchive))) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
-    // Others are members' names, and weak symbols.
+    // The other lines are names of members, and weak symbols.
     if (words.size() != 3 || !absl::StrContains("ABCDGRST", words[1])) continue;
     EXPECT_TRUE(absl::StrContains(words[2], "8lockstep")) << line;
   }
 }
 
-// Before main, the archive makes the static objects of the headers of the
-// standard library and of Asio, and does nothing of Lockstep's.
+// Before main, the archive initializes static objects of the standard library's
+// and Asio's headers, but none of Lockstep.
 TEST_F(Archive, RunsNothingOfItsOwnBeforeMain) {
   const std::vector<std::string> used = LinesOf(
       absl::StrCat("objdump -dr --no-show-raw-insn ", kArchive, R"( | awk '

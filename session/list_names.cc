@@ -1,5 +1,5 @@
-// Prints what a registry has, for the tests of linking: with REGISTER that of
-// a registry of its own, otherwise the global one.
+// Prints the parts of the global registry, for the tests of linking. With
+// REGISTER, it first registers Lockstep's parts itself.
 #include <cstdio>
 
 #include "lockstep/plugin/registry.h"

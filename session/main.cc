@@ -33,7 +33,10 @@
 namespace lockstep {
 namespace {
 
-// The session that a signal stops, and its process.
+// The session that a signal stops, and the process of that session. They are
+// atomics because a handler may read them on another thread. The default order
+// makes the session that a handler finds in `running` complete for that
+// handler.
 std::atomic<Session*> running{nullptr};
 std::atomic<pid_t> running_in{0};
 
@@ -42,11 +45,13 @@ void StopAtSignal(int signal) {
   if (session != nullptr && running_in.load() == ::getpid()) {
     session->RequestStop();
   } else {
-    ::raise(signal);  // in a fork, what it does by default
+    ::raise(signal);  // SA_RESETHAND has set the default action
   }
 }
 
 // While it lives, SIGTERM and SIGINT stop the session, each once.
+// Requires: the session outlives it, and it is the only one of the process.
+// Thread-safety: thread-compatible.
 class StopSignals {
  public:
   explicit StopSignals(Session& session) {
@@ -77,7 +82,8 @@ int Say(const absl::Status& status, int code) {
   return code;
 }
 
-// Returns whether the job's text, or what the trainer makes of it, is wrong.
+// Returns true if the error means that the job's text, or the trainer's use of
+// it, is wrong.
 bool IsWrong(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
          absl::IsUnimplemented(status);
@@ -91,8 +97,8 @@ bool AsksForHelp(int argc, char** argv) {
   return false;
 }
 
-// Takes --verify or --verify=STEPS out of the words of a command line. Returns
-// the steps; nullopt: it is not there.
+// Removes --verify or --verify=STEPS from the words of a command line. Returns
+// the number of steps, or nullopt if the words don't contain it.
 absl::StatusOr<std::optional<int64_t>> TakeVerify(
     std::vector<const char*>& words) {
   std::optional<int64_t> steps;

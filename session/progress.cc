@@ -21,7 +21,8 @@
 namespace lockstep::internal_session {
 namespace {
 
-// A bar is shown so often, and has the rates of the last one or two of so long.
+// The bar is updated at most once per kBarInterval. Its rates are over the last
+// one to two periods of kBarMemory.
 constexpr absl::Duration kBarInterval = absl::Milliseconds(100);
 constexpr absl::Duration kBarMemory = absl::Seconds(5);
 constexpr int kBarWidth = 16;
@@ -30,7 +31,7 @@ std::string NumberText(double value) {
   return std::isnan(value) ? "nan" : absl::StrFormat("%.4g", value);
 }
 
-// "0.512", "948", "12.4k", "1.3M".
+// Returns a text such as "0.512", "948", "12.4k" or "1.3M".
 std::string RateText(double rate) {
   constexpr double kMillion = 1e6;
   constexpr double kThousand = 1e3;
@@ -40,7 +41,7 @@ std::string RateText(double rate) {
   return absl::StrFormat("%.3g", rate);
 }
 
-// "0:24", "1:02:03".
+// Returns a text such as "0:24" or "1:02:03".
 std::string ClockText(double seconds) {
   constexpr int64_t kMinute = 60;
   constexpr double kMost = 1e9;  // 30 years
@@ -80,7 +81,7 @@ void Progress::Stretch::Add(const StepReport& step) {
   collective_seconds += step.collective_seconds;
   between_seconds += step.between_seconds();
   is_weight_rows = is_weight_rows && step.is_weight_rows;
-  if (step.total_weight == 0) return;  // its means are of nothing
+  if (step.total_weight == 0) return;  // there are no means
   for (const Metric& mean : step.means) {
     Add(mean.name, mean.value * own);
   }
@@ -115,7 +116,7 @@ std::string Progress::Stretch::Describe() const {
   const auto share = [&](double seconds) {
     return absl::StrFormat("%.0f%%", 100 * std::min(1.0, seconds / duration));
   };
-  // These are left out where nobody would miss them.
+  // These shares are left out if they are small.
   constexpr double kWorthTelling = 0.01;
   const auto share_of = [&](double seconds, absl::string_view what) {
     if (seconds < kWorthTelling * duration) return std::string();
@@ -141,7 +142,7 @@ void Progress::BeginSteps(SteadyTime now) {
 
 void Progress::AddStep(const StepReport& step,
                        const std::function<int64_t()>& steps_in_epoch) {
-  // A loader may go on with the next epoch by itself.
+  // A loader may continue with the next epoch by itself.
   if (step.epoch != epoch_ && whole_.steps > 0) {
     EndSteps();
     BeginSteps(step.asked);

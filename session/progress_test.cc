@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// The clock is the test's, and each step says how long it takes.
+// A fixture with a clock of its own, which each step advances by its duration.
 class ProgressTest : public testing::Test {
  protected:
   Progress LinesEvery(absl::Duration every) {
@@ -32,7 +32,7 @@ class ProgressTest : public testing::Test {
     return Progress(absl::Seconds(30), Append(lines_), Append(bars_));
   }
 
-  // A step of 48 rows, which waits for its data for a quarter of the time.
+  // Returns a step of 48 rows that waits for data for a quarter of its time.
   StepReport Step(absl::Duration duration, std::vector<Metric> means = {}) {
     means_ = std::move(means);
     StepReport step;
@@ -87,7 +87,7 @@ TEST_F(ProgressTest, LinesComeEverySoOften) {
   EXPECT_EQ(asked_, 1);
 }
 
-// A short epoch has a line at its end alone, and is not asked for its length.
+// A short epoch gets only the line at its end, so its length is not asked for.
 TEST_F(ProgressTest, AnEpochHasALineAtItsEnd) {
   Progress progress = LinesEvery(absl::Seconds(30));
   for (epoch_ = 0; epoch_ < 2; ++epoch_) {
@@ -112,7 +112,7 @@ TEST_F(ProgressTest, VeryShortEpochsHaveATimeToo) {
   EXPECT_THAT(lines_, ElementsAre(HasSubstr("1 step in 0.4 ms, ")));
 }
 
-// The time between steps, in hooks and in checkpoints, counts for the rate.
+// The time between steps, in hooks and in checkpoints, is part of the rate.
 TEST_F(ProgressTest, RatesAreOfTheWholeTime) {
   Progress progress = LinesEvery(absl::Seconds(4));
   progress.BeginSteps(now_);
@@ -121,7 +121,7 @@ TEST_F(ProgressTest, RatesAreOfTheWholeTime) {
   now_ = After(absl::Seconds(8), now_);
   StepReport step = Step(absl::Seconds(1));
   step.before = before;
-  step.collective_seconds = 2;  // two at a time
+  step.collective_seconds = 2;  // two run at a time
   Add(progress, step);
   EXPECT_THAT(lines_, ElementsAre("epoch 0: step 2 of 10, 0:40 left, 9.6 "
                                   "rows/s, 5% waiting for data, 20% in "
@@ -137,7 +137,7 @@ TEST_F(ProgressTest, MeansAreOverRows) {
   step = Step(absl::Seconds(1), {{"loss", 5}});
   step.total_weight = 10;
   Add(progress, step);
-  step = Step(absl::Seconds(1), {{"loss", NAN}});  // of nothing
+  step = Step(absl::Seconds(1), {{"loss", NAN}});  // without rows
   step.total_weight = 0;
   Add(progress, step);
   EXPECT_THAT(lines_, ElementsAre("epoch 0: step 3 of 10, 0:07 left, loss 2, "
@@ -150,13 +150,13 @@ TEST_F(ProgressTest, AWeightNeedNotBeRows) {
   StepReport step = Step(absl::Seconds(1));
   step.total_weight = 2'345'678;
   step.is_weight_rows = false;
-  steps_in_epoch_ = 0;  // nobody knows
+  steps_in_epoch_ = 0;  // unknown
   Add(progress, step);
   EXPECT_THAT(lines_, ElementsAre("epoch 0: step 1, 2.3M weight/s, 25% waiting "
                                   "for data"));
 }
 
-// A NaN does not stay.
+// A NaN does not affect later lines.
 TEST_F(ProgressTest, ABadStepIsTold) {
   Progress progress = LinesEvery(absl::Seconds(1));
   progress.BeginSteps(now_);
@@ -191,7 +191,8 @@ TEST_F(ProgressTest, LongTimesHaveHours) {
                                   "rows/s, 25% waiting for data"));
 }
 
-// A bar comes ten times in a second at most, and remembers the last 5 to 10 s.
+// The bar is updated at most ten times in a second. Its rates are over the last
+// 5 to 10 s.
 TEST_F(ProgressTest, ABarShowsItAtAllTimes) {
   Progress progress = WithBar();
   progress.BeginSteps(now_);

@@ -35,12 +35,14 @@
 namespace lockstep::internal_session {
 namespace {
 
-// Metrics of the trainer's own are called so, and are never taken for others.
+// The prefix of the trainer's own metrics, which keeps them apart from the
+// others.
 constexpr absl::string_view kTrainer = "trainer";
 
-// Returns how many steps the epoch of a step has, and 0 where nobody knows.
+// Returns the number of steps in the step's epoch, or 0 if it is not known.
 int64_t StepsInEpoch(const StepReport& step, const Loader& loader) {
-  // The number of a step says how many came before it.
+  // Batches that come as they are ready have no numbers from which to compute
+  // it.
   if (loader.options().delivery == Delivery::kAsReady) return 0;
   const absl::StatusOr<int64_t> left = loader.StepsLeft();
   return left.ok() ? step.number + 1 + *left : 0;
@@ -141,7 +143,7 @@ void Reports::FillRows(const StepReport& step, const Collectives& collectives,
   const auto epoch = static_cast<double>(step.epoch);
   const double whole = step.between_seconds() + step.seconds();
   of_all_.Begin();
-  // Where there was no row, there is no mean.
+  // Without rows there are no means.
   if (step.total_weight > 0) {
     for (const Metric& mean : step.means) {
       of_all_.Put(step.loader, mean.name, mean.value);
@@ -191,7 +193,7 @@ Reports::Collectives Reports::CollectivesOfStep() const {
   const auto add = [&](const Communicator& group, int64_t before) {
     const int64_t count = group.issued_operations() - before;
     all.count += count;
-    // A group remembers the last 1,024.
+    // A group keeps only its last 1,024 operations.
     for (const OperationRecord& record : group.RecentOperations(count)) {
       if (record.pending()) continue;
       const double seconds =
@@ -214,7 +216,7 @@ void Reports::EndSteps() {
 
 void Reports::EndEvaluation(const std::string& loader, int64_t steps,
                             int64_t samples, absl::Span<const Metric> means) {
-  if (samples == 0) means = {};  // there are none
+  if (samples == 0) means = {};  // there are none without samples
   if (progress_.has_value()) {
     progress_->AddEvaluation(loader, steps, samples, means);
   }
@@ -235,7 +237,7 @@ void Reports::Write(int64_t steps, absl::Span<const Metric> metrics) {
 
 void Reports::WriteToAll(int64_t steps, Row row) {
   if (row.metrics().empty() || sinks_.empty()) return;
-  // Without checkpoints, there is nothing to go on from.
+  // Without checkpoints, every training begins at 0.
   if (job_.checkpoint.path.empty()) GoOnAfter(0);
   if (!have_begun_) {
     held_.push_back(std::move(row));
@@ -257,8 +259,8 @@ void Reports::Flush() {
   }
 }
 
-// A training does not end for its metrics: what went wrong is logged, more and
-// more seldom.
+// A failure of a sink does not end the training. It is logged, at failures 1,
+// 2, 4, 8 and so on.
 void Reports::Call(Sink& sink, const std::function<absl::Status()>& call) {
   const absl::Status status = CatchAll("it", call);
   ++sink.calls;

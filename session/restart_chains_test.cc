@@ -1,10 +1,10 @@
-// Chains of restarts: trainings whose ranks are killed wherever they are, which
-// go on with other numbers of ranks, and whose newest checkpoint is damaged now
-// and then. Each sample counts once an epoch in what comes out; with the same
-// number of ranks throughout, the bits are those of a training that nothing
-// happened to.
+// These tests run chains of restarts. The ranks of a training are killed at
+// random places, it continues with other numbers of ranks, and its newest
+// checkpoint is sometimes damaged. At the end, each sample must have counted
+// once in each epoch. If the number of ranks was always the same, the result
+// must have the same bits as an undisturbed training.
 //
-// LOCKSTEP_CHAINS sets how many there are; tools/ci/exhaustive runs 50.
+// LOCKSTEP_CHAINS sets the number of chains; tools/ci/exhaustive runs 50.
 #include <signal.h>
 #include <unistd.h>
 
@@ -69,14 +69,15 @@ path = ")",
                       path, "\"\n");
 }
 
-// Says where this rank is, and waits for its end.
+// Tells the test that this rank is at its place, and waits to be killed.
 void AwaitEnd() {
   std::printf("here\n");
   std::fflush(stdout);
   for (;;) pause();
 }
 
-// Ends a rank where it is about to save.
+// A hook that stops a rank before it saves, to be killed.
+// Thread-safety: as SessionHooks.
 class EndsInSave : public SessionHooks {
  public:
   explicit EndsInSave(int64_t step) : step_(step) {}
@@ -89,8 +90,8 @@ class EndsInSave : public SessionHooks {
   const int64_t step_;
 };
 
-// The argument: the path of checkpoints, the rank that ends, in which step, and
-// whether while it saves.
+// The argument has the path of checkpoints, the rank that is killed, its step,
+// and 1 if it is killed while it saves.
 absl::Status TrainRank(const RankProcesses::Self& self,
                        CountingTrainer& trainer) {
   const std::vector<std::string> words = absl::StrSplit(self.argument, ' ');
@@ -119,7 +120,7 @@ absl::Status TrainRank(const RankProcesses::Self& self,
   trainer.seen.resize(kSamples);
   bool have_all_begun = false;
   trainer.in_step = [&](Session& session) {
-    // Nobody dies while another one still restores.
+    // No rank may be killed while another one still restores.
     if (!std::exchange(have_all_begun, true)) {
       LOCKSTEP_RETURN_IF_ERROR(Wait(session.group().Barrier()));
     }
@@ -131,7 +132,7 @@ absl::Status TrainRank(const RankProcesses::Self& self,
   return session->Run([&](Session& session) { return trainer.Train(session); });
 }
 
-// Prints where it began, and the bits of what has come out.
+// Prints the step at which the rank began, and the bits of the result.
 int Rank(const RankProcesses::Self& self) {
   CountingTrainer trainer;
   const absl::Status status = TrainRank(self, trainer);
@@ -158,8 +159,8 @@ class RestartChains : public testing::Test {
     folder_ = folder;
   }
 
-  // Returns the steps after which there are checkpoints of a chain, without
-  // those that are damaged.
+  // Returns the steps after which the chain has checkpoints, without the
+  // damaged ones.
   std::vector<int64_t> Steps(const std::string& chain) const {
     std::vector<int64_t> steps;
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
@@ -183,7 +184,7 @@ class RestartChains : public testing::Test {
     return absl::StrCat(PathOf(chain), ".", absl::Dec(step, absl::kZeroPad12));
   }
 
-  // Flips a bit of a file, or cuts it off.
+  // Flips a bit of a file, or truncates it.
   void Damage(const std::string& file) {
     const auto size = static_cast<int64_t>(std::filesystem::file_size(file));
     const int64_t at = Draw(0, size - 1);
@@ -198,7 +199,7 @@ class RestartChains : public testing::Test {
     stream.put(byte);
   }
 
-  // Runs ranks to the end, and returns what rank 0 has printed.
+  // Runs all ranks to the end, and returns the output of rank 0.
   std::string RunToTheEnd(const std::string& chain, int size) {
     RankProcesses ranks("rank", size, absl::StrCat(PathOf(chain), " -1 -1 0"));
     std::string first;
@@ -231,7 +232,7 @@ TEST_F(RestartChains, EndAsIfNothingHadHappened) {
     random_.seed(number + 1);
     const bool is_constant = number % 2 == 1;
     const std::string chain = absl::StrCat("chain", number);
-    int64_t expected = 0;  // where the next run begins
+    int64_t expected = 0;  // the step where the next run begins
     for (int run = 0; run < 3; ++run) {
       const int size = is_constant ? 2 : static_cast<int>(Draw(1, 3));
       const int victim = static_cast<int>(Draw(0, size - 1));

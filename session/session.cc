@@ -90,7 +90,7 @@ absl::Status Session::Join(const SessionOptions& options) {
     group_ = own_group_.get();
   }
   if (host_group_ == nullptr) {
-    // A group that moves the memory of devices alone refuses this on all ranks.
+    // A group that moves only the memory of devices refuses this on all ranks.
     absl::Status same = CheckSame(*group_, "the job", job_.fingerprint);
     if (!absl::IsUnimplemented(same)) {
       host_group_ = group_;
@@ -121,7 +121,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Session::MakeHostGroup() {
   return registry_.Create<Communicator>("auto", context, settings);
 }
 
-// The memory of gradients on a device is free when NCCL has let go of it.
+// The memory of gradients on a device must not be freed while NCCL uses it.
 Session::~Session() { on_device_.Wait().IgnoreError(); }
 
 absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
@@ -133,7 +133,7 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
   absl::Status status =
       CatchAll("a session", [&] { return CallTrainer(train); });
   if (!status.ok()) {
-    // The other ranks learn of it, and say why, too.
+    // The other ranks get this status, and return it, too.
     group_->Abort(status);
     host_group_->Abort(status);
     const absl::Status hook = CallHooks("failure", [&](SessionHooks& hooks) {
@@ -160,7 +160,8 @@ absl::Status Session::CallTrainer(
   LOCKSTEP_RETURN_IF_ERROR(CallHooks(
       "start", [&](SessionHooks& hooks) { return hooks.OnStart(*this); }));
   absl::Status status = CatchAll("the trainer", [&] { return train(*this); });
-  // A trainer may have left a loop without looking at the last step.
+  // The trainer may have left a loop without checking the status of the last
+  // step.
   if (status.ok() || (stopping_ && absl::IsCancelled(status))) {
     status = failure_;
   }
@@ -173,7 +174,7 @@ absl::Status Session::CallTrainer(
                      "the loop end by itself"));
   }
   if (size() > 1) {
-    // No rank leaves while another one still trains.
+    // No rank may leave while another one still trains.
     CallOptions options;
     options.name = "the end of the training";
     LOCKSTEP_RETURN_IF_ERROR(Wait(host_group_->Barrier(options)));
@@ -307,7 +308,7 @@ absl::Status Session::AddToCheckpoint(absl::string_view name, Loader& loader) {
   if (checkpoint_->has_restored()) return absl::OkStatus();
   saved_loaders_.insert(&loader);
   CheckpointState state;
-  // A loader for evaluations has no place to go on from.
+  // A loader that is only used for evaluations has no position to save.
   state.may_be_missing = true;
   state.save = [this, &loader]() -> absl::StatusOr<std::optional<std::string>> {
     if (stepped_loaders_.count(&loader) == 0) return std::nullopt;
@@ -322,7 +323,8 @@ absl::Status Session::AddToCheckpoint(absl::string_view name, Loader& loader) {
   return checkpoint_->Add(absl::StrCat("loader/", name), std::move(state));
 }
 
-// Returns whether a checkpoint has what it takes to go on with the loader.
+// Returns OK if checkpoints contain everything that is needed to continue with
+// the loader.
 absl::Status Session::CheckIsSaved(const Loader& loader) const {
   const std::string& path = job_.checkpoint.path;
   if (path.empty()) return absl::OkStatus();
@@ -348,7 +350,7 @@ absl::Status Session::CheckIsSaved(const Loader& loader) const {
   return absl::OkStatus();
 }
 
-// Returns whether a loader that was restored goes on where it is.
+// Returns OK if Steps continues a restored loader in its own epoch or later.
 absl::Status Session::CheckGoesOnIn(const Loader& loader, int64_t epoch) {
   const auto restored = restored_epochs_.find(&loader);
   if (restored == restored_epochs_.end()) return absl::OkStatus();
@@ -377,7 +379,8 @@ absl::Status Session::Restore() {
 absl::Status Session::Save() {
   if (job_.checkpoint.path.empty()) return absl::OkStatus();
   if (is_in_step_) {
-    // Nobody else knows whether the trainer has updated its parameters by now.
+    // The session can't know whether the trainer has already updated its
+    // parameters.
     save_requested_ = true;
     return absl::OkStatus();
   }

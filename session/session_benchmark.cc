@@ -1,6 +1,7 @@
-// What a Session adds to a step, beside the same loop written by hand, as a
-// table: the same loader's settings, model and group, in turns. Then what
-// metrics add to a step of 1 ms, beside a session without them.
+// Measures what a Session adds to a step, compared with the same loop written
+// by hand. Both run in turns, with the same settings of the loader, the same
+// model and the same group. Then measures what metrics add to a step of 1 ms.
+// Prints tables.
 //
 //   lockstep launch -n 2 -- session_benchmark [ROUNDS [STEPS]]
 #include <unistd.h>
@@ -66,7 +67,7 @@ Config Settings() {
   return config;
 }
 
-// A model whose backward pass costs one pass over its gradients.
+// Adds the gradients of a model whose backward pass is one pass over them.
 double AddGradients(const Batch& batch, absl::Span<float> gradients) {
   const absl::Span<const float> x = *batch.Values<float>("x");
   float sum = 0;
@@ -123,7 +124,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Returns the seconds of a step.
+// Returns the seconds per step.
 absl::StatusOr<double> TimeOf(int64_t steps,
                               const std::function<absl::Status()>& train) {
   const SteadyTime begin = SteadyNow();
@@ -170,7 +171,8 @@ absl::Status Measure(Session& session, Loader& by_hand, Loader& by_session,
 
 constexpr absl::Duration kComputing = absl::Milliseconds(1);
 
-// A model of 10,000 parameters that computes for so long.
+// Trains a model of 10,000 parameters that computes for kComputing in each
+// step.
 absl::Status TrainForLong(Session& session, int64_t steps, double& seconds) {
   LOCKSTEP_ASSIGN_OR_RETURN(Loader* const loader,
                             session.MakeLoader("session"));
@@ -192,14 +194,14 @@ absl::Status TrainForLong(Session& session, int64_t steps, double& seconds) {
           }
           LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
           Update(gradients->all(), absl::MakeSpan(parameters));
-          if (--left < 0) break;  // `steps` of them have ended
+          if (--left < 0) break;  // `steps` steps have ended
         }
         return absl::OkStatus();
       }));
   return absl::OkStatus();
 }
 
-// Returns the seconds of a step of a session over the same ranks.
+// Returns the seconds per step of a session over the same ranks.
 absl::StatusOr<double> TimeOfSession(Session& ranks, const Config& settings,
                                      int64_t steps) {
   NoOptions none;
@@ -218,7 +220,7 @@ absl::StatusOr<double> TimeOfSession(Session& ranks, const Config& settings,
 }
 
 absl::Status MeasureMetrics(Session& ranks, int64_t rounds, int64_t steps) {
-  // The ranks have one parent, and so one folder.
+  // The ranks have the same parent process, so they use the same folder.
   const std::string folder = (std::filesystem::temp_directory_path() /
                               absl::StrCat("lockstep-metrics-", ::getppid()))
                                  .string();

@@ -1,4 +1,4 @@
-// These tests end trainings and go on from their checkpoints.
+// These tests end trainings and continue from their checkpoints.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ using ::testing::Not;
 
 constexpr int64_t kSamples = 10;
 constexpr int64_t kEpochs = 4;
-constexpr int64_t kSteps = 2 * kEpochs;  // two in each
+constexpr int64_t kSteps = 2 * kEpochs;  // two in each epoch
 
 using Counting = CountingTrainer;
 
@@ -53,7 +53,7 @@ class SessionCheckpoint : public SessionTest {
     path_ = folder + "/model";
   }
 
-  // Returns the job's text, with more settings of [checkpoint].
+  // Returns the job's text, with additional settings of [checkpoint].
   std::string Text(absl::string_view more = "") const {
     return absl::StrCat(
         absl::StrReplaceAll(kJob, {{"{name = \"sequential\", global_batch_size "
@@ -64,7 +64,7 @@ class SessionCheckpoint : public SessionTest {
         "[checkpoint]\npath = \"", path_, "\"\n", more, "\n");
   }
 
-  // Runs trainers, one for each rank.
+  // Runs one trainer on each rank.
   std::vector<absl::Status> TrainAll(std::vector<Counting>& ranks,
                                      const std::string& text,
                                      const SessionOptions& options = {}) {
@@ -74,7 +74,7 @@ class SessionCheckpoint : public SessionTest {
         options);
   }
 
-  // Verifies a trainer on so many ranks.
+  // Verifies a trainer on `size` ranks.
   std::vector<absl::Status> VerifyAll(int size, bool keeps_momentum,
                                       int64_t steps) {
     VerifyOptions options;
@@ -110,7 +110,7 @@ TEST_F(SessionCheckpoint, GoesOnWithTheSameBits) {
   std::vector<Counting> undisturbed(2);
   EXPECT_THAT(TrainAll(undisturbed, Text()), Each(IsOk()));
   for (int64_t stop_in = 0; stop_in < kSteps; ++stop_in) {
-    path_ += "'";  // anew
+    path_ += "'";  // a new path
     std::vector<Counting> first(2), second(2);
     first[1].stop_in = stop_in;
     EXPECT_THAT(TrainAll(first, Text()), Each(IsOk()));
@@ -141,7 +141,7 @@ TEST_F(SessionCheckpoint, GoesOnOnAnyNumberOfRanks) {
   for (const Counting& rank : ranks) EXPECT_THAT(rank.seen, Each(kEpochs));
 }
 
-// A trainer does again what comes behind the steps of an epoch.
+// A trainer repeats the code that follows the steps of an epoch.
 TEST_F(SessionCheckpoint, EvaluatesTheEpochAtWhoseEndItGoesOn) {
   std::vector<Counting> first(2), second(2);
   for (Counting& rank : first) {
@@ -154,8 +154,8 @@ TEST_F(SessionCheckpoint, EvaluatesTheEpochAtWhoseEndItGoesOn) {
   EXPECT_EQ(first[0].evaluations, 2);
   EXPECT_THAT(TrainAll(second, Text()), Each(IsOk()));
   EXPECT_EQ(second[0].began_at, 4);
-  EXPECT_EQ(second[0].evaluations, 3);  // of epochs 1 to 3
-  // A training that is over has nothing left but that.
+  EXPECT_EQ(second[0].evaluations, 3);  // in epochs 1 to 3
+  // A training that has ended repeats only that code.
   std::vector<Counting> third(2);
   EXPECT_THAT(TrainAll(third, Text()), Each(IsOk()));
   EXPECT_EQ(third[0].began_at, kSteps);
@@ -263,7 +263,7 @@ TEST_F(SessionCheckpoint, CallsHooks) {
   EXPECT_FALSE(Exists(6));
 }
 
-// A hook that changes a state at the end of an epoch.
+// A hook that halves a rate at the end of each epoch.
 class Halves : public SessionHooks {
  public:
   explicit Halves(float& rate) : rate_(rate) {}
@@ -343,14 +343,15 @@ sampler = {name = "sequential", global_batch_size = 6, tail = "uneven"}
 
 )";
 
-// Trains with one or two loaders, and stops in the step if it is not negative.
+// A trainer with one or two loaders. It stops in step `stop_in` unless that is
+// negative.
 struct Several {
   std::vector<std::string> loaders;
   int64_t stop_in = -1;
   bool asks_for_epochs = true;
   int64_t epochs = 3;
 
-  std::vector<float> seen = std::vector<float>(kSamples);  // by all of them
+  std::vector<float> seen = std::vector<float>(kSamples);  // with all loaders
 
   absl::Status Train(Session& session) {
     std::vector<Loader*> made;
@@ -546,7 +547,7 @@ TEST_F(SessionCheckpoint, RefusesAnotherJob) {
                             HasSubstr("section 'momentum'"))));
   EXPECT_TRUE(Exists(3));
 
-  // Other settings are told, and a training may have them.
+  // A changed setting that may differ is reported, and the training continues.
   others = std::vector<Counting>(2);
   EXPECT_THAT(
       TrainAll(others, absl::StrCat(Text(), "[group]\ndeadline = \"5m\"\n")),
@@ -555,7 +556,7 @@ TEST_F(SessionCheckpoint, RefusesAnotherJob) {
               Contains(HasSubstr("group.deadline was not set, and is")));
 }
 
-// While it lives, no file may become longer than so many bytes.
+// While it lives, no file can become longer than `bytes`.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) {
@@ -573,7 +574,7 @@ class SmallFiles {
   rlimit before_;
 };
 
-// The checkpoint of an epoch's end fails while it is written.
+// The checkpoint at the end of an epoch fails while it is being written.
 TEST_F(SessionCheckpoint, EndsAfterTheNextStepWhereTheDiskIsFull) {
   for (const int64_t full_in : {3, 7}) {
     path_ += "'";
@@ -582,7 +583,7 @@ TEST_F(SessionCheckpoint, EndsAfterTheNextStepWhereTheDiskIsFull) {
     for (Counting& rank : ranks) {
       rank.in_step = [&](Session& session) {
         if (session.steps() < full_in) return absl::OkStatus();
-        // The step after the one that has failed has no batches.
+        // The step after the failed one has no batches.
         EXPECT_LE(session.steps(), full_in + 2);
         EXPECT_EQ(session.AwaitSaved().ok(), session.steps() == full_in);
         if (session.rank() == 0 && session.steps() == full_in) {
@@ -597,7 +598,7 @@ TEST_F(SessionCheckpoint, EndsAfterTheNextStepWhereTheDiskIsFull) {
       EXPECT_THAT(status.message(), HasSubstr("can't write"));
     }
     EXPECT_FALSE(Exists(full_in + 1));
-    // The one before is there, and whole.
+    // The checkpoint before that one is there, and complete.
     std::vector<Counting> next(2);
     EXPECT_THAT(TrainAll(next, Text()), Each(IsOk()));
     EXPECT_EQ(next[0].began_at, full_in - 1);

@@ -1,6 +1,6 @@
-// These tests train with parameters and gradients on a device, which a fake GPU
-// is in place of: ranks are threads of this process with a device each, and
-// their group is nccl's.
+// These tests train with parameters and gradients on a device of a fake GPU.
+// Ranks are threads of this process with one device each, and their group is
+// nccl's.
 #include <dlfcn.h>
 
 #include <cstddef>
@@ -48,7 +48,9 @@ const internal_gpu::CudaApi& Cuda() {
   return api;
 }
 
-// A trainer's device: its memory, and the stream on which it works.
+// A trainer's device, with its memory and the stream on which the trainer
+// works.
+// Thread-safety: thread-compatible.
 class Gpu {
  public:
   explicit Gpu(int ordinal)
@@ -84,7 +86,7 @@ class Gpu {
     return there;
   }
 
-  // These do what a kernel would do.
+  // These do the work of a kernel.
   void Write(const std::vector<float>& values, absl::Span<float> there) {
     Copy(there.data(), values.data(), values.size());
   }
@@ -134,7 +136,8 @@ Config SettingsOf(int rank, const char* group, const std::string& path) {
   return config;
 }
 
-// Runs `train` on so many ranks, each with a device, in a group of the name.
+// Runs `train` on `size` ranks, each with a device, with the group backend
+// `group`.
 template <typename Train>
 std::vector<absl::Status> RunOnDevices(int size, const char* group,
                                        const Train& train,
@@ -222,7 +225,7 @@ TEST(SessionOnDevices, AveragesWhereTheGradientsAre) {
 }
 
 TEST(SessionOnDevices, GoesOnWithParametersOfDevices) {
-  constexpr size_t kCount = 300'000;  // more than a piece
+  constexpr size_t kCount = 300'000;  // more than one piece of a checkpoint
   std::string folder = testing::TempDir() + "/deviceXXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   for (int run = 0; run < 3; ++run) {
@@ -247,7 +250,7 @@ TEST(SessionOnDevices, GoesOnWithParametersOfDevices) {
   }
 }
 
-// Sets a switch of the fake's.
+// Sets a switch of the fake GPU.
 void Set(const char* name, long long value) {
   void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   const auto set = reinterpret_cast<void (*)(const char*, long long)>(
@@ -255,9 +258,9 @@ void Set(const char* name, long long value) {
   set(name, value);
 }
 
-// Nothing comes after the step that would find it out.
+// No later step would detect the failure.
 TEST(SessionOnDevices, TellsOfALastStepThatFails) {
-  Set("async_error_at", 2);  // the first one moves the parameters
+  Set("async_error_at", 2);  // operation 1 moves the parameters
   const auto ended =
       RunOnDevices(2, "nccl", [](Session& session, Gpu& gpu) -> absl::Status {
         LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,

@@ -1,5 +1,5 @@
-// These tests look at what a session tells of a training: its progress in the
-// log, and its numbers in metrics sinks.
+// These tests check the reports of a session: the progress in the log, and the
+// metrics in sinks.
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -46,19 +46,19 @@ using ::testing::Pair;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// Written holds what a sink is told by one call.
+// Written is one call of a sink's Write.
 struct Written {
   int64_t step = 0;
   std::map<std::string, double> values;
 };
 
-// Told holds what the sinks of all ranks are told.
+// Told is everything that the sinks of all ranks received.
 struct Told {
   Mutex mutex;
   std::map<int64_t, std::vector<Written>> written;  // by rank
   std::map<int64_t, int> flushes;
-  std::vector<int64_t> begun;  // on all ranks
-  int fails_from = -1;         // writes in this range fail, on each rank
+  std::vector<int64_t> begun;  // the steps of Begin, on all ranks
+  int fails_from = -1;         // the range of writes that fail, on each rank
   int fails_until = -1;
   bool throws = false;
 };
@@ -129,8 +129,8 @@ class SessionMetricsTest : public SessionTest {
                    train);
   }
 
-  // Two epochs of two steps each: 6 rows and 4. The loss of sample i is i, and
-  // its mean is 2.5 in the first step, and 7.5 in the second.
+  // Trains for two epochs of two steps, which have 6 and 4 rows. The loss of
+  // sample i is i, so the mean is 2.5 in the first step, and 7.5 in the second.
   static absl::Status TrainOn(Session& session) {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test, session.MakeLoader("test"));
@@ -166,7 +166,7 @@ class SessionMetricsTest : public SessionTest {
     return lines;
   }
 
-  // Returns what the trainer has given, in the order of steps.
+  // Returns the trainer's own metrics, in the order of steps.
   std::vector<std::string> OfTrainer() {
     std::vector<std::string> texts;
     for (const auto& [step, values] : told_.written[0]) {
@@ -225,7 +225,7 @@ TEST_F(SessionMetricsTest, ATrainerAddsItsOwn) {
                         return absl::OkStatus();
                       }),
               Each(IsOk()));
-  // Those of a step are told with the step's own.
+  // Metrics of a step are written together with the session's own.
   ASSERT_THAT(told_.written, ElementsAre(Pair(0, SizeIs(4))));
   EXPECT_THAT(OfTrainer(),
               ElementsAre("0 begin 1", "1 rate 0.5", "2 rate 0.5", "2 end 2"));
@@ -265,8 +265,8 @@ TEST_F(SessionMetricsTest, EachRankTellsOfItself) {
   }
 }
 
-// A trainer may release a batch that it has copied, and weigh a step by
-// nothing.
+// A trainer may release a batch after it has copied it, and may give a step the
+// weight 0.
 TEST_F(SessionMetricsTest, BatchesMayBeReleased) {
   const auto train = [](Session& session) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
@@ -296,7 +296,8 @@ TEST_F(SessionMetricsTest, BatchesMayBeReleased) {
   EXPECT_EQ(told_.written[0][1].values.count("train/loss"), 0);
 }
 
-// The collectives of the trainer count, and those between the steps do not.
+// The trainer's collectives within a step count, and those between steps do
+// not.
 TEST_F(SessionMetricsTest, CollectivesAreThoseOfTheStep) {
   const auto train = [](Session& session) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
@@ -333,8 +334,8 @@ TEST_F(SessionMetricsTest, ASinkThatCanNotBeMadeEndsTheTraining) {
                        HasSubstr("did you mean 'recording'?")));
 }
 
-// A training does not end for its metrics, and its log says what is wrong,
-// once.
+// A sink that fails does not end the training, and the log shows each error at
+// failures 1, 2, 4 and so on.
 TEST_F(SessionMetricsTest, ASinkThatFailsIsTold) {
   for (const bool throws : {false, true}) {
     told_.written.clear();
@@ -352,14 +353,14 @@ TEST_F(SessionMetricsTest, ASinkThatFailsIsTold) {
         ElementsAre(
             absl::StrCat("metrics.recording: ", why, end),
             absl::StrCat("metrics.recording: ", why, " (2 times so far)", end),
-            // It was begun, written six times, and flushed three times.
+            // The calls are one Begin, six Writes, and three Flushes.
             "metrics.recording: 3 of 10 calls have failed, and their metrics "
             "are lost"));
   }
 }
 
-// Sinks keep what they were told before a checkpoint, at the end of an epoch,
-// and at the end, however that comes.
+// Sinks are flushed before a checkpoint, at the end of an epoch, and at the end
+// of the training, even if it fails.
 TEST_F(SessionMetricsTest, SinksAreFlushed) {
   ASSERT_THAT(RunWith("[metrics.recording]", 1, TrainOn), Each(IsOk()));
   EXPECT_EQ(told_.flushes[0], 3);  // two epochs and the end
@@ -381,7 +382,7 @@ TEST_F(SessionMetricsTest, SinksAreFlushed) {
 
 // ---- Restarts.
 
-// Metrics that are told before Restore do not take back those of earlier runs.
+// Metrics that are written before Restore do not remove those of earlier runs.
 TEST_F(SessionMetricsTest, NothingIsToldBeforeItIsKnownWhereTheTrainingIs) {
   std::string folder = testing::TempDir() + "/metricsXXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
@@ -397,7 +398,7 @@ TEST_F(SessionMetricsTest, NothingIsToldBeforeItIsKnownWhereTheTrainingIs) {
   EXPECT_THAT(OfTrainer(), ElementsAre("0 parameters 3", "4 parameters 3"));
 }
 
-// A job that fails before it knows where it goes on takes back nothing.
+// A job that fails before it knows its first step removes no metrics.
 TEST_F(SessionMetricsTest, NothingIsTakenBackByATrainingThatDoesNotBegin) {
   std::string folder = testing::TempDir() + "/metricsXXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

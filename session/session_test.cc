@@ -65,7 +65,7 @@ TEST_F(SessionTest, AveragesOverTheSamplesOfAllRanks) {
           means.push_back(model.sum_gradient[0]);
         }
       }
-      // The means of 0 to 5, and of 6 to 9.
+      // The means of samples 0 to 5, and of samples 6 to 9.
       EXPECT_THAT(means, ElementsAre(2.5F, 7.5F, 2.5F, 7.5F));
       return absl::OkStatus();
     });
@@ -104,7 +104,7 @@ TEST_F(SessionTest, DividesByTheWeightThatIsSet) {
       model.count_gradient[0] = 3;
       step.Add("x", 0);
       if (step.number() == 0) {
-        // More than a float could count.
+        // This is more than a float represents exactly.
         step.set_weight(session.rank() == 0 ? (1 << 26) + 1 : 2);
         LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
         EXPECT_EQ(step.total_weight(), (1 << 26) + 3);
@@ -397,7 +397,7 @@ TEST_F(SessionTest, ShowsJobsThatDiffer) {
                                          HasSubstr("every_steps")))));
 }
 
-// A trainer of which one rank ends in its second step as it likes.
+// Returns a trainer in which `end` ends one rank in its second step.
 Train EndsEarly(const std::function<absl::Status()>& end) {
   return [end](Session& session) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
@@ -455,8 +455,9 @@ TEST_F(SessionTest, DoesNotForgetAFailureThatTheTrainerOverlooks) {
         ++steps;
       }
     }
-    // The rank whose second batch fails has two steps, the last of which has
-    // failed. The other has three: it has the second batch, but no others.
+    // The rank whose second batch fails has two steps, of which the last has
+    // failed. The other rank has three steps: it gets its second batch, but no
+    // more.
     EXPECT_EQ(steps, batches + 1);
     EXPECT_LE(batches, 2);
     EXPECT_FALSE(session
@@ -493,7 +494,7 @@ TEST_F(SessionTest, TellsRanksThatAreInDifferentSteps) {
 
 // ---- Epochs.
 
-// Trains the epochs that are left, and returns the steps: 0.0 is the first.
+// Trains the remaining epochs, and returns their steps; the first is "0.0".
 absl::StatusOr<std::vector<std::string>> StepsOf(Session& session,
                                                  Loader& loader,
                                                  int64_t epochs) {
@@ -560,7 +561,7 @@ TEST_F(SessionTest, EvaluatesALoaderOfOneEpochAlone) {
 
 // ---- Stopping.
 
-// Trains ten epochs of two steps, and returns the steps that it took.
+// Trains ten epochs of two steps, and returns the number of steps that it did.
 absl::StatusOr<int> TrainUntilStopped(Session& session, bool averages,
                                       int request_in) {
   LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
@@ -595,7 +596,7 @@ TEST_F(SessionTest, StopsAllRanksAfterTheSameStep) {
         LOCKSTEP_ASSIGN_OR_RETURN(steps[session.rank()],
                                   TrainUntilStopped(session, averages, 4));
         EXPECT_TRUE(session.stopping());
-        // As a trainer does that returns what Evaluate returned.
+        // A trainer may return the status that Evaluate returned.
         return absl::CancelledError("the training stops");
       });
       EXPECT_THAT(ended, Each(IsOk()));
@@ -636,7 +637,7 @@ TEST_F(SessionTest, CancelledIsAFailureWhereNobodyAskedToStop) {
 
 // ---- Hooks.
 
-// Notes the events of rank 0, and fails or throws at one of them.
+// A hook that notes the events of rank 0, and fails or throws at one of them.
 class Noting : public SessionHooks {
  public:
   explicit Noting(std::string failing = "", bool throws = false)
@@ -729,7 +730,7 @@ TEST_F(SessionTest, AHookThatFailsEndsAllRanks) {
                                      AllOf(HasSubstr("the hook of the event"),
                                            HasSubstr("the hook is tired"))))
           << event;
-      // All ranks have met at the end before they part.
+      // In the event "shutdown", all ranks have already ended their training.
       const bool is_told = event != absl::string_view("shutdown");
       EXPECT_EQ(ended[0].ok(), !is_told) << event << ": " << ended[0];
       if (is_told) {

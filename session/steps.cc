@@ -1,4 +1,5 @@
-// What a session does in the steps of a training, and in an evaluation.
+// The functions of a session for the steps of a training, and for an
+// evaluation.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +40,8 @@ using internal_session::kTalliedFirst;
 using internal_session::StepReport;
 using internal_session::Tally;
 
-// The most bytes of the names of sums, which are part of an operation's name.
+// The maximum length of the names of sums, in bytes. They are part of an
+// operation's name.
 constexpr size_t kMostNames = 200;
 
 absl::Status CheckSums(const Sums& sums) {
@@ -79,7 +81,7 @@ absl::Status AllReduce(Communicator& group, Float* values, int64_t count,
 
 EpochNumbers Session::Epochs(const Loader& loader, int64_t epochs) {
   const int64_t epoch = loader.progress().epoch;
-  // Such a loader goes through all of its epochs in one range of steps.
+  // Such a loader goes through all epochs in one range of steps.
   if (loader.options().advance_epochs) {
     return {*this, loader, epoch, epoch + 1};
   }
@@ -94,14 +96,14 @@ EpochNumbers Session::Epochs(const Loader& loader, int64_t epochs) {
 
 bool EpochNumbers::over() const {
   if (!session_.CheckGoesOn().ok()) return true;
-  // What comes behind the steps of an epoch is done again after a restart, also
-  // where no step is left.
+  // After a restart at the end of an epoch, the code that follows its steps is
+  // repeated, even if no step is left.
   if (session_.restored_epochs_.count(&loader_) > 0) return false;
   const int64_t most = loader_.options().max_steps;
   return most > 0 && loader_.progress().steps_in_total >= most;
 }
 
-// Returns CANCELLED where the training stops.
+// Returns CANCELLED if the training stops on request, or its first failure.
 absl::Status Session::CheckGoesOn() const {
   LOCKSTEP_RETURN_IF_ERROR(failure_);
   if (!stopping_) return absl::OkStatus();
@@ -177,22 +179,23 @@ absl::Status Session::BeginEpoch(const Loader& loader, int64_t epoch) {
   LOCKSTEP_RETURN_IF_ERROR(CallHooks("epoch begin", [&](SessionHooks& hooks) {
     return hooks.OnEpochBegin(*this, epoch);
   }));
-  stepped_loaders_.insert(&loader);  // it has a place from now on
+  stepped_loaders_.insert(&loader);  // from now on, its position is saved
   return absl::OkStatus();
 }
 
 absl::Status Session::EndEpoch(const Loader& loader, int64_t epoch) {
   reports_->EndSteps();
   NoteEndOfEpoch(loader, epoch);
-  // A training that goes on from here calls the hooks as well, so they come
-  // behind the checkpoint. After the last step, there may be one already.
+  // Hooks are called after the checkpoint was saved, since a training that
+  // continues from it calls them again. After the last step, the checkpoint may
+  // exist already.
   if (saved_steps_ != steps_) LOCKSTEP_RETURN_IF_ERROR(Save());
   return CallHooks("epoch end", [&](SessionHooks& hooks) {
     return hooks.OnEpochEnd(*this, epoch);
   });
 }
 
-// The trainer has made by now what it makes.
+// By its first step, a trainer has normally made all of its loaders.
 void Session::NoteFirstStep() {
   has_begun_ = true;
   if (rank() > 0) return;
@@ -206,7 +209,7 @@ void Session::NoteFirstStep() {
 void Session::NoteEndOfEpoch(const Loader& loader, int64_t epoch) {
   ended_[&loader] = epoch;
   if (rank() > 0 || gradients_.empty() || !has_begun_ || is_averaging_) return;
-  is_averaging_ = true;  // so that it is said once
+  is_averaging_ = true;  // so that this is logged once
   Log(
       absl::StrCat("the trainer has made gradients, and has not called Average "
                    "in epoch ",
@@ -254,9 +257,10 @@ absl::Status Session::BeginStep(Step& step) {
 }
 
 absl::Status Session::EndStep(Step& step, const Loader& loader) {
-  // A trainer that averages elsewhere stops with the others all the same.
+  // A trainer that averages elsewhere must still stop together with the others.
   if (!step.is_added_up_) {
-    // Another rank may have called Average: this name then tells them apart.
+    // Another rank may have called Average, so the name shows that this one has
+    // not.
     LOCKSTEP_RETURN_IF_ERROR(
         AddUp(step, absl::StrCat(NameOf(step, nullptr), ", without Average")));
   }
@@ -267,7 +271,7 @@ absl::Status Session::EndStep(Step& step, const Loader& loader) {
   step.before_ = ended;
   LOCKSTEP_RETURN_IF_ERROR(CallHooks(
       "step", [&](SessionHooks& hooks) { return hooks.OnStep(*this, step); }));
-  // The last one may have failed while it was written.
+  // The previous checkpoint may have failed while it was written.
   LOCKSTEP_RETURN_IF_ERROR(checkpoint_->status());
   const bool saves = stopping_ || save_requested_ || checkpoint_->IsDue(steps_);
   return saves ? Save() : absl::OkStatus();
@@ -327,7 +331,8 @@ absl::Status Session::Average(Step& step, Gradients& gradients) {
                              : AverageOnDevice(step, gradients);
 }
 
-// Ranks compare this name: they are in the same step, with the same model.
+// Returns the name of a collective. The ranks compare it, which shows that they
+// are in the same step with the same model.
 std::string Session::NameOf(const Step& step, const Gradients* gradients) {
   std::string name =
       absl::StrCat("step ", step.number_, " of epoch ", step.epoch_);
@@ -352,8 +357,8 @@ absl::Status Session::AverageOnHost(Step& step, Gradients& gradients) {
   return absl::OkStatus();
 }
 
-// The weight of all ranks is known first, since nothing here could divide by it
-// on the device.
+// The total weight must be known before the collective, since the session
+// cannot divide on the device afterwards.
 absl::Status Session::AverageOnDevice(Step& step, Gradients& gradients) {
   if (!step.is_added_up_) {
     LOCKSTEP_RETURN_IF_ERROR(AddUp(step, NameOf(step, nullptr)));

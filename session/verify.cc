@@ -1,4 +1,4 @@
-// Session::Verify: whether a training goes on exactly.
+// Session::Verify checks that a training continues from a checkpoint exactly.
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -31,7 +31,8 @@
 namespace lockstep {
 namespace {
 
-// A folder for temporary files, which goes with the object.
+// A temporary folder, which is removed with the object.
+// Thread-safety: thread-compatible.
 class TemporaryFolder {
  public:
   static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Create() {
@@ -75,8 +76,8 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewest(
   return newest;
 }
 
-// Returns an element in digits, where it is one of the types that most
-// trainers have.
+// Returns the text of an element, or "" if its type is not one of the usual
+// types of parameters.
 std::string ElementOf(const CheckpointSection& section,
                       absl::string_view bytes) {
   if (section.dtype == DType::kF32) {
@@ -99,7 +100,8 @@ absl::StatusOr<std::string> ReadAll(const CheckpointReader& reader,
   return bytes;
 }
 
-// Returns in which section the two differ first, and where; "": they are alike.
+// Returns the first section that differs, and where it differs, or "" if all
+// sections are equal.
 absl::StatusOr<std::string> FirstDifference(const CheckpointReader& one,
                                             const CheckpointReader& two) {
   for (const CheckpointSection& section : one.sections()) {
@@ -134,7 +136,8 @@ absl::StatusOr<std::string> FirstDifference(const CheckpointReader& one,
   return "";
 }
 
-// Returns whether a checkpoint has more than what every training has.
+// Returns true if a checkpoint has more than the sections that every training
+// has.
 bool HasState(const CheckpointReader& reader) {
   return std::any_of(reader.sections().begin(), reader.sections().end(),
                      [](const CheckpointSection& section) {
@@ -211,7 +214,7 @@ absl::Status Session::VerifyAt(
   return Wait(host_group_->Barrier(call));
 }
 
-// Trains until so many steps have ended, with checkpoints at the path, in a
+// Trains until `steps` steps have ended, with checkpoints at the path, in a new
 // session over the same ranks.
 absl::Status Session::TrainUntil(
     int64_t steps, const std::string& path,
@@ -220,7 +223,7 @@ absl::Status Session::TrainUntil(
   Job job = job_;
   if (change) change(job);
   job.checkpoint.path = path;
-  // Nobody wants to read of these trainings, but for how they end.
+  // These trainings report nothing but their result.
   job.metrics.clear();
   job.rank_metrics.clear();
   job.progress.every = absl::ZeroDuration();
