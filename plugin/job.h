@@ -1,5 +1,6 @@
-// A job as text: its ranks and their group, loaders by name, where metrics and
-// checkpoints go, and the trainer's own settings, in one file:
+// A Job is the description of a training job, which is read from one file: the
+// settings of its ranks and their group, of its loaders, metrics and
+// checkpoints, and the trainer's own settings:
 //
 //   [group]
 //   deadline = "2m"
@@ -19,7 +20,7 @@
 //   learning_rate = 0.1
 //
 // A trainer declares its own settings as a struct (option_table.h), and makes
-// the rest by name:
+// everything else by name:
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const Config config,
 //                             ConfigOfCommandLine(argc, argv));
@@ -36,7 +37,7 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto loader,
 //                             job.MakeLoader(registry, "train", context));
 //
-// docs/formats.md has all tables.
+// docs/formats.md lists all tables.
 #ifndef LOCKSTEP_PLUGIN_JOB_H_
 #define LOCKSTEP_PLUGIN_JOB_H_
 
@@ -66,55 +67,61 @@
 
 namespace lockstep {
 
-// Reads a command line: --config=FILE, and --set KEY=VALUE as often as needed,
-// which counts more (OverrideConfig). Anything else is INVALID_ARGUMENT.
-// Without a file, the configuration is empty but for what is set.
+// Reads a command line. It accepts --config=FILE, and --set KEY=VALUE any
+// number of times, which overrides the file (OverrideConfig). Any other
+// argument is INVALID_ARGUMENT. Without a file, the configuration has only the
+// values of --set.
 absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv);
 
 void BindOptions(CheckpointOptions& options, OptionTable& table);
 
-// ProgressOptions say how often a session tells of a training's progress.
+// ProgressOptions set how often a session reports the progress of a training.
 struct ProgressOptions {
-  // The time from one line to the next within an epoch; on a terminal, a bar is
-  // there in place of them. 0: nothing is told, also not at the end of an epoch
-  // or of an evaluation.
+  // The time between two lines within an epoch. A terminal shows a bar in place
+  // of these lines. With 0, nothing is reported, not even at the end of an
+  // epoch or of an evaluation.
   absl::Duration every = absl::Seconds(30);
 };
 
 void BindOptions(ProgressOptions& options, OptionTable& table);
 
+// The description of a job. It can make the job's parts by name.
+// Thread-safety: thread-compatible.
 struct Job {
   WorldOptions world;
 
-  // Settings of parts, each a table.
+  // Each Config has the settings of one part.
   Config group;
   std::map<std::string, Config> loaders;
-  std::map<std::string, Config> metrics;       // on rank 0, of all ranks
-  std::map<std::string, Config> rank_metrics;  // on each rank, of that one
+  std::map<std::string, Config> metrics;  // of all ranks, written on rank 0
+  std::map<std::string, Config> rank_metrics;  // each rank writes its own
 
   CheckpointOptions checkpoint;
   ProgressOptions progress;
 
-  // All of the text that should be the same on all ranks, for CheckSame: a
-  // field for each value, such as "loader.train.num_workers". The world, the
-  // CUDA device, and the tables for metrics and progress are a rank's own
-  // affair, and are not in it; but either all ranks have rank_metrics or none
-  // has. The trainer's settings are in it with their defaults.
+  // Everything in the text that must be the same on all ranks, for CheckSame.
+  // It has a field for each value, such as "loader.train.num_workers", and the
+  // trainer's settings including defaults. It leaves out the tables of the
+  // world, metrics and progress, and the CUDA device, which may differ between
+  // ranks. But it contains whether there are rank_metrics, since either all
+  // ranks or none must have them.
   Fingerprint fingerprint;
 
-  // Makes the group of all ranks that `group` describes: "auto" where it has no
-  // name.
+  // Makes the group of all ranks from the settings in `group`. Without a name,
+  // the group is "auto".
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
       PluginRegistry& registry, World& world) const;
 
-  // Makes a loader of `loaders`: "default" where it has no name. NOT_FOUND
-  // lists those that there are.
+  // Makes a loader of `loaders`. Without a name in its settings, it is a
+  // "default" loader. Returns NOT_FOUND, with the list of loaders, if there is
+  // none of that name.
   absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
       PluginRegistry& registry, absl::string_view name,
       const PluginContext& context) const;
 
-  // Makes all of `metrics`, or of `rank_metrics`, in the order of their tables.
-  // One without a name is called as its table is.
+  // Make all sinks of `metrics` or `rank_metrics`, in the order of their
+  // tables. If a table's settings have no name of a sink, the table's own name
+  // is used.
   absl::StatusOr<std::vector<std::unique_ptr<MetricsSink>>> MakeMetricsSinks(
       PluginRegistry& registry, const PluginContext& context) const;
   absl::StatusOr<std::vector<std::unique_ptr<MetricsSink>>>
@@ -122,7 +129,7 @@ struct Job {
                        const PluginContext& context) const;
 };
 
-// The tables of a job's text, but for the trainer's.
+// Binds the tables of a job's text, except the trainer's.
 void BindOptions(Job& job, OptionTable& table);
 
 namespace internal_plugin {
@@ -130,11 +137,13 @@ absl::StatusOr<Job> ReadJob(const Config& config, const OptionTable& trainer,
                             absl::Span<const std::string> loaders);
 }  // namespace internal_plugin
 
-// Reads a whole configuration. The table [trainer] goes to `trainer`, whose
-// struct has BindOptions; what it does not set stays as it is. `loaders` are
-// those that the trainer makes: the text should have these and no others, so
-// that a name that is mistyped is told at once. If there are none, the text may
-// have any. INVALID_ARGUMENT says where a setting stands, and what is accepted.
+// Reads a whole configuration. The table [trainer] is read into `trainer`,
+// whose struct must have BindOptions; fields that the table does not set keep
+// their values. `loaders` are the names of the loaders that the trainer makes.
+// The text must have exactly these loaders, so that a mistyped name is an
+// error. If `loaders` is empty, the text may have any. Returns
+// INVALID_ARGUMENT, with the place of the wrong setting and the accepted
+// values.
 template <typename TrainerOptions>
 absl::StatusOr<Job> ReadJob(const Config& config, TrainerOptions* trainer,
                             absl::Span<const std::string> loaders = {}) {

@@ -1,6 +1,7 @@
-// A MetricsFile is a file to which a sink adds lines or records. Add and
-// AddLine call the system, which costs microseconds, so that a process that is
-// killed later has lost nothing; AddSoon calls it at a slower pace. Internal.
+// A MetricsFile is a file to which a sink appends lines or records. Add and
+// AddLine call the system, which takes microseconds, so that nothing is lost if
+// the process is killed later. AddSoon gathers lines and calls the system less
+// often. Internal.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto file, MetricsFile::Open(path));
 //   LOCKSTEP_RETURN_IF_ERROR(file->AddLine("step 1: loss 0.5\n"));
@@ -22,6 +23,7 @@
 
 namespace lockstep::internal_plugin {
 
+// Guarantees: a failed Add leaves the file as it was, where possible.
 // Thread-safety: thread-compatible.
 class MetricsFile {
  public:
@@ -30,34 +32,36 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
 
-  // Goes on at the end of a file, or begins one, and makes its folder. AddSoon
-  // has such a pace.
+  // Opens a file for appending, and creates it and its folder if they are
+  // missing. `pace` is the least time between two writes of AddSoon.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> Open(
       const std::string& path, absl::Duration pace = absl::Seconds(1));
 
-  // The program's standard output, in the order of what it prints there itself.
-  // On a terminal, a line takes the place of a bar that somebody shows there.
+  // Returns a file for the program's standard output, in order with the
+  // program's own output. On a terminal, each write first clears the current
+  // line, where a bar may be.
   static std::unique_ptr<MetricsFile> StandardOutput();
 
-  // Adds all of the bytes or none of them: where the disk is full, the file
-  // stays as it was, if nobody else has added to it meanwhile.
+  // Appends all of the bytes or none of them. If the disk is full, the file
+  // stays as it was, unless another process has appended to it meanwhile.
   absl::Status Add(absl::string_view bytes);
 
-  // Adds a line in the same way. Where a failure of the machine or of the disk
-  // has left a line without an end, it does not go on with that one.
+  // Appends a line in the same way. If a crash or a full disk has left an
+  // incomplete line, it begins a new line first.
   absl::Status AddLine(absl::string_view line);
 
-  // Gathers lines, and adds them with the first call that comes `pace` after
-  // the last time, or with Flush. The standard output has them at once. An
-  // error is that of all that was gathered.
+  // Gathers lines. Writes them at the first call that is at least `pace` after
+  // the last write, or at Flush. For the standard output, it writes at once. If
+  // a write fails, all gathered lines are lost.
   absl::Status AddSoon(absl::string_view line);
   absl::Status Flush();
 
-  // Makes it an error to lock the file a second time, here or elsewhere.
+  // Locks the file. Returns an error if it is already locked, by this process
+  // or another one.
   absl::Status Lock();
 
-  // The number of bytes in the file, as far as this object knows, and of those
-  // that were gathered for it.
+  // The number of bytes in the file, as far as this object knows, including
+  // gathered lines.
   int64_t size() const {
     return size_ + static_cast<int64_t>(gathered_.size());
   }
@@ -74,13 +78,14 @@ class MetricsFile {
   bool TakeBack(int64_t added) const;
 
   const std::string path_;
-  const Descriptor descriptor_;  // none: the standard output
+  const Descriptor descriptor_;  // invalid for the standard output
   const absl::Duration pace_;
-  bool is_regular_ = false;  // and no pipe, for instance
+  bool is_regular_ = false;  // false for a pipe, for instance
+  // True if the file may end with an incomplete line.
   bool is_torn_ = false;
   int64_t size_ = 0;
   std::string gathered_;
-  SteadyTime next_;  // when that goes to the file
+  SteadyTime next_;  // the time of the next write of AddSoon
 };
 
 }  // namespace lockstep::internal_plugin

@@ -1,7 +1,8 @@
-// A metrics sink takes the numbers of a training: its loss, its accuracy, the
-// time that it waits for data. A Session (session/session.h) makes those of the
-// job's tables [metrics] on rank 0, and tells them of all ranks; it makes those
-// of [rank_metrics] on each rank, and tells them of that one.
+// A MetricsSink receives the numbers of a training, such as its loss, its
+// accuracy, and the time that it waits for data. A Session (session/session.h)
+// makes the sinks of the job's tables [metrics] on rank 0, and writes metrics
+// of all ranks to them. It makes the sinks of [rank_metrics] on each rank, and
+// writes metrics of that rank to them.
 //
 //   class Logger : public MetricsSink {
 //    public:
@@ -23,29 +24,34 @@
 
 namespace lockstep {
 
+// A number with a name.
 struct Metric {
   std::string name;
   double value = 0;
 };
 
+// Guarantees: a session writes to a sink from one thread, and an error of a
+// sink does not end the training.
 // Thread-safety: thread-compatible.
 class MetricsSink {
  public:
   virtual ~MetricsSink() = default;
 
-  // The training begins, or goes on after so many steps: what an earlier run
-  // has told of later ones does not count, since they come again. A session
-  // calls it before the first Write.
+  // Is called when the training begins, or continues after `steps` steps.
+  // Metrics that an earlier run wrote for later steps are void, since these
+  // steps are repeated. A session calls it before the first Write.
   virtual absl::Status Begin(int64_t /*steps*/) { return absl::OkStatus(); }
 
-  // Takes metrics of a step. Steps come in their order, and one may come more
-  // than once, with other metrics. A session calls it on the thread that
-  // trains, which waits for it, and logs an error or an exception and goes on.
+  // Receives metrics of a step. Steps come in order, and a step may come more
+  // than once with different metrics. A session calls it on the thread that
+  // trains, which waits for it. It logs an error or an exception, and
+  // continues.
   virtual absl::Status Write(int64_t step,
                              absl::Span<const Metric> metrics) = 0;
 
-  // Brings what was written to where it is kept. A session calls it before a
-  // checkpoint, at the end of an epoch, and at the end, well or not.
+  // Writes buffered data to its destination. A session calls it before a
+  // checkpoint, at the end of an epoch, and at the end of the training, even if
+  // that failed.
   virtual absl::Status Flush() { return absl::OkStatus(); }
 };
 

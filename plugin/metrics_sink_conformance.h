@@ -1,5 +1,5 @@
-// This suite checks what every metrics sink must do. It is for the tests of
-// those who write one:
+// This suite checks what every metrics sink must do. Use it in the tests of
+// your own sinks:
 //
 //   TEST(MySink, Conforms) {
 //     ExpectConforms([] { return MakeMySink(path); });
@@ -16,16 +16,16 @@
 
 namespace lockstep {
 
-// Makes a sink that writes to the same place each time. It is called again only
-// when the sink before is gone.
+// A function that makes a sink. Each sink writes to the same place. The
+// function is called again only after the previous sink was destroyed.
 using MakeMetricsSink =
     std::function<absl::StatusOr<std::unique_ptr<MetricsSink>>()>;
 
-// Fails the running test unless the sink takes without an error
-// * a training of a thousand steps, and one that goes on from an earlier step;
-// * a step that comes several times, and one without metrics;
-// * values that are infinite or no numbers, and names of any bytes, one at
-// least;
+// Fails the running test unless the sink accepts, without an error,
+// * a training of a thousand steps, and one that continues from an earlier
+//   step;
+// * a step that comes several times, and a step without metrics;
+// * values that are infinite or NaN, and names with any bytes, but never empty;
 // * a Flush at any time, and an end without one;
 // * metrics without a Begin, as a program without a session writes them.
 void ExpectConforms(const MakeMetricsSink& make);

@@ -1,6 +1,6 @@
-// The settings of Lockstep's options structs, for OptionTable: their keys are
-// the names of the fields, but for those that only a program can set, such as
-// callbacks.
+// These functions bind Lockstep's options structs for OptionTable. The keys of
+// the settings are the names of the fields. Fields that only a program can set,
+// such as callbacks, have no keys.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(
 //       LoaderOptions options,
@@ -26,10 +26,11 @@ void BindOptions(TfRecordDatasetOptions& options, OptionTable& table);
 void BindOptions(NpyFile& options, OptionTable& table);
 void BindOptions(CacheOptions& options, OptionTable& table);
 
-// All but the token: a secret has no place in a text that is kept and shown.
+// Binds everything except the token, since a secret must not be in a text that
+// is stored and shown.
 void BindOptions(WorldOptions& options, OptionTable& table);
 
-// All but `backend`, which is the name by which a group is made.
+// Binds everything except `backend`, which is the name of the part.
 void BindOptions(GroupOptions& options, OptionTable& table);
 
 }  // namespace lockstep

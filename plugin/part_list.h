@@ -1,5 +1,5 @@
-// Lists parts of a registry with their settings, for a program that can tell
-// its users what a configuration may say:
+// Lists parts of a registry with their settings, for a program that shows its
+// users what a configuration may contain:
 //
 //   std::fputs(ListParts(registry.Parts()).c_str(), stdout);
 //
@@ -20,13 +20,15 @@
 
 namespace lockstep {
 
-// As text, with a blank line between parts.
+// Returns a text with a blank line between parts.
 std::string ListParts(absl::Span<const PluginPart> parts);
 
-// As sections of a Markdown document, with a table for the settings of each.
+// Returns sections of a Markdown document, with a table of settings for each
+// part.
 std::string ListPartsAsMarkdown(absl::Span<const PluginPart> parts);
 
-// The table alone, for settings that are of no part; "" if there are none.
+// Returns only the table, for settings that belong to no part, or "" if there
+// are none.
 std::string ListOptionsAsMarkdown(absl::Span<const OptionInfo> options);
 
 }  // namespace lockstep

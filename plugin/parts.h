@@ -1,4 +1,5 @@
-// RegisterLockstep calls these functions, which have a file each.
+// RegisterLockstep calls these functions. Each is in its own source file.
+// Internal.
 #ifndef LOCKSTEP_PLUGIN_PARTS_H_
 #define LOCKSTEP_PLUGIN_PARTS_H_
 
@@ -8,7 +9,7 @@
 
 namespace lockstep::internal_plugin {
 
-// Orders, and samplers of the same names.
+// Registers the orders, and a sampler of the same name for each.
 absl::Status RegisterOrders(PluginRegistry& registry);
 absl::Status RegisterDatasets(PluginRegistry& registry);
 absl::Status RegisterLoaders(PluginRegistry& registry);

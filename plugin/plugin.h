@@ -1,4 +1,5 @@
-// Lockstep as a plugin. A trainer calls RegisterLockstep once:
+// This header registers Lockstep as a plugin. A trainer calls RegisterLockstep
+// once:
 //
 //   int main() {
 //     PluginRegistry registry;
@@ -6,15 +7,16 @@
 //     ...
 //   }
 //
-// A trainer that has a registry of plugins of its own takes LockstepPlugin():
+// A trainer that has its own registry of plugins can use LockstepPlugin():
 //
 //   const PluginInfo& lockstep = LockstepPlugin();
 //   trainer.AddPlugin(lockstep.name, lockstep.version, [&registry] {
 //     return registry.Register(LockstepPlugin());
 //   });
 //
-// A trainer that wants no call depends on //plugin:static_register, which puts
-// all parts into PluginRegistry::Global() before main.
+// A trainer that prefers to make no call can depend on
+// //plugin:static_register, which registers all parts in
+// PluginRegistry::Global() before main.
 #ifndef LOCKSTEP_PLUGIN_PLUGIN_H_
 #define LOCKSTEP_PLUGIN_PLUGIN_H_
 
@@ -25,11 +27,12 @@
 namespace lockstep {
 
 // Registers Lockstep's orders, samplers, datasets, loaders, communicators and
-// metrics sinks, all but those that need code of the caller's. A second time it
+// metrics sinks, except those that need code of the caller. A second call
 // changes nothing.
 absl::Status RegisterLockstep(PluginRegistry& registry);
 
-// Lockstep's name, its version, and what registers its parts.
+// Returns Lockstep's name, its version, and the function that registers its
+// parts.
 const PluginInfo& LockstepPlugin();
 
 }  // namespace lockstep

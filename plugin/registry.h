@@ -1,7 +1,7 @@
-// Names for the parts of a training job: orders, samplers, datasets, loaders,
-// communicators and metrics sinks. A trainer registers Lockstep's parts and its
-// own once, and makes them by name from then on, with the settings that its
-// configuration has for them:
+// A PluginRegistry maps names to the parts of a training job: orders, samplers,
+// datasets, loaders, communicators and metrics sinks. A trainer registers
+// Lockstep's parts and its own parts once. Then it makes parts by name, with
+// the settings of its configuration:
 //
 //   struct RingOptions {
 //     int64_t size = 1000;
@@ -31,8 +31,8 @@
 //       std::unique_ptr<Sampler> sampler,
 //       registry.Create<Sampler>("distributed", context, sampling));
 //
-// A registry is an ordinary object. PluginRegistry::Global() is the one of the
-// process, for plugins that register themselves (//plugin:static_register).
+// A registry is an ordinary object. PluginRegistry::Global() is the registry of
+// the process, for plugins that register themselves (//plugin:static_register).
 #ifndef LOCKSTEP_PLUGIN_REGISTRY_H_
 #define LOCKSTEP_PLUGIN_REGISTRY_H_
 
@@ -69,36 +69,37 @@ class PluginRegistry;
 class Sampler;
 class World;
 
-// The version of what this header and plugin.h declare. A plugin is accepted if
-// its own is from kOldestPluginApi to kPluginApi.
+// The version of the interface in this header and plugin.h. A plugin is
+// accepted if its version is from kOldestPluginApi to kPluginApi.
 inline constexpr int kPluginApi = 1;
 inline constexpr int kOldestPluginApi = 1;
 
-// A factory is told this of the job, each where it is known.
+// The facts about the job that a factory gets, as far as they are known.
 struct PluginContext {
-  // This rank, of so many. -1: as `world` has it; without one, 0 of 1. A
-  // factory finds the numbers themselves.
+  // The rank and the number of ranks. -1 means those of `world` or, without
+  // one, rank 0 of 1. A factory never gets -1.
   int64_t rank = -1;
   int64_t size = -1;
-  int64_t replicas = 1;  // ranks that share each part of the data
+  int64_t replicas = 1;  // the ranks that share each part of the data
 
-  // Rows of a global batch, 0 where it is not known: what orders that look at
-  // some batches at once plan for.
+  // The rows of a global batch, or 0 if unknown. Orders that arrange several
+  // batches at once use it.
   int64_t global_batch_size = 0;
 
   std::shared_ptr<Dataset> dataset;
   World* world = nullptr;
   Communicator* group = nullptr;
 
-  // A loader takes its callbacks from here, and the memory of its batches,
-  // which only a program can set. It takes nothing of the other fields.
+  // The callbacks of a loader and the memory for its batches, which only a
+  // program can set. A loader ignores the other options in it.
   const LoaderOptions* loader = nullptr;
 
-  // Create sets it, so that a factory can make parts of its own part by name.
+  // The registry that calls the factory, with which a factory can make inner
+  // parts by name. Create sets it.
   PluginRegistry* registry = nullptr;
 };
 
-// A plugin: what it is called, and a function that registers its parts.
+// A plugin: its name, its version, and a function that registers its parts.
 struct PluginInfo {
   int api = kPluginApi;
   std::string name;     // "lockstep"
@@ -106,8 +107,8 @@ struct PluginInfo {
   absl::Status (*register_all)(PluginRegistry& registry) = nullptr;
 };
 
-// A kind of part that a registry can hold. To add a kind of your own,
-// specialize this for its class.
+// The properties of a kind of part. To add another kind, specialize this for
+// its class.
 template <typename Part>
 struct PluginKind;
 
@@ -142,7 +143,8 @@ struct PluginKind<MetricsSink> {
   using Pointer = std::unique_ptr<MetricsSink>;
 };
 
-// The place where something was registered. The default is that of the call.
+// The source location of a registration. The default is the location of the
+// call.
 struct PluginPlace {
   const char* file = "";
   int line = 0;
@@ -154,21 +156,23 @@ struct PluginPlace {
   std::string ToString() const { return absl::StrCat(file, ":", line); }
 };
 
-// A part with a name, for lists.
+// The description of a registered part.
 struct PluginPart {
   std::string kind;
   std::string name;
   std::string meaning;  // one sentence
-  std::string plugin;   // the name and version of the plugin; "" for the host's
+  std::string plugin;   // its name and version; "" for the host
   std::vector<OptionInfo> options;
 };
 
-// For factories that take no settings.
+// The settings of a factory that has none.
 struct NoOptions {};
 inline void BindOptions(NoOptions& /*options*/, OptionTable& /*table*/) {}
 
+// Guarantees: Create returns a part, or an error that names the part; it does
+// not throw.
 // Thread-safety: Create and Parts are thread-safe, and factories are called
-// without a lock. One thread at a time registers.
+// without a lock. Only one thread at a time may register.
 class PluginRegistry {
  public:
   template <typename Part>
@@ -178,52 +182,54 @@ class PluginRegistry {
   PluginRegistry(const PluginRegistry&) = delete;
   PluginRegistry& operator=(const PluginRegistry&) = delete;
 
-  // The registry of the process, or what a ScopedGlobalRegistry has put in its
-  // place.
+  // Returns the registry of the process, or the one of a ScopedGlobalRegistry.
   static PluginRegistry& Global();
 
-  // Calls plugin.register_all. FAILED_PRECONDITION where the plugin was built
-  // for another version of this interface.
+  // Calls plugin.register_all. Returns FAILED_PRECONDITION if the plugin was
+  // built for an unsupported version of this interface.
   absl::Status Register(const PluginInfo& plugin);
 
-  // Registers a part under a name of lower-case letters, digits and '_'. The
-  // factory is a function of the context and of an options struct that has
-  // BindOptions, and returns absl::StatusOr of exactly the part's pointer. A
-  // lambda without captures will do where the options are named:
+  // Registers a part. The name consists of lower-case letters, digits and '_'.
+  // The factory takes the context and an options struct that has BindOptions,
+  // and must return exactly an absl::StatusOr of the part's pointer. It may be
+  // a lambda without captures if the options type is given:
   //
   //   registry.Add<Dataset, RingOptions>(
   //       "ring", "Points on a ring.",
   //       [](const PluginContext& context, const RingOptions& options)
   //           -> absl::StatusOr<std::shared_ptr<Dataset>> { ... });
   //
-  // The same place may register the same factory again. Another one of the name
-  // is ALREADY_EXISTS, with both places. FAILED_PRECONDITION after the first
-  // Create.
+  // The same place may register the same factory again. Another factory of that
+  // name is ALREADY_EXISTS, and the message has both places. After the first
+  // Create, a new name is FAILED_PRECONDITION.
   template <typename Part, typename Options>
   absl::Status Add(absl::string_view name, absl::string_view meaning,
                    absl::StatusOr<Pointer<Part>> (*factory)(
                        const PluginContext&, const Options&),
                    PluginPlace place = PluginPlace::Here());
 
-  // Says of a name that this build lacks what would bring it in, such as
-  // "--@lockstep//config:with_gloo=true".
+  // Notes that this build lacks the part of that name, and which flag of the
+  // build adds it, such as "--@lockstep//config:with_gloo=true".
   template <typename Part>
   void NoteAbsent(absl::string_view name, absl::string_view flag) {
     AddAbsent(PluginKind<Part>::kName, name, flag);
   }
 
-  // Makes a part. NOT_FOUND lists the names that there are; INVALID_ARGUMENT
-  // says which setting is wrong and what is accepted; any other error is the
-  // factory's, with the part behind it. A factory that throws or returns null
-  // is UNKNOWN or INTERNAL.
+  // Makes a part. The errors are:
+  //   NOT_FOUND         there is no such name; the message lists the names
+  //   UNIMPLEMENTED     this build lacks the part; the message has the flag
+  //   INVALID_ARGUMENT  a setting is wrong; the message says what is accepted
+  //   UNKNOWN           the factory threw an exception
+  //   INTERNAL          the factory returned null
+  //   and those of the factory, with the name of the part added
   template <typename Part>
   absl::StatusOr<Pointer<Part>> Create(absl::string_view name,
                                        const PluginContext& context,
                                        const Config& options = {});
 
-  // Does the same for a table of settings that has the name among them, such as
-  // {name = "ring", size = 2003}. Without one it takes `default_name`, if that
-  // is not empty.
+  // The same, with the name in the table of settings, such as {name = "ring",
+  // size = 2003}. If the table has no name, `default_name` is used, unless it
+  // is empty.
   template <typename Part>
   absl::StatusOr<Pointer<Part>> CreateFrom(
       const Config& table, const PluginContext& context,
@@ -233,22 +239,22 @@ class PluginRegistry {
     return Create<Part>(named.first, context, named.second);
   }
 
-  // All parts of a kind, or all, in the order of their names.
+  // Returns all parts of a kind, or all parts, in the order of their names.
   template <typename Part>
   std::vector<PluginPart> Parts() const {
     return PartsOf(PluginKind<Part>::kName);
   }
   std::vector<PluginPart> Parts() const { return PartsOf(""); }
 
-  // Keeps an error of a registration that could be told to nobody, before main.
-  // Every Create returns the first one.
+  // Keeps an error of a registration before main, which nobody could handle
+  // then. Every Create returns the first such error.
   void NoteError(const absl::Status& error);
 
  private:
   struct Item {
     PluginPart part;
     PluginPlace place;
-    void (*factory)() = nullptr;  // to compare
+    void (*factory)() = nullptr;  // for comparison
     std::any make;                // a Maker
   };
   template <typename Part>
@@ -259,10 +265,11 @@ class PluginRegistry {
   absl::Status AddItem(Item item);
   void AddAbsent(absl::string_view kind, absl::string_view name,
                  absl::string_view flag);
-  // Finds what makes a part, and freezes this.
+  // Finds the factory of a part, and freezes the registry.
   absl::StatusOr<const std::any*> Find(absl::string_view kind,
                                        absl::string_view name);
-  // The name in the table, which is known, and the table without it.
+  // Returns the name in the table, after checking that it is registered, and
+  // the table without it.
   absl::StatusOr<std::pair<std::string, Config>> TakeName(
       absl::string_view kind, const Config& table,
       absl::string_view default_name);
@@ -274,15 +281,17 @@ class PluginRegistry {
   mutable Mutex mutex_;
   std::map<Key, Item> items_ ABSL_GUARDED_BY(mutex_);
   std::map<Key, std::string> absent_ ABSL_GUARDED_BY(mutex_);
-  std::string plugin_ ABSL_GUARDED_BY(mutex_);  // whose parts are registered
+  std::string plugin_ ABSL_GUARDED_BY(mutex_);  // the plugin that registers now
   std::string frozen_by_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Puts a registry in the place of the global one, for a test:
+// Replaces the global registry while it lives, for a test:
 //
 //   PluginRegistry registry;
 //   ScopedGlobalRegistry scope(registry);
+// Requires: the registry outlives it, and scopes end in the reverse order.
+// Thread-safety: one thread at a time may make and destroy scopes.
 class ScopedGlobalRegistry {
  public:
   explicit ScopedGlobalRegistry(PluginRegistry& registry);
@@ -298,7 +307,7 @@ class ScopedGlobalRegistry {
 
 namespace internal_plugin {
 
-// Says behind an error which part was to be made, and from where. OK stays OK.
+// Adds the part and its place in the configuration to an error. OK stays OK.
 absl::Status InPart(const absl::Status& error, absl::string_view what,
                     const Config& config);
 

@@ -1,5 +1,5 @@
-// The records of TensorBoard's event files, as bytes: TFRecords, each of which
-// holds an Event. Internal.
+// These functions return the records of TensorBoard's event files as bytes.
+// They are TFRecords, each of which contains one Event. Internal.
 //
 //   std::string bytes = EventFileBegin(now);   // once, at the file's begin
 //   bytes += RestartEvent(now, 120);           // what came after it is void
@@ -16,14 +16,14 @@
 
 namespace lockstep::internal_plugin {
 
-// Times are in seconds since 1970.
+// Times are in seconds since 1970. This record is the first one of a file.
 std::string EventFileBegin(double time);
 
-// Makes TensorBoard forget what it has read of this step and of later ones, in
-// this file and in others of the folder: the training goes on from before them.
+// Makes TensorBoard discard what it has read of this step and of later ones, in
+// all files of the folder, since the training repeats these steps.
 std::string RestartEvent(double time, int64_t step);
 
-// The values become floats, as TensorBoard has them.
+// The values are converted to float, the type that TensorBoard uses.
 std::string MetricsEvent(double time, int64_t step,
                          absl::Span<const Metric> metrics);
 

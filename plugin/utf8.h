@@ -1,4 +1,4 @@
-// JSON and TensorBoard take text in UTF-8 alone, and a metric may have any
+// JSON and TensorBoard accept only text in UTF-8, but a metric may have any
 // name. Internal.
 #ifndef LOCKSTEP_PLUGIN_UTF8_H_
 #define LOCKSTEP_PLUGIN_UTF8_H_
@@ -10,8 +10,8 @@
 
 namespace lockstep::internal_plugin {
 
-// Returns the text, with the replacement character in place of each byte that
-// belongs to no character.
+// Returns the text with the replacement character in place of each byte that is
+// not part of a valid character.
 std::string Utf8Of(absl::string_view text);
 
 }  // namespace lockstep::internal_plugin
