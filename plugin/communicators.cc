@@ -1,4 +1,4 @@
-// Groups of ranks by name.
+// Registers groups of ranks.
 #include <memory>
 
 #include "absl/status/status.h"

@@ -1,4 +1,4 @@
-// Datasets by name.
+// Registers datasets.
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -39,7 +39,7 @@ Fingerprint FingerprintOf(Config job, const Config& trainer) {
   const Config* const told = job.Find("rank_metrics");
   const bool is_told = told != nullptr && !told->As<Config::Table>()->empty();
   job.Set(kTrainer, trainer);
-  // These tables change nothing of what is trained.
+  // These tables do not change the result of the training.
   constexpr const char* kApart[] = {"world", "metrics", "rank_metrics",
                                     "progress"};
   for (const char* const key : kApart) job.Set(key, Config());
@@ -48,7 +48,8 @@ Fingerprint FingerprintOf(Config job, const Config& trainer) {
   values.erase("group.device");
   Fingerprint fingerprint;
   for (const auto& [key, value] : values) fingerprint.Add(key, value);
-  // Ranks compare their clocks where each tells something.
+  // If each rank reports, all ranks compare their clocks, which is a
+  // collective.
   if (is_told) fingerprint.Add("rank_metrics", "yes");
   return fingerprint;
 }
@@ -76,7 +77,7 @@ absl::Status CheckTables(absl::string_view kind,
   return absl::OkStatus();
 }
 
-// Checks that the text has those loaders that the trainer makes.
+// Checks that the text has exactly the loaders that the trainer makes.
 absl::Status CheckLoaders(const Config& job,
                           const std::map<std::string, Config>& loaders,
                           absl::Span<const std::string> made) {

@@ -1,5 +1,5 @@
-// Reads what a fuzzer makes up as the text of a job, as a change of one, and as
-// the settings of samplers. tools/ci/fuzz builds and runs it.
+// Reads the input of a fuzzer as the text of a job, as a change of a job, and
+// as the settings of samplers. tools/ci/fuzz builds and runs it.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -41,7 +41,8 @@ void Require(bool holds, const char* what) {
   std::abort();
 }
 
-// Options that were read are the same after they were printed and read again.
+// Checks that options which were read stay the same when they are printed and
+// read again.
 template <typename Options>
 void CheckRoundTrip(const Config& config) {
   const auto options = ReadOptions<Options>("it", config);

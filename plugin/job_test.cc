@@ -72,7 +72,7 @@ Config Parsed(absl::string_view text) {
   return config.ok() ? *std::move(config) : Config();
 }
 
-// The job of a text that should be good.
+// Returns the job of a text that must be valid.
 Job JobOf(absl::string_view text) {
   TrainerOptions trainer;
   absl::StatusOr<Job> job = ReadJob(Parsed(text), &trainer);
@@ -336,7 +336,8 @@ TEST_F(JobTest, FingerprintHasAllButARanksOwn) {
               ElementsAre("group.strict true", "loader.train.a \"x\"",
                           "loader.train.b [1, {c = 2}]", "trainer.epochs 5",
                           "trainer.learning_rate 0.1"));
-  // Ranks may have their metrics in different places, but all have some.
+  // Ranks may write their metrics to different places, but either all or none
+  // do.
   EXPECT_THAT(FieldsOf(JobOf("rank_metrics.text = {path = \"a\"}").fingerprint),
               ElementsAre("trainer.epochs 2", "trainer.learning_rate 0.1",
                           "rank_metrics yes"));
@@ -424,8 +425,8 @@ TEST_F(JobTest, CommandLineSaysWhatIsWrong) {
   }
 }
 
-// Texts that are almost good are refused or read, and what was read is printed
-// so that it is read again.
+// Almost valid texts are either refused, or read and printed so that they can
+// be read again.
 TEST_F(JobTest, TakesAnyText) {
   Random random(1);
   const std::string letters = "\n\t \"'[]{}=.,#-_07aez\\\x01\xff";

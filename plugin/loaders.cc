@@ -1,4 +1,4 @@
-// Loaders by name.
+// Registers loaders.
 #include <memory>
 #include <utility>
 

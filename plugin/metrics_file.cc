@@ -29,10 +29,10 @@
 namespace lockstep::internal_plugin {
 namespace {
 
-// Everybody may read and write it, as far as the process's mask allows.
+// Everyone may read and write the file, unless the process's umask forbids it.
 constexpr int kMode = 0666;
 
-// Makes a folder, and those above it.
+// Creates a folder and its parents.
 absl::Status MakeFolders(const std::filesystem::path& folder) {
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
@@ -42,7 +42,7 @@ absl::Status MakeFolders(const std::filesystem::path& folder) {
       absl::StrCat("can't create ", folder.string(), RemedyFor(error.value())));
 }
 
-// Returns '\n' where the file can't be read.
+// Returns the last byte, or '\n' if the file can't be read.
 char LastByteOf(const std::string& path, int64_t size) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   char last = '\n';
@@ -56,7 +56,8 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(
     const std::string& path, absl::Duration pace) {
   LOCKSTEP_RETURN_IF_ERROR(
       MakeFolders(std::filesystem::path(path).parent_path()));
-  // A pipe without a reader is an error, and nothing to wait for.
+  // With O_NONBLOCK, a pipe without a reader is an error, and open does not
+  // block.
   Descriptor descriptor(
       ::open(path.c_str(),
              O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, kMode));
@@ -85,7 +86,7 @@ std::unique_ptr<MetricsFile> MetricsFile::StandardOutput() {
 
 absl::Status MetricsFile::Add(absl::string_view bytes) {
   if (is_regular_) return AddToFile(bytes);
-  // The reader of a pipe may be gone, for which a training does not end.
+  // A pipe may have no reader any more, which must not end the training.
   const NoSigpipe guard;
   return descriptor_.ok() ? AddToFile(bytes) : AddToOutput(bytes);
 }
@@ -108,7 +109,7 @@ absl::Status MetricsFile::Flush() {
 
 absl::Status MetricsFile::AddToOutput(absl::string_view bytes) const {
   std::string line(bytes);
-  // This goes to the beginning of the terminal's line, and empties it.
+  // Returns to the beginning of the terminal's line, and clears it.
   if (::isatty(STDOUT_FILENO) == 1) line.insert(0, "\r\x1b[K");
   const bool done =
       std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
@@ -141,7 +142,7 @@ absl::Status MetricsFile::Lock() {
   if (::flock(descriptor_.fd(), LOCK_EX | LOCK_NB) == 0) {
     return absl::OkStatus();
   }
-  // Some file systems have no locks.
+  // Some file systems do not support locks.
   if (errno != EWOULDBLOCK) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("another job or another sink writes metrics to ", path_,
@@ -153,11 +154,11 @@ absl::Status MetricsFile::Failed(int error) const {
       error, absl::StrCat("can't write metrics to ", path_, RemedyFor(error)));
 }
 
-// Takes back what was added in part, if it is the end of a file.
+// Removes a partial write from the file, if it is at the end.
 bool MetricsFile::TakeBack(int64_t added) const {
   struct stat found = {};
   if (!is_regular_ || ::fstat(descriptor_.fd(), &found) != 0) return false;
-  // A write leaves the offset behind what it has added.
+  // After a write, the offset is behind the written bytes.
   if (::lseek(descriptor_.fd(), 0, SEEK_CUR) != found.st_size) return false;
   return ::ftruncate(descriptor_.fd(), found.st_size - added) == 0;
 }

@@ -60,7 +60,7 @@ TEST_F(MetricsFileTest, WhatWasAddedIsThere) {
 TEST_F(MetricsFileTest, WhatWasGatheredIsThereSoon) {
   {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto file, MetricsFile::Open(path_));
-    LOCKSTEP_EXPECT_OK(file->AddSoon("one\n"));  // the first is there at once
+    LOCKSTEP_EXPECT_OK(file->AddSoon("one\n"));  // the first is written at once
     EXPECT_EQ(Contents(), "one\n");
     LOCKSTEP_EXPECT_OK(file->AddSoon("two\n"));
     LOCKSTEP_EXPECT_OK(file->AddSoon("three\n"));
@@ -94,8 +94,8 @@ TEST_F(MetricsFileTest, SaysWhatIsWrong) {
                        HasSubstr("can't write metrics to /dev/full")));
 }
 
-// A file may have 10 bytes here, so the second line fits in part. It is taken
-// back, and a shorter one comes behind the first.
+// A file may have at most 10 bytes here, so only a part of the second line
+// fits. That part is removed, and a shorter line follows the first.
 TEST_F(MetricsFileTest, WhatDoesNotFitIsTakenBack) {
   const pid_t child = fork();
   if (child == 0) {
@@ -114,7 +114,8 @@ TEST_F(MetricsFileTest, WhatDoesNotFitIsTakenBack) {
   EXPECT_EQ(Contents(), "one 1\n3 3\n");
 }
 
-// The reader of a pipe goes away, and nobody waits for one that is not there.
+// The reader of a pipe may close it, and Open does not wait for a missing
+// reader.
 TEST_F(MetricsFileTest, APipeMayHaveNoReader) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_THAT(MetricsFile::Open(path_).status(), Not(IsOk()));
@@ -126,7 +127,8 @@ TEST_F(MetricsFileTest, APipeMayHaveNoReader) {
   EXPECT_THAT(file->AddLine("two\n"), Not(IsOk()));
 }
 
-// The program's own output and the metrics come in their order.
+// The program's own output and the metrics appear in the order in which they
+// were written.
 TEST_F(MetricsFileTest, TheStandardOutputKeepsTheOrder) {
   const pid_t child = fork();
   if (child == 0) {

@@ -14,7 +14,7 @@ namespace {
 
 using Limits = std::numeric_limits<double>;
 
-// Makes a sink, uses it and lets it go.
+// Makes a sink, uses it, and destroys it.
 void With(const MakeMetricsSink& make,
           const std::function<void(MetricsSink&)>& use) {
   const absl::StatusOr<std::unique_ptr<MetricsSink>> sink = make();

@@ -1,4 +1,5 @@
-// These tests hand the suite metrics sinks that are wrong, which it must find.
+// These tests give the suite metrics sinks that are wrong, which it must
+// detect.
 #include "lockstep/plugin/metrics_sink_conformance.h"
 
 #include <cmath>
@@ -20,7 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A sink refuses one of these, though it must take all of them.
+// The input that a sink refuses, although it must accept all of them.
 enum class Refuses {
   kNothing,
   kNan,

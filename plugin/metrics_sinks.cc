@@ -1,4 +1,4 @@
-// Metrics sinks by name.
+// Registers metrics sinks.
 #include <unistd.h>
 
 #include <array>
@@ -36,13 +36,13 @@
 namespace lockstep::internal_plugin {
 namespace {
 
-// Appends a number as std::to_chars writes it, which takes no memory and a
-// tenth of a microsecond: a sink prints some of them in each step. `precision`
-// is the number of digits; without it, they are the fewest that read back as
-// the same.
+// Appends a number with std::to_chars, which allocates no memory and takes a
+// tenth of a microsecond, since a sink prints several numbers in each step.
+// `precision` is the number of digits. Without it, the digits are the fewest
+// that read back as the same number.
 template <typename... Precision>
 void AppendNumber(double value, std::string& text, Precision... precision) {
-  if (std::isnan(value)) {  // it may be "-nan" otherwise
+  if (std::isnan(value)) {  // to_chars may write "-nan"
     text += "nan";
     return;
   }
@@ -52,7 +52,7 @@ void AppendNumber(double value, std::string& text, Precision... precision) {
   text.append(digits.data(), end.ptr);
 }
 
-// Returns what the names of a rank's own files end with: ".rank0003".
+// Returns the suffix of the names of a rank's own files, such as ".rank0003".
 std::string RankSuffix(int64_t rank) {
   return absl::StrCat(".rank", absl::Dec(rank, absl::kZeroPad4));
 }
@@ -70,7 +70,8 @@ void BindOptions(TextOptions& options, OptionTable& table) {
             "of rank 3 has .rank0003 behind its name.");
 }
 
-// "step 120: loss 0.25, accuracy 0.9".
+// Writes lines such as "step 120: loss 0.25, accuracy 0.9".
+// Thread-safety: thread-compatible.
 class TextSink : public MetricsSink {
  public:
   explicit TextSink(std::unique_ptr<MetricsFile> file)
@@ -86,7 +87,7 @@ class TextSink : public MetricsSink {
     const char* separator = " ";
     for (const Metric& metric : metrics) {
       absl::StrAppend(&line, separator, absl::CHexEscape(metric.name), " ");
-      // People need no more digits.
+      // Fewer digits are easier to read.
       AppendNumber(metric.value, line, std::chars_format::general, 8);
       separator = ", ";
     }
@@ -146,7 +147,7 @@ void AppendJson(absl::string_view text, std::string& json) {
   json += '"';
 }
 
-// JSON has no number that is none, and none that is infinite.
+// JSON has no NaN and no infinite numbers.
 void AppendJson(double value, std::string& json) {
   if (std::isfinite(value)) {
     AppendNumber(value, json);
@@ -159,7 +160,8 @@ double SecondsSince1970() {
   return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
 }
 
-// docs/formats.md has the lines.
+// Writes lines of JSON; docs/formats.md describes them.
+// Thread-safety: thread-compatible.
 class JsonLinesSink : public MetricsSink {
  public:
   JsonLinesSink(const JsonLinesOptions& options, int64_t rank, int64_t size)
@@ -194,14 +196,14 @@ class JsonLinesSink : public MetricsSink {
     return file_ == nullptr ? absl::OkStatus() : file_->Flush();
   }
 
-  // Goes on with the file, or begins it, with a line that says whose it is.
+  // Continues the file, or begins it, with a line about this process.
   absl::Status Open() {
     const std::string line =
         absl::StrFormat(R"({"format":"lockstep metrics","version":1,"time":%s,)"
                         R"("rank":%d,"size":%d,"pid":%d})"
                         "\n",
                         TimeText(), rank_, size_, ::getpid());
-    file_ = nullptr;  // it lets go of the lock
+    file_ = nullptr;  // this releases the lock
     LOCKSTEP_ASSIGN_OR_RETURN(auto file, OpenFile());
     if (!HasRoomFor(line, *file)) {
       LOCKSTEP_RETURN_IF_ERROR(SetAside());
@@ -213,7 +215,7 @@ class JsonLinesSink : public MetricsSink {
   }
 
  private:
-  // A line has these itself.
+  // Every line has these fields itself.
   static absl::Status CheckName(absl::string_view name) {
     for (const absl::string_view own :
          {"", "step", "time", "rank", "after", "format"}) {
@@ -225,7 +227,7 @@ class JsonLinesSink : public MetricsSink {
     return absl::OkStatus();
   }
 
-  // Returns the seconds since 1970.
+  // Returns the seconds since 1970, as text.
   static std::string TimeText() {
     constexpr int64_t kMillion = 1'000'000;
     const int64_t now = absl::ToUnixMicros(absl::Now());
@@ -233,21 +235,22 @@ class JsonLinesSink : public MetricsSink {
                         absl::Dec(now % kMillion, absl::kZeroPad6));
   }
 
-  // Returns whether a line fits, and the end of a torn one before it.
+  // Returns true if the line fits, together with the end of an incomplete line
+  // before it.
   bool HasRoomFor(const std::string& line, const MetricsFile& file) const {
     return file.size() + static_cast<int64_t>(line.size()) < most_;
   }
 
   absl::StatusOr<std::unique_ptr<MetricsFile>> OpenFile() const {
-    // A process that is killed has lost so much, and a step of a millisecond
-    // has a tenth of what a call of the system costs.
+    // A process that is killed loses at most so much. With a step of a
+    // millisecond, the cost of a system call is divided by ten.
     LOCKSTEP_ASSIGN_OR_RETURN(auto file,
                               MetricsFile::Open(path_, absl::Milliseconds(10)));
     LOCKSTEP_RETURN_IF_ERROR(file->Lock());
     return file;
   }
 
-  // The file takes the place of the one before it.
+  // Renames the file, which replaces the older one.
   absl::Status SetAside() const {
     const std::string old = path_ + ".old";
     if (std::rename(path_.c_str(), old.c_str()) == 0 || errno == ENOENT) {
@@ -258,7 +261,7 @@ class JsonLinesSink : public MetricsSink {
   }
 
   absl::Status Add(const std::string& line) {
-    constexpr int64_t kFirstLine = 256;  // at most so many bytes
+    constexpr int64_t kFirstLine = 256;  // the maximum length, in bytes
     if (static_cast<int64_t>(line.size()) + kFirstLine > most_) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a line of ", line.size(), " bytes is too long for ", path_,
@@ -276,10 +279,10 @@ class JsonLinesSink : public MetricsSink {
   }
 
   const std::string path_;
-  const int64_t most_;  // bytes in a file
+  const int64_t most_;  // the maximum size of one file, in bytes
   const int64_t rank_;
   const int64_t size_;
-  std::unique_ptr<MetricsFile> file_;  // none: it could not be begun
+  std::unique_ptr<MetricsFile> file_;  // null if it could not be opened
 };
 
 absl::StatusOr<std::unique_ptr<MetricsSink>> MakeJsonLines(
@@ -315,9 +318,10 @@ void BindOptions(TensorboardOptions& options, OptionTable& table) {
             "on in it, each a run of its own.");
 }
 
+// Writes event files. Thread-safety: thread-compatible.
 class TensorboardSink : public MetricsSink {
  public:
-  // `goes_on`: earlier runs have files in the folder.
+  // `goes_on` is true if earlier runs have files in the folder.
   TensorboardSink(std::unique_ptr<MetricsFile> file, bool goes_on)
       : file_(std::move(file)), goes_on_(goes_on) {}
 

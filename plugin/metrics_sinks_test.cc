@@ -86,7 +86,7 @@ class MetricsSinks : public testing::Test {
     return files;
   }
 
-  // Returns what an event file's records hold, without their checksums.
+  // Returns the contents of an event file's records, without their checksums.
   static std::vector<std::string> RecordsOf(absl::string_view bytes) {
     std::vector<std::string> records;
     while (bytes.size() >= 12) {
@@ -130,7 +130,7 @@ TEST_F(MetricsSinks, TextHasFewDigits) {
                           "nan nan, inf -inf, a\\nb 0\n"));
 }
 
-// Under [rank_metrics], each rank has a place of its own.
+// Under [rank_metrics], each rank writes to its own place.
 TEST_F(MetricsSinks, RanksDoNotShareAPlace) {
   for (int64_t rank = 0; rank < 2; ++rank) {
     PluginContext context;
@@ -153,8 +153,8 @@ TEST_F(MetricsSinks, RanksDoNotShareAPlace) {
   EXPECT_EQ(NamesOf(folder_ + "/new/tensorboard/rank0001").size(), 1);
 }
 
-// Records that came within a second of another one are there with the next
-// Flush, or with the end.
+// Records within a second of an earlier write are written by the next Flush, or
+// at the end.
 TEST_F(MetricsSinks, TensorboardIsWrittenOnceASecond) {
   {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
@@ -170,8 +170,8 @@ TEST_F(MetricsSinks, TensorboardIsWrittenOnceASecond) {
   EXPECT_EQ(RecordsOf(FilesOf(folder_)[0]).size(), 5);
 }
 
-// Each run has a file, and takes back what an earlier one has written of steps
-// that come again. The names of files are in the order of runs.
+// Each run has its own file, and voids the steps of earlier runs that it
+// repeats. The names of the files are in the order of the runs.
 TEST_F(MetricsSinks, TensorboardHasAFileForEachRun) {
   const std::string folder = folder_ + "/runs/7";
   {
@@ -225,7 +225,7 @@ TEST_F(MetricsSinks, SayWhereTheyCanNotWrite) {
 
 // ---- Lines of JSON.
 
-// A rank has a file of its own, in which a line says whose it is, at its
+// Each rank has its own file. A line that describes the process is at its
 // beginning and after each restart.
 TEST_F(MetricsSinks, JsonLinesHaveAFileForEachRank) {
   for (int run = 0; run < 2; ++run) {
@@ -273,8 +273,8 @@ TEST_F(MetricsSinks, JsonHasNoStrangeNumbersAndNames) {
                        "dia\":2,\"\xef\xbf\xbd\":3}"));
 }
 
-// Both files together stay within the bound, and no line is torn or lost but
-// with a whole file.
+// Both files together stay below the limit. No line is incomplete, and lines
+// are lost only together with a whole file.
 TEST_F(MetricsSinks, JsonLinesTakeNoMoreThanTheyMay) {
   constexpr int kSteps = 2000;
   const std::string path = folder_ + "/steps.rank0003.jsonl";
@@ -312,7 +312,7 @@ TEST_F(MetricsSinks, ALineOfJsonFitsIntoAFile) {
   }
   LOCKSTEP_EXPECT_OK(sink->Write(2, {{"loss", 1}}));
   LOCKSTEP_EXPECT_OK(sink->Flush());
-  // The lines before it have stayed.
+  // The lines before it are still there.
   EXPECT_THAT(LinesOf(folder_ + "/steps.rank0003.jsonl"),
               ElementsAre(HasSubstr("\"format\""), StartsWith("{\"step\":0,"),
                           StartsWith("{\"step\":2,")));
@@ -337,7 +337,7 @@ TEST_F(MetricsSinks, JsonLinesMayHaveAFolder) {
   EXPECT_THAT(NamesOf(folder_ + "/new"), ElementsAre("rank0003.jsonl"));
 }
 
-// Two that write one file would take it from each other when it is full.
+// Two sinks with one file would rename it under each other when it is full.
 TEST_F(MetricsSinks, JsonLinesAreNotShared) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
                                 MakeJsonLines(folder_ + "/steps", 65536));
@@ -353,7 +353,7 @@ TEST_F(MetricsSinks, JsonLinesAreNotShared) {
               StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// Somebody has taken the files away, and the training goes on.
+// If the files are removed, the training continues.
 TEST_F(MetricsSinks, JsonLinesSurviveTheirFiles) {
   const std::string path = folder_ + "/new/steps.rank0003.jsonl";
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
@@ -364,7 +364,7 @@ TEST_F(MetricsSinks, JsonLinesSurviveTheirFiles) {
   EXPECT_EQ(LinesOf(path).size(), 2);
 }
 
-// The suite is that of sinks of users' own.
+// Sinks of users can be tested with the same suite.
 TEST_F(MetricsSinks, Conform) {
   ExpectConforms([&] { return Make("json_lines", "path", folder_ + "/json"); });
   ExpectConforms([&] { return Make("text", "path", folder_ + "/text"); });

@@ -1,4 +1,4 @@
-// Every options struct as text, and back.
+// Each options struct is written as text and read back.
 #include "lockstep/plugin/options.h"
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 namespace lockstep {
 namespace {
 
-// Each setting of `options` should have another value than its default.
+// Requires: each setting of `options` differs from its default.
 template <typename Options>
 void ExpectText(const Options& options, const std::string& text) {
   const Config written = WriteOptions(options);
@@ -180,7 +180,7 @@ background = false
 )");
 }
 
-// The status, and the indices of rank 0 in epoch 0.
+// Returns the status, or the indices of rank 0 in epoch 0.
 std::string MadeBy(const absl::StatusOr<std::unique_ptr<Sampler>>& sampler) {
   if (!sampler.ok()) return sampler.status().ToString();
   std::string made = (*sampler)->StartEpoch(0).ToString();
@@ -193,7 +193,7 @@ std::string MadeBy(const absl::StatusOr<std::unique_ptr<Sampler>>& sampler) {
   }
 }
 
-// The settings of a part as a text of their defaults are the same as none.
+// Defaults that are written as a text give the same sampler as no settings.
 TEST(OptionsAsText, EverySamplerTakesItsDefaults) {
   PluginRegistry registry;
   LOCKSTEP_ASSERT_OK(RegisterLockstep(registry));

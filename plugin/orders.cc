@@ -1,4 +1,4 @@
-// Orders by name, and the samplers that cut and deal them.
+// Registers orders, and the samplers that cut and deal them.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -44,7 +44,7 @@ absl::StatusOr<Dataset*> DatasetOf(const PluginContext& context) {
       "an order needs a dataset: set PluginContext::dataset first");
 }
 
-// Returns how many ranks get different data.
+// Returns the number of ranks that get different data.
 absl::StatusOr<int64_t> RanksWithData(const PluginContext& context) {
   if (context.size < 1 || context.replicas < 1 ||
       context.size % context.replicas != 0) {
@@ -414,7 +414,7 @@ OrderResult MakeTokenBudget(const PluginContext& context,
   return TokenBudget::Create(std::move(budget));
 }
 
-// ---- Samplers: an order, and how it is cut and dealt.
+// ---- Samplers: an order, its cut, and its shard.
 
 enum class LayoutChoice { kAuto, kStrided, kBlocked };
 
@@ -472,10 +472,10 @@ void BindOptions(CutSettings& options, OptionTable& table) {
   AddDataStride(options, table);
 }
 
-// CutOptions takes no more.
+// The maximum that CutOptions accepts.
 constexpr int64_t kMostRows = int64_t{1} << 24;
 
-// The rows of one rank, by either size.
+// Returns the number of rows of one rank in a batch.
 absl::StatusOr<int64_t> RowsOfRank(const CutSettings& settings, int64_t ranks) {
   if (settings.global_batch_size.has_value() ==
       settings.rank_batch_size.has_value()) {
@@ -529,7 +529,7 @@ Layout LayoutOf(LayoutChoice choice, const Order& order) {
 
 using SamplerResult = absl::StatusOr<std::unique_ptr<Sampler>>;
 
-// The settings of an order and those of the cut, side by side.
+// The settings of an order and those of the cut, in one table.
 template <typename Options>
 struct SampledOptions {
   Options order;
@@ -555,7 +555,8 @@ SamplerResult MakeSampled(const PluginContext& context,
   return Sampler::Create(std::move(order), options);
 }
 
-// Any order by name, also one of the host's own.
+// The settings of a sampler with any registered order, including the host's
+// own.
 struct AnyOrderOptions {
   Config order = NativeShuffleTable();
 };
@@ -569,7 +570,8 @@ OrderResult MakeAnyOrder(const PluginContext& context,
   return context.registry->CreateFrom<Order>(options.order, context);
 }
 
-// PyTorch's DistributedSampler in a BatchSampler, in PyTorch's words.
+// The settings of PyTorch's DistributedSampler in a BatchSampler, with
+// PyTorch's names.
 struct DistributedOptions {
   bool shuffle = true;
   TorchOptions torch;
@@ -605,7 +607,7 @@ SamplerResult MakeDistributed(const PluginContext& context,
   return Sampler::Create(std::move(order), options);
 }
 
-// Registers an order, and a sampler of its name.
+// Registers an order, and a sampler with the same name.
 template <typename Options,
           OrderResult (*kMake)(const PluginContext&, const Options&)>
 absl::Status AddOrder(PluginRegistry& registry, absl::string_view name,

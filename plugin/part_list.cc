@@ -14,12 +14,12 @@
 namespace lockstep {
 namespace {
 
-// A bar would end the cell of a table.
+// A vertical bar would end the cell of a table.
 std::string Cell(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}});
 }
 
-// Returns what a setting is without being set; "" for a table, whose settings
+// Returns the default value of a setting, or "" for a table whose settings
 // follow it.
 std::string DefaultOf(absl::Span<const OptionInfo> options, size_t i,
                       absl::string_view unset) {

@@ -51,7 +51,7 @@ std::vector<std::string> NamesOf(const std::vector<PluginPart>& parts) {
   return names;
 }
 
-// 24 samples with a label, a weight and so on.
+// Returns 24 samples with fields such as a label and a weight.
 std::shared_ptr<Dataset> Samples() {
   std::vector<int64_t> numbers(24);
   std::vector<double> weights(24);
@@ -68,7 +68,7 @@ std::shared_ptr<Dataset> Samples() {
   });
 }
 
-// A table of a part.
+// Returns a table with the name of a part.
 Config Named(const std::string& name) {
   Config table;
   table.Set("name", name);
@@ -83,7 +83,7 @@ class Plugin : public testing::Test {
     context_.size = 2;
   }
 
-  // The indices of rank `rank` in epoch 0.
+  // Returns the indices of rank `rank` in epoch 0.
   std::vector<int64_t> IndicesOf(const std::string& sampler,
                                  const Config& options, int64_t rank = 0) {
     context_.rank = rank;
@@ -151,14 +151,14 @@ TEST_F(Plugin, EveryOrderIsMadeByName) {
   }
 }
 
-// The suite is that of samplers of users' own.
+// Samplers of users can be tested with the same suite.
 TEST_F(Plugin, EverySamplerConforms) {
   for (const std::string& name : NamesOf(registry_.Parts<Sampler>())) {
     for (const char* const tail : {"pad", "drop", "uneven", "mask"}) {
       SCOPED_TRACE(name + " " + tail);
       Config options;
       options.Set("global_batch_size", 6);
-      // Its settings are PyTorch's, which has two tails.
+      // It has PyTorch's settings, which have only two tails.
       if (name != "distributed") options.Set("tail", tail);
       if (name == "token_budget") options.Set("max_tokens", 12);
       ExpectConforms([&](int64_t rank, int64_t ranks) {
@@ -170,7 +170,7 @@ TEST_F(Plugin, EverySamplerConforms) {
   }
 }
 
-// Its settings reach each order, whose description names them.
+// Each order gets its settings, as its description shows.
 TEST_F(Plugin, OrdersTakeTheirSettings) {
   context_.global_batch_size = 8;
   const auto description_of = [&](const std::string& name,
@@ -252,7 +252,8 @@ TEST_F(Plugin, RanksShareTheSamples) {
   }
 }
 
-// Confirmed on PyTorch: DistributedSampler of 25 samples, 2 ranks, epoch 0.
+// PyTorch gives the same indices: DistributedSampler of 25 samples, 2 ranks,
+// epoch 0.
 TEST_F(Plugin, DistributedIsPyTorchs) {
   context_.dataset = *TensorDataset::Create(
       {NamedTensor::Own<int64_t>("x", {25}, std::vector<int64_t>(25))});
@@ -345,7 +346,7 @@ TEST_F(Plugin, LoadersAreMadeOfTables) {
                                  "table with its name")));
 }
 
-// The dataset "samples".
+// Makes the dataset "samples".
 absl::StatusOr<std::shared_ptr<Dataset>> MakeSamples(const PluginContext&,
                                                      const NoOptions&) {
   return Samples();
@@ -450,7 +451,7 @@ TEST_F(Plugin, RanksAreThoseOfTheWorld) {
   const auto ours = registry_.Create<Sampler>("sequential", context, options);
   LOCKSTEP_ASSERT_OK(ours);
   EXPECT_EQ((*ours)->options().cut.world, 1);
-  // The context's own numbers count more.
+  // The numbers of the context override those of the world.
   context.rank = 3;
   context.size = 4;
   const auto said = registry_.Create<Sampler>("sequential", context, options);

@@ -44,6 +44,8 @@ absl::Status CheckName(absl::string_view kind, absl::string_view name) {
                    absl::CHexEscape(name.substr(0, kMostLetters)), "'"));
 }
 
+// The registry of a ScopedGlobalRegistry. The default memory order makes its
+// content visible to a thread that finds it in Global().
 std::atomic<PluginRegistry*>& Substitute() {
   static std::atomic<PluginRegistry*> substitute{nullptr};
   return substitute;
@@ -58,7 +60,7 @@ absl::Status InPart(const absl::Status& error, absl::string_view what,
   if (error.ok()) return error;
   std::string where =
       absl::StrCat(what, config.place().empty() ? "" : " at ", config.place());
-  // A command line may have set the value that is wrong.
+  // The wrong value may come from the command line.
   if (const auto* const settings = config.As<Config::Table>()) {
     for (const auto& [key, value] : *settings) {
       if (!absl::StartsWith(value.place(), "--") ||
@@ -72,7 +74,7 @@ absl::Status InPart(const absl::Status& error, absl::string_view what,
                       absl::StrCat(error.message(), "; in ", where));
   error.ForEachPayload(
       [&status](absl::string_view url, const absl::Cord& value) {
-        // A copy of a cord needs more of Abseil's libraries than its text.
+        // To copy a cord directly would need more of Abseil's libraries.
         status.SetPayload(url, absl::Cord(std::string(value)));
       });
   return status;
@@ -105,7 +107,7 @@ absl::Status PluginRegistry::Register(const PluginInfo& plugin) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " has no register_all"));
   }
-  std::string before;  // a plugin may register another one
+  std::string before;  // to restore it, since a plugin may register another one
   {
     MutexLock lock(mutex_);
     before = std::exchange(plugin_, name);
@@ -185,7 +187,8 @@ absl::StatusOr<const std::any*> PluginRegistry::Find(absl::string_view kind,
   const auto found = items_.find(Key(kind, name));
   if (found == items_.end()) return Unknown(std::string(kind), name);
   if (frozen_by_.empty()) frozen_by_ = absl::StrCat(kind, " '", name, "'");
-  // Items of a registry that is frozen stay where and as they are.
+  // After the registry is frozen, its items neither move nor change, so the
+  // pointer is valid without the lock.
   return &found->second.make;
 }
 
@@ -233,7 +236,7 @@ absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
   if (text == nullptr) {
     std::vector<std::string> names;
     for (const PluginPart& part : PartsOf(kind)) names.push_back(part.name);
-    const auto* const word = table.As<std::string>();  // the name alone
+    const auto* const word = table.As<std::string>();  // just a name
     return absl::InvalidArgumentError(
         absl::StrCat(table.place(), table.place().empty() ? "" : ": ",
                      "the settings of a part of kind ", kind,

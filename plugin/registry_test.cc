@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// A kind of part of the test's own.
+// A kind of part that the test defines.
 struct Wheel {
   int64_t spokes = 0;
   int64_t rank = 0;
@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Wheel>> Throw(const PluginContext&,
   throw std::runtime_error("no iron");
 }
 
-// Makes a wheel of the wheel that its registry makes by name.
+// Makes a wheel from another wheel that its registry makes by name.
 absl::StatusOr<std::unique_ptr<Wheel>> MakeTwice(const PluginContext& context,
                                                  const WheelOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<Wheel>> MakeTwice(const PluginContext& context,
   return inner;
 }
 
-// Always from the same place.
+// Registers the same factory from the same place each time.
 absl::Status AddPlain(PluginRegistry& registry) {
   return registry.Add<Wheel>("plain", "A wheel.", MakeWheel);
 }
@@ -153,7 +153,7 @@ TEST(PluginRegistry, TheSamePlaceMayRegisterAgain) {
                        HasSubstr("by plugin carts 1.2")));
 }
 
-// One place may register several factories, but one of a name.
+// One place may register several factories, but only one for each name.
 TEST(PluginRegistry, AnotherFactoryFromTheSamePlaceIsAnother) {
   PluginRegistry registry;
   const auto add = [&](absl::StatusOr<std::unique_ptr<Wheel>> (*factory)(

@@ -1,5 +1,6 @@
 // Registers Lockstep before main, for programs that depend on
-// //plugin:static_register. What goes wrong is told by the first Create.
+// //plugin:static_register. The first Create returns an error of the
+// registration.
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
 

@@ -14,8 +14,8 @@
 namespace lockstep::internal_plugin {
 namespace {
 
-// The fields of TensorBoard's protocol buffers that are written here. A field
-// begins with its number and the kind of what follows.
+// The fields of TensorBoard's protocol buffers that are written here. An
+// encoded field begins with its number and the kind of its value.
 enum Kind { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 constexpr int kEventTime = 1;
@@ -29,7 +29,7 @@ constexpr int kValueNumber = 2;
 constexpr int kSessionStatus = 1;
 constexpr uint64_t kSessionStarts = 1;
 
-// Little-endian, as this machine has it.
+// Returns the bytes of a value in the machine's order, which is little-endian.
 template <typename T>
 std::string BytesOf(T value) {
   std::string bytes(sizeof(value), '\0');
@@ -37,8 +37,8 @@ std::string BytesOf(T value) {
   return bytes;
 }
 
-// Returns a number in groups of 7 bits, of which all but the last have the
-// highest bit.
+// Returns a number in groups of 7 bits. All groups except the last have the
+// highest bit set.
 std::string Varint(uint64_t number) {
   std::string bytes;
   for (; number >= 128; number >>= 7) {
@@ -56,7 +56,7 @@ std::string Bytes(int field, absl::string_view bytes) {
   return absl::StrCat(Begin(field, kBytes), Varint(bytes.size()), bytes);
 }
 
-// A number that is 0 is left out.
+// A number that is 0 is omitted.
 std::string Number(int field, uint64_t number) {
   if (number == 0) return "";
   return Begin(field, kVarint) + Varint(number);

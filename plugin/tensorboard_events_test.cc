@@ -8,7 +8,7 @@
 namespace lockstep::internal_plugin {
 namespace {
 
-// The bytes are those of TensorBoard 2.21's own protocol buffers and checksums.
+// The expected bytes were written by TensorBoard 2.21.
 TEST(TensorboardEvents, HaveTheBytesOfTensorboards) {
   EXPECT_EQ(absl::BytesToHexString(EventFileBegin(1700000000.25)),
             "1800000000000000a37f4b22"

@@ -11,8 +11,8 @@
 namespace lockstep::internal_plugin {
 namespace {
 
-// Returns the number of bytes of the character with which the text begins, and
-// 0 where it begins with none. The text is not empty.
+// Returns the number of bytes of the text's first character, or 0 if the text
+// does not begin with a valid one. The text must not be empty.
 size_t SizeOfFirst(absl::string_view text) {
   const auto byte = [&](size_t i) {
     return i < text.size() ? uint32_t{static_cast<unsigned char>(text[i])} : 0;
@@ -20,13 +20,13 @@ size_t SizeOfFirst(absl::string_view text) {
   const uint32_t first = byte(0);
   if (first < 0x80) return 1;
   const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  // Each byte but the first adds 6 bits, and begins with the bits 10.
+  // Each further byte begins with the bits 10, and adds 6 bits.
   uint32_t code = first & (0x7fU >> size);
   for (size_t i = 1; i < size; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
     code = code << 6 | (byte(i) & 0x3f);
   }
-  // A character has one form, the shortest, and the halves of UTF-16 none.
+  // Only the shortest form of a character is valid, and surrogates are not.
   constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
   const bool is_half = code >= 0xd800 && code < 0xe000;
   const bool is_one =

@@ -22,20 +22,20 @@ TEST(Utf8, ReplacesWhatIsNone) {
     const char* text;
     const char* kept;
   } cases[] = {
-      {"\x80", "?"},  // no first byte
+      {"\x80", "?"},  // not a first byte
       {"a\xff"
        "b",
-       "a?b"},             // no byte of UTF-8
-      {"\xc3", "?"},       // cut off
-      {"\xe2\x82", "??"},  // cut off
+       "a?b"},             // not a byte of UTF-8
+      {"\xc3", "?"},       // incomplete
+      {"\xe2\x82", "??"},  // incomplete
       {"\xc3"
        "a",
-       "?a"},                        // cut off by another one
-      {"\xc1\xbf", "??"},            // too long a form
-      {"\xe0\x9f\xbf", "???"},       // too long a form
-      {"\xf0\x8f\xbf\xbf", "????"},  // too long a form
-      {"\xed\xa0\x80", "???"},       // half of a pair
-      {"\xf4\x90\x80\x80", "????"},  // beyond the last
+       "?a"},                        // incomplete before another one
+      {"\xc1\xbf", "??"},            // not the shortest form
+      {"\xe0\x9f\xbf", "???"},       // not the shortest form
+      {"\xf0\x8f\xbf\xbf", "????"},  // not the shortest form
+      {"\xed\xa0\x80", "???"},       // a surrogate
+      {"\xf4\x90\x80\x80", "????"},  // beyond the last character
       {"\xf8\x88\x80\x80\x80", "?????"},
   };
   for (const auto& [text, kept] : cases) {
