@@ -52,11 +52,11 @@ using internal_checkpoint::TextOf;
 constexpr char kStep[] = "step";
 constexpr char kJob[] = "job";
 constexpr size_t kMostDifferences = 5;
-constexpr int64_t kLargeCopy = int64_t{1} << 24;  // which is told
+constexpr int64_t kLargeCopy = int64_t{1} << 24;  // larger ones are logged
 constexpr char kAnew[] =
     "; to begin anew instead, give the job another path for checkpoints";
 
-// The most bytes of a section's name in that of an operation.
+// The maximum number of bytes of a section's name in the name of an operation.
 constexpr size_t kMostInOperation = 100;
 
 std::string InOperation(absl::string_view what, absl::string_view section) {
@@ -67,7 +67,7 @@ int64_t BytesOf(const CheckpointMemory& memory) {
   return memory.count * SizeOf(memory.dtype);
 }
 
-// Returns 100 elements of f32, or 100 bytes, in words.
+// Returns a text such as "100 elements of f32" or "100 bytes".
 std::string SizeInWords(int64_t bytes, std::optional<DType> dtype) {
   if (!dtype.has_value()) return absl::StrCat(bytes, " bytes");
   return absl::StrCat(bytes / SizeOf(*dtype), " elements of ", Name(*dtype));
@@ -198,7 +198,7 @@ absl::Status Checkpoint::Add(absl::string_view name, CheckpointState state) {
   return AddSection(name, std::move(section));
 }
 
-// Returns what ranks compare.
+// Returns the facts that ranks compare.
 Fingerprint Checkpoint::Layout() const {
   Fingerprint layout;
   layout.Add("path", options_.path.empty() ? "unset" : "set");
@@ -217,7 +217,7 @@ Fingerprint Checkpoint::Layout() const {
   return layout;
 }
 
-// Learns how long the parts of all ranks are.
+// Gets the sizes of all ranks' parts.
 absl::Status Checkpoint::DealParts() {
   for (Section& section : sections_) {
     if (!section.is_part) continue;
@@ -241,7 +241,7 @@ absl::StatusOr<std::optional<int64_t>> Checkpoint::Restore() {
   absl::StatusOr<std::optional<int64_t>> restored =
       CatchAll("restoring", [&] { return RestoreAll(); });
   has_restored_ = restored.ok();
-  if (!restored.ok()) store_ = nullptr;  // the path is free again
+  if (!restored.ok()) store_ = nullptr;  // so that the path is free again
   return restored;
 }
 
@@ -260,8 +260,8 @@ absl::Status Checkpoint::OpenStore(std::unique_ptr<CheckpointReader>& newest) {
   return ReserveCopy();
 }
 
-// Opens the newest checkpoint on rank 0, and returns on all ranks its path and
-// its sections as a text; "": there is none.
+// Opens the newest checkpoint on rank 0. Returns its path and its sections as a
+// text on all ranks, or "" if there is none.
 absl::StatusOr<std::string> Checkpoint::OpenNewest(
     std::unique_ptr<CheckpointReader>& newest) {
   absl::Status opened;
@@ -279,7 +279,8 @@ absl::StatusOr<std::string> Checkpoint::OpenNewest(
 }
 
 absl::StatusOr<std::optional<int64_t>> Checkpoint::RestoreAll() {
-  // Ranks compare also the options that say what they do together.
+  // Ranks also compare the options, since these decide which collectives
+  // follow.
   LOCKSTEP_RETURN_IF_ERROR(
       CheckSame(group_, "the sections of the checkpoint", Layout()));
   if (options_.path.empty()) return std::nullopt;
@@ -331,7 +332,7 @@ absl::StatusOr<std::optional<int64_t>> Checkpoint::RestoreAll() {
   return step;
 }
 
-// Returns a section in words, with what is known of the job that saved it.
+// Describes a section, with the changed settings of the job.
 std::string Checkpoint::Shown(absl::string_view name) const {
   std::string text = absl::StrCat("section '", absl::CHexEscape(name),
                                   "' of the checkpoint ", restored_from_);
@@ -392,8 +393,8 @@ absl::Status Checkpoint::CheckSection(const CheckpointSection& saved) const {
 absl::Status Checkpoint::Share(absl::string_view what, absl::Span<char> bytes) {
   CallOptions options;
   options.name = std::string(what);
-  // Rank 0 may wait for its disk, for as long as that takes. That it lives is
-  // seen otherwise, and on_slow tells of it.
+  // Rank 0 may wait for its disk for any time, so there is no deadline. A loss
+  // of rank 0 is detected by other means, and on_slow reports a slow operation.
   options.deadline = absl::InfiniteDuration();
   const Buffer buffer = BufferOf(reinterpret_cast<uint8_t*>(bytes.data()),
                                  static_cast<int64_t>(bytes.size()));
@@ -493,7 +494,7 @@ absl::Status Checkpoint::Load(const CheckpointReader* reader,
 
 // ---- Saving.
 
-// Takes the memory of a copy now, so that no step waits for it.
+// Allocates the memory of the copy now, so that no step has to wait for it.
 absl::Status Checkpoint::ReserveCopy() {
   if (!options_.background) return absl::OkStatus();
   int64_t bytes = 0;
@@ -502,7 +503,7 @@ absl::Status Checkpoint::ReserveCopy() {
   }
   LOCKSTEP_RETURN_IF_ERROR(CatchAll(
       "the copy of a checkpoint, which background = false does without,", [&] {
-        // Beside the step and the job, there is room for short states.
+        // The copy also contains the step, the job, and short states.
         const auto job = static_cast<int64_t>(TextOf(job_).size());
         sink_->Reserve(static_cast<int64_t>(sections_.size()) + 2,
                        bytes + job + kPiece);
@@ -541,7 +542,7 @@ absl::Status Checkpoint::SaveAll(int64_t step) {
   const bool is_rank_0 = group_.rank() == 0;
   absl::Status own;
   if (is_rank_0) own = CatchAll("saving", [&] { return SaveOwn(step); });
-  // The others send nothing to a rank 0 that can't take it.
+  // If rank 0 has failed, the other ranks must not send their parts.
   LOCKSTEP_RETURN_IF_ERROR(ShareStatus("checkpoint save", own));
   for (const Section& section : sections_) {
     if (!section.is_part) continue;
@@ -559,10 +560,10 @@ absl::Status Checkpoint::SaveAll(int64_t step) {
   return absl::OkStatus();
 }
 
-// Saves what rank 0 has by itself.
+// Saves everything that rank 0 has itself.
 absl::Status Checkpoint::SaveOwn(int64_t step) {
   LOCKSTEP_RETURN_IF_ERROR(WaitHere());
-  sink_->Start(nullptr);  // lets go of a file that was not finished
+  sink_->Start(nullptr);  // discards a file that was not finished
   if (!options_.background) {
     LOCKSTEP_ASSIGN_OR_RETURN(auto writer, store_->Create(step));
     sink_->Start(std::move(writer));
@@ -609,10 +610,10 @@ absl::Status Checkpoint::SaveSection(const Section& section) {
   return absl::OkStatus();
 }
 
-// Ranks compare the step, too: a part belongs to one checkpoint.
+// The operation's name contains the step, so that ranks compare the step, too.
 absl::Status Checkpoint::ReceiveParts(const Section& section, int64_t step) {
   const DType dtype = section.memory.dtype;
-  LOCKSTEP_RETURN_IF_ERROR(SaveSection(section));  // rank 0's own
+  LOCKSTEP_RETURN_IF_ERROR(SaveSection(section));  // the part of rank 0
   CallOptions options;
   options.name =
       InOperation(absl::StrCat("saving step ", step, ":"), section.name);
@@ -647,8 +648,8 @@ absl::Status Checkpoint::SendPart(const Section& section, int64_t step) {
   return absl::OkStatus();
 }
 
-// Runs on a thread of its own, to which the sink and the store belong until
-// Wait has returned.
+// Runs on its own thread. The sink and the store belong to that thread until
+// WaitHere has joined it.
 void Checkpoint::Write(int64_t step) {
   absl::Status written = CatchAll("saving", [&]() -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointWriter> writer,

@@ -1,6 +1,7 @@
-// A Checkpoint is what a job goes on from: sections that the trainer adds once,
-// which all ranks of a group restore, on any number of them, and save together.
-// Rank 0 reads and writes the files; the others need not reach them.
+// A Checkpoint saves the state of a job and restores it. The state consists of
+// sections that the trainer adds once. All ranks of a group save them together,
+// and restore them on any number of ranks. Only rank 0 reads and writes the
+// files.
 //
 //   CheckpointOptions options;
 //   options.path = "/data/model";
@@ -55,40 +56,43 @@ namespace internal_checkpoint {
 class SectionSink;
 }  // namespace internal_checkpoint
 
+// The settings of a Checkpoint.
 struct CheckpointOptions {
-  // The folder, which must be there, and the beginning of the files' names:
-  // "/data/model" for "/data/model.000000000120". "": nothing is restored or
-  // saved.
+  // The folder, which must exist, and the beginning of the files' names:
+  // "/data/model" for "/data/model.000000000120". If it is empty, nothing is
+  // restored or saved.
   std::string path;
 
-  // The steps after which IsDue is true: all multiples of it. 0: none.
+  // IsDue is true after all multiples of this number of steps. With 0 it is
+  // never true.
   int64_t every_steps = 0;
 
-  // The number of checkpoints that are kept, from 1 on.
+  // The number of checkpoints that are kept, at least 1.
   int64_t keep = 3;
 
-  // Save copies the sections, and rank 0 writes them beside the next steps,
-  // which takes as much memory there as the checkpoint has bytes. Without it,
-  // Save writes them itself, in pieces of 1 MiB.
+  // True if Save only copies the sections, and rank 0 writes the copy during
+  // the next steps. The copy takes as much memory on rank 0 as the checkpoint
+  // has bytes. If it is false, Save itself writes the sections, in pieces of 1
+  // MiB.
   bool background = true;
 };
 
-// A section of any bytes.
+// A section of arbitrary bytes.
 struct CheckpointState {
-  // Called by Save on rank 0.
+  // Save calls this on rank 0.
   std::function<absl::StatusOr<std::optional<std::string>>()> save;
 
-  // Called by Restore on each rank with the bytes that were saved.
+  // Restore calls this on each rank, with the saved bytes.
   std::function<absl::Status(absl::string_view bytes)> load;
 
-  // `save` may return no bytes, which leaves the section out, and Restore does
-  // not mind where it is missing.
+  // True if `save` may return nullopt. Then the section is left out, and
+  // Restore accepts a checkpoint without it.
   bool may_be_missing = false;
 };
 
-// A section of elements in memory that the trainer alone can reach, such as
-// that of a device. The functions copy a piece of its bytes, and return when
-// that is done.
+// A section of elements in memory that only the trainer can access, such as
+// memory of a device. The functions copy a piece of the section's bytes, and
+// return when the copy is complete. Offsets are in bytes.
 struct CheckpointMemory {
   DType dtype = DType::kF32;
   int64_t count = 0;  // elements
@@ -96,88 +100,93 @@ struct CheckpointMemory {
   std::function<absl::Status(int64_t offset, absl::string_view from)> write;
 };
 
-// Restore, Save and Wait are for all ranks to call, in the same order with the
-// other collectives of the group. What rank 0 finds wrong with its disk or with
-// its sections is returned on all ranks, with the same words. Where a rank
-// returns an error alone, it ends the group by Abort, as after any other error:
-// the others wait for it.
+// Requires: all ranks call Restore, Save and Wait, in the same order relative
+// to the group's other collectives. After an error on one rank only, that rank
+// must end the group with Abort, as after any other error, because the other
+// ranks wait for it.
+// Guarantees: an error of rank 0's disk or sections is returned on all ranks,
+// with the same message.
 // Thread-safety: thread-compatible.
 class Checkpoint {
  public:
-  // The group moves memory of the host, and outlives this. `log` is told on
-  // rank 0 what is restored, and which files are passed over.
+  // The group must move the host's memory, and outlive this object. On rank 0,
+  // `log` receives lines about what is restored and which files are skipped.
   Checkpoint(Communicator& group, const CheckpointOptions& options,
              std::function<void(absl::string_view)> log = nullptr);
 
-  // Waits until what was saved is on the disk.
+  // Waits until the saved checkpoint is on the disk.
   ~Checkpoint();
 
   Checkpoint(const Checkpoint&) = delete;
   Checkpoint& operator=(const Checkpoint&) = delete;
 
-  // Keeps the job's settings with each checkpoint. Restore tells the log which
-  // are others now, and also the error where it refuses a checkpoint.
+  // Sets the job's settings, which are stored in each checkpoint. Restore logs
+  // the settings that have changed, and adds them to the error if it refuses a
+  // checkpoint.
   void set_job(const Fingerprint& job) { job_ = job; }
 
-  // Adds a section, on all ranks alike and before Restore. Names are unique;
-  // "step" and "job" are taken. The memory stays where it is.
-  //   ALREADY_EXISTS    there is a section of this name
+  // Adds a section. All ranks must add the same sections before Restore. Names
+  // are unique, and "step" and "job" are reserved. The memory must stay where
+  // it is.
+  //   ALREADY_EXISTS    there is a section with this name
   //   INVALID_ARGUMENT  the name is empty or too long, or the memory is on a
-  //                     device, for which there is CheckpointMemory
+  //                     device, which needs CheckpointMemory
   //
-  // Memory that is the same on all ranks: rank 0's is saved, and all restore
-  // it.
+  // The memory must be the same on all ranks. Rank 0's content is saved, and
+  // all ranks restore it.
   absl::Status Add(absl::string_view name, Buffer values);
   absl::Status Add(absl::string_view name, CheckpointMemory values);
   absl::Status Add(absl::string_view name, CheckpointState state);
 
-  // Memory of which each rank has a part: the parts of all ranks, one after the
-  // other, are the section, and another number of ranks may restore it in other
-  // parts. They travel in pieces of 1 MiB.
+  // Adds memory of which each rank has a part. The section consists of the
+  // parts of all ranks, in the order of ranks. Another number of ranks may
+  // restore it with other sizes of parts. Parts are sent in pieces of 1 MiB.
   absl::Status AddPart(absl::string_view name, Buffer part);
 
-  // Fills all sections from the newest checkpoint that is whole, and returns
-  // the step after which it was saved; nullopt where there is none. Call it
-  // once.
+  // Restores all sections from the newest undamaged checkpoint, and returns the
+  // step after which it was saved, or nullopt if there is none. Call it once.
   //   FAILED_PRECONDITION  it is another job's: a section is missing, was not
   //                        added, or has another size or type; or the path is
   //                        in use
-  //   DATA_LOSS            there are checkpoints, and all are damaged
+  //   DATA_LOSS            there are checkpoints, but all are damaged
   //   UNIMPLEMENTED        a newer release has saved it
-  // and what `load` returns.
+  //   and the errors of `load`.
   absl::StatusOr<std::optional<int64_t>> Restore();
 
   bool has_restored() const { return has_restored_; }
 
-  // Returns whether a checkpoint should be saved after this step.
+  // Returns true if a checkpoint should be saved after this step.
   bool IsDue(int64_t step) const {
     return !options_.path.empty() && options_.every_steps > 0 &&
            step % options_.every_steps == 0;
   }
 
-  // Saves all sections as they are now, after `step` steps, once the disk has
-  // what was saved before. Requires Restore, and a step that is not before the
-  // last one. All checkpoints that were there are still there where it fails.
-  // An error in the background is returned by every call from then on.
+  // Saves the current content of all sections, after `step` steps. First waits
+  // until the previous checkpoint is on the disk. Requires that Restore was
+  // called, and that `step` is not less than in the last call. If it fails, the
+  // older checkpoints are kept. After an error in the background, every call
+  // returns that error.
   absl::Status Save(int64_t step);
 
-  // Waits, on all ranks, until the disk has what was saved.
+  // Waits until the saved checkpoint is on the disk. All ranks must call it.
   absl::Status Wait();
 
-  // The same on this rank alone: all but rank 0 know nothing of the disk.
+  // The same on this rank only. Ranks other than rank 0 know nothing of the
+  // disk.
   absl::Status WaitHere();
 
-  // OK, or why the disk does not have what was saved, on rank 0. Does not wait.
+  // Returns an error on rank 0 if the last checkpoint could not be written, and
+  // OK otherwise. Does not wait.
   absl::Status status();
 
  private:
   struct Section {
     std::string name;
-    CheckpointMemory memory;     // where it is elements
-    const void* data = nullptr;  // their place, where it is known
-    CheckpointState state;       // where it is bytes
+    CheckpointMemory memory;     // for a section of elements
+    const void* data = nullptr;  // the elements, if directly accessible
+    CheckpointState state;       // for a section of bytes
     bool is_part = false;
-    std::vector<int64_t> counts;  // elements of all ranks' parts
+    std::vector<int64_t> counts;  // the sizes of all ranks' parts
 
     bool is_state() const { return state.load != nullptr; }
     int64_t all_bytes() const;
@@ -228,14 +237,14 @@ class Checkpoint {
   Fingerprint job_;
   std::vector<Section> sections_;
   bool has_restored_ = false;
-  std::string restored_from_;             // the file of rank 0
-  std::vector<std::string> differences_;  // of the job from the one that saved
+  std::string restored_from_;             // a path of rank 0
+  std::vector<std::string> differences_;  // settings that have changed since
   int64_t last_step_ = 0;
 
-  // On rank 0.
+  // These are used on rank 0.
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<internal_checkpoint::SectionSink> sink_;
-  std::thread thread_;  // writes
+  std::thread thread_;  // it runs Write
 
   Mutex mutex_;
   absl::Status written_ ABSL_GUARDED_BY(mutex_);

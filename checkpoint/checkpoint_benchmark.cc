@@ -1,5 +1,5 @@
-// This program measures for how long saving a checkpoint holds up a training,
-// beside one copy of the same arrays in memory, in turns, and prints a table.
+// Measures for how long saving a checkpoint delays a training, compared with
+// one copy of the same arrays in memory. Both run in turns. Prints a table.
 //
 //   checkpoint_benchmark [ROUNDS [MEGABYTES]]
 #include <algorithm>
@@ -28,7 +28,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kFloats = 250'000;  // of an array: 1 MB
+constexpr int64_t kFloats = 250'000;  // in an array, which has 1 MB
 
 using Arrays = std::vector<std::vector<float>>;
 
@@ -37,7 +37,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Returns the milliseconds that `call` takes.
+// Returns the duration of `call` in milliseconds.
 template <typename Call>
 absl::StatusOr<double> TimeOf(const Call& call) {
   const SteadyTime begin = SteadyNow();
@@ -76,7 +76,8 @@ absl::Status Measure(Communicator& group, const std::string& folder,
     return absl::OkStatus();
   };
   for (int64_t round = 0; round < rounds; ++round) {
-    // Each comes first in every other round: the caches are as they were left.
+    // The two change places in each round, since each changes the caches for
+    // the other.
     if (round % 2 == 0) {
       LOCKSTEP_ASSIGN_OR_RETURN(copied.emplace_back(), TimeOf(copy_all));
     }

@@ -30,8 +30,9 @@ namespace {
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr uint32_t kFormat = 1;
 
-// The file's own first and last 64 bytes, and those before each section. Every
-// byte of them is under a checksum, those that are zero, too.
+// These headers have 64 bytes each: the first and the last of the file, and one
+// before each section. A checksum covers all of their bytes, including the
+// zeros.
 struct FileHeader {
   char magic[4] = {'L', 'S', 'C', 'P'};
   uint32_t format = kFormat;
@@ -46,13 +47,13 @@ struct SectionHeader {
   uint64_t bytes = 0;
   uint64_t digest[2] = {};
   uint64_t zeros[2] = {};
-  uint64_t checksum = 0;  // of the name, too
+  uint64_t checksum = 0;  // also covers the name
 };
 struct FileTrailer {
   char magic[4] = {'L', 'S', 'C', 'E'};
   uint32_t zero = 0;
   uint64_t sections = 0;
-  uint64_t bytes = 0;       // of all that is before it
+  uint64_t bytes = 0;       // of everything before it
   uint64_t digest[2] = {};  // of all sections' headers and names
   uint64_t zeros[2] = {};
   uint64_t checksum = 0;
@@ -62,8 +63,8 @@ static_assert(sizeof(FileHeader) == kHeaderBytes);
 static_assert(sizeof(SectionHeader) == kHeaderBytes);
 static_assert(sizeof(FileTrailer) == kHeaderBytes);
 
-// Returns the checksum of a header, which is taken with 0 in its own place, and
-// of what follows it.
+// Returns the checksum of a header, with 0 in the checksum field, and of the
+// bytes that follow it.
 template <typename Header>
 uint64_t ChecksumOf(Header header, absl::string_view behind = "") {
   header.checksum = 0;
@@ -85,7 +86,7 @@ bool Has(const Header& header, absl::string_view magic) {
   return absl::string_view(header.magic, sizeof(header.magic)) == magic;
 }
 
-// Says what the system says, with its code.
+// Returns the system's error, with its code.
 absl::Status SystemSays(absl::string_view what, const std::string& path) {
   const int error = errno;
   return absl::ErrnoToStatus(
@@ -95,14 +96,14 @@ absl::Status SystemSays(absl::string_view what, const std::string& path) {
           error == ENOSPC || error == EDQUOT ? ": make room there" : ""));
 }
 
-// A name is safe from a machine that fails when its folder is on the disk.
+// A file's name survives a crash only after its folder was synced.
 absl::Status SyncFolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder =
       slash == std::string::npos ? "." : path.substr(0, slash + 1);
   Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!file.ok()) return SystemSays("can't open", folder);
-  // Some file systems have no folders to sync.
+  // Some file systems can't sync folders.
   if (::fsync(file.fd()) != 0 && errno != EINVAL) {
     return SystemSays("can't sync", folder);
   }
@@ -204,7 +205,7 @@ absl::Status CheckpointWriter::Begin(absl::string_view name, uint32_t version,
   open_->version = version;
   open_->dtype = dtype;
   open_->header_offset = offset_;
-  // The header follows when the bytes are known.
+  // The header is written when the section ends.
   const std::string room(kHeaderBytes, '\0');
   return Write(absl::StrCat(room, name));
 }
@@ -248,8 +249,8 @@ absl::Status CheckpointWriter::Finish() {
   trailer.digest[1] = digest.high;
   trailer.checksum = ChecksumOf(trailer);
   LOCKSTEP_RETURN_IF_ERROR(Write(BytesOf(trailer)));
-  // The file is on the disk before it has the name: otherwise a machine that
-  // fails could leave the name with nothing behind it.
+  // The file must be on the disk before it gets its name. Otherwise a crash
+  // could leave the name with an incomplete file.
   if (::fsync(file_.fd()) != 0) return SystemSays("can't sync", fresh());
   if (file_.Close() != 0) return SystemSays("can't close", fresh());
   if (std::rename(fresh().c_str(), path_.c_str()) != 0) {
@@ -264,7 +265,7 @@ absl::Status CheckpointWriter::Finish() {
 
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
     const std::string& path) {
-  // A pipe would wait for its other end.
+  // Without O_NONBLOCK, opening a pipe would wait for its other end.
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.ok()) return SystemSays("can't open", path);
   std::unique_ptr<CheckpointReader> reader(

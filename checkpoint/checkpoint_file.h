@@ -1,4 +1,5 @@
-// A file of named sections with digests, which is written whole or not at all:
+// A checkpoint file consists of named sections with digests. It is written
+// completely or not at all:
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto writer,
 //                             CheckpointWriter::Create("/data/model.120"));
@@ -14,8 +15,8 @@
 //         reader->Read(section, 0, absl::MakeSpan(bytes)));
 //   }
 //
-// docs/formats.md has the bytes: 128 of the file's own, and for each section 64
-// and its name.
+// docs/formats.md describes the bytes. The file has 128 bytes of its own, and
+// each section has 64 and its name.
 #ifndef LOCKSTEP_CHECKPOINT_CHECKPOINT_FILE_H_
 #define LOCKSTEP_CHECKPOINT_CHECKPOINT_FILE_H_
 
@@ -38,20 +39,23 @@
 
 namespace lockstep {
 
-// The most bytes of a section's name.
+// The maximum length of a section's name, in bytes.
 inline constexpr int64_t kMostSectionName = 1024;
 
+// The description of a section.
 struct CheckpointSection {
   std::string name;
-  uint32_t version = 0;        // of what its bytes mean, from 1 on
-  std::optional<DType> dtype;  // of its elements, where it has some
+  uint32_t version = 0;        // of the content, from 1 on
+  std::optional<DType> dtype;  // of its elements, if it has elements
   int64_t bytes = 0;
-  int64_t offset = 0;  // of its first byte in the file
+  int64_t offset = 0;  // the place of its first byte in the file
 };
 
 namespace internal_checkpoint {
 
-// The digest of bytes that come in any pieces: that of the digests of each MiB.
+// Computes the digest of bytes that are added in pieces of any sizes. It is the
+// digest of the digests of each MiB.
+// Thread-safety: thread-compatible.
 class PieceDigest {
  public:
   void Add(absl::string_view bytes);
@@ -66,30 +70,31 @@ class PieceDigest {
 
 }  // namespace internal_checkpoint
 
-// Writes beside the file, under its name and ".new", and gives it the name in
-// the end. Until then, and where that fails, what had the name before is there.
-// Errors are the system's: RESOURCE_EXHAUSTED for a disk that is full,
-// PERMISSION_DENIED, ...
+// Writes a file. The bytes first go to a file with the ending ".new", which
+// Finish renames.
+// Guarantees: until Finish has succeeded, the previous file of that name stays.
+// Errors are those of the system, such as RESOURCE_EXHAUSTED for a full disk
+// and PERMISSION_DENIED.
 // Thread-safety: thread-compatible.
 class CheckpointWriter {
  public:
   static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Create(
       const std::string& path);
-  // Removes what was written, unless it was finished.
+  // Removes what was written, unless the file was finished.
   ~CheckpointWriter();
 
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Begins a section, and ends the one before. INVALID_ARGUMENT for a name that
-  // is empty, too long, or was there before, and for version 0.
+  // Begins a section, and ends the previous one. Returns INVALID_ARGUMENT if
+  // the name is empty, too long, or already used, or if the version is 0.
   absl::Status Begin(absl::string_view name, uint32_t version,
                      std::optional<DType> dtype = std::nullopt);
 
-  // Appends to the section.
+  // Appends bytes to the section.
   absl::Status Append(absl::string_view bytes);
 
-  // Brings all to the disk, and gives the file its name.
+  // Writes everything to the disk, and gives the file its name.
   absl::Status Finish();
 
   const std::string& path() const { return path_; }
@@ -118,28 +123,29 @@ class CheckpointWriter {
   int64_t offset_ = 0;
   std::unique_ptr<Section> open_;
   std::set<std::string> names_;
-  std::string headers_;  // of all sections, with their names
+  std::string headers_;  // the headers and names of all sections
   bool is_finished_ = false;
 };
 
+// Reads a file. Guarantees: all bytes were correct when the file was opened.
 // Thread-safety: thread-compatible.
 class CheckpointReader {
  public:
-  // Reads the whole file once, and compares all digests.
+  // Reads the whole file once, and checks all digests.
   //   NOT_FOUND         there is no such file
-  //   DATA_LOSS         it is torn or damaged
-  //   INVALID_ARGUMENT  it is no checkpoint
+  //   DATA_LOSS         it is incomplete or damaged
+  //   INVALID_ARGUMENT  it is not a checkpoint
   //   UNIMPLEMENTED     a newer release has written it
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(
       const std::string& path);
 
   const std::string& path() const { return path_; }
   absl::Span<const CheckpointSection> sections() const { return sections_; }
-  // Returns nullptr where there is none of that name.
+  // Returns nullptr if there is no section of that name.
   const CheckpointSection* Find(absl::string_view name) const;
 
-  // Fills `bytes` from `offset` in the section on. OUT_OF_RANGE where there are
-  // not so many.
+  // Reads bytes of the section from `offset` on. Returns OUT_OF_RANGE if the
+  // section has too few.
   absl::Status Read(const CheckpointSection& section, int64_t offset,
                     absl::Span<char> bytes) const;
 

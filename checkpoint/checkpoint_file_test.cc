@@ -79,7 +79,7 @@ TEST_F(CheckpointFile, HoldsWhatWasWritten) {
   const Sections sections = {{"step", "12"}, {"empty", ""}, {"large", large}};
   LOCKSTEP_ASSERT_OK(Write(path_, sections));
   EXPECT_THAT(Read(path_), IsOkAndHolds(sections));
-  // 128 bytes of its own, and 64 and the name for each section.
+  // The file has 128 bytes of its own, and each section has 64 and its name.
   size_t bytes = 128;
   for (const auto& [name, value] : sections) {
     bytes += 64 + name.size() + value.size();
@@ -136,7 +136,7 @@ TEST_F(CheckpointFile, KnowsTheTypesOfElements) {
   EXPECT_EQ(reader->Find("a")->dtype, DType::kBF16);
 }
 
-// Whichever bit is wrong, nothing is read.
+// A wrong bit anywhere prevents the file from being read.
 TEST_F(CheckpointFile, SeesEachBitThatIsFlipped) {
   LOCKSTEP_ASSERT_OK(Write(path_, {{"step", "12"}, {"weights", "0123456789"}}));
   const std::string whole = Bytes();
@@ -202,7 +202,7 @@ TEST_F(CheckpointFile, LeavesTheLastOneWhereItFails) {
   struct stat facts;
   EXPECT_NE(stat((path_ + ".new").c_str(), &facts), 0);
 
-  // The system gives it no more room.
+  // The system lets the file grow no further.
   signal(SIGXFSZ, SIG_IGN);
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);

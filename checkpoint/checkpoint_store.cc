@@ -32,9 +32,10 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kDigits = 12;
-constexpr char kUnfinished[] = ".new";  // as CheckpointWriter calls it
+constexpr char kUnfinished[] = ".new";  // the ending that CheckpointWriter uses
 
-// "/data/model" as the folder "/data/" and the name "model".
+// Splits a path such as "/data/model" into the folder "/data/" and the name
+// "model".
 std::pair<std::string, std::string> Parted(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == path.npos) return {"./", path};
@@ -80,7 +81,7 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
         options.path, ", and has locked ", path,
         ": end it first, or give this job another path"));
   }
-  // The program may go to another folder.
+  // The program may change its current folder later.
   CheckpointStoreOptions absolute = options;
   absolute.path = std::filesystem::absolute(options.path).string();
   std::unique_ptr<CheckpointStore> store(
@@ -93,8 +94,8 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
   return store;
 }
 
-// A process that is being forked may have the descriptor, and with it the lock,
-// for a moment longer.
+// Unlocks explicitly, since a process that is just being forked may hold a copy
+// of the descriptor, and so the lock, a little longer.
 CheckpointStore::~CheckpointStore() { ::flock(lock_.fd(), LOCK_UN); }
 
 std::string CheckpointStore::PathOf(int64_t step) const {
@@ -111,7 +112,7 @@ absl::StatusOr<std::set<int64_t>> CheckpointStore::Steps(
   }
   std::set<int64_t> steps;
   for (;;) {
-    errno = 0;  // readdir tells an error from the end by it alone
+    errno = 0;  // only errno tells an error of readdir from the end
     const dirent* const entry = ::readdir(all.get());
     if (entry == nullptr) break;
     absl::string_view digits = entry->d_name;
@@ -155,7 +156,7 @@ CheckpointStore::OpenNewest() {
         !absl::IsInvalidArgument(reader.status())) {
       return reader.status();
     }
-    // A file that is no checkpoint at all is somebody else's.
+    // A file that is not a checkpoint belongs to someone else, so it is kept.
     if (absl::IsDataLoss(reader.status())) damaged_.insert(*step);
     why.emplace_back(reader.status().message());
   }
@@ -185,13 +186,13 @@ absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointStore::Create(
 absl::Status CheckpointStore::Finish(CheckpointWriter& writer) {
   LOCKSTEP_RETURN_IF_ERROR(writer.Finish());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int64_t> steps, Steps());
-  // Those that count are from this one on back: later ones may have been put
-  // there by others.
+  // Only this checkpoint and older ones count, since others may have put later
+  // ones there.
   int64_t kept = 0;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const std::string path = PathOf(*step);
     const bool is_this = path == writer.path();
-    if (is_this) damaged_.erase(*step);  // it is whole again
+    if (is_this) damaged_.erase(*step);  // it was written anew
     if (damaged_.count(*step) > 0) {
       if (::unlink(path.c_str()) == 0) damaged_.erase(*step);
     } else if (is_this || kept > 0) {

@@ -1,5 +1,6 @@
-// The checkpoints of a job: files that are called PATH and the step after which
-// they were made, "/data/model.000000000120", of which the last few are kept.
+// A CheckpointStore keeps the last few checkpoints of a job. Their files have
+// the name PATH and the step after which they were saved, such as
+// "/data/model.000000000120".
 //
 //   CheckpointStoreOptions options;
 //   options.path = "/data/model";
@@ -12,7 +13,7 @@
 //   ...  // Begin and Append
 //   LOCKSTEP_RETURN_IF_ERROR(store->Finish(*writer));
 //
-// One process of a job uses it, rank 0.
+// Only one process of a job uses it, rank 0.
 #ifndef LOCKSTEP_CHECKPOINT_CHECKPOINT_STORE_H_
 #define LOCKSTEP_CHECKPOINT_CHECKPOINT_STORE_H_
 
@@ -33,25 +34,27 @@
 
 namespace lockstep {
 
+// The settings of a CheckpointStore.
 struct CheckpointStoreOptions {
-  // The folder, which must be there, and the beginning of the files' names.
+  // The folder, which must exist, and the beginning of the files' names.
   std::string path;
 
-  // The number of checkpoints that are kept, from 1 on. The one before the
-  // newest is used where that is torn.
+  // The number of checkpoints that are kept, at least 1. An older one is used
+  // if the newest is damaged.
   int64_t keep = 3;
 
-  // Told of checkpoints that are passed over.
+  // Receives a message for each checkpoint that is skipped.
   std::function<void(absl::string_view)> log;
 };
 
+// Guarantees: no other store uses the path while it lives.
 // Thread-safety: thread-compatible.
 class CheckpointStore {
  public:
-  // FAILED_PRECONDITION where another process has the path open, here or, if
-  // the file system has locks for all its hosts, elsewhere. INVALID_ARGUMENT
-  // for a path or a number that can't be. Files that a job has not finished are
-  // removed.
+  // Opens the store, and removes unfinished files. Returns FAILED_PRECONDITION
+  // if the path is already open, in this process, in another one, or on another
+  // host if the file system's locks reach that far. Returns INVALID_ARGUMENT if
+  // an option is wrong.
   static absl::StatusOr<std::unique_ptr<CheckpointStore>> Open(
       const CheckpointStoreOptions& options);
 
@@ -60,16 +63,16 @@ class CheckpointStore {
   CheckpointStore(const CheckpointStore&) = delete;
   CheckpointStore& operator=(const CheckpointStore&) = delete;
 
-  // Opens the newest checkpoint that is whole, and returns nullptr where there
-  // is none at all. DATA_LOSS where there are some, and all are damaged.
+  // Opens the newest undamaged checkpoint. Returns nullptr if there are none,
+  // and DATA_LOSS if all of them are damaged.
   absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewest();
 
-  // Begins the checkpoint after `step` steps. FAILED_PRECONDITION before
-  // OpenNewest: a job that begins anew beside the checkpoints of another one
-  // would go on from theirs the next time.
+  // Begins the checkpoint after `step` steps. Returns FAILED_PRECONDITION
+  // before OpenNewest. Otherwise a new job could write beside another job's
+  // checkpoints, and would continue from those at its next start.
   absl::StatusOr<std::unique_ptr<CheckpointWriter>> Create(int64_t step);
 
-  // Finishes a checkpoint, and removes those that are too old, or damaged.
+  // Finishes a checkpoint, and removes those that are too old or damaged.
   absl::Status Finish(CheckpointWriter& writer);
 
  private:
@@ -84,7 +87,7 @@ class CheckpointStore {
 
   const CheckpointStoreOptions options_;
   const Descriptor lock_;
-  // A fork that outlives this process would hold the lock.
+  // Without this, a forked process that outlives this one would keep the lock.
   const ClosedInForks unlocked_in_forks_;
   bool has_looked_ = false;
   std::set<int64_t> damaged_;

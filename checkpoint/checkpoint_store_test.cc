@@ -44,7 +44,7 @@ class Store : public testing::Test {
     return access(PathOf(step).c_str(), F_OK) == 0;
   }
   void Damage(int64_t step) const {
-    std::ofstream(PathOf(step)) << "LSCP";  // as one that was torn
+    std::ofstream(PathOf(step)) << "LSCP";  // as an incomplete file
   }
 
   static absl::Status Save(CheckpointStore& store, int64_t step) {
@@ -54,7 +54,7 @@ class Store : public testing::Test {
     return store.Finish(*writer);
   }
 
-  // The step of the newest one, or -1.
+  // Returns the step of the newest checkpoint, or -1.
   static absl::StatusOr<int64_t> Newest(CheckpointStore& store) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto reader, store.OpenNewest());
     if (reader == nullptr) return -1;
@@ -92,7 +92,7 @@ TEST_F(Store, PassesOverWhatIsDamaged) {
   EXPECT_THAT(Newest(*store), IsOkAndHolds(20));
   EXPECT_THAT(logged_,
               ElementsAre(HasSubstr(absl::StrCat(PathOf(20), " is used"))));
-  // A newer one that is whole takes the place of the damaged one.
+  // A newer undamaged checkpoint replaces the damaged one.
   LOCKSTEP_ASSERT_OK(Save(*store, 25));
   EXPECT_FALSE(Exists(30));
   EXPECT_THAT(Newest(*store), IsOkAndHolds(25));

@@ -55,7 +55,7 @@ class CheckpointTest : public testing::Test {
     options_.path = folder + "/model";
   }
 
-  // Returns what `rank` returns on each of so many ranks.
+  // Calls `rank` on each of `size` ranks, and returns its results.
   static std::vector<absl::Status> Run(int size, const Rank& rank) {
     LocalGroupOptions options;
     options.size = size;
@@ -95,7 +95,7 @@ class CheckpointTest : public testing::Test {
     })[0];
   }
 
-  // Restores it.
+  // Restores one section on one rank.
   absl::StatusOr<std::vector<float>> Load(absl::string_view name,
                                           int64_t count) {
     std::vector<float> values(count, -1);
@@ -124,9 +124,9 @@ class CheckpointTest : public testing::Test {
   std::vector<std::string> logged_;
 };
 
-// ---- What comes back.
+// ---- What is restored.
 
-// A job with one of each kind of section. `all` are the elements of the part.
+// A job with one section of each kind.
 struct AnyJob {
   std::vector<float> weights;
   std::vector<int64_t> part;
@@ -144,7 +144,8 @@ struct AnyJob {
     return checkpoint.Add("text", state);
   }
 
-  // Makes this the part [begin, end) of a range that all ranks share unevenly.
+  // Gives this rank its part of the numbers from 0 to `all`; parts differ in
+  // size.
   void Deal(int64_t all, int rank, int size) {
     const int64_t begin = rank == 0 ? 0 : all * rank * rank / (size * size);
     const int64_t end = all * (rank + 1) * (rank + 1) / (size * size);
@@ -171,7 +172,7 @@ TEST_F(CheckpointTest, ComesBackOnAnyNumberOfRanks) {
         std::fill(job.weights.begin(), job.weights.end(), step + group.rank());
         job.text = absl::StrCat("of ", group.rank(), " after ", step);
         LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(step));
-        // A checkpoint has the values from when Save was called.
+        // A checkpoint has the values at the time of the call of Save.
         std::fill(job.part.begin(), job.part.end(), -1);
         std::fill(job.weights.begin(), job.weights.end(), -1);
         return checkpoint.Wait();
@@ -223,7 +224,7 @@ TEST_F(CheckpointTest, TakesLittleMoreThanItsSections) {
 }
 
 TEST_F(CheckpointTest, CopiesMemoryOfTheTrainersOwn) {
-  std::vector<float> far(3, 1);  // stands for that of a device
+  std::vector<float> far(3, 1);  // in place of memory of a device
   CheckpointMemory memory;
   memory.count = 3;
   memory.read = [&](int64_t offset, absl::Span<char> to) {
@@ -243,7 +244,7 @@ TEST_F(CheckpointTest, CopiesMemoryOfTheTrainersOwn) {
     return checkpoint.Save(1);
   };
   LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
-  // Memory of the host has the same section.
+  // Memory of the host gives the same section.
   EXPECT_THAT(Load("far", 3), IsOkAndHolds(std::vector<float>(3, 1)));
   far = {0, 0, 0};
   LOCKSTEP_ASSERT_OK(Run(1, rank)[0]);
@@ -289,7 +290,7 @@ TEST_F(CheckpointTest, RefusesAnotherModel) {
     LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("weights", BufferOf(values)));
     LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("bias", BufferOf(values)));
     absl::Status restored = checkpoint.Restore().status();
-    EXPECT_EQ(values[0], 0);  // nothing was filled
+    EXPECT_EQ(values[0], 0);  // nothing was restored
     return restored;
   };
   EXPECT_THAT(Run(2, more),
@@ -562,7 +563,7 @@ TEST_F(CheckpointTest, TellsAllRanksOfAnErrorOfRank0) {
       LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored,
                                 checkpoint.Restore());
       if (restored.has_value()) {
-        // No part is left over from the step that was not saved.
+        // Nothing of the step that was not saved is left.
         EXPECT_EQ(restored, 3);
         EXPECT_THAT(part, Each(3));
         return absl::OkStatus();
@@ -626,7 +627,7 @@ TEST_F(CheckpointTest, SavesTheSameStepAgainAfterAnError) {
   EXPECT_EQ(access(PathOf(2).c_str(), F_OK), 0);
 }
 
-// Whatever else is in the folder, the one that was just saved stays.
+// Other files in the folder don't affect the checkpoint that was just saved.
 TEST_F(CheckpointTest, KeepsTheLastOneBesideOthersFiles) {
   options_.keep = 1;
   ASSERT_EQ(mkdir(PathOf(999).c_str(), 0777), 0);
@@ -635,7 +636,7 @@ TEST_F(CheckpointTest, KeepsTheLastOneBesideOthersFiles) {
     std::vector<float> values(1);
     Checkpoint checkpoint(group, options_);
     LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("weights", BufferOf(values)));
-    // The diary is taken for a checkpoint that is damaged.
+    // The diary counts as a damaged checkpoint.
     EXPECT_THAT(checkpoint.Restore().status(),
                 StatusIs(absl::StatusCode::kDataLoss));
     EXPECT_EQ(unlink(PathOf(202511240001).c_str()), 0);
@@ -729,7 +730,7 @@ TEST_F(CheckpointTest, IsNotAForksAffair) {
     if (child == 0) {
       const bool refused = absl::IsFailedPrecondition(checkpoint->Save(2)) &&
                            absl::IsFailedPrecondition(checkpoint->Wait());
-      checkpoint = nullptr;  // waits for no thread
+      checkpoint = nullptr;  // it does not wait for the thread
       _exit(refused ? 0 : 1);
     }
     int status = -1;
@@ -740,7 +741,7 @@ TEST_F(CheckpointTest, IsNotAForksAffair) {
   EXPECT_THAT(Load("a", 3), IsOk());
 }
 
-// A fork that outlives its rank, which was killed, does not keep the path.
+// A forked process that outlives its killed rank does not keep the path locked.
 TEST_F(CheckpointTest, AForkHoldsNoLock) {
   int runs[2], ends[2];
   ASSERT_EQ(pipe(runs), 0);
@@ -756,7 +757,7 @@ TEST_F(CheckpointTest, AForkHoldsNoLock) {
         const bool told = write(runs[1], &byte, 1) == 1;
         _exit(told && read(ends[0], &byte, 1) == 0 ? 0 : 1);
       }
-      _exit(read(runs[0], &byte, 1) == 1 ? 0 : 1);  // as a kill would end it
+      _exit(read(runs[0], &byte, 1) == 1 ? 0 : 1);  // like a kill
     });
   }
   int status = -1;

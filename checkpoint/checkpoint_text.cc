@@ -32,7 +32,7 @@ std::map<std::string, Setting> SettingsOf(absl::string_view text) {
        absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const std::vector<std::string> words = absl::StrSplit(line, '\t');
     if (words.size() != 3) continue;
-    // A fingerprint shows short values alone.
+    // A fingerprint contains only short values as text.
     settings[words[0]] = {words[1],
                           words[2].empty() ? "a long value" : words[2]};
   }
@@ -50,7 +50,7 @@ std::string InALine(absl::string_view text) {
 std::string TextOf(const Fingerprint& job) {
   std::string text;
   for (const Fingerprint::Field& field : job.fields()) {
-    // The text that a field shows is printable.
+    // The text in `shown` is always printable.
     absl::StrAppend(&text, InALine(field.name), "\t",
                     absl::Hex(field.digest, absl::kZeroPad16), "\t",
                     field.shown, "\n");

@@ -1,5 +1,6 @@
-// Texts in which ranks tell each other what a checkpoint has, and in which it
-// keeps the job's settings: a line for each section or setting. Internal.
+// These texts have one line for each section or setting. Ranks use them to
+// share the list of a checkpoint's sections, and a checkpoint stores the job's
+// settings as one. Internal.
 //
 //   const std::string text = TextOf(reader->sections());
 //   ...  // to the other ranks
@@ -19,12 +20,12 @@
 
 namespace lockstep::internal_checkpoint {
 
-// Returns a text without what would end it in a line, for people to read.
+// Returns the text with tabs and ends of lines escaped, for people to read.
 std::string InALine(absl::string_view text);
 
 std::string TextOf(const Fingerprint& job);
 
-// Compares two jobs as texts, and returns the settings that were others:
+// Compares the texts of two jobs, and returns the settings that differ, such as
 // "seed was 7, and is 8".
 std::vector<std::string> Differences(absl::string_view before,
                                      absl::string_view now);

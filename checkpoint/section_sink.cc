@@ -22,7 +22,7 @@
 namespace lockstep::internal_checkpoint {
 namespace {
 
-constexpr int64_t kLine = 64;  // of the processor's cache
+constexpr int64_t kLine = 64;  // the size of a cache line, in bytes
 constexpr int64_t kHugePage = int64_t{1} << 21;
 
 }  // namespace
@@ -44,9 +44,10 @@ void SectionSink::Grow(int64_t bytes) {
   std::unique_ptr<char, Free> memory(
       static_cast<char*>(std::aligned_alloc(unit, rounded)));
   if (memory == nullptr) throw std::bad_alloc();
-  // On pages of 4 KiB, a large copy waits for addresses.
+  // With pages of 4 KiB, a large copy would be slowed down by address
+  // translation.
   if (unit == kHugePage) madvise(memory.get(), rounded, MADV_HUGEPAGE);
-  // A section may begin behind the end of what there was.
+  // A section may begin after the end of the old memory.
   const int64_t kept = std::min(used_, size_);
   if (kept > 0) std::memcpy(memory.get(), memory_.get(), kept);
   std::memset(memory.get() + kept, 0, rounded - kept);

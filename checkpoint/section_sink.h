@@ -1,5 +1,6 @@
-// Where the sections of a checkpoint go when it is saved: into a file, piece by
-// piece, or into a copy in memory, which is written later. Internal.
+// A SectionSink receives the sections of a checkpoint that is saved. It writes
+// them to a file piece by piece, or copies them into memory for a later
+// WriteTo. Internal.
 //
 //   SectionSink sink;
 //   sink.Start(nullptr);  // a copy
@@ -26,35 +27,38 @@
 
 namespace lockstep::internal_checkpoint {
 
-// The most bytes that go into a file, or between ranks, at once.
+// The maximum number of bytes of one write, or of one message between ranks.
 inline constexpr int64_t kPiece = int64_t{1} << 20;
 
-// The version of what all sections mean.
+// The version of the content of all sections.
 inline constexpr uint32_t kVersion = 1;
 
+// Requires: Start comes first, then Begin for each section.
 // Thread-safety: thread-compatible.
 class SectionSink {
  public:
-  // From now on, sections go into this file, or, for nullptr, into a copy.
+  // Starts a checkpoint. Sections go into the file of `writer`, or into a copy
+  // if it is null.
   void Start(std::unique_ptr<CheckpointWriter> writer);
 
-  // Returns the file.
+  // Returns the writer of the file, or nullptr for a copy.
   CheckpointWriter* writer() const { return writer_.get(); }
 
-  // Takes memory for a copy of so many sections with so many bytes in all, and
-  // no more than that.
+  // Allocates the memory for a copy of at most this many sections and bytes in
+  // all.
   void Reserve(int64_t sections, int64_t bytes);
 
-  // Memory that is copied from the address `like` gets to a place that lies
-  // alike in the lines of the processor's cache, which is a tenth faster.
+  // Begins a section. `like` is the address of its data, if known. The copy
+  // gets the same offset within a line of the processor's cache, which makes
+  // copying a tenth faster.
   absl::Status Begin(absl::string_view name,
                      std::optional<DType> dtype = std::nullopt,
                      const void* like = nullptr);
 
-  // Returns memory for the next bytes of the section: for all that are wanted,
-  // or for fewer.
+  // Returns memory for the next bytes of the section. It may be smaller than
+  // wanted.
   absl::Span<char> Room(int64_t wanted);
-  // Takes the bytes that were put there.
+  // Appends the first `bytes` bytes of that memory to the section.
   absl::Status Take(int64_t bytes);
 
   // Appends bytes to the section.
@@ -75,12 +79,12 @@ class SectionSink {
     void operator()(char* memory) const { std::free(memory); }
   };
 
-  // Throws std::bad_alloc where there is not so much memory.
+  // Throws std::bad_alloc if there is not enough memory.
   void Grow(int64_t bytes);
 
   std::unique_ptr<CheckpointWriter> writer_;
   std::vector<Entry> entries_;
-  // It only grows: memory that the system has just given is slow to fill.
+  // The memory never shrinks, since new memory of the system is slow to fill.
   std::unique_ptr<char, Free> memory_;
   int64_t size_ = 0;
   int64_t used_ = 0;

@@ -14,8 +14,8 @@
 namespace lockstep::internal_checkpoint {
 namespace {
 
-// Sections of all sizes, from memory that lies anyhow, with and without room
-// that was taken before.
+// The sections have all sizes and alignments, with and without a call of
+// Reserve.
 TEST(SectionSink, KeepsWhatItWasGiven) {
   constexpr int kSections = 200;
   const char places[kSections] = {};
