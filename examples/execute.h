@@ -12,12 +12,13 @@
 
 namespace examples {
 
+// The result of a command.
 struct Ended {
   int code = -1;
-  std::string printed;  // on both streams
+  std::string printed;  // to both streams
 };
 
-// `command` is the shell's.
+// Runs a command of the shell.
 inline Ended Execute(const std::string& command) {
   Ended ended;
   FILE* const pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
@@ -30,8 +31,8 @@ inline Ended Execute(const std::string& command) {
   return ended;
 }
 
-// `program` as so many ranks. However slow the machine is, those that are left
-// when one dies may say what they have seen.
+// Runs `program` as this many ranks. With the long --grace, the other ranks can
+// report the loss of a rank even on a slow machine.
 inline Ended Launch(int ranks, const std::string& program,
                     const std::string& flags = "") {
   return Execute(absl::StrCat("tools/cli/lockstep launch -n ", ranks,

@@ -1,5 +1,5 @@
-// A trainer whose configuration is Abseil's flags: they go into a Config, and
-// nothing is read as text. This works in builds without TOML as well.
+// A trainer that is configured by Abseil's flags. It copies them into a Config
+// and reads no text, so it also works in builds without TOML.
 //
 //   flags --order=stratified --batch=32 --workers=2
 #include <cstdint>

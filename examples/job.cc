@@ -1,5 +1,6 @@
-// A trainer whose job is a text: which data, in which order, on which backend,
-// how long. The command line names the text and changes values of it:
+// A trainer whose job is described by a text: its data, their order, the
+// backend, and the number of epochs. The command line names the text and can
+// change values:
 //
 //   lockstep launch -n 2 -- job --config=examples/job.toml
 //   lockstep launch -n 3 -- job --config=examples/job.toml
@@ -46,7 +47,7 @@ using lockstep::OptionTable;
 using lockstep::PluginContext;
 using lockstep::PluginRegistry;
 
-// ---- What the text may say beside Lockstep's own.
+// ---- The trainer's own settings.
 
 struct TrainerOptions {
   int64_t epochs = 6;
@@ -88,7 +89,8 @@ absl::Status AddUp(Communicator& group, std::vector<float>& values,
       group.AllReduce(buffer, buffer, lockstep::ReduceOp::kSum, call));
 }
 
-// Adds up the errors of a batch over all ranks, and returns its own.
+// Adds up a batch's sums over all ranks, and returns the errors of its own
+// rows.
 absl::StatusOr<std::vector<float>> Errors(Communicator& group,
                                           const lockstep::Batch& batch,
                                           const Model& model, Sums& sums) {
@@ -100,7 +102,8 @@ absl::StatusOr<std::vector<float>> Errors(Communicator& group,
   return errors;
 }
 
-// The mean loss over all samples of the loader, each of which counts once.
+// Returns the mean loss over all samples of the loader; each sample counts
+// once.
 absl::StatusOr<double> Test(Communicator& group, Loader& loader,
                             const Model& model, Sums& sums) {
   double loss = 0;
@@ -195,7 +198,7 @@ absl::Status Run(int argc, char** argv) {
   context.world = world.get();
   context.group = group.get();
   absl::Status trained = Train(job, trainer, registry, context, sums);
-  // So that the others say why, too, where it is this rank's own failure.
+  // With Abort, the other ranks report this rank's own failure, too.
   if (!trained.ok()) group->Abort(trained);
   return trained;
 }
@@ -203,7 +206,7 @@ absl::Status Run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // also in a pipe
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // by line, also to a pipe
   const absl::Status status = Run(argc, argv);
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());

@@ -1,4 +1,4 @@
-// These tests run the job of job.toml, and texts that are wrong.
+// These tests run the job of job.toml, and jobs with wrong texts.
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -22,7 +22,7 @@ Ended Train(int ranks, const std::string& flags) {
                                     "--set group.name=shm ", flags));
 }
 
-// The lines of metrics, which are rank 0's.
+// Returns the lines of metrics, which rank 0 prints.
 std::string MetricsOf(const std::string& printed) {
   std::string metrics;
   size_t at = 0;

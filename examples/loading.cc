@@ -1,6 +1,6 @@
-// Batches of texts of different lengths, padded to the longest of each, with a
-// random word left out of each; interrupted, and gone on with by another number
-// of workers.
+// Loads batches of texts of different lengths. Each batch is padded to its
+// longest text, and a random word of each text is left out. Loading is
+// interrupted, and continues with another number of workers.
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -28,7 +28,8 @@ class Texts : public lockstep::Dataset {
   absl::Span<const lockstep::FieldSpec> fields() const override {
     return fields_;
   }
-  // Text i has the words 100 * i, 100 * i + 1, ...; one of them is left out.
+  // Text i has the words 100 * i, 100 * i + 1, ..., and one of them is left
+  // out.
   absl::Status Read(int64_t index, lockstep::SampleContext& context,
                     lockstep::SampleRow& row) override {
     const int64_t words = 2 + index % (kLongest - 1);
@@ -63,7 +64,7 @@ absl::Status Print(const lockstep::Batch& batch) {
 }
 
 absl::StatusOr<std::unique_ptr<lockstep::Loader>> MakeLoader(int num_workers) {
-  lockstep::DistributedSamplerOptions order;  // as PyTorch's, to the bit
+  lockstep::DistributedSamplerOptions order;  // PyTorch's order, bit for bit
   order.size = 10;
   order.batch_size = 3;
   LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, lockstep::DistributedSampler(order));
@@ -88,11 +89,11 @@ absl::Status Run() {
       LOCKSTEP_RETURN_IF_ERROR(Print(batch));
     }
     LOCKSTEP_ASSIGN_OR_RETURN(state, loader->SaveState());
-  }  // with batches read ahead, which are not lost
+  }  // batches that were read ahead are not lost
 
   LOCKSTEP_ASSIGN_OR_RETURN(const auto loader, MakeLoader(0));
   LOCKSTEP_RETURN_IF_ERROR(loader->RestoreState(state));
-  for (auto& batch : loader->Epoch(0)) {  // what is left of it
+  for (auto& batch : loader->Epoch(0)) {  // the rest of the epoch
     LOCKSTEP_RETURN_IF_ERROR(batch.status());
     LOCKSTEP_RETURN_IF_ERROR(Print(*batch));
   }

@@ -1,6 +1,6 @@
-// A trainer that calls nothing to register: it is linked with
+// A trainer that makes no call to register. It is linked with
 // @lockstep//:static_register, and its own dataset registers itself in the same
-// way. In a library, the target of such a file has alwayslink.
+// way. If such a file is in a library, its target needs alwayslink.
 //
 //   no_call
 #include <cstdint>
@@ -58,7 +58,7 @@ absl::Status Run() {
   Config& sampler = settings.Set("sampler", Config());
   sampler.Set("name", "sequential");
   sampler.Set("global_batch_size", 3);
-  // The first Create returns what went wrong before main, if anything did.
+  // The first Create returns an error of the registrations before main, if any.
   LOCKSTEP_ASSIGN_OR_RETURN(const auto loader,
                             PluginRegistry::Global().Create<lockstep::Loader>(
                                 "default", PluginContext(), settings));

@@ -1,8 +1,8 @@
-// A trainer that makes its parts by name: those of Lockstep, and a dataset and
-// an order of its own. docs/plugin.md is the guide.
+// A trainer that makes its parts by name: Lockstep's parts, and its own dataset
+// and order. docs/plugin.md is the guide.
 //
 //   plugin              makes loaders of the dataset "ring", and reads them
-//   plugin --list       prints what can be made, and with which settings
+//   plugin --list       prints all parts with their settings
 #include "lockstep/plugin/plugin.h"
 
 #include <cmath>
@@ -38,7 +38,7 @@ using lockstep::Loader;
 using lockstep::PluginContext;
 using lockstep::PluginRegistry;
 
-// ---- A dataset of the trainer's own, with its settings.
+// ---- The trainer's own dataset, with its settings.
 
 struct RingOptions {
   int64_t size = 100;
@@ -67,7 +67,8 @@ class Ring : public Dataset {
     x[1] = options_.radius * std::sin(angle);
     return absl::OkStatus();
   }
-  // Which half of the ring each point is in, for samplers that ask for classes.
+  // Returns the half of the ring that each point is in, for samplers with
+  // classes.
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
     if (name != "half") return Dataset::ReadColumn(name);
     std::vector<int64_t> halves(options_.size);
@@ -91,7 +92,7 @@ absl::StatusOr<std::shared_ptr<Dataset>> MakeRing(const PluginContext&,
   return std::make_shared<Ring>(options);
 }
 
-// ---- An order of its own.
+// ---- The trainer's own order.
 
 struct BackwardOptions {
   int64_t step = 1;
@@ -118,7 +119,7 @@ absl::StatusOr<std::shared_ptr<const lockstep::Order>> MakeBackward(
       });
 }
 
-// ---- What a trainer does once.
+// ---- Registration, which is done once.
 
 absl::Status RegisterParts(PluginRegistry& registry) {
   LOCKSTEP_RETURN_IF_ERROR(lockstep::RegisterLockstep(registry));
@@ -127,7 +128,7 @@ absl::Status RegisterParts(PluginRegistry& registry) {
   return registry.Add<Dataset>("ring", "Points on a ring.", MakeRing);
 }
 
-// ---- What it does with them.
+// ---- Making the parts by name.
 
 absl::Status ReadRing(PluginRegistry& registry, const Config& sampler) {
   Config settings;

@@ -1,4 +1,4 @@
-// These tests run the plugin example as a user does.
+// These tests run the plugin example as a user would.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/examples/execute.h"

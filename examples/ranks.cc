@@ -1,6 +1,6 @@
-// The smallest program of several ranks, to try a launcher with: each rank
-// prints what the launcher told it and how many ranks are on its host, and adds
-// up the numbers of all ranks.
+// The smallest program with several ranks, for trying out a launcher. Each rank
+// prints what the launcher told it, and the number of ranks on its host. All
+// ranks add up their numbers.
 //
 //   lockstep launch -n 4 -- ranks
 //   srun --ntasks=8 ranks
@@ -20,7 +20,7 @@ namespace {
 
 absl::Status Run() {
   lockstep::WorldOptions told;
-  told.on_slow = [](absl::string_view what) {  // say, that a rank is missing
+  told.on_slow = [](absl::string_view what) {  // such as a missing rank
     std::fprintf(stderr, "slow: %s\n", std::string(what).c_str());
   };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world,

@@ -1,15 +1,15 @@
-// What to do when something fails, around a training that is next to nothing
-// (training.cc has a real one). --fail=... shows each case, on rank 1:
+// Handles failures, around a minimal training (training.cc has a real one).
+// --fail=... shows each case, on rank 1:
 //
 //   lockstep launch -n 2 --max_restarts=1 -- recovery --checkpoint=/tmp/steps
-//       --fail=late      it comes late: nothing has failed, but all are told
-//              mismatch  it calls another operation: all are told which
-//              nan       it spoils the loss: the training is given up
-//              stuck     it comes no more: its watchdog ends the group
-//              kill      it dies: all processes end, and are started again
+//       --fail=late      it comes late: nothing fails, but all ranks report it
+//              mismatch  it calls another operation: all ranks report which
+//              nan       it spoils the loss: the training gives up this attempt
+//              stuck     it hangs outside of operations: its watchdog acts
+//              kill      it is killed: all processes end and are started again
 //
-// After all but the first, the ranks go on from the last checkpoint; where all
-// processes live, they only make the group again.
+// After each case except the first, the ranks continue from the last
+// checkpoint. If all processes live, they only make a new group.
 #include <signal.h>
 
 #include <algorithm>
@@ -50,8 +50,10 @@ constexpr int64_t kStepsToSave = 5;
 constexpr int64_t kFailingStep = 7;
 constexpr int kMostFailures = 5;
 
-// Ends the group when the trainer makes no step for so long, wherever it hangs:
-// a deadline is that of an operation, and there may be none.
+// Ends the group if the trainer makes no step for `patience`, wherever it
+// hangs. A deadline would not be enough, since it belongs to an operation, and
+// a rank may hang outside of any operation.
+// Thread-safety: NoteStep and gave_up may be called on any thread.
 class Watchdog {
  public:
   Watchdog(Communicator& group, absl::Duration patience)
@@ -93,11 +95,12 @@ class Watchdog {
   std::condition_variable changed_;
   int64_t steps_ = 0;
   bool over_ = false;
+  // It publishes no other memory, so its order does not matter.
   std::atomic<bool> gave_up_{false};
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last, since it uses the others
 };
 
-// What goes wrong on rank 1, which a real trainer need not be taught.
+// Fails on rank 1. A real trainer does not need this.
 absl::Status Fail(const std::string& how, Communicator& group,
                   const Watchdog& watchdog, const std::atomic<bool>& told_slow,
                   double& gradient) {
@@ -127,7 +130,7 @@ absl::Status Train(Communicator& group, Watchdog& watchdog,
   }
   int64_t steps = restored.value_or(0);
   while (steps < kSteps) {
-    // Rank r wants the weight to be r.
+    // The weight that is best for rank r is r.
     double gradient = 2 * (weight - group.rank());
     if (!restored.has_value() && steps == kFailingStep && group.rank() == 1) {
       LOCKSTEP_RETURN_IF_ERROR(Fail(absl::GetFlag(FLAGS_fail), group, watchdog,
@@ -136,7 +139,7 @@ absl::Status Train(Communicator& group, Watchdog& watchdog,
     const auto buffer = lockstep::BufferOf(&gradient, 1);
     LOCKSTEP_RETURN_IF_ERROR(
         Wait(group.AllReduce(buffer, buffer, lockstep::ReduceOp::kAvg)));
-    if (!std::isfinite(gradient)) {  // before it gets into a checkpoint
+    if (!std::isfinite(gradient)) {  // must not get into a checkpoint
       return absl::AbortedError(
           absl::StrCat("in step ", steps, " the gradient is ", gradient));
     }
@@ -145,10 +148,10 @@ absl::Status Train(Communicator& group, Watchdog& watchdog,
     watchdog.NoteStep();
     if (checkpoint.IsDue(steps)) {
       LOCKSTEP_RETURN_IF_ERROR(checkpoint.Save(steps));
-      watchdog.NoteStep();  // a slow disk does not take the next step's time
+      watchdog.NoteStep();  // so that a slow disk does not count
     }
   }
-  // Nobody leaves before the last checkpoint is there.
+  // No rank may leave before the last checkpoint is on the disk.
   LOCKSTEP_RETURN_IF_ERROR(checkpoint.Wait());
   LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
   std::printf("after step %d the weight is %.2f\n", static_cast<int>(steps),
@@ -171,13 +174,14 @@ absl::Status Run() {
   absl::Status failure;
   for (int failures = 0; failures < kMostFailures; ++failures) {
     told_slow = false;
-    // Fails where a rank is lost: the launcher then starts all ranks again.
+    // Fails if a rank is lost. Then the launcher starts all ranks again.
     LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup());
     Watchdog watchdog(*group, absl::GetFlag(FLAGS_patience));
     failure = Train(*group, watchdog, told_slow);
     if (failure.ok()) return failure;
-    // This rank's own failure becomes that of all, which then make the group
-    // again as this one does. After one of the group's it changes nothing.
+    // With Abort, this rank's own failure becomes the failure of all ranks,
+    // which then make a new group, too. If the group has already failed, it
+    // changes nothing.
     group->Abort(failure);
     std::fprintf(stderr, "failed: %s\n",
                  std::string(failure.message()).c_str());

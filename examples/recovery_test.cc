@@ -1,4 +1,5 @@
-// That each failure is told, and that the job ends well after it.
+// These tests check that each failure is reported, and that the job ends well
+// after it.
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -27,7 +28,7 @@ Ended Recover(const std::string& flags) {
       "--max_restarts=1");
 }
 
-// Both ranks have come to the same end.
+// Expects that both ranks ended successfully with the same weight.
 void ExpectEndedWell(const Ended& ended) {
   EXPECT_EQ(ended.code, 0) << ended.printed;
   const std::vector<std::string> parts =
@@ -66,7 +67,7 @@ TEST(Recovery, NoNumber) {
   EXPECT_THAT(ended.printed, HasSubstr("in step 7 the gradient is nan"));
 }
 
-// Returns true if the group failed once, on both ranks, and in step 7.
+// Returns true if the group failed once on both ranks, and in step 7.
 bool FailedInTheStepAlone(const std::string& printed) {
   const std::vector<std::string> parts = absl::StrSplit(printed, "failed: ");
   return parts.size() == 3 &&
@@ -74,8 +75,9 @@ bool FailedInTheStepAlone(const std::string& printed) {
 }
 
 TEST(Recovery, Stuck) {
-  // A machine that stalls for so long makes a watchdog end the group too soon,
-  // or once more: its patience grows until that is not so.
+  // If the machine itself stalls for the watchdog's patience, the watchdog ends
+  // the group too early or once more. So the test repeats the case with more
+  // patience.
   Ended ended;
   std::string patience;
   for (const char* const each : {"2s", "10s", "50s"}) {

@@ -1,5 +1,5 @@
-// A rank's samples of two epochs, interrupted in the middle and gone on with on
-// another number of ranks.
+// Prints a rank's samples of two epochs. They are interrupted in the middle,
+// and continue on another number of ranks.
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -19,7 +19,7 @@ void Train(absl::Span<const int64_t> indices) {
 }
 
 absl::Status Run() {
-  lockstep::DistributedSamplerOptions options;  // as PyTorch's, to the bit
+  lockstep::DistributedSamplerOptions options;  // PyTorch's order, bit for bit
   options.size = 25;
   options.num_replicas = 2;
   options.rank = 0;

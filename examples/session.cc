@@ -1,6 +1,6 @@
-// A trainer in sixty lines, as a Session makes it: a linear model of points,
-// trained on any number of ranks, tested after each epoch, and started again
-// from its checkpoints.
+// A trainer of sixty lines that uses a Session: a linear model of points. It
+// trains on any number of ranks, tests after each epoch, and continues from its
+// checkpoints.
 //
 //   session --config=examples/session.toml
 //   lockstep launch -n 3 -- session --config=examples/session.toml
@@ -35,8 +35,8 @@ struct Model {
   std::vector<float> bias = {0};
   absl::Span<float> weights_gradient, bias_gradient;
 
-  // Returns the squared errors of the rows that are samples, added up. Adds
-  // their gradients, if that is wanted.
+  // Returns the sum of the squared errors over the valid rows. Also adds their
+  // gradients if `adds_gradients` is true.
   absl::StatusOr<double> Run(const Batch& batch, bool adds_gradients) const {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto x, batch.Values<float>("x"));
     LOCKSTEP_ASSIGN_OR_RETURN(const auto y, batch.Values<float>("y"));

@@ -1,4 +1,4 @@
-// These tests run the session example as a user does.
+// These tests run the session example as a user would.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,8 +58,8 @@ TEST(SessionExample, HelpsBeforeItBegins) {
   EXPECT_THAT(group.printed, HasSubstr("did you mean 'shm'?"));
 }
 
-// Runs the example, which would not end in a lifetime, and sends it a signal
-// when it has said that it trains.
+// Runs the example for far too many epochs, and sends it a signal when it
+// reports that it trains.
 Ended Interrupt(int signal, const std::string& path = "") {
   const std::string checkpoint = "checkpoint.path=" + path;
   int printed[2];

@@ -1,5 +1,5 @@
-// What training.cc trains: a model of two layers, and samples to train it on.
-// A real one is a framework's.
+// The model and the dataset of training.cc: two layers, and points. A real
+// trainer would use the model of a framework.
 #ifndef LOCKSTEP_EXAMPLES_SMALL_MODEL_H_
 #define LOCKSTEP_EXAMPLES_SMALL_MODEL_H_
 
@@ -20,7 +20,8 @@ namespace examples {
 
 constexpr int64_t kInputs = 8;
 
-// Sample i is a point x, and a linear function of it as y.
+// A dataset in which sample i is a point x, and y is a linear function of x.
+// Thread-safety: thread-safe.
 class Points : public lockstep::Dataset {
  public:
   explicit Points(int64_t size = 1003) : size_(size) {}
@@ -46,23 +47,24 @@ class Points : public lockstep::Dataset {
       {"y", lockstep::DType::kF32, {}, 0}};
 };
 
-// hidden = weights * x; y = scale * hidden + bias.
+// The model computes hidden = weights * x and y = scale * hidden + bias.
 struct Model {
   std::array<float, kInputs> weights = {1, 1, 1, 1, 1, 1, 1, 1};
   float scale = 0.5;
   float bias = 0;
-  float loss = 0;  // the mean of the last step
+  float loss = 0;  // the mean over the last step
 };
 
-// What a step adds up over its samples: the gradients of each layer, and with
-// the second one's (scale, bias) the loss and the number of samples.
+// The sums of a step over its samples: the gradients of the first layer, and
+// those of the second one (scale, bias) followed by the loss and the number of
+// samples.
 struct Sums {
   std::vector<float> first = std::vector<float>(kInputs);
   std::vector<float> second = std::vector<float>(4);
 };
 
-// The errors of `rows` samples, and sums.second, which the backward pass has
-// first.
+// Returns the errors of `rows` samples, and sets sums.second, since the
+// backward pass begins with the second layer.
 inline std::vector<float> SumSecondLayer(const Model& model,
                                          absl::Span<const float> x,
                                          absl::Span<const float> y,
@@ -93,7 +95,7 @@ inline void SumFirstLayer(const Model& model, absl::Span<const float> x,
   }
 }
 
-// Goes down the mean gradient.
+// Moves the model against the mean gradient.
 inline void Update(const Sums& sums, float learning_rate, Model& model) {
   const float samples = sums.second[3];
   for (int64_t i = 0; i < kInputs; ++i) {

@@ -1,6 +1,7 @@
-// A small model, trained by several ranks: each has its samples, they add up
-// their gradients, and a job that was ended goes on, also with another number
-// of ranks. recovery.cc is what to do when something fails meanwhile.
+// A small model that is trained by several ranks. Each rank has its own
+// samples, and the ranks add up their gradients. A job that was ended continues
+// later, also on another number of ranks. recovery.cc shows how to handle
+// failures.
 //
 //   lockstep launch -n 2 -- training --checkpoint=/tmp/model
 //   lockstep launch -n 3 -- training --checkpoint=/tmp/model --epochs=12
@@ -55,8 +56,9 @@ using lockstep::Work;
 
 constexpr int64_t kStepsToSave = 10;
 
-// One step. The sums of all ranks are divided by the samples of all ranks: so
-// the mean is exact where the last batch is smaller on some rank, or empty.
+// Trains one step. The sums of all ranks are divided by the number of samples
+// of all ranks. So the mean is exact, even if the last batch is smaller or
+// empty on some ranks.
 absl::Status Step(Communicator& group, const lockstep::Batch& batch, Sums& sums,
                   Model& model) {
   const auto add_up = [&group](std::vector<float>& values, const char* name) {
@@ -71,7 +73,7 @@ absl::Status Step(Communicator& group, const lockstep::Batch& batch, Sums& sums,
       examples::SumSecondLayer(model, x, y, batch.valid(), sums);
   LOCKSTEP_ASSIGN_OR_RETURN(const Work second,
                             add_up(sums.second, "second layer"));
-  // Meanwhile:
+  // This runs during the reduction of the second layer.
   examples::SumFirstLayer(model, x, errors, sums);
   LOCKSTEP_ASSIGN_OR_RETURN(const Work first,
                             add_up(sums.first, "first layer"));
@@ -81,7 +83,8 @@ absl::Status Step(Communicator& group, const lockstep::Batch& batch, Sums& sums,
   return absl::OkStatus();
 }
 
-// The samples in an order that all ranks share, none twice and none padded.
+// Makes the loader. All ranks share one order, which has no sample twice and no
+// padding.
 absl::StatusOr<std::unique_ptr<lockstep::Loader>> MakeLoader(
     Communicator& group) {
   auto points = std::make_shared<examples::Points>();
@@ -98,7 +101,7 @@ absl::StatusOr<std::unique_ptr<lockstep::Loader>> MakeLoader(
   LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
                             lockstep::Sampler::Create(std::move(order), dealt));
 
-  // What else must be the same, or the ranks would train different models.
+  // These settings must be the same on all ranks, too.
   lockstep::Fingerprint job = sampler->JobFingerprint();
   job.Add("epochs", absl::StrCat(absl::GetFlag(FLAGS_epochs)));
   job.Add("learning_rate", absl::StrCat(absl::GetFlag(FLAGS_learning_rate)));
@@ -110,8 +113,8 @@ absl::StatusOr<std::unique_ptr<lockstep::Loader>> MakeLoader(
                                   options);
 }
 
-// Model and place in the samples: together, or samples would be lost or seen
-// twice. The place is the same whichever rank saves it.
+// Adds the model and the position in the samples. They must be saved together,
+// or samples would be lost or repeated. The position is the same on all ranks.
 absl::Status AddTo(lockstep::Checkpoint& checkpoint, lockstep::Loader& loader,
                    Model& model) {
   LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add(
@@ -142,10 +145,10 @@ absl::Status Train(Communicator& group, Sums& sums) {
   LOCKSTEP_RETURN_IF_ERROR(AddTo(checkpoint, *loader, model));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored,
                             checkpoint.Restore());
-  int64_t step = restored.value_or(0);  // nothing: the job's first start
+  int64_t step = restored.value_or(0);  // without a checkpoint: 0
   const int64_t epochs = absl::GetFlag(FLAGS_epochs);
   for (int64_t epoch = loader->progress().epoch; epoch < epochs; ++epoch) {
-    for (auto& batch : loader->Epoch(epoch)) {  // after Restore, what is left
+    for (auto& batch : loader->Epoch(epoch)) {  // after Restore: the rest
       LOCKSTEP_RETURN_IF_ERROR(batch.status());
       if (absl::GetFlag(FLAGS_show)) {
         std::printf(
@@ -174,7 +177,7 @@ absl::Status Train(Communicator& group, Sums& sums) {
 absl::Status Run() {
   Sums sums;  // outlives the group, which may still read it after a failure
   lockstep::WorldOptions told;
-  told.on_slow = [](absl::string_view what) {  // say, that a rank is missing
+  told.on_slow = [](absl::string_view what) {  // such as a missing rank
     std::fprintf(stderr, "slow: %s\n", std::string(what).c_str());
   };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world,
@@ -183,7 +186,7 @@ absl::Status Run() {
   options.backend = absl::GetFlag(FLAGS_backend);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup(options));
   absl::Status trained = Train(*group, sums);
-  // So that the others say why, too, where it is this rank's own failure.
+  // With Abort, the other ranks report this rank's own failure, too.
   if (!trained.ok()) group->Abort(trained);
   return trained;
 }
@@ -193,7 +196,7 @@ absl::Status Run() {
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("trains a small model by several ranks");
   absl::ParseCommandLine(argc, argv);
-  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // also in a pipe
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // by line, also to a pipe
   const absl::Status status = Run();
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());

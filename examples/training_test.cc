@@ -1,4 +1,4 @@
-// That the training trains, and that one which was killed goes on.
+// These tests check that the example trains, and continues after it was killed.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -25,7 +25,7 @@ using ::testing::SizeIs;
 
 constexpr int64_t kSamples = 1003;
 
-// What `printed` has between each `begin` and the end of its line.
+// Returns the text between each `begin` in `printed` and the end of its line.
 std::vector<std::string> LinesAfter(const std::string& printed,
                                     absl::string_view begin) {
   std::vector<std::string> found;
@@ -47,7 +47,7 @@ double LossOf(const std::string& printed, int epoch) {
   return loss;
 }
 
-// Counts the samples that the ranks have got in steps [first, end) of epoch 0.
+// Counts the samples that the ranks got in steps [first, end) of epoch 0.
 void Count(const std::string& printed, int first, int end,
            std::vector<int>& counts) {
   for (int step = first; step < end; ++step) {
@@ -95,7 +95,8 @@ TEST_F(Training, Converges) {
   EXPECT_LT(LossOf(ended.printed, 5), 0.01);
 }
 
-// The last step has 43 samples: 22 and 21 of two ranks, 15, 14 and 14 of three.
+// The last step has 43 samples: 22 and 21 on two ranks, or 15, 14 and 14 on
+// three.
 TEST_F(Training, TheMeanIsOverSamples) {
   const std::string program = "examples/training --backend=shm --epochs=1";
   const double one = LossOf(Launch(1, program + " --batch=48").printed, 0);
@@ -115,7 +116,7 @@ TEST_F(Training, KilledAndGoesOnWithMoreRanks) {
   EXPECT_EQ(ended.code, 0) << ended.printed;
   EXPECT_THAT(ended.printed, HasSubstr(GoesOnAfter(10)));
 
-  // What the first job did after its checkpoint is not in the model.
+  // The model contains nothing that the first job did after its checkpoint.
   std::vector<int> counts(kSamples);
   Count(killed.printed, 0, 10, counts);
   Count(ended.printed, 0, kSamples, counts);

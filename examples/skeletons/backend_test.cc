@@ -1,5 +1,5 @@
-// A backend of your own: a Transport moves bytes between ranks, here threads,
-// and Lockstep does the rest. GroupOptions::transport takes it.
+// A backend of your own. A Transport moves bytes between ranks, which are
+// threads here, and Lockstep does the rest. GroupOptions::transport takes it.
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -28,7 +28,7 @@ class ThreadTransport : public Transport {
   absl::Status CheckSupported(const lockstep::Operation&) const override {
     return absl::OkStatus();
   }
-  // Rank 0 tells the others by the job's store where to reach it.
+  // Rank 0 publishes its address for the others in the job's store.
   absl::Status Connect() override {
     static std::atomic<int> boards{0};
     const std::string key = group_.key + "/board";

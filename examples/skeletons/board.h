@@ -1,5 +1,6 @@
-// The network of backend_test.cc: memory that the ranks of a group share. Ranks
-// are threads, each of which waits until its flag `cancelled` is set.
+// A Board is the network of backend_test.cc: memory that the ranks of a group
+// share. Ranks are threads. Each of them waits until its flag `cancelled` is
+// set.
 #ifndef LOCKSTEP_EXAMPLES_SKELETONS_BOARD_H_
 #define LOCKSTEP_EXAMPLES_SKELETONS_BOARD_H_
 
@@ -21,9 +22,10 @@
 #include "lockstep/collective/perform.h"
 
 namespace skeletons {
+// Thread-safety: thread-safe.
 class Board {
  public:
-  // Returns the board of that number, which lives until the process ends.
+  // Returns the board with that number. It lives until the process ends.
   static Board& Numbered(const std::string& number) {
     static std::mutex mutex;
     static auto& boards = *new std::map<std::string, std::unique_ptr<Board>>;
@@ -33,8 +35,8 @@ class Board {
     return *board;
   }
 
-  // Waits until so many ranks have come with an operation of one fingerprint.
-  // The last one performs it, for all of them.
+  // Waits until `ranks` ranks have come with an operation of the same
+  // fingerprint. The last rank performs the operation for all of them.
   absl::Status Meet(int rank, size_t ranks, const lockstep::Operation& op,
                     uint64_t fingerprint, const std::atomic<bool>& cancelled) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -59,7 +61,7 @@ class Board {
     mail_[{from, to, tag}].push_back(bytes);
     changed_.notify_all();
   }
-  // Returns no bytes where it is cancelled.
+  // Returns nullopt if it is cancelled.
   std::optional<std::string> Receive(int from, int to, uint64_t tag,
                                      const std::atomic<bool>& cancelled) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -72,7 +74,7 @@ class Board {
   }
 
  private:
-  // Looks again after a while, since nobody tells of `cancelled`.
+  // Waits for a limited time, since a change of `cancelled` does not notify it.
   void Wait(std::unique_lock<std::mutex>& lock) {
     changed_.wait_for(lock, std::chrono::milliseconds(5));
   }

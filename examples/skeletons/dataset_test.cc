@@ -1,5 +1,5 @@
-// A dataset of your own writes samples straight into their batch. The samples
-// of this one are the powers of numbers, with as many as its settings say.
+// A dataset of your own, which writes samples directly into their batch. Each
+// sample has the first powers of a number; a setting says how many.
 #include "lockstep/loader/dataset.h"
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class Powers : public lockstep::Dataset {
   absl::Span<const lockstep::FieldSpec> fields() const override {
     return fields_;
   }
-  // Many threads call it at once.
+  // Several threads may call it at the same time.
   absl::Status Read(int64_t index, lockstep::SampleContext& /*context*/,
                     lockstep::SampleRow& row) override {
     if (index < 0 || index >= size_) {

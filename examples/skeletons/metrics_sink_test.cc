@@ -1,5 +1,5 @@
-// A metrics sink of your own takes the numbers of a training. This one writes
-// them to a file as a table: step, name and value.
+// A metrics sink of your own, which receives the numbers of a training. This
+// one writes them to a file as a table of steps, names and values.
 #include "lockstep/plugin/metrics_sink.h"
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class Table : public lockstep::MetricsSink {
   explicit Table(const std::string& path)
       : path_(path), file_(path, std::ios::app) {}
 
-  // An error is logged, and the training goes on.
+  // A session logs an error, and the training continues.
   absl::Status Write(int64_t step,
                      absl::Span<const lockstep::Metric> metrics) override {
     for (const lockstep::Metric& metric : metrics) {

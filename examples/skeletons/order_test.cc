@@ -1,5 +1,5 @@
-// An order of your own says in which order samples come. This one goes through
-// them by a stride that changes with the epoch.
+// An order of your own, which decides the sequence of the samples. This one
+// takes them with a stride that changes with the epoch.
 #include "lockstep/sampler/order.h"
 
 #include <cstdint>
@@ -38,15 +38,16 @@ class StridedStream : public lockstep::IndexStream {
 class Strided : public lockstep::Order {
  public:
   explicit Strided(int64_t size) : size_(size) {}
-  // Each index comes once, as the stride and the size have no common divisor.
+  // Each index comes once, since the stride and the size have no common
+  // divisor.
   absl::StatusOr<std::unique_ptr<lockstep::IndexStream>> Open(
       int64_t epoch) const override {
     int64_t stride = 7 + epoch;
     while (std::gcd(stride, size_) != 1) ++stride;
     return std::make_unique<StridedStream>(size_, stride);
   }
-  // A checkpoint of another description is refused, so everything that changes
-  // the stream belongs here.
+  // A checkpoint with another description is refused. So everything that
+  // changes the stream must be a part of the description.
   lockstep::OrderDescription Describe() const override {
     return {"strided", size_, 0, "", "from 7", 0};
   }

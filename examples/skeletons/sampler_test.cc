@@ -1,6 +1,6 @@
-// A sampler of your own name is a factory, which chooses an order and how it is
-// cut and dealt. This one goes through the first half of the samples alone, as
-// a training does that begins with what is easy.
+// A sampler with your own name is a factory, which chooses an order and how it
+// is cut and dealt. This one uses only the first half of the samples, as a
+// training does that begins with easy samples.
 #include "lockstep/sampler/sampler.h"
 
 #include <cstdint>

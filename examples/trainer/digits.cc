@@ -29,14 +29,14 @@
 namespace trainer {
 namespace {
 
-constexpr int64_t kMostInk = 16;      // The blackest pixel of the file has it.
-constexpr int64_t kHeldOutEvery = 5;  // Every fifth line is held out.
+constexpr int64_t kMostInk = 16;      // the maximum of a pixel in the file
+constexpr int64_t kHeldOutEvery = 5;  // every fifth line is held out
 
 bool ReadNumber(absl::string_view text, int64_t most, int64_t* number) {
   return absl::SimpleAtoi(text, number) && *number >= 0 && *number <= most;
 }
 
-// Adds the digit of a line. Returns false where the line is none.
+// Adds the digit of a line. Returns false if the line is invalid.
 bool AddDigit(absl::string_view line, std::vector<float>& pixels,
               std::vector<int64_t>& digits) {
   const std::vector<absl::string_view> numbers = absl::StrSplit(line, ',');
@@ -70,7 +70,7 @@ absl::StatusOr<std::shared_ptr<lockstep::Dataset>> Digits::Create(
     return absl::InvalidArgumentError(
         absl::StrCat("noise should be 0 or more, but is ", options.noise));
   }
-  // Others, such as pipes, can't be read by each rank and each loader.
+  // Each rank and each loader reads the file, which a pipe would not allow.
   std::error_code error;
   const std::filesystem::file_status found =
       std::filesystem::status(options.path, error);
@@ -121,8 +121,8 @@ absl::Status Digits::Read(int64_t index, lockstep::SampleContext& context,
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> pixels,
                             row.Mutable<float>(0));
-  // The noise of a place in the stream is the same on any worker, rank or
-  // restart, and another one in each epoch.
+  // The noise depends on the position in the stream. So it is the same for any
+  // worker and rank and after a restart, and differs between epochs.
   if (noise_ > 0) context.rng().FillNormal(pixels);
   for (int64_t i = 0; i < kPixels; ++i) {
     const float pixel = pixels_[index * kPixels + i];

@@ -1,4 +1,4 @@
-// The dataset "digits": images of handwritten digits, and which digit each is.
+// The dataset "digits" has images of handwritten digits, each with its number:
 //
 //   [loader.train]
 //   dataset = {name = "digits", path = "digits.csv", noise = 0.15}
@@ -34,7 +34,7 @@ constexpr int64_t kPixels = 64;  // of an image
 constexpr int64_t kDigits = 10;
 
 struct DigitsOptions {
-  // Every fifth line of the file is held out, from the fifth on.
+  // Lines 5, 10, 15, ... of the file are held out.
   enum class Part { kTraining, kHeldOut };
 
   std::string path = "examples/trainer/data/digits.csv";
@@ -44,12 +44,14 @@ struct DigitsOptions {
 
 void BindOptions(DigitsOptions& options, lockstep::OptionTable& table);
 
+// The dataset, which is in memory.
+// Thread-safety: Read is thread-safe.
 class Digits : public lockstep::Dataset {
  public:
-  // Reads the file into memory.
-  //   INVALID_ARGUMENT  it has no digits, or a line that is none; or the noise
-  //                     is negative
-  //   and what the system says of a file that can't be read
+  // Reads the file.
+  //   INVALID_ARGUMENT  it has no digits, or an invalid line; or the noise is
+  //                     negative
+  //   and the system's errors for a file that can't be read
   static absl::StatusOr<std::shared_ptr<lockstep::Dataset>> Create(
       const lockstep::PluginContext& context, const DigitsOptions& options);
 
@@ -72,7 +74,7 @@ class Digits : public lockstep::Dataset {
       {"digit", lockstep::DType::kI64, {}, 0}};
 };
 
-// The rows of a batch that are samples. They live as long as the batch.
+// The rows of a batch that are samples. They are valid as long as the batch.
 struct DigitRows {
   Eigen::Map<const Matrix> pixels;
   absl::Span<const int64_t> digits;

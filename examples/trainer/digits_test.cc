@@ -86,7 +86,8 @@ TEST(Digits, HaveAllPixelsFrom0To1) {
                                   row->row().Written<float>(0));
     ASSERT_THAT(pixels, Each(AllOf(Ge(0), Le(1))));
     if (i > 0) continue;
-    // The first line of the file: 0, 0, 5, 13, 9, 1, 0, 0 in its first row.
+    // The first row of the image in the file's first line is 0, 0, 5, 13, 9, 1,
+    // 0, 0.
     EXPECT_THAT(pixels.first(8), ElementsAre(0, 0, 5 / 16.0F, 13 / 16.0F,
                                              9 / 16.0F, 1 / 16.0F, 0, 0));
   }
@@ -123,7 +124,7 @@ TEST(Digits, AreNoisyAsAsked) {
   EXPECT_NEAR(variance, 0.25 * 0.25, 0.001);
 }
 
-// The 359 digits come in batches of 100, of which the last has padding.
+// The 359 digits come in batches of 100, so the last batch has padding.
 TEST(Digits, AreRowsWithoutPaddingAndWithNewNoise) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto digits, Open(Part::kHeldOut, 0.1F));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(

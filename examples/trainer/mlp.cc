@@ -21,8 +21,9 @@
 namespace trainer {
 namespace {
 
-// Scores the outputs of the last layer, and replaces them by the gradient of
-// the loss: the probability of each class, less 1 for the one that is right.
+// Returns the score of the outputs of the last layer. Replaces these by the
+// gradient of the loss, which is the probability of each class, minus 1 for the
+// right one.
 Score ScoreAndGradient(absl::Span<const int64_t> labels, Matrix& outputs) {
   Score score;
   for (int64_t row = 0; row < outputs.rows(); ++row) {
@@ -44,7 +45,7 @@ Score ScoreAndGradient(absl::Span<const int64_t> labels, Matrix& outputs) {
 
 Layer::Layer(int64_t inputs, int64_t outputs, lockstep::Random& random)
     : weights_(inputs, outputs), bias_(Eigen::RowVectorXf::Zero(outputs)) {
-  // With this deviation, rectified sums are as large as what they are made of.
+  // With this deviation, rectified sums keep the magnitude of their inputs.
   const double deviation = std::sqrt(2.0 / static_cast<double>(inputs));
   for (float& weight : weights_.reshaped()) {
     weight = static_cast<float>(random.Normal(0, deviation));

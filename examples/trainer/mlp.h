@@ -1,6 +1,6 @@
-// A multi-layer perceptron on Eigen, which tells classes apart: layers of
+// A multi-layer perceptron on Eigen, for classification. It has layers of
 // weights with rectifiers between them, and the cross entropy of a softmax
-// behind the last. Forward and backward are written out.
+// after the last one. The forward and backward passes are written out.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(Mlp model,
 //                             Mlp::Create(/*inputs=*/64, /*hidden=*/{128},
@@ -10,8 +10,8 @@
 //   const Score score = model.AddGradients(images, labels);
 //   step.Add("loss", score.loss);
 //
-// It knows nothing of ranks. It adds up over rows, and Lockstep divides by the
-// number of rows on all ranks.
+// It knows nothing of ranks. It computes sums over rows, and Lockstep divides
+// them by the number of rows on all ranks.
 #ifndef LOCKSTEP_EXAMPLES_TRAINER_MLP_H_
 #define LOCKSTEP_EXAMPLES_TRAINER_MLP_H_
 
@@ -28,18 +28,19 @@
 
 namespace trainer {
 
-// Matrices have a row for each sample.
+// A matrix has one row for each sample.
 using Matrix =
     Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using MatrixRef = Eigen::Ref<const Matrix>;
 
-// The sums over some samples.
+// Sums over some samples.
 struct Score {
   double loss = 0;
-  int64_t right = 0;  // the samples whose class got the highest number
+  int64_t right = 0;  // samples whose class has the highest output
 };
 
-// A Layer makes outputs = inputs * weights + bias.
+// A Layer computes outputs = inputs * weights + bias.
+// Thread-safety: thread-compatible.
 class Layer {
  public:
   Layer(int64_t inputs, int64_t outputs, lockstep::Random& random);
@@ -56,8 +57,8 @@ class Layer {
     return outputs_gradient * weights_.transpose();
   }
 
-  // Adds the layer's parameters to those of a model. Their gradients will be
-  // where Lockstep has put them.
+  // Appends the layer's parameters. Lockstep sets the spans of their gradients
+  // later.
   void AddParameters(const std::string& name,
                      std::vector<lockstep::Parameter>& parameters);
 
@@ -67,29 +68,32 @@ class Layer {
   absl::Span<float> weights_gradient_, bias_gradient_;
 };
 
+// The model. Thread-safety: thread-compatible.
 class Mlp {
  public:
-  // `hidden` are the numbers of values between each two layers; with none of
-  // them, there is one layer. INVALID_ARGUMENT where a number is too small or
-  // too large.
+  // `hidden` has the sizes of the hidden layers; if it is empty, the model has
+  // only one layer. Returns INVALID_ARGUMENT if a number is too small or too
+  // large.
   static absl::StatusOr<Mlp> Create(int64_t inputs, std::vector<int64_t> hidden,
                                     int64_t classes, uint64_t seed);
 
-  // For Session::MakeGradients. The model stays where it is from then on.
+  // Returns the parameters for Session::MakeGradients. After this call, the
+  // model must stay where it is.
   std::vector<lockstep::Parameter> parameters();
 
-  // Does the forward pass: says how well the model does on samples, each of
-  // which is a row of `inputs` and a label from 0 on.
+  // Does the forward pass, and returns the score of the samples. Each sample is
+  // a row of `inputs` and a label, which counts from 0.
   Score Evaluate(const MatrixRef& inputs,
                  absl::Span<const int64_t> labels) const;
 
-  // Does both passes, and adds the gradients of the loss to the parameters'.
+  // Does both passes, and adds the gradients of the loss to those of the
+  // parameters.
   Score AddGradients(const MatrixRef& inputs, absl::Span<const int64_t> labels);
 
  private:
   explicit Mlp(std::vector<Layer> layers) : layers_(std::move(layers)) {}
 
-  // Returns the outputs of each layer, rectified where another one follows.
+  // Returns the outputs of each layer, rectified except for the last layer.
   std::vector<Matrix> Forward(const MatrixRef& inputs) const;
 
   std::vector<Layer> layers_;

@@ -23,7 +23,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A model whose gradients are in memory of the test.
+// A model with gradients in memory of the test.
 struct Trained {
   Trained(int64_t inputs, const std::vector<int64_t>& hidden, int64_t classes)
       : model(*Mlp::Create(inputs, hidden, classes, /*seed=*/5)),
@@ -63,7 +63,7 @@ TEST(Mlp, NamesItsParameters) {
   EXPECT_THAT(sizes, ElementsAre(12, 4, 8, 2));
 }
 
-// Every gradient is what the loss changes by.
+// Each gradient equals the change of the loss per change of the parameter.
 TEST(Mlp, ItsGradientsAreThoseOfItsLoss) {
   for (const std::vector<int64_t>& hidden :
        {std::vector<int64_t>{}, {5}, {5, 6}}) {
@@ -106,7 +106,7 @@ TEST(Mlp, AddsToItsGradients) {
 
 TEST(Mlp, ScoresWhatItKnows) {
   Trained trained(2, {}, 2);
-  // outputs = inputs * 10
+  // The model computes outputs = inputs * 10.
   trained.parameters[0].values[0] = trained.parameters[0].values[3] = 10;
   trained.parameters[0].values[1] = trained.parameters[0].values[2] = 0;
   Matrix inputs(3, 2);
@@ -115,7 +115,7 @@ TEST(Mlp, ScoresWhatItKnows) {
       trained.model.Evaluate(inputs, std::vector<int64_t>{0, 1, 1});
   EXPECT_EQ(score.right, 2);
   EXPECT_NEAR(score.loss, 10 + 3 * std::log1p(std::exp(-10.0)), 1e-4);
-  // The probability of the right class is 0 here, as a float.
+  // Here the probability of the right class is 0 as a float.
   const Score sure =
       trained.model.Evaluate(inputs * 100, std::vector<int64_t>{1, 0, 1});
   EXPECT_EQ(sure.right, 0);

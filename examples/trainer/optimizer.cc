@@ -30,9 +30,9 @@ Array ArrayOf(absl::Span<float> values) {
   return Array(values.data(), static_cast<Eigen::Index>(values.size()));
 }
 
-// Calls `update` for each parameter with its values and its gradient, and the
-// place of these among all gradients, where the optimizer keeps what it
-// remembers of them.
+// Calls `update` for each parameter, with its values, its gradient, and its
+// offset among all gradients. The optimizer uses the same offset in its own
+// state.
 template <typename Function>
 void ForEach(const Gradients& gradients, const Function& update) {
   Eigen::Index at = 0;
@@ -43,7 +43,8 @@ void ForEach(const Gradients& gradients, const Function& update) {
   }
 }
 
-// Sgd goes down the gradient, with momentum.
+// Sgd moves against the gradient, with momentum.
+// Thread-safety: thread-compatible.
 class Sgd : public Optimizer {
  public:
   Sgd(const OptimizerOptions& options, Gradients& gradients)
@@ -72,8 +73,9 @@ class Sgd : public Optimizer {
   Eigen::ArrayXf velocities_;
 };
 
-// Adam divides what Sgd does by the size of recent gradients. Its authors call
-// momentum and decay beta 1 and 2.
+// Adam divides the step of Sgd by the size of recent gradients. In its paper,
+// momentum and decay are called beta 1 and beta 2.
+// Thread-safety: thread-compatible.
 class Adam : public Optimizer {
  public:
   Adam(const OptimizerOptions& options, Gradients& gradients)
@@ -95,7 +97,8 @@ class Adam : public Optimizer {
   void Update() override {
     ++updates_;
     const auto count = static_cast<double>(updates_);
-    // Both averages begin at 0, so they have these shares of their size.
+    // Both averages start at 0, so at first they have only these shares of
+    // their size.
     const auto mean_share =
         static_cast<float>(1 - std::pow(double{options_.momentum}, count));
     const auto square_share =
@@ -112,7 +115,7 @@ class Adam : public Optimizer {
   }
 
  private:
-  static constexpr float kEpsilon = 1e-8F;  // so that nothing is over 0
+  static constexpr float kEpsilon = 1e-8F;  // avoids a division by 0
 
   const OptimizerOptions options_;
   const Gradients& gradients_;

@@ -1,4 +1,4 @@
-// Optimizers, which move a model's parameters along their gradients.
+// An Optimizer changes a model's parameters according to their gradients.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Optimizer> optimizer,
 //                             MakeOptimizer(options.optimizer, *gradients));
@@ -25,27 +25,28 @@ struct OptimizerOptions {
 
   Kind kind = Kind::kAdam;
   float learning_rate = 0.002F;  // 0 or more
-  float momentum = 0.9F;         // of both, from 0 to below 1
-  float decay = 0.999F;          // of Adam's squares, likewise
+  float momentum = 0.9F;         // of both kinds, from 0 to below 1
+  float decay = 0.999F;          // of Adam's squares, in the same range
 };
 
 void BindOptions(OptimizerOptions& options, lockstep::OptionTable& table);
 
-// The parameters and their gradients are where they were when the optimizer was
-// made.
+// Requires: the parameters and the gradients stay where they are.
+// Thread-safety: thread-compatible.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Adds what the optimizer remembers to the job's checkpoints. Without it, a
-  // training that is restarted would go on in another way.
+  // Adds the optimizer's state to the job's checkpoints. Without it, a
+  // restarted training would give another result.
   virtual absl::Status AddStateTo(lockstep::Session& session) = 0;
 
-  // Moves the parameters, once the gradients are averaged.
+  // Changes the parameters. Requires that the gradients are averaged.
   virtual void Update() = 0;
 };
 
-// INVALID_ARGUMENT names the option that is out of range.
+// Returns INVALID_ARGUMENT, with the name of the option, if an option is out of
+// range.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
     const OptimizerOptions& options, lockstep::Gradients& gradients);
 

@@ -30,7 +30,7 @@ using Kind = OptimizerOptions::Kind;
 
 class OptimizerTest : public lockstep::SessionTest {
  protected:
-  // Two parameters, the optimizer, and what sets their gradients.
+  // Sets gradients, and calls the optimizer of a model with two parameters.
   using Use = std::function<void(Optimizer& optimizer, Gradients& gradients)>;
 
   void With(const OptimizerOptions& options, const Use& use) {
@@ -57,7 +57,7 @@ class OptimizerTest : public lockstep::SessionTest {
   }
 };
 
-// The gradient of element i in an update.
+// Returns the gradient of element i in an update.
 float GradientOf(size_t i, int update) {
   return 0.5F * static_cast<float>(i + 1) *
          (update % 3 == 0 ? -1.0F : 1.0F + static_cast<float>(update));
@@ -86,8 +86,8 @@ TEST_F(OptimizerTest, SgdHasMomentum) {
       SetGradients(update, gradients);
       optimizer.Update();
     }
-    // Each gradient moves its parameter in its own step and, ever less, in all
-    // that follow.
+    // Each gradient moves its parameter in its own update and, less and less,
+    // in all later ones.
     for (size_t i = 0; i < 4; ++i) {
       double value = static_cast<double>(i + 1);
       for (int update = 0; update < kUpdates; ++update) {
@@ -124,7 +124,7 @@ TEST_F(OptimizerTest, AdamIsAsItsAuthorsHaveIt) {
   });
 }
 
-// Where the gradient is always the same, each step of Adam is as long.
+// If the gradient is constant, all of Adam's steps have the same size.
 TEST_F(OptimizerTest, AdamGoesAsFarWhateverTheGradient) {
   OptimizerOptions options;
   options.learning_rate = 0.125F;

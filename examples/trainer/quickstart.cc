@@ -1,14 +1,15 @@
-// The reference trainer with hooks that show what Lockstep does, and check it:
-// who gets which samples, that each comes once, and how well the model does in
-// the end. tools/quickstart builds and runs it:
+// The reference trainer with hooks that show and check what Lockstep does:
+// which rank gets which samples, that each sample comes once, and the accuracy
+// of the final model. tools/quickstart builds and runs it:
 //
 //   quickstart --config=examples/trainer/digits.toml
-//       [--local=RANKS]  as threads of this process, in place of a launcher
-//       [--kill=RANK]    this rank ends itself by SIGKILL, unless the launcher
-//                        has started it again
-//       and what the trainer takes
+//       [--local=RANKS]  runs ranks as threads, without a launcher
+//       [--kill=RANK]    this rank kills itself by SIGKILL, unless the
+//                        launcher has started it again
+//       and the flags of the trainer
 //
-// It is also how a host with a main of its own runs a trainer: see RunThreads.
+// It also shows how a host with its own main function runs a trainer: see
+// RunThreads.
 #include <signal.h>
 
 #include <cstdint>
@@ -46,8 +47,8 @@ using lockstep::Session;
 
 constexpr double kWantedAccuracy = 0.95;
 
-// The rank that --kill names ends after this step, which is in the middle of an
-// epoch and between two checkpoints.
+// The rank of --kill ends after this step, which is in the middle of an epoch
+// and between two checkpoints.
 constexpr int64_t kKillStep = 290;
 
 struct Flags {
@@ -55,7 +56,7 @@ struct Flags {
   int kill = -1;
 };
 
-// The ranks of a session, and how they are connected.
+// Describes the ranks of a session, and how they are connected.
 std::string Describe(const Session& session) {
   if (session.world() == nullptr) {
     return absl::StrCat(session.size(),
@@ -69,11 +70,13 @@ std::string Describe(const Session& session) {
       backend == "auto" ? session.world()->AutoBackend() : backend);
 }
 
+// The hook that prints and checks the results.
+// Thread-safety: thread-compatible.
 class Checks : public lockstep::SessionHooks {
  public:
   explicit Checks(int kill) : kill_(kill) {}
 
-  // For SessionOptions::hooks.
+  // Returns the hooks for SessionOptions::hooks.
   std::vector<lockstep::SessionHooks*> hooks() { return {&ledger_, this}; }
 
   absl::Status OnStart(Session& session) override {
@@ -128,7 +131,7 @@ class Checks : public lockstep::SessionHooks {
   }
 
  private:
-  // Logs it on rank 0, which speaks for all ranks.
+  // Logs a line on rank 0, for all ranks.
   static void Say(const Session& session, absl::string_view text) {
     if (session.rank() == 0) session.Log(text);
   }
@@ -140,7 +143,7 @@ class Checks : public lockstep::SessionHooks {
   int64_t held_out_ = 0;
 };
 
-// Takes the flags of this program out of the words of a command line.
+// Removes the flags of this program from the words of a command line.
 absl::StatusOr<Flags> TakeFlags(std::vector<char*>& words) {
   Flags flags;
   std::vector<char*> others;
@@ -165,8 +168,8 @@ absl::StatusOr<Flags> TakeFlags(std::vector<char*>& words) {
   return flags;
 }
 
-// Trains on one rank of a group that this program has made. Each rank has a job
-// and settings of its own, as a process would have them.
+// Trains on one rank of a group that this program has made. Each rank has its
+// own job and settings, as a process would.
 absl::Status TrainOn(lockstep::Communicator& group, std::vector<char*> words) {
   LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::Config config,
                             lockstep::ConfigOfCommandLine(

@@ -43,7 +43,7 @@ absl::Status SampleLedger::OnStart(Session& session) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const std::shared_ptr<lockstep::Dataset> dataset,
       session.registry().CreateFrom<lockstep::Dataset>(*table, {}));
-  // A session that verifies a trainer starts more than once.
+  // Session::Verify starts the trainer more than once.
   epoch_ = -1;
   proven_epochs_ = 0;
   times_seen_.assign(dataset->size(), 0);
@@ -53,8 +53,8 @@ absl::Status SampleLedger::OnStart(Session& session) {
   return session.AddState("sample ledger", state);
 }
 
-// A training that is restarted in the middle of an epoch knows already what
-// came before.
+// A training that is restarted in the middle of an epoch has restored the
+// counts of its earlier steps.
 absl::Status SampleLedger::OnEpochBegin(Session&, int64_t epoch) {
   if (epoch == epoch_) return absl::OkStatus();
   epoch_ = epoch;

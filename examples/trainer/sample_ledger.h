@@ -1,13 +1,13 @@
-// A SampleLedger proves that a training gives each sample to one rank, once an
-// epoch, whatever happens to its ranks. It is a hook for a Session whose steps
-// read one loader, epoch by epoch, of which no sample is to be left out:
+// A SampleLedger proves that a training gives each sample to exactly one rank
+// once in each epoch, even if ranks fail. It is a hook for a Session whose
+// steps read one loader, epoch by epoch, without leaving samples out:
 //
 //   SampleLedger ledger("train");
 //   options.hooks = {&ledger};  // of the session
 //
-// All ranks tell each other after each step which samples they had, so that
-// each of them knows of all. What they know is in the job's checkpoints, and
-// goes on from there on any number of ranks.
+// After each step, the ranks exchange the samples that they had, so each rank
+// knows all of them. This state is in the job's checkpoints, and any number of
+// ranks can continue from it.
 #ifndef LOCKSTEP_EXAMPLES_TRAINER_SAMPLE_LEDGER_H_
 #define LOCKSTEP_EXAMPLES_TRAINER_SAMPLE_LEDGER_H_
 
@@ -23,19 +23,21 @@
 
 namespace trainer {
 
+// Requires: the session calls it on all ranks.
+// Thread-safety: thread-compatible.
 class SampleLedger : public lockstep::SessionHooks {
  public:
-  // `loader` is what the job calls the loader of the training.
+  // `loader` is the name of the training's loader in the job.
   explicit SampleLedger(std::string loader) : loader_(std::move(loader)) {}
 
-  // Learns how many samples the loader's dataset has.
+  // Gets the number of samples of the loader's dataset, and adds the state.
   absl::Status OnStart(lockstep::Session& session) override;
   absl::Status OnEpochBegin(lockstep::Session& session, int64_t epoch) override;
   absl::Status OnStep(lockstep::Session& session,
                       const lockstep::Step& step) override;
 
-  // DATA_LOSS names a sample that did not come once in the epoch, or an epoch
-  // that was left out.
+  // Returns DATA_LOSS, with the sample or the epoch, if a sample did not come
+  // exactly once, or if an epoch was left out.
   absl::Status OnEpochEnd(lockstep::Session& session, int64_t epoch) override;
 
   int64_t samples() const { return static_cast<int64_t>(times_seen_.size()); }
@@ -50,7 +52,7 @@ class SampleLedger : public lockstep::SessionHooks {
   const std::string loader_;
 
   int64_t epoch_ = -1;
-  std::vector<int64_t> times_seen_;  // each sample in this epoch
+  std::vector<int64_t> times_seen_;  // of each sample, in this epoch
   int64_t proven_epochs_ = 0;
 };
 

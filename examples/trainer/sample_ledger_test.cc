@@ -39,7 +39,7 @@ sampler = {)",
                       sampler, "}\n[progress]\nevery = \"0s\"\n");
 }
 
-// The ledgers of ranks that are threads of one process.
+// A hook with the ledgers of ranks that are threads of one process.
 class Ledgers : public lockstep::SessionHooks {
  public:
   explicit Ledgers(int ranks) {
@@ -123,7 +123,7 @@ TEST_F(SampleLedgerTest, ShowsTheFirstSamplesOfEachRank) {
                   HasSubstr("rank 1 got 3 samples in the first step: ")));
 }
 
-// Four samples are left for the last step, and three ranks get three of them.
+// The last step has four samples, and three ranks get three of them.
 TEST_F(SampleLedgerTest, NamesASampleThatDidNotCome) {
   Ledgers ledgers(3);
   EXPECT_THAT(TrainWith(ledgers,
@@ -163,7 +163,7 @@ TEST_F(SampleLedgerTest, MissesAnEpochThatIsLeftOut) {
                                       "of epoch 1"))));
 }
 
-// The steps read another loader than that of the ledger, of more samples.
+// The steps read another loader than the ledger's, and it has more samples.
 TEST_F(SampleLedgerTest, KnowsTheSamplesOfItsLoaderAlone) {
   const auto train = [](Session& session) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const other, session.MakeLoader("other"));

@@ -1,10 +1,10 @@
-// A trainer that learns to read handwritten digits on any number of ranks, and
-// is to begin your own from:
+// A trainer that learns to read handwritten digits on any number of ranks. You
+// can begin your own trainer from it:
 //
 //   trainer --config=examples/trainer/digits.toml
 //   lockstep launch -n 2 -- trainer --config=examples/trainer/digits.toml
 //
-// The model, its optimizers and the dataset are files of their own.
+// The model, its optimizers and the dataset are in separate files.
 #ifndef LOCKSTEP_EXAMPLES_TRAINER_TRAINER_H_
 #define LOCKSTEP_EXAMPLES_TRAINER_TRAINER_H_
 
@@ -17,7 +17,7 @@
 
 namespace trainer {
 
-// The job's table [trainer].
+// The settings in the job's table [trainer].
 struct TrainerOptions {
   int64_t epochs = 12;
   std::vector<int64_t> hidden = {256};
@@ -26,7 +26,7 @@ struct TrainerOptions {
 };
 void BindOptions(TrainerOptions& options, lockstep::OptionTable& table);
 
-// Registers the dataset beside Lockstep's parts.
+// Registers the dataset, in addition to Lockstep's parts.
 absl::Status RegisterParts(lockstep::PluginRegistry& registry);
 
 absl::Status Train(lockstep::Session& session, const TrainerOptions& options);

@@ -1,4 +1,4 @@
-// These tests run the reference trainer and the quickstart as a user does.
+// These tests run the reference trainer and the quickstart as a user would.
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -52,7 +52,7 @@ void ExpectChecksPassed(const Ended& ended) {
                       "epochs: 12\n"),
             ContainsRegex("check: 9[0-9.]+ % of 359 digits that were held out "
                           "are read right\n")));
-  // A run that has failed before has printed no check.
+  // The run that failed before has printed no check.
   const std::vector<std::string> parts =
       absl::StrSplit(ended.printed, "check: ");
   EXPECT_EQ(parts.size(), 3) << ended.printed;
@@ -128,8 +128,8 @@ TEST_P(QuickstartProcesses, TrainAndCheck) {
       Launch(2, absl::StrCat(kQuickstart, "--set group.name=", GetParam())));
 }
 
-// The same path in two folders of the system would be another job, so the two
-// trainings have it one after the other.
+// The path is a part of the job's settings, which are in the checkpoint. So
+// both trainings use the same path, one after the other.
 TEST_P(QuickstartProcesses, EndWithTheSameBitsWhereARankWasKilled) {
   const std::string folder = NewFolder();
   const std::string last = folder + "/digits.000000000480";
