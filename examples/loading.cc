@@ -22,6 +22,8 @@ namespace {
 constexpr int64_t kLongest = 6;
 constexpr int32_t kNoWord = -1;
 
+// The dataset of the texts.
+// Thread-safety: thread-safe.
 class Texts : public lockstep::Dataset {
  public:
   int64_t size() const override { return 10; }

@@ -50,6 +50,7 @@ void BindOptions(RingOptions& options, lockstep::OptionTable& table) {
   table.Add("radius", &options.radius, "How far they are from the middle.");
 }
 
+// Thread-safety: thread-safe.
 class Ring : public Dataset {
  public:
   explicit Ring(const RingOptions& options) : options_(options) {}

@@ -1,4 +1,5 @@
-// The examples of docs/collectives.md, each compiled from where it stands.
+// Compiles the examples of docs/collectives.md, which are read from the
+// document.
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -30,7 +31,7 @@ TEST(CollectivesDocument, AWorldOfOne) {
   EXPECT_THAT(gradient, ElementsAre(1, 2));
 }
 
-// This one is compiled alone, since it needs a GPU.
+// This example needs a GPU, so it is only compiled.
 [[maybe_unused]] absl::Status Nccl(lockstep::World* world,
                                    float* device_pointer, int64_t count,
                                    void* stream) {

@@ -1,6 +1,6 @@
-// The examples of docs/data.md and docs/migrating-from-pytorch.md, each
-// compiled from where it stands. The functions around them declare what the
-// documents leave out.
+// Compiles the examples of docs/data.md and docs/migrating-from-pytorch.md,
+// which are read from the documents. The functions around them declare the
+// names that the documents leave out.
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -71,7 +71,7 @@ TEST(DataDocument, Loading) {
   EXPECT_EQ(trained_rows, Texts().size());
 }
 
-// Gives out 3 batches of 10 of epoch 88, and the state after them.
+// Reads 3 batches of 10 samples in epoch 88, and returns the state after them.
 std::string SavedIn(lockstep::Loader& loader) {
   EXPECT_TRUE(loader.StartEpoch(88).ok());
   lockstep::Batch batch;
@@ -103,14 +103,14 @@ TEST(DataDocument, ResumingReadsTheRest) {
   for (const auto resume : {Resuming, ResumingFromPyTorch}) {
     trained_rows = 0;
     LOCKSTEP_ASSERT_OK(resume(saved));
-    EXPECT_EQ(trained_rows, 2 * Texts().size() - 30);  // of epochs 88 and 89
+    EXPECT_EQ(trained_rows, 2 * Texts().size() - 30);  // in epochs 88 and 89
   }
 }
 
 void Train(absl::Span<const float> /*image*/, int64_t /*rows*/,
            void* /*stream*/) {}
 
-// This one is compiled alone, since it needs a GPU.
+// This example needs a GPU, so it is only compiled.
 [[maybe_unused]] absl::Status Pinned(
     const lockstep::World* world,
     const std::shared_ptr<lockstep::Dataset>& dataset,

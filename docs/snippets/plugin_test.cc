@@ -1,6 +1,6 @@
-// The examples of docs/plugin.md and docs/performance.md, each compiled from
-// where it stands, and run where that shows something. What is around them
-// declares what the documents leave out.
+// Compiles the examples of docs/plugin.md and docs/performance.md, which are
+// read from the documents, and runs some of them. The code around them declares
+// the names that the documents leave out.
 #include "lockstep/plugin/plugin.h"
 
 #include <cstdint>
@@ -63,7 +63,7 @@ TEST(PluginDocument, Registers) {
   EXPECT_EQ(trainer.plugins.size(), 1U);
 }
 
-// ---- Parts of one's own.
+// ---- The trainer's own parts.
 
 struct RingOptions;
 class Ring : public Dataset {
@@ -222,7 +222,7 @@ struct Model {
 }  // namespace session
 
 TEST(PluginDocument, ASession) {
-  PluginRegistry registry;  // in place of the one that has a ring already
+  PluginRegistry registry;  // the global one already has a ring
   const ScopedGlobalRegistry scoped(registry);
   const std::string test =
       "loader.test={num_workers=0, dataset={name=\"ring\"}, "
@@ -236,7 +236,7 @@ TEST(PluginDocument, ASession) {
   EXPECT_EQ(session::MainOfDocument(4, argv.data()), kTrained);
 }
 
-// ---- Parts of sessions, which are compiled alone.
+// ---- Parts of sessions, which are only compiled.
 
 [[maybe_unused]] void Optimizer(Gradients* gradients,
                                 std::vector<float>& velocities,

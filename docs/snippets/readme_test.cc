@@ -1,5 +1,5 @@
-// The README's first program and its text, as the README shows them, on some
-// ranks.
+// Runs the README's first program with its text, as the README shows them, on
+// several ranks.
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
@@ -15,7 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Writes an array of one dimension as numpy.save does.
+// Writes an array of one dimension in the format of numpy.save.
 void WriteNpy(const std::string& path, const std::vector<float>& values) {
   std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
                        std::to_string(values.size()) + ",), }";

@@ -1,6 +1,6 @@
-// Note 000: the batches of each rank by PyTorch's DistributedSampler.
+// Note 000: the batches that PyTorch's DistributedSampler gives to each rank.
 //
-// The rank is given by arguments, as in the note, or by the launcher:
+// The rank comes from the arguments, as in the note, or from the launcher:
 //
 //   000_sampler_tables --num_replicas=2 --rank=1
 //   lockstep launch -n 2 -- 000_sampler_tables
@@ -43,8 +43,8 @@ ABSL_FLAG(bool, tell_padding, false, "says how many rows are data");
 
 namespace {
 
-// Sample i has i + 1 three times, and a label that is 1 with a probability of
-// 0.3. The label belongs to the sample: each rank, and each run, has the same.
+// Sample i has three times i + 1, and a label that is 1 with probability 0.3.
+// The label depends only on i, so it is the same on each rank and in each run.
 class Simple : public lockstep::Dataset {
  public:
   explicit Simple(int64_t size) : size_(size) {}
@@ -67,8 +67,8 @@ class Simple : public lockstep::Dataset {
       {"y", lockstep::DType::kI64, {}, 0}};
 };
 
-// Prints a batch as PyTorch does; with --samples, its only sample as NumPy
-// does.
+// Prints a batch in PyTorch's format. With --samples, prints the only sample of
+// the batch in NumPy's format.
 absl::Status Print(const lockstep::Batch& batch) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto x, batch.Values<int64_t>("x"));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto y, batch.Values<int64_t>("y"));

@@ -1,5 +1,5 @@
-// Note 001: the samples that two ranks see in seven cases, with a barrier after
-// each step.
+// Note 001: the samples that two ranks get in seven cases. There is a barrier
+// after each step.
 //
 //   lockstep launch -n 2 -- 001_seven_cases --size=8 --drop_last --set_epoch
 #include <cstdint>
@@ -30,8 +30,8 @@ ABSL_FLAG(std::string, backend, "auto", "auto, shm or gloo");
 
 namespace {
 
-// A sample is an image of noise, a label, and its own number. The noise belongs
-// to the sample's place in the epoch, so each run has the same.
+// A sample has an image of noise, a label, and its own number. The noise
+// depends on the sample's position in the epoch, so it is the same in each run.
 class InnerDataset : public lockstep::Dataset {
  public:
   explicit InnerDataset(int64_t size) : size_(size) {}
@@ -89,7 +89,7 @@ absl::Status Run() {
           std::make_shared<InnerDataset>(absl::GetFlag(FLAGS_size)),
           std::move(sampler), {}));
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
-    // PyTorch stays at epoch 0 where nobody calls set_epoch.
+    // In PyTorch, the epoch stays 0 unless the program calls set_epoch.
     const int64_t set = absl::GetFlag(FLAGS_set_epoch) ? epoch : 0;
     for (auto& batch : loader->Epoch(set)) {
       LOCKSTEP_RETURN_IF_ERROR(batch.status());
@@ -105,7 +105,7 @@ absl::Status Run() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // each line as it is printed
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // prints line by line
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = Run();
   if (status.ok()) return 0;

@@ -1,5 +1,5 @@
-// Note 002: how few samples are split between ranks, a model that is trained on
-// them, a rank that skips its steps, and reductions that are waited for later.
+// Note 002: how a few samples are split between ranks, a model that is trained
+// on them, skipped steps of a rank, and a wait for one of two reductions.
 //
 //   lockstep launch -n 2 -- 002_gradients --config=002_gradients.toml
 //       --set trainer.experiment=ddp
@@ -50,7 +50,7 @@ void BindOptions(NumbersOptions& options, lockstep::OptionTable& table) {
   table.Add("size", &options.size, "How many numbers there are.");
 }
 
-// Sample i is i.
+// A dataset in which sample i is i.
 absl::StatusOr<std::shared_ptr<lockstep::Dataset>> MakeNumbers(
     const lockstep::PluginContext&, const NumbersOptions& options) {
   if (options.size < 0) return absl::InvalidArgumentError("size is below 0");
@@ -66,7 +66,7 @@ absl::Status RegisterParts(lockstep::PluginRegistry& registry) {
                                          MakeNumbers);
 }
 
-// The samples of each rank in each step, padding included.
+// Prints the samples of each rank in each step, including padding.
 absl::Status Split(Session& session, lockstep::Loader& train) {
   for (Step& step : session.Steps(train, /*epoch=*/0)) {
     for (const lockstep::Batch& batch : step) {
@@ -79,7 +79,7 @@ absl::Status Split(Session& session, lockstep::Loader& train) {
   return absl::OkStatus();
 }
 
-// The model is norm(u - x) with the parameter x, and Adam trains it.
+// Trains the model norm(u - x) with the parameter x, by Adam.
 absl::Status Ddp(Session& session, lockstep::Loader& train,
                  int64_t skipping_rank) {
   std::vector<float> x = {0}, total = {0};
@@ -92,7 +92,7 @@ absl::Status Ddp(Session& session, lockstep::Loader& train,
   LOCKSTEP_ASSIGN_OR_RETURN(const auto optimizer,
                             trainer::MakeOptimizer(adam, *gradients));
   for (Step& step : session.Steps(train, /*epoch=*/0)) {
-    if (session.rank() == skipping_rank) continue;  // PyTorch hangs
+    if (session.rank() == skipping_rank) continue;  // here PyTorch hangs
     for (const lockstep::Batch& batch : step) {
       LOCKSTEP_ASSIGN_OR_RETURN(const auto u, batch.Values<int64_t>("number"));
       for (int64_t row = 0; row < batch.valid(); ++row) {
@@ -104,14 +104,14 @@ absl::Status Ddp(Session& session, lockstep::Loader& train,
     LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
     optimizer->Update();
   }
-  // The note's reduce_tensor adds up, and divides by the number of ranks.
+  // The note's reduce_tensor computes the sum divided by the number of ranks.
   LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(session.group().AllReduce(
       BufferOf(total), BufferOf(total), lockstep::ReduceOp::kAvg)));
   absl::PrintF("tensor([%.4f])\ntensor(%.4f)\n", x[0], total[0]);
   return absl::OkStatus();
 }
 
-// To wait for the later of two reductions is enough.
+// Shows that it is enough to wait for the later of two reductions.
 
 absl::Status Async(Session& session, absl::Duration late) {
   float inner = 1, outer = 1;
@@ -123,7 +123,7 @@ absl::Status Async(Session& session, absl::Duration late) {
   LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::Work op_outer, add_up(outer));
   const absl::StatusOr<lockstep::Work> op_inner = add_up(inner);
   if (absl::Status ended = lockstep::Wait(op_inner); !ended.ok()) {
-    // Nothing may write to this stack when it is gone.
+    // The reduction must end before its memory on this stack is gone.
     session.group().Abort(ended);
     op_outer.Wait().IgnoreError();
     return ended;

@@ -1,6 +1,6 @@
-// Note 003: shards that have each class. The note's sampler gives each rank a
-// part of each class, one class after the other; Lockstep's has each class in
-// proportion in each batch.
+// Note 003: shards that contain each class. The note's sampler gives each rank
+// a part of each class, one class after the other. Lockstep's sampler gives
+// each batch all classes in proportion.
 //
 //   003_shards
 //   003_shards --stratified
@@ -31,7 +31,7 @@ constexpr int64_t kSize = 100;
 int64_t ClassOf(int64_t sample) { return sample % 8 < 3 ? 1 : 0; }
 
 // The note's sampler: rank r gets the r-th part of each class, one class after
-// the other. An order is that of all ranks, who take turns in it.
+// the other. In an order, consecutive samples belong to different ranks.
 absl::StatusOr<std::vector<int64_t>> NoteShards(int64_t /*epoch*/) {
   const int64_t world = absl::GetFlag(FLAGS_world);
   std::vector<int64_t> order;
@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<int64_t>> NoteShards(int64_t /*epoch*/) {
   return order;
 }
 
-// Prints how many samples of each class each rank gets.
+// Prints the number of samples of each class that each rank gets.
 absl::Status Run() {
   lockstep::OrderPtr order;
   if (absl::GetFlag(FLAGS_stratified)) {

@@ -1,6 +1,6 @@
-// Note 003: the seeds of workers and of ranks. Alone, worker i has the global
-// seed + i. With --distributed, the workers of each rank have those that
-// PyTorch's have.
+// Note 003: the seeds of workers and ranks. Alone, worker i has the global seed
+// + i. With --distributed, the workers of each rank have the same seeds as
+// PyTorch's.
 //
 //   003_worker_seeds
 //   lockstep launch -n 2 -- 003_worker_seeds --distributed
@@ -38,8 +38,8 @@ constexpr int64_t kSize = 100;
 constexpr int64_t kBatchSize = 10;
 constexpr uint64_t kGlobalSeed = 42;
 
-// A sample is one number of noise, which belongs to the sample's place in the
-// epoch: no number of workers changes it.
+// A sample is one number of noise, which depends on the sample's position in
+// the epoch, but not on the number of workers.
 class Noise : public lockstep::Dataset {
  public:
   int64_t size() const override { return kSize; }
@@ -56,8 +56,8 @@ class Noise : public lockstep::Dataset {
       {"noise", lockstep::DType::kF64, {}, 0}};
 };
 
-// Reads an epoch with workers that count their seeds from `base_seed`. Prints
-// those, the samples, and the sum of the noise.
+// Reads an epoch with workers whose seeds count from `base_seed`. Prints these
+// seeds, the samples, and the sum of the noise.
 absl::Status Read(std::unique_ptr<lockstep::Sampler> sampler,
                   uint64_t base_seed) {
   std::mutex mutex;
@@ -65,7 +65,7 @@ absl::Status Read(std::unique_ptr<lockstep::Sampler> sampler,
   std::map<int, uint64_t> seeds;
   lockstep::LoaderOptions options;
   options.num_workers = absl::GetFlag(FLAGS_num_workers);
-  // All workers begin below, so each needs a thread of its own.
+  // Below, all workers must have begun, so each needs its own thread.
   options.workers = lockstep::Workers::kThreads;
 
   options.seed = kGlobalSeed;
@@ -74,9 +74,9 @@ absl::Status Read(std::unique_ptr<lockstep::Sampler> sampler,
     std::unique_lock<std::mutex> lock(mutex);
     seeds[worker.id] = worker.seed;
     begun.notify_all();
-    // So few samples could all be read before the last worker begins.
+    // Otherwise, all samples might be read before the last worker begins.
     begun.wait(lock, [&] {
-      return static_cast<int>(seeds.size()) == worker.num_workers;
+      return static_cast<int>(seeds.size()) >= worker.num_workers;
     });
     return absl::OkStatus();
   };
@@ -118,7 +118,7 @@ absl::Status ReadAsRank() {
   options.batch_size = kBatchSize;
   LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
                             lockstep::DistributedSampler(options));
-  // torch.manual_seed(global_seed + rank), before the loader is iterated.
+  // PyTorch calls torch.manual_seed(global_seed + rank) before it iterates.
   LOCKSTEP_RETURN_IF_ERROR(
       Read(std::move(sampler),
            lockstep::TorchBaseSeed(kGlobalSeed + ranks->rank())));

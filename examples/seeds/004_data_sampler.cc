@@ -1,5 +1,5 @@
-// Note 004: the samplers of maskrcnn-benchmark and its kin, and what the
-// classes below them return.
+// Note 004: the samplers of maskrcnn-benchmark and similar projects, and the
+// results of the classes below them.
 //
 //   004_data_sampler --shuffle=false --batch_size=3
 //   004_data_sampler --world=2 --rank=1 --epoch=1
@@ -36,7 +36,7 @@ ABSL_FLAG(int64_t, start_iter, 0, "the iterations that are done");
 
 namespace {
 
-// Prints the batches of a Sampler or an IterationSampler as Python does.
+// Prints the batches of a Sampler or an IterationSampler in Python's format.
 template <typename Sampler>
 absl::Status Print(Sampler& sampler) {
   std::vector<std::string> batches;

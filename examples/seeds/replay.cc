@@ -1,6 +1,6 @@
-// Runs the programs of the notes, as notes.toml says, and shows what each note
-// prints beside what Lockstep prints, with a mark for each claim. Ends with
-// code 1 where a line is not as it should be. tools/seeds builds and runs it.
+// Runs the programs of the notes that notes.toml lists, and shows each note's
+// output next to Lockstep's output, with a mark for each claim. Ends with code
+// 1 if a line is not as expected. tools/seeds builds and runs it.
 //
 //   replay [--backend=auto|shm|gloo] [--format=text|markdown]
 #include <algorithm>
@@ -43,7 +43,7 @@ using lockstep::OptionTable;
 constexpr char kFolder[] = "examples/seeds/";
 constexpr absl::string_view kDifferent = "DIFFERENT";
 
-// ---- The notes, as notes.toml has them.
+// ---- The notes, as in notes.toml.
 
 struct Claim {
   std::string says;
@@ -114,8 +114,7 @@ int RankOf(absl::string_view line) {
   return rank;
 }
 
-// Returns the lines of each rank together, since the order between ranks is a
-// matter of chance.
+// Groups the lines by rank, since the order between ranks is random.
 std::vector<std::string> ByRank(std::vector<std::string> lines) {
   std::stable_sort(lines.begin(), lines.end(),
                    [](const std::string& a, const std::string& b) {
@@ -124,8 +123,8 @@ std::vector<std::string> ByRank(std::vector<std::string> lines) {
   return lines;
 }
 
-// Returns a note's line as Lockstep's launcher shows it. In the notes, the
-// device tells the rank: "tensor([1], device='cuda:0')".
+// Returns a note's line in the format of Lockstep's launcher. In the notes, the
+// device shows the rank: "tensor([1], device='cuda:0')".
 std::string AsOfRank(absl::string_view line) {
   constexpr absl::string_view kDevice = ", device='cuda:";
   const size_t begin = line.find(kDevice);
@@ -136,7 +135,7 @@ std::string AsOfRank(absl::string_view line) {
                       line.substr(0, begin), line.substr(end + 1));
 }
 
-// Returns a line without what is random in it.
+// Returns a line without its random end.
 std::string WithoutChance(absl::string_view line, absl::string_view chance) {
   const size_t at = chance.empty() ? line.npos : line.find(chance);
   if (at == line.npos) return std::string(line);
@@ -174,8 +173,8 @@ bool MatchesLines(const std::vector<std::string>& pattern,
 
 // ---- Running.
 
-// Returns a command of notes.toml as the shell takes it: with the programs'
-// places and, where ranks are launched, with their backend.
+// Converts a command of notes.toml into one for the shell, with the paths of
+// the programs and, for a launch, with the backend.
 std::string CommandOf(const std::string& run) {
   const bool is_launch = absl::StrContains(run, "lockstep launch ");
   std::vector<std::string> words = absl::StrSplit(run, ' ');
@@ -223,7 +222,7 @@ absl::Status Validate(const Claim& claim) {
 struct Outcome {
   std::string mark;
   std::vector<std::string> note;     // by rank
-  std::vector<std::string> pattern;  // those of "ours"
+  std::vector<std::string> pattern;  // the expected lines
   std::vector<std::string> printed;  // by rank
   int code = 0;
 };
@@ -277,8 +276,8 @@ class Runner {
 
 // ---- Showing.
 
-// Returns "FILE" and the number of the only line that has the text of "FILE:
-// TEXT".
+// Parses "FILE: TEXT", and returns FILE and the number of its only line with
+// TEXT.
 absl::StatusOr<std::pair<std::string, int>> Find(const std::string& at) {
   const std::pair<std::string, std::string> place =
       absl::StrSplit(at, absl::MaxSplits(": ", 1));
@@ -305,7 +304,8 @@ absl::StatusOr<std::pair<std::string, int>> Find(const std::string& at) {
   return std::pair(place.first, found);
 }
 
-// The note's lines beside Lockstep's; where the note prints none, these alone.
+// Returns the note's lines next to Lockstep's, or only Lockstep's if the note
+// has none.
 std::string ShowLines(const Outcome& outcome, bool as_recorded) {
   std::vector<std::string> ours = outcome.printed;
   if (as_recorded && !outcome.pattern.empty() && outcome.mark != kDifferent) {
@@ -385,8 +385,8 @@ class Report {
   }
 
  private:
-  // Prints a row of the table, if there is one, and returns the lines for below
-  // it, if any.
+  // Prints a row of the table, if there is one, and returns the lines that
+  // follow the table, if any.
   absl::StatusOr<std::string> Show(const std::string& number,
                                    const Claim& claim) {
     LOCKSTEP_RETURN_IF_ERROR(Validate(claim));

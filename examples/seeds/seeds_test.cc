@@ -1,4 +1,4 @@
-// The notes, replayed over each backend, and the replay itself.
+// These tests replay the notes over each backend, and test the replay itself.
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -44,9 +44,9 @@ TEST(Seeds, AllRowsAreAsTheNotesSayOverTcp) {
   EXPECT_EQ(ended.code, 0) << ended.printed;
 }
 
-// With a barrier after each step, no rank prints a step before the other one
-// has printed the step before. Both write to one file, a line at a time. Ranks
-// without a barrier would hardly take turns for so many steps.
+// Because of the barrier after each step, no rank prints a step before the
+// other rank has printed the previous one. Both write to one file, line by
+// line. Without a barrier, they would hardly alternate for so many steps.
 TEST(Seeds, BothRanksPrintAStepBeforeTheNext) {
   constexpr char kProgram[] = "examples/seeds/001_seven_cases --size=240";
   constexpr size_t kSteps = 60;
@@ -81,7 +81,7 @@ TEST(Seeds, BothRanksPrintAStepBeforeTheNext) {
 
 // ---- The replay.
 
-// Replays a note with one claim.
+// Replays a note with only this claim.
 Ended Replay(const std::string& claim, const std::string& flags = "") {
   const std::string file = TempFile("notes.toml");
   std::ofstream(file) << "[[note]]\nnumber = \"9\"\n[[note.claim]]\n" << claim;

@@ -1,5 +1,5 @@
-// Two or more ranks, each of which adds up the samples that it got. All of them
-// together get each sample once.
+// Runs on two or more ranks. Each rank adds up the samples that it gets, and
+// all ranks together get each sample once.
 //
 //   lockstep launch -n 2 -- ./trainer
 #include <cstddef>

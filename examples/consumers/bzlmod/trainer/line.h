@@ -14,7 +14,7 @@ struct Line {
   std::vector<float> parameters = {0, 0};  // slope and offset
   absl::Span<float> gradients;
 
-  // Returns the squared errors of the batch, added up, and adds the gradients
+  // Returns the sum of the squared errors of the batch, and adds the gradients
   // of its samples.
   absl::StatusOr<double> AddGradients(const lockstep::Batch& batch) const {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto x, batch.Values<float>("x"));

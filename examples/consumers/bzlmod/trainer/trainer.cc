@@ -1,4 +1,4 @@
-// A trainer of Acme's, which is a function of a session:
+// A trainer of the company Acme, which is a function with a session:
 //
 //   trainer --config=trainer/trainer.toml
 //   lockstep launch -n 2 -- trainer --config=trainer/trainer.toml
@@ -14,7 +14,7 @@
 
 namespace {
 
-// The points that are to be learned: x = i / 100 and y = 2x + 1.
+// The points of the training: x = i / 100 and y = 2x + 1.
 class Points : public lockstep::Dataset {
  public:
   int64_t size() const override { return 103; }

@@ -1,4 +1,4 @@
-// Runs the trainer as its users do. The arguments are the paths of Lockstep's
+// Runs the trainer as a user would. The arguments are the paths of Lockstep's
 // tool, of the trainer and of its configuration.
 #include <sys/wait.h>
 
@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 
 std::string tool, trainer, config;
 
-// Runs a command of the shell, and returns its exit code and what it printed.
+// Runs a command of the shell, and returns its exit code. `printed` is its
+// output.
 int Execute(const std::string& command, std::string& printed) {
   std::FILE* const pipe = popen((command + " 2>&1").c_str(), "r");
   printed.clear();

@@ -1,4 +1,4 @@
-// Where Acme's trainers get their batches. This folder has the name of one of
+// Acme's interface for loaders. This folder has the same name as one of
 // Lockstep's, and neither hides the other.
 #ifndef LOADER_LOADER_H_
 #define LOADER_LOADER_H_
@@ -17,7 +17,7 @@ struct LoaderSettings {
   int ranks = 1;
 };
 
-// Sample number i has the input x = i / 100, and y = 2x + 1 is to be learned.
+// Sample i has the input x = i / 100, and the trainer should learn y = 2x + 1.
 struct Points {
   std::vector<int64_t> numbers;
   std::vector<float> x;

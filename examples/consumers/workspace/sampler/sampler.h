@@ -1,5 +1,5 @@
-// The order of samples that Acme's trainers had before Lockstep: the same in
-// every epoch. This folder, too, has the name of one of Lockstep's.
+// Acme's own order of samples, without Lockstep, which is the same in every
+// epoch. This folder, too, has the same name as one of Lockstep's.
 #ifndef SAMPLER_SAMPLER_H_
 #define SAMPLER_SAMPLER_H_
 
@@ -11,7 +11,7 @@
 
 namespace acme {
 
-// Returns the samples of one rank in a step: none after the last one.
+// Returns the samples of one rank in a step, or none after the last step.
 inline std::vector<int64_t> SamplesOfStep(const LoaderSettings& settings,
                                           int64_t step) {
   const int64_t first =

@@ -1,7 +1,7 @@
 """The monorepo's own Abseil: here the static libraries of the system."""
 
-# Lockstep uses these labels of Abseil. A monorepo that builds Abseil from its
-# sources has all of them.
+# The labels of Abseil that Lockstep uses. A monorepo that builds Abseil from
+# its sources has all of them.
 _LABELS = {
     "absl/base": ["core_headers"],
     "absl/flags": ["flag", "marshalling", "parse", "usage"],

@@ -25,7 +25,7 @@ using lockstep::Config;
 using lockstep::PluginContext;
 using lockstep::PluginRegistry;
 
-// The points that are to be learned, as a dataset.
+// A dataset with the points of the training.
 class PointDataset : public lockstep::Dataset {
  public:
   explicit PointDataset(int64_t size) : size_(size) {}
@@ -46,7 +46,7 @@ class PointDataset : public lockstep::Dataset {
       {"x", lockstep::DType::kF32, {}, 0}, {"y", lockstep::DType::kF32, {}, 0}};
 };
 
-// A loader of Lockstep's behind Acme's interface.
+// One of Lockstep's loaders, with Acme's interface.
 class LockstepLoader : public Loader {
  public:
   explicit LockstepLoader(std::unique_ptr<lockstep::Loader> loader)

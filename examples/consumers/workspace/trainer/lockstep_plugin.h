@@ -1,4 +1,4 @@
-// Lockstep as a plugin of Acme's trainers.
+// Registers Lockstep as a plugin of Acme's trainers.
 #ifndef TRAINER_LOCKSTEP_PLUGIN_H_
 #define TRAINER_LOCKSTEP_PLUGIN_H_
 

@@ -1,4 +1,4 @@
-// Trains on the ranks that a launcher has started, or alone:
+// Trains on the ranks of a launcher or, without one, on a single rank:
 //
 //   lockstep launch -n 2 -- trainer lockstep.distributed
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Acme's registry of plugins: loaders by name, of which one plugin adds some.
+// Acme's registry of plugins, which add loaders by name.
 #ifndef TRAINER_PLUGINS_H_
 #define TRAINER_PLUGINS_H_
 

@@ -69,7 +69,8 @@ absl::StatusOr<Line> Train(const Plugins& plugins, const std::string& loader,
     while (true) {
       LOCKSTEP_ASSIGN_OR_RETURN(const bool more, points->Next(batch));
       if (!more) break;
-      // The gradients of the slope and of the offset, and the number of points.
+      // These are the gradients of the slope and the offset, and the number of
+      // points.
       std::vector<float> sums(3);
       for (size_t i = 0; i < batch.x.size(); ++i) {
         const float error = line.slope * batch.x[i] + line.offset - batch.y[i];

@@ -1,4 +1,5 @@
-// A trainer of Acme's: it learns a line through points, on any number of ranks.
+// A trainer of the company Acme, which fits a line to points on any number of
+// ranks.
 #ifndef TRAINER_TRAINER_H_
 #define TRAINER_TRAINER_H_
 
@@ -16,12 +17,12 @@ struct Line {
   float offset = 0;
 };
 
-// Trains with the loader of that name. The ranks of `group` are those that
-// train, and all of them return the same line.
+// Trains with the loader of that name, on the ranks of `group`. All ranks
+// return the same line.
 absl::StatusOr<Line> Train(const Plugins& plugins, const std::string& loader,
                            int64_t epochs, lockstep::Communicator& group);
 
-// Adds the loader that Acme had before it had plugins: "acme.in_order".
+// Adds Acme's own loader, which needs no plugin: "acme.in_order".
 void AddOwnLoader(Plugins& plugins);
 
 }  // namespace acme

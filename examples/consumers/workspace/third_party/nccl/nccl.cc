@@ -1,5 +1,5 @@
-// A library by NCCL's names that can do nothing: every call fails with
-// ncclSystemError, so that a group over NCCL is refused with a Status.
+// A library with the names of NCCL's functions. Every call fails with
+// ncclSystemError, so a group with NCCL fails with a Status.
 namespace {
 constexpr int kSystemError = 2;
 }  // namespace
