@@ -127,7 +127,8 @@ class CheckpointWriter {
   bool is_finished_ = false;
 };
 
-// Reads a file. Guarantees: all bytes were correct when the file was opened.
+// Reads a file.
+// Guarantees: all bytes were correct when the file was opened.
 // Thread-safety: thread-compatible.
 class CheckpointReader {
  public:

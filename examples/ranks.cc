@@ -1,5 +1,5 @@
 // The smallest program with several ranks, for trying out a launcher. Each rank
-// prints what the launcher told it, and the number of ranks on its host. All
+// prints the facts from the launcher, and the number of ranks on its host. All
 // ranks add up their numbers.
 //
 //   lockstep launch -n 4 -- ranks

@@ -318,7 +318,8 @@ void BindOptions(TensorboardOptions& options, OptionTable& table) {
             "on in it, each a run of its own.");
 }
 
-// Writes event files. Thread-safety: thread-compatible.
+// Writes event files.
+// Thread-safety: thread-compatible.
 class TensorboardSink : public MetricsSink {
  public:
   // `goes_on` is true if earlier runs have files in the folder.

@@ -50,7 +50,7 @@ struct Parameter {
   // The trainer's memory.
   absl::Span<float> values;
 
-  // The session sets this span to memory of its own, with the same number of
+  // The session sets this span to its own memory, with the same number of
   // elements. They are 0 at the begin of each step, the trainer adds the
   // gradients of its rows, and Step::Average makes them the mean over the rows
   // of all ranks.

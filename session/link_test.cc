@@ -69,7 +69,7 @@ class Archive : public testing::Test {
     }
   }
 
-  // Compiles and links session/list_names.cc, and returns what it prints.
+  // Compiles and links session/list_names.cc, and returns its output.
   std::vector<std::string> NamesOf(const std::string& program,
                                    const std::string& flags) {
     const std::string binary = absl::StrCat(testing::TempDir(), "/", program);

@@ -88,7 +88,7 @@ int Main(int argc, char** argv,
       options);
 }
 
-// The same for a trainer without settings of its own.
+// The same, for a trainer without its own settings.
 inline int Main(int argc, char** argv, absl::Status (*train)(Session&),
                 RegisterFunction register_parts = nullptr,
                 const SessionOptions& options = {}) {

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// A fixture with a clock of its own, which each step advances by its duration.
+// A fixture with its own clock, which each step advances by its duration.
 class ProgressTest : public testing::Test {
  protected:
   Progress LinesEvery(absl::Duration every) {

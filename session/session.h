@@ -38,8 +38,8 @@
 //     return lockstep::Main(argc, argv, Train);
 //   }
 //
-// A host that has a main of its own does what Main does:
 // A host that has its own main function does the same as Main:
+//
 //   LOCKSTEP_ASSIGN_OR_RETURN(
 //       const std::unique_ptr<Session> session,
 //       Session::Create(job, registry, SessionOptions()));

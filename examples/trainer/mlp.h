@@ -68,7 +68,8 @@ class Layer {
   absl::Span<float> weights_gradient_, bias_gradient_;
 };
 
-// The model. Thread-safety: thread-compatible.
+// The model.
+// Thread-safety: thread-compatible.
 class Mlp {
  public:
   // `hidden` has the sizes of the hidden layers; if it is empty, the model has
