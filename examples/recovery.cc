@@ -163,6 +163,7 @@ absl::Status Run() {
   if (absl::GetFlag(FLAGS_checkpoint).empty()) {
     return absl::InvalidArgumentError("give --checkpoint=PATH");
   }
+  // It publishes no other memory, so its order does not matter.
   std::atomic<bool> told_slow{false};
   lockstep::WorldOptions told;
   told.on_slow = [&told_slow](absl::string_view text) {

@@ -257,6 +257,7 @@ class EpochNumbers {
   const int64_t end_;
 };
 
+// One training by several ranks.
 // Requires: the registry, the hooks, and a world or groups of the host outlive
 // it.
 // Guarantees: a failure of one rank ends Run on all ranks.

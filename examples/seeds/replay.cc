@@ -227,6 +227,8 @@ struct Outcome {
   int code = 0;
 };
 
+// Runs the commands of claims, and compares the output with the note's.
+// Thread-safety: thread-compatible.
 class Runner {
  public:
   Outcome Judge(const Claim& claim) {
@@ -332,6 +334,8 @@ std::string InCell(const std::string& text) {
   return absl::StrReplaceAll(text, {{"\n", " "}, {"|", "\\|"}});
 }
 
+// Prints the notes with their claims, as text or as Markdown.
+// Thread-safety: thread-compatible.
 class Report {
  public:
   explicit Report(bool is_markdown) : is_markdown_(is_markdown) {}

@@ -67,6 +67,7 @@ class ThreadTransport : public Transport {
  private:
   const TransportContext group_;
   skeletons::Board* board_ = nullptr;
+  // It publishes no other memory, so its order does not matter.
   std::atomic<bool> cancelled_{false};
 };
 

@@ -15,6 +15,7 @@
 namespace {
 
 // The points of the training: x = i / 100 and y = 2x + 1.
+// Thread-safety: thread-safe.
 class Points : public lockstep::Dataset {
  public:
   int64_t size() const override { return 103; }

@@ -26,6 +26,7 @@ using lockstep::PluginContext;
 using lockstep::PluginRegistry;
 
 // A dataset with the points of the training.
+// Thread-safety: thread-safe.
 class PointDataset : public lockstep::Dataset {
  public:
   explicit PointDataset(int64_t size) : size_(size) {}
@@ -47,6 +48,7 @@ class PointDataset : public lockstep::Dataset {
 };
 
 // One of Lockstep's loaders, with Acme's interface.
+// Thread-safety: thread-compatible.
 class LockstepLoader : public Loader {
  public:
   explicit LockstepLoader(std::unique_ptr<lockstep::Loader> loader)

@@ -17,6 +17,8 @@
 namespace acme {
 namespace {
 
+// Acme's own loader, which gives the samples in order.
+// Thread-safety: thread-compatible.
 class InOrder : public Loader {
  public:
   explicit InOrder(const LoaderSettings& settings) : settings_(settings) {}
