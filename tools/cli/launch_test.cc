@@ -34,6 +34,8 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
+#include "lockstep/tools/cli/launch_command.h"
+#include "lockstep/tools/cli/restart_delay.h"
 
 namespace lockstep {
 namespace {

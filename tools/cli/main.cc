@@ -33,6 +33,7 @@
 #include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/tools/cli/command_line.h"
 #include "lockstep/tools/cli/launch.h"
+#include "lockstep/tools/cli/launch_command.h"
 #include "lockstep/tools/cli/loader_commands.h"
 #include "lockstep/tools/cli/parts_command.h"
 #include "lockstep/tools/cli/sampler_commands.h"

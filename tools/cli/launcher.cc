@@ -1,0 +1,359 @@
+#include "lockstep/tools/cli/launcher.h"
+
+#include <limits.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>  // NOLINT: deadlines for poll
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/descriptor.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/base/system_error.h"
+#include "lockstep/tools/cli/process_end.h"
+#include "lockstep/tools/cli/process_image.h"
+#include "lockstep/tools/cli/rank_output.h"
+#include "lockstep/tools/cli/rank_process.h"
+#include "lockstep/tools/cli/restart_delay.h"
+
+namespace lockstep {
+namespace {
+
+constexpr SteadyTime kNever = SteadyTime::max();
+// The time from SIGTERM to SIGKILL.
+constexpr absl::Duration kPatience = absl::Seconds(2);
+
+std::string Seconds(absl::Duration duration) {
+  return absl::StrCat(absl::ToDoubleSeconds(duration), " s");
+}
+
+std::string RankList(const std::vector<int64_t>& ranks) {
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ",
+                      absl::StrJoin(ranks, ", "));
+}
+
+// Returns a port that was free a moment ago.
+absl::StatusOr<int> FreePort() {
+  const Descriptor probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  if (!probe.ok() || bind(probe.fd(), generic, size) != 0 ||
+      getsockname(probe.fd(), generic, &size) != 0) {
+    return SystemError(errno, "no free port for MASTER_PORT");
+  }
+  return ntohs(address.sin_port);
+}
+
+// Returns the timeout that poll() takes: milliseconds, or -1 for no limit.
+int PollTimeout(SteadyTime until) {
+  if (until == kNever) return -1;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(until - SteadyNow());
+  return static_cast<int>(
+      std::clamp<int64_t>(left.count(), 0, int64_t{INT_MAX}));
+}
+
+}  // namespace
+
+absl::StatusOr<int> Launcher::Run() {
+  RestartDelay delay(command_.restart_delay);
+  absl::StatusOr<int> code;
+  for (int64_t attempt = 0;; ++attempt) {
+    const SteadyTime start = SteadyNow();
+    code = RunOnce(attempt);
+    if (!code.ok() || *code == 0 || stopping()) break;
+    if (attempt == command_.max_restarts) break;
+    AwaitRestart(attempt + 1,
+                 delay.Next(absl::FromChrono(SteadyNow() - start)));
+    if (stopping()) break;
+  }
+  while (state_ != State::kStoppingNow && (!out_.empty() || !err_.empty())) {
+    PollOnce(kNever);
+  }
+  if (stopping()) return 128 + stop_;
+  return code;
+}
+
+absl::StatusOr<int> Launcher::RunOnce(int64_t attempt) {
+  state_ = State::kRunning;
+  steps_.clear();
+  sigemptyset(&sent_);
+  const absl::Status started = StartAll(attempt);
+  while (started.ok() && !AllOver()) PollOnce(NextStep());
+  Reap();
+  if (started.ok()) Summarize();
+  const int code =
+      first_failed_ == nullptr ? 0 : first_failed_->end->exit_code();
+  first_failed_ = nullptr;
+  ranks_.clear();
+  if (!started.ok()) return started;
+  return code;
+}
+
+absl::Status Launcher::StartAll(int64_t attempt) {
+  const int64_t here = *command_.n;
+  int64_t port = command_.master_port;
+  if (port == 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(port, FreePort());
+  }
+  Environment environment = environment_;
+  environment["WORLD_SIZE"] = absl::StrCat(here * command_.nnodes);
+  environment["LOCAL_WORLD_SIZE"] = absl::StrCat(here);
+  environment["GROUP_RANK"] = absl::StrCat(command_.node_rank);
+  environment["MASTER_PORT"] = absl::StrCat(port);
+  environment["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(attempt);
+  environment["TORCHELASTIC_MAX_RESTARTS"] =
+      absl::StrCat(command_.max_restarts);
+  ranks_.reserve(here);
+  for (int64_t local = 0; local < here; ++local) {
+    const int64_t number = command_.node_rank * here + local;
+    environment["RANK"] = absl::StrCat(number);
+    environment["LOCAL_RANK"] = absl::StrCat(local);
+    LOCKSTEP_RETURN_IF_ERROR(
+        Start(number, ProcessImage(command_.program, environment)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Launcher::Start(int64_t number, const ProcessImage& image) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      RankProcess process,
+      StartRankProcess(command_.program[0], image, surroundings_));
+  const std::string prefix = absl::StrCat("[rank ", number, "] ");
+  Rank rank;
+  rank.number = number;
+  rank.pid = process.pid;
+  rank.streams.emplace_back(std::move(process.out), prefix, out_);
+  rank.streams.emplace_back(std::move(process.err), prefix, err_);
+  ranks_.push_back(std::move(rank));
+  return absl::OkStatus();
+}
+
+void Launcher::AwaitRestart(int64_t attempt, absl::Duration delay) {
+  Say(absl::StrCat("restart ", attempt, " of ", command_.max_restarts,
+                   delay > absl::ZeroDuration()
+                       ? absl::StrCat(" in ", Seconds(delay))
+                       : ""));
+  const SteadyTime end = After(delay);
+  while (!stopping() && SteadyNow() < end) PollOnce(end);
+}
+
+bool Launcher::AllOver() const {
+  const bool killed = sigismember(&sent_, SIGKILL) == 1;
+  return std::all_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+    return rank.end.has_value() &&
+           (killed || (!rank.streams[0].open() && !rank.streams[1].open()));
+  });
+}
+
+SteadyTime Launcher::NextStep() const {
+  return steps_.empty() ? kNever : steps_.front().at;
+}
+
+void Launcher::PollOnce(SteadyTime until) {
+  std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0}};
+  for (const Output* output : {&out_, &err_}) {
+    polled.push_back({output->empty() ? -1 : output->fd(), POLLOUT, 0});
+  }
+  for (const Rank& rank : ranks_) {
+    for (const RankStream& stream : rank.streams) {
+      polled.push_back({stream.blocked() ? -1 : stream.fd(), POLLIN, 0});
+    }
+  }
+  if (poll(polled.data(), polled.size(), PollTimeout(until)) < 0) {
+    return;  // EINTR
+  }
+
+  auto next = polled.begin() + 1;
+  for (Output* output : {&out_, &err_}) {
+    if ((next++)->revents == 0) continue;
+    const absl::Status status = output->WriteSome();
+    if (!status.ok()) {
+      Say(absl::StrCat(status.message(), "; what goes there is lost"));
+    }
+  }
+  for (Rank& rank : ranks_) {
+    for (RankStream& stream : rank.streams) {
+      if ((next++)->revents != 0) stream.ReadSome();
+    }
+  }
+  if (polled[0].revents != 0) TakeSignals();
+  TakeSteps();
+}
+
+void Launcher::TakeSignals() {
+  signalfd_siginfo info;
+  while (read(signals_.fd(), &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo != SIGCHLD) {
+      TakeStop(static_cast<int>(info.ssi_signo));
+      continue;
+    }
+    // One SIGCHLD may stand for the ends of several ranks. It has the number of
+    // the first one, which is therefore looked at before the others.
+    for (Rank& rank : ranks_) {
+      if (rank.pid == static_cast<pid_t>(info.ssi_pid)) TakeEnd(rank);
+    }
+  }
+  for (Rank& rank : ranks_) TakeEnd(rank);
+}
+
+void Launcher::TakeEnd(Rank& rank) {
+  if (rank.end.has_value()) return;
+  rank.end = EndOf(rank.pid);
+  if (!rank.end.has_value()) return;
+  // The output of the rank comes before messages about its end.
+  for (RankStream& stream : rank.streams) stream.Drain();
+
+  const ProcessEnd& end = *rank.end;
+  if (state_ == State::kRunning && end.failed()) {
+    TakeFirstFailure(rank);
+  } else if (rank.at_failure == AtFailure::kDying && end.IsIndependent()) {
+    MoveBlame(rank);
+  } else if (!end.exited) {
+    rank.sent_by_launcher = sigismember(&sent_, end.status) == 1;
+  }
+  // Processes that the ranks have started, such as a tee, may still write to
+  // the streams.
+  if (Running().empty()) steps_ = {{After(command_.grace), SIGKILL}};
+}
+
+void Launcher::TakeFirstFailure(Rank& rank) {
+  state_ = State::kFailing;
+  first_failed_ = &rank;
+  const ProcessEnd& end = *rank.end;
+  for (Rank& other : ranks_) {
+    if (&other == &rank) continue;
+    if (other.end.has_value()) {
+      other.at_failure = AtFailure::kEnded;
+    } else if (end.exited && IsDying(other.pid)) {
+      other.at_failure = AtFailure::kDying;
+    }
+  }
+  Say(absl::StrCat("rank ", rank.number, " (pid ", rank.pid, ") ",
+                   end.exited ? "" : "was ", end.ToString(),
+                   Running().empty()
+                       ? ""
+                       : absl::StrCat("; the others have ",
+                                      Seconds(command_.grace), " to report")));
+  steps_ = {{After(command_.grace), SIGTERM},
+            {After(command_.grace + kPatience), SIGKILL}};
+}
+
+// Makes `rank` the one that failed first. The rank that was blamed until now
+// has exited by itself while `rank` was dying, and because of that.
+void Launcher::MoveBlame(Rank& rank) {
+  first_failed_ = &rank;
+  for (Rank& other : ranks_) other.at_failure = AtFailure::kAlive;
+}
+
+void Launcher::TakeStop(int signal) {
+  if (stopping()) {
+    // When the reader of stdout and stderr goes away, a SIGPIPE comes for each
+    // of them. The second one is no reason to hurry.
+    if (signal == SIGPIPE) return;
+    state_ = State::kStoppingNow;
+    SendAll(SIGKILL);
+    return;
+  }
+  state_ = State::kStopping;
+  stop_ = signal;
+  const std::string running = Running();
+  Say(absl::StrCat(SignalName(signal), " ends the launch",
+                   running.empty()
+                       ? ""
+                       : absl::StrCat("; ", running, " got it, too, with ",
+                                      Seconds(command_.grace), " to end")));
+  if (ranks_.empty()) return;
+  SendAll(signal);
+  steps_ = {{After(command_.grace), SIGKILL}};
+}
+
+void Launcher::TakeSteps() {
+  while (!AllOver() && !steps_.empty() && steps_.front().at <= SteadyNow()) {
+    const int signal = steps_.front().signal;
+    steps_.pop_front();
+    const std::string running = Running();
+    Say(absl::StrCat(
+        "sending ", SignalName(signal), " to ",
+        running.empty() ? "what the ranks have left running" : running));
+    SendAll(signal);
+  }
+}
+
+void Launcher::SendAll(int signal) {
+  sigaddset(&sent_, signal);
+  for (const Rank& rank : ranks_) {
+    kill(-rank.pid, signal);
+    // The rank may have left the group that it was given.
+    if (!rank.end.has_value() && getpgid(rank.pid) != rank.pid) {
+      kill(rank.pid, signal);
+    }
+  }
+  if (signal == SIGKILL) steps_.clear();
+}
+
+void Launcher::Reap() {
+  // This kills the processes that ranks have left running.
+  SendAll(SIGKILL);
+  for (Rank& rank : ranks_) {
+    waitpid(rank.pid, nullptr, 0);
+    for (RankStream& stream : rank.streams) {
+      stream.Drain();
+      stream.Close();
+    }
+  }
+  surroundings_.keeper.Forget();
+}
+
+std::string Launcher::Running() const {
+  std::vector<int64_t> running;
+  for (const Rank& rank : ranks_) {
+    if (!rank.end.has_value()) running.push_back(rank.number);
+  }
+  return running.empty() ? "" : RankList(running);
+}
+
+// Says how each rank has ended, unless all of them have exited with 0.
+void Launcher::Summarize() {
+  if (state_ == State::kRunning) return;
+  std::map<std::string, std::vector<int64_t>> ends;
+  for (const Rank& rank : ranks_) {
+    const ProcessEnd& end = *rank.end;
+    if (&rank == first_failed_) {
+      Say(absl::StrCat("rank ", rank.number, end.exited ? " failed" : " died",
+                       " first: ", end.ToString()));
+    } else {
+      ends[absl::StrCat(
+               end.ToString(),
+               rank.sent_by_launcher ? ", sent by the launcher" : "",
+               rank.at_failure == AtFailure::kEnded ? ", before that" : "")]
+          .push_back(rank.number);
+    }
+  }
+  for (const auto& [end, ranks] : ends) {
+    Say(absl::StrCat(RankList(ranks), ": ", end));
+  }
+}
+
+}  // namespace lockstep
