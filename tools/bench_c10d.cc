@@ -1,11 +1,12 @@
-// c10d's ProcessGroupGloo, of libtorch, for tools/bench_collective.py to set
-// beside Lockstep. Not a target of Bazel's, since nothing else here needs
-// libtorch: tools/bench compiles it. One process is one rank of two:
+// Measures c10d's ProcessGroupGloo, a part of libtorch, so that
+// tools/bench_collective.py can compare Lockstep with it. This is no Bazel
+// target, since nothing else here needs libtorch: tools/bench compiles it. Each
+// process is one of two ranks:
 //
 //   bench_c10d RANK FOLDER
 //
-// FOLDER is empty, and where the ranks meet. Requests come as
-// collective/testing/timed_rank.h has them, with the way "c10d".
+// The ranks meet in FOLDER, which must be empty. Requests have the format of
+// collective/testing/timed_rank.h, with the way "c10d".
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -63,7 +64,7 @@ class C10dRank : public lockstep::TimedRank {
 
  private:
   const Group group_;
-  // One of one tensor for each call that is queued.
+  // For each queued call, a list of one tensor.
   std::vector<std::vector<at::Tensor>> tensors_;
 };
 
@@ -74,7 +75,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: bench_c10d RANK FOLDER\n";
     return 2;
   }
-  torch::set_num_threads(1);  // the ranks are what runs at once
+  torch::set_num_threads(1);  // The ranks run in parallel.
   C10dRank rank(std::atoi(argv[1]), argv[2]);
   return rank.Answer(std::cin, std::cout) ? 0 : 2;
 }

@@ -1,7 +1,8 @@
-// libtorch's torch::data::DataLoader, for tools/bench_loader.py to set beside
-// Lockstep's. Not a target of Bazel's, since nothing else here needs libtorch:
-// g++ -std=c++17 -O3 -isystem /usr/include/torch/csrc/api/include, and after
-// the file -ltorch -ltorch_cpu -lc10 -pthread.
+// Measures libtorch's torch::data::DataLoader, so that tools/bench_loader.py
+// can compare Lockstep's loader with it. This is no Bazel target, since nothing
+// else here needs libtorch. Compile it with g++ -std=c++17 -O3 -isystem
+// /usr/include/torch/csrc/api/include, and after the file -ltorch -ltorch_cpu
+// -lc10 -pthread.
 //
 //   bench_libtorch gather ROWS FLOATS BATCH WORKERS MAX_JOBS EPOCHS
 //   bench_libtorch handoff SAMPLES BATCH WORKERS MAX_JOBS
@@ -38,7 +39,8 @@ data::DataLoaderOptions Options(int64_t batch, int64_t workers,
   return data::DataLoaderOptions(batch).workers(workers).max_jobs(max_jobs);
 }
 
-// Rows one by one, to be stacked: what libtorch's tutorials show.
+// Returns rows one by one, and libtorch stacks them. Its tutorials show this
+// way.
 class Rows : public data::datasets::Dataset<Rows, data::TensorExample> {
  public:
   explicit Rows(torch::Tensor table) : table_(std::move(table)) {}
@@ -52,7 +54,7 @@ class Rows : public data::datasets::Dataset<Rows, data::TensorExample> {
   torch::Tensor table_;
 };
 
-// A whole batch in one call of libtorch's.
+// Returns a whole batch by one call of libtorch.
 class Selected : public data::datasets::BatchDataset<Selected, torch::Tensor> {
  public:
   explicit Selected(torch::Tensor table) : table_(std::move(table)) {}
@@ -69,7 +71,8 @@ class Selected : public data::datasets::BatchDataset<Selected, torch::Tensor> {
   torch::Tensor table_;
 };
 
-// The same by hand, past libtorch's operators: what is left is the loader.
+// Returns a whole batch that is copied without libtorch's operators, so that
+// only the loader is measured.
 class Copied : public data::datasets::BatchDataset<Copied, torch::Tensor> {
  public:
   explicit Copied(torch::Tensor table) : table_(std::move(table)) {}
@@ -95,7 +98,8 @@ class Copied : public data::datasets::BatchDataset<Copied, torch::Tensor> {
 int64_t RowsOf(const torch::Tensor& batch) { return batch.size(0); }
 int64_t RowsOf(const data::TensorExample& batch) { return batch.data.size(0); }
 
-// The seconds of each epoch. The loader and its threads live through all.
+// Returns the seconds of each epoch. All epochs use the same loader and
+// threads.
 template <typename Set>
 std::vector<double> Epochs(Set set, const data::DataLoaderOptions& options,
                            int64_t epochs) {
@@ -141,7 +145,7 @@ void Gather(const std::vector<int64_t>& args) {
             << best << ", \"all\": {" << all << "}}\n";
 }
 
-// Samples of no work.
+// Has samples that take no time.
 class Nothing : public data::datasets::Dataset<Nothing, int> {
  public:
   explicit Nothing(size_t size) : size_(size) {}
@@ -163,7 +167,7 @@ void HandOff(const std::vector<int64_t>& args) {
             << ", \"batches\": " << batches << "}\n";
 }
 
-// Samples that take time, but no processor.
+// Has samples that take time, but use no processor.
 class Sleeping : public data::datasets::Dataset<Sleeping, int> {
  public:
   explicit Sleeping(int64_t microseconds) : time_(microseconds) {}
@@ -187,7 +191,7 @@ void First(const std::vector<int64_t>& args) {
             << ", \"samples\": " << samples << "}\n";
 }
 
-// Every tenth sample throws.
+// Throws at every tenth sample.
 class Failing : public data::datasets::Dataset<Failing, int> {
  public:
   int get(size_t index) override {
@@ -197,14 +201,14 @@ class Failing : public data::datasets::Dataset<Failing, int> {
   torch::optional<size_t> size() const override { return 1000; }
 };
 
-// Goes on after each error until the loader says that the epoch has ended.
+// Continues after each error until the loader says that the epoch has ended.
 void Errors(const std::vector<int64_t>&) {
   auto loader = data::make_data_loader<data::samplers::SequentialSampler>(
       Failing(), Options(1, 2, 4));
   int64_t good = 0, errors = 0;
   auto at = loader->begin();
   const auto end = loader->end();
-  bool ended = at == end;  // fetches sample 0, which is good
+  bool ended = at == end;  // Fetches sample 0, which is good.
   while (!ended) {
     ++good;
     for (bool failed = true; failed;) {
@@ -230,7 +234,7 @@ struct Case {
 }  // namespace
 
 int main(int argc, char** argv) {
-  torch::set_num_threads(1);  // the workers are what runs at once
+  torch::set_num_threads(1);  // The workers run in parallel.
   const std::vector<std::string> words(argv + 1, argv + argc);
   for (const Case& each :
        {Case{"gather", 6, Gather}, Case{"handoff", 4, HandOff},

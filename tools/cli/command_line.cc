@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-// Returns how a flag is shown: "-n", "--size".
+// Returns the name of a flag with its dashes: "-n", "--size".
 std::string Dashed(absl::string_view name) {
   return absl::StrCat(name.size() == 1 ? "-" : "--", name);
 }

@@ -12,8 +12,8 @@
 //
 // A flag is written --name=value or --name value, with one dash or two, and
 // with - or _ within the name. A flag of type bool takes no separate value: it
-// is --name, --noname, or --name=false. After -- come words that are not ours.
-// Each flag may be given once.
+// is --name, --noname, or --name=false. The words after -- are not read as
+// flags. Each flag may be given once.
 #ifndef LOCKSTEP_TOOLS_CLI_COMMAND_LINE_H_
 #define LOCKSTEP_TOOLS_CLI_COMMAND_LINE_H_
 
@@ -32,11 +32,12 @@
 
 namespace lockstep {
 
+// Thread-safety: for one thread at a time.
 class CommandLine {
  public:
   // `name` is the whole command, "lockstep bench loader"; `summary` follows it
-  // in lists of commands; `details` are the lines of its help that stand
-  // before the flags, as a rule examples.
+  // in lists of commands; `details` are the lines of its help before the
+  // flags, usually examples.
   CommandLine(absl::string_view name, absl::string_view summary,
               absl::string_view details)
       : name_(name), summary_(summary), details_(details) {}
@@ -68,14 +69,15 @@ class CommandLine {
              }});
   }
 
-  // Words after -- go to `field`. Without this call they are refused.
+  // Stores the words after -- in `field`. Without this call, Parse refuses
+  // them.
   void AddRest(absl::string_view name, std::vector<std::string>* field) {
     rest_name_ = std::string(name);
     rest_ = field;
   }
 
-  // Writes the fields that `words` give. INVALID_ARGUMENT says which word is
-  // wrong, and what this command accepts.
+  // Sets the fields of the flags in `words`. Returns INVALID_ARGUMENT, which
+  // says which word is wrong and what this command accepts.
   absl::Status Parse(absl::Span<const std::string> words);
 
   // Returns the whole help, of several lines.
@@ -83,8 +85,8 @@ class CommandLine {
 
  private:
   struct Type {
-    const char* shown;     // "N", in the help
-    const char* accepted;  // "a whole number"
+    const char* shown;     // The value in the help, such as "N".
+    const char* accepted;  // For messages, such as "a whole number".
     bool is_bool = false;
   };
   struct Flag {

@@ -1,6 +1,7 @@
-// Compares DistributedSampler and BatchSampler, as Lockstep's Sampler plays
-// them, with a slow program that follows PyTorch's list operations one by one,
-// over random configurations. tools/differential runs it.
+// Compares Lockstep's Sampler, in the settings that match PyTorch's
+// DistributedSampler and BatchSampler, with a slow reference that follows
+// PyTorch's list operations one by one, over random configurations.
+// tools/differential runs it.
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -31,6 +32,7 @@ namespace {
 
 using Batches = std::vector<std::vector<int64_t>>;
 
+// One configuration.
 struct Case {
   int64_t size, world, rank, epoch, batch_size;
   uint64_t seed;
@@ -50,7 +52,7 @@ Case RandomCase(Random& random) {
   c.rank = random.Integer(0, c.world);
   c.seed = random() >> random.Below(64);
   c.epoch = random.Integer(0, 1000);
-  // PyTorch refuses the sum beyond 64 bits, as Lockstep does.
+  // Both PyTorch and Lockstep refuse a sum of more than 64 bits.
   if (c.seed + static_cast<uint64_t>(c.epoch) < c.seed) c.seed = 0;
   c.shuffle = random.Below(4) != 0;
   c.drop_last = random.Below(2) == 0;
@@ -59,7 +61,8 @@ Case RandomCase(Random& random) {
   return c;
 }
 
-// distributed.py and sampler.py, operation by operation.
+// Returns the batches as PyTorch's distributed.py and sampler.py make them,
+// operation by operation.
 Batches SlowBatches(const Case& c) {
   std::vector<int64_t> indices(c.size);
   std::iota(indices.begin(), indices.end(), 0);

@@ -16,10 +16,11 @@
 namespace lockstep {
 namespace {
 
-// The keeper's whole life.
+// Runs the keeper process. `told` is the socket from which it reads the numbers
+// of groups.
 [[noreturn]] void Keep(int told) {
-  // Signals to the launcher's group or terminal, or to all processes of its
-  // name, are not for this one.
+  // Signals to the launcher's group or terminal, or to all processes with its
+  // name, must not reach the keeper.
   setsid();
   sigset_t all;
   sigfillset(&all);
@@ -36,8 +37,8 @@ namespace {
       groups.push_back(group);
     }
   }
-  // Nobody is left who could tell: neither the launcher, nor a rank that is
-  // about to become the program.
+  // All other ends of the socket are closed: that of the launcher, and those of
+  // ranks that were about to become the program.
   for (const pid_t left : groups) kill(-left, SIGKILL);
   _exit(0);
 }
@@ -75,7 +76,8 @@ Keeper::~Keeper() {
 }
 
 void Keeper::Tell(pid_t group) const {
-  // Where somebody has killed the keeper the launch goes on without one.
+  // If somebody has killed the keeper, send() fails, and the launch goes on
+  // without a keeper.
   while (send(teller_.fd(), &group, sizeof(group), MSG_NOSIGNAL) < 0 &&
          errno == EINTR) {
   }

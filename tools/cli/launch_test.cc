@@ -47,13 +47,13 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// A hang ends before Bazel ends a medium test.
+// A test that hangs ends after this time, before Bazel ends a medium test.
 constexpr unsigned kSafetySeconds = 240;
 
-// Small enough for tests, where the grace is to pass.
+// A grace for tests that wait until it has passed.
 constexpr absl::Duration kShort = absl::Milliseconds(10);
 
-// A launcher in a process of its own, whose streams are read here.
+// Runs a launcher in a process of its own, and reads the launcher's streams.
 class Launched {
  public:
   explicit Launched(const std::function<int()>& main) {
@@ -66,7 +66,8 @@ class Launched {
       dup2(out[1], STDOUT_FILENO);
       dup2(err[1], STDERR_FILENO);
       for (const int fd : {out[0], out[1], err[0], err[1], life[0]}) close(fd);
-      // As it is in a terminal, wherever the test is run.
+      // A terminal starts the launcher with these actions. The test may run
+      // with others.
       for (const int signal : {SIGHUP, SIGINT, SIGPIPE, SIGTERM}) {
         ::signal(signal, SIG_DFL);
       }
@@ -101,20 +102,22 @@ class Launched {
     EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
   }
 
-  // Nobody reads any more.
+  // Closes stdout on the side of its reader.
   void CloseOut() {
     if (out_.fd >= 0) close(out_.fd);
     out_.fd = -1;
   }
 
-  // Until there is `text`, so many times; reads that stream alone.
+  // Reads stdout until it has `text` that many times. AwaitErr does the same
+  // for stderr, once. Neither reads the other stream.
   void AwaitOut(absl::string_view text, int times = 1) {
     Await(out_, text, times);
   }
   void AwaitErr(absl::string_view text) { Await(err_, text, 1); }
 
-  // The exit code, or -signal. Expects that nothing is left of it: whatever it
-  // started has the end of a pipe, and that pipe comes to its end.
+  // Waits for the end of the launcher, and returns its exit code, or -signal.
+  // Expects that the launcher leaves no process behind: every process that it
+  // has started holds the end of a pipe, and that pipe must come to its end.
   int Wait() {
     while (Read({&out_, &err_})) {
     }
@@ -130,7 +133,8 @@ class Launched {
   const std::string& out() const { return out_.text; }
   const std::string& err() const { return err_.text; }
 
-  // In an order that does not depend on the time.
+  // Returns the lines of stdout, sorted, so that their order does not depend on
+  // the time.
   std::vector<std::string> SortedOut() const {
     std::vector<std::string> lines =
         absl::StrSplit(absl::StripSuffix(out(), "\n"), '\n');
@@ -145,7 +149,8 @@ class Launched {
     bool ended = false;
   };
 
-  // Waits for bytes of any; false when all have come to their end.
+  // Waits for bytes from any of the streams and reads them. Returns false when
+  // all streams have come to their end.
   static bool Read(const std::vector<Stream*>& streams) {
     std::vector<pollfd> polled;
     bool more = false;
@@ -196,12 +201,12 @@ LaunchCommand Shell(int64_t n, const std::string& script) {
   LaunchCommand command;
   command.n = n;
   command.program = {"sh", "-c", script};
-  // A test that does not wait for the end of the grace never sees it.
+  // By default no test sees the end of the grace.
   command.grace = absl::InfiniteDuration();
   return command;
 }
 
-// Where a rank waits for the test: "read go < " + path.
+// A named pipe at which a rank waits for the test: "read go < " + path.
 class Gate {
  public:
   explicit Gate(const std::string& name)
@@ -216,7 +221,7 @@ class Gate {
 
   const std::string& path() const { return path_; }
 
-  // Returns when the rank is there, and has it go on.
+  // Waits until the rank is at the gate, and lets it go on.
   void Open() const {
     alarm(kSafetySeconds);
     const int fd = open(path_.c_str(), O_WRONLY);
@@ -239,7 +244,7 @@ void AwaitZombie(pid_t pid) {
   }
 }
 
-// The child of launcher `pid` that is no rank. Waits until it has its name.
+// Returns the keeper of launcher `pid`. Waits until the keeper has its name.
 pid_t KeeperOf(pid_t pid) {
   alarm(kSafetySeconds);
   while (true) {
@@ -255,7 +260,7 @@ pid_t KeeperOf(pid_t pid) {
   }
 }
 
-// What rank `rank` has printed.
+// Returns the lines of rank `rank` in `out`, without their prefix.
 std::string OutOf(int rank, const std::string& out) {
   const std::string prefix = absl::StrCat("[rank ", rank, "] ");
   std::string text;
@@ -371,7 +376,8 @@ TEST(Launch, KeepsStreamsApartAndInOrder) {
 }
 
 TEST(Launch, CutsLongLinesAndLosesNoByte) {
-  // Of most lengths around a cut, and one of a megabyte, with zeros in it.
+  // These are lines of most lengths around a cut, and one of a megabyte. All
+  // contain zero bytes.
   const size_t room = PIPE_BUF - 1 - std::string("[rank 0] ").size();
   const auto line = [](size_t size) {
     return absl::StrCat("head -c ", size,
@@ -419,7 +425,8 @@ TEST(Launch, GivesRanksFreshSignals) {
   command.n = 1;
   command.program = {"grep", "^Sig[BI]", "/proc/self/status"};
   Launched launched([&] {
-    // Ignored children are reaped by the system, unless that is undone.
+    // While SIGCHLD is ignored, the system reaps children, so the launcher has
+    // to undo that.
     for (const int signal : {SIGCHLD, SIGHUP, SIGUSR1}) {
       ::signal(signal, SIG_IGN);
     }
@@ -429,7 +436,7 @@ TEST(Launch, GivesRanksFreshSignals) {
     return RunLaunch(command, {{"PATH", "/bin:/usr/bin"}});
   });
   EXPECT_EQ(launched.Wait(), 0);
-  // Signals 32 and 33 are the C library's, and can't be set.
+  // The C library reserves signals 32 and 33, whose actions can't be set.
   EXPECT_THAT(launched.SortedOut(),
               ElementsAre("[rank 0] SigBlk:\t0000000000000000",
                           testing::MatchesRegex(
@@ -444,7 +451,7 @@ TEST(Launch, LetsTheOthersReport) {
                             ";; 1) read go < ", second.path(),
                             ";; 2) kill -9 $$;; esac; echo saw it; exit 1")));
   launched.AwaitErr("the others have inf s to report\n");
-  // Neither was killed, or nobody would read.
+  // Neither of the other ranks was killed, or Open() would wait forever.
   first.Open();
   second.Open();
   EXPECT_EQ(launched.Wait(), 128 + SIGKILL);
@@ -459,8 +466,8 @@ TEST(Launch, LetsTheOthersReport) {
                         "lockstep launch: ranks 0, 1: exited with code 1\n"));
 }
 
-// A process that has begun to end, its first thread being gone, and is killed
-// by itself when the gate `path` is opened.
+// Begins to end this process: its first thread ends at once. The other thread
+// kills the process when the gate `path` is opened.
 int DieSlowly(const char* path) {
   std::thread([path] {
     AwaitZombie(getpid());
@@ -470,11 +477,12 @@ int DieSlowly(const char* path) {
     const ssize_t size = read(open(path, O_RDONLY), &byte, 1);
     kill(getpid(), size == 1 ? SIGKILL : SIGABRT);
   }).detach();
-  // The thread alone, and without a word to a sanitizer.
+  // This ends the calling thread only. Sanitizers don't notice it.
   return static_cast<int>(syscall(SYS_exit, 0));
 }
 
-// The first that the launcher sees dead has only noticed.
+// The rank that the launcher sees dead first has only noticed the other's
+// death.
 TEST(Launch, BlamesTheRankThatWasKilled) {
   const Gate first("noticed"), second("killed");
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
@@ -494,7 +502,7 @@ TEST(Launch, BlamesTheRankThatWasKilled) {
                         "lockstep launch: rank 1: exited with code 3\n"));
 }
 
-// Both are dead when the launcher looks.
+// Both ranks are dead when the launcher looks.
 TEST(Launch, BlamesNoRankThatAborts) {
   const Gate first("gone"), second("abort");
   Launched launched(
@@ -598,7 +606,7 @@ TEST(Launch, WaitsForWhatRanksHaveStarted) {
 }
 
 TEST(Launch, KillsWhatRanksHaveLeft) {
-  // One with the rank's streams, one without.
+  // One process that is left has the streams of its rank, and one does not.
   LaunchCommand command =
       Shell(2, "sleep 1000 > /dev/null 2>&1 & [ $RANK = 0 ] && sleep 1000 & :");
   command.grace = kShort;
@@ -609,7 +617,7 @@ TEST(Launch, KillsWhatRanksHaveLeft) {
             "running\n");
 }
 
-// Without any grace.
+// The grace is zero here.
 TEST(Launch, KillsNothingWhereNothingIsLeft) {
   LaunchCommand command = Shell(2, "echo a line");
   command.grace = absl::ZeroDuration();
@@ -699,7 +707,7 @@ TEST(Launch, PassesASignalOn) {
     LaunchCommand command =
         Shell(2,
               "trap 'echo told; exit 1' HUP INT TERM; "
-              // Of its group, and deaf.
+              // This process is in the rank's group and ignores signals.
               "(trap '' HUP INT TERM; exec sleep 1000) > /dev/null 2>&1 & "
               "echo ready; wait");
     command.max_restarts = 3;
@@ -728,7 +736,7 @@ TEST(Launch, KillsWhoDoesNotHeedASignal) {
                         "(SIGKILL), sent by the launcher\n"));
 }
 
-// Goes to the launcher's group, and waits there.
+// Moves this process to the launcher's group, and waits there.
 int LeaveGroup() {
   setpgid(0, getpgid(getppid()));
   std::puts("ready");
@@ -751,7 +759,7 @@ TEST(Launch, EndsARankThatHasLeftItsGroup) {
                         "the launcher\n"));
 }
 
-// Starts 100 ranks with limits of open files.
+// Starts 100 ranks under a limit of 30 open files, soft or also hard.
 Launched WithFewDescriptors(bool hard, const std::string& script) {
   return Launched([&] {
     rlimit few;
@@ -809,7 +817,7 @@ TEST(Launch, LeavesNoRankWhenItIsKilled) {
   EXPECT_EQ(launched.Wait(), -SIGKILL);
 }
 
-// The program that trains is a child of the shell, not of the launcher.
+// The program is a child of a shell here, and not of the launcher.
 constexpr char kBehindAShell[] =
     "(trap '' TERM; echo ready; exec sleep 1000); echo over";
 
@@ -977,7 +985,7 @@ TEST(Launch, RefusesWhatMakesNoSense) {
   }
 }
 
-// The tool itself, with arguments.
+// Starts the tool itself, with these arguments of launch.
 Launched Tool(std::vector<std::string> words) {
   words.insert(words.begin(), {"tools/cli/lockstep", "launch"});
   return Launched([&words] {

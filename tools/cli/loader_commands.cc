@@ -27,9 +27,11 @@
 namespace lockstep {
 namespace {
 
-// How long a thread without a loader reads, to compare.
+// The time for which one thread reads without a loader, for comparison.
 constexpr double kAloneSeconds = 1;
 
+// Measures the time since its construction.
+// Thread-safety: may be read by several threads at once.
 class Stopwatch {
  public:
   double seconds() const {
@@ -139,7 +141,7 @@ absl::StatusOr<LoaderOptions> MakeOptions(const LoaderCommand& command) {
   return options;
 }
 
-// Reads samples one after the other, as long as it may.
+// Reads samples one after the other for kAloneSeconds, and prints how many.
 absl::Status PrintAlone(Dataset& dataset, const Order& order,
                         std::ostream& out) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto stream, order.Open(0));
@@ -153,7 +155,7 @@ absl::Status PrintAlone(Dataset& dataset, const Order& order,
         std::min<int64_t>(64, stream->size() - read));
     LOCKSTEP_RETURN_IF_ERROR(stream->Read(read, 1, some));
     for (const int64_t index : some) {
-      // What can't be read is reported by the loader.
+      // The loader reports the samples that can't be read.
       buffer->Read(dataset, index).IgnoreError();
     }
     read += static_cast<int64_t>(some.size());

@@ -1,4 +1,4 @@
-// The command of the lockstep tool that looks at a loader: bench loader.
+// The command of the lockstep tool that measures a loader: bench loader.
 //
 //   LoaderCommand command;
 //   command.npy = {"/data/x.npy", "/data/y.npy"};
@@ -18,26 +18,28 @@ namespace lockstep {
 
 // The flags of the command, by their names.
 struct LoaderCommand {
-  // What is read: one of these, or `size` rows of `row_bytes` in memory.
+  // At most one of these is given. Without any, the command reads `size` rows
+  // of `row_bytes` bytes from memory.
   std::vector<std::string> npy;
   std::vector<std::string> tfrecord;
   std::string folder;
-  std::optional<int64_t> size;       // without it: 100000
-  std::optional<int64_t> row_bytes;  // without it: 1024
+  std::optional<int64_t> size;       // 100000 if not given.
+  std::optional<int64_t> row_bytes;  // 1024 if not given.
 
-  std::string order;  // "": native; torch or sequential
+  std::string order;  // native, torch or sequential; "" stands for native.
   uint64_t seed = 0;
   int64_t batch_size = 256;
   int64_t epochs = 1;
-  int64_t steps = 0;                   // at most so many an epoch; 0 for all
-  std::optional<int64_t> num_workers;  // without it: the loader's default
+  int64_t steps = 0;  // The most steps of an epoch; 0 stands for all.
+  std::optional<int64_t> num_workers;  // The loader's default if not given.
   std::string workers = "tbb";
   int64_t prefetch_batches = 4;
-  std::string trace;  // a file to write
+  std::string trace;  // The file to which a trace is written, or "".
 };
 
 // Reads epochs through a loader, and prints where the time went, which samples
-// were slowest, and what one thread without a loader makes of the same samples.
+// were slowest, and how fast one thread reads the same samples without a
+// loader.
 absl::Status RunBenchLoader(const LoaderCommand& command, std::ostream& out);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // The lockstep tool. Data goes to stdout, and messages go to stderr. It exits
-// with 0; with 1 where a check or a file has failed, also where stdout can't be
-// written; and with 2 where the command line makes no sense. launch exits as
-// its ranks do.
+// with 0; with 1 if a check or a file has failed or stdout can't be written;
+// and with 2 if the command line makes no sense. RunLaunch documents the exit
+// codes of launch.
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -41,14 +41,16 @@
 namespace lockstep {
 namespace {
 
-// Writes to stdout, and remembers why that has failed, which std::cout doesn't.
+// Writes to stdout, and remembers the error of a write that has failed, which
+// std::cout doesn't.
+// Thread-safety: for one thread at a time.
 class StdoutBuffer : public std::streambuf {
  public:
   StdoutBuffer() { setp(bytes_, bytes_ + sizeof(bytes_)); }
   StdoutBuffer(const StdoutBuffer&) = delete;
   StdoutBuffer& operator=(const StdoutBuffer&) = delete;
 
-  // Returns the error of the first write that has failed, or 0.
+  // Returns errno of the first write that has failed, or 0.
   int error() const { return error_; }
 
  protected:
@@ -78,6 +80,7 @@ class StdoutBuffer : public std::streambuf {
   int error_ = 0;
 };
 
+// One command of the tool.
 struct Subcommand {
   CommandLine line;
   // Returns the exit code, or an error that main reports.
@@ -259,7 +262,8 @@ std::string GeneralHelp(const std::vector<Subcommand>& subcommands) {
          "of plan.\n";
 }
 
-// Takes the name of a subcommand from the front of `words`.
+// Takes the name of a subcommand from the front of `words`, and returns the
+// subcommand.
 absl::StatusOr<Subcommand*> TakeSubcommand(std::vector<Subcommand>& subcommands,
                                            std::vector<std::string>& words) {
   std::vector<std::string> names;
@@ -297,8 +301,8 @@ absl::StatusOr<Subcommand*> TakeSubcommand(std::vector<Subcommand>& subcommands,
                           : absl::StrCat("the commands are ", known)));
 }
 
-// Returns whether help is asked for: by a first word "help", or by --help
-// before any --. That word is taken from `words`.
+// Returns true if the user asks for help: by a first word "help", or by --help
+// before any --. Removes that word from `words`.
 bool TakeHelp(std::vector<std::string>& words) {
   if (!words.empty() && words[0] == "help") {
     words.erase(words.begin());
@@ -313,8 +317,8 @@ bool TakeHelp(std::vector<std::string>& words) {
   return true;
 }
 
-// Writes what `out` still holds. Returns `code`, or why it can't be written
-// where nothing else has failed.
+// Writes the bytes that `out` still holds. Returns `code`, or the error of
+// writing to stdout if nothing else has failed.
 absl::StatusOr<int> Finish(absl::StatusOr<int> code, std::ostream& out,
                            const StdoutBuffer& buffer) {
   out.flush();
@@ -349,8 +353,9 @@ absl::StatusOr<int> Run(std::vector<std::string> words, std::string& name) {
   return Finish(subcommand->run(out), out, buffer);
 }
 
-// Goes to the folder where `bazel run` was called: it starts programs in the
-// folder of their runfiles, and their users mean paths from their own.
+// Changes to the folder in which `bazel run` was called. Bazel starts programs
+// in the folder of their runfiles, but the user's paths start from the user's
+// folder.
 void GoWhereBazelWasCalled() {
   const char* const folder = getenv("BUILD_WORKING_DIRECTORY");
   std::error_code error;
@@ -358,7 +363,8 @@ void GoWhereBazelWasCalled() {
       std::filesystem::read_symlink("/proc/self/exe", error).string() +
       ".runfiles/";
   const std::string current = std::filesystem::current_path(error).string();
-  // The variable is passed on to whatever a program starts, in any folder.
+  // The variable alone does not show that Bazel has started this process: a
+  // program passes it on to the programs that it starts, in any folder.
   if (folder != nullptr && absl::StartsWith(current + "/", runfiles)) {
     std::filesystem::current_path(folder, error);
   }

@@ -1,4 +1,5 @@
-// The command of the lockstep tool that lists what a configuration may name.
+// The command of the lockstep tool that lists the parts and settings that a
+// job's text may name.
 //
 //   PartsCommand command;
 //   command.kind = "sampler";
@@ -13,15 +14,16 @@
 
 namespace lockstep {
 
-// The flags of the command, by their names. "": all.
+// The flags of the command, by their names. An empty kind or name stands for
+// all.
 struct PartsCommand {
   std::string kind;
   std::string name;
-  std::string format = "text";  // or markdown: docs/settings.md
+  std::string format = "text";  // Or "markdown", as in docs/settings.md.
 };
 
-// Prints Lockstep's own parts and their settings; as Markdown, those of a whole
-// job.
+// Prints Lockstep's own parts and their settings. Markdown also has the
+// settings of a job.
 absl::Status RunParts(const PartsCommand& command, std::ostream& out);
 
 }  // namespace lockstep

@@ -19,7 +19,8 @@
 namespace lockstep {
 namespace {
 
-// Beyond so many bytes that nobody reads, ranks are not read either.
+// While this many bytes or more wait to be written, the launcher reads nothing
+// from ranks.
 constexpr size_t kMostPendingBytes = 65536;
 constexpr size_t kReadBytes = 16384;
 
@@ -90,7 +91,7 @@ void RankStream::Take(absl::string_view text) {
     absl::StrAppend(&line_, text.substr(0, taken));
     text.remove_prefix(taken);
     if (text.empty()) return;
-    // It has come to its end, or there is no more room.
+    // The line has ended here, or has no more room.
     if (text[0] == '\n') text.remove_prefix(1);
     EndLine();
   }

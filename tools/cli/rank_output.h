@@ -1,9 +1,9 @@
-// The streams that the launcher reads from ranks, and those to which it writes
-// their lines.
+// The streams that the launcher reads from ranks, and the streams to which it
+// writes their lines.
 //
 //   Output out(STDOUT_FILENO, "stdout");
 //   RankStream stream(std::move(pipe), "[rank 2] ", out);
-//   // When poll() says that the one or the other is ready:
+//   // When poll() says that one of them is ready:
 //   if (!stream.blocked()) stream.ReadSome();
 //   if (!out.empty()) absl::Status status = out.WriteSome();
 #ifndef LOCKSTEP_TOOLS_CLI_RANK_OUTPUT_H_
@@ -19,22 +19,23 @@
 
 namespace lockstep {
 
-// One of the launcher's own two streams. Whole lines are written, PIPE_BUF
-// bytes at most at once: a pipe that is ready takes them without blocking, and
-// doesn't mix them with what others write to it.
+// One of the launcher's own two streams. It writes whole lines, at most
+// PIPE_BUF bytes at once: a pipe that is ready takes these without blocking,
+// and doesn't mix them with the output of other processes. Thread-safety: for
+// one thread at a time.
 class Output {
  public:
   Output(int fd, absl::string_view name) : fd_(fd), name_(name) {}
 
   int fd() const { return fd_; }
   bool empty() const { return pending_.empty(); }
-  // Returns whether so much is pending that ranks should not be read.
+  // Returns true if so much is pending that ranks should not be read.
   bool full() const;
 
   void Add(absl::string_view prefix, absl::string_view line);
 
-  // Writes some of what is pending. After an error it takes no more. Requires:
-  // not empty().
+  // Writes some of the pending bytes. After an error, this object drops all
+  // lines. Requires: not empty().
   absl::Status WriteSome();
 
  private:
@@ -42,10 +43,11 @@ class Output {
   const std::string name_;
   bool broken_ = false;
   std::string pending_;
-  size_t written_ = 0;  // of these
+  size_t written_ = 0;  // How many bytes of pending_ are written.
 };
 
-// A stream of a rank, whose lines go to an Output.
+// A stream of a rank. Its lines go to an Output, which must outlive it.
+// Thread-safety: for one thread at a time.
 class RankStream {
  public:
   RankStream(Descriptor stream, std::string prefix, Output& output)
@@ -57,10 +59,11 @@ class RankStream {
   bool open() const { return stream_.ok(); }
   bool blocked() const { return output_->full(); }
 
-  // Requires: it is ready to be read.
+  // Reads what is there, up to a limit. Requires: the stream is ready to be
+  // read.
   void ReadSome();
 
-  // Reads what has been written until now, but doesn't wait for more.
+  // Reads all bytes that were written until now, but doesn't wait for more.
   void Drain();
 
   void Close();
@@ -73,7 +76,7 @@ class RankStream {
   Descriptor stream_;
   std::string prefix_;
   Output* output_;
-  std::string line_;  // what there is of it
+  std::string line_;  // The part of the current line that was read.
 };
 
 }  // namespace lockstep

@@ -26,7 +26,7 @@
 namespace lockstep {
 namespace {
 
-// The value that `text` names among `choices`.
+// Returns the value that `text` names among `choices`.
 template <typename T>
 absl::StatusOr<T> Choose(absl::string_view flag, absl::string_view text,
                          std::vector<std::pair<std::string, T>> choices) {
@@ -119,7 +119,7 @@ absl::StatusOr<SamplerOptions> MakeOptions(const SamplerCommand& command) {
   return options;
 }
 
-// Samplers for the ranks that the command is about.
+// Returns samplers for the rank that the command names, or for all ranks.
 absl::StatusOr<std::vector<std::unique_ptr<Sampler>>> MakeSamplers(
     const SamplerCommand& command) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto order, MakeOrder(command));
@@ -135,6 +135,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Sampler>>> MakeSamplers(
 }
 
 // Prints batches in one of the formats.
+// Thread-safety: for one thread at a time.
 class PlanPrinter {
  public:
   enum class Format { kText, kCsv, kJson };
@@ -150,7 +151,7 @@ class PlanPrinter {
   }
 
   void PrintNoSteps(int64_t epoch, int64_t rank) {
-    // The other formats have a place for each step, and none here.
+    // The other formats have one entry for each step, and here are no steps.
     if (format_ != Format::kText) return;
     out_ << "epoch " << epoch << " rank " << rank << ": no steps\n";
   }
@@ -203,7 +204,8 @@ class PlanPrinter {
   bool first_ = true;
 };
 
-// The lower-case hexadecimal SHA-1 of bytes that come in pieces.
+// Computes the SHA-1 of bytes that come in pieces, in lower-case hexadecimal.
+// Thread-safety: for one thread at a time.
 class Sha1 {
  public:
   Sha1() : context_(EVP_MD_CTX_new()) {
@@ -232,7 +234,8 @@ class Sha1 {
   EVP_MD_CTX* const context_;
 };
 
-// Marks what one rank was given; DATA_LOSS on what another was given before.
+// Marks the positions that one rank was given. Returns DATA_LOSS for a position
+// that is out of range or was delivered before.
 absl::Status MarkDelivered(const BatchIndices& batch, int64_t size,
                            std::vector<bool>& delivered) {
   for (int64_t row = 0; row < batch.valid; ++row) {
@@ -281,7 +284,7 @@ absl::Status VerifyEpoch(const SamplerCommand& command, int64_t epoch,
     while (true) {
       LOCKSTEP_ASSIGN_OR_RETURN(const bool more, sampler->Next(batch));
       if (!more) break;
-      // To look at the clock takes as long as a small step.
+      // Reading the clock takes as long as a small step.
       if (batch.step % 4096 == 0) tell(batch.step);
       LOCKSTEP_RETURN_IF_ERROR(MarkDelivered(batch, *command.size, delivered));
     }

@@ -21,32 +21,32 @@ namespace lockstep {
 
 // The flags of the three commands, by their names.
 struct SamplerCommand {
-  std::optional<int64_t> size;  // must be given
+  std::optional<int64_t> size;  // Required.
   int64_t world = 1;
-  std::optional<int64_t> rank;  // without it: all of them
+  std::optional<int64_t> rank;  // All ranks if not given.
   int64_t batch_size = 1;
   int64_t epoch = 0;
   int64_t epochs = 1;
-  std::string order;            // "": torch, or what shuffle says
-  std::optional<bool> shuffle;  // true: torch; false: sequential
-  std::string profile;          // of the torch order alone; "": 2.7
+  std::string order;            // "" stands for torch, or for `shuffle`.
+  std::optional<bool> shuffle;  // true means torch, false means sequential.
+  std::string profile;          // For the torch order; "" stands for 2.7.
   uint64_t seed = 0;
   std::string tail = "pad";
   std::string layout = "strided";
   bool drop_last = false;
   std::string format = "text";
   int64_t first = 0;
-  std::optional<int64_t> count;  // without it: to the end
+  std::optional<int64_t> count;  // All up to the end if not given.
   bool digest = false;
 
-  // RunVerify tells this function, about every `progress_every`, how far it
-  // has come.
+  // RunVerify calls this function about every `progress_every` with a text that
+  // says how far it has come.
   std::function<void(absl::string_view)> on_progress;
   absl::Duration progress_every = absl::Seconds(2);
 };
 
-// Each command ends early, with OK, when `out` takes no more: its owner knows
-// why.
+// Each command ends early, with OK, when `out` takes no more. The caller, which
+// owns `out`, finds out why.
 
 // Prints which rank sees which sample in which step.
 absl::Status RunPlan(const SamplerCommand& command, std::ostream& out);
@@ -56,7 +56,8 @@ absl::Status RunPlan(const SamplerCommand& command, std::ostream& out);
 absl::Status RunOrder(const SamplerCommand& command, std::ostream& out);
 
 // Walks all ranks through the epochs and checks that every position is
-// accounted for once; DATA_LOSS names the first that is not.
+// accounted for once. Returns DATA_LOSS, which names the first position that is
+// not.
 absl::Status RunVerify(const SamplerCommand& command, std::ostream& out);
 
 }  // namespace lockstep

@@ -142,7 +142,7 @@ TEST(Verify, TellsHowFarItHasCome) {
   EXPECT_THAT(words, IsEmpty());
 }
 
-// A stream that is full takes no more, and need not be written to for ever.
+// A command stops writing to a stream that is full.
 TEST(Commands, EndWhenNothingIsTaken) {
   struct Full : std::streambuf {
     int_type overflow(int_type) override {

@@ -1,4 +1,4 @@
-// The lockstep tool as its users start it, from a shell.
+// Tests the lockstep tool as its users start it, from a shell.
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ Outcome Shell(const std::string& line) {
   return outcome;
 }
 
-// The exit code, and what goes to stderr; nothing may go to stdout.
+// Returns the exit code and the text on stderr. stdout is closed.
 Outcome Refused(const std::string& flags) {
   return Shell(absl::StrCat("$tool ", flags, " 2>&1 >&-"));
 }
@@ -62,7 +62,7 @@ TEST(Tool, PrintsData) {
   const Outcome bench = Shell("$tool bench loader --size=100 --num_workers=1");
   EXPECT_EQ(bench.code, 0);
   EXPECT_THAT(bench.out, StartsWith("100 samples of bytes u8[1024]\n"));
-  // Many buffers full, in the order that it has.
+  // This output fills many buffers, and must stay in its order.
   const Outcome all = Shell("$tool order --noshuffle --size=100000");
   EXPECT_EQ(all.code, 0);
   std::string numbers;
@@ -70,7 +70,8 @@ TEST(Tool, PrintsData) {
   EXPECT_TRUE(all.out == numbers);
 }
 
-// Small outputs are written at the end, and large ones long before.
+// The tool writes small outputs at the end, and begins to write large ones long
+// before.
 TEST(Tool, FailsWhereItsOutputIsLost) {
   for (const char* command :
        {"order --size=3", "order --size=100000", "plan --size=100000",
@@ -118,7 +119,7 @@ TEST(Tool, HelpsWithEachCommand) {
                 help.out);
     }
   }
-  // The words after -- are the program's.
+  // The words after -- belong to the program.
   EXPECT_EQ(Shell("$tool launch -n 1 -- printf --help -- '%s\\n' --help").code,
             0);
 }
@@ -175,8 +176,8 @@ TEST(Tool, SaysThatMemoryHasRunOut) {
                                      "out of memory"));
 }
 
-// As `bazel run` does it: in the folder of the runfiles, with the user's folder
-// in a variable.
+// `bazel run` starts the tool in the folder of the runfiles, with the user's
+// folder in a variable.
 TEST(Tool, RunsInTheFolderWhereBazelWasCalled) {
   const std::string folder = testing::TempDir() + "/user";
   std::filesystem::create_directory(folder);
@@ -193,8 +194,8 @@ TEST(Tool, RunsInTheFolderWhereBazelWasCalled) {
                    "' launch -n 1 -- ./greet 2>&1");
   EXPECT_EQ(Shell(absl::StrCat("cd '", runfiles, "'; ", run)).out,
             "[rank 0] hello\n");
-  // A program that was started otherwise, with the variable in its environment,
-  // stays where it is.
+  // If the tool was not started by Bazel, but has the variable in its
+  // environment, it stays where it is.
   EXPECT_EQ(Shell(absl::StrCat("cd /; ", run)).code, 127);
 }
 
