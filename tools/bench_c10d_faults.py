@@ -2,11 +2,11 @@
 
   bench_c10d_faults.py
 
-prints a line a fault, "FAULT WORDS": what the ranks that survive it saw, as
-found from their exit codes, exceptions and results, and the median of the times
-after which the last of them knew. And "growth FILES THREADS KIB", by how much a
-rank grows while a group is made again. Processes are forked, so that PyTorch is
-loaded once.
+It prints a line for each fault, "FAULT WORDS". The words say what the surviving
+ranks saw, according to their exit codes, exceptions and results, and the median
+of the times after which the last of them knew. Another line, "growth FILES
+THREADS KIB", says by how much a rank grows while a group is made again and
+again. Processes are forked, so that PyTorch is loaded once.
 """
 
 import collections
@@ -25,25 +25,27 @@ import torch
 import torch.distributed as dist
 
 RUNS = 3
-TIMEOUT = 3  # seconds, of groups and of the rendezvous
-PATIENCE = 30  # seconds, after which a rank hangs
+TIMEOUT = 3  # Seconds, of groups and of the rendezvous.
+PATIENCE = 30  # Seconds, after which a rank counts as hanging.
 AGAIN = 100
 
 FORK = multiprocessing.get_context("fork")
 
-# What a rank knows of itself.
+# The rank of a process, and what it needs to join.
 Self = collections.namedtuple("Self", "rank size port folder tell")
 
-# What became of a rank: one of "error", "signal", "hangs", "no such call",
-# "wrong result", "success"; the text of the error, or the signal's name; and
-# when it had begun and ended, by the clock that all processes share.
+# The outcome of a rank: its kind, which is "error", "signal", "hangs", "no such
+# call", "wrong result" or "success"; the text of the error, or the signal's
+# name; and the times at which the rank issued the operation and had an answer,
+# by the clock that all processes share.
 Outcome = collections.namedtuple("Outcome", "kind text issued answered")
 
-# What became of all that survived.
+# The outcomes of all surviving ranks, and how long the last of them took.
 Result = collections.namedtuple("Result", "outcomes seconds")
 
 
-# ---- Ranks. They tell when they issue what is to fail, and what came of it.
+# ---- Ranks. Each reports when it issues the operation that is to fail, and how
+# that ended.
 
 def join(self, rank=None, host="127.0.0.1", timeout=TIMEOUT):
   dist.init_process_group(
@@ -53,16 +55,16 @@ def join(self, rank=None, host="127.0.0.1", timeout=TIMEOUT):
 
 
 def barrier(group=None):
-  """An all-reduce: c10d's own barrier of gloo is one of several steps."""
+  """Runs an all-reduce, since gloo's barrier in c10d takes several steps."""
   ones = torch.ones(1)
   dist.all_reduce(ones, group=group)
   return ones[0].item()
 
 
 def issue(self, operation, expected=None):
-  """Tells what comes of `operation`, which returns what it came to.
+  """Runs `operation`, and reports how it ended and whether its result is right.
 
-  A rank that fails ends, as a trainer does; one that knows of nothing goes on.
+  A rank that fails ends, as a trainer does. A rank that sees no error lives on.
   """
   self.tell.send(("issued", time.monotonic()))
   try:
@@ -90,11 +92,12 @@ def barriers(self):
 
 
 def barriers_of_parents(self):
-  """The child lives on until the end."""
+  """Runs barriers in a process whose child lives on until the end."""
   join(self)
   barrier()
   if os.fork() == 0:
-    # The folder is removed soon after there is a file in it.
+    # The folder is removed soon after the file is made, so the child may miss
+    # the file.
     while os.path.exists(self.folder) and not os.path.exists(
         f"{self.folder}/go"):
       time.sleep(0.001)
@@ -200,7 +203,7 @@ def absent(self, missing):
 
 
 def wrong_token(self):
-  """There is no token: rank 1 is told nothing but the address."""
+  """Joins. c10d has no tokens: the address alone admits rank 1."""
   issue(self, lambda: join(self))
 
 
@@ -240,10 +243,10 @@ def growth(self):
   self.tell.send(("grew", more))
 
 
-# ---- Those who watch them.
+# ---- The process that starts and watches the ranks.
 
 class Ranks:
-  """Processes that do `role`, which are killed in the end."""
+  """Processes that run the function `role`. They are killed at the end."""
 
   def __init__(self, role, size):
     self.folder = tempfile.TemporaryDirectory()
@@ -262,11 +265,11 @@ class Ranks:
 
   @staticmethod
   def be(role, self):
-    # What Gloo writes as it aborts is not asked for.
+    # This drops the messages that Gloo writes when it aborts.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     role(self)
     self.tell.close()
-    os._exit(0)  # with all that still hangs
+    os._exit(0)  # Ends threads that still hang, too.
 
   def __enter__(self):
     return self
@@ -278,7 +281,7 @@ class Ranks:
     self.folder.cleanup()
 
   def hear(self, rank, until):
-    """The next that the rank tells; None: it has ended, or hangs."""
+    """Returns the next report of a rank, or None if it has ended or hangs."""
     if not self.ears[rank].poll(max(0, until - time.monotonic())):
       return None
     try:
@@ -305,7 +308,7 @@ class Ranks:
     told = self.hear(rank, until) if issued else None
     if told:
       return Outcome(told[0], told[1], issued[1], told[2])
-    # It has died of it, or it hangs.
+    # The rank has died of the fault, or it hangs.
     process = self.processes[rank]
     process.join(max(0, until - time.monotonic()))
     now = time.monotonic()
@@ -324,7 +327,7 @@ class Ranks:
 
 
 def result(outcomes, begin=None):
-  """Times count from `begin`, or from the last rank's issue."""
+  """Returns a Result. Time counts from `begin`, or from the last rank's issue."""
   if begin is None:
     begin = max(outcome.issued for outcome in outcomes)
   return Result(outcomes, max(each.answered for each in outcomes) - begin)
@@ -353,7 +356,7 @@ def together(role, size=3, without=()):
 
 
 def words(results, culprit):
-  """What was seen in all runs, in a few words."""
+  """Returns what the ranks of all runs saw, in a few words."""
   outcomes = [each for one in results for each in one.outcomes]
   seconds = statistics.median(one.seconds for one in results)
   kinds = collections.Counter(each.text if each.kind == "signal" else each.kind
@@ -383,7 +386,7 @@ def words(results, culprit):
 
 
 def growth_figures():
-  """The most by which a rank grew: files, threads, KiB."""
+  """Returns the most by which a rank grew: files, threads, KiB."""
   with Ranks(growth, 2) as ranks:
     until = time.monotonic() + 4 * PATIENCE
     told = [ranks.hear(rank, until) for rank in range(2)]
@@ -392,7 +395,7 @@ def growth_figures():
   return [max(each) for each in zip(*(figures for _, figures in told))]
 
 
-# The fault, how to provoke it, and whose it is; None: no rank's.
+# The fault, how to provoke it, and the rank that causes it, or None.
 FAULTS = (
     ("kill", lambda: kill(3), 3),
     ("kill_0", lambda: kill(0), 0),
@@ -419,7 +422,7 @@ FAULTS = (
 
 def main():
   torch.set_num_threads(1)
-  # c10d would take the address of this host's name otherwise.
+  # Otherwise c10d would use the address of this host's name.
   os.environ["GLOO_SOCKET_IFNAME"] = "lo"
   for fault, provoke, culprit in FAULTS:
     print(fault, words([provoke() for _ in range(RUNS)], culprit), flush=True)

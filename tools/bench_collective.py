@@ -2,9 +2,9 @@
 
   bench_collective.py BIN C10D_PROGRAM
 
-BIN is Bazel's folder of built programs, C10D_PROGRAM what g++ made of
-bench_c10d.cc. Two processes of each live through it all, and are asked in turns
-(collective/testing/timed_rank.h says how). Medians of all samples count.
+BIN is Bazel's folder of built programs. C10D_PROGRAM is bench_c10d.cc, compiled
+by g++. Two processes of each program run all the time and get requests in turns
+(collective/testing/timed_rank.h describes these). Medians of all samples count.
 """
 
 import collections
@@ -22,23 +22,23 @@ RANKS = 2
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4, 4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
-HALVES = (MIB, 16 * MIB, 64 * MIB)  # of f32; there is half of it
+HALVES = (MIB, 16 * MIB, 64 * MIB)  # Bytes of f32; 16-bit types: half.
 BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 QUEUED, QUEUED_BYTES = 20, KIB
 
 OURS = ("shm", "gloo")
-RAW = ("ring", "bcube")  # the ring is what Gloo takes by default
+RAW = ("ring", "bcube")  # Gloo's default is the ring.
 NAMES = {"shm": "shm", "gloo": "gloo", "ring": "raw Gloo, ring",
          "bcube": "raw Gloo, bcube", "c10d": "c10d"}
 
-# What is asked: a way, a call, the type of the elements and how many there are,
-# and how many calls are issued before they are waited for.
+# A request: a way, a call, the type and number of elements, and how many calls
+# are issued before the rank waits for them.
 Subject = collections.namedtuple("Subject", "way call dtype count queued",
                                  defaults=(1,))
 
 
 def all_reduce(way, size, dtype="f32"):
-  """Of as many elements as f32 has in `size` bytes."""
+  """Returns a request with as many elements as f32 has in `size` bytes."""
   return Subject(way, "all_reduce", dtype, size // BYTES["f32"])
 
 
@@ -55,7 +55,7 @@ FINGERPRINT = all_reduce("fingerprint", MIB)
 
 
 def subjects():
-  """All of them; those that are compared stand together."""
+  """Yields all requests. Those that are compared follow each other."""
   for size in SIZES:
     for way in (*OURS, *RAW, "c10d"):
       yield all_reduce(way, size)
@@ -72,15 +72,15 @@ def subjects():
 
 
 def repetitions(subject):
-  """Of one round: calls that one sample has, and samples."""
+  """Returns the calls of one sample, and the samples of one round."""
   size = subject.count * BYTES[subject.dtype]
-  # Sums of ones double by every call: f16 has no 2^16.
+  # Sums of ones double with each call, and f16 can't hold 2^16.
   calls = 10 if size <= 64 * KIB and subject.queued == 1 else 1
   return calls, max(5, min(100, 64 * MIB // size))
 
 
 class Pair:
-  """Both processes of a program."""
+  """The two processes of a program."""
 
   def __init__(self, program, folder):
     self.program = program
@@ -92,7 +92,7 @@ class Pair:
         for rank in range(RANKS)]
 
   def ask(self, subject):
-    """Samples: seconds of a call, or of all that are queued."""
+    """Returns the samples: seconds of a call, or of all queued calls."""
     calls, samples = repetitions(subject)
     for rank in self.ranks:
       print(*subject, calls, samples, file=rank.stdin, flush=True)
@@ -102,7 +102,7 @@ class Pair:
     return [int(time) / 1e9 / calls for time in times]
 
   def written(self):
-    """Bytes that rank 0 has written, to sockets too."""
+    """Returns the bytes that rank 0 has written, also to sockets."""
     with open(f"/proc/{self.ranks[0].pid}/io") as counters:
       return next(int(line.split()[1]) for line in counters
                   if line.startswith("wchar:"))
@@ -141,7 +141,7 @@ def measure(ours, peer):
       before = pair.written()
       figures.samples[subject] += pair.ask(subject)
       calls, samples = repetitions(subject)
-      # One sample more is made, which does not count.
+      # The programs make one more sample, which does not count.
       figures.written[subject].append(
           (pair.written() - before) / (calls * (samples + 1)))
   return figures

@@ -2,8 +2,8 @@
 
   bench_faults.py BIN
 
-BIN is Bazel's folder of built programs. What c10d does is found by
-bench_c10d_faults.py, which runs by itself, after ours.
+BIN is Bazel's folder of built programs. bench_c10d_faults.py finds out what
+c10d does; it runs alone, after Lockstep's programs.
 """
 
 import collections
@@ -17,12 +17,12 @@ from bench_loader import duration, machine, output
 
 RUNS = 20
 
-# A fault as faults_benchmark.cc calls it, what it is, how many seconds ranks
-# may take to know of it, and what it is to bench_c10d_faults.py, or the words
-# where that does not try it.
+# A fault: its name in faults_benchmark.cc, its description, how many seconds
+# ranks may take to know of it, and its name in bench_c10d_faults.py, or the
+# words for the table if that does not try it.
 Fault = collections.namedtuple("Fault", "name what bound peer")
 
-DEADLINE, JOIN_DEADLINE = 1, 1  # as in fault_roles.h
+DEADLINE, JOIN_DEADLINE = 1, 1  # As in fault_roles.h.
 WITHIN = f", join_deadline {JOIN_DEADLINE} s"
 STOPPED = f"stopped (a thread: does not come), deadline {DEADLINE} s"
 UNHEARD = f"Abort on rank 1 of 3, rank 0 stopped, deadline {DEADLINE} s"
@@ -30,7 +30,7 @@ UNHEARD = f"Abort on rank 1 of 3, rank 0 stopped, deadline {DEADLINE} s"
 AT_ONCE = 0.5
 TO_MISS = DEADLINE + 1
 TO_DIFFER = 2
-TO_CONNECT = 5  # the system tries again after 1 and 3 s where a queue is full
+TO_CONNECT = 5  # If a queue is full, the system tries again after 1 and 3 s.
 TO_MEET = JOIN_DEADLINE + 0.5
 
 
@@ -39,7 +39,7 @@ def fault(name, what, bound, peer=None):
 
 
 def refused(name, what, one, peer=None):
-  """One rank is told why, and the others wait in vain."""
+  """Returns two faults: one rank is told why it is refused, the others wait."""
   return (fault(f"{name}_one", f"{what}: {one}", AT_ONCE, peer or name),
           fault(name, f"{what}: the others{WITHIN}", TO_MEET, peer))
 
@@ -86,7 +86,7 @@ FAULTS = (
 
 
 def lines(*command):
-  """The words of each line that the program prints."""
+  """Returns the words of each line that the command prints."""
   run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
   if run.returncode != 0:
     sys.exit(f"bench_faults.py: {' '.join(command)}: exit status "
@@ -95,7 +95,7 @@ def lines(*command):
 
 
 def measure(program):
-  """Samples by fault and backend, in seconds; of growth, lists of figures."""
+  """Returns seconds by fault and backend; for growth, lists of figures."""
   samples = collections.defaultdict(list)
   for name, backend, *figures in lines(program, str(RUNS)):
     if name == "growth":
@@ -106,7 +106,7 @@ def measure(program):
 
 
 def measure_peer():
-  """What was seen, in words, by fault."""
+  """Returns what c10d's ranks saw, in words, by fault."""
   script = os.path.join(os.path.dirname(__file__), "bench_c10d_faults.py")
   return {name: " ".join(words)
           for name, *words in lines(sys.executable, script)}

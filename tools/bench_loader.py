@@ -2,8 +2,8 @@
 
   bench_loader.py BIN LIBTORCH_PROGRAM
 
-BIN is Bazel's folder of built programs, LIBTORCH_PROGRAM what g++ made of
-bench_libtorch.cc. The sides run in turns, and the best of their runs counts.
+BIN is Bazel's folder of built programs. LIBTORCH_PROGRAM is bench_libtorch.cc,
+compiled by g++. The sides run in turns, and the best of their runs counts.
 """
 
 import json
@@ -17,9 +17,9 @@ ROWS, FLOATS, BATCH = 1_000_000, 256, 256
 WORKERS = 2
 EXECUTORS = ("tbb", "threads")
 
-# What the tables need of Lockstep: the benchmark (a prefix of its name), what
-# to read of it (its real time, or a counter as it is), and of how many units
-# that is the time. An epoch, a batch and a sample are the units.
+# Lockstep's figures in the tables: the benchmark (a prefix of its name), the
+# field to read (its real time, or a counter, which is taken as it is), and the
+# number of units that the time is for. A unit is an epoch, a batch or a sample.
 LOCKSTEP = {
     "gather tbb": (f"Gather/tbb/{ROWS}", "real_time", 1),
     "gather threads": (f"Gather/threads/{ROWS}", "real_time", 1),
@@ -39,12 +39,12 @@ LOCKSTEP = {
     "alone restore": ("Restore/1000000000", "real_time", 1),
 }
 
-# libtorch's max_jobs for gathering; for handing off also a deep queue. Its
-# default is twice the workers.
+# The values of libtorch's max_jobs for gathering. Handing off also gets a deep
+# queue. The default is twice the workers.
 GATHER_JOBS = (2 * WORKERS, 8, 64)
 HANDOFF_JOBS = (2 * WORKERS, 8, 64, 1024)
-HANDOFF_SAMPLES = 500_000  # of libtorch's; a batch is one sample
-FIRST = ("first", 1000, 256, 8)  # microseconds a sample, batch, workers
+HANDOFF_SAMPLES = 500_000  # For libtorch; a batch is one sample.
+FIRST = ("first", 1000, 256, 8)  # Microseconds per sample, batch, workers.
 
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}
 
@@ -64,7 +64,7 @@ class Figures:
     return self.of.get(subject, {}).get(setting)
 
   def best(self, subject, where=lambda setting: True):
-    """The fastest setting that `where` admits, and its figure."""
+    """Returns the fastest setting that `where` allows, and its figure."""
     return min(((figure, setting)
                 for setting, figure in self.of[subject].items()
                 if where(setting)))[::-1]
@@ -186,7 +186,7 @@ def at_most_ratio(what, ours, theirs, limit):
 
 
 def faster(what, ours, theirs, times=None):
-  """A row beside a peer, which is to take `times` as long as Lockstep."""
+  """Prints a row with a peer that should take `times` as long as Lockstep."""
   target = f"{times}x" if times else ""
   if ours is None:
     row(what, duration(ours), duration(theirs), "", target)

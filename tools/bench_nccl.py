@@ -2,8 +2,8 @@
 
   bench_nccl.py BIN
 
-BIN is Bazel's folder of built programs: gpu_check, and the fake GPU that it
-runs over. Medians of all runs count.
+BIN is Bazel's folder of built programs: gpu_check, and the fake GPU on which it
+runs. Medians of all runs count.
 """
 
 import json
@@ -16,14 +16,14 @@ import tempfile
 from bench_loader import at_most, duration, header, machine, output, row
 
 RUNS = 5
-SECONDS = 2  # of each section of a run
+SECONDS = 2  # The time of each section of a run.
 LIMIT = 1e-6
 
 WAYS = ("4 B, one by one", "4 B, 100 queued")
 
 
 def measure(program, fake, folder):
-  """The figures of one run's overhead section by name, in seconds."""
+  """Returns the figures of one run's overhead section by name, in seconds."""
   results = os.path.join(folder, "results.json")
   command = (program, f"--nccl={fake}", f"--cuda={fake}",
              f"--seconds={SECONDS}", "--most_bytes=4", f"--out={results}")
@@ -60,7 +60,7 @@ def print_table(runs):
 def main(bin_folder):
   programs = os.path.join(bin_folder, "collective/nccl")
   with tempfile.TemporaryDirectory() as folder:
-    os.environ["TEST_TMPDIR"] = folder  # where its ranks meet
+    os.environ["TEST_TMPDIR"] = folder  # The ranks meet there.
     runs = []
     for turn in range(RUNS):
       print(f"run {turn + 1} of {RUNS}", file=sys.stderr)

@@ -3,7 +3,7 @@
   bench_sampler.py BIN
 
 BIN is Bazel's folder of built programs. Each side runs on one thread, in turns,
-and the best of its runs counts; memory is the peak of a process that does
+and the best of its runs counts. Memory is the peak of a process that does
 nothing else.
 """
 
@@ -20,7 +20,7 @@ from torch.utils.data.distributed import DistributedSampler
 FIRST_BATCH = 200_000_000
 RUNS = 3
 DRAWS = 10**6
-LATE_SIZE, LATE_EPOCH = 1281167, 20  # as in order_benchmark.cc
+LATE_SIZE, LATE_EPOCH = 1281167, 20  # As in order_benchmark.cc.
 
 PEAK = """
 import torch
@@ -38,7 +38,7 @@ print((peak() - before) * 1024)
 
 
 def lockstep_times(program):
-  """Seconds an item of each benchmark, the best of its repetitions."""
+  """Returns seconds per item of each benchmark, its best repetition."""
   output = subprocess.run(
       [program, "--benchmark_format=json", f"--benchmark_repetitions={RUNS}"],
       check=True, capture_output=True, text=True).stdout
@@ -77,7 +77,7 @@ def draw(size):
 
 
 def late_iteration():
-  """As IterationBasedBatchSampler goes to its start_iter: through all epochs."""
+  """Walks all epochs up to a late one, as IterationBasedBatchSampler does."""
   sampler = BatchSampler(RandomSampler(range(LATE_SIZE)), 256, drop_last=False)
   for _ in range(LATE_EPOCH):
     for _ in sampler:
@@ -114,7 +114,7 @@ def row(what, ours, theirs, ratio, target):
 
 def main(bin_folder):
   torch.set_num_threads(1)
-  # Before anything else has made this process's children large.
+  # This comes first, since the peak is the largest of all children until now.
   peak = lockstep_peak(f"{bin_folder}/tools/cli/lockstep", 100_000_000)
   ours = lockstep_times(f"{bin_folder}/sampler/order_benchmark")
   print(f"PyTorch {torch.__version__}\n")

@@ -1,12 +1,12 @@
-"""Times PyTorch's DataLoader, for bench_loader.py to set beside Lockstep's.
+"""Times PyTorch's DataLoader, so that bench_loader.py can compare Lockstep's.
 
   bench_torch_loader.py gather ROWS FLOATS BATCH [SUBSET]
   bench_torch_loader.py handoff SAMPLES BATCH WORKERS PREFETCH
   bench_torch_loader.py first SAMPLE_US BATCH WORKERS
 
 Each prints one JSON object; times are in seconds. gather tries every setting
-with SUBSET rows of an epoch, and the fastest ones of each way with all of them;
-its workers live on between epochs and were started before the clock.
+with SUBSET rows of an epoch, and the fastest settings of each way with all
+rows. Its workers live on between epochs, and their start is not measured.
 """
 
 import json
@@ -22,7 +22,7 @@ SETTINGS = [(0, 2), (1, 2), (1, 8), (2, 2), (2, 8)]  # workers, prefetch_factor
 
 
 class Rows(Dataset):
-  """A table's rows one by one, or those of a list of indices at once."""
+  """The rows of a table. An index gives a row, a list of indices a batch."""
 
   def __init__(self, table):
     self.table = table
@@ -71,12 +71,15 @@ def worker_options(workers, prefetch):
 
 
 def collated(data, sampler, batch, options):
-  """Rows one by one and the default collation: what tutorials show."""
+  """Returns a loader that reads rows one by one and collates them by default.
+
+  Tutorials show this way.
+  """
   return DataLoader(data, batch_size=batch, sampler=sampler, **options)
 
 
 def selected(data, sampler, batch, options):
-  """A batch's indices are one sample: the dataset selects them at once."""
+  """Returns a loader whose dataset selects the rows of a batch at once."""
   return DataLoader(data, batch_size=None,
                     sampler=BatchSampler(sampler, batch, drop_last=False),
                     **options)
@@ -91,11 +94,11 @@ def described(way, setting, rows, seconds):
 
 
 def epoch_time(way, data, rows, batch, setting, runs):
-  """The best time of an epoch of `rows` random rows of all those of `data`."""
+  """Returns the best time of an epoch of `rows` random rows of `data`."""
   sampler = RandomSampler(data, num_samples=rows)
   loader = WAYS[way](data, sampler, batch, worker_options(*setting))
   best = float("inf")
-  # An epoch more, not counted, where there are workers to start.
+  # If there are workers to start, one more epoch runs first and does not count.
   for run in range(runs + (setting[0] > 0)):
     start = time.perf_counter()
     seen = sum(len(got) for got in loader)
@@ -108,14 +111,14 @@ def epoch_time(way, data, rows, batch, setting, runs):
 
 def gather(rows, floats, batch, subset=200_000):
   subset = min(subset, rows)
-  # The workers are forks, which share it as it is; share_memory_() is slower.
+  # Workers are forks, which share this memory. share_memory_() would be slower.
   data = Rows(torch.ones(rows, floats))
   settings, best = [], []
   for way in WAYS:
     for setting in SETTINGS:
       seconds = epoch_time(way, data, subset, batch, setting, runs=1)
       settings.append(described(way, setting, subset, seconds))
-    # The fastest with no workers and with some, over whole epochs.
+    # The fastest settings without and with workers run over whole epochs.
     for some in (False, True):
       chosen = min((each for each in settings if each["way"] == way and
                     (each["workers"] > 0) == some), key=lambda e: e["row"])
@@ -139,7 +142,7 @@ def handoff(samples, batch, workers, prefetch):
 
 
 def first(sample_us, batch, workers):
-  """From nothing: the workers' start counts."""
+  """Times the first batch, including the start of the workers."""
   start = time.perf_counter()
   loader = DataLoader(Sleeping(sample_us * 1e-6), batch_size=batch,
                       collate_fn=as_list, num_workers=workers)

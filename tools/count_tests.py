@@ -1,12 +1,12 @@
-"""Counts the GoogleTest cases of one Bazel run and closes tools/test.
+"""Counts the GoogleTest cases of one Bazel run, at the end of tools/test.
 
   count_tests.py EVENTS STATUS
 
-EVENTS is the file of --build_event_json_file, STATUS what Bazel exited with.
-Prints why each skipped case was skipped, which cases failed and which targets
-could not be built, and how the log of each failed target ends; the last line is
-`N passed, N failed`, with `, N skipped` where any. Exits with 0 only when cases
-ran, none failed, and Bazel agrees.
+EVENTS is the file of --build_event_json_file, and STATUS is Bazel's exit code.
+It prints why each skipped case was skipped, which cases failed, which targets
+could not be built, and the end of the log of each failed target. The last line
+is `N passed, N failed`, and `, N skipped` if there are any. It exits with 0 only
+if cases ran, none failed, and Bazel agrees.
 """
 
 import collections
@@ -22,14 +22,14 @@ LINES_OF_A_LOG = 40
 
 
 def output_of(result, name):
-  """The path of a file that a test left, or "" where it left none."""
+  """Returns the path of a file that a test left, or "" if it left none."""
   return next((urllib.parse.unquote(urllib.parse.urlparse(o.get("uri", "")).path)
                for o in result.get("testActionOutput", [])
                if o["name"] == name), "")
 
 
 def print_end(target, log):
-  """What tells why a test died, which may have scrolled away by now."""
+  """Prints the end of a log, which may have scrolled away by now."""
   try:
     with open(log, encoding="utf-8", errors="replace") as lines:
       last = collections.deque(lines, maxlen=LINES_OF_A_LOG)
@@ -63,7 +63,7 @@ class Totals:
       self.passed += 1
 
   def add_target(self, target, status, log):
-    """Adds the cases of one test log; a crash counts as one failure."""
+    """Adds the cases of one test log. A crash counts as one failure."""
     failed_before = self.failed
     try:
       root = xml.etree.ElementTree.parse(log).getroot()
@@ -79,7 +79,7 @@ class Totals:
 
 def main(events, bazel_status):
   totals = Totals()
-  logs = {}  # of targets that failed
+  logs = {}  # The logs of targets that failed.
   with open(events, encoding="utf-8") as lines:
     for line in lines:
       event = json.loads(line)

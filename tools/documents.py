@@ -1,25 +1,25 @@
-"""Lists what the documents show and nobody checks; tools/ci/documents runs it.
+"""Lists the parts of documents that nothing checks; tools/ci/documents runs it.
 
-Each fenced block says behind its language how it is checked:
+The word after the language of a fenced block says how it is checked:
 
   ```cpp NAME         a file in docs/snippets includes the block NAME, and is compiled
   ```toml NAME        a test in docs/snippets reads the block NAME as a job's text
   ```sh run           tools/ci/documents runs it, in a monorepo made of the documents
   ```sh tree          tools/ci/documents runs it, in the root of this tree
   ```sh LEG           the leg of tools/ci/full with this name runs it
-  ```console LEG      the same; commands stand behind "$ ", and output below them
+  ```console LEG      the same; commands follow "$ ", and output stands below them
   ```yaml LEG         the leg reads it
-  ```starlark FILE    each line stands in FILE, in this order (also ```bazelrc), or
+  ```starlark FILE    each line is in FILE, in this order (also ```bazelrc), or
                       tools/ci/documents writes it to monorepo/FILE
-  ```json             each line, or the whole, is JSON
+  ```json             each line, or the whole block, is JSON
   ```text             output or a drawing: nothing to check
 
 It also lists links and anchors that lead nowhere, commands of tools/ in the text that
 do not exist, and a README that has become too long.
 
-  documents.py                             the list; fails unless it is empty
-  documents.py --commands MODE DOCUMENT    the blocks of ```sh MODE, each with a zero
-                                           byte behind it
+  documents.py                             prints the list; fails unless it is empty
+  documents.py --commands MODE DOCUMENT    prints the blocks of ```sh MODE, each with a
+                                           zero byte after it
   documents.py --files FOLDER              writes the files of the monorepo there
 """
 
@@ -75,7 +75,7 @@ def split(path):
 
 
 def snippets():
-    """Returns what docs/snippets compiles or reads, as (document, language, name)."""
+    """Returns the blocks that docs/snippets uses, as (document, language, name)."""
     build = read('docs/snippets/BUILD')
     users = ''.join(read(path) for path in glob.glob('docs/snippets/*.cc'))
     found = set()
@@ -118,10 +118,10 @@ def legs():
 def differs_from_file(block):
     """Returns why a block of a build file is not in the file that it names."""
     if block.check.startswith('monorepo/'):
-        return None  # tools/ci/documents builds it
+        return None  # tools/ci/documents builds it.
     if not os.path.exists(block.check):
         return 'there is no file %r to compare it with' % block.check
-    # The examples stand three folders below Lockstep.
+    # The examples are three folders below Lockstep.
     lines = [re.sub(r'\s+', ' ', line.replace('third_party/lockstep', '../../..')).strip()
              for line in block.lines]
     rest = iter([re.sub(r'\s+', ' ', line).strip()
@@ -141,7 +141,7 @@ def is_json(text):
 
 
 def unchecked(block, compiled, scripts):
-    """Returns why nobody checks a block, or None."""
+    """Returns why nothing checks a block, or None."""
     language, check = block.language, block.check
     if language == 'text':
         return None
@@ -154,7 +154,7 @@ def unchecked(block, compiled, scripts):
             return None
         if check not in scripts:
             return 'it names no leg of tools/ci/full that runs it, but %r' % check
-        # These take their commands from the document itself, or write it.
+        # These legs read their commands from the document, or write it.
         if block.path in scripts[check] or check == 'seeds':
             return None
         for command in commands(block):
@@ -171,7 +171,7 @@ def unchecked(block, compiled, scripts):
 
 
 def anchors(path):
-    """Returns what can stand behind # in a link to a document."""
+    """Returns the anchors that may follow # in a link to a document."""
     found = set()
     for _, line in split(path)[1]:
         heading = re.match(r'#+ (.*)', line)
@@ -185,7 +185,7 @@ def anchors(path):
 
 
 def wrong_in_prose(path, prose):
-    """Yields places and mistakes outside of blocks."""
+    """Yields (place, mistake) for each mistake outside of blocks."""
     text = '\n'.join(line for _, line in prose)
     numbers = [number for number, _ in prose]
     for link in re.finditer(r'\]\(([^)\s]+)\)', text):
@@ -205,7 +205,7 @@ def wrong_in_prose(path, prose):
 
 
 def list_unchecked():
-    """Prints what is to be mended, and returns how much that is."""
+    """Prints what must be mended, and returns how many things these are."""
     compiled, scripts, found = snippets(), legs(), []
     for path in DOCUMENTS:
         blocks, prose = split(path)

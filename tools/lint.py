@@ -3,9 +3,10 @@
   lint.py [--recent | FILE.cc...]
 
 A file that passed is not looked at again until something changes that its
-findings depend on: what is compiled, how, .clang-tidy, or clang-tidy. What has
-passed is kept in ${XDG_CACHE_HOME:-~/.cache}/lockstep/lint, as an empty file each;
-delete that folder to look at everything again.
+findings depend on: its source and headers, how it is compiled, .clang-tidy, or
+clang-tidy. For each file that has passed there is an empty file in
+${XDG_CACHE_HOME:-~/.cache}/lockstep/lint; delete that folder to look at all
+files again.
 """
 
 import collections
@@ -26,7 +27,7 @@ OPTIONS = ["-p", ".", "--quiet", "--warnings-as-errors=*",
 PASSED = pathlib.Path(
     os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache",
     "lockstep", "lint")
-KEPT_SECONDS = 30 * 24 * 3600  # after the last use
+KEPT_SECONDS = 30 * 24 * 3600  # After the last use.
 
 
 @functools.lru_cache(maxsize=None)
@@ -37,25 +38,25 @@ def digest_of(path):
 
 @functools.lru_cache(maxsize=None)
 def checks():
-  """What all findings depend on."""
+  """Returns what the findings in all files depend on."""
   version = subprocess.run([CLANG_TIDY, "--version"], check=True,
                            stdout=subprocess.PIPE).stdout.decode()
   return [version, digest_of(".clang-tidy"), *OPTIONS]
 
 
 def compiled_by(arguments):
-  """The source and all that it includes, as the compiler wrote it down."""
+  """Returns the source and all its headers, as the compiler has listed them."""
   with open(arguments[arguments.index("-MF") + 1], encoding="utf-8") as rule:
     _, _, prerequisites = rule.read().replace("\\\n", " ").partition(":")
   return prerequisites.split()
 
 
 def mark_of(commands):
-  """The file that says that a file passed; None where it can't be told."""
+  """Returns the path of the mark of a file that passed, or None if unknown."""
   parts = list(checks())
   try:
     for arguments in commands:
-      # Absolute ones name this checkout and no more.
+      # Absolute paths depend only on where this checkout is.
       parts += [a for a in arguments if "/external/" not in a]
       for path in sorted(compiled_by(arguments)):
         parts += [path, digest_of(path)]
@@ -65,7 +66,7 @@ def mark_of(commands):
 
 
 def look_at(file, commands):
-  """Returns "passed", "unchanged" or "failed", which it has said why."""
+  """Returns "passed", "unchanged" or "failed". Prints the findings."""
   mark = mark_of(commands)
   if mark and mark.exists():
     mark.touch()
@@ -87,11 +88,11 @@ def output_of(*command):
 
 
 def begin_of_change():
-  """The commit that the change in work begins after, or "".
+  """Returns the commit after which the current change begins, or "".
 
-  That is where it left the main branch of the repository it was cloned from. A
-  clone of the change itself does not know it, and takes the six hours before the
-  last commit.
+  That is the commit at which the change left the main branch of the origin. If
+  the origin has the last commit already, the change is everything since six
+  hours before that commit.
   """
   head = output_of("git", "rev-parse", "HEAD").strip()
   branched = subprocess.run(["git", "merge-base", "HEAD", "origin/HEAD"],
@@ -105,7 +106,7 @@ def begin_of_change():
 
 
 def recent(commands):
-  """The sources that the change touches, and one for each header it touches."""
+  """Returns the sources in the change, and one source for each of its headers."""
   before = begin_of_change()
   if not before:
     return sorted(commands)
@@ -115,7 +116,7 @@ def recent(commands):
   if ".clang-tidy" in touched:
     return sorted(commands)
   chosen = touched & set(commands)
-  # clang-tidy tells what it finds in a header wherever that is included.
+  # clang-tidy reports findings in a header with any source that includes it.
   for header in sorted(h for h in touched if h.endswith(".h")):
     ending = "/lockstep/" + header
     if not any(includes(commands[file], ending) for file in chosen):
@@ -133,7 +134,7 @@ def includes(commands, ending):
 
 
 def main(chosen):
-  commands = collections.defaultdict(list)  # by file
+  commands = collections.defaultdict(list)  # The compile commands, by file.
   with open("compile_commands.json", encoding="utf-8") as file:
     for command in json.load(file):
       if not command["file"].startswith(("bazel-", "external/")):
@@ -149,7 +150,7 @@ def main(chosen):
 
   PASSED.mkdir(parents=True, exist_ok=True)
   for mark in PASSED.iterdir():
-    with contextlib.suppress(FileNotFoundError):  # another run was faster
+    with contextlib.suppress(FileNotFoundError):  # Another run was faster.
       if mark.stat().st_mtime < time.time() - KEPT_SECONDS:
         mark.unlink()
   found = collections.Counter()

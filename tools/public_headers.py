@@ -1,4 +1,4 @@
-"""Finds out which headers are public, and prints them; run it in the root of the tree.
+"""Finds the public headers, and prints them; run it in the root of the tree.
 
 A header is public if everyone may depend on its target. ARCHITECTURE.md lists the public
 headers, and tools/ci/visibility proves both by what a consumer's Bazel says.
@@ -15,12 +15,11 @@ import subprocess
 import sys
 
 
-
 @functools.lru_cache(maxsize=None)
 def read_build(package):
     """Returns the attributes of the targets in a package, by name.
 
-    A BUILD file of this tree is also Python, where each rule is a function.
+    A BUILD file of this tree is also valid Python, in which each rule is a function.
     """
     targets = {}
     common = {"visibility": ["//visibility:private"]}
@@ -64,23 +63,23 @@ def public_headers():
 
 
 def blank(pattern, text):
-    """Returns text with blank lines in place of what matches."""
+    """Returns text in which blank lines replace the matches of a pattern."""
     return re.sub("(?ms)" + pattern, lambda found: "\n" * found.group().count("\n"), text)
 
 
 @functools.lru_cache(maxsize=None)
 def without_private(header):
-    """Returns the text of a header with blank lines for the private parts of classes."""
+    """Returns a header in which blank lines replace the private parts of classes."""
     text = pathlib.Path(header).read_text()
     return blank(r"^( *) private:$.*?(?=^\1\};)", text)
 
 
 @functools.lru_cache(maxsize=None)
 def public_part(header):
-    """Returns the text of a header with blank lines for what is private or internal.
+    """Returns a header in which blank lines replace private and internal parts.
 
-    Internal are namespaces called internal_*, macros whose names end with an underscore,
-    and what stands below the heading "Implementation details".
+    Internal parts are namespaces called internal_*, macros whose names end with an
+    underscore, and everything below the heading "Implementation details".
     """
     text = without_private(header)
     text = blank(r"^(namespace (?:lockstep::)?internal_\w+) \{$.*?^\}  // \1$", text)

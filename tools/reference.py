@@ -2,8 +2,8 @@
 
   python3 tools/reference.py FOLDER
 
-In a copy, each comment is one of doxygen's, on the declaration that it stands before or
-behind. What is private or internal is gone. All else is in the line in which it is in the
+In a copy, each comment is a comment of doxygen on the declaration before or after it.
+Private and internal parts are removed. All other parts are in the same line as in the
 header, so that warnings name the right line. A comment that would get lost is an error.
 """
 
@@ -22,16 +22,16 @@ def escape(prose):
     parts = re.split("`([^`]+)`", prose)
     for i, part in enumerate(parts):
         part = re.sub(r"[\\@<>&#%\"]|--+", r"\\\g<0>", part)
-        part = part.replace("...", "&hellip;")  # a summary would end behind the dots
+        part = part.replace("...", "&hellip;")  # A summary would end after the dots.
         parts[i] = f"<code>{part}</code>" if i % 2 else part
     return "".join(parts)
 
 
 def to_doxygen(comment):
-    """Returns the lines of a comment as doxygen reads them, which are as many.
+    """Returns the lines of a comment for doxygen. Their number stays the same.
 
-    The lines come without slashes. Those that are indented by two more are code or, where
-    they do not look like it, a table: both stay as they are.
+    The given lines have no slashes. Lines that are indented by two more are code, or a
+    table if they do not look like code. Neither is changed.
     """
     lines, prose, block = [], [], []
 
@@ -79,7 +79,7 @@ def without_templates(code):
 
 
 def split(line):
-    """Returns the code of a line, with strings empty, and the comment behind it."""
+    """Returns the code of a line, with empty strings, and the comment after it."""
     code = comment = ""
     for token in TOKEN.findall(line):
         if token.startswith("//"):
@@ -99,13 +99,13 @@ class Copy:
         self.group = re.sub(r"\W", "_", header)
         self.lines = public_headers.public_part(header).split("\n")
         self.copy = []
-        # What each open brace belongs to: a namespace, a class, ..., or else a body.
+        # The kind of each open brace: that of a namespace, a class, ..., or of a body.
         self.scopes = []
         # The beginning of a declaration that has not ended yet.
         self.statement = ""
-        # The last declaration with a comment, if others stand right below it.
+        # The last declaration with a comment, while others follow right below it.
         self.explained = None
-        # Whether a heading stands above, in the same class.
+        # True if there is a heading above, in the same class.
         self.is_in_section = False
         self.complaints = []
 
@@ -142,11 +142,11 @@ class Copy:
         return comment
 
     def is_among_declarations(self):
-        """Returns whether a declaration may begin here."""
+        """Returns True if a declaration may begin here."""
         return "body" not in self.scopes and not self.statement.strip()
 
     def add_comment(self, comment):
-        """Adds a comment, which is about what stands behind it."""
+        """Adds a comment, which is about the code after it."""
         i = len(self.copy)
         indent = re.match(" *", self.lines[i]).group()
         behind = self.lines[i + len(comment)].strip()
@@ -166,13 +166,13 @@ class Copy:
                               " class; say it in the comment on the inner class")
 
     def end_section(self):
-        """Returns what ends the section of a class that began with a heading, if any."""
+        """Returns the text that ends a section of a class, or "" if there is none."""
         end = "/** @} */ " if self.is_in_section else ""
         self.is_in_section = False
         return end
 
     def add_code(self, line):
-        """Adds a line of code, and the lines that its comment goes on in."""
+        """Adds a line of code, and the next lines if its comment continues there."""
         i = len(self.copy)
         code, comment = split(line)
         if not code.strip():
@@ -204,7 +204,8 @@ class Copy:
     def refer(self, i, line, comment):
         """Returns a line in which a declaration begins.
 
-        One without a comment refers to the one with a comment that it stands right below.
+        If it has no comment, and stands right below a declaration that has one, it gets a
+        reference to that.
         """
         name = self.name_at(i)
         if self.copy[i - 1].lstrip().startswith("/// "):
@@ -221,7 +222,7 @@ class Copy:
         while not re.search("[;{}]", code):
             code += split(self.lines[i])[0] + "\n"
             i += 1
-        if "override" in code:  # doxygen gives it the comment of the base class
+        if "override" in code:  # Doxygen gives it the comment of the base class.
             return None
         code = without_templates(code)
         if re.match(r"(class|struct|enum|friend|using|namespace|\w+:)\s", code):

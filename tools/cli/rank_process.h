@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-// What all ranks of a launcher are given.
+// The resources that all ranks of a launcher share.
 struct RankSurroundings {
   Descriptor null;  // /dev/null, which is the stdin of ranks.
   Keeper keeper;
