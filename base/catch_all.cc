@@ -17,9 +17,9 @@
 namespace lockstep {
 namespace {
 
-// Returns the number that the system gave, or 0 where it was not the system.
-// Asio may have a category of its own for these numbers, and is not known here
-// but by that name.
+// Returns the system's error number, or 0 if the error did not come from the
+// system. Asio may have its own category for these numbers. This file does not
+// include Asio, so it recognizes that category by its name.
 int ErrorOf(const std::error_code& code) {
   const bool is_systems =
       code.category() == std::generic_category() ||
@@ -64,7 +64,7 @@ absl::Status CurrentException(const char* what) noexcept {
   try {
     return Describe(what);
   } catch (...) {
-    // A Status without text needs no memory.
+    // A Status without a text needs no memory.
     return absl::Status(absl::StatusCode::kResourceExhausted, "");
   }
 }

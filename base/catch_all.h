@@ -1,6 +1,6 @@
-// CatchAll turns what code throws into a Status: at the boundary to a user's
-// code, to a library that throws, and around own code that allocates memory
-// where nothing may be thrown further.
+// CatchAll turns exceptions into a Status. It stands at the boundary to code of
+// users and to libraries that throw. It also stands around own code that
+// allocates memory where no exception may escape.
 //
 //   absl::Status status = CatchAll("the progress callback", [&] {
 //     callback(report);
@@ -14,13 +14,14 @@
 
 namespace lockstep {
 
-// Returns what is thrown now as a Status that says that `what` threw it.
-// Memory, threads and descriptors that have run out are RESOURCE_EXHAUSTED,
-// anything else is UNKNOWN. Where there is no memory for the text either, the
-// Status has none. Requires that an exception is being handled.
+// Returns the current exception as a Status that says that `what` threw it. The
+// code is RESOURCE_EXHAUSTED if memory, threads or descriptors have run out,
+// and UNKNOWN otherwise. The Status has no text if there is no memory for it.
+// Requires: an exception is being handled.
 absl::Status CurrentException(const char* what) noexcept;
 
-// Returns what `function` returns: a Status, or a StatusOr.
+// Returns the result of `function`, which is a Status or a StatusOr, or the
+// Status of the exception that it throws.
 template <typename Function>
 auto CatchAll(const char* what, Function&& function) -> decltype(function()) {
   try {

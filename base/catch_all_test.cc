@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
 
-// While it is set, no memory can be allocated.
+// While this is true, no memory can be allocated.
 static bool none_left = false;
 
 void* operator new(size_t size) {
@@ -61,7 +61,7 @@ TEST(CatchAll, AShortageIsResourceExhausted) {
                 StatusIs(absl::StatusCode::kResourceExhausted,
                          HasSubstr("the callback threw std::system_error")));
   }
-  // Asio's errors of the system are of a category of its own.
+  // Asio has its own error category for errors of the system.
   struct : std::error_category {
     const char* name() const noexcept override { return "asio.system"; }
     std::string message(int) const override { return "epoll"; }

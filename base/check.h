@@ -1,5 +1,5 @@
-// Invariants of Lockstep's own code. What a user can get wrong is a Status;
-// what only a bug in the library can bring about is a check:
+// Checks of invariants in Lockstep's own code. A mistake of a user gives a
+// Status; a check is for conditions that only a bug in the library can violate:
 //
 //   LOCKSTEP_CHECK(ticket < ring.size());
 //

@@ -20,8 +20,8 @@ namespace {
 
 constexpr size_t kMostShown = 200;
 
-// The shortest of three forms that reads back as the same number, and that is
-// no integer.
+// Returns the shortest of three forms that reads back as the same number. Adds
+// ".0" if it looks like an integer.
 std::string NumberText(double value) {
   std::string text;
   for (const int digits : {15, 16, 17}) {
@@ -33,7 +33,7 @@ std::string NumberText(double value) {
   return is_plain ? text + ".0" : text;
 }
 
-// In quotes, with the escapes of TOML.
+// Returns `text` in quotes, with the escapes of TOML.
 std::string Quoted(absl::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -59,7 +59,7 @@ std::string KeyText(absl::string_view key) {
   return bare ? std::string(key) : Quoted(key);
 }
 
-// "loader.train" and "num_workers" are "loader.train.num_workers".
+// Joins "loader.train" and "num_workers" to "loader.train.num_workers".
 std::string PathText(const std::string& path, absl::string_view key) {
   return absl::StrCat(path, path.empty() ? "" : ".", KeyText(key));
 }
@@ -76,7 +76,7 @@ void AddValues(const Config& config, const std::string& path,
   }
 }
 
-// `header` is where the table is: "loader.train".
+// `header` is the path of the table, such as "loader.train".
 void AppendDocument(const Config& config, const std::string& header,
                     std::string& text) {
   const auto* const table = config.As<Config::Table>();
@@ -135,7 +135,7 @@ Config::~Config() = default;
 Config::Config(const Config& other) = default;
 Config::Config(Config&& other) noexcept = default;
 
-// The other one may be a value inside of this one.
+// `other` may be a value inside this one, so it is copied first.
 Config& Config::operator=(const Config& other) { return *this = Config(other); }
 
 Config& Config::operator=(Config&& other) noexcept {

@@ -1,5 +1,5 @@
-// A tree of settings: tables of named values, as a configuration file holds
-// them or as code states them:
+// A Config is a tree of settings: tables of named values, from a configuration
+// file or from code:
 //
 //   Config sampler;
 //   sampler.Set("name", "distributed");
@@ -9,8 +9,8 @@
 //   loader.Set("sampler", std::move(sampler));
 //
 // An OptionTable (option_table.h) writes the values of a table into an options
-// struct. Each value knows its place in the text that it comes from, so that an
-// error can name it.
+// struct. Each value has its place in the text from which it was read, so that
+// an error can name it.
 #ifndef LOCKSTEP_BASE_CONFIG_H_
 #define LOCKSTEP_BASE_CONFIG_H_
 
@@ -37,7 +37,7 @@ class Config {
   using Table = std::list<Entry>;  // in the order of the text
   using Array = std::vector<Config>;
 
-  // An empty table. What stands for a value converts to one.
+  // Makes an empty table. The other constructors convert a value.
   Config();
   Config(double value);             // NOLINT(google-explicit-constructor)
   Config(const char* value);        // NOLINT(google-explicit-constructor)
@@ -45,7 +45,8 @@ class Config {
   Config(std::string value);        // NOLINT(google-explicit-constructor)
   Config(Array values);             // NOLINT(google-explicit-constructor)
   Config(Table entries);            // NOLINT(google-explicit-constructor)
-  // Bool and integers of any type; one beyond int64_t becomes a string.
+  // Takes bool and integers of any type. An integer beyond int64_t becomes a
+  // string.
   template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
   Config(T value) {  // NOLINT(google-explicit-constructor)
     if constexpr (std::is_same_v<T, bool>) {
@@ -64,40 +65,40 @@ class Config {
   Config& operator=(const Config& other);
   Config& operator=(Config&& other) noexcept;
 
-  // The value as a Table, Array, bool, int64_t, double or std::string; null if
-  // it is something else.
+  // Returns the value as a Table, Array, bool, int64_t, double or std::string,
+  // or null if it has another type.
   template <typename T>
   const T* As() const {
     return std::get_if<T>(&value_);
   }
 
-  // The value that `key` has in this table; null if there is none, or if this
-  // is no table.
+  // Returns the value of `key` in this table, or null if there is none or if
+  // this is no table.
   const Config* Find(absl::string_view key) const;
   Config* Find(absl::string_view key);
 
-  // Gives `key` a value, in place of the one that it has. Makes this a table if
-  // it is something else. Returns the value, which stays where it is.
+  // Sets or replaces the value of `key`. A Config that is no table becomes one.
+  // Returns the value, whose address stays the same.
   Config& Set(absl::string_view key, Config value);
 
-  // The place of the value in a text, such as "job.toml:12:5"; "" for one from
-  // code.
+  // Returns the place of the value in a text, such as "job.toml:12:5", or "" if
+  // the value comes from code.
   const std::string& place() const { return place_; }
   void set_place(std::string place) { place_ = std::move(place); }
 
-  // Prints it on one line, as TOML does: {name = "ring", size = 2003}.
+  // Prints the value on one line, as TOML: {name = "ring", size = 2003}.
   std::string ToString() const;
 
-  // The same for messages: cut off where it is long.
+  // Does the same for messages: cuts off a long text.
   std::string Shown() const;
 
-  // All values in this table and those in it, by the keys on their way, such as
-  // "loader.train.num_workers", as ToString prints them. A table that is empty
-  // is a value; arrays are not looked into.
+  // Returns all values in this table and in nested tables, as ToString prints
+  // them. The map's keys are paths such as "loader.train.num_workers". An empty
+  // nested table counts as a value, and so does an array as a whole.
   std::map<std::string, std::string> Values() const;
 
-  // Prints a table as a document of TOML: its values first, then the tables in
-  // it under headers of their own.
+  // Prints a table as a TOML document: first its values, then the nested tables
+  // under their own headers.
   std::string ToText() const;
 
  private:

@@ -1,4 +1,4 @@
-// This is what builds with TOML and without it share.
+// The code that builds with TOML and builds without it share.
 #include "lockstep/base/config_text.h"
 
 #include <fcntl.h>
@@ -29,8 +29,8 @@ namespace {
 
 constexpr char kExample[] = "loader.train.num_workers=4";
 
-// Follows the only entry of each table, so many levels down at most. Returns
-// null where a table has several. Adds the keys to `path`.
+// Follows the only entry of each table, for at most `levels` levels, and adds
+// the keys to `path`. Returns null if a table does not have exactly one entry.
 const Config* FollowOnly(const Config& config, size_t levels,
                          std::vector<std::string>& path) {
   const Config* at = &config;
@@ -44,7 +44,7 @@ const Config* FollowOnly(const Config& config, size_t levels,
   return at;
 }
 
-// Reads the keys of "loader.train.num_workers".
+// Reads the keys of a path such as "loader.train.num_workers".
 absl::StatusOr<std::vector<std::string>> ParsePath(absl::string_view text) {
   const absl::StatusOr<Config> config =
       ParseConfig(absl::StrCat(text, " = 0"), "");
@@ -60,13 +60,14 @@ absl::StatusOr<std::vector<std::string>> ParsePath(absl::string_view text) {
       "such as loader.train.num_workers"));
 }
 
-// A number such as inf is none that a setting takes, but may be a duration.
+// Returns true for a number such as inf. No setting takes it as a number, but
+// as a string it may be a duration.
 bool IsNumberWithoutValue(const Config& value) {
   const auto* const number = value.As<double>();
   return number != nullptr && !std::isfinite(*number);
 }
 
-// Reads a value as TOML, or takes it as it is.
+// Reads the value as TOML or, if it is not TOML, as a string without quotes.
 Config ParseValue(absl::string_view assignment, size_t equals,
                   const std::string& place, size_t levels) {
   const absl::StatusOr<Config> parsed = ParseConfig(assignment, place);
@@ -100,7 +101,7 @@ absl::StatusOr<Config> ReadConfigFile(const std::string& path) {
     const ssize_t size = ::read(file.fd(), &text[before], kPiece);
     if (size < 0 && errno != EINTR) return failed();
     text.resize(before + (size < 0 ? 0 : size));
-    // ParseConfig says of a longer text that it is too long.
+    // ParseConfig refuses a text that is too long.
     if (size == 0 || text.size() > size_t{kMostConfigBytes}) break;
   }
   return ParseConfig(text, path);

@@ -1,4 +1,4 @@
-// Configuration as text, in TOML:
+// Reads configuration from text in TOML:
 //
 //   [loader.train]                        # the file job.toml
 //   num_workers = 2
@@ -25,26 +25,25 @@
 
 namespace lockstep {
 
-// The most that a text may have: bytes, and tables and arrays within each
-// other.
+// The limits of a text: its bytes, and the depth of nested tables and arrays.
 inline constexpr int64_t kMostConfigBytes = 1 << 20;
 inline constexpr int64_t kMostConfigDepth = 64;
 
-// Reads TOML 1.0, in which dates and times must be strings. `file` is its name
-// in places and in errors. INVALID_ARGUMENT says where the text is wrong;
-// UNIMPLEMENTED: this build leaves TOML out.
+// Reads TOML 1.0. Dates and times must be strings. `file` is the name that
+// places and errors have. INVALID_ARGUMENT says where the text is wrong.
+// UNIMPLEMENTED means that this build leaves TOML out.
 absl::StatusOr<Config> ParseConfig(absl::string_view text,
                                    absl::string_view file);
 
-// Reads a file, or whatever can be read under its name. Where that fails, the
-// error is the system's, such as NOT_FOUND.
+// Reads a file, or anything else that can be opened by `path`. If that fails,
+// the error has the code of the system's error, such as NOT_FOUND.
 absl::StatusOr<Config> ReadConfigFile(const std::string& path);
 
-// Sets one value, as a command line states it: "KEY=VALUE", where the key names
-// the tables on its way, as in "loader.train.num_workers=4". The value is TOML,
-// or a string without quotes: 4, true, [1, 2], {name = "ring"}; ring, 10m. It
-// takes the place of the value that is there, also of a whole table. Errors
-// call the place of the value by the flag: "--set loader.train.num_workers".
+// Sets one value from "KEY=VALUE", as on a command line. The key names the
+// tables that lead to the value: "loader.train.num_workers=4". The value is
+// TOML, or a string without quotes: 4, true, [1, 2], {name = "ring"}; ring,
+// 10m. It replaces the value that is there, even a whole table. In errors, the
+// place of the value has the flag's name: "--set loader.train.num_workers".
 absl::Status OverrideConfig(absl::string_view assignment, Config& config,
                             absl::string_view flag = "--set");
 

@@ -153,7 +153,7 @@ TEST(ParseConfig, RefusesWhatIsTooLong) {
 }
 
 TEST(ParseConfig, RefusesWhatIsTooDeep) {
-  std::string arrays_of_tables;  // each of its lines is not deep
+  std::string arrays_of_tables;  // no single line of it is too deep
   for (int i = 0; i < 40; ++i) {
     absl::StrAppend(&arrays_of_tables, "[[", Repeated("a.", i), "a]]\n");
   }
@@ -184,7 +184,7 @@ TEST(ParseConfig, RefusesLongKeys) {
                        "job.toml:2:1: a key has 128 bytes at most"));
 }
 
-// Brackets and dots that make no tables are not counted.
+// Brackets and dots that make no tables do not count.
 TEST(ParseConfig, TakesDotsWhereTheyAreNoTables) {
   for (const std::string& text : {
            Repeated("a.", 63) + "a = 1",
@@ -313,7 +313,7 @@ TEST(OverrideConfig, SaysWhatIsNoAssignment) {
   }
 }
 
-// A program may have toml++ itself, and with exceptions.
+// A program may use toml++ itself, and with exceptions.
 TEST(Toml, OfAProgramStaysAsItIs) {
   EXPECT_EQ(toml::parse("x = 7")["x"].value<int>(), 7);
   EXPECT_THROW(toml::parse("x = "), toml::parse_error);

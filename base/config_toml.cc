@@ -1,4 +1,5 @@
-// The one file that includes toml++, which has all its code in headers.
+// This is the only file that includes toml++, which has all its code in
+// headers.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +23,8 @@
 namespace lockstep {
 namespace {
 
-// Thrown where toml++ has an assertion, some of which a text can violate
-// ("[[[1]]]", up to version 3.4): a text should not end a process.
+// Thrown in place of toml++'s assertions, so that a text can't end the process.
+// Some texts violate these assertions ("[[[1]]]", up to version 3.4).
 struct TomlGaveUp {};
 
 [[noreturn]] void GiveUp() { throw TomlGaveUp(); }
@@ -31,9 +32,10 @@ struct TomlGaveUp {};
 }  // namespace
 }  // namespace lockstep
 
-// This copy of toml++ differs from one that a program may have itself, so its
-// namespace has another name; otherwise the linker would take one of both for
-// all. With NDEBUG, toml++ takes its assertions for granted.
+// The namespace of toml++ is renamed here. A program may include toml++ too,
+// with other options, and the linker would use one of the two copies for both.
+// NDEBUG is undefined because with it, toml++ would assume that its assertions
+// hold.
 #undef TOML_ASSERT
 #undef TOML_EXCEPTIONS
 #undef TOML_HEADER_ONLY
@@ -56,18 +58,19 @@ constexpr char kNoEscape[] =
     "a backslash can't be before a letter other than a to z, nor at the end of "
     "a line before one";
 
-// Finds what a text may not have, and toml++ does not survive: tables and
-// arrays so deep within each other that they use up the stack (it counts
-// brackets, but not the dots of keys), and letters other than ASCII's outside
-// of strings and comments or behind a backslash (some of which it takes for
-// impossible, up to version 3.4). It stops at the first place that is wrong,
-// since strings can't be told from words behind it.
+// Finds two kinds of mistakes that toml++ does not survive. The first is tables
+// and arrays that are nested so deep that they use up the stack: toml++ counts
+// brackets, but not the dots of keys. The second is letters beyond ASCII that
+// are outside of strings and comments or behind a backslash: up to version 3.4,
+// toml++ assumes that some of these can't occur. The search stops at the first
+// mistake, because behind it strings can't be told from words.
+// Thread-safety: thread-compatible.
 class Precheck {
  public:
-  // `text` is without a byte order mark.
+  // Requires: `text` has no byte order mark.
   explicit Precheck(absl::string_view text) : text_(text) {}
 
-  // Returns what is wrong, or "". Line() says where.
+  // Returns what is wrong, or "". Line() then returns the line of the mistake.
   std::string FindWrong() {
     for (; at_ < text_.size(); ++at_) {
       const char c = text_[at_];
@@ -93,12 +96,12 @@ class Precheck {
  private:
   struct Bracket {
     bool is_table;
-    int64_t depth;  // what it adds
+    int64_t depth;  // the levels that it adds
   };
 
-  // Takes a letter that is in no string and no comment.
+  // Processes a letter that is outside of strings and comments.
   void Take(char c) {
-    // toml++ looks for the end of a value before it looks at its letters.
+    // toml++ looks for the end of a value before it checks the value's letters.
     const bool was_in_value = in_word_ && in_value_;
     in_word_ = false;
     switch (c) {
@@ -144,9 +147,9 @@ class Precheck {
     }
   }
 
-  // Goes to the last quote of the string that begins here. Returns whether no
-  // backslash is before a letter that it should not be before; blanks and line
-  // ends may lie between them.
+  // Moves to the last quote of the string that begins here. Returns false if a
+  // letter beyond ASCII follows a backslash, directly or after blanks and line
+  // ends.
   bool SkipString(char quote) {
     const std::string three(3, quote);
     const bool is_long = Sees(three);
@@ -162,7 +165,7 @@ class Precheck {
       at_ += escapes ? 2 : 1;
     }
     if (is_long) {
-      // Up to two more quotes belong to it.
+      // Up to two more quotes belong to the string.
       at_ += 3;
       for (int i = 0; i < 2 && Sees(three.substr(2)); ++i) ++at_;
       --at_;
@@ -183,10 +186,10 @@ class Precheck {
   const absl::string_view text_;
   size_t at_ = 0;
   std::vector<Bracket> open_;
-  int64_t depth_ = 0;      // of all that are open
+  int64_t depth_ = 0;      // of all open brackets together
   int64_t dots_ = 0;       // in the key that is being read
-  bool in_value_ = false;  // and not in a key
-  bool in_word_ = false;   // and at no place where a string may begin
+  bool in_value_ = false;  // inside a value, not a key
+  bool in_word_ = false;   // where no string may begin
 };
 
 constexpr size_t kMostKeyBytes = 128;
@@ -206,7 +209,7 @@ absl::StatusOr<Config> ConvertTable(const toml::table& table,
     std::string key;
     const toml::node* value;
   };
-  // toml++ sorts them by key.
+  // toml++ sorts the entries by key; this restores the order of the text.
   std::vector<Item> items;
   for (const auto& [key, value] : table) {
     if (key.length() > kMostKeyBytes) {
@@ -243,7 +246,7 @@ absl::StatusOr<Config> ConvertValue(const toml::node& node,
                                     absl::string_view file,
                                     const toml::source_position& position,
                                     int64_t depth) {
-  // A header and the keys below it may be deep only together.
+  // A header and the keys below it may be too deep only when taken together.
   if (depth > kMostConfigDepth) {
     return absl::InvalidArgumentError(
         absl::StrCat(PlaceText(file, position), ": ", kTooDeep));

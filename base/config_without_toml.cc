@@ -1,4 +1,4 @@
-// In the place of config_toml.cc, in builds that leave TOML out.
+// Takes the place of config_toml.cc in builds that leave TOML out.
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"

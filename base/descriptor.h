@@ -1,4 +1,4 @@
-// Descriptor owns a descriptor of a file, a pipe or a socket, and closes it.
+// Descriptor owns the descriptor of a file, a pipe or a socket, and closes it.
 //
 //   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 //   if (!file.ok()) return SystemError(errno, path);
@@ -14,9 +14,10 @@
 
 namespace lockstep {
 
+// Thread-safety: thread-compatible.
 class Descriptor {
  public:
-  // Takes the descriptor over. A negative number stands for none.
+  // Takes ownership of `fd`. A negative number means that there is none.
   explicit Descriptor(int fd = -1) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&&) = delete;
@@ -27,8 +28,8 @@ class Descriptor {
   int fd() const { return fd_; }
   bool ok() const { return fd_ >= 0; }
 
-  // Closes it, and returns what close(2) returns; some file systems report only
-  // there that a write has failed.
+  // Closes the descriptor, and returns the result of close(2). Some file
+  // systems report a failed write only there.
   int Close() { return ::close(std::exchange(fd_, -1)); }
 
  private:

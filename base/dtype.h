@@ -15,8 +15,8 @@
 
 namespace lockstep {
 
-// The numbers are part of persistent formats and of messages between ranks: do
-// not change those that exist. 0 is no dtype.
+// The numbers are part of persistent formats and of messages between ranks, so
+// existing ones must not change. 0 is no dtype.
 enum class DType : uint8_t {
   kF64 = 1,
   kF32 = 2,
@@ -38,27 +38,29 @@ inline constexpr DType kAllDTypes[] = {
     DType::kI16, DType::kI32, DType::kI64, DType::kU8,   DType::kU16,
     DType::kU32, DType::kU64, DType::kBool};
 
-// Bytes of one element; 0 for a value that names no dtype.
+// Returns the bytes of one element, or 0 if the value is no dtype.
 int64_t SizeOf(DType dtype);
 
-// "f32", "bf16", "i64", "bool", ...; "invalid" for a value that names no dtype.
+// Returns "f32", "bf16", "i64", "bool", ..., or "invalid" if the value is no
+// dtype.
 absl::string_view Name(DType dtype);
 
-// The dtype of that name. INVALID_ARGUMENT lists the names.
+// Returns the dtype with that name. INVALID_ARGUMENT lists the names.
 absl::StatusOr<DType> ParseDType(absl::string_view name);
 
-// f64, f32, f16 and bf16.
+// Returns true for f64, f32, f16 and bf16.
 bool IsFloatingPoint(DType dtype);
 
-// i8 to i64 and u8 to u64; bool is neither.
+// Returns true for i8 to i64 and u8 to u64, but not for bool.
 bool IsInteger(DType dtype);
 
 namespace internal_base {
 template <typename T>
-struct DTypeOf;  // Undefined: T is not the C++ type of any dtype.
+struct DTypeOf;  // undefined if T is the C++ type of no dtype
 }  // namespace internal_base
 
-// The dtype whose elements are of the C++ type T. bool is one byte, 0 or 1.
+// Returns the dtype whose elements have the C++ type T. A bool is one byte, 0
+// or 1.
 template <typename T>
 constexpr DType DTypeOf() {
   return internal_base::DTypeOf<T>::kValue;

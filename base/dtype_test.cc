@@ -39,7 +39,7 @@ TEST(DType, ValueThatNamesNoneIsHarmless) {
   }
 }
 
-// The numbers are written into files and messages.
+// The numbers are part of files and messages.
 TEST(DType, NumbersAndSizesStay) {
   struct Expected {
     int number;

@@ -1,4 +1,4 @@
-// Tests of a suite ask what it finds wrong:
+// FindingsOf tests a conformance suite by the failures that the suite reports:
 //
 //   EXPECT_THAT(FindingsOf([&] { ExpectConforms(make_wrong_sampler); }),
 //               HasSubstr("came again"));
@@ -15,7 +15,7 @@
 namespace lockstep {
 
 // Calls a function that uses GoogleTest's macros, and returns the messages of
-// all that failed, a line or more for each. The running test does not fail.
+// all failures. The running test does not fail.
 inline std::string FindingsOf(const std::function<void()>& suite) {
   testing::TestPartResultArray results;
   {

@@ -1,5 +1,5 @@
-// Fingerprints tell whether two parties mean the same thing, and if not, in
-// which field they differ:
+// A Fingerprint tells whether two parties have the same settings and, if not,
+// which field differs:
 //
 //   Fingerprint mine, theirs;
 //   mine.Add("seed", "7");
@@ -10,10 +10,10 @@
 //         "the ranks differ in ", FirstDifference(mine, theirs)));
 //   }
 //
-// A field is its name and a digest of its value as canonical text (or bytes,
-// for weights). Values of up to 64 printable characters are kept, to be shown
-// where parties differ: no secret belongs there. Digests are the same on every
-// platform and in every release; they keep mistakes apart, not attackers.
+// A field is a name and a digest of the value as canonical text (or as bytes,
+// for weights). A value of up to 64 printable characters is also kept, so that
+// messages can show it; it must not be a secret. Digests are the same on every
+// platform and in every release. They detect mistakes, but not attacks.
 #ifndef LOCKSTEP_BASE_FINGERPRINT_H_
 #define LOCKSTEP_BASE_FINGERPRINT_H_
 
@@ -39,36 +39,38 @@ struct Digest128 {
     return !(a == b);
   }
 
-  // 32 hexadecimal digits: those of `low`, then those of `high`.
+  // Returns 32 hexadecimal digits: those of `low`, then those of `high`.
   std::string ToString() const;
 };
 
-// MurmurHash3 x64 128 with seed 0.
+// Returns the MurmurHash3 x64 128 of `bytes`, with seed 0.
 Digest128 DigestOf(absl::string_view bytes);
 
+// Thread-safety: thread-compatible.
 class Fingerprint {
  public:
   struct Field {
     std::string name;
     uint64_t digest;    // DigestOf(value).low
-    std::string shown;  // the value, if it is short, for messages
+    std::string shown;  // the value if it is short, else "", for messages
   };
 
-  // Appends a field. Parties that are to agree add the same names in the same
-  // order.
+  // Appends a field. Parties whose fingerprints should be equal add the same
+  // names in the same order.
   void Add(absl::string_view name, absl::string_view value);
 
   absl::Span<const Field> fields() const { return fields_; }
 
-  // A digest over the names and digests of all fields in order.
+  // Returns a digest of the names and digests of all fields in order.
   Digest128 summary() const;
 
  private:
   std::vector<Field> fields_;
 };
 
-// The name of the first field in which `a` and `b` differ; where one has a
-// field more, that field; "" where they are the same.
+// Returns the name of the first field in which `a` and `b` differ, or "" if
+// they are equal. If one of them has more fields, its first additional field
+// differs.
 std::string FirstDifference(const Fingerprint& a, const Fingerprint& b);
 
 }  // namespace lockstep

@@ -24,8 +24,9 @@ std::string Bytes(const Digest128& digest) {
   return bytes;
 }
 
-// Every length from 0 to 255, so every length of the rest: the digest of their
-// digests, as another implementation of MurmurHash3 gives it.
+// Digests texts of every length from 0 to 255, so every length of the last
+// partial block. The expected value is the digest of all these digests,
+// computed by another implementation of MurmurHash3.
 TEST(Digest, OfEveryLength) {
   std::string digests, text;
   for (int i = 0; i < 256; ++i) {

@@ -1,12 +1,13 @@
-// The two 16-bit floating-point types, for storage and exchange: arithmetic
-// happens in float.
+// The two 16-bit floating-point types. They are for storage and exchange;
+// arithmetic happens in float.
 //
 //   Float16 half(0.1f);                        // IEEE 754 binary16
 //   float back = static_cast<float>(half);     // 0.0999755859375
 //   BFloat16 brain = BFloat16::FromBits(0x3f80);  // 1.0
 //
-// From float both round to nearest, ties to even; what is too large becomes
-// infinity; a NaN stays a NaN, quiet, with its sign. To float both are exact.
+// Conversion from float rounds to nearest, ties to even. Values that are too
+// large become infinity. A NaN becomes a quiet NaN with the same sign.
+// Conversion to float is exact.
 #ifndef LOCKSTEP_BASE_FLOAT16_H_
 #define LOCKSTEP_BASE_FLOAT16_H_
 
@@ -30,7 +31,8 @@ inline float FloatFromBits(uint32_t bits) {
   return value;
 }
 
-// `bits` without its `dropped` lowest ones, rounded to nearest, ties to even.
+// Returns `bits` without the `dropped` lowest bits, rounded to nearest, ties to
+// even.
 inline uint32_t ShiftRightRounded(uint32_t bits, int dropped) {
   const uint32_t odd = (bits >> dropped) & 1;
   return (bits + (uint32_t{1} << (dropped - 1)) - 1 + odd) >> dropped;
@@ -82,6 +84,7 @@ inline uint16_t BFloat16Bits(float value) {
 }  // namespace internal_base
 
 // IEEE 754 binary16.
+// Thread-safety: thread-compatible.
 class Float16 {
  public:
   Float16() = default;
@@ -102,6 +105,7 @@ class Float16 {
 };
 
 // The upper half of a float.
+// Thread-safety: thread-compatible.
 class BFloat16 {
  public:
   BFloat16() = default;

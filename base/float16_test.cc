@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// The value of finite binary16 bits, straight from the definition.
+// Returns the value of finite binary16 bits, directly from the definition.
 double ValueOfFloat16(uint16_t bits) {
   const int exponent = bits >> 10 & 31;
   const int mantissa = bits & 0x3ff;
@@ -31,8 +31,9 @@ TEST(Float16, EveryFiniteValueIsExactAndComesBack) {
   }
 }
 
-// Between each pair of neighbours: below the middle goes down, above goes up,
-// the middle itself to the even one. That settles the rounding of every float.
+// Tests the middle between each pair of neighbours. Values below it round down,
+// values above it round up, and the middle itself rounds to the even neighbour.
+// This covers the rounding of every float.
 TEST(Float16, RoundsToNearestEven) {
   for (uint32_t bits = 0; bits < 0x7bff; ++bits) {
     const double low = ValueOfFloat16(static_cast<uint16_t>(bits));
@@ -67,7 +68,7 @@ TEST(Float16, NanStaysNanWithItsSign) {
     ASSERT_TRUE(std::signbit(value));
     ASSERT_EQ(Float16(value).bits(), bits | 0x200);
   }
-  // A payload that the 10 bits do not hold must not turn into infinity.
+  // A NaN whose payload does not fit into 10 bits must not become infinity.
   const float low = internal_base::FloatFromBits(0x7f800001);
   EXPECT_EQ(Float16(low).bits(), 0x7e00);
 }

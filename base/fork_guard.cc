@@ -15,14 +15,18 @@ namespace lockstep {
 
 namespace {
 
-// It counts the forks between the process that loaded this code and this one.
+// The number of forks between the process that loaded this code and this
+// process. Relaxed order is enough: only the fork handler writes it, in the
+// child, while the child has one thread. Starting further threads orders that
+// write before their loads.
 std::atomic<int64_t> forks{0};
 
 }  // namespace
 
-// A List has all that live, and does what is to be done with them at a fork.
-// The thread that forks holds the mutex meanwhile, so the child finds the list
-// whole.
+// The list of all live ClosedInForks objects, and the handlers that use it at a
+// fork. The forking thread holds the mutex during the fork, so the child finds
+// a consistent list.
+// Thread-safety: thread-safe.
 struct ClosedInForks::List {
   static List& Get() {
     static List* const list = [] {
@@ -39,7 +43,8 @@ struct ClosedInForks::List {
 
   void GoOnInChild() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     forks.fetch_add(1, std::memory_order_relaxed);
-    // Once: a child that forks as well may have used the numbers again.
+    // Close them only once: a child that forks too may have used the same
+    // numbers for other descriptors.
     for (; first != nullptr; first = first->next_) {
       close(std::exchange(first->fd_, -1));
     }
@@ -51,7 +56,7 @@ struct ClosedInForks::List {
 };
 
 ForkGuard::ForkGuard() {
-  ClosedInForks::List::Get();  // which counts
+  ClosedInForks::List::Get();  // registers the handlers, which count
   forks_ = forks.load(std::memory_order_relaxed);
 }
 

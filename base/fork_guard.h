@@ -1,7 +1,7 @@
-// These classes see to what becomes of objects in a forked child. A ForkGuard
-// notices that a process is a fork of the one that made an object. Threads do
-// not survive a fork: an object that has some must not wait for them in the
-// child, nor touch what they may have held locked.
+// These classes handle objects whose process forks. A ForkGuard tells whether
+// this process is a fork of the process that made an object. Threads do not
+// survive a fork. So in the child, an object that has threads must not wait for
+// them, and must not touch data whose locks they may have held.
 //
 //   absl::Status Pool::Run() {
 //     if (guard_.forked()) return absl::FailedPreconditionError(...);
@@ -21,26 +21,28 @@
 
 namespace lockstep {
 
+// Remembers the process that made it.
 // Thread-safety: thread-safe.
 class ForkGuard {
  public:
   ForkGuard();
 
-  // Returns whether this process was forked since the guard was made. It is a
-  // load and no call of the system.
+  // Returns true if this process was forked from the one that made the guard.
+  // Costs one atomic load and no system call.
   bool forked() const;
 
  private:
   int64_t forks_;
 };
 
-// A program that this process starts does not get it.
+// Keeps the descriptor from programs that this process starts.
 void CloseOnExec(int fd);
 
-// While it lives, children that are forked do not keep the descriptor: it is
-// closed in them at once. The other end of a connection would otherwise see its
-// end only when the last such child has ended. It must go before the descriptor
-// is closed here.
+// While this object exists, a forked child closes the descriptor at once.
+// Otherwise the other end of a connection would see its end only after the last
+// such child has ended.
+// Requires: this object is destroyed before the descriptor is closed.
+// Thread-safety: thread-safe.
 class ClosedInForks {
  public:
   explicit ClosedInForks(int fd);
@@ -53,14 +55,14 @@ class ClosedInForks {
   friend class ForkGuard;
   struct List;
 
-  // The number is -1 in a child, where this is no longer in the list of all.
+  // The descriptor; -1 in a child, where this object is no longer in the list.
   int fd_;
   ClosedInForks* previous_ = nullptr;
   ClosedInForks* next_ = nullptr;
 };
 
-// Lets go of `object` without destroying it. The leak checker finds it, and
-// says nothing.
+// Keeps `object` alive until the process ends. The object stays reachable, so
+// the leak checker does not report it.
 void KeepForEver(std::shared_ptr<const void> object);
 
 }  // namespace lockstep

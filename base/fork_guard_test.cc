@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Returns whether `test` is true in a forked child.
+// Returns true if `test` returns true in a forked child.
 bool InChild(const std::function<bool()>& test) {
   const pid_t child = fork();
   if (child == 0) _exit(test() ? 0 : 1);

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/steady_time.h"
 
-// Of a sanitizer that has a heap of its own.
+// A sanitizer with its own heap defines this function.
 extern "C" __attribute__((weak)) size_t
 __sanitizer_get_current_allocated_bytes();  // NOLINT: as it is called
 
@@ -32,8 +32,10 @@ int CountIn(const char* folder) {
   return count;
 }
 
-// Of all arenas. What they keep, and how large their pages are, is left out:
-// that may change with every thread and at any time.
+// Returns the memory that is allocated in all arenas, or 0 if the C library
+// can't tell. Memory that the arenas keep for later is left out, and so is the
+// size of their pages, because both may change with every thread and at any
+// time.
 int64_t HeapKib() {
   if (__sanitizer_get_current_allocated_bytes != nullptr) {
     return static_cast<int64_t>(__sanitizer_get_current_allocated_bytes()) /
@@ -47,7 +49,8 @@ int64_t HeapKib() {
 #endif
 }
 
-// Of lines such as "7f2e14000000-7f2e14200000 rw-s 00000000 ...".
+// Returns the size of the shared mappings. A line of the file looks like
+// "7f2e14000000-7f2e14200000 rw-s 00000000 ...".
 int64_t SharedKib() {
   int64_t kib = 0;
   std::ifstream mappings("/proc/self/maps");

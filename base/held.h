@@ -1,11 +1,12 @@
-// What a process holds, for tests that nothing is left over:
+// Measures the resources of a process, for tests that nothing leaks:
 //
 //   for (int round = 0; round < 20; ++round) MakeAndDrop();
 //   const Held before = HeldNow();
 //   for (int round = 0; round < 80; ++round) MakeAndDrop();
 //   EXPECT_EQ(WhatGrew(GrowthSince(before)), "");
 //
-// The first rounds count for nothing: in them, what is made once is made.
+// The first rounds come before the measurement, because they make objects that
+// are made only once.
 #ifndef LOCKSTEP_BASE_HELD_H_
 #define LOCKSTEP_BASE_HELD_H_
 
@@ -16,24 +17,26 @@
 
 namespace lockstep {
 
-// Or how much more than before.
+// The resources of a process, or their growth since an earlier measurement.
 struct Held {
   int files = 0;
   int threads = 0;
-  // Memory that is resident: also what the C library keeps for later, and what
-  // a sanitizer knows of the rest.
+  // The resident memory. It includes memory that the C library keeps for later
+  // use, and memory of a sanitizer.
   int64_t resident_kib = 0;
-  // Memory that was allocated and not freed, and what is mapped to be shared.
+  // The memory that was allocated and not freed, and all shared mappings.
   int64_t used_kib = 0;
 };
 
 Held HeldNow();
 
-// Waits a while for threads and files that are on their way out.
+// Returns the growth since `before`. Waits up to 30 seconds until the threads
+// and files above `before` are gone.
 Held GrowthSince(const Held& before);
 
-// Of files, threads and used memory. Empty if it is too little for a leak in
-// every one of 80 rounds: `most` of the first two, and 1 MiB.
+// Returns a message if files, threads or used memory grew, or "" if the growth
+// is too small for one leak in each of 80 rounds: at most `most` files, `most`
+// threads and 1 MiB.
 std::string WhatGrew(const Held& growth, int most = 3);
 
 }  // namespace lockstep

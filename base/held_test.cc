@@ -41,7 +41,7 @@ TEST(Held, TellsFiles) {
 }
 
 TEST(Held, WaitsForThreadsOnTheirWayOut) {
-  std::thread([] {}).join();  // Some sanitizers add one of theirs.
+  std::thread([] {}).join();  // Some sanitizers start a thread of their own.
   const Held before = HeldNow();
   std::vector<std::thread> threads;
   for (int i = 0; i < kMany; ++i) threads.emplace_back([] { usleep(1000); });

@@ -19,10 +19,10 @@
 //     int count_ ABSL_GUARDED_BY(mutex_) = 0;
 //   };
 //
-// They are the standard library's, and not Abseil's, for two reasons: the
-// constructors of absl::MutexLock differ between the releases that are
-// supported, and the thread sanitizer sees the locks of an uninstrumented
-// libabsl not at all, and so reports races where there are none.
+// These classes wrap the standard library's and not Abseil's, for two reasons.
+// The constructors of absl::MutexLock differ between the supported releases.
+// The thread sanitizer does not see the locks of a libabsl that is not
+// instrumented, so it reports races where there are none.
 #ifndef LOCKSTEP_BASE_MUTEX_H_
 #define LOCKSTEP_BASE_MUTEX_H_
 
@@ -35,6 +35,7 @@
 
 namespace lockstep {
 
+// Thread-safety: thread-safe.
 class ABSL_LOCKABLE Mutex {
  public:
   Mutex() = default;
@@ -53,6 +54,7 @@ class ABSL_LOCKABLE Mutex {
 };
 
 // Holds a mutex from construction to destruction.
+// Thread-safety: only the thread that made it uses it.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex)
@@ -68,8 +70,9 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
-// Lets go of a mutex that is held, from construction to destruction: for the
-// slow part of a function, also where that throws.
+// Releases a held mutex from construction to destruction, and locks it again
+// also after an exception. It is for the slow part of a function.
+// Thread-safety: only the thread that made it uses it.
 class ABSL_SCOPED_LOCKABLE MutexUnlock {
  public:
   explicit MutexUnlock(Mutex& mutex) ABSL_UNLOCK_FUNCTION(mutex)
@@ -85,7 +88,8 @@ class ABSL_SCOPED_LOCKABLE MutexUnlock {
   Mutex& mutex_;
 };
 
-// Waits may end early: call them in a loop over the condition.
+// Waits may end early, so call them in a loop over the condition.
+// Thread-safety: thread-safe.
 class CondVar {
  public:
   CondVar() = default;
@@ -98,7 +102,7 @@ class CondVar {
     lock.release();
   }
 
-  // Returns whether `deadline` has passed.
+  // Returns true if `deadline` has passed.
   bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Under the thread sanitizer this shows too that it understands the locks.
+// Under the thread sanitizer, this also shows that it understands the locks.
 TEST(Mutex, KeepsThreadsApart) {
   constexpr int kThreads = 4, kAdds = 10000;
   Mutex mutex;

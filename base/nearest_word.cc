@@ -15,10 +15,11 @@
 namespace lockstep {
 namespace {
 
-// Returns how many letters must be put in, left out, replaced or swapped with
-// their neighbours to make `b` of `a`.
+// Returns the number of single-letter edits that turn `a` into `b`. An edit
+// inserts, deletes or replaces a letter, or swaps it with its neighbour.
 size_t Distance(absl::string_view a, absl::string_view b) {
-  // Entry [i][j] is the distance of the first i letters to the first j.
+  // Entry [i][j] is the distance between the first i letters and the first j
+  // letters.
   std::vector<std::vector<size_t>> distance(a.size() + 1,
                                             std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {
@@ -44,7 +45,8 @@ size_t Distance(absl::string_view a, absl::string_view b) {
 std::optional<std::string> NearestWord(absl::string_view word,
                                        absl::Span<const std::string> words) {
   std::optional<std::string> nearest;
-  // More than a third of the letters wrong is a different word.
+  // A word with more than a third of its letters wrong counts as a different
+  // word.
   size_t least = word.size() / 3 + 1;
   for (const std::string& known : words) {
     const size_t distance = Distance(word, known);

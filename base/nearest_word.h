@@ -1,4 +1,4 @@
-// Finds which of some words was meant by one that is none of them.
+// Finds the known word that a misspelled word probably means, for messages.
 #ifndef LOCKSTEP_BASE_NEAREST_WORD_H_
 #define LOCKSTEP_BASE_NEAREST_WORD_H_
 
@@ -11,13 +11,13 @@
 
 namespace lockstep {
 
-// Returns the word to which `word` is most similar, if no more than a third of
-// its letters are wrong.
+// Returns the word of `words` that is most similar to `word`, if at most a
+// third of the letters of `word` are wrong.
 std::optional<std::string> NearestWord(absl::string_view word,
                                        absl::Span<const std::string> words);
 
-// For messages: "'num_worker'; did you mean 'num_workers'? Known: num_workers,
-// seed".
+// Returns a text for messages: "'num_worker'; did you mean 'num_workers'?
+// Known: num_workers, seed".
 std::string SayUnknown(absl::string_view word,
                        absl::Span<const std::string> words);
 

@@ -1,5 +1,6 @@
-// NoSigpipe keeps this thread from the signal that ends a process which writes
-// to a pipe or a socket whose other end is gone; the write then fails.
+// NoSigpipe protects a thread from SIGPIPE. This signal ends a process that
+// writes to a pipe or a socket whose other end is closed. With the guard, the
+// write fails with EPIPE instead.
 //
 //   const NoSigpipe guard;
 //   const ssize_t written = ::write(pipe, bytes.data(), bytes.size());
@@ -14,6 +15,10 @@
 
 namespace lockstep {
 
+// Blocks SIGPIPE in this thread, from construction to destruction. A SIGPIPE
+// that was pending before stays pending.
+// Requires: the thread that made the guard destroys it.
+// Thread-safety: each thread has its own guard.
 class NoSigpipe {
  public:
   NoSigpipe() {

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Without the guard, the process of the tests would end here.
+// Without the guard, the signal would end the test process here.
 TEST(NoSigpipe, AWriteFailsInPlaceOfTheProcess) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -22,13 +22,13 @@ TEST(NoSigpipe, AWriteFailsInPlaceOfTheProcess) {
     EXPECT_EQ(write(write_end.fd(), "a", 1), -1);
     EXPECT_EQ(errno, EPIPE);
   }
-  // Nothing is left of the signal.
+  // No pending signal is left.
   sigset_t pending;
   ASSERT_EQ(sigpending(&pending), 0);
   EXPECT_EQ(sigismember(&pending, SIGPIPE), 0);
 }
 
-// A signal that somebody else waits for stays.
+// A signal that was pending before stays pending.
 TEST(NoSigpipe, LeavesASignalThatWasPending) {
   sigset_t pipe_signal, before, pending;
   sigemptyset(&pipe_signal);

@@ -28,7 +28,8 @@ namespace {
 
 constexpr char kText[] = "a string";
 
-// Returns the power of two that a suffix of a size stands for; 0: it is none.
+// Returns the power of two that the suffix of a size stands for, or 0 if it is
+// no suffix.
 int ShiftOf(char suffix) {
   switch (absl::ascii_tolower(static_cast<unsigned char>(suffix))) {
     case 'k':
@@ -58,7 +59,7 @@ bool ReadSize(const Config& config, int64_t* value) {
   return true;
 }
 
-// By the largest unit that leaves a whole number.
+// Writes a size in the largest unit of which it is a whole number.
 Config WriteSize(int64_t value) {
   for (const char suffix : {'t', 'g', 'm', 'k'}) {
     const int shift = ShiftOf(suffix);
@@ -69,8 +70,9 @@ Config WriteSize(int64_t value) {
   return value;
 }
 
-// Says how a number is written as a text, which a command line takes for a
-// number and a shell takes the quotes from.
+// Returns advice on quotes if a string is accepted, but `value` is a number or
+// a bool. A shell removes plain quotes, so a command line needs quotes within
+// quotes.
 std::string Remedy(absl::string_view accepted, const Config& value) {
   const bool is_text = value.As<std::string>() != nullptr;
   const bool is_single = value.As<Config::Table>() == nullptr &&

@@ -1,6 +1,6 @@
-// One table for each options struct says which settings it has: the key, the
-// field, the meaning. Reading a configuration, printing one and documenting all
-// settings follow from it:
+// An OptionTable lists the settings of an options struct: for each one the key,
+// the field and the meaning. Configurations are read, printed and documented
+// from this one list:
 //
 //   struct RingOptions {
 //     int64_t size = 1000;
@@ -20,7 +20,7 @@
 //                             config));
 //   Config again = WriteOptions(options);
 //
-// Each kind of field is written in one way:
+// In a configuration, each type of field has one form:
 //
 //   bool, and integers            as TOML has them
 //   float, double                 likewise, finite; 1 is 1.0
@@ -31,8 +31,8 @@
 //   a size (AddSize)              an integer, or a string: "64k", "2g"
 //   an enum                       one of the strings that were bound
 //   std::optional of these        the same; no setting leaves it unset
-//   Config                        a table or value of any form, for whoever
-//                                 reads it later
+//   Config                        a table or value of any form, which other
+//                                 code reads later
 //   a struct (AddTable)           a table of the settings that are bound for it
 #ifndef LOCKSTEP_BASE_OPTION_TABLE_H_
 #define LOCKSTEP_BASE_OPTION_TABLE_H_
@@ -61,7 +61,7 @@
 
 namespace lockstep {
 
-// A setting, for documents.
+// One setting, as documents describe it.
 struct OptionInfo {
   std::string key;
   std::string accepted;       // "an integer from 0 to 65535"
@@ -69,10 +69,10 @@ struct OptionInfo {
   std::string meaning;
 };
 
-// These functions read and write values. Types of your own become settings
-// by the same three functions in their namespace.
+// These functions read and write values. To use a type of your own in settings,
+// define the same three functions in its namespace.
 //
-// Returns false if `config` is something else, or out of range.
+// Returns false if `config` has another type or is out of range.
 bool ReadOption(const Config& config, bool* value);
 bool ReadOption(const Config& config, int64_t* value);
 bool ReadOption(const Config& config, uint64_t* value);
@@ -82,12 +82,12 @@ bool ReadOption(const Config& config, std::string* value);
 bool ReadOption(const Config& config, absl::Duration* value);
 bool ReadOption(const Config& config, Config* value);
 
-// Returns nullopt if it is unset.
+// Returns nullopt if the value is unset.
 std::optional<Config> WriteOption(float value);
 std::optional<Config> WriteOption(absl::Duration value);
 std::optional<Config> WriteOption(const Config& value);
 
-// Says what is accepted.
+// Returns a text that says which values are accepted.
 std::string OptionAccepts(const bool*);
 std::string OptionAccepts(const int64_t*);
 std::string OptionAccepts(const uint64_t*);
@@ -97,7 +97,7 @@ std::string OptionAccepts(const std::string*);
 std::string OptionAccepts(const absl::Duration*);
 std::string OptionAccepts(const Config*);
 
-// Other integers, such as int and uint32_t.
+// Reads integers of other types, such as int and uint32_t.
 template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
 bool ReadOption(const Config& config, T* value) {
   int64_t wide = 0;
@@ -115,7 +115,8 @@ std::string OptionAccepts(const T*) {
                       std::numeric_limits<T>::max());
 }
 
-// These are of each other, in any order.
+// These templates may be nested in each other in any way, so all are declared
+// before the first is defined.
 template <typename T>
 std::optional<Config> WriteOption(const std::vector<T>& value);
 template <typename T>
@@ -141,7 +142,7 @@ bool ReadOption(const Config& config, std::vector<T>* value) {
   return true;
 }
 
-// This one writes all that converts to a Config.
+// Writes every type that converts to a Config.
 template <typename T,
           std::enable_if_t<std::is_convertible_v<const T&, Config>, int> = 0>
 std::optional<Config> WriteOption(const T& value) {
@@ -207,11 +208,14 @@ std::string OptionAccepts(const std::map<std::string, T>*) {
                       OptionAccepts(static_cast<const T*>(nullptr)));
 }
 
+// A list of settings, each bound to a field of an options struct.
+// Requires: the fields outlive the table.
+// Thread-safety: thread-compatible.
 class OptionTable {
  public:
-  // Binds `key` to a field, which must outlive the table. A key has lower-case
-  // letters, digits and '_', and is bound once; otherwise Read fails. Keys are
-  // printed in this order. `meaning` is a sentence or two.
+  // Binds `key` to a field. A key has lower-case letters, digits and '_', and
+  // is bound only once; otherwise Read fails. Keys are printed in the order of
+  // binding. `meaning` is a sentence or two.
   template <typename T>
   void Add(absl::string_view key, T* field, absl::string_view meaning) {
     AddField(
@@ -220,35 +224,39 @@ class OptionTable {
          [field] { return WriteOption(*field); }, nullptr});
   }
 
-  // A struct that has BindOptions too: [trainer.optimizer], in a text. What
-  // the table does not set stays as it is.
+  // Binds `key` to a struct that has BindOptions too. In a text it is a table,
+  // such as [trainer.optimizer]. Fields that the configuration does not set
+  // stay as they are.
   template <typename Options>
   void AddTable(absl::string_view key, Options* field,
                 absl::string_view meaning);
 
-  // A choice among strings.
+  // Binds `key` to a choice among strings.
   template <typename Enum>
   void Add(absl::string_view key, Enum* field, absl::string_view meaning,
            std::initializer_list<std::pair<absl::string_view, Enum>> choices);
 
-  // A number of bytes, or of anything else that is counted in powers of 1024.
+  // Binds `key` to a number of bytes, or to another count that is usual in
+  // powers of 1024.
   void AddSize(absl::string_view key, int64_t* field,
                absl::string_view meaning);
 
-  // Writes the fields that `config` has, and leaves the others as they are.
-  // INVALID_ARGUMENT says where the setting stands, or `what` it is of, and
-  // what is accepted: an unknown key with the nearest one, another type, a
-  // number out of range. Fields may have been written then.
+  // Writes the fields that `config` sets, and leaves the others as they are.
+  // Fails with INVALID_ARGUMENT for an unknown key, a wrong type or a number
+  // out of range. The message has the place of the setting if it is known,
+  // `what`, and what is accepted, or the nearest key. Some fields may already
+  // be written then.
   absl::Status Read(absl::string_view what, const Config& config) const;
 
-  // Says whether all keys are good; if not, that is a bug in BindOptions.
+  // Returns an error if a key is bad or bound twice, which is a bug in
+  // BindOptions.
   const absl::Status& status() const { return status_; }
 
-  // All settings but those that are unset, as Read takes them back.
+  // Returns all settings that are not unset. Read accepts the result.
   Config Write() const;
 
-  // The settings of a table in this one follow it, and their keys have dots:
-  // "optimizer.momentum".
+  // Describes all settings. The settings of a nested table follow that table,
+  // and have keys with dots: "optimizer.momentum".
   std::vector<OptionInfo> Describe() const;
 
  private:
@@ -258,7 +266,7 @@ class OptionTable {
     std::string meaning;
     std::function<bool(const Config& config)> read;
     std::function<std::optional<Config>()> write;
-    std::function<OptionTable()> table;  // in place of both, for AddTable
+    std::function<OptionTable()> table;  // for AddTable, in place of both
   };
 
   void AddField(Field field);
@@ -277,7 +285,7 @@ struct HasBindOptions<
     : std::true_type {};
 }  // namespace internal_base
 
-// Binds the settings of `options`.
+// Returns the table of the settings of `options`, which must outlive it.
 template <typename Options>
 OptionTable TableOf(Options& options) {
   static_assert(internal_base::HasBindOptions<Options>::value,
@@ -290,8 +298,8 @@ OptionTable TableOf(Options& options) {
   return table;
 }
 
-// The settings of `config` in an options struct for which there is a
-// BindOptions; all others have their defaults. `what` is as for
+// Returns options that have the settings of `config`, and the defaults for all
+// others. There must be a BindOptions for `Options`. `what` is as for
 // OptionTable::Read.
 template <typename Options>
 absl::StatusOr<Options> ReadOptions(absl::string_view what,
@@ -306,7 +314,7 @@ Config WriteOptions(Options options) {
   return TableOf(options).Write();
 }
 
-// With the defaults of `Options`.
+// Describes the settings of `Options` with their defaults.
 template <typename Options>
 std::vector<OptionInfo> DescribeOptions() {
   Options options;

@@ -24,8 +24,9 @@ uint64_t Join(uint32_t low, uint32_t high) {
 
 #if defined(__x86_64__)
 
-// Four blocks, one a 64-bit lane: each word of the state stands in the lower
-// half of its lane, and the multiplication ignores what is above it.
+// Computes four blocks, one in each 64-bit lane. Each state word is in the
+// lower half of its lane. The multiplication ignores the upper half.
+// Thread-safety: thread-compatible.
 class FourBlocks {
  public:
   __attribute__((target("avx2"))) FourBlocks(__m256i low, uint64_t high)
@@ -48,7 +49,7 @@ class FourBlocks {
   }
 
   __attribute__((target("avx2"))) void Store(PhiloxBlock* out) const {
-    // The upper half of each lane comes from the odd words, shifted there.
+    // The odd words are shifted into the upper half of each lane.
     const __m256i low =
         _mm256_blend_epi32(word0_, _mm256_slli_epi64(word1_, 32), 0xaa);
     const __m256i high =
@@ -64,7 +65,8 @@ class FourBlocks {
   __m256i word0_, word1_, word2_, word3_;
 };
 
-// Fills as many blocks as full groups of eight hold; returns their number.
+// Fills as many whole groups of eight blocks as fit, and returns the number of
+// blocks.
 __attribute__((target("avx2"))) size_t FillAvx2(uint64_t key,
                                                 PhiloxCounter first,
                                                 absl::Span<PhiloxBlock> out) {

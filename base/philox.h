@@ -1,6 +1,6 @@
-// Philox4x32-10 (Salmon et al., SC 2011): a random function. A key and a
-// counter give 128 random bits, the same ones anywhere, at any time, in any
-// order; so whoever knows his place needs no state.
+// Philox4x32-10 (Salmon et al., SC 2011) is a random function. It computes 128
+// random bits from a key and a counter. The result depends on nothing else, so
+// a caller that knows its counter needs no state.
 //
 //   PhiloxBlock block = Philox(key, {/*low=*/draw, /*high=*/position});
 //
@@ -15,28 +15,29 @@
 
 namespace lockstep {
 
-// The counter's four words of 32 bits are, in the order of the paper, the lower
-// and the upper half of `low`, then those of `high`.
+// The four 32-bit counter words of the paper, in order, are the lower and the
+// upper half of `low`, then the lower and the upper half of `high`.
 struct PhiloxCounter {
   uint64_t low = 0;
   uint64_t high = 0;
 };
 
-// The four output words, likewise.
+// The four output words, in the same layout.
 struct PhiloxBlock {
   uint64_t low = 0;
   uint64_t high = 0;
 };
 
-// The block of one counter. `key` holds the two key words, the first one low.
+// Returns the block of one counter. The lower half of `key` is the first key
+// word, and the upper half is the second.
 PhiloxBlock Philox(uint64_t key, PhiloxCounter counter);
 
-// out[i] = Philox(key, {first.low + i, first.high}), by the widest vectors that
-// the processor has. `low` wraps around without a carry into `high`.
+// Sets out[i] = Philox(key, {first.low + i, first.high}), with AVX2 vectors if
+// the processor has them. `low` wraps around without a carry into `high`.
 void PhiloxFill(uint64_t key, PhiloxCounter first, absl::Span<PhiloxBlock> out);
 
 namespace internal_base {
-// PhiloxFill without vectors, for the test that both agree.
+// Does the same as PhiloxFill without vectors; a test compares the two.
 void PhiloxFillPortable(uint64_t key, PhiloxCounter first,
                         absl::Span<PhiloxBlock> out);
 }  // namespace internal_base

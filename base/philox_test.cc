@@ -9,7 +9,8 @@
 namespace lockstep {
 namespace {
 
-// From the kat_vectors of Random123, the authors' own implementation.
+// These values are from kat_vectors of Random123, the authors' own
+// implementation.
 struct KnownAnswer {
   uint32_t counter[4];
   uint32_t key[2];
@@ -37,7 +38,7 @@ TEST(Philox, GivesTheKnownAnswers) {
     const PhiloxBlock block = Philox(key, counter);
     EXPECT_EQ(block.low, Join(known.output));
     EXPECT_EQ(block.high, Join(known.output + 2));
-    // The first of eight blocks, so that vectors are at work.
+    // Eight blocks make PhiloxFill use vectors; the first one is compared.
     std::vector<PhiloxBlock> blocks(8);
     PhiloxFill(key, counter, absl::MakeSpan(blocks));
     EXPECT_EQ(blocks[0].low, block.low);
@@ -45,8 +46,9 @@ TEST(Philox, GivesTheKnownAnswers) {
   }
 }
 
-// Every length around the vector width, from starts where the low word of the
-// counter carries into the high one, and where the whole of it wraps around.
+// Tests every length around the vector width. Some counters start where the
+// lower half of `low` carries into its upper half, and where `low` wraps
+// around.
 TEST(Philox, FillIsBlockForBlockTheSame) {
   const uint64_t key = 0x0123456789abcdef;
   for (const uint64_t start :

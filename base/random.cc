@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
-// Everything here is +, -, *, / and sqrt, each rounded once by IEEE 754: no
-// other function of libm, whose results differ between C libraries, and no
-// contraction, which //config:defs.bzl turns off.
+// This file uses only +, -, *, / and sqrt, each of which IEEE 754 rounds once.
+// It calls no other function of libm, because their results differ between C
+// libraries. //config:defs.bzl turns off contraction.
 
 namespace lockstep {
 namespace {
@@ -32,12 +32,14 @@ double Polynomial(const double (&coefficients)[n], double x) {
   return sum;
 }
 
-// The natural logarithm of a positive normal number, to about one unit in the
-// last place: x = m * 2^e with m in [sqrt(1/2), sqrt(2)), and log(m) by the
-// series of 2 * artanh(f), f = (m - 1) / (m + 1), which is 0.1716 at most.
+// Returns the natural logarithm of a positive normal number, with an error of
+// about one unit in the last place. x is m * 2^e with m in [sqrt(1/2),
+// sqrt(2)). log(m) is the series of 2 * artanh(f) with f = (m - 1) / (m + 1),
+// and |f| is at most 0.1716.
 double Log(double x) {
   constexpr uint64_t kSqrtHalf = 0x3fe6a09e667f3bcd;
-  constexpr double kLn2High = 0x1.62e42fefa38p-1;  // 42 bits: e * it is exact
+  constexpr double kLn2High =
+      0x1.62e42fefa38p-1;  // 42 bits, so e * kLn2High is exact
   constexpr double kLn2Low = 0x1.ef35793c7673p-45;
   constexpr double kArtanh[] = {1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,
                                 1.0 / 11, 1.0 / 13, 1.0 / 15, 1.0 / 17,
@@ -52,8 +54,9 @@ double Log(double x) {
   return e * kLn2High + (2 * f + rest);
 }
 
-// Wichura's rational approximations of the normal quantile (algorithm AS 241,
-// PPND16; Applied Statistics 37, 1988), good to about 1e-16.
+// The coefficients of Wichura's rational approximations of the normal quantile
+// (algorithm AS 241, PPND16; Applied Statistics 37, 1988). Their error is about
+// 1e-16.
 constexpr double kMiddleA[] = {
     3.3871328727963666080e0,  1.3314166789178437745e+2,
     1.9715909503065514427e+3, 1.3731693765509461125e+4,
@@ -94,7 +97,8 @@ constexpr double kTailF[] = {1,
                              1.42151175831644588870e-7,
                              2.04426310338993978564e-15};
 
-// The z > 0 that a normal number exceeds with chance `tail`, 0 < tail < 1/2.
+// Returns the z > 0 that a normal number exceeds with chance `tail`. Requires:
+// 0 < tail < 1/2.
 double UpperQuantile(double tail) {
   const double q = 0.5 - tail;
   if (q <= 0.425) {
@@ -116,7 +120,8 @@ double Random::Uniform(double low, double high) {
   if (!(low < high)) return low;
   const double value = low + Uniform() * (high - low);
   if (value < high) return value;
-  // Rounded up to `high`: the number before it, or `low` if that is nearer.
+  // The value was rounded up to `high`. The result is the number before `high`,
+  // but at least `low`.
   const uint64_t bits = Bits(high);
   const double before = high > 0   ? FromBits(bits - 1)
                         : high < 0 ? FromBits(bits + 1)
@@ -128,21 +133,22 @@ double Random::Normal(double mean, double deviation) {
   return mean + deviation * Normal();
 }
 
-// One bit is the sign, 52 are a place in (0, 1/2) whose distance to 1/2 is
-// exact too.
+// Bit 0 is the sign. The upper 52 bits give an odd multiple of 2^-54 in (0,
+// 1/2), whose distance to 1/2 is exact too.
 double internal_base::NormalFromBits(uint64_t bits) {
   const double tail = static_cast<double>((bits >> 12 << 1) + 1) * 0x1p-54;
   const double z = UpperQuantile(tail);
   return (bits & 1) != 0 ? -z : z;
 }
 
-// -log of a number in (0, 1): the odd multiples of 2^-53.
+// Returns -log of a number in (0, 1), which is an odd multiple of 2^-53.
 double Random::Exponential() {
   return -Log(static_cast<double>(((*this)() >> 12 << 1) + 1) * 0x1p-53);
 }
 
-// Lemire's method: the upper half of a product, drawn again in the few cases
-// that would make some results likelier than others.
+// This is Lemire's method. The result is the upper half of a product. In the
+// few cases that would make some results more likely than others, it draws
+// again.
 uint64_t Random::Below(uint64_t n) {
   if (n == 0) return 0;
   unsigned __int128 product = static_cast<unsigned __int128>((*this)()) * n;
@@ -165,7 +171,8 @@ int64_t Random::Integer(int64_t low, int64_t high) {
 template <typename T, typename Convert>
 void Random::FillWith(absl::Span<T> out, Convert convert) {
   size_t done = 0;
-  // To the start of a block, whole blocks through a buffer, the rest.
+  // The first half of a block may be used already. Whole blocks follow through
+  // a buffer, then the rest.
   if (draw_ % 2 != 0 && !out.empty()) out[done++] = convert((*this)());
   PhiloxBlock blocks[64];
   while (out.size() - done >= 2) {

@@ -1,20 +1,15 @@
-// Random numbers that are the same everywhere.
+// Random generates random numbers that are the same on every machine.
 //
 //   Random random(RandomKey(seed, stream, epoch), position);
 //   double crop = random.Uniform(0.8, 1.0);
 //   bool flip = random.Below(2) == 1;
 //   float noise = static_cast<float>(random.Normal());
 //
-// The numbers depend on key, position and draw alone, and are the same bits
-// with every compiler, optimization level, C library and processor. The
-// standard library's distributions are not; this class does feed them
-// (it is a UniformRandomBitGenerator) where that does not matter.
-//
-// Guarantees: a draw is 64 random bits. Uniform, Normal and Exponential take
-// one, Below and Integer nearly always (another one with a chance below n /
-// 2^64). FillX(out) is X() for each element in turn, only faster. Making one
-// costs nothing: no allocation, no work before the first draw. Thread-safety:
-// thread-compatible; cheap to copy, and a copy goes on from the same draw.
+// The numbers depend only on the key, the position and the number of draws
+// before. They have the same bits with every compiler, optimization level, C
+// library and processor. The distributions of the standard library do not have
+// this property. Random is a UniformRandomBitGenerator, so it can feed them
+// where equal bits do not matter.
 #ifndef LOCKSTEP_BASE_RANDOM_H_
 #define LOCKSTEP_BASE_RANDOM_H_
 
@@ -29,22 +24,28 @@
 
 namespace lockstep {
 
-// A key from what tells streams of numbers apart. Every bit of every argument
-// counts, and none can stand in for another: seed 1 at epoch 0 has nothing to
-// do with seed 0 at epoch 1.
+// Returns a key that is different for each stream of numbers. Every bit of
+// every argument counts, and the arguments are not interchangeable: seed 1 at
+// epoch 0 has nothing to do with seed 0 at epoch 1.
 uint64_t RandomKey(uint64_t seed, uint64_t stream, uint64_t epoch);
 
 namespace internal_base {
-// The normal number of one draw.
+// Converts the 64 bits of one draw to a normal number.
 double NormalFromBits(uint64_t bits);
 }  // namespace internal_base
 
+// Guarantees: A draw is 64 random bits. Uniform, Normal and Exponential take
+// one draw. Below(n) and Integer take one too, and a further one with a chance
+// below n / 2^64. FillX(out) gives the same numbers as X() for each element in
+// turn, but faster. The constructor allocates nothing and does no work.
+// Thread-safety: thread-compatible. A copy is cheap, and continues from the
+// same draw.
 class Random {
  public:
   explicit Random(uint64_t key, uint64_t position = 0)
       : key_(key), position_(position) {}
 
-  // UniformRandomBitGenerator.
+  // These make it a UniformRandomBitGenerator.
   using result_type = uint64_t;
   static constexpr uint64_t min() { return 0; }
   static constexpr uint64_t max() {
@@ -57,31 +58,33 @@ class Random {
     return second ? block_.high : block_.low;
   }
 
-  // How many draws were taken.
+  // Returns the number of draws that were taken.
   uint64_t draws() const { return draw_; }
 
-  // In [0, 1): a multiple of 2^-53.
+  // Returns a number in [0, 1) that is a multiple of 2^-53.
   double Uniform() { return ToUniform((*this)()); }
 
-  // In [low, high), or `low` for an empty range. Both are finite, and so is
-  // their difference.
+  // Returns a number in [low, high), or `low` if the range is empty. Requires:
+  // `low`, `high` and their difference are finite.
   double Uniform(double low, double high);
 
-  // Mean 0, standard deviation 1; at most 8.3 either way.
+  // Returns a number with mean 0 and standard deviation 1. Its magnitude is at
+  // most 8.3.
   double Normal() { return internal_base::NormalFromBits((*this)()); }
   double Normal(double mean, double deviation);
 
-  // Mean 1; positive, and at most 37.
+  // Returns a positive number with mean 1. It is at most 37.
   double Exponential();
 
-  // In [0, n), each equally likely; 0 for n = 0.
+  // Returns a number in [0, n), each with equal chance, or 0 if n is 0.
   uint64_t Below(uint64_t n);
 
-  // In [low, high), each equally likely; `low` for an empty range.
+  // Returns a number in [low, high), each with equal chance, or `low` if the
+  // range is empty.
   int64_t Integer(int64_t low, int64_t high);
 
-  // Brings `values` into any order, each equally likely, by size - 1 calls of
-  // Below: the last place is settled first.
+  // Permutes `values`; each order has equal chance. Takes size - 1 calls of
+  // Below, and settles the last place first.
   template <typename T>
   void Shuffle(absl::Span<T> values) {
     for (size_t left = values.size(); left > 1; --left) {
@@ -90,11 +93,12 @@ class Random {
     }
   }
 
-  // Draws.
+  // Fills `out` with draws.
   void Fill(absl::Span<uint64_t> out);
 
-  // Uniform() or Normal() for each element. A uniform float is rounded down, to
-  // a multiple of 2^-24, and so stays below 1; a normal one to nearest.
+  // These call Uniform() or Normal() for each element. A uniform float is
+  // rounded down to a multiple of 2^-24, so it stays below 1. A normal float is
+  // rounded to nearest.
   void FillUniform(absl::Span<double> out);
   void FillUniform(absl::Span<float> out);
   void FillNormal(absl::Span<double> out);
@@ -111,7 +115,7 @@ class Random {
   uint64_t key_;
   uint64_t position_;
   uint64_t draw_ = 0;
-  PhiloxBlock block_;  // Of draw_ - 1, when draw_ is odd.
+  PhiloxBlock block_;  // the block of draw_ - 1, if draw_ is odd
 };
 
 }  // namespace lockstep

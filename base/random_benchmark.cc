@@ -1,5 +1,5 @@
-// Counter-based random numbers: blocks in bulk and singly, and what the
-// distributions add. A block is two draws.
+// Measures counter-based random numbers: blocks in bulk, single blocks, and the
+// additional cost of the distributions. A block is two draws.
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kCount = 4096;
 
-// Reports the time of one of the items that an iteration makes.
+// Reports the time for each item, where an iteration makes `items` of them.
 void SetItems(benchmark::State& state, int64_t items) {
   state.counters["each"] = benchmark::Counter(
       static_cast<double>(items * state.iterations()),
@@ -45,7 +45,8 @@ void BM_BlockBulkPortable(benchmark::State& state) {
 }
 BENCHMARK(BM_BlockBulkPortable);
 
-// Each block waits for the one before it: latency, not throughput.
+// Each block depends on the one before it, so this measures latency, not
+// throughput.
 void BM_BlockSingle(benchmark::State& state) {
   PhiloxCounter counter;
   for (auto _ : state) counter.low = Philox(7, counter).low;
@@ -54,7 +55,7 @@ void BM_BlockSingle(benchmark::State& state) {
 }
 BENCHMARK(BM_BlockSingle);
 
-// A stream for a sample, and its first draw.
+// Measures a new stream for each sample, and its first draw.
 void BM_NewStreamAndDraw(benchmark::State& state) {
   uint64_t position = 0;
   for (auto _ : state) {
@@ -65,7 +66,7 @@ void BM_NewStreamAndDraw(benchmark::State& state) {
 }
 BENCHMARK(BM_NewStreamAndDraw);
 
-// What a stream a sample costs with the standard library's generator.
+// Measures a new generator of the standard library for each sample.
 void BM_NewMt19937AndDraw(benchmark::State& state) {
   uint32_t seed = 0;
   for (auto _ : state) {

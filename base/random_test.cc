@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// No heap, nothing to destroy: set-up is two stores.
+// Random has no heap memory and nothing to destroy.
 static_assert(std::is_trivially_copyable_v<Random>);
 static_assert(std::is_trivially_destructible_v<Random>);
 static_assert(sizeof(Random) <= 48);
@@ -30,8 +30,8 @@ std::string DigestOfValues(const std::vector<T>& values) {
       .ToString();
 }
 
-// The promise of same bits. tools/ci/same_bits runs this test with other
-// compilers, flags and C library variants: these constants never change.
+// This tests the promise of same bits. tools/ci/same_bits runs it with other
+// compilers, flags and C library variants. These constants must never change.
 TEST(RandomGolden, SameBitsEverywhere) {
   Random random(RandomKey(7, 1, 2), 3);
   std::vector<double> values(2000000);
@@ -77,7 +77,7 @@ TEST(Random, KeyTellsSeedStreamAndEpochApart) {
       }
     }
   }
-  // 0, 0, 0 is the one triple that shifting leaves alone.
+  // 0, 0, 0 is the only triple that shifting does not change.
   EXPECT_EQ(keys.size(), 2 * 27u - 1);
 }
 
@@ -122,7 +122,7 @@ TEST(Random, UniformStaysInItsRangeAndFillsIt) {
     ASSERT_LT(u, 1);
     ++counts[static_cast<int>(u * 16)];
   }
-  // 10,000 expected in each, standard deviation 97.
+  // Each count is expected to be 10,000, with standard deviation 97.
   for (const int count : counts) EXPECT_NEAR(count, 10000, 500);
 }
 
@@ -164,13 +164,14 @@ TEST(Random, BelowIsEvenlySpread) {
       const double difference = static_cast<double>(count - expected);
       chi_square += difference * difference / expected;
     }
-    // Mean n - 1, standard deviation sqrt(2n): five of them.
+    // The mean is n - 1, and the standard deviation is sqrt(2n). Five
+    // deviations are allowed.
     EXPECT_LT(chi_square, n - 1 + 5 * std::sqrt(2.0 * n)) << n;
   }
 }
 
 TEST(Random, BelowRejectsWhatWouldBeUneven) {
-  // At n = 3 * 2^62 a quarter of the draws is rejected.
+  // At n = 3 * 2^62 a quarter of the draws are rejected.
   constexpr uint64_t kN = uint64_t{3} << 62;
   Random random(3);
   int thirds[3] = {};
@@ -212,14 +213,15 @@ TEST(Random, ShuffleMakesEveryPermutationEquallyLikely) {
   random.Shuffle(absl::MakeSpan(none));
 }
 
-// The chance that a normal number exceeds z must be the tail that the draw
-// stands for: checks the formulas against the C library's erfc.
+// The chance that a normal number exceeds z must equal the tail that the draw
+// stands for. This checks the formulas against the C library's erfc.
 TEST(Random, NormalIsTheQuantileOfItsDraw) {
   auto expect_quantile = [](uint64_t bits) {
     const double z = internal_base::NormalFromBits(bits);
     const double tail = std::ldexp((bits >> 12 << 1) + 1, -54);
     const double back = std::erfc(std::abs(z) / std::sqrt(2.0)) / 2;
-    // An error of z by one part in 1e15 is one of the tail by z * z parts.
+    // A relative error of 1e-15 in z gives a relative error of z * z * 1e-15 in
+    // the tail.
     ASSERT_NEAR(back / tail, 1, 1e-15 * (1 + z * z)) << bits;
     ASSERT_EQ(std::signbit(z), (bits & 1) != 0 && z != 0) << bits;
   };
@@ -227,7 +229,7 @@ TEST(Random, NormalIsTheQuantileOfItsDraw) {
   for (int i = 0; i < 100000; ++i) {
     const uint64_t bits = random();
     expect_quantile(bits);
-    expect_quantile(bits >> (i % 52));  // small ones are the far tail
+    expect_quantile(bits >> (i % 52));  // small ones test the far tail
   }
   EXPECT_NEAR(internal_base::NormalFromBits(0), 8.29236107581359, 1e-13);
   EXPECT_NEAR(internal_base::NormalFromBits(1), -8.29236107581359, 1e-13);

@@ -1,4 +1,4 @@
-// Passing a Status on.
+// These macros pass the error of a Status or a StatusOr on to the caller.
 //
 //   absl::StatusOr<Plan> MakePlan(absl::string_view text) {
 //     LOCKSTEP_ASSIGN_OR_RETURN(Options options, Options::FromString(text));

@@ -74,14 +74,14 @@ class IsOkAndHoldsMatcher {
 
 }  // namespace internal_base
 
-// The status, or the status of the StatusOr, is OK.
+// Matches a Status that is OK, or a StatusOr that holds a value.
 MATCHER(IsOk, negation ? "isn't OK" : "is OK") {
   const absl::Status& status = internal_base::GetStatus(arg);
   *result_listener << "which has status " << status.ToString();
   return status.ok();
 }
 
-// The StatusOr is OK and its value is, or matches, `inner`.
+// Matches a StatusOr that is OK and whose value equals or matches `inner`.
 template <typename Inner>
 internal_base::IsOkAndHoldsMatcher<std::decay_t<Inner>> IsOkAndHolds(
     Inner&& inner) {
@@ -89,14 +89,15 @@ internal_base::IsOkAndHoldsMatcher<std::decay_t<Inner>> IsOkAndHolds(
       std::forward<Inner>(inner));
 }
 
-// The status has `code`.
+// Matches a Status or a StatusOr with `code`.
 MATCHER_P(StatusIs, code, "has code " + absl::StatusCodeToString(code)) {
   const absl::Status& status = internal_base::GetStatus(arg);
   *result_listener << "which has status " << status.ToString();
   return status.code() == code;
 }
 
-// The status has `code`, and its message is, or matches, `message`.
+// Matches a Status or a StatusOr with `code` and a message that equals or
+// matches `message`.
 MATCHER_P2(StatusIs, code, message,
            "has code " + absl::StatusCodeToString(code) +
                " and a message that " +
@@ -115,8 +116,8 @@ MATCHER_P2(StatusIs, code, message,
 #define LOCKSTEP_ASSERT_OK(expression) \
   ASSERT_THAT(expression, ::lockstep::IsOk())
 
-// Moves the value of a StatusOr into `target`, which may declare a variable, or
-// ends the test with its Status.
+// Moves the value of a StatusOr into `target`, which may declare a variable. If
+// there is none, the test fails and ends.
 #define LOCKSTEP_ASSERT_OK_AND_ASSIGN(target, expression) \
   LOCKSTEP_ASSERT_OK_AND_ASSIGN_IMPL_(                    \
       LOCKSTEP_CONCAT_(lockstep_status_or_, __LINE__), target, expression)

@@ -1,4 +1,4 @@
-// Of the status macros, and of the matchers that everything else is tested by.
+// Tests the status macros, and the matchers that all other tests use.
 #include "absl/status/status.h"
 
 #include <memory>

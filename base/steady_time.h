@@ -1,4 +1,4 @@
-// Deadlines on the clock that nobody sets.
+// Deadlines on the steady clock, which nobody can set back or forward.
 //
 //   const SteadyTime deadline = After(absl::Seconds(5));
 //   while (!done) {
@@ -20,8 +20,8 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 
 inline SteadyTime SteadyNow() { return std::chrono::steady_clock::now(); }
 
-// So long from now, or from `start`. A century stands for ever, and does not
-// overflow.
+// Returns the time that is `duration` after `start`. A duration of more than a
+// century is cut to a century, so it does not overflow.
 inline SteadyTime After(absl::Duration duration,
                         SteadyTime start = SteadyNow()) {
   const absl::Duration bounded =
@@ -29,13 +29,15 @@ inline SteadyTime After(absl::Duration duration,
   return start + absl::ToChronoNanoseconds(bounded);
 }
 
-// How much time passes while this process runs: of one that was stopped for
-// long, no more than `most` counts.
+// Measures the time during which this process runs. If the process was stopped
+// for long between two calls of Lap, at most `most` of that time counts.
+// Thread-safety: thread-compatible.
 class RunningTime {
  public:
   explicit RunningTime(absl::Duration most) : most_(most) {}
 
-  // Since the last call, or since the beginning.
+  // Returns the time since the last call, or since construction; `most` at
+  // most.
   absl::Duration Lap() {
     const SteadyTime now = SteadyNow();
     return std::min(most_, absl::FromChrono(now - std::exchange(last_, now)));

@@ -43,7 +43,7 @@ absl::string_view RemedyFor(int error) {
 }
 
 std::string ErrorText(int error) {
-  // strerror is not for many threads at once.
+  // strerror is not thread-safe, so the text comes from a std::error_category.
   return absl::StrCat(std::generic_category().message(error), RemedyFor(error));
 }
 

@@ -1,5 +1,5 @@
-// SystemError turns what the system says of a call that failed into a Status
-// with a remedy.
+// SystemError turns the error number of a failed system call into a Status that
+// suggests a remedy.
 //
 //   const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
 //   if (timer < 0) return SystemError(errno, "can't make a timer");
@@ -14,24 +14,26 @@
 
 namespace lockstep {
 
-// Returns whether there is no more of what was asked for: descriptors, memory,
-// threads and processes (EAGAIN), room on a disk.
+// Returns true if a resource ran out: descriptors, memory, threads or processes
+// (EAGAIN), space on a disk.
 bool IsShortage(int error);
 
-// Returns what to do about a shortage: "; raise the limit ...", or nothing.
+// Returns a remedy for a shortage: "; raise the limit ...", or "" if none is
+// known.
 absl::string_view RemedyFor(int error);
 
-// "Too many open files; raise the limit ...".
+// Returns the text with its remedy: "Too many open files; raise the limit ...".
 std::string ErrorText(int error);
 
-// "can't make a timer: Too many open files; raise the limit ...".
-// RESOURCE_EXHAUSTED for a shortage, and `otherwise` for anything else.
+// Returns a Status such as "can't make a timer: Too many open files; raise the
+// limit ...". Its code is RESOURCE_EXHAUSTED for a shortage, and `otherwise`
+// for other errors.
 absl::Status SystemError(
     int error, absl::string_view what,
     absl::StatusCode otherwise = absl::StatusCode::kUnavailable);
 
-// Returns the error of opening `count` descriptors more, now, or 0 if that
-// works. It is for libraries that do not say why they have failed.
+// Tries to open `count` more descriptors, and returns the error of that, or 0.
+// It is for libraries that do not say why they failed.
 int ShortageOfDescriptors(int count = 1);
 
 }  // namespace lockstep
