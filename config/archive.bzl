@@ -58,7 +58,7 @@ def _headers(ctx, headers):
         included = rest.partition("/")[2]
         if not found or not included.startswith(ctx.attr.include_prefix + "/"):
             continue
-        if included in outputs:  # of two targets
+        if included in outputs:  # two targets have this header
             continue
         output = ctx.actions.declare_file("include/" + included)
         ctx.actions.symlink(output = output, target_file = header)

@@ -5,9 +5,9 @@ load("@rules_cc//cc:cc_library.bzl", "cc_library")
 load("@rules_cc//cc:cc_test.bzl", "cc_test")
 load(":precompiled.bzl", "precompiled_copts", "precompiled_deps")
 
-# Contracted multiply-adds would change bits that are promised to be the same
-# everywhere (docs/determinism.md). A target's own copts come last, so no flag
-# of a consumer undoes this one.
+# Contracted multiply-adds would change bits that must be the same everywhere
+# (docs/determinism.md). A target's own copts come last, so no flag of a
+# consumer overrides -ffp-contract=off.
 _COPTS = [
     "-ffp-contract=off",
     "-Wall",
@@ -15,14 +15,14 @@ _COPTS = [
     "-Wno-unused-parameter",
 ]
 
-# For target_compatible_with of everything that includes a CUDA header.
+# The target_compatible_with of every target that includes a CUDA header.
 REQUIRES_CUDA = select({
     "//config:cuda_enabled": [],
     "//conditions:default": ["//config:incompatible"],
 })
 
-# To compile most tests takes longer than to run them, so tests, and libraries that
-# are testonly, are compiled without optimization unless they are `optimized`.
+# Compiling most tests takes longer than running them. So tests and testonly
+# libraries are compiled without optimization, unless they are `optimized`.
 _TEST_COPTS = _COPTS + ["-O0"] + precompiled_copts("test")
 _LIBRARY_COPTS = _COPTS + precompiled_copts("library")
 

@@ -21,7 +21,7 @@ def _precompiled_header_impl(ctx):
         cc_infos = [dep[CcInfo] for dep in ctx.attr.deps],
     ).compilation_context
 
-    # GCC takes x.h.gch in place of x.h where it finds both in one folder.
+    # GCC uses x.h.gch in place of x.h if both are in one folder.
     folder = "lockstep_precompiled_" + ctx.label.name + "/"
     header = ctx.actions.declare_file(folder + precompiled_path(ctx.label.name))
     compiled = ctx.actions.declare_file(header.basename + ".gch", sibling = header)

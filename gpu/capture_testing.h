@@ -1,5 +1,5 @@
-// A capture of a stream into a graph, as a trainer makes one, for tests of what
-// goes on beside it:
+// Captures a stream into a graph as a trainer does, for tests of calls that
+// happen during a capture:
 //
 //   Capture capture("gpu/libfake_cuda.so", stream);
 //   ...
@@ -14,22 +14,24 @@
 
 namespace lockstep::internal_gpu {
 
-// It begins and ends on one thread.
+// Requires: one thread begins and ends the capture.
+// Thread-safety: thread-compatible.
 class Capture {
  public:
-  // In CUDA's global mode, by the functions of the library that LoadCuda would
-  // load.
+  // Begins a capture in CUDA's global mode, with the functions of the library
+  // that LoadCuda would load.
   Capture(const std::string& library, CudaStream* stream);
   ~Capture();
 
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // kCudaCaptureInvalidated if a call has broken it. The graph is thrown away.
+  // Ends the capture and destroys its graph. Returns kCudaCaptureInvalidated if
+  // a call has broken the capture.
   CudaResult End();
 
  private:
-  CudaStream* stream_;  // nullptr when it has ended
+  CudaStream* stream_;  // nullptr after the end
   CudaResult (*end_)(CudaStream* stream, void** graph) = nullptr;
   CudaResult (*destroy_)(void* graph) = nullptr;
 };

@@ -19,7 +19,7 @@ namespace {
 constexpr char kDefaultName[] = "libcuda.so.1";
 
 absl::Status FindAll(const DynamicLibrary& library, CudaApi& api) {
-  // The second word is what cuda.h makes of the first.
+  // The second argument is the symbol for which cuda.h defines the first one.
 #define LOCKSTEP_FIND(function, symbol) \
   LOCKSTEP_RETURN_IF_ERROR(library.Find("cu" #symbol, api.function))
   LOCKSTEP_FIND(Init, Init);
@@ -47,7 +47,7 @@ absl::Status FindAll(const DynamicLibrary& library, CudaApi& api) {
   LOCKSTEP_FIND(EventRecord, EventRecord);
   LOCKSTEP_FIND(EventQuery, EventQuery);
   LOCKSTEP_FIND(EventSynchronize, EventSynchronize);
-  // Not its _v2, which drivers before CUDA 12.8 don't have.
+  // This is not its _v2, which drivers before CUDA 12.8 don't have.
   LOCKSTEP_FIND(EventElapsedTime, EventElapsedTime);
   LOCKSTEP_FIND(MemAlloc, MemAlloc_v2);
   LOCKSTEP_FIND(MemFree, MemFree_v2);
@@ -60,7 +60,7 @@ absl::Status FindAll(const DynamicLibrary& library, CudaApi& api) {
   return absl::OkStatus();
 }
 
-// CudaStatus, but UNAVAILABLE if there is no driver or no device.
+// Returns CudaStatus, but UNAVAILABLE if there is no driver or no device.
 absl::Status LoadStatus(const CudaApi& cuda, CudaResult result,
                         absl::string_view what) {
   absl::Status status = CudaStatus(cuda, result, what);
@@ -87,7 +87,8 @@ absl::StatusOr<std::unique_ptr<const CudaApi>> Load(const std::string& name) {
 }  // namespace
 
 absl::StatusOr<const CudaApi*> LoadCuda(const std::string& path) {
-  // Never destroyed: threads may use CUDA until the process has ended.
+  // These are never destroyed, because threads may use CUDA until the process
+  // ends.
   static auto& mutex = *new Mutex;
   static auto& loaded =
       *new std::map<std::string, std::unique_ptr<const CudaApi>>;

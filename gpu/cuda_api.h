@@ -1,5 +1,5 @@
-// The CUDA driver's functions, from the library that comes with every driver:
-// a program starts without it, and is compiled without its headers.
+// Functions of the CUDA driver, from the library that comes with every driver.
+// A program starts without that library, and compiles without its headers.
 //
 //   auto cuda = LoadCuda("");   // or the path of a libcuda.so.1
 //   CudaContext* context = nullptr;
@@ -7,12 +7,14 @@
 //       CudaStatus(**cuda, (*cuda)->DevicePrimaryCtxRetain(&context, 0),
 //                  "cuDevicePrimaryCtxRetain");
 //
-// It is the driver's API and not the runtime's, since one library serves
-// programs of all CUDA versions, and the contexts are the same that a trainer's
-// runtime uses, which is often linked into it statically.
+// This is the API of the driver and not that of the runtime, for two reasons.
+// One driver library serves programs of all CUDA versions. Its contexts are
+// those of the trainer's runtime, which is often linked into the trainer
+// statically.
 //
-// The declarations are those of cuda.h in our names; headers_test.cc compares
-// them with the real ones. CUDA's documentation says what they do.
+// The declarations are those of cuda.h with other names; headers_test.cc
+// compares them with the real ones. CUDA's documentation describes the
+// functions.
 #ifndef LOCKSTEP_GPU_CUDA_API_H_
 #define LOCKSTEP_GPU_CUDA_API_H_
 
@@ -27,7 +29,7 @@
 
 namespace lockstep::internal_gpu {
 
-// One of CUresult, of which these are looked at.
+// A CUresult. This code tests for the following values.
 using CudaResult = int;
 inline constexpr CudaResult kCudaSuccess = 0;
 inline constexpr CudaResult kCudaInvalidValue = 1;
@@ -47,23 +49,24 @@ inline constexpr CudaResult kCudaCapturedEvent = 907;
 
 using CudaDevice = int;
 
-// CUDA's own.
+// Opaque types of CUDA.
 struct CudaContext;
 struct CudaStream;
 struct CudaEvent;
 
-// Of StreamCreate: does not wait for the default stream.
+// A flag of StreamCreate: the stream does not wait for the default stream.
 inline constexpr unsigned kCudaStreamNonBlocking = 1;
 
-// A handle of CUDA's for a stream that is another one in each thread.
+// The handle that means another stream in each thread.
 inline constexpr uintptr_t kCudaPerThreadStream = 2;
 
-// Which captures of streams into graphs forbid a thread the calls that may be
-// unsafe beside them; such a call fails, and the capture with it.
+// A thread's mode says which captures forbid it unsafe calls. A call that is
+// forbidden fails, and breaks the capture too.
 enum class CudaCaptureMode : int {
-  kGlobal = 0,       // its own, and those that other threads began in this mode
-  kThreadLocal = 1,  // its own
-  kRelaxed = 2,      // none
+  kGlobal =
+      0,  // its own captures, and those that other threads began in this mode
+  kThreadLocal = 1,  // its own captures
+  kRelaxed = 2,      // no captures
 };
 enum class CudaCaptureStatus : int {
   kNone = 0,
@@ -71,23 +74,23 @@ enum class CudaCaptureStatus : int {
   kInvalidated = 2,
 };
 
-// Of EventCreate.
+// Flags of EventCreate.
 inline constexpr unsigned kCudaEventBlockingSync = 1;
 inline constexpr unsigned kCudaEventDisableTiming = 2;
 
-// Of MemHostAlloc: page-locked for all contexts.
+// A flag of MemHostAlloc: the memory is page-locked for all contexts.
 inline constexpr unsigned kCudaHostAllocPortable = 1;
 
 enum class CudaPointerAttribute : int {
-  kMemoryType = 2,     // an unsigned: one of those below
+  kMemoryType = 2,     // an unsigned: one of the values below
   kIsManaged = 8,      // an unsigned: 0 or 1
   kDeviceOrdinal = 9,  // an int
 };
 inline constexpr unsigned kCudaMemoryTypeHost = 1;
 inline constexpr unsigned kCudaMemoryTypeDevice = 2;
 
-// Device memory is a void* where CUDA has a 64-bit integer: functions take both
-// alike.
+// The driver's functions. Device memory has the type void*, where CUDA has a
+// 64-bit integer: functions take both alike.
 struct CudaApi {
   CudaResult (*Init)(unsigned flags);
   CudaResult (*DriverGetVersion)(int* version);
@@ -111,7 +114,7 @@ struct CudaApi {
   CudaResult (*StreamSynchronize)(CudaStream* stream);
   CudaResult (*StreamIsCapturing)(CudaStream* stream,
                                   CudaCaptureStatus* status);
-  // Of this thread, for the one that stands in `mode`.
+  // Exchanges the mode of this thread and `*mode`.
   CudaResult (*ThreadExchangeStreamCaptureMode)(CudaCaptureMode* mode);
   CudaResult (*LaunchHostFunc)(CudaStream* stream, void (*function)(void*),
                                void* argument);
@@ -137,22 +140,24 @@ struct CudaApi {
                                      void** values, const void* pointer);
 };
 
-// Where memory is.
+// The kind of some memory, and the device that it belongs to.
 struct CudaPlace {
-  unsigned type = 0;  // kCudaMemoryTypeHost, ...Device, or 0: not known to CUDA
+  unsigned type =
+      0;  // kCudaMemoryTypeHost, ...Device, or 0 if CUDA does not know it
   unsigned is_managed = 0;
-  int device = 0;  // its ordinal
+  int device = 0;  // the device's ordinal
 };
 CudaResult PlaceOf(const CudaApi& cuda, const void* pointer, CudaPlace& place);
 
-// Loads the library at `path`, or libcuda.so.1 as the dynamic loader finds it
-// if that is empty, and initializes it; once in a process, and for good.
-// UNAVAILABLE if there is no driver or no device, and what CudaStatus says if
-// there is a driver that fails. Thread-safe.
+// Loads and initializes the library at `path`, or libcuda.so.1 if `path` is
+// empty. Each library is loaded only once in a process, and never unloaded.
+// Fails with UNAVAILABLE if there is no driver or no device, and with the error
+// of CudaStatus if the driver fails. Thread-safe.
 absl::StatusOr<const CudaApi*> LoadCuda(const std::string& path);
 
-// OK for kCudaSuccess; otherwise RESOURCE_EXHAUSTED if memory ran out, and
-// INTERNAL, with CUDA's words for the result of `what`.
+// Returns OK for kCudaSuccess, RESOURCE_EXHAUSTED if memory ran out, and
+// INTERNAL for other results. The message has `what` and CUDA's words for the
+// result.
 absl::Status CudaStatus(const CudaApi& cuda, CudaResult result,
                         absl::string_view what);
 

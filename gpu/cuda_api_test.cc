@@ -52,7 +52,8 @@ TEST(LoadCuda, TakesAStandInForNoDriver) {
 }
 
 TEST(LoadCuda, TakesABrokenDriverForNoMissingOne) {
-  // What a fork has left; a system that is not ready; other parts' versions.
+  // The driver after a fork, a system that is not ready, and versions that
+  // differ.
   for (const CudaResult error : {kCudaNotInitialized, 802, 803}) {
     Set("init_error", error);
     EXPECT_THAT(
@@ -104,7 +105,8 @@ TEST(CaptureMode, IsOfOneThread) {
   EXPECT_EQ(mode, CudaCaptureMode::kThreadLocal);
 }
 
-// The toolkit's stand-in for the driver has all its names, and no more.
+// The CUDA toolkit's stub of the driver has all its symbols, but they only
+// fail.
 TEST(LoadCuda, FindsItsFunctionsInARealLibrary) {
   constexpr char kStub[] = "/usr/local/cuda/lib64/stubs/libcuda.so";
   if (access(kStub, R_OK) != 0) GTEST_SKIP() << "there is no " << kStub;

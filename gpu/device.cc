@@ -60,8 +60,8 @@ absl::Status Device::CheckNotCaptured(CudaStream* stream,
                                       absl::string_view text) const {
   CudaCaptureStatus status = CudaCaptureStatus::kNone;
   const CudaResult result = cuda_.StreamIsCapturing(stream, &status);
-  // The default stream is never captured, nor of use while one that it waits
-  // for is.
+  // The default stream is never captured, but it can't be used while a stream
+  // that waits for it is captured.
   if (result == kCudaCaptureImplicit || status != CudaCaptureStatus::kNone) {
     return absl::UnimplementedError(text);
   }

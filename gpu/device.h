@@ -1,6 +1,6 @@
-// A device in use: its primary context, which is the one of the trainer's
-// runtime, is kept, and is a thread's only as long as a call needs it.
-// Internal.
+// A Device keeps the primary context of a GPU, which is also the context of the
+// trainer's CUDA runtime. The context is current in a thread only during a call
+// that needs it. Internal.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto device, Device::Open(*cuda, 0));
 //   absl::Status status = device->InContext([&] {
@@ -21,15 +21,17 @@
 
 namespace lockstep::internal_gpu {
 
-// While one lives, no capture of a stream into a graph, by this or another
-// thread, forbids this thread a call of the driver's, nor does such a call
-// break the capture. What is put into a stream that is captured is still
-// captured.
+// While this object lives, this thread may make all calls of the driver
+// although streams are captured into graphs, by this or another thread. These
+// calls do not break the captures. Work that is put into a captured stream is
+// still captured.
+// Requires: the thread that made it destroys it.
+// Thread-safety: only the thread that made it uses it.
 class RelaxedCapture {
  public:
-  // `cuda` must outlive it.
+  // `cuda` must outlive this object.
   explicit RelaxedCapture(const CudaApi& cuda);
-  // On the same thread: gives it the mode back that it had.
+  // Restores the capture mode that the thread had before.
   ~RelaxedCapture();
 
   RelaxedCapture(const RelaxedCapture&) = delete;
@@ -41,11 +43,12 @@ class RelaxedCapture {
   const bool exchanged_;
 };
 
+// A GPU whose primary context is retained.
 // Thread-safety: thread-safe.
 class Device {
  public:
-  // The device of that number, from 0, with the functions of `cuda`, which must
-  // outlive it. INVALID_ARGUMENT if there is no such device.
+  // Opens the device with the number `ordinal`, from 0, with the functions of
+  // `cuda`, which must outlive it. INVALID_ARGUMENT if there is no such device.
   static absl::StatusOr<std::unique_ptr<const Device>> Open(const CudaApi& cuda,
                                                             int ordinal);
   ~Device();
@@ -56,9 +59,9 @@ class Device {
   const CudaApi& cuda() const { return cuda_; }
   int ordinal() const { return ordinal_; }
 
-  // Calls `run` with the device's context as this thread's and captures
-  // relaxed, and returns its Status, or that of pushing and popping the
-  // context.
+  // Calls `run` while the device's context is current in this thread and the
+  // captures are relaxed. Returns the Status of `run`, or the error of pushing
+  // or popping the context.
   template <typename Run>
   absl::Status InContext(Run&& run) const {
     const RelaxedCapture relaxed(cuda_);
@@ -69,13 +72,15 @@ class Device {
     return status;
   }
 
-  // UNIMPLEMENTED, with `text`, if a trainer's stream is being captured into a
-  // graph: to wait for our events would break that, and a stream of ours that
-  // waited for its events would be captured, too. In the device's context.
+  // Returns UNIMPLEMENTED with `text` if a trainer's stream is being captured
+  // into a graph. Waiting for events of this library would break the capture,
+  // and a stream of this library that waited for the trainer's events would be
+  // captured too. Requires: the device's context is current.
   absl::Status CheckNotCaptured(CudaStream* stream,
                                 absl::string_view text) const;
 
-  // CudaStatus, which names the device. Allocates nothing where all is well.
+  // Returns the CudaStatus of `result`, with the device in its message.
+  // Allocates nothing if `result` is a success.
   absl::Status Check(CudaResult result, absl::string_view what) const;
 
  private:

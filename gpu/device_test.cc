@@ -35,7 +35,7 @@ TEST(Device, KeepsItsContext) {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Device::Open(Cuda(), 7));
     EXPECT_EQ(device->ordinal(), 7);
   }
-  // No reference to it is left.
+  // No reference to the context is left.
   EXPECT_EQ(Cuda().DevicePrimaryCtxRelease(7), kCudaInvalidContext);
 }
 
@@ -110,7 +110,7 @@ TEST(Device, InContextPutsBackTheModeThatWasThere) {
   ExchangeMode(usual);
 }
 
-// A stream of the device, and an event that it has come to.
+// A stream of the device, and an event that this stream has reached.
 struct Used {
   explicit Used(const Device& of) : device(of) {
     LOCKSTEP_EXPECT_OK(device.InContext([&] {
@@ -153,7 +153,8 @@ TEST(Device, GoesOnBesideACapture) {
   EXPECT_EQ(capture.End(), kCudaSuccess);
 }
 
-// What the tests above and the loader's would find.
+// Shows that the fake detects what the tests above and those of the loader
+// test.
 TEST(Capture, IsBrokenByACallThatIsNotRelaxed) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Device::Open(Cuda(), 3));
   const Used captured(*device), other(*device);
@@ -166,7 +167,7 @@ TEST(Capture, IsBrokenByACallThatIsNotRelaxed) {
   Capture there(kFake, captured.stream);
   OnAnotherThread(query);
   EXPECT_EQ(there.End(), kCudaCaptureInvalidated);
-  // A thread may ask for its own alone to be minded.
+  // In this mode, captures of other threads forbid the thread nothing.
   Capture minded(kFake, captured.stream);
   OnAnotherThread([&] {
     ExchangeMode(CudaCaptureMode::kThreadLocal);
@@ -191,7 +192,7 @@ TEST(Capture, IsOfAStreamAndOfWhatWaitsForIt) {
   EXPECT_EQ(Cuda().StreamWaitEvent(other.stream, captured.event, 0),
             kCudaSuccess);
   EXPECT_EQ(status(other), CudaCaptureStatus::kActive);
-  // Not for what is outside of it.
+  // A captured stream can't wait for an event from outside of the capture.
   EXPECT_EQ(Cuda().StreamWaitEvent(captured.stream, other.event, 0),
             kCudaCaptureIsolation);
   EXPECT_EQ(status(captured), CudaCaptureStatus::kInvalidated);

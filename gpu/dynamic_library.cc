@@ -37,7 +37,8 @@ absl::Status DynamicLibrary::FindAddress(const char* symbol,
                                          void*& address) const {
   address = dlsym(handle_, symbol);
   if (address != nullptr) return absl::OkStatus();
-  return absl::UnavailableError(LoaderError());  // it names both
+  // The loader's message names the library and the symbol.
+  return absl::UnavailableError(LoaderError());
 }
 
 }  // namespace lockstep::internal_gpu

@@ -1,4 +1,4 @@
-// A shared library that is loaded when it is asked for, and its functions.
+// Loads a shared library and finds its functions at run time.
 //
 //   auto library = DynamicLibrary::Open("libnccl.so.2");
 //   int (*version)(int*) = nullptr;
@@ -13,15 +13,17 @@
 
 namespace lockstep::internal_gpu {
 
+// A handle of a loaded library, which is never unloaded.
+// Thread-safety: thread-compatible.
 class DynamicLibrary {
  public:
-  // `name` is a path if it has a slash, and is searched as the dynamic loader
-  // searches libraries if it has none. It is never unloaded. UNAVAILABLE tells
-  // what was tried, and the loader's words.
+  // Loads the library `name`. A name with a slash is a path; other names are
+  // searched as the dynamic loader searches libraries. UNAVAILABLE says what
+  // was tried, and has the loader's message.
   static absl::StatusOr<DynamicLibrary> Open(absl::string_view name);
 
-  // Sets `function` to the function of that name and returns OK, or nullptr and
-  // UNAVAILABLE.
+  // Sets `function` to the address of `symbol` and returns OK, or sets it to
+  // nullptr and returns UNAVAILABLE.
   template <typename Function>
   absl::Status Find(const char* symbol, Function*& function) const {
     void* address = nullptr;

@@ -1,4 +1,4 @@
-// The CUDA driver of fake_gpu.h.
+// Implements the CUDA driver of fake_gpu.h.
 #include <algorithm>
 #include <cctype>
 #include <chrono>  // NOLINT: times of events
@@ -32,10 +32,10 @@ struct CudaContext {
 
 namespace {
 
-// Of one stream, and of others that come to wait for it.
+// A capture of one stream, and of other streams that wait for it.
 struct Capture {
   CudaCaptureMode mode;
-  std::thread::id thread;  // that began it
+  std::thread::id thread;  // the thread that began it
   bool broken = false;
   bool ended = false;
 };
@@ -44,13 +44,14 @@ struct Capture {
 
 struct CudaStream {
   int device = 0;
-  bool blocking = false;             // waits for the default stream, or is that
-  std::shared_ptr<Capture> capture;  // perhaps ended
+  bool blocking =
+      false;  // waits for the default stream, or is the default stream
+  std::shared_ptr<Capture> capture;  // may have ended
   bool destroyed = false;
-  CondVar wanted;  // there is a task, or it is destroyed
+  CondVar wanted;  // signals that there is a task, or that `destroyed` is set
   struct Task {
     std::function<void()> run;
-    bool locked;  // with the driver's mutex
+    bool locked;  // whether it runs under the driver's mutex
   };
   std::deque<Task> tasks;
   uint64_t queued = 0;
@@ -58,12 +59,15 @@ struct CudaStream {
 };
 
 struct CudaEvent {
-  // What tasks in streams keep of it when it is destroyed.
+  // The part of an event that tasks in streams keep after the event is
+  // destroyed.
   struct State {
-    uint64_t recorded = 0;  // calls of EventRecord
-    uint64_t reached = 0;   // the last of them that its stream came to
+    uint64_t recorded = 0;  // the number of calls of EventRecord
+    uint64_t reached =
+        0;  // the last of these calls that the stream has reached
     std::chrono::steady_clock::time_point time;
-    std::shared_ptr<Capture> capture;  // that recorded it last, if any
+    std::shared_ptr<Capture>
+        capture;  // the capture that recorded the event last, if any
   };
   int device = 0;
   bool timed = true;
@@ -72,8 +76,8 @@ struct CudaEvent {
 
 namespace {
 
-// Everything of the fake driver, under one mutex. Never destroyed: threads of
-// streams may outlive main().
+// All data of the fake driver, guarded by one mutex. It is never destroyed,
+// because threads of streams may outlive main().
 struct Driver {
   Driver() {
     for (auto& [name, value] : switches) {
@@ -100,9 +104,9 @@ struct Driver {
   };
   bool initialized = false;
   std::map<int, CudaContext> contexts;
-  std::map<const char*, FakeMemory> memories;  // by first byte
+  std::map<const char*, FakeMemory> memories;  // by their first byte
   std::set<std::shared_ptr<CudaStream>> streams;
-  std::set<std::shared_ptr<Capture>> captures;  // none that has ended
+  std::set<std::shared_ptr<Capture>> captures;  // those that have not ended
 };
 
 Driver& driver = *new Driver;
@@ -110,8 +114,8 @@ Driver& driver = *new Driver;
 thread_local std::vector<CudaContext*> current;
 thread_local CudaCaptureMode capture_mode = CudaCaptureMode::kGlobal;
 
-// Whether captures forbid this thread what may be unsafe beside them; if so, it
-// breaks them.
+// Returns true if a capture forbids this thread unsafe calls, and breaks all
+// such captures.
 bool Forbidden() {
   if (capture_mode == CudaCaptureMode::kRelaxed) return false;
   MutexLock lock(driver.mutex);
@@ -155,7 +159,7 @@ constexpr int kYields = 20;
 void RunStream(const std::shared_ptr<CudaStream>& stream) {
   MutexLock lock(driver.mutex);
   while (true) {
-    // No thread is woken for what is queued closely.
+    // Yields before it waits, so that closely queued tasks need no wake-up.
     for (int i = 0; i < kYields && stream->tasks.empty(); ++i) {
       driver.mutex.Unlock();
       std::this_thread::yield();
@@ -190,7 +194,7 @@ CudaStream* NewStream(int device, bool blocking) {
   return stream.get();
 }
 
-// The stream itself, or the default one of the current device.
+// Returns `stream`, or the default stream of the current device if it is null.
 CudaStream* Actual(CudaStream* stream) {
   if (stream != nullptr) return stream;
   CudaContext& context = driver.contexts[FakeCurrentDevice()];
@@ -200,7 +204,8 @@ CudaStream* Actual(CudaStream* stream) {
   return context.default_stream;
 }
 
-// Of a stream that is captured nothing is run, nor is its graph.
+// Queues a task. The work of a captured stream is not run, and neither is its
+// graph.
 void Queue(CudaStream* stream, std::function<void()> task,
            bool locked = false) {
   if (IsCaptured(*stream)) return;
@@ -218,7 +223,7 @@ CudaResult Allocate(void** memory, size_t bytes, int device) {
   if (Forbidden()) return kCudaCaptureUnsupported;
   if (current.empty()) return kCudaInvalidContext;
   if (bytes == 0) return kCudaInvalidValue;
-  constexpr size_t kUnit = 256;  // as CUDA aligns
+  constexpr size_t kUnit = 256;  // CUDA's alignment
   *memory = std::aligned_alloc(kUnit, (bytes + kUnit - 1) / kUnit * kUnit);
   if (*memory == nullptr) return kCudaOutOfMemory;
   MutexLock lock(driver.mutex);
@@ -226,7 +231,7 @@ CudaResult Allocate(void** memory, size_t bytes, int device) {
   return kCudaSuccess;
 }
 
-// As CUDA does, waits for what the memory may be used by.
+// Waits, as CUDA does, for the streams that may use the memory.
 CudaResult Free(void* memory) {
   if (Forbidden()) return kCudaCaptureUnsupported;
   {
@@ -482,7 +487,7 @@ CudaResult cuStreamWaitEvent(CudaStream* stream, CudaEvent* event,
   if (IsCaptured(*actual) && recorder != actual->capture) {
     return Break(*actual->capture, kCudaCaptureIsolation);
   }
-  if (recorder != nullptr) {  // and so the stream's, from now on
+  if (recorder != nullptr) {  // so the capture includes the stream from now on
     actual->capture = recorder;
     return kCudaSuccess;
   }
@@ -582,8 +587,8 @@ CudaResult cuMemHostAlloc(void** host_memory, size_t bytes, unsigned flags) {
 
 CudaResult cuMemFreeHost(void* host_memory) { return Free(host_memory); }
 
-// Memory that CUDA did not give out is read at once, and written before the
-// call returns.
+// Memory that CUDA did not allocate is read at once. If it is the target, the
+// copy is complete when the call returns.
 CudaResult cuMemcpyAsync(void* to, const void* from, size_t bytes,
                          CudaStream* stream) {
   MutexLock lock(driver.mutex);

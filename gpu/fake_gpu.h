@@ -1,47 +1,49 @@
-// A CUDA driver and an NCCL over host memory, for tests without a GPU: one
-// shared library that is given to LoadCuda and LoadNccl in place of the real
-// ones. What it does it does as they do, also what goes wrong:
+// A CUDA driver and an NCCL in host memory, for tests without a GPU. It is one
+// shared library, which LoadCuda and LoadNccl load in place of the real ones.
+// It behaves as they do, also in error cases:
 //
-//   * a stream is a thread that runs what was queued, in order;
-//   * device memory is only what MemAlloc gave; it belongs to a device, whose
-//     streams MemFree waits for;
+//   * a stream is a thread that runs the queued work in order;
+//   * only memory from MemAlloc is device memory; it belongs to a device, and
+//     MemFree waits for that device's streams;
 //   * ranks are threads or processes, which meet by the unique id;
-//   * a communicator that is not blocking is to be polled;
-//   * operations that differ between ranks wait for ever, until CommAbort,
-//     unless they are told to meet;
-//   * a stream may be captured, by cuStreamBeginCapture_v2: what is queued
-//     there is not run, and what is unsafe beside it is refused and breaks it.
+//   * a non-blocking communicator must be polled;
+//   * operations that differ between ranks wait until CommAbort, unless a
+//     switch lets them meet;
+//   * cuStreamBeginCapture_v2 captures a stream: work that is queued there is
+//     not run, and unsafe calls beside it fail and break the capture.
 //
-// Unsafe are all calls that make, free, ask or await something, a few more than
-// for a real driver. It has no graphs to launch, no managed memory, no
-// CommInitRank inside a group, 16 ranks at most; and the default stream is one
-// like any other. Reductions are done in the order of ranks, in float for f16
-// and bf16; of min and max a NaN is returned only where all ranks have one, as
-// by NCCL.
+// All calls that make, free, query or await something count as unsafe, which is
+// a few more than for a real driver. The fake can't launch graphs and has no
+// managed memory. It allows no CommInitRank inside a group and at most 16
+// ranks. Its default stream is like any other stream. Reductions go in the
+// order of ranks, in float for f16 and bf16. As in NCCL, min and max give a NaN
+// only where all ranks have one.
 //
-// Its switches are set by a function that is found with dlsym,
+// A function that is found with dlsym sets the switches,
 //
 //   void FakeGpuSet(const char* name, long long value);
 //
-// or, for child processes, by environment variables such as
-// FAKE_GPU_DEVICE_COUNT, which are read when it is loaded:
+// or, for child processes, environment variables such as FAKE_GPU_DEVICE_COUNT,
+// which are read when the library is loaded. The switches and their defaults:
 //
 //   device_count         8
-//   no_driver            1: cuInit finds no device
-//   init_error           what cuInit then returns, 0
-//   version              of NCCL, 22809
-//   in_progress          how often CommGetAsyncError says kInProgress after
-//                        each call on a communicator that is not blocking
-//   connects_lazily      1: what is called first on a communicator is in
-//   progress
+//   no_driver            0; 1: cuInit finds no device
+//   init_error           0; the error that cuInit returns
+//   version              22809, of NCCL
+//   in_progress          0; the number of times that CommGetAsyncError says
+//                        kInProgress after each call on a non-blocking
+//                        communicator
+//   connects_lazily      0; 1: the first call on a communicator is in progress
 //                        until all its ranks have called something
-//   async_error_at       the operation of a communicator, from 1, that ends in
-//   async_error          this NcclResult, 6 (kRemoteError), on
-//   fault_rank           this rank, -1 (all)
-//   hang_at              the operation that waits for ever, on fault_rank
-//   allow_duplicate_gpu  1: ranks may share a device
-//   meets_by_bytes       1: what is of equal bytes meets, whatever else differs
-//                        between ranks, and ends with garbage, as real NCCL's
+//   async_error_at       0; the operation of a communicator, counted from 1,
+//                        that fails
+//   async_error          6 (kRemoteError), the NcclResult of that failure
+//   fault_rank           -1 (all), the rank that fails or hangs
+//   hang_at              0; the operation that never ends
+//   allow_duplicate_gpu  0; 1: ranks may share a device
+//   meets_by_bytes       0; 1: operations of equal bytes meet, although they
+//                        differ between ranks, and give garbage, as in real
+//                        NCCL
 #ifndef LOCKSTEP_GPU_FAKE_GPU_H_
 #define LOCKSTEP_GPU_FAKE_GPU_H_
 
@@ -54,21 +56,23 @@
 
 namespace lockstep::internal_gpu {
 
-// What the fake NCCL uses of the fake CUDA.
+// These functions of the fake CUDA are used by the fake NCCL.
 
 long long FakeGpuGet(const std::string& name);
 
-// The context that is current in this thread, or else the first device's.
+// Returns the device of this thread's current context, or 0.
 int FakeCurrentDevice();
 
-// Where the memory at an address is, if CUDA gave it out.
+// Memory that CUDA allocated.
 struct FakeMemory {
   size_t bytes = 0;  // of the whole allocation
-  int device = -1;   // -1: page-locked host memory
+  int device = -1;   // -1 for page-locked host memory
 };
+// Returns the allocation at an address, or nullopt if CUDA did not allocate it.
 std::optional<FakeMemory> FakeMemoryAt(const void* pointer);
 
-// Queues `task` on the stream; false if it is of another device.
+// Queues `task` on the stream. Returns false if the stream is of another
+// device.
 bool FakeEnqueue(CudaStream* stream, int device, std::function<void()> task);
 
 }  // namespace lockstep::internal_gpu

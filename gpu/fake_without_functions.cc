@@ -1,4 +1,5 @@
-// An NCCL, and a driver, that have lost their functions, for tests of loading.
+// A library without most functions of NCCL and the driver, for tests of
+// loading.
 extern "C" int ncclGetVersion(int* version) {
   *version = 22809;
   return 0;

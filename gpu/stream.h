@@ -1,4 +1,4 @@
-// A stream of a device, in interfaces that need no header of CUDA.
+// Stream names a stream of a GPU in interfaces that need no header of CUDA.
 //
 //   cudaStream_t stream = ...;
 //   work.WaitOnStream(Stream(stream));
@@ -9,8 +9,10 @@
 
 namespace lockstep {
 
-// A cudaStream_t; nullptr for the default stream. cudaStreamPerThread, which is
-// another one in each thread, is refused where another thread may use it.
+// A cudaStream_t, or nullptr for the default stream. cudaStreamPerThread means
+// another stream in each thread, so it is refused where another thread may use
+// it.
+// Thread-safety: thread-compatible.
 class Stream {
  public:
   explicit Stream(void* handle) : handle_(handle) {}
