@@ -1,4 +1,5 @@
-// A shuffle for data that is stored in chunks: it reads few chunks at a time.
+// A shuffle for data that is stored in chunks. It reads from few chunks at a
+// time.
 //
 //   BlockShuffleOptions options;
 //   options.size = 1000000;
@@ -6,10 +7,10 @@
 //   options.open_chunks = 16;    // chunks that the stream mixes
 //   auto order = BlockShuffle::Create(options);
 //
-// The chunks are shuffled over the whole dataset and dealt into windows of
-// open_chunks; within a window all samples are shuffled. So at any time the
-// stream reads from open_chunks chunks at most, and never comes back to one
-// that it has left.
+// The chunks of the whole dataset are shuffled and dealt into windows of
+// open_chunks chunks. In each window, all samples are shuffled. So the stream
+// reads from at most open_chunks chunks at any time, and never returns to a
+// chunk that it has left.
 #ifndef LOCKSTEP_SAMPLER_BLOCK_SHUFFLE_H_
 #define LOCKSTEP_SAMPLER_BLOCK_SHUFFLE_H_
 
@@ -24,13 +25,14 @@ namespace lockstep {
 
 struct BlockShuffleOptions {
   int64_t size = 0;         // samples in the dataset
-  int64_t chunk_size = 1;   // samples a chunk; the last one may be shorter
-  int64_t open_chunks = 1;  // chunks a window
+  int64_t chunk_size = 1;   // samples per chunk; the last may be shorter
+  int64_t open_chunks = 1;  // chunks per window
   uint64_t seed = 0;
 };
 
-// Memory: nothing that grows. Opening an epoch looks through the chunks once,
-// at 4 ns each.
+// Memory: constant. Opening an epoch reads the list of chunks once, at 4 ns per
+// chunk.
+// Thread-safety: immutable.
 class BlockShuffle : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const BlockShuffle>> Create(

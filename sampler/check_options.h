@@ -1,4 +1,4 @@
-// Checks, and digests, that several orders make of their options.
+// Checks and digests that several orders use for their options.
 #ifndef LOCKSTEP_SAMPLER_CHECK_OPTIONS_H_
 #define LOCKSTEP_SAMPLER_CHECK_OPTIONS_H_
 
@@ -14,30 +14,33 @@
 
 namespace lockstep {
 
-// The most samples, and the longest stream, that anything here takes.
+// The largest number of samples, and the longest stream, that these orders
+// take.
 inline constexpr int64_t kMaxSize = int64_t{1} << 62;
 
-// Each returns INVALID_ARGUMENT that begins with `what`, the order's name.
+// Each function below returns INVALID_ARGUMENT, whose message begins with
+// `what`, the name of the order, if its condition fails.
 
-// Unless 0 <= size <= 2^62.
+// Requires: 0 <= size <= 2^62.
 absl::Status CheckSize(absl::string_view what, int64_t size);
 
-// a + b, unless that is beyond 2^62. Requires both to have passed CheckSize.
+// Returns a + b. Requires: the sum is at most 2^62, and both passed CheckSize.
 absl::StatusOr<int64_t> AddSizes(absl::string_view what, int64_t a, int64_t b);
 
-// Unless 1 <= value <= 2^62.
+// Requires: 1 <= value <= 2^62.
 absl::Status CheckPositive(absl::string_view what, absl::string_view name,
                            int64_t value);
 
-// Unless all are from 0 to below `size`.
+// Requires: each index is at least 0 and below `size`.
 absl::Status CheckIndices(absl::string_view what,
                           absl::Span<const int64_t> indices, int64_t size);
 
-// Unless there is one, all are finite and not negative, and one is positive.
+// Requires: there is a weight, all are finite and not negative, and one is
+// positive.
 absl::Status CheckWeights(absl::string_view what,
                           absl::Span<const double> weights);
 
-// For OrderDescription::data.
+// Returns a digest for OrderDescription::data.
 template <typename T>
 uint64_t DigestOfValues(const std::vector<T>& values) {
   return DigestOf({reinterpret_cast<const char*>(values.data()),

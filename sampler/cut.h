@@ -1,5 +1,5 @@
-// The arithmetic that cuts a stream into global batches and deals them to
-// ranks. Nothing here knows of indices: it is about positions alone.
+// Cuts a stream into global batches and deals them to ranks. It computes with
+// positions only, and not with indices.
 //
 //   CutOptions options;
 //   options.batch_size = 4;
@@ -7,10 +7,10 @@
 //   Cut cut = NextCut(options, /*rest=*/21);     // 8 positions, 4 rows a rank
 //   Share share = ShareOf(options, cut, /*rank=*/1);
 //
-// A cut depends on nothing but what is left of the stream: that is what makes a
-// restart or a resize at any position exact. An order that groups samples has
-// segments, parts of the stream whose ends no global batch may cross
-// (IndexStream::Segment): then it depends on what is left of the segment.
+// A cut depends only on the rest of the stream, so a restart or a resize is
+// exact at any position. An order that groups samples has segments, and no
+// global batch crosses the end of a segment (IndexStream::Segment). Then the
+// cut depends on the rest of the segment.
 #ifndef LOCKSTEP_SAMPLER_CUT_H_
 #define LOCKSTEP_SAMPLER_CUT_H_
 
@@ -21,89 +21,93 @@
 
 namespace lockstep {
 
-// What happens at the end, where the last global batch is short. With W ranks
-// and `rest` positions left:
+// What happens to the last global batch, if it is short. W is the number of
+// ranks, and `rest` the number of positions left.
 enum class Tail {
-  // ceil(rest / W) rows each, what is missing wrapped to the front and marked:
-  // PyTorch's DistributedSampler.
+  // Each rank gets ceil(rest / W) rows. Missing rows wrap to the front and are
+  // marked, as in PyTorch's DistributedSampler.
   kPad,
-  // floor(rest / W) rows each, the others dropped and counted: PyTorch's
-  // drop_last=True.
+  // Each rank gets floor(rest / W) rows. The others are dropped and counted, as
+  // in PyTorch with drop_last=True.
   kDrop,
-  // ceil(rest / W) or one row less, none padded. A rank may get an empty batch.
+  // Each rank gets ceil(rest / W) rows or one less, and none is padded. A rank
+  // may get an empty batch.
   kUneven,
-  // Always the full number of rows; the missing ones have index -1, so that
-  // shapes stay fixed and every sample counts once.
+  // Each rank gets the full number of rows, so the shape stays fixed. Missing
+  // rows have index -1, so each sample counts once.
   kMask,
 };
 
 // Which rows of a global batch a rank gets.
 enum class Layout {
-  // Row i of rank r is position i * W + r: PyTorch's.
+  // Row i of rank r is position i * W + r, as in PyTorch.
   kStrided,
-  // Row i of rank r is position r * rows + i. For orders whose neighbours
+  // Row i of rank r is position r * rows + i. It is for orders whose neighbours
   // belong together (stratified, mixtures).
   kBlocked,
 };
 
-// What becomes of a last batch with fewer rows than min_last_batch.
+// What happens to a last batch that has fewer rows than min_last_batch.
 enum class SmallLastBatch {
-  kDrop,    // dropped and counted
-  kMerge,   // joined to the batch before it
+  kDrop,    // it is dropped and counted
+  kMerge,   // it joins the batch before it
   kSpread,  // the last two batches share their rows evenly
 };
 
+// The options of cuts.
 struct CutOptions {
-  // Rows a rank and step, up to 2^24.
+  // The rows per rank and step, up to 2^24.
   int64_t batch_size = 1;
 
-  // BatchSampler's: a last batch with fewer rows on any rank is dropped.
+  // As in BatchSampler: a last batch with fewer rows on any rank is dropped.
   bool drop_last = false;
 
-  // The fewest rows that a last batch may have on any rank, 0 for any. Set it
-  // to 2 for models with BatchNorm, which fails on a batch of 1. At most
-  // batch_size. What is left when there is no batch to join is dropped, and so
-  // is a segment that the order made smaller.
+  // The fewest rows that a last batch may have on any rank, or 0 for any; at
+  // most batch_size. Set it to 2 for models with BatchNorm, which fails on a
+  // batch of 1. A small last batch is dropped if no batch comes before it. So
+  // is a segment whose batches the order made smaller.
   int64_t min_last_batch = 0;
   SmallLastBatch small_last_batch = SmallLastBatch::kDrop;
 
-  // Ranks that get different data.
+  // The number of ranks that get different data.
   int64_t world = 1;
 
   Tail tail = Tail::kPad;
   Layout layout = Layout::kStrided;
 
-  // The most rows a rank may have even when batches are joined, 0 for no limit.
-  // Sampler sets it from the order's segments.
+  // The most rows of a rank even when batches are joined, or 0 for no limit.
+  // Sampler sets it from the segments of the order.
   int64_t max_rows = 0;
 };
 
-// One step: what all ranks take off the front of what is left.
+// One step: the positions that all ranks take together from the front of the
+// rest.
 struct Cut {
-  int64_t data = 0;     // positions dealt to ranks; 0: no step, all is dropped
-  int64_t dropped = 0;  // positions after them that nobody gets
+  int64_t data = 0;     // positions for ranks; 0: no step, all are dropped
+  int64_t dropped = 0;  // positions after them, which no rank gets
 };
 
-// The next step when `rest` > 0 positions are left.
+// Returns the next step. Requires: `rest` > 0 positions are left.
 Cut NextCut(const CutOptions& options, int64_t rest);
 
-// How many steps `rest` positions make.
+// Returns the number of steps in `rest` positions.
 int64_t CountSteps(const CutOptions& options, int64_t rest);
 
-// A rank's part of a cut.
+// One rank's part of a cut.
 struct Share {
-  int64_t rows;    // rows of its batch
-  int64_t valid;   // the first ones, which are data
-  int64_t first;   // place of row 0 in the cut
-  int64_t stride;  // from one row to the next
+  int64_t rows;    // the rows of its batch
+  int64_t valid;   // the number of first rows that are data
+  int64_t first;   // the place of row 0 in the cut
+  int64_t stride;  // the distance from row to row
 };
 
 Share ShareOf(const CutOptions& options, const Cut& cut, int64_t rank);
 
-// The most rows that a batch can have.
+// Returns the largest number of rows that a batch can have.
 int64_t MaxRows(const CutOptions& options);
 
-// INVALID_ARGUMENT names the option, its value and what is accepted.
+// Fails with INVALID_ARGUMENT, which names the option, its value and the
+// accepted values.
 absl::Status Validate(const CutOptions& options);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Training by a number of iterations instead of epochs: epoch after epoch,
-// until that many steps are taken.
+// Trains by a number of iterations instead of epochs. It continues with the
+// next epoch until it has taken that many steps.
 //
 //   auto iterations = IterationSampler::Create(
 //       std::move(sampler), /*num_iterations=*/90000,
@@ -7,8 +7,8 @@
 //   BatchIndices batch;
 //   while (*iterations->Next(batch)) ...
 //
-// Starting in the middle goes on where an uninterrupted job would be, in the
-// same epoch and at the same step.
+// A start in the middle continues as an uninterrupted job would, in the same
+// epoch and at the same step.
 #ifndef LOCKSTEP_SAMPLER_ITERATION_SAMPLER_H_
 #define LOCKSTEP_SAMPLER_ITERATION_SAMPLER_H_
 
@@ -24,24 +24,27 @@
 
 namespace lockstep {
 
+// Counts the steps of a Sampler over all epochs.
 // Thread-safety: thread-compatible.
 class IterationSampler {
  public:
-  // Epochs begin at 0. FAILED_PRECONDITION for a sampler whose epochs have no
-  // step, INVALID_ARGUMENT for numbers below 0.
+  // Begins at epoch 0 and moves to the start iteration. INVALID_ARGUMENT for
+  // negative numbers. FAILED_PRECONDITION if 1000 epochs in a row have no
+  // steps.
   static absl::StatusOr<std::unique_ptr<IterationSampler>> Create(
       std::unique_ptr<Sampler> sampler, int64_t num_iterations,
       int64_t start_iteration = 0);
 
-  // Fills `batch` with the next step, or returns false after num_iterations.
+  // Fills `batch` with the next step, or returns false after num_iterations
+  // steps.
   absl::StatusOr<bool> Next(BatchIndices& batch);
 
-  // Goes on where a state of sampler() was saved, at any world and batch size.
-  // The state's steps are the iterations.
+  // Continues from a saved state of sampler(), with any world and batch size.
+  // The iteration is the number of steps in the state.
   absl::Status RestoreState(absl::string_view bytes,
                             const RestoreOptions& options = {});
 
-  // The next step's number.
+  // Returns the number of the next step.
   int64_t iteration() const { return iteration_; }
   int64_t num_iterations() const { return num_iterations_; }
   const Sampler& sampler() const { return *sampler_; }

@@ -1,4 +1,4 @@
-// Several datasets mixed in proportion.
+// Mixes several datasets in proportion.
 //
 //   MixtureOptions options;
 //   options.sources = {{1000000, 3},  // web text: its size and its weight
@@ -6,10 +6,10 @@
 //   options.stop = MixtureStop::kFirstExhausted;
 //   auto order = MixtureOrder::Create(options);
 //
-// Of the first n positions each source has its share of n, but for less than
-// one. A source is shuffled, and when it is used up it is shuffled anew. The
-// sources lie one after the other in the indices: 0 to 999,999 is web text
-// here, and 1,000,000 the first book. Take it with Layout::kBlocked; see
+// Among the first n positions, the count of each source differs from its share
+// of n by less than one. Each source is shuffled, and shuffled anew when it is
+// used up. The sources follow each other in the indices: here 0 to 999,999 is
+// web text, and 1,000,000 is the first book. Use Layout::kBlocked; see
 // stratified.h.
 #ifndef LOCKSTEP_SAMPLER_MIXTURE_H_
 #define LOCKSTEP_SAMPLER_MIXTURE_H_
@@ -24,24 +24,24 @@
 
 namespace lockstep {
 
-// How long an epoch is.
+// When an epoch ends.
 enum class MixtureStop {
-  // Until a source would have to begin again: nothing comes twice.
+  // When a source would have to begin again, so no sample comes twice.
   kFirstExhausted,
-  // Until every source (with a weight) came to its end: all of it comes.
+  // When every source (with a weight) has ended, so every sample comes.
   kAllExhausted,
-  // As long as MixtureOptions::num_samples says.
+  // After MixtureOptions::num_samples positions.
   kNumSamples,
 };
 
 struct MixtureOptions {
   struct Source {
-    int64_t size = 0;    // samples
-    int64_t weight = 1;  // its part of the mixture; 0 leaves it out
+    int64_t size = 0;    // in samples
+    int64_t weight = 1;  // its share of the mixture; 0 leaves it out
   };
 
-  // At least one with a weight, each of which has samples. The weights add up
-  // to 2^20 at most: 3 and 1, or 333 and 667.
+  // The sources. At least one has a weight, and each with a weight has samples.
+  // The weights add up to at most 2^20: 3 and 1, or 333 and 667.
   std::vector<Source> sources;
 
   MixtureStop stop = MixtureStop::kFirstExhausted;
@@ -50,8 +50,9 @@ struct MixtureOptions {
   uint64_t seed = 0;
 };
 
-// Memory: 16 bytes for each unit of weight, shared. Any position in constant
-// time.
+// Memory: 16 bytes for each unit of weight, shared by all epochs. Reads any
+// position in constant time.
+// Thread-safety: immutable.
 class MixtureOrder : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const MixtureOrder>> Create(
@@ -62,10 +63,10 @@ class MixtureOrder : public Order {
   OrderDescription Describe() const override;
   bool NeedsBlockedLayout() const override { return true; }
 
-  // Whose turn it is at each place of a round, which the mixture repeats.
+  // One position of a round, which the mixture repeats.
   struct Turn {
     int64_t source;
-    int64_t turns_before;  // of the same source in the round
+    int64_t turns_before;  // turns of the same source earlier in the round
   };
 
  private:

@@ -1,4 +1,4 @@
-// A shuffle without memory: the index at any position of any epoch is computed,
+// A shuffle without memory. It computes the index at any position of any epoch
 // in nanoseconds, at any size.
 //
 //   NativeShuffleOptions options;
@@ -6,9 +6,9 @@
 //   options.seed = 7;
 //   auto order = NativeShuffle::Create(options);
 //
-// It is a permutation for every size (Feistel's construction over two digits
-// whose radixes multiply to the size or little more, and results beyond the
-// size sent through again), keyed by all bits of seed and epoch.
+// It is a permutation for every size. It is a Feistel network over two digits,
+// whose radixes multiply to the size or a little more; results beyond the size
+// go through the network again. Its key depends on all bits of seed and epoch.
 #ifndef LOCKSTEP_SAMPLER_NATIVE_SHUFFLE_H_
 #define LOCKSTEP_SAMPLER_NATIVE_SHUFFLE_H_
 
@@ -24,14 +24,15 @@
 namespace lockstep {
 
 struct NativeShuffleOptions {
-  // Samples in the dataset, up to 2^62.
+  // The samples in the dataset, up to 2^62.
   int64_t size = 0;
 
   uint64_t seed = 0;
 };
 
-// The order. Seeds and epochs are kept apart: seed 0 at epoch 1 has nothing to
+// The order. Seed and epoch are independent: seed 0 at epoch 1 has nothing to
 // do with seed 1 at epoch 0.
+// Thread-safety: immutable.
 class NativeShuffle : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const NativeShuffle>> Create(
@@ -48,19 +49,20 @@ class NativeShuffle : public Order {
   const NativeShuffleOptions options_;
 };
 
-// The permutation of [0, size) by itself, for orders that are made of others.
+// A permutation of [0, size), for orders that build on it.
 // Thread-safety: immutable.
 class NativePermutation {
  public:
-  // Requires 0 <= size <= 2^62. `key` as of RandomKey.
+  // Requires: 0 <= size <= 2^62. `key` is as from RandomKey.
   NativePermutation(int64_t size, uint64_t key);
 
   int64_t size() const { return size_; }
 
-  // The index at `position`. Requires 0 <= position < size().
+  // Returns the index at `position`. Requires: 0 <= position < size().
   int64_t operator[](int64_t position) const;
 
-  // The same at first, first + stride, ..., by vectors.
+  // Reads the indices at first, first + stride, ..., with vectors if the
+  // processor has AVX2.
   void Read(int64_t first, int64_t stride, absl::Span<int64_t> out) const;
 
  private:
@@ -68,7 +70,7 @@ class NativePermutation {
 
   static constexpr int kRounds = 6;
 
-  // Sends a pair of digits through the rounds.
+  // Passes a pair of digits through all rounds.
   void Permute(uint32_t& high, uint32_t& low) const;
 
   int64_t size_;

@@ -1,4 +1,4 @@
-// Weighted draws that are the same everywhere, which PyTorch's are not in
+// Weighted draws that are the same on every machine. PyTorch's are not, in
 // general.
 //
 //   NativeWeightedOptions options;
@@ -6,8 +6,8 @@
 //   options.num_samples = 1000;
 //   auto order = NativeWeighted::Create(options);
 //
-// Every rank draws the same stream and takes its share of it, so that weighting
-// works in distributed training too.
+// Every rank draws the same stream and takes its share of it, so weighting also
+// works in distributed training.
 #ifndef LOCKSTEP_SAMPLER_NATIVE_WEIGHTED_H_
 #define LOCKSTEP_SAMPLER_NATIVE_WEIGHTED_H_
 
@@ -22,23 +22,25 @@
 namespace lockstep {
 
 struct NativeWeightedOptions {
-  // A weight a sample: finite, not negative, not all zero.
+  // One weight for each sample: finite, not negative, not all zero.
   std::vector<double> weights;
 
-  // How many to draw an epoch.
+  // The number of draws in an epoch.
   int64_t num_samples = 0;
 
-  // With replacement a sample may come more than once, and any position is
-  // drawn in constant time (Walker's alias method, 16 bytes a weight, shared by
-  // all epochs). Without, each comes once at most, the likelier the earlier
-  // (exponential keys, 16 bytes a weight for each open epoch, built by
-  // Prepare, beside the weights); num_samples is then at most the number of
-  // positive weights.
+  // With replacement, a sample may come more than once, and any position is
+  // drawn in constant time. It uses Walker's alias method, with 16 bytes per
+  // weight, which all epochs share. Without replacement, each sample comes at
+  // most once, and samples with larger weights tend to come earlier. It uses
+  // exponential keys, with 16 bytes per weight for each open epoch, which
+  // Prepare builds beside the weights; num_samples is then at most the number
+  // of positive weights.
   bool replacement = true;
 
   uint64_t seed = 0;
 };
 
+// Thread-safety: immutable.
 class NativeWeighted : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const NativeWeighted>> Create(
@@ -48,7 +50,7 @@ class NativeWeighted : public Order {
       int64_t epoch) const override;
   OrderDescription Describe() const override;
 
-  // An entry of the alias table: a place that is drawn evenly stands for itself
+  // An entry of the alias table. A place that is drawn evenly stands for itself
   // with chance `keep`, and for `alias` otherwise.
   struct Alias {
     double keep;

@@ -1,4 +1,4 @@
-// What every order must do, for anyone who writes one. In a test of his:
+// Checks what every order must do, for a test of your own order:
 //
 //   TEST(MyOrder, Conforms) {
 //     for (int64_t epoch : {0, 1, 7}) {
@@ -17,12 +17,12 @@
 namespace lockstep {
 
 // Fails the running test unless the stream of `epoch`
-// * has indices from 0 to below Describe().size, and no others;
+// * has only indices from 0 to below Describe().size;
 // * is the same in any pieces, at any stride, backwards, and when opened again;
-// * has segments that tile it, the same whatever was read before.
+// * has segments that cover it without gaps, the same after any reads.
 void ExpectConforms(const Order& order, int64_t epoch);
 
-// The whole stream of `epoch`; a failure of the running test where it can't be
+// Returns the whole stream of `epoch`. Fails the running test if it can't be
 // read.
 std::vector<int64_t> ReadEpoch(const Order& order, int64_t epoch);
 

@@ -1,5 +1,5 @@
-// How much of a job's batches is padding, when each row is padded to the
-// longest of its batch:
+// Measures how much of a job's batches is padding when each row is padded to
+// the longest row of its batch:
 //
 //   auto waste = MeasurePaddingWaste(order, options, lengths, /*epoch=*/0);
 //   waste->share();  // 0.03: three of a hundred tokens
@@ -17,9 +17,11 @@
 
 namespace lockstep {
 
+// The counts of one measurement.
+// Thread-safety: thread-compatible.
 struct PaddingWaste {
-  int64_t tokens = 0;  // of all rows of all batches, padded
-  int64_t data = 0;    // those of samples
+  int64_t tokens = 0;  // in all rows of all batches, with padding
+  int64_t data = 0;    // in the samples
 
   double share() const {
     return tokens == 0
@@ -28,8 +30,8 @@ struct PaddingWaste {
   }
 };
 
-// Walks an epoch on every rank. `lengths` are those of the dataset's samples.
-// Rows that the tail policy adds count as padding.
+// Reads an epoch on every rank. `lengths` holds the length of each sample of
+// the dataset. Rows that the tail policy adds count as padding.
 absl::StatusOr<PaddingWaste> MeasurePaddingWaste(
     const std::shared_ptr<const Order>& order, SamplerOptions options,
     absl::Span<const int64_t> lengths, int64_t epoch);

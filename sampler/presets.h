@@ -1,4 +1,4 @@
-// PyTorch's names for Lockstep's samplers, for those who know it.
+// PyTorch's names for Lockstep's samplers, for users who know PyTorch.
 //
 //   // train_sampler = DistributedSampler(dataset, seed=7)
 //   // DataLoader(dataset, batch_size=4, sampler=train_sampler)
@@ -33,30 +33,31 @@ namespace lockstep {
 
 using OrderPtr = std::shared_ptr<const Order>;
 
-// SequentialSampler(dataset).
+// Is PyTorch's SequentialSampler(dataset).
 absl::StatusOr<OrderPtr> SequentialSampler(int64_t size);
 
-// RandomSampler(dataset, replacement, num_samples, generator).
+// Is PyTorch's RandomSampler(dataset, replacement, num_samples, generator).
 absl::StatusOr<OrderPtr> RandomSampler(const TorchRandomOptions& options);
 
-// SubsetRandomSampler(indices, generator).
+// Is PyTorch's SubsetRandomSampler(indices, generator).
 absl::StatusOr<OrderPtr> SubsetRandomSampler(const TorchSubsetOptions& options);
 
-// WeightedRandomSampler(weights, num_samples, replacement=True, generator).
-// Without replacement PyTorch's draws are not the same from one machine to the
-// next; NativeWeighted's are.
+// Is PyTorch's WeightedRandomSampler(weights, num_samples, replacement=True,
+// generator). For draws without replacement use NativeWeighted, since PyTorch's
+// differ between machines.
 absl::StatusOr<OrderPtr> WeightedRandomSampler(
     const TorchWeightedOptions& options);
 
-// BatchSampler(sampler, batch_size, drop_last), on one rank.
+// Is PyTorch's BatchSampler(sampler, batch_size, drop_last), on one rank.
 absl::StatusOr<std::unique_ptr<Sampler>> BatchSampler(OrderPtr sampler,
                                                       int64_t batch_size,
                                                       bool drop_last);
 
+// The arguments of DistributedSampler, and of the BatchSampler around it.
 struct DistributedSamplerOptions {
   int64_t size = 0;
-  // Instead of shuffling `size` samples: any order, which all ranks must make
-  // alike (DistributedSampler over another sampler).
+  // An order to deal in place of shuffling `size` samples, as PyTorch's
+  // DistributedSampler over another sampler. It must be the same on all ranks.
   OrderPtr inner;
 
   int64_t num_replicas = 1;
@@ -66,62 +67,64 @@ struct DistributedSamplerOptions {
   bool drop_last = false;
   TorchProfile profile = kNewestTorchProfile;
 
-  // Of the BatchSampler around it.
+  // The arguments of the BatchSampler around it.
   int64_t batch_size = 1;
   bool drop_last_batch = false;
 };
 
-// DistributedSampler(dataset, num_replicas, rank, shuffle, seed, drop_last), in
-// a BatchSampler.
+// Is PyTorch's DistributedSampler(dataset, num_replicas, rank, shuffle, seed,
+// drop_last), in a BatchSampler.
 absl::StatusOr<std::unique_ptr<Sampler>> DistributedSampler(
     const DistributedSamplerOptions& options);
 
-// What make_data_sampler of maskrcnn-benchmark and its kin returns: an order,
-// and this rank's place among those that share it.
+// The result of make_data_sampler, as in maskrcnn-benchmark: an order, and the
+// place of this rank among the ranks that share it.
 struct DataSampler {
   OrderPtr order;
   int64_t world = 1;
   int64_t rank = 0;
 };
 
+// A rank and the number of ranks.
 struct Ranks {
   int64_t world = 1;
   int64_t rank = 0;
 };
 
-// make_data_sampler(dataset, shuffle, distributed): DistributedSampler's order
-// where there are ranks, and otherwise RandomSampler (with torch.manual_seed
-// called with `seed`) or SequentialSampler.
+// Is make_data_sampler(dataset, shuffle, distributed). With ranks it has the
+// order of DistributedSampler. Without, it is RandomSampler (after
+// torch.manual_seed(seed)) or SequentialSampler.
 absl::StatusOr<DataSampler> MakeDataSampler(int64_t size, bool shuffle,
                                             std::optional<Ranks> distributed,
                                             uint64_t seed = 0);
 
 struct BatchDataSamplerOptions {
-  int64_t images_per_batch = 1;  // a rank
+  int64_t images_per_batch = 1;  // for each rank
 
-  // aspect_grouping: batches of images between the same two of these ratios of
-  // height to width. Empty: no grouping.
+  // For aspect grouping: each batch has images between the same two of these
+  // ratios of height to width. If it is empty, images are not grouped.
   std::vector<double> aspect_grouping;
-  std::vector<double> aspect_ratios;  // of each image, when grouping
+  std::vector<double> aspect_ratios;  // of each image, for grouping
 };
 
-// make_batch_data_sampler(dataset, sampler, aspect_grouping, images_per_batch).
+// Is make_batch_data_sampler(dataset, sampler, aspect_grouping,
+// images_per_batch).
 absl::StatusOr<std::unique_ptr<Sampler>> MakeBatchSampler(
     const DataSampler& data, const BatchDataSamplerOptions& options);
 
-// The same with num_iters and start_iter (IterationBasedBatchSampler).
+// Does the same with num_iters and start_iter (IterationBasedBatchSampler).
 absl::StatusOr<std::unique_ptr<IterationSampler>> MakeIterationBatchSampler(
     const DataSampler& data, const BatchDataSamplerOptions& options,
     int64_t num_iters, int64_t start_iter = 0);
 
-// random_split(dataset, lengths, generator seeded by `seed`): the indices of
-// each part. SubsetOrder makes a sampler of one.
+// Is random_split(dataset, lengths) with a generator seeded by `seed`. Returns
+// the indices of each part; SubsetOrder makes an order from them.
 absl::StatusOr<std::vector<std::vector<int64_t>>> RandomSplit(
     absl::Span<const int64_t> lengths, uint64_t seed,
     TorchProfile profile = kNewestTorchProfile);
 
-// The lengths that random_split makes of fractions of `size`, which are each
-// from 0 to 1 and add up to 1.
+// Returns the lengths that random_split makes from fractions of `size`.
+// Requires: each fraction is from 0 to 1, and together they add up to 1.
 absl::StatusOr<std::vector<int64_t>> SplitLengths(
     int64_t size, absl::Span<const double> fractions);
 

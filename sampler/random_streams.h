@@ -1,6 +1,7 @@
-// The streams of random numbers (RandomKey's second argument) that this package
-// draws from, so that no two policies with the same seed see the same numbers.
-// They are part of the promise of same bits: never change or reuse one.
+// The numbers of the random streams (RandomKey's second argument) that this
+// package draws from. Each policy has its own stream, so policies with the same
+// seed get different numbers. They are part of the promise of same bits: never
+// change or reuse one.
 #ifndef LOCKSTEP_SAMPLER_RANDOM_STREAMS_H_
 #define LOCKSTEP_SAMPLER_RANDOM_STREAMS_H_
 

@@ -1,5 +1,6 @@
-// Samples of rare classes more often: each comes as often as its factor says,
-// fractions by chance anew every epoch, all of them shuffled.
+// Repeats the samples of rare classes. Each sample comes as often as its factor
+// says, and a fraction is a chance that is drawn anew in each epoch. All copies
+// are shuffled.
 //
 //   std::vector<double> factors =
 //       RepeatFactorsFromClasses(classes_of_image, /*threshold=*/0.001);
@@ -19,20 +20,21 @@
 namespace lockstep {
 
 struct RepeatFactorOptions {
-  // How often each sample comes on average: finite, not negative. 2.25 is twice
-  // in three epochs of four, and three times in the fourth.
+  // The average number of times that each sample comes: finite, not negative.
+  // 2.25 means twice in three of four epochs, and three times in the fourth.
   std::vector<double> factors;
 
   uint64_t seed = 0;
 };
 
-// Memory: 8 bytes a sample for each open epoch.
+// Memory: 8 bytes per sample for each open epoch.
+// Thread-safety: immutable.
 class RepeatFactorOrder : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const RepeatFactorOrder>> Create(
       RepeatFactorOptions options);
 
-  // The length of the stream differs from epoch to epoch.
+  // Opens a stream, whose length differs between epochs.
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
@@ -44,9 +46,9 @@ class RepeatFactorOrder : public Order {
   const uint64_t digest_;
 };
 
-// LVIS's factors, as detectron2 has them: a class that a share f of the samples
-// has gets max(1, sqrt(threshold / f)), and a sample the largest factor among
-// its classes, or 1 without any.
+// Returns LVIS's factors as detectron2 computes them. A class that a share f of
+// the samples has gets max(1, sqrt(threshold / f)). A sample gets the largest
+// factor of its classes, or 1 if it has none.
 std::vector<double> RepeatFactorsFromClasses(
     absl::Span<const std::vector<int64_t>> classes_of_sample, double threshold);
 

@@ -1,4 +1,4 @@
-// A Sampler walks an order and gives one rank its rows, step by step.
+// A Sampler reads an order and gives one rank its rows, step by step.
 //
 //   TorchShuffleOptions shuffle;
 //   shuffle.size = 25;
@@ -16,7 +16,7 @@
 //   }
 //
 // All ranks take the same number of steps. The epoch is always an argument, so
-// that nobody trains on epoch 0 for ever because he forgot to set it.
+// a job can't train on epoch 0 forever because it forgot to set the epoch.
 #ifndef LOCKSTEP_SAMPLER_SAMPLER_H_
 #define LOCKSTEP_SAMPLER_SAMPLER_H_
 
@@ -39,96 +39,103 @@
 namespace lockstep {
 
 struct SamplerOptions {
-  // How the stream is cut and dealt. cut.world counts the groups of ranks that
-  // get different data: all ranks, unless some are replicas.
+  // How the stream is cut and dealt. cut.world is the number of groups of ranks
+  // that get different data. It is the number of all ranks, unless some are
+  // replicas.
   CutOptions cut;
 
-  // This rank, of cut.world * replicas.
+  // This rank, below cut.world * replicas.
   int64_t rank = 0;
 
-  // Ranks that must see the same data, as in tensor or pipeline parallel jobs:
-  // how many share each part.
+  // The number of ranks that share each part of the data, as in jobs with
+  // tensor or pipeline parallelism.
   int64_t replicas = 1;
 
-  // How far apart in rank those with different data are. 1: ranks 0, 1, 2, ...
-  // differ, and the pattern repeats (pipeline stages outermost). As many as
-  // there are replicas: neighbours are alike (tensor parallel ranks innermost).
-  // Rank r gets part r / data_stride % cut.world.
+  // The distance between ranks with different data; it divides `replicas`. With
+  // 1, the ranks 0, 1, 2, ... differ and the pattern repeats (pipeline stages
+  // are outermost). With the number of replicas, neighbours get the same data
+  // (tensor parallel ranks are innermost). Rank r gets part r / data_stride %
+  // cut.world.
   int64_t data_stride = 1;
 };
 
-// One rank's share of one step. The spans live until the next call of Next.
+// One rank's share of one step. The spans are valid until the next call of
+// Next.
 struct BatchIndices {
   int64_t epoch = 0;
   int64_t step = 0;  // in the epoch, from 0
 
-  // The dataset indices: data first, then padding. Masked rows are -1.
+  // The dataset indices, data first, then padding. Masked rows have index -1.
   absl::Span<const int64_t> indices;
 
-  // indices[0, valid) are data.
+  // The number of rows that are data: indices[0, valid).
   int64_t valid = 0;
 
-  // Each row's position in the stream, for random numbers that belong to a
-  // place and not to a sample. Rows that are not data have positions beyond the
-  // stream's end.
+  // The position of each row in the stream, for random numbers that depend on
+  // the position and not on the sample. Padding and masked rows have positions
+  // beyond the end of the stream.
   absl::Span<const int64_t> positions;
 
-  // What to save once this batch was delivered.
+  // The progress to save after this batch was delivered.
   Progress progress;
 };
 
 struct RestoreOptions {
-  // Fields of the order in which the state may differ, by the names of
+  // The fields of the order in which the state may differ, by their names in
   // OrderDescription. Leave it empty unless the stream is meant to change.
   std::vector<std::string> allow_different;
 };
 
-// What became of the epoch's positions, over all ranks, since StartEpoch or
+// Counts of the epoch's positions, over all ranks, since StartEpoch or
 // RestoreState.
 struct SamplerStats {
-  int64_t delivered = 0;  // as data, each once
-  int64_t dropped = 0;    // by the tail policy
-  int64_t skipped = 0;    // by Skip
-  int64_t padded = 0;     // rows that are no data, padding and masked ones
+  int64_t delivered = 0;  // positions delivered as data, each once
+  int64_t dropped = 0;    // positions dropped by the tail policy
+  int64_t skipped = 0;    // positions left out by Skip
+  int64_t padded = 0;     // rows that are no data, padded or masked
 };
 
+// Gives one rank its rows.
 // Thread-safety: thread-compatible.
 class Sampler {
  public:
-  // INVALID_ARGUMENT names the option that is wrong, in PyTorch's words where
-  // it has some.
+  // Fails with INVALID_ARGUMENT, which names the wrong option, in PyTorch's
+  // words where PyTorch has such an error.
   static absl::StatusOr<std::unique_ptr<Sampler>> Create(
       std::shared_ptr<const Order> order, const SamplerOptions& options);
 
-  // Goes to the start of an epoch. `prepared` may be the epoch's stream, opened
-  // and prepared ahead by the caller.
+  // Moves to the start of an epoch. `prepared` may be the stream of that epoch,
+  // which the caller has opened and prepared ahead of time. INVALID_ARGUMENT if
+  // the epoch is negative.
   absl::Status StartEpoch(int64_t epoch,
                           std::unique_ptr<IndexStream> prepared = nullptr);
 
   // Fills `batch` with the next step and returns true, or returns false at the
   // end of the epoch. FAILED_PRECONDITION before the first StartEpoch or
-  // RestoreState. Allocates nothing once the order's stream is warm, but for
-  // orders that rearrange, at each window.
+  // RestoreState. Allocates nothing after the first reads of the stream, except
+  // in orders that rearrange windows, which allocate at each window.
   absl::StatusOr<bool> Next(BatchIndices& batch);
 
-  // How many steps the epoch still has. Constant time, but for orders that
-  // group, which must look through their stream.
+  // Returns the number of steps that the epoch still has. This takes constant
+  // time, except in orders that group samples, which must read their stream.
   absl::StatusOr<int64_t> StepsLeft();
 
-  // The same from where a state of this order was saved, whose epoch is opened
-  // for it. Only the order and the options are looked at, so that another
-  // thread may be in any other call.
+  // Returns the number of steps that the epoch of a saved state still has, and
+  // opens that epoch for it. It uses only the order and the options, so another
+  // thread may be in any other call meanwhile.
   absl::StatusOr<int64_t> StepsLeftFrom(absl::string_view bytes) const;
 
-  // Leaves out positions [begin, end) of the present epoch, none of which may
-  // have been delivered. Every rank must do the same.
+  // Leaves out the positions [begin, end) of the current epoch. OUT_OF_RANGE if
+  // one of them was delivered or lies beyond the stream. Every rank must do the
+  // same.
   absl::Status Skip(int64_t begin, int64_t end);
 
-  // The state after the last batch, or after any batch of this epoch.
+  // Returns the state after the last batch, or after any batch of this epoch.
   std::string SaveState() const { return SaveState(progress_); }
   std::string SaveState(const Progress& progress) const;
 
-  // Goes on where a state was saved, on any rank, at any world and batch size.
+  // Continues from a saved state, on any rank, and with any world and batch
+  // size.
   absl::Status RestoreState(absl::string_view bytes,
                             const RestoreOptions& options = {});
 
@@ -138,10 +145,11 @@ class Sampler {
   const SkipRanges& skipped() const { return skip_; }
   const SamplerStats& stats() const { return stats_; }
 
-  // The most rows that a batch can have.
+  // Returns the largest number of rows that a batch can have.
   int64_t max_rows() const { return MaxRows(options_.cut); }
 
-  // What ranks compare before they start: the order's fields and how it is cut.
+  // Returns the fingerprint that ranks compare before they start. It has the
+  // fields of the order and of the cut.
   Fingerprint JobFingerprint() const;
 
  private:
@@ -149,13 +157,13 @@ class Sampler {
 
   Sampler(std::shared_ptr<const Order> order, const SamplerOptions& options);
 
-  // Goes past `steps` steps of the epoch, which has as many, without reading
-  // them.
+  // Moves past `steps` steps of the epoch without reading them.
+  // Requires: the epoch has as many steps left.
   absl::Status PassSteps(int64_t steps);
 
-  // The segment of the next position, in numbers of kept positions.
+  // The segment of the next position, counted in kept positions.
   struct Rest {
-    CutOptions options;  // with the segment's limit of rows
+    CutOptions options;  // with the segment's limits of rows
     int64_t begin, next, end;
   };
   absl::StatusOr<Rest> RestOfSegment(int64_t next) const;

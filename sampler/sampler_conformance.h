@@ -1,5 +1,4 @@
-// This suite checks what every sampler must do. It is for the tests of those
-// who make samplers by a factory of their own:
+// Checks what every sampler must do, for tests of factories that make samplers:
 //
 //   TEST(MySampler, Conforms) {
 //     ExpectConforms([](int64_t rank, int64_t ranks) {
@@ -19,21 +18,21 @@
 
 namespace lockstep {
 
-// Makes the sampler of one rank, of so many.
+// Makes the sampler of one of `ranks` ranks.
 using MakeSampler = std::function<absl::StatusOr<std::unique_ptr<Sampler>>(
     int64_t rank, int64_t ranks)>;
 
 // Fails the running test unless, in two epochs and on 1, 2 and 3 ranks,
-// * all ranks mean the same job, and take the same number of steps, which is
-//   what StepsLeft said;
+// * all ranks have the same job and take the same number of steps, which
+//   StepsLeft predicts;
 // * each position of the epoch's stream comes once, with the index that the
 //   order has there, or was dropped and counted;
-// * that still holds where the job is stopped in the middle of the epoch and
-//   goes on, by its state, on another number of ranks. Where the order depends
-//   on that number, by its description, the state is refused.
+// * this still holds after the job stops in the middle of the epoch and another
+//   number of ranks continues from its state. If the order depends on that
+//   number, by its description, the state is refused.
 //
-// The factory may refuse 2 or 3 ranks by INVALID_ARGUMENT, since a global batch
-// may not be a multiple of them. Replicas are not expected.
+// The factory may refuse 2 or 3 ranks with INVALID_ARGUMENT, since a global
+// batch may not be a multiple of them. The suite expects no replicas.
 void ExpectConforms(const MakeSampler& make);
 
 }  // namespace lockstep

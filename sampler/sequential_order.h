@@ -1,4 +1,5 @@
-// 0, 1, 2, ...: SequentialSampler, and DistributedSampler(shuffle=False).
+// The indices 0, 1, 2, ...: SequentialSampler, and
+// DistributedSampler(shuffle=False).
 //
 //   auto order = SequentialOrder::Create(25);
 #ifndef LOCKSTEP_SAMPLER_SEQUENTIAL_ORDER_H_
@@ -13,6 +14,7 @@
 
 namespace lockstep {
 
+// Thread-safety: immutable.
 class SequentialOrder : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const SequentialOrder>> Create(

@@ -1,9 +1,9 @@
-// Positions of a stream that a job leaves out, for instance the batches around
-// a loss spike: at most 64 ranges of them.
+// SkipRanges holds the positions that a job leaves out, for example the batches
+// around a loss spike. It has at most 64 ranges.
 //
 //   SkipRanges skip;
 //   absl::Status status = skip.Add(4096, 8192);
-//   skip.ToRaw(5000);  // 9096: what is left is numbered without gaps
+//   skip.ToRaw(5000);  // 9096: the kept positions have no gaps
 #ifndef LOCKSTEP_SAMPLER_SKIP_RANGES_H_
 #define LOCKSTEP_SAMPLER_SKIP_RANGES_H_
 
@@ -17,8 +17,8 @@
 namespace lockstep {
 
 struct SkipRange {
-  int64_t begin;  // the first position left out
-  int64_t end;    // the first one after it that is not
+  int64_t begin;  // the first position that is left out
+  int64_t end;    // the first position after it that is kept
 };
 
 // Thread-safety: thread-compatible.
@@ -26,18 +26,19 @@ class SkipRanges {
  public:
   static constexpr int kMaxRanges = 64;
 
-  // Leaves out [begin, end) too. INVALID_ARGUMENT unless 0 <= begin < end;
-  // RESOURCE_EXHAUSTED when the ranges, joined where they touch, are over 64.
+  // Leaves out [begin, end) too. Ranges that touch are joined. INVALID_ARGUMENT
+  // unless 0 <= begin < end. RESOURCE_EXHAUSTED if there would be more than 64
+  // ranges.
   absl::Status Add(int64_t begin, int64_t end);
 
-  // Ascending, apart from each other.
+  // Returns the ranges in ascending order, with a gap between each two.
   absl::Span<const SkipRange> ranges() const { return ranges_; }
   bool empty() const { return ranges_.empty(); }
 
-  // How many of the positions below `raw` are left in: its number among them.
+  // Returns the number of kept positions below `raw`.
   int64_t ToKept(int64_t raw) const;
 
-  // The position that is number `kept` among those left in.
+  // Returns the kept position with the number `kept`.
   int64_t ToRaw(int64_t kept) const;
 
  private:

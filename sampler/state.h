@@ -1,11 +1,11 @@
-// Where a job is in its samples: what a checkpoint holds.
+// The position of a job in its samples, which a checkpoint holds.
 //
 //   std::string bytes = sampler->SaveState();
 //   ...
 //   absl::Status status = other_sampler->RestoreState(bytes);
 //
-// The bytes are the same on every rank, and any rank of any job restores from
-// them, at any world size and batch size. docs/formats.md has their layout.
+// The bytes are the same on every rank. Any rank of any job can restore them,
+// with any world size and batch size. docs/formats.md describes their layout.
 #ifndef LOCKSTEP_SAMPLER_STATE_H_
 #define LOCKSTEP_SAMPLER_STATE_H_
 
@@ -24,36 +24,37 @@
 
 namespace lockstep {
 
-// How far a job has come.
+// The progress of a job.
 struct Progress {
   int64_t epoch = 0;
   // The first position of the epoch's stream that was not delivered.
   int64_t position = 0;
   int64_t steps_taken = 0;     // in this epoch
-  int64_t steps_in_total = 0;  // taken in all epochs
+  int64_t steps_in_total = 0;  // in all epochs
 };
 
+// The content of a state.
 struct SamplerState {
   Progress progress;
   SkipRanges skip;
-  // The digests of an OrderDescription's fields, in their order.
+  // The digests of the OrderDescription's fields, in their order.
   std::array<uint64_t, 6> order_digests = {};
 };
 
-// 128 bytes, and 16 more for each range in `skip`.
+// Returns 128 bytes, and 16 more for each range in `skip`.
 std::string EncodeState(const SamplerState& state);
 
-// DATA_LOSS for bytes that are truncated or corrupt, INVALID_ARGUMENT for those
-// that never were a state, UNIMPLEMENTED for those of a newer version.
+// Fails with DATA_LOSS for truncated or corrupt bytes, INVALID_ARGUMENT for
+// bytes that never were a state, and UNIMPLEMENTED for a newer version.
 absl::StatusOr<SamplerState> DecodeState(absl::string_view bytes);
 
-// The digests of `description`, as a state holds them.
+// Returns the digests of `description` as a state holds them.
 std::array<uint64_t, 6> OrderDigests(const OrderDescription& description);
 
-// FAILED_PRECONDITION naming the first field of the order in which the state
-// differs from `description`, unless it is among `allowed`, by the names of
-// OrderDescription: "order", "size", "seed", "profile", "details", "data".
-// INVALID_ARGUMENT where `allowed` has another name.
+// Fails with FAILED_PRECONDITION if a field of the order in the state differs
+// from `description`, and names the first such field. The fields in `allowed`
+// may differ: "order", "size", "seed", "profile", "details", "data". Other
+// names in `allowed` give INVALID_ARGUMENT.
 absl::Status CheckSameOrder(const SamplerState& state,
                             const OrderDescription& description,
                             absl::Span<const std::string> allowed);

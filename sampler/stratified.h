@@ -1,14 +1,15 @@
-// An order in which every stretch holds each class in proportion.
+// An order in which every prefix has each class in proportion.
 //
 //   StratifiedOptions options;
 //   options.labels = labels_of_samples;
 //   auto order = StratifiedOrder::Create(options);
 //
-// Of the first n positions each class has its share of n, but for less than
-// one; so each global batch does too. The samples of a class are shuffled.
-// Take it with Layout::kBlocked, so that each rank's share of a batch is within
-// two of its proportion. (Strided, two classes that alternate would give each
-// of two ranks one class; Sampler refuses that.)
+// Among the first n positions, the count of each class differs from its share
+// of n by less than one, so each global batch has each class nearly in
+// proportion too. The samples of a class are shuffled. Use Layout::kBlocked, so
+// that each rank's part of a batch is within two of its proportion. With the
+// strided layout, two alternating classes would give each of two ranks one
+// class; Sampler refuses that.
 #ifndef LOCKSTEP_SAMPLER_STRATIFIED_H_
 #define LOCKSTEP_SAMPLER_STRATIFIED_H_
 
@@ -23,13 +24,15 @@
 namespace lockstep {
 
 struct StratifiedOptions {
-  // The class of each sample, by any numbers.
+  // The class of each sample; any numbers.
   std::vector<int64_t> labels;
 
   uint64_t seed = 0;
 };
 
-// Memory: 8 bytes a sample, and 8 for each open epoch, built by Prepare.
+// Memory: 8 bytes per sample, and 8 more per sample for each open epoch, which
+// Prepare builds.
+// Thread-safety: immutable.
 class StratifiedOrder : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const StratifiedOrder>> Create(
@@ -40,7 +43,7 @@ class StratifiedOrder : public Order {
   OrderDescription Describe() const override;
   bool NeedsBlockedLayout() const override { return true; }
 
-  // The samples of each class, one class after the other.
+  // The samples of each class, sorted by class.
   struct Classes {
     std::vector<int64_t> members;
     std::vector<int64_t> counts;

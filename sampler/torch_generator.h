@@ -1,11 +1,12 @@
-// PyTorch's CPU generator: the words that torch.Generator().manual_seed(seed)
-// gives. It is MT19937, seeded by the lower 32 bits of the seed.
+// TorchGenerator is PyTorch's CPU generator. It gives the words of
+// torch.Generator().manual_seed(seed). It is MT19937, seeded with the lower 32
+// bits of the seed.
 //
 //   TorchGenerator generator(42);
 //   uint32_t word = generator.Next32();
 //   double u = generator.NextUniform();  // as multinomial draws it
 //
-// The engine makes 624 words at a time, by vectors.
+// The engine makes 624 words at a time, with vectors.
 #ifndef LOCKSTEP_SAMPLER_TORCH_GENERATOR_H_
 #define LOCKSTEP_SAMPLER_TORCH_GENERATOR_H_
 
@@ -18,9 +19,10 @@
 
 namespace lockstep {
 
-// The seed of a torch.Generator() that nobody seeded.
+// The seed of a torch.Generator() that was not seeded.
 inline constexpr uint64_t kTorchDefaultSeed = 67280421310721;
 
+// Thread-safety: thread-compatible.
 class TorchGenerator {
  public:
   explicit TorchGenerator(uint64_t seed);
@@ -30,24 +32,24 @@ class TorchGenerator {
     return tempered_[next_++];
   }
 
-  // The first word is the upper half.
+  // Returns 64 bits. The first word is the upper half.
   uint64_t Next64() {
     const uint64_t high = Next32();
     return high << 32 | Next32();
   }
 
-  // What torch.empty((), dtype=torch.int64).random_() gives.
+  // Returns the value of torch.empty((), dtype=torch.int64).random_().
   int64_t NextInt63() { return static_cast<int64_t>(Next64() & ~kTopBit); }
 
-  // In [0, 1): 53 bits of a 64-bit draw.
+  // Returns a number in [0, 1) from 53 bits of a 64-bit draw.
   double NextUniform() {
     return static_cast<double>(Next64() & ((uint64_t{1} << 53) - 1)) * 0x1p-53;
   }
 
-  // Next32() for each element.
+  // Calls Next32() for each element.
   void Fill(absl::Span<uint32_t> out);
 
-  // Next32() `words` times, at half a nanosecond each.
+  // Moves past `words` calls of Next32(), at half a nanosecond each.
   void Skip(uint64_t words);
 
  private:

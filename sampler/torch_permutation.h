@@ -1,16 +1,18 @@
-// torch.randperm(size, generator=generator), read while it is being made.
+// TorchPermutation is torch.randperm(size, generator=generator), readable while
+// it is being made.
 //
 //   TorchPermutation permutation(10, kNewestTorchProfile, TorchGenerator(0));
 //   int64_t first[4];
 //   absl::Status status = permutation.Read(0, 1, first);  // 4 1 7 5
 //
-// PyTorch shuffles forwards (Fisher and Yates), so that position i is settled
-// at step i: nothing is built ahead, and the first positions cost microseconds
-// at any size. Only from 214,748,364 samples on, and from profile 2.6 on, it
-// builds inside-out, and all of it must be made before the first position.
+// PyTorch shuffles forwards (Fisher and Yates), so position i is final after
+// step i. Nothing is built ahead, and the first positions take microseconds at
+// any size. Only from 214,748,364 samples on, and from profile 2.6 on, it is
+// built inside-out, and all of it must be made before the first position is
+// known.
 //
-// Memory: 4 bytes a sample below 2^32 samples, 8 from there, taken as the
-// shuffle gets to it.
+// Memory: 4 bytes per sample below 2^32 samples, and 8 from there, touched as
+// the shuffle gets to it.
 #ifndef LOCKSTEP_SAMPLER_TORCH_PERMUTATION_H_
 #define LOCKSTEP_SAMPLER_TORCH_PERMUTATION_H_
 
@@ -36,11 +38,11 @@ class TorchPermutation {
 
   int64_t size() const;
 
-  // Takes the memory, and builds what is built inside-out.
+  // Allocates the memory, and builds the permutation if it is built inside-out.
   absl::Status Prepare();
 
-  // As IndexStream::Read. Positions below the furthest one read so far are in
-  // memory; further ones are made on the way.
+  // Does the same as IndexStream::Read. Positions up to the furthest one that
+  // was read are in memory; further ones are made on the way.
   absl::Status Read(int64_t first, int64_t stride, absl::Span<int64_t> out);
 
   class Implementation;
@@ -49,7 +51,8 @@ class TorchPermutation {
   std::unique_ptr<Implementation> implementation_;
 };
 
-// How many 32-bit words randperm(size) takes from its generator.
+// Returns the number of 32-bit words that randperm(size) takes from its
+// generator.
 int64_t TorchPermutationWords(TorchProfile profile, int64_t size);
 
 }  // namespace lockstep

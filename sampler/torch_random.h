@@ -1,5 +1,5 @@
-// PyTorch's samplers that draw from a generator, epoch after epoch:
-// RandomSampler, SubsetRandomSampler and WeightedRandomSampler.
+// PyTorch's samplers that draw from a generator in each epoch: RandomSampler,
+// SubsetRandomSampler and WeightedRandomSampler.
 //
 //   // The third epoch of RandomSampler(range(10), generator=g), where
 //   // g.manual_seed(0):
@@ -9,10 +9,9 @@
 //   auto order = TorchRandom::Create(options);
 //   auto stream = (*order)->Open(/*epoch=*/2);
 //
-// The epoch says how often the sampler was iterated before, each time to its
-// end: the words that PyTorch takes from the generator for that are skipped, at
-// half a nanosecond each. An epoch after the last one that was opened is
-// reached from there.
+// The epoch is the number of complete iterations of the sampler before. The
+// words that PyTorch draws for them are skipped, at half a nanosecond each. A
+// later epoch is reached from the last one that was opened.
 #ifndef LOCKSTEP_SAMPLER_TORCH_RANDOM_H_
 #define LOCKSTEP_SAMPLER_TORCH_RANDOM_H_
 
@@ -28,14 +27,15 @@
 
 namespace lockstep {
 
-// Whose random numbers a sampler takes.
+// The generator that a sampler draws from.
 enum class TorchGeneratorUse {
   // generator=g, given to the sampler alone.
   kOwn,
   // DataLoader(generator=g): the loader draws its base_seed from g first.
   kSharedWithLoader,
-  // No generator: after torch.manual_seed, inside a DataLoader, which draws its
-  // base_seed first; then the sampler draws a seed for a generator of its own.
+  // No generator was given, and the sampler runs inside a DataLoader after
+  // torch.manual_seed. The loader draws its base_seed first, and then the
+  // sampler draws a seed for a generator of its own.
   kDefault,
 };
 
@@ -44,28 +44,29 @@ class EpochGenerators;
 }  // namespace internal_sampler
 
 struct TorchRandomOptions {
-  // Samples in the dataset.
+  // The samples in the dataset.
   int64_t size = 0;
 
-  // How many to draw; 0 for as many as there are.
+  // The number of draws, or 0 for as many as there are samples.
   int64_t num_samples = 0;
 
-  // Draw each sample independently of the others, by randint.
+  // True to draw each sample independently of the others, by randint.
   bool replacement = false;
 
-  // What the generator was seeded with.
+  // The seed of the generator.
   uint64_t seed = kTorchDefaultSeed;
   TorchGeneratorUse generator = TorchGeneratorUse::kOwn;
 
-  // DataLoader(persistent_workers=True) draws its base_seed in the first epoch
-  // alone. It has no meaning for kOwn.
+  // DataLoader(persistent_workers=True) draws its base_seed only in the first
+  // epoch. Has no meaning for kOwn.
   bool persistent_workers = false;
 
   TorchProfile profile = kNewestTorchProfile;
 };
 
-// RandomSampler. Without replacement and with more draws than samples it is
-// permutation after permutation.
+// PyTorch's RandomSampler. Without replacement, and with more draws than
+// samples, it is one permutation after the other.
+// Thread-safety: thread-safe.
 class TorchRandom : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const TorchRandom>> Create(
@@ -86,10 +87,10 @@ struct TorchSubsetOptions {
   // The samples to draw from.
   std::vector<int64_t> indices;
 
-  // Samples in the dataset, of which the indices are some.
+  // The samples in the dataset; the indices are below it.
   int64_t size = 0;
 
-  // As in TorchRandomOptions. Without a generator SubsetRandomSampler draws
+  // As in TorchRandomOptions. Without a generator, SubsetRandomSampler draws
   // from the default one itself.
   uint64_t seed = kTorchDefaultSeed;
   TorchGeneratorUse generator = TorchGeneratorUse::kOwn;
@@ -98,7 +99,8 @@ struct TorchSubsetOptions {
   TorchProfile profile = kNewestTorchProfile;
 };
 
-// SubsetRandomSampler.
+// PyTorch's SubsetRandomSampler.
+// Thread-safety: thread-safe.
 class TorchSubset : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const TorchSubset>> Create(
@@ -117,24 +119,25 @@ class TorchSubset : public Order {
 };
 
 struct TorchWeightedOptions {
-  // A weight a sample: finite, not negative, not all zero. They need not add up
-  // to one.
+  // One weight for each sample: finite, not negative, not all zero. They need
+  // not add up to one.
   std::vector<double> weights;
 
-  // How many to draw: 2 at least, since PyTorch draws a single sample in
-  // another way, by the C library's logarithm.
+  // The number of draws. At least 2, since PyTorch draws a single sample in
+  // another way, with the C library's logarithm.
   int64_t num_samples = 0;
 
-  // As in TorchRandomOptions. Without a generator WeightedRandomSampler draws
+  // As in TorchRandomOptions. Without a generator, WeightedRandomSampler draws
   // from the default one itself.
   uint64_t seed = kTorchDefaultSeed;
   TorchGeneratorUse generator = TorchGeneratorUse::kOwn;
   bool persistent_workers = false;
 };
 
-// WeightedRandomSampler(replacement=True), for any number of weights (PyTorch
-// refuses more than 2^24). Without replacement PyTorch's draws depend on the C
-// library and the processor's vendor; see NativeWeighted for that.
+// PyTorch's WeightedRandomSampler(replacement=True), for any number of weights
+// (PyTorch refuses more than 2^24). Without replacement PyTorch's draws depend
+// on the C library and the processor's vendor, so use NativeWeighted for that.
+// Thread-safety: thread-safe.
 class TorchWeighted : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const TorchWeighted>> Create(

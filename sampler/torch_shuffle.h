@@ -1,6 +1,6 @@
-// PyTorch's shuffles as orders.
+// TorchShuffle is an order that shuffles as PyTorch does.
 //
-//   // What DistributedSampler(dataset, seed=7) walks at set_epoch(3):
+//   // The order of DistributedSampler(dataset, seed=7) at set_epoch(3):
 //   TorchShuffleOptions options;
 //   options.size = 1000000;
 //   options.seed = 7;
@@ -20,19 +20,20 @@
 namespace lockstep {
 
 struct TorchShuffleOptions {
-  // Samples in the dataset; 0 is an empty stream.
+  // The samples in the dataset; 0 gives an empty stream.
   int64_t size = 0;
 
-  // DistributedSampler's seed. The epoch is added to it, and of the sum PyTorch
-  // uses the lower 32 bits: seed 0 at epoch 1 is seed 1 at epoch 0. The native
-  // order has neither weakness.
+  // DistributedSampler's seed. The epoch is added to it, and PyTorch uses the
+  // lower 32 bits of the sum, so seed 0 at epoch 1 equals seed 1 at epoch 0.
+  // The native order has neither weakness.
   uint64_t seed = 0;
 
-  // Which PyTorch; matters from 214,748,364 samples on.
+  // The release of PyTorch. It matters from 214,748,364 samples on.
   TorchProfile profile = kNewestTorchProfile;
 };
 
-// torch.randperm(size), from torch.Generator().manual_seed(seed + epoch).
+// torch.randperm(size) with torch.Generator().manual_seed(seed + epoch).
+// Thread-safety: immutable.
 class TorchShuffle : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const TorchShuffle>> Create(
@@ -49,8 +50,8 @@ class TorchShuffle : public Order {
   const TorchShuffleOptions options_;
 };
 
-// seed + epoch as PyTorch's manual_seed takes it: INVALID_ARGUMENT outside
-// [-2^63, 2^64).
+// Returns seed + epoch as PyTorch's manual_seed takes it. INVALID_ARGUMENT
+// outside of [-2^63, 2^64).
 absl::StatusOr<uint64_t> TorchEpochSeed(uint64_t seed, int64_t epoch);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Orders that bring like samples together: by group, by length, by a budget of
-// tokens. They rearrange an inner order, a window of it at a time, and mark
+// Orders that bring similar samples together: by group, by length, or by a
+// budget of tokens. They rearrange an inner order window by window, and mark
 // where batches must break.
 //
 //   // Batches of landscape or portrait images, never mixed (aspect_grouping):
@@ -9,16 +9,15 @@
 //   options.groups = group_of_image;
 //   auto order = GroupedOrder::Create(options);
 //
-// Global batches are made of the rearranged stream and then dealt, so that all
-// ranks take the same number of steps (per-rank grouping can't promise that,
-// and hangs where it fails). Every position of the inner order comes once; what
-// does not fill a batch closes the window as a short one, padded and counted by
-// the tail policy.
+// The rearranged stream is cut into global batches and then dealt, so all ranks
+// take the same number of steps. (Grouping on each rank can't promise that, and
+// a job with unequal steps hangs.) Every position of the inner order comes
+// once. The rest of a window that fills no batch becomes a short batch, which
+// the tail policy pads and counts.
 //
-// What is rearranged depends on the options alone, and not on the number of
-// ranks or the batch size: a job that is resized cuts the same stream anew, at
-// the same breaks. The global batch they were planned for is the one they fit
-// best.
+// The rearrangement depends only on the options, not on the number of ranks or
+// the batch size. A resized job cuts the same stream anew, at the same breaks.
+// The batches fit best the global batch for which they were planned.
 #ifndef LOCKSTEP_SAMPLER_WINDOWED_H_
 #define LOCKSTEP_SAMPLER_WINDOWED_H_
 
@@ -41,19 +40,20 @@ struct WindowOptions {
   // The order that is rearranged.
   std::shared_ptr<const Order> inner;
 
-  // Rows of a global batch, batch_size times world, to plan for.
+  // The rows of a global batch, batch_size times world, to plan for.
   int64_t global_batch = 1;
 
-  // How many such batches are looked at together. More make better batches and
-  // a less random order; a restart reads one window at most again.
+  // The number of such batches in a window. More batches in a window fill
+  // better and shuffle less. A restart reads at most one window again.
   int64_t batches = 100;
 
-  // Of the order in which a window's batches come. GroupedOrder has no use for
-  // it.
+  // The seed of the order in which the batches of a window come. GroupedOrder
+  // does not use it.
   uint64_t seed = 0;
 };
 
-// The common part: walks the windows.
+// The common part of these orders, which reads the windows.
+// Thread-safety: immutable.
 class WindowedOrder : public Order,
                       public std::enable_shared_from_this<WindowedOrder> {
  public:
@@ -61,30 +61,30 @@ class WindowedOrder : public Order,
       int64_t epoch) const override;
   OrderDescription Describe() const override;
 
-  // A batch-to-be in a rearranged window.
+  // A planned batch in a rearranged window.
   struct Planned {
     int64_t size;
     int64_t max_rows = 0;  // as in IndexStream::Segment
     int64_t rows = 0;
   };
   struct Plan {
-    std::vector<int64_t> indices;   // a permutation of the window's
-    std::vector<Planned> segments;  // in their order
+    std::vector<int64_t> indices;   // a permutation of the window's indices
+    std::vector<Planned> segments;  // in the order of the indices
   };
 
  protected:
   WindowedOrder(std::string name, WindowOptions options,
                 std::vector<int64_t> values);
 
-  // Rearranges one window, whose indices `plan` holds. `key` tells windows and
-  // epochs apart.
+  // Rearranges one window, whose indices are in `plan`. `key` differs between
+  // windows and between epochs.
   virtual void Rearrange(uint64_t key, Plan& plan) const = 0;
 
-  // What derived orders add to the description.
+  // Returns the text that the derived order adds to the description.
   virtual std::string Details() const { return ""; }
 
   const WindowOptions& window() const { return options_; }
-  // The group or length of a sample.
+  // Returns the group or the length of a sample.
   int64_t ValueOf(int64_t index) const {
     return values_[static_cast<size_t>(index)];
   }
@@ -100,12 +100,13 @@ class WindowedOrder : public Order,
 
 struct GroupedOptions {
   WindowOptions window;
-  // The group of each sample, by any numbers. AspectGroups makes them from
-  // images' sizes.
+  // The group of each sample; any numbers. AspectGroups makes them from the
+  // sizes of images.
   std::vector<int64_t> groups;
 };
 
-// Batches of one group each, in the order in which they filled.
+// Batches of one group each, in the order in which they became full.
+// Thread-safety: immutable.
 class GroupedOrder : public WindowedOrder {
  public:
   static absl::StatusOr<std::shared_ptr<const GroupedOrder>> Create(
@@ -118,21 +119,22 @@ class GroupedOrder : public WindowedOrder {
   using WindowedOrder::WindowedOrder;
 };
 
-// The group of images by aspect ratio, height / width: how many of `edges`,
-// which ascend, it reaches. {1} tells landscape (0) from portrait and square
-// (1).
+// Returns the group of each image by its aspect ratio, height / width. The
+// group is the number of `edges`, in ascending order, that the ratio reaches.
+// {1} separates landscape (0) from portrait and square (1).
 std::vector<int64_t> AspectGroups(absl::Span<const double> ratios,
                                   absl::Span<const double> edges);
 
 struct LengthBucketOptions {
   WindowOptions window;
-  // The length of each sample, in tokens or anything else that gets padded.
+  // The length of each sample, in tokens or in another unit that is padded.
   std::vector<int64_t> lengths;
 };
 
-// Batches of like lengths: a window is sorted, cut into batches, and the
-// batches are shuffled. Layout::kBlocked wastes least, since neighbours in
-// length meet on one rank; the strided layout gives all ranks as much work.
+// Batches of similar lengths. Each window is sorted and cut into batches, and
+// the batches are shuffled. Layout::kBlocked wastes least, since similar
+// lengths land on one rank. The strided layout gives all ranks equal work.
+// Thread-safety: immutable.
 class LengthBuckets : public WindowedOrder {
  public:
   static absl::StatusOr<std::shared_ptr<const LengthBuckets>> Create(
@@ -149,7 +151,7 @@ struct TokenBudgetOptions {
   WindowOptions window;  // global_batch: the most rows of a global batch
   std::vector<int64_t> lengths;
 
-  // On each rank rows times the longest row never exceed it. No sample may be
+  // The largest product of rows and longest row on each rank. No sample may be
   // longer.
   int64_t max_tokens = 0;
 
@@ -157,8 +159,9 @@ struct TokenBudgetOptions {
   int64_t world = 1;
 };
 
-// Batches of like lengths and of as many rows as the budget allows. Give the
-// sampler a batch_size of the most rows a rank may have.
+// Batches of similar lengths, with as many rows as the budget allows. Give the
+// sampler a batch_size of the most rows that a rank may have.
+// Thread-safety: immutable.
 class TokenBudget : public WindowedOrder {
  public:
   static absl::StatusOr<std::shared_ptr<const TokenBudget>> Create(

@@ -1,4 +1,4 @@
-// Orders made of other orders, and of a user's own function.
+// Orders that wrap other orders or a user's own function.
 //
 //   // Only the samples that passed a filter, in shuffled order:
 //   NativeShuffleOptions shuffle;
@@ -32,11 +32,13 @@
 
 namespace lockstep {
 
-// indices[inner]: an order over part of a dataset.
+// The indices[i], for each i of the inner order: an order over part of a
+// dataset.
+// Thread-safety: immutable.
 class SubsetOrder : public Order {
  public:
-  // The inner order walks as many samples as there are indices, each of which
-  // is from 0 to below `size`, the size of the dataset.
+  // The inner order reads as many samples as there are indices. Each index is
+  // at least 0 and below `size`, the size of the dataset.
   static absl::StatusOr<std::shared_ptr<const SubsetOrder>> Create(
       std::shared_ptr<const Order> inner, std::vector<int64_t> indices,
       int64_t size);
@@ -59,16 +61,17 @@ class SubsetOrder : public Order {
 };
 
 struct RepeatOptions {
-  // How often each index comes, one after the other. With the strided layout
-  // and at least as many ranks, the copies land on different ranks.
+  // The number of times that each index comes, in a row. With the strided
+  // layout and at least as many ranks, the copies land on different ranks.
   int64_t repeats = 3;
 
-  // How many positions to keep, 0 for all. timm keeps as many as there are
-  // samples, rounded down to a multiple of 256.
+  // The number of positions to keep, or 0 for all. timm keeps as many as there
+  // are samples, rounded down to a multiple of 256.
   int64_t keep = 0;
 };
 
-// Repeated augmentation: every sample of `inner` several times in a row.
+// Repeated augmentation: each sample of `inner` comes several times in a row.
+// Thread-safety: immutable.
 class RepeatedOrder : public Order {
  public:
   static absl::StatusOr<std::shared_ptr<const RepeatedOrder>> Create(
@@ -91,17 +94,18 @@ class RepeatedOrder : public Order {
 };
 
 struct CustomOrderOptions {
-  // What tells this order from others, in checkpoints too. Change it when the
+  // A name that identifies this order, in checkpoints too. Change it when the
   // function changes.
   std::string name;
 
-  // Samples in the dataset.
+  // The samples in the dataset.
   int64_t size = 0;
 };
 
-// An order by a user's function, which gives the whole stream of an epoch: the
-// same on every rank, whenever it is asked; it may be asked by several threads
-// at once, as by Loader::StepsLeft.
+// An order by a user's function, which gives the whole stream of an epoch. The
+// function must give the same stream on every rank and in each call. Several
+// threads may call it at the same time, as Loader::StepsLeft does.
+// Thread-safety: thread-safe if the function is.
 class CustomOrder : public Order {
  public:
   using Function =
@@ -110,17 +114,17 @@ class CustomOrder : public Order {
   static absl::StatusOr<std::shared_ptr<const CustomOrder>> Create(
       const CustomOrderOptions& options, Function function);
 
-  // The same by global batches: each is dealt to the ranks by itself, so that
-  // no two are mixed. Give the sampler a batch_size of the most rows a rank
-  // gets.
+  // Does the same with a function that gives global batches. Each batch is
+  // dealt to the ranks by itself, so no two are mixed. Give the sampler a
+  // batch_size of the most rows that a rank gets.
   using BatchesFunction =
       std::function<absl::StatusOr<std::vector<std::vector<int64_t>>>(
           int64_t epoch)>;
   static absl::StatusOr<std::shared_ptr<const CustomOrder>> CreateBatches(
       const CustomOrderOptions& options, BatchesFunction function);
 
-  // INVALID_ARGUMENT for indices that the dataset does not have; UNKNOWN with
-  // its text for an exception of the function.
+  // Fails with INVALID_ARGUMENT for indices that the dataset does not have, and
+  // with UNKNOWN, with its text, for an exception of the function.
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;

@@ -1,4 +1,5 @@
-// A large array that starts as zeros and costs nothing until it is touched.
+// ZeroedMemory is a large array that starts as zeros and costs nothing until it
+// is touched.
 //
 //   absl::StatusOr<ZeroedMemory> memory = ZeroedMemory::Create(4 * n, "why");
 //   auto* words = static_cast<uint32_t*>(memory->data());
@@ -14,10 +15,11 @@
 
 namespace lockstep {
 
+// Thread-safety: thread-compatible.
 class ZeroedMemory {
  public:
-  // RESOURCE_EXHAUSTED where the machine does not have so many bytes, saying
-  // what they were for.
+  // Allocates `bytes` zeros. RESOURCE_EXHAUSTED if the machine does not have so
+  // many bytes; the message has `purpose`.
   static absl::StatusOr<ZeroedMemory> Create(size_t bytes,
                                              absl::string_view purpose);
 
