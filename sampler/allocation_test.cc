@@ -1,4 +1,4 @@
-// Reading batches allocates nothing, once the first one is there.
+// After the first batch, reading batches allocates nothing.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>

@@ -17,6 +17,7 @@
 namespace lockstep {
 namespace {
 
+// Thread-safety: thread-compatible.
 class BlockStream : public IndexStream {
  public:
   BlockStream(const BlockShuffleOptions& options, uint64_t epoch)
@@ -48,7 +49,7 @@ class BlockStream : public IndexStream {
     NativePermutation permutation;
   };
 
-  // Where the short chunk stands among the shuffled ones.
+  // Returns the place of the short chunk among the shuffled chunks.
   int64_t PlaceOfLastChunk() const {
     std::array<int64_t, 256> chunks;
     for (int64_t place = 0;; place += 256) {
@@ -60,13 +61,14 @@ class BlockStream : public IndexStream {
     }
   }
 
-  // The position at which the chunk at `place` begins, if windows were not
-  // shuffled: only the short chunk makes it other than a multiple.
+  // Returns the position at which the chunk at `place` begins when windows are
+  // not shuffled. Only after the short chunk is it no multiple of the chunk
+  // size.
   int64_t BeginOf(int64_t place) const {
     return place * options_.chunk_size - (place > short_place_ ? missing_ : 0);
   }
 
-  // The place whose chunk holds such a position.
+  // Returns the place of the chunk that has such a position.
   int64_t PlaceOf(int64_t position) const {
     const int64_t place = position / options_.chunk_size;
     if (place < short_place_) return place;
@@ -94,8 +96,9 @@ class BlockStream : public IndexStream {
   const BlockShuffleOptions options_;
   const NativePermutation chunks_;
   const uint64_t window_key_;
-  const int64_t missing_;      // what the last chunk lacks
-  const int64_t short_place_;  // its place, or behind all if it lacks nothing
+  const int64_t missing_;      // the samples that the last chunk lacks
+  const int64_t short_place_;  // the last chunk's place, or the number of
+                               // chunks if it is full
   std::optional<Window> window_;
 };
 
@@ -109,7 +112,7 @@ absl::StatusOr<std::shared_ptr<const BlockShuffle>> BlockShuffle::Create(
   LOCKSTEP_RETURN_IF_ERROR(
       CheckPositive("block_shuffle", "open_chunks", options.open_chunks));
   BlockShuffleOptions resolved = options;
-  // A chunk larger than the dataset is the dataset.
+  // A chunk that is larger than the dataset becomes the dataset.
   resolved.chunk_size =
       std::min(options.chunk_size, std::max<int64_t>(1, options.size));
   return std::shared_ptr<const BlockShuffle>(new BlockShuffle(resolved));

@@ -26,15 +26,16 @@ BlockShuffleOptions RandomOptions(Random& random) {
   return options;
 }
 
-// A chunk is open from its first sample to its last. Never more than
-// open_chunks of them are, and every sample comes once.
+// A chunk is open from its first sample to its last one. At most open_chunks
+// chunks are open at any time, and every sample comes once.
 TEST(BlockShuffle, KeepsItsBoundAndLosesNothing) {
   Random random(1);
   for (int round = 0; round < 2000; ++round) {
     const BlockShuffleOptions options = RandomOptions(random);
     const std::vector<int64_t> indices =
         ReadEpoch(**BlockShuffle::Create(options), round);
-    std::map<int64_t, int64_t> left;  // samples of each chunk yet to come
+    std::map<int64_t, int64_t>
+        left;  // the samples of each chunk that still come
     for (const int64_t index : indices) ++left[index / options.chunk_size];
     std::set<int64_t> open;
     std::vector<bool> seen(options.size);
@@ -57,7 +58,7 @@ TEST(BlockShuffle, Conforms) {
   }
 }
 
-// The short chunk is anywhere, and epochs differ.
+// The short chunk may be anywhere, and epochs differ.
 TEST(BlockShuffle, ShufflesChunksAndSamples) {
   BlockShuffleOptions options;
   options.size = 95;

@@ -11,27 +11,26 @@ namespace {
 
 int64_t DivideUp(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-// The fewest rows on any rank when `data` positions are dealt as the last
-// batch.
+// Returns the fewest rows on any rank if `data` positions form the last batch.
 int64_t FewestRows(const CutOptions& options, int64_t data) {
   switch (options.tail) {
     case Tail::kPad:
       return DivideUp(data, options.world);
     case Tail::kDrop:
     case Tail::kUneven:
-    case Tail::kMask:  // masked rows are there for the shape alone
+    case Tail::kMask:  // masked rows are there only for the shape
       return data / options.world;
   }
   return 0;
 }
 
-// Whether a last batch of `data` positions is one that the options let stand.
+// Returns true if the options allow a last batch of `data` positions.
 bool IsLargeEnough(const CutOptions& options, int64_t data) {
   return FewestRows(options, data) >=
          (options.drop_last ? options.batch_size : options.min_last_batch);
 }
 
-// A last batch that holds all of `rest`, as far as the tail policy lets it.
+// Returns a last batch that has as much of `rest` as the tail policy allows.
 Cut LastCut(const CutOptions& options, int64_t rest) {
   if (options.tail != Tail::kDrop) return {rest, 0};
   const int64_t data = rest - rest % options.world;
@@ -54,11 +53,11 @@ Cut NextCut(const CutOptions& options, int64_t rest) {
   if (options.small_last_batch == SmallLastBatch::kSpread) {
     const int64_t first = DivideUp(rest, 2 * options.world) * options.world;
     if (IsLargeEnough(options, rest - first)) return {first, 0};
-    // Two halves would be too small as well: one batch it is.
+    // Two halves would be too small too, so it is one batch.
   }
   if (options.max_rows > 0 &&
       DivideUp(rest, options.world) > options.max_rows) {
-    return {global, 0};  // No room to join: what is left is dropped.
+    return {global, 0};  // no room to join: the rest is dropped
   }
   return LastCut(options, rest);
 }
@@ -67,7 +66,7 @@ int64_t CountSteps(const CutOptions& options, int64_t rest) {
   if (options.batch_size < options.min_last_batch) return 0;
   const int64_t global = options.batch_size * options.world;
   int64_t steps = 0;
-  // All but the last two global batches are full ones.
+  // All global batches are full, except the last two.
   if (rest >= 2 * global) {
     steps = rest / global - 1;
     rest -= steps * global;
@@ -116,8 +115,8 @@ Share ShareOf(const CutOptions& options, const Cut& cut, int64_t rank) {
 int64_t MaxRows(const CutOptions& options) {
   const bool merges = options.min_last_batch > 0 && !options.drop_last &&
                       options.small_last_batch != SmallLastBatch::kDrop;
-  // A batch that is joined has at most min_last_batch rows on the rank that has
-  // the fewest, and at most one more elsewhere.
+  // A joined batch has fewer than min_last_batch rows on the rank with the
+  // fewest rows, and at most one more on others.
   return options.batch_size + (merges ? options.min_last_batch : 0);
 }
 

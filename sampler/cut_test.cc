@@ -28,7 +28,7 @@ CutOptions RandomOptions(Random& random) {
   return options;
 }
 
-// The steps that `size` positions make.
+// Returns the steps in `size` positions.
 std::vector<Cut> AllCuts(const CutOptions& options, int64_t size) {
   std::vector<Cut> cuts;
   while (size > 0) {
@@ -79,7 +79,7 @@ TEST(Cut, AccountsForEveryPositionOnce) {
   }
 }
 
-// Padding and masks aside, ranks differ by one row at most.
+// Apart from padding and masks, ranks differ by at most one row.
 TEST(Cut, DealsEvenly) {
   Random random(2);
   for (int i = 0; i < 20000; ++i) {
@@ -102,8 +102,8 @@ TEST(Cut, DealsEvenly) {
   }
 }
 
-// No rank ever gets a batch below min_last_batch, nor below batch_size with
-// drop_last. Masked rows don't count.
+// No rank gets a batch below min_last_batch, or with drop_last below
+// batch_size. Masked rows do not count.
 TEST(Cut, NeverLeavesASmallerBatch) {
   Random random(3);
   for (int i = 0; i < 20000; ++i) {
@@ -139,7 +139,8 @@ TEST(Cut, SmallLastBatchPolicies) {
   options.small_last_batch = SmallLastBatch::kSpread;
   EXPECT_THAT(BatchSizes(options, 9), ElementsAre(4, 3, 2));
   EXPECT_THAT(BatchSizes(options, 1), ElementsAre(0));
-  options.min_last_batch = 4;  // halves of 9 are too small: one batch
+  options.min_last_batch =
+      4;  // both halves of 5 are too small, so it is one batch
   EXPECT_THAT(BatchSizes(options, 5), ElementsAre(5));
 }
 

@@ -1,5 +1,5 @@
-// Proves the native shuffle a bijection at every size from 1 to its argument,
-// under one key each; tools/ci/exhaustive runs it.
+// Proves that the native shuffle is a bijection at every size from 1 to the
+// argument, with one key for each size. tools/ci/exhaustive runs it.
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>

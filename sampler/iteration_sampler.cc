@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<IterationSampler>> IterationSampler::Create(
   }
   std::unique_ptr<IterationSampler> self(
       new IterationSampler(std::move(sampler), num_iterations));
-  // Past the end there is nothing to find.
+  // There is nothing to search past the end.
   LOCKSTEP_RETURN_IF_ERROR(
       self->MoveTo(std::min(start_iteration, num_iterations)));
   return self;
@@ -47,7 +47,7 @@ absl::Status IterationSampler::MoveTo(int64_t iteration) {
   return absl::OkStatus();
 }
 
-// An epoch without a step may come between others, but not for ever.
+// Epochs without steps may come between others, but not forever.
 absl::Status IterationSampler::CheckEmptyEpochs(int empty) const {
   if (empty < 1000) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(

@@ -41,6 +41,7 @@ std::vector<Turn> MakeRound(
   return round;
 }
 
+// Thread-safety: thread-compatible.
 class MixtureStream : public IndexStream {
  public:
   MixtureStream(const MixtureOptions& options, int64_t size, uint64_t key,
@@ -73,7 +74,7 @@ class MixtureStream : public IndexStream {
  private:
   struct Source {
     int64_t begin, size, weight;
-    int64_t pass;  // that the permutation is of
+    int64_t pass;  // the pass of the permutation, or -1
     NativePermutation permutation;
   };
 
@@ -130,8 +131,8 @@ MixtureOrder::MixtureOrder(const MixtureOptions& options)
           MakeRound(options.sources))),
       length_(LengthByStop()) {}
 
-// The position of a source's turn number `turn`, which is at `place` of its
-// round.
+// Returns the position of the turn number `turn` of a source, which has `place`
+// in its round.
 int64_t MixtureOrder::PositionOfTurn(int64_t source, int64_t turn,
                                      int64_t place) const {
   const __int128 position =
@@ -148,7 +149,8 @@ int64_t MixtureOrder::LengthByStop() const {
     const auto [source, turns_before] = (*round_)[place];
     const auto& [size, weight] = options_.sources[source];
     const auto at = static_cast<int64_t>(place);
-    // The turn that would begin the source anew, and the one that ends it.
+    // This is the turn that would begin the source anew, and the one that ends
+    // it.
     if (size % weight == turns_before) {
       first = std::min(first, PositionOfTurn(source, size, at));
     }

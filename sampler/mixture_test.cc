@@ -49,7 +49,7 @@ TEST(MixtureOrder, KeepsProportionsAndPasses) {
     std::map<int64_t, int64_t> times;
     for (size_t n = 1; n <= indices.size(); ++n) {
       const int64_t source = SourceOf(options, indices[n - 1]);
-      // A sample's k-th time is in its source's k-th pass.
+      // A sample comes for the k-th time in the k-th pass of its source.
       ASSERT_EQ(times[indices[n - 1]]++,
                 counts[source] / options.sources[source].size);
       ++counts[source];
@@ -75,7 +75,7 @@ TEST(MixtureOrder, KeepsProportionsAndPasses) {
         break;
       case MixtureStop::kAllExhausted:
         ASSERT_TRUE(all);
-        ASSERT_TRUE(one_more);  // it stops with the last one's end
+        ASSERT_TRUE(one_more);  // it stops when the last source has ended
         break;
       case MixtureStop::kNumSamples:
         ASSERT_EQ(static_cast<int64_t>(indices.size()), options.num_samples);

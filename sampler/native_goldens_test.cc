@@ -1,6 +1,6 @@
-// Goldens of the native orders. Their indices are a promise, as is where their
-// batches break: these constants never change. Those of NativeShuffle are in
-// native_shuffle_test.cc.
+// Goldens of the native orders. Their indices and the breaks of their batches
+// are a promise, so these constants must never change. The goldens of
+// NativeShuffle are in native_shuffle_test.cc.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -40,7 +40,7 @@ std::string DigestOfEpoch(const Order& order) {
       .ToString();
 }
 
-// The label or length of each sample: 0, 1, 3, 4, 5 or 9, of which 0 is rarer.
+// Returns the label or length of each sample: 0, 1, 3, 4, 5 or 9. 0 is rarer.
 std::vector<int64_t> Labels() {
   std::vector<int64_t> labels(kSize);
   for (int64_t i = 0; i < kSize; ++i) labels[i] = i * i % 11;
@@ -55,7 +55,7 @@ std::vector<double> Weights() {
   return weights;
 }
 
-// Two windows: one of 320 positions and one of 180.
+// Makes two windows, one of 320 positions and one of 180.
 WindowOptions Window() {
   return {*NativeShuffle::Create({kSize, kSeed}), /*global_batch=*/16,
           /*batches=*/20, kSeed};
@@ -66,7 +66,7 @@ TEST(NativeGoldens, Stratified) {
             "eb2f02131235638af822430f2ad4590c");
 }
 
-// More than two passes of each source.
+// The stream has more than two passes of each source.
 TEST(NativeGoldens, Mixture) {
   MixtureOptions options;
   options.sources = {{100, 3}, {70, 2}};
@@ -77,7 +77,7 @@ TEST(NativeGoldens, Mixture) {
             "0d7ec66126488d2db020014749c0a4d0");
 }
 
-// Three windows, and a short chunk.
+// The stream has three windows and a short chunk.
 TEST(NativeGoldens, BlockShuffle) {
   EXPECT_EQ(DigestOfEpoch(**BlockShuffle::Create(
                 {kSize, /*chunk_size=*/30, /*open_chunks=*/6, kSeed})),

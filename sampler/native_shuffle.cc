@@ -18,11 +18,11 @@
 namespace lockstep {
 namespace {
 
-// Odd constants whose products spread a small difference over all bits.
+// These odd constants spread a small difference over all bits of the product.
 constexpr uint32_t kSpread1 = 0x7feb352d;
 constexpr uint32_t kSpread2 = 0x846ca68b;
 
-// ceil(sqrt(size)).
+// Returns ceil(sqrt(size)).
 uint64_t RootRoundedUp(uint64_t size) {
   auto root = static_cast<uint64_t>(std::sqrt(static_cast<double>(size)));
   while (root * root < size) ++root;
@@ -30,7 +30,7 @@ uint64_t RootRoundedUp(uint64_t size) {
   return root;
 }
 
-// A function of `digit` and two keys, uniform in [0, radix).
+// Returns a function of `digit` and two keys that is uniform in [0, radix).
 uint32_t RoundValue(uint32_t digit, uint32_t key1, uint32_t key2,
                     uint32_t radix) {
   uint32_t x = (digit ^ key1) * kSpread1;
@@ -38,12 +38,14 @@ uint32_t RoundValue(uint32_t digit, uint32_t key1, uint32_t key2,
   return static_cast<uint32_t>(uint64_t{x} * radix >> 32);
 }
 
-// a + b modulo radix, for a and b below radix and radix at most 2^31.
+// Returns a + b modulo radix. Requires: a and b are below radix, and radix is
+// at most 2^31.
 uint32_t AddModulo(uint32_t a, uint32_t b, uint32_t radix) {
   const uint32_t sum = a + b;
   return sum < radix ? sum : sum - radix;
 }
 
+// Thread-safety: thread-compatible.
 class NativeStream : public IndexStream {
  public:
   explicit NativeStream(const NativePermutation& permutation)
@@ -90,7 +92,8 @@ void NativePermutation::Permute(uint32_t& high, uint32_t& low) const {
 
 int64_t NativePermutation::operator[](int64_t position) const {
   uint64_t value = static_cast<uint64_t>(position);
-  // The radixes multiply to less than size + high_radix: few come round again.
+  // The product of the radixes is below size + high_radix, so few values need
+  // another round.
   do {
     auto high = static_cast<uint32_t>(value / low_radix_);
     auto low = static_cast<uint32_t>(value % low_radix_);
@@ -102,10 +105,12 @@ int64_t NativePermutation::operator[](int64_t position) const {
 
 #if defined(__x86_64__)
 
-// Eight positions at a time, a 32-bit lane each.
+// Permutes eight positions at a time, one in each 32-bit lane.
+// Thread-safety: thread-safe, with static functions only.
 class NativePermutationVectors {
  public:
-  // Reads as many as full groups of eight hold; returns their number.
+  // Reads as many whole groups of eight as fit, and returns the number of
+  // positions.
   __attribute__((target("avx2"))) static size_t Read(
       const NativePermutation& permutation, int64_t first, int64_t stride,
       absl::Span<int64_t> out) {
@@ -150,7 +155,8 @@ class NativePermutationVectors {
       }
       done += kLanes;
       if (out.size() - done < kLanes) return done;
-      // To the next group: the low digits' carry is where they wrapped around.
+      // Moves to the next group. The low digits wrap around where they have a
+      // carry.
       const __m256i sum = _mm256_add_epi32(low, low_step);
       low = _mm256_min_epu32(sum, _mm256_sub_epi32(sum, radix));
       high = _mm256_add_epi32(
@@ -176,8 +182,8 @@ class NativePermutationVectors {
     x = _mm256_mullo_epi32(x, Set(kSpread1));
     x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 15));
     x = _mm256_mullo_epi32(_mm256_add_epi32(x, Set(keys[1])), Set(kSpread2));
-    // The upper halves of the products with the radix: of even lanes shifted
-    // down, of odd ones where they are.
+    // The upper halves of the products with the radix: those of even lanes are
+    // shifted down, those of odd lanes are already in place.
     const __m256i radixes = Set(radix);
     const __m256i even = _mm256_srli_epi64(_mm256_mul_epu32(x, radixes), 32);
     const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), radixes);

@@ -74,8 +74,8 @@ TEST(NativePermutation, WorksAtTheLargestSize) {
   EXPECT_EQ(std::unique(indices.begin(), indices.end()), indices.end());
 }
 
-// For each of 32 x 32 pairs of a part of the positions and one of the values:
-// how many indices fall there, against what chance gives.
+// Counts the indices in each of 32 x 32 pairs of a part of the positions and a
+// part of the values, and compares the counts with chance.
 TEST(NativePermutation, PositionsAndValuesAreIndependent) {
   constexpr int64_t kParts = 32;
   for (const int64_t size : {1000, 100000, 1 << 20}) {
@@ -93,15 +93,16 @@ TEST(NativePermutation, PositionsAndValuesAreIndependent) {
         statistic += (count - expected) * (count - expected) / expected;
       }
     }
-    // Rows and columns are given, which leaves 31 * 31 degrees of freedom.
+    // The sums of rows and columns are given, which leaves 31 * 31 degrees of
+    // freedom.
     const double freedom = kKeys * (kParts - 1) * (kParts - 1);
     EXPECT_NEAR(statistic, freedom, 5 * std::sqrt(2 * freedom)) << size;
   }
 }
 
-// How often the most frequent difference of neighbours occurs. A random
-// permutation of 2^20 gives 8 or so; Feistel networks that are too short give
-// hundreds.
+// Counts how often the most frequent difference of neighbours occurs. This is
+// about 8 times in a random permutation of 2^20, and hundreds of times in
+// Feistel networks with too few rounds.
 TEST(NativePermutation, DifferencesOfNeighboursAreSpread) {
   for (uint64_t key = 0; key < 10; ++key) {
     const std::vector<int64_t> indices =
@@ -115,7 +116,7 @@ TEST(NativePermutation, DifferencesOfNeighboursAreSpread) {
   }
 }
 
-// Every permutation of four, from many keys, about equally often.
+// Every permutation of four must come about equally often over many keys.
 TEST(NativePermutation, SmallOnesAreFairlyDrawn) {
   std::unordered_map<std::string, int> counts;
   for (uint64_t key = 0; key < 24000; ++key) {
@@ -147,7 +148,7 @@ TEST(NativeShuffle, SeedAndEpochAreApart) {
   EXPECT_NE(read(0, 0), read(0, -1));
 }
 
-// The order is a promise: these constants never change.
+// The order is a promise: these constants must never change.
 TEST(NativeShuffleGolden, SameIndicesEverywhere) {
   std::string digests;
   for (const int64_t size :

@@ -19,10 +19,10 @@ namespace {
 
 using Alias = NativeWeighted::Alias;
 
-// Vose's construction: each place below the mean is filled up by one above it.
+// Vose's construction: a place above the mean fills up each place below it.
 std::vector<Alias> MakeAliases(const std::vector<double>& weights) {
   const auto count = static_cast<int64_t>(weights.size());
-  // Scaled to the largest, so that tiny weights don't underflow.
+  // Weights are scaled by the largest, so that tiny ones do not underflow.
   const double largest = *std::max_element(weights.begin(), weights.end());
   double sum = 0;
   for (const double weight : weights) sum += weight / largest;
@@ -43,7 +43,7 @@ std::vector<Alias> MakeAliases(const std::vector<double>& weights) {
       low.push_back(giver);
     }
   }
-  // What is left is off by rounding alone, unless its weight is zero.
+  // The rest deviates only by rounding, unless its weight is zero.
   for (const int64_t i : low) {
     if (weights[i] > 0) aliases[i] = {1, i};
   }
@@ -51,6 +51,8 @@ std::vector<Alias> MakeAliases(const std::vector<double>& weights) {
   return aliases;
 }
 
+// The stream of draws with replacement.
+// Thread-safety: thread-compatible.
 class AliasStream : public IndexStream {
  public:
   AliasStream(int64_t size, uint64_t key,
@@ -77,8 +79,9 @@ class AliasStream : public IndexStream {
   const std::shared_ptr<const std::vector<Alias>> aliases_;
 };
 
-// The samples in the order of Exponential() / weight: the chance to come next
-// is proportional to the weight (Efraimidis and Spirakis).
+// Sorts the samples by Exponential() / weight, so the chance to come next is
+// proportional to the weight (Efraimidis and Spirakis).
+// Thread-safety: thread-compatible.
 class KeyedStream : public IndexStream {
  public:
   KeyedStream(uint64_t key,
@@ -143,7 +146,7 @@ NativeWeighted::NativeWeighted(NativeWeightedOptions options)
   if (options.replacement) {
     aliases_ = std::make_shared<const std::vector<Alias>>(
         MakeAliases(options.weights));
-    options.weights = {};  // the aliases say it all
+    options.weights = {};  // the aliases replace the weights
   }
   options_ = std::make_shared<const NativeWeightedOptions>(std::move(options));
 }

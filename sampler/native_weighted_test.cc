@@ -74,8 +74,8 @@ TEST(NativeWeighted, WithoutReplacementNeverTwice) {
   }
 }
 
-// The chance of a pair is that of drawing its first by weight, and then its
-// second by weight from the others.
+// The chance of a pair is the chance to draw its first sample by weight, times
+// the chance to draw its second by weight from the others.
 TEST(NativeWeighted, WithoutReplacementByTheWeights) {
   const std::vector<double> weights = {1, 2, 4};
   const auto order =
@@ -105,7 +105,7 @@ TEST(NativeWeighted, Conforms) {
   }
 }
 
-// More weights than PyTorch takes.
+// The test has more weights than PyTorch accepts.
 TEST(NativeWeighted, BeyondPyTorchsLimit) {
   std::vector<double> weights((1 << 24) + 1, 1.0);
   const auto order =

@@ -1,4 +1,4 @@
-// Reading whole epochs, first batches and single places of the orders.
+// Measures reads of whole epochs, of first batches and of single positions.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -29,7 +29,7 @@ std::shared_ptr<const Order> Native(int64_t size) {
   return *NativeShuffle::Create(options);
 }
 
-// Reads up to `count` positions in steps of 4096 and reports the time of one.
+// Reads up to `count` positions in steps of 4096 and reports the time for each.
 void ReadAll(benchmark::State& state, const Order& order, int64_t count) {
   std::vector<int64_t> indices(4096);
   int64_t read = 0, epoch = 0;
@@ -57,7 +57,7 @@ BENCHMARK(BM_TorchEpoch)
     ->Arg(100000000)
     ->Unit(benchmark::kMillisecond);
 
-// A million draws without replacement from fewer samples.
+// Measures a million draws without replacement from fewer samples.
 void BM_TorchManyPermutations(benchmark::State& state) {
   TorchRandomOptions options;
   options.size = state.range(0);
@@ -69,7 +69,7 @@ BENCHMARK(BM_TorchManyPermutations)
     ->Arg(1000)
     ->Unit(benchmark::kMillisecond);
 
-// From nothing to the first step of epoch 20 of 1,281,167 samples.
+// Measures the way to the first step of epoch 20 of 1,281,167 samples.
 void BM_LateIteration(benchmark::State& state) {
   constexpr int64_t kBatch = 256, kEpoch = 20;
   TorchRandomOptions options;
@@ -100,12 +100,13 @@ BENCHMARK(BM_NativeBulk)
 void BM_NativeSingle(benchmark::State& state) {
   const NativePermutation permutation(state.range(0), 7);
   int64_t at = 1;
-  for (auto _ : state) at = permutation[at];  // each waits for the last
+  for (auto _ : state)
+    at = permutation[at];  // each read waits for the one before it
   benchmark::DoNotOptimize(at);
 }
 BENCHMARK(BM_NativeSingle)->Arg(1000000)->Arg(1000000000000);
 
-// From nothing to the first 2048 indices, which 8 ranks share.
+// Measures the way to the first 2048 indices, which 8 ranks share.
 void BM_TorchFirstBatch(benchmark::State& state) {
   std::vector<int64_t> indices(256);
   for (auto _ : state) {
@@ -116,7 +117,7 @@ void BM_TorchFirstBatch(benchmark::State& state) {
 }
 BENCHMARK(BM_TorchFirstBatch)->Unit(benchmark::kMicrosecond);
 
-// From the bytes of a state in the middle of an epoch to the next batch.
+// Measures the way from a state in the middle of an epoch to the next batch.
 void BM_NativeRestore(benchmark::State& state) {
   SamplerOptions options;
   options.cut.batch_size = 256;

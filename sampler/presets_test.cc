@@ -96,7 +96,7 @@ TEST(Presets, RandomAndSubsetSamplers) {
               ElementsAre(9, 5, 6, 8, 7));
 }
 
-// Seed 004's factories.
+// The factories of maskrcnn-benchmark.
 TEST(Presets, MakeDataSampler) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(DataSampler data,
                                 MakeDataSampler(10, true, Ranks{3, 1}));
@@ -142,7 +142,7 @@ TEST(Presets, Iterations) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const DataSampler data,
                                 MakeDataSampler(10, true, Ranks{2, 0}));
   BatchDataSamplerOptions options;
-  options.images_per_batch = 2;  // three steps an epoch
+  options.images_per_batch = 2;  // three steps per epoch
   auto run = [&](int64_t start) {
     auto sampler = *MakeIterationBatchSampler(data, options, 8, start);
     Batches batches;
@@ -171,7 +171,7 @@ TEST(Presets, Iterations) {
   EXPECT_THAT(batch.indices, testing::ElementsAreArray(all[4]));
 }
 
-// Far into an epoch without reading it, and over epochs without a step.
+// Starts far into an epoch without reading it, and passes epochs without steps.
 TEST(Presets, IterationsStartAnywhere) {
   NativeShuffleOptions huge;
   huge.size = 1000000000000;
@@ -199,7 +199,8 @@ TEST(Presets, IterationsStartAnywhere) {
   EXPECT_EQ(steps, 13);
 }
 
-// If each epoch took as long as all before it, this would take minutes.
+// If each epoch took as long as all epochs before it, this test would take
+// minutes.
 TEST(Presets, IterationsStartInALateEpoch) {
   TorchRandomOptions random;
   random.size = 1000;
@@ -231,7 +232,7 @@ TEST(Presets, IterationsNeedSteps) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-// Made by testdata/generate/random_split.py on PyTorch 1.13.
+// These values were made by testdata/generate/random_split.py on PyTorch 1.13.
 TEST(Presets, RandomSplit) {
   EXPECT_THAT(RandomSplit({7, 3}, 42),
               IsOkAndHolds(ElementsAre(ElementsAre(2, 6, 1, 8, 4, 5, 0),

@@ -14,14 +14,14 @@ QuotaTurns::QuotaTurns(absl::Span<const int64_t> quotas)
   const auto classes = static_cast<int64_t>(
       quotas_.size() -
       static_cast<size_t>(std::count(quotas_.begin(), quotas_.end(), 0)));
-  // With one class any positive unit will do.
+  // With one class, any positive unit works.
   unit_ = std::max<int64_t>(2, 2 * classes - 2);
   for (size_t who = 0; who < quotas_.size(); ++who) {
     if (quotas_[who] > 0) AddTurn(static_cast<int64_t>(who));
   }
 }
 
-// Due at total * (unit - 1 + unit * turns) / (unit * quota), rounded down.
+// Returns total * (unit - 1 + unit * turns) / (unit * quota), rounded down.
 int64_t QuotaTurns::DueTime(int64_t who) const {
   const __int128 numerator =
       static_cast<__int128>(total_) *
@@ -30,7 +30,8 @@ int64_t QuotaTurns::DueTime(int64_t who) const {
   return static_cast<int64_t>(numerator / denominator);
 }
 
-// Released at total * (1 + unit * turns) / (unit * quota), rounded up.
+// Adds the class's next turn. Its release time is total * (1 + unit * turns) /
+// (unit * quota), rounded up.
 void QuotaTurns::AddTurn(int64_t who) {
   const __int128 numerator = static_cast<__int128>(total_) *
                              (1 + static_cast<__int128>(unit_) * turns_[who]);

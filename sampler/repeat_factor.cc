@@ -21,10 +21,11 @@
 namespace lockstep {
 namespace {
 
-// Copies of samples side by side, read through a permutation of all of them.
+// Reads the copies of all samples through a permutation of them.
+// Thread-safety: thread-compatible.
 class CopiesStream : public IndexStream {
  public:
-  // Sample i has the copies from ends[i - 1] to below ends[i].
+  // Sample i has the copies from ends[i - 1] to before ends[i].
   CopiesStream(std::vector<int64_t> ends, uint64_t key)
       : ends_(std::move(ends)),
         permutation_(ends_.empty() ? 0 : ends_.back(), key) {}

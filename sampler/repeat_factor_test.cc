@@ -37,7 +37,7 @@ TEST(RepeatFactorOrder, RepeatsByTheFactors) {
 }
 
 TEST(RepeatFactorOrder, FactorsFromClasses) {
-  // Class 0 is in all four samples, class 1 in one.
+  // Class 0 is in all four samples, and class 1 is in one of them.
   EXPECT_THAT(RepeatFactorsFromClasses({{0}, {0, 1, 1}, {0}, {0}}, 0.64),
               ElementsAre(1, DoubleEq(1.6), 1, 1));
   EXPECT_THAT(RepeatFactorsFromClasses({{}, {5}}, 2), ElementsAre(1, 2));

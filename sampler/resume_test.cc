@@ -1,5 +1,5 @@
-// Restarts and resizes: whatever a job's history, every position of an epoch is
-// accounted for exactly once over all its ranks.
+// Tests restarts and resizes: after any history of a job, every position of an
+// epoch is counted exactly once over all ranks.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -45,8 +45,8 @@ CutOptions RandomCut(Random& random) {
   return cut;
 }
 
-// A job on all its ranks. Records which positions it delivered, and what each
-// of them held.
+// A job on all its ranks. It records which positions were delivered, and their
+// indices.
 class Job {
  public:
   Job(const std::shared_ptr<const Order>& order, const CutOptions& cut) {
@@ -75,7 +75,7 @@ class Job {
     }
   }
 
-  // One step on every rank; false when they all say that there is none.
+  // Takes one step on every rank. Returns false if all say that there is none.
   bool Step(std::map<int64_t, int64_t>& delivered) {
     int stepped = 0;
     for (const auto& rank : ranks_) {
@@ -94,7 +94,7 @@ class Job {
     return stepped > 0;
   }
 
-  // The same bytes on every rank.
+  // Returns the state, which has the same bytes on every rank.
   std::string Save() const {
     for (const auto& rank : ranks_) {
       EXPECT_EQ(rank->SaveState(), ranks_[0]->SaveState());
@@ -110,7 +110,7 @@ class Job {
 
 struct OrderCase {
   std::function<std::shared_ptr<const Order>(int64_t size)> make;
-  // Whether an epoch has every sample once.
+  // True if an epoch has every sample once.
   bool permutation = true;
 };
 
@@ -122,7 +122,7 @@ WindowOptions Window(std::shared_ptr<const Order> inner) {
   return window;
 }
 
-// For sample i: i modulo 5, plus 1.
+// Returns i modulo 5, plus 1, for each sample i.
 std::vector<int64_t> SmallNumbers(int64_t size) {
   std::vector<int64_t> numbers(size);
   for (int64_t i = 0; i < size; ++i) numbers[i] = i % 5 + 1;
@@ -230,7 +230,8 @@ std::shared_ptr<const Order> Part(int64_t size) {
   return *SubsetOrder::Create(Native(size), std::move(indices), size);
 }
 
-// The epoch's length is always that of the dataset, for the tests' sake.
+// These factors give every epoch the length of the dataset, which the tests
+// need.
 std::shared_ptr<const Order> RepeatFactors(int64_t size) {
   RepeatFactorOptions options;
   for (int64_t i = 0; i < size; ++i) {
@@ -299,7 +300,7 @@ TEST_P(Resume, ChainsAccountForEveryPositionOnce) {
       const bool last = life + 1 == lives;
       CutOptions cut = RandomCut(random);
       if (order->NeedsBlockedLayout()) cut.layout = Layout::kBlocked;
-      // No more than the budget has room for.
+      // No larger minimum fits into the budget.
       if (GetParam() == "budget" && cut.min_last_batch > 3) {
         cut.min_last_batch = 3;
       }
@@ -328,7 +329,7 @@ TEST_P(Resume, ChainsAccountForEveryPositionOnce) {
     ASSERT_EQ(static_cast<int64_t>(delivered.size()) + dropped + skipped, size)
         << chain;
     if (!order_case.permutation) continue;
-    // Each sample once, and all of them where none was dropped.
+    // Each sample comes once, and all come if none was dropped.
     std::vector<int64_t> indices;
     for (const auto& [position, index] : delivered) indices.push_back(index);
     std::sort(indices.begin(), indices.end());
@@ -342,8 +343,8 @@ TEST_P(Resume, ChainsAccountForEveryPositionOnce) {
 
 class Resize : public testing::TestWithParam<std::string> {};
 
-// With an unchanged global batch every global batch holds the same samples as
-// without a resize.
+// If the global batch stays the same, every global batch has the same samples
+// as without a resize.
 TEST_P(Resize, KeepsGlobalBatches) {
   const auto order = Orders().at(GetParam()).make(1000);
   auto global_batches = [&order](const std::vector<int64_t>& worlds) {
@@ -379,7 +380,8 @@ TEST_P(Resize, KeepsGlobalBatches) {
   EXPECT_EQ(global_batches({12, 1, 6}), expected);
 }
 
-// A token budget is a rank's: with more ranks its global batches are larger.
+// A token budget belongs to a rank, so with more ranks its global batches are
+// larger.
 std::vector<std::string> NamesButBudget() {
   std::vector<std::string> names = OrderNames();
   names.erase(std::find(names.begin(), names.end(), "budget"));

@@ -36,8 +36,8 @@ absl::Status ValidateRanks(const SamplerOptions& options) {
   return absl::OkStatus();
 }
 
-// The numbers of a rank's rows that are not data, among all ranks' in a
-// segment: `first`, `first` + `stride` and so on.
+// The numbers of a rank's rows that are not data: `first`, `first` + `stride`
+// and so on. They count such rows of all ranks in a segment.
 struct Padding {
   int64_t first;
   int64_t stride;
@@ -45,14 +45,15 @@ struct Padding {
 
 Padding PaddingOf(const CutOptions& options, const Cut& cut, const Share& share,
                   int64_t rank, bool is_last) {
-  // On beyond the data of all ranks; or, where each rank has masked rows behind
-  // its own data, dealt to the ranks in turn.
+  // Padding continues beyond the data of all ranks. With the mask and blocked
+  // layout, each rank has masked rows after its own data, so their numbers are
+  // dealt to the ranks in turn.
   Padding padding = {share.first + share.valid * share.stride - cut.data,
                      share.stride};
   if (options.tail == Tail::kMask && options.layout == Layout::kBlocked) {
     padding = {rank, options.world};
   }
-  // Where the last batch was spread over two steps, both may have masked rows.
+  // If the last batch was spread over two steps, both may have masked rows.
   if (!is_last) padding.first += MaxRows(options) * options.world;
   return padding;
 }
@@ -179,7 +180,7 @@ absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
                                 BatchIndices& batch) {
   const Share share = ShareOf(rest.options, cut, data_rank_);
   if (indices_.size() < static_cast<size_t>(share.rows)) {
-    indices_.resize(share.rows);  // within what was reserved
+    indices_.resize(share.rows);  // within the reserved capacity
     positions_.resize(share.rows);
   }
   const auto indices = absl::MakeSpan(indices_.data(), share.rows);
@@ -187,9 +188,9 @@ absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
   LOCKSTEP_RETURN_IF_ERROR(ReadKept(rest.next + share.first, share.stride,
                                     indices.first(share.valid),
                                     positions.first(share.valid)));
-  // Padding begins again at the front of the segment, which for most orders is
-  // the whole stream, as often as it takes. Each of these rounds has positions
-  // of its own, beyond the stream's, as if the stream had been repeated for it.
+  // Padding starts again at the front of the segment, as often as needed. For
+  // most orders the segment is the whole stream. Each round has its own
+  // positions beyond the stream, as if the stream were repeated for it.
   const int64_t length = rest.end - rest.begin;
   const bool is_last = rest.next + cut.data + cut.dropped == rest.end;
   const Padding padding =
@@ -205,7 +206,7 @@ absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
     }
     positions[row] = wrapped + stream_->size() * (1 + number / length);
   }
-  // The rows of all ranks but those of data.
+  // These are all rows of all ranks that are not data.
   const int64_t ranks = options_.cut.world;
   if (options_.cut.tail == Tail::kPad || options_.cut.tail == Tail::kMask) {
     stats_.padded += share.rows * ranks - cut.data;
@@ -231,8 +232,8 @@ absl::Status Sampler::ReadKept(int64_t first, int64_t stride,
   return absl::OkStatus();
 }
 
-// Ranges to skip that lie behind what was delivered are not yet passed: more
-// may be joined to them.
+// Moves to kept position `next`. Skip ranges directly after the delivered
+// positions are not passed yet, because more ranges may join them.
 void Sampler::MoveTo(int64_t next) {
   const int64_t size = stream_->size();
   const int64_t before = progress_.position;
@@ -247,7 +248,7 @@ absl::Status Sampler::PassSteps(int64_t steps) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Rest rest, RestOfSegment(next));
     const int64_t left = rest.end - rest.next;
     const int64_t global = rest.options.batch_size * rest.options.world;
-    // All but the last two global batches of a segment are full ones.
+    // All global batches of a segment are full, except the last two.
     const bool none = rest.options.batch_size < rest.options.min_last_batch;
     const int64_t full = none ? 0 : std::min(steps, left / global - 2);
     Cut cut{full * global, 0};

@@ -20,7 +20,7 @@ using Ranks = std::vector<std::unique_ptr<Sampler>>;
 
 constexpr int64_t kAllSteps = std::numeric_limits<int64_t>::max();
 
-// Returns no ranks where the factory refuses so many.
+// Returns no ranks if the factory refuses so many.
 Ranks MakeRanks(const MakeSampler& make, int64_t count) {
   Ranks ranks;
   for (int64_t rank = 0; rank < count; ++rank) {
@@ -35,7 +35,7 @@ Ranks MakeRanks(const MakeSampler& make, int64_t count) {
   return ranks;
 }
 
-// The stream of an epoch, and how often each of its positions came.
+// The stream of an epoch, and the number of times that each position came.
 struct Account {
   std::vector<int64_t> indices;
   std::vector<int> times;
@@ -61,8 +61,8 @@ void Count(const BatchIndices& batch, Account& account) {
   }
 }
 
-// Takes steps on all ranks, until the epoch ends or so many are done, and
-// returns how many those were.
+// Takes steps on all ranks until the epoch ends or `most` steps are done, and
+// returns the number of steps.
 int64_t TakeSteps(const Ranks& ranks, int64_t most, Account& account) {
   const absl::StatusOr<int64_t> left = ranks[0]->StepsLeft();
   EXPECT_THAT(left, IsOk());
@@ -88,7 +88,8 @@ int64_t TakeSteps(const Ranks& ranks, int64_t most, Account& account) {
   return steps;
 }
 
-// `dropped`: by the tail policy, as the samplers have counted.
+// `dropped` is the number of positions dropped by the tail policy, as the
+// samplers counted.
 void ExpectOnce(const Account& account, int64_t dropped) {
   int64_t missing = 0;
   for (size_t at = 0; at < account.times.size(); ++at) {

@@ -1,4 +1,4 @@
-// These tests hand the suite samplers that are wrong, which it must find.
+// Tests that the suite finds the mistakes of wrong samplers.
 #include "lockstep/sampler/sampler_conformance.h"
 
 #include <cstdint>

@@ -44,7 +44,7 @@ SamplerOptions Options(int64_t batch_size, int64_t world, int64_t rank) {
   return options;
 }
 
-// The batches of an epoch; padding is as good as data.
+// Returns the batches of an epoch, padding included.
 Batches EpochOf(const std::shared_ptr<const Order>& order,
                 const SamplerOptions& options, int64_t epoch = 0) {
   Batches batches;
@@ -60,7 +60,7 @@ Batches EpochOf(const std::shared_ptr<const Order>& order,
     batches.emplace_back(batch.indices.begin(), batch.indices.end());
   }
   EXPECT_EQ(steps, static_cast<int64_t>(batches.size()));
-  // Wherever the sampler is.
+  // The result does not depend on where the sampler is.
   EXPECT_THAT((*sampler)->StepsLeftFrom(start), IsOkAndHolds(steps));
   EXPECT_THAT((*sampler)->StepsLeft(), IsOkAndHolds(0));
   return batches;
@@ -76,7 +76,7 @@ std::vector<int64_t> IndicesOf(const std::shared_ptr<const Order>& order,
   return indices;
 }
 
-// Research section 1.9; confirmed on PyTorch 1.13.0 and 2.14.1.
+// The goldens were confirmed on PyTorch 1.13.0 and 2.14.1.
 TEST(DistributedSampler, Goldens) {
   auto rank = [](int64_t rank, int64_t epoch) {
     return IndicesOf(Torch(10), Options(4, 3, rank), epoch);
@@ -96,8 +96,8 @@ TEST(DistributedSampler, Goldens) {
   EXPECT_THAT(IndicesOf(Torch(11), options), ElementsAre(3, 1));
 }
 
-// Seven samples make one batch of 4 on each of two ranks, for which
-// BatchSampler's drop_last counts the padding as well.
+// Seven samples make one batch of 4 on each of two ranks, because
+// BatchSampler's drop_last also counts the padding.
 TEST(DistributedSampler, PaddingFillsABatch) {
   SamplerOptions options = Options(4, 2, 0);
   options.cut.drop_last = true;
@@ -122,7 +122,8 @@ TEST(DistributedSampler, EmptyDatasetIsAnEmptyEpoch) {
   EXPECT_THAT(EpochOf(Sequential(0), Options(4, 2, 1)), IsEmpty());
 }
 
-// Seed 000: 25 samples whose values are their index plus one, here less one.
+// Example 000: 25 samples whose values are their index plus one. The expected
+// values here are the indices.
 TEST(Seed000, TwoRanksShuffled) {
   EXPECT_THAT(
       EpochOf(Torch(25), Options(4, 2, 0)),
@@ -145,12 +146,12 @@ TEST(Seed000, ThreeRanksInOrder) {
                           ElementsAre(1)));
 }
 
-// Seed 001, cases 1 to 7, on two ranks with batches of 4.
+// Example 001, cases 1 to 7, on two ranks with batches of 4.
 TEST(Seed001, Cases) {
-  // 1: no distributed sampler, so every rank walks the whole dataset.
+  // 1: without a distributed sampler, so every rank reads the whole dataset.
   EXPECT_THAT(EpochOf(Sequential(8), Options(4, 1, 0)),
               ElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(4, 5, 6, 7)));
-  // 2: the same epoch again, by the same number; 3: the next one.
+  // 2: the same epoch again, given by the same number; 3: the next one.
   EXPECT_THAT(EpochOf(Torch(8), Options(4, 2, 0)),
               ElementsAre(ElementsAre(4, 7, 2, 1)));
   EXPECT_THAT(EpochOf(Torch(8), Options(4, 2, 1)),
@@ -173,7 +174,7 @@ TEST(Seed001, Cases) {
               ElementsAre(ElementsAre(0, 2, 1)));
   EXPECT_THAT(EpochOf(Torch(5), Options(4, 2, 1), 1),
               ElementsAre(ElementsAre(4, 3, 0)));
-  // 6: a last batch of one; 7: drop_last against it.
+  // 6: the last batch has one sample; 7: drop_last prevents it.
   SamplerOptions options = Options(4, 2, 0);
   EXPECT_THAT(EpochOf(Torch(10), options),
               ElementsAre(ElementsAre(4, 7, 3, 0), ElementsAre(6)));
@@ -186,7 +187,8 @@ TEST(Seed001, Cases) {
   EXPECT_THAT(EpochOf(Torch(6), options), IsEmpty());
 }
 
-// Seed 002: one, two and three samples on two ranks, a sample a batch.
+// Example 002: one, two and three samples on two ranks, with one sample per
+// batch.
 TEST(Seed002, Sizes) {
   EXPECT_THAT(IndicesOf(Torch(1), Options(1, 2, 0)), ElementsAre(0));
   EXPECT_THAT(IndicesOf(Torch(1), Options(1, 2, 1)), ElementsAre(0));
@@ -196,7 +198,7 @@ TEST(Seed002, Sizes) {
   EXPECT_THAT(IndicesOf(Torch(3), Options(1, 2, 1)), ElementsAre(0, 2));
 }
 
-// Seed 004: the examples in BatchSampler's text.
+// Example 004: the examples in the documentation of BatchSampler.
 TEST(Seed004, BatchSampler) {
   SamplerOptions options = Options(3, 1, 0);
   EXPECT_THAT(EpochOf(Sequential(10), options),
@@ -212,7 +214,7 @@ struct Evaluation {
   std::vector<int64_t> rows, valid;
 };
 
-// What two ranks see of 21 samples in batches of 4, summed.
+// Returns what two ranks see of 21 samples in batches of 4, summed.
 Evaluation Evaluate(Tail tail) {
   Evaluation total{{0, 0}, {0, 0}};
   for (int64_t rank = 0; rank < 2; ++rank) {
@@ -318,7 +320,7 @@ TEST(Sampler, EachRowHasAPositionOfItsOwn) {
   EXPECT_GT(padding, 500);
 }
 
-// Tensor parallel neighbours (stride 2), two pipeline stages outermost.
+// Tensor parallel neighbours (stride 2); two pipeline stages are outermost.
 TEST(Sampler, ReplicasGetIdenticalRows) {
   SamplerOptions options = Options(3, 2, 0);
   options.replicas = 4;
@@ -357,8 +359,8 @@ TEST(Sampler, SkipsPositions) {
   EXPECT_EQ((*sampler)->stats().padded, 1);
 }
 
-// A range to skip that the batches have only come up to is not passed yet, so
-// that more can be joined to it.
+// The batches have reached the range to skip, but not passed it, so more
+// positions can join it.
 TEST(Sampler, RangesAheadCanGrow) {
   auto sampler = *Sampler::Create(Sequential(20), Options(4, 2, 0));
   LOCKSTEP_ASSERT_OK(sampler->StartEpoch(0));

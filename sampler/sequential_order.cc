@@ -10,6 +10,7 @@
 namespace lockstep {
 namespace {
 
+// Thread-safety: thread-compatible.
 class SequentialStream : public IndexStream {
  public:
   explicit SequentialStream(int64_t size) : size_(size) {}

@@ -20,8 +20,8 @@ constexpr uint8_t kVersion = 1;
 constexpr size_t kFixedBytes = 128;
 constexpr size_t kRangeBytes = 16;
 
-// The fixed part, byte for byte (docs/formats.md). The checksum is over all
-// other bytes, those of the ranges included.
+// The fixed part, byte for byte (docs/formats.md). The checksum covers all
+// other bytes, also those of the ranges.
 struct Fixed {
   char magic[4];
   uint8_t version;

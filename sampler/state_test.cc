@@ -55,7 +55,7 @@ TEST(State, IsAtMost128BytesAnd16ARange) {
   LOCKSTEP_EXPECT_OK(DecodeState(EncodeState(full)));
 }
 
-// The bytes are in checkpoints: this never changes.
+// The bytes are part of checkpoints, so they must never change.
 TEST(State, BytesStay) {
   const std::string bytes = EncodeState(State());
   EXPECT_EQ(bytes.substr(0, 8), std::string("LSSP\1\2\0\0", 8));

@@ -35,6 +35,7 @@ std::shared_ptr<const Classes> SortByClass(const std::vector<int64_t>& labels) {
   return classes;
 }
 
+// Thread-safety: thread-compatible.
 class StratifiedStream : public IndexStream {
  public:
   StratifiedStream(uint64_t key, std::shared_ptr<const Classes> classes)

@@ -1,4 +1,4 @@
-// Of the stratified order, and of the quota rule that it shares with mixtures.
+// Tests the stratified order, and the quota rule that it shares with mixtures.
 #include "lockstep/sampler/stratified.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// |count - p * n| < 1 for every prefix, and the whole round exact.
+// |count - p * n| < 1 for every prefix, and a whole round is exact.
 TEST(QuotaTurns, KeepTheQuotaRule) {
   Random random(1);
   for (int round = 0; round < 2000; ++round) {
@@ -49,7 +49,7 @@ std::vector<int64_t> RandomLabels(Random& random, int64_t size) {
   std::vector<int64_t> labels(size);
   const int64_t classes = random.Integer(1, 8);
   for (int64_t& label : labels) {
-    // Skewed, so that some classes are rare.
+    // The labels are skewed, so that some classes are rare.
     label = 10 * random.Integer(0, random.Integer(1, classes + 1)) - 5;
   }
   return labels;

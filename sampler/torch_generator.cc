@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-// Vectors are passed between functions here, all of which are inlined: how they
-// would be passed otherwise does not matter.
+// Functions here pass vectors to each other, but all are inlined, so the
+// calling convention does not matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace lockstep {
@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kWords = 624;
 constexpr size_t kShift = 397;
 
-// `to` of MT19937's recurrence, from the word before it and its neighbour.
+// Computes a word of MT19937's recurrence from the previous word, its neighbour
+// and a shifted word.
 template <typename Word>
 inline __attribute__((always_inline)) Word Twist(Word from, Word next,
                                                  Word shifted) {
@@ -31,7 +32,7 @@ inline __attribute__((always_inline)) Word Temper(Word y) {
   return y ^ (y >> 18);
 }
 
-// Words side by side; the compiler lays them into the registers there are.
+// Several words side by side; the compiler uses the registers that there are.
 template <int lanes>
 struct Lanes {
   typedef uint32_t Type __attribute__((vector_size(4 * lanes)));
@@ -44,8 +45,8 @@ inline __attribute__((always_inline)) Vector Load(const uint32_t* from) {
   return value;
 }
 
-// Steps `count` words on, each from itself, its neighbour and one that lies so
-// far away that a vector of words does not reach what it is about to write.
+// Advances `count` words. Each depends on itself, its neighbour and a word so
+// far away that a vector does not reach the words it writes.
 template <int lanes, size_t count>
 inline __attribute__((always_inline)) void TwistRange(uint32_t* words,
                                                       const uint32_t* shifted) {

@@ -20,6 +20,7 @@
 
 namespace lockstep {
 
+// Thread-safety: thread-compatible.
 class TorchPermutation::Implementation {
  public:
   virtual ~Implementation() = default;
@@ -31,14 +32,16 @@ class TorchPermutation::Implementation {
 
 namespace {
 
-// How many steps are worked on at once: the places that the next ones swap with
-// are known ahead, and are fetched while the present ones are swapped.
+// The number of steps that are processed at once. The places that the next
+// steps swap with are known, so they are fetched while the current ones are
+// swapped.
 constexpr int64_t kChunk = 128;
 
-// How many steps of a large permutation are taken without a table.
+// The number of steps of a large permutation that are taken without a table.
 constexpr int64_t kEarlySteps = 8192;
 
-// targets[k] = i + k + words[k] % (size - i - k): where step i + k swaps to.
+// Sets targets[k] = i + k + words[k] % (size - i - k), the place with which
+// step i + k swaps.
 void FindTargetsPortable(const uint32_t* words, uint64_t i, uint64_t size,
                          int64_t count, uint32_t* targets) {
   for (int64_t k = 0; k < count; ++k, ++i) {
@@ -48,11 +51,12 @@ void FindTargetsPortable(const uint32_t* words, uint64_t i, uint64_t size,
 }
 
 #if defined(__x86_64__)
-// The same for four at a time. A quotient of 32-bit numbers in double precision
-// is never rounded up to the next integer (it would have to lie within 2^-53 of
-// it, relatively, and the nearest lies 2^-32 away), so its floor is exact.
-// Requires count divisible by 4 and, for quotients to fit into 31 bits,
-// size - i - count >= 2.
+// Does the same for four at a time. The quotient of two 32-bit numbers in
+// double precision is never rounded up to the next integer. For that it would
+// have to be within a relative distance of 2^-53 from an integer, but the
+// nearest is at 2^-32. So its floor is exact.
+// Requires: count is divisible by 4, and size - i - count >= 2, so that
+// quotients fit into 31 bits.
 __attribute__((target("avx2"))) void FindTargetsAvx2(const uint32_t* words,
                                                      uint64_t i, uint64_t size,
                                                      int64_t count,
@@ -64,7 +68,7 @@ __attribute__((target("avx2"))) void FindTargetsAvx2(const uint32_t* words,
   __m256i modulus = _mm256_sub_epi64(
       _mm256_set1_epi64x(static_cast<int64_t>(size - i)), steps);
   const __m256i four = _mm256_set1_epi64x(4);
-  // The lower halves of four lanes, side by side.
+  // These are the lower halves of four lanes, side by side.
   const __m256i lower = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
   for (int64_t k = 0; k < count; k += 4) {
     const __m256i word = _mm256_cvtepu32_epi64(
@@ -103,7 +107,7 @@ void FindTargets(const uint32_t* words, uint64_t i, uint64_t size,
   FindTargetsPortable(words, i, size, count, targets);
 }
 
-// From 2^32 samples on a 32-bit word reaches only the next 2^32 places.
+// From 2^32 samples on, a 32-bit word reaches only the next 2^32 places.
 void FindTargets(const uint32_t* words, uint64_t i, uint64_t size,
                  int64_t count, uint64_t* targets) {
   for (int64_t k = 0; k < count; ++k, ++i) {
@@ -111,12 +115,13 @@ void FindTargets(const uint32_t* words, uint64_t i, uint64_t size,
   }
 }
 
-// The places that the first steps changed, by a hash: a table over the whole
-// permutation would cost a page fault for nearly each of them.
+// A hash table of the places that the first steps changed. A table of the whole
+// permutation would cost a page fault for nearly every such place.
+// Thread-safety: thread-compatible.
 template <typename Word>
 class EarlyPlaces {
  public:
-  // The displacement of `place`; of one that is new here it is 0, as in the
+  // Returns the displacement of `place`. It is 0 if the place is new, as in the
   // table.
   Word& Displacement(Word place) {
     size_t at = place * uint64_t{0x9e3779b97f4a7c15} >> (64 - kBits);
@@ -137,7 +142,7 @@ class EarlyPlaces {
   }
 
  private:
-  // A step changes two places: half full at most.
+  // A step changes two places, so the slots are at most half full.
   static constexpr int kBits = 15;
   static_assert(4 * kEarlySteps <= int64_t{1} << kBits);
 
@@ -148,7 +153,8 @@ class EarlyPlaces {
   std::vector<Slot> slots_ = std::vector<Slot>(size_t{1} << kBits);
 };
 
-// `table_[i]` holds value - i, so that memory of zeros is the identity.
+// `table_[i]` holds value - i, so memory of zeros is the identity.
+// Thread-safety: thread-compatible.
 template <typename Word>
 class PermutationOf : public TorchPermutation::Implementation {
  public:
@@ -197,7 +203,7 @@ class PermutationOf : public TorchPermutation::Implementation {
   }
 
  private:
-  // Below this size a table is as cheap as a hash.
+  // Below this size, a table costs no more than a hash.
   static constexpr int64_t kSmall = int64_t{1} << 20;
 
   size_t TableBytes() const {
@@ -215,8 +221,8 @@ class PermutationOf : public TorchPermutation::Implementation {
            last < kEarlySteps;
   }
 
-  // Words of the generator become targets a chunk at a time. The last step has
-  // no choice, and takes no word.
+  // Turns words of the generator into targets, a chunk at a time. The last step
+  // has no choice, so it takes no word.
   void FindNextTargets() {
     const int64_t count = std::min(kChunk, size_ - 1 - found_);
     if (count <= 0) return;
@@ -227,7 +233,7 @@ class PermutationOf : public TorchPermutation::Implementation {
     found_ += count;
   }
 
-  // The targets of the chunk of `step`; those of two chunks are kept.
+  // Returns the targets of the chunk of `step`. Those of two chunks are kept.
   Word* TargetsOf(int64_t step) { return targets_[step / kChunk % 2].data(); }
 
   void AdvanceEarly(int64_t end) {
@@ -244,17 +250,17 @@ class PermutationOf : public TorchPermutation::Implementation {
     }
   }
 
-  // Settles the positions up to the end of the present chunk.
+  // Fixes the positions up to the end of the current chunk.
   void SwapChunk() {
     const int64_t end =
         std::min(frontier_ / kChunk * kChunk + kChunk, size_ - 1);
     if (found_ < end) FindNextTargets();
-    if (found_ == end) FindNextTargets();  // of the next chunk, to be fetched
+    if (found_ == end) FindNextTargets();  // the next chunk, to be fetched
     Word* const table = table_;
     const Word* const targets = TargetsOf(frontier_) + frontier_ % kChunk;
-    // One place for the next chunk is fetched beside each swap, so that waiting
-    // for memory and working go together. (Past the last chunk they are old
-    // ones, and as harmless.)
+    // Beside each swap, one place of the next chunk is fetched, so that waiting
+    // for memory overlaps with work. (After the last chunk these are old
+    // places, which is harmless.)
     const Word* const ahead = TargetsOf(end);
     Word i = static_cast<Word>(frontier_);
     for (int64_t k = 0; k < end - frontier_; ++k, ++i) {
@@ -268,8 +274,8 @@ class PermutationOf : public TorchPermutation::Implementation {
     frontier_ = end == size_ - 1 ? size_ : end;
   }
 
-  // PyTorch's other algorithm: each new place i takes the value of a place
-  // z <= i, which takes the value i.
+  // PyTorch's other algorithm: each new place i gets the value of a place z <=
+  // i, and place z gets the value i.
   void BuildInsideOut() {
     std::array<std::array<uint64_t, kChunk>, 2> targets;
     int64_t found = 0;
@@ -299,10 +305,10 @@ class PermutationOf : public TorchPermutation::Implementation {
   const int64_t size_;
   const bool inside_out_;
   TorchGenerator generator_;
-  int64_t frontier_ = 0;  // positions below it are settled
+  int64_t frontier_ = 0;  // positions below it are final
   int64_t found_ = 0;     // steps whose targets are known
   std::array<std::array<Word, kChunk>, 2> targets_ = {};
-  std::unique_ptr<EarlyPlaces<Word>> early_;  // until there is a table
+  std::unique_ptr<EarlyPlaces<Word>> early_;  // null once there is a table
   ZeroedMemory memory_;
   Word* table_ = nullptr;
 };

@@ -38,7 +38,7 @@ absl::string_view Name(TorchProfile profile) {
 }
 
 absl::StatusOr<TorchProfile> ParseTorchProfile(absl::string_view name) {
-  // "2.15.0+cu126": of a release, the first two numbers count.
+  // Of a release such as "2.15.0+cu126", only the first two numbers count.
   const std::vector<absl::string_view> parts =
       absl::StrSplit(name, absl::MaxSplits('.', 2));
   int major = 0, minor = 0;

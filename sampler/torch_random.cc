@@ -19,10 +19,11 @@
 namespace lockstep {
 namespace {
 
-// An int64 from random_(), which base_seed and RandomSampler's own seed are.
+// The words of an int64 from random_(), as for base_seed and for
+// RandomSampler's own seed.
 constexpr uint64_t kSeedWords = 2;
 
-// At half a nanosecond a word, a day and a half.
+// Skipping so many words takes a day and a half, at half a nanosecond each.
 constexpr uint64_t kMostWords = uint64_t{1} << 48;
 
 absl::string_view Name(TorchGeneratorUse use) {
@@ -41,10 +42,9 @@ absl::string_view Name(TorchGeneratorUse use) {
 
 namespace internal_sampler {
 
-// The generator as it stands when a sampler begins an epoch. Remembers where
-// two epochs began (the present one and the next, in training), so that going
-// on from there takes no longer the more there were before.
-//
+// The generators at the beginning of the epochs of a sampler. It remembers
+// where two epochs began, which in training are the current one and the next.
+// So the next epoch costs the same after any number of epochs.
 // Thread-safety: thread-safe.
 class EpochGenerators {
  public:
@@ -58,7 +58,9 @@ class EpochGenerators {
         early_(begin_),
         late_(begin_) {}
 
-  // `words_of_epoch` is what each epoch of the order `what` takes of it.
+  // Returns the generator at the beginning of `epoch`, where each epoch of the
+  // order `what` takes `words_of_epoch` words. INVALID_ARGUMENT if the epoch is
+  // negative or too far.
   absl::StatusOr<TorchGenerator> At(absl::string_view what, int64_t epoch,
                                     unsigned __int128 words_of_epoch) const {
     if (epoch < 0) {
@@ -90,7 +92,8 @@ class EpochGenerators {
   }
 
   std::string Details() const {
-    // Without persistent workers, states of earlier releases say the same.
+    // Without persistent workers the text equals that in states of earlier
+    // releases, so those can be restored.
     return absl::StrCat("generator:", Name(use_),
                         persistent_workers_ ? ",persistent_workers:true" : "");
   }
@@ -117,7 +120,7 @@ namespace {
 
 using internal_sampler::EpochGenerators;
 
-// As multinomial makes them: a running sum, divided by the total.
+// Returns running sums divided by the total, as multinomial makes them.
 std::shared_ptr<const std::vector<double>> CumulativeChances(
     const std::vector<double>& weights) {
   std::vector<double> cumulative(weights.size());
@@ -131,8 +134,9 @@ std::shared_ptr<const std::vector<double>> CumulativeChances(
   return std::make_shared<const std::vector<double>>(std::move(cumulative));
 }
 
-// A stream of draws, each of which takes `words` of the generator and makes an
-// index of them. Going back means beginning anew.
+// A stream of draws, each of which takes `words` words of the generator. Going
+// back means starting from the beginning.
+// Thread-safety: thread-compatible.
 template <typename Draw>
 class DrawnStream : public IndexStream {
  public:
@@ -169,7 +173,7 @@ class DrawnStream : public IndexStream {
   const Draw draw_;
   const TorchGenerator begin_;
   TorchGenerator generator_;
-  int64_t next_ = 0;  // the position that generator_ stands at
+  int64_t next_ = 0;  // the position whose draw comes next from generator_
 };
 
 template <typename Draw>
@@ -180,8 +184,9 @@ std::unique_ptr<IndexStream> MakeDrawnStream(int64_t size,
                                              std::move(draw));
 }
 
-// Permutation after permutation of the same generator. One is held at a time,
-// and where the generator stood before it.
+// Permutation after permutation from the same generator. It holds one
+// permutation, and the generator before it.
+// Thread-safety: thread-compatible.
 class PermutationsStream : public IndexStream {
  public:
   PermutationsStream(int64_t size, int64_t samples, TorchProfile profile,
@@ -230,10 +235,11 @@ class PermutationsStream : public IndexStream {
   const TorchGenerator begin_;
   TorchGenerator before_;
   TorchPermutation held_;
-  int64_t number_ = 0;  // of the permutation that is held
+  int64_t number_ = 0;  // the number of the held permutation
 };
 
-// indices[randperm(n)].
+// Reads indices[randperm(n)].
+// Thread-safety: thread-compatible.
 class SubsetStream : public IndexStream {
  public:
   SubsetStream(TorchPermutation permutation,
@@ -278,8 +284,8 @@ absl::StatusOr<std::unique_ptr<IndexStream>> TorchRandom::Open(
     int64_t epoch) const {
   const int64_t size = options_.size, draws = options_.num_samples;
   const bool wide = Draws64Bits(options_.profile, size);
-  // Iterated to its end, RandomSampler draws one permutation more than it
-  // needs, or the cut one.
+  // A complete iteration of RandomSampler draws draws / size permutations and
+  // one more, of which it uses the remaining draws or none.
   const unsigned __int128 words =
       options_.replacement
           ? static_cast<unsigned __int128>(draws) * (wide ? 2 : 1)

@@ -34,8 +34,7 @@ std::vector<int64_t> Epoch(const TorchRandomOptions& options,
   return ReadEpoch(**TorchRandom::Create(options), epoch);
 }
 
-// Goldens of research section 1.9 and its appendix, confirmed on PyTorch 1.13.0
-// and 2.14.1.
+// The goldens were confirmed on PyTorch 1.13.0 and 2.14.1.
 TEST(TorchRandom, WithReplacement) {
   const int64_t expected[] = {4, 9, 3, 0, 3, 9, 7, 3, 7, 3, 1, 6, 6, 9,
                               8, 6, 6, 8, 4, 3, 6, 9, 1, 4, 4, 1, 9, 9,
@@ -57,7 +56,7 @@ TEST(TorchRandom, OneGeneratorForLoaderAndSampler) {
   EXPECT_THAT(Epoch(options, 2), ElementsAre(6, 8, 5, 7, 2, 4, 1, 0, 3, 9));
 }
 
-// Made by testdata/generate/torch_random.py on PyTorch 1.13.
+// These values were made by testdata/generate/torch_random.py on PyTorch 1.13.
 TEST(TorchRandom, OwnAndDefaultGenerators) {
   TorchRandomOptions options = Options(10, 0, false);
   EXPECT_THAT(Epoch(options, 0), ElementsAre(4, 1, 7, 5, 3, 9, 0, 8, 6, 2));
@@ -67,8 +66,8 @@ TEST(TorchRandom, OwnAndDefaultGenerators) {
   EXPECT_THAT(Epoch(options, 1), ElementsAre(2, 4, 7, 0, 8, 9, 5, 3, 6, 1));
 }
 
-// Made by testdata/generate/torch_random.py on PyTorch 1.13, by loaders with
-// workers.
+// These values were made by testdata/generate/torch_random.py on PyTorch 1.13,
+// with loaders that have workers.
 TEST(TorchOrders, PersistentWorkersDrawOneBaseSeed) {
   TorchRandomOptions options = Options(10, 0, false);
   options.persistent_workers = true;
@@ -102,7 +101,7 @@ TEST(TorchOrders, PersistentWorkersDrawOneBaseSeed) {
   EXPECT_THAT(ReadEpoch(*draws, 2), ElementsAre(2, 3, 4, 4, 4));
 }
 
-// A state names them only where they make a difference.
+// A state names persistent workers only where they make a difference.
 TEST(TorchRandom, PersistentWorkersAreInItsDescription) {
   const auto describe = [](TorchGeneratorUse use, bool persistent_workers) {
     TorchRandomOptions options = Options(10, 0, false);
@@ -116,7 +115,8 @@ TEST(TorchRandom, PersistentWorkersAreInItsDescription) {
   EXPECT_EQ(describe(own, true), describe(own, false));
 }
 
-// If each permutation took as long as all before it, this would take minutes.
+// If each permutation took as long as all before it, this test would take
+// minutes.
 TEST(TorchRandom, AnyNumberOfPermutationsInAnyOrder) {
   constexpr int64_t kSize = 10, kPermutations = 200000;
   const auto order =

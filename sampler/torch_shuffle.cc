@@ -15,6 +15,7 @@
 namespace lockstep {
 namespace {
 
+// Thread-safety: thread-compatible.
 class ShuffledStream : public IndexStream {
  public:
   explicit ShuffledStream(TorchPermutation permutation)

@@ -34,7 +34,7 @@ std::vector<int64_t> Randperm(int64_t size, uint64_t seed,
   return ReadAt(permutation, 0, 1, size);
 }
 
-// The same by the definition, with the standard library's engine.
+// Computes the same by the definition, with the standard library's engine.
 std::vector<int64_t> SlowRandperm(int64_t size, uint32_t seed) {
   std::mt19937 engine(seed);
   std::vector<int64_t> values(size);
@@ -73,7 +73,7 @@ TEST(TorchGenerator, IsMt19937OfTheLower32Bits) {
   }
 }
 
-// Confirmed on PyTorch 1.13.0 and 2.14.1.
+// These goldens were confirmed on PyTorch 1.13.0 and 2.14.1.
 TEST(TorchPermutation, Goldens) {
   EXPECT_THAT(Randperm(0, 0), ElementsAre());
   EXPECT_THAT(Randperm(1, 0), ElementsAre(0));
@@ -99,9 +99,10 @@ TEST(TorchPermutation, GoldenDigests) {
   }
 }
 
-// The last place of the forward algorithm, and the same one of 1.13, where the
-// forward algorithm goes on. The newest profile builds that size inside-out,
-// which takes a gigabyte: tools/ci/exhaustive does it.
+// Tests the last size of the forward algorithm, and the next size with profile
+// 2.5, which uses the forward algorithm there too. The newest profile builds
+// that size inside-out, which takes a gigabyte, so tools/ci/exhaustive tests
+// it.
 TEST(TorchPermutation, GoldensAroundTheSwitch) {
   TorchPermutation below(kTorchLargePermutation - 1, TorchProfile::k2_7,
                          TorchGenerator(0));
@@ -122,7 +123,7 @@ TEST(TorchPermutation, EverySizeAgreesWithTheDefinition) {
   }
 }
 
-// Large enough for the hash that holds the first steps.
+// The size is large enough for the hash that holds the first steps.
 TEST(TorchPermutation, ReadsInAnyPiecesAndAgain) {
   constexpr int64_t kSize = 1200000;
   const std::vector<int64_t> expected = SlowRandperm(kSize, 3);
@@ -147,7 +148,8 @@ TEST(TorchPermutation, ReadsInAnyPiecesAndAgain) {
 TEST(TorchPermutation, TellsTheBytesThatAreMissing) {
   constexpr int64_t kSize = int64_t{1} << 50;
   TorchPermutation forward(kSize, TorchProfile::k2_5, TorchGenerator(0));
-  EXPECT_EQ(ReadAt(forward, 0, 1, 3).size(), 3u);  // the first steps need none
+  EXPECT_EQ(ReadAt(forward, 0, 1, 3).size(),
+            3u);  // the first steps need no table
   EXPECT_THAT(forward.Prepare(), StatusIs(absl::StatusCode::kResourceExhausted,
                                           HasSubstr("9007199254740992 bytes")));
   TorchPermutation inside_out(kSize, TorchProfile::k2_7, TorchGenerator(0));

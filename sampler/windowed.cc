@@ -18,7 +18,8 @@
 
 namespace lockstep {
 
-// Holds one rearranged window.
+// Holds one rearranged window at a time.
+// Thread-safety: thread-compatible.
 class WindowedStream : public IndexStream {
  public:
   WindowedStream(std::shared_ptr<const WindowedOrder> order, uint64_t key,
@@ -77,7 +78,7 @@ class WindowedStream : public IndexStream {
   int64_t held_ = -1;
   int64_t begin_ = 0;
   WindowedOrder::Plan plan_;
-  std::vector<int64_t> ends_;  // of the segments, in the window
+  std::vector<int64_t> ends_;  // of the segments, from the window's begin
 };
 
 namespace {
@@ -126,7 +127,7 @@ absl::Status CheckLengths(absl::string_view what,
   return absl::OkStatus();
 }
 
-// Puts the segments, with their indices, into random order.
+// Shuffles the segments with their indices.
 void ShuffleSegments(uint64_t key, Plan& plan) {
   std::vector<int64_t> begins;
   int64_t begin = 0;
@@ -271,14 +272,14 @@ void TokenBudget::Rearrange(uint64_t key, Plan& plan) const {
     return max_tokens_ / std::max<int64_t>(1, length);
   };
   for (int64_t begin = 0; begin < end;) {
-    // Sorted, so that the last row of a batch is its longest.
+    // The rows are sorted, so the last row of a batch is its longest.
     int64_t size = 1;
     while (size < window().global_batch && begin + size < end) {
       const int64_t rows = size / world_ + 1;
       if (rows > rows_for(ValueOf(plan.indices[begin + size]))) break;
       ++size;
     }
-    // Whole rows for all ranks, but for the window's end.
+    // Batches have whole rows for all ranks, except at the end of the window.
     if (begin + size < end && size > world_) size -= size % world_;
     plan.segments.push_back({size,
                              rows_for(ValueOf(plan.indices[begin + size - 1])),

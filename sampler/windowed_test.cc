@@ -47,7 +47,8 @@ std::vector<int64_t> LogNormalLengths(int64_t size) {
   return lengths;
 }
 
-// All batches of all ranks, step by step; equal steps are checked.
+// Returns all batches of all ranks, step by step, and checks that the numbers
+// of steps are equal.
 std::vector<std::vector<std::vector<int64_t>>> StepsOf(
     const std::shared_ptr<const Order>& order, SamplerOptions options) {
   std::vector<std::vector<std::vector<int64_t>>> steps;
@@ -100,8 +101,8 @@ TEST(GroupedOrder, BatchesNeverMixGroupsOnAnyRank) {
   }
 }
 
-// maskrcnn's grouping gives ranks different numbers of batches; here a group
-// with one sample takes a step on every rank.
+// In maskrcnn-benchmark, grouping gives ranks different numbers of batches.
+// Here a group with one sample takes a step on every rank.
 TEST(GroupedOrder, RareGroupsTakeAStepOnEveryRank) {
   GroupedOptions grouped;
   grouped.window = Window(9, 4, 100);
@@ -128,8 +129,9 @@ TEST(LengthBuckets, WasteAtMostFivePercent) {
   SamplerOptions options;
   options.cut.batch_size = 32;
   options.cut.world = 4;
-  // Neighbours in length on one rank. (Strided, every rank's batch has the
-  // whole range of its global batch: about 8 %, and each rank as much work.)
+  // Similar lengths land on one rank. (With the strided layout, the batch of
+  // every rank has the range of lengths of its global batch: the waste is about
+  // 8 %, and ranks have equal work.)
   options.cut.layout = Layout::kBlocked;
   LengthBucketOptions buckets;
   buckets.window = Window(kSize, 128, 100);
@@ -183,7 +185,7 @@ TEST(TokenBudget, IsNeverExceeded) {
     ExpectPermutation(order, size);
     SamplerOptions options;
     options.cut.batch_size = 64;
-    // Planned for another number of ranks, half of the time.
+    // Half of the time, the order was planned for another number of ranks.
     options.cut.world = random.Integer(1, 6);
     options.cut.tail = static_cast<Tail>(random.Below(3));
     options.cut.min_last_batch = random.Below(2);
@@ -223,7 +225,7 @@ TEST(TokenBudget, DropsWhatItCannotJoin) {
   }
 }
 
-// Batches as planned are full ones.
+// Planned batches count as full.
 TEST(TokenBudget, DropLastKeepsPlannedBatches) {
   SamplerOptions options;
   options.cut.batch_size = 17;
@@ -245,7 +247,7 @@ TEST(TokenBudget, NamesTheConflictWithMinLastBatch) {
                                  "than min_last_batch=2")));
 }
 
-// A budget is there to be used: batches are within a row of it.
+// The batches use most of the budget.
 TEST(TokenBudget, IsUsed) {
   TokenBudgetOptions budget;
   budget.window = Window(20000, 4096, 100);
@@ -287,7 +289,7 @@ TEST(WindowedOrders, Conform) {
   }
 }
 
-// Walks 0 to 7. The first read from position 4 on fails.
+// An order of 0 to 7. The first read of positions from 4 on fails.
 class FailsOnce : public Order {
  public:
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(

@@ -17,6 +17,7 @@
 namespace lockstep {
 namespace {
 
+// Thread-safety: thread-compatible.
 class SubsetStream : public IndexStream {
  public:
   SubsetStream(std::unique_ptr<IndexStream> inner,
@@ -40,6 +41,7 @@ class SubsetStream : public IndexStream {
   const std::shared_ptr<const std::vector<int64_t>> indices_;
 };
 
+// Thread-safety: thread-compatible.
 class RepeatedStream : public IndexStream {
  public:
   RepeatedStream(std::unique_ptr<IndexStream> inner, int64_t repeats,
@@ -63,7 +65,8 @@ class RepeatedStream : public IndexStream {
     return absl::OkStatus();
   }
 
-  // The inner order's, each position of which is `repeats_` here.
+  // Returns the inner order's segment, scaled since each inner position becomes
+  // `repeats_` positions.
   absl::StatusOr<Segment> SegmentAt(int64_t position) override {
     LOCKSTEP_ASSIGN_OR_RETURN(Segment segment,
                               inner_->SegmentAt(position / repeats_));
@@ -80,6 +83,8 @@ class RepeatedStream : public IndexStream {
   int64_t held_index_ = 0;
 };
 
+// The stream of a CustomOrder.
+// Thread-safety: thread-compatible.
 class ListStream : public IndexStream {
  public:
   explicit ListStream(const std::vector<std::vector<int64_t>>& batches) {
@@ -108,7 +113,7 @@ class ListStream : public IndexStream {
 
  private:
   std::vector<int64_t> indices_;
-  std::vector<int64_t> ends_;  // of the batches
+  std::vector<int64_t> ends_;  // the ends of the batches
 };
 
 absl::Status CheckInner(absl::string_view what,

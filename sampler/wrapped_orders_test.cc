@@ -90,7 +90,7 @@ TEST(RepeatedOrder, CopiesLandOnDifferentRanks) {
   }
 }
 
-// What an order needs, and where it breaks, survives being wrapped.
+// A wrapped order keeps the layout and the segments of its inner order.
 TEST(WrappedOrders, KeepLayoutAndSegments) {
   StratifiedOptions stratified;
   stratified.labels = {0, 1, 0, 1};

@@ -12,8 +12,9 @@
 namespace lockstep {
 namespace {
 
-// What a call of the system for each piece of memory would take longer than the
-// piece is used. An allocator asks the system, too, for what is larger.
+// The largest piece that comes from the heap. For smaller pieces, a system call
+// would take longer than the use of the piece. For larger ones, an allocator
+// asks the system too.
 constexpr size_t kMostOfHeap = size_t{64} << 10;
 
 }  // namespace
@@ -31,7 +32,8 @@ absl::StatusOr<ZeroedMemory> ZeroedMemory::Create(size_t bytes,
     }
     return memory;
   }
-  // The kernel hands out more than there is, and kills when it is touched.
+  // The kernel grants more memory than there is, and kills the process that
+  // touches it.
   const size_t physical = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
                           static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* data = MAP_FAILED;
@@ -44,8 +46,8 @@ absl::StatusOr<ZeroedMemory> ZeroedMemory::Create(size_t bytes,
         purpose, " needs ", bytes, " bytes of memory, of which ",
         "this machine has ", physical, " in all and too few free"));
   }
-  // Random access over gigabytes is bound by address translation: with pages
-  // of 2 MiB it is a third faster. A refusal changes nothing but that.
+  // Random access to gigabytes is bound by address translation; with pages of 2
+  // MiB it is a third faster. If madvise fails, only the speed is lower.
   madvise(data, bytes, MADV_HUGEPAGE);
   memory.data_ = data;
   memory.bytes_ = bytes;
