@@ -93,6 +93,8 @@ void AppendDocument(const Config& config, const std::string& header,
   }
 }
 
+// Prints a value as TOML.
+// Thread-safety: thread-safe.
 struct Printer {
   std::string operator()(const Config::Table& table) const {
     if (table.empty()) return "{}";

@@ -28,6 +28,7 @@
 
 namespace lockstep {
 
+// A digest of 128 bits.
 struct Digest128 {
   uint64_t low = 0;
   uint64_t high = 0;

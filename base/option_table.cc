@@ -90,7 +90,7 @@ std::string Remedy(absl::string_view accepted, const Config& value) {
 
 }  // namespace
 
-// ---- How values are read.
+// ---- Reading values.
 
 bool ReadOption(const Config& config, bool* value) {
   const auto* const boolean = config.As<bool>();
@@ -148,7 +148,7 @@ bool ReadOption(const Config& config, Config* value) {
   return true;
 }
 
-// ---- How values are written.
+// ---- Writing values.
 
 // Writes the shortest number that reads back as the same float: 0.1, and not
 // 0.100000001490116.
@@ -170,7 +170,7 @@ std::optional<Config> WriteOption(absl::Duration value) {
 
 std::optional<Config> WriteOption(const Config& value) { return value; }
 
-// ---- What is accepted.
+// ---- Descriptions of accepted values.
 
 std::string OptionAccepts(const bool*) { return "true or false"; }
 std::string OptionAccepts(const int64_t*) { return "an integer"; }

@@ -31,6 +31,7 @@ const absl::Status& GetStatus(const absl::StatusOr<T>& status_or) {
 }
 
 // Matches the value of a StatusOr<T> against a matcher for T.
+// Thread-safety: immutable.
 template <typename Inner>
 class IsOkAndHoldsMatcher {
  public:

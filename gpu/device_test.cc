@@ -52,7 +52,7 @@ TEST(Device, ItsContextIsCurrentInACallAlone) {
   EXPECT_EQ(Cuda().EventCreate(&event, 0), kCudaInvalidContext);
 }
 
-// ---- Beside captures.
+// ---- Calls during captures.
 
 CudaCaptureMode ExchangeMode(CudaCaptureMode mode) {
   EXPECT_EQ(Cuda().ThreadExchangeStreamCaptureMode(&mode), kCudaSuccess);

@@ -66,7 +66,7 @@ int64_t CountSteps(const CutOptions& options, int64_t rest) {
   if (options.batch_size < options.min_last_batch) return 0;
   const int64_t global = options.batch_size * options.world;
   int64_t steps = 0;
-  // All global batches are full, except the last two.
+  // All global batches before the last two are full.
   if (rest >= 2 * global) {
     steps = rest / global - 1;
     rest -= steps * global;

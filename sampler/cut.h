@@ -21,7 +21,7 @@
 
 namespace lockstep {
 
-// What happens to the last global batch, if it is short. W is the number of
+// The policy for the last global batch, if it is short. W is the number of
 // ranks, and `rest` the number of positions left.
 enum class Tail {
   // Each rank gets ceil(rest / W) rows. Missing rows wrap to the front and are
@@ -38,7 +38,7 @@ enum class Tail {
   kMask,
 };
 
-// Which rows of a global batch a rank gets.
+// The rows of a global batch that a rank gets.
 enum class Layout {
   // Row i of rank r is position i * W + r, as in PyTorch.
   kStrided,
@@ -47,7 +47,7 @@ enum class Layout {
   kBlocked,
 };
 
-// What happens to a last batch that has fewer rows than min_last_batch.
+// The policy for a last batch that has fewer rows than min_last_batch.
 enum class SmallLastBatch {
   kDrop,    // it is dropped and counted
   kMerge,   // it joins the batch before it
@@ -59,7 +59,8 @@ struct CutOptions {
   // The rows per rank and step, up to 2^24.
   int64_t batch_size = 1;
 
-  // As in BatchSampler: a last batch with fewer rows on any rank is dropped.
+  // True to drop a last batch with fewer rows on any rank, as BatchSampler
+  // does.
   bool drop_last = false;
 
   // The fewest rows that a last batch may have on any rank, or 0 for any; at

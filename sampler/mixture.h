@@ -7,7 +7,7 @@
 //   auto order = MixtureOrder::Create(options);
 //
 // Among the first n positions, the count of each source differs from its share
-// of n by less than one. Each source is shuffled, and shuffled anew when it is
+// of n by less than one. Each source is shuffled, and shuffled again when it is
 // used up. The sources follow each other in the indices: here 0 to 999,999 is
 // web text, and 1,000,000 is the first book. Use Layout::kBlocked; see
 // stratified.h.
@@ -24,13 +24,14 @@
 
 namespace lockstep {
 
-// When an epoch ends.
+// The end of an epoch.
 enum class MixtureStop {
-  // When a source would have to begin again, so no sample comes twice.
+  // The epoch ends before a source begins again, so no sample comes twice.
   kFirstExhausted,
-  // When every source (with a weight) has ended, so every sample comes.
+  // The epoch ends when every source (with a weight) has ended, so every sample
+  // comes.
   kAllExhausted,
-  // After MixtureOptions::num_samples positions.
+  // The epoch ends after MixtureOptions::num_samples positions.
   kNumSamples,
 };
 

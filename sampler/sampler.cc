@@ -248,7 +248,7 @@ absl::Status Sampler::PassSteps(int64_t steps) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Rest rest, RestOfSegment(next));
     const int64_t left = rest.end - rest.next;
     const int64_t global = rest.options.batch_size * rest.options.world;
-    // All global batches of a segment are full, except the last two.
+    // All global batches of a segment before its last two are full.
     const bool none = rest.options.batch_size < rest.options.min_last_batch;
     const int64_t full = none ? 0 : std::min(steps, left / global - 2);
     Cut cut{full * global, 0};

@@ -39,9 +39,9 @@
 namespace lockstep {
 
 struct SamplerOptions {
-  // How the stream is cut and dealt. cut.world is the number of groups of ranks
-  // that get different data. It is the number of all ranks, unless some are
-  // replicas.
+  // The options of cutting and dealing the stream. cut.world is the number of
+  // groups of ranks that get different data. It is the number of all ranks,
+  // unless some are replicas.
   CutOptions cut;
 
   // This rank, below cut.world * replicas.
