@@ -1,4 +1,4 @@
-"""One static archive of a library and of all that it needs in this workspace.
+"""One static archive of a library and of everything in this workspace that it needs.
 
 It is for programs whose final link is not Bazel's. (Bazel 4.2 has no
 cc_static_library.) Beside the archive are the headers, and a pkg-config file

@@ -90,7 +90,7 @@ precompiled_header = rule(
 )
 
 def precompiled_path(name):
-    """What -include finds the header //config/precompiled:NAME by."""
+    """Returns the name by which -include finds //config/precompiled:NAME."""
     return "lockstep_precompiled_" + name + ".h"
 
 def _where_precompiled(value):
@@ -100,11 +100,11 @@ def _where_precompiled(value):
     })
 
 def precompiled_deps(name):
-    """What a target that uses //config/precompiled:NAME adds to its deps."""
+    """Returns the deps of a target that uses //config/precompiled:NAME."""
     return _where_precompiled(["//config/precompiled:" + name])
 
 def precompiled_copts(name):
-    """What a target that uses //config/precompiled:NAME adds to its copts."""
+    """Returns the copts of a target that uses //config/precompiled:NAME."""
     return _where_precompiled(
         ["-include", precompiled_path(name), "-Winvalid-pch"],
     )
