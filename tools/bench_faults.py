@@ -141,7 +141,7 @@ def print_growth(samples, peer):
 def main(bin_folder):
   with tempfile.TemporaryDirectory() as folder:
     os.environ["TEST_TMPDIR"] = folder
-    samples = measure(f"{bin_folder}/collective/faults_benchmark")
+    samples = measure(f"{bin_folder}/collective/testing/faults_benchmark")
   peer = measure_peer()
   version = output(sys.executable, "-c",
                    "import torch; print(torch.__version__)").strip()

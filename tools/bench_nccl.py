@@ -58,14 +58,14 @@ def print_table(runs):
 
 
 def main(bin_folder):
-  programs = os.path.join(bin_folder, "collective/nccl")
+  program = os.path.join(bin_folder, "tools/gpu_check/gpu_check")
+  library = os.path.join(bin_folder, "collective/nccl/libfake_gpu.so")
   with tempfile.TemporaryDirectory() as folder:
     os.environ["TEST_TMPDIR"] = folder  # The ranks meet there.
     runs = []
     for turn in range(RUNS):
       print(f"run {turn + 1} of {RUNS}", file=sys.stderr)
-      runs.append(measure(f"{programs}/gpu_check", f"{programs}/libfake_gpu.so",
-                          folder))
+      runs.append(measure(program, library, folder))
   print_table(runs)
 
 
