@@ -297,7 +297,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
     // This rank joins all the same, and fails at once: so the others need not
     // wait for it, and have made the group as often.
     engine.deadline = GroupOptions().deadline;
-    engine.make_transport = [&refused](const TransportContext&) {
+    engine.make_transport = [refused](const TransportContext&) {
       return refused;
     };
     JoinEngineGroup(control_, engine).status().IgnoreError();
