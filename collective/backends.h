@@ -1,4 +1,4 @@
-// The backends between processes that this build has, by name.
+// Finds the backends between processes that this build has, by name.
 #ifndef LOCKSTEP_COLLECTIVE_BACKENDS_H_
 #define LOCKSTEP_COLLECTIVE_BACKENDS_H_
 
@@ -12,10 +12,12 @@
 
 namespace lockstep::internal_collective {
 
-// NOT_FOUND lists the names; UNIMPLEMENTED names the flag that brings it in.
+// Returns an error if this build has no backend of that name. NOT_FOUND lists
+// the names; UNIMPLEMENTED names the build flag that adds the backend.
 absl::Status CheckBackend(absl::string_view name);
 
-// Requires what CheckBackend accepts.
+// Makes a transport of the backend.
+// Requires: CheckBackend accepts the name.
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(
     absl::string_view name, const TransportContext& context);
 

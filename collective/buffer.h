@@ -1,5 +1,5 @@
-// What collectives read and write: memory, how many elements of which type, and
-// where it is.
+// Buffers describe the memory that collectives read and write: its address, the
+// number and type of its elements, and its device.
 //
 //   std::vector<float> gradient(1000);
 //   Buffer buffer = BufferOf(gradient);
@@ -17,14 +17,16 @@
 
 namespace lockstep {
 
+// The device that holds a buffer: the host, or a CUDA device.
 struct Device {
   enum class Kind : uint8_t { kHost, kCuda };
 
   Kind kind = Kind::kHost;
-  int ordinal = 0;  // of a CUDA device
+  int ordinal = 0;  // of a CUDA device; unused for the host
 };
 
-// The caller keeps the memory until the operation is done.
+// Memory that a collective may write.
+// Requires: the memory stays valid until the operation is done.
 struct Buffer {
   void* data = nullptr;
   int64_t count = 0;  // elements
@@ -32,9 +34,12 @@ struct Buffer {
   Device device;
 };
 
+// Memory that a collective only reads.
+// Requires: the memory stays valid until the operation is done.
 struct ConstBuffer {
   ConstBuffer() = default;
-  // The parameters are the fields, under names that do not hide them.
+  // The parameters are named differently from the fields, so as not to hide
+  // them.
   ConstBuffer(const void* memory, int64_t elements, DType type,
               Device where = {})
       : data(memory), count(elements), dtype(type), device(where) {}
@@ -51,6 +56,7 @@ struct ConstBuffer {
   Device device;
 };
 
+// Return a Buffer of elements of type T.
 template <typename T>
 Buffer BufferOf(T* data, int64_t count, Device device = {}) {
   static_assert(!std::is_const_v<T>, "what is only read is a ConstBufferOf");
@@ -65,6 +71,7 @@ Buffer BufferOf(std::vector<T>& values) {
   return BufferOf(values.data(), static_cast<int64_t>(values.size()));
 }
 
+// Return a ConstBuffer of elements of type T.
 template <typename T>
 ConstBuffer ConstBufferOf(const T* data, int64_t count, Device device = {}) {
   return {data, count, DTypeOf<T>(), device};

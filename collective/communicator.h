@@ -1,5 +1,5 @@
-// A Communicator is one rank's place in a group of ranks, and what they do
-// together.
+// A Communicator is one rank's membership in a group of ranks. The ranks
+// exchange and reduce data through it.
 //
 //   std::vector<float> gradient = ...;
 //   const Buffer buffer = BufferOf(gradient);
@@ -7,25 +7,27 @@
 //       const Work work, group->AllReduce(buffer, buffer, ReduceOp::kAvg));
 //   LOCKSTEP_RETURN_IF_ERROR(work.Wait());
 //
-// Every rank must issue the same operations in the same order; which one that
-// is is compared, and a rank that differs is told to all. Operations end in the
-// order in which they were issued. Send, Recv and SendRecv are apart: they have
-// an order of their own for each pair of ranks and direction.
+// Every rank must issue the same operations in the same order. Lockstep
+// compares them, and if a rank differs, all ranks are told. Operations end in
+// the order in which they were issued. Send, Recv and SendRecv are outside this
+// order: each pair of ranks and direction has its own.
 //
-// What a call refuses (INVALID_ARGUMENT, UNIMPLEMENTED, ALREADY_EXISTS, and
-// anything after its own Close) concerns that call alone: nothing was issued.
-// Any other failure is the group's: all that is pending ends with it, every
-// later call returns it, on every rank, and the group must be made again. (A
-// rank that had all it needed learns of it by its next operation.)
+// If a call refuses its arguments (INVALID_ARGUMENT, UNIMPLEMENTED,
+// ALREADY_EXISTS), or comes after the rank's own Close, its error concerns that
+// call alone, and nothing was issued. Any other failure is a failure of the
+// group: it ends all pending operations, every later call on every rank returns
+// it, and the group must be made again. (A rank that already had all its data
+// learns of the failure from its next operation.)
 //
-//   FAILED_PRECONDITION  the ranks do not do the same; both are told
+//   FAILED_PRECONDITION  ranks issued different operations; both are named
 //   DEADLINE_EXCEEDED    ranks did not come in time; they are named
 //   UNAVAILABLE          a rank has left or died; it is named
-//   ABORTED              someone called Abort; the reason is told
+//   ABORTED              a rank called Abort; the message has its reason
 //   RESOURCE_EXHAUSTED   a rank ran out of memory, threads or descriptors
 //
-// A process that is forked from a rank has no part in its groups: every call is
-// FAILED_PRECONDITION there, and the destructor touches nothing.
+// A process that was forked from a rank has no part in the rank's groups:
+// there, every call returns FAILED_PRECONDITION, and the destructor touches
+// nothing.
 #ifndef LOCKSTEP_COLLECTIVE_COMMUNICATOR_H_
 #define LOCKSTEP_COLLECTIVE_COMMUNICATOR_H_
 
@@ -51,30 +53,37 @@
 
 namespace lockstep {
 
+// The options of one call.
 struct CallOptions {
-  // Part of what ranks compare, and of messages: "bucket 3". 256 bytes at most.
+  // The name of the operation, such as "bucket 3". The ranks compare it, and
+  // messages contain it. At most 256 bytes.
   std::string name;
 
-  // Every input is multiplied by it first; reductions of floats alone.
+  // The factor by which every input is multiplied first. Only reductions of
+  // floats accept a factor other than 1.
   double scale = 1;
 
-  // How long it may take from its issue until it is done, its data included; 0:
-  // the group's default. Ranks may have different ones: the first that passes
-  // fails the group. The patience of one wait alone is Work::WaitUntil's.
+  // The longest time from the call until the operation is done, its data
+  // included. 0 means the group's default. Ranks may set different deadlines:
+  // the first one that passes fails the group. Work::WaitUntil limits a single
+  // wait instead.
   absl::Duration deadline = absl::ZeroDuration();
 
-  // On a device, the operation begins after what is queued on this stream now,
-  // such as the kernel that makes its input. Without it, the buffers are ready.
-  // UNIMPLEMENTED where the backend has no streams, for one that is being
+  // A stream of the buffers' device. The operation begins after the work that
+  // is queued on the stream at the time of the call, such as the kernel that
+  // makes its input. Without a stream, the buffers must be ready. A call
+  // returns UNIMPLEMENTED if the backend has no streams, if the stream is being
   // captured into a graph, and for Send, Recv and SendRecv.
   std::optional<Stream> stream;
 };
 
-// Thread-safety: calls from several threads are put into an order, which is
-// then hardly that of the other ranks; so one thread issues, and any may Abort.
+// One rank's membership in a group.
+// Thread-safety: thread-safe. Calls of several threads are serialized, in an
+// order that other ranks will not match. So issue operations from one thread;
+// any thread may call Abort.
 class Communicator {
  public:
-  // A communicator that is dropped without Close has left, too.
+  // Leaves the group, as Close does, and ends this rank's pending operations.
   virtual ~Communicator() = default;
 
   Communicator(const Communicator&) = delete;
@@ -86,88 +95,100 @@ class Communicator {
 
   // ---- Reductions. `in` and `out` may be the same memory.
 
-  // out[i] on every rank: the reduction of all in[i].
+  // Sets out[i] on every rank to the reduction of all in[i].
   absl::StatusOr<Work> AllReduce(ConstBuffer in, Buffer out, ReduceOp op,
                                  const CallOptions& options = {});
-  // The same on rank `root` alone; elsewhere `out` is not looked at.
+  // Does the same, but only rank `root` gets the result. The other ranks' `out`
+  // is ignored.
   absl::StatusOr<Work> Reduce(ConstBuffer in, Buffer out, ReduceOp op, int root,
                               const CallOptions& options = {});
-  // Rank r gets part r of size() equal parts of the reduction. In place, `out`
-  // is that part of `in`.
+  // Reduces as AllReduce does, and gives part r of size() equal parts to rank
+  // r. In place, `out` is that part of `in`.
   absl::StatusOr<Work> ReduceScatter(ConstBuffer in, Buffer out, ReduceOp op,
                                      const CallOptions& options = {});
 
-  // ---- Moving. The parts of all ranks stand one after the other, by rank.
+  // ---- Moving. The parts of all ranks are stored one after another, by rank.
 
-  // `in` of `root` goes to every `out`; elsewhere `in` is not looked at.
+  // Copies `in` of rank `root` to `out` of every rank. The other ranks' `in` is
+  // ignored.
   absl::StatusOr<Work> Broadcast(ConstBuffer in, Buffer out, int root,
                                  const CallOptions& options = {});
-  // Equal parts of all ranks to all ranks. In place, `in` is this rank's part
-  // of `out`.
+  // Gives the `in` of all ranks, which have equal sizes, to every rank. In
+  // place, `in` is this rank's part of `out`.
   absl::StatusOr<Work> AllGather(ConstBuffer in, Buffer out,
                                  const CallOptions& options = {});
-  // Parts of `counts` elements, which every rank must know alike.
+  // Does the same for parts of different sizes: the part of rank r has
+  // counts[r] elements. All ranks must pass the same counts.
   absl::StatusOr<Work> AllGatherV(ConstBuffer in, Buffer out,
                                   absl::Span<const int64_t> counts,
                                   const CallOptions& options = {});
-  // The same on rank `root` alone; elsewhere `out` is not looked at.
+  // Gather and GatherV do the same, but only rank `root` gets the parts. The
+  // other ranks' `out` is ignored.
   absl::StatusOr<Work> Gather(ConstBuffer in, Buffer out, int root,
                               const CallOptions& options = {});
   absl::StatusOr<Work> GatherV(ConstBuffer in, Buffer out,
                                absl::Span<const int64_t> counts, int root,
                                const CallOptions& options = {});
-  // Part r of root's `in` goes to rank r; elsewhere `in` is not looked at.
+  // Gives part r of `in` of rank `root` to rank r. The other ranks' `in` is
+  // ignored.
   absl::StatusOr<Work> Scatter(ConstBuffer in, Buffer out, int root,
                                const CallOptions& options = {});
   absl::StatusOr<Work> ScatterV(ConstBuffer in, Buffer out,
                                 absl::Span<const int64_t> counts, int root,
                                 const CallOptions& options = {});
-  // Part r of this rank's `in` goes to rank r, and becomes its part `rank()`.
+  // Gives part r of this rank's `in` to rank r, which stores it as part
+  // `rank()` of its `out`.
   absl::StatusOr<Work> AllToAll(ConstBuffer in, Buffer out,
                                 const CallOptions& options = {});
-  // What a rank gives another must be what that one takes.
+  // Does the same for parts of different sizes. The number of elements that a
+  // rank sends to another must be the number that the other receives from it.
   absl::StatusOr<Work> AllToAllV(ConstBuffer in,
                                  absl::Span<const int64_t> send_counts,
                                  Buffer out,
                                  absl::Span<const int64_t> recv_counts,
                                  const CallOptions& options = {});
 
+  // Ends when all ranks have issued it.
   absl::StatusOr<Work> Barrier(const CallOptions& options = {});
 
   // ---- Between two ranks.
 
-  // Done when `in` may be changed, which can be before anyone has received it.
+  // Sends `in`. The operation is done when `in` may be changed, which can be
+  // before the other rank has received it.
   absl::StatusOr<Work> Send(ConstBuffer in, int to,
                             const CallOptions& options = {});
   absl::StatusOr<Work> Recv(Buffer out, int from,
                             const CallOptions& options = {});
-  // Both at once, to and from any two ranks, this one included.
+  // Sends and receives at once. `to` and `from` may be any two ranks, and also
+  // this one.
   absl::StatusOr<Work> SendRecv(ConstBuffer in, int to, Buffer out, int from,
                                 const CallOptions& options = {});
 
   // ---- The group.
 
-  // Returns the operations that this rank issued last, oldest first: at most so
-  // many, of which 1,024 are kept. A forked process has none.
+  // Returns the last operations that this rank issued, the oldest first. There
+  // are at most `most` of them, and at most 1,024. A forked process has none.
   std::vector<OperationRecord> RecentOperations(int64_t most = 1024) const;
 
-  // Returns how many operations this rank has issued, those between two ranks
-  // included.
+  // Returns the number of operations that this rank has issued, those between
+  // two ranks included.
   int64_t issued_operations() const;
 
-  // A group of some of the ranks, which they call with the same arguments, each
-  // with its place in `members` as its rank. Names are used once. Others do not
-  // call.
+  // Makes a group of some of the ranks. Exactly these ranks call it, all with
+  // the same arguments. The rank of each in the new group is its index in
+  // `members`. A name can be used only once.
   absl::StatusOr<std::unique_ptr<Communicator>> Split(
       absl::string_view name, absl::Span<const int> members);
 
-  // Ends every pending operation on every rank. From any thread.
+  // Fails the group: ends every pending operation on every rank. Any thread may
+  // call it.
   void Abort(absl::Status why);
 
-  // Leaves in order: what this rank has issued goes on; the first operation
-  // that it is still needed for fails, on all ranks, saying that it has left.
-  // Does not wait: the destructor ends what is still pending then, so Wait for
-  // the last Work first. Returns the group's failure, if there was one.
+  // Leaves the group. Operations that this rank has issued go on. The first
+  // operation that still needs this rank fails on all ranks, with a message
+  // that it has left. Does not wait: the destructor ends operations that are
+  // pending then, so Wait for the last Work first. Returns the group's failure,
+  // if there was one.
   absl::Status Close();
 
  protected:
@@ -178,26 +199,28 @@ class Communicator {
         deadline_(deadline),
         log_(std::make_shared<internal_collective::OperationLog>()) {}
 
-  // Whether this backend can do it; the operation has no number yet.
+  // Returns an error if this backend can't do the operation, which has no
+  // number yet.
   virtual absl::Status CheckSupported(const Operation& op) const = 0;
 
-  // Issues an operation that was checked, and begins and ends it in the log.
-  // One call at a time.
+  // Issues an operation that was checked. The backend adds its begin and its
+  // end to the log. There is one call at a time.
   virtual absl::StatusOr<Work> Start(Operation op) = 0;
 
-  // Split, Abort and Close, of a backend. The members of a split are ranks of
-  // this group, each once, and this one is among them.
+  // The backend's parts of Split, Abort and Close. The members of a split are
+  // ranks of this group, each once, and this rank is one of them.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> SplitGroup(
       absl::string_view name, absl::Span<const int> members) = 0;
   virtual void AbortGroup(const absl::Status& why) = 0;
   virtual absl::Status CloseGroup() = 0;
 
-  // Fails the group for what was thrown in a call of it: `why` is how the call
-  // ends. Other ranks may wait for what it has not done.
+  // Fails the group after a call threw an exception, since other ranks may wait
+  // for what the call has not done. `why` is the error that the call returns.
   virtual void GiveUp(const absl::Status& why) noexcept;
 
-  // Returns whether this process was forked from the rank. A backend's
-  // destructor then keeps for ever what has threads, connections or locks.
+  // Returns true if this process was forked from the rank. In this case, the
+  // backend's destructor never destroys objects with threads, connections or
+  // locks.
   bool forked() const { return fork_guard_.forked(); }
 
   const std::shared_ptr<internal_collective::OperationLog>& log() const {
@@ -205,8 +228,8 @@ class Communicator {
   }
 
  private:
-  // Returns what `call` returns, unless the process was forked; what it throws
-  // fails the group.
+  // Returns the result of `call`. If the process was forked, returns an error
+  // instead. An exception of `call` fails the group.
   template <typename Call>
   auto Guarded(const Call& call) -> decltype(call());
 
@@ -227,7 +250,8 @@ class Communicator {
   const std::shared_ptr<internal_collective::OperationLog> log_;
   const ForkGuard fork_guard_;
 
-  // Numbers and issues are taken together.
+  // Held while an operation gets its number and is issued, so that operations
+  // are issued in the order of their numbers.
   Mutex mutex_;
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
 };

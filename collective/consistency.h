@@ -1,6 +1,6 @@
-// Do all ranks mean the same? Asked before anything that would go wrong in
-// silence if they did not: the job's options, the names and shapes of
-// parameters, the weights that were loaded.
+// CheckSame finds out whether all ranks have the same settings. Call it before
+// anything that would silently go wrong if they had not: for the job's options,
+// the names and shapes of parameters, or the weights that were loaded.
 //
 //   Fingerprint mine;
 //   mine.Add("seed", "7");
@@ -19,14 +19,17 @@
 
 namespace lockstep {
 
-// All ranks call it, with the same `what` and options. OK, or on every rank the
-// same FAILED_PRECONDITION, which says which ranks differ from most (or, where
-// no fingerprint has most ranks, from the one of the lowest rank among those
-// that have as many) and in which field first. That is no failure of the group,
-// as any other status is; and all are told, also where one of them aborts the
-// group for it at once. One collective on host memory, of 24 bytes a rank; two
-// more where there is a difference to tell. So a group over nccl refuses
-// it: take one over host memory.
+// Compares the fingerprints of all ranks, which call it with the same `what`
+// and options. If they differ, all ranks return the same FAILED_PRECONDITION.
+// It says which ranks differ from the fingerprint that most ranks have, and in
+// which field first. (If several fingerprints have the most ranks, the one with
+// the lowest rank among these counts.) This error is no failure of the group;
+// any other is. Every rank gets it, even if another rank aborts the group for
+// it at once.
+//
+// It takes one collective on host memory, of 24 bytes a rank, and two more if
+// there is a difference. A group over nccl refuses host memory: make another
+// group for the check.
 absl::Status CheckSame(Communicator& group, absl::string_view what,
                        const Fingerprint& mine,
                        const CallOptions& options = {});

@@ -1,5 +1,6 @@
-// One call of a collective, as backends see it: checked, numbered, and with a
-// fingerprint that all ranks must have in common.
+// An Operation is one call of a collective, in the form that backends get: it
+// is checked and numbered, and has a fingerprint that must be the same on all
+// ranks.
 #ifndef LOCKSTEP_COLLECTIVE_OPERATION_H_
 #define LOCKSTEP_COLLECTIVE_OPERATION_H_
 
@@ -17,13 +18,13 @@
 
 namespace lockstep {
 
-// The numbers are part of messages between ranks: do not change those that
-// exist.
+// The ways to reduce. The numbers are part of messages between ranks: do not
+// change existing ones.
 enum class ReduceOp : uint8_t {
   kSum = 1,
-  kAvg = 2,  // the sum over the number of ranks; no integers
-  kMin = 3,  // NaN if any is; on NCCL, if all are
-  kMax = 4,  // NaN if any is; on NCCL, if all are
+  kAvg = 2,  // the sum divided by the number of ranks; no integers
+  kMin = 3,  // NaN if any input is; on NCCL, only if all inputs are
+  kMax = 4,  // NaN if any input is; on NCCL, only if all inputs are
   kProd = 5,
   kBitAnd = 6,  // integers and bool
   kBitOr = 7,   // integers and bool
@@ -31,6 +32,7 @@ enum class ReduceOp : uint8_t {
 
 absl::string_view Name(ReduceOp op);
 
+// The kinds of operations. The numbers are part of messages between ranks, too.
 enum class OpKind : uint8_t {
   kAllReduce = 1,
   kReduce = 2,
@@ -48,48 +50,53 @@ enum class OpKind : uint8_t {
 
 absl::string_view Name(OpKind kind);
 
-// Whether it has a ReduceOp and a scale.
+// Returns true if the kind has a ReduceOp and a scale.
 bool Reduces(OpKind kind);
 
+// One operation of one rank.
 struct Operation {
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
-  double scale = 1;  // of every input
-  int root = -1;     // where there is one
-  int to = -1;       // of Send and SendRecv
-  int from = -1;     // of Recv and SendRecv
+  double scale = 1;  // the factor of every input
+  int root = -1;     // -1: the kind has no root
+  int to = -1;       // the receiver of Send and SendRecv
+  int from = -1;     // the sender of Recv and SendRecv
   std::string name;
-  // By rank, for kinds that deal different parts: what this rank gives to (or,
-  // in gathers, what is taken from) each, and what it gets from each.
+  // The numbers of elements by rank, for kinds with several parts: the number
+  // that this rank (in a scatter, the root) sends to each rank, and the number
+  // that it (in a gather, the root) receives from each.
   std::vector<int64_t> send_counts;
   std::vector<int64_t> recv_counts;
 
   ConstBuffer in;
   Buffer out;
-  std::optional<Stream> after;  // what is queued there comes first
+  std::optional<Stream> after;  // the work queued there comes first
   absl::Duration deadline;
 
-  // Its number in the group's order, from 1; 0 for Send, Recv and SendRecv.
+  // The number of the operation in the group's order, from 1. 0 for Send, Recv
+  // and SendRecv.
   uint64_t sequence = 0;
 
-  // What all ranks must agree on, in words: "all_reduce(1000 x f32, sum,
-  // name 'grad')". All-to-all and the parts of a gather or scatter may differ.
+  // Returns what all ranks must agree on as text: "all_reduce(1000 x f32, sum,
+  // name 'grad')". The counts of an all-to-all are not in it, since they may
+  // differ.
   std::string Describe() const;
-  // "all_reduce(1000 x f32, sum) #17 of group 'world'".
+  // Returns, for example, "all_reduce(1000 x f32, sum) #17 of group 'world'".
   std::string DescribeIn(absl::string_view group) const;
-  // A digest of the group's name, the sequence and Describe().
+  // Returns a digest of the group's name, the sequence and the values that
+  // Describe() shows.
   uint64_t Fingerprint(absl::string_view group) const;
 };
 
 namespace internal_collective {
 
-// Whether it is a name of at most 256 bytes, and of one at least where
-// `required`.
+// Returns an error if the name has more than 256 bytes, or is empty although it
+// is `required`.
 absl::Status CheckName(absl::string_view name, bool required);
 
-// Whether `op` is defined for `dtype`, and `scale` too. INVALID_ARGUMENT says
-// what is.
+// Returns INVALID_ARGUMENT if `op` or `scale` is not defined for `dtype`. The
+// message lists the defined ones.
 absl::Status CheckReduction(DType dtype, ReduceOp op, double scale);
 
 }  // namespace internal_collective

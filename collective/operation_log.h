@@ -1,4 +1,5 @@
-// The last operations that a rank issued in a group: what, when, how long.
+// The log has the last operations that a rank issued in a group, with their
+// times and results.
 //
 //   for (const OperationRecord& record : group->RecentOperations()) {
 //     std::cerr << record.Describe() << '\n';
@@ -6,7 +7,7 @@
 //   // #41 all_reduce(1000 x f32, sum, name 'bucket 3'): OK after 1.2ms
 //   // #42 barrier(): for 12.5s now
 //
-// The last few stand in every failure of a group as well: the payload
+// Every failure of a group has the last 8 operations, too: as the payload
 // "lockstep/recent_operations", which ToString prints.
 #ifndef LOCKSTEP_COLLECTIVE_OPERATION_LOG_H_
 #define LOCKSTEP_COLLECTIVE_OPERATION_LOG_H_
@@ -25,22 +26,25 @@
 
 namespace lockstep {
 
+// One operation that a rank issued.
 struct OperationRecord {
-  // Its number in the order of the group, from 1; 0 for Send, Recv, SendRecv.
+  // The number of the operation in the group's order, from 1. 0 for Send, Recv
+  // and SendRecv.
   uint64_t sequence = 0;
   int64_t in_count = 0;   // elements of its input
   int64_t out_count = 0;  // elements of its output
   absl::Time issued;
-  absl::Time ended = absl::InfiniteFuture();  // while it is pending
+  absl::Time ended =
+      absl::InfiniteFuture();  // infinite while the operation is pending
 
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
-  absl::StatusCode code = absl::StatusCode::kOk;  // how it ended
-  int root = -1;                                  // where it has one
-  int to = -1;                                    // of Send and SendRecv
-  int from = -1;                                  // of Recv and SendRecv
-  char name[16] = {};                             // as much of it as fits
+  absl::StatusCode code = absl::StatusCode::kOk;  // the result
+  int root = -1;                                  // -1: the kind has no root
+  int to = -1;         // the receiver of Send and SendRecv
+  int from = -1;       // the sender of Recv and SendRecv
+  char name[16] = {};  // the first 16 bytes; no terminator after 16
 
   bool pending() const { return ended == absl::InfiniteFuture(); }
   std::string Describe() const;
@@ -48,35 +52,38 @@ struct OperationRecord {
 
 namespace internal_collective {
 
+// The last operations of one rank in one group.
 // Thread-safety: thread-safe.
 class OperationLog {
  public:
   static constexpr uint64_t kCapacity = 1024;
 
-  // Returns what to end it by.
+  // Adds an operation, and returns a ticket for End.
   uint64_t Begin(const Operation& op, SteadyTime now = SteadyNow());
   void End(uint64_t ticket, absl::StatusCode code,
            SteadyTime now = SteadyNow());
 
-  // Returns how many have begun.
+  // Returns the number of operations that have begun.
   uint64_t begun() const {
     MutexLock lock(mutex_);
     return begun_;
   }
 
-  // At most `most` of the last ones, oldest first.
+  // Returns the last operations, at most `most`, the oldest first.
   std::vector<OperationRecord> Recent(uint64_t most = kCapacity) const;
 
  private:
   mutable Mutex mutex_;
   uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Grows up to the capacity, and is a ring from then on. Its times are of the
-  // steady clock, which whoever issues and ends operations has read anyway.
+  // Grows up to kCapacity records, and is a ring buffer from then on. Its times
+  // are of the steady clock, which the callers of Begin and End have read
+  // anyway.
   std::vector<OperationRecord> records_ ABSL_GUARDED_BY(mutex_);
 };
 
-// `status`, if it is a failure, with the last operations as a payload: so they
-// are printed with it, while its message stays that of all ranks.
+// Returns `status`. If it is a failure, it gets the last operations as a
+// payload. They are printed with it, while its message stays the same on all
+// ranks.
 absl::Status WithRecentOperations(absl::Status status, const OperationLog& log);
 
 }  // namespace internal_collective

@@ -1,6 +1,6 @@
-// Does a collective for all ranks at once, for backends whose ranks can see
-// each other's memory: the ranks bring their operations together, and one of
-// them performs all.
+// Perform does a collective for all ranks at once. It is for backends whose
+// ranks can read each other's memory: the ranks collect their operations, and
+// one of them performs all.
 //
 //   // ops[r] is the operation of rank r.
 //   LOCKSTEP_RETURN_IF_ERROR(Perform(ops));
@@ -14,12 +14,12 @@
 
 namespace lockstep {
 
-// Writes the output of every rank. Floats are reduced in the order of ranks, so
-// the bits are those of Lockstep's own backends.
+// Writes the outputs of all ranks. Floats are reduced in the order of ranks, so
+// the bits are the same as those of Lockstep's own backends.
 //
-// Requires operations of one fingerprint, which are collectives. Where ranks
-// disagree on the counts of an all-to-all, which are no part of the
-// fingerprint, it writes nothing and returns FAILED_PRECONDITION.
+// Requires: all operations are collectives with the same fingerprint. The
+// counts of an all-to-all are not part of the fingerprint: if ranks disagree on
+// them, Perform writes nothing and returns FAILED_PRECONDITION.
 absl::Status Perform(absl::Span<const Operation* const> ops);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Reducing buffers of several ranks into one, in the order of ranks: so the
-// same bits come out whoever does it, and when.
+// Reduces buffers of several ranks into one, in the order of ranks. So the
+// result has the same bits on every rank and in every run.
 #ifndef LOCKSTEP_COLLECTIVE_REDUCE_H_
 #define LOCKSTEP_COLLECTIVE_REDUCE_H_
 
@@ -12,18 +12,20 @@
 
 namespace lockstep::internal_collective {
 
-// outs[k][i] = op over j of (inputs[j][i] * scale), for i below `count`; avg
-// divides by the number of inputs. f16 and bf16 are accumulated in float and
-// rounded once. Where several inputs are NaN it is the first of them that comes
-// out. What the thread has set for floats (rounding, flushing subnormal ones)
-// does not count. An output may be the same memory as an input. Requires what
-// CheckReduction accepts, and one input and one output at least.
+// Sets outs[k][i] = op over j of (inputs[j][i] * scale), for i below `count`.
+// avg divides by the number of inputs. f16 and bf16 are accumulated in float
+// and rounded once. If several inputs are NaN, the result is the first of them.
+// The floating-point modes of the calling thread (rounding, flushing of
+// subnormal values) have no influence. An output may be the same memory as an
+// input.
+// Requires: CheckReduction accepts the arguments, and there is at least one
+// input and one output.
 void ReduceInOrder(DType dtype, ReduceOp op, double scale,
                    absl::Span<const void* const> inputs, int64_t count,
                    absl::Span<void* const> outs);
 
-// ReduceInOrder without the vectors of this processor, for the test that both
-// agree.
+// Does the same without the vector instructions of this processor. It is for
+// the test that both give the same bits.
 void ReduceInOrderPortable(DType dtype, ReduceOp op, double scale,
                            absl::Span<const void* const> inputs, int64_t count,
                            absl::Span<void* const> outs);

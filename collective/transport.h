@@ -1,6 +1,7 @@
-// What a backend between processes provides: moving bytes and reducing them,
-// in calls that block and can be cancelled. Everything else (numbers, lanes,
-// deadlines, who is missing, what a failure is) is the engine's, engine.h.
+// A Transport is the part that each backend between processes provides: it
+// moves bytes and reduces them, in calls that block and can be cancelled. The
+// engine (engine.h) does everything else: numbers, lanes, deadlines, missing
+// ranks, and the meaning of failures.
 //
 //   GroupOptions options;
 //   options.backend = "mine";
@@ -10,13 +11,15 @@
 //   };
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup(options));
 //
-// examples/skeletons/backend_test.cc is one, with the suite that it passes.
+// examples/skeletons/backend_test.cc has a transport, with the suite that it
+// passes.
 //
-// Calls come in these threads: Connect first, alone. Then, at the same time as
-// one another, one Run, one Send to each rank and one Recv from each; of each
-// of these the next begins when the last has returned. Cancel at any time.
+// These calls run at the same time: Connect comes first, alone. Then there may
+// be one Run, one Send to each rank and one Recv from each rank at a time; the
+// next call of each of these begins after the last has returned. Cancel may
+// come at any time.
 //
-// A transport whose collectives a device does has Prepare in place of Run.
+// If a device does the collectives, the transport has Prepare in place of Run.
 #ifndef LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 #define LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 
@@ -40,106 +43,116 @@
 
 namespace lockstep {
 
-// The group that a transport is for.
+// The group and the rank that a transport is made for.
 struct TransportContext {
   int rank = 0;
   int size = 1;
 
-  // Unique in the job and over its whole life: what ranks tell each other
-  // stands in the store under it.
+  // A name that is unique in the job and over its whole life. The ranks use it
+  // as the prefix of their keys in the store.
   std::string key;
 
-  // Outlives the transport. It may be slow: a request to another host.
+  // The store of the job. It outlives the transport. It may be slow, since it
+  // may ask another host.
   Store* store = nullptr;
 
-  // Of this rank, for the others to reach it: the address of the interface
-  // that the job uses. "127.0.0.1" where all ranks are on this host.
+  // The address at which other ranks reach this one: that of the interface that
+  // the job uses, or "127.0.0.1" if all ranks are on this host.
   std::string address = "127.0.0.1";
 
-  // Of transports of CUDA devices: the device, or -1, by which that is the only
-  // one that there is, or the one of the rank's number on this host; and the
-  // libraries, "" as the dynamic loader finds them.
+  // For transports of CUDA devices. `device` is this rank's device. -1 means
+  // the only one that there is, or the one whose number is `local_rank`. If a
+  // library's path is empty, the dynamic loader finds the library.
   int device = -1;
   int local_rank = 0;
   std::string nccl_library;
   std::string cuda_library;
 };
 
-// A collective's way through a device. Begin and Look are called by one thread
-// at a time; it is destroyed before its transport.
+// One collective that a device does.
+// Requires: it is destroyed before its transport.
+// Thread-safety: one thread at a time calls Begin and Look. Any thread may call
+// WaitOnStream.
 class Launch {
  public:
   virtual ~Launch() = default;
 
   enum class State {
-    kLaunching,  // the device's library goes on with it by itself
-    kQueued,     // on the device, behind those that were launched before
-    kDone,       // and the device is done with it and its memory
+    kLaunching,  // the device's library is still launching it
+    kQueued,     // on the device, behind the earlier ones
+    kDone,       // the device no longer uses its memory
   };
 
-  // Once, when those that were launched before are queued. Waits neither for
-  // the device nor for other ranks.
+  // Launches the collective. Called once, when all earlier ones are queued.
+  // Waits neither for the device nor for other ranks.
   virtual absl::StatusOr<State> Begin() = 0;
 
-  // What has become of it. Does not wait.
+  // Returns the present state. Does not wait.
   virtual absl::StatusOr<State> Look() = 0;
 
-  // Makes what is queued on `stream` from now on wait for it, which is queued.
-  // From any thread.
+  // Makes all work that is queued on `stream` from now on wait for the
+  // collective.
+  // Requires: the state is kQueued or kDone.
   virtual absl::Status WaitOnStream(Stream stream) = 0;
 };
 
+// The transport of one rank of a group.
+// Thread-safety: the calls listed at the top of this file run at the same time.
 class Transport {
  public:
-  // No call is running then. The others may go on.
+  // Requires: no call is running. Other ranks may still use the group.
   virtual ~Transport() = default;
 
   virtual absl::string_view name() const = 0;  // "shm"
 
-  // Whether Run, Send and Recv can do it. UNIMPLEMENTED or INVALID_ARGUMENT.
+  // Returns UNIMPLEMENTED or INVALID_ARGUMENT if the transport can't do `op`.
   virtual absl::Status CheckSupported(const Operation& op) const = 0;
 
-  // Reaches the other ranks, waiting for them as long as it takes.
+  // Connects to the other ranks. Waits for them for any length of time.
   virtual absl::Status Connect() = 0;
 
-  // Offers this rank's part of the collective that Run will be called with
-  // next, if that can be done without waiting and without using the caller's
-  // memory afterwards, and if the others then need nothing more of this rank;
-  // returns whether it did. Called between two Runs, or never.
+  // Offers this rank's part of the collective that the next Run will do, and
+  // returns true. Returns false, and does nothing, if this would have to wait,
+  // if the caller's memory would be used after the call, or if the other ranks
+  // would still need this rank afterwards. Called between two calls of Run, or
+  // never.
   virtual bool Post(const Operation& /*op*/, uint64_t /*fingerprint*/) {
     return false;
   }
 
-  // Whether collectives are done by a device: then by a Launch, and not by Run.
+  // Returns true if a device does the collectives. Then Prepare is called, and
+  // not Run.
   virtual bool launches() const { return false; }
 
-  // Takes in a collective, which is to come after what `op.after` has queued by
-  // now, also before Connect. What a device does has no fingerprint: where
-  // ranks differ, it waits for ever or writes what means nothing.
+  // Makes a Launch for a collective. The collective must come after the work
+  // that `op.after` has queued by now. Called also before Connect. Work of a
+  // device has no fingerprint: if ranks differ, the device waits for ever, or
+  // writes meaningless data.
   virtual absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<const Operation>& /*op*/) {
     return absl::UnimplementedError("this transport has no device");
   }
 
-  // Does a collective: returns when this rank's output is there, and its input
-  // is no longer needed. Floats are reduced in the order of ranks, reduce.h, so
-  // that every backend has the same bits. All ranks have the same
-  // `fingerprint`; where one has another, no byte of one operation reaches the
-  // other's memory, and the call goes on waiting, or returns
-  // FAILED_PRECONDITION if it can tell.
+  // Does a collective. Returns when this rank's output is complete, and its
+  // input is not needed any more. Floats are reduced in the order of ranks
+  // (reduce.h), so that all backends give the same bits.
   //
-  // Counts of all-to-all are not in the fingerprint and may contradict each
-  // other; the same holds for them.
+  // All ranks have the same `fingerprint`. If another rank has a different one,
+  // no byte of one operation reaches the memory of the other. Then the call
+  // goes on waiting, or returns FAILED_PRECONDITION if it notices the
+  // difference. The same applies to an all-to-all whose counts contradict each
+  // other: its counts are not in the fingerprint.
   virtual absl::Status Run(const Operation& op, uint64_t fingerprint) = 0;
 
-  // Between this rank and another (never itself). The n-th Send to a rank
-  // belongs to its n-th Recv from this one; both have the same `tag`, or one
-  // waits for ever, or FAILED_PRECONDITION. A Send may return before it was
-  // received.
+  // Send to and receive from another rank, never this one. The n-th Send to a
+  // rank belongs to that rank's n-th Recv from this one. Both have the same
+  // `tag`. If the tags differ, the calls wait for ever or return
+  // FAILED_PRECONDITION. A Send may return before the data was received.
   virtual absl::Status Send(int to, const ConstBuffer& in, uint64_t tag) = 0;
   virtual absl::Status Recv(int from, const Buffer& out, uint64_t tag) = 0;
 
-  // What a rank sends to itself, of as many elements; returns when it is done.
+  // Copies the data that a rank sends to itself. Both buffers have the same
+  // number of elements. Returns when the copy is complete.
   virtual absl::Status Move(const ConstBuffer& in, const Buffer& out) {
     if (in.count > 0) {
       std::memmove(out.data, in.data,
@@ -148,13 +161,15 @@ class Transport {
     return absl::OkStatus();
   }
 
-  // From any thread, more than once, and does not wait: calls that run return
-  // soon, with any status, and later ones at once; what was launched is done
-  // soon. No caller's memory is touched then. Other ranks are not told.
+  // Cancels all calls. It may be called more than once, and from any thread,
+  // and does not wait. Calls that are running then return soon, with any
+  // status; later ones return at once. Launched collectives are done soon. None
+  // of them touches the caller's memory after that. Cancel does not tell the
+  // other ranks.
   virtual void Cancel() = 0;
 };
 
-// Makes a rank's transport of a group. The context is complete.
+// Makes one rank's transport of a group. All fields of the context are set.
 using TransportFactory =
     std::function<absl::StatusOr<std::unique_ptr<Transport>>(
         const TransportContext& context)>;

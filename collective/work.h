@@ -1,10 +1,10 @@
-// An operation that was issued, and may not be done yet.
+// A Work is an operation that was issued, and may not be done yet.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(Work work, group->AllReduce(in, out, op));
 //   Compute();
 //   LOCKSTEP_RETURN_IF_ERROR(work.Wait());  // now `out` may be read
 //
-// and where there is nothing to do meanwhile:
+// If the caller has nothing to do meanwhile, it is shorter to write:
 //
 //   LOCKSTEP_RETURN_IF_ERROR(Wait(group->AllReduce(in, out, op)));
 #ifndef LOCKSTEP_COLLECTIVE_WORK_H_
@@ -25,24 +25,25 @@ namespace lockstep {
 
 namespace internal_collective {
 
-// Returns what calls return in a process that was forked from `whom`.
+// Returns the error of calls in a process that was forked from `whom`.
 absl::Status ForkedFrom(absl::string_view whom);
 
-// What a backend makes of an operation. Thread-safe.
+// The state of an operation, which a backend implements.
+// Thread-safety: thread-safe.
 class WorkState {
  public:
   virtual ~WorkState() = default;
 
-  // Returns whether this process was forked from the one that issued the
-  // operation. Nothing else may be called then.
+  // Returns true if this process was forked from the one that issued the
+  // operation. In this case, no other function may be called.
   bool forked() const { return fork_guard_.forked(); }
 
-  // Waits until the operation is done or has failed, or until `until`; then it
-  // returns false.
+  // Waits until the operation is done or has failed, and returns true. Returns
+  // false if it is neither at the time `until`.
   virtual bool WaitUntil(absl::Time until) = 0;
   virtual absl::Status WaitOnStream(Stream stream) = 0;
   virtual bool done() const = 0;
-  // OK while it is not done.
+  // Returns the result of the operation, or OK while it is not done.
   virtual absl::Status status() const = 0;
 
  private:
@@ -51,43 +52,46 @@ class WorkState {
 
 }  // namespace internal_collective
 
-// Waiting for the later of two collectives of a group means that the earlier
-// one is done. Thread-safety: thread-safe.
+// A handle of an operation.
+// Guarantees: collectives of a group end in their order. If one is done, the
+// earlier ones are, too.
+// Thread-safety: thread-safe.
 //
-// A Work that is dropped changes nothing: the operation goes on, and its
-// buffers must live until it is done, or until the communicator is gone, which
-// lets go of them. So a function that makes both declares the buffers first,
-// and may then return early. A function that was given the communicator by its
-// caller first calls Abort and waits for all that it has issued, if it returns
-// early.
+// A Work may be dropped: the operation goes on. Its buffers must live until it
+// is done, or until the communicator is destroyed, which releases them. So a
+// function that makes both declares the buffers before the communicator; then
+// it may return early. If the caller of a function owns the communicator, the
+// function calls Abort and waits for all operations that it has issued before
+// it returns early.
 class [[nodiscard]] Work {
  public:
-  // An operation that is done, with OK.
+  // Makes a Work that is done, with OK.
   Work() = default;
 
-  // Waits until the operation is done, and returns how it ended. The host may
-  // then read the data.
+  // Waits until the operation is done, and returns its result. After OK, the
+  // host may read the data.
   absl::Status Wait() const;
 
-  // The same, but DEADLINE_EXCEEDED when it is not done by then. This is the
-  // patience of this call alone: the operation goes on.
+  // Does the same, but returns DEADLINE_EXCEEDED if the operation is not done
+  // at the time `until`. This limits only this wait: the operation goes on.
   absl::Status WaitUntil(absl::Time until) const;
 
-  // Makes what is queued on `stream` from now on wait for it. The host waits
-  // only until it is on the device: that takes other ranks where they connect
-  // for the first time, or agree first (GroupOptions::strict). UNIMPLEMENTED
-  // where the backend has no streams, and for one that is being captured into a
-  // graph.
+  // Makes all work that is queued on `stream` from now on wait for the
+  // operation. The host waits only until the operation is queued on the device.
+  // That needs other ranks if they must connect first, or agree first
+  // (GroupOptions::strict). Returns UNIMPLEMENTED if the backend has no
+  // streams, or if the stream is being captured into a graph.
   absl::Status WaitOnStream(Stream stream) const;
 
-  // Returns whether it has ended, well or not. Does not wait for it. In a
-  // forked process it has, with FAILED_PRECONDITION.
+  // Returns true if the operation has ended, with success or not. Does not
+  // wait. In a forked process, every operation has ended, with
+  // FAILED_PRECONDITION.
   bool Done() const;
 
-  // How it ended; OK while it has not.
+  // Returns the result of the operation, or OK while it has not ended.
   absl::Status status() const;
 
-  // For backends.
+  // Only backends call this.
   explicit Work(std::shared_ptr<internal_collective::WorkState> state)
       : state_(std::move(state)) {}
 
@@ -95,7 +99,8 @@ class [[nodiscard]] Work {
   std::shared_ptr<internal_collective::WorkState> state_;
 };
 
-// Waits for an operation that has just been issued, or was refused.
+// Waits for an operation that has just been issued. If it was refused, returns
+// the error.
 inline absl::Status Wait(const absl::StatusOr<Work>& work) {
   return work.ok() ? work->Wait() : work.status();
 }

@@ -1,4 +1,5 @@
-// The ranks of a job, who find each other and stay in touch:
+// A World is the ranks of a job. They find each other and stay in touch through
+// it:
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<World> world,
 //                             World::FromEnvironment());
@@ -6,18 +7,19 @@
 //                             world->MakeGroup());
 //   LOCKSTEP_RETURN_IF_ERROR(Wait(group->Barrier()));
 //
-// Started by torchrun, srun, mpirun, a Kubernetes indexed job or `lockstep
-// launch`, each process learns from its variables which rank it is
-// (docs/launchers.md). Started by hand it is a world of one.
+// If a launcher starts the processes (torchrun, srun, mpirun, a Kubernetes
+// indexed job or `lockstep launch`), each learns its rank from environment
+// variables (docs/launchers.md). A process that is started by hand is a world
+// of one.
 //
-// Ranks keep one connection to rank 0, over which they learn who is missing,
-// dead, or does something else. Whoever has the job's token (LOCKSTEP_TOKEN)
-// can join it; without one, rank 0 listens on loopback alone. Data takes other
-// ways: Gloo's and NCCL's connections know no token, and belong in a network of
-// the job's hosts.
+// Each rank keeps one connection to rank 0, through which it learns which ranks
+// are missing or dead, or issue something else. A process that has the job's
+// token (LOCKSTEP_TOKEN) can join the job. Without a token, rank 0 listens on
+// loopback only. Data uses other connections: those of Gloo and NCCL check no
+// token, so use a network that only the job's hosts can reach.
 //
-// A process that is forked from a rank is no rank: MakeGroup and its parent's
-// groups are FAILED_PRECONDITION there, and destructors touch nothing
+// A process that was forked from a rank is no rank: there, MakeGroup and the
+// parent's groups return FAILED_PRECONDITION, and destructors touch nothing
 // (docs/errors.md, "Forks").
 #ifndef LOCKSTEP_COLLECTIVE_WORLD_H_
 #define LOCKSTEP_COLLECTIVE_WORLD_H_
@@ -44,126 +46,140 @@ namespace internal_collective {
 class ControlPlane;
 }  // namespace internal_collective
 
+// The options of a World.
 struct WorldOptions {
-  // Where the ranks meet: "env://" (where the launcher says),
-  // "tcp://host:port" (rank 0 listens there), or "file:///folder" (rank 0
-  // listens at any port, and leaves its address in a folder that all can see).
+  // The place where the ranks meet: "env://" (the address that the launcher
+  // gives), "tcp://host:port" (rank 0 listens there), or "file:///folder" (rank
+  // 0 listens on any port, and writes its address to a folder that all ranks
+  // can read).
   std::string init = "env://";
 
-  // In place of `init`: the same by a store of the job's own. It outlives Join.
+  // A store of the job, in place of `init`: rank 0 writes its address there. It
+  // must outlive Join.
   Store* store = nullptr;
 
-  // -1: as the launcher says.
+  // The rank and the number of ranks. -1 means the value that the launcher
+  // gives.
   int rank = -1;
   int size = -1;
 
-  // The same on all ranks of one attempt, another in each. "": as the launcher
-  // says.
+  // The name of the job, which is the same on all ranks of one attempt, and
+  // another one in each attempt. If it is empty, the launcher's is used.
   std::string job;
 
-  // The job's secret. "": FromEnvironment takes LOCKSTEP_TOKEN, or the first
-  // line of the file that LOCKSTEP_TOKEN_FILE names.
+  // The job's secret. If it is empty, FromEnvironment takes LOCKSTEP_TOKEN, or
+  // the first line of the file that LOCKSTEP_TOKEN_FILE names.
   std::string token;
 
-  // The network interface ("eth0") or the address of this host that data, and
-  // with file:// or a store rank 0, are to use. "": the one by which this rank
-  // reaches rank 0; loopback where rank 0 has no other.
+  // The network interface ("eth0") or the address of this host that data uses,
+  // and with file:// or a store also rank 0. If it is empty, this rank uses the
+  // address from which it reaches rank 0, or loopback if rank 0 has no other.
   std::string interface;
 
-  // How long ranks wait for each other to come.
+  // The longest time that ranks wait for each other.
   absl::Duration join_deadline = absl::Minutes(5);
 
-  // Told what takes long, so that a log says it long before a deadline does.
-  // Without it, nothing is said before the deadline:
+  // Called with a message when something takes long, so that a log has it long
+  // before a deadline passes. Without it, there is no message before the
+  // deadline:
   //
   //   options.on_slow = [](absl::string_view what) {
   //     std::fprintf(stderr, "%s\n", std::string(what).c_str());
   //   };
   //
-  // A join that takes longer than `slow_join` is told on the thread that joins:
-  // which ranks are missing, or why rank 0 is not reached; and again whenever
-  // the time that it has taken has doubled. Slow operations of all groups that
-  // have no `on_slow` of their own are told as GroupOptions says.
+  // When a join takes longer than `slow_join`, it is called on the joining
+  // thread. The message says which ranks are missing, or why this rank does not
+  // reach rank 0. It comes again whenever the join's time has doubled. Groups
+  // without an `on_slow` of their own report slow operations here, as
+  // GroupOptions says.
   std::function<void(absl::string_view)> on_slow;
   absl::Duration slow_join = absl::Seconds(5);
 
-  // How often a rank says that it is alive, and what it did last.
+  // The time between two messages in which a rank says that it is alive, and
+  // what its last operation was.
   absl::Duration beat = absl::Seconds(1);
 
-  // A rank that is not heard of for so long counts as lost, whether it is dead,
+  // A rank that was not heard of for this time counts as lost: it may be dead,
   // cut off or stopped.
   absl::Duration silence = absl::Minutes(1);
 
-  // How long rank 0 stays for the others at the end.
+  // The longest time that rank 0 waits for the other ranks at the end.
   absl::Duration leave_patience = absl::Seconds(30);
 };
 
+// The options of a group.
 struct GroupOptions {
-  // In messages. A name can be used again once its group has failed, was closed
-  // or is gone, and all ranks then make it again; before, ALREADY_EXISTS.
+  // The name of the group in messages. A name can be used again when its group
+  // has failed, was closed or is gone, and all ranks then make the group again.
+  // Before that, MakeGroup returns ALREADY_EXISTS.
   std::string name = "world";
 
-  // "shm": processes of one host, by shared memory; "gloo": any hosts, by TCP;
-  // "auto": the first of these that the ranks can use. "nccl": any hosts, for
-  // memory of CUDA devices, one device a rank.
+  // The backend. "shm" is shared memory, for processes of one host. "gloo" is
+  // TCP, for any hosts. "auto" is the first of these two that the ranks can
+  // use. "nccl" is for memory of CUDA devices, one device a rank, on any hosts.
   std::string backend = "auto";
 
-  // A backend of your own: makes the transport that moves the bytes of this
-  // group and of those that are split off it (transport.h). Messages then call
-  // the backend by the name in `backend`.
+  // A backend of the caller's: a function that makes the transport
+  // (transport.h) of this group, and of groups that are split off it. Messages
+  // then call the backend by the name in `backend`.
   TransportFactory transport;
 
-  // How long an operation may take, its data included, unless its call says
-  // otherwise; and making the group.
+  // The longest time for an operation, its data included, unless its call sets
+  // another. It also limits the time for making the group.
   absl::Duration deadline = absl::Minutes(10);
 
-  // An operation that takes longer is slow: from then on ranks find out whom it
-  // waits for, and whether they do the same.
+  // An operation that takes longer than this is slow. The ranks then find out
+  // which ranks it waits for, and whether all have issued the same.
   absl::Duration slow = absl::Seconds(1);
 
-  // Told what is slow, and who has not come: once for each such operation, on
-  // every rank, by the thread that keeps this rank in touch. It may call Abort,
-  // and must neither wait for an operation nor destroy the group. Without it,
-  // WorldOptions::on_slow is told.
+  // Called with a message that says which operation is slow, and which ranks
+  // have not come: once for each slow operation, on every rank, on the thread
+  // that keeps this rank in touch with the others. It may call Abort. It must
+  // not wait for an operation or destroy the group. Without it,
+  // WorldOptions::on_slow is called.
   std::function<void(absl::string_view)> on_slow;
 
-  // Of "nccl", which can't compare what the ranks do: whether they first agree
-  // on each collective, by way of rank 0, before any of them launches it. What
-  // differs then never runs, and each collective takes a round trip longer.
-  // Otherwise what differs and ends all the same is told at the next heartbeat.
-  // The same on all ranks.
+  // For "nccl", which can't compare the operations of ranks by itself. If true,
+  // the ranks first agree on each collective through rank 0, before any rank
+  // launches it. Then an operation that differs never runs, but each collective
+  // takes one round trip more. If false, an operation that differs may end all
+  // the same, and the next heartbeat reports it. Must be the same on all ranks.
   bool strict = false;
 
-  // Of "nccl": the CUDA device of this rank; -1: by its local rank, or the only
-  // one that there is.
+  // For "nccl": the CUDA device of this rank. -1 means the device of its local
+  // rank, or the only one that there is.
   int device = -1;
-  // Where NCCL and the CUDA driver are, which are loaded when they are needed;
-  // "": libnccl.so.2 and libcuda.so.1, as the dynamic loader finds them.
+  // The paths of NCCL and of the CUDA driver, which are loaded when they are
+  // needed. If a path is empty, the dynamic loader finds libnccl.so.2 or
+  // libcuda.so.1.
   std::string nccl_library;
   std::string cuda_library;
 };
 
+// One process's membership in the job.
 // Thread-safety: thread-safe.
 class World {
  public:
-  // What a launcher told this process by its variables, read once, here; what
-  // `options` say counts more. All that is wrong with the variables is told in
-  // one INVALID_ARGUMENT. Not while another thread sets a variable.
+  // Joins the job that the launcher describes in environment variables. They
+  // are read once, here, and `options` take precedence over them. One
+  // INVALID_ARGUMENT lists all that is wrong with the variables.
+  // Requires: no other thread sets a variable at the same time.
   static absl::StatusOr<std::unique_ptr<World>> FromEnvironment(
       const WorldOptions& options = {});
 
-  // Reads no variable: rank, size and where to meet must be given. Returns when
-  // all ranks are there; otherwise its error names the missing ones:
+  // Joins a job without reading any variable: `options` must have the rank, the
+  // size and the place to meet. Returns when all ranks have come. Otherwise,
+  // the error names the missing ranks:
   //
-  //   DEADLINE_EXCEEDED    ranks did not come, or rank 0 is not to be reached
-  //   ALREADY_EXISTS       another process is this rank; the port is taken
+  //   DEADLINE_EXCEEDED    ranks did not come, or rank 0 can't be reached
+  //   ALREADY_EXISTS       another process is this rank, or the port is taken
   //   FAILED_PRECONDITION  rank 0 has another job, size or version
-  //   UNAUTHENTICATED      it has another token
+  //   UNAUTHENTICATED      rank 0 has another token
   static absl::StatusOr<std::unique_ptr<World>> Join(
       const WorldOptions& options);
 
-  // Leaves: groups that still live here fail, and rank 0 stays until the others
-  // have left, `leave_patience` at most.
+  // Leaves the job. Groups that still exist here fail. Rank 0 waits until the
+  // other ranks have left, for at most `leave_patience`.
   ~World();
 
   World(const World&) = delete;
@@ -171,29 +187,31 @@ class World {
 
   int rank() const;
   int size() const;
-  // Among the ranks of this host.
+  // The rank and the number of ranks, both among the ranks of this host.
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
 
-  // "rank 2 of 4, local rank 0 of 2 (torchrun); rank 0 at 10.0.0.7:29500"
+  // Returns, for example, "rank 2 of 4, local rank 0 of 2 (torchrun); rank 0 at
+  // 10.0.0.7:29500".
   const std::string& description() const { return description_; }
 
-  // A group of all ranks, which all call this; they have their ranks in it. It
-  // is connected when this returns. Groups of some ranks: Communicator::Split.
+  // Makes a group of all ranks, which must all call this. Each has the same
+  // rank in it as in the World. The group is connected when this returns.
+  // Communicator::Split makes groups of some ranks.
   //
   // A failed group is made again in the same way, as long as all processes
-  // live. A rank that is dead, or was silent, is lost to this World for good:
-  // this then returns UNAVAILABLE, naming it, and the launcher has to start all
-  // ranks again.
+  // live. If a rank is dead or was silent, it is lost to this World for good:
+  // then this returns UNAVAILABLE with its name, and the launcher must start
+  // all ranks again.
   //
-  // A rank whose options are refused (INVALID_ARGUMENT, NOT_FOUND,
-  // UNIMPLEMENTED) has made the group all the same, and it has failed: the
-  // others are told, and all can make it again. A rank whose name for the group
-  // is refused has made none, though, and the others wait for it.
+  // If this rank's options are refused (INVALID_ARGUMENT, NOT_FOUND,
+  // UNIMPLEMENTED), the group is made all the same, and has failed: the other
+  // ranks are told, and all can make it again. But if the name is refused, no
+  // group is made, and the other ranks wait for this one.
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
       const GroupOptions& options = {});
 
-  // The backend that "auto" stands for.
+  // Returns the backend that "auto" stands for.
   std::string AutoBackend() const;
 
  private:
@@ -215,13 +233,13 @@ class World {
   const std::shared_ptr<internal_collective::ControlPlane> control_;
   const absl::Duration leave_patience_;
   const std::function<void(absl::string_view)> on_slow_;
-  const std::string address_;  // of this host, for data
+  const std::string address_;  // the address of this host, for data
   const std::string description_;
   int local_rank_ = 0;
   int local_size_ = 1;
 
   Mutex mutex_;
-  // How often a name was used.
+  // The number of times that each name was used.
   std::map<std::string, int> generations_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,6 +1,7 @@
-// A group whose ranks are threads of this process: for tests, for jobs of one
-// process, and as the reference of what every backend must do. No thread of its
-// own, no socket; the same bits in every run.
+// A local group's ranks are threads of this process. It is for tests and for
+// jobs of one process, and it is the reference for the behaviour of every
+// backend. It has no thread of its own and no socket, and every run gives the
+// same bits.
 //
 //   LocalGroupOptions options;
 //   options.size = 4;
@@ -9,11 +10,11 @@
 //       MakeLocalGroup(options));
 //   // Each thread takes one of them.
 //
-// The rank that comes last does the work of an operation, for all, while it
-// issues it; one at a time of the group and all that were split off it. A
-// deadline is noticed by whoever waits for any operation, or issues one. A rank
-// that drops its communicator while operations are pending, whose memory may
-// then go, fails the group.
+// The rank that comes last performs an operation for all ranks while it issues
+// it. The group, and all groups that were split off it, do this one at a time.
+// The deadline of an operation is noticed by a rank that waits for any
+// operation or issues one. If a rank drops its communicator while operations
+// are pending, the group fails, since the rank's memory may then be freed.
 #ifndef LOCKSTEP_COLLECTIVE_LOCAL_LOCAL_GROUP_H_
 #define LOCKSTEP_COLLECTIVE_LOCAL_LOCAL_GROUP_H_
 
@@ -28,19 +29,20 @@
 
 namespace lockstep {
 
+// The options of a local group.
 struct LocalGroupOptions {
-  // In messages.
+  // The name of the group in messages.
   std::string name = "world";
 
-  // Ranks, 1 to 4096.
+  // The number of ranks, 1 to 4096.
   int size = 1;
 
-  // How long an operation waits for all ranks to come.
+  // The longest time that an operation waits for all ranks to come.
   absl::Duration deadline = absl::Minutes(10);
 };
 
-// One communicator a rank, in the order of ranks. INVALID_ARGUMENT names the
-// option that is wrong.
+// Returns one communicator for each rank, in the order of ranks.
+// INVALID_ARGUMENT names the option that is wrong.
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MakeLocalGroup(
     const LocalGroupOptions& options);
 
