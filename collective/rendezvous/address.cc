@@ -30,7 +30,8 @@ absl::StatusOr<std::vector<std::string>> Lookup(const std::string& host,
   addrinfo* list = nullptr;
   const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
   if (error != 0) {
-    // A resolver without descriptors says that it has failed, and not why.
+    // When descriptors are short, a resolver says that it has failed, but not
+    // why.
     if (const int shortage = ShortageOfDescriptors(); shortage != 0) {
       return SystemError(shortage,
                          absl::StrCat("the name '", absl::CHexEscape(host),
@@ -52,7 +53,7 @@ absl::StatusOr<std::vector<std::string>> Lookup(const std::string& host,
   return found;
 }
 
-// Of a thread that may outlive the call which asks.
+// The answer of a thread that may outlive the call that waits for it.
 struct Answer {
   Mutex mutex;
   CondVar changed;
@@ -99,7 +100,7 @@ absl::StatusOr<std::vector<std::string>> Resolve(const std::string& host,
       Lookup(host, AI_NUMERICHOST);
   if (numeric.ok()) return numeric;
 
-  // A name service that is not reachable may take half a minute to say so.
+  // A name service that can't be reached may take half a minute to say so.
   const auto answer = std::make_shared<Answer>();
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::thread thread, StartQuietThread("lockstep-name", [host, answer] {

@@ -1,4 +1,4 @@
-// Addresses as users write them, and what they stand for.
+// Parses the addresses that users write, and resolves names.
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_ADDRESS_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_ADDRESS_H_
 
@@ -13,20 +13,22 @@
 
 namespace lockstep::internal_collective {
 
+// A host and a port.
 struct HostPort {
   std::string host;
   uint16_t port = 0;
 };
 
-// "trainer-0:29500", "10.0.0.7:29500", "[fd00::7]:29500". INVALID_ARGUMENT says
-// what is wrong.
+// Parses "trainer-0:29500", "10.0.0.7:29500" or "[fd00::7]:29500".
+// INVALID_ARGUMENT says what is wrong.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
-// The opposite.
+// Does the opposite of ParseHostPort.
 std::string FormatHostPort(absl::string_view host, uint16_t port);
 
-// The IP addresses of `host`, in the order of preference. UNAVAILABLE: it has
-// none, or the name service does not answer; DEADLINE_EXCEEDED.
+// Returns the IP addresses of `host`, the best first. Returns UNAVAILABLE if it
+// has none or does not resolve, and DEADLINE_EXCEEDED if the name service does
+// not answer in time.
 absl::StatusOr<std::vector<std::string>> Resolve(const std::string& host,
                                                  SteadyTime deadline);
 

@@ -27,7 +27,8 @@ int64_t SteadyNanoseconds() {
       absl::FromChrono(SteadyNow().time_since_epoch()));
 }
 
-// Options that make an end come sooner; without them it comes all the same.
+// Sets an option that makes the end of a connection be noticed sooner. If the
+// system refuses it, the end is noticed all the same.
 void SetOption(int fd, int level, int option, int value) {
   static_cast<void>(::setsockopt(fd, level, option, &value, sizeof(value)));
 }
@@ -35,7 +36,7 @@ void SetOption(int fd, int level, int option, int value) {
 void SetOptions(int fd, absl::Duration silence) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  // The system refuses longer ones.
+  // The system refuses longer times.
   constexpr absl::Duration kLongest = absl::Seconds(32767);
   const absl::Duration bounded =
       std::clamp(silence, absl::Seconds(1), kLongest);
@@ -44,8 +45,9 @@ void SetOptions(int fd, absl::Duration silence) {
             static_cast<int>(absl::ToInt64Seconds(bounded)));
 #endif
 #ifdef TCP_USER_TIMEOUT
-  // Later than heartbeats are missed, which says more of what has happened. The
-  // system counts also the time for which this process is held up.
+  // The missing heartbeats are noticed first, and say more about what has
+  // happened. The system counts the time for which this process is stopped,
+  // too.
   const absl::Duration given_up = bounded + std::max(bounded, absl::Minutes(1));
   SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
             static_cast<int>(absl::ToInt64Milliseconds(given_up)));
@@ -63,14 +65,15 @@ Connection::Connection(asio::ip::tcp::socket socket, absl::Duration silence)
       closed_in_forks_(socket_.native_handle()),
       last_heard_(SteadyNanoseconds()) {
   SetOptions(socket_.native_handle(), silence);
-  std::error_code ignored;  // without it, all is sent through the queue
+  std::error_code ignored;  // if this fails, all bytes go through the queue
   socket_.non_blocking(true, ignored);
 }
 
 void Connection::Read(Events events) {
   events_ = std::make_shared<const Events>(std::move(events));
   paused_ = false;
-  // Not from within this call, whose caller may not be ready for it.
+  // The receivers are not called from within this call, since its caller may
+  // not be ready for that.
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     self->Deliver();
     if (!self->ended_.empty()) return self->End(self->ended_);
@@ -91,6 +94,8 @@ void Connection::ReadSome() {
                                                      : error.message());
         }
         self->silent_ = absl::ZeroDuration();
+        // Relaxed is enough here and in SilentFor, since the time is used
+        // alone: it publishes no other memory.
         self->last_heard_.store(SteadyNanoseconds(), std::memory_order_relaxed);
         self->input_.append(self->chunk_.data(), size);
         self->Deliver();
@@ -101,7 +106,8 @@ void Connection::ReadSome() {
 void Connection::Deliver() {
   if (paused_ || closed_ || input_.empty()) return;
   absl::string_view rest = input_;
-  const std::shared_ptr<const Events> events = events_;  // it may be replaced
+  const std::shared_ptr<const Events> events =
+      events_;  // on_input may replace it
   events->on_input(rest);
   input_.erase(0, input_.size() - rest.size());
 }
@@ -109,7 +115,7 @@ void Connection::Deliver() {
 void Connection::SendRaw(std::string bytes) {
   if (closed_ || !can_write_) return;
   if (queue_.empty() && socket_.non_blocking()) {
-    // An error comes again, where it is told.
+    // An error is ignored here: it comes again where it is reported.
     std::error_code ignored;
     bytes.erase(0, socket_.write_some(asio::buffer(bytes), ignored));
     if (bytes.empty()) return;
@@ -133,7 +139,8 @@ void Connection::WriteFront() {
       [self = shared_from_this()](const std::error_code& error, size_t) {
         if (self->closed_) return;
         if (error) {
-          // What came before the end is still to be read, then the end itself.
+          // Bytes that came before the end must still be read. Then the read
+          // reports the end.
           self->can_write_ = false;
           self->queue_.clear();
         } else {

@@ -1,5 +1,5 @@
-// A TCP connection of a star, on one thread: bytes in as they come, frames out
-// through a queue with a bound.
+// A TCP connection of a star. It delivers bytes as they come, and sends frames
+// through a queue of limited size.
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_CONNECTION_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_CONNECTION_H_
 
@@ -23,51 +23,58 @@
 
 namespace lockstep::internal_collective {
 
-// "127.0.0.1:4000"
+// Returns, for example, "127.0.0.1:4000".
 std::string Format(const asio::ip::tcp::endpoint& endpoint);
 
+// A TCP connection.
+// Requires: a std::shared_ptr owns it.
+// Thread-safety: use it on the thread that runs the socket's io_context. Any
+// thread may call SilentFor.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // Called on the thread that runs the socket's io_context, and not after
-  // Close.
+  // The receivers of input. They are called on the thread that runs the
+  // socket's io_context, and not after Close.
   struct Events {
-    // What came and was not taken yet; takes whole frames off it.
+    // Gets the bytes that came and were not taken yet. It removes whole frames
+    // from `input`.
     std::function<void(absl::string_view& input)> on_input;
-    // It has ended, and how: "it was closed". Close is still to be called.
+    // Called when the connection has ended. `how` says how: "it was closed".
+    // The receiver must still call Close.
     std::function<void(const std::string& how)> on_end;
   };
 
-  // The system may try to reach the peer for longer than `silence`, but not for
-  // ever.
+  // The system tries to reach a silent peer for a limited time, which is longer
+  // than `silence`.
   Connection(asio::ip::tcp::socket socket, absl::Duration silence);
 
-  // Begins to read, or goes on with other receivers, which are told what came
-  // and was not taken yet.
+  // Begins to read, or goes on with other receivers. They also get the bytes
+  // that came before and were not taken.
   void Read(Events events);
-  // Tells nobody of what comes, and reads no more of it, until Read.
+  // Stops reading and calling the receivers until Read is called.
   void Pause() { paused_ = true; }
 
   void Send(FrameType type, absl::string_view payload) {
     SendRaw(EncodeFrame(type, payload));
   }
-  // As much as the system takes is with it when this returns, and outlives the
-  // process. When the peer does not read and 64 MiB wait for it, it ends
-  // instead.
+  // Passes as many bytes as possible to the system before it returns; the
+  // system sends these even if the process ends. The other bytes wait in a
+  // queue. If more than 64 MiB wait there because the peer does not read, the
+  // connection ends.
   void SendRaw(std::string bytes);
 
-  // Says that nothing more will be sent, when all that was is out of the queue,
-  // and calls `done` then, or when it can't be sent any more.
+  // Ends the sending direction when the queue is empty, and then calls `done`.
+  // It also calls `done` when the queue can't be sent any more.
   void FinishSending(std::function<void()> done);
 
-  // Drops what was not sent.
+  // Closes the connection. Bytes in the queue are dropped.
   void Close();
   bool closed() const { return closed_; }
 
-  // Adds `time` to how long no byte has come, and returns it: nothing if there
-  // is one to be read.
+  // Adds `time` to the time since the last byte came, and returns the sum.
+  // Returns 0 if there are bytes to read.
   absl::Duration CountSilence(absl::Duration time);
 
-  // How long ago the last byte came. From any thread.
+  // Returns the time since the last byte came. Any thread may call it.
   absl::Duration SilentFor() const;
 
   std::string local_address() const;
@@ -84,7 +91,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<const Events> events_;
   bool closed_ = false;
   bool paused_ = true;
-  std::string ended_;  // how, while it is paused
+  std::string ended_;  // how it ended, if it ended while paused
 
   bool reading_ = false;
   std::array<char, 8192> chunk_;

@@ -1,4 +1,6 @@
-// How a spoke and the hub come to trust each other. Bytes in, bytes out.
+// The handshake, by which a spoke and the hub prove to each other that they
+// have the same token. This code takes and makes bytes; it does no input or
+// output.
 //
 //   spoke                                       hub
 //   greeting: magic, version, nonce  -->  <--  greeting: magic, version, nonce
@@ -7,14 +9,15 @@
 //   kClaim: rank, size, job, host... -->
 //                                    <--  kWelcome, or kRefused: why
 //
-// Greetings are raw bytes of a fixed length. Each frame, but kStranger, ends in
-// a MAC under the token over all that was said before by either side, the
-// sender's role, and the frame itself. So a nonce makes each side's proof
-// fresh, none can be sent back to whom it came from, and whoever has no token
-// learns no more than that this is a rendezvous, of which version, and whether
-// with a token. What follows the handshake is neither signed nor encrypted.
+// Greetings are raw bytes of a fixed length. Each frame except kStranger ends
+// in a MAC, made with the token, over everything that either side has said
+// before, the sender's role, and the frame itself. The nonces make each proof
+// fresh, and the role keeps a proof from being sent back to its sender. A
+// client without the token learns only that this is a rendezvous, its version,
+// and whether it has a token. The frames after the handshake are neither signed
+// nor encrypted.
 //
-// Without a token the same is said under an empty key.
+// If the job has no token, the handshake is the same, with an empty key.
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_HANDSHAKE_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_HANDSHAKE_H_
 
@@ -31,36 +34,42 @@
 
 namespace lockstep::internal_collective {
 
+// The version of the protocol that this build speaks.
 constexpr uint64_t kProtocolVersion = 1;
 
+// The limits of the values in a claim.
 constexpr size_t kMostJobBytes = 256;
 constexpr size_t kMostHostBytes = 256;
 constexpr size_t kMostAboutBytes = 4096;
 constexpr int kMostRanks = 1000000;
 
+// One side of a handshake.
+// Thread-safety: thread-compatible.
 class Handshake {
  public:
   enum class Role : uint8_t { kHub = 0, kSpoke = 1 };
 
-  // `nonce` is random, kMacBytes long.
+  // Requires: `nonce` is random and has kMacBytes bytes.
   Handshake(Role role, absl::string_view token, absl::string_view nonce,
             uint64_t version = kProtocolVersion);
 
-  // What to send first.
+  // Returns the bytes to send first.
   const std::string& greeting() const { return greeting_; }
 
-  // Takes the other side's greeting off `input`; false while it is not all
-  // there. INVALID_ARGUMENT: it is no greeting, as soon as that is plain.
-  // UNAUTHENTICATED: one side has a token and the other has none.
+  // Removes the other side's greeting from `input`. Returns false while it is
+  // not complete. Returns INVALID_ARGUMENT as soon as it can't be a greeting,
+  // and UNAUTHENTICATED if only one side has a token.
   absl::StatusOr<bool> TakeGreeting(absl::string_view& input);
 
-  // Of the other side, once its greeting was taken.
+  // Returns the other side's version.
+  // Requires: its greeting was taken.
   uint64_t version() const { return version_; }
 
-  // A whole frame, with its MAC, to send next.
+  // Returns a whole frame with its MAC. It must be sent next.
   std::string Seal(FrameType type, absl::string_view payload);
 
-  // Whether the other side could say that. Takes the MAC off `frame`.
+  // Returns true if the MAC of the frame is right. Removes the MAC from
+  // `frame`.
   bool Open(Frame& frame);
 
  private:
@@ -71,13 +80,13 @@ class Handshake {
   const std::string token_;
   const std::string greeting_;
   uint64_t version_ = 0;
-  std::string chain_;  // the MAC of all that was said
+  std::string chain_;  // the MAC over everything said so far
 };
 
-// For both sides, where a token is missing or another one.
+// Returns the advice for both sides, if a token is missing or differs.
 absl::string_view HowToMakeAToken();
 
-// Who a spoke says that it is.
+// The values by which a spoke introduces itself.
 struct Claim {
   int size = 0;
   std::string job;
@@ -90,7 +99,8 @@ absl::StatusOr<Claim> DecodeClaim(absl::string_view payload);
 std::string EncodePeer(const Peer& peer);
 absl::StatusOr<Peer> DecodePeer(absl::string_view payload);
 
-// A reason, of kRefused and kFailed. What is no reason decodes to INTERNAL.
+// Encode and decode the reason in kRefused and kFailed. A payload that is no
+// reason decodes to INTERNAL.
 std::string EncodeReason(const absl::Status& why);
 absl::Status DecodeReason(absl::string_view payload);
 

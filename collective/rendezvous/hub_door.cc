@@ -28,23 +28,25 @@ namespace {
 
 using asio::ip::tcp;
 
-// While this process is stopped, no more than this counts against a client.
+// The most time that a stop of this process counts against a client.
 constexpr absl::Duration kMostOfAStop = absl::Seconds(1);
-// Clients at one time that have not proven yet that they have the token. Before
-// the job is complete, they take a share of the process's descriptors at most.
+// The limits for clients that have not yet proved that they have the token.
+// Before the job is complete, they get at most this share of the process's
+// descriptors; afterwards, at most kMostAfterAll.
 constexpr size_t kMostHalfOpen = 256;
 constexpr size_t kShareOfDescriptors = 8;
 constexpr size_t kMostAfterAll = 8;
 constexpr size_t kMostRefusals = 16;
 constexpr size_t kMostListed = 16;
-// Handlers that run when the time is over: strangers must not keep rank 0 busy.
+// The most handlers that run after the deadline, so that strangers can't keep
+// rank 0 busy.
 constexpr int kMostAtTheEnd = 1 << 16;
 constexpr absl::Duration kAcceptAgainAfter = absl::Milliseconds(100);
 constexpr absl::Duration kResolveAgainAfter = absl::Milliseconds(200);
-// For the news that the rendezvous has failed.
+// The time for sending the news that the rendezvous has failed.
 constexpr absl::Duration kFarewellTakes = absl::Milliseconds(300);
 
-// "ranks 1, 3-5"
+// Returns, for example, "ranks 1, 3-5".
 std::string ListRanks(const std::vector<int>& ranks) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < ranks.size();) {
@@ -123,7 +125,8 @@ absl::StatusOr<std::unique_ptr<HubDoor>> HubDoor::Open(
   return door;
 }
 
-// A cluster may make the host's name known only after the host has begun.
+// Resolves again until the deadline: a cluster may publish the name of a host
+// only after the host has started.
 absl::StatusOr<std::vector<std::string>> HubDoor::ResolveInTime(
     const std::string& host, SteadyTime deadline) {
   while (true) {
@@ -210,7 +213,8 @@ void HubDoor::Accept() {
       [this](const std::error_code& error, tcp::socket socket) {
         if (error == asio::error::operation_aborted) return;
         if (error) {
-          // No descriptor is left, say; nor would be at once.
+          // There may be no descriptor left, for example. A new attempt at once
+          // would fail, too.
           if (cant_accept_ == 0) cant_accept_since_ = SteadyNow();
           cant_accept_ = error.value();
           accept_again_.expires_at(After(kAcceptAgainAfter));
@@ -228,8 +232,8 @@ void HubDoor::Accept() {
 
 // ---- The handshake.
 
-// A rank proves soon who it is. So the oldest go first, and strangers cannot
-// keep ranks out by being there before.
+// A rank proves soon that it has the token. So the oldest clients are closed
+// first, and strangers can't keep ranks out by having connected before them.
 bool HubDoor::MakeRoom(size_t places) {
   auto client = clients_.begin();
   while (clients_.size() + places > most_half_open_) {
@@ -290,7 +294,7 @@ void HubDoor::OnInput(uint64_t id, absl::string_view& input) {
   Admit(id, claim);
 }
 
-// Whether the claim is there.
+// Returns true when the claim is complete.
 absl::StatusOr<bool> HubDoor::Advance(Client& client, absl::string_view& input,
                                       Claim& claim) {
   if (client.step == Client::Step::kRefused) {
@@ -320,7 +324,7 @@ absl::StatusOr<bool> HubDoor::Advance(Client& client, absl::string_view& input,
   if (frame->type != FrameType::kClaim || !client.handshake.Open(*frame)) {
     return absl::UnauthenticatedError("it proves badly who it is");
   }
-  // Of another version, a claim may be another one.
+  // A client of another version may have another form of claim.
   absl::StatusOr<Claim> decoded = DecodeClaim(frame->payload);
   if (decoded.ok()) {
     claim = *std::move(decoded);
@@ -354,8 +358,8 @@ absl::Status HubDoor::Check(const Client& client, const Claim& claim) const {
     return absl::InvalidArgumentError(absl::StrCat(
         "its rank is ", rank, ", and ranks are 0 to ", options_.size - 1));
   }
-  // The launcher of one host has started it again, and that of another has not
-  // ended rank 0 yet.
+  // The launcher of one host has restarted the rank, while the launcher of rank
+  // 0's host has not ended rank 0 yet.
   if (rank != 0 && links_[rank] != nullptr && links_[rank]->closed()) {
     return absl::UnavailableError(
         absl::StrCat(peers_[rank].Describe(),
@@ -393,7 +397,7 @@ void HubDoor::Refuse(Client& client, const absl::Status& why) {
   } else if (client.step == Client::Step::kProof) {
     client.connection->Send(FrameType::kStranger, "");
   }
-  // It is closed when the client has read that, and closes.
+  // The client is closed when it has read the answer and closes its side.
   client.step = Client::Step::kRefused;
   client.connection->FinishSending([] {});
 }
@@ -453,8 +457,9 @@ void HubDoor::Complete() {
   }
 }
 
-// This thread may have been late, and is not to blame others for it; but some
-// of them may have given up meanwhile.
+// Reads the input that came before the deadline: this thread may have been
+// late, which is not the fault of the other ranks. But some of them may have
+// given up meanwhile.
 void HubDoor::ReadWhatCame() {
   late_ = true;
   for (int i = 0; i < kMostAtTheEnd && io_.poll_one() > 0; ++i) {
@@ -462,8 +467,8 @@ void HubDoor::ReadWhatCame() {
   if (joined_ == options_.size) Complete();
 }
 
-// Returns whether no connection can be taken, and not only while strangers have
-// some.
+// Returns true if descriptors have been short for so long that strangers
+// without proof can't be the reason, since those are dropped by then.
 bool HubDoor::IsShort(SteadyTime now) const {
   return IsShortage(cant_accept_) &&
          now - cant_accept_since_ >=
@@ -544,7 +549,8 @@ std::string HubDoor::Situation() const {
 
 absl::Status HubDoor::GiveUp() {
   const std::string where = WhereAndWhat();
-  // Nobody joins from now on: who did would hear that all are there.
+  // No client may join from now on: it would be told that all ranks have
+  // joined.
   closed_in_forks_.reset();
   std::error_code ignored;
   acceptor_.close(ignored);

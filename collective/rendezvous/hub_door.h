@@ -1,4 +1,5 @@
-// Where a job's ranks come in: rank 0's listening socket, and who came by it.
+// Rank 0's listening socket, and the handshakes of the clients that connect to
+// it.
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_HUB_DOOR_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_HUB_DOOR_H_
 
@@ -29,10 +30,11 @@
 
 namespace lockstep::internal_collective {
 
-// On the thread that runs the io_context.
+// Lets the ranks of a job join.
+// Thread-safety: use it on the thread that runs the io_context.
 class HubDoor {
  public:
-  // Listens, and leaves the address in the store if there is one.
+  // Starts to listen. If there is a store, writes the address to it.
   static absl::StatusOr<std::unique_ptr<HubDoor>> Open(
       asio::io_context& io, const StarOptions& options, const Peer& self,
       SteadyTime deadline);
@@ -41,11 +43,12 @@ class HubDoor {
   HubDoor(const HubDoor&) = delete;
   HubDoor& operator=(const HubDoor&) = delete;
 
-  // Runs the io_context until all ranks are there. Clients that come later are
-  // refused, for as long as this lives.
+  // Runs the io_context until all ranks have joined. While the door exists, it
+  // refuses clients that come later.
   absl::Status AwaitAll(SteadyTime deadline);
 
-  // When all are there, by rank. The links are paused; the hub's own is null.
+  // The peers and their connections by rank, when all have joined. The
+  // connections are paused; the hub's own is null.
   const std::vector<Peer>& peers() const { return peers_; }
   const std::vector<std::shared_ptr<Connection>>& links() const {
     return links_;
@@ -63,10 +66,11 @@ class HubDoor {
                       SteadyTime deadline);
   void Accept();
 
-  // The handshake with a client that has not joined.
+  // The handshake with clients that have not joined.
   //
-  // Returns whether there is room for so many clients more. Closes the oldest
-  // of those without proof for them, and counts whom it turns away.
+  // Returns true if there is room for `places` more clients. To make room,
+  // closes the oldest clients that have not proved that they have the token.
+  // Counts the clients that are turned away.
   bool MakeRoom(size_t places);
   void Greet(asio::ip::tcp::socket socket);
   void GiveTime(uint64_t id, absl::Duration left);
@@ -96,30 +100,31 @@ class HubDoor {
   const StarOptions options_;
   SlowJoin slow_{options_, [this] { return Situation(); }};
   asio::ip::tcp::acceptor acceptor_;
-  std::optional<ClosedInForks> closed_in_forks_;  // the acceptor
+  std::optional<ClosedInForks> closed_in_forks_;  // closes the acceptor
   asio::steady_timer accept_again_;
-  int cant_accept_ = 0;  // why the last connection could not be taken
+  int cant_accept_ = 0;  // the errno of the last failed accept
   SteadyTime cant_accept_since_;
 
   uint64_t next_client_ = 0;
   std::map<uint64_t, std::unique_ptr<Client>> clients_;
   size_t most_half_open_;
   int64_t turned_away_ = 0;
-  std::deque<std::string> refusals_;  // the last ones
+  std::deque<std::string> refusals_;  // the last kMostRefusals ones
   int64_t refused_ = 0;
 
   std::vector<Peer> peers_;
   std::vector<std::shared_ptr<Connection>> links_;
   int joined_ = 1;
-  std::set<int> gone_;  // have joined, and are there no more
-  bool late_ = false;   // those that are in may have given up by now
+  std::set<int> gone_;  // ranks that joined and whose connection ended
+  bool late_ = false;   // the ranks that joined may have given up by now
   bool complete_ = false;
 };
 
-// What rank 0 leaves its address under.
+// Returns the key of rank 0's address in the store.
 std::string AddressKey(absl::string_view job);
 
-// How often to say that one is alive: several times in `silence`.
+// Returns the time between two heartbeats, which is at most a quarter of
+// `silence`.
 absl::Duration BeatOf(const StarOptions& options);
 
 }  // namespace lockstep::internal_collective

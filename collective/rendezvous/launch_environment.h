@@ -1,17 +1,18 @@
-// What a launcher told this process by environment variables: which rank it is,
-// of how many, and where rank 0 is.
+// Reads the environment variables by which a launcher tells this process its
+// rank, the number of ranks, and the address of rank 0.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const LaunchEnvironment launch,
 //                             ReadLaunchEnvironment(EnvironmentOfProcess()));
 //   // launch.Describe():
 //   //   "rank 2 of 4, local rank 0 of 2 (torchrun); rank 0 at 10.0.0.7:29500"
 //
-// Known are torchrun (also under its agent's store, and whatever else sets its
-// variables, as `lockstep launch` does), Slurm's srun, Open MPI, MPICH and
-// others with PMI, MVAPICH2, and Kubernetes indexed jobs. With no variable of
-// any of them, the world is this process alone, and says so. Anything between
-// that and a whole set of variables is an error, never a guess;
-// docs/launchers.md has the variables and the rules.
+// It knows torchrun (also with the store of torchrun's agent, and other
+// programs that set its variables, such as `lockstep launch`), Slurm's srun,
+// Open MPI, MPICH and others with PMI, MVAPICH2, and Kubernetes indexed jobs.
+// If no variable of any of them is set, the world is this process alone, and
+// the description says so. If only some of a launcher's variables are set, that
+// is an error: nothing is guessed. docs/launchers.md has the variables and the
+// rules.
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_LAUNCH_ENVIRONMENT_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_LAUNCH_ENVIRONMENT_H_
 
@@ -23,54 +24,57 @@
 
 namespace lockstep {
 
-// Variables by name; one that is set to "" counts as not set.
+// The variables by name. A variable that is set to "" counts as not set.
 using Environment = std::map<std::string, std::string>;
 
-// A copy of this process's variables: the one place where Lockstep reads them.
-// Not while another thread sets one.
+// Returns a copy of this process's variables. Lockstep reads them only here.
+// Requires: no other thread sets a variable at the same time.
 Environment EnvironmentOfProcess();
 
+// The values that the launcher gave.
 struct LaunchEnvironment {
-  // "torchrun", "Slurm", "Open MPI", "PMI", "MVAPICH2", "Kubernetes indexed
-  // job", or "none": a world of one.
+  // "torchrun", "Slurm", "Open MPI", "PMI", "MVAPICH2" or "Kubernetes indexed
+  // job". "none" means a world of one.
   std::string launcher = "none";
 
   int rank = 0;
   int size = 1;
 
-  // -1 where the launcher does not say.
+  // The rank and the number of ranks on this host, or -1 if the launcher does
+  // not say.
   int local_rank = -1;
   int local_size = -1;
 
-  // Where rank 0 listens, "host:port"; "" in a world of one.
+  // The address on which rank 0 listens, "host:port". Empty in a world of one.
   std::string address;
 
-  // The same on all ranks of one attempt, and another in each attempt as far as
-  // the launcher tells them apart: its name, the run's id and how often it was
-  // restarted. "" where it gives no id. At most 256 bytes.
+  // The name of the job: the launcher's name, the run's id and the number of
+  // its restarts. It is the same on all ranks of one attempt, and differs
+  // between attempts if the launcher tells them apart. Empty if the launcher
+  // gives no id. At most 256 bytes.
   std::string job;
 
-  // LOCKSTEP_TOKEN, or the first line of the file that LOCKSTEP_TOKEN_FILE
-  // names; "" without.
+  // The token: LOCKSTEP_TOKEN, or the first line of the file that
+  // LOCKSTEP_TOKEN_FILE names. Empty if neither is set.
   std::string token;
 
-  // Why it is so, where that is not plain: the port that is not MASTER_PORT,
-  // the launcher inside which the other has started this process.
+  // The reason for a value that is not obvious: a port that is not MASTER_PORT,
+  // or another launcher inside which this one has started the process.
   std::string note;
 
-  // In one line, without the token.
+  // Returns all values except the token in one line.
   std::string Describe() const;
 };
 
-// INVALID_ARGUMENT has all that is wrong in one message: what is missing, what
-// has no meaning, what contradicts what, each with the variable and its value,
-// and at its end a line that would work.
+// Reads the variables. INVALID_ARGUMENT has everything that is wrong in one
+// message: variables that are missing, have no meaning or contradict each
+// other, each with its name and value. Its end is a line that would work.
 //
-// Beyond the launchers' own variables these are read:
+// These variables are read, beside those of the launchers:
 //   LOCKSTEP_TOKEN, LOCKSTEP_TOKEN_FILE
-//   LOCKSTEP_PORT        rank 0's port, before anything else that tells one
+//   LOCKSTEP_PORT        rank 0's port; it takes precedence over all others
 //
-// Ranks that meet by other means (a file, a store) need no address.
+// Ranks that meet in another way (a file, a store) need no address.
 absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(
     const Environment& environment, bool needs_address = true);
 

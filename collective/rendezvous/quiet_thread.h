@@ -1,7 +1,8 @@
-// Threads of a library in a host's process: they get none of its signals, so
-// that handlers run where the host expects them. Those for a mistake of the
-// thread itself are let through: it is the host's handler that reports a crash,
-// and a thread that blocks them dies without a word.
+// Starts the threads of this library. They block the signals of the host's
+// process, so that signal handlers run on the threads where the host expects
+// them. Signals for a mistake of the thread itself are not blocked: the host's
+// handler reports the crash, while a thread that blocks them would die without
+// a message.
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_QUIET_THREAD_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_QUIET_THREAD_H_
 
@@ -17,8 +18,10 @@
 
 namespace lockstep::internal_collective {
 
-// What threads that are begun while it lives inherit, beside what the host has
-// blocked itself.
+// Blocks these signals in the calling thread while it exists, in addition to
+// those that the host has blocked. Threads that are started meanwhile inherit
+// this.
+// Thread-safety: use it on one thread.
 class HostSignalsBlocked {
  public:
   HostSignalsBlocked() {
@@ -39,8 +42,9 @@ class HostSignalsBlocked {
   sigset_t before_;
 };
 
-// The name, of at most 15 characters, is what `top -H` and debuggers show.
-// RESOURCE_EXHAUSTED when the system has no thread or memory left.
+// Starts a thread. `top -H` and debuggers show its name, which has at most 15
+// characters. Returns RESOURCE_EXHAUSTED if the system has no thread or memory
+// left.
 template <typename Body>
 absl::StatusOr<std::thread> StartQuietThread(const char* name, Body body) {
   const HostSignalsBlocked blocked;

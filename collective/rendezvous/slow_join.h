@@ -1,4 +1,4 @@
-// Tells the host what a join waits for, where it takes long.
+// Reports to the host what a slow join waits for.
 //
 //   SlowJoin slow(options, [&] { return "missing: " + Missing(); });
 //   while (!complete) {
@@ -18,13 +18,14 @@
 
 namespace lockstep::internal_collective {
 
-// On the thread that joins.
+// Reports of one join.
+// Thread-safety: use it on the thread that joins.
 class SlowJoin {
  public:
-  // The join begins now. `situation` says what this rank waits for.
+  // The join begins now. `situation` returns what this rank waits for.
   SlowJoin(const StarOptions& options, std::function<std::string()> situation);
 
-  // When there is something to tell; never if nobody is to be told.
+  // Returns the time of the next report. It is infinite if there is no on_slow.
   SteadyTime next() const { return next_; }
 
   // Calls `options.on_slow` when `options.slow_join` has passed, and again

@@ -34,21 +34,23 @@ using asio::ip::tcp;
 
 constexpr absl::Duration kAttemptTakes = absl::Seconds(5);
 constexpr absl::Duration kResolvingTakes = absl::Seconds(1);
-// Once this rank is in, rank 0 says who is missing when its own deadline is
-// over.
+// When this rank has joined, it waits so much longer than its deadline, since
+// rank 0 says at its own deadline which ranks are missing.
 constexpr absl::Duration kHubTakes = absl::Milliseconds(300);
-// Handlers that run when the time is over: what is no rank 0 may write for
-// ever.
+// The most handlers that run after the deadline: a program that is not rank 0
+// might write for ever.
 constexpr int kMostAtTheEnd = 1 << 10;
 constexpr absl::Duration kShortestPause = absl::Milliseconds(10);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(200);
 constexpr absl::Duration kStoreSlice = absl::Milliseconds(500);
 constexpr size_t kMostReasons = 8;
 
-// One connection to what may be rank 0, until all ranks are there.
+// One connection to a program that may be rank 0, until all ranks have joined.
+// Thread-safety: use it on the thread that runs the io_context.
 class Attempt {
  public:
-  // `progress` is what rank 0 says of who is missing, and "" until it does.
+  // Sets `progress` to rank 0's latest message about missing ranks. It stays
+  // empty until the first one.
   Attempt(asio::io_context& io, const StarOptions& options, const Peer& self,
           SlowJoin& slow, std::string& progress, const tcp::endpoint& endpoint,
           absl::string_view nonce)
@@ -67,8 +69,9 @@ class Attempt {
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  // OK: joined. UNAVAILABLE: to be tried again. Others are final, as is
-  // RESOURCE_EXHAUSTED: this process has no descriptor for a connection.
+  // Returns OK if this rank has joined, and UNAVAILABLE if it should try again.
+  // All other errors are final. RESOURCE_EXHAUSTED is final, too: this process
+  // has no descriptor for a connection.
   absl::Status Run(SteadyTime deadline);
 
   JoinedSpoke Take() { return {std::move(peers_), connection_}; }
@@ -99,8 +102,8 @@ class Attempt {
   absl::Status why_;
 };
 
-// Does one thing, as long as there is something to do, and says whether it has:
-// what is ready is done even if the time is over.
+// Runs one handler, and returns false if there was none to run until `time`. A
+// handler that is ready runs even after `time`.
 bool Attempt::RunUntil(SteadyTime time) {
   io_.restart();
   return io_.run_one_until(time) > 0 || io_.poll_one() > 0;
@@ -112,7 +115,8 @@ absl::Status Attempt::Connect(SteadyTime limit) {
   socket.open(endpoint_.protocol(), error);
   if (error) return SystemError(error.value(), "can't open a socket");
   CloseOnExec(socket.native_handle());
-  // Shared, since an attempt that is given up leaves its handler behind.
+  // The result is shared, since the handler may outlive an attempt that is
+  // given up.
   const auto result = std::make_shared<std::optional<std::error_code>>();
   socket.async_connect(
       endpoint_, [result](const std::error_code& error) { *result = error; });
@@ -123,8 +127,8 @@ absl::Status Attempt::Connect(SteadyTime limit) {
     slow_.TellIfDue();
   }
   if (**result) return absl::UnavailableError((*result)->message());
-  // On one host, a connection to a port on which nobody listens may meet
-  // itself.
+  // On one host, a connection to a port on which no program listens may connect
+  // to itself.
   if (socket.local_endpoint(error) == endpoint_) {
     return absl::UnavailableError("nobody listens there");
   }
@@ -152,7 +156,8 @@ absl::Status Attempt::Run(SteadyTime deadline) {
     const SteadyTime end = step_ == Step::kPeers
                                ? deadline + absl::ToChronoNanoseconds(kHubTakes)
                                : limit;
-    // This thread may have been late for what has come in time.
+    // Input that came in time is still handled after `end`, since this thread
+    // may have been late.
     const bool over = SteadyNow() >= end;
     const bool idle = !RunUntil(std::min({end, next_beat, slow_.next()}));
     if (outcome_ != Outcome::kPending) break;
@@ -185,7 +190,7 @@ void Attempt::OnInput(absl::string_view& input) {
   }
 }
 
-// Whether there may be more to take.
+// Returns true if there may be more to take.
 absl::StatusOr<bool> Attempt::Advance(absl::string_view& input) {
   if (step_ == Step::kGreeting) {
     LOCKSTEP_ASSIGN_OR_RETURN(const bool whole, handshake_.TakeGreeting(input));
@@ -272,7 +277,8 @@ absl::Status Attempt::TakeNews(const Frame& frame) {
   return absl::InternalError("rank 0 sent what does not belong there");
 }
 
-// The whole of a spoke's Join.
+// Joins as a spoke: tries addresses until one attempt succeeds.
+// Thread-safety: use it on one thread.
 class SpokeJoin {
  public:
   SpokeJoin(asio::io_context& io, const StarOptions& options, const Peer& self,
@@ -286,7 +292,7 @@ class SpokeJoin {
   absl::StatusOr<JoinedSpoke> Run();
 
  private:
-  // As those of an Attempt.
+  // These return the same codes as Attempt::Run.
   absl::Status TryAddress();
   absl::Status TryEndpoint(const tcp::endpoint& endpoint, bool one_of_several);
   absl::StatusOr<std::string> FindAddress();
@@ -303,8 +309,8 @@ class SpokeJoin {
   SlowJoin slow_{options_, [this] { return Situation(); }};
 
   JoinedSpoke joined_;
-  std::map<std::string, int> failures_;  // how often each
-  std::string progress_;                 // of the last attempt that joined
+  std::map<std::string, int> failures_;  // the count of each message
+  std::string progress_;  // what rank 0 told the last attempt that joined
 };
 
 absl::StatusOr<std::string> SpokeJoin::FindAddress() {
@@ -323,18 +329,19 @@ absl::Status SpokeJoin::TryAddress() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string address, FindAddress());
   const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
   if (!parsed.ok()) {
-    // What is in a store may become better.
+    // The address in a store may still be corrected.
     if (options_.store == nullptr) return parsed.status();
     return absl::UnavailableError(parsed.status().message());
   }
-  // A report that is due soon waits for the name service, which would seem not
-  // to answer otherwise.
+  // If a report is due soon, this waits for the name service until then.
+  // Otherwise the report would say that the name service does not answer.
   const SteadyTime until = std::max(slow_.next(), After(kResolvingTakes));
   const absl::StatusOr<std::vector<std::string>> found =
       resolve_(parsed->host, std::min(deadline_, until));
   if (absl::IsResourceExhausted(found.status())) return found.status();
   if (!found.ok()) return absl::UnavailableError(found.status().message());
-  // Rank 0 listens on one of them, and another program perhaps on another.
+  // Rank 0 listens on one of the addresses. Another program may listen on
+  // another.
   absl::Status for_good;
   std::vector<std::string> not_there;
   for (const std::string& text : *found) {
@@ -366,8 +373,8 @@ absl::Status SpokeJoin::TryEndpoint(const tcp::endpoint& endpoint,
     joined_ = attempt.Take();
     return status;
   }
-  // Of a hub that is gone, another program may have the port now; and a hub
-  // that has not come yet may take it on another address of the name.
+  // If the hub is gone, another program may have its port now. And a hub that
+  // has not started yet may use another address of the name.
   const bool not_ours = absl::IsInvalidArgument(status);
   const bool may_change = options_.store != nullptr || one_of_several;
   const absl::StatusCode code =

@@ -1,4 +1,4 @@
-// How a rank finds rank 0 and joins.
+// Finds rank 0, and joins.
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_SPOKE_JOIN_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_SPOKE_JOIN_H_
 
@@ -18,16 +18,18 @@
 
 namespace lockstep::internal_collective {
 
+// The result of a spoke's join.
 struct JoinedSpoke {
   std::vector<Peer> peers;          // by rank
   std::shared_ptr<Connection> hub;  // paused
 };
 
-// What Resolve does; in tests, names that the system does not know.
+// A function like Resolve. Tests replace it to have names that the system does
+// not know.
 using Resolver = std::function<absl::StatusOr<std::vector<std::string>>(
     const std::string& host, SteadyTime deadline)>;
 
-// Runs `io` until all ranks are there.
+// Joins the job. Runs `io` until all ranks have joined.
 absl::StatusOr<JoinedSpoke> JoinAsSpoke(asio::io_context& io,
                                         const StarOptions& options,
                                         const Peer& self, SteadyTime deadline,

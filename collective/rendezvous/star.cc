@@ -33,17 +33,20 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// How long a goodbye may take, once it is said, to a peer that does not read.
+// The time for a goodbye to reach a peer that does not read.
 constexpr absl::Duration kGoodbyeTakes = absl::Seconds(5);
 
-// What a rank has when all are there.
+// The state of a rank when all have joined.
 struct Joined {
   std::vector<Peer> peers;
-  std::vector<std::shared_ptr<Connection>> links;  // null where there is none
+  std::vector<std::shared_ptr<Connection>>
+      links;  // null for ranks without a connection
   std::unique_ptr<HubDoor> door;
   std::string local_address = "127.0.0.1";
 };
 
+// The star of a job whose ranks have joined.
+// Thread-safety: as Star.
 class ConnectedStar final : public Star {
  public:
   ConnectedStar(const StarOptions& options,
@@ -65,7 +68,7 @@ class ConnectedStar final : public Star {
   }
   ~ConnectedStar() override { Stop(); }
 
-  // Begins to do the star's work.
+  // Starts the star's thread.
   absl::Status Run() {
     ScheduleBeat();
     LOCKSTEP_ASSIGN_OR_RETURN(
@@ -80,7 +83,7 @@ class ConnectedStar final : public Star {
   absl::Status Leave(absl::Duration patience) override;
 
  private:
-  // On the star's thread.
+  // The star's thread calls these.
   void RunThread();
   void Break(const absl::Status& why);
   void ScheduleBeat();
@@ -98,7 +101,7 @@ class ConnectedStar final : public Star {
         absl::StrCat(peers()[rank].Describe(), " is lost: ", how));
   }
 
-  // On the threads that call.
+  // The threads of callers call these.
   absl::Status SayLast(absl::Duration patience);
   void AwaitGoodbye();
   void AwaitNoneConnected(SteadyTime deadline);
@@ -110,7 +113,7 @@ class ConnectedStar final : public Star {
   const std::string local_address_;
   const std::unique_ptr<asio::io_context> io_;
 
-  // Of the star's thread.
+  // Only the star's thread uses these.
   asio::steady_timer beat_timer_;
   asio::steady_timer tick_timer_;
   RunningTime running_;
@@ -118,7 +121,8 @@ class ConnectedStar final : public Star {
   StarListener* listener_ = nullptr;
   std::vector<std::function<void(StarListener&)>> before_start_;
 
-  // The pointers are everybody's, what they point to the star's thread's.
+  // Any thread may read the pointers. Only the star's thread uses the
+  // connections, except for SilentFor and after Stop.
   const std::vector<std::shared_ptr<Connection>> links_;
 
   Mutex mutex_;
@@ -134,7 +138,7 @@ class ConnectedStar final : public Star {
   std::thread thread_;
 };
 
-// ---- What any thread calls.
+// ---- Functions for any thread.
 
 void ConnectedStar::Start(StarListener& listener) {
   absl::Status broken;
@@ -180,7 +184,7 @@ absl::Status ConnectedStar::Leave(absl::Duration patience) {
 absl::Status ConnectedStar::SayLast(absl::Duration patience) {
   absl::Status status;
   if (rank() == 0) {
-    // Those who say goodbye are to be heard, with or without a listener.
+    // The hub must hear the goodbyes of others, even without a listener.
     asio::post(*io_, [this] {
       if (listener_ == nullptr) ReadLinks();
     });
@@ -201,7 +205,8 @@ absl::Status ConnectedStar::SayLast(absl::Duration patience) {
   return status;
 }
 
-// The star's thread may be late, which no peer is to blame for.
+// Waits without a limit: the star's thread may be late, which is not the fault
+// of a peer.
 void ConnectedStar::AwaitGoodbye() {
   MutexLock lock(mutex_);
   while (!said_goodbye_ && broken_.ok()) changed_.Wait(mutex_);
@@ -228,7 +233,7 @@ void ConnectedStar::Stop() {
   }
 }
 
-// ---- What the star's thread does.
+// ---- Functions of the star's thread.
 
 void ConnectedStar::RunThread() {
   const absl::Status status =
@@ -312,7 +317,7 @@ void ConnectedStar::OnInput(int from, absl::string_view& input) {
     const absl::string_view payload = (*frame)->payload;
     switch ((*frame)->type) {
       case FrameType::kBeat:
-        // Empty is that of a rank which has not started.
+        // The heartbeat of a rank that has not started is empty.
         if (listener_ != nullptr && !payload.empty()) {
           listener_->OnBeat(from, payload);
         }
@@ -351,7 +356,8 @@ void ConnectedStar::EmptyOutbox() {
     MutexLock lock(mutex_);
     outbox.swap(outbox_);
   }
-  // First to the others: what this rank hears may end its process.
+  // The messages to others go first: a message to this rank itself may end its
+  // process.
   for (const auto& [to, message] : outbox) {
     if (to != rank()) links_[to]->Send(FrameType::kMessage, message);
   }
@@ -367,8 +373,8 @@ void ConnectedStar::SayGoodbye() {
   EmptyOutbox();
   for (int rank = 0; rank < size(); ++rank) {
     if (links_[rank] == nullptr || links_[rank]->closed()) continue;
-    // What still comes is read, since the system would else drop the goodbye
-    // with the rest of the connection; the peer's answer is to end it.
+    // Input that still comes is read, since otherwise the system would drop the
+    // goodbye with the rest of the connection. The peer answers by closing it.
     links_[rank]->Read({[](absl::string_view& input) { input = {}; },
                         [](const std::string&) {}});
     links_[rank]->Send(FrameType::kGoodbye, "");

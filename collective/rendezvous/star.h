@@ -1,7 +1,7 @@
-// The connections of a job's ranks to rank 0, which stay open as long as the
-// job: over them ranks join, prove that they belong to it, and tell each other
-// who is where. Rank 0 is the hub, the others are its spokes. No data of
-// collectives takes this way.
+// A star is the connections of a job's ranks to rank 0. They stay open as long
+// as the job. Ranks join over them, prove that they belong to the job, and
+// exchange messages about each other. Rank 0 is the hub, the other ranks are
+// its spokes. Data of collectives does not use these connections.
 //
 //   StarOptions options;
 //   options.rank = 2;
@@ -13,7 +13,8 @@
 //   ...
 //   star->Leave();
 //
-// One thread a star does all its input and output, and calls the listener.
+// Each star has one thread, which does all its input and output and calls the
+// listener.
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_STAR_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_STAR_H_
 
@@ -34,109 +35,126 @@
 
 namespace lockstep::internal_collective {
 
+// The options of a star.
 struct StarOptions {
   int rank = 0;
   int size = 1;
 
-  // What the ranks of one job have in common, and those of no other job or
-  // attempt: compared when they join. Any text of at most 256 bytes.
+  // A text that the ranks of one job have in common, and that differs from
+  // every other job and attempt. It is compared when ranks join. At most 256
+  // bytes.
   std::string job;
 
-  // Where rank 0 listens: "host:port", with an IPv6 address in brackets. Rank 0
-  // listens on that host's address alone, never on all interfaces.
+  // The address on which rank 0 listens: "host:port", with an IPv6 address in
+  // brackets. Rank 0 listens only on that host's address, never on all
+  // interfaces.
   std::string address;
 
-  // In place of `address`: rank 0 listens on `listen_host` at a port that is
-  // free, and leaves the address in the store under "lockstep/<job>/address".
+  // If there is a store, it replaces `address`: rank 0 listens on `listen_host`
+  // at a free port, and writes its address to the store under
+  // "lockstep/<job>/address".
   Store* store = nullptr;
   std::string listen_host = "127.0.0.1";
 
-  // The job's secret; all ranks have the same. Without one, rank 0 listens on
-  // loopback alone, and refuses anything else.
+  // The job's secret, which is the same on all ranks. Without one, rank 0
+  // listens only on loopback, and refuses any other address.
   std::string token;
 
-  // What the others get to know of this rank, for messages: its host's name
-  // ("" for this machine's own), and any text of at most 4 KiB.
+  // What messages on other ranks say about this rank: the name of its host (""
+  // means this machine's own name), and any text of at most 4 KiB.
   std::string host;
   std::string about;
 
+  // The longest time that a join may take.
   absl::Duration join_deadline = absl::Minutes(5);
 
-  // Told what this rank waits for, on the thread that joins, when Join has
-  // taken as long as `slow_join`, and again whenever that time has doubled.
+  // Called with what this rank waits for, on the joining thread: when Join has
+  // taken `slow_join`, and again whenever its time has doubled.
   std::function<void(absl::string_view)> on_slow;
   absl::Duration slow_join = absl::Seconds(5);
 
-  // How often a rank says that it is alive (at least four times in `silence`),
-  // and after how long without a word it counts as gone. Time for which this
-  // process itself was stopped does not count.
+  // The time between two heartbeats (at most a quarter of `silence` is used),
+  // and the time without any input after which a rank counts as lost. Time for
+  // which this process itself was stopped does not count.
   absl::Duration beat = absl::Seconds(1);
   absl::Duration silence = absl::Minutes(1);
 
-  // A client that takes longer to tell rank 0 who it is is dropped.
+  // The time that a client has to introduce itself to rank 0. It is then
+  // dropped.
   absl::Duration handshake = absl::Seconds(5);
 
-  // How often the listener's OnTick is called.
+  // The time between two calls of the listener's OnTick.
   absl::Duration tick = absl::Milliseconds(50);
 };
 
+// A rank of the job.
 struct Peer {
   int rank = 0;
   std::string host;
   int64_t pid = 0;
   std::string about;
 
-  // "rank 2 (trainer-1, pid 4711)"
+  // Returns, for example, "rank 2 (trainer-1, pid 4711)".
   std::string Describe() const;
 };
 
-// All calls come from the star's thread, one at a time, and must not block.
+// Receives what happens in a star.
+// Thread-safety: all calls come from the star's thread, one at a time. They
+// must not block.
 class StarListener {
  public:
   virtual ~StarListener() = default;
 
-  // From any rank at the hub; from the hub at a spoke; from itself at both.
+  // Gets a message. At the hub it comes from any rank, at a spoke from the hub,
+  // and at both also from the rank itself.
   virtual void OnMessage(int from, absl::string_view message) = 0;
 
-  // The connection to `rank` has ended: at the hub any rank, at a spoke rank 0.
-  // OK: it has left in order. Otherwise UNAVAILABLE, with the peer's
-  // description and how it was lost ("connection lost", "no word for 1m"). Once
-  // a rank.
+  // Called when the connection to `rank` has ended: at the hub that of any
+  // rank, at a spoke that of rank 0. `why` is OK if the rank has left in order.
+  // Otherwise it is UNAVAILABLE, with the peer's description and how it was
+  // lost ("connection lost", "no word for 1m"). Called once for each rank.
   virtual void OnGone(int rank, const absl::Status& why) = 0;
 
   virtual void OnTick() = 0;
 
-  // The star can't go on, since something was thrown on its thread, by the
-  // listener or for want of memory. Its connections have ended, which tells the
-  // others, and this is the last call: it must neither throw nor allocate.
+  // Called when the star can't go on, since the listener threw an exception on
+  // its thread or memory has run out. The star's connections have ended, which
+  // tells the other ranks. This is the last call. It must neither throw nor
+  // allocate.
   virtual void OnBroken(const absl::Status& why) = 0;
 
-  // What goes out with the next heartbeat, and what came with one.
+  // Beat returns the text of this rank's next heartbeat, and OnBeat gets that
+  // of another rank's heartbeat.
   virtual std::string Beat() = 0;
   virtual void OnBeat(int from, absl::string_view beat) = 0;
 };
 
+// One rank's end of the star.
+// Thread-safety: thread-safe, except for Start and Leave, which are called
+// once.
 class Star {
  public:
-  // Returns when all ranks are there. Failures name, at rank 0, those that are
-  // missing, those that came (with host and pid), apart from them those that
-  // came and did not stay, and who was refused, and why; elsewhere what
-  // happened on the way to rank 0, or why it refused:
+  // Joins, and returns when all ranks have joined. Rank 0's errors name the
+  // missing ranks, those that came (with host and pid), those that came and did
+  // not stay, and the clients that were refused, with the reasons. Other ranks'
+  // errors say what happened on the way to rank 0, or why rank 0 refused:
   //
   //   INVALID_ARGUMENT     an option is wrong; it is named
-  //   DEADLINE_EXCEEDED    not all came; or rank 0 is not to be reached (the
-  //                        name does not resolve, refused n times, no answer)
+  //   DEADLINE_EXCEEDED    not all came; or rank 0 can't be reached (the name
+  //   does
+  //                        not resolve, refused n times, no answer)
   //   ALREADY_EXISTS       another process is that rank; the port is taken
-  //   FAILED_PRECONDITION  another job, size, or version; what answers is no
-  //                        Lockstep rendezvous
+  //   FAILED_PRECONDITION  another job, size, or version; the program that
+  //   answers
+  //                        is no Lockstep rendezvous
   //   UNAUTHENTICATED      another token, or none, on either side
   //
-  // A client that is refused does not harm the job: rank 0 goes on waiting. One
-  // whose rank was lost after all had come tries until the next rank 0 is
-  // there.
+  // A refused client does not harm the job: rank 0 goes on waiting. If a rank
+  // was lost after all had joined, a client that replaces it tries until the
+  // next rank 0 listens.
   static absl::StatusOr<std::unique_ptr<Star>> Join(const StarOptions& options);
 
-  // Without Leave before, the others take this rank for lost.
+  // If Leave was not called before, the other ranks take this rank for lost.
   virtual ~Star() = default;
 
   Star(const Star&) = delete;
@@ -144,34 +162,37 @@ class Star {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
-  // By rank, this one included.
+  // Returns the peers by rank, this one included.
   absl::Span<const Peer> peers() const { return peers_; }
 
-  // The address of this host by which it is connected: what rank 0 listens on,
-  // and elsewhere where the connection to it begins. "127.0.0.1" in a star of
+  // Returns the address of this host in the star: the one on which rank 0
+  // listens, or the local end of a spoke's connection. "127.0.0.1" in a star of
   // one.
   virtual std::string local_address() const = 0;
 
-  // Begins to call the listener, which must live until Leave has returned or
-  // the star is destroyed. Once. What came before is delivered then.
+  // Begins to call the listener, and first delivers the messages that came
+  // before. Called once.
+  // Requires: the listener lives until Leave has returned or the star is
+  // destroyed.
   virtual void Start(StarListener& listener) = 0;
 
-  // To the hub from anywhere, to any rank from the hub; messages to oneself are
-  // delivered as well. In order, and never blocks. At most 4 MiB. What can't be
-  // delivered is dropped: OnGone says so. A rank for which more than 64 MiB
-  // wait counts as lost. From any thread.
+  // Sends a message: a spoke to the hub or itself, the hub to any rank.
+  // Messages arrive in order. Never blocks. A message has at most 4 MiB. A
+  // message that can't be delivered is dropped, and OnGone reports the rank. A
+  // rank for which more than 64 MiB wait counts as lost. Any thread may call
+  // it.
   virtual void Send(int to, std::string message) = 0;
 
-  // How long ago `rank` was last heard of, as far as this one can know: any
-  // rank at the hub, rank 0 at a spoke. From any thread.
+  // Returns the time since `rank` was last heard of: any rank at the hub, rank
+  // 0 at a spoke. Any thread may call it.
   virtual absl::Duration SilentFor(int rank) const = 0;
 
-  // Says goodbye, after what was sent before. A spoke returns when it is said.
-  // The hub holds the star up until all others have left or are lost,
-  // `patience` at most: DEADLINE_EXCEEDED names those that have not.
-  // UNAVAILABLE at a spoke whose hub was lost, and what OnBroken was told where
-  // the star can't go on. No call to the listener is made
-  // after it has returned. Once, and not on the star's thread.
+  // Says goodbye, after all that was sent before. A spoke returns when this is
+  // sent. The hub first waits until all other ranks have left or are lost, for
+  // at most `patience`; DEADLINE_EXCEEDED names those that have not. Returns
+  // UNAVAILABLE at a spoke whose hub was lost, and OnBroken's error if the star
+  // can't go on. The listener is not called after it has returned. Called once,
+  // and not on the star's thread.
   virtual absl::Status Leave(absl::Duration patience) = 0;
 
  protected:

@@ -1,5 +1,5 @@
-// For the tests of stars: ranks as threads, what they hear, and one side of the
-// protocol by hand.
+// Helpers of the tests of stars: ranks that are threads, a listener that keeps
+// what it hears, and one side of the protocol by hand.
 //
 //   MemoryStore store;
 //   Joining hub(OptionsOf(0, 2, &store));
@@ -37,32 +37,35 @@ namespace lockstep::internal_collective {
 
 using JoinResult = absl::StatusOr<std::unique_ptr<Star>>;
 
-// For what is expected to come. A hang ends by it before Bazel ends a medium
-// test, which then says what has not come.
+// The time for something that is expected to come. It is shorter than the time
+// that Bazel gives a medium test, so that a test that hangs says what has not
+// come.
 constexpr absl::Duration kLong = absl::Minutes(4);
 
-// Another one in each process: tests that run at once may come by each other's
-// ports.
+// The name of the job. It differs between processes, since tests that run at
+// the same time may find each other's ports.
 const std::string& JobName();
 
-// Of a rank of that job, whose token is "secret".
+// Returns the options of a rank of that job, with the token "secret".
 StarOptions OptionsOf(int rank, int size, Store* store);
 
-// Each in a thread of its own.
+// Joins all ranks, each on its own thread.
 std::vector<JoinResult> JoinAll(const std::vector<StarOptions>& options);
 
-// Joins; again for as long as rank 0 has not noticed that the rank is lost.
+// Joins. Tries again as long as rank 0 has not noticed that the rank is lost.
 JoinResult JoinAgain(const StarOptions& options);
 
-// How a Join ends that can't end in its time, which is short, and grows until
-// it was long enough for all that is to be said.
+// Expects that a Join that can't succeed ends at its deadline with a message
+// that matches `says`. The deadline is short, and grows until it was long
+// enough for everything in the message.
 void ExpectExpires(StarOptions options,
                    const testing::Matcher<std::string>& says);
 
-// The address that rank 0 has left in the store.
+// Returns the address that rank 0 has written to the store.
 std::string AddressIn(MemoryStore& store);
 
-// A rank that joins in a thread of its own.
+// A rank that joins on its own thread.
+// Thread-safety: thread-compatible.
 class Joining {
  public:
   explicit Joining(const StarOptions& options)
@@ -83,7 +86,8 @@ class Joining {
   std::thread thread_;
 };
 
-// Keeps what it is told, for the test's thread.
+// Keeps everything that it is told, for the test's thread.
+// Thread-safety: thread-safe.
 class Ears : public StarListener {
  public:
   void OnMessage(int from, absl::string_view message) override;
@@ -120,19 +124,20 @@ class Ears : public StarListener {
 
 // A job whose ranks have joined and started.
 struct Job {
-  // Without `starts_hub`, rank 0 is still to be started.
+  // If `starts_hub` is false, the test starts rank 0 itself.
   explicit Job(int size, bool starts_hub = true);
-  // All at once, as ranks do.
+  // Lets all ranks leave at the same time.
   void Leave();
 
   MemoryStore store;
-  std::vector<Ears> ears;  // outlive the stars
+  std::vector<Ears> ears;  // declared before the stars, which call them
   std::vector<std::unique_ptr<Star>> stars;
 };
 
 bool HasIpv6Loopback();
 
-// A socket on loopback, with calls that block.
+// A socket on loopback. Its calls block.
+// Thread-safety: thread-compatible.
 class Socket {
  public:
   Socket();
@@ -143,19 +148,20 @@ class Socket {
 
   // Binds, and returns the address.
   std::string Bind();
-  // Binds to an address of loopback, and so keeps it for a server that is to
-  // listen there; false if another one listens there already.
+  // Binds to an address of loopback, to reserve it for a server that will
+  // listen there. Returns false if another socket listens there already.
   bool Keep(const std::string& address);
   void Listen();
   int Accept();
   bool Connect(const std::string& address);
 
   bool Write(absl::string_view bytes);
-  // Until the other side's system has all that was written, and the end.
+  // Waits until the other side's system has received all that was written, and
+  // the end.
   void AwaitArrival();
-  // Adds what comes; false at the end.
+  // Appends the bytes that come. Returns false at the end.
   bool Read(std::string* bytes);
-  // Returns whether the other side has not ended the connection yet.
+  // Returns true if the other side has not ended the connection yet.
   bool IsOpen() const;
   void Shutdown();
 
@@ -163,10 +169,11 @@ class Socket {
   const int fd_;
 };
 
-// Connects so many and waits until rank 0 has greeted each of them.
+// Connects `count` sockets, and waits until rank 0 has greeted each of them.
 std::vector<Socket> ConnectStrangers(int count, const std::string& address);
 
-// Sets how many descriptors this process may have, while it lives.
+// Limits the descriptors of this process while it exists.
+// Thread-safety: use one at a time.
 class DescriptorLimit {
  public:
   explicit DescriptorLimit(rlim_t most);
@@ -179,6 +186,7 @@ class DescriptorLimit {
 };
 
 // One side of the protocol, by hand.
+// Thread-safety: thread-compatible.
 class Hand {
  public:
   Hand(Handshake::Role role, absl::string_view token, Socket& socket,
@@ -186,13 +194,13 @@ class Hand {
 
   absl::Status Greet();
   void Say(FrameType type, absl::string_view payload);
-  // The next frame's type and payload; kGoodbye when there is none.
+  // Returns the next frame's type and payload, or kGoodbye if there is none.
   std::pair<FrameType, std::string> Next();
-  // The next frame of the handshake, its MAC checked.
+  // Returns the next frame of the handshake, after checking its MAC.
   std::pair<FrameType, std::string> NextSealed();
-  // As a spoke that says `claim`: the answer.
+  // Joins as a spoke with the given claim, and returns the answer.
   std::pair<FrameType, std::string> Join(absl::string_view claim);
-  // Until all are there.
+  // Waits until all ranks have joined.
   void AwaitComplete();
 
  private:
@@ -201,10 +209,10 @@ class Hand {
   std::string input_;
 };
 
-// As those of OptionsOf say it.
+// Returns the claim of the rank that OptionsOf describes.
 Claim ClaimOf(int rank, int size);
 
-// A spoke by hand, that has joined.
+// A spoke by hand that has joined.
 struct HandSpoke {
   HandSpoke(const std::string& address, int rank, int size);
 

@@ -33,7 +33,7 @@ namespace {
 
 constexpr size_t kMostKeyBytes = 512;
 constexpr size_t kMostValueBytes = 1 << 20;
-// File systems have 255 bytes for a name.
+// File systems allow 255 bytes for a name.
 constexpr size_t kMostNameBytes = 200;
 
 constexpr absl::Duration kShortestPause = absl::Milliseconds(1);
@@ -69,8 +69,9 @@ absl::Status SystemError(int error, absl::string_view path,
                                CodeOf(error));
 }
 
-// The file's name and its first line: the key, with all but letters, digits,
-// '-' and '_' as %XX. A dot is thus in no key, and marks our own names.
+// Returns the name of a key's file, which is also its first line: the key, with
+// all characters but letters, digits, '-' and '_' written as %XX. So no key has
+// a dot, and a dot marks names that are no keys.
 std::string Encode(absl::string_view key) {
   std::string text;
   for (const char c : key) {
@@ -96,8 +97,8 @@ int OpenFolder(const std::string& folder) {
   return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-// A user who can write into the folder decides what ranks read there: who rank
-// 0 is, for example.
+// Refuses a folder to which other users may write. Such a user could decide
+// what ranks read there, for example the address of rank 0.
 absl::Status CheckThatOthersMayNotWrite(int fd, const std::string& folder) {
   struct stat info;
   if (::fstat(fd, &info) != 0) {
@@ -122,7 +123,7 @@ absl::Status CheckThatOthersMayNotWrite(int fd, const std::string& folder) {
   return absl::OkStatus();
 }
 
-// As `mkdir -p`.
+// Makes the folder and its parents, as `mkdir -p` does.
 absl::Status MakeFolder(const std::string& folder) {
   const auto is_there = [&folder] {
     return ::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
@@ -146,7 +147,7 @@ bool WriteAll(int fd, absl::string_view bytes) {
   return true;
 }
 
-// Reads to the end, or one byte beyond `most`.
+// Reads to the end, or one byte more than `most`.
 bool ReadAll(int fd, size_t most, std::string* bytes) {
   struct stat info;
   if (::fstat(fd, &info) != 0) return false;
@@ -165,11 +166,11 @@ bool ReadAll(int fd, size_t most, std::string* bytes) {
   return true;
 }
 
-// NOT_FOUND while there is none.
+// Returns the value of a key, or NOT_FOUND while it has none.
 absl::StatusOr<std::string> Read(const std::string& folder,
                                  absl::string_view encoded) {
-  // NFS asks the server again what is in a folder when that is opened, and may
-  // else go on saying for a minute that a file is not there.
+  // Opening a folder makes NFS ask the server for its contents again. Otherwise
+  // NFS may say for a minute that a file does not exist.
   const Descriptor opened(OpenFolder(folder));
   if (!opened.ok()) {
     if (errno == ENOENT) return absl::NotFoundError("");
@@ -177,13 +178,13 @@ absl::StatusOr<std::string> Read(const std::string& folder,
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckThatOthersMayNotWrite(opened.fd(), folder));
   const std::string path = FileOf(folder, encoded);
-  // To open a pipe would wait for a writer without O_NONBLOCK.
+  // Without O_NONBLOCK, opening a pipe would wait for a writer.
   const Descriptor file(
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const size_t most = encoded.size() + 1 + kMostValueBytes;
   std::string text;
   if (!file.ok() || !ReadAll(file.fd(), most, &text)) {
-    // The second: it was replaced on another host while it was read here.
+    // ESTALE: the file was replaced on another host while it was read here.
     if (errno == ENOENT || errno == ESTALE) return absl::NotFoundError("");
     return SystemError(errno, path, "can't read");
   }
@@ -264,7 +265,7 @@ absl::Status FileStore::Set(absl::string_view key, absl::string_view value) {
     ::unlink(temporary.c_str());
     return SystemError(error, path, "can't write");
   }
-  // EINVAL: a file system that has nothing to do there.
+  // EINVAL: the file system has nothing to do for a folder.
   if (::fsync(folder.fd()) != 0 && errno != EINVAL) {
     return SystemError(errno, folder_, "can't write the folder");
   }
@@ -278,7 +279,8 @@ absl::StatusOr<std::string> FileStore::Get(absl::string_view key,
   const SteadyTime deadline = After(until - absl::Now());
   absl::Duration pause = kShortestPause;
   while (true) {
-    // What is set until the deadline is found: the last look is after it.
+    // The last read comes after the deadline, so that a value that was set
+    // before it is found.
     const absl::Duration left = absl::FromChrono(deadline - SteadyNow());
     absl::StatusOr<std::string> value = Read(folder_, encoded);
     if (!absl::IsNotFound(value.status())) return value;

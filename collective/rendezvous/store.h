@@ -1,4 +1,5 @@
-// Where ranks leave what others need to reach them: a map that all can see.
+// A store is a map that all ranks can read and write. They leave in it what
+// other ranks need to reach them.
 //
 //   MemoryStore store;                          // ranks in one process
 //   FileStore store("/shared/job-17");          // a folder that all can reach
@@ -7,7 +8,8 @@
 //       const std::string address,
 //       store.Get("address", absl::Now() + absl::Seconds(5)));
 //
-// A job that has one already (etcd, its own service) implements Store over it.
+// If a job has such a map already (etcd, a service of its own), implement Store
+// with it.
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_STORE_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_STORE_H_
 
@@ -24,28 +26,32 @@
 
 namespace lockstep {
 
-// Thread-safety: thread-safe. Keys are any text of 1 to 512 bytes, values any
-// bytes, 1 MiB at most; a value that is set again replaces the old one.
+// A map from keys to values. Keys are any text of 1 to 512 bytes, and values
+// any bytes, at most 1 MiB. Setting a key again replaces its value.
+// Thread-safety: thread-safe.
 class Store {
  public:
   virtual ~Store() = default;
 
   virtual absl::Status Set(absl::string_view key, absl::string_view value) = 0;
 
-  // Waits until the key is there. DEADLINE_EXCEEDED names it.
+  // Waits until the key exists, and returns its value. DEADLINE_EXCEEDED names
+  // the key.
   virtual absl::StatusOr<std::string> Get(absl::string_view key,
                                           absl::Time until) = 0;
 };
 
 namespace internal_collective {
 
-// INVALID_ARGUMENT says which sizes a key and a value may have.
+// Return INVALID_ARGUMENT, which says the allowed sizes, if a key or a value is
+// too long, or a key is empty.
 absl::Status CheckStoreKey(absl::string_view key);
 absl::Status CheckStoreValue(absl::string_view key, absl::string_view value);
 
 }  // namespace internal_collective
 
-// In this process.
+// A store in this process.
+// Thread-safety: thread-safe.
 class MemoryStore : public Store {
  public:
   absl::Status Set(absl::string_view key, absl::string_view value) override;
@@ -59,11 +65,14 @@ class MemoryStore : public Store {
       ABSL_GUARDED_BY(mutex_);
 };
 
-// A file a key, in a folder that is made if need be; also on a file system that
-// hosts share (NFS). A reader sees a whole value or none. The folder is made
-// for this user alone; one that others may write is refused
-// (FAILED_PRECONDITION), since they could tell the ranks whom to reach. What an
-// earlier job has left there is found: have one a job.
+// A store of files in a folder, one for each key. The folder may be on a file
+// system that several hosts share (NFS). It is made if it does not exist, for
+// this user alone. A folder to which other users may write is refused
+// (FAILED_PRECONDITION), since they could tell the ranks whom to connect to.
+// Values of an earlier job in the folder are found, so use one folder for each
+// job.
+// Guarantees: a reader gets a whole value or none.
+// Thread-safety: thread-safe.
 class FileStore : public Store {
  public:
   explicit FileStore(absl::string_view folder) : folder_(folder) {}

@@ -14,7 +14,7 @@
 namespace lockstep::internal_collective {
 
 std::string Mac(absl::string_view key, absl::string_view text) {
-  // HMAC() takes no null pointer for an empty key.
+  // HMAC() accepts no null pointer for an empty key.
   const char* const key_bytes = key.empty() ? "" : key.data();
   unsigned char mac[EVP_MAX_MD_SIZE];
   unsigned int size = 0;

@@ -1,5 +1,5 @@
 // The cryptography of a rendezvous: two parties prove to each other that they
-// have the same secret, without telling it.
+// have the same secret, without sending it.
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_TOKEN_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_TOKEN_H_
 
@@ -14,13 +14,15 @@ namespace lockstep::internal_collective {
 
 constexpr size_t kMacBytes = 32;
 
-// HMAC-SHA256 (RFC 2104), kMacBytes long.
+// Returns the HMAC-SHA256 (RFC 2104), of kMacBytes bytes.
 std::string Mac(absl::string_view key, absl::string_view text);
 
-// In a time that does not depend on where they differ.
+// Returns true if they are the same. Takes a time that does not depend on where
+// they differ.
 bool SameMac(absl::string_view a, absl::string_view b);
 
-// `size` bytes that nobody can guess. UNAVAILABLE when the system has none.
+// Returns `size` bytes that nobody can guess, or UNAVAILABLE if the system has
+// none.
 absl::StatusOr<std::string> RandomBytes(size_t size);
 
 }  // namespace lockstep::internal_collective

@@ -1,4 +1,4 @@
-// What goes over the connections of a star: frames, and what is in them.
+// The frames that go over the connections of a star, and their contents.
 // Numbers are little-endian.
 //
 //   frame: u32 size of the payload, u8 type, payload
@@ -23,28 +23,30 @@
 namespace lockstep::internal_collective {
 
 // The largest payloads: of a peer that has proved nothing, of one that has
-// proved to have the token, and of one that has joined.
+// proved that it has the token, and of one that has joined.
 constexpr size_t kLargestOfStranger = size_t{1} << 10;
 constexpr size_t kLargestClaim = size_t{8} << 10;
 constexpr size_t kLargestFrame = size_t{4} << 20;
 
-// The numbers are part of the protocol. So is all of the handshake, in every
-// version: one side tells the other by it that their versions differ.
+// The types of frames. The numbers are part of the protocol. The whole
+// handshake must stay the same in every version, since one side uses it to tell
+// the other that their versions differ.
 enum class FrameType : uint8_t {
-  // The handshake, in this order; handshake.h.
+  // The handshake, in this order (handshake.h).
   kProof = 1,     // spoke to hub, then hub to spoke
   kStranger = 2,  // hub to spoke, instead: the proof was wrong
-  kClaim = 3,     // spoke to hub: who it is
+  kClaim = 3,     // spoke to hub: its rank and job
   kWelcome = 4,   // hub to spoke
-  kRefused = 5,   // instead: why
+  kRefused = 5,   // instead: the reason
 
-  // Hub to spoke, when all are there: one kPeer a rank, then kComplete.
+  // Hub to spoke, when all have joined: one kPeer for each rank, then
+  // kComplete.
   kPeer = 6,
   kComplete = 7,
-  kFailed = 8,  // instead: why
+  kFailed = 8,  // instead: the reason
 
-  // Both ways, from kWelcome on. Until all are there the hub's heartbeats say
-  // how far the rendezvous is; then they are the listener's.
+  // Both ways, from kWelcome on. Until all have joined, the hub's heartbeats
+  // say how far the rendezvous is. Then the listener makes their text.
   kBeat = 9,
 
   // Both ways, from kComplete on.
@@ -52,19 +54,23 @@ enum class FrameType : uint8_t {
   kGoodbye = 11,
 };
 
+// A frame. The payload points into the input of TakeFrame.
 struct Frame {
   FrameType type;
   absl::string_view payload;
 };
 
+// Returns the bytes of a frame.
 std::string EncodeFrame(FrameType type, absl::string_view payload);
 
-// Takes the first frame off `input`; none while it is not all there. What it
-// returns points into `input`. INVALID_ARGUMENT: larger than `largest`, or of a
-// type that does not exist.
+// Removes the first frame from `input`, and returns it. Returns nullopt while
+// it is not complete. Returns INVALID_ARGUMENT if the frame is larger than
+// `largest`, or its type does not exist.
 absl::StatusOr<std::optional<Frame>> TakeFrame(absl::string_view& input,
                                                size_t largest);
 
+// Encodes numbers and texts.
+// Thread-safety: thread-compatible.
 class WireWriter {
  public:
   WireWriter& Number(uint64_t value);
@@ -75,16 +81,17 @@ class WireWriter {
   std::string bytes_;
 };
 
-// Reads back; after anything that is not there, or is too large, all is 0 and
-// empty, and AtEnd() is false.
+// Decodes the bytes of a WireWriter. If a value is missing or too large, it and
+// all later values are 0 or empty, and AtEnd() is false.
+// Thread-safety: thread-compatible.
 class WireReader {
  public:
   explicit WireReader(absl::string_view bytes) : bytes_(bytes) {}
 
-  // `most` is the largest that is good.
+  // Returns the next number, which may be at most `most`.
   uint64_t Number(uint64_t most);
   std::string Text(size_t most);
-  // Whether all was good, and no byte is left.
+  // Returns true if all values were good, and no byte is left.
   bool AtEnd() const { return good_ && bytes_.empty(); }
 
  private:
