@@ -4,9 +4,10 @@
 //
 //   collective_benchmark RANK FOLDER
 //
-// FOLDER is empty, and where the ranks meet. Requests come as timed_rank.h has
-// them. Ways: shm, gloo; ring, bcube, Gloo's own algorithms; fingerprint, of a
-// call what it takes to find that ranks differ.
+// The ranks meet in FOLDER, which must be empty. timed_rank.h has the form of
+// the requests. The ways are: shm and gloo, Lockstep's backends; ring and
+// bcube, Gloo's own algorithms; and fingerprint, the part of a call that finds
+// out that ranks differ.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/math.h>
@@ -95,7 +96,7 @@ class CollectiveRank : public TimedRank {
   const std::unique_ptr<World> world_;
   std::map<std::string, std::unique_ptr<Communicator>> groups_;
   const std::shared_ptr<gloo::rendezvous::Context> peer_;
-  // One for each call that is queued.
+  // One buffer for each call that is queued.
   std::vector<Buffer> buffers_;
   std::vector<char> memory_;
 };
@@ -184,8 +185,8 @@ void CollectiveRank::RunPeer(const TimedRequest& request) {
   }
 }
 
-// What an operation is digested to is compared where the ranks' parts meet,
-// here with that of an equal one.
+// Computes an operation's fingerprint and compares it with that of an equal
+// one, as happens where the ranks' parts meet.
 void CollectiveRank::RunFingerprints(const TimedRequest& request) {
   Operation op;
   op.kind = OpKind::kAllReduce;

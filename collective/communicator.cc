@@ -53,8 +53,8 @@ absl::Status CheckSameType(const ConstBuffer& in, const ConstBuffer& out) {
                    Name(in.dtype), " and ", Name(out.dtype)));
 }
 
-// `in` and `out` either do not touch, or `part` begins `offset` elements into
-// `whole` (in place).
+// Returns an error if `part` and `whole` overlap, unless `part` begins `offset`
+// elements into `whole` (in place).
 absl::Status CheckOverlap(const ConstBuffer& part, const ConstBuffer& whole,
                           int64_t offset) {
   const int64_t size = SizeOf(whole.dtype);
@@ -171,7 +171,8 @@ absl::StatusOr<Work> Communicator::Issue(Operation op) {
   MutexLock lock(mutex_);
   if (!pairs) op.sequence = sequence_ + 1;
   absl::StatusOr<Work> work = Start(std::move(op));
-  // What could not be issued has no number: the other ranks don't know of it.
+  // An operation that could not be issued gets no number, since the other ranks
+  // don't know of it.
   if (work.ok() && !pairs) ++sequence_;
   return work;
 }

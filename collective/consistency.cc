@@ -25,25 +25,26 @@
 namespace lockstep {
 namespace {
 
-// Longer lists of fields are not looked into.
+// The ranks do not exchange longer lists of fields.
 constexpr uint64_t kMostBytes = 1 << 20;
-// Of fingerprints that differ from that of most, and of ranks with one of them.
+// The most fingerprints in the message that differ from the largest camp's, and
+// the most ranks for each of them.
 constexpr size_t kMostTold = 4;
 constexpr size_t kMostRanksTold = 8;
 
-// What ranks exchange first.
+// The values that ranks exchange first.
 struct Summary {
   uint64_t low;
   uint64_t high;
-  uint64_t bytes;  // of the list of fields
+  uint64_t bytes;  // the size of the list of fields
 };
 constexpr int kSummaryWords = sizeof(Summary) / sizeof(uint64_t);
 
-// Ranks with the same fingerprint, in their order.
+// The ranks that have the same fingerprint, in their order.
 using Camp = std::vector<int>;
 
-// A field a line: its name, its digest, and the value as it is shown. Escaped,
-// they have no tabs and ends of lines in them.
+// Returns a text with one line for each field: its name, its digest and its
+// value as shown. They are escaped, so they contain no tabs or ends of lines.
 std::string ListOf(const Fingerprint& fingerprint) {
   std::string list;
   for (const Fingerprint::Field& field : fingerprint.fields()) {
@@ -54,7 +55,8 @@ std::string ListOf(const Fingerprint& fingerprint) {
   return list;
 }
 
-// The greatest first, of those of one size the one with the lowest rank.
+// Returns the camps, the largest first. Camps of the same size are in the order
+// of their lowest ranks.
 std::vector<Camp> CampsOf(absl::Span<const Summary> summaries) {
   std::vector<Camp> camps;
   for (size_t rank = 0; rank < summaries.size(); ++rank) {
@@ -73,7 +75,8 @@ std::vector<Camp> CampsOf(absl::Span<const Summary> summaries) {
   return camps;
 }
 
-// "in field 'seed' (7, and 8 on rank 0)", of a list and that of another rank.
+// Returns "in field 'seed' (7, and 8 on rank 0)" for a list and the list of
+// another rank.
 std::string FirstDifferenceOf(absl::string_view list, absl::string_view others,
                               int other) {
   const std::vector<absl::string_view> lines = absl::StrSplit(list, '\n');
@@ -81,7 +84,7 @@ std::string FirstDifferenceOf(absl::string_view list, absl::string_view others,
       absl::StrSplit(others, '\n');
   const auto [in_list, in_others] = std::mismatch(
       lines.begin(), lines.end(), other_lines.begin(), other_lines.end());
-  // The list that ends has an empty line there.
+  // At the end of a list, its line is taken to be empty.
   const auto parts_at = [](const auto& line, const auto& end) {
     std::vector<absl::string_view> parts =
         absl::StrSplit(line == end ? "" : *line, '\t');
@@ -91,8 +94,8 @@ std::string FirstDifferenceOf(absl::string_view list, absl::string_view others,
   const std::vector<absl::string_view> mine = parts_at(in_list, lines.end());
   const std::vector<absl::string_view> theirs =
       parts_at(in_others, other_lines.end());
-  // A field that stands in one list alone is the difference, and not the field
-  // that follows it in the other list.
+  // If a field is in only one of the lists, it is the difference, and not the
+  // field that follows it in the other list.
   const bool is_mine =
       theirs[0].empty() ||
       std::any_of(in_list, lines.end(), [&](absl::string_view line) {
@@ -105,7 +108,7 @@ std::string FirstDifferenceOf(absl::string_view list, absl::string_view others,
                       other, ")");
 }
 
-// "ranks 2, 5 and 7 of 8"
+// Returns, for example, "ranks 2, 5 and 7 of 8".
 std::string Describe(const Camp& camp, int size) {
   const size_t told = std::min(camp.size(), kMostRanksTold);
   std::string text = camp.size() == 1 ? "rank " : "ranks ";
@@ -139,7 +142,7 @@ absl::Status Compare(Communicator& group, absl::string_view what,
   const std::vector<Camp> camps = CampsOf(summaries);
   if (camps.size() == 1) return absl::OkStatus();
 
-  // The list of one rank of each camp.
+  // Exchanges the list of one rank of each camp.
   const size_t told = std::min(camps.size(), kMostTold + 1);
   std::vector<int64_t> counts(size, 0);
   int64_t bytes = 0;
@@ -155,8 +158,8 @@ absl::Status Compare(Communicator& group, absl::string_view what,
       group.AllGatherV({list.data(), counts[group.rank()], DType::kU8},
                        {&lists[0], bytes, DType::kU8, {}}, counts, named));
   LOCKSTEP_RETURN_IF_ERROR(listed.Wait());
-  // A rank that is told of a difference may abort the group next. So it is told
-  // when all others have the lists, too: whatever becomes of this barrier then.
+  // A rank may abort the group when CheckSame returns. So no rank returns
+  // before all others have the lists, however this barrier ends.
   absl::StatusOr<Work> told_all = group.Barrier(named);
   if (told_all.ok()) told_all->Wait().IgnoreError();
 
@@ -192,7 +195,7 @@ absl::Status CheckSame(Communicator& group, absl::string_view what,
     return Compare(group, what, mine, options);
   } catch (...) {
     absl::Status why = CurrentException("CheckSame");
-    group.Abort(why);  // others wait for this rank
+    group.Abort(why);  // other ranks wait for this one
     return why;
   }
 }

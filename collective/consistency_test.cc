@@ -35,7 +35,7 @@ Ranks MakeRanks(int size) {
   return *std::move(ranks);
 }
 
-// What CheckSame returns to each rank, of which each has the fields of its own.
+// Returns the results of CheckSame on all ranks, each with its own fields.
 std::vector<absl::Status> Check(const Ranks& ranks,
                                 const std::vector<Fields>& fields) {
   std::vector<absl::Status> results(ranks.size());
@@ -49,14 +49,14 @@ std::vector<absl::Status> Check(const Ranks& ranks,
   return results;
 }
 
-// The same on all ranks: "" for OK.
+// Returns the message, which must be the same on all ranks, or "" for OK.
 std::string MessageFor(const std::vector<Fields>& fields) {
   const Ranks ranks = MakeRanks(static_cast<int>(fields.size()));
   const std::vector<absl::Status> results = Check(ranks, fields);
   EXPECT_THAT(results, Each(results[0]));
   EXPECT_TRUE(results[0].ok() || absl::IsFailedPrecondition(results[0]))
       << results[0];
-  // The group lives.
+  // The group has not failed.
   EXPECT_THAT(Check(ranks, std::vector<Fields>(fields.size(), fields[0])),
               Each(absl::OkStatus()));
   return std::string(results[0].message());
@@ -174,7 +174,8 @@ TEST(CheckSame, LooksIntoNoEndlessList) {
             "of very many fields");
 }
 
-// A rank that is told may abort while another has not got all of it yet.
+// One rank may abort when it knows the difference, while another has not got
+// all of it yet.
 TEST(CheckSame, TellsAllWhereOneAbortsForIt) {
   for (int round = 0; round < 100; ++round) {
     internal_collective::EngineJob job(3);

@@ -72,12 +72,12 @@ bool Reduces(OpKind kind) {
 
 namespace {
 
-// Of kinds that deal parts: what all ranks together give or get.
+// Returns the counts of all parts together, for kinds with several parts.
 const std::vector<int64_t>& PartsOf(const Operation& op) {
   return op.kind == OpKind::kScatter ? op.send_counts : op.recv_counts;
 }
 
-// Of the other kinds.
+// Returns the count, for the other kinds.
 int64_t CountOf(const Operation& op) {
   return op.in.data == nullptr && op.in.count == 0 ? op.out.count : op.in.count;
 }
@@ -113,7 +113,7 @@ std::string Operation::Describe() const {
   }
   if (Reduces(kind)) {
     add(lockstep::Name(op));
-    // Every bit counts: ranks must not differ in the last one.
+    // All digits are shown, since a scale may differ in the last bit.
     if (scale != 1) add("scale ", absl::StrFormat("%.17g", scale));
   }
   if (root >= 0) add("root ", root);
@@ -127,7 +127,8 @@ std::string Operation::DescribeIn(absl::string_view group) const {
                       " of group '", group, "'");
 }
 
-// Of the same as Describe(), without its text: this is done for every call.
+// Digests the same values as Describe(), but does not make its text, since this
+// runs for every call.
 uint64_t Operation::Fingerprint(absl::string_view group) const {
   uint64_t digest = DigestOf(group).low;
   const auto add = [&digest](uint64_t value) {

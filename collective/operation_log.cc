@@ -49,7 +49,7 @@ namespace {
 constexpr absl::string_view kPayload = "lockstep/recent_operations";
 constexpr uint64_t kShown = 8;
 
-// A time of the steady clock, until it is asked for.
+// A record keeps a time of the steady clock in this form. Recent() converts it.
 absl::Time Kept(SteadyTime time) {
   return absl::UnixEpoch() + absl::FromChrono(time.time_since_epoch());
 }
@@ -104,7 +104,7 @@ std::vector<OperationRecord> OperationLog::Recent(uint64_t most) const {
 absl::Status WithRecentOperations(absl::Status status,
                                   const OperationLog& log) {
   if (status.ok()) return status;
-  // Where there is no memory for it, the failure is told without it.
+  // If there is no memory for the payload, the failure is returned without it.
   CatchAll("describing operations", [&] {
     if (status.GetPayload(kPayload).has_value()) return absl::OkStatus();
     std::string text;

@@ -58,7 +58,7 @@ std::vector<int> RootsOf(OpKind kind) {
   }
 }
 
-// `what`-th of several.
+// Sets the `what`-th of several sets of counts.
 void SetCounts(int what, Operation& op) {
   constexpr int64_t kCounts[] = {0, 1, 12, 123, 1000000007};
   const std::vector<int64_t> parts[] = {
@@ -81,7 +81,8 @@ void SetCounts(int what, Operation& op) {
   }
 }
 
-// The same on another rank: what differs is that rank's own business.
+// Returns the same operation on another rank: it differs only where ranks may
+// differ.
 Operation OnAnotherRank(Operation op) {
   static char memory = 0;
   const int64_t count = op.in.count;
@@ -92,11 +93,11 @@ Operation OnAnotherRank(Operation op) {
   op.to = 3;
   op.from = 4;
   switch (op.kind) {
-    case OpKind::kBroadcast:  // which is not the root
+    case OpKind::kBroadcast:  // on a rank that is not the root
     case OpKind::kRecv:
       op.in = ConstBuffer();
       break;
-    case OpKind::kReduce:  // which is not the root
+    case OpKind::kReduce:  // on a rank that is not the root
     case OpKind::kSend:
       op.out = Buffer();
       break;
@@ -120,7 +121,7 @@ Operation OnAnotherRank(Operation op) {
   return op;
 }
 
-// Each as two ranks have it.
+// Returns many operations, each of them as two ranks have it.
 std::vector<Operation> ManyOperations() {
   std::vector<Operation> ops;
   for (const OpKind kind : kAllKinds) {
@@ -148,7 +149,7 @@ std::vector<Operation> ManyOperations() {
   return ops;
 }
 
-// Where the descriptions of two are the same, and nowhere else.
+// The fingerprints are the same if and only if the descriptions are.
 TEST(Operation, FingerprintsAreTheSameWhereDescriptionsAre) {
   std::vector<Operation> ops = ManyOperations();
   for (const auto& [group, sequence] :
@@ -241,7 +242,8 @@ TEST(Operation, TheLastBitOfAScaleCounts) {
   }
 }
 
-// Neither what has no scale has one, nor what has no dtype.
+// A kind without a scale has no scale in its fingerprint, and a kind without a
+// dtype no dtype.
 TEST(Operation, WhatIsNotDescribedIsNotInTheFingerprint) {
   Operation broadcast;
   broadcast.kind = OpKind::kBroadcast;

@@ -47,7 +47,8 @@ void Reduce(Ops ops) {
                                        inputs, count, outs);
   };
   if (first.kind == OpKind::kReduceScatter) {
-    // Part by part: what is written in place is read for no other part.
+    // The parts are reduced one by one: a part that is written in place is not
+    // read for any other part.
     for (size_t rank = 0; rank < ops.size(); ++rank) {
       const Buffer& out = ops[rank]->out;
       reduce(static_cast<int64_t>(rank) * out.count, out.count, {out.data});
@@ -63,7 +64,7 @@ void Reduce(Ops ops) {
   reduce(0, first.in.count, outs);
 }
 
-// Writes what a rank gets in a collective that moves.
+// Writes the output of one rank, for collectives that reduce nothing.
 void Move(Ops ops, size_t rank) {
   const Operation& op = *ops[rank];
   const size_t root = op.root < 0 ? 0 : static_cast<size_t>(op.root);

@@ -19,18 +19,20 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// Elements that are accumulated at a time: few enough for all arrays of a block
-// to stay in the first cache.
+// The number of elements that are accumulated at a time. All arrays of a block
+// should stay in the first-level cache.
 constexpr int64_t kBlock = 1024;
-// And where no accumulator is needed: few enough for the result to be copied
-// from there.
+// The same if no accumulator is needed: the result should still be in the cache
+// when it is copied to the other outputs.
 constexpr int64_t kDirectBlock = 4096;
 
-// What elements of T are accumulated in: f16 and bf16 in float, others as such.
+// The type in which elements of T are accumulated: float for f16 and bf16, and
+// T itself for all others.
 template <typename T>
 using AccumulatorOf = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
 
-// Integers as unsigned ones, which wrap where signed ones may not overflow.
+// Unsigned types for integers, since these wrap, while signed ones must not
+// overflow.
 template <typename T, bool = std::is_integral_v<T>>
 struct WrappingOf {
   using Type = std::make_unsigned_t<T>;
@@ -42,7 +44,7 @@ struct WrappingOf<T, false> {
 template <typename T>
 using Wrapping = typename WrappingOf<T>::Type;
 
-// A vector that every processor has, or that a compiler makes of what it has.
+// A vector that every processor has, or that the compiler composes.
 template <typename A>
 struct VectorOf {
   typedef A Type __attribute__((vector_size(16)));
@@ -53,7 +55,8 @@ using Vector = typename VectorOf<A>::Type;
 template <typename A>
 constexpr int64_t kLanes = sizeof(Vector<A>) / sizeof(A);
 
-// Where element i of T is, at any address, as a user's memory may be anywhere.
+// Returns the address of element i. It may have any alignment, since the user's
+// memory may.
 template <typename T>
 const char* At(const void* data, int64_t i) {
   return static_cast<const char*>(data) + i * static_cast<int64_t>(sizeof(T));
@@ -63,7 +66,7 @@ char* At(void* data, int64_t i) {
   return static_cast<char*>(data) + i * static_cast<int64_t>(sizeof(T));
 }
 
-// The `count` elements of T from the i-th one on, in the first lanes.
+// Returns the `count` elements of T from the i-th one on, in the first lanes.
 template <typename T, typename A>
 Vector<A> Read(const void* data, int64_t i, int64_t count) {
   Vector<A> values{};
@@ -96,23 +99,23 @@ void Write(Vector<A> values, int64_t count, void* data, int64_t i) {
 #define LOCKSTEP_TARGET_AVX2 __attribute__((target("avx2,f16c")))
 
 bool HasAvx2() {
-  // Not every compiler's __builtin_cpu_supports knows "f16c".
+  // Some compilers' __builtin_cpu_supports do not know "f16c".
   unsigned eax, ebx, ecx, edx;
   return __builtin_cpu_supports("avx2") &&
          __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
-// Sixteen elements as floats: the first eight and the last eight; of bf16,
-// whose halves of 32-bit lanes come apart best, those at even and those at odd
-// places. Floats that are combined with bf16 stand in that order too: they are
-// constants, or were made here.
+// Sixteen elements as floats: the first eight and the last eight. For bf16,
+// which is split most easily into the halves of 32-bit lanes, these are the
+// elements at even and at odd places. Floats that are combined with bf16 have
+// this order, too: they are constants, or were made here.
 struct Floats {
   __m256 first;
   __m256 last;
 };
 
-// Sixteen elements of T. A signalling NaN of f16 becomes quiet, which shows
-// nowhere: WriteSixteen makes every NaN of f16 quiet.
+// Reads sixteen elements of T. A signalling NaN of f16 becomes quiet. This has
+// no effect on results, since WriteSixteen makes every NaN of f16 quiet.
 template <typename T>
 LOCKSTEP_TARGET_AVX2 inline Floats ReadSixteen(const void* data, int64_t i) {
   const char* const from = At<T>(data, i);
@@ -137,18 +140,20 @@ LOCKSTEP_TARGET_AVX2 inline bool HasNaN(Floats values) {
              _mm256_cmp_ps(values.first, values.last, _CMP_UNORD_Q)) != 0;
 }
 
-// 16-bit lanes: from `a` those at even places, from `b` those at odd ones.
+// Returns the 16-bit lanes at even places from `a`, and those at odd places
+// from `b`.
 LOCKSTEP_TARGET_AVX2 inline __m256i Interleave(__m256i a, __m256i b) {
   return _mm256_blend_epi16(a, b, 0xaa);
 }
 
-// BFloat16(value) of each, in their order in memory.
+// Returns BFloat16(value) of each value, in their order in memory.
 LOCKSTEP_TARGET_AVX2 inline __m256i BFloat16s(Floats values) {
   const __m256i first = _mm256_castps_si256(values.first);
   const __m256i last = _mm256_castps_si256(values.last);
   const __m256i upper = Interleave(_mm256_srli_epi32(first, 16), last);
   const __m256i lower = Interleave(first, _mm256_slli_epi32(last, 16));
-  // Up if the lower half is more than 0x8000, or that and the upper one odd.
+  // Rounds up if the lower half is more than 0x8000, or if it is 0x8000 and the
+  // upper half is odd.
   const __m256i even = _mm256_andnot_si256(upper, _mm256_set1_epi16(1));
   const __m256i up = _mm256_srli_epi16(_mm256_subs_epu16(lower, even), 15);
   const __m256i rounded = _mm256_add_epi16(upper, up);
@@ -182,7 +187,7 @@ LOCKSTEP_TARGET_AVX2 inline void WriteSixteen(Floats values, void* data,
   }
 }
 
-// How one of the operations below treats vectors of AVX2.
+// Defines one of the operations below for vectors of AVX2.
 #define LOCKSTEP_AVX2_OPERATION(expression)                          \
   LOCKSTEP_TARGET_AVX2 __m256 operator()(__m256 a, __m256 b) const { \
     return expression;                                               \
@@ -194,7 +199,7 @@ LOCKSTEP_TARGET_AVX2 inline void WriteSixteen(Floats values, void* data,
 
 #endif  // defined(__x86_64__)
 
-// The operations, on vectors. Min and max take `b` if it is NaN.
+// The operations on vectors. Min and Max return `b` if it is NaN.
 struct Sum {
   template <typename V>
   V operator()(V a, V b) const {
@@ -249,7 +254,7 @@ struct BitOr {
   }
 };
 
-// No operation: for conversions alone.
+// Does nothing; for conversions alone.
 struct First {
   template <typename V>
   V operator()(V a, V b) const {
@@ -260,10 +265,11 @@ struct First {
 
 #if defined(__x86_64__)
 
-// a op b, or of two NaNs the first one.
+// Returns a op b. If both are NaN, the result is the first one.
 template <typename Op>
 LOCKSTEP_TARGET_AVX2 inline __m256 CombineEight(__m256 a, __m256 b) {
-  // By integers: Clang 14 would compare floats that were f16 one at a time.
+  // Compares integers, since Clang 14 would compare floats that were f16 one at
+  // a time.
   const __m256i magnitude =
       _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff));
   const __m256i a_is_nan =
@@ -271,11 +277,12 @@ LOCKSTEP_TARGET_AVX2 inline __m256 CombineEight(__m256 a, __m256 b) {
   return Op()(a, _mm256_blendv_ps(b, a, _mm256_castsi256_ps(a_is_nan)));
 }
 
-// Whether the result is NaN wherever an operand is.
+// True if the result is NaN whenever an operand is.
 template <typename Op>
 constexpr bool kKeepsNaN = !std::is_same_v<Op, Min> && !std::is_same_v<Op, Max>;
 
-// CombineEight of both; in short where no result is NaN, which is the rule.
+// Does CombineEight for both halves. The usual case, in which no result is NaN,
+// takes a shorter way.
 template <typename Op>
 LOCKSTEP_TARGET_AVX2 inline Floats CombineSixteen(Floats a, Floats b) {
   if constexpr (kKeepsNaN<Op>) {
@@ -285,7 +292,8 @@ LOCKSTEP_TARGET_AVX2 inline Floats CombineSixteen(Floats a, Floats b) {
   return {CombineEight<Op>(a.first, b.first), CombineEight<Op>(a.last, b.last)};
 }
 
-// Combine for as many elements as full vectors hold; returns their number.
+// Does Combine for as many elements as fill whole vectors, and returns their
+// number.
 template <typename Op, typename X, typename Y, typename Out>
 LOCKSTEP_TARGET_AVX2 int64_t CombineAvx2(const void* x, const void* y,
                                          int64_t count, void* out) {
@@ -300,11 +308,11 @@ LOCKSTEP_TARGET_AVX2 int64_t CombineAvx2(const void* x, const void* y,
 
 #endif  // defined(__x86_64__)
 
-// out[i] = x[i] op y[i] for elements of types X, Y and Out, computed in their
-// accumulator. `out` may be x or y.
+// Sets out[i] = x[i] op y[i] for elements of types X, Y and Out, computed in
+// their accumulator. `out` may be x or y.
 //
-// Where both are NaN the first one counts, so that no bit depends on the order
-// in which a compiler has the processor add them.
+// If both are NaN, the result is the first one. So no bit depends on the order
+// in which a compiler passes the operands to the processor.
 template <typename Op, typename X, typename Y, typename Out>
 void Combine(bool avx2, const void* x, const void* y, int64_t count,
              void* out) {
@@ -334,7 +342,7 @@ struct Arguments {
   bool avx2;
 };
 
-// Reduces `count` elements from `first` on, kBlock at most, to `out`.
+// Reduces `count` elements from `first` on, at most kBlock, to `out`.
 template <typename T, typename Op>
 void ReduceBlock(const Arguments& args, int64_t first, int64_t count,
                  void* out) {
@@ -370,7 +378,7 @@ void ReduceBlock(const Arguments& args, int64_t first, int64_t count,
 
 template <typename T, typename Op>
 void ReduceBy(const Arguments& args) {
-  // The common case needs no accumulator.
+  // The usual case needs no accumulator.
   const bool direct =
       args.inputs.size() == 2 && args.scale == 1 && args.op != ReduceOp::kAvg;
   const int64_t block = direct ? kDirectBlock : kBlock;
@@ -412,8 +420,10 @@ void ReduceAs(const Arguments& args) {
   }
 }
 
-// Floats are rounded, and subnormal ones kept, as by default, whatever the
-// thread that reduces has set: ranks may set different things.
+// Sets the default floating-point modes while it exists: rounding to nearest,
+// and subnormal values kept. Threads of different ranks may have set different
+// modes.
+// Thread-safety: use it on one thread.
 class DefaultFloats {
  public:
   DefaultFloats(const DefaultFloats&) = delete;
@@ -442,7 +452,7 @@ class DefaultFloats {
 #endif
 };
 
-// Not inlined: nothing of it may move to where other floats are in force.
+// Not inlined, so that no computation moves to where other modes are set.
 ABSL_ATTRIBUTE_NOINLINE void Reduce(DType dtype, const Arguments& args) {
   LOCKSTEP_CHECK(!args.inputs.empty() && !args.outs.empty());
   switch (dtype) {

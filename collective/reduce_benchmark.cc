@@ -1,5 +1,5 @@
-// Reducing two inputs of a Mi elements to an output, or to two as an all-reduce
-// does, beside copying as many bytes as one input has. Bytes are those of one
+// Measures the reduction of two inputs of 2^20 elements to one output, or to
+// two as in an all-reduce, beside copying one input. The bytes are those of one
 // input.
 #include <cstdint>
 #include <cstring>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kCount = 1 << 20;
 
-// Bytes that make an ordinary number of any dtype, so none that is subnormal.
+// A byte that makes an ordinary number of any dtype, and no subnormal one.
 constexpr char kByte = 0x3f;
 
 void Report(benchmark::State& state, int64_t bytes) {

@@ -139,8 +139,8 @@ TEST(Reduce, TakesMemoryAtAnyAddress) {
   EXPECT_EQ(sum, 6);
 }
 
-// What follows holds every path against this one, which takes an element at a
-// time.
+// The tests below compare every path with this one, which takes one element at
+// a time.
 template <typename A>
 A Combined(ReduceOp op, A a, A b) {
   if constexpr (std::is_floating_point_v<A>) {
@@ -175,8 +175,8 @@ A Combined(ReduceOp op, A a, A b) {
   }
 }
 
-// Not inline: compilers may multiply by 1 instead of asking for it, which makes
-// a signalling NaN quiet.
+// Not inlined, since compilers may multiply by 1 instead of comparing with it,
+// which makes a signalling NaN quiet.
 template <typename A>
 [[gnu::noinline]] A Scaled(A value, A scale) {
   return static_cast<A>(value * scale);
@@ -241,8 +241,8 @@ constexpr ReduceOp kAllOps[] = {
     ReduceOp::kSum,  ReduceOp::kAvg,    ReduceOp::kMin,  ReduceOp::kMax,
     ReduceOp::kProd, ReduceOp::kBitAnd, ReduceOp::kBitOr};
 
-// Reduces copies of the inputs that are `offset` bytes from where vectors would
-// like them: to memory of its own, over an input, and to two places at once.
+// Reduces copies of the inputs that are `offset` bytes off the alignment of
+// vectors: to separate memory, over an input, and to two outputs at once.
 void ExpectEveryPathGives(const std::string& expected, DType dtype, ReduceOp op,
                           double scale, const std::vector<std::string>& inputs,
                           size_t offset) {
@@ -276,8 +276,9 @@ void ExpectEveryPathGives(const std::string& expected, DType dtype, ReduceOp op,
   }
 }
 
-// Any bits, and among floats many that are special: zeros, the least and the
-// largest subnormals, 1, the largest, infinities and NaNs of both signs.
+// Returns elements of any bits. Many floats among them are special: zeros, the
+// least and the largest subnormals, 1, the largest value, infinities and NaNs,
+// of both signs.
 std::string RandomElements(DType dtype, int64_t count,
                            std::mt19937_64& random) {
   const int64_t size = SizeOf(dtype);
@@ -336,8 +337,8 @@ TEST(Reduce, EveryPathGivesTheSameBits) {
   }
 }
 
-// All 65536 elements are widened; and scaled, added and multiplied to floats
-// that round up, down and to even, to subnormals, zero and infinity.
+// All 65536 values are widened. They are also scaled, added and multiplied to
+// floats that round up, down and to even, to subnormals, zero and infinity.
 TEST(Reduce, HalvesAreConvertedAsFloat16AndBFloat16Are) {
   std::string all, mixed;
   for (uint32_t bits = 0; bits < 65536; ++bits) {

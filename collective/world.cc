@@ -38,8 +38,9 @@ using internal_collective::Peer;
 using internal_collective::Star;
 using internal_collective::StarOptions;
 
-// The address of an interface of this host; what is none is taken to be an
-// address or a name already.
+// Returns the address of an interface of this host. If there is no such
+// interface, the text is taken to be an address or a name already, and
+// returned.
 absl::StatusOr<std::string> AddressOf(const std::string& interface) {
   ifaddrs* all = nullptr;
   if (interface.empty() || getifaddrs(&all) != 0) return interface;
@@ -72,7 +73,8 @@ absl::Status CheckPositive(absl::string_view what, absl::Duration value) {
                    absl::FormatDuration(value)));
 }
 
-// What `options` say of where ranks meet. The store must live as long as Join.
+// Returns the options for the star. The caller keeps `file_store` until Join
+// has returned.
 absl::StatusOr<StarOptions> StarOptionsOf(const WorldOptions& options,
                                           std::unique_ptr<Store>& file_store) {
   StarOptions star;
@@ -114,7 +116,7 @@ absl::StatusOr<std::shared_ptr<ControlPlane>> JoinStar(
   return std::make_shared<ControlPlane>(std::move(star));
 }
 
-// Of this host, for data.
+// Returns the address of this host for data.
 std::string DataAddress(const WorldOptions& options, const StarOptions& star,
                         const ControlPlane& control) {
   return options.interface.empty() ? control.local_address() : star.listen_host;
@@ -196,7 +198,7 @@ World::World(std::shared_ptr<ControlPlane> control, const WorldOptions& options,
       on_slow_(options.on_slow),
       address_(std::move(address)),
       description_(std::move(description)) {
-  // Ranks of one host are neighbours for shared memory, too.
+  // Ranks on one host are also those that can share memory.
   const absl::Span<const Peer> peers = control_->peers();
   const Peer& me = peers[control_->rank()];
   local_size_ = 0;
@@ -237,8 +239,8 @@ absl::Status World::CheckGroup(const GroupOptions& options,
   return absl::OkStatus();
 }
 
-// Unlike that of any other group: with the length, no group that is split off
-// has it, either.
+// Returns a key that differs from the key of any other group. Since it contains
+// the length of the name, no group that was split off another group has it.
 absl::StatusOr<std::string> World::TakeKey(const std::string& name) {
   MutexLock lock(mutex_);
   int& generation = generations_[name];
@@ -294,8 +296,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
                : internal_collective::MakeTransport(backend, context);
   };
   if (!refused.ok()) {
-    // This rank joins all the same, and fails at once: so the others need not
-    // wait for it, and have made the group as often.
+    // This rank joins all the same, and fails at once. So the other ranks need
+    // not wait for it, and the generation numbers of all ranks stay equal.
     engine.deadline = GroupOptions().deadline;
     engine.make_transport = [refused](const TransportContext&) {
       return refused;

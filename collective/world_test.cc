@@ -40,7 +40,8 @@ void InThreads(int count, const std::function<void(int)>& run) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The ranks of a job, as threads of this process.
+// A job whose ranks are threads of this process.
+// Thread-safety: thread-compatible.
 class Job {
  public:
   explicit Job(int size, const WorldOptions& common = {}) : worlds(size) {
@@ -93,7 +94,7 @@ TEST_P(Backends, Conforms) {
       conformance);
 }
 
-// Where ranks agree first, what differs is told before it has run.
+// If ranks agree first, a mismatch is found before the operation runs.
 TEST(Nccl, ConformsStrictly) {
   ConformanceOptions conformance;
   conformance.reduces_all = conformance.reduces_in_rank_order = false;
@@ -247,7 +248,7 @@ TEST(World, WhatAStoreThrowsIsAStatus) {
 
 TEST(World, MissingRanksAreNamedOnBothSides) {
   std::array<absl::Status, 2> ended;
-  // Rank 0's deadline grows until rank 2 has come in it.
+  // Rank 0's deadline grows until rank 2 has joined before it.
   auto deadline = absl::Milliseconds(500);
   do {
     MemoryStore store;
@@ -257,7 +258,7 @@ TEST(World, MissingRanksAreNamedOnBothSides) {
       options.size = 4;
       options.store = &store;
       options.join_deadline = deadline;
-      // The other's wait is to end by the word of rank 0.
+      // Rank 0 should end the other rank's wait.
       if (i > 0) options.join_deadline += absl::Seconds(30);
       ended[i] = World::Join(options).status();
     });
@@ -270,7 +271,8 @@ TEST(World, MissingRanksAreNamedOnBothSides) {
   }
 }
 
-// Keeps the first text that on_slow is told of a barrier.
+// Keeps the first text about a barrier that on_slow gets.
+// Thread-safety: thread-safe.
 class ToldOfABarrier {
  public:
   std::function<void(absl::string_view)> on_slow() {
@@ -322,7 +324,7 @@ TEST(World, ANameIsForOneGroupAtATime) {
   const auto others = job.MakeGroups(other);
   first[1]->Abort(absl::InternalError("loss is NaN"));
   EXPECT_THAT(Wait(first[0]->Barrier()), StatusIs(absl::StatusCode::kAborted));
-  // The failed one may still be there.
+  // The failed group may still exist.
   const auto second = job.MakeGroups({});
   for (const auto& rank : second) LOCKSTEP_EXPECT_OK(rank->Close());
   const auto third = job.MakeGroups({});
@@ -403,14 +405,14 @@ TEST(World, GroupsEndWithTheirWorld) {
   }
 }
 
-// Rank 0 goes while another makes a group, or before.
+// Rank 0 leaves while another rank makes a group, or before.
 TEST(World, NoGroupIsMadeWithARank0ThatHasLeft) {
   WorldOptions common;
   common.leave_patience = absl::Hours(1);
   Job job(2, common);
   std::thread leaving;
   GroupOptions options;
-  // Called by then: the group waits for rank 0.
+  // on_slow is called when the group waits for rank 0.
   options.slow = absl::Milliseconds(50);
   options.on_slow = [&](absl::string_view) {
     if (leaving.joinable()) return;
@@ -439,7 +441,7 @@ TEST(World, NamesMayHoldAnything) {
   LOCKSTEP_EXPECT_OK(Wait(other->Barrier()));
 }
 
-// Also by which one it is when it is made again.
+// The ranks also agree on the group's generation when it is made again.
 TEST(World, WhatOneRankRefusesAllAreTold) {
   Job job(2);
   InThreads(2, [&job](int rank) {

@@ -72,7 +72,7 @@ TEST(ResolveTest, FindsNames) {
               IsOkAndHolds(AnyOf(Contains("127.0.0.1"), Contains("::1"))));
 }
 
-// RFC 2606: no such name will ever be.
+// RFC 2606: a name in ".invalid" never exists.
 TEST(ResolveTest, WhatDoesNotResolveIsNamed) {
   const auto found = Resolve("lockstep-test.invalid", After(absl::Seconds(5)));
   EXPECT_THAT(found.status().message(), HasSubstr("'lockstep-test.invalid'"));

@@ -117,7 +117,7 @@ TEST(HandshakeTest, NothingIsOpenedTwiceOrWhereItCameFrom) {
   EXPECT_FALSE(Opens(sides.spoke, proof));
   EXPECT_TRUE(Opens(sides.hub, proof));
   EXPECT_FALSE(Opens(sides.hub, proof));
-  // Nor under another nonce, or another version.
+  // It is not accepted under another nonce or another version, either.
   for (const char nonce : {'s', 't'}) {
     Handshake spoke(Role::kSpoke, "secret", std::string(kMacBytes, nonce),
                     nonce == 's' ? kProtocolVersion + 1 : kProtocolVersion);

@@ -39,19 +39,21 @@ using internal_collective::ParseTasksPerNode;
 
 constexpr int64_t kMostRanks = 1000000;
 constexpr int64_t kLastPort = 65535;
-// Ports that are derived from a job's id, above those that systems deal out.
+// The ports that are derived from a job's id. They are above those that systems
+// assign to clients.
 constexpr int64_t kFirstDerivedPort = 61440;
 constexpr int64_t kDerivedPorts = 4096;
 constexpr size_t kMostTokenBytes = 256;
 constexpr size_t kMostIdBytes = 200;
 constexpr size_t kMostShownBytes = 80;
-// Slurm numbers from here on what is no step of tasks: the shells of salloc and
-// sbatch, and processes beside a job.
+// Slurm gives the numbers from here on to steps that have no tasks: the shells
+// of salloc and sbatch, and processes beside a job.
 constexpr int64_t kFirstReservedSlurmStep = 0xfffffff0;
 
+// A launcher, and the names of its variables.
 struct Launcher {
   absl::string_view name;
-  // Variables; "" where there is none.
+  // The names of the variables. Empty if there is none.
   absl::string_view rank, size, local_rank, local_size;
   absl::string_view example;
 };
@@ -90,7 +92,7 @@ constexpr Launcher kSlurm = {"Slurm",
                              "SLURM_PROCID",
                              "SLURM_STEP_NUM_TASKS",
                              "SLURM_LOCALID",
-                             "",  // in SLURM_STEP_TASKS_PER_NODE
+                             "",  // it is in SLURM_STEP_TASKS_PER_NODE
                              "srun --ntasks=8 ./train"};
 constexpr Launcher kKubernetes = {
     "Kubernetes indexed job",
@@ -105,7 +107,7 @@ constexpr Launcher kKubernetes = {
     "  - {name: MASTER_ADDR, value: train-0.train}\n"
     "  - {name: MASTER_PORT, value: \"29500\"}"};
 
-// What one launcher says.
+// The values that one launcher gave.
 struct Claim {
   const Launcher* launcher = nullptr;
   bool present = false;
@@ -113,17 +115,18 @@ struct Claim {
   int size = -1;
   int local_rank = -1;
   int local_size = -1;
-  // One process a host, as daemons are started that then start the ranks.
+  // True if there is one process on each host. These may be daemons that have
+  // started the ranks.
   bool one_a_host = false;
-  // Variables and values: "RANK='2', WORLD_SIZE='4'".
+  // The variables and their values: "RANK='2', WORLD_SIZE='4'".
   std::vector<std::string> said;
-  // Why the world is not whole, beside values without meaning.
+  // The reasons why the claim is not whole, besides values without meaning.
   std::vector<std::string> missing;
 
   bool whole() const { return rank >= 0 && size >= 0; }
 };
 
-// The same world, as far as both speak of it.
+// Returns true if the claims do not contradict each other.
 bool Agree(const Claim& a, const Claim& b) {
   return (a.rank < 0 || b.rank < 0 || a.rank == b.rank) &&
          (a.size < 0 || b.size < 0 || a.size == b.size);
@@ -134,6 +137,8 @@ bool IsMpi(const Claim& claim) {
          claim.launcher == &kPmi;
 }
 
+// Reads one environment.
+// Thread-safety: thread-compatible.
 class Reading {
  public:
   Reading(const Environment& environment, bool needs_address)
@@ -165,15 +170,16 @@ class Reading {
   std::string ReadToken();
   std::string ReadTokenFile(const std::string& path);
 
-  // Started by torchrun's agent, which another launcher may have started, and
-  // not by variables that were set by hand.
+  // Returns true if torchrun's agent has started this process, and not a user
+  // who has set the variables by hand. Another launcher may have started the
+  // agent.
   bool IsAgents(const Claim& claim) const {
     return claim.launcher == &kTorchrun && Has("TORCHELASTIC_RUN_ID");
   }
 
   const Environment& environment_;
   const bool needs_address_;
-  // What is started by others stands before them.
+  // The claims, inner launchers before those that may have started them.
   std::vector<Claim> claims_;
   int64_t lockstep_port_ = -1;
   int64_t master_port_ = -1;
@@ -195,14 +201,14 @@ std::string Reading::Show(absl::string_view name) const {
 }
 
 void Reading::AddProblem(std::string problem) {
-  // Two launchers may read one variable.
+  // Two launchers may read the same variable.
   if (std::find(problems_.begin(), problems_.end(), problem) ==
       problems_.end()) {
     problems_.push_back(std::move(problem));
   }
 }
 
-// -1 where it is not set, or has no meaning.
+// Returns the number, or -1 if the variable is not set or has no meaning.
 int64_t Reading::Number(absl::string_view name, int64_t least, int64_t most) {
   if (!Has(name)) return -1;
   const auto number = ParseNumber(Value(name), least, most);
@@ -232,9 +238,9 @@ Claim Reading::ReadClaim(const Launcher& launcher) {
   return claim;
 }
 
-// A task of srun. The shells of sbatch and salloc have most of a task's
-// variables too, SLURM_PROCID and SLURM_NTASKS among them, but not the step's,
-// or those of a step with a reserved number.
+// Reads the claim of a task of srun. The shells of sbatch and salloc also have
+// most of a task's variables, such as SLURM_PROCID and SLURM_NTASKS. But they
+// do not have the step's, or those of a step with a reserved number.
 Claim Reading::ReadSlurm() {
   const int64_t step = Number("SLURM_STEP_ID", 0, UINT32_MAX);
   if (step >= kFirstReservedSlurmStep ||
@@ -287,8 +293,8 @@ void Reading::ReadClaims() {
   Claim slurm = ReadSlurm();
   Claim kubernetes = ReadClaim(kKubernetes);
   kubernetes.present = Has(kKubernetes.rank);
-  // Batch scripts and pods may set some of torchrun's variables for the sake of
-  // another launcher; with no other, they are a part of its own.
+  // Batch scripts and pods may set some of torchrun's variables for another
+  // launcher. If there is no other, they count as a part of torchrun's own.
   const bool is_other = open_mpi.present || mvapich.present || pmi.present ||
                         slurm.present || kubernetes.present;
   torchrun.present = Has("RANK") || Has("LOCAL_RANK") ||
@@ -302,13 +308,14 @@ void Reading::ReadClaims() {
   claims_ = {torchrun, open_mpi, mvapich, pmi, slurm, kubernetes};
 }
 
-// The innermost launcher that is whole; if none is, the innermost of which
-// there is something. nullptr: there is nothing.
+// Returns the innermost claim that is whole. If none is, returns the innermost
+// one that is present, or nullptr if there is none.
 const Claim* Reading::ChooseClaim() const {
   const auto whole = std::find_if(claims_.begin(), claims_.end(),
                                   [](const Claim& c) { return c.whole(); });
   if (whole != claims_.end()) {
-    // Of two that say the same, Slurm's also tells where rank 0 is.
+    // If two launchers say the same, Slurm's claim is chosen, since it also
+    // tells where rank 0 is.
     const auto slurm =
         std::find_if(whole, claims_.end(), [](const Claim& claim) {
           return claim.launcher == &kSlurm && claim.whole();
@@ -336,23 +343,25 @@ void Reading::CheckRanges(const Claim& used) {
   }
 }
 
-// Whether the processes of `outer`, or some of them, are daemons that have
-// started those of `inner`.
+// Returns true if all or some of the processes of `outer` may be daemons that
+// have started the processes of `inner`.
 bool Reading::IsInside(const Claim& inner, const Claim& outer) const {
   const int64_t local_size = std::max(inner.local_size, 1);
   if (inner.launcher == &kTorchrun) {
-    // One torchrun each, as many processes each.
+    // Each process is a torchrun, and each torchrun has started the same number
+    // of processes.
     return (IsAgents(inner) || inner.size > outer.size) &&
            inner.size % (outer.size * local_size) == 0;
   }
-  // mpirun has one daemon a host, perhaps none on its own.
+  // mpirun has one daemon on each host, but perhaps none on its own.
   return outer.one_a_host && inner.size > outer.size &&
          inner.size >= local_size + outer.size - 1;
 }
 
-// A launcher may have been started by another one: torchrun by srun or mpirun,
-// or mpirun's daemons by srun. Anything else is a contradiction, as several
-// worlds that each start for themselves where one was meant.
+// Adds a problem for each claim that contradicts another. A launcher may have
+// been started by another one: torchrun by srun or mpirun, or mpirun's daemons
+// by srun. Anything else is a contradiction, such as several worlds that each
+// start separately although one was meant.
 void Reading::CheckOthers(const Claim& used) {
   const auto contradict = [this](const Claim& a, const Claim& b) {
     AddProblem(absl::StrCat(
@@ -363,7 +372,7 @@ void Reading::CheckOthers(const Claim& used) {
   };
   const Claim* inner = nullptr;
   for (const Claim& claim : claims_) {
-    // A pod may hold anything.
+    // A pod may contain any processes.
     if (claim.launcher == &kKubernetes) continue;
     if (!claim.whole()) {
       if (!IsAgents(used) && !Agree(used, claim)) contradict(used, claim);
@@ -383,7 +392,8 @@ void Reading::CheckOthers(const Claim& used) {
   }
 }
 
-// What tells this run from others; "" where the launcher does not say.
+// Returns a text that tells this run from others, or "" if the launcher gives
+// none.
 std::string Reading::IdOf(const Claim& used) const {
   if (used.launcher == &kTorchrun) {
     return std::string(Value("TORCHELASTIC_RUN_ID"));
@@ -404,8 +414,8 @@ std::string Reading::JobOf(const Claim& used) {
   if (id.empty()) return "";
   if (id.size() > kMostIdBytes) id = DigestOf(id).ToString();
   int64_t restarts = 0;
-  // Each torchrun counts its own restarts, and not those that another one asks
-  // for: the counts are the same where there is one torchrun.
+  // Each torchrun counts only its own restarts, and not those that another
+  // torchrun causes. So the counts are the same only if there is one torchrun.
   if (used.launcher == &kTorchrun && used.local_size == used.size) {
     restarts = Number("TORCHELASTIC_RESTART_COUNT", 0, UINT32_MAX);
   } else if (used.launcher == &kSlurm) {
@@ -422,8 +432,8 @@ std::string Reading::ReadHost(const Claim& used) {
         absl::StartsWith(host, "[") && absl::EndsWith(host, "]");
     if (bracketed) host = host.substr(1, host.size() - 2);
     const auto colons = std::count(host.begin(), host.end(), ':');
-    // An address of IPv6 has two colons at least, and nothing else may stand in
-    // brackets.
+    // An IPv6 address has at least two colons, and only such an address may be
+    // in brackets.
     if (!IsHostName(host) || colons == 1 || (bracketed && colons == 0)) {
       AddProblem(absl::StrCat(Show("MASTER_ADDR"),
                               " is not the name or address of a host",
@@ -488,7 +498,7 @@ std::string Reading::ReadAddress(const Claim& used) {
   return absl::StrCat(host, ":", port);
 }
 
-// Neither these nor their callers put a byte of a token into a message.
+// These functions and their callers put no byte of a token into a message.
 std::string Reading::ReadToken() {
   std::string token(Value("LOCKSTEP_TOKEN"));
   absl::string_view source = "LOCKSTEP_TOKEN";
@@ -517,11 +527,11 @@ std::string Reading::ReadTokenFile(const std::string& path) {
     AddProblem(absl::StrCat(shown, " can't be read: ", ErrorText(error)));
     return "";
   };
-  // To open a pipe would wait for a writer without O_NONBLOCK.
+  // Without O_NONBLOCK, opening a pipe would wait for a writer.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return fail(errno);
   struct stat info;
-  char bytes[kMostTokenBytes + 3];  // one too many, and "\r\n"
+  char bytes[kMostTokenBytes + 3];  // one more than allowed, and "\r\n"
   const int stat_error = ::fstat(file, &info) == 0 ? 0 : errno;
   size_t size = 0;
   ssize_t got;
@@ -569,7 +579,7 @@ absl::StatusOr<LaunchEnvironment> Reading::Read() {
     result.size = used->size;
     result.local_rank = used->local_rank;
     result.local_size = used->local_size;
-    // In a shell of Slurm there is nothing to tell an address by.
+    // In a shell of Slurm, no variable gives an address.
     if (used->whole() || used->launcher != &kSlurm) {
       result.address = ReadAddress(*used);
     }

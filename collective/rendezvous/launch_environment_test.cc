@@ -24,7 +24,7 @@ using ::testing::Not;
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// Later ones replace earlier ones.
+// Joins two sets. Variables of `b` replace those of `a`.
 Environment Join(const Variables& a, const Variables& b) {
   Environment joined;
   for (const Variables* variables : {&a, &b}) {
@@ -42,7 +42,7 @@ auto IsRefused(const testing::Matcher<std::string>& message) {
   return StatusIs(absl::StatusCode::kInvalidArgument, message);
 }
 
-// Whole sets, as the launchers make them.
+// Whole sets of variables, as the launchers set them.
 
 Variables Torchrun() {
   return {{"RANK", "2"},
@@ -238,12 +238,12 @@ TEST(LaunchEnvironment, DerivesOpenMpisPortFromTheJob) {
   const int port = port_of({});
   EXPECT_GE(port, 61440);
   EXPECT_LE(port, 65535);
-  // The same for all ranks, and another for another job.
+  // The port is the same for all ranks, and differs for another job.
   EXPECT_EQ(port_of({{"OMPI_COMM_WORLD_RANK", "3"},
                      {"OMPI_COMM_WORLD_LOCAL_RANK", "3"}}),
             port);
   EXPECT_NE(port_of({{"PMIX_NAMESPACE", "prterun-host-4712@1"}}), port);
-  // Before PMIx.
+  // Open MPI before PMIx.
   EXPECT_NE(port_of({{"PMIX_NAMESPACE", ""},
                      {"OMPI_MCA_orte_hnp_uri", "17.0;tcp://10.0.0.7:41"}}),
             port);
@@ -380,7 +380,7 @@ TEST(LaunchEnvironment, RefusesWhatHasNoMeaning) {
               IsRefused(HasSubstr("set LOCKSTEP_PORT")));
 }
 
-// Batch scripts and shells, where Slurm has set much, but srun nothing.
+// In batch scripts and shells, Slurm has set many variables, but no srun has.
 TEST(LaunchEnvironment, KnowsSlurmsShells) {
   const Variables batch = {{"SLURM_JOB_ID", "5000"},
                            {"SLURM_NTASKS", "8"},
@@ -396,7 +396,7 @@ TEST(LaunchEnvironment, KnowsSlurmsShells) {
     EXPECT_THAT(Read(shell),
                 IsRefused(AllOf(HasSubstr("not a task of srun"),
                                 HasSubstr("works: srun --ntasks=8 ./train"))));
-    // There torchrun and mpirun are at home, and a world of one that is meant.
+    // There, torchrun, mpirun and an explicit world of one are accepted.
     const auto torchrun = Read(shell, Torchrun());
     LOCKSTEP_ASSERT_OK(torchrun);
     EXPECT_EQ(torchrun->launcher, "torchrun");
@@ -406,7 +406,7 @@ TEST(LaunchEnvironment, KnowsSlurmsShells) {
     const auto alone = Read(shell, {{"RANK", "0"}, {"WORLD_SIZE", "1"}});
     LOCKSTEP_ASSERT_OK(alone);
     EXPECT_EQ(alone->size, 1);
-    // What is set for tasks to come changes nothing.
+    // Variables that are set for later tasks change nothing.
     EXPECT_THAT(Read(shell, {{"MASTER_ADDR", "node003"}, {"WORLD_SIZE", "8"}}),
                 IsRefused(AllOf(HasSubstr("not a task of srun"),
                                 Not(HasSubstr("is not set")))));
@@ -474,7 +474,8 @@ TEST(LaunchEnvironment, ShowsNoEndlessOrUnreadableValue) {
               IsRefused(HasSubstr("RANK='\\n\\x1b'")));
 }
 
-// A task of srun: rank of size, so many tasks on each host.
+// The variables of a task of srun: `rank` of `size`, with so many tasks on each
+// host.
 Variables Step(int rank, int size, const std::string& per_node) {
   return {{"SLURM_JOB_ID", "5000"},
           {"SLURM_STEP_ID", "0"},
@@ -584,7 +585,7 @@ TEST(LaunchEnvironment, TakesLaunchersThatFit) {
 }
 
 TEST(LaunchEnvironment, TakesManyLaunchersThatFit) {
-  // Daemons of mpirun by srun --mpi=pmi2, and a script that sets RANK.
+  // srun --mpi=pmi2 has started the daemons of mpirun, and a script sets RANK.
   Environment environment = Join(OpenMpi(5, 8, 2), Step(1, 3, "1(x3)"));
   for (const Variables& more : {Pmi(1, 3), ByHand(5, 8)}) {
     environment.insert(more.begin(), more.end());
@@ -713,7 +714,7 @@ TEST_F(Token, IsReadAndNotShown) {
                                   Read(Torchrun(), variables));
     EXPECT_EQ(launch.token, token);
     EXPECT_THAT(launch.Describe(), Not(HasSubstr(token)));
-    // Nor where something else is wrong.
+    // It is not shown if another variable is wrong, either.
     Variables wrong = variables;
     wrong.emplace_back("RANK", "two");
     EXPECT_THAT(Read(Torchrun(), wrong), IsRefused(Not(HasSubstr(token))));

@@ -17,15 +17,15 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// Of nodes, and of tasks on all: what is beyond is a mistake, and sums of
-// products stay far from overflow.
+// The most nodes, and the most tasks on all of them. A larger number is a
+// mistake. Sums of products stay far below an overflow.
 constexpr int64_t kMost = 1000000;
 
 }  // namespace
 
 std::optional<int64_t> ParseNumber(absl::string_view text, int64_t least,
                                    int64_t most) {
-  // SimpleAtoi takes signs and spaces.
+  // SimpleAtoi accepts signs and spaces.
   int64_t number;
   if (!std::all_of(text.begin(), text.end(), absl::ascii_isdigit) ||
       !absl::SimpleAtoi(text, &number) || number < least || number > most) {

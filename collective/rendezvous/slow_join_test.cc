@@ -1,4 +1,4 @@
-// These tests see that a host hears of a join that takes long before it ends.
+// Tests that a host hears of a slow join before the join ends.
 #include "lockstep/collective/rendezvous/slow_join.h"
 
 #include <asio/io_context.hpp>
@@ -29,7 +29,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-// Keeps what on_slow is told.
+// Keeps the texts that on_slow gets.
+// Thread-safety: thread-safe.
 class Told {
  public:
   StarOptions Tells(StarOptions options) {
@@ -42,7 +43,8 @@ class Told {
     return options;
   }
 
-  // The first text that holds `part`; "" if there is none by then.
+  // Returns the first text that contains `part`, or "" if there is none at the
+  // deadline.
   std::string Await(absl::string_view part,
                     SteadyTime deadline = After(kLong)) {
     MutexLock lock(mutex_);
@@ -89,7 +91,7 @@ TEST(SlowJoin, WhatIsInTheWayIsTold) {
   LOCKSTEP_EXPECT_OK(one.Await());
 }
 
-// The listener says nothing, so one attempt lasts for seconds.
+// The listener sends nothing, so one attempt takes seconds.
 TEST(SlowJoin, IsToldDuringAnAttempt) {
   Socket silent;
   StarOptions options = OptionsOf(1, 2, nullptr);
@@ -98,12 +100,12 @@ TEST(SlowJoin, IsToldDuringAnAttempt) {
   Told told;
   Joining one(told.Tells(options));
   EXPECT_THAT(told.Await("no answer yet"), HasSubstr(options.address));
-  // The attempt ends, as does its join.
+  // This ends the attempt, and with it the join.
   Socket(silent.Accept()).Write("HTTP/1.1 400 Bad Request\r\n\r\n");
   EXPECT_THAT(one.Await(), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// Otherwise a report would blame a name service that had no time to answer.
+// Otherwise, a report would blame a name service that had no time to answer.
 TEST(SlowJoin, AReportThatIsDueLeavesANameTimeToResolve) {
   Told told;
   StarOptions options = told.Tells(OptionsOf(1, 2, nullptr));

@@ -1,4 +1,4 @@
-// How ranks come together to a star, and what they say when they do not.
+// Tests how ranks join a star, and what they say if they can't.
 #include <algorithm>  // Asio allocates in another way without one before it.
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
@@ -57,14 +57,14 @@ TEST(JoinTest, ASpokeThatGivesUpFirstKnowsWhoIsMissing) {
   Joining hub(OptionsOf(0, 3, &store));
   AddressIn(store);
   ExpectExpires(OptionsOf(2, 3, &store), HasSubstr("missing: rank 1"));
-  // It may come again, and so may others.
+  // The rank may join again, and so may others.
   Joining one(OptionsOf(1, 3, &store));
   const JoinResult again = JoinAgain(OptionsOf(2, 3, &store));
   LOCKSTEP_EXPECT_OK(again);
   LOCKSTEP_EXPECT_OK(hub.Await());
 }
 
-// Rank 0 of two, which waits for the other.
+// A rank 0 of two, which waits for the other.
 class Refusals : public testing::Test {
  protected:
   StarOptions OptionsOfOne() {
@@ -72,7 +72,7 @@ class Refusals : public testing::Test {
     options.address = address_;
     return options;
   }
-  // A refusal ends nothing but the refused one's Join.
+  // A refusal ends only the Join of the refused client.
   void TearDown() override {
     const JoinResult one = Star::Join(OptionsOfOne());
     LOCKSTEP_EXPECT_OK(one);
@@ -207,7 +207,7 @@ TEST(JoinTest, NobodyLeavesAnAddress) {
                        HasSubstr("has not left its address in the store")));
 }
 
-// Options of rank 1 of 2, for an address.
+// Returns the options of rank 1 of 2, for an address.
 StarOptions OptionsTo(const std::string& address) {
   StarOptions options = OptionsOf(1, 2, nullptr);
   options.address = address;
@@ -249,7 +249,7 @@ TEST(JoinTest, ThePortIsTaken) {
 }
 
 TEST(JoinTest, AnotherHostsAddress) {
-  // RFC 5737: of nobody.
+  // RFC 5737: no host has this address.
   EXPECT_THAT(Star::Join(ZeroAt("203.0.113.1:4000")),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("203.0.113.1:4000"),
@@ -331,7 +331,7 @@ TEST(JoinTest, WrongOptionsAreNamed) {
   wrong(options, "'nowhere'");
 }
 
-// As its launcher starts a rank again while rank 0 still lives on another host.
+// A launcher restarts a rank while rank 0 still runs on another host.
 TEST(JoinTest, ALostRankThatIsStartedAgainWaitsForTheNextRankZero) {
   Job job(2);
   job.stars[1].reset();
@@ -354,8 +354,8 @@ TEST(JoinTest, ALostRankThatIsStartedAgainWaitsForTheNextRankZero) {
   LOCKSTEP_EXPECT_OK(again.Await());
 }
 
-// A door at which ranks come while it is told so, and which is late when the
-// time is over.
+// A door that takes input only when the test says so, and that is late at its
+// deadline.
 class LateDoor : public testing::Test {
  protected:
   void Open(int size) { Open(OptionsOf(0, size, &store_)); }
@@ -369,7 +369,7 @@ class LateDoor : public testing::Test {
     address_ = AddressIn(store_);
   }
 
-  // Reads what comes while ranks do that.
+  // Handles input while `ranks` runs.
   void ReadDuring(const std::function<void()>& ranks) {
     const std::future<void> done = std::async(std::launch::async, ranks);
     constexpr auto kPatience = absl::Milliseconds(1);
@@ -379,7 +379,7 @@ class LateDoor : public testing::Test {
     }
   }
 
-  // Reads what comes until that rank is in.
+  // Handles input until that rank has joined.
   void AwaitRank(int rank) {
     const SteadyTime deadline = After(kLong);
     while (door_->links()[rank] == nullptr && SteadyNow() < deadline) {
@@ -387,7 +387,7 @@ class LateDoor : public testing::Test {
     }
   }
 
-  // As far as its claim.
+  // Does the handshake up to the claim.
   void Greet(Socket& socket, Hand& hand) {
     EXPECT_TRUE(socket.Connect(address_));
     LOCKSTEP_EXPECT_OK(hand.Greet());
@@ -395,7 +395,7 @@ class LateDoor : public testing::Test {
     EXPECT_EQ(hand.NextSealed().first, FrameType::kProof);
   }
 
-  // Its connection has ended when this returns, as far as the door can see.
+  // Ends the spoke's connection, and returns when the door can see that.
   static void End(HandSpoke& spoke) {
     spoke.socket.Shutdown();
     spoke.socket.AwaitArrival();
@@ -420,7 +420,7 @@ TEST_F(LateDoor, MissingRanksAreNamedOnAllSides) {
       HasSubstr("after 5s"), Not(HasSubstr("refused")));
   EXPECT_THAT(door_->AwaitAll(SteadyNow()),
               StatusIs(absl::StatusCode::kDeadlineExceeded, missing));
-  // And not at a deadline of its own.
+  // The spoke hears it from rank 0, and not at its own deadline.
   EXPECT_THAT(spoke.Await(),
               StatusIs(absl::StatusCode::kDeadlineExceeded, missing));
 }
@@ -444,7 +444,7 @@ TEST_F(LateDoor, ATokenOnTheSpokeAlone) {
                      HasSubstr("it has a token, and rank 0 has none"))));
 }
 
-// Whoever has the token keeps its place.
+// A client with the token keeps its place.
 TEST_F(LateDoor, StrangersThatMakeRoomAreCounted) {
   constexpr int kStrangers = 30;
   constexpr int kPlaces = 10;
@@ -493,7 +493,7 @@ TEST_F(LateDoor, ADuplicateRankIsToldWhoIsThere) {
                              HasSubstr("rank 1 (by-hand, pid 7) has joined"))));
 }
 
-// Rank 1 of 3 is in, and rank 2 has yet to claim its place.
+// Rank 1 of 3 has joined, and rank 2 has yet to send its claim.
 class LateClaim : public LateDoor {
  protected:
   void SetUp() override {
@@ -504,7 +504,7 @@ class LateClaim : public LateDoor {
     });
   }
 
-  // The claim is there, unread, when this returns.
+  // Sends the claim, and returns when it has arrived but is not read yet.
   void ClaimUnread() {
     two_.Say(FrameType::kClaim, EncodeClaim(ClaimOf(2, 3)));
     socket_.AwaitArrival();
@@ -552,11 +552,12 @@ TEST_F(LateDoor, WhoCameAndDidNotStayIsNotMissing) {
     one = std::make_unique<HandSpoke>(address_, 1, 4);
     two = std::make_unique<HandSpoke>(address_, 2, 4);
   });
-  // One that comes again is there.
+  // A rank that joins again is not missing.
   End(*two);
   io_.poll();
   ReadDuring([&] { two = std::make_unique<HandSpoke>(address_, 2, 4); });
-  // The other one's end is there, unread, when the time is over.
+  // The end of the other rank's connection has arrived at the deadline, but is
+  // not read yet.
   End(*one);
   const auto why = AllOf(
       HasSubstr("3 of 4 ranks came; missing: rank 3; came, but gave up, died "
@@ -588,8 +589,9 @@ TEST_F(LateDoor, AllCameAndNotAllStayed) {
                      Not(HasSubstr("missing")))));
 }
 
-// What a spoke's Join returns whose thread is late for what rank 0, by hand,
-// has said in time: the ranks that it knows. Nothing if its claim was late.
+// Returns the result of a spoke's Join: the ranks that it knows. The spoke's
+// thread is late for a message that rank 0, by hand, has sent in time. Returns
+// nullopt if the spoke's claim was late.
 std::optional<absl::StatusOr<std::vector<Peer>>> JoinLateBy(
     absl::Duration takes, const std::string& news) {
   Socket server;
@@ -611,7 +613,7 @@ std::optional<absl::StatusOr<std::vector<Peer>>> JoinLateBy(
       late = true;
       waits.set_value(true);
       said.get_future().wait();
-      // And until it need not wait any longer for rank 0.
+      // It also sleeps until the spoke need not wait for rank 0 any longer.
       while (SteadyNow() < deadline + std::chrono::seconds(1)) {
         absl::SleepFor(absl::Milliseconds(10));
       }

@@ -96,7 +96,7 @@ TEST(StarTest, EndWithoutGoodbyeIsLoss) {
                AllOf(HasSubstr("rank 1 (host-1, pid "), HasSubstr("is lost"))));
 }
 
-// What a rank hears may be more than it has memory for.
+// A listener that runs out of memory.
 class Throws : public Ears {
  public:
   void OnMessage(int /*from*/, absl::string_view /*message*/) override {
@@ -124,7 +124,7 @@ TEST(StarTest, WhatThrowsEndsTheRankAlone) {
     EXPECT_THAT(throws.AwaitBroken(), exhausted);
     EXPECT_THAT(hears.AwaitGone(thrower),
                 StatusIs(absl::StatusCode::kUnavailable, HasSubstr("is lost")));
-    // Whoever comes later is told, and nothing waits.
+    // Later calls return the error, and do not wait.
     (*stars[thrower])->Send(1 - thrower, "unheard");
     EXPECT_THAT((*stars[thrower])->Leave(kLong), exhausted);
   }
@@ -141,7 +141,8 @@ TEST(StarTest, SpokesNoticeTheLossOfTheHub) {
   }
 }
 
-// What its rank hears may end the process: the others must have it then.
+// A message to the hub itself may end its process. So the other ranks must have
+// their messages by then, which this listener checks.
 class HearsLast : public Ears {
  public:
   explicit HearsLast(Job& job) : job_(job) {}
@@ -174,9 +175,9 @@ TEST(StarTest, TheHubHearsItselfWhenTheOthersHaveTheirs) {
   job.Leave();
 }
 
-// ---- Stars of which one side is by hand.
+// ---- Stars with one side by hand.
 
-// Rank 0 of two, with a spoke by hand, started.
+// A rank 0 of two that has started, with a spoke by hand.
 struct HubOfHand {
   explicit HubOfHand(absl::Duration silence = kLong) {
     StarOptions options = OptionsOf(0, 2, &store);
@@ -224,7 +225,8 @@ TEST(StarTest, WhatBelongsToNoJobIsLoss) {
   EXPECT_THAT(hub.ears.AwaitGone(1), StatusIs(absl::StatusCode::kUnavailable));
 }
 
-// As if the process had been stopped: its thread does not run for a while.
+// Behaves like a process that was stopped: the star's thread does not run for a
+// while.
 class StoppedOnce : public Ears {
  public:
   explicit StoppedOnce(absl::Duration time) : time_(time) {}
@@ -257,7 +259,7 @@ TEST(StarTest, WhoWasStoppedAccusesNobody) {
   const std::unique_ptr<Star> spoke = *std::move(results[1]);
   spoke->Start(ears);
   hub->Start(stopped);
-  // It has counted the silence since, many times.
+  // The star has counted the silence many times since then.
   stopped.AwaitTicks(60);
   EXPECT_THAT(stopped.gone(), testing::IsEmpty());
 }
@@ -325,7 +327,8 @@ TEST(StarTest, TheHubNamesThoseWhoDoNotLeave) {
   Job job(3);
   LOCKSTEP_EXPECT_OK(job.stars[1]->Leave(kLong));
   LOCKSTEP_EXPECT_OK(job.ears[0].AwaitGone(1));
-  job.ears[0].AwaitTicks(job.ears[0].AwaitTicks(0) + 1);  // it is through
+  job.ears[0].AwaitTicks(job.ears[0].AwaitTicks(0) +
+                         1);  // it has handled all input
   EXPECT_THAT(job.stars[0]->Leave(absl::Milliseconds(50)),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("rank 2 (host-2, pid "),
@@ -353,7 +356,7 @@ TEST(StarTest, LeavesWithoutHavingStarted) {
   LOCKSTEP_EXPECT_OK((*results[0])->Leave(kLong));
 }
 
-// What comes to a spoke that leaves must not take its goodbye along.
+// Input of a spoke that leaves must not make the system drop its goodbye.
 TEST(StarTest, GoodbyeSurvivesWhatWasNotRead) {
   for (int i = 0; i < 50; ++i) {
     Job job(2);

@@ -214,7 +214,7 @@ std::string Socket::Bind() {
 }
 
 bool Socket::Keep(const std::string& address) {
-  // With which a server can bind as well.
+  // A server that sets this option, too, can bind to the same address.
   const int on = 1;
   EXPECT_EQ(setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
   const size_t colon = address.rfind(':');

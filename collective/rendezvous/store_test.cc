@@ -32,14 +32,15 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-// A folder that no other test and no other run uses.
+// Makes a folder that no other test and no other run uses.
 std::string FreshFolder() {
   std::string folder = testing::TempDir() + "/store_test_XXXXXX";
   return mkdtemp(&folder[0]);
 }
 
 absl::Time Soon() { return absl::Now() + absl::Milliseconds(20); }
-// Before Bazel ends the test, which would rather hang than be late.
+// Returns a deadline that is before Bazel ends the test: a store with a defect
+// would hang rather than be late.
 absl::Time Late() { return absl::Now() + absl::Minutes(4); }
 
 mode_t ModeOf(const std::string& path) {
@@ -147,7 +148,7 @@ TEST_P(AnyStore, WaitsUntilItIsSet) {
     });
   }
   while (waiting < 3) std::this_thread::yield();
-  absl::SleepFor(absl::Milliseconds(20));  // so that they do wait, mostly
+  absl::SleepFor(absl::Milliseconds(20));  // usually, they wait by now
   LOCKSTEP_EXPECT_OK(store_->Set("other", "value"));
   LOCKSTEP_EXPECT_OK(store_->Set("late", "value"));
   for (std::thread& reader : readers) reader.join();
@@ -219,7 +220,7 @@ TEST(FileStore, RefusesAFolderOfAnotherUser) {
   if (chown(folder.c_str(), 65533, 65533) != 0) {
     GTEST_SKIP() << "this user cannot give a folder away";
   }
-  // In a process of its own, since a user's number is the process's.
+  // This runs in its own process, since the user id belongs to the process.
   const pid_t pid = fork();
   if (pid == 0) {
     if (setresuid(65534, 65534, 65534) != 0) _exit(2);
@@ -254,7 +255,7 @@ TEST(FileStore, TellsWhatIsForbidden) {
   FileStore store(folder);
   LOCKSTEP_ASSERT_OK(store.Set("key", "value"));
   ASSERT_EQ(chmod(folder.c_str(), 0), 0);
-  // Nothing is forbidden to root: be someone else in this thread.
+  // Everything is allowed to root, so this thread becomes another user.
   if (geteuid() == 0) setfsuid(65534);
   const int opened = open(folder.c_str(), O_RDONLY | O_CLOEXEC);
   if (opened >= 0) {
@@ -287,7 +288,7 @@ TEST(FileStore, KeepsTheOldValueWhereThereIsNoRoom) {
   EXPECT_THAT(full, StatusIs(absl::StatusCode::kResourceExhausted,
                              HasSubstr(folder + "/key")));
   EXPECT_THAT(store.Get("key", Soon()), IsOkAndHolds("old"));
-  // Nothing else is left there.
+  // No other file is left there.
   ASSERT_EQ(unlink((folder + "/key").c_str()), 0);
   EXPECT_EQ(rmdir(folder.c_str()), 0);
 }
@@ -300,7 +301,7 @@ TEST(FileStore, RefusesFilesOfOthers) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr(folder)));
   std::ofstream(folder + "/key") << "key";
   EXPECT_THAT(store.Get("key", Late()), StatusIs(absl::StatusCode::kDataLoss));
-  // Far more than memory has.
+  // The file is far larger than the memory.
   std::ofstream(folder + "/key") << "key\n";
   ASSERT_EQ(truncate((folder + "/key").c_str(), off_t{1} << 42), 0);
   EXPECT_THAT(store.Get("key", Late()),

@@ -1,5 +1,5 @@
-// What has no business with a star: clients that say nothing, nonsense or half
-// the truth, and servers that are no rank 0.
+// Tests with programs that do not belong to the job: clients that send nothing,
+// nonsense or half of the truth, and servers that are not rank 0.
 #include <unistd.h>
 
 #include <algorithm>  // Asio allocates in another way without one before it.
@@ -54,7 +54,7 @@ TEST(Strangers, MaySendOnlySmallFrames) {
   LOCKSTEP_EXPECT_OK(Star::Join(OptionsOf(1, 2, &store)));
 }
 
-// A rank that takes as long as that itself tries again.
+// A rank that is dropped because it was slow tries again.
 TEST(Strangers, ThatSayNothingAreDropped) {
   MemoryStore store;
   StarOptions options = OptionsOf(0, 2, &store);
@@ -73,11 +73,12 @@ int CountOpen(const std::vector<Socket>& strangers) {
                     [](const Socket& stranger) { return stranger.IsOpen(); }));
 }
 
-// Strangers who connect and say nothing hold a share of rank 0's descriptors at
-// most, and only a handful once all ranks are there. They keep no rank out.
+// Strangers that connect and send nothing hold at most a share of rank 0's
+// descriptors, and only a few once all ranks have joined. They keep no rank
+// out.
 TEST(Strangers, ThatSayNothingMakeRoom) {
   constexpr int kStrangers = 300;
-  // A stranger that has said nothing for so long makes room, too.
+  // A stranger that has sent nothing for this time is dropped, too.
   constexpr auto kSilentFor = std::chrono::seconds(5);
   for (const auto& [limit, most] :
        {std::pair(4096, 256), std::pair(800, 100)}) {
@@ -102,7 +103,7 @@ TEST(Strangers, ThatSayNothingMakeRoom) {
       const SteadyTime joined = SteadyNow();
       const std::vector<Socket> after = ConnectStrangers(kStrangers, address);
       EXPECT_LE(CountOpen(before) + CountOpen(after), 8);
-      // The last one is among the handful, until it has been silent for too
+      // The last stranger is one of the few, until it has been silent for too
       // long.
       const bool is_open = after.back().IsOpen();
       EXPECT_TRUE(is_open || SteadyNow() - joined >= kSilentFor);
@@ -111,7 +112,7 @@ TEST(Strangers, ThatSayNothingMakeRoom) {
   }
 }
 
-// Options of rank 1 of 2, for an address.
+// Returns the options of rank 1 of 2, for an address.
 StarOptions OptionsTo(const std::string& address) {
   StarOptions options = OptionsOf(1, 2, nullptr);
   options.address = address;
@@ -139,7 +140,7 @@ TEST(Strangers, AServerThatHangsUp) {
   thread.join();
 }
 
-// Does with each client as it is told, one after the other.
+// Calls a function with each client, one after the other.
 class Server {
  public:
   explicit Server(const std::function<void(Socket&)>& serve)
@@ -194,7 +195,7 @@ TEST(Strangers, AnImpostorForAHub) {
   {
     Server server([&heard](Socket& client) {
       Hand hand(Handshake::Role::kHub, "guess", client);
-      if (!hand.Greet().ok()) return;  // it comes again
+      if (!hand.Greet().ok()) return;  // the spoke comes again
       heard = hand.Next().second;
       hand.Say(FrameType::kProof, "");
       heard += hand.Next().second;
@@ -204,13 +205,13 @@ TEST(Strangers, AnImpostorForAHub) {
                          AllOf(HasSubstr("does not have this rank's token"),
                                Not(HasSubstr("secret")))));
   }
-  // It was told nothing but a MAC.
+  // It was sent nothing but a MAC.
   EXPECT_EQ(heard.size(), kMacBytes + absl::string_view("ended").size());
 }
 
 // ---- Garbage.
 
-// What a spoke said: its greeting, and then each frame.
+// The bytes that a spoke sent: its greeting, and then each frame.
 using Pieces = std::vector<std::string>;
 
 Pieces Split(absl::string_view said) {
@@ -231,15 +232,15 @@ Pieces Split(absl::string_view said) {
   return pieces;
 }
 
-// All that a true spoke says from its greeting to its goodbye, as a relay on
-// its way to rank 0 hears it.
+// Returns everything that a true spoke sends, from its greeting to its goodbye.
+// A relay on the way to rank 0 records it.
 Pieces Record() {
   MemoryStore store;
-  // No beat may come while the spoke leaves: what it says would be lost with a
-  // connection that is closed before it was read.
+  // No heartbeat may come while the spoke leaves: bytes of the spoke would be
+  // lost if it closes a connection before it has read everything.
   StarOptions of_hub = OptionsOf(0, 2, &store);
   of_hub.beat = kLong;
-  of_hub.silence = 4 * of_hub.beat;  // a shorter one shortens the beat
+  of_hub.silence = 4 * of_hub.beat;  // a shorter silence shortens the beat
   Joining joining(of_hub);
   const std::string address = AddressIn(store);
   std::string said;
@@ -262,7 +263,7 @@ Pieces Record() {
       back.join();
     });
     StarOptions options = OptionsTo(relay.address());
-    options.beat = kLong;  // which would come now or then
+    options.beat = kLong;  // otherwise some runs would have heartbeats
     options.silence = of_hub.silence;
     Ears ears;
     const JoinResult spoke = Star::Join(options);
@@ -280,12 +281,12 @@ Pieces Record() {
   return pieces;
 }
 
-// Draws that are the same in every run.
+// Random numbers that are the same in every run.
 class Dice {
  public:
   explicit Dice(uint32_t seed) : random_(seed) {}
 
-  // Below `end`.
+  // Returns a number below `end`.
   size_t operator()(size_t end) { return random_() % end; }
   bool Once(size_t in) { return random_() % in == 0; }
 
@@ -299,8 +300,9 @@ void FlipBits(Dice& dice, size_t most, std::string& bytes) {
   }
 }
 
-// Of one spoke's words the beginning, of another's the end, with pieces that
-// come twice, say another length, are cut off, or have other bits.
+// Joins the beginning of one spoke's pieces and the end of another's, with
+// pieces that come twice, have a wrong length, are cut off, or have changed
+// bits.
 Pieces Mutate(Dice& dice, const std::vector<Pieces>& recorded) {
   const Pieces& first = recorded[dice(recorded.size())];
   const Pieces& other = recorded[dice(recorded.size())];
@@ -323,7 +325,7 @@ Pieces Mutate(Dice& dice, const std::vector<Pieces>& recorded) {
   return pieces;
 }
 
-// Frames of any type, made of nothing, behind what may be a greeting.
+// Makes random frames of any type, after bytes that may be a greeting.
 Pieces MakeUp(Dice& dice) {
   const std::string nonce(kMacBytes, static_cast<char>(dice(256)));
   const Handshake handshake(Handshake::Role::kSpoke,
@@ -350,8 +352,8 @@ Pieces MakeUp(Dice& dice) {
   return pieces;
 }
 
-// Has the token, and says nonsense of itself. Like a rank, it comes again when
-// it was turned away to make room for others.
+// Connects with the token, and makes a nonsensical claim. Like a rank, it
+// connects again when it was turned away to make room for others.
 void ClaimNonsense(Dice& dice, const std::string& address) {
   Claim claim = ClaimOf(1, 3);
   claim.job = "b-job";
@@ -371,7 +373,8 @@ void ClaimNonsense(Dice& dice, const std::string& address) {
   }
 }
 
-// Many clients, one after the other. Returns how many frames they sent.
+// Connects many clients, one after the other. Returns the number of frames that
+// they sent.
 int ThrowGarbage(uint32_t seed, const std::string& address,
                  const std::vector<Pieces>& recorded) {
   Dice dice(seed);
@@ -394,8 +397,8 @@ int ThrowGarbage(uint32_t seed, const std::string& address,
   return frames;
 }
 
-// A rank 0 under whom strangers do their worst while a job is joined and at
-// work: some make their words up, some say those of a true spoke with changes.
+// Strangers send garbage to rank 0 while a job joins and works. Some make it
+// up, and some change the bytes of a true spoke.
 TEST(Strangers, GarbageHarmsNobody) {
   const std::vector<Pieces> recorded = {Record(), Record(), Record()};
   MemoryStore store;
@@ -433,8 +436,8 @@ TEST(Strangers, GarbageHarmsNobody) {
   EXPECT_LT(HeldNow().used_kib - before.used_kib, 4096);
 }
 
-// One that has joined, and then says what no rank says, or nothing more, is
-// forgotten; its rank is free again.
+// If a client that has joined sends garbage or nothing more, it is forgotten,
+// and its rank is free again.
 TEST(Strangers, ARankThatSpeaksGarbageIsForgotten) {
   const std::vector<Pieces> recorded = {Record()};
   MemoryStore store;
@@ -446,7 +449,7 @@ TEST(Strangers, ARankThatSpeaksGarbageIsForgotten) {
     ASSERT_TRUE(socket.Connect(address));
     Hand hand(Handshake::Role::kSpoke, "secret", socket);
     const FrameType answer = hand.Join(EncodeClaim(ClaimOf(1, 3))).first;
-    // The one before may still be there.
+    // Rank 0 may not have noticed the end of the previous one yet.
     if (answer == FrameType::kRefused) continue;
     ASSERT_EQ(answer, FrameType::kWelcome);
     socket.Write(absl::StrJoin(Mutate(dice, recorded), ""));
@@ -458,7 +461,8 @@ TEST(Strangers, ARankThatSpeaksGarbageIsForgotten) {
   LOCKSTEP_EXPECT_OK(hub.Await());
 }
 
-// It is there before rank 0, which then takes the port on the other address.
+// The server listens before rank 0, which then uses the port on the other
+// address.
 TEST(Strangers, AServerOnOneOfTheAddressesOfAName) {
   for (const bool first : {true, false}) {
     std::optional<Socket> server, kept;

@@ -53,7 +53,7 @@ TEST(FrameTest, IsNotTakenUntilItIsThere) {
   }
 }
 
-// By its size, before the rest is there.
+// The size alone tells it, before the rest has come.
 TEST(FrameTest, IsRefusedAsSoonAsItIsTooLarge) {
   const std::string bytes = EncodeFrame(FrameType::kMessage, "hello");
   absl::string_view input(bytes.data(), 5);
@@ -108,7 +108,7 @@ TEST(WireTest, WhatIsCutOffIsBad) {
   }
 }
 
-// Nothing is read beyond the end, as the sanitizers see.
+// Nothing is read beyond the end; sanitizers check this.
 TEST(WireTest, TakesAnyBytes) {
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
