@@ -1,4 +1,4 @@
-// Groups of any backend, for tests that use host memory:
+// Makes groups of any backend, for tests that use host memory:
 //
 //   GroupOptions options;
 //   options.backend = "nccl";  // on a fake GPU a rank
@@ -15,6 +15,7 @@
 
 namespace lockstep {
 
+// Makes the group. With nccl, it uses fake GPUs and copies to and from them.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeGroupForHost(
     World& world, GroupOptions options);
 

@@ -33,21 +33,23 @@ constexpr ReduceOp kOps[] = {
     ReduceOp::kSum,  ReduceOp::kAvg,    ReduceOp::kMin,  ReduceOp::kMax,
     ReduceOp::kProd, ReduceOp::kBitAnd, ReduceOp::kBitOr};
 
-// All ranks fail with the same words; each adds what it issued itself.
+// Expects that ranks fail with the same message. (The payload has each rank's
+// own operations.)
 void ExpectSame(const absl::Status& status, const absl::Status& other) {
   EXPECT_EQ(status.code(), other.code());
   EXPECT_EQ(status.message(), other.message());
 }
 
-// Element i of a rank's input: small, so that every dtype holds every result,
-// or wraps as all do.
+// Returns element i of a rank's input. It is so small that every dtype holds
+// every result, or wraps as all dtypes do.
 int ValueOf(ReduceOp op, int rank, int64_t i, bool is_bool) {
   const int value = static_cast<int>((i * 7 + rank * 3 + i / 5 * rank) % 5);
   if (is_bool) return value % 2;
   return op == ReduceOp::kProd ? 1 + value % 2 : value;
 }
 
-// What `size` ranks make of element i, by numbers that hold every result.
+// Returns the reduction of element i over `size` ranks, computed in a type that
+// holds every result.
 double Expected(ReduceOp op, int size, int64_t i, bool is_bool) {
   double result = ValueOf(op, 0, i, is_bool);
   for (int rank = 1; rank < size; ++rank) {
@@ -75,7 +77,7 @@ double Expected(ReduceOp op, int size, int64_t i, bool is_bool) {
   return op == ReduceOp::kAvg ? result / size : result;
 }
 
-// Integers wrap.
+// Converts a value; integers wrap.
 template <typename T>
 T Converted(double value) {
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
@@ -94,7 +96,8 @@ double NumberOf(T value) {
   }
 }
 
-// std::vector<bool> has no elements to point at.
+// An array of elements. It is no std::vector, since a std::vector<bool> has no
+// elements to point to.
 template <typename T>
 struct Array {
   explicit Array(int64_t size)
@@ -114,7 +117,7 @@ void ExpectReduced(absl::Span<const T> got, int64_t first, ReduceOp op,
                    int size) {
   constexpr bool kBool = std::is_same_v<T, bool>;
   for (size_t i = 0; i < got.size(); ++i) {
-    // 1/3 and the like are rounded as a float is.
+    // Values such as 1/3 are rounded as a float is.
     double expected = Expected(op, size, first + i, kBool);
     if (op == ReduceOp::kAvg && !std::is_same_v<T, double>) {
       expected = static_cast<float>(expected * size) / static_cast<float>(size);
@@ -164,10 +167,10 @@ void ExpectReductions(Communicator& rank, int64_t count, ReduceOp op) {
                    rank.rank() * count, op, size);
 }
 
-// Element i that `from` gives to `to`.
+// Returns element i of the data that rank `from` gives to rank `to`.
 template <typename T>
 T Given(int from, int to, int64_t i) {
-  // No zero, which is what memory begins with; bool has nothing else.
+  // It is not zero, since memory begins with zeros; but bool needs both values.
   const int64_t value = from * 31 + to * 17 + i;
   return Converted<T>(std::is_same_v<T, bool> ? value % 2 : 1 + value % 97);
 }
@@ -191,7 +194,7 @@ void ExpectMoves(Communicator& rank, int64_t count) {
                      out.buffer(), root)));
   expect(out.span(), root, 0);
 
-  // Rank r has count + r elements where parts differ.
+  // If parts differ, rank r has count + r elements.
   std::vector<int64_t> counts(size);
   int64_t total = 0, before = 0;
   for (int r = 0; r < size; ++r) {
@@ -247,7 +250,8 @@ void ExpectMoves(Communicator& rank, int64_t count) {
                     got.buffer(), counts, root)));
   expect(got.span(), root, me);
 
-  // Each rank gives rank r count + r elements, and so gets count + me of each.
+  // Each rank gives count + r elements to rank r, and so gets count + me from
+  // each.
   Array<T> taken((count + me) * size);
   const std::vector<int64_t> takes(size, count + me);
   LOCKSTEP_ASSERT_OK(
@@ -280,7 +284,7 @@ void ExpectMoves(Communicator& rank, int64_t count) {
   LOCKSTEP_ASSERT_OK(
       Wait(rank.SendRecv(mine.buffer(), next, out.buffer(), last)));
   expect(out.span(), last, 0);
-  // To itself, and sends before anyone receives.
+  // A rank sends to itself, and sends before another rank receives.
   std::fill(out.span().begin(), out.span().end(), T());
   LOCKSTEP_ASSERT_OK(Wait(rank.SendRecv(mine.buffer(), me, out.buffer(), me)));
   expect(out.span(), me, 0);
@@ -291,7 +295,7 @@ void ExpectMoves(Communicator& rank, int64_t count) {
   expect(out.span(), last, 0);
 }
 
-// Not all devices can.
+// Returns true if not all devices can do this.
 template <typename T>
 bool IsOptional(ReduceOp op) {
   return std::is_same_v<T, int16_t> || std::is_same_v<T, uint16_t> ||
@@ -358,7 +362,7 @@ void ExpectScales(Communicator& rank) {
               testing::ElementsAre(0.5f * rank.size(), 1.0f * rank.size()));
 }
 
-// Seed 002's promise: the later one done means that the earlier one is.
+// If a later operation is done, the earlier ones are, too (seed 002).
 void ExpectOrder(Communicator& rank) {
   std::vector<Work> works;
   std::vector<std::vector<float>> values(20, std::vector<float>(100, 1));
@@ -376,7 +380,7 @@ void ExpectOrder(Communicator& rank) {
   }
 }
 
-// As many as one likes may be on their way from a rank to another.
+// Any number of messages may be on their way from one rank to another.
 void ExpectMessagesInOrder(Communicator& rank) {
   const int me = rank.rank(), size = rank.size();
   const int next = (me + 1) % size, last = (me + size - 1) % size;
@@ -400,7 +404,8 @@ void ExpectMessagesInOrder(Communicator& rank) {
   }
 }
 
-// By one rank alone: if a refused call had a number, the ranks would differ.
+// Only one rank makes these calls. If a refused call got a number, the ranks
+// would differ.
 void ExpectRefusals(Communicator& rank) {
   if (rank.rank() != 0) {
     LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
@@ -453,12 +458,12 @@ void ExpectRefusals(Communicator& rank) {
   options = {};
   options.deadline = -absl::Seconds(1);
   refused(rank.Barrier(options), "deadline=-1s");
-  // Nothing was issued by all this.
+  // These calls have issued nothing.
   LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
 }
 
-// Two ranks that do not do the same: both are told of both, and so is whoever
-// calls later.
+// Two ranks issue different operations. Errors on both name both, and so do
+// those of later calls.
 void ExpectMismatch(
     const MakeGroup& make, bool compares, const std::string& first,
     const std::string& second,
@@ -529,14 +534,14 @@ void ExpectMismatches(const MakeGroup& make, bool compares) {
             absl::MakeSpan(taken[rank.rank()]).first(takes[0] + takes[1]));
         return rank.AllToAllV(floats(rank, 4), gives, out, takes);
       });
-  {  // A send may be done before anyone takes it.
+  {  // A send may be done before it is received.
     const Ranks ranks = make(2);
     OnAllRanks(ranks, [&](Communicator& rank) {
       const auto differ = StatusIs(
           absl::StatusCode::kFailedPrecondition,
           AllOf(HasSubstr("send(4 x f32)"), HasSubstr("recv(5 x f32)")));
       if (rank.rank() == 0) {
-        // Or it finds the other's half, and fails with it.
+        // Or the send meets the other rank's operation, and fails with it.
         const absl::Status sent = rank.Send(floats(rank, 4), 1).status();
         if (!sent.ok()) {
           EXPECT_THAT(sent, differ);
@@ -549,9 +554,10 @@ void ExpectMismatches(const MakeGroup& make, bool compares) {
   }
 }
 
-// How an operation ends that is made with a deadline and can't end in it. The
-// ranks tell each other in that time where they are, and do what they can: the
-// deadline grows until it was long enough for all that is to be said.
+// Expects that an operation that can't succeed ends at its deadline with a
+// message that matches `says`. Until the deadline, the ranks tell each other
+// where they are. So the deadline grows until it was long enough for everything
+// in the message.
 void ExpectExpires(const std::function<absl::Status(absl::Duration)>& run,
                    const testing::Matcher<std::string>& says) {
   absl::Duration deadline = absl::Milliseconds(20);
@@ -565,7 +571,7 @@ void ExpectExpires(const std::function<absl::Status(absl::Duration)>& run,
 }
 
 void ExpectFailures(const MakeGroup& make) {
-  {  // Abort ends what is pending, on every rank.
+  {  // Abort ends pending operations on every rank.
     const Ranks ranks = make(3);
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
     ranks[1]->Abort(absl::InternalError("loss is NaN"));
@@ -575,7 +581,7 @@ void ExpectFailures(const MakeGroup& make) {
                                        HasSubstr("INTERNAL: loss is NaN"))));
     for (const auto& rank : ranks) ExpectSame(Wait(rank->Barrier()), status);
   }
-  {  // A rank that leaves is named by the first operation that needs it.
+  {  // The first operation that needs a rank that left names it.
     const Ranks ranks = make(3);
     OnAllRanks(ranks, [](Communicator& rank) {
       LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
@@ -589,7 +595,7 @@ void ExpectFailures(const MakeGroup& make) {
                            HasSubstr("rank 2 has left the group")));
     });
   }
-  // A rank that does not come is named, with what it did last.
+  // The error names a rank that does not come, with its last operation.
   ExpectExpires(
       [&make](absl::Duration deadline) {
         const Ranks ranks = make(3);
@@ -601,14 +607,15 @@ void ExpectFailures(const MakeGroup& make) {
         options.deadline = deadline;
         absl::Status status = Wait(ranks[0]->Barrier(options));
         EXPECT_THAT(status.message(), HasSubstr("barrier() #2"));
-        // It may still find the others' parts before it hears of their failure.
+        // Rank 1 may still meet the others' parts before it hears of their
+        // failure.
         while (Wait(ranks[1]->Barrier()).ok()) {
         }
         return status;
       },
       AllOf(HasSubstr("ranks 1 did"), HasSubstr("rank 1"),
             HasSubstr("last issued barrier() #1")));
-  // So is the one of two peers that does not come.
+  // The error names the one of two peers that does not come.
   ExpectExpires(
       [&make](absl::Duration deadline) {
         const Ranks ranks = make(3);
@@ -621,12 +628,12 @@ void ExpectFailures(const MakeGroup& make) {
             ranks[1]->Recv(BufferOf(absl::MakeSpan(other)), 0);
         LOCKSTEP_EXPECT_OK(received.status());
         absl::Status status = Wait(ranks[0]->SendRecv(to, 1, from, 2, options));
-        // It may have ended before or failed too.
+        // The receive may have ended before, or failed, too.
         Wait(received).IgnoreError();
         return status;
       },
       HasSubstr("ranks 2 did not come"));
-  {  // What a rank sends to itself waits for it, for as long as it takes.
+  {  // A send to the rank itself waits for its receive.
     const Ranks ranks = make(2);
     std::vector<float> sent = {1, 2}, got(2);
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(
@@ -637,7 +644,7 @@ void ExpectFailures(const MakeGroup& make) {
     LOCKSTEP_EXPECT_OK(send.Wait());
     EXPECT_EQ(got, sent);
   }
-  {  // What was sent before its sender left is still received.
+  {  // A message can be received after its sender has left.
     const Ranks ranks = make(2);
     std::vector<float> sent = {1, 2}, got(2);
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(
@@ -651,7 +658,7 @@ void ExpectFailures(const MakeGroup& make) {
                 StatusIs(absl::StatusCode::kUnavailable,
                          HasSubstr("rank 0 has left the group")));
   }
-  {  // An operation that a rank has taken part in ends well after it has left.
+  {  // An operation does not fail if a rank leaves after its part.
     const Ranks ranks = make(3);
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work first, ranks[2]->Barrier());
     LOCKSTEP_EXPECT_OK(ranks[2]->Close());
@@ -663,8 +670,8 @@ void ExpectFailures(const MakeGroup& make) {
     EXPECT_THAT(second.Wait(), StatusIs(absl::StatusCode::kUnavailable,
                                         HasSubstr("barrier() #2")));
   }
-  {  // A message may go out when a collective was issued and its receiver's
-     // not.
+  {  // A message may go out when its sender has issued a collective that its
+     // receiver has not issued.
     const Ranks ranks = make(2);
     OnAllRanks(ranks, [](Communicator& rank) {
       std::vector<float> sent = {1, 2}, got(2);
@@ -681,7 +688,7 @@ void ExpectFailures(const MakeGroup& make) {
       }
     });
   }
-  {  // The patience of a wait is not the operation's deadline.
+  {  // The time limit of a wait does not end the operation.
     const Ranks ranks = make(2);
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
     EXPECT_THAT(
@@ -700,7 +707,7 @@ void ExpectSplits(const MakeGroup& make) {
   const Ranks ranks = make(5);
   OnAllRanks(ranks, [](Communicator& rank) {
     const bool odd = rank.rank() % 2 == 1;
-    // Members in any order, which is that of the new ranks.
+    // Members may be in any order; it becomes the order of the new ranks.
     const std::vector<int> members =
         odd ? std::vector<int>{3, 1} : std::vector<int>{0, 2, 4};
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto part,
@@ -723,7 +730,7 @@ void ExpectSplits(const MakeGroup& make) {
 
 // Groups that can't become complete fail, and do not wait for ever.
 void ExpectFailingSplits(const MakeGroup& make) {
-  {  // The members differ.
+  {  // The members differ between ranks.
     const Ranks ranks = make(2);
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto part,
                                   ranks[0]->Split("part", {0, 1}));
@@ -744,7 +751,7 @@ void ExpectFailingSplits(const MakeGroup& make) {
     EXPECT_THAT(work.Wait(),
                 StatusIs(absl::StatusCode::kUnavailable, HasSubstr("rank 1")));
   }
-  {  // Its group is aborted.
+  {  // The parent group is aborted.
     const Ranks ranks = make(2);
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto part,
                                   ranks[0]->Split("part", {0, 1}));
@@ -799,7 +806,8 @@ void InThreads(int count, const std::function<void(int)>& run) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The worlds of a job's ranks, which outlive their groups.
+// The worlds of a job's ranks. They outlive their groups.
+// Thread-safety: thread-compatible.
 class Job {
  public:
   explicit Job(int size) : worlds_(size) {
@@ -812,7 +820,7 @@ class Job {
       LOCKSTEP_ASSERT_OK_AND_ASSIGN(worlds_[rank], World::Join(options));
     });
   }
-  // All leave at once, since rank 0 stays for the others.
+  // All ranks leave at the same time, since rank 0 waits for the others.
   ~Job() {
     InThreads(static_cast<int>(worlds_.size()),
               [this](int rank) { worlds_[rank] = nullptr; });

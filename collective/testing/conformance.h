@@ -1,4 +1,4 @@
-// The suite that every backend passes, for the tests of those who write one:
+// The suite that every backend passes. The test of a new backend calls it:
 //
 //   TEST(MyTransport, Conforms) {
 //     ExpectConforms([](const TransportContext& context)
@@ -19,41 +19,43 @@
 
 namespace lockstep {
 
-// Makes a group of so many ranks, in the order of ranks; each is then used by a
-// thread of its own.
+// Makes a group of `size` ranks, and returns them in the order of ranks. Each
+// is then used by its own thread.
 using MakeGroup =
     std::function<std::vector<std::unique_ptr<Communicator>>(int size)>;
 
-// Calls `run` for each rank, in threads.
+// Calls `run` for each rank, on threads of their own.
 void OnAllRanks(const std::vector<std::unique_ptr<Communicator>>& ranks,
                 const std::function<void(Communicator&)>& run);
 
+// The parts of the suite that not every backend can pass.
 struct ConformanceOptions {
-  // A group of one, where there is but one device: nothing that takes others.
+  // If true, the only group is one of a single rank, since there is only one
+  // device, and tests that need several ranks are left out.
   bool alone = false;
 
-  // Otherwise reductions of i16, u16 and bool, and bit by bit, are all
-  // UNIMPLEMENTED.
+  // If false, all reductions of i16, u16 and bool, and all bitwise ones, must
+  // be UNIMPLEMENTED.
   bool reduces_all = true;
 
-  // Otherwise ranks that differ may find an operation ended well, and learn of
-  // it by a later one.
+  // If false, an operation in which ranks differ may end well on them. A later
+  // operation then reports the mismatch.
   bool compares = true;
 
-  // Otherwise floats may be added in another order than that of ranks, as long
-  // as all ranks and all runs have the same bits.
+  // If false, floats may be added in an order other than that of ranks, if all
+  // ranks and all runs get the same bits.
   bool reduces_in_rank_order = true;
 };
 
-// Every operation with every dtype, many sizes, in place and not, for groups of
-// 1, 2, 3, 5 and 8; the bits of sums, whichever rank comes first; the order of
-// operations; what is refused; mismatches of every kind; abort, close and
-// deadline.
+// Tests every operation with every dtype and many sizes, in place and not, in
+// groups of 1, 2, 3, 5 and 8; the bits of sums, whichever rank comes first; the
+// order of operations; refusals; mismatches of every kind; abort, close and
+// deadlines.
 void ExpectConforms(const MakeGroup& make,
                     const ConformanceOptions& options = {});
 
-// The same for a transport: each rank is a thread with a World of its own, and
-// these meet over loopback.
+// Does the same for a transport. Each rank is a thread with its own World, and
+// the Worlds meet over loopback.
 void ExpectConforms(const TransportFactory& transport,
                     const ConformanceOptions& options = {});
 

@@ -1,5 +1,5 @@
-// A job whose ranks are in one process, with a star in memory, for tests of the
-// engine:
+// A job whose ranks are in one process, connected by a star in memory. It is
+// for tests of the engine:
 //
 //   EngineJob job(3);
 //   job.options.make_transport = ...;  // or shared memory
@@ -24,9 +24,11 @@
 
 namespace lockstep::internal_collective {
 
-// For ranks of which none is stopped: all answer, at last.
+// Patience for ranks that are never stopped: all answer in the end.
 constexpr Patience kPatient = {absl::Seconds(30), absl::Seconds(30)};
 
+// A job of several ranks.
+// Thread-safety: thread-compatible.
 class EngineJob {
  public:
   explicit EngineJob(int size, const Patience& patience = kPatient)

@@ -1,5 +1,5 @@
-// What ranks do where faults are tested and measured: the roles of
-// RankProcesses, and what they print.
+// The roles of RankProcesses in tests and measurements of faults, and the lines
+// that they print.
 //
 //   RankProcesses ranks("barriers", 4, "shm");
 //   for (int rank = 0; rank < 4; ++rank) ranks.AwaitLine(rank, "joined");
@@ -26,79 +26,86 @@ struct FaultDeadlines {
   absl::Duration patient_join = absl::Seconds(1);
 };
 
-// Of groups; the argument is the backend:
+// Returns the roles by name.
 //
-//   barriers           print "joined"; barriers until one fails
-//   has_child          the same of a rank that forks; the child lives until Go
-//   deadline_barrier   some barriers; print "ready"; after Go, a barrier with a
-//                      deadline
-//   patient_barrier    the same, but rank 0 alone has that deadline: its
-//                      verdict ends the others' barriers
+// These are roles of groups. The argument is the backend:
+//
+//   barriers           print "joined"; do barriers until one fails
+//   has_child          the same, with a fork first; the child lives until Go
+//   deadline_barrier   do some barriers; print "ready"; after Go, do a barrier
+//                      with a deadline
+//   patient_barrier    the same, but only rank 0 has that deadline, and its
+//                      verdict ends the other ranks' barriers
 //   abort_unheard      the same, but after Go rank 1 aborts
-//   aborts             rank 1 aborts, the others are in a barrier
-//   leaves             rank 1 leaves, the others are in a barrier
+//   aborts             rank 1 aborts while the others are in a barrier
+//   leaves             rank 1 leaves while the others are in a barrier
 //   kind, dtype, counts, reduce_op, root, name
-//                      an operation in which rank 0 differs in that
+//                      do an operation in which rank 0 differs in this
 //   ended_dtype, ended_reduce_op, ended_name
-//                      the same of a device that ends it well; print "ready";
-//                      after Go they leave
-//   group_order        barriers of two groups, at rank 0 in another order
-//   no_memory          rank 1 can allocate no more, and all reduce 20 MB
-//   no_files           rank 1 can open no more, and all make a group
-//   scanned            all make a group while their ports are scanned, and end
-//                      well or are told of a connection that failed
-//   again              the group is aborted and made again, 100 times; print
-//                      what grew (held.h), or "nothing is left over"
-//   growth             the same; print what it grew by: "FILES THREADS KIB"
+//                      the same on a device that ends it well; print "ready";
+//                      after Go, leave
+//   group_order        do barriers of two groups; rank 0 has another order
+//   no_memory          reduce 20 MB; rank 1 can allocate no more memory
+//   no_files           make a group; rank 1 can open no more files
+//   scanned            make a group while its ports are scanned; either this
+//                      ends well, or a failed connection is reported
+//   again              abort the group and make it again, 100 times; print what
+//                      grew (held.h), or "nothing is left over"
+//   growth             the same; print the growth: "FILES THREADS KIB"
 //
-// Without an argument:
+// These have no argument:
 //
-//   idle_strangers     join a rank 0 to whom 300 have connected before, who say
-//                      nothing
+//   idle_strangers     join a rank 0 to which 300 clients have connected before
+//                      that send nothing
 //   hidden_memory      make a group of shm whose ranks may not open each
-//                      other's memory
+//   other's
+//                      memory
 //
 // These are roles of the rendezvous. All print "ready", and after Go they join,
-// for `join`; or, as "patient_absent" and so on, rank 0 for `patient_join`, and
-// the others until it has given up:
+// with the deadline `join`. As "patient_absent" and so on, rank 0 has the
+// deadline `patient_join`, and the other ranks wait until it has given up:
 //
-//   absent             but for the rank that is the argument
-//   wrong_token        rank 1 comes with another token
+//   absent             all but the rank that is the argument join
+//   wrong_token        rank 1 has another token
 //   duplicate          rank 2 says that it is rank 1
-//   other_size         rank 1 says that it is one of more
-//   other_job          rank 1 has rank 0's address, and is of another job
+//   other_size         rank 1 says that there are more ranks
+//   other_job          rank 1 has rank 0's address, but belongs to another job
 //   other_version      rank 1 speaks another version of the protocol
-//   join_at            at the argument, "host:port"
+//   join_at            join at the argument, "host:port"
 std::map<std::string, RankProcesses::Role> FaultRoles(
     const FaultDeadlines& deadlines = {});
 
-// Of a rank: prints "ready", and waits for Go.
+// Prints "ready", and waits for Go. A rank calls it.
 void AwaitGo(const RankProcesses::Self& self);
 
-// Waits until all are "ready".
+// Waits until all ranks have printed "ready".
 void AwaitReady(RankProcesses& ranks, int size);
 
-// Lets ranks that are "ready" go on.
+// Lets ranks that have printed "ready" go on.
 void Go(const RankProcesses& ranks);
 
-// How the operation that a rank prints came about: "STATUS | ISSUED |
+// The line that a rank prints about its operation: "STATUS | ISSUED |
 // ANSWERED".
 struct FaultReport {
   std::string status;
-  // By ClockSeconds(); for the rank that aborts, when it did.
+  // Times by ClockSeconds(). For the rank that aborts, `issued` is the time of
+  // the abort.
   double issued = 0;
   double answered = 0;
 };
 
-// Of the last line that is one; otherwise it is empty, and fails the test.
+// Parses the last such line. If there is none, the report is empty and the test
+// fails.
 FaultReport ParseFaultReport(absl::string_view printed);
 
-// What ranks report that are threads of this process: of `aborts` to `name`
-// above, or of a deadline_barrier to which the rank `absent` does not come.
+// Returns the reports of ranks that are threads of this process: for `aborts`
+// to `name` above, or for a deadline_barrier to which the rank `absent` does
+// not come.
 std::map<int, FaultReport> FaultOfThreads(const std::string& role, int size,
                                           int absent = -1);
 
-// A reading of the clock that nobody sets, which all processes of a host share.
+// Returns the time of a clock that cannot be set and is the same in all
+// processes of a host.
 double ClockSeconds();
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Stars whose ranks are in one process, without a socket, for tests of what
-// sits on them; they can be lost and stopped like processes.
+// Stars whose ranks are in one process and use no socket, for tests of the code
+// above the star. Ranks can be lost and stopped like processes.
 //
 //   MemoryStars stars(3);
 //   ControlPlane plane(stars.Take(1));
@@ -15,6 +15,8 @@
 
 namespace lockstep::internal_collective {
 
+// The stars of a job's ranks.
+// Thread-safety: thread-safe, except for Take.
 class MemoryStars {
  public:
   explicit MemoryStars(int size);
@@ -22,13 +24,14 @@ class MemoryStars {
 
   std::unique_ptr<Star> Take(int rank);
 
-  // The others hear of its loss, and it of rank 0's.
+  // Ends the rank's connections: the others hear of its loss, and it of rank
+  // 0's.
   void Lose(int rank);
-  // Hears and says nothing until it goes on.
+  // Stops the rank: it gets and sends nothing until Continue.
   void Stop(int rank);
   void Continue(int rank);
-  // Waits until all that hear of `rank` have heard a heartbeat that it began
-  // after this was called.
+  // Waits until all ranks that get heartbeats of `rank` have got one that it
+  // began after this call.
   void AwaitBeat(int rank);
 
   class Node;

@@ -1,5 +1,5 @@
-// A scanner of ports, for tests: it connects to whatever listens in this
-// process, again and again, and resets or ends each connection, or sends a
+// A scanner of ports, for tests. It connects again and again to all sockets
+// that listen in this process. It resets or ends each connection, or sends a
 // request for a page before that.
 //
 //   const PortScanner scanner;
@@ -23,6 +23,8 @@ std::vector<sockaddr_storage> ListeningAddresses();
 // Returns a socket that is connected to that address, or -1.
 int ConnectTo(const sockaddr_storage& address);
 
+// Scans on its own thread while it exists.
+// Thread-safety: thread-safe.
 class PortScanner {
  public:
   PortScanner();
@@ -31,7 +33,7 @@ class PortScanner {
   PortScanner(const PortScanner&) = delete;
   PortScanner& operator=(const PortScanner&) = delete;
 
-  // Returns how many connections it has made.
+  // Returns the number of connections that it has made.
   int count() const { return count_; }
 
  private:

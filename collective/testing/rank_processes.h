@@ -1,5 +1,5 @@
-// Ranks as processes of the test's own program, to be killed, stopped and
-// listened to:
+// Runs ranks as processes of the test's own program. A test can kill and stop
+// them, and read their output:
 //
 //   int Greet(const RankProcesses::Self& self) {
 //     std::printf("hello from %d\n", self.rank);
@@ -17,8 +17,8 @@
 //     return RankProcesses::Main(argc, argv, {{"greet", Greet}});
 //   }
 //
-// A process that is still there after 240 s is ended by SIGALRM; all are killed
-// when the object goes.
+// SIGALRM ends a process that still runs after 240 s. The destructor kills all
+// processes.
 #ifndef LOCKSTEP_COLLECTIVE_TESTING_RANK_PROCESSES_H_
 #define LOCKSTEP_COLLECTIVE_TESTING_RANK_PROCESSES_H_
 
@@ -33,9 +33,11 @@
 
 namespace lockstep {
 
+// The processes of a job's ranks.
+// Thread-safety: thread-compatible.
 class RankProcesses {
  public:
-  // What a process knows of itself.
+  // The values that a process gets.
   struct Self {
     int rank = 0;
     int size = 1;
@@ -55,19 +57,20 @@ class RankProcesses {
   pid_t pid(int rank) const {
     return processes_[static_cast<size_t>(rank)].pid;
   }
-  // A rank that is sent SIGSTOP does nothing more once this has returned.
+  // Sends a signal. After SIGSTOP, it returns when the rank has stopped.
   void Signal(int rank, int signal);
 
-  // Waits until the rank has printed a line with `text` in it. Returns all that
-  // it has printed so far.
+  // Waits until the rank has printed a line that contains `text`. Returns all
+  // that it has printed so far.
   std::string AwaitLine(int rank, const std::string& text);
 
-  // Waits for its end. Returns what it has printed, and fails the test if it
-  // ended by a signal (unless it was given one here) or by another code than 0.
+  // Waits for the rank's end, and returns all that it has printed. Fails the
+  // test if a signal ended it (unless one was sent here), or if its exit code
+  // is not 0.
   std::string Wait(int rank);
 
-  // The main function of a program with roles. What is no rank runs the tests,
-  // or `otherwise`.
+  // The main function of a program with roles. A process that is not a rank
+  // runs the tests, or `otherwise`.
   static int Main(int argc, char** argv,
                   const std::map<std::string, Role>& roles,
                   const std::function<int()>& otherwise = RunTests);
@@ -82,7 +85,7 @@ class RankProcesses {
 
   static int RunTests();
 
-  // Reads on; false at its end.
+  // Reads more output. Returns false at its end.
   bool Read(Process& process);
 
   std::string folder_;

@@ -1,5 +1,5 @@
-// The part of conformance.h that looks at the bits of reductions, of inputs
-// whose sum is another one in another order.
+// The part of conformance.h that checks the bits of reductions. The sum of its
+// inputs depends on their order.
 #ifndef LOCKSTEP_COLLECTIVE_TESTING_REDUCTION_BITS_H_
 #define LOCKSTEP_COLLECTIVE_TESTING_REDUCTION_BITS_H_
 
@@ -11,8 +11,8 @@
 
 namespace lockstep::internal_collective {
 
-// The same bits on all ranks, whichever of them comes first; of integers, and
-// of floats `in_rank_order`, those of ReduceInOrder.
+// Expects the same bits on all ranks, whichever rank comes first. For integers,
+// and with `in_rank_order` also for floats, expects the bits of ReduceInOrder.
 void ExpectSameBits(const std::vector<std::unique_ptr<Communicator>>& ranks,
                     bool in_rank_order);
 

@@ -1,5 +1,5 @@
-// A wire with a delay, for tests: what two ends of a connection on loopback say
-// to each other takes its time on the way, and can be kept from them.
+// A wire with a delay, for tests. It stands between the two ends of a
+// connection on loopback, delays their bytes, and can stop passing them on.
 //
 //   Relay relay(port, absl::Milliseconds(200));
 //   Connect(relay.port());  // in place of `port`
@@ -20,32 +20,34 @@
 
 namespace lockstep {
 
-// Listens on loopback for a client, and connects it to a port there; when both
-// have ended that, for the next one. What one says reaches the other `delay`
-// later.
+// Listens on loopback for a client, and connects it to a port there. When both
+// ends of this connection have ended, it takes the next client. Bytes reach the
+// other end `delay` later.
+// Thread-safety: thread-safe.
 class Relay {
  public:
   Relay(int port, absl::Duration delay)
       : Relay(port, delay, /*burst=*/INT64_MAX, absl::ZeroDuration()) {}
-  // After every `burst` bytes of the client it hears nothing of it for `rest`,
-  // and the client has to keep what the system does not take.
+  // Reads nothing from the client for `rest` after every `burst` of bytes. The
+  // client must keep the bytes that the system does not take meanwhile.
   Relay(int port, absl::Duration delay, int64_t burst, absl::Duration rest);
-  // When both have ended their connection.
+  // Waits until both ends have ended their connection.
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
   int port() const { return port_; }
 
-  // Nothing that is said from now on reaches the other, nor its end.
+  // From now on, drops all bytes, and does not pass on the end of a connection.
   void Cut() { cut_ = true; }
 
  private:
   struct Way {
     int from, to;
-    // What is under way, and until when; "" is its end.
+    // The bytes on the way, and when they arrive. "" is the end of the
+    // connection.
     std::deque<std::pair<SteadyTime, std::string>> line = {};
-    int64_t burst = INT64_MAX;  // still to be heard before a rest
+    int64_t burst = INT64_MAX;  // bytes to read before the next rest
     SteadyTime hears_from = {};
     bool heard_all = false;
     bool open = true;

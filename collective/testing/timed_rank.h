@@ -1,14 +1,15 @@
-// One rank of a program that times collectives as its standard input asks for,
-// so that a script can have several ways, and peers, take turns:
+// One rank of a program that times collectives. It reads requests from its
+// standard input, so that a script can alternate between ways and rivals:
 //
 //   shm all_reduce f32 262144 1 10 50
 //
-// asks for a way, a call, the type of the elements and how many there are, how
-// many calls are issued before they are waited for, how often that is done in
-// one sample, and for how many samples. All ranks are asked the same; each
-// answers by a line with the nanoseconds of its samples.
+// A request has the way, the call, the type of the elements and their number,
+// the number of calls that are issued before the rank waits for them, how often
+// this is done in a sample, and the number of samples. All ranks get the same
+// request. Each answers with a line that has the nanoseconds of its samples.
 //
-// Only the language is needed here, since peers are timed by this, too.
+// This header needs only the standard library, since programs that time rivals
+// include it, too.
 #ifndef LOCKSTEP_COLLECTIVE_TESTING_TIMED_RANK_H_
 #define LOCKSTEP_COLLECTIVE_TESTING_TIMED_RANK_H_
 
@@ -22,6 +23,7 @@
 
 namespace lockstep {
 
+// One request.
 struct TimedRequest {
   std::string way;
   std::string call;
@@ -32,16 +34,20 @@ struct TimedRequest {
   int samples = 1;
 };
 
+// A rank that answers requests.
+// Thread-safety: thread-compatible.
 class TimedRank {
  public:
   virtual ~TimedRank() = default;
 
-  // Before each sample: makes its data, and awaits the other ranks.
+  // Makes the data of a sample, and waits for the other ranks. Called before
+  // each sample.
   virtual void Prepare(const TimedRequest& request) = 0;
-  // The sample.
+  // Runs the sample.
   virtual void Run(const TimedRequest& request) = 0;
 
-  // Until there are no more requests; false after what is none.
+  // Answers requests until there are no more. Returns false after a line that
+  // is no request.
   bool Answer(std::istream& requests, std::ostream& answers) {
     for (std::string line; std::getline(requests, line);) {
       TimedRequest request;
@@ -52,7 +58,7 @@ class TimedRank {
         std::cerr << "no request: " << line << "\n";
         return false;
       }
-      Sample(request);  // reaches the memory, and does not count
+      Sample(request);  // touches the memory first; not counted
       std::string times;
       for (int i = 0; i < request.samples; ++i) {
         times += std::to_string(Sample(request)) + " ";

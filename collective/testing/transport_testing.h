@@ -1,5 +1,5 @@
-// For the tests of transports: ranks as threads, and operations of every kind
-// with what they are given and should return.
+// Helpers of the tests of transports: ranks that are threads, and operations of
+// every kind with their inputs and expected outputs.
 //
 //   Ranks ranks(3, MakeShmTransport);
 //   Job job;
@@ -28,7 +28,8 @@ using Bytes = std::vector<char>;
 
 TransportContext ContextOf(int rank, int size, Store& store);
 
-// Ranks as threads of this process, connected.
+// The connected ranks of a group, as threads of this process.
+// Thread-safety: thread-compatible.
 class Ranks {
  public:
   Ranks(int size, const TransportFactory& make);
@@ -44,7 +45,7 @@ class Ranks {
   std::vector<std::unique_ptr<Transport>> transports_;
 };
 
-// A collective, as all ranks know it.
+// A collective, in the values that all ranks have in common.
 struct Job {
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kF32;
@@ -64,14 +65,15 @@ inline constexpr OpKind kCollectives[] = {
     OpKind::kAllGather,     OpKind::kGather,   OpKind::kScatter,
     OpKind::kReduceScatter, OpKind::kAllToAll, OpKind::kBarrier};
 
-// Numbers of many magnitudes, so that another order has other bits.
+// Returns numbers of many magnitudes, so that their sum depends on the order.
 Bytes Random(DType dtype, int64_t count, uint64_t seed);
 
-// What each rank has for a job.
+// Returns the input of each rank.
 std::vector<Bytes> InputsOf(const Job& job, int size);
 
 // A rank's part of a job: its memory and its operation. Output that was not
 // written is 'x' (unless it is in place).
+// Thread-safety: thread-compatible.
 class Part {
  public:
   Part(const Job& job, int rank, int size)

@@ -1,4 +1,5 @@
-// Two hosts with a wire between them, and a process on each: network
+// Two hosts with a wire between them, and a process on each. They are network
+// namespaces of this machine, which any user can make if the system allows it.
 // namespaces of this machine, which any user can make where the system lets
 // him.
 //
@@ -18,16 +19,19 @@
 
 namespace lockstep {
 
+// One of the two hosts.
+// Thread-safety: thread-compatible.
 class Host {
  public:
-  // 0 or 1.
+  // Returns 0 or 1.
   int rank() const { return rank_; }
-  // By which this host reaches the other.
+  // The interface by which this host reaches the other.
   static constexpr absl::string_view kInterface = "wire";
-  // Nothing gets through any more, and nobody is told.
+  // Cuts the wire without notice to either host. Returns false if it can't.
   bool CutWire() const;
 
-  // Beside the wire: Await returns when the other has called Tell, or is gone.
+  // A connection outside the wire: Await returns when the other host has called
+  // Tell, or has ended.
   void Tell() const;
   void Await() const;
 
@@ -37,15 +41,15 @@ class Host {
   Host(int rank, int other) : rank_(rank), other_(other) {}
 
   const int rank_;
-  const int other_;  // a socket to the other
+  const int other_;  // a socket to the other host
 };
 
-// What RunOnTwoHosts prints, and why, where the system allows no hosts.
+// RunOnTwoHosts prints this, with the reason, if the system allows no hosts.
 inline constexpr char kNoHosts[] = "no hosts: ";
 
-// Runs it on rank 0's host in this process, which never gets back to its own
-// host, and on rank 1's in a child. Returns 0 if both do. Requires that the
-// process has one thread.
+// Runs `run` on rank 0's host in this process, which never returns to its
+// original host, and on rank 1's host in a child. Returns 0 if both return 0.
+// Requires: the process has one thread.
 int RunOnTwoHosts(const std::function<int(const Host&)>& run);
 
 }  // namespace lockstep
