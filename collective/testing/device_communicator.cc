@@ -33,17 +33,16 @@ using internal_gpu::CudaApi;
 using internal_gpu::CudaStream;
 using internal_gpu::kCudaStreamNonBlocking;
 
-// Stands for the deadline of the inner group, which is not known here.
+// The deadline of the inner group is not known here. This value stands for it.
 constexpr absl::Duration kInnerDeadline = absl::InfiniteDuration();
 
 // ---- Memory.
 
 using Block = std::shared_ptr<char>;
 
-// Blocks of a device, and copies to and from it. What is given back is used
-// again and freed at the end: to free it earlier would wait for all that the
-// device is at, and so perhaps for what this very thread has yet to do.
-// Thread-safety: thread-safe.
+// Blocks of a device, and copies to and from it. Blocks that are given back are
+// used again, and freed only at the end: freeing waits for all work of the
+// device, which may need an operation that this thread has yet to issue.
 class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
  public:
   static absl::StatusOr<std::shared_ptr<DeviceMemory>> Create(
@@ -74,7 +73,7 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
 
   int ordinal() const { return device_->ordinal(); }
 
-  // nullptr for no bytes.
+  // Returns a block, or nullptr for 0 bytes.
   absl::StatusOr<Block> Take(size_t bytes) {
     if (bytes == 0) return nullptr;
     void* memory = nullptr;
@@ -100,7 +99,7 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
                  });
   }
 
-  // Returns when it is done.
+  // Copies, and returns when the copy is complete.
   absl::Status Copy(void* to, const void* from, size_t bytes) {
     if (bytes == 0) return absl::OkStatus();
     const CudaApi& cuda = device_->cuda();
@@ -125,14 +124,14 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
 
 // ---- Operations.
 
-// An operation of the inner group and its memory. What changes is guarded by
-// the mutex of Transfers.
+// An operation of the inner group and its memory. The mutex of Transfers guards
+// the fields that change.
 struct Transfer {
   Work work;
   Buffer host_out;
   Block in, out;        // parts of one block, if in place
   uint64_t ticket = 0;  // in the log
-  bool ended = false;   // and copied back
+  bool ended = false;   // ended, and copied back
   absl::Status result;
 };
 
@@ -140,7 +139,7 @@ size_t BytesOf(const ConstBuffer& buffer) {
   return static_cast<size_t>(buffer.count) * SizeOf(buffer.dtype);
 }
 
-// What a rank has issued and not copied back yet. Thread-safety: thread-safe.
+// The operations that a rank has issued and not copied back yet.
 class Transfers {
  public:
   Transfers(std::shared_ptr<DeviceMemory> memory,
@@ -152,8 +151,9 @@ class Transfers {
     pending_.push_back(std::move(transfer));
   }
 
-  // Ends all that are done, in the order of issue: who waits for one knows that
-  // those before it are done, whose Works may be gone.
+  // Ends all operations that are done, in the order of issue. The caller of a
+  // wait knows that the earlier operations are done, and may have dropped their
+  // Works.
   void Settle() {
     MutexLock lock(mutex_);
     pending_.remove_if([this](const auto& transfer)
@@ -162,7 +162,7 @@ class Transfers {
                            });
   }
 
-  // Whether it has ended. It may be none of the pending ones any more.
+  // Returns true if the transfer has ended. It need not be pending any more.
   bool Ended(Transfer& transfer) {
     Settle();
     MutexLock lock(mutex_);
@@ -174,7 +174,8 @@ class Transfers {
     return transfer.result;
   }
 
-  // From now on, nothing is written but the output of a Work that is asked.
+  // Drops the pending operations. From now on, an output is written only when
+  // its own Work is asked.
   void Drop() {
     MutexLock lock(mutex_);
     pending_.clear();
@@ -210,7 +211,7 @@ class DeviceWork : public WorkState {
       : transfers_(std::move(transfers)), transfer_(std::move(transfer)) {}
 
   bool WaitUntil(absl::Time until) override {
-    transfer_->work.WaitUntil(until).IgnoreError();  // status() has it
+    transfer_->work.WaitUntil(until).IgnoreError();  // status() returns it
     return done();
   }
   absl::Status WaitOnStream(Stream) override {
@@ -277,10 +278,10 @@ class DeviceCommunicator : public Communicator {
         transfers_(std::make_shared<Transfers>(memory_, log())),
         inner_(std::move(inner)) {}
 
-  // Once the inner group is gone, no operation uses the memory, and nobody who
-  // dropped a Work expects that its output is still written.
+  // When the inner group is gone, no operation uses the memory, and no caller
+  // that dropped a Work expects its output any more.
   ~DeviceCommunicator() override {
-    if (forked()) {  // where there is no CUDA
+    if (forked()) {  // CUDA does not work in a forked process
       KeepForEver(memory_);
       KeepForEver(transfers_);
       return;
@@ -300,7 +301,7 @@ class DeviceCommunicator : public Communicator {
   void AbortGroup(const absl::Status& why) override { inner_->Abort(why); }
   absl::Status CloseGroup() override { return inner_->Close(); }
 
-  // The inner group checks what it is given.
+  // The inner group checks the operation.
   absl::Status CheckSupported(const Operation&) const override {
     return absl::OkStatus();
   }
@@ -316,7 +317,8 @@ class DeviceCommunicator : public Communicator {
         *inner_, op,
         ConstBuffer(transfer->in.get(), op.in.count, op.in.dtype, device),
         Buffer{transfer->out.get(), op.out.count, op.out.dtype, device});
-    // A failure may be the group's, and so the end of what is pending.
+    // The failure may be the group's. Then the pending operations have ended,
+    // too.
     transfers_->Settle();
     LOCKSTEP_RETURN_IF_ERROR(work.status());
     transfer->work = *std::move(work);

@@ -36,10 +36,10 @@ using testing::Each;
 using testing::HasSubstr;
 using Ranks = std::vector<std::unique_ptr<Communicator>>;
 
-// Not the first one, which is current where nobody said so.
+// This is not the first device, which is current by default.
 constexpr int kOrdinal = 3;
 
-// ---- The fake CUDA, and what it has given out.
+// ---- The fake CUDA, and the memory that it has given out.
 
 const CudaApi& Fake() {
   static const CudaApi& fake = **LoadCuda("collective/nccl/libfake_gpu.so");
@@ -70,10 +70,10 @@ const CudaApi& Cuda() {
   return counted;
 }
 
-// ---- A backend that takes device memory alone. The fake's is host memory, so
-// that a local group can do the work.
+// ---- A backend that takes only device memory. The fake's device memory is
+// host memory, so that a local group can do the work.
 
-// Makes what a backend implements callable.
+// Makes the functions that a backend implements callable.
 struct Opened : Communicator {
   using Communicator::CheckSupported;
   using Communicator::Start;
@@ -150,7 +150,7 @@ Buffer BufferTo(std::vector<float>& values) {
 TEST(DeviceCommunicator, Conforms) {
   ExpectConforms(Make);
   EXPECT_EQ(blocks_held, 0);
-  // No context was left behind.
+  // No context was left on the stack.
   EXPECT_EQ(Fake().CtxPopCurrent(nullptr), kCudaInvalidContext);
 }
 
@@ -277,7 +277,7 @@ TEST(DeviceCommunicator, WhatFindsNoMemoryWasNotIssued) {
   no_memory_left = false;
   OnAllRanks(ranks, [](Communicator& rank) {
     LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
-    // It took no number either.
+    // The refused call took no number, either.
     EXPECT_EQ(rank.RecentOperations().back().sequence, 1u);
   });
 }

@@ -57,13 +57,13 @@ using internal_collective::Handshake;
 using internal_collective::kProtocolVersion;
 using internal_collective::Socket;
 
-// A forked child that nobody ends is ended.
+// A forked child that the test does not end is ended after this time.
 constexpr unsigned kMostSecondsOfChild = 240;
 
 constexpr absl::Duration kBeat = absl::Milliseconds(20);
 
-// Ranks that rank 0 tells in the end wait for so long: less than the time that
-// their processes have in all.
+// The deadline of ranks that rank 0 tells in the end. It is shorter than the
+// time limit of their processes.
 constexpr absl::Duration kUntilTold = absl::Minutes(3);
 
 WorldOptions OptionsOf(const RankProcesses::Self& self) {
@@ -100,7 +100,7 @@ int Failed(const absl::Status& status) {
   return 1;
 }
 
-// What was issued ends now.
+// Returns the report of an operation that ends now.
 FaultReport ReportOf(const absl::Status& status, double issued) {
   return {status.ToString(), issued, ClockSeconds()};
 }
@@ -112,9 +112,10 @@ int Print(const absl::StatusOr<FaultReport>& report) {
   return 0;
 }
 
-// ---- What goes wrong in a group, whose ranks are processes or threads.
+// ---- Faults in a group, whose ranks are processes or threads.
 
-// What becomes of the operation that a rank issues, or why it can't issue it.
+// Returns the report of the operation that a rank issues, or the error if it
+// can't issue it.
 using Part = std::function<absl::StatusOr<FaultReport>(
     Communicator&, const RankProcesses::Self&)>;
 
@@ -141,7 +142,7 @@ absl::StatusOr<FaultReport> BarriersOfParents(Communicator& group,
   std::fflush(stdout);
   const std::string go = GoFile(self.folder);
   if (fork() == 0) {
-    // The reader of a rank's output waits until nobody may write there any
+    // The reader of a rank's output waits until no process can write to it any
     // more.
     close(STDOUT_FILENO);
     alarm(kMostSecondsOfChild);
@@ -151,7 +152,8 @@ absl::StatusOr<FaultReport> BarriersOfParents(Communicator& group,
   return Barriers(group, self);
 }
 
-// One that all but the rank that is stopped, or `aborts` before it, come to.
+// Does a barrier to which all ranks come except the one that is stopped. Rank
+// `aborts` aborts first.
 FaultReport DeadlineBarrier(Communicator& group, int aborts,
                             absl::Duration deadline) {
   CallOptions options;
@@ -162,8 +164,8 @@ FaultReport DeadlineBarrier(Communicator& group, int aborts,
 }
 
 // Returns when heartbeats have told rank 0 what this rank has issued before,
-// and this rank what rank 0 has: what makes groups goes the same way there and
-// back, behind the heartbeats that were due.
+// and have told this rank the same about rank 0. The messages that make a group
+// go the same way there and back, behind the heartbeats that were due.
 absl::Status AwaitBeats(Communicator& group) {
   std::vector<int> members(group.size());
   std::iota(members.begin(), members.end(), 0);
@@ -176,8 +178,8 @@ absl::Status AwaitBeats(Communicator& group) {
   return absl::OkStatus();
 }
 
-// Barriers that all have heard of come before that one. Rank 0 has `first` for
-// its deadline.
+// First does barriers of which all ranks have heard. Rank 0 has the deadline
+// `first`.
 Part DeadlineBarrierAfterGo(int aborts, absl::Duration first,
                             absl::Duration others) {
   return [=](Communicator& group,
@@ -193,7 +195,7 @@ Part DeadlineBarrierAfterGo(int aborts, absl::Duration first,
 
 absl::StatusOr<FaultReport> Aborts(Communicator& group,
                                    const RankProcesses::Self&) {
-  // Rank 1 may be out of it, and have aborted, before another one is.
+  // Rank 1 may have left the barrier and aborted before another rank leaves it.
   absl::Status status = Wait(group.Barrier());
   if (!status.ok() && !absl::IsAborted(status)) return status;
   const double issued = ClockSeconds();
@@ -213,8 +215,9 @@ absl::StatusOr<FaultReport> Leaves(Communicator& group,
 using Issue =
     std::function<absl::StatusOr<Work>(Communicator&, absl::Span<float>)>;
 
-// What `issue` issues of 2000 elements, which it must not touch; only a device
-// may, and end well, until the next heartbeats.
+// Issues an operation of 2000 elements in which ranks differ, and which must
+// not touch them. Only a device may touch them, and end the operation well
+// until the next heartbeats.
 Part Mismatch(const Issue& issue) {
   return
       [issue](Communicator& group,
@@ -222,8 +225,8 @@ Part Mismatch(const Issue& issue) {
         std::vector<float> values(2000, 1.0f);
         const double issued = ClockSeconds();
         absl::Status status = Wait(issue(group, absl::MakeSpan(values)));
-        // Where all that a rank deals with do the same, its next operation
-        // tells it.
+        // If all ranks that this rank exchanges data with issue the same, its
+        // next operation reports the mismatch.
         const bool device = self.argument == "nccl";
         do {
           if (status.ok()) status = Wait(group.Barrier());
@@ -236,8 +239,8 @@ Part Mismatch(const Issue& issue) {
       };
 }
 
-// The same where nothing tells the ranks that they differ before the operation
-// has ended: that they then leave is what does.
+// Does the same, but nothing tells the ranks that they differ before the
+// operation has ended. The mismatch is found when they leave.
 int EndedMismatch(const RankProcesses::Self& self, const Issue& issue) {
   constexpr absl::Duration kNever = absl::Hours(1);
   WorldOptions options = OptionsOf(self);
@@ -252,7 +255,8 @@ int EndedMismatch(const RankProcesses::Self& self, const Issue& issue) {
   if (!status.ok()) return Failed(status);
   AwaitGo(self);
   const double issued = ClockSeconds();
-  // OK, or by then the failure, as its other operations from then on.
+  // This returns OK, or the failure if it is known by then. Later operations
+  // return the failure.
   joined->group->Close().IgnoreError();
   while (true) {
     status = joined->group->Barrier().status();
@@ -310,7 +314,7 @@ absl::StatusOr<FaultReport> GroupOrder(Communicator& group,
   return ReportOf(Wait((group.rank() == 0 ? a : b)->Barrier()), issued);
 }
 
-// Sets how much this process has of a resource, from now on.
+// Limits a resource of this process from now on.
 void SetLimit(int resource, rlim_t limit) {
   rlimit both;
   getrlimit(resource, &both);
@@ -321,7 +325,7 @@ void SetLimit(int resource, rlim_t limit) {
 absl::StatusOr<FaultReport> NoMemory(Communicator& group,
                                      const RankProcesses::Self&) {
   std::vector<float> values(5000000, 1);
-  // Rank 1 may be out of it, and have failed, before another one is.
+  // Rank 1 may have left the barrier and failed before another rank leaves it.
   absl::Status status = Wait(group.Barrier());
   if (!status.ok() && !absl::IsResourceExhausted(status)) return status;
   const double issued = ClockSeconds();
@@ -333,7 +337,7 @@ absl::StatusOr<FaultReport> NoMemory(Communicator& group,
   return ReportOf(status, issued);
 }
 
-// The parts that threads can have as well.
+// The parts that ranks can do as threads, too.
 std::map<std::string, Part> PartsOfAnyRank() {
   return {{"aborts", Aborts},
           {"leaves", Leaves},
@@ -346,9 +350,10 @@ std::map<std::string, Part> PartsOfAnyRank() {
           {"group_order", GroupOrder}};
 }
 
-// ---- What goes wrong when groups are made.
+// ---- Faults while groups are made.
 
-// Aborts the group and makes it again, 100 times. Growth counts from the 11th.
+// Aborts the group and makes it again, 100 times. Growth counts from the 11th
+// time on.
 absl::StatusOr<Held> MakeAgain(const RankProcesses::Self& self) {
   LOCKSTEP_ASSIGN_OR_RETURN(Joined joined, Join(self));
   GroupOptions options;
@@ -356,7 +361,7 @@ absl::StatusOr<Held> MakeAgain(const RankProcesses::Self& self) {
   Held before;
   for (int i = 0; i < 100; ++i) {
     absl::Status status = Wait(joined.group->Barrier());
-    // Rank 0 may be out of it already.
+    // Rank 0 may have left the barrier and aborted already.
     if (!status.ok() && !absl::IsAborted(status)) return status;
     if (self.rank == 0) joined.group->Abort(absl::InternalError("again"));
     while (status.ok()) status = Wait(joined.group->Barrier());
@@ -405,14 +410,14 @@ int Scanned(const RankProcesses::Self& self) {
   const double issued = ClockSeconds();
   const auto group = (*world)->MakeGroup(options);
   const FaultReport report = ReportOf(group.status(), issued);
-  // Rank 0 listens for as long as the World is there.
+  // Rank 0 listens as long as its World exists.
   while (self.rank == 0 && scanner.count() == 0) usleep(1000);
   return Print(report);
 }
 
-// Makes a group of ranks that keep their memory from each other: from other
-// processes of their user, by a flag, to which root pays heed without its
-// capabilities.
+// Makes a group of ranks that hide their memory from each other. A flag hides
+// it from other processes of the same user; for root, this needs root's
+// capabilities to be dropped.
 int HiddenMemory(const RankProcesses::Self& self) {
   const auto world = World::Join(OptionsOf(self));
   if (!world.ok()) return Failed(world.status());
@@ -428,14 +433,14 @@ int HiddenMemory(const RankProcesses::Self& self) {
   return Print(ReportOf((*world)->MakeGroup(options).status(), issued));
 }
 
-// ---- What goes wrong before there is a world.
+// ---- Faults before there is a world.
 
 int JoinAlone(const WorldOptions& options) {
   const double issued = ClockSeconds();
   return Print(ReportOf(World::Join(options).status(), issued));
 }
 
-// What a rank does with the options of all.
+// A rank's part of a role, with the options that all ranks have.
 using Joining = std::function<int(const RankProcesses::Self&, WorldOptions)>;
 
 int Absent(const RankProcesses::Self& self, const WorldOptions& options) {
@@ -458,7 +463,7 @@ int OtherSize(const RankProcesses::Self& self, WorldOptions options) {
   return JoinAlone(options);
 }
 
-// Where rank 0 listens, host:port.
+// Returns the address on which rank 0 listens, "host:port".
 absl::StatusOr<std::string> AwaitAddress(const RankProcesses::Self& self,
                                          const WorldOptions& options) {
   FileStore store(self.folder);
@@ -466,7 +471,8 @@ absl::StatusOr<std::string> AwaitAddress(const RankProcesses::Self& self,
                    absl::Now() + options.join_deadline);
 }
 
-// In a store, a job of another name has another address.
+// Rank 1 joins by rank 0's address. By the store, it would not find rank 0,
+// since each job has its own address there.
 int OtherJob(const RankProcesses::Self& self, WorldOptions options) {
   options.job = "new";
   if (self.rank == 1) {
@@ -494,7 +500,7 @@ int IdleStrangers(const RankProcesses::Self& self) {
   return JoinAlone(options);
 }
 
-// By hand, since there is one version in a build.
+// Rank 1 speaks the protocol by hand, since a build has only one version.
 int OtherVersion(const RankProcesses::Self& self, const WorldOptions& options) {
   if (self.rank != 1) return JoinAlone(options);
   const absl::StatusOr<std::string> address = AwaitAddress(self, options);
@@ -519,7 +525,7 @@ RankProcesses::Role InGroup(const Part& part) {
   return [part](const RankProcesses::Self& self) {
     const double began = ClockSeconds();
     const absl::StatusOr<Joined> joined = Join(self);
-    // The others may have failed it while it was made here.
+    // Other ranks may have failed the group while it was made here.
     if (!joined.ok()) return Print(ReportOf(joined.status(), began));
     return Print(part(*joined->group, self));
   };
@@ -531,7 +537,7 @@ RankProcesses::Role EndedMismatchOf(const Issue& issue) {
   };
 }
 
-// So that no rank's deadline begins while another is being started.
+// Joins after Go, so that no rank's deadline begins while another is started.
 RankProcesses::Role AfterGo(const Joining& joining, absl::Duration first,
                             absl::Duration others) {
   return [joining, first, others](const RankProcesses::Self& self) {

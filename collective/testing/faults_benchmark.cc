@@ -1,13 +1,14 @@
-// How soon ranks know of each other's faults: half of tools/bench faults.
+// Measures how soon ranks know of each other's faults. It is half of
+// tools/bench faults.
 //
 //   faults_benchmark RUNS
 //
-// prints a line a sample, "FAULT BACKEND SECONDS", with "-" for faults that
-// come before there is a backend: from the fault to the moment at which the
-// last of the surviving ranks has its Status. Where one of them has another
-// Status than the rest, its time is apart: "FAULT_one BACKEND SECONDS". And
-// "growth BACKEND FILES THREADS KIB": by how much a rank grows while its group
-// is made again many times. A Status other than the one that is due ends it.
+// It prints a line for each sample, "FAULT BACKEND SECONDS", with "-" for
+// faults that come before there is a backend. The time is from the fault until
+// the last surviving rank has its Status. If one of the ranks has another
+// Status than the rest, its time has its own line: "FAULT_one BACKEND SECONDS".
+// "growth BACKEND FILES THREADS KIB" is the growth of a rank while its group is
+// made again many times. A Status other than the expected one ends the program.
 #include <signal.h>
 
 #include <algorithm>
@@ -30,26 +31,28 @@ using internal_collective::Socket;
 using testing::ContainsRegex;
 using testing::Matches;
 
-// When a fault begins.
+// The time at which a fault begins.
 enum class Since {
   kKill,     // when the silent rank is killed, once all have joined
   kDiffer,   // when rank 0 and one of the others have issued
   kRankOne,  // when rank 1 has issued
-  kItself,   // for each rank when it has issued, after Go
+  kItself,   // when the rank itself has issued, after Go
 };
 
+// A fault, and the Status that it should cause.
 struct Fault {
   std::string name;
   std::string role;
   Since since;
-  // By a regular expression, what all say but one.
+  // A regular expression for the Status of all ranks except one.
   std::string due;
-  std::string due_of_one = {};  // "": of none
-  // Killed, stopped before Go, or a thread that does not come; -1: none.
+  std::string due_of_one = {};  // for that one; "": there is none
+  // The rank that is killed, stopped before Go, or a thread that does not come.
+  // -1: none.
   int silent = -1;
   int size = 3;
   std::string argument = {};  // in place of the backend
-  bool in_shm = true;         // whether it is one there
+  bool in_shm = true;         // false: not measured with shm
 };
 
 std::vector<Fault> FaultsOfProcesses() {
@@ -87,7 +90,7 @@ std::vector<Fault> FaultsOfGroups() {
   return faults;
 }
 
-// Somebody listens at the address `taken`.
+// Faults of joining. Another program listens at the address `taken`.
 std::vector<Fault> FaultsOfMeetings(const std::string& taken) {
   std::vector<Fault> faults = {
       {"absent", "absent", Since::kItself, "DEADLINE_EXCEEDED.*rank 2", "", 2},
@@ -114,7 +117,7 @@ std::vector<Fault> FaultsOfMeetings(const std::string& taken) {
 
 struct Outcome {
   double killed = 0;
-  std::map<int, FaultReport> reports;  // of all but the silent rank
+  std::map<int, FaultReport> reports;  // of all ranks but the silent one
 };
 
 Outcome Provoke(const Fault& fault, const std::string& backend) {
@@ -140,11 +143,12 @@ Outcome Provoke(const Fault& fault, const std::string& backend) {
     if (rank == fault.silent) continue;
     outcome.reports[rank] = ParseFaultReport(ranks.AwaitLine(rank, " | "));
   }
-  Go(ranks);  // what ranks have forked
+  Go(ranks);  // ends the forked children
   return outcome;
 }
 
-// When it began for this rank, which can't know before it issues.
+// Returns the time at which the fault began for this rank, which can't notice
+// it before it issues.
 double Begin(Since since, const Outcome& outcome, const FaultReport& report) {
   const auto issued = [&](int rank) { return outcome.reports.at(rank).issued; };
   switch (since) {
@@ -194,7 +198,8 @@ void Growth(const std::string& backend) {
   }
 }
 
-// Faults take turns, so that what else the machine does meets them all.
+// The faults alternate, so that other work of the machine disturbs them
+// equally.
 int MeasureAll(int runs) {
   const auto failed = [] { return testing::UnitTest::GetInstance()->Failed(); };
   for (int run = 0; run < runs && !failed(); ++run) {

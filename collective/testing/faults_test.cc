@@ -1,5 +1,5 @@
-// What ranks that are processes say of each other's faults: who returns which
-// Status, with which words. How soon is measured by tools/bench faults.
+// Tests what ranks, as processes, say of each other's faults: which Status each
+// returns, with which message. tools/bench faults measures how soon.
 #include <signal.h>
 
 #include <cstdlib>
@@ -41,7 +41,7 @@ TEST_P(Faults, AKilledRankIsNamedOnAll) {
 
 TEST_P(Faults, AStoppedRankIsNamedAtTheDeadline) {
   for (const int stopped : {2, 0}) {
-    // Rank 0, unless it is stopped itself, gives its verdict, however late.
+    // Unless rank 0 is stopped itself, it gives its verdict, however late.
     RankProcesses ranks(stopped == 0 ? "deadline_barrier" : "patient_barrier",
                         3, GetParam());
     AwaitReady(ranks, 3);
@@ -65,7 +65,7 @@ TEST_P(Faults, AStoppedRankIsNamedAtTheDeadline) {
   }
 }
 
-// Nobody is left to pass it on.
+// No rank is left to pass the abort on.
 TEST_P(Faults, AnAbortThatIsNotHeardOfEndsAllByTheDeadline) {
   RankProcesses ranks("abort_unheard", 3, GetParam());
   AwaitReady(ranks, 3);
@@ -110,10 +110,10 @@ INSTANTIATE_TEST_SUITE_P(Backends, Faults,
                          testing::Values("shm", "gloo", "nccl"),
                          [](const auto& info) { return info.param; });
 
-// An operation of which rank 0 means another than the others.
+// An operation in which rank 0 differs from the others.
 struct Difference {
   std::string role;
-  std::string first;  // what rank 0 issues
+  std::string first;  // the operation of rank 0
   std::string other;
 };
 
@@ -168,7 +168,8 @@ INSTANTIATE_TEST_SUITE_P(
                           std::get<1>(info.param).role);
     });
 
-// As the real NCCL, the ranks' one lets operations of equal bytes meet.
+// Like the real NCCL, the fake of these ranks lets operations of the same
+// number of bytes meet.
 class UncheckedMismatches : public testing::TestWithParam<Difference> {
  protected:
   UncheckedMismatches() { setenv("FAKE_GPU_MEETS_BY_BYTES", "1", 1); }
@@ -180,7 +181,7 @@ TEST_P(UncheckedMismatches, AreToldToAllWithBothSides) {
   ExpectTold(ranks, GetParam(), /*is_suspect=*/true);
 }
 
-// Of the last operation, too.
+// This also holds for the last operation of a group.
 TEST_P(UncheckedMismatches, AreToldWhenAllHasEnded) {
   RankProcesses ranks(absl::StrCat("ended_", GetParam().role), 3, "nccl");
   AwaitReady(ranks, 3);
@@ -230,7 +231,7 @@ TEST(SharedMemory, ThatMayNotBeOpenedIsToldToAll) {
 
 int main(int argc, char** argv) {
   lockstep::FaultDeadlines deadlines;
-  deadlines.barrier = absl::Milliseconds(250);  // nothing else can end it
+  deadlines.barrier = absl::Milliseconds(250);  // only this deadline can end it
   return lockstep::RankProcesses::Main(argc, argv,
                                        lockstep::FaultRoles(deadlines));
 }

@@ -1,5 +1,5 @@
-// This tests what becomes of a job one of whose ranks forks: the child has no
-// part in it, whatever it calls, and the ranks notice nothing.
+// Tests a job in which one rank forks. The child has no part in the job,
+// whatever it calls, and the ranks notice nothing.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -41,11 +41,12 @@ namespace {
 
 using Group = std::unique_ptr<Communicator>;
 
-// A child that hangs is ended, and named, before its rank is.
+// A child that hangs is ended, and named, before its rank is ended.
 constexpr unsigned kMostSecondsOfChild = 120;
 
-// Returns what children do. The thread sanitizer lets a forked process start no
-// thread, and keeps one that had several from its exit.
+// Returns the names of the children's tasks. The thread sanitizer does not let
+// a forked process start threads, and does not let a process that had several
+// threads exit.
 std::vector<std::string> WhatChildrenDo() {
 #if defined(__SANITIZE_THREAD__)
   return {"calls", "destroys"};
@@ -81,7 +82,7 @@ WorldOptions OptionsOf(const RankProcesses::Self& self) {
   return options;
 }
 
-// Returns whether `call` was refused since the process is a fork.
+// Returns true if `call` was refused because the process is a fork.
 bool Refused(const char* call, const absl::Status& status) {
   if (absl::IsFailedPrecondition(status) &&
       absl::StrContains(status.message(), "this process was forked from")) {
@@ -91,7 +92,8 @@ bool Refused(const char* call, const absl::Status& status) {
   return false;
 }
 
-// Returns whether every call of what the child has from its parent is refused.
+// Returns true if every call of the objects that the child has from its parent
+// is refused.
 bool AllRefused(World* world, Communicator& group, const Work& work) {
   std::vector<float> in(kElements, 100), out(kSize * kElements);
   std::vector<float> parts(kSize * kElements);
@@ -132,8 +134,7 @@ bool AllRefused(World* world, Communicator& group, const Work& work) {
   return all && work.Done() && group.RecentOperations().empty();
 }
 
-// Returns whether a world of one, which has nothing to do with the parent's,
-// works.
+// Returns true if a new world of one, independent of the parent's, works.
 bool JoinsAnother(const std::string& folder) {
   WorldOptions options;
   options.init = absl::StrCat("file://", folder, "/child");
@@ -147,7 +148,7 @@ bool JoinsAnother(const std::string& folder) {
   return status.ok() || Refused("Barrier", status);
 }
 
-// "OK", or how a child ended.
+// Returns "OK", or how a child ended.
 std::string EndOf(pid_t child) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -158,7 +159,7 @@ std::string EndOf(pid_t child) {
 
 bool is_forked_child = false;
 
-// The argument is the backend, and what rank 0's child does.
+// The argument is the backend, and the task of rank 0's child.
 int ForkingRank(const RankProcesses::Self& self) {
   const std::vector<std::string> words = absl::StrSplit(self.argument, ' ');
   const std::string& does = words[1];
@@ -170,7 +171,7 @@ int ForkingRank(const RankProcesses::Self& self) {
   absl::Status status = group.status();
   if (status.ok()) status = Reduce(**group, 10);
   if (status.ok() && self.rank == 0) {
-    const auto work = (*group)->Barrier();  // which rank 1 has yet to come to
+    const auto work = (*group)->Barrier();  // rank 1 has yet to come to it
     const pid_t child = fork();
     if (child == 0) {
       is_forked_child = true;
@@ -238,13 +239,13 @@ TEST(LocalFork, LeavesTheRanksAlone) {
   EXPECT_TRUE(work->Wait().ok());
 }
 
-// Returns the descriptors of this process, and what each of them is.
+// Returns the descriptors of this process, and the file of each.
 std::map<int, std::string> Descriptors() {
   std::map<int, std::string> found;
   for (const auto& entry :
        std::filesystem::directory_iterator("/proc/self/fd")) {
     int fd = -1;
-    std::error_code gone;  // the one by which the folder is read
+    std::error_code gone;  // the folder's own descriptor may be gone
     const std::filesystem::path what =
         std::filesystem::read_symlink(entry.path(), gone);
     if (!gone && absl::SimpleAtoi(entry.path().filename().string(), &fd)) {
@@ -254,7 +255,7 @@ std::map<int, std::string> Descriptors() {
   return found;
 }
 
-// A child that outlives its parent does nothing.
+// A child outlives its parent and does nothing.
 [[noreturn]] void LiveOn(const std::map<int, std::string>& before) {
   alarm(kMostSecondsOfChild);
   int sockets = 0;
@@ -263,7 +264,7 @@ std::map<int, std::string> Descriptors() {
   }
   std::printf("child %d has %d sockets\n", getpid(), sockets);
   std::fflush(stdout);
-  // The test waits until nobody can write to it.
+  // The test waits until no process can write to its output.
   close(STDOUT_FILENO);
   while (true) pause();
 }
@@ -291,7 +292,8 @@ int KilledParent(const RankProcesses::Self& self) {
 class ForkedChild
     : public testing::TestWithParam<std::tuple<std::string, int>> {};
 
-// Otherwise only the child's end, or an hour of silence, would tell.
+// Otherwise the others would learn of the death only from the child's end, or
+// after an hour of silence.
 TEST_P(ForkedChild, DoesNotHideItsParentsDeath) {
   const auto& [backend, victim] = GetParam();
   const int other = 1 - victim;
@@ -300,7 +302,7 @@ TEST_P(ForkedChild, DoesNotHideItsParentsDeath) {
   int child = 0, sockets = -1;
   ASSERT_EQ(std::sscanf(told.c_str(), "child %d has %d", &child, &sockets), 2)
       << told;
-  // Those of Gloo stay, and tell nobody anything.
+  // The sockets of Gloo stay open, and tell no rank anything.
   EXPECT_TRUE(sockets == 0 || backend != "shm") << told;
   ranks.Signal(victim, SIGKILL);
   EXPECT_THAT(
@@ -320,8 +322,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, ForkedChild,
                                                std::get<1>(info.param));
                          });
 
-// Prints the descriptors that a program which it starts would have, of those
-// that a group and its World have opened.
+// Prints which of the descriptors that a group and its World have opened would
+// be open in a program that the rank starts.
 int ListingRank(const RankProcesses::Self& self) {
   const std::map<int, std::string> before = Descriptors();
   GroupOptions group_options;
@@ -361,8 +363,9 @@ INSTANTIATE_TEST_SUITE_P(Backends, StartedProgram,
 }  // namespace
 }  // namespace lockstep
 
-// LeakSanitizer asks this before it looks for leaks. A forked child has none of
-// its parent's threads, so what only their stacks refer to would look lost.
+// LeakSanitizer calls this before it looks for leaks. A forked child has none
+// of its parent's threads, so memory that only their stacks refer to would look
+// lost.
 extern "C" int __lsan_is_turned_off() {  // NOLINT: the sanitizer's name
   return lockstep::is_forked_child ? 1 : 0;
 }

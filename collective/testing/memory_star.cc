@@ -31,7 +31,8 @@ std::vector<Peer> MakePeers(int size) {
 
 }  // namespace
 
-// A rank: what was sent to it, and the thread that delivers it.
+// A rank: the events that were sent to it, and the loop that delivers them.
+// Thread-safety: thread-safe. Run is called once.
 class MemoryStars::Node {
  public:
   void Push(std::function<void(StarListener&)> event) {
@@ -71,7 +72,8 @@ class MemoryStars::Node {
   bool stopped ABSL_GUARDED_BY(mutex) = false;
   bool ended ABSL_GUARDED_BY(mutex) = false;
   SteadyTime heard ABSL_GUARDED_BY(mutex) = SteadyNow();
-  // Heartbeats that it began, and the last one that each has heard.
+  // The number of heartbeats that it began, and the last one that each rank has
+  // got.
   uint64_t beats ABSL_GUARDED_BY(mutex) = 0;
   std::map<int, uint64_t> heard_by ABSL_GUARDED_BY(mutex);
 };

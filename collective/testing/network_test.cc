@@ -1,7 +1,7 @@
-// What ranks of several hosts say when the network fails, or is slow: a wire
-// between two hosts is cut, or a relay delays what a rank and rank 0 say to
-// each other. A rank tells others at which address it takes data, so the relay
-// does not stand between them there: gloo/gloo_delay_test.cc has one that does.
+// Tests what ranks of several hosts say if the network fails or is slow. A wire
+// between two hosts is cut, or a relay delays the connection between a rank and
+// rank 0. Data does not go through the relay, since ranks tell each other their
+// own addresses for data: gloo/gloo_delay_test.cc has a relay for data.
 #include <array>
 #include <chrono>  // NOLINT: SteadyTime is of it
 #include <cstdio>
@@ -58,7 +58,7 @@ absl::StatusOr<Joined> Join(WorldOptions options, int rank,
                             const GroupOptions& group_options) {
   options.rank = rank;
   options.size = 2;
-  options.join_deadline = absl::Minutes(3);  // it ends a hang
+  options.join_deadline = absl::Minutes(3);  // long; it only ends a hang
   options.beat = kBeat;
   options.leave_patience = kBeat;
   LOCKSTEP_ASSIGN_OR_RETURN(auto world, World::Join(options));
@@ -72,7 +72,7 @@ GroupOptions Gloo() {
   return options;
 }
 
-// ---- A wire that is cut: roles, which run on two hosts.
+// ---- A wire that is cut. These roles run on two hosts.
 
 // A rank whose group had not failed before the cut prints this and its number.
 constexpr char kAllWell[] = "all was well until the cut on rank ";
@@ -92,8 +92,8 @@ int Print(const Host& host, const absl::Status& status) {
   return 0;
 }
 
-// All-reduces until one fails. The rank that the argument says cuts the wire in
-// one of them.
+// Does all-reduces until one fails. The rank in the argument cuts the wire
+// during one of them.
 int AllReduces(const RankProcesses::Self& self) {
   return RunOnTwoHosts([&self](const Host& host) {
     const absl::StatusOr<Joined> joined =
@@ -107,23 +107,25 @@ int AllReduces(const RankProcesses::Self& self) {
     };
     absl::Status status;
     for (int i = 0; i < 20 && status.ok(); ++i) status = Wait(all_reduce());
-    // The cut one has no deadline, so no other may still be going on.
+    // The all-reduces so far have no deadline, so the earlier ones must have
+    // ended when the wire is cut.
     const bool cuts = absl::StrCat(host.rank()) == self.argument;
     if (cuts) host.Await();
     const absl::StatusOr<Work> cut = all_reduce();
     if (cuts && !host.CutWire()) std::printf("the wire can't be cut\n");
     host.Tell();
     if (!cuts) host.Await();
-    // No deadline began before the cut, with a rank that is only slow.
+    // A deadline begins only after the cut, so a rank that is merely slow does
+    // not expire it.
     options.deadline = kDeadline;
     while (status.ok()) status = Wait(all_reduce());
-    Wait(cut).IgnoreError();  // its memory is in use until then
+    Wait(cut).IgnoreError();  // its memory is in use until it ends
     return Print(host, status);
   });
 }
 
-// The argument says which rank cuts the wire when the group has nothing to do,
-// and after what silence a rank is lost.
+// The argument has the rank that cuts the wire while the group is idle, and the
+// silence after which a rank is lost.
 int Idles(const RankProcesses::Self& self) {
   return RunOnTwoHosts([&self](const Host& host) {
     const std::vector<std::string> argument =
@@ -135,7 +137,7 @@ int Idles(const RankProcesses::Self& self) {
     const absl::Status first =
         joined.ok() ? Wait(joined->group->Barrier()) : joined.status();
     if (absl::StrCat(host.rank()) == argument.front()) {
-      host.Await();  // it has nothing to do, either
+      host.Await();  // the other rank is idle, too
       if (!host.CutWire()) std::printf("the wire can't be cut\n");
       host.Tell();
     } else {
@@ -159,7 +161,7 @@ std::string SaidBy(int rank, const std::string& printed) {
   return "";
 }
 
-// By the rank that cuts it.
+// The parameter is the rank that cuts the wire.
 class Wire : public testing::TestWithParam<int> {};
 
 TEST_P(Wire, CutInAnAllReduce) {
@@ -178,7 +180,7 @@ TEST_P(Wire, CutInAnAllReduce) {
 
 TEST_P(Wire, CutWhenNothingRuns) {
   std::string printed, silence;
-  // It grows until no rank has lost the other before the cut.
+  // The silence grows until no rank has lost the other before the cut.
   for (const char* const each : {"2s", "8s", "32s"}) {
     silence = each;
     RankProcesses hosts("idles", 1, absl::StrCat(GetParam(), " ", silence));
@@ -203,7 +205,8 @@ INSTANTIATE_TEST_SUITE_P(By, Wire, testing::Values(0, 1), [](const auto& info) {
 
 // ---- A relay between a rank and rank 0.
 
-// What on_slow was told.
+// The texts that on_slow got.
+// Thread-safety: thread-safe.
 class Heard {
  public:
   void Add(absl::string_view text) {
@@ -211,7 +214,7 @@ class Heard {
     texts_.emplace_back(text);
     changed_.NotifyAll();
   }
-  // The first text with `part` in it.
+  // Returns the first text that contains `part`.
   std::string Await(const std::string& part) {
     MutexLock lock(mutex_);
     while (true) {
@@ -254,7 +257,7 @@ class Relayed : public testing::Test {
   }
   void TearDown() override {
     for (Joined& rank : ranks_) rank.group = nullptr;
-    // Rank 0 stays until the other has left.
+    // Rank 0 waits until the other rank has left.
     ranks_[1].world = nullptr;
     ranks_[0].world = nullptr;
   }
@@ -289,7 +292,7 @@ TEST_F(Relayed, ADelayIsSlowAndFailsNothing) {
     const absl::StatusOr<Work> early = ranks_[1 - late].group->Barrier();
     LOCKSTEP_ASSERT_OK(early.status());
     const std::string name = absl::StrCat("barrier() #", ++barriers, " ");
-    // On both, by now or soon.
+    // Both ranks are told, by now or soon.
     for (Heard& heard : heard_) {
       EXPECT_THAT(
           heard.Await(name),
@@ -302,7 +305,7 @@ TEST_F(Relayed, ADelayIsSlowAndFailsNothing) {
   }
 }
 
-// Data would still get through, but nobody would know of the other.
+// Data would still get through, but no rank would know that the other lives.
 TEST_F(Relayed, ACutOffRankIsLostOnBoth) {
   Start(absl::ZeroDuration(), kSilence);
   ASSERT_FALSE(HasFailure());
@@ -310,7 +313,7 @@ TEST_F(Relayed, ACutOffRankIsLostOnBoth) {
   std::array<float, 2> values = {};
   std::vector<absl::StatusOr<Work>> works;
   for (const int rank : {0, 1}) {
-    // One that waits for the other.
+    // This operation waits for the other rank.
     works.push_back(ranks_[rank].group->Recv(
         BufferOf(absl::MakeSpan(&values[rank], 1)), 1 - rank));
   }

@@ -1,6 +1,6 @@
-// This tests what becomes of a job one of whose ranks can open only so many
-// descriptors more: it says RESOURCE_EXHAUSTED, and what to do, or goes on; the
-// others go on, or hear of it; nobody crashes or waits for a deadline.
+// Tests a job in which one rank can open only a few descriptors more. This rank
+// returns RESOURCE_EXHAUSTED, with advice, or goes on. The others go on, or are
+// told. No rank crashes or waits for a deadline.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -33,11 +33,12 @@ namespace {
 
 constexpr int kSize = 4;
 
-// No deadline ends before a process that hangs does.
+// A process that hangs ends before any deadline passes.
 constexpr unsigned kMostSeconds = 200;
 constexpr absl::Duration kNever = absl::Hours(1);
 
-// This object takes up all descriptors but `left`, as long as it lives.
+// Takes up all descriptors but `left` while it exists.
+// Thread-safety: thread-compatible.
 class FewDescriptors {
  public:
   explicit FewDescriptors(int left) {
@@ -76,7 +77,8 @@ absl::Status Use(World& world, const GroupOptions& options, bool& joined) {
   return group->Close();
 }
 
-// The argument is the backend, the rank that has few descriptors, and how many.
+// The argument has the backend, the rank with few descriptors, and their
+// number.
 int Rank(const RankProcesses::Self& self) {
   alarm(kMostSeconds);
   const std::vector<std::string> words = absl::StrSplit(self.argument, ' ');
@@ -117,7 +119,7 @@ TEST_P(OutOfDescriptors, EndsInAStatusThatSaysSo) {
     RankProcesses ranks("rank", kSize,
                         absl::StrCat(backend, " ", rank, " ", left));
     const std::string said = ranks.Wait(rank);
-    // A rank waits for one that could not join, as for any that is missing.
+    // A rank waits for another that could not join, as for any missing one.
     const bool joined = absl::StartsWith(said, "joined");
     std::vector<std::string> others;
     for (int other = 0; other < kSize; ++other) {

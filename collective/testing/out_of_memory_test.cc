@@ -1,11 +1,11 @@
-// This tests what becomes of a job one of whose ranks can't allocate memory,
-// once, at one of the allocations that its own threads and Lockstep's make from
-// joining to leaving. That rank says RESOURCE_EXHAUSTED, or goes on; the others
-// go on, or hear of it; nobody throws, crashes or waits for a deadline.
+// Tests a job in which one rank's allocation fails once: one of those that its
+// own threads and Lockstep's make between joining and leaving. This rank
+// returns RESOURCE_EXHAUSTED, or goes on. The others go on, or are told. No
+// rank throws, crashes or waits for a deadline.
 //
-// Every fifth allocation is tried; with LOCKSTEP_STRIDE=1, as
-// tools/ci/exhaustive runs it, each one. LOCKSTEP_WHERE=1 prints the stack of
-// the one that fails.
+// Every fifth allocation is tried, and each one with LOCKSTEP_STRIDE=1, as
+// tools/ci/exhaustive runs it. LOCKSTEP_WHERE=1 prints the stack of the failing
+// one.
 #include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
@@ -41,12 +41,12 @@
 
 namespace {
 
-// This is the allocation that fails, counted from 1; 0 stands for none.
+// The number of the allocation that fails, from 1. 0: none.
 std::atomic<int64_t> fails{0};
 std::atomic<int64_t> allocations{0};
 std::atomic<bool> has_failed{false};
 
-// Returns whether this thread is the program's own, or one of Lockstep's.
+// Returns true if this is the program's main thread or one of Lockstep's.
 bool IsOurs() {
   thread_local const bool is_main = gettid() == getpid();
   if (is_main) return true;
@@ -84,11 +84,11 @@ namespace {
 
 constexpr int kSize = 2;
 
-// No deadline ends before a process that hangs does.
+// A process that hangs ends before any deadline passes.
 constexpr unsigned kMostSeconds = 200;
 constexpr absl::Duration kNever = absl::Hours(1);
 
-// Returns how far apart the allocations are that are tried.
+// Returns the distance between the allocations that are tried.
 int64_t Stride() {
   int64_t stride = 0;
   const char* const text = std::getenv("LOCKSTEP_STRIDE");
@@ -100,15 +100,15 @@ int64_t Stride() {
 #endif
 }
 
-// The memory that a rank sends and receives outlives the group, which may still
-// write to it after a failure.
+// The memory that a rank sends and receives. It outlives the group, which may
+// still write to it after a failure.
 struct Memory {
   std::vector<float> values = std::vector<float>(1000, 1);
   std::vector<float> all = std::vector<float>(kSize * values.size());
   std::vector<float> got = std::vector<float>(values.size());
 };
 
-// A rank makes one of each kind of call in a group.
+// Makes one call of each kind in a group.
 absl::Status Use(Communicator& group, Memory& memory) {
   auto& [values, all, got] = memory;
   Fingerprint same;
@@ -135,7 +135,7 @@ absl::Status Use(Communicator& group, Memory& memory) {
   return group.Close();
 }
 
-// Prints how joining went, and then how the rest did.
+// Prints the result of joining, and then that of the rest.
 int Rank(const RankProcesses::Self& self) {
   alarm(kMostSeconds);
   const std::vector<std::string> words = absl::StrSplit(self.argument, ' ');
@@ -164,7 +164,8 @@ int Rank(const RankProcesses::Self& self) {
     std::printf(world.ok() ? "joined\n" : "not joined\n");
     if (world.ok()) {
       const auto group = (*world)->MakeGroup(group_options);
-      // Its own memory fails as well, and what it throws is its own concern.
+      // The rank's own allocations may fail as well, and it handles their
+      // exceptions itself.
       status = group.ok() ? CatchAll("the trainer",
                                      [&] { return Use(**group, memory); })
                           : group.status();
@@ -193,7 +194,8 @@ TEST_P(OutOfMemory, EndsInAStatus) {
   const int64_t stride = Stride();
   int64_t failed = 0;
   int64_t unfailed_in_a_row = 0;
-  // The number of allocations is not always the same: so past the last one.
+  // The number of allocations varies between runs. So the loop goes on some way
+  // after the last one that failed.
   constexpr int64_t kPastTheEnd = 60;
   for (int64_t i = 1; unfailed_in_a_row < kPastTheEnd / stride + 1;
        i += stride) {
@@ -204,7 +206,7 @@ TEST_P(OutOfMemory, EndsInAStatus) {
                             absl::StartsWith(said, "failed\n");
     unfailed_in_a_row = has_failed ? 0 : unfailed_in_a_row + 1;
     failed += has_failed;
-    // A rank waits for one that could not join, as for any that is missing.
+    // A rank waits for another that could not join, as for any missing one.
     const bool joined = absl::StartsWith(said, "joined");
     if (!joined) ranks.Signal(other, SIGKILL);
     const std::string others = ranks.Wait(other);

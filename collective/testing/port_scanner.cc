@@ -59,7 +59,7 @@ PortScanner::~PortScanner() {
 
 void PortScanner::Run() {
   while (!stopped_) {
-    // A place in a listener's queue is left for others now and then.
+    // The pause leaves places in a listener's queue for others.
     absl::SleepFor(absl::Milliseconds(1));
     for (const sockaddr_storage& address : ListeningAddresses()) {
       const int fd = ConnectTo(address);
@@ -73,7 +73,7 @@ void PortScanner::Run() {
         case 1:
           send(fd, kRequest, sizeof(kRequest) - 1, MSG_NOSIGNAL);
           break;
-        default:  // it ends at once
+        default:  // closes the connection at once
           break;
       }
       close(fd);

@@ -26,7 +26,7 @@ namespace lockstep {
 namespace {
 
 constexpr char kRoleFlag[] = "--role";
-// A rank that hangs ends before Bazel ends a medium test, and is named.
+// A rank that hangs ends before Bazel ends a medium test, so that it is named.
 constexpr unsigned kMostSeconds = 240;
 
 }  // namespace
@@ -88,7 +88,7 @@ void RankProcesses::Signal(int rank, int signal) {
   process.signaled = true;
   kill(process.pid, signal);
   if (signal != SIGSTOP) return;
-  siginfo_t stopped;  // the last of its threads stops some time after the kill
+  siginfo_t stopped;  // its last thread stops some time after the kill
   while (waitid(P_PID, process.pid, &stopped, WSTOPPED | WEXITED | WNOWAIT) &&
          errno == EINTR) {
   }

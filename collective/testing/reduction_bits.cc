@@ -30,19 +30,20 @@ namespace {
 
 using Group = std::vector<std::unique_ptr<Communicator>>;
 
-// By rank.
+// The inputs by rank.
 template <typename T>
 using Inputs = std::vector<std::vector<T>>;
 
-// Of all ranks' inputs together. Backends treat small reductions and large ones
-// differently; ours cut what is above 256 KiB into parts, which are uneven here
-// (but for Gloo between two ranks, which begins with 1 MiB).
+// The bytes of all ranks' inputs together. Backends treat small and large
+// reductions differently. Those of Lockstep cut reductions above 256 KiB into
+// parts, which are uneven here (except for Gloo between two ranks, which begins
+// with 1 MiB).
 constexpr int64_t kBytes[] = {20'000, 300'000};
 
 constexpr OpKind kReductions[] = {OpKind::kAllReduce, OpKind::kReduce,
                                   OpKind::kReduceScatter};
 
-// So large that what is added to it loses bits, and that f16 holds it.
+// So large that a sum with another input loses bits, but f16 can still hold it.
 template <typename T>
 constexpr double kLarge = std::is_same_v<T, Float16> ? 0x1p14 : 0x1p20;
 
@@ -52,9 +53,9 @@ bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
          std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-// Integers are any. Floats are small, but for a large one on some rank and its
-// negative on another: what is added between the two loses bits, and what comes
-// after them does not.
+// Makes inputs. Integers are random. Floats are small, except for a large one
+// on some rank and its negative on another. Values that are added between these
+// two lose bits, and values that are added after them do not.
 template <typename T>
 Inputs<T> MakeInputs(int size, int64_t count) {
   Random random(RandomKey(/*seed=*/1, static_cast<uint64_t>(DTypeOf<T>()),
@@ -92,8 +93,8 @@ std::vector<T> ReducedInOrder(const Inputs<T>& inputs, ReduceOp op) {
   return result;
 }
 
-// The sum is another one if any rank but the last comes last, or if the order
-// is the other way round.
+// Expects that the sum changes if any rank but the last comes last, or if the
+// order is reversed.
 template <typename T>
 void ExpectOrderMatters(const Inputs<T>& inputs) {
   const std::vector<T> sum = ReducedInOrder(inputs, ReduceOp::kSum);
@@ -106,7 +107,7 @@ void ExpectOrderMatters(const Inputs<T>& inputs) {
   }
 }
 
-// The orders in which ranks come.
+// Returns orders in which ranks come.
 std::vector<std::vector<int>> Orders(int size) {
   std::vector<std::vector<int>> orders(4, std::vector<int>(size));
   for (auto& order : orders) std::iota(order.begin(), order.end(), 0);
@@ -130,7 +131,7 @@ class Reduction {
     for (auto& input : inputs_) input.resize(input.size() / size_ * size_);
   }
 
-  // In every order, and in place every other time.
+  // Runs in every order, and in place every other time.
   void ExpectSame(bool in_rank_order) const {
     std::vector<T> expected;
     if (in_rank_order || std::is_integral_v<T>) {
@@ -152,7 +153,7 @@ class Reduction {
  private:
   int root() const { return size_ / 2; }
 
-  // The whole result, wherever it is.
+  // Returns the whole result, gathered from the ranks that have it.
   std::vector<T> Run(const std::vector<int>& order, bool in_place,
                      const std::string& what) const {
     const size_t count = inputs_[0].size();
@@ -172,7 +173,7 @@ class Reduction {
                 BufferOf(out(rank)));
       LOCKSTEP_EXPECT_OK(work);
       if (work.ok()) works.push_back(*std::move(work));
-      std::this_thread::yield();  // to those that go on with it
+      std::this_thread::yield();  // lets the threads run that continue it
     }
     for (const Work& work : works) LOCKSTEP_EXPECT_OK(work.Wait());
 
@@ -214,7 +215,7 @@ void ExpectSameBitsOf(const Group& ranks, bool in_rank_order) {
   for (const int64_t bytes : kBytes) {
     const int64_t count = (bytes / size / static_cast<int64_t>(sizeof(T))) | 1;
     const Inputs<T> inputs = MakeInputs<T>(size, count);
-    // Two numbers have one sum.
+    // The sum of two numbers does not depend on their order.
     if (size > 2 && !std::is_integral_v<T>) ExpectOrderMatters(inputs);
     for (const OpKind kind : kReductions) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {

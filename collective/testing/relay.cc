@@ -33,7 +33,8 @@ Relay::Relay(int port, absl::Duration delay, int64_t burst, absl::Duration rest)
       rest_(rest),
       listener_(Socket()) {
   if (rest > absl::ZeroDuration()) {
-    // The system takes little from a client whose packets are small.
+    // Makes the system take little from a client: its buffer and packets are
+    // small.
     const int bytes = 64 << 10, packet = 1400;
     setsockopt(listener_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
     setsockopt(listener_, IPPROTO_TCP, TCP_MAXSEG, &packet, sizeof(packet));
@@ -54,7 +55,7 @@ Relay::~Relay() {
   close(listener_);
 }
 
-// Until the listener is shut down.
+// Runs until the listener is shut down.
 void Relay::Run() {
   while (true) {
     const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);

@@ -1,6 +1,6 @@
-// What ranks that are processes say when they can't meet: who returns which
-// Status, with which words, on both sides. How soon is measured by tools/bench
-// faults.
+// Tests what ranks, as processes, say if they can't meet: which Status each
+// returns, with which message, on both sides. tools/bench faults measures how
+// soon.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -26,8 +26,8 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-// The test tells its ranks by this variable how long rank 0 waits in the
-// patient roles.
+// The variable in which the test tells its ranks the join deadline of rank 0 in
+// the patient roles.
 constexpr char kPatience[] = "LOCKSTEP_TEST_PATIENT_JOIN";
 
 constexpr char kTwoCame[] = "2 of 3 ranks came";
@@ -39,9 +39,10 @@ bool HasAll(const std::string& text, const std::vector<std::string>& parts) {
   });
 }
 
-// Three ranks that do `role`, and what each says in the end; "" where it says
-// nothing. Where the role is patient, rank 0 says all of `heard` if the others
-// came in its time, which grows until they did.
+// Three ranks with a role, and the last line of each, or "" if it prints none.
+// In a patient role, rank 0 says all of `heard` if the others came before its
+// deadline. The deadline grows until they did.
+// Thread-safety: thread-compatible.
 class Meeting {
  public:
   explicit Meeting(const std::string& role, const std::string& argument = "",
@@ -54,7 +55,7 @@ class Meeting {
   const std::string& operator[](int rank) const { return said_[rank]; }
 
  private:
-  // Returns true if the time was long enough, or is not to grow any more.
+  // Returns true if the deadline was long enough, or should not grow any more.
   bool Meet(const std::string& role, const std::string& argument,
             const std::vector<std::string>& heard, absl::Duration patience) {
     setenv(kPatience, absl::FormatDuration(patience).c_str(), 1);
@@ -69,7 +70,7 @@ class Meeting {
       said_[rank] = absl::StrContains(printed, " | ")
                         ? ParseFaultReport(printed).status
                         : "";
-      // The others may wait for rank 0 in vain then.
+      // The other ranks may wait for rank 0 in vain in this case.
       if (!HasAll(said_[0], heard) && patience < absl::Minutes(1)) return false;
     }
     return true;
@@ -79,14 +80,14 @@ class Meeting {
   std::string said_[3];
 };
 
-// Rank 0 says this, and so do ranks that came in vain.
+// Matches the Status of rank 0, and of ranks that came in vain.
 testing::Matcher<std::string> Misses(int missing) {
   return AllOf(StartsWith("DEADLINE_EXCEEDED: "),
                HasSubstr(absl::StrCat(kTwoCame, "; ")),
                HasSubstr(absl::StrCat("missing: rank ", missing)));
 }
 
-// Rank 0 says that one client was refused, for this reason.
+// Matches rank 0's message that one client was refused for this reason.
 testing::Matcher<std::string> Refused(const std::string& why) {
   return AllOf(HasSubstr(absl::StrCat(kOneRefused, " (127.0.0.1:")),
                HasSubstr(why));
@@ -117,7 +118,7 @@ TEST(RendezvousFaults, RankZeroIsAbsent) {
 
 TEST(RendezvousFaults, TwoAreTheSameRank) {
   const Meeting ranks("patient_duplicate", "", {kTwoCame, kOneRefused});
-  // Whichever came first.
+  // Either rank may have come first.
   const int refused = absl::StartsWith(ranks[1], "ALREADY_EXISTS") ? 1 : 2;
   const int joined = 3 - refused;
   const std::string taken = "its rank is taken: rank 1 (";
@@ -131,8 +132,8 @@ TEST(RendezvousFaults, TwoAreTheSameRank) {
                               HasSubstr(ranks.pid(joined)), HasSubstr(remedy)));
 }
 
-// Rank 1 is refused by rank 0, and the others miss it. Both sides have the
-// reason.
+// Expects that rank 0 refuses rank 1, and the others miss it. Both sides have
+// the reason.
 void ExpectRankOneRefused(const std::string& role, const std::string& code,
                           const std::string& why) {
   const Meeting ranks(role, "", {kTwoCame, kOneRefused});
@@ -161,7 +162,7 @@ TEST(RendezvousFaults, AnotherVersion) {
                    ": run the same build of Lockstep"));
 }
 
-// Nobody says what the tokens are.
+// No message contains a token.
 TEST(RendezvousFaults, AnotherToken) {
   const Meeting ranks("patient_wrong_token", "", {kTwoCame, kOneRefused});
   const std::string remedy = "openssl rand -hex 32";
@@ -179,7 +180,7 @@ TEST(RendezvousFaults, AnotherToken) {
   }
 }
 
-// By a program that never says a word.
+// A program that never sends a byte has the port.
 TEST(RendezvousFaults, ThePortIsTaken) {
   Socket other;
   const std::string address = other.Bind();
@@ -215,7 +216,7 @@ TEST(RendezvousFaults, AHostThatIsNotFound) {
 
 int main(int argc, char** argv) {
   lockstep::FaultDeadlines deadlines;
-  // A meeting that can't be fails with the same words at any deadline.
+  // A join that can't succeed fails with the same message at any deadline.
   deadlines.join = absl::Milliseconds(300);
   const char* const patience = std::getenv(lockstep::kPatience);
   if (patience != nullptr &&

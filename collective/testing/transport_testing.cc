@@ -48,13 +48,15 @@ std::string Job::ToString() const {
 
 namespace {
 
-// What rank `from` gives rank `to`, in kinds that deal parts.
+// Returns the number of elements that rank `from` gives to rank `to`, for kinds
+// with several parts.
 int64_t PartOf(const Job& job, int from, int to) {
   if (!job.uneven) return job.count;
   return job.count * ((job.number + 3 * from + 5 * to) % 4) / 2;
 }
 
-// In scatters of the root, and in gathers of the ranks by themselves.
+// Returns the counts of the parts: in scatters those of the root, and in
+// gathers those of the ranks.
 std::vector<int64_t> PartsOf(const Job& job, int size) {
   std::vector<int64_t> parts;
   for (int i = 0; i < size; ++i) parts.push_back(PartOf(job, 0, i));
@@ -83,7 +85,7 @@ void SetElement(DType dtype, char* to, double value) {
     case DType::kBool:
       return set(value > 0);
     default:
-      // Small numbers, which have the same bytes whatever the sign.
+      // Small numbers, whose bytes do not depend on the sign.
       std::memset(to, 0, SizeOf(dtype));
       *to = static_cast<char>(std::abs(value)) & 15;
   }
@@ -206,7 +208,7 @@ Part::Part(const Job& job, int rank, const std::vector<Bytes>& inputs)
   op_.scale = job.scale;
   op_.sequence = job.number;
   std::vector<int64_t> parts = PartsOf(job, size);
-  // In place, the smaller of both is in the larger.
+  // In place, the smaller buffer is a part of the larger.
   int64_t in_at = 0, out_at = 0;
   switch (job.kind) {
     case OpKind::kReduceScatter:
@@ -255,7 +257,7 @@ Part::Part(const Job& job, int rank, const std::vector<Bytes>& inputs)
 
 void Part::RunAndCheck(Transport& transport) {
   ASSERT_THAT(Run(transport), IsOk()) << job_.ToString();
-  // Not EXPECT_EQ, which would print megabytes.
+  // EXPECT_EQ would print megabytes.
   EXPECT_TRUE(Result() == expected_) << job_.ToString() << ", rank " << rank_;
 }
 

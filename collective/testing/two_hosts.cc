@@ -27,15 +27,16 @@
 namespace lockstep {
 namespace {
 
-constexpr unsigned kMostSeconds = 240;  // as those of RankProcesses
+constexpr unsigned kMostSeconds = 240;  // as in rank_processes.cc
 
 template <typename T>
 absl::string_view BytesOf(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof(value)};
 }
 
-// A request to the kernel's networking: attributes, which may have attributes.
-// Values are of whole words here.
+// A request to the kernel's networking. It has attributes, which may have
+// attributes. The values here consist of whole words.
+// Thread-safety: thread-compatible.
 class LinkRequest {
  public:
   LinkRequest(uint16_t type, uint16_t flags) {
@@ -49,7 +50,7 @@ class LinkRequest {
   void Add(uint16_t type, absl::string_view value) {
     Add(type, [&] { Add(value); });
   }
-  // With what `fill` adds as its value.
+  // Adds an attribute. Its value is everything that `fill` adds.
   void Add(uint16_t type, const std::function<void()>& fill) {
     const size_t begin = bytes_.size();
     rtattr attribute = {0, type};
@@ -59,7 +60,7 @@ class LinkRequest {
     std::memcpy(&bytes_[begin], &attribute, sizeof(attribute));
   }
 
-  // The error's number; 0 if it was done.
+  // Sends the request. Returns the error's number, or 0 on success.
   int Send() {
     header_.nlmsg_len = bytes_.size();
     std::memcpy(bytes_.data(), &header_, sizeof(header_));
@@ -81,7 +82,8 @@ class LinkRequest {
   std::string bytes_;
 };
 
-// From this process's host to that of another. Returns the error's number.
+// Makes a wire from this process's host to that of another. Returns the error's
+// number.
 int MakeWire(pid_t other) {
   const absl::string_view name = Host::kInterface;
   LinkRequest request(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL);
@@ -132,8 +134,8 @@ bool Write(const char* path, const std::string& text) {
   return written;
 }
 
-// This process gets a host of its own. A user without the privilege for it has
-// it among users of his own, where he stays who he is.
+// Moves this process to a host of its own. A user without the privilege for
+// this first enters a user namespace, with the same user id.
 bool EnterHost() {
   if (unshare(CLONE_NEWNET) == 0) return true;
   const uid_t user = geteuid();
