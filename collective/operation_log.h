@@ -34,8 +34,7 @@ struct OperationRecord {
   int64_t in_count = 0;   // elements of its input
   int64_t out_count = 0;  // elements of its output
   absl::Time issued;
-  absl::Time ended =
-      absl::InfiniteFuture();  // infinite while the operation is pending
+  absl::Time ended = absl::InfiniteFuture();  // infinite while pending
 
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kF32;

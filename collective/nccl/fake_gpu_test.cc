@@ -67,7 +67,8 @@ void Set(const char* name, long long value) {
   set(name, value);
 }
 
-// A switch that is set for a while.
+// Sets a switch of the fake while it exists.
+// Thread-safety: thread-compatible.
 class Switch {
  public:
   Switch(const char* name, long long value, long long usual)
@@ -81,7 +82,8 @@ class Switch {
   long long usual_;
 };
 
-// A device as the current one of this thread, and a stream of it.
+// A stream of a device. The device is the current one of this thread.
+// Thread-safety: use it on one thread.
 class Gpu {
  public:
   explicit Gpu(int device) : device_(device) {
@@ -105,7 +107,7 @@ class Gpu {
     stream_ = nullptr;
   }
 
-  // Device memory with a copy of `values`.
+  // Returns device memory with a copy of `values`.
   template <typename T>
   T* Put(const std::vector<T>& values) {
     void* memory = nullptr;
@@ -120,7 +122,8 @@ class Gpu {
     return static_cast<T*>(memory);
   }
 
-  // What stands there when the stream has come so far.
+  // Returns the contents of the memory after the work that is queued on the
+  // stream.
   template <typename T>
   std::vector<T> Get(const T* memory, size_t count) {
     std::vector<T> values(count);
@@ -152,6 +155,7 @@ class Event {
 };
 
 // Stops a stream until it is opened.
+// Thread-safety: thread-compatible.
 class Gate {
  public:
   explicit Gate(CudaStream* stream) : opened_(promise_.get_future()) {
@@ -337,13 +341,14 @@ NcclResult Await(NcclComm* comm) {
 }
 
 // A rank of a communicator that is not blocking.
+// Thread-safety: use it on one thread.
 class Rank : public Gpu {
  public:
   Rank(const NcclUniqueId& id, int size, int rank)
       : Rank(id, size, rank, rank) {
     EXPECT_EQ(Await(comm_), NcclResult::kSuccess);
   }
-  // Without waiting for the others.
+  // Does not wait for the other ranks.
   Rank(const NcclUniqueId& id, int size, int rank, int device)
       : Gpu(device), size_(size), rank_(rank) {
     NcclConfig config;
@@ -451,7 +456,7 @@ std::vector<double> ToDoubles(const std::vector<T>& values) {
   return doubles;
 }
 
-// Small enough for sums and products of five to be exact in every type.
+// Values for which sums and products over five ranks are exact in every type.
 double Value(int rank, int64_t i) {
   return 1 + (rank * 3 + i) % 2 + (i % 3 == 0 && rank == 1);
 }
@@ -635,7 +640,7 @@ TEST(FakeNccl, MovesMoreThanAChunkAndNothingAtAll) {
 
 TEST(FakeNccl, RoundsOnceAndSkipsNaN) {
   OnRanks(3, [](Rank& rank) {
-    // 2048 + 1 is no f16, and 2048 + 1 + 1 is one.
+    // f16 has no 2048 + 1, but it has 2048 + 1 + 1.
     Float16* const half =
         rank.Put<Float16>({Float16(rank.rank() == 0 ? 2048.0f : 1.0f)});
     ASSERT_EQ(Nccl().AllReduce(half, half, 1, NcclDataType::kFloat16,
@@ -740,7 +745,7 @@ TEST(FakeNccl, SplitsByColorAndKey) {
     EXPECT_EQ(rank.Get(all, 2), rank.rank() % 2 == 0
                                     ? std::vector<int>({2, 0})
                                     : std::vector<int>({3, 1}));
-    // And once more, with as many parts that are called alike.
+    // Splits once more; parts of two communicators then have the same name.
     NcclComm* single = nullptr;
     Nccl().CommSplit(part, rank.rank(), 0, &single, nullptr);
     ASSERT_EQ(Await(part), NcclResult::kSuccess);
@@ -783,7 +788,7 @@ TEST(FakeNccl, BlocksIfItIsToldTo) {
   });
 }
 
-// ---- What goes wrong.
+// ---- Failures.
 
 TEST(FakeNccl, RanksThatDifferHangUntilTheyAbort) {
   OnRanks(2, [](Rank& rank) {
@@ -809,8 +814,7 @@ TEST(FakeNccl, WhatHasEqualBytesMeetsWhenAsked) {
                                rank.comm(), rank.stream()),
               NcclResult::kSuccess);
     EXPECT_THAT(rank.Get(data, 1), Each(rank.rank() == 0 ? 3 : 5));
-    // As bytes they are the same, as numbers they have nothing to do with each
-    // other.
+    // Both have the same number of bytes, but their values do not match.
     const size_t count = rank.rank() == 0 ? 1 : 4;
     const NcclDataType type =
         rank.rank() == 0 ? NcclDataType::kInt32 : NcclDataType::kInt8;
@@ -952,7 +956,7 @@ TEST(FakeNccl, TakesItsTime) {
   EXPECT_EQ(Await(rank.comm()), NcclResult::kSuccess);
 }
 
-// The second operation ends on no rank, and so on rank 1.
+// Expects that the second operation fails on rank 1, and ends on no rank.
 void FailSecond(NcclResult expected) {
   OnRanks(3, [expected](Rank& rank) {
     int* const data = rank.Put<int>({1});
@@ -962,8 +966,8 @@ void FailSecond(NcclResult expected) {
                               NcclRedOp::kSum, rank.comm(), rank.stream());
     };
     ASSERT_EQ(all_reduce(0), NcclResult::kSuccess);
-    rank.Sync();  // so that no rank aborts what another is still to do
-    NcclResult result = all_reduce(1);  // which may have failed by then
+    rank.Sync();  // so that no abort ends another rank's first one
+    NcclResult result = all_reduce(1);  // it may have failed already
     while (rank.rank() == 1 && result != expected) {
       ASSERT_EQ(result, NcclResult::kSuccess);
       Nccl().CommGetAsyncError(rank.comm(), &result);

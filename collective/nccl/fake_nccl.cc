@@ -1,11 +1,11 @@
 // The NCCL of fake_gpu.h.
 //
-// Ranks meet in a file that all of them map, and whatever they do is made of
-// messages between two of them (or of one with itself): an all-reduce is a
-// message to each rank and one from each. A message is known by its operation,
-// so that a rank that does another one never takes it (or, where that is asked
-// for, by its bytes alone); and it is sent when it was taken, so that its
-// sender waits as well.
+// Ranks meet in a file that all of them map. Every operation consists of
+// messages between two ranks (or of a rank with itself): an all-reduce is a
+// message to each rank and one from each. A message carries the identity of its
+// operation, so that a rank with another operation never receives it (or, if a
+// switch asks for this, only its number of bytes). A send ends when the message
+// was received, so that the sender waits, too.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -48,29 +48,36 @@ using internal_gpu::FakeMemoryAt;
 constexpr int kMostRanks = 16;
 constexpr size_t kChunk = size_t{64} << 10;
 
-// From one rank to another, a chunk at a time. Zeroed memory is an empty one.
+// A channel from one rank to another, for one chunk at a time. Zeroed memory is
+// an empty channel.
+// Memory ordering: the sender writes `operation` and `data` and then increments
+// `written`; the receiver copies them and then increments `read`. Each side
+// loads the other's counter before it touches `data`. Acquire and release would
+// be enough; the default order is stronger.
 struct Channel {
-  std::atomic<uint32_t> written;  // chunks so far
+  std::atomic<uint32_t> written;  // chunks written so far
   std::atomic<uint32_t> read;
-  uint64_t operation;  // of the chunk that is written and not read
+  uint64_t operation;  // identity of the chunk that is in the channel
   char data[kChunk];
 };
 
+// A rank's entry in the file.
 struct Seat {
   int color;
   int key;
   int device;
-  std::atomic<bool> taken;  // by a rank that has written the others
-  std::atomic<bool> used;   // it has called an operation
+  std::atomic<bool> taken;  // set after the other fields were written
+  std::atomic<bool> used;   // set when its rank has called an operation
 };
 
-// The file. Collectives and messages that users send have channels apart.
+// The contents of the file. Collectives have one channel and messages that
+// users send have another.
 struct Meeting {
   Seat seats[kMostRanks];
   Channel channels[kMostRanks][kMostRanks][2];  // from, to
 };
 
-// What a product is made with before it is summed.
+// The factor of the inputs of a sum.
 struct Scalar {
   NcclDataType type;
   const void* on_device;  // or nullptr
@@ -102,14 +109,15 @@ struct Operation {
 
 }  // namespace
 
-// Kept by its user's handle, by what is queued on streams, and by threads that
-// are in a call while another one aborts it.
+// A communicator. The user's handle, the operations that are queued on streams,
+// and threads in a call (while another thread aborts it) keep it alive.
+// Thread-safety: as NCCL's: one thread calls at a time, and any may abort.
 struct NcclComm : std::enable_shared_from_this<NcclComm> {
   ~NcclComm() {
     if (meeting != nullptr) munmap(meeting, sizeof(Meeting));
   }
 
-  std::shared_ptr<NcclComm> handle;  // this, until it is destroyed
+  std::shared_ptr<NcclComm> handle;  // this object, until it is destroyed
   int device = 0;
   bool blocking = true;
   const bool lazy = FakeGpuGet("connects_lazily") != 0;
@@ -131,9 +139,9 @@ struct NcclComm : std::enable_shared_from_this<NcclComm> {
   uint64_t queued = 0;  // groups of operations
   uint64_t done = 0;
   long long operations = 0;
-  long long polls = 0;  // that are still to find it in progress
+  long long polls = 0;  // how many more looks find it in progress
   int splits = 0;
-  std::shared_ptr<NcclComm> child;  // of a split that is going on
+  std::shared_ptr<NcclComm> child;  // set while a split goes on
   NcclComm** child_handle = nullptr;
   std::vector<Scalar> scalars;
 };
@@ -197,11 +205,12 @@ NcclResult Join(NcclComm& comm, const std::string& path, int seats, int seat,
   mine.key = key;
   mine.device = comm.device;
   mine.taken.store(true);
-  if (AllTaken(comm)) unlink(path.c_str());  // seen by the last one, at least
+  if (AllTaken(comm)) unlink(path.c_str());  // the last one, at least, sees it
   return NcclResult::kSuccess;
 }
 
-// All seats are taken: finds those of this rank's color.
+// Finds the seats of this rank's color.
+// Requires: all seats are taken.
 NcclResult FindMembers(NcclComm& comm) {
   const Seat* const seats = comm.meeting->seats;
   for (int seat = 0; seat < comm.seats; ++seat) {
@@ -230,7 +239,8 @@ NcclResult FindMembers(NcclComm& comm) {
   return NcclResult::kSuccess;
 }
 
-// What its operations have come to, and going on with those that need it.
+// Returns the state of the communicator's operations, and continues those that
+// need it.
 NcclResult State(NcclComm& comm) {
   MutexLock lock(comm.mutex);
   if (comm.error != NcclResult::kSuccess) return comm.error;
@@ -261,7 +271,7 @@ NcclResult State(NcclComm& comm) {
   return ends ? NcclResult::kInProgress : comm.error;
 }
 
-// Whether a further call on it is allowed.
+// Returns an error if no further call on it is allowed.
 NcclResult CheckReady(NcclComm* comm) {
   if (comm == nullptr) {
     return Error(NcclResult::kInvalidArgument, "the communicator is NULL");
@@ -274,7 +284,7 @@ NcclResult CheckReady(NcclComm* comm) {
   return state;
 }
 
-// What a call returns that began something on the communicator.
+// Returns the result of a call that began something on the communicator.
 NcclResult Begun(NcclComm& comm) {
   if (!comm.blocking) {
     comm.polls = FakeGpuGet("in_progress");
@@ -312,7 +322,7 @@ A Combine(NcclRedOp op, A a, A b) {
   if constexpr (std::is_integral_v<A>) {
     if (op == NcclRedOp::kMin) return std::min(a, b);
     if (op == NcclRedOp::kMax) return std::max(a, b);
-    // Wraps around.
+    // Products and sums wrap around.
     const uint64_t x = static_cast<std::make_unsigned_t<A>>(a);
     const uint64_t y = static_cast<std::make_unsigned_t<A>>(b);
     return static_cast<A>(op == NcclRedOp::kProd ? x * y : x + y);
@@ -359,7 +369,7 @@ struct TypeInfo {
 template <typename T>
 constexpr TypeInfo kInfo = {sizeof(T), ReduceAs<T>};
 
-// By NcclDataType.
+// Indexed by NcclDataType.
 constexpr TypeInfo kTypes[] = {
     kInfo<int8_t>,  kInfo<uint8_t>,  kInfo<int32_t>, kInfo<uint32_t>,
     kInfo<int64_t>, kInfo<uint64_t>, kInfo<Float16>, kInfo<float>,
@@ -385,7 +395,7 @@ struct Message {
 // One queue for each peer's seat, lane and direction.
 using Messages = std::map<std::tuple<int, int, bool>, std::deque<Message>>;
 
-// Moves a chunk if that can be done now; whether it did.
+// Moves a chunk if this is possible now, and returns true if it did.
 bool Step(Channel& channel, Message& message, bool sends) {
   const bool is_full = channel.written.load() != channel.read.load();
   if (message.all_moved || sends == is_full) return false;
@@ -403,7 +413,8 @@ bool Step(Channel& channel, Message& message, bool sends) {
   return true;
 }
 
-// False if the communicator was stopped before all messages were exchanged.
+// Returns false if the communicator was stopped before all messages were
+// exchanged.
 bool Exchange(NcclComm& comm, Messages messages) {
   int idle = 0;
   while (!messages.empty()) {
@@ -429,7 +440,7 @@ bool Exchange(NcclComm& comm, Messages messages) {
   return true;
 }
 
-// The same on all ranks that do the same.
+// Returns a number that is the same on all ranks that do the same operation.
 uint64_t Identity(const Operation& op) {
   if (op.comm->meets_by_bytes) return op.count * Info(op.type).bytes;
   const bool to_user = op.kind == Kind::kSend || op.kind == Kind::kRecv;
@@ -442,7 +453,8 @@ uint64_t Identity(const Operation& op) {
   return identity * kMostRanks + (to_user ? 0 : op.peer);
 }
 
-// The operations of a group, and what their reductions are made of.
+// The messages of the operations of a group, and the parts of its reductions.
+// Thread-safety: thread-compatible.
 class Program {
  public:
   Program(const NcclComm& comm, const std::vector<Operation>& operations)
@@ -514,7 +526,7 @@ class Program {
   Messages messages_;
 };
 
-// Does what the switches ask for; true if the group is not to be run.
+// Does what the switches ask for. Returns true if the group must not run.
 bool Fails(NcclComm& comm, size_t operations)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(comm.mutex) {
   const long long first = comm.operations + 1;
@@ -534,8 +546,9 @@ bool Fails(NcclComm& comm, size_t operations)
   return is_now("hang_at");
 }
 
-// A group of operations, when its stream has come to it. What failed is not
-// over before it is aborted, as kernels of NCCL then are not.
+// Runs a group of operations when its stream has come to it. A group that
+// failed does not end before the communicator is aborted, as with NCCL's
+// kernels.
 void RunGroup(NcclComm& comm, const std::vector<Operation>& operations,
               uint64_t number) {
   {
@@ -567,7 +580,7 @@ struct Group {
 };
 thread_local Group group;
 
-// Queues what was called since GroupStart, apart for each communicator and
+// Queues the operations since GroupStart, separately for each communicator and
 // stream.
 NcclResult Launch() {
   std::vector<Operation> rest = std::move(group.operations);
@@ -628,7 +641,7 @@ NcclResult CheckOperation(Operation& op) {
     return Error(NcclResult::kInvalidArgument,
                  "no rank " + std::to_string(op.peer));
   }
-  const int custom = static_cast<int>(op.op) - 5;  // made by the user
+  const int custom = static_cast<int>(op.op) - 5;  // index of the user's
   if (custom >= static_cast<int>(comm.scalars.size())) {
     return Error(NcclResult::kInvalidArgument, "unknown reduction");
   }
@@ -920,8 +933,7 @@ NcclResult ncclRedOpCreatePreMulSum(NcclRedOp* op, void* scalar,
   return NcclResult::kSuccess;
 }
 
-// Handles are not used again, and what they stand for goes with the
-// communicator.
+// Handles are not used again. The communicator keeps their scalars.
 NcclResult ncclRedOpDestroy(NcclRedOp op, NcclComm* comm) {
   const int custom = static_cast<int>(op) - 5;
   if (custom < 0 || custom >= static_cast<int>(comm->scalars.size())) {

@@ -1,5 +1,6 @@
-// Our declarations of CUDA's and NCCL's functions, types and constants are
-// those of the real headers. Nothing is linked or run: it compiles.
+// Compares our declarations of CUDA's and NCCL's functions, types and constants
+// with the real headers. Nothing is linked or run: the test is that it
+// compiles.
 #include <cuda.h>
 #include <nccl.h>
 
@@ -39,8 +40,8 @@ using internal_gpu::kCudaStreamNonBlocking;
 using internal_gpu::kCudaStubLibrary;
 using internal_gpu::kCudaSuccess;
 
-// Whether arguments of the two types are passed alike. CUDA's device memory is
-// an integer there and a pointer here.
+// True if arguments of the two types are passed in the same way. CUDA's device
+// memory is an integer there and a pointer here.
 template <typename Ours, typename Theirs>
 constexpr bool kPassedAlike =
     sizeof(Ours) == sizeof(Theirs) &&

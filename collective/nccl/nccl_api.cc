@@ -15,7 +15,8 @@
 
 namespace lockstep::internal_collective {
 
-// All but GetVersion, which comes first, and CommRevoke, which may be missing.
+// All functions except GetVersion, which is needed first, and CommRevoke, which
+// may be missing.
 #define LOCKSTEP_NCCL_FUNCTIONS(DO) \
   DO(GetUniqueId)                   \
   DO(GetErrorString)                \
@@ -51,7 +52,8 @@ __attribute__((weak)) LOCKSTEP_DECLARE(CommRevoke)
 
 namespace {
 
-// Of `name`, for messages, which has set GetVersion.
+// Sets the version of `api`, and checks it. Messages call the library `name`.
+// Requires: `api.GetVersion` is set.
 absl::Status CheckVersion(const std::string& name, NcclApi& api) {
   const NcclResult result = api.GetVersion(&api.version);
   if (result != NcclResult::kSuccess) {
@@ -108,7 +110,7 @@ absl::Status LoadDefault(NcclApi& api) { return LoadFrom("libnccl.so.2", api); }
 }  // namespace
 
 absl::StatusOr<const NcclApi*> LoadNccl(const std::string& path) {
-  // Never destroyed: threads may use NCCL until the process has ended.
+  // Never destroyed, since threads may use NCCL until the process has ended.
   static auto& mutex = *new Mutex;
   static auto& loaded =
       *new std::map<std::string, std::unique_ptr<const NcclApi>>;
@@ -130,7 +132,7 @@ absl::StatusOr<const NcclApi*> LoadNccl(const std::string& path) {
 }
 
 std::string NcclVersionText(int version) {
-  // Up to 2.8 a version had a digit less.
+  // Versions up to 2.8 have one digit less.
   const int major = version < 10000 ? 1000 : 10000;
   return absl::StrCat(version / major, ".", version % major / 100, ".",
                       version % 100);

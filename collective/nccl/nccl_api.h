@@ -1,13 +1,15 @@
-// NCCL's functions, from a library that is loaded when it is asked for: a
-// program starts without it, and is compiled without its headers. Or from the
-// one that the program is linked with, by --@lockstep//config:link_nccl.
+// NCCL's functions, from a library that is loaded when it is first needed. So a
+// program starts without NCCL, and is compiled without its headers. With
+// --@lockstep//config:link_nccl, the functions are those of the NCCL that the
+// program is linked with.
 //
 //   auto nccl = LoadNccl("");   // or the path of a libnccl.so.2
 //   NcclUniqueId id;
 //   NcclResult result = (*nccl)->GetUniqueId(&id);
 //
-// The declarations are those of nccl.h 2.18 in our names; headers_test.cc
-// compares them with the real ones. NCCL's documentation says what they do.
+// The declarations are those of nccl.h 2.18, with our names. headers_test.cc
+// compares them with the real ones. NCCL's documentation describes the
+// functions.
 #ifndef LOCKSTEP_COLLECTIVE_NCCL_NCCL_API_H_
 #define LOCKSTEP_COLLECTIVE_NCCL_NCCL_API_H_
 
@@ -21,7 +23,7 @@
 
 namespace lockstep::internal_collective {
 
-// 2.18.0, the first with CommSplit.
+// The oldest version that can be used. 2.18.0 is the first with CommSplit.
 inline constexpr int kNcclVersionNeeded = 21800;
 
 enum class NcclResult : int {
@@ -48,7 +50,7 @@ enum class NcclDataType : int {
   kBfloat16 = 9,
 };
 
-// RedOpCreatePreMulSum makes further ones.
+// The reductions. RedOpCreatePreMulSum makes further ones.
 enum class NcclRedOp : int {
   kSum = 0,
   kProd = 1,
@@ -57,23 +59,25 @@ enum class NcclRedOp : int {
   kAvg = 4,
 };
 
-// Where the scalar of RedOpCreatePreMulSum is, and when it is read.
+// The place of the scalar of RedOpCreatePreMulSum, and the time when it is
+// read.
 enum class NcclScalarResidence : int {
   kDevice = 0,         // while the collective runs
   kHostImmediate = 1,  // before RedOpCreatePreMulSum returns
 };
 
-inline constexpr int kNcclUndefined = INT_MIN;  // NCCL's own default
-inline constexpr int kNcclNoColor = -1;         // of CommSplit
+inline constexpr int kNcclUndefined = INT_MIN;  // NCCL takes its default
+inline constexpr int kNcclNoColor = -1;         // for CommSplit
 
-struct NcclComm;  // NCCL's
+struct NcclComm;  // a type of NCCL
 
 struct NcclUniqueId {
   char internal[128];
 };
 
-// Newer versions have more fields, and use their defaults for them, as `size`
-// and `version` say that these are all.
+// The options of a communicator. Newer versions of NCCL have more fields. They
+// use defaults for these, since `size` and `version` say that they are missing
+// here.
 struct NcclConfig {
   size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeef;
@@ -86,8 +90,9 @@ struct NcclConfig {
   int split_share = kNcclUndefined;
 };
 
+// The functions of one library.
 struct NcclApi {
-  int version = 0;  // of the library: 22809 is 2.28.9
+  int version = 0;  // the library's version: 22809 is 2.28.9
 
   NcclResult (*GetVersion)(int* version);
   NcclResult (*GetUniqueId)(NcclUniqueId* id);
@@ -133,13 +138,14 @@ struct NcclApi {
   NcclResult (*RedOpDestroy)(NcclRedOp op, NcclComm* comm);
 };
 
-// Loads the library at `path`, or, if that is empty, libnccl.so.2 as the
-// dynamic loader finds it or the one that is linked in; once in a process, and
-// for good. UNAVAILABLE if it is not there, is none, or is older than
-// kNcclVersionNeeded. Thread-safe.
+// Loads the library at `path`. If this is empty, uses the NCCL that is linked
+// in, or libnccl.so.2 as the dynamic loader finds it. A library is loaded once
+// in a process, and never unloaded. Returns UNAVAILABLE if the library does not
+// exist, is not NCCL, or is older than kNcclVersionNeeded. Any thread may call
+// it.
 absl::StatusOr<const NcclApi*> LoadNccl(const std::string& path);
 
-// "2.28.9".
+// Returns, for example, "2.28.9".
 std::string NcclVersionText(int version);
 
 }  // namespace lockstep::internal_collective

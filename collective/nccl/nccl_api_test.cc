@@ -96,7 +96,7 @@ TEST(LoadNccl, LoadsOnceAndKeepsTheNamesToItself) {
             reinterpret_cast<void*>(loaded[0]->GetVersion));
 }
 
-// The NCCL of this machine, where the loader or a toolkit has one.
+// Returns the NCCL of this machine, if the loader or a toolkit has one.
 absl::StatusOr<const NcclApi*> LoadReal() {
   absl::StatusOr<const NcclApi*> nccl = LoadNccl("");
   if (nccl.ok()) return nccl;

@@ -18,19 +18,20 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// What takes no longer is awaited without sleeping.
+// A wait of at most this time does not sleep.
 constexpr std::chrono::microseconds kSpin(50);
 constexpr std::chrono::microseconds kLongestPause(1000);
 
-// How often NCCL is asked whether something has failed.
+// The time between two looks for a failure.
 constexpr std::chrono::milliseconds kLookEvery(1);
 
-// How long an abort waits for a thread to come out of a call. It may hang
-// there, in a launch that the device has no room for; the abort then makes
-// room. But nothing tells such a thread from one that is kept from running,
-// which would go on with a communicator that the abort has freed: with a longer
-// wait that is rarer, and what hangs ends later. Slices are counted, and not
-// the clock read, so that a process that was stopped waits all the same.
+// The time that an abort waits for a thread to leave a call, in slices. The
+// thread may hang in a launch for which the device has no room; then the abort
+// makes room. But it may also be a thread that is kept from running, and that
+// will use the communicator after the abort has freed it. Nothing tells these
+// two apart. A longer wait makes this rarer, but ends a hang later. Slices are
+// counted, instead of reading the clock, so that a process that was stopped
+// waits all the same.
 constexpr absl::Duration kSlice = absl::Milliseconds(10);
 constexpr int kSlicesOfCall = 100;
 
@@ -129,7 +130,7 @@ absl::Status NcclCommunicator::Connect(int size, const NcclUniqueId& id,
   bool is_aborted = false;
   {
     MutexLock lock(mutex_);
-    is_aborted = life_ != Life::kUsed;  // which did not wait for it
+    is_aborted = life_ != Life::kUsed;  // the abort has not waited for this
     if (!is_aborted) comm_ = made_;
   }
   Leave();
@@ -170,8 +171,8 @@ absl::Status NcclCommunicator::Look() {
   return failure_;
 }
 
-// CommRevoke, of newer versions, would leave a communicator that groups could
-// be split off; ours has no more to do.
+// CommRevoke of newer versions would leave a communicator from which groups can
+// be split off. This one needs no further groups.
 void NcclCommunicator::Abort() {
   NcclComm* comm = nullptr;
   {

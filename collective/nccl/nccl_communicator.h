@@ -1,6 +1,6 @@
-// A communicator of NCCL's that does not block, and what NCCL asks for: one
-// thread calls at a time, what it goes on with on its own is awaited, and
-// nobody calls once it is aborted.
+// A communicator of NCCL in its non-blocking mode. It follows NCCL's rules: one
+// thread calls at a time, an operation that NCCL continues by itself is
+// awaited, and no call comes after an abort.
 #ifndef LOCKSTEP_COLLECTIVE_NCCL_NCCL_COMMUNICATOR_H_
 #define LOCKSTEP_COLLECTIVE_NCCL_NCCL_COMMUNICATOR_H_
 
@@ -17,7 +17,9 @@
 
 namespace lockstep::internal_collective {
 
-// Waits between two looks at something: longer, the longer it takes.
+// Pauses between two looks at a condition. A pause is longer, the longer the
+// wait has already taken.
+// Thread-safety: thread-safe.
 class Pauses {
  public:
   void Pause() const;
@@ -26,10 +28,11 @@ class Pauses {
   const SteadyTime begun_ = SteadyNow();
 };
 
+// A communicator of NCCL.
 // Thread-safety: thread-safe.
 class NcclCommunicator {
  public:
-  // When `cancelled` is set, nothing is awaited any more.
+  // When `cancelled` is set, no call waits any more.
   NcclCommunicator(const NcclApi& nccl, const std::atomic<bool>& cancelled)
       : nccl_(nccl), cancelled_(cancelled) {}
   ~NcclCommunicator() { Abort(); }
@@ -37,19 +40,21 @@ class NcclCommunicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // Waits for all ranks. Requires that the device is the current one.
+  // Connects, and waits for all ranks.
+  // Requires: the device is the current one.
   absl::Status Connect(int size, const NcclUniqueId& id, int rank);
 
-  // Does `call`, which takes an NcclComm* and returns an NcclResult, and awaits
-  // what NCCL goes on with.
+  // Calls `call`, which takes an NcclComm* and returns an NcclResult, and waits
+  // until NCCL has finished it.
   template <typename Do>
   absl::Status Call(absl::string_view what, const Do& call) {
     LOCKSTEP_ASSIGN_OR_RETURN(const bool settled, Begin(what, call));
     return settled ? absl::OkStatus() : Await(what);
   }
 
-  // The same without waiting: false if NCCL goes on with it, and then whether
-  // it has come to its end. Nothing else may be called until it has.
+  // Does the same without waiting. Begin returns false if NCCL goes on with the
+  // call. Then Settled returns true once it has finished, and nothing else may
+  // be called before that.
   template <typename Do>
   absl::StatusOr<bool> Begin(absl::string_view what, const Do& call) {
     NcclComm* const comm = Enter(Inside::kCalling);
@@ -60,31 +65,36 @@ class NcclCommunicator {
   }
   absl::StatusOr<bool> Settled(absl::string_view what);
 
-  // Whether what was queued has failed, as far as is known. Does not wait.
+  // Returns the error of queued operations, as far as it is known. Does not
+  // wait.
   absl::Status Look();
 
-  // Ends what is queued, and returns when it has ended, unless another thread
-  // is about to end it. Further calls are CANCELLED.
+  // Ends queued operations, and returns when they have ended. If another thread
+  // is aborting already, returns at once. Further calls return CANCELLED.
   void Abort();
-  // Whether an abort is through.
+  // Returns true if an abort has finished.
   bool aborted();
 
-  // The communicator's end in order, which waits for the other ranks', in two
-  // steps since there may be several; an abort if that does not succeed.
+  // Ends the communicator in order, which waits for the other ranks. There are
+  // two steps, so that several communicators can end at the same time. Aborts
+  // if this does not succeed.
   void Finalize();
   void DestroyUntil(SteadyTime until);
 
-  // What a call that was cancelled returns.
+  // Returns the error of a call that was cancelled.
   static absl::Status Cancelled();
 
  private:
-  // What a thread does in NCCL: a look comes back, and a call may hang.
+  // The activity of the thread that is in NCCL. A look always returns soon; a
+  // call may hang.
   enum class Inside { kNobody, kLooking, kCalling };
 
-  // nullptr: there is no communicator (any more).
+  // Waits until no other thread is in NCCL. Returns nullptr if there is no
+  // communicator, or if it was aborted.
   NcclComm* Enter(Inside inside);
   void Leave();
-  // Of a thread that has entered.
+  // Returns NCCL's state.
+  // Requires: the thread has entered.
   NcclResult State(NcclComm* comm) const;
   absl::StatusOr<bool> Settled(absl::string_view what, NcclResult result) const;
   absl::Status Await(absl::string_view what);
@@ -92,7 +102,8 @@ class NcclCommunicator {
 
   const NcclApi& nccl_;
   const std::atomic<bool>& cancelled_;
-  // NCCL may set it once more when it has connected.
+  // CommInitRankConfig stores the communicator here, and may set it once more
+  // when it has connected.
   NcclComm* made_ = nullptr;
 
   Mutex mutex_;
@@ -102,7 +113,7 @@ class NcclCommunicator {
   enum class Life { kUsed, kAborting, kAborted };
   Life life_ ABSL_GUARDED_BY(mutex_) = Life::kUsed;
   SteadyTime next_look_ ABSL_GUARDED_BY(mutex_);
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // that Look has found
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // found by Look
 };
 
 }  // namespace lockstep::internal_collective

@@ -20,11 +20,11 @@ namespace {
 
 constexpr auto kCancelled = absl::StatusCode::kCancelled;
 
-// An NCCL of one communicator.
+// A fake NCCL with one communicator.
 struct Nccl {
   NcclComm comm;
-  std::promise<void> looks;  // CommGetAsyncError was called, which then
-  std::promise<void> seen;   // waits for this
+  std::promise<void> looks;  // set when CommGetAsyncError is called
+  std::promise<void> seen;   // CommGetAsyncError waits for it
   std::atomic<bool> looking{false};
   std::promise<void> aborted;
   bool looking_when_aborted = false;
@@ -68,7 +68,7 @@ class NcclCommunicatorTest : public testing::Test {
   NcclCommunicator communicator_{api_, cancelled_};
 };
 
-// As a launch does that the device has no room for.
+// A launch hangs like this if the device has no room for it.
 TEST_F(NcclCommunicatorTest, AbortEndsACallThatHangs) {
   std::promise<void> called;
   std::thread launching([&] {
@@ -87,15 +87,16 @@ TEST_F(NcclCommunicatorTest, AbortEndsACallThatHangs) {
   EXPECT_THAT(communicator_.Settled("launch"), StatusIs(kCancelled));
 }
 
-// Its thread may have been kept from running for longer than calls may take.
+// The looking thread may have been kept from running for longer than an abort
+// waits for a call.
 TEST_F(NcclCommunicatorTest, AbortWaitsForALook) {
   std::thread looking([&] {
     EXPECT_THAT(communicator_.Settled("launch"), IsOkAndHolds(true));
   });
   nccl_.looks.get_future().wait();
   std::thread aborting([&] { communicator_.Abort(); });
-  // Long enough for it to give up waiting, were it to; what is tested holds
-  // when it is not.
+  // An abort with a defect would have stopped waiting by now. If this thread is
+  // slow, the test still passes.
   absl::SleepFor(absl::Milliseconds(1500));
   EXPECT_FALSE(communicator_.aborted());
   nccl_.seen.set_value();

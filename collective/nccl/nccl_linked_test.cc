@@ -1,4 +1,4 @@
-// NCCL that a program is linked with: here the fake.
+// Tests the NCCL that a program is linked with, which is the fake here.
 #include <string>
 
 #include "gmock/gmock.h"

@@ -1,13 +1,13 @@
-// The transport between GPUs, over NCCL: collectives are queued on a stream of
-// its own, in the order in which they are launched, and are the device's from
-// then on.
+// The transport between GPUs, over NCCL. Collectives are queued on the
+// transport's own stream in the order in which they are launched. From then on,
+// the device does them.
 //
-// Reductions have the order that NCCL gives them: the same bits on all ranks,
-// but others than those of the backends for the host, and of min and max NCCL
-// returns a NaN only where all ranks have one.
+// NCCL chooses the order of reductions. All ranks get the same bits, but these
+// differ from the bits of the backends for host memory. NCCL's min and max are
+// NaN only if the inputs of all ranks are.
 //
-// The environment variables that NCCL reads, such as NCCL_DEBUG, are the
-// user's.
+// NCCL reads environment variables, such as NCCL_DEBUG. They are left to the
+// user.
 #ifndef LOCKSTEP_COLLECTIVE_NCCL_NCCL_TRANSPORT_H_
 #define LOCKSTEP_COLLECTIVE_NCCL_NCCL_TRANSPORT_H_
 
@@ -19,9 +19,10 @@
 
 namespace lockstep::internal_collective {
 
-// Of one device, which context.device says; every rank needs one of its own.
-// UNAVAILABLE where there is no NCCL, no driver or no device; INVALID_ARGUMENT
-// if there is no such device. Has one thread, and more of NCCL's.
+// Makes the transport of the device context.device. Every rank needs its own
+// device. Returns UNAVAILABLE if there is no NCCL, driver or device, and
+// INVALID_ARGUMENT if there is no such device. The transport has one thread,
+// and NCCL has more.
 absl::StatusOr<std::unique_ptr<Transport>> MakeNcclTransport(
     const TransportContext& context);
 

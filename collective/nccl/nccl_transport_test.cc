@@ -56,7 +56,8 @@ const CudaApi& Cuda() {
   return api;
 }
 
-// A switch of the fake that is set for a while.
+// Sets a switch of the fake while it exists.
+// Thread-safety: thread-compatible.
 class Switch {
  public:
   Switch(const char* name, long long value, long long usual = 0)
@@ -78,7 +79,8 @@ class Switch {
   long long usual_;
 };
 
-// Each rank has the device of its number, if it is not told another one.
+// Returns the context for the fake. Each rank has the device of its number,
+// unless it has another one already.
 TransportContext OnFake(TransportContext context) {
   context.local_rank = context.rank;
   context.nccl_library = context.cuda_library = kLibrary;
@@ -97,11 +99,10 @@ class NcclRanks : public Ranks {
         }) {}
 };
 
-// Long enough for a call to be asleep, most likely; what is tested holds when
-// it is not.
+// Waits until a call probably sleeps. If it does not, the test still passes.
 void LetItWait() { absl::SleepFor(absl::Milliseconds(5)); }
 
-// Waits until it has come to `state`.
+// Waits until the launch has come to `state`.
 absl::Status Await(Launch& launch, Launch::State state = Launch::State::kDone) {
   const SteadyTime until = After(absl::Minutes(4));
   while (true) {
@@ -120,7 +121,7 @@ absl::StatusOr<std::shared_ptr<Launch>> Prepare(Transport& transport,
   return transport.Prepare(std::make_shared<Operation>(op));
 }
 
-// Until it is on the device.
+// Launches, and waits until the operation is on the device.
 absl::StatusOr<std::shared_ptr<Launch>> LaunchOn(Transport& transport,
                                                  const Operation& op) {
   LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Launch> launch,
@@ -132,8 +133,9 @@ absl::StatusOr<std::shared_ptr<Launch>> LaunchOn(Transport& transport,
   return launch;
 }
 
-// Memory of a device, and a stream for copies of it. CUDA frees memory when all
-// that the device does is done: a Gpu lives until then.
+// Memory of a device, and a stream for copies. CUDA frees memory when all work
+// of the device is done, so the destructor waits for that.
+// Thread-safety: thread-compatible.
 class Gpu {
  public:
   explicit Gpu(int device) : device_(device) {
@@ -204,6 +206,7 @@ class Gpu {
 };
 
 // Stops a stream until it is opened.
+// Thread-safety: thread-compatible.
 class Gate {
  public:
   explicit Gate(const Gpu& gpu) : opened_(promise_.get_future()) {
@@ -238,8 +241,8 @@ double ElementAt(DType dtype, const char* at) {
   }
 }
 
-// The same bits, unless what is computed is rounded otherwise than by
-// ReduceInOrder: an average or a product with the scale.
+// Expects the same bits as ReduceInOrder's, except for results that NCCL rounds
+// differently: an average, or a product with the scale.
 void ExpectResult(const Job& job, const Bytes& result, const Bytes& expected) {
   if (job.scale == 1 && job.op != ReduceOp::kAvg) {
     EXPECT_TRUE(result == expected) << job.ToString() << " " << Name(job.op);
@@ -260,6 +263,7 @@ void ExpectResult(const Job& job, const Bytes& result, const Bytes& expected) {
 }
 
 // A rank's part of a job, on the device of its number.
+// Thread-safety: thread-compatible.
 class GpuPart {
  public:
   GpuPart(const Job& job, int rank, const std::vector<Bytes>& inputs)
@@ -269,7 +273,7 @@ class GpuPart {
     const char* const out = static_cast<const char*>(op_.out.data);
     const int64_t in_bytes = op_.in.count * width;
     const int64_t out_bytes = op_.out.count * width;
-    // Where both are in the same memory, they keep their distance.
+    // If both are in the same memory, their distance stays the same.
     const bool in_place = job.in_place && job.kind != OpKind::kAllToAll &&
                           in_bytes > 0 && out_bytes > 0;
     if (in_place) {
@@ -313,7 +317,7 @@ void RunJob(Ranks& ranks, const Job& job) {
       [&](int rank) { GpuPart(job, rank, inputs).RunAndCheck(ranks[rank]); });
 }
 
-// An all-reduce of `values` of a rank's device.
+// Returns an all-reduce of `values` on a rank's device.
 Operation SumOf(const Gpu& gpu, char* values, int64_t count) {
   Operation op;
   op.kind = OpKind::kAllReduce;
@@ -322,7 +326,7 @@ Operation SumOf(const Gpu& gpu, char* values, int64_t count) {
   return op;
 }
 
-// ---- What collectives return.
+// ---- Results of collectives.
 
 class NcclTransportOfSize : public testing::TestWithParam<int> {};
 
@@ -401,13 +405,13 @@ TEST_P(NcclTransportOfSize, DoesEveryReductionOrSaysThatItCannot) {
       }
     }
   }
-  // 6 types of integers, and 4 of floats: 3 kinds, 4 or 5 reductions, and 2
-  // with a scale.
+  // There are 6 types of integers and 4 of floats. Each has 3 kinds, and 4 or 5
+  // reductions; floats have 2 more with a scale.
   EXPECT_EQ(done, 3 * (6 * 4 + 4 * (5 + 2)));
   EXPECT_GT(refused, 0);
 }
 
-// By numbers that are written down here.
+// The expected values are constants here.
 TEST(NcclTransport, SumsScalesAndMoves) {
   NcclRanks ranks(2);
   ranks.ForEach([&](int rank) {
@@ -478,7 +482,7 @@ TEST(NcclTransport, LaunchesWithoutWaitingForTheOthers) {
   EXPECT_THAT(second.Get(other.out.data, 2), ElementsAre(11, 22));
 }
 
-// NCCL connects ranks when they call something first, all of them.
+// NCCL connects ranks when all of them have called their first operation.
 TEST(NcclTransport, LaunchesWithoutWaitingForOthersToConnect) {
   const Switch lazily("connects_lazily", 1);
   NcclRanks ranks(2);
@@ -516,7 +520,7 @@ TEST(NcclTransport, KeepsTheOrderOfWhatIsLaunched) {
   });
 }
 
-// The copy that makes the input is queued, and not done, when the collective is
+// The copy that makes the input is queued, but not done, when the collective is
 // launched.
 TEST(NcclTransport, BeginsAfterTheStreamOfItsInput) {
   NcclRanks ranks(2);
@@ -530,7 +534,7 @@ TEST(NcclTransport, BeginsAfterTheStreamOfItsInput) {
     gpu.Copy(values, made, 2);
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto launched,
                                   Prepare(ranks[rank], op));
-    // What is queued later, the collective does not wait for.
+    // The collective does not wait for work that is queued later.
     Gate later(gpu);
     LOCKSTEP_EXPECT_OK(launched->Begin());
     LetItWait();
@@ -551,7 +555,7 @@ TEST(NcclTransport, AStreamCanWaitForIt) {
   {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto launched, LaunchOn(ranks[0], one));
     LOCKSTEP_EXPECT_OK(launched->WaitOnStream(first.stream()));
-    // It is dropped, and its event used again, before it is done.
+    // The launch is dropped before it is done, and its event is used again.
   }
   first.Copy(copy, one.out.data, 2);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto barrier, LaunchOn(ranks[0], {}));
@@ -564,8 +568,8 @@ TEST(NcclTransport, AStreamCanWaitForIt) {
   LOCKSTEP_EXPECT_OK(Await(*barrier));
 }
 
-// As another thread's capture in CUDA's global mode is, which most calls of the
-// driver would break.
+// Another thread's capture in CUDA's global mode is like this. Most calls of
+// the driver would break it.
 TEST(NcclTransport, GoesOnBesideACapture) {
   NcclRanks ranks(1);
   Gpu gpu(0), captured(0);
@@ -610,7 +614,7 @@ TEST(NcclTransport, LeavesTheCallersContextAlone) {
   EXPECT_NE(Cuda().CtxPopCurrent(&context), kCudaSuccess);
 }
 
-// ---- What is refused.
+// ---- Refusals.
 
 TEST(NcclTransport, RefusesMemoryOfElsewhere) {
   NcclRanks ranks(2);
@@ -642,7 +646,7 @@ TEST(NcclTransport, RefusesMemoryOfElsewhere) {
                        HasSubstr("out should be memory of CUDA device 0, as "
                                  "its Buffer::device says, but is memory of "
                                  "device 1")));
-  // What has no elements does not matter.
+  // A buffer without elements does not matter.
   op.out = Buffer{};
   LOCKSTEP_EXPECT_OK(ranks[0].CheckSupported(op));
 }
@@ -665,7 +669,7 @@ TEST(NcclTransport, SaysWhatItCannotBeMadeOf) {
               StatusIs(kInvalidArgument, HasSubstr("rank=1, size=1")));
 }
 
-// A process may see its own device alone.
+// A process may see only its own device.
 TEST(NcclTransport, TakesTheOnlyDevice) {
   MemoryStore store;
   const Switch one("device_count", 1, 8);
@@ -689,7 +693,8 @@ TEST(NcclTransport, SaysWhichLibraryIsMissing) {
   context.nccl_library = "no_libnccl.so";
   EXPECT_THAT(MakeNcclTransport(context),
               StatusIs(kUnavailable, HasSubstr("no_libnccl.so")));
-  // Libraries are loaded once: the same one by another path.
+  // Libraries are loaded once. The same library by another path is loaded
+  // again.
   context.nccl_library = absl::StrCat("./", kLibrary);
   {
     const Switch version("version", 21705, 22809);
@@ -728,7 +733,7 @@ absl::Status SendBytes(Transport& transport, Gpu& gpu, int to,
       to, gpu.BufferAt(gpu.Put(bytes), bytes.size(), DType::kU8), tag);
 }
 
-// Into `bytes`, which has the size of the message.
+// Receives into `bytes`, which has the size of the message.
 absl::Status RecvBytes(Transport& transport, Gpu& gpu, int from, Bytes& bytes,
                        uint64_t tag) {
   char* const memory = gpu.Put(bytes);
@@ -742,7 +747,7 @@ TEST(NcclTransport, SendsOfAnySizeBothWaysBesideCollectives) {
   NcclRanks ranks(3);
   const std::vector<int64_t> counts = {0, 1, 15, 4096, 200003};
   std::vector<std::thread> threads;
-  std::deque<Gpu> gpus;  // one a thread
+  std::deque<Gpu> gpus;  // one for each thread
   for (int rank = 0; rank < 3; ++rank) {
     for (int other = 0; other < 3; ++other) {
       if (other == rank) continue;
@@ -774,7 +779,7 @@ TEST(NcclTransport, SendsOfAnySizeBothWaysBesideCollectives) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A message that is not received holds up neither the other direction nor
+// A message that is not received delays neither the other direction nor
 // collectives.
 TEST(NcclTransport, AMessageThatWaitsHoldsUpNothing) {
   NcclRanks ranks(2);
@@ -889,8 +894,8 @@ TEST(NcclTransport, CancelEndsMessages) {
     std::deque<Gpu> gpus;
     std::promise<void> received;
     std::vector<std::thread> threads;
-    // Both directions wait, either for the other rank to come or, in its other
-    // message, for a rank that has come and does not go on.
+    // Both directions wait: either for the other rank to come or, in their
+    // second messages, for a rank that has come and does not go on.
     threads.emplace_back([&, &gpu = gpus.emplace_back(0)] {
       EXPECT_THAT(SendBytes(ranks[0], gpu, 1, Bytes(10), 1),
                   StatusIs(kCancelled));
@@ -930,7 +935,7 @@ TEST(NcclTransport, SaysWhatNcclHasFound) {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto first, LaunchOn(ranks[rank], op));
     LOCKSTEP_EXPECT_OK(Await(*first));
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto second, Prepare(ranks[rank], op));
-    // NCCL may know it at once.
+    // NCCL may know the failure at once.
     absl::Status status = second->Begin().status();
     if (status.ok()) status = Await(*second);
     EXPECT_THAT(status,
@@ -939,7 +944,8 @@ TEST(NcclTransport, SaysWhatNcclHasFound) {
                                HasSubstr("async_error_at"))));
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto third, Prepare(ranks[rank], op));
     EXPECT_THAT(third->Begin(), StatusIs(kUnavailable));
-    // It is known when they no longer use their memory, all the same.
+    // The transport still finds out when the operations stop using their
+    // memory.
     ranks[rank].Cancel();
     LOCKSTEP_EXPECT_OK(Await(*second));
     LOCKSTEP_EXPECT_OK(Await(*third));
@@ -972,7 +978,7 @@ TEST(NcclTransport, GoesWhileOthersStay) {
     LetItWait();
     EXPECT_THAT(launched->Look(), IsOkAndHolds(Launch::State::kQueued));
   }
-  // With a collective that will never be done, and no Cancel.
+  // A collective is pending that will never be done, and Cancel was not called.
   ranks.Drop(0);
   EXPECT_THAT(gpu.Get(op.out.data, 2), ElementsAre(1, 2));
 }

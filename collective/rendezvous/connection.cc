@@ -106,8 +106,7 @@ void Connection::ReadSome() {
 void Connection::Deliver() {
   if (paused_ || closed_ || input_.empty()) return;
   absl::string_view rest = input_;
-  const std::shared_ptr<const Events> events =
-      events_;  // on_input may replace it
+  const std::shared_ptr<const Events> events = events_;  // may be replaced
   events->on_input(rest);
   input_.erase(0, input_.size() - rest.size());
 }

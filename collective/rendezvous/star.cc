@@ -39,8 +39,7 @@ constexpr absl::Duration kGoodbyeTakes = absl::Seconds(5);
 // The state of a rank when all have joined.
 struct Joined {
   std::vector<Peer> peers;
-  std::vector<std::shared_ptr<Connection>>
-      links;  // null for ranks without a connection
+  std::vector<std::shared_ptr<Connection>> links;  // null: no connection
   std::unique_ptr<HubDoor> door;
   std::string local_address = "127.0.0.1";
 };

@@ -327,8 +327,7 @@ TEST(StarTest, TheHubNamesThoseWhoDoNotLeave) {
   Job job(3);
   LOCKSTEP_EXPECT_OK(job.stars[1]->Leave(kLong));
   LOCKSTEP_EXPECT_OK(job.ears[0].AwaitGone(1));
-  job.ears[0].AwaitTicks(job.ears[0].AwaitTicks(0) +
-                         1);  // it has handled all input
+  job.ears[0].AwaitTicks(job.ears[0].AwaitTicks(0) + 1);  // input is read
   EXPECT_THAT(job.stars[0]->Leave(absl::Milliseconds(50)),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("rank 2 (host-2, pid "),

@@ -1,11 +1,11 @@
-// Proves the nccl backend, and batches that are copied ahead of use, on a
-// machine with a GPU; tools/gpu builds, packs and runs it.
+// Tests the nccl backend, and batches that are copied ahead of use, on a
+// machine with a GPU. tools/gpu builds, packs and runs it.
 //
 //   gpu_check [--nccl=PATH] [--cuda=PATH] [--out=FILE.json] [--seconds=N]
 //
-// prints tables, and exits with 0 if nothing failed, with 1 if something did or
-// there is no GPU, and with 2 where the flags make no sense. A target that is
-// missed is no failure; nor is what NCCL refuses to do on this machine.
+// It prints tables. It exits with 0 if nothing failed, with 1 if something
+// failed or there is no GPU, and with 2 if the flags make no sense. Neither a
+// missed target nor something that NCCL refuses on this machine is a failure.
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -103,7 +103,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   const std::string path = absl::GetFlag(FLAGS_out);
-  if (!path.empty()) std::remove(path.c_str());  // an earlier run's
+  if (!path.empty()) std::remove(path.c_str());  // that of an earlier run
   GpuReport report;
   const absl::Status status = RunAll(options, report);
   if (!status.ok()) {

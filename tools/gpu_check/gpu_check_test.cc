@@ -1,4 +1,4 @@
-// Runs gpu_check over the fake GPU, as a program.
+// Runs gpu_check as a program, on the fake GPU.
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ struct Outcome {
   std::string json;
 };
 
-// With `variables` such as "FAKE_GPU_VERSION=23003".
+// Runs it with `variables` such as "FAKE_GPU_VERSION=23003".
 Outcome Check(const std::string& variables) {
   const std::string out = testing::TempDir() + "/gpu-results.json";
   const std::string command = absl::StrCat(
@@ -56,7 +56,7 @@ std::string RowOf(const std::string& what) {
   return absl::StrCat("\"what\": \"", what);
 }
 
-// Speed is not looked at: "missed" is as good as "ok".
+// The speed does not matter: "missed" is as good as "ok".
 TEST(GpuCheck, EverySectionIsDone) {
   for (const char* nccl : {"22809", "23003"}) {
     const Outcome run = Check(

@@ -37,7 +37,7 @@ int64_t CopyBytes(const GpuOptions& options) {
   return std::min(kCopyBytes, options.most_bytes);
 }
 
-// ---- Copies as they are.
+// ---- Bare copies.
 
 absl::Status CompareCopies(const std::string& section,
                            const GpuOptions& options, Card& card,
@@ -68,25 +68,26 @@ absl::Status CompareCopies(const std::string& section,
 
 // ---- Copies ahead of use.
 
-// Of one round: so many that the first copy, which nothing can hide, does not
-// count.
+// The batches of one round. There are so many that the first copy, which
+// nothing can hide, does not matter.
 constexpr int kBatches = 32;
 
 constexpr int kAhead = 4;
-constexpr int kSlots = kAhead + 1;  // one more is in use
+constexpr int kSlots = kAhead + 1;  // one more, which is in use
 
-// In place of a kernel: a copy within the device.
+// A copy within the device takes the place of a kernel.
 constexpr int64_t kKernelBytes = 256 * kMiB;
-constexpr int kMostKernels = 1000;  // of a step
+constexpr int kMostKernels = 1000;  // in a step
 
-// How long a step computes, in copies of a batch.
+// The time that a step computes, in copies of a batch.
 constexpr double kStepCopies = 2;
 
 constexpr double kRateKept = 90;   // percent
 constexpr double kSpeedKept = 90;  // percent
 
-// Samples that cost next to nothing to read, so that it is the loader that is
-// measured: but for a byte, each is what its memory held before.
+// Samples that cost almost nothing to read, so that the loader is measured.
+// Except for one byte, each leaves its memory as it is.
+// Thread-safety: as Dataset.
 class CheapSamples : public Dataset {
  public:
   CheapSamples(int64_t size, int64_t bytes)
@@ -106,8 +107,8 @@ class CheapSamples : public Dataset {
   const std::vector<FieldSpec> fields_;
 };
 
-// An epoch is a round, and nothing is read ahead of it: a loader that waits for
-// its turn copies nothing.
+// An epoch is a round, and the loader reads nothing ahead of it. So a loader
+// that waits for its turn copies nothing.
 absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const CudaApi& cuda,
                                                    int64_t bytes) {
   PinnedMemoryOptions pinned;
@@ -129,7 +130,7 @@ absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const CudaApi& cuda,
                         std::move(sampler), options);
 }
 
-// Steps as a trainer takes them; `compute` is what each queues.
+// Takes the steps of a trainer. `compute` queues the work of one step.
 absl::Status RunPrefetched(Loader& loader, Card& card, const Way& compute) {
   LOCKSTEP_RETURN_IF_ERROR(loader.StartEpoch(0));
   Batch batch;
@@ -141,7 +142,7 @@ absl::Status RunPrefetched(Loader& loader, Card& card, const Way& compute) {
   }
 }
 
-// The memory that the loader has, without one.
+// The memory that a loader would have, for steps without one.
 struct Slots {
   void* host[kSlots] = {};
   void* device[kSlots] = {};
@@ -158,8 +159,9 @@ absl::StatusOr<Slots> TakeSlots(Card& card, int64_t bytes) {
   return slots;
 }
 
-// Steps with bare copies, each before what computes. Where nothing does, they
-// are all queued at once, back to back: no loader could be faster.
+// Takes steps with bare copies, each before the step's computation. Without
+// computation, all copies are queued at once, back to back. No loader can be
+// faster than this.
 absl::Status RunBare(const Slots& slots, int64_t bytes, Card& card,
                      const Way& compute) {
   for (int i = 0; i < kBatches; ++i) {
@@ -176,7 +178,7 @@ absl::Status RunWithoutCopies(Card& card, const Way& compute) {
   return card.Await();
 }
 
-// As many kernels as take so many seconds.
+// Returns a way that runs as many kernels as take `seconds`.
 absl::StatusOr<Way> ComputeFor(double seconds, const GpuOptions& options,
                                Card& card) {
   const int64_t bytes = std::min(kKernelBytes, options.most_bytes);

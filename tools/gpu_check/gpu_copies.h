@@ -1,5 +1,5 @@
 // The sections of gpu_check that measure how fast the card takes memory of the
-// host: as it is, and by a Loader ahead of use.
+// host: by bare copies, and by a Loader that copies ahead of use.
 #ifndef LOCKSTEP_TOOLS_GPU_CHECK_GPU_COPIES_H_
 #define LOCKSTEP_TOOLS_GPU_CHECK_GPU_COPIES_H_
 
@@ -10,14 +10,14 @@
 
 namespace lockstep {
 
-// Copies from the host to the device, of memory that is page-locked and of
-// memory that is not, in turns.
+// Measures copies from the host to the device, of page-locked and of other
+// memory, in turns.
 void MeasureCopies(const GpuOptions& options, const internal_gpu::CudaApi& cuda,
                    GpuReport& report);
 
-// Batches that a Loader with PinnedMemory copies ahead: how fast they come
-// beside bare copies, and what is left to be seen of their copies when the
-// device computes meanwhile; in turns.
+// Measures batches that a Loader with PinnedMemory copies ahead, in turns with
+// bare copies: the rate of copies without computation, and the time that copies
+// add to steps in which the device computes.
 void MeasurePrefetched(const GpuOptions& options,
                        const internal_gpu::CudaApi& cuda, GpuReport& report);
 

@@ -1,4 +1,4 @@
-// What gpu_check was asked for.
+// The settings of gpu_check.
 #ifndef LOCKSTEP_TOOLS_GPU_CHECK_GPU_OPTIONS_H_
 #define LOCKSTEP_TOOLS_GPU_CHECK_GPU_OPTIONS_H_
 
@@ -13,11 +13,12 @@ namespace lockstep {
 // The device of all ranks: the first one that the process sees.
 inline constexpr int kGpuDevice = 0;
 
+// The settings.
 struct GpuOptions {
   std::string nccl_library;  // as in GroupOptions
   std::string cuda_library;
-  absl::Duration time;          // of each section that measures speed
-  int64_t most_bytes = 0;       // of one operation or copy
+  absl::Duration time;          // the time of each section that measures speed
+  int64_t most_bytes = 0;       // the largest operation or copy
   double most_overhead_us = 0;  // the target for our part of an operation
 };
 

@@ -36,18 +36,19 @@ constexpr int64_t kOperationBytes[] = {4, 64 * kKiB, kMiB, 16 * kMiB,
                                        256 * kMiB};
 constexpr int kQueued = 100;
 
-// NCCL takes its time for that.
+// The time for NCCL to connect, which is slow.
 constexpr absl::Duration kConnects = absl::Seconds(60);
 
-// From here on bandwidth counts.
+// From this size on, bandwidth is measured.
 constexpr int64_t kLarge = kMiB;
 constexpr double kBandwidthKept = 98;  // percent
 
-// A communicator of NCCL's own, of one rank.
+// A communicator of NCCL alone, with one rank.
+// Thread-safety: use it on one thread.
 class BareNccl {
  public:
   explicit BareNccl(const NcclApi& nccl) : nccl_(nccl) {}
-  // What hangs ends, too.
+  // This also ends operations that hang.
   ~BareNccl() {
     if (comm_ != nullptr) nccl_.CommAbort(comm_);
   }
@@ -72,7 +73,8 @@ class BareNccl {
   }
 
  private:
-  // Until the next call may be made; a communicator that blocks has done that.
+  // Waits until the next call may be made. A blocking communicator has waited
+  // already.
   absl::Status Await(NcclResult result, absl::Duration patience) {
     if (result != NcclResult::kInProgress) return Check(result);
     const SteadyTime until = After(patience);
@@ -98,7 +100,7 @@ class BareNccl {
   NcclComm* comm_ = nullptr;
 };
 
-// Rounds of so many operations each, in seconds.
+// The seconds of rounds of operations.
 struct Times {
   std::vector<double> ours;
   std::vector<double> bare;
@@ -144,7 +146,8 @@ absl::Status CompareAllReduces(const std::string& section,
   group_options.nccl_library = options.nccl_library;
   group_options.cuda_library = options.cuda_library;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup(group_options));
-  // These go before the card, of which nothing is freed while they hang.
+  // These are destroyed before the card, which can't free memory while their
+  // operations hang.
   BareNccl bare(nccl);
   LOCKSTEP_RETURN_IF_ERROR(bare.Open(/*blocking=*/false));
   BareNccl blocking(nccl);
@@ -160,7 +163,7 @@ absl::Status CompareAllReduces(const std::string& section,
     LOCKSTEP_ASSIGN_OR_RETURN(void* const to, card.TakeDeviceMemory(bytes));
     const int64_t count = bytes / SizeOf(DType::kF32);
     const Device device = {Device::Kind::kCuda, kGpuDevice};
-    // Not in place, which NCCL has nothing to do for where a rank is alone.
+    // Not in place: NCCL would do nothing for a single rank.
     const ConstBuffer in(from, count, DType::kF32, device);
     const Buffer out = {to, count, DType::kF32, device};
     for (const int queued : {1, kQueued}) {
@@ -180,7 +183,8 @@ absl::Status CompareAllReduces(const std::string& section,
           return card.Await();
         };
       };
-      // Ours first: where something is wrong with NCCL, it says so.
+      // The Communicator comes first: if something is wrong with NCCL, it says
+      // so.
       LOCKSTEP_ASSIGN_OR_RETURN(const Rounds rounds,
                                 InTurns(time, {ours, by(bare), by(blocking)}));
       AddOverhead(section, bytes, queued, options,

@@ -1,5 +1,5 @@
-// The section of gpu_check that measures what our part of an operation costs
-// beside NCCL alone.
+// The section of gpu_check that measures the cost of Lockstep's part of an
+// operation, beside NCCL alone.
 #ifndef LOCKSTEP_TOOLS_GPU_CHECK_GPU_OVERHEAD_H_
 #define LOCKSTEP_TOOLS_GPU_CHECK_GPU_OVERHEAD_H_
 
@@ -11,10 +11,10 @@
 
 namespace lockstep {
 
-// All-reduces of a rank alone, by a Communicator and by NCCL itself, in turns.
-// "NCCL alone" is not blocking, as the Communicator's is: NCCL launches from a
-// thread of its own then, which takes longer. Blocking it is told for
-// comparison.
+// Measures all-reduces of a single rank, by a Communicator and by NCCL itself,
+// in turns. "NCCL alone" is non-blocking, as the Communicator's NCCL is: NCCL
+// then launches from its own thread, which takes longer. Blocking NCCL is
+// reported for comparison.
 void MeasureOverhead(const GpuOptions& options,
                      const internal_gpu::CudaApi& cuda,
                      const internal_collective::NcclApi& nccl,

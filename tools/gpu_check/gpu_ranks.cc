@@ -44,7 +44,7 @@ namespace {
 using internal_gpu::CudaApi;
 using internal_gpu::LoadCuda;
 
-// The first NCCL that lets ranks share a card where it is asked to.
+// The first version of NCCL that lets ranks share a card if it is asked to.
 constexpr int kNcclSharesCards = 23003;
 
 constexpr absl::Duration kConnects = absl::Minutes(2);
@@ -52,7 +52,8 @@ constexpr absl::Duration kDeadline = absl::Seconds(1);
 
 constexpr char kJoined[] = "joined: ";
 
-// The first failure of Google Test's assertions in `run`, in a line; or "".
+// Runs `run`, and returns the first failure of Google Test's assertions in one
+// line, or "".
 std::string FailureOf(const std::function<void()>& run) {
   testing::TestPartResultArray results;
   {
@@ -71,13 +72,14 @@ std::string FailureOf(const std::function<void()>& run) {
 
 // ---- A rank, in its process.
 
-// What a rank is told by the argument of RankProcesses.
+// Returns the argument of RankProcesses for a rank.
 std::string ArgumentOf(const GpuOptions& options, int nccl_version) {
   return absl::StrCat(options.nccl_library, "\n", options.cuda_library, "\n",
                       nccl_version);
 }
 
-// Makes NCCL take ranks that share a card. It reads the variables once.
+// Makes NCCL accept ranks that share a card. NCCL reads the variables only
+// once.
 void ShareCard(const RankProcesses::Self& self, int nccl_version) {
   const auto set = [](const char* name, const std::string& value) {
     setenv(name, value.c_str(), /*overwrite=*/1);
@@ -126,7 +128,7 @@ absl::StatusOr<Joined> Join(const RankProcesses::Self& self) {
   return joined;
 }
 
-// In a line.
+// Returns the status in one line.
 std::string Line(const absl::Status& status) {
   return absl::StrReplaceAll(
       status.ToString(absl::StatusToStringMode::kWithNoExtraData),
@@ -134,7 +136,7 @@ std::string Line(const absl::Status& status) {
 }
 
 int Conform(const RankProcesses::Self& self) {
-  alarm(600);  // in place of RankProcesses' own: this is the whole suite
+  alarm(600);  // replaces RankProcesses' limit, for the whole suite
   absl::StatusOr<Joined> joined = Join(self);
   std::string failure = Line(joined.status());
   if (joined.ok()) {
@@ -155,7 +157,7 @@ int Conform(const RankProcesses::Self& self) {
   return failure.empty() ? 0 : 1;
 }
 
-// ---- What two ranks do.
+// ---- The operations of two ranks.
 
 using Run = std::function<absl::Status(Communicator&)>;
 
@@ -216,8 +218,8 @@ absl::Status Abort(Communicator& group) {
   return Wait(group.Barrier());
 }
 
-// An operation in which the ranks differ may end well on a device: the next
-// ones tell.
+// Waits for the failure. An operation in which ranks differ may end well on a
+// device; the next ones report it.
 absl::Status UntilFailure(Communicator& group, absl::Status status) {
   while (status.ok()) status = Wait(group.Barrier());
   return status;
@@ -244,9 +246,9 @@ struct Scenario {
   std::string what;
   Run run;
   absl::StatusCode due = absl::StatusCode::kOk;
-  std::string says = "OK";    // what is in the Status
+  std::string says = "OK";    // a part of the Status
   double at_most = 0;         // seconds, or 0: no target
-  bool rank_1_stays = false;  // and has no Status
+  bool rank_1_stays = false;  // it hangs, and has no Status
   bool rank_1_is_killed = false;
 };
 
@@ -262,7 +264,7 @@ std::vector<Scenario> TwoRankScenarios() {
   };
 }
 
-// The same bounds as in docs/errors.md.
+// The bounds are the same as in docs/errors.md.
 std::vector<Scenario> FaultScenarios() {
   constexpr auto kDiffer = absl::StatusCode::kFailedPrecondition;
   return {
@@ -294,9 +296,9 @@ RankProcesses::Role RoleOf(const Run& run) {
   };
 }
 
-// ---- Whether they did it.
+// ---- Checks of the results.
 
-// UNIMPLEMENTED if NCCL does not take two ranks on one card.
+// Returns UNIMPLEMENTED if NCCL does not accept two ranks on one card.
 absl::Status ExpectJoined(const std::string& printed) {
   const absl::string_view said = printed;
   const std::vector<absl::string_view> parts = absl::StrSplit(
@@ -310,7 +312,7 @@ absl::Status ExpectJoined(const std::string& printed) {
              : absl::UnknownError(status);
 }
 
-// Returns how long it took the last rank to have its Status.
+// Plays a scenario. Returns the time until the last rank had its Status.
 absl::StatusOr<double> Play(const Scenario& scenario, RankProcesses& ranks) {
   for (int rank = 0; rank < 2; ++rank) {
     LOCKSTEP_RETURN_IF_ERROR(ExpectJoined(ranks.AwaitLine(rank, kJoined)));
@@ -335,7 +337,7 @@ absl::StatusOr<double> Play(const Scenario& scenario, RankProcesses& ranks) {
     begin = std::max(begin, report.issued);
     end = std::max(end, report.answered);
   }
-  // Whatever became of it, a rank comes to its end.
+  // The ranks end, whatever their operation returned.
   if (scenario.rank_1_stays) ranks.Signal(1, SIGKILL);
   for (int rank = 0; rank < 2; ++rank) ranks.Wait(rank);
   return end - begin;

@@ -28,7 +28,7 @@ std::string Quoted(absl::string_view text) {
   return quoted + "\"";
 }
 
-// In a cell of a table.
+// Returns the text for a cell of a table.
 std::string Cell(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}});
 }

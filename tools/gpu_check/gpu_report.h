@@ -1,4 +1,4 @@
-// What gpu_check finds out, as JSON for programs and as tables for people.
+// The results of gpu_check, as JSON for programs and as tables for people.
 //
 //   GpuReport report;
 //   report.AddFact("NCCL", "2.28.9");
@@ -18,6 +18,7 @@
 
 namespace lockstep {
 
+// One measured value, and its target if there is one.
 struct GpuRow {
   enum class Bound { kNone, kAtMost, kAtLeast };
 
@@ -31,21 +32,23 @@ struct GpuRow {
   double target = 0;
 };
 
+// The results of all sections.
+// Thread-safety: thread-compatible.
 class GpuReport {
  public:
-  // Of the machine.
+  // Adds a fact about the machine.
   void AddFact(absl::string_view name, absl::string_view value);
 
   void AddRow(GpuRow row);
 
-  // Its result is, by the status:
+  // Ends a section. Its result depends on the status:
   //
-  //   OK             "ok", or "missed" if one of its targets was
+  //   OK             "ok", or "missed" if one of its targets was missed
   //   UNIMPLEMENTED  "refused: ...": this machine can't do it
   //   any other      "failed: ..."
   void EndSection(absl::string_view section, const absl::Status& status);
 
-  // Whether any section has.
+  // Returns true if any section has failed.
   bool failed() const { return failed_; }
 
   std::string Json() const;

@@ -97,7 +97,7 @@ absl::Status Card::Await() {
     if (SteadyNow() >= until) {
       return absl::DeadlineExceededError("the device does not come to an end");
     }
-    std::this_thread::yield();  // as a Work that is waited for does
+    std::this_thread::yield();  // as Work::Wait does
     result = cuda.EventQuery(event_);
   }
   return device_.Check(result, "cuEventQuery");
@@ -118,7 +118,7 @@ absl::Status OnCard(const CudaApi& cuda,
 
 absl::StatusOr<Rounds> InTurns(absl::Duration time,
                                const std::vector<Way>& ways) {
-  // Whatever is only done once is done then.
+  // The first calls do everything that is done only once.
   for (const Way& way : ways) LOCKSTEP_RETURN_IF_ERROR(way());
   Rounds rounds(ways.size());
   const SteadyTime end = After(time);

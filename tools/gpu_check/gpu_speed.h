@@ -1,5 +1,5 @@
-// What the sections of gpu_check that measure share: the card, and ways to do
-// the same, which take turns.
+// The common parts of the sections of gpu_check that measure: the card, and
+// turns of several ways to do the same.
 //
 //   absl::Status status = OnCard(cuda, [&](Card& card) -> absl::Status {
 //     LOCKSTEP_ASSIGN_OR_RETURN(void* const to, card.TakeDeviceMemory(bytes));
@@ -34,17 +34,19 @@ namespace lockstep {
 inline constexpr int64_t kKiB = 1024;
 inline constexpr int64_t kMiB = 1024 * kKiB;
 
-// "64 MiB".
+// Returns, for example, "64 MiB".
 std::string SizeText(int64_t bytes);
 
-// What takes longer hangs.
+// Work that takes longer than this counts as hanging.
 inline constexpr absl::Duration kHangsAfter = absl::Minutes(1);
 
-// A stream, and memory, for as long as it lives; for OnCard, in whose thread
-// all of it is used.
+// A stream, and memory that lives as long as it.
+// Requires: the device's context is the current one of the thread that uses it,
+// which OnCard makes so.
+// Thread-safety: use it on one thread.
 class Card {
  public:
-  // Requires that the device's context is this thread's.
+  // Requires: the device's context is this thread's.
   explicit Card(const internal_gpu::Device& device) : device_(device) {}
   ~Card();
 
@@ -56,10 +58,10 @@ class Card {
   absl::StatusOr<void*> TakeDeviceMemory(int64_t bytes);
   absl::StatusOr<void*> TakeLockedMemory(int64_t bytes);
 
-  // Queued on the stream.
+  // Queues a copy on the stream.
   absl::Status Copy(void* to, const void* from, int64_t bytes);
 
-  // Until the device is done with what is queued on the stream.
+  // Waits until the device has done all that is queued on the stream.
   absl::Status Await();
 
   internal_gpu::CudaStream* stream() const { return stream_; }
@@ -78,18 +80,18 @@ absl::Status OnCard(const internal_gpu::CudaApi& cuda,
 
 using Way = std::function<absl::Status()>;
 
-// By way, the seconds of each of its rounds.
+// The seconds of each round, by way.
 using Rounds = std::vector<std::vector<double>>;
 
-// A round is one call of each way. There are a few at least, and as many as
-// there is time for.
+// Measures rounds: one call of each way. There are at least a few rounds, and
+// as many as fit into the time.
 absl::StatusOr<Rounds> InTurns(absl::Duration time,
                                const std::vector<Way>& ways);
 
 double Median(std::vector<double> values);
 
-// Of what `of` makes of the times of two ways in each round: what disturbs a
-// round disturbs both.
+// Returns the median over rounds of `of`, applied to the times of two ways in
+// the same round. So a disturbance of a round affects both.
 template <typename Of>
 double MedianOf(const std::vector<double>& a, const std::vector<double>& b,
                 const Of& of) {
