@@ -76,6 +76,8 @@ std::shared_ptr<gloo::rendezvous::Context> ConnectGloo(
   return context;
 }
 
+// A rank that times Lockstep's backends and Gloo's algorithms.
+// Thread-safety: thread-compatible.
 class CollectiveRank : public TimedRank {
  public:
   CollectiveRank(int rank, const std::string& folder)

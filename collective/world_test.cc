@@ -223,6 +223,8 @@ TEST(World, RefusesWhatMakesNoSense) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("deadline=-1s")));
 }
 
+// A store whose calls throw.
+// Thread-safety: thread-safe.
 class ThrowingStore : public Store {
  public:
   absl::Status Set(absl::string_view, absl::string_view) override {

@@ -107,7 +107,7 @@ TEST(LocalGroup, MessagesToAndFromARankThatHasLeftFail) {
   }
 }
 
-// What a rank has issued may be gone with it.
+// The buffers of a rank that drops its communicator may be freed with it.
 TEST(LocalGroup, WhatADroppedRankHasIssuedIsDoneByNobody) {
   auto ranks = Make(2);
   std::vector<float> values(2, 1);
@@ -127,7 +127,7 @@ TEST(LocalGroup, WhatADroppedRankHasIssuedIsDoneByNobody) {
   EXPECT_EQ(values, std::vector<float>(2, 1));
 }
 
-// Also of three, each of which waits for the next.
+// This also holds for three ranks, each of which waits for the next.
 TEST(LocalGroup, GroupsInDifferentOrdersAreFound) {
   OnAllRanks(Make(3), [](Communicator& rank) {
     std::vector<std::unique_ptr<Communicator>> pairs(3);
@@ -149,14 +149,15 @@ TEST(LocalGroup, GroupsInDifferentOrdersAreFound) {
   });
 }
 
-// Also when the two wait for each other only once a third has come.
+// This also holds if the two ranks wait for each other only after a third one
+// has come.
 TEST(LocalGroup, GroupsInDifferentOrdersAreFoundHoweverLateTheyMeet) {
   OnAllRanks(Make(3), [](Communicator& rank) {
     std::unique_ptr<Communicator> pair;
     if (rank.rank() != 1) {
       LOCKSTEP_ASSERT_OK_AND_ASSIGN(pair, rank.Split("pair", {0, 2}));
     }
-    // Longer than what counts as slow; were it shorter, this would hold too.
+    // Longer than a wait that counts as slow. A shorter sleep would pass, too.
     if (rank.rank() == 1) absl::SleepFor(absl::Milliseconds(1500));
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work first, rank.Barrier());
     if (rank.rank() == 1) {
@@ -170,7 +171,7 @@ TEST(LocalGroup, GroupsInDifferentOrdersAreFoundHoweverLateTheyMeet) {
   });
 }
 
-// Nobody knows what the other threads of a rank will do.
+// The group can't know what the other threads of a rank will do.
 TEST(LocalGroup, ARankOfTwoThreadsMayUseGroupsInAnyOrder) {
   OnAllRanks(Make(2), [](Communicator& rank) {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto a, rank.Split("a", {0, 1}));
@@ -179,7 +180,7 @@ TEST(LocalGroup, ARankOfTwoThreadsMayUseGroupsInAnyOrder) {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work first,
                                   (turned ? b : a)->Barrier());
     std::thread waiter([&first] { LOCKSTEP_EXPECT_OK(first.Wait()); });
-    // Longer than what counts as slow; were it shorter, this would hold too.
+    // Longer than a wait that counts as slow. A shorter sleep would pass, too.
     absl::SleepFor(absl::Milliseconds(1100));
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work second,
                                   (turned ? a : b)->Barrier());

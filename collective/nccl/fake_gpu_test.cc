@@ -142,6 +142,8 @@ class Gpu {
   std::vector<void*> memories_;
 };
 
+// An event of CUDA.
+// Thread-safety: thread-compatible.
 class Event {
  public:
   explicit Event(unsigned flags = 0) {

@@ -91,6 +91,8 @@ TransportContext FakeContext(int rank, int size, Store& store) {
   return OnFake(ContextOf(rank, size, store));
 }
 
+// The transports of a group on the fake.
+// Thread-safety: as Ranks.
 class NcclRanks : public Ranks {
  public:
   explicit NcclRanks(int size)

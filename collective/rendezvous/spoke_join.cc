@@ -310,7 +310,7 @@ class SpokeJoin {
 
   JoinedSpoke joined_;
   std::map<std::string, int> failures_;  // the count of each message
-  std::string progress_;  // what rank 0 told the last attempt that joined
+  std::string progress_;  // the last message of rank 0 about missing ranks
 };
 
 absl::StatusOr<std::string> SpokeJoin::FindAddress() {

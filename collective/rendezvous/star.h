@@ -60,8 +60,8 @@ struct StarOptions {
   // listens only on loopback, and refuses any other address.
   std::string token;
 
-  // What messages on other ranks say about this rank: the name of its host (""
-  // means this machine's own name), and any text of at most 4 KiB.
+  // The values that messages on other ranks have about this rank: the name of
+  // its host ("" means this machine's own name), and any text of at most 4 KiB.
   std::string host;
   std::string about;
 

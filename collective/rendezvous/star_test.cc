@@ -97,6 +97,7 @@ TEST(StarTest, EndWithoutGoodbyeIsLoss) {
 }
 
 // A listener that runs out of memory.
+// Thread-safety: as Ears.
 class Throws : public Ears {
  public:
   void OnMessage(int /*from*/, absl::string_view /*message*/) override {
@@ -143,6 +144,7 @@ TEST(StarTest, SpokesNoticeTheLossOfTheHub) {
 
 // A message to the hub itself may end its process. So the other ranks must have
 // their messages by then, which this listener checks.
+// Thread-safety: as Ears.
 class HearsLast : public Ears {
  public:
   explicit HearsLast(Job& job) : job_(job) {}
@@ -227,6 +229,7 @@ TEST(StarTest, WhatBelongsToNoJobIsLoss) {
 
 // Behaves like a process that was stopped: the star's thread does not run for a
 // while.
+// Thread-safety: as Ears.
 class StoppedOnce : public Ears {
  public:
   explicit StoppedOnce(absl::Duration time) : time_(time) {}

@@ -141,6 +141,7 @@ TEST(Strangers, AServerThatHangsUp) {
 }
 
 // Calls a function with each client, one after the other.
+// Thread-safety: thread-compatible.
 class Server {
  public:
   explicit Server(const std::function<void(Socket&)>& serve)
@@ -282,6 +283,7 @@ Pieces Record() {
 }
 
 // Random numbers that are the same in every run.
+// Thread-safety: thread-compatible.
 class Dice {
  public:
   explicit Dice(uint32_t seed) : random_(seed) {}

@@ -43,6 +43,7 @@ using Block = std::shared_ptr<char>;
 // Blocks of a device, and copies to and from it. Blocks that are given back are
 // used again, and freed only at the end: freeing waits for all work of the
 // device, which may need an operation that this thread has yet to issue.
+// Thread-safety: thread-safe.
 class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
  public:
   static absl::StatusOr<std::shared_ptr<DeviceMemory>> Create(
@@ -140,6 +141,7 @@ size_t BytesOf(const ConstBuffer& buffer) {
 }
 
 // The operations that a rank has issued and not copied back yet.
+// Thread-safety: thread-safe.
 class Transfers {
  public:
   Transfers(std::shared_ptr<DeviceMemory> memory,
@@ -204,6 +206,8 @@ class Transfers {
   std::list<std::shared_ptr<Transfer>> pending_ ABSL_GUARDED_BY(mutex_);
 };
 
+// The work of a transfer.
+// Thread-safety: thread-safe.
 class DeviceWork : public WorkState {
  public:
   DeviceWork(std::shared_ptr<Transfers> transfers,
@@ -268,6 +272,8 @@ absl::StatusOr<Work> IssueIn(Communicator& group, const Operation& op,
 
 // ---- The group.
 
+// A communicator over host memory that uses the inner group on the device.
+// Thread-safety: as Communicator.
 class DeviceCommunicator : public Communicator {
  public:
   DeviceCommunicator(std::unique_ptr<Communicator> inner,

@@ -79,6 +79,8 @@ struct Opened : Communicator {
   using Communicator::Start;
 };
 
+// A backend that refuses host memory, over a local group.
+// Thread-safety: as Communicator.
 class DeviceOnly : public Communicator {
  public:
   explicit DeviceOnly(std::unique_ptr<Communicator> local)

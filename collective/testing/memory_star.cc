@@ -80,6 +80,8 @@ class MemoryStars::Node {
 
 namespace {
 
+// A rank's end of the stars in memory.
+// Thread-safety: as Star.
 class MemoryStar : public Star {
  public:
   MemoryStar(int rank, std::vector<std::shared_ptr<MemoryStars::Node>> nodes)

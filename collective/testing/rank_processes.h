@@ -41,7 +41,7 @@ class RankProcesses {
   struct Self {
     int rank = 0;
     int size = 1;
-    std::string folder;  // where the ranks meet: file://folder
+    std::string folder;  // the ranks meet at file://folder
     std::string argument;
   };
   using Role = std::function<int(const Self&)>;

@@ -118,6 +118,8 @@ std::vector<std::vector<int>> Orders(int size) {
   return orders;
 }
 
+// A kind of reduction with its inputs, on the ranks of a group.
+// Thread-safety: thread-compatible.
 template <typename T>
 class Reduction {
  public:
