@@ -48,8 +48,8 @@ struct TransportContext {
   int rank = 0;
   int size = 1;
 
-  // A name that is unique in the job and over its whole life. The ranks use it
-  // as the prefix of their keys in the store.
+  // A name that is unique in the job and over its whole life. Keys of this
+  // group in the store begin with it.
   std::string key;
 
   // The store of the job. It outlives the transport. It may be slow, since it

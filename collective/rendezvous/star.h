@@ -140,13 +140,11 @@ class Star {
   // errors say what happened on the way to rank 0, or why rank 0 refused:
   //
   //   INVALID_ARGUMENT     an option is wrong; it is named
-  //   DEADLINE_EXCEEDED    not all came; or rank 0 can't be reached (the name
-  //   does
-  //                        not resolve, refused n times, no answer)
+  //   DEADLINE_EXCEEDED    not all came; or rank 0 can't be reached (its name
+  //                        does not resolve, refused n times, no answer)
   //   ALREADY_EXISTS       another process is that rank; the port is taken
-  //   FAILED_PRECONDITION  another job, size, or version; the program that
-  //   answers
-  //                        is no Lockstep rendezvous
+  //   FAILED_PRECONDITION  another job, size, or version; what answers is not a
+  //                        Lockstep rendezvous
   //   UNAUTHENTICATED      another token, or none, on either side
   //
   // A refused client does not harm the job: rank 0 goes on waiting. If a rank

@@ -55,11 +55,10 @@ struct FaultDeadlines {
 //
 // These have no argument:
 //
-//   idle_strangers     join a rank 0 to which 300 clients have connected before
-//                      that send nothing
-//   hidden_memory      make a group of shm whose ranks may not open each
-//   other's
-//                      memory
+//   idle_strangers     join a rank 0 to which 300 silent clients have connected
+//                      before
+//   hidden_memory      make a group of shm whose ranks may not open the memory
+//                      of each other
 //
 // These are roles of the rendezvous. All print "ready", and after Go they join,
 // with the deadline `join`. As "patient_absent" and so on, rank 0 has the
