@@ -1,4 +1,4 @@
-// What a batch says about samples that could not be read.
+// The structs by which a batch reports samples that could not be read.
 //
 //   for (const SampleError& error : batch.errors()) {
 //     Log("sample ", error.index, ": ", error.status);

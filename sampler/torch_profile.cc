@@ -38,7 +38,7 @@ absl::string_view Name(TorchProfile profile) {
 }
 
 absl::StatusOr<TorchProfile> ParseTorchProfile(absl::string_view name) {
-  // Of a release such as "2.15.0+cu126", only the first two numbers count.
+  // Only the first two numbers of a release such as "2.15.0+cu126" count.
   const std::vector<absl::string_view> parts =
       absl::StrSplit(name, absl::MaxSplits('.', 2));
   int major = 0, minor = 0;

@@ -32,7 +32,7 @@ struct LaunchCommand {
 
   int64_t max_restarts = 0;
 
-  // How long the second restart waits; see RestartDelay.
+  // The time for which the second restart waits; see RestartDelay.
   absl::Duration restart_delay = absl::Seconds(1);
 
   // The time that ranks have to end by themselves after one has failed, or

@@ -1,5 +1,4 @@
-// How processes end: what the system says of a child that has ended, and
-// whether a child is about to.
+// Tells how a child process has ended, and whether one is about to end.
 //
 //   const std::optional<ProcessEnd> end = EndOf(pid);
 //   if (end.has_value() && end->failed()) {
