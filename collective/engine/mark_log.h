@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/language.h"
-#include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/operation.h"
 
 namespace lockstep::internal_collective {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/operation.h"
 
 namespace lockstep::internal_collective {

@@ -24,6 +24,7 @@
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/perform.h"
+#include "lockstep/collective/verdicts.h"
 
 namespace lockstep {
 namespace {
@@ -31,6 +32,7 @@ namespace {
 using internal_collective::OperationLog;
 using internal_collective::WithRecentOperations;
 using internal_collective::WorkState;
+namespace verdicts = internal_collective::verdicts;
 
 constexpr int kMostRanks = 4096;
 
@@ -148,6 +150,9 @@ class Group : public std::enable_shared_from_this<Group> {
   void Settle(int from, int to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HasLeft(const LocalWork& needs, int rank)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  template <typename Function>
+  void ForEachPending(Function function) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   WorkPtr Soonest() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ExpireOverdue(SteadyTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Expire(const LocalWork& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -189,6 +194,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::map<std::string, Split> splits_ ABSL_GUARDED_BY(mutex_);
 };
 
+std::string NameOf(int rank) { return absl::StrCat("rank ", rank); }
+
 // An operation among what the ranks of a family wait for, from Enter on, while
 // the family's mutex is held.
 class Listing {
@@ -220,9 +227,7 @@ std::string Group::Who(const LocalWork& work) const {
 }
 
 std::string Group::LastOf(int rank) const {
-  return last_[rank].empty()
-             ? absl::StrCat("rank ", rank, " has issued nothing")
-             : absl::StrCat("rank ", rank, " last issued ", last_[rank]);
+  return verdicts::DescribeLastIssued(NameOf(rank), last_[rank]);
 }
 
 void Group::End(LocalWork& work) {
@@ -231,23 +236,29 @@ void Group::End(LocalWork& work) {
   changed_.NotifyAll();
 }
 
-// For good: what is pending ends, and so does whatever comes.
+// Calls `function` with each operation that has not ended.
+template <typename Function>
+void Group::ForEachPending(Function function) const {
+  for (const Meeting& meeting : meetings_) {
+    for (const WorkPtr& work : meeting.works) {
+      if (work != nullptr) function(work);
+    }
+  }
+  for (const auto& [ends, lane] : lanes_) {
+    for (const WorkPtr& work : lane.sends) function(work);
+    for (const WorkPtr& work : lane.recvs) function(work);
+  }
+}
+
+// Fails the group for good: what is pending ends, and so does whatever comes.
 void Group::Fail(const absl::Status& why) {
   if (!failure_.ok()) return;
   failure_ = why;
-  const auto fail = [&](const WorkPtr& work)
-                        ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-                          if (work == nullptr) return;
-                          work->result = why;
-                          End(*work);
-                        };
-  for (const Meeting& meeting : meetings_) {
-    for (const WorkPtr& work : meeting.works) fail(work);
-  }
-  for (const auto& [ends, lane] : lanes_) {
-    for (const WorkPtr& work : lane.sends) fail(work);
-    for (const WorkPtr& work : lane.recvs) fail(work);
-  }
+  ForEachPending([&](const WorkPtr& work)
+                     ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                       work->result = why;
+                       End(*work);
+                     });
   meetings_.clear();
   lanes_.clear();
   FailSplits(why, -1);
@@ -310,19 +321,19 @@ void Group::Meet(const WorkPtr& work) {
   } else if (fingerprint != meeting.fingerprint) {
     const WorkPtr other = meeting.works[meeting.first];
     meeting.works[work->rank] = work;
-    return Fail(absl::FailedPreconditionError(
-        absl::StrCat("the ranks of group '", name_, "' differ at operation #",
-                     work->op.sequence, ": rank ", other->rank, " issued ",
-                     other->op.Describe(), ", and rank ", work->rank,
-                     " issued ", work->op.Describe())));
+    const uint64_t number = work->op.sequence;
+    return Fail(
+        verdicts::OperationsDiffer(name_, number, number,
+                                   {{NameOf(other->rank), other->op.Describe()},
+                                    {NameOf(work->rank), work->op.Describe()}},
+                                   /*suspect=*/""));
   }
   meeting.works[work->rank] = work;
   ++meeting.arrived;
 }
 
 void Group::HasLeft(const LocalWork& needs, int rank) {
-  Fail(absl::UnavailableError(absl::StrCat(
-      Who(needs), ": rank ", rank, " has left the group; ", LastOf(rank))));
+  Fail(verdicts::HasLeftGroup(Who(needs), NameOf(rank), LastOf(rank)));
 }
 
 // Does the operations for which all ranks are there. Only the first one of the
@@ -369,10 +380,9 @@ void Group::Settle(int from, int to) {
     const WorkPtr recv = lane.recvs.front();
     if (send->op.in.count != recv->op.out.count ||
         send->op.dtype != recv->op.dtype || send->op.name != recv->op.name) {
-      return Fail(absl::FailedPreconditionError(
-          absl::StrCat("the ranks of group '", name_, "' differ: rank ", from,
-                       " issued ", send->op.Describe(), " to rank ", to,
-                       ", which issued ", recv->op.Describe(), " from it")));
+      return Fail(verdicts::SendAndRecvDiffer(
+          name_, {NameOf(from), send->op.Describe()},
+          {NameOf(to), recv->op.Describe()}));
     }
     if (send->op.in.count > 0) {
       std::memmove(recv->op.out.data, send->op.in.data,
@@ -391,17 +401,9 @@ void Group::Settle(int from, int to) {
 // The pending operation that expires first, or nullptr.
 WorkPtr Group::Soonest() const {
   WorkPtr soonest;
-  const auto look = [&soonest](const WorkPtr& work) {
-    if (work == nullptr) return;
+  ForEachPending([&soonest](const WorkPtr& work) {
     if (soonest == nullptr || work->expires < soonest->expires) soonest = work;
-  };
-  for (const Meeting& meeting : meetings_) {
-    for (const WorkPtr& work : meeting.works) look(work);
-  }
-  for (const auto& [ends, lane] : lanes_) {
-    for (const WorkPtr& work : lane.sends) look(work);
-    for (const WorkPtr& work : lane.recvs) look(work);
-  }
+  });
   return soonest;
 }
 
@@ -437,17 +439,15 @@ std::vector<int> Group::Missing(const LocalWork& work) {
 
 void Group::Expire(const LocalWork& work) {
   const std::vector<int> missing = Missing(work);
-  std::string said;
-  for (const int rank : missing) absl::StrAppend(&said, "; ", LastOf(rank));
-  Fail(absl::DeadlineExceededError(absl::StrCat(
-      Who(work), ": ranks ", absl::StrJoin(missing, ", "),
-      " did not come within ", absl::FormatDuration(work.op.deadline), said)));
+  std::vector<std::string> said;
+  for (const int rank : missing) said.push_back(LastOf(rank));
+  Fail(verdicts::DidNotCome(Who(work), verdicts::ListRanks(missing),
+                            work.op.deadline, said));
 }
 
 void Group::Abort(int rank, const absl::Status& why) {
   MutexLock lock(mutex_);
-  Fail(absl::AbortedError(absl::StrCat("rank ", rank, " aborted the group '",
-                                       name_, "': ", why.ToString())));
+  Fail(verdicts::Aborted(name_, rank, why));
 }
 
 void Group::GiveUp(const absl::Status& why) noexcept {
@@ -466,10 +466,7 @@ absl::Status Group::Leave(int rank) {
       if (ends.first == rank || ends.second == rank) lanes.push_back(ends);
     }
     for (const auto& [from, to] : lanes) Settle(from, to);
-    FailSplits(absl::UnavailableError(
-                   absl::StrCat("rank ", rank, " of group '", name_,
-                                "' has left it before it joined this one")),
-               rank);
+    FailSplits(verdicts::LeftBeforeJoining(name_, rank), rank);
   }
   return before;
 }
@@ -478,21 +475,10 @@ absl::Status Group::Leave(int rank) {
 void Group::Drop(int rank) {
   Leave(rank).IgnoreError();
   MutexLock lock(mutex_);
-  const auto pending = [rank](const std::deque<WorkPtr>& works) {
-    return std::any_of(works.begin(), works.end(),
-                       [rank](const auto& work) { return work->rank == rank; });
-  };
   bool any = false;
-  for (const Meeting& meeting : meetings_) {
-    any |= meeting.works[rank] != nullptr;
-  }
-  for (const auto& [ends, lane] : lanes_) {
-    any |= pending(lane.sends) || pending(lane.recvs);
-  }
+  ForEachPending([&](const WorkPtr& work) { any |= work->rank == rank; });
   if (!any) return;
-  Fail(absl::UnavailableError(
-      absl::StrCat("rank ", rank, " has dropped its communicator of group '",
-                   name_, "'; ", LastOf(rank))));
+  Fail(verdicts::HasDropped(name_, rank, LastOf(rank)));
 }
 
 absl::StatusOr<std::shared_ptr<Group>> Group::Child(
@@ -521,19 +507,14 @@ absl::StatusOr<std::shared_ptr<Group>> Group::Child(
                      "' already; names are used once"));
   }
   if (split.members != members) {
-    Fail(absl::FailedPreconditionError(absl::StrCat(
-        "the ranks differ in the members of group '", name, "': rank ", rank,
-        " has ", absl::StrJoin(members, ", "), ", and rank ", split.first,
-        " has ", absl::StrJoin(split.members, ", "))));
+    Fail(verdicts::PropertiesDiffer(
+        "members", name, {NameOf(rank), absl::StrJoin(members, ", ")},
+        {NameOf(split.first), absl::StrJoin(split.members, ", ")}));
     return failure_;
   }
   for (const int member : members) {
     if (left_[member] && !split.joined[member]) {
-      return absl::UnavailableError(absl::StrCat("rank ", member, " of group '",
-                                                 name_,
-                                                 "' has left it, and so can't "
-                                                 "join the group '",
-                                                 name, "'"));
+      return verdicts::CannotJoinAnyMore(name_, member, name);
     }
   }
   split.joined[rank] = true;
@@ -603,19 +584,18 @@ void Group::LookForDeadlock(LocalWork& start) {
   std::vector<LocalWork*> path = {&start};
   std::set<LocalWork*> seen;
   if (!WaitsForFirst(path, seen)) return;
-  std::string text;
+  std::vector<verdicts::WaitsFor> waits;
   for (size_t i = 0; i < path.size(); ++i) {
     const LocalWork& work = *path[i];
     const LocalWork& next = *path[(i + 1) % path.size()];
     const std::vector<int>& places = work.group->places_;
     const auto rank =
         std::find(places.begin(), places.end(), next.group->places_[next.rank]);
-    absl::StrAppend(&text, i == 0 ? "" : "; ", work.group->Who(work),
-                    " waits for rank ", rank - places.begin(),
-                    ", which waits for ", next.group->Who(next));
+    waits.push_back({work.group->Who(work),
+                     NameOf(static_cast<int>(rank - places.begin())),
+                     next.group->Who(next)});
   }
-  const absl::Status why = absl::FailedPreconditionError(absl::StrCat(
-      "ranks use groups in different orders, and wait for each other: ", text));
+  const absl::Status why = verdicts::Deadlock(waits);
   for (const LocalWork* const work : path) FailOther(*work->group, why);
 }
 

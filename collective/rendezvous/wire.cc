@@ -1,5 +1,7 @@
 #include "lockstep/collective/rendezvous/wire.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 
@@ -77,21 +79,31 @@ uint64_t WireReader::Number(uint64_t most) {
     bytes_.remove_prefix(sizeof(value));
     if (value <= most) return value;
   }
-  good_ = false;
-  bytes_ = {};
+  Refuse();
   return 0;
 }
 
 std::string WireReader::Text(size_t most) {
   const size_t size = Number(most);
   if (size > bytes_.size()) {
-    good_ = false;
-    bytes_ = {};
+    Refuse();
     return "";
   }
   std::string text(bytes_.substr(0, size));
   bytes_.remove_prefix(size);
   return text;
+}
+
+size_t WireReader::Count(size_t bytes_each) {
+  const size_t count = Number(SIZE_MAX);
+  if (count <= bytes_.size() / bytes_each) return count;
+  Refuse();
+  return 0;
+}
+
+void WireReader::Refuse() {
+  good_ = false;
+  bytes_ = {};
 }
 
 }  // namespace lockstep::internal_collective

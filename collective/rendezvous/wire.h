@@ -73,6 +73,10 @@ absl::StatusOr<std::optional<Frame>> TakeFrame(absl::string_view& input,
 // Thread-safety: thread-compatible.
 class WireWriter {
  public:
+  WireWriter() = default;
+  // Appends to `head`.
+  explicit WireWriter(std::string head) : bytes_(std::move(head)) {}
+
   WireWriter& Number(uint64_t value);
   WireWriter& Text(absl::string_view text);
   std::string Take() { return std::move(bytes_); }
@@ -82,7 +86,7 @@ class WireWriter {
 };
 
 // Decodes the bytes of a WireWriter. If a value is missing or too large, it and
-// all later values are 0 or empty, and AtEnd() is false.
+// all later values are 0 or empty, and good() and AtEnd() are false.
 // Thread-safety: thread-compatible.
 class WireReader {
  public:
@@ -91,10 +95,17 @@ class WireReader {
   // Returns the next number, which may be at most `most`.
   uint64_t Number(uint64_t most);
   std::string Text(size_t most);
+  // Returns the number of values that come next, each of which takes at least
+  // `bytes_each` bytes. A number for which too few bytes are left is too large.
+  size_t Count(size_t bytes_each);
+  // Returns true if all values were good.
+  bool good() const { return good_; }
   // Returns true if all values were good, and no byte is left.
   bool AtEnd() const { return good_ && bytes_.empty(); }
 
  private:
+  void Refuse();
+
   bool good_ = true;
   absl::string_view bytes_;
 };

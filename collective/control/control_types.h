@@ -1,0 +1,113 @@
+// The values that the ranks of a job and rank 0 tell each other: what a group
+// is, where each rank is in it, and how far it has come.
+#ifndef LOCKSTEP_COLLECTIVE_CONTROL_CONTROL_TYPES_H_
+#define LOCKSTEP_COLLECTIVE_CONTROL_CONTROL_TYPES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "lockstep/base/language.h"
+
+namespace lockstep::internal_collective {
+
+// One order of operations in a group: of its collectives, or of what one of its
+// ranks sends to another.
+struct LaneId {
+  int from = -1;
+  int to = -1;
+
+  bool collective() const { return from < 0; }
+  friend bool operator<(const LaneId& a, const LaneId& b) {
+    return std::make_pair(a.from, a.to) < std::make_pair(b.from, b.to);
+  }
+  friend bool operator==(const LaneId& a, const LaneId& b) {
+    return a.from == b.from && a.to == b.to;
+  }
+};
+
+// An operation of a lane, by its number there, from 1.
+struct PlaceId {
+  std::string group;  // its key
+  LaneId lane;
+  uint64_t number = 0;
+
+  friend bool operator<(const PlaceId& a, const PlaceId& b) {
+    return std::tie(a.group, a.lane, a.number) <
+           std::tie(b.group, b.lane, b.number);
+  }
+  friend bool operator==(const PlaceId& a, const PlaceId& b) {
+    return a.group == b.group && a.lane == b.lane && a.number == b.number;
+  }
+};
+
+// Where a rank is, seen from one operation.
+struct Position {
+  // True if the rank has issued the operation. Then `fingerprint` and `what`
+  // describe it, unless the rank no longer knows it and `what` is "".
+  bool here = false;
+  // Otherwise: true if the rank still waits in an earlier one of the lane.
+  bool behind = false;
+  uint64_t fingerprint = 0;
+  std::string what;  // "all_reduce(4 x f32, sum)"
+  // The numbers of elements that it gives and takes in an all-to-all, by rank.
+  std::vector<int64_t> send_counts, recv_counts;
+
+  std::string last;  // what it issued last in this group; "" for nothing
+
+  // The operation for which the group's thread waits, if one thread alone has
+  // ever used the group and waits for an operation; otherwise all is empty.
+  PlaceId waits;
+  std::string waits_what;
+};
+
+// An operation that waits for others: too long, or beyond its deadline, or for
+// something that can't come.
+struct Late {
+  PlaceId place;
+  std::string what;  // "all_reduce(4 x f32, sum) #17 of group 'world'"
+  Position position;
+  // True if its deadline has passed, or that of an operation behind it, which
+  // `what` then describes.
+  bool expired = false;
+  absl::Duration deadline;
+};
+
+// A group that has been joined, as all its ranks must know it alike.
+struct GroupInfo {
+  std::string key;   // unique in the job
+  std::string name;  // in messages
+  std::string backend;
+  std::string parent;          // the key of the group it was split off, or ""
+  bool strict = false;         // OnAgreed is called
+  std::vector<int> members;    // ranks of the parent, by rank
+  std::vector<int> job_ranks;  // ranks of the job, by rank
+};
+
+// What a rank has issued of a group's collectives up to one of them.
+struct Mark {
+  uint64_t number = 0;
+  uint64_t digest = 0;  // of it and of all before it
+  std::string what;     // "" if it is not known any more
+};
+
+// The number of operations that a rank has issued in each lane when it leaves.
+using LaneCounts = std::map<LaneId, uint64_t>;
+
+// The times after which a rank decides without the word of others.
+struct Patience {
+  // How long rank 0 waits for answers.
+  absl::Duration answers = absl::Milliseconds(400);
+  // How long a rank whose operation has expired waits for rank 0's verdict.
+  absl::Duration verdict = absl::Milliseconds(700);
+  // How long rank 0 waits for ranks that may know why a transport fails.
+  absl::Duration echoes = absl::Seconds(2);
+};
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_CONTROL_CONTROL_TYPES_H_

@@ -1,0 +1,130 @@
+// Rank 0's judge: it collects what the ranks of the job say, decides which
+// groups fail and why, and tells all ranks the same.
+//
+//   thread of rank 2       star's thread of rank 0        star's thread of 2
+//
+//   ControlPlane::Fail --> ControlPlane::OnMessage
+//                            Hub::OnMessage
+//                              Fail(group)
+//                            Star::Send, to all ranks -->
+//                            ControlPlane::OnMessage
+//                                                           GroupMember::OnFailure
+//                          ControlPlane::OnGone
+//                            Hub::OnGone
+//                          ControlPlane::OnTick
+//                            Hub::OnTick
+//
+// Rank 0's own messages take the same way through its star. Inquiries finds out
+// why an operation does not end, and MarkTable compares what ranks have issued
+// where nothing else does. verdicts.h has the words.
+#ifndef LOCKSTEP_COLLECTIVE_CONTROL_HUB_H_
+#define LOCKSTEP_COLLECTIVE_CONTROL_HUB_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/language.h"
+#include "lockstep/collective/control/control_types.h"
+#include "lockstep/collective/control/hub_group.h"
+#include "lockstep/collective/control/inquiries.h"
+#include "lockstep/collective/control/last_words.h"
+#include "lockstep/collective/control/mark_table.h"
+#include "lockstep/collective/control/messages.h"
+#include "lockstep/collective/rendezvous/star.h"
+
+namespace lockstep::internal_collective {
+
+// Rank 0's judge.
+//
+// Requires: `star` is rank 0's, and outlives this, as does `last_words`.
+// Guarantees: a group fails once, with the same words on all ranks; only a
+// failure that lets collectives end first gives way to one that lets fewer. No
+// call waits.
+// Thread-safety: use it on the star's thread. The constructor may run on
+// another thread before the star starts.
+class Hub {
+ public:
+  Hub(Star& star, const LastWords& last_words, const Patience& patience);
+
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
+
+  // Takes a message to rank 0. Ignores one that is cut off or has no such type.
+  void OnMessage(int from, absl::string_view message);
+
+  // A job rank has left, if `how` is OK, or is lost.
+  void OnGone(int job_rank, const absl::Status& how);
+
+  // `ran` is the time on the star's clock.
+  void OnTick(absl::Duration ran);
+
+  // Returns whether it has still to decide on an operation.
+  bool Judges(const PlaceId& place) const { return inquiries_.Has(place); }
+
+ private:
+  template <typename M>
+  void Deliver(int from, absl::string_view message);
+
+  // Groups.
+  void Handle(int from, const OpenMessage& open);
+  void Handle(int from, const FailMessage& fail);
+  void Handle(int from, const LeaveMessage& leave);
+  void Handle(int from, const DetachMessage& detach);
+  void Handle(int from, const ClosedMessage& closed);
+  // What a transport says.
+  void Handle(int from, const HearsayMessage& hearsay);
+  void Handle(int from, const EchoedMessage& echoed);
+  // Operations.
+  void Handle(int from, const LateMessage& late);
+  void Handle(int from, const AnswerMessage& answer);
+  void Handle(int from, const MarksMessage& marks);
+  // Values.
+  void Handle(int from, const SetMessage& set);
+  void Handle(int from, const GetMessage& get);
+
+  HubGroup* Find(const std::string& group);
+  void RefuseToOpen(int from, const HubGroup& group, const GroupInfo& info,
+                    const std::string& what);
+  void FailForWhatCameBefore(const HubGroup& group, const GroupInfo& info);
+  void FailIfItCannotCome(const HubGroup& group, const GroupInfo& info,
+                          int job_rank);
+  void ConfirmOpen(int from, const HubGroup& group, const GroupInfo& info);
+  void Detach(int from, const std::string& group);
+
+  // Fails a group, for collectives behind number `after`.
+  void Fail(const std::string& group, const absl::Status& why,
+            uint64_t after = 0);
+  void TellFailure(const HubGroup& group);
+  void FailWaitingChildren(const std::string& parent, const absl::Status& why);
+
+  void AskForEchoes(HubGroup& group);
+  void JudgeHearsay(const std::string& group);
+  void DropComparedMarks(HubGroup& group);
+  void FailForMarks(const HubGroup& group,
+                    const MarkTable::Difference& difference);
+  absl::Status DescribeGone(int job_rank, const absl::Status& how) const;
+
+  Star& star_;
+  const LastWords& last_words_;
+  const Patience patience_;
+
+  absl::Duration ran_;  // on the star's clock
+  HubGroups groups_;
+  Inquiries inquiries_;
+
+  std::map<int, absl::Status> gone_;  // by job rank, and how
+  // The job rank that was lost first, or -1, and how.
+  int first_lost_ = -1;
+  absl::Status first_loss_;
+  // By job rank: the last failure of a group of that rank, except those that
+  // other ranks brought about by leaving.
+  std::map<int, absl::Status> told_;
+};
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_CONTROL_HUB_H_

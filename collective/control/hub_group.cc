@@ -1,0 +1,70 @@
+#include "lockstep/collective/control/hub_group.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "lockstep/collective/rendezvous/star.h"
+#include "lockstep/collective/verdicts.h"
+
+namespace lockstep::internal_collective {
+
+int HubGroup::RankOf(int job_rank) const { return RankIn(info, job_rank); }
+
+bool HubGroup::DidItsPart(int rank, const PlaceId& place) const {
+  const auto counts = left.find(rank);
+  if (detached.count(rank) == 0 || counts == left.end()) return false;
+  const auto count = counts->second.find(place.lane);
+  return count != counts->second.end() && count->second >= place.number;
+}
+
+// Only a device, whose ranks send marks, does what ranks differ in, and in a
+// strict group it does not do that either.
+std::string HubGroup::WhatIsSuspect(int rank, int other) const {
+  if (info.strict || marks.empty()) return "";
+  return verdicts::ResultsAreSuspect(marks.FirstUnknown(rank, other));
+}
+
+int RankIn(const GroupInfo& info, int job_rank) {
+  const auto at =
+      std::find(info.job_ranks.begin(), info.job_ranks.end(), job_rank);
+  return at == info.job_ranks.end()
+             ? -1
+             : static_cast<int>(at - info.job_ranks.begin());
+}
+
+std::vector<int> RanksOf(const GroupInfo& info, const LaneId& lane) {
+  if (!lane.collective()) return {lane.from, lane.to};
+  std::vector<int> ranks(info.job_ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+bool MakesSense(const GroupInfo& info, int size) {
+  std::set<int> seen;
+  for (const int rank : info.job_ranks) {
+    if (rank < 0 || rank >= size || !seen.insert(rank).second) return false;
+  }
+  return !info.job_ranks.empty() &&
+         info.members.size() == info.job_ranks.size();
+}
+
+std::string DescribeRank(const GroupInfo& info, int rank,
+                         absl::Span<const Peer> peers) {
+  const int job_rank = info.job_ranks[rank];
+  const Peer& peer = peers[job_rank];
+  return absl::StrCat(
+      "rank ", rank, " (", peer.host, ", pid ", peer.pid,
+      job_rank == rank ? "" : absl::StrCat(", rank ", job_rank, " of the job"),
+      ")");
+}
+
+void SendToAll(const GroupInfo& info, const std::string& message, Star& star) {
+  for (const int job_rank : info.job_ranks) star.Send(job_rank, message);
+}
+
+}  // namespace lockstep::internal_collective

@@ -1,0 +1,344 @@
+#include "lockstep/collective/control/inquiries.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "lockstep/collective/control/messages.h"
+#include "lockstep/collective/verdicts.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+// A verdict lists all missing ranks, and tells more of so many of them.
+constexpr size_t kMostDescribed = 16;
+
+// Returns whether the group lives, or its failure lets the operation end first,
+// and its lane is one of the group.
+bool MayStillEnd(const HubGroup& group, const PlaceId& place) {
+  const LaneId& lane = place.lane;
+  const bool ends_first =
+      group.failed_after > 0 &&
+      (!lane.collective() || place.number <= group.failed_after);
+  if (!group.failure.ok() && !ends_first) return false;
+  const int size = static_cast<int>(group.info.job_ranks.size());
+  return lane.collective() ||
+         (lane.from < size && lane.to >= 0 && lane.to < size);
+}
+
+// Which ranks that an operation needs have come to it.
+struct Attendance {
+  // Two ranks that have issued different operations, if there are any. Then the
+  // rest is not complete.
+  std::optional<std::pair<int, int>> differ;
+  std::vector<int> missing;
+  std::vector<int> behind;  // ranks that wait in an earlier operation
+};
+
+Attendance TakeAttendance(const HubGroup& group, const PlaceId& place,
+                          const Inquiry& inquiry) {
+  Attendance result;
+  int first = -1;  // the lowest rank whose operation is known
+  for (const int rank : RanksOf(group.info, place.lane)) {
+    const auto position = inquiry.positions.find(rank);
+    if (position == inquiry.positions.end() || !position->second.here) {
+      if (group.DidItsPart(rank, place)) continue;
+      const bool waits =
+          position != inquiry.positions.end() && position->second.behind;
+      (waits ? result.behind : result.missing).push_back(rank);
+      continue;
+    }
+    const Position& there = position->second;
+    if (there.what.empty()) continue;  // too long ago
+    if (first < 0) first = rank;
+    const Position& other = inquiry.positions.at(first);
+    if (there.fingerprint == other.fingerprint) continue;
+    result.differ = {first, rank};
+    return result;
+  }
+  return result;
+}
+
+std::vector<int> RanksToBlame(const PlaceId& place,
+                              const Attendance& attendance) {
+  // What a rank sends to itself waits for that rank.
+  if (!place.lane.collective() && place.lane.from == place.lane.to) {
+    return {place.lane.from};
+  }
+  std::vector<int> missing = attendance.missing;
+  // Ranks that wait for an earlier operation are not to blame for that.
+  if (missing.empty()) missing = attendance.behind;
+  return missing;
+}
+
+// What one rank gives to another in an all-to-all, and what that one takes.
+struct Exchange {
+  int from = 0, to = 0;
+  int64_t gives = 0, takes = 0;
+};
+
+// Returns an exchange of `rank` in which the two sides differ.
+std::optional<Exchange> FindMismatch(const Inquiry& inquiry, int rank) {
+  const auto exchange = [&inquiry](int from, int to) -> Exchange {
+    const auto& gives = inquiry.positions.at(from).send_counts;
+    const auto& takes = inquiry.positions.at(to).recv_counts;
+    const auto i = static_cast<size_t>(to), j = static_cast<size_t>(from);
+    if (i >= gives.size() || j >= takes.size()) return {};
+    return {from, to, gives[i], takes[j]};
+  };
+  const auto own = inquiry.positions.find(rank);
+  if (own == inquiry.positions.end() || own->second.send_counts.empty()) {
+    return std::nullopt;
+  }
+  for (const auto& [other, position] : inquiry.positions) {
+    if (position.send_counts.empty()) continue;
+    for (const Exchange& each :
+         {exchange(rank, other), exchange(other, rank)}) {
+      if (each.gives != each.takes) return each;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+// ---- What ranks say.
+
+void Inquiries::Report(int from, const Late& late) {
+  const auto found = groups_.find(late.place.group);
+  if (found == groups_.end()) return;
+  const HubGroup& group = found->second;
+  const int rank = group.RankOf(from);
+  if (rank < 0 || !MayStillEnd(group, late.place)) return;
+  DropEarlier(late.place);
+  const bool is_new = inquiries_.count(late.place) == 0;
+  Inquiry& inquiry = inquiries_[late.place];
+  inquiry.positions[rank] = late.position;
+  inquiry.asked.erase(rank);
+  const bool expires = late.expired && !inquiry.expired;
+  if (is_new || expires) inquiry.what = late.what;
+  if (expires) {
+    inquiry.expired = true;
+    inquiry.deadline = late.deadline;
+  }
+  if (is_new || expires) Ask(group, late.place, inquiry, rank);
+  AskAgain(from, late.place);
+  Judge(late.place, rank);
+}
+
+void Inquiries::Answer(int from, const PlaceId& place,
+                       const Position& position) {
+  const auto inquiry = inquiries_.find(place);
+  const auto group = groups_.find(place.group);
+  if (inquiry == inquiries_.end() || group == groups_.end()) return;
+  const int rank = group->second.RankOf(from);
+  if (rank < 0) return;
+  inquiry->second.asked.erase(rank);
+  inquiry->second.positions[rank] = position;
+  Judge(place, rank);
+}
+
+void Inquiries::OnTick(absl::Duration ran) {
+  ran_ = ran;
+  std::vector<PlaceId> places;
+  for (const auto& [place, inquiry] : inquiries_) {
+    if (inquiry.expired || !inquiry.told_slow) places.push_back(place);
+  }
+  for (const PlaceId& place : places) Judge(place, -1);
+}
+
+bool Inquiries::HasExpired(const std::string& group) const {
+  return std::any_of(
+      inquiries_.begin(), inquiries_.end(), [&group](const auto& inquiry) {
+        return inquiry.first.group == group && inquiry.second.expired;
+      });
+}
+
+void Inquiries::Forget(const std::string& group, uint64_t after) {
+  auto i = inquiries_.lower_bound({group, {}, after == 0 ? 0 : after + 1});
+  while (i != inquiries_.end() && i->first.group == group &&
+         (after == 0 || i->first.lane.collective())) {
+    i = inquiries_.erase(i);
+  }
+}
+
+// Operations of a lane end in order, so earlier ones have ended at the rank
+// that waits at `place`. A verdict is due on those that have expired.
+void Inquiries::DropEarlier(const PlaceId& place) {
+  auto earlier = inquiries_.lower_bound({place.group, place.lane, 0});
+  while (earlier != inquiries_.end() && earlier->first < place) {
+    earlier = earlier->second.expired ? std::next(earlier)
+                                      : inquiries_.erase(earlier);
+  }
+}
+
+void Inquiries::Ask(const HubGroup& group, const PlaceId& place,
+                    Inquiry& inquiry, int except) {
+  const std::string ask = Encode(AskMessage{place});
+  inquiry.asked_at = ran_;
+  for (const int rank : RanksOf(group.info, place.lane)) {
+    if (rank == except || group.DidItsPart(rank, place)) continue;
+    inquiry.asked.insert(rank);
+    star_.Send(group.info.job_ranks[rank], ask);
+  }
+}
+
+// Asks a job rank that waits at `place` about the other operations that wait
+// for it: when it was asked before, it may have waited for nothing yet.
+void Inquiries::AskAgain(int job_rank, const PlaceId& place) {
+  for (const auto& [other, inquiry] : inquiries_) {
+    const auto group = groups_.find(other.group);
+    if (other == place || group == groups_.end()) continue;
+    const auto position =
+        inquiry.positions.find(group->second.RankOf(job_rank));
+    if (position != inquiry.positions.end() && !position->second.here &&
+        position->second.waits.group.empty()) {
+      star_.Send(job_rank, Encode(AskMessage{other}));
+    }
+  }
+}
+
+// ---- What rank 0 makes of it.
+
+void Inquiries::Judge(const PlaceId& place, int newest) {
+  const auto found = inquiries_.find(place);
+  const auto at = groups_.find(place.group);
+  if (found == inquiries_.end() || at == groups_.end()) return;
+  Inquiry& inquiry = found->second;
+  const HubGroup& group = at->second;
+  const Attendance attendance = TakeAttendance(group, place, inquiry);
+  if (attendance.differ.has_value()) {
+    return FailForDifference(place, group, inquiry, *attendance.differ);
+  }
+  if (newest >= 0 && JudgeCounts(place, group, inquiry, newest)) return;
+  if (JudgeDeadlock(place)) return;
+  const bool decided =
+      inquiry.asked.empty() || ran_ - inquiry.asked_at > patience_;
+  if (!decided) return;
+  JudgeMissing(place, group, inquiry, RanksToBlame(place, attendance));
+}
+
+void Inquiries::FailForDifference(const PlaceId& place, const HubGroup& group,
+                                  const Inquiry& inquiry,
+                                  std::pair<int, int> ranks) {
+  std::vector<verdicts::Issued> issued;
+  for (const int rank : {ranks.first, ranks.second}) {
+    issued.push_back({DescribeRank(group.info, rank, star_.peers()),
+                      inquiry.positions.at(rank).what});
+  }
+  const bool collective = place.lane.collective();
+  const uint64_t number = collective ? place.number : 0;
+  fail_(place.group,
+        verdicts::OperationsDiffer(
+            group.info.name, number, number, issued,
+            collective ? group.WhatIsSuspect(ranks.first, ranks.second) : ""));
+}
+
+// Returns whether what `rank` gives and takes in an all-to-all is not what the
+// others take and give. Then the group has failed.
+bool Inquiries::JudgeCounts(const PlaceId& place, const HubGroup& group,
+                            const Inquiry& inquiry, int rank) {
+  const std::optional<Exchange> mismatch = FindMismatch(inquiry, rank);
+  if (!mismatch.has_value()) return false;
+  fail_(place.group,
+        verdicts::CountsDiffer(
+            inquiry.what,
+            {DescribeRank(group.info, mismatch->from, star_.peers()),
+             DescribeRank(group.info, mismatch->to, star_.peers()),
+             mismatch->gives, mismatch->takes}));
+  return true;
+}
+
+// Returns whether ranks wait for each other in several groups: a rank that is
+// missing here waits in another operation, for which a rank is missing that
+// waits ... here. Then their groups have failed. Each of them was found missing
+// while it waited, and can't have gone on since, unless its group fails. So it
+// does no harm that the answers are of different times.
+bool Inquiries::JudgeDeadlock(const PlaceId& start) {
+  std::vector<PlaceId> path;
+  std::vector<verdicts::WaitsFor> waits;
+  PlaceId place = start;
+  do {
+    if (std::find(path.begin(), path.end(), place) != path.end()) return false;
+    const auto inquiry = inquiries_.find(place);
+    const auto group = groups_.find(place.group);
+    if (inquiry == inquiries_.end() || group == groups_.end() ||
+        !group->second.failure.ok()) {
+      return false;
+    }
+    path.push_back(place);
+    const auto& positions = inquiry->second.positions;
+    const auto next =
+        std::find_if(positions.begin(), positions.end(), [](const auto& each) {
+          return !each.second.here && !each.second.waits.group.empty();
+        });
+    if (next == positions.end()) return false;
+    waits.push_back(
+        {inquiry->second.what,
+         DescribeRank(group->second.info, next->first, star_.peers()),
+         next->second.waits_what});
+    place = next->second.waits;
+  } while (!(place == start));
+  if (path.size() < 2) return false;
+  const absl::Status why = verdicts::Deadlock(waits);
+  for (const PlaceId& each : path) fail_(each.group, why);
+  return true;
+}
+
+void Inquiries::JudgeMissing(const PlaceId& place, const HubGroup& group,
+                             Inquiry& inquiry,
+                             const std::vector<int>& missing) {
+  // Of ranks that came, one that does not answer any more may be stopped.
+  std::vector<int> described = missing;
+  if (missing.empty()) {
+    described.assign(inquiry.asked.begin(), inquiry.asked.end());
+  }
+  described.resize(std::min(described.size(), kMostDescribed));
+  std::vector<std::string> said;
+  for (const int rank : described) {
+    said.push_back(DescribeRankAt(group, inquiry, rank));
+  }
+  const std::string who =
+      missing.empty() ? "" : verdicts::ListRanks(missing, kLongestPart);
+  if (inquiry.expired) {
+    return fail_(
+        place.group,
+        missing.empty()
+            ? verdicts::WasNotDone(inquiry.what, inquiry.deadline, said)
+            : verdicts::DidNotCome(inquiry.what, who, inquiry.deadline, said));
+  }
+  if (inquiry.told_slow) return;
+  inquiry.told_slow = true;
+  const std::string slow = verdicts::IsSlow(inquiry.what, who, said);
+  SendToAll(group.info,
+            Encode(SlowMessage{place.group, slow.substr(0, kLongestText)}),
+            star_);
+}
+
+// Returns what is known of a rank that has not come, or does not answer.
+std::string Inquiries::DescribeRankAt(const HubGroup& group,
+                                      const Inquiry& inquiry, int rank) const {
+  const std::string name = DescribeRank(group.info, rank, star_.peers());
+  const auto position = inquiry.positions.find(rank);
+  if (position == inquiry.positions.end() || inquiry.asked.count(rank) > 0) {
+    const int job_rank = group.info.job_ranks[rank];
+    return absl::StrCat(
+        name, " ", last_words_.OfSilent(job_rank, star_.SilentFor(job_rank)));
+  }
+  std::string text = verdicts::DescribeLastIssued(name, position->second.last);
+  if (!position->second.waits_what.empty()) {
+    absl::StrAppend(&text, ", and waits for ", position->second.waits_what);
+  }
+  return text;
+}
+
+}  // namespace lockstep::internal_collective

@@ -1,0 +1,114 @@
+// How rank 0 finds out why an operation does not end:
+//
+//   Report   a rank says that an operation waits: ask the others of its lane
+//            where they are
+//   Answer   a rank says where it is, and all that is known is judged again
+//   OnTick   time has passed, and what has expired is judged again
+//
+// A judgement compares what the ranks have issued, looks for ranks that wait
+// for each other, and, when all have answered or had time to, names the ranks
+// that are missing: as a verdict if a deadline has passed, and else to on_slow.
+#ifndef LOCKSTEP_COLLECTIVE_CONTROL_INQUIRIES_H_
+#define LOCKSTEP_COLLECTIVE_CONTROL_INQUIRIES_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "lockstep/base/language.h"
+#include "lockstep/collective/control/control_types.h"
+#include "lockstep/collective/control/hub_group.h"
+#include "lockstep/collective/control/last_words.h"
+#include "lockstep/collective/rendezvous/star.h"
+
+namespace lockstep::internal_collective {
+
+// What rank 0 knows of an operation that waits. Ranks are those of the group.
+struct Inquiry {
+  std::string what;                   // in words
+  std::map<int, Position> positions;  // by rank
+  std::set<int> asked;                // the ranks whose answer is due
+  absl::Duration asked_at;            // on the star's clock
+  bool expired = false;
+  absl::Duration deadline;
+  bool told_slow = false;
+};
+
+// Rank 0's inquiries into operations that wait.
+//
+// Requires: all arguments of the constructor outlive this. A call of `fail`
+// calls Forget for the group.
+// Guarantees: each inquiry ends, since its group fails or the operation's lane
+// goes on. No rank is blamed while its answer is due, for `patience` at most.
+// Thread-safety: use it on the star's thread.
+class Inquiries {
+ public:
+  // Fails the group with this key.
+  using FailGroup =
+      std::function<void(const std::string& group, const absl::Status& why)>;
+
+  // `patience` is how long rank 0 waits for answers.
+  Inquiries(const HubGroups& groups, const LastWords& last_words,
+            absl::Duration patience, Star& star, FailGroup fail)
+      : groups_(groups),
+        last_words_(last_words),
+        patience_(patience),
+        star_(star),
+        fail_(std::move(fail)) {}
+
+  // Job rank `from` reports an operation, or answers.
+  void Report(int from, const Late& late);
+  void Answer(int from, const PlaceId& place, const Position& position);
+
+  // `ran` is the time on the star's clock.
+  void OnTick(absl::Duration ran);
+
+  // Returns whether there is an inquiry into this operation.
+  bool Has(const PlaceId& place) const { return inquiries_.count(place) > 0; }
+
+  // Returns whether an operation of the group has expired, so that a verdict on
+  // it will fail the group soon.
+  bool HasExpired(const std::string& group) const;
+
+  // Ends the group's inquiries, or, if `after` is not 0, those into collectives
+  // behind that number.
+  void Forget(const std::string& group, uint64_t after);
+
+ private:
+  void DropEarlier(const PlaceId& place);
+  void Ask(const HubGroup& group, const PlaceId& place, Inquiry& inquiry,
+           int except);
+  void AskAgain(int job_rank, const PlaceId& place);
+
+  // Judges an operation of which rank `newest` has said something, or, where
+  // that is -1, for which time has passed. A verdict ends the inquiry.
+  void Judge(const PlaceId& place, int newest);
+  void FailForDifference(const PlaceId& place, const HubGroup& group,
+                         const Inquiry& inquiry, std::pair<int, int> ranks);
+  bool JudgeCounts(const PlaceId& place, const HubGroup& group,
+                   const Inquiry& inquiry, int rank);
+  bool JudgeDeadlock(const PlaceId& start);
+  void JudgeMissing(const PlaceId& place, const HubGroup& group,
+                    Inquiry& inquiry, const std::vector<int>& missing);
+  std::string DescribeRankAt(const HubGroup& group, const Inquiry& inquiry,
+                             int rank) const;
+
+  const HubGroups& groups_;
+  const LastWords& last_words_;
+  const absl::Duration patience_;
+  Star& star_;
+  const FailGroup fail_;
+
+  absl::Duration ran_;
+  std::map<PlaceId, Inquiry> inquiries_;
+};
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_CONTROL_INQUIRIES_H_

@@ -1,0 +1,44 @@
+// What other ranks said last of themselves, for messages about a rank that is
+// silent or gone.
+#ifndef LOCKSTEP_COLLECTIVE_CONTROL_LAST_WORDS_H_
+#define LOCKSTEP_COLLECTIVE_CONTROL_LAST_WORDS_H_
+
+#include <map>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/steady_time.h"
+
+namespace lockstep::internal_collective {
+
+// The last heartbeat of each rank of the job. Rank 0 hears all ranks, and the
+// others hear rank 0.
+// Thread-safety: use it on the star's thread.
+class LastWords {
+ public:
+  // Keeps what a heartbeat says that the rank issued last; "" for nothing.
+  void Hear(int job_rank, absl::string_view issued);
+
+  // Returns "had last issued ... as of 2s ago", or "" if no heartbeat of the
+  // rank has come.
+  std::string Of(int job_rank) const;
+
+  // Returns the same, or "" also if the rank had issued nothing.
+  std::string OfIssued(int job_rank) const;
+
+  // Returns what is known of a rank that has been silent for so long.
+  std::string OfSilent(int job_rank, absl::Duration silent) const;
+
+ private:
+  struct Words {
+    std::string issued;
+    SteadyTime heard;
+  };
+  std::map<int, Words> words_;  // by job rank
+};
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_CONTROL_LAST_WORDS_H_

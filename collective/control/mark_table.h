@@ -1,0 +1,62 @@
+// Compares what the ranks of a group have issued, where nothing else does: a
+// device does what ranks differ in, and they find it out afterwards.
+#ifndef LOCKSTEP_COLLECTIVE_CONTROL_MARK_TABLE_H_
+#define LOCKSTEP_COLLECTIVE_CONTROL_MARK_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "lockstep/base/language.h"
+#include "lockstep/collective/control/control_types.h"
+
+namespace lockstep::internal_collective {
+
+// The marks of a group's ranks, by the number of the collective.
+//
+// Guarantees: two ranks that both send a mark of one number are found to differ
+// if their digests do, as long as the table keeps that number.
+// Thread-safety: use it on the star's thread.
+class MarkTable {
+ public:
+  // Two ranks differ in collective `number` or in one before it.
+  struct Difference {
+    uint64_t number = 0;
+    int rank = 0;
+    int other = 0;
+    std::map<int, std::string> issued;  // what they issued, by rank
+  };
+
+  // Compares a rank's mark with the first one of that number.
+  std::optional<Difference> Compare(int rank, const Mark& mark);
+
+  // Returns the number of the first collective of which it is not known that
+  // both ranks have issued the same.
+  uint64_t FirstUnknown(int rank, int other) const;
+
+  // Returns the number up to which all `size` ranks are known to have issued
+  // the same.
+  uint64_t AgreedByAll(size_t size) const;
+
+  // Drops the marks up to `agreed`. If more than 4,096 others are left, it
+  // drops so many of them that at most half as many are left.
+  void Forget(uint64_t agreed) {
+    marks_.erase(marks_.begin(), marks_.upper_bound(agreed));
+  }
+  void Thin();
+
+  // Returns true if no rank has sent a mark.
+  bool empty() const { return marks_.empty() && agreed_.empty(); }
+
+ private:
+  std::map<uint64_t, std::pair<int, Mark>> marks_;  // with the rank of each
+  // For each rank, the last mark that equalled one of another rank.
+  std::map<int, uint64_t> agreed_;
+};
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_CONTROL_MARK_TABLE_H_

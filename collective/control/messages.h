@@ -1,0 +1,408 @@
+// The messages of the control protocol, as structs and as bytes;
+// docs/formats.md has them as a table.
+//
+//   star.Send(0, Encode(FailMessage{"world", absl::AbortedError("why")}));
+//   ...
+//   if (TypeOf(bytes) == Message::kFail) {
+//     const std::optional<FailMessage> fail = Decode<FailMessage>(bytes);
+//
+// A message's bytes are one byte, its type, and then its fields in the order in
+// which Fields() lists them. The C++ type of a field decides how it is written.
+#ifndef LOCKSTEP_COLLECTIVE_CONTROL_MESSAGES_H_
+#define LOCKSTEP_COLLECTIVE_CONTROL_MESSAGES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/language.h"
+#include "lockstep/collective/control/control_types.h"
+#include "lockstep/collective/rendezvous/wire.h"
+
+namespace lockstep::internal_collective {
+
+// The most bytes of a text that goes to other ranks, and of the words for one
+// operation. Encode cuts a status's message and an operation's words off there.
+inline constexpr size_t kLongestText = 16384;
+inline constexpr size_t kLongestPart = 1024;
+
+// Type 17 goes from rank 0 to itself, and so is not on the wire.
+enum class Message : uint8_t {
+  kOpen = 1,
+  kOpened = 2,
+  kFail = 3,
+  kFailed = 4,
+  kLeave = 5,
+  kLeft = 6,
+  kDetach = 7,
+  kLate = 8,
+  kAsk = 9,
+  kAnswer = 10,
+  kSlow = 11,
+  kSet = 12,
+  kGet = 13,
+  kValue = 14,
+  kMarks = 15,
+  kAgreed = 16,
+  kClosed = 17,
+  kLost = 18,
+  kHearsay = 19,
+  kEcho = 20,
+  kEchoed = 21,
+};
+
+// Returns the type of a message, which need not be one of those above.
+// Requires: `message` is not empty.
+inline Message TypeOf(absl::string_view message) {
+  return static_cast<Message>(message[0]);
+}
+
+// ---- To rank 0. `group` is always a group's key.
+
+// A rank joins a group. Rank 0 answers with kOpened or kFailed.
+struct OpenMessage {
+  static constexpr Message kType = Message::kOpen;
+  GroupInfo info;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.info);
+  }
+};
+
+// A group has failed, or fails after collective `after` where that is not 0.
+struct FailMessage {
+  static constexpr Message kType = Message::kFail;
+  std::string group;
+  absl::Status why;
+  uint64_t after = 0;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.why, m.after);
+  }
+};
+
+// A rank can't go on, and may not know the reason.
+struct HearsayMessage {
+  static constexpr Message kType = Message::kHearsay;
+  std::string group;
+  absl::Status why;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.why);
+  }
+};
+
+// The answer to kEcho. It comes behind all that the rank had sent before.
+struct EchoedMessage {
+  static constexpr Message kType = Message::kEchoed;
+  std::string group;
+  int round = 0;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.round);
+  }
+};
+
+// A rank leaves a group.
+struct LeaveMessage {
+  static constexpr Message kType = Message::kLeave;
+  std::string group;
+  LaneCounts counts;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.counts);
+  }
+};
+
+// A rank has nothing to do with a group any more.
+struct DetachMessage {
+  static constexpr Message kType = Message::kDetach;
+  std::string group;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group);
+  }
+};
+
+// An operation waits too long.
+struct LateMessage {
+  static constexpr Message kType = Message::kLate;
+  Late late;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.late);
+  }
+};
+
+// The answer to kAsk.
+struct AnswerMessage {
+  static constexpr Message kType = Message::kAnswer;
+  PlaceId place;
+  Position position;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.place, m.position);
+  }
+};
+
+// What a rank has issued, digested.
+struct MarksMessage {
+  static constexpr Message kType = Message::kMarks;
+  std::string group;
+  std::vector<Mark> marks;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.marks);
+  }
+};
+
+// A rank leaves a value in the group's store.
+struct SetMessage {
+  static constexpr Message kType = Message::kSet;
+  std::string group;
+  std::string name;
+  std::string value;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.name, m.value);
+  }
+};
+
+// A rank wants a value. Rank 0 answers with kValue, once it is there.
+struct GetMessage {
+  static constexpr Message kType = Message::kGet;
+  std::string group;
+  std::string name;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.name);
+  }
+};
+
+// Rank 0 leaves the job. It sends this to itself.
+struct ClosedMessage {
+  static constexpr Message kType = Message::kClosed;
+
+  template <typename M>
+  static auto Fields(M&) {
+    return std::tie();
+  }
+};
+
+// ---- From rank 0.
+
+// The rank has joined the group.
+struct OpenedMessage {
+  static constexpr Message kType = Message::kOpened;
+  std::string group;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group);
+  }
+};
+
+// The group has failed, as in FailMessage.
+struct FailedMessage {
+  static constexpr Message kType = Message::kFailed;
+  std::string group;
+  absl::Status why;
+  uint64_t after = 0;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.why, m.after);
+  }
+};
+
+// A rank of the job is the first that was lost.
+struct LostMessage {
+  static constexpr Message kType = Message::kLost;
+  absl::Status why;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.why);
+  }
+};
+
+// The rank is to answer with kEchoed at once.
+struct EchoMessage {
+  static constexpr Message kType = Message::kEcho;
+  std::string group;
+  int round = 0;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.round);
+  }
+};
+
+// Rank `rank` of the group has left it.
+struct LeftMessage {
+  static constexpr Message kType = Message::kLeft;
+  std::string group;
+  int rank = 0;
+  LaneCounts counts;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.rank, m.counts);
+  }
+};
+
+// The rank is to say where it is, by kAnswer.
+struct AskMessage {
+  static constexpr Message kType = Message::kAsk;
+  PlaceId place;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.place);
+  }
+};
+
+// An operation is slow. The sender cuts `what` at kLongestText.
+struct SlowMessage {
+  static constexpr Message kType = Message::kSlow;
+  std::string group;
+  std::string what;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.what);
+  }
+};
+
+// All ranks have issued the same collectives up to number `number`.
+struct AgreedMessage {
+  static constexpr Message kType = Message::kAgreed;
+  std::string group;
+  uint64_t number = 0;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.number);
+  }
+};
+
+// A value of the group's store that the rank wanted.
+struct ValueMessage {
+  static constexpr Message kType = Message::kValue;
+  std::string group;
+  std::string name;
+  std::string value;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.name, m.value);
+  }
+};
+
+// ---- Implementation details
+
+// Writes fields behind a message's type.
+// Thread-safety: thread-compatible.
+class FieldWriter {
+ public:
+  explicit FieldWriter(Message type)
+      : wire_(std::string(1, static_cast<char>(type))) {}
+
+  void Put(bool value) { wire_.Number(value ? 1 : 0); }
+  void Put(int value) { wire_.Number(static_cast<uint64_t>(value)); }
+  void Put(int64_t value) { wire_.Number(static_cast<uint64_t>(value)); }
+  void Put(uint64_t value) { wire_.Number(value); }
+  void Put(const std::string& text) { wire_.Text(text); }
+  void Put(const absl::Status& status);
+  void Put(const LaneId& lane);
+  void Put(const LaneCounts& counts);
+  void Put(const PlaceId& place);
+  void Put(const Position& position);
+  void Put(const Late& late);
+  void Put(const GroupInfo& info);
+  void Put(const std::vector<Mark>& marks);
+
+  std::string Take() { return wire_.Take(); }
+
+ private:
+  template <typename T>
+  void PutNumbers(const std::vector<T>& values);
+  void PutPart(absl::string_view text);
+
+  WireWriter wire_;
+};
+
+// Reads fields back. The sender has proved that it belongs to the job; still,
+// nothing is read beyond the end. Behind a field that is cut off all fields are
+// 0 and empty, and good() is false.
+// Thread-safety: thread-compatible.
+class FieldReader {
+ public:
+  explicit FieldReader(absl::string_view fields) : wire_(fields) {}
+
+  bool good() const { return wire_.good(); }
+
+  void Get(bool& value) { value = Number() != 0; }
+  void Get(int& value) { value = static_cast<int>(Number()); }
+  void Get(int64_t& value) { value = static_cast<int64_t>(Number()); }
+  void Get(uint64_t& value) { value = Number(); }
+  void Get(std::string& text);
+  void Get(absl::Status& status);
+  void Get(LaneId& lane);
+  void Get(LaneCounts& counts);
+  void Get(PlaceId& place);
+  void Get(Position& position);
+  void Get(Late& late);
+  void Get(GroupInfo& info);
+  void Get(std::vector<Mark>& marks);
+
+ private:
+  uint64_t Number() { return wire_.Number(UINT64_MAX); }
+  template <typename T>
+  void GetNumbers(std::vector<T>& values);
+
+  WireReader wire_;
+};
+
+// Returns the message's bytes.
+template <typename M>
+std::string Encode(const M& message) {
+  FieldWriter out(M::kType);
+  std::apply([&out](const auto&... field) { (out.Put(field), ...); },
+             M::Fields(message));
+  return out.Take();
+}
+
+// Returns the message of these bytes, of which the first is its type, or
+// nothing if they are cut off. Bytes behind the last field are ignored.
+template <typename M>
+std::optional<M> Decode(absl::string_view bytes) {
+  M message;
+  FieldReader in(bytes.substr(1));
+  std::apply([&in](auto&... field) { (in.Get(field), ...); },
+             M::Fields(message));
+  if (!in.good()) return std::nullopt;
+  return message;
+}
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_CONTROL_MESSAGES_H_
