@@ -108,6 +108,20 @@ TEST(WireTest, WhatIsCutOffIsBad) {
   }
 }
 
+TEST(WireTest, ANumberOfValuesThatDoNotFitIsBad) {
+  const std::string bytes = WireWriter("head").Number(2).Number(7).Take();
+  const absl::string_view numbers = absl::string_view(bytes).substr(4);
+  WireReader fits(numbers);
+  EXPECT_EQ(fits.Count(4), 2u);
+  EXPECT_TRUE(fits.good());
+  EXPECT_EQ(fits.Number(7), 7u);
+  EXPECT_TRUE(fits.AtEnd());
+  WireReader too_long(numbers);
+  EXPECT_EQ(too_long.Count(5), 0u);
+  EXPECT_FALSE(too_long.good());
+  EXPECT_EQ(too_long.Number(7), 0u);
+}
+
 // Nothing is read beyond the end; sanitizers check this.
 TEST(WireTest, TakesAnyBytes) {
   std::mt19937 random(1);
