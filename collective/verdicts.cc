@@ -29,7 +29,7 @@ std::string Behind(const std::vector<std::string>& said) {
 }  // namespace
 
 std::string ListRanks(const std::vector<int>& ranks, size_t longest) {
-  const std::string text = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "));
+  std::string text = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "));
   if (text.size() <= longest) return text;
   return absl::StrCat(ranks.size(), " ranks, ", text.substr(0, longest),
                       ", ...");
