@@ -12,9 +12,9 @@
 //   a connection ends without a goodbye    -> that rank is lost: all are told,
 //                                             also when others then leave
 //   a rank aborts, or can't go on          -> to rank 0, which tells all
-//   a rank's transport can't go on         -> the same, if no rank knows
-//   better:
-//                                             what caused it may come later
+//   a rank's transport can't go on         -> the same, if no rank knows a
+//                                             better cause, which may come
+//                                             later
 //   a device does what ranks differ in     -> they tell rank 0 at every
 //                                             heartbeat what they have issued;
 //                                             in a strict group at once, and
@@ -27,12 +27,11 @@
 //
 // Which thread calls what:
 //
-//   any thread of the rank    Attach, Fail, Leave, SendMarks, ... -->
-//   Star::Send the star's thread         OnMessage, OnGone -->
-//   GroupMember::OnFailure, ...
-//                                               --> at rank 0: Hub
-//                             OnTick            --> GroupMember::OnTick
-//                             Beat              --> GroupMember::TakeMarks
+//   any thread of the rank  Attach, Fail, Leave, ...  -> Star::Send
+//   the star's thread       OnMessage, OnGone         -> GroupMember, and the
+//                                                        Hub at rank 0
+//                           OnTick                    -> GroupMember, then Hub
+//                           Beat                      -> GroupMember
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_CONTROL_PLANE_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_CONTROL_PLANE_H_
 

@@ -1,5 +1,6 @@
-// Who is heard first: engines over a star that the test carries by hand, so
-// that a rank's thread stands still for as long as it takes.
+// Engines over a star whose messages the test delivers by hand. So a rank's
+// thread can stand still for as long as a test needs, and the test decides
+// which rank is heard first.
 #include "lockstep/collective/control/control_plane.h"
 
 #include <algorithm>
@@ -40,8 +41,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// What a rank sends stays with it until Flush, and what it is sent is heard by
-// Hear: all of it on the test's thread.
+// The stars of all ranks. Messages of a rank stay with it until Flush, and a
+// rank hears those for it in Hear.
+// Thread-safety: ranks may send on any thread. The test's thread does the rest.
 class HandStars {
  public:
   explicit HandStars(int size) : nodes_(size) {}
@@ -73,7 +75,7 @@ class HandStars {
     Tick(rank);
     Flush(rank);
   }
-  // Whether it has been sent such a message that it has not heard.
+  // Returns true if a message of this type waits for the rank.
   bool IsSent(int rank, Message kind) const {
     const auto& inbox = nodes_[rank].inbox;
     return std::any_of(inbox.begin(), inbox.end(), [kind](const auto& each) {
@@ -85,7 +87,7 @@ class HandStars {
   friend class HandStar;
   struct Node {
     StarListener* listener = nullptr;
-    std::deque<std::pair<int, std::string>> outbox;  // under the mutex
+    std::deque<std::pair<int, std::string>> outbox;  // guarded by the mutex
     std::deque<std::pair<int, std::string>> inbox;
   };
 
@@ -128,9 +130,9 @@ std::unique_ptr<Star> HandStars::Take(int rank) {
   return std::make_unique<HandStar>(rank, this);
 }
 
-// A transport of which each rank sees when another one's is cancelled, as by
-// the end of a connection; otherwise it waits for ever, unless it is the root
-// of a broadcast, which needs nothing from the others.
+// A transport that waits until that of any rank is cancelled, as if connections
+// ended then. The root of a broadcast does not wait, since it needs nothing
+// from the others. Thread-safety: thread-safe.
 class Tied : public Transport {
  public:
   struct Shared {
@@ -182,7 +184,7 @@ class WhoIsHeardFirst : public testing::Test {
     }
   }
 
-  // Returns those of a group of all ranks.
+  // Returns the options of a group of all ranks.
   EngineOptions Options() {
     EngineOptions options;
     options.backend = "tied";
@@ -224,7 +226,7 @@ class WhoIsHeardFirst : public testing::Test {
     return *std::move(work);
   }
 
-  // By root 0.
+  // Issues a broadcast from rank 0.
   Work Broadcast(int rank) {
     absl::StatusOr<Work> work =
         ranks_[rank]->Broadcast(BufferOf(&value_, 1), BufferOf(&value_, 1), 0);
@@ -232,8 +234,8 @@ class WhoIsHeardFirst : public testing::Test {
     return *std::move(work);
   }
 
-  // Rank 0 has done a broadcast in which other ranks wait, and then waits for
-  // all in a barrier.
+  // Expects the verdict on a barrier in which rank 0 waits for all, after a
+  // broadcast that rank 0 has done and in which other ranks still wait.
   void ExpectMissingAtABarrier(const std::vector<int>& in_broadcast,
                                const std::string& message) {
     std::vector<Work> works;
@@ -250,7 +252,7 @@ class WhoIsHeardFirst : public testing::Test {
                                    " did not come within 10ms")));
   }
 
-  // All, but for those that stand still.
+  // Runs all ranks except those in `still`.
   void RunUntil(const std::function<bool()>& done,
                 const std::set<int>& still = {}) {
     while (!done()) {
@@ -263,8 +265,8 @@ class WhoIsHeardFirst : public testing::Test {
     }
   }
 
-  // Until rank 0 would know what the transports of 0 and 2 say, were there
-  // not rank 1, whose echo it waits for.
+  // Runs ranks 0 and 2 until rank 0 waits only for the echo of rank 1, before
+  // it believes the transports of ranks 0 and 2.
   void RunWithout1UntilItIsAwaited(const Work& zero, const Work& two) {
     RunUntil(
         [&] {
@@ -328,8 +330,8 @@ TEST_F(WhoIsHeardFirst, ARankThatLeavesIsNotOvertakenByWhatItCauses) {
   }
 }
 
-// The rank that fails has had no memory to open the group, and leaves it while
-// the other opens it.
+// The rank that fails had no memory to open the group, and leaves the group
+// while the other rank opens it.
 TEST_F(WhoIsHeardFirst, ARankHearsOfAFailureThatCameBeforeItOpenedTheGroup) {
   MakePlanes(2);
   const EngineOptions options = Options();
@@ -349,20 +351,20 @@ TEST_F(WhoIsHeardFirst, ARankHearsOfAFailureThatCameBeforeItOpenedTheGroup) {
                                HasSubstr("no memory")));
 }
 
-// What a transport says is told when nobody knows better,
+// An error of a transport counts as the cause when all ranks have been heard.
 TEST_F(WhoIsHeardFirst, ATransportIsBelievedWhenAllHaveBeenHeard) {
   Join(3);
   ExpectTransportIsBelieved(/*still=*/{});
 }
 
-// and when a rank does not say whether it does.
+// It also counts if a rank does not answer in time.
 TEST_F(WhoIsHeardFirst, ATransportIsBelievedWhenOneIsSilent) {
   Join(3, {absl::Hours(1), absl::Hours(1), absl::Milliseconds(10)});
   ExpectTransportIsBelieved(/*still=*/{1});
 }
 
-// Rank 0, which stands still while an operation expires, says who is missing
-// all the same; the rank that waits does not wait for that, and leaves.
+// Rank 0 stands still while an operation expires. The rank that waits does not
+// wait for rank 0, and leaves. Rank 0 names the missing rank all the same.
 TEST_F(WhoIsHeardFirst, WhoIsMissingIsKnownWhenRank0GoesOn) {
   Join(3, {absl::Hours(1), absl::Milliseconds(10), absl::Hours(1)});
   const Work zero = Barrier(0), one = Barrier(1, absl::Milliseconds(10));
@@ -386,8 +388,8 @@ TEST_F(WhoIsHeardFirst, RanksInAnEarlierOperationAreNamedWhereAllOthersCame) {
   ExpectMissingAtABarrier({1, 2}, "ranks 1, 2");
 }
 
-// A rank that came and says nothing any more, as one that was stopped in the
-// middle of it, is named although no rank is missing.
+// A rank that came and no longer answers, such as one that was stopped, is
+// named although no rank is missing.
 TEST_F(WhoIsHeardFirst, ARankThatCameAndIsSilentIsNamed) {
   Join(2, {absl::Milliseconds(10), absl::Hours(1), absl::Hours(1)});
   Late came;

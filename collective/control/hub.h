@@ -1,18 +1,13 @@
 // Rank 0's judge: it collects what the ranks of the job say, decides which
 // groups fail and why, and tells all ranks the same.
 //
-//   thread of rank 2       star's thread of rank 0        star's thread of 2
+//   any thread of rank 2     ControlPlane::Fail sends a message to rank 0
+//   star's thread of rank 0  ControlPlane::OnMessage -> Hub::OnMessage -> Fail
+//                            sends the verdict to all ranks of the group
+//   star's thread of rank 2  ControlPlane::OnMessage -> GroupMember::OnFailure
 //
-//   ControlPlane::Fail --> ControlPlane::OnMessage
-//                            Hub::OnMessage
-//                              Fail(group)
-//                            Star::Send, to all ranks -->
-//                            ControlPlane::OnMessage
-//                                                           GroupMember::OnFailure
-//                          ControlPlane::OnGone
-//                            Hub::OnGone
-//                          ControlPlane::OnTick
-//                            Hub::OnTick
+//   star's thread of rank 0  ControlPlane::OnGone -> Hub::OnGone -> Fail
+//                            ControlPlane::OnTick -> Hub::OnTick -> Fail
 //
 // Rank 0's own messages take the same way through its star. Inquiries finds out
 // why an operation does not end, and MarkTable compares what ranks have issued
@@ -53,16 +48,17 @@ class Hub {
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
 
-  // Takes a message to rank 0. Ignores one that is cut off or has no such type.
+  // Takes a message to rank 0, which must not be empty. Ignores one that is cut
+  // off, or whose type is not for rank 0.
   void OnMessage(int from, absl::string_view message);
 
-  // A job rank has left, if `how` is OK, or is lost.
+  // Fails the groups of a job rank that has left, if `how` is OK, or is lost.
   void OnGone(int job_rank, const absl::Status& how);
 
-  // `ran` is the time on the star's clock.
+  // Judges again what only needed time. `ran` is ControlPlane::ran().
   void OnTick(absl::Duration ran);
 
-  // Returns whether it has still to decide on an operation.
+  // Returns whether the hub has still to decide on an operation.
   bool Judges(const PlaceId& place) const { return inquiries_.Has(place); }
 
  private:
@@ -112,7 +108,7 @@ class Hub {
   const LastWords& last_words_;
   const Patience patience_;
 
-  absl::Duration ran_;  // on the star's clock
+  absl::Duration ran_;  // at the last tick
   HubGroups groups_;
   Inquiries inquiries_;
 

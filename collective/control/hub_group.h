@@ -18,7 +18,8 @@
 
 namespace lockstep::internal_collective {
 
-// Ranks are those of the group, where nothing else is said.
+// One group, as rank 0 knows it. Ranks are those of the group, if nothing else
+// is said.
 // Thread-safety: use it on the star's thread.
 struct HubGroup {
   // All is empty while no rank has joined: a rank may fail a group before.

@@ -34,7 +34,7 @@ struct Inquiry {
   std::string what;                   // in words
   std::map<int, Position> positions;  // by rank
   std::set<int> asked;                // the ranks whose answer is due
-  absl::Duration asked_at;            // on the star's clock
+  absl::Duration asked_at;            // by ControlPlane::ran()
   bool expired = false;
   absl::Duration deadline;
   bool told_slow = false;
@@ -42,8 +42,8 @@ struct Inquiry {
 
 // Rank 0's inquiries into operations that wait.
 //
-// Requires: all arguments of the constructor outlive this. A call of `fail`
-// calls Forget for the group.
+// Requires: `groups`, `last_words` and `star` outlive this. `fail` calls Forget
+// for the group that it fails.
 // Guarantees: each inquiry ends, since its group fails or the operation's lane
 // goes on. No rank is blamed while its answer is due, for `patience` at most.
 // Thread-safety: use it on the star's thread.
@@ -66,7 +66,7 @@ class Inquiries {
   void Report(int from, const Late& late);
   void Answer(int from, const PlaceId& place, const Position& position);
 
-  // `ran` is the time on the star's clock.
+  // Judges again what only needed time. `ran` is ControlPlane::ran().
   void OnTick(absl::Duration ran);
 
   // Returns whether there is an inquiry into this operation.
