@@ -26,7 +26,7 @@
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/collective/rendezvous/star.h"
-#include "lockstep/collective/shm/shm_transport.h"
+#include "lockstep/collective/shm/shm_neighbourhood.h"
 
 namespace lockstep {
 namespace {

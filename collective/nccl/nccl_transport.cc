@@ -14,7 +14,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/float16.h"
@@ -24,6 +23,7 @@
 #include "lockstep/collective/nccl/nccl_api.h"
 #include "lockstep/collective/nccl/nccl_communicator.h"
 #include "lockstep/collective/rendezvous/quiet_thread.h"
+#include "lockstep/collective/transport_util.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/device.h"
 
@@ -45,8 +45,6 @@ using internal_gpu::kCudaPerThreadStream;
 using internal_gpu::kCudaStreamNonBlocking;
 using internal_gpu::kCudaSuccess;
 using internal_gpu::LoadCuda;
-
-constexpr absl::Duration kStoreSlice = absl::Milliseconds(100);
 
 // How long ranks that leave wait for each other.
 constexpr absl::Duration kLeaveTakes = absl::Seconds(2);
@@ -176,21 +174,6 @@ uint64_t ScalarOf(DType dtype, double value) {
       set(value);
   }
   return scalar;
-}
-
-struct Range {  // in bytes
-  int64_t first = 0;
-  int64_t bytes = 0;
-};
-
-std::vector<Range> RangesOf(const std::vector<int64_t>& counts, DType dtype) {
-  std::vector<Range> ranges;
-  int64_t first = 0;
-  for (const int64_t count : counts) {
-    ranges.push_back({first, count * SizeOf(dtype)});
-    first += ranges.back().bytes;
-  }
-  return ranges;
 }
 
 // ---- The transport.
@@ -520,20 +503,16 @@ absl::StatusOr<NcclUniqueId> NcclTransport::ShareId(absl::string_view of,
         context_.store->Set(key, {id.internal, sizeof(id.internal)}));
     return id;
   }
-  for (;;) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
-    const absl::StatusOr<std::string> shared =
-        context_.store->Get(key, absl::Now() + kStoreSlice);
-    if (absl::IsDeadlineExceeded(shared.status())) continue;
-    LOCKSTEP_RETURN_IF_ERROR(shared.status());
-    if (shared->size() != sizeof(id.internal)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the store should have an id of ", sizeof(id.internal),
-          " bytes under '", key, "', but has ", shared->size(), " bytes"));
-    }
-    shared->copy(id.internal, sizeof(id.internal));
-    return id;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::string shared,
+      AwaitKey(*context_.store, key, [this] { return CheckCancelled(); }));
+  if (shared.size() != sizeof(id.internal)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the store should have an id of ", sizeof(id.internal),
+        " bytes under '", key, "', but has ", shared.size(), " bytes"));
   }
+  shared.copy(id.internal, sizeof(id.internal));
+  return id;
 }
 
 absl::Status NcclTransport::Connect() {
@@ -722,8 +701,8 @@ absl::StatusOr<bool> NcclTransport::QueueMoves(const Operation& op,
                                                Rest& rest) {
   const char* const in = static_cast<const char*>(op.in.data);
   char* const out = static_cast<char*>(op.out.data);
-  const Range all_in = {0, op.in.count * SizeOf(op.dtype)};
-  const Range all_out = {0, op.out.count * SizeOf(op.dtype)};
+  const Slice all_in = {0, op.in.count * SizeOf(op.dtype)};
+  const Slice all_out = {0, op.out.count * SizeOf(op.dtype)};
   const std::vector<int64_t>& parts = op.recv_counts;
   if (op.kind == OpKind::kAllGather &&
       std::all_of(parts.begin(), parts.end(),
@@ -734,33 +713,33 @@ absl::StatusOr<bool> NcclTransport::QueueMoves(const Operation& op,
     });
   }
   // To and from each rank.
-  std::vector<Range> gives(size_);
-  std::vector<Range> takes(size_);
+  std::vector<Slice> gives(size_);
+  std::vector<Slice> takes(size_);
   const bool is_root = op.root == rank_;
   switch (op.kind) {
     case OpKind::kAllGather:
       gives.assign(size_, all_in);
-      takes = RangesOf(op.recv_counts, op.dtype);
+      takes = SlicesOf(op.recv_counts, op.dtype);
       break;
     case OpKind::kGather:
       gives[op.root] = all_in;
-      if (is_root) takes = RangesOf(op.recv_counts, op.dtype);
+      if (is_root) takes = SlicesOf(op.recv_counts, op.dtype);
       break;
     case OpKind::kScatter:
-      if (is_root) gives = RangesOf(op.send_counts, op.dtype);
+      if (is_root) gives = SlicesOf(op.send_counts, op.dtype);
       takes[op.root] = all_out;
       break;
     default:
-      gives = RangesOf(op.send_counts, op.dtype);
-      takes = RangesOf(op.recv_counts, op.dtype);
+      gives = SlicesOf(op.send_counts, op.dtype);
+      takes = SlicesOf(op.recv_counts, op.dtype);
   }
   const auto call = [&](NcclComm* comm) {
     NcclResult result = nccl_.GroupStart();
     if (result != NcclResult::kSuccess) return result;
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
-      const Range& give = gives[peer];
-      const Range& take = takes[peer];
+      const Slice& give = gives[peer];
+      const Slice& take = takes[peer];
       if (result == NcclResult::kSuccess && give.bytes > 0) {
         result =
             nccl_.Send(in + give.first, give.bytes, kByte, peer, comm, stream_);
@@ -773,8 +752,8 @@ absl::StatusOr<bool> NcclTransport::QueueMoves(const Operation& op,
     const NcclResult ended = nccl_.GroupEnd();
     return result == NcclResult::kSuccess ? ended : result;
   };
-  const Range& give = gives[rank_];
-  const Range& take = takes[rank_];
+  const Slice& give = gives[rank_];
+  const Slice& take = takes[rank_];
   if (in + give.first != out + take.first) {
     rest.from = in + give.first;
     rest.to = out + take.first;
@@ -904,11 +883,7 @@ void NcclTransport::Release(Lane& lane) {
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeNcclTransport(
     const TransportContext& context) {
-  if (context.size < 1 || context.rank < 0 || context.rank >= context.size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rank should be 0 to size - 1, but got rank=", context.rank,
-        ", size=", context.size));
-  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckRank(context));
   LOCKSTEP_ASSIGN_OR_RETURN(const CudaApi* const cuda,
                             LoadCuda(context.cuda_library));
   LOCKSTEP_ASSIGN_OR_RETURN(const NcclApi* const nccl,

@@ -28,16 +28,17 @@
 namespace lockstep::internal_collective {
 namespace {
 
-constexpr size_t kNonceBytes = 16;  // and twice as many digits
+constexpr size_t kNonceBytes = 16;  // as text, it has twice as many digits
 constexpr size_t kDataOffset = 64;  // a cache line
-// Nobody can take memory away beneath the others.
+// With these seals, no process can take memory away from the others.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// MFD_NOEXEC_SEAL of Linux 6.3, without which some hosts give no memory; it
-// comes with a seal of its own.
+// MFD_NOEXEC_SEAL of Linux 6.3. Some hosts give no memory without it. It adds a
+// seal of its own.
 constexpr unsigned kNeverExecuted = 8;
 
-// What this process has made and not dropped, by nonce.
+// The memories that this process has made and not dropped, by nonce.
+// Thread-safety: callers hold the mutex.
 struct Registry {
   Mutex mutex;
   std::map<std::string, std::weak_ptr<SharedMemory>> memories
@@ -118,7 +119,8 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(
 
   std::shared_ptr<SharedMemory> memory(new SharedMemory(mapped));
   const std::string path = absl::StrCat("/proc/", pid, "/fd/", number);
-  // What is something else by now may not make this wait.
+  // By now, something else may stand at this path, such as a pipe. O_NONBLOCK
+  // keeps the call from waiting for it.
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
     const int error = errno;

@@ -1,5 +1,5 @@
-// Memory of one process that others of the same user can map, and that is gone
-// with the last of them, however they end.
+// Memory of one process that other processes of the same user can map. It is
+// gone with the last of them, however they end.
 //
 //   auto mine = SharedMemory::Create(bytes);                // in one process
 //   store.Set("memory", mine->Address());
@@ -20,15 +20,23 @@
 
 namespace lockstep::internal_collective {
 
+// A mapping of shared memory, which the destructor unmaps.
+//
+// Requires: the processes have the same user and process namespace.
+// Guarantees: nobody can change the size of the memory.
+// Thread-safety: Create and Open are thread-safe. An object is
+// thread-compatible; the users of the memory itself synchronize.
 class SharedMemory {
  public:
-  // Zeroed memory that is there for good: using it can't fail later.
-  // RESOURCE_EXHAUSTED tells the bytes.
+  // Makes zeroed memory. All of it is allocated now, so using it can't fail
+  // later. RESOURCE_EXHAUSTED with the number of bytes if there is not enough.
   static absl::StatusOr<std::shared_ptr<SharedMemory>> Create(size_t bytes);
 
-  // What another called Create for, or another part of this process: that one
-  // is not mapped again, so that all its threads see it at one address.
-  // PERMISSION_DENIED, NOT_FOUND, or FAILED_PRECONDITION if it is not that.
+  // Maps memory that another process has made, or returns memory that this
+  // process has made: it is not mapped again, so that all threads of a process
+  // see it at one address. PERMISSION_DENIED or NOT_FOUND if the memory can't
+  // be opened, FAILED_PRECONDITION if there is something else at the address,
+  // and RESOURCE_EXHAUSTED if memory or descriptors have run out.
   static absl::StatusOr<std::shared_ptr<SharedMemory>> Open(
       absl::string_view address, size_t bytes);
 
@@ -36,11 +44,12 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  // Begins a cache line.
+  // Returns the beginning of the memory, which is that of a cache line.
   char* data() const { return data_; }
 
-  // For Open, until CloseFile.
+  // Returns the address for Open, which is valid until CloseFile.
   std::string Address() const;
+  // Closes the file. The mappings stay.
   void CloseFile();
 
  private:
@@ -48,12 +57,12 @@ class SharedMemory {
 
   absl::Status Map();
 
-  int file_ = -1;        // when it is open
-  const size_t mapped_;  // bytes, with the nonce
+  int file_ = -1;        // -1 when it is closed
+  const size_t mapped_;  // bytes, including the nonce
   // The mapping begins with the nonce, which no other memory has.
   void* mapping_ = nullptr;
   char* data_ = nullptr;
-  std::string nonce_;
+  std::string nonce_;  // "" if another process has made the memory
 };
 
 }  // namespace lockstep::internal_collective

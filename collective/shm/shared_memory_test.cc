@@ -29,7 +29,8 @@ TEST(SharedMemory, IsZeroAndBeginsACacheLine) {
   EXPECT_EQ(std::string(memory->data(), 1000), std::string(1000, '\0'));
 }
 
-// The exit code of a process that opens it, reads 'a' and writes 'b'.
+// Returns the exit code of a process that opens the memory, reads 'a' and
+// writes 'b'.
 int OpenElsewhere(const std::string& address) {
   const pid_t child = fork();
   if (child == 0) {
@@ -101,7 +102,7 @@ TEST(SharedMemory, SaysHowMuchCouldNotBeHad) {
   constexpr size_t kBytes = 1 << 20;
   const pid_t child = fork();
   if (child == 0) {
-    // The limit of files' sizes, without its signal.
+    // The limit of a file's size takes effect without its signal.
     signal(SIGXFSZ, SIG_IGN);
     const rlimit little = {kBytes / 2, kBytes / 2};
     if (setrlimit(RLIMIT_FSIZE, &little) != 0) _exit(1);

@@ -13,11 +13,14 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// Waiting begins with some looks, about a microsecond of them. Then the
-// processor is left to others between two looks: to the very thread that is
-// waited for, where there are more of them than processors.
+// A wait begins with this number of loads, which takes about a microsecond.
+// Then it yields the processor after each load, for kYield. If there are more
+// threads than processors, the thread that is awaited may need this one.
 constexpr int kLooks = 64;
 constexpr std::chrono::microseconds kYield(20);
+// The kernel does not fall asleep if the value has changed, but it does not
+// know `stop`: the wake of a thread that sets it just before the sleep is lost.
+// So each sleep is bounded.
 constexpr timespec kLongestSleep = {0, 50'000'000};
 
 void Pause() {
@@ -41,7 +44,8 @@ void SharedWord::AwaitChange(uint32_t seen, const std::atomic<bool>& stop) {
     if (Load() != seen || stop.load()) return;
   } while (std::chrono::steady_clock::now() < until);
   sleepers_.fetch_add(1);
-  // Whoever sets `stop` looks for sleepers afterwards.
+  // Both loads are sequentially consistent, and so is the fetch_add before
+  // them: a thread that changes value_ or `stop` looks for sleepers afterwards.
   if (value_.load() == seen && !stop.load()) {
     syscall(SYS_futex, &value_, FUTEX_WAIT, seen, &kLongestSleep, nullptr, 0);
   }

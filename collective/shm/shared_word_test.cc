@@ -2,7 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <thread>  // NOLINT: those who wait
+#include <thread>  // NOLINT: threads that wait
 
 #include "gtest/gtest.h"
 
@@ -22,7 +22,7 @@ TEST(SharedWord, WaitingEndsByItself) {
   SharedWord word;
   const std::atomic<bool> stop{false};
   word.AwaitChange(0, stop);
-  word.AwaitChange(1, stop);  // stands elsewhere already
+  word.AwaitChange(1, stop);  // the counter is not at 1
 }
 
 TEST(SharedWord, WaitingIsStopped) {
@@ -49,7 +49,7 @@ TEST(SharedWord, TellsThoseThatWait) {
   std::thread other([&] {
     for (uint32_t i = 1; i <= kTimes; ++i) {
       await(ping, i);
-      ++written;  // what was written before Add is seen after it
+      ++written;  // visible after the Add
       pong.Add(1);
     }
   });

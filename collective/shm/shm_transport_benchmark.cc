@@ -1,5 +1,5 @@
-// All-reduces between two processes: the time of one, from when both are there,
-// and of that the median.
+// All-reduces between two processes. It measures the time of one all-reduce,
+// from the moment when both processes are there, and reports the median.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -37,8 +37,9 @@ std::unique_ptr<Transport> Join(int rank, Store& store) {
   return *std::move(transport);
 }
 
-// What both processes do, again and again, while rank 0 wants to: tells whether
-// there is another time.
+// The all-reduces of one process. Before each of them, rank 0 tells the other
+// rank whether there is another one.
+// Thread-safety: for one thread.
 class AllReduces {
  public:
   AllReduces(int rank, DType dtype, int64_t bytes, Store& store)
@@ -112,7 +113,7 @@ BENCHMARK_CAPTURE(BM_AllReduce, f32, DType::kF32)
     ->Arg(4 << 20)
     ->Arg(16 << 20)
     ->Arg(64 << 20);
-// As many elements as f32 has in twice the bytes.
+// These have as many elements as f32 has in twice the bytes.
 BENCHMARK_CAPTURE(BM_AllReduce, bf16, DType::kBF16)
     ->UseManualTime()
     ->Arg(512 << 10)

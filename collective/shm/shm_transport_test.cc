@@ -30,6 +30,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/shm/shm_neighbourhood.h"
 #include "lockstep/collective/testing/transport_testing.h"
 
 namespace lockstep::internal_collective {
@@ -52,7 +53,8 @@ TEST_P(ShmTransportOfSize, DoesEveryKindWithAnyCount) {
   Job job;
   for (const OpKind kind : kCollectives) {
     job.kind = kind;
-    // Around what is small for some number of ranks, and what fills a slot.
+    // Counts around the limit of small operations for some number of ranks, and
+    // around the size of a slot.
     for (const int64_t count :
          {0, 1, 7, 1000, 13107, 13108, 21845, 21846, 32768, 32769, 131073}) {
       job.count = count;
@@ -111,7 +113,7 @@ TEST_P(ShmTransportOfSize, TakesEveryTypeAndReduction) {
   }
 }
 
-// By numbers that are written down here.
+// Compares with numbers that are written here.
 TEST(ShmTransport, SumsAndMoves) {
   Ranks ranks(3, MakeShmTransport);
   ranks.ForEach([&](int rank) {
@@ -164,7 +166,7 @@ TEST(ShmTransport, PostsWhatIsSmall) {
   job.count = 1000;
   Part first(job, 0, 2);
   ASSERT_TRUE(first.Post(ranks[0]));
-  // The other one needs nothing more of it.
+  // The other rank needs nothing more from it.
   Part second(job, 1, 2);
   second.RunAndCheck(ranks[1]);
   first.RunAndCheck(ranks[0]);
@@ -228,7 +230,7 @@ TEST(ShmTransport, OtherOperationsMoveNothing) {
     Ranks ranks(3, MakeShmTransport);
     Job job;
     job.count = count;
-    // Two of them find out without the third.
+    // Two ranks find out without the third one.
     const auto differ = [&](int rank) {
       Job own = job;
       own.kind = rank == 0 ? OpKind::kBroadcast : OpKind::kAllGather;
@@ -237,7 +239,7 @@ TEST(ShmTransport, OtherOperationsMoveNothing) {
                   StatusIs(kFailedPrecondition, HasSubstr("fingerprints")));
       EXPECT_TRUE(rank == 0 ||
                   part.Result() == Bytes(part.expected().size(), 'x'));
-      // For good.
+      // The error stays.
       EXPECT_THAT(part.Run(ranks[rank]), StatusIs(kFailedPrecondition));
       EXPECT_FALSE(part.Post(ranks[rank]));
     };
@@ -334,7 +336,7 @@ TEST(ShmTransport, MessagesThatDoNotFitAreNotReceived) {
 
 // ---- Cancel.
 
-// Long enough for a call to be asleep, most likely; what is tested holds when
+// After this time, a call is most likely asleep. What is tested also holds if
 // it is not.
 void LetItWait() { absl::SleepFor(absl::Milliseconds(5)); }
 
@@ -350,7 +352,7 @@ TEST(ShmTransport, CancelEndsConnectThatWaitsForAnAddress) {
   EXPECT_THAT(transport->Connect(), StatusIs(kCancelled));
 }
 
-// Tells its rank nothing of the others.
+// A store that tells its rank nothing about the others.
 class DeafStore : public Store {
  public:
   explicit DeafStore(Store& store) : store_(store) {}
@@ -422,8 +424,8 @@ std::string FolderFor(absl::string_view test) {
   return folder;
 }
 
-// Rank 1 of 2, in a process of its own; returns its id. What `run` returns
-// becomes the exit code.
+// Runs rank 1 of 2 in a process of its own, and returns the id of that process.
+// Its exit code is what `run` returns.
 pid_t ForkRankOne(const std::string& folder,
                   const std::function<bool(Transport&)>& run) {
   const pid_t child = fork();
@@ -526,7 +528,8 @@ TEST(ShmTransport, LeavesNothingBehind) {
   }
   {
     Ranks ranks(2, MakeShmTransport);
-    EXPECT_EQ(HeldNow().files, files);  // once all have reached each other
+    EXPECT_EQ(HeldNow().files,
+              files);  // when all ranks have reached each other
     EXPECT_EQ(SharedMappings(), 2);
   }
   EXPECT_EQ(HeldNow().files, files);
