@@ -1,10 +1,11 @@
-// Connecting Gloo's ranks, whatever the release of Gloo:
+// Connects Gloo's ranks by Gloo's own rendezvous, whatever the release of Gloo.
+// It is for benchmarks that compare with Gloo.
 //
 //   gloo::rendezvous::Context context(rank, size);
 //   ConnectFullMesh(context, store, device);
 //
-// This is the one interface we use that differs between the releases: Debian
-// 12's takes the store by reference, newer ones by shared pointer.
+// Gloo's function takes the store by reference in Debian 12's release, and by
+// shared pointer in newer ones.
 #ifndef LOCKSTEP_COLLECTIVE_GLOO_FULL_MESH_H_
 #define LOCKSTEP_COLLECTIVE_GLOO_FULL_MESH_H_
 
@@ -38,8 +39,8 @@ inline void Connect(void (Context::*connect)(std::shared_ptr<Store>,
 
 }  // namespace internal_gloo
 
-// Connects `context` to the other ranks that meet in `store`. Like all of Gloo,
-// it throws on failure.
+// Connects `context` to the other ranks that meet in `store`. Throws what Gloo
+// throws.
 inline void ConnectFullMesh(
     ::gloo::rendezvous::Context& context,
     const std::shared_ptr<::gloo::rendezvous::Store>& store,

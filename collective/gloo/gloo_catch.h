@@ -13,13 +13,15 @@
 
 namespace lockstep::internal_collective {
 
-// Returns the shortage that the text tells of, or 0 for none. Gloo's exceptions
-// have only texts.
+// Returns the error number of the shortage that the text names, or 0 for none.
+// Gloo's exceptions have nothing but a text.
 int ShortageIn(absl::string_view text);
 
-// Gloo reports by exceptions of several kinds, and names no rank. `where`
-// returns the place, and is called if there is something to report. Does not
-// throw.
+// Calls `call`, and makes a Status of the exception that it throws. Gloo throws
+// exceptions of several kinds, which name no rank. So `where` returns the place
+// for the message; it is called only if there is something to report. Does not
+// throw. RESOURCE_EXHAUSTED for a shortage, UNAVAILABLE for all else.
+// Thread-safety: thread-safe.
 template <typename Where, typename Call>
 absl::Status CatchGloo(const Where& where, const Call& call) {
   absl::Status status = CatchAll("gloo", [&call] {
@@ -27,7 +29,8 @@ absl::Status CatchGloo(const Where& where, const Call& call) {
     return absl::OkStatus();
   });
   if (status.ok()) return status;
-  // If there is no memory for the place, it is told without it.
+  // If there is no memory for the place, the second CatchAll makes a message
+  // without it.
   return CatchAll("gloo", [&] {
     const int shortage = ShortageIn(status.message());
     return absl::Status(

@@ -1,6 +1,6 @@
-// What ranks make of a network that is slow: the one connection between two of
-// them, by which Gloo moves their data, leads through a relay. Their star does
-// not: what a delay there does stands in network_test.cc.
+// Tests of ranks with a slow network between them. The connection by which Gloo
+// moves the data of two ranks leads through a relay. Their star does not;
+// network_test.cc tests delays there.
 #include <arpa/inet.h>
 #include <gloo/transport/tcp/address.h>
 #include <sys/socket.h>
@@ -41,11 +41,12 @@ using ::gloo::transport::tcp::Address;
 
 constexpr absl::Duration kDelay = absl::Milliseconds(200);
 
-// Where two ranks leave the addresses at which they take data; in place of rank
-// 0's there stands a relay's.
+// The store where two ranks leave the addresses at which they take data. It
+// replaces the address of rank 0 by that of a relay.
+// Thread-safety: thread-safe, but only one thread sets the address of rank 0.
 class RelayedStore : public MemoryStore {
  public:
-  // Makes a relay for the port of rank 0; rank 1 is the client.
+  // Makes a relay for the port of rank 0. Its client is rank 1.
   using MakeRelay = std::function<std::unique_ptr<Relay>(int port)>;
   explicit RelayedStore(MakeRelay make_relay)
       : make_relay_(std::move(make_relay)) {}
@@ -63,8 +64,8 @@ class RelayedStore : public MemoryStore {
     return MemoryStore::Set(key, {relayed.data(), relayed.size()});
   }
 
-  // Of two ranks Gloo lets the one at the higher address connect to the other,
-  // and looks at ports only where the addresses are the same.
+  // Gloo lets the rank at the higher address connect to the other one. It looks
+  // at ports only if both addresses are the same.
   absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(
       TransportContext context) {
     context.address = context.rank == 0 ? "127.0.0.1" : "127.0.0.2";
@@ -77,8 +78,8 @@ class RelayedStore : public MemoryStore {
   std::unique_ptr<Relay> relay_;
 };
 
-// What is sent whole, what is sent as a part for each to reduce, and what has
-// parts of several pieces.
+// The counts of an operation that is sent whole, of one in parts that each rank
+// reduces, and of one whose parts have several pieces.
 constexpr int64_t kCounts[] = {1, 1000, (1 << 19) + 1, (3 << 20) + 1};
 
 TEST(GlooDelay, IsSlowAndFailsNothing) {
@@ -94,7 +95,7 @@ TEST(GlooDelay, IsSlowAndFailsNothing) {
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (const int rank : {0, 1}) {
     job.options.on_slow = [&told, rank](absl::string_view text) {
-      // Of an operation that both have issued.
+      // It is about an operation that both ranks have issued.
       if (absl::StartsWith(text, "all_reduce(") &&
           absl::StrContains(
               text,
@@ -108,8 +109,8 @@ TEST(GlooDelay, IsSlowAndFailsNothing) {
 
   Job reduce;
   reduce.kind = OpKind::kAllReduce;
-  // More rounds only where the machine is too busy for a rank to look while an
-  // operation runs.
+  // It takes more rounds only if the machine is too busy for a rank to look
+  // while an operation runs.
   for (int round = 0; round < 2 || !told[0] || !told[1]; ++round) {
     ASSERT_LT(round, 20);
     for (const int64_t count : kCounts) {
@@ -123,7 +124,7 @@ TEST(GlooDelay, IsSlowAndFailsNothing) {
         LOCKSTEP_EXPECT_OK(Wait(rank.AllReduce(op.in, op.out, op.op)));
         EXPECT_TRUE(part.Result() == part.expected()) << reduce.ToString();
       });
-      // Each needs what the other one has said since.
+      // Each rank needs what the other one has said since.
       EXPECT_GE(absl::FromChrono(SteadyNow() - begin), kDelay);
     }
   }
@@ -132,8 +133,9 @@ TEST(GlooDelay, IsSlowAndFailsNothing) {
 }
 
 // Results stay as they are until they are sent. Rank 1 makes three pieces of 4
-// MiB: the relay rests when it has heard two pieces of its input and begins to
-// hear its first result, while what the third one is made of arrives.
+// MiB. The relay rests when it has received two pieces of rank 1's input and
+// the beginning of its first result. Meanwhile, the inputs of the third piece
+// arrive.
 TEST(GlooDelay, ResultsWaitUntilTheyAreSent) {
   RelayedStore store([](int port) {
     return std::make_unique<Relay>(port, absl::ZeroDuration(),

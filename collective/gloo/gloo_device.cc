@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <gloo/transport/device.h>
 #include <gloo/transport/tcp/attr.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -27,7 +26,7 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// No device opens more of them at one time.
+// The most descriptors that a device has open while it is made.
 constexpr int kDescriptorsOfDevice = 8;
 
 // Returns the descriptors that an epoll instance waits for, or none for
@@ -52,9 +51,9 @@ std::string PipeOf(int descriptor) {
   return absl::StartsWith(text, "pipe:") ? text : "";
 }
 
-// Returns the descriptors of the device: those that its epoll instance waits
-// for, and the instance, which is the one that waits for ours. Gloo does not
-// tell.
+// Returns the descriptors of the device: its epoll instance, and those that the
+// instance waits for. Gloo does not tell them, so this looks for the instance
+// that waits for a descriptor of ours.
 std::vector<int> DescriptorsOf(GlooDevice& device) {
   const Rounds rounds(device);
   for (const int descriptor : AllDescriptors()) {
@@ -77,11 +76,6 @@ bool IsListening(int descriptor) {
 }
 
 }  // namespace
-
-GlooHandler& GlooHandler::Nobody() {
-  static GlooHandler* const nobody = new GlooHandler;
-  return *nobody;
-}
 
 std::vector<int> AllDescriptors() {
   std::vector<int> descriptors;
@@ -115,21 +109,6 @@ void StopListening(GlooDevice& device) {
   }
 }
 
-Readiness::Readiness(GlooDevice& device, GlooHandler& handler)
-    : device_(device),
-      handler_(handler),
-      descriptor_(::eventfd(1, EFD_CLOEXEC)) {
-  if (descriptor_ >= 0) {
-    device_.registerDescriptor(descriptor_, EPOLLIN, &handler_);
-  }
-}
-
-Readiness::~Readiness() {
-  if (descriptor_ < 0) return;
-  device_.unregisterDescriptor(descriptor_, &handler_);
-  ::close(descriptor_);
-}
-
 Standstill::Standstill(GlooDevice& device) : readiness_(device, *this) {
   MutexLock lock(mutex_);
   while (!stands_ && readiness_.descriptor() >= 0) changed_.Wait(mutex_);
@@ -142,10 +121,10 @@ Standstill::~Standstill() {
   while (stands_ && !left_) changed_.Wait(mutex_);
 }
 
-// This runs once: the descriptor is no longer ready once it has been read. So
-// Gloo's thread does not touch this object after `left_` is seen. Gloo's own
-// unregisterDescriptor does not promise that, since a wait for its thread's
-// next round may end early.
+// This runs once, because the descriptor is not ready any more after it was
+// read. So Gloo's thread does not touch this object after it has set `left_`.
+// Gloo's unregisterDescriptor does not promise that, since its wait for the
+// next round of Gloo's thread may end early.
 void Standstill::OnEvents(int /*events*/) {
   eventfd_t count = 0;
   ::eventfd_read(readiness_.descriptor(), &count);
@@ -163,13 +142,13 @@ absl::StatusOr<std::shared_ptr<GlooDevice>> MakeGlooDevice(
   attributes.hostname = address;
   std::shared_ptr<GlooDevice> device;
   const absl::Status status = CatchGloo([&] {
-    const HostSignalsBlocked blocked;  // for the device's thread
+    const HostSignalsBlocked blocked;  // in the thread of the device, too
     device = std::static_pointer_cast<GlooDevice>(
         ::gloo::transport::tcp::CreateDevice(attributes));
   });
   if (status.ok()) return device;
   if (absl::IsResourceExhausted(status)) return status;
-  // Gloo finds no address, either, where it can open nothing.
+  // If Gloo can open nothing, it also says that it finds no address.
   if (const int shortage = ShortageOfDescriptors(kDescriptorsOfDevice)) {
     return SystemError(shortage, status.message());
   }

@@ -4,12 +4,13 @@
 
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/gloo/gloo_releases.h"
 
 namespace lockstep::internal_collective {
 namespace {
 
-// Each Standstill has the memory of the one before, so the thread sanitizer
-// reports it where Gloo's thread has not let go of that one.
+// Each Standstill has the memory of the one before. So the thread sanitizer
+// reports a race if Gloo's thread still uses that one.
 TEST(Standstill, LeavesItsMemoryToTheNext) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::shared_ptr<GlooDevice> device,
                                 MakeGlooDevice("127.0.0.1"));

@@ -1,230 +1,86 @@
 #include "lockstep/collective/gloo/gloo_transport.h"
 
-#include <gloo/transport/address.h>
-#include <gloo/transport/context.h>
-#include <gloo/transport/pair.h>
-#include <gloo/transport/unbound_buffer.h>
-
-#include <algorithm>
-#include <chrono>  // NOLINT: Gloo speaks chrono
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
-#include "lockstep/base/fingerprint.h"
-#include "lockstep/base/mutex.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/no_sigpipe.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/base/steady_time.h"
-#include "lockstep/base/system_error.h"
-#include "lockstep/collective/gloo/gloo_catch.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/gloo/gloo_connections.h"
 #include "lockstep/collective/gloo/gloo_device.h"
-#include "lockstep/collective/gloo/listen_guard.h"
+#include "lockstep/collective/gloo/gloo_releases.h"
+#include "lockstep/collective/gloo/parts_plan.h"
+#include "lockstep/collective/gloo/pieced_message.h"
+#include "lockstep/collective/operation.h"
 #include "lockstep/collective/reduce.h"
+#include "lockstep/collective/transport_util.h"
 
 namespace lockstep::internal_collective {
 namespace {
 
-using GlooContext = ::gloo::transport::Context;
-using GlooPair = ::gloo::transport::Pair;
-using ::gloo::transport::UnboundBuffer;
-
-constexpr int64_t kLine = 64;  // bytes of a cache line
-
-// Reductions of inputs that have together no more are done by each rank (or by
-// the root) on its own, since that needs one step only. Between two ranks, no
-// more travels that way than any other.
+// If the inputs of all ranks have together no more bytes than these, each rank
+// (or the root) reduces all of them, since that needs one step only. Between
+// two ranks, that sends no more bytes than any other way.
 constexpr int64_t kSmallBytes = 64 << 10;
 constexpr int64_t kSmallPairBytes = 1 << 20;
-// Broadcasts of no more go down a tree, whole.
+// Broadcasts of no more bytes go down a tree, in one piece.
 constexpr int64_t kTreeBytes = 256 << 10;
 
-// Of what is larger, one piece is reduced while others travel. With smaller
-// pieces, Gloo's thread looks for work more often than it finds any.
-constexpr int64_t kPieceBytes = 4 << 20;
-constexpr int64_t kPiecesAhead = 2;
-constexpr int64_t kMostStagingBytes = 32 << 20;
-
-constexpr absl::Duration kStoreSlice = absl::Milliseconds(100);
-
-// A wait of Gloo's that expires closes all connections, so none may. What it
-// adds to the clock must not overflow, either.
-constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
-
-absl::Status Cancelled() {
-  return absl::CancelledError("the transport was cancelled");
+// Returns an address to send from. Gloo does not write there, but its types do
+// not say so.
+char* SendFrom(const void* data, int64_t offset) {
+  return At(const_cast<void*>(data), offset);
 }
 
-#ifdef LOCKSTEP_GLOO_HAS_LISTENER
-
-// Ends waits for `pair` to be connected. A pair that expires, as below, would
-// here end the process when its connection came after all.
-void EndConnecting(GlooDevice& /*device*/, GlooContext& /*context*/,
-                   GlooPair& pair) {
-  pair.close();
-}
-
-#else
-
-// A pair that is closed resets its connection, and where the other end has not
-// looked at that yet, Gloo's thread throws there: the process ends. So let a
-// wait expire that nothing fulfils, which closes the connections of all pairs
-// without that.
-void EndConnecting(GlooDevice& device, GlooContext& context,
-                   GlooPair& /*pair*/) {
-  const Rounds rounds(device);
-  char nothing = 0;
-  context.createUnboundBuffer(&nothing, 1)
-      ->waitRecv(std::chrono::milliseconds(1));
-}
-
-#endif
-
-// ---- Memory.
-
-char* At(void* data, int64_t offset) {
-  return static_cast<char*>(data) + offset;
-}
-// What is sent from is not written; Gloo's type does not tell.
-char* At(const void* data, int64_t offset) {
-  return static_cast<char*>(const_cast<void*>(data)) + offset;
-}
-
-// In-place memory is left as it is; of no bytes, the addresses mean nothing.
-void Copy(const char* from, char* to, int64_t bytes) {
-  if (bytes > 0 && from != to) std::memcpy(to, from, bytes);
-}
-
-struct Range {  // in bytes
-  int64_t first = 0;
-  int64_t bytes = 0;
-};
-
-std::vector<Range> RangesOf(const std::vector<int64_t>& counts, DType dtype) {
-  std::vector<Range> ranges;
-  int64_t first = 0;
-  for (const int64_t count : counts) {
-    ranges.push_back({first, count * SizeOf(dtype)});
-    first += ranges.back().bytes;
-  }
-  return ranges;
-}
-
-// About equal ones that begin with cache lines.
-std::vector<Range> EvenRanges(int64_t bytes, int size) {
-  const int64_t lines = (bytes + kLine - 1) / kLine;
-  std::vector<Range> ranges;
-  for (int i = 0; i < size; ++i) {
-    const int64_t first = std::min(bytes, lines * i / size * kLine);
-    const int64_t end = std::min(bytes, lines * (i + 1) / size * kLine);
-    ranges.push_back({first, end - first});
-  }
-  return ranges;
-}
-
-// ---- Messages.
-
-class GlooTransport;
-
-// Bytes to or from another rank, in pieces that go one after the other. Those
-// that are under way when it is destroyed are revoked: Gloo refers to the
-// buffer of a message weakly, and its destructor waits for a thread of Gloo's
-// that is about to use it; so nobody touches the memory afterwards.
-class Stream {
- public:
-  enum class Direction { kSend, kRecv };
-
-  struct Route {
-    Direction direction;
-    int peer;
-    // What only these two streams, at its two ends, have in common.
-    uint64_t fingerprint;
-    uint64_t number;
-  };
-
-  // All of it as one piece.
-  Stream(GlooTransport* transport, const Route& route, char* data,
-         int64_t bytes)
-      : Stream(transport, route, data, bytes, std::max<int64_t>(1, bytes),
-               /*memory_pieces=*/1) {}
-  // Piece k stands at piece k % memory_pieces of the memory.
-  Stream(GlooTransport* transport, const Route& route, char* data,
-         int64_t bytes, int64_t piece, int64_t memory_pieces)
-      : transport_(transport),
-        route_(route),
-        data_(data),
-        bytes_(bytes),
-        piece_(piece),
-        memory_pieces_(memory_pieces) {}
-
-  int64_t pieces() const { return (bytes_ + piece_ - 1) / piece_; }
-
-  // Begins with all pieces before `end` that there are.
-  absl::Status Post(int64_t end);
-  // Until all pieces before `end` have been written or read. Requires that they
-  // were posted.
-  absl::Status Await(int64_t end);
-
- private:
-  absl::Status PostNext();
-
-  GlooTransport* transport_;
-  Route route_;
-  char* data_;
-  int64_t bytes_;
-  int64_t piece_;
-  int64_t memory_pieces_;
-  int64_t posted_ = 0;
-  int64_t done_ = 0;
-  // Of the few pieces from done_ to posted_. A buffer is for one message, since
-  // it does not tell which of several is done.
-  std::vector<std::unique_ptr<UnboundBuffer>> buffers_;
-};
-
-using Streams = std::vector<Stream>;
-
+// Does collectives by schedules of our own over Gloo's connections.
+//
+// Requires: the calls come as transport.h says.
+// Guarantees: a message arrives only if both ends name the same fingerprint.
+// Thread-safety: Cancel may be called from any thread. At the same time there
+// may be one Run or Post, one Send to each rank and one Recv from each rank.
 class GlooTransport : public Transport {
  public:
+  // `device` is nullptr in a group of one.
   GlooTransport(const TransportContext& context,
                 std::shared_ptr<GlooDevice> device)
-      : context_(context),
-        rank_(context.rank),
+      : rank_(context.rank),
         size_(context.size),
-        device_(std::move(device)) {}
-  ~GlooTransport() override;
+        connections_(context, std::move(device)) {}
 
   absl::string_view name() const override { return "gloo"; }
-  absl::Status CheckSupported(const Operation& op) const override;
-  absl::Status Connect() override;
+  absl::Status CheckSupported(const Operation& op) const override {
+    return CheckOnHost(name(), op);
+  }
+  absl::Status Connect() override { return connections_.Connect(); }
   bool Post(const Operation& op, uint64_t fingerprint) override;
   absl::Status Run(const Operation& op, uint64_t fingerprint) override;
   absl::Status Send(int to, const ConstBuffer& in, uint64_t tag) override;
   absl::Status Recv(int from, const Buffer& out, uint64_t tag) override;
-  void Cancel() override;
+  void Cancel() override { connections_.Cancel(); }
 
  private:
-  friend class Stream;
-  using Direction = Stream::Direction;
+  using Direction = PiecedMessage::Direction;
+  using Route = PiecedMessage::Route;
 
-  // A rank's part of a collective, with what it has under way.
+  // A rank's part of a collective, with the messages that are under way.
   struct Call {
     const Operation& op;
     uint64_t fingerprint;
-    Streams streams;
+    Messages messages;
   };
 
-  absl::Status CheckCancelled();
-  absl::StatusOr<std::vector<char>> AddressFrom(int peer);
-  absl::Status ConnectTo(int peer);
-  absl::Status Await(UnboundBuffer& buffer, const Stream::Route& route);
+  // The messages of an operation in parts.
+  struct PartsMessages {
+    Messages from_others, to_owners;   // Kind::kInput
+    Messages results_in, results_out;  // Kind::kResult
+  };
 
   absl::Status RunCall(Call& call);
   bool IsSmall(const Operation& op) const;
@@ -232,266 +88,38 @@ class GlooTransport : public Transport {
   absl::Status RunSmall(const Call& call);
   absl::Status RunBarrier(const Call& call);
   absl::Status RunTree(Call& call);
-  absl::Status RunInParts(const Call& call);
   absl::Status RunMoves(Call& call);
-  absl::Status Finish(Streams& streams);
   void AddMove(Call& call, Direction direction, int peer, char* data,
                int64_t bytes);
-  void Reduce(const Operation& op, const Range& piece, int64_t slot, void* out);
-
-  // Memory for pieces: kPiecesAhead from each other rank, and of results.
-  int64_t PieceBytes() const;
+  absl::Status RunInParts(const Call& call);
+  PartsMessages MessagesOf(const Call& call, const PartsPlan& plan);
+  absl::Status RunRound(const Operation& op, const PartsPlan& plan,
+                        PartsMessages& messages, int64_t k);
+  char* ResultOf(const Operation& op, const PartsPlan& plan);
+  void Reduce(const Operation& op, const Slice& piece, int64_t slot, void* out);
   char* Staging(int rank);
 
-  // The other ranks, each rank in an order of its own, so that not all of them
-  // begin with the same one.
+  // Calls `what` with each other rank. Each rank has an order of its own, so
+  // that not all of them begin with the same one.
   template <typename Do>
   void ForOthers(const Do& what) const {
     for (int i = 1; i < size_; ++i) what((rank_ + i) % size_);
   }
 
-  const TransportContext context_;
   const int rank_;
   const int size_;
-  const std::shared_ptr<GlooDevice> device_;  // nullptr in a group of one
-  std::vector<std::unique_ptr<ListenGuard>> guards_;  // by rank
-  std::shared_ptr<GlooContext> gloo_;                 // from Connect
-  bool connected_ = false;                            // to all others
-  std::unique_ptr<char[]> staging_;                   // of Run and Post
-  Streams inputs_;  // what a small reduction has under way
-  // How ExchangeInputs went that Post has called for the next Run.
+  GlooConnections connections_;
+
+  // The next fields are used by Post and Run alone.
+  std::unique_ptr<char[]> staging_;
+  Messages inputs_;  // of the small operation that is under way
+  // The result of ExchangeInputs, if Post has called it for the next Run.
   std::optional<absl::Status> posted_;
-
-  Mutex mutex_;
-  CondVar changed_;
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  // What threads of ours wait for in Gloo: Cancel ends these waits.
-  GlooPair* connecting_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::vector<UnboundBuffer*> awaited_ ABSL_GUARDED_BY(mutex_);
 };
-
-// Operations that differ have different slots, and Gloo sends nothing before
-// both ends have named the same slot. The size is part of it, since Gloo ends
-// the process when it gets more than was asked for.
-uint64_t SlotOf(const Stream::Route& route, int64_t piece, int64_t bytes) {
-  const uint64_t parts[] = {route.fingerprint, route.number,
-                            static_cast<uint64_t>(piece),
-                            static_cast<uint64_t>(bytes)};
-  return DigestOf({reinterpret_cast<const char*>(parts), sizeof(parts)}).low;
-}
-
-std::string Describe(const Stream::Route& route) {
-  const bool sends = route.direction == Stream::Direction::kSend;
-  return absl::StrCat("gloo, ", sends ? "to" : "from", " rank ", route.peer);
-}
-
-absl::Status Stream::PostNext() {
-  char* const data = At(data_, posted_ % memory_pieces_ * piece_);
-  const int64_t bytes = std::min(piece_, bytes_ - posted_ * piece_);
-  const uint64_t slot = SlotOf(route_, posted_, bytes);
-  return CatchGloo(
-      [this] { return Describe(route_); },
-      [&] {
-        buffers_.push_back(transport_->gloo_->createUnboundBuffer(data, bytes));
-        ++posted_;
-        if (route_.direction == Direction::kSend) {
-          buffers_.back()->send(route_.peer, slot, 0, bytes);
-        } else {
-          buffers_.back()->recv(route_.peer, slot, 0, bytes);
-        }
-      });
-}
-
-absl::Status Stream::Post(int64_t end) {
-  end = std::min(end, pieces());
-  while (posted_ < end) LOCKSTEP_RETURN_IF_ERROR(PostNext());
-  return absl::OkStatus();
-}
-
-absl::Status Stream::Await(int64_t end) {
-  end = std::min(end, pieces());
-  while (done_ < end) {
-    LOCKSTEP_RETURN_IF_ERROR(transport_->Await(*buffers_.front(), route_));
-    buffers_.erase(buffers_.begin());
-    ++done_;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status GlooTransport::Await(UnboundBuffer& buffer,
-                                  const Stream::Route& route) {
-  {
-    MutexLock lock(mutex_);
-    if (cancelled_) return Cancelled();
-    awaited_.push_back(&buffer);
-  }
-  bool done = false;
-  const absl::Status status = CatchGloo(
-      [&] { return Describe(route); },
-      [&] {
-        done = route.direction == Direction::kSend ? buffer.waitSend(kForEver)
-                                                   : buffer.waitRecv(kForEver);
-      });
-  {
-    MutexLock lock(mutex_);
-    awaited_.erase(std::find(awaited_.begin(), awaited_.end(), &buffer));
-  }
-  LOCKSTEP_RETURN_IF_ERROR(status);
-  return done ? absl::OkStatus() : Cancelled();
-}
-
-absl::Status GlooTransport::CheckCancelled() {
-  MutexLock lock(mutex_);
-  return cancelled_ ? Cancelled() : absl::OkStatus();
-}
-
-void GlooTransport::Cancel() {
-  MutexLock lock(mutex_);
-  cancelled_ = true;
-  for (UnboundBuffer* const buffer : awaited_) {
-    // Also ends a wait that has not begun.
-    buffer->abortWaitRecv();
-    buffer->abortWaitSend();
-  }
-  // Until the thread that connects is out of it.
-  while (GlooPair* const pair = connecting_) {
-    CatchGloo([&] { EndConnecting(*device_, *gloo_, *pair); }).IgnoreError();
-    changed_.WaitUntil(mutex_, After(absl::Milliseconds(10)));
-  }
-}
-
-// ---- Reaching the others.
-
-absl::Status GlooTransport::CheckSupported(const Operation& op) const {
-  for (const Device& device : {op.in.device, op.out.device}) {
-    if (device.kind != Device::Kind::kHost) {
-      return absl::UnimplementedError(
-          "gloo moves memory of the host, and this is of a CUDA device: copy "
-          "it to the host, or use the nccl backend");
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Connections are made here and not by Gloo's rendezvous, which can't be
-// interrupted, and which newer releases of it talk about on the standard
-// output.
-absl::Status GlooTransport::Connect() {
-  LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
-  if (size_ == 1) return absl::OkStatus();
-  // What the rank listens at, for each other rank in turn.
-  std::string addresses;
-  LOCKSTEP_RETURN_IF_ERROR(CatchGloo([&] {
-    gloo_ = device_->createContext(rank_, size_);
-    gloo_->setTimeout(kForEver);
-    guards_.resize(size_);
-    const Standstill standstill(*device_);
-    for (int i = 0; i < size_; ++i) {
-      if (i == rank_) continue;
-      GlooPair& pair = *gloo_->createPair(i);
-      guards_[i] = std::make_unique<ListenGuard>(*device_, pair);
-      const std::vector<char> address = pair.address().bytes();
-      addresses.append(address.begin(), address.end());
-    }
-  }));
-  // Where Gloo's thread can't accept a connection, it ends the process in some
-  // releases. There may be two more in between.
-  if (const int shortage = ShortageOfDescriptors(size_ + 1)) {
-    return SystemError(shortage, "gloo can't connect to all ranks");
-  }
-  CatchGloo([this] { CloseAllOnExec(*device_); }).IgnoreError();
-  LOCKSTEP_RETURN_IF_ERROR(context_.store->Set(
-      absl::StrCat(context_.key, "/gloo/", rank_), addresses));
-  for (int i = 0; i < size_; ++i) {
-    if (i != rank_) LOCKSTEP_RETURN_IF_ERROR(ConnectTo(i));
-  }
-  connected_ = true;
-  CatchGloo([this] {
-    StopListening(*device_);
-    CloseAllOnExec(*device_);
-  }).IgnoreError();
-  return CheckCancelled();
-}
-
-#ifdef LOCKSTEP_GLOO_HAS_LISTENER
-
-// The listener tells a pair of its connection even when the pair is no more. So
-// where pairs still wait for theirs, the listener goes first, after Gloo's
-// thread. That ends when nothing has happened for 10 ms, so all connections are
-// closed before.
-GlooTransport::~GlooTransport() {
-  if (gloo_ == nullptr || connected_) return;
-  CatchGloo([this] {
-    for (int i = 0; i < size_; ++i) {
-      if (i == rank_ || gloo_->getPair(i) == nullptr) continue;
-      gloo_->getPair(i)->close();
-    }
-    device_->shutdown();
-  }).IgnoreError();
-}
-
-#else
-
-GlooTransport::~GlooTransport() {
-  if (gloo_ == nullptr) return;
-  CatchGloo([this] {
-    const Rounds rounds(*device_);
-    inputs_.clear();  // they refer to it
-    gloo_.reset();
-  }).IgnoreError();
-}
-
-#endif
-
-// Where `peer` listens for this rank.
-absl::StatusOr<std::vector<char>> GlooTransport::AddressFrom(int peer) {
-  const std::string key = absl::StrCat(context_.key, "/gloo/", peer);
-  for (;;) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
-    const absl::StatusOr<std::string> addresses =
-        context_.store->Get(key, absl::Now() + kStoreSlice);
-    if (absl::IsDeadlineExceeded(addresses.status())) continue;
-    LOCKSTEP_RETURN_IF_ERROR(addresses.status());
-    const size_t others = size_ - 1;
-    if (addresses->empty() || addresses->size() % others != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the store should have ", others, " addresses of rank ", peer,
-          " under '", key, "', but has ", addresses->size(), " bytes"));
-    }
-    const size_t bytes = addresses->size() / others;
-    const auto first =
-        addresses->begin() +
-        static_cast<int64_t>(bytes) * (rank_ < peer ? rank_ : rank_ - 1);
-    return std::vector<char>(first, first + static_cast<int64_t>(bytes));
-  }
-}
-
-absl::Status GlooTransport::ConnectTo(int peer) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<char> address, AddressFrom(peer));
-  GlooPair* const pair = gloo_->getPair(peer).get();
-  const auto where = [peer] {
-    return absl::StrCat("gloo, connecting to rank ", peer);
-  };
-  LOCKSTEP_RETURN_IF_ERROR(CatchGloo(where, [&] {
-    guards_[peer]->Await(address, [this] { return !CheckCancelled().ok(); });
-  }));
-  {
-    MutexLock lock(mutex_);
-    if (cancelled_) return Cancelled();
-    connecting_ = pair;
-  }
-  const absl::Status status = CatchGloo(where, [&] { pair->connect(address); });
-  MutexLock lock(mutex_);
-  connecting_ = nullptr;
-  changed_.NotifyAll();
-  return cancelled_ ? Cancelled() : status;
-}
-
-// ---- Collectives.
 
 absl::Status GlooTransport::Run(const Operation& op, uint64_t fingerprint) {
   const NoSigpipe no_sigpipe;
-  LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
+  LOCKSTEP_RETURN_IF_ERROR(connections_.CheckCancelled());
   Call call = {op, fingerprint, {}};
   return RunCall(call);
 }
@@ -520,9 +148,10 @@ absl::Status GlooTransport::RunCall(Call& call) {
   }
 }
 
-// What takes one step in which every rank sends its input, and of which the
-// others' inputs are all that a rank waits for. A barrier has no more than a
-// byte to say.
+// ---- Small operations, in which each rank sends its whole input.
+
+// Returns true if the operation takes one step, in which a rank waits for the
+// inputs of the others and for nothing else. The input of a barrier is a byte.
 bool GlooTransport::IsSmall(const Operation& op) const {
   if (op.kind == OpKind::kBarrier) return size_ == 2;
   return (op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduce) &&
@@ -530,9 +159,9 @@ bool GlooTransport::IsSmall(const Operation& op) const {
              (size_ == 2 ? kSmallPairBytes : kSmallBytes) / size_;
 }
 
-// Begins to send a copy of the input to those that want it, and to receive the
-// others'. What is sent before its receiver has come is sent by Gloo's thread,
-// which has time.
+// Begins to send a copy of the input to the ranks that want it, and to receive
+// the inputs of the others. If a receiver has not come yet, Gloo's thread sends
+// later, while this rank goes on.
 absl::Status GlooTransport::ExchangeInputs(const Operation& op,
                                            uint64_t fingerprint) {
   const bool barrier = op.kind == OpKind::kBarrier;
@@ -544,7 +173,7 @@ absl::Status GlooTransport::ExchangeInputs(const Operation& op,
   }
   const auto wants = [&op](int rank) { return op.root < 0 || rank == op.root; };
   const auto begin = [&](Direction direction, int peer, char* data) {
-    inputs_.emplace_back(this, Stream::Route{direction, peer, fingerprint, 0},
+    inputs_.emplace_back(connections_, Route{direction, peer, fingerprint, 0},
                          data, bytes);
     return inputs_.back().Post(1);
   };
@@ -562,7 +191,9 @@ absl::Status GlooTransport::ExchangeInputs(const Operation& op,
 }
 
 bool GlooTransport::Post(const Operation& op, uint64_t fingerprint) {
-  if (size_ == 1 || !IsSmall(op) || !CheckCancelled().ok()) return false;
+  if (size_ == 1 || !IsSmall(op) || !connections_.CheckCancelled().ok()) {
+    return false;
+  }
   const NoSigpipe no_sigpipe;
   posted_ = ExchangeInputs(op, fingerprint);
   return true;
@@ -582,81 +213,75 @@ absl::Status GlooTransport::RunSmall(const Call& call) {
   return absl::OkStatus();
 }
 
+// ---- Operations whose data goes straight to its place.
+
 void GlooTransport::AddMove(Call& call, Direction direction, int peer,
                             char* data, int64_t bytes) {
-  call.streams.emplace_back(
-      this, Stream::Route{direction, peer, call.fingerprint, 0}, data, bytes);
+  call.messages.emplace_back(
+      connections_, Route{direction, peer, call.fingerprint, 0}, data, bytes);
 }
 
-absl::Status GlooTransport::Finish(Streams& streams) {
-  for (Stream& stream : streams) {
-    LOCKSTEP_RETURN_IF_ERROR(stream.Post(stream.pieces()));
-  }
-  for (Stream& stream : streams) {
-    LOCKSTEP_RETURN_IF_ERROR(stream.Await(stream.pieces()));
-  }
-  return absl::OkStatus();
-}
-
-// In step k, each rank hears from the one 2^k before it: then it knows of
-// 2^(k+1) ranks that they have come.
+// In step k, each rank receives a byte from the rank that is 2^k before it.
+// Then it knows that 2^(k+1) ranks have come.
 absl::Status GlooTransport::RunBarrier(const Call& call) {
   char here = 1, there = 0;
   for (int step = 0; 1 << step < size_; ++step) {
     const int distance = 1 << step;
     const auto route = [&](Direction direction, int peer) {
-      return Stream::Route{direction, peer % size_, call.fingerprint,
-                           static_cast<uint64_t>(step)};
+      return Route{direction, peer % size_, call.fingerprint,
+                   static_cast<uint64_t>(step)};
     };
-    Streams streams;
-    streams.emplace_back(
-        this, route(Direction::kRecv, rank_ + size_ - distance), &there, 1);
-    streams.emplace_back(this, route(Direction::kSend, rank_ + distance), &here,
-                         1);
-    LOCKSTEP_RETURN_IF_ERROR(Finish(streams));
+    Messages messages;
+    messages.emplace_back(connections_,
+                          route(Direction::kRecv, rank_ + size_ - distance),
+                          &there, 1);
+    messages.emplace_back(connections_,
+                          route(Direction::kSend, rank_ + distance), &here, 1);
+    LOCKSTEP_RETURN_IF_ERROR(Finish(messages));
   }
   return absl::OkStatus();
 }
 
-// A binomial tree of the ranks counted from the root: the parent of one is it
-// without its lowest bit.
+// Sends down a binomial tree. The place of a rank is its number counted from
+// the root; the place of its parent is the same without the lowest set bit.
 absl::Status GlooTransport::RunTree(Call& call) {
   const int place = (rank_ - call.op.root + size_) % size_;
   const auto move = [&](Direction direction, int other_place) {
     AddMove(call, direction, (other_place + call.op.root) % size_,
             At(call.op.out.data, 0), call.op.out.count * SizeOf(call.op.dtype));
   };
-  int below = 1;  // ranks in the tree under this one, and it
+  int below = 1;  // the number of ranks in the tree at and under this one
   while (below < size_ && (place & below) == 0) below *= 2;
   if (place != 0) {
     move(Direction::kRecv, place - below);
-    LOCKSTEP_RETURN_IF_ERROR(Finish(call.streams));
-    call.streams.clear();
+    LOCKSTEP_RETURN_IF_ERROR(Finish(call.messages));
+    call.messages.clear();
   }
   while ((below /= 2) > 0) {
     if (place + below < size_) move(Direction::kSend, place + below);
   }
-  return Finish(call.streams);
+  return Finish(call.messages);
 }
 
-// What goes straight from one rank's memory to another's.
+// Moves data straight from the memory of one rank to that of another.
 absl::Status GlooTransport::RunMoves(Call& call) {
   const Operation& op = call.op;
   const int64_t in_bytes = op.in.count * SizeOf(op.dtype);
   const int64_t out_bytes = op.out.count * SizeOf(op.dtype);
-  const std::vector<Range> gives = RangesOf(op.send_counts, op.dtype);
-  const std::vector<Range> takes = RangesOf(op.recv_counts, op.dtype);
-  const auto receive = [&](int from, const Range& range) {
-    AddMove(call, Direction::kRecv, from, At(op.out.data, range.first),
-            range.bytes);
+  const std::vector<Slice> gives = SlicesOf(op.send_counts, op.dtype);
+  const std::vector<Slice> takes = SlicesOf(op.recv_counts, op.dtype);
+  const auto receive = [&](int from, const Slice& slice) {
+    AddMove(call, Direction::kRecv, from, At(op.out.data, slice.first),
+            slice.bytes);
   };
-  const auto send = [&](int to, const Range& range) {
-    AddMove(call, Direction::kSend, to, At(op.in.data, range.first),
-            range.bytes);
+  const auto send = [&](int to, const Slice& slice) {
+    AddMove(call, Direction::kSend, to, SendFrom(op.in.data, slice.first),
+            slice.bytes);
   };
   const bool has_root = op.root >= 0;
   const bool is_root = op.root == rank_;
-  // Receives first: what is sent to a rank that waits for it goes at once.
+  // Receives come first, because a message to a rank that waits for it goes at
+  // once.
   if (!takes.empty() && (!has_root || is_root)) {
     ForOthers([&](int other) { receive(other, takes[other]); });
   } else if (op.kind == OpKind::kScatter && !is_root) {
@@ -670,133 +295,115 @@ absl::Status GlooTransport::RunMoves(Call& call) {
     send(op.root, {0, in_bytes});
   }
   if (!has_root || is_root) {
-    const Range from = gives.empty() ? Range{0, in_bytes} : gives[rank_];
-    const Range to = takes.empty() ? Range{0, out_bytes} : takes[rank_];
+    const Slice from = gives.empty() ? Slice{0, in_bytes} : gives[rank_];
+    const Slice to = takes.empty() ? Slice{0, out_bytes} : takes[rank_];
     Copy(At(op.in.data, from.first), At(op.out.data, to.first), to.bytes);
   }
-  return Finish(call.streams);
+  return Finish(call.messages);
 }
 
-// Every rank owns a part. It gets that part from those that have something for
-// it, makes one of them, and passes it on to those that want it; all in pieces.
-//
-// In place, a result comes into memory that was sent from: its owner made it of
-// what it had received from there, so the send was over.
+// ---- Operations in parts, which parts_plan.h describes.
+
 absl::Status GlooTransport::RunInParts(const Call& call) {
-  const Operation& op = call.op;
-  const int64_t width = SizeOf(op.dtype);
-  const bool reduces = op.kind != OpKind::kBroadcast;
-  const int64_t bytes = width * (reduces ? op.in.count : op.out.count);
-
-  std::vector<Range> parts(size_);  // by owner
-  bool passes_on = false;
-  if (op.kind == OpKind::kReduceScatter) {
-    parts = RangesOf(std::vector<int64_t>(size_, op.out.count), op.dtype);
-  } else {
-    parts = EvenRanges(bytes, size_);
-    passes_on = true;
+  const PartsPlan plan(call.op, rank_, size_);
+  PartsMessages messages = MessagesOf(call, plan);
+  for (int64_t k = 0; k < plan.rounds; ++k) {
+    LOCKSTEP_RETURN_IF_ERROR(RunRound(call.op, plan, messages, k));
   }
-  const auto gives = [&op](int rank) {
-    return op.kind != OpKind::kBroadcast || rank == op.root;
-  };
-  const auto wants = [&op](int rank) {
-    return op.root < 0 || (rank == op.root) == (op.kind == OpKind::kReduce);
-  };
-  const Range own = parts[rank_];
-  const int64_t piece = PieceBytes();
-  const char* const in = At(reduces ? op.in.data : op.out.data, 0);
-  // Of this rank's result; in the staging memory where it wants none.
-  const bool has_out = op.kind != OpKind::kReduce || rank_ == op.root;
-  char* const result = !has_out ? Staging(rank_)
-                       : op.kind == OpKind::kReduceScatter
-                           ? At(op.out.data, 0)
-                           : At(op.out.data, own.first);
+  LOCKSTEP_RETURN_IF_ERROR(Finish(messages.to_owners));
+  LOCKSTEP_RETURN_IF_ERROR(Finish(messages.results_in));
+  return Finish(messages.results_out);
+}
 
-  Streams from_others, to_owners, results_in, results_out;
-  const auto add = [&](Streams& streams, Direction direction, int peer,
-                       char* data, int64_t size, bool staged) {
-    const bool is_result = &streams == &results_in || &streams == &results_out;
-    const Stream::Route route = {direction, peer, call.fingerprint, is_result};
-    streams.emplace_back(this, route, data, size, piece,
-                         staged ? kPiecesAhead : INT64_MAX);
+// Returns the messages of this rank, none of which is posted yet.
+//
+// If the operation is in place, a result arrives in memory that was sent from.
+// Its owner has made it of the bytes that it received from there, so that send
+// is over.
+GlooTransport::PartsMessages GlooTransport::MessagesOf(const Call& call,
+                                                       const PartsPlan& plan) {
+  using Kind = PartsPlan::Kind;
+  const Operation& op = call.op;
+  const void* const in = plan.reduces ? op.in.data : op.out.data;
+  char* const result = ResultOf(op, plan);
+  const auto add = [&](Messages& messages, Direction direction, Kind kind,
+                       int peer, char* data, int64_t bytes, bool staged) {
+    const Route route = {direction, peer, call.fingerprint,
+                         static_cast<uint64_t>(kind)};
+    messages.emplace_back(connections_, route, data, bytes, plan.piece,
+                          staged ? kPiecesAhead : INT64_MAX);
   };
+  PartsMessages all;
   ForOthers([&](int i) {
-    if (gives(i)) {
-      add(from_others, Direction::kRecv, i, reduces ? Staging(i) : result,
-          own.bytes, reduces);
+    const Slice& part = plan.parts[i];
+    if (plan.Gives(i)) {
+      add(all.from_others, Direction::kRecv, Kind::kInput, i,
+          plan.reduces ? Staging(i) : result, plan.own.bytes, plan.reduces);
     }
-    if (gives(rank_)) {
-      add(to_owners, Direction::kSend, i, At(in, parts[i].first),
-          parts[i].bytes, false);
+    if (plan.Gives(rank_)) {
+      add(all.to_owners, Direction::kSend, Kind::kInput, i,
+          SendFrom(in, part.first), part.bytes, /*staged=*/false);
     }
-    if (!passes_on) return;
-    if (wants(rank_)) {
-      add(results_in, Direction::kRecv, i, At(op.out.data, parts[i].first),
-          parts[i].bytes, false);
+    if (plan.Wants(rank_)) {
+      add(all.results_in, Direction::kRecv, Kind::kResult, i,
+          At(op.out.data, part.first), part.bytes, /*staged=*/false);
     }
-    if (wants(i)) {
-      add(results_out, Direction::kSend, i, result, own.bytes, !has_out);
+    if (plan.Wants(i)) {
+      add(all.results_out, Direction::kSend, Kind::kResult, i, result,
+          plan.own.bytes, plan.stages_result);
     }
   });
-
-  int64_t most = 0;
-  for (const Range& part : parts) most = std::max(most, part.bytes);
-  const auto await = [](Streams& streams, int64_t end) {
-    for (Stream& stream : streams) {
-      LOCKSTEP_RETURN_IF_ERROR(stream.Await(end));
-    }
-    return absl::OkStatus();
-  };
-  const auto post = [](Streams& streams, int64_t end) {
-    for (Stream& stream : streams) LOCKSTEP_RETURN_IF_ERROR(stream.Post(end));
-    return absl::OkStatus();
-  };
-  // Whatever a rank awaits in round k, the others have posted by their round k,
-  // and without awaiting anything of later ones: so there is always one that
-  // goes on.
-  for (int64_t k = 0; k * piece < most; ++k) {
-    for (Streams* const streams : {&to_owners, &results_in, &results_out}) {
-      LOCKSTEP_RETURN_IF_ERROR(await(*streams, k + 1 - kPiecesAhead));
-    }
-    for (Streams* const streams : {&to_owners, &from_others}) {
-      LOCKSTEP_RETURN_IF_ERROR(post(*streams, k + kPiecesAhead));
-    }
-    LOCKSTEP_RETURN_IF_ERROR(await(from_others, k + 1));
-    if (reduces && k * piece < own.bytes) {
-      const Range range = {own.first + k * piece,
-                           std::min(piece, own.bytes - k * piece)};
-      Reduce(op, range, k % kPiecesAhead,
-             At(result, (has_out ? k : k % kPiecesAhead) * piece));
-    }
-    LOCKSTEP_RETURN_IF_ERROR(post(results_out, k + 1));
-    LOCKSTEP_RETURN_IF_ERROR(post(results_in, k + 1));
-  }
-  for (Streams* const streams : {&to_owners, &results_in, &results_out}) {
-    LOCKSTEP_RETURN_IF_ERROR(Finish(*streams));
-  }
-  return absl::OkStatus();
+  return all;
 }
 
-void GlooTransport::Reduce(const Operation& op, const Range& piece,
+// Makes piece k of this rank's result, while later pieces travel.
+//
+// The other ranks have posted, by their round k, all that a rank awaits in its
+// round k, and they await nothing of later rounds for that. So there is always
+// a rank that goes on.
+absl::Status GlooTransport::RunRound(const Operation& op, const PartsPlan& plan,
+                                     PartsMessages& messages, int64_t k) {
+  for (Messages* const before :
+       {&messages.to_owners, &messages.results_in, &messages.results_out}) {
+    LOCKSTEP_RETURN_IF_ERROR(AwaitAll(*before, k + 1 - kPiecesAhead));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(PostAll(messages.to_owners, k + kPiecesAhead));
+  LOCKSTEP_RETURN_IF_ERROR(PostAll(messages.from_others, k + kPiecesAhead));
+  LOCKSTEP_RETURN_IF_ERROR(AwaitAll(messages.from_others, k + 1));
+  const Slice piece = plan.PieceOf(k);
+  if (plan.reduces && piece.bytes > 0) {
+    const int64_t slot = k % kPiecesAhead;
+    const int64_t place = plan.stages_result ? slot : k;
+    Reduce(op, piece, slot, ResultOf(op, plan) + place * plan.piece);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(PostAll(messages.results_out, k + 1));
+  return PostAll(messages.results_in, k + 1);
+}
+
+// Returns the memory of this rank's result.
+char* GlooTransport::ResultOf(const Operation& op, const PartsPlan& plan) {
+  if (plan.stages_result) return Staging(rank_);
+  return At(op.out.data, plan.result_at);
+}
+
+// Reduces a piece of the inputs. Those of the others are in their staging
+// memory, at the place `slot`.
+void GlooTransport::Reduce(const Operation& op, const Slice& piece,
                            int64_t slot, void* out) {
   std::vector<const void*> inputs(size_);
   for (int i = 0; i < size_; ++i) {
     inputs[i] = i == rank_ ? At(op.in.data, piece.first)
-                           : At(Staging(i), slot * PieceBytes());
+                           : At(Staging(i), slot * PieceBytes(size_));
   }
   ReduceInOrder(op.dtype, op.op, op.scale, inputs,
                 piece.bytes / SizeOf(op.dtype), {&out, 1});
 }
 
-int64_t GlooTransport::PieceBytes() const {
-  return std::clamp(kMostStagingBytes / kPiecesAhead / size_ / kLine * kLine,
-                    kSmallBytes / 2, kPieceBytes);
-}
-
-// Pieces from `rank`; this rank's own are its results for others.
+// Returns memory for kPiecesAhead pieces from `rank`. This rank's own is for
+// its results for others, or for its input of a small operation.
 char* GlooTransport::Staging(int rank) {
-  const int64_t bytes = PieceBytes() * kPiecesAhead;
-  // Not set to anything, so that what is not used takes no memory.
+  const int64_t bytes = PieceBytes(size_) * kPiecesAhead;
+  // The memory is not initialized, so pages that are not used take no memory.
   if (staging_ == nullptr) staging_.reset(new char[bytes * size_]);
   return staging_.get() + rank * bytes;
 }
@@ -805,31 +412,27 @@ char* GlooTransport::Staging(int rank) {
 
 absl::Status GlooTransport::Send(int to, const ConstBuffer& in, uint64_t tag) {
   const NoSigpipe no_sigpipe;
-  LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
-  Streams streams;
-  streams.emplace_back(this, Stream::Route{Direction::kSend, to, tag, 0},
-                       At(in.data, 0), in.count * SizeOf(in.dtype));
-  return Finish(streams);
+  LOCKSTEP_RETURN_IF_ERROR(connections_.CheckCancelled());
+  Messages messages;
+  messages.emplace_back(connections_, Route{Direction::kSend, to, tag, 0},
+                        SendFrom(in.data, 0), in.count * SizeOf(in.dtype));
+  return Finish(messages);
 }
 
 absl::Status GlooTransport::Recv(int from, const Buffer& out, uint64_t tag) {
   const NoSigpipe no_sigpipe;
-  LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
-  Streams streams;
-  streams.emplace_back(this, Stream::Route{Direction::kRecv, from, tag, 0},
-                       At(out.data, 0), out.count * SizeOf(out.dtype));
-  return Finish(streams);
+  LOCKSTEP_RETURN_IF_ERROR(connections_.CheckCancelled());
+  Messages messages;
+  messages.emplace_back(connections_, Route{Direction::kRecv, from, tag, 0},
+                        At(out.data, 0), out.count * SizeOf(out.dtype));
+  return Finish(messages);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeGlooTransport(
     const TransportContext& context) {
-  if (context.size < 1 || context.rank < 0 || context.rank >= context.size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rank should be 0 to size - 1, but got rank=", context.rank,
-        ", size=", context.size));
-  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckRank(context));
   std::shared_ptr<GlooDevice> device;
   if (context.size > 1) {
     LOCKSTEP_ASSIGN_OR_RETURN(device, MakeGlooDevice(context.address));

@@ -1,10 +1,10 @@
-// The transport between hosts, over TCP: Gloo's connections under schedules of
-// our own, which can be cancelled, reduce in the order of ranks, and never let
-// operations that differ meet.
+// The transport between hosts, over TCP. It uses Gloo's connections, but its
+// own schedules: they can be cancelled, reduce in the order of ranks, and keep
+// operations that differ apart.
 //
-// A stranger who connects to its ports while ranks connect may be taken for
-// one, and the group then fails: TransportContext::address should be of a
-// network that the job has for itself.
+// If a stranger connects to its ports while ranks connect, it may take the
+// stranger for a rank, and the group then fails. So TransportContext::address
+// should be in a network that only the job uses.
 #ifndef LOCKSTEP_COLLECTIVE_GLOO_GLOO_TRANSPORT_H_
 #define LOCKSTEP_COLLECTIVE_GLOO_GLOO_TRANSPORT_H_
 
@@ -16,9 +16,9 @@
 
 namespace lockstep::internal_collective {
 
-// Listens at context.address, which is an address or a name of this host;
-// INVALID_ARGUMENT if it is neither. Has one thread, and a connection to each
-// other rank.
+// Makes the transport of one rank, which listens at context.address: an address
+// or a name of this host. INVALID_ARGUMENT if it is neither. The transport has
+// one thread, and a connection to each other rank.
 absl::StatusOr<std::unique_ptr<Transport>> MakeGlooTransport(
     const TransportContext& context);
 

@@ -1,5 +1,6 @@
-// All-reduces between two processes over loopback, ours and Gloo's own: the
-// time of one, from when both are there, and of that the median.
+// All-reduces between two processes over loopback, ours and Gloo's own. It
+// measures the time of one all-reduce, from the moment when both processes are
+// there, and reports the median.
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
@@ -34,8 +35,9 @@ namespace {
 
 constexpr int kRanks = 2;
 
-// What one process has of either side. Both tell the other by a transport of
-// ours whether there is another time.
+// The all-reduces of one process, by our transport. Before each of them, rank 0
+// tells the other rank, also by our transport, whether there is another one.
+// Thread-safety: for one thread.
 class AllReduces {
  public:
   AllReduces(int rank, int64_t bytes, Store& store)
@@ -75,7 +77,8 @@ class AllReduces {
   Operation reduce_, tell_;
 };
 
-// Our store as Gloo wants one.
+// Gives Gloo the interface that it needs to our store.
+// Thread-safety: as that of the store.
 class GlooStore : public ::gloo::rendezvous::Store {
  public:
   explicit GlooStore(lockstep::Store& store) : store_(store) {}
@@ -99,7 +102,8 @@ class GlooStore : public ::gloo::rendezvous::Store {
   lockstep::Store& store_;
 };
 
-// Gloo's own.
+// The same by Gloo's own algorithm.
+// Thread-safety: for one thread.
 class GlooRings : public AllReduces {
  public:
   GlooRings(int rank, int64_t bytes, Store& store)

@@ -40,6 +40,8 @@ constexpr auto kCancelled = absl::StatusCode::kCancelled;
 constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
 constexpr auto kInvalidArgument = absl::StatusCode::kInvalidArgument;
 
+// The transports of a group.
+// Thread-safety: thread-compatible.
 class GlooRanks : public Ranks {
  public:
   explicit GlooRanks(int size) : Ranks(size, MakeGlooTransport) {}
@@ -52,7 +54,7 @@ Buffer Writing(Bytes& bytes) {
   return {bytes.data(), static_cast<int64_t>(bytes.size()), DType::kU8, {}};
 }
 
-// Long enough for a call to be asleep, most likely; what is tested holds when
+// After this time, a call is most likely asleep. What is tested also holds if
 // it is not.
 void LetItWait() { absl::SleepFor(absl::Milliseconds(5)); }
 
@@ -68,7 +70,8 @@ TEST_P(GlooTransportOfSize, DoesEveryKindWithAnyCount) {
   Job job;
   for (const OpKind kind : kCollectives) {
     job.kind = kind;
-    // Around what is small for some number of ranks, and what fills a piece.
+    // Counts around the limit of small operations for some number of ranks, and
+    // around the size of a piece.
     for (const int64_t count : {0, 1, 7, 1000, 3276, 3277, 5461, 5462, 8192,
                                 8193, 65536, 65537, 100003}) {
       job.count = count;
@@ -126,7 +129,7 @@ TEST(GlooTransport, TakesEveryTypeAndReduction) {
   }
 }
 
-// By numbers that are written down here.
+// Compares with numbers that are written here.
 TEST(GlooTransport, SumsAndMoves) {
   GlooRanks ranks(3);
   ranks.ForEach([&](int rank) {
@@ -181,14 +184,14 @@ TEST(GlooTransport, PostsWhatIsSmall) {
     ++job.number;
     Part first(job, 0, 2);
     ASSERT_TRUE(first.Post(ranks[0]));
-    // The other one needs nothing more of it.
+    // The other rank needs nothing more from it.
     Part(job, 1, 2).RunAndCheck(ranks[1]);
     first.RunAndCheck(ranks[0]);
   }
   job.kind = OpKind::kAllReduce;
   job.count = 1 << 20;
   EXPECT_FALSE(Part(job, 0, 2).Post(ranks[0]));
-  // What was posted need not be run.
+  // A collective that was posted need not be run.
   job.count = 1000;
   EXPECT_TRUE(Part(job, 0, 2).Post(ranks[0]));
   ranks[0].Cancel();
@@ -211,7 +214,7 @@ TEST(GlooTransport, ABarrierWaitsForAll) {
   }
 }
 
-// What is still on its way is not lost.
+// Data that is still on its way is not lost.
 TEST(GlooTransport, ARankMayGoWhenItHasSent) {
   for (int i = 0; i < 5; ++i) {
     GlooRanks ranks(2);
@@ -376,7 +379,8 @@ TEST(GlooTransport, CancelEndsConnectThatWaitsForAnAddress) {
   EXPECT_THAT(transport->Connect(), StatusIs(kCancelled));
 }
 
-// Tells its rank nothing of the others.
+// A store that tells its rank nothing about the others.
+// Thread-safety: thread-safe.
 class DeafStore : public Store {
  public:
   explicit DeafStore(Store& store) : store_(store) {}
@@ -393,7 +397,7 @@ class DeafStore : public Store {
   Store& store_;
 };
 
-// Which of two connects to the other is up to their ports.
+// The ports of two ranks decide which of them connects to the other.
 TEST(GlooTransport, CancelEndsConnectThatWaitsForTheOther) {
   for (int i = 0; i < 10; ++i) {
     MemoryStore store;
@@ -442,8 +446,8 @@ TEST(GlooTransport, CancelEndsWhatRunsAndWhatComes) {
   receive();
 }
 
-// The sender finds that the receiver is ready, and sends; but the memory is no
-// longer the transport's.
+// The sender finds that the receiver is ready, and sends. But the memory does
+// not belong to the transport any more.
 TEST(GlooTransport, MemoryIsNotWrittenAfterCancel) {
   for (const int64_t count : {int64_t{100}, int64_t{8} << 20}) {
     Bytes out(count, 'x');
@@ -456,7 +460,7 @@ TEST(GlooTransport, MemoryIsNotWrittenAfterCancel) {
     receiver.join();
     const Bytes in(count, 'y');
     std::thread sender([&] {
-      // A little is gone once it is written to the connection.
+      // A small message is gone when it is written to the connection.
       EXPECT_THAT(ranks[0].Send(1, Reading(in), 1),
                   AnyOf(IsOk(), StatusIs(kCancelled)));
     });
@@ -467,8 +471,8 @@ TEST(GlooTransport, MemoryIsNotWrittenAfterCancel) {
   }
 }
 
-// Bytes that Gloo has written, which the thread sanitizer does not know to be
-// over: see tools/thread_suppressions.txt.
+// The thread sanitizer does not know that Gloo has finished writing these
+// bytes: see tools/thread_suppressions.txt.
 ABSL_ATTRIBUTE_NO_SANITIZE_THREAD int64_t CountAndFill(Bytes& bytes, char what,
                                                        char with) {
   int64_t count = 0;
@@ -480,12 +484,12 @@ ABSL_ATTRIBUTE_NO_SANITIZE_THREAD int64_t CountAndFill(Bytes& bytes, char what,
   return count;
 }
 
-// The same in the middle of a message.
+// Does the same in the middle of a message.
 TEST(GlooTransport, MemoryIsNotWrittenAfterCancelOfWhatHasBegun) {
   constexpr int64_t kBytes = 16 << 20;
   const Bytes in(kBytes, 'y');
   Bytes out(kBytes, 'x');
-  GlooRanks ranks(2);  // goes first, with Gloo's threads
+  GlooRanks ranks(2);  // destroyed first, with Gloo's threads
   std::thread sender([&] {
     EXPECT_THAT(ranks[0].Send(1, Reading(in), 1),
                 AnyOf(IsOk(), StatusIs(kCancelled)));
@@ -523,17 +527,17 @@ TEST(GlooTransport, ARankThatGoesEndsWhatNeedsIt) {
     });
     LetItWait();
     ranks.Drop(2);
-    // Rank 1 begins with rank 2, and so is told, whatever rank 0 does; rank 0
-    // begins with rank 1, which may have gone before it had come.
+    // Rank 1 begins with rank 2, and so it hears of the end whatever rank 0
+    // does. Rank 0 begins with rank 1, which may be gone before rank 0 comes.
     second.join();
     ranks[0].Cancel();
     first.join();
   }
 }
 
-// Wherever the others are then, which wait for it until they are told. In older
-// releases, Gloo's thread throws if a connection is reset between two of its
-// system calls, which nobody can catch.
+// The other ranks may be anywhere then. They wait for that rank until they are
+// told. In older releases, Gloo's thread throws if a connection is reset
+// between two of its system calls, which nobody can catch.
 #if __has_include(<gloo/transport/tcp/listener.h>)
 TEST(GlooTransport, ARankMayGoWhileAllConnect) {
   constexpr int kSize = 5;
@@ -592,7 +596,7 @@ TEST(GlooTransport, StrangersGetNothingOfAGroupThatIsConnected) {
   for (const int stranger : strangers) close(stranger);
 }
 
-// A group that is being made may fail by them, and says so.
+// Strangers may make a group fail while it is made, and it says so.
 TEST(GlooTransport, StrangersAtItsPortsEndNoProcess) {
   constexpr int kSize = 3;
   const PortScanner scanner;
@@ -628,8 +632,8 @@ std::string NewFolder() {
   return folder;
 }
 
-// Rank 1 of 2, in a process of its own; returns its id. What `run` returns
-// becomes the exit code.
+// Runs rank 1 of 2 in a process of its own, and returns the id of that process.
+// Its exit code is what `run` returns.
 pid_t ForkRankOne(const std::string& folder,
                   const std::function<bool(Transport&)>& run) {
   const pid_t child = fork();
@@ -675,7 +679,7 @@ TEST(GlooTransport, JoinsProcesses) {
   EXPECT_EQ(WaitFor(child), 0);
 }
 
-// Nor does the signal for a write to it end this one.
+// The signal for a write to the dead process does not end this one, either.
 TEST(GlooTransport, AKilledProcessEndsWhatNeedsIt) {
   const std::string folder = NewFolder();
   const pid_t child = ForkRankOne(folder, [](Transport&) {
@@ -724,7 +728,7 @@ TEST(GlooTransport, RefusesWhatItCannotDo) {
   EXPECT_THAT(MakeGlooTransport(ContextOf(2, 2, store)),
               StatusIs(kInvalidArgument, HasSubstr("rank=2")));
   TransportContext elsewhere = ContextOf(0, 2, store);
-  elsewhere.address = "192.0.2.1";  // nobody's
+  elsewhere.address = "192.0.2.1";  // no host has it
   EXPECT_THAT(MakeGlooTransport(elsewhere),
               StatusIs(kInvalidArgument, HasSubstr("'192.0.2.1'")));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto transport,

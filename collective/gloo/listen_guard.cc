@@ -13,6 +13,7 @@
 
 #include "absl/time/time.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/gloo/gloo_device.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -21,7 +22,7 @@ using ::gloo::transport::tcp::Address;
 
 constexpr absl::Duration kLookEvery = absl::Milliseconds(5);
 
-// Returns the socket of this process whose own address that is, or -1.
+// Returns the socket of this process that has that address as its own, or -1.
 int SocketAt(const sockaddr_storage& address) {
   for (const int descriptor : AllDescriptors()) {
     sockaddr_storage own = {};
@@ -43,9 +44,9 @@ Internet As(const sockaddr_storage& address) {
   return internet;
 }
 
-// Returns whether Gloo lets a pair at `own` wait for one at `peer`: the lower
-// address waits, and where they are the same, the lower port in the order of
-// the network's bytes.
+// Returns true if Gloo lets a pair at `own` wait for one at `peer`. The pair
+// with the lower address waits. If the addresses are the same, the pair with
+// the lower port waits; Gloo compares ports without changing their byte order.
 bool Waits(const sockaddr_storage& own, const sockaddr_storage& peer) {
   const auto compare = [](const auto& a_host, const auto& b_host, int a_port,
                           int b_port) {
@@ -93,15 +94,15 @@ void ListenGuard::OnEvents(int events) {
   MutexLock lock(mutex_);
   if (state_ != State::kOpen) return;
   try {
-    // Each pair of this kind of device is a handler.
+    // Each pair of a TCP device is a handler.
     dynamic_cast<Handler&>(pair_).handleEvents(events);
     state_ = State::kConnected;
   } catch (...) {
     state_ = State::kFailed;
     failure_ = std::current_exception();
-    // The pair has closed its listener, and has a connection in its place that
-    // the device does not wait for yet; but that it does is taken for granted
-    // when the pair is closed.
+    // The pair has closed its listener, and has a connection instead. The
+    // device does not wait for that connection yet. The pair assumes that it
+    // does when it is closed, so this registers it.
     const int connection = SocketAt(address_);
     if (connection >= 0) {
       device_.registerDescriptor(connection, /*events=*/0, &Nobody());

@@ -1,9 +1,10 @@
-// A guard of the connections that Gloo waits for.
+// A guard for a pair that waits for a connection.
 //
-// In newer releases of Gloo, a device has one listener, which strangers do not
-// harm. In older ones, such as Debian 12's, each pair listens for itself, and
-// takes the first who comes; if that one has reset the connection at once, as
-// scanners of ports do, Gloo's thread throws, which ends the process.
+// In older releases of Gloo, such as Debian 12's, each pair listens for itself,
+// and takes the first connection that comes. If the other end has reset that
+// connection at once, as scanners of ports do, Gloo's thread throws, which ends
+// the process. In newer releases, a device has one listener, which strangers do
+// not harm; there the guard does nothing.
 //
 //   std::unique_ptr<ListenGuard> guard;
 //   {
@@ -24,12 +25,13 @@
 
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
-#include "lockstep/collective/gloo/gloo_device.h"
+#include "lockstep/collective/gloo/gloo_releases.h"
 
 namespace lockstep::internal_collective {
 
 #ifdef LOCKSTEP_GLOO_HAS_LISTENER
 
+// Thread-safety: thread-safe.
 class ListenGuard {
  public:
   ListenGuard(GlooDevice& /*device*/, ::gloo::transport::Pair& /*pair*/) {}
@@ -40,19 +42,24 @@ class ListenGuard {
 
 #else
 
-// The guard lets somebody in during Await alone, which throws what Gloo has
-// thrown.
+// Keeps the pair from accepting a connection, except during Await.
+//
+// Requires: the device and the pair outlive all calls; the guard outlives the
+// pair.
+// Guarantees: an exception that Gloo throws when the pair accepts a connection
+// does not end the process.
+// Thread-safety: for one thread, and Gloo's.
 class ListenGuard : public GlooHandler {
  public:
-  // Requires the Standstill in which the pair was made, and outlives the pair.
+  // Requires: the Standstill in which the pair was made lives.
   ListenGuard(GlooDevice& device, ::gloo::transport::Pair& pair);
 
   ListenGuard(const ListenGuard&) = delete;
   ListenGuard& operator=(const ListenGuard&) = delete;
 
-  // Waits until someone has connected, if it is not the pair that connects to
-  // the peer at that address. Asks every few milliseconds whether it was
-  // `cancelled`. Throws what Gloo has thrown.
+  // Waits until a connection has come, unless the pair is the one that connects
+  // to the peer at that address. Ends a few milliseconds after `cancelled`
+  // returns true. Throws what Gloo has thrown.
   void Await(const std::vector<char>& peer,
              const std::function<bool()>& cancelled);
 
@@ -64,7 +71,7 @@ class ListenGuard : public GlooHandler {
   GlooDevice& device_;
   ::gloo::transport::Pair& pair_;
   const sockaddr_storage address_;  // of the pair
-  const int listener_;              // -1 if it can't be found
+  const int listener_;              // -1 if it was not found
 
   Mutex mutex_;
   CondVar changed_;

@@ -353,6 +353,7 @@ TEST(ShmTransport, CancelEndsConnectThatWaitsForAnAddress) {
 }
 
 // A store that tells its rank nothing about the others.
+// Thread-safety: thread-safe.
 class DeafStore : public Store {
  public:
   explicit DeafStore(Store& store) : store_(store) {}

@@ -1,0 +1,69 @@
+#include "lockstep/collective/gloo/parts_plan.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/base/dtype.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+// With pieces smaller than kPieceBytes, Gloo's thread looks for work more often
+// than it finds any. In large groups pieces are smaller than that, so that the
+// staging memory has at most kMostStagingBytes.
+constexpr int64_t kPieceBytes = 4 << 20;
+constexpr int64_t kLeastPieceBytes = 32 << 10;
+constexpr int64_t kMostStagingBytes = 32 << 20;
+
+// Cuts a vector into slices that are about equal and begin with cache lines.
+std::vector<Slice> EvenSlices(int64_t bytes, int size) {
+  const int64_t lines = (bytes + kCacheLine - 1) / kCacheLine;
+  std::vector<Slice> slices;
+  for (int i = 0; i < size; ++i) {
+    const int64_t first = std::min(bytes, lines * i / size * kCacheLine);
+    const int64_t end = std::min(bytes, lines * (i + 1) / size * kCacheLine);
+    slices.push_back({first, end - first});
+  }
+  return slices;
+}
+
+}  // namespace
+
+int64_t PieceBytes(int size) {
+  return std::clamp(
+      kMostStagingBytes / kPiecesAhead / size / kCacheLine * kCacheLine,
+      kLeastPieceBytes, kPieceBytes);
+}
+
+PartsPlan::PartsPlan(const Operation& op, int rank, int size)
+    : kind(op.kind),
+      root(op.root),
+      reduces(op.kind != OpKind::kBroadcast),
+      piece(PieceBytes(size)) {
+  if (kind == OpKind::kReduceScatter) {
+    parts = SlicesOf(std::vector<int64_t>(size, op.out.count), op.dtype);
+  } else {
+    const int64_t count = reduces ? op.in.count : op.out.count;
+    parts = EvenSlices(count * SizeOf(op.dtype), size);
+  }
+  own = parts[rank];
+  stages_result = kind == OpKind::kReduce && rank != root;
+  result_at = kind == OpKind::kReduceScatter ? 0 : own.first;
+  rounds = (LargestOf(parts) + piece - 1) / piece;
+}
+
+bool PartsPlan::Wants(int rank) const {
+  switch (kind) {
+    case OpKind::kBroadcast:
+      return rank != root;
+    case OpKind::kAllReduce:
+      return true;
+    case OpKind::kReduce:
+      return rank == root;
+    default:
+      return false;  // each rank of a reduce-scatter keeps its result
+  }
+}
+
+}  // namespace lockstep::internal_collective
