@@ -55,6 +55,74 @@ absl::Status NoMemory(int error, size_t bytes) {
       "could not make ", bytes, " bytes of shared memory: ", ErrorText(error)));
 }
 
+// The fields of SharedMemory::Address.
+struct ParsedAddress {
+  std::string path;  // of the file
+  size_t mapped;     // bytes, including the nonce
+  std::string nonce;
+};
+
+// Returns the fields, or FAILED_PRECONDITION if it is not the address of memory
+// of `bytes` bytes.
+absl::StatusOr<ParsedAddress> Parse(absl::string_view address, size_t bytes) {
+  const std::vector<std::string> fields = absl::StrSplit(address, '/');
+  int pid, number;
+  size_t mapped;
+  if (fields.size() != 4 || !absl::SimpleAtoi(fields[0], &pid) ||
+      !absl::SimpleAtoi(fields[1], &number) ||
+      !absl::SimpleAtoi(fields[2], &mapped) ||
+      fields[3].size() != 2 * kNonceBytes) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "'", address, "' should be process/file/bytes/nonce of its memory"));
+  }
+  if (mapped != kDataOffset + bytes) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "it shares ", mapped, " bytes, and this rank ", kDataOffset + bytes,
+        ": do all have the same version and group size?"));
+  }
+  return ParsedAddress{absl::StrCat("/proc/", pid, "/fd/", number), mapped,
+                       fields[3]};
+}
+
+// Returns the memory with that nonce if this process has made it, or nullptr.
+std::shared_ptr<SharedMemory> Find(const std::string& nonce) {
+  Registry& registry = GetRegistry();
+  MutexLock lock(registry.mutex);
+  const auto found = registry.memories.find(nonce);
+  return found == registry.memories.end() ? nullptr : found->second.lock();
+}
+
+absl::StatusOr<int> OpenFile(const std::string& path) {
+  // By now, something else may stand at this path, such as a pipe. O_NONBLOCK
+  // keeps the call from waiting for it.
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (file >= 0) return file;
+  const int error = errno;
+  if (error == EACCES || error == EPERM) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "no permission to open ", path,
+        ": shared memory is for processes of one user and pid namespace that "
+        "may be read by others (PR_SET_DUMPABLE): start the ranks so, or "
+        "take 'gloo'"));
+  }
+  if (IsShortage(error)) {
+    return SystemError(error, absl::StrCat("could not open ", path));
+  }
+  return absl::ErrnoToStatus(
+      error, absl::StrCat("could not open ", path,
+                          ": its process has ended, is in another pid "
+                          "namespace or on another host"));
+}
+
+// Returns true if the file has our seals and that many bytes.
+bool HasSealedBytes(int file, size_t bytes) {
+  struct stat status;
+  const int seals = fcntl(file, F_GET_SEALS);
+  return seals >= 0 && (seals & kSeals) == kSeals &&
+         fstat(file, &status) == 0 &&
+         status.st_size == static_cast<off_t>(bytes);
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
@@ -92,68 +160,20 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(
     absl::string_view address, size_t bytes) {
-  const std::vector<std::string> fields = absl::StrSplit(address, '/');
-  int pid, number;
-  size_t mapped;
-  if (fields.size() != 4 || !absl::SimpleAtoi(fields[0], &pid) ||
-      !absl::SimpleAtoi(fields[1], &number) ||
-      !absl::SimpleAtoi(fields[2], &mapped) ||
-      fields[3].size() != 2 * kNonceBytes) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "'", address, "' should be process/file/bytes/nonce of its memory"));
-  }
-  if (mapped != kDataOffset + bytes) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "it shares ", mapped, " bytes, and this rank ", kDataOffset + bytes,
-        ": do all have the same version and group size?"));
-  }
-  const std::string& nonce = fields[3];
-  {
-    Registry& registry = GetRegistry();
-    MutexLock lock(registry.mutex);
-    const auto found = registry.memories.find(nonce);
-    if (found != registry.memories.end()) {
-      if (auto memory = found->second.lock()) return memory;
-    }
-  }
-
-  std::shared_ptr<SharedMemory> memory(new SharedMemory(mapped));
-  const std::string path = absl::StrCat("/proc/", pid, "/fd/", number);
-  // By now, something else may stand at this path, such as a pipe. O_NONBLOCK
-  // keeps the call from waiting for it.
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) {
-    const int error = errno;
-    if (error == EACCES || error == EPERM) {
-      return absl::PermissionDeniedError(absl::StrCat(
-          "no permission to open ", path,
-          ": shared memory is for processes of one user and pid namespace that "
-          "may be read by others (PR_SET_DUMPABLE): start the ranks so, or "
-          "take 'gloo'"));
-    }
-    if (IsShortage(error)) {
-      return SystemError(error, absl::StrCat("could not open ", path));
-    }
-    return absl::ErrnoToStatus(
-        error,
-        absl::StrCat("could not open ", path,
-                     ": its process has ended, is in another pid namespace or "
-                     "on another host"));
-  }
-  memory->file_ = file;
-  struct stat status;
-  const int seals = fcntl(file, F_GET_SEALS);
-  const bool sealed = seals >= 0 && (seals & kSeals) == kSeals;
-  if (sealed && fstat(file, &status) == 0 &&
-      status.st_size == static_cast<off_t>(mapped)) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const ParsedAddress parsed, Parse(address, bytes));
+  if (auto memory = Find(parsed.nonce)) return memory;
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(parsed.mapped));
+  LOCKSTEP_ASSIGN_OR_RETURN(memory->file_, OpenFile(parsed.path));
+  if (HasSealedBytes(memory->file_, parsed.mapped)) {
     LOCKSTEP_RETURN_IF_ERROR(memory->Map());
     memory->CloseFile();
-    if (std::memcmp(memory->mapping_, nonce.data(), nonce.size()) == 0) {
+    if (std::memcmp(memory->mapping_, parsed.nonce.data(),
+                    parsed.nonce.size()) == 0) {
       return memory;
     }
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      path,
+      parsed.path,
       " is not what was meant: its process has ended, is in another pid "
       "namespace or on another host"));
 }
