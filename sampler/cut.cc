@@ -122,13 +122,13 @@ int64_t MaxRows(const CutOptions& options) {
 
 absl::Status Validate(const CutOptions& options) {
   constexpr int64_t kMostRows = int64_t{1} << 24;
-  constexpr int64_t kMostRanks = int64_t{1} << 30;
+  constexpr int64_t kMostWorld = int64_t{1} << 30;
   if (options.batch_size <= 0 || options.batch_size > kMostRows) {
     return absl::InvalidArgumentError(absl::StrCat(
         "batch_size should be a positive integer value, but got batch_size=",
         options.batch_size, "; at most 2^24 is possible"));
   }
-  if (options.world <= 0 || options.world > kMostRanks) {
+  if (options.world <= 0 || options.world > kMostWorld) {
     return absl::InvalidArgumentError(
         absl::StrCat("world should be a positive integer value up to 2^30, "
                      "but got world=",

@@ -84,9 +84,9 @@ void Group::ForEachPending(Function function) const {
       if (work != nullptr) function(work);
     }
   }
-  for (const auto& [ends, lane] : lanes_) {
-    for (const WorkPtr& work : lane.sends) function(work);
-    for (const WorkPtr& work : lane.recvs) function(work);
+  for (const auto& [ends, pair] : pairs_) {
+    for (const WorkPtr& work : pair.sends) function(work);
+    for (const WorkPtr& work : pair.recvs) function(work);
   }
 }
 
@@ -100,7 +100,7 @@ void Group::Fail(const absl::Status& why) {
                        End(*work);
                      });
   meetings_.clear();
-  lanes_.clear();
+  pairs_.clear();
   FailSplits(why, -1);
 }
 
@@ -137,8 +137,8 @@ absl::StatusOr<Work> Group::Start(int rank, Operation op,
     Settle();
   } else {
     work->open = (to >= 0) + (from >= 0);
-    if (to >= 0) lanes_[{rank, to}].sends.push_back(work);
-    if (from >= 0) lanes_[{from, rank}].recvs.push_back(work);
+    if (to >= 0) pairs_[{rank, to}].sends.push_back(work);
+    if (from >= 0) pairs_[{from, rank}].recvs.push_back(work);
     if (to >= 0) Settle(rank, to);
     if (from >= 0) Settle(from, rank);
   }
@@ -207,18 +207,18 @@ void Group::Settle() {
 // Does the messages for which both the sender and the receiver are there.
 void Group::Settle(int from, int to) {
   while (failure_.ok()) {
-    Lane& lane = lanes_[{from, to}];
-    if (lane.sends.empty() || lane.recvs.empty()) {
-      // A failure ends the lane, too.
-      if (!lane.sends.empty() && left_[to]) {
-        HasLeft(*lane.sends.front(), to);
-      } else if (!lane.recvs.empty() && left_[from]) {
-        HasLeft(*lane.recvs.front(), from);
+    PairQueues& pair = pairs_[{from, to}];
+    if (pair.sends.empty() || pair.recvs.empty()) {
+      // A failure ends the pair, too.
+      if (!pair.sends.empty() && left_[to]) {
+        HasLeft(*pair.sends.front(), to);
+      } else if (!pair.recvs.empty() && left_[from]) {
+        HasLeft(*pair.recvs.front(), from);
       }
       return;
     }
-    const WorkPtr send = lane.sends.front();
-    const WorkPtr recv = lane.recvs.front();
+    const WorkPtr send = pair.sends.front();
+    const WorkPtr recv = pair.recvs.front();
     if (send->op.in.count != recv->op.out.count ||
         send->op.dtype != recv->op.dtype || send->op.name != recv->op.name) {
       return Fail(verdicts::SendAndRecvDiffer(
@@ -229,8 +229,8 @@ void Group::Settle(int from, int to) {
       std::memmove(recv->op.out.data, send->op.in.data,
                    send->op.in.count * SizeOf(send->op.in.dtype));
     }
-    lane.sends.pop_front();
-    lane.recvs.pop_front();
+    pair.sends.pop_front();
+    pair.recvs.pop_front();
     for (const WorkPtr& work : {send, recv}) {
       if (--work->open == 0) End(*work);
     }
@@ -268,10 +268,10 @@ std::vector<int> Group::Missing(const LocalWork& work) {
       return each.get() == &work;
     });
   };
-  if (work.op.to >= 0 && among(lanes_[{work.rank, work.op.to}].sends)) {
+  if (work.op.to >= 0 && among(pairs_[{work.rank, work.op.to}].sends)) {
     missing.push_back(work.op.to);
   }
-  if (work.op.from >= 0 && among(lanes_[{work.op.from, work.rank}].recvs) &&
+  if (work.op.from >= 0 && among(pairs_[{work.op.from, work.rank}].recvs) &&
       (missing.empty() || missing[0] != work.op.from)) {
     missing.push_back(work.op.from);
   }
@@ -302,11 +302,11 @@ absl::Status Group::Leave(int rank) {
   if (!left_[rank]) {
     left_[rank] = true;
     Settle();
-    std::vector<std::pair<int, int>> lanes;
-    for (const auto& [ends, lane] : lanes_) {
-      if (ends.first == rank || ends.second == rank) lanes.push_back(ends);
+    std::vector<std::pair<int, int>> pairs;
+    for (const auto& [ends, pair] : pairs_) {
+      if (ends.first == rank || ends.second == rank) pairs.push_back(ends);
     }
-    for (const auto& [from, to] : lanes) Settle(from, to);
+    for (const auto& [from, to] : pairs) Settle(from, to);
     FailSplits(verdicts::LeftBeforeJoining(name_, rank), rank);
   }
   return before;

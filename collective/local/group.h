@@ -97,7 +97,7 @@ struct Meeting {
 };
 
 // Sends and receives from one rank to another that wait for each other.
-struct Lane {
+struct PairQueues {
   std::deque<WorkPtr> sends;
   std::deque<WorkPtr> recvs;
 };
@@ -200,7 +200,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // The first of the meetings is for collective number done_ + 1.
   uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Meeting> meetings_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::pair<int, int>, Lane> lanes_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, PairQueues> pairs_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> last_ ABSL_GUARDED_BY(mutex_);  // what each issued
   std::vector<bool> left_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Split> splits_ ABSL_GUARDED_BY(mutex_);

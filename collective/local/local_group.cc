@@ -21,7 +21,7 @@ namespace {
 using internal_local::Family;
 using internal_local::Group;
 
-constexpr int kMostRanks = 4096;
+constexpr int kMostLocalRanks = 4096;
 
 // One rank's communicator of a group.
 // Thread-safety: thread-safe.
@@ -88,9 +88,10 @@ class LocalCommunicator : public Communicator {
 
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MakeLocalGroup(
     const LocalGroupOptions& options) {
-  if (options.size < 1 || options.size > kMostRanks) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "size should be 1 to ", kMostRanks, ", but got size=", options.size));
+  if (options.size < 1 || options.size > kMostLocalRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("size should be 1 to ", kMostLocalRanks,
+                     ", but got size=", options.size));
   }
   if (options.deadline <= absl::ZeroDuration()) {
     return absl::InvalidArgumentError(

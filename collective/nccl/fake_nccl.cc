@@ -45,7 +45,7 @@ using internal_gpu::FakeGpuGet;
 using internal_gpu::FakeMemory;
 using internal_gpu::FakeMemoryAt;
 
-constexpr int kMostRanks = 16;
+constexpr int kMostSeats = 16;
 constexpr size_t kChunk = size_t{64} << 10;
 
 // A channel from one rank to another, for one chunk at a time. Zeroed memory is
@@ -73,8 +73,8 @@ struct Seat {
 // The contents of the file. Collectives have one channel and messages that
 // users send have another.
 struct Meeting {
-  Seat seats[kMostRanks];
-  Channel channels[kMostRanks][kMostRanks][2];  // from, to
+  Seat seats[kMostSeats];
+  Channel channels[kMostSeats][kMostSeats][2];  // from, to
 };
 
 // The factor of the inputs of a sum.
@@ -450,7 +450,7 @@ uint64_t Identity(const Operation& op) {
   identity = identity * 16 + static_cast<int>(op.type);
   identity = identity * 8 + kind;
   identity = identity * 8 + reduction;
-  return identity * kMostRanks + (to_user ? 0 : op.peer);
+  return identity * kMostSeats + (to_user ? 0 : op.peer);
 }
 
 // The messages of the operations of a group, and the parts of its reductions.
@@ -713,7 +713,7 @@ const char* ncclGetLastError(NcclComm* comm) {
 NcclResult ncclCommInitRankConfig(NcclComm** comm, int size, NcclUniqueId id,
                                   int rank, NcclConfig* config) {
   *comm = nullptr;
-  if (size < 1 || size > kMostRanks || rank < 0 || rank >= size) {
+  if (size < 1 || size > kMostSeats || rank < 0 || rank >= size) {
     return Error(
         NcclResult::kInvalidArgument,
         "no rank " + std::to_string(rank) + " of " + std::to_string(size));

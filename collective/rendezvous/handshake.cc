@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/check.h"
+#include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/collective/rendezvous/token.h"
 
 namespace lockstep::internal_collective {

@@ -41,7 +41,6 @@ constexpr uint64_t kProtocolVersion = 1;
 constexpr size_t kMostJobBytes = 256;
 constexpr size_t kMostHostBytes = 256;
 constexpr size_t kMostAboutBytes = 4096;
-constexpr int kMostRanks = 1000000;
 
 // One side of a handshake.
 // Thread-safety: thread-compatible.

@@ -37,7 +37,6 @@ using internal_collective::IsHostName;
 using internal_collective::ParseNumber;
 using internal_collective::ParseTasksPerNode;
 
-constexpr int64_t kMostRanks = 1000000;
 constexpr int64_t kLastPort = 65535;
 // The ports that are derived from a job's id. They are above those that systems
 // assign to clients.
@@ -108,7 +107,7 @@ constexpr Launcher kKubernetes = {
     "  - {name: MASTER_PORT, value: \"29500\"}"};
 
 // The values that one launcher gave.
-struct Claim {
+struct Candidate {
   const Launcher* launcher = nullptr;
   bool present = false;
   int rank = -1;
@@ -120,21 +119,21 @@ struct Claim {
   bool one_a_host = false;
   // The variables and their values: "RANK='2', WORLD_SIZE='4'".
   std::vector<std::string> said;
-  // The reasons why the claim is not whole, besides values without meaning.
+  // The reasons why the candidate is not whole, besides values without meaning.
   std::vector<std::string> missing;
 
   bool whole() const { return rank >= 0 && size >= 0; }
 };
 
-// Returns true if the claims do not contradict each other.
-bool Agree(const Claim& a, const Claim& b) {
+// Returns true if the candidates do not contradict each other.
+bool Agree(const Candidate& a, const Candidate& b) {
   return (a.rank < 0 || b.rank < 0 || a.rank == b.rank) &&
          (a.size < 0 || b.size < 0 || a.size == b.size);
 }
 
-bool IsMpi(const Claim& claim) {
-  return claim.launcher == &kOpenMpi || claim.launcher == &kMvapich ||
-         claim.launcher == &kPmi;
+bool IsMpi(const Candidate& candidate) {
+  return candidate.launcher == &kOpenMpi || candidate.launcher == &kMvapich ||
+         candidate.launcher == &kPmi;
 }
 
 // Reads one environment.
@@ -154,33 +153,33 @@ class Reading {
 
   void AddProblem(std::string problem);
 
-  Claim ReadClaim(const Launcher& launcher);
-  Claim ReadSlurm();
-  void ReadClaims();
-  const Claim* ChooseClaim() const;
-  void CheckRanges(const Claim& used);
-  void CheckOthers(const Claim& used);
-  bool IsInside(const Claim& inner, const Claim& outer) const;
+  Candidate ReadCandidate(const Launcher& launcher);
+  Candidate ReadSlurm();
+  void ReadCandidates();
+  const Candidate* ChooseCandidate() const;
+  void CheckRanges(const Candidate& used);
+  void CheckOthers(const Candidate& used);
+  bool IsInside(const Candidate& inner, const Candidate& outer) const;
 
-  std::string IdOf(const Claim& used) const;
-  std::string JobOf(const Claim& used);
-  std::string ReadAddress(const Claim& used);
-  std::string ReadHost(const Claim& used);
-  int64_t ReadPort(const Claim& used);
+  std::string IdOf(const Candidate& used) const;
+  std::string JobOf(const Candidate& used);
+  std::string ReadAddress(const Candidate& used);
+  std::string ReadHost(const Candidate& used);
+  int64_t ReadPort(const Candidate& used);
   std::string ReadToken();
   std::string ReadTokenFile(const std::string& path);
 
   // Returns true if torchrun's agent has started this process, and not a user
   // who has set the variables by hand. Another launcher may have started the
   // agent.
-  bool IsAgents(const Claim& claim) const {
-    return claim.launcher == &kTorchrun && Has("TORCHELASTIC_RUN_ID");
+  bool IsAgents(const Candidate& candidate) const {
+    return candidate.launcher == &kTorchrun && Has("TORCHELASTIC_RUN_ID");
   }
 
   const Environment& environment_;
   const bool needs_address_;
-  // The claims, inner launchers before those that may have started them.
-  std::vector<Claim> claims_;
+  // The candidates, inner launchers before those that may have started them.
+  std::vector<Candidate> candidates_;
   int64_t lockstep_port_ = -1;
   int64_t master_port_ = -1;
   std::vector<std::string> problems_;
@@ -218,60 +217,61 @@ int64_t Reading::Number(absl::string_view name, int64_t least, int64_t most) {
   return -1;
 }
 
-Claim Reading::ReadClaim(const Launcher& launcher) {
-  Claim claim;
-  claim.launcher = &launcher;
-  claim.rank = Number(launcher.rank, 0, kMostRanks - 1);
-  claim.size = Number(launcher.size, 1, kMostRanks);
-  claim.local_rank = Number(launcher.local_rank, 0, kMostRanks - 1);
-  claim.local_size = Number(launcher.local_size, 1, kMostRanks);
+Candidate Reading::ReadCandidate(const Launcher& launcher) {
+  Candidate candidate;
+  candidate.launcher = &launcher;
+  candidate.rank = Number(launcher.rank, 0, kMostRanks - 1);
+  candidate.size = Number(launcher.size, 1, kMostRanks);
+  candidate.local_rank = Number(launcher.local_rank, 0, kMostRanks - 1);
+  candidate.local_size = Number(launcher.local_size, 1, kMostRanks);
   for (const absl::string_view name : {launcher.rank, launcher.size}) {
-    if (!Has(name)) claim.missing.push_back(absl::StrCat(name, " is not set"));
+    if (!Has(name))
+      candidate.missing.push_back(absl::StrCat(name, " is not set"));
   }
   for (const absl::string_view name :
        {launcher.rank, launcher.size, launcher.local_rank,
         launcher.local_size}) {
-    if (Has(name)) claim.said.push_back(Show(name));
+    if (Has(name)) candidate.said.push_back(Show(name));
   }
-  claim.present = !claim.said.empty();
-  claim.one_a_host = claim.size == 1;
-  return claim;
+  candidate.present = !candidate.said.empty();
+  candidate.one_a_host = candidate.size == 1;
+  return candidate;
 }
 
-// Reads the claim of a task of srun. The shells of sbatch and salloc also have
-// most of a task's variables, such as SLURM_PROCID and SLURM_NTASKS. But they
-// do not have the step's, or those of a step with a reserved number.
-Claim Reading::ReadSlurm() {
+// Reads the candidate of a task of srun. The shells of sbatch and salloc also
+// have most of a task's variables, such as SLURM_PROCID and SLURM_NTASKS. But
+// they do not have the step's, or those of a step with a reserved number.
+Candidate Reading::ReadSlurm() {
   const int64_t step = Number("SLURM_STEP_ID", 0, UINT32_MAX);
   if (step >= kFirstReservedSlurmStep ||
       (!Has("SLURM_STEP_NODELIST") && !Has("SLURM_STEP_NUM_TASKS"))) {
-    Claim claim;
-    claim.launcher = &kSlurm;
-    claim.present = Has("SLURM_JOB_ID") || Has("SLURM_PROCID");
-    claim.missing.push_back(absl::StrCat(
+    Candidate candidate;
+    candidate.launcher = &kSlurm;
+    candidate.present = Has("SLURM_JOB_ID") || Has("SLURM_PROCID");
+    candidate.missing.push_back(absl::StrCat(
         Show("SLURM_JOB_ID"),
         ", but this process is not a task of srun, which sets "
         "SLURM_STEP_NODELIST: it was started in a shell of sbatch or salloc; "
         "start it with srun, or, where it trains alone, with RANK=0 "
         "WORLD_SIZE=1"));
-    return claim;
+    return candidate;
   }
   Launcher launcher = kSlurm;
   if (!Has(launcher.size) && Has("SLURM_NTASKS")) {
     launcher.size = "SLURM_NTASKS";
   }
-  Claim claim = ReadClaim(launcher);
-  claim.launcher = &kSlurm;
-  claim.present = true;
+  Candidate candidate = ReadCandidate(launcher);
+  candidate.launcher = &kSlurm;
+  candidate.present = true;
   const int64_t node = Number("SLURM_NODEID", 0, kMostRanks - 1);
   const absl::string_view tasks = Value("SLURM_STEP_TASKS_PER_NODE");
-  if (tasks.empty()) return claim;
-  claim.said.push_back(Show("SLURM_STEP_TASKS_PER_NODE"));
+  if (tasks.empty()) return candidate;
+  candidate.said.push_back(Show("SLURM_STEP_TASKS_PER_NODE"));
   const auto per_node = ParseTasksPerNode(tasks, node);
   if (!per_node.has_value()) {
     AddProblem(absl::StrCat(Show("SLURM_STEP_TASKS_PER_NODE"),
                             " has no meaning: it is as '4(x2),3'"));
-  } else if (claim.size >= 0 && per_node->all != claim.size) {
+  } else if (candidate.size >= 0 && per_node->all != candidate.size) {
     AddProblem(absl::StrCat(Show("SLURM_STEP_TASKS_PER_NODE"), " is ",
                             per_node->all, " tasks, but ",
                             Show(launcher.size)));
@@ -279,19 +279,19 @@ Claim Reading::ReadSlurm() {
     AddProblem(absl::StrCat(Show("SLURM_NODEID"), " has no task, by ",
                             Show("SLURM_STEP_TASKS_PER_NODE")));
   } else {
-    claim.local_size = per_node->on_node;
-    claim.one_a_host = per_node->most == 1;
+    candidate.local_size = per_node->on_node;
+    candidate.one_a_host = per_node->most == 1;
   }
-  return claim;
+  return candidate;
 }
 
-void Reading::ReadClaims() {
-  Claim torchrun = ReadClaim(kTorchrun);
-  Claim open_mpi = ReadClaim(kOpenMpi);
-  Claim mvapich = ReadClaim(kMvapich);
-  Claim pmi = ReadClaim(kPmi);
-  Claim slurm = ReadSlurm();
-  Claim kubernetes = ReadClaim(kKubernetes);
+void Reading::ReadCandidates() {
+  Candidate torchrun = ReadCandidate(kTorchrun);
+  Candidate open_mpi = ReadCandidate(kOpenMpi);
+  Candidate mvapich = ReadCandidate(kMvapich);
+  Candidate pmi = ReadCandidate(kPmi);
+  Candidate slurm = ReadSlurm();
+  Candidate kubernetes = ReadCandidate(kKubernetes);
   kubernetes.present = Has(kKubernetes.rank);
   // Batch scripts and pods may set some of torchrun's variables for another
   // launcher. If there is no other, they count as a part of torchrun's own.
@@ -305,31 +305,32 @@ void Reading::ReadClaims() {
   if (pmi.whole() && slurm.whole() && Agree(pmi, slurm)) {
     pmi.one_a_host = slurm.one_a_host;
   }
-  claims_ = {torchrun, open_mpi, mvapich, pmi, slurm, kubernetes};
+  candidates_ = {torchrun, open_mpi, mvapich, pmi, slurm, kubernetes};
 }
 
-// Returns the innermost claim that is whole. If none is, returns the innermost
-// one that is present, or nullptr if there is none.
-const Claim* Reading::ChooseClaim() const {
-  const auto whole = std::find_if(claims_.begin(), claims_.end(),
-                                  [](const Claim& c) { return c.whole(); });
-  if (whole != claims_.end()) {
-    // If two launchers say the same, Slurm's claim is chosen, since it also
+// Returns the innermost candidate that is whole. If none is, returns the
+// innermost one that is present, or nullptr if there is none.
+const Candidate* Reading::ChooseCandidate() const {
+  const auto whole = std::find_if(candidates_.begin(), candidates_.end(),
+                                  [](const Candidate& c) { return c.whole(); });
+  if (whole != candidates_.end()) {
+    // If two launchers say the same, Slurm's candidate is chosen, since it also
     // tells where rank 0 is.
     const auto slurm =
-        std::find_if(whole, claims_.end(), [](const Claim& claim) {
-          return claim.launcher == &kSlurm && claim.whole();
+        std::find_if(whole, candidates_.end(), [](const Candidate& candidate) {
+          return candidate.launcher == &kSlurm && candidate.whole();
         });
-    const bool use_slurm =
-        slurm != claims_.end() && Agree(*whole, *slurm) && !Has("MASTER_ADDR");
+    const bool use_slurm = slurm != candidates_.end() &&
+                           Agree(*whole, *slurm) && !Has("MASTER_ADDR");
     return use_slurm ? &*slurm : &*whole;
   }
-  const auto present = std::find_if(claims_.begin(), claims_.end(),
-                                    [](const Claim& c) { return c.present; });
-  return present == claims_.end() ? nullptr : &*present;
+  const auto present =
+      std::find_if(candidates_.begin(), candidates_.end(),
+                   [](const Candidate& c) { return c.present; });
+  return present == candidates_.end() ? nullptr : &*present;
 }
 
-void Reading::CheckRanges(const Claim& used) {
+void Reading::CheckRanges(const Candidate& used) {
   const std::string said = absl::StrJoin(used.said, ", ");
   if (used.rank >= used.size) {
     AddProblem(absl::StrCat(said, ": ranks are 0 to ", used.size - 1));
@@ -345,7 +346,7 @@ void Reading::CheckRanges(const Claim& used) {
 
 // Returns true if all or some of the processes of `outer` may be daemons that
 // have started the processes of `inner`.
-bool Reading::IsInside(const Claim& inner, const Claim& outer) const {
+bool Reading::IsInside(const Candidate& inner, const Candidate& outer) const {
   const int64_t local_size = std::max(inner.local_size, 1);
   if (inner.launcher == &kTorchrun) {
     // Each process is a torchrun, and each torchrun has started the same number
@@ -358,43 +359,44 @@ bool Reading::IsInside(const Claim& inner, const Claim& outer) const {
          inner.size >= local_size + outer.size - 1;
 }
 
-// Adds a problem for each claim that contradicts another. A launcher may have
-// been started by another one: torchrun by srun or mpirun, or mpirun's daemons
-// by srun. Anything else is a contradiction, such as several worlds that each
-// start separately although one was meant.
-void Reading::CheckOthers(const Claim& used) {
-  const auto contradict = [this](const Claim& a, const Claim& b) {
+// Adds a problem for each candidate that contradicts another. A launcher may
+// have been started by another one: torchrun by srun or mpirun, or mpirun's
+// daemons by srun. Anything else is a contradiction, such as several worlds
+// that each start separately although one was meant.
+void Reading::CheckOthers(const Candidate& used) {
+  const auto contradict = [this](const Candidate& a, const Candidate& b) {
     AddProblem(absl::StrCat(
         a.launcher->name, "'s ", absl::StrJoin(a.said, ", "), " contradicts ",
         b.launcher->name, "'s ", absl::StrJoin(b.said, ", "),
         ": start every process with one launcher, or unset the variables of "
         "the other"));
   };
-  const Claim* inner = nullptr;
-  for (const Claim& claim : claims_) {
+  const Candidate* inner = nullptr;
+  for (const Candidate& candidate : candidates_) {
     // A pod may contain any processes.
-    if (claim.launcher == &kKubernetes) continue;
-    if (!claim.whole()) {
-      if (!IsAgents(used) && !Agree(used, claim)) contradict(used, claim);
+    if (candidate.launcher == &kKubernetes) continue;
+    if (!candidate.whole()) {
+      if (!IsAgents(used) && !Agree(used, candidate))
+        contradict(used, candidate);
       continue;
     }
-    if (inner != nullptr && !IsInside(*inner, claim) &&
-        (IsAgents(*inner) || !Agree(*inner, claim))) {
-      contradict(*inner, claim);
+    if (inner != nullptr && !IsInside(*inner, candidate) &&
+        (IsAgents(*inner) || !Agree(*inner, candidate))) {
+      contradict(*inner, candidate);
     }
-    inner = &claim;
-    if (&claim == &used) continue;
-    notes_.push_back(Agree(used, claim)
-                         ? absl::StrCat(claim.launcher->name, " says the same")
-                         : absl::StrCat("inside process ", claim.rank, " of ",
-                                        claim.size, " of ",
-                                        claim.launcher->name));
+    inner = &candidate;
+    if (&candidate == &used) continue;
+    notes_.push_back(
+        Agree(used, candidate)
+            ? absl::StrCat(candidate.launcher->name, " says the same")
+            : absl::StrCat("inside process ", candidate.rank, " of ",
+                           candidate.size, " of ", candidate.launcher->name));
   }
 }
 
 // Returns a text that tells this run from others, or "" if the launcher gives
 // none.
-std::string Reading::IdOf(const Claim& used) const {
+std::string Reading::IdOf(const Candidate& used) const {
   if (used.launcher == &kTorchrun) {
     return std::string(Value("TORCHELASTIC_RUN_ID"));
   }
@@ -409,7 +411,7 @@ std::string Reading::IdOf(const Claim& used) const {
   return "";
 }
 
-std::string Reading::JobOf(const Claim& used) {
+std::string Reading::JobOf(const Candidate& used) {
   std::string id = IdOf(used);
   if (id.empty()) return "";
   if (id.size() > kMostIdBytes) id = DigestOf(id).ToString();
@@ -425,7 +427,7 @@ std::string Reading::JobOf(const Claim& used) {
                       std::max<int64_t>(restarts, 0));
 }
 
-std::string Reading::ReadHost(const Claim& used) {
+std::string Reading::ReadHost(const Candidate& used) {
   absl::string_view host = Value("MASTER_ADDR");
   if (!host.empty()) {
     const bool bracketed =
@@ -459,7 +461,7 @@ std::string Reading::ReadHost(const Claim& used) {
   return "";
 }
 
-int64_t Reading::ReadPort(const Claim& used) {
+int64_t Reading::ReadPort(const Candidate& used) {
   if (Has("LOCKSTEP_PORT")) return lockstep_port_;
   if (Has("MASTER_PORT")) {
     if (used.launcher != &kTorchrun ||
@@ -491,7 +493,7 @@ int64_t Reading::ReadPort(const Claim& used) {
   return -1;
 }
 
-std::string Reading::ReadAddress(const Claim& used) {
+std::string Reading::ReadAddress(const Candidate& used) {
   if (used.size == 1 || !needs_address_) return "";
   std::string host = ReadHost(used);
   const int64_t port = ReadPort(used);
@@ -556,22 +558,22 @@ std::string Reading::ReadTokenFile(const std::string& path) {
 }
 
 absl::StatusOr<LaunchEnvironment> Reading::Read() {
-  ReadClaims();
+  ReadCandidates();
   lockstep_port_ = Number("LOCKSTEP_PORT", 1, kLastPort);
   master_port_ = Number("MASTER_PORT", 1, kLastPort);
 
   LaunchEnvironment result;
   absl::string_view example = "LOCKSTEP_TOKEN_FILE=$HOME/job.token ./train";
-  const Claim* const used = ChooseClaim();
+  const Candidate* const used = ChooseCandidate();
   if (used != nullptr) {
     example = used->launcher->example;
     if (used->whole()) {
       CheckRanges(*used);
       CheckOthers(*used);
     } else {
-      for (const Claim& claim : claims_) {
-        if (!claim.present) continue;
-        for (const std::string& line : claim.missing) AddProblem(line);
+      for (const Candidate& candidate : candidates_) {
+        if (!candidate.present) continue;
+        for (const std::string& line : candidate.missing) AddProblem(line);
       }
     }
     result.launcher = std::string(used->launcher->name);

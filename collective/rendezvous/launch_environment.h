@@ -24,6 +24,9 @@
 
 namespace lockstep {
 
+// The most ranks that a job can have.
+inline constexpr int kMostRanks = 1000000;
+
 // The variables by name. A variable that is set to "" counts as not set.
 using Environment = std::map<std::string, std::string>;
 

@@ -26,6 +26,7 @@
 #include "lockstep/collective/rendezvous/connection.h"
 #include "lockstep/collective/rendezvous/handshake.h"
 #include "lockstep/collective/rendezvous/hub_door.h"
+#include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/collective/rendezvous/quiet_thread.h"
 #include "lockstep/collective/rendezvous/spoke_join.h"
 #include "lockstep/collective/rendezvous/wire.h"

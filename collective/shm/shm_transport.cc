@@ -66,10 +66,10 @@ class ShmTransport : public Transport {
   char* RegionOf(int rank, int64_t step, int region) const;
 
   void Offer(const Operation& op, uint64_t fingerprint, int64_t k);
-  void Fill(const Operation& op, int64_t k);
+  void PutChunk(const Operation& op, int64_t k);
   void Publish(uint64_t fingerprint);
   absl::Status Meet(uint64_t fingerprint);
-  absl::Status Drain(const Operation& op, int64_t k);
+  absl::Status TakeChunk(const Operation& op, int64_t k);
   absl::Status CheckCounts(const Operation& op);
   void ReduceChunk(const Operation& op, int64_t k);
   void TakeResults(const Operation& op, int64_t k);
@@ -209,7 +209,7 @@ void ShmTransport::Cancel() {
 // ---- Collectives.
 
 // Puts chunk `k` of the data that the others need into this rank's slot.
-void ShmTransport::Fill(const Operation& op, int64_t k) {
+void ShmTransport::PutChunk(const Operation& op, int64_t k) {
   if (op.kind == OpKind::kAllToAll && k == 0) {
     char* const slot = SlotOf(rank_, step_);
     const int64_t bytes = size_ * static_cast<int64_t>(sizeof(int64_t));
@@ -260,7 +260,7 @@ absl::Status ShmTransport::Meet(uint64_t fingerprint) {
 }
 
 // Takes chunk `k` of the data that the others gave.
-absl::Status ShmTransport::Drain(const Operation& op, int64_t k) {
+absl::Status ShmTransport::TakeChunk(const Operation& op, int64_t k) {
   if (op.kind == OpKind::kAllToAll && k == 0) {
     LOCKSTEP_RETURN_IF_ERROR(CheckCounts(op));
   }
@@ -350,7 +350,7 @@ void ShmTransport::TakeResults(const Operation& op, int64_t k) {
 void ShmTransport::Offer(const Operation& op, uint64_t fingerprint, int64_t k) {
   ++step_;
   if (size_ == 1) return;
-  Fill(op, k);
+  PutChunk(op, k);
   Publish(fingerprint);
 }
 
@@ -375,7 +375,7 @@ absl::Status ShmTransport::RunSteps(const Operation& op, uint64_t fingerprint) {
   posted_ = false;
   for (int64_t k = 0;;) {
     LOCKSTEP_RETURN_IF_ERROR(Meet(fingerprint));
-    LOCKSTEP_RETURN_IF_ERROR(Drain(op, k));
+    LOCKSTEP_RETURN_IF_ERROR(TakeChunk(op, k));
     if (++k >= plan_.steps) return absl::OkStatus();
     Offer(op, fingerprint, k);
   }

@@ -10,11 +10,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/rendezvous/launch_environment.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int64_t kMostRanks = 1000000;
 constexpr int64_t kLastPort = 65535;
 
 absl::Status CheckRange(absl::string_view name, int64_t value, int64_t least,

@@ -223,7 +223,7 @@ void Launcher::TakeEnd(Rank& rank) {
   rank.end = EndOf(rank.pid);
   if (!rank.end.has_value()) return;
   // The output of the rank comes before messages about its end.
-  for (RankStream& stream : rank.streams) stream.Drain();
+  for (RankStream& stream : rank.streams) stream.ReadRest();
 
   const ProcessEnd& end = *rank.end;
   if (state_ == State::kRunning && end.failed()) {
@@ -319,7 +319,7 @@ void Launcher::Reap() {
   for (Rank& rank : ranks_) {
     waitpid(rank.pid, nullptr, 0);
     for (RankStream& stream : rank.streams) {
-      stream.Drain();
+      stream.ReadRest();
       stream.Close();
     }
   }

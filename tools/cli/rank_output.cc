@@ -57,7 +57,7 @@ absl::Status Output::WriteSome() {
 
 void RankStream::ReadSome() { Read(kReadBytes); }
 
-void RankStream::Drain() {
+void RankStream::ReadRest() {
   if (!open()) return;
   pollfd state = {fd(), 0, 0};
   const bool last = poll(&state, 1, 0) > 0 && (state.revents & POLLHUP) != 0;

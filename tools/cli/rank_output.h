@@ -64,7 +64,7 @@ class RankStream {
   void ReadSome();
 
   // Reads all bytes that were written until now, but doesn't wait for more.
-  void Drain();
+  void ReadRest();
 
   void Close();
 
