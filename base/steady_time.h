@@ -29,6 +29,11 @@ inline SteadyTime After(absl::Duration duration,
   return start + absl::ToChronoNanoseconds(bounded);
 }
 
+// Returns true if `duration` has passed from `since` to `now`.
+inline bool Passed(SteadyTime since, absl::Duration duration, SteadyTime now) {
+  return now - since >= absl::ToChronoNanoseconds(duration);
+}
+
 // Measures the time during which this process runs. If the process was stopped
 // for long between two calls of Lap, at most `most` of that time counts.
 // Thread-safety: thread-compatible.

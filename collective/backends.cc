@@ -28,8 +28,8 @@ absl::Status CheckBackend(absl::string_view name) {
                    "are threads of one process: MakeLocalGroup.)"));
 }
 
-absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(
-    absl::string_view name, const TransportContext& context) {
+absl::StatusOr<AnyTransport> MakeTransport(absl::string_view name,
+                                           const TransportContext& context) {
   LOCKSTEP_RETURN_IF_ERROR(CheckBackend(name));
 #ifdef LOCKSTEP_WITH_GLOO
   if (name == "gloo") return MakeGlooTransport(context);

@@ -2,8 +2,6 @@
 #ifndef LOCKSTEP_COLLECTIVE_BACKENDS_H_
 #define LOCKSTEP_COLLECTIVE_BACKENDS_H_
 
-#include <memory>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -18,8 +16,8 @@ absl::Status CheckBackend(absl::string_view name);
 
 // Makes a transport of the backend.
 // Requires: CheckBackend accepts the name.
-absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(
-    absl::string_view name, const TransportContext& context);
+absl::StatusOr<AnyTransport> MakeTransport(absl::string_view name,
+                                           const TransportContext& context);
 
 }  // namespace lockstep::internal_collective
 

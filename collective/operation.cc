@@ -123,7 +123,7 @@ std::string Operation::Describe() const {
 
 std::string Operation::DescribeIn(absl::string_view group) const {
   return absl::StrCat(Describe(),
-                      sequence > 0 ? absl::StrCat(" #", sequence) : "",
+                      collective() ? absl::StrCat(" #", sequence) : "",
                       " of group '", group, "'");
 }
 

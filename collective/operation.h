@@ -78,6 +78,10 @@ struct Operation {
   // and SendRecv.
   uint64_t sequence = 0;
 
+  // Returns true if all ranks of the group take part. Send, Recv and SendRecv
+  // are between two ranks.
+  bool collective() const { return sequence > 0; }
+
   // Returns what all ranks must agree on as text: "all_reduce(1000 x f32, sum,
   // name 'grad')". The counts of an all-to-all are not in it, since they may
   // differ.

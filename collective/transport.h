@@ -19,7 +19,8 @@
 // next call of each of these begins after the last has returned. Cancel may
 // come at any time.
 //
-// If a device does the collectives, the transport has Prepare in place of Run.
+// Derive from Transport if the host does the collectives, and from
+// DeviceTransport if a device does them: that has Prepare in place of Run.
 #ifndef LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 #define LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 
@@ -29,7 +30,7 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -96,12 +97,13 @@ class Launch {
   virtual absl::Status WaitOnStream(Stream stream) = 0;
 };
 
-// The transport of one rank of a group.
+// The calls that both kinds of transports have. Derive from Transport or
+// DeviceTransport.
 // Thread-safety: the calls listed at the top of this file run at the same time.
-class Transport {
+class TransportBase {
  public:
   // Requires: no call is running. Other ranks may still use the group.
-  virtual ~Transport() = default;
+  virtual ~TransportBase() = default;
 
   virtual absl::string_view name() const = 0;  // "shm"
 
@@ -110,39 +112,6 @@ class Transport {
 
   // Connects to the other ranks. Waits for them for any length of time.
   virtual absl::Status Connect() = 0;
-
-  // Offers this rank's part of the collective that the next Run will do, and
-  // returns true. Returns false, and does nothing, if this would have to wait,
-  // if the caller's memory would be used after the call, or if the other ranks
-  // would still need this rank afterwards. Called between two calls of Run, or
-  // never.
-  virtual bool Post(const Operation& /*op*/, uint64_t /*fingerprint*/) {
-    return false;
-  }
-
-  // Returns true if a device does the collectives. Then Prepare is called, and
-  // not Run.
-  virtual bool launches() const { return false; }
-
-  // Makes a Launch for a collective. The collective must come after the work
-  // that `op.after` has queued by now. Called also before Connect. Work of a
-  // device has no fingerprint: if ranks differ, the device waits for ever, or
-  // writes meaningless data.
-  virtual absl::StatusOr<std::shared_ptr<Launch>> Prepare(
-      const std::shared_ptr<const Operation>& /*op*/) {
-    return absl::UnimplementedError("this transport has no device");
-  }
-
-  // Does a collective. Returns when this rank's output is complete, and its
-  // input is not needed any more. Floats are reduced in the order of ranks
-  // (reduce.h), so that all backends give the same bits.
-  //
-  // All ranks have the same `fingerprint`. If another rank has a different one,
-  // no byte of one operation reaches the memory of the other. Then the call
-  // goes on waiting, or returns FAILED_PRECONDITION if it notices the
-  // difference. The same applies to an all-to-all whose counts contradict each
-  // other: its counts are not in the fingerprint.
-  virtual absl::Status Run(const Operation& op, uint64_t fingerprint) = 0;
 
   // Send to and receive from another rank, never this one. The n-th Send to a
   // rank belongs to that rank's n-th Recv from this one. Both have the same
@@ -169,10 +138,48 @@ class Transport {
   virtual void Cancel() = 0;
 };
 
+// The transport of one rank of a group, if the host does the collectives.
+class Transport : public TransportBase {
+ public:
+  // Offers this rank's part of the collective that the next Run will do, and
+  // returns true. Returns false, and does nothing, if this would have to wait,
+  // if the caller's memory would be used after the call, or if the other ranks
+  // would still need this rank afterwards. Called between two calls of Run, or
+  // never.
+  virtual bool Post(const Operation& /*op*/, uint64_t /*fingerprint*/) {
+    return false;
+  }
+
+  // Does a collective. Returns when this rank's output is complete, and its
+  // input is not needed any more. Floats are reduced in the order of ranks
+  // (reduce.h), so that all backends give the same bits.
+  //
+  // All ranks have the same `fingerprint`. If another rank has a different one,
+  // no byte of one operation reaches the memory of the other. Then the call
+  // goes on waiting, or returns FAILED_PRECONDITION if it notices the
+  // difference. The same applies to an all-to-all whose counts contradict each
+  // other: its counts are not in the fingerprint.
+  virtual absl::Status Run(const Operation& op, uint64_t fingerprint) = 0;
+};
+
+// The transport of one rank of a group, if a device does the collectives.
+class DeviceTransport : public TransportBase {
+ public:
+  // Makes a Launch for a collective. The collective must come after the work
+  // that `op.after` has queued by now. Called also before Connect. Work of a
+  // device has no fingerprint: if ranks differ, the device waits for ever, or
+  // writes meaningless data.
+  virtual absl::StatusOr<std::shared_ptr<Launch>> Prepare(
+      const std::shared_ptr<const Operation>& op) = 0;
+};
+
+// A transport of either kind. A pointer to one of them converts to it.
+using AnyTransport = std::variant<std::unique_ptr<Transport>,
+                                  std::unique_ptr<DeviceTransport>>;
+
 // Makes one rank's transport of a group. All fields of the context are set.
-using TransportFactory =
-    std::function<absl::StatusOr<std::unique_ptr<Transport>>(
-        const TransportContext& context)>;
+using TransportFactory = std::function<absl::StatusOr<AnyTransport>(
+    const TransportContext& context)>;
 
 }  // namespace lockstep
 

@@ -22,7 +22,8 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/backends.h"
 #include "lockstep/collective/control/control_plane.h"
-#include "lockstep/collective/engine/engine.h"
+#include "lockstep/collective/engine/engine_communicator.h"
+#include "lockstep/collective/engine/engine_options.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/collective/rendezvous/star.h"
@@ -305,9 +306,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
     JoinEngineGroup(control_, engine).status().IgnoreError();
     return refused;
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
-                            JoinEngineGroup(control_, engine));
-  LOCKSTEP_RETURN_IF_ERROR(internal_collective::AwaitConnected(*group));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto group, JoinEngineGroup(control_, engine));
+  LOCKSTEP_RETURN_IF_ERROR(group->AwaitConnected());
   return group;
 }
 

@@ -30,7 +30,8 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/control/messages.h"
-#include "lockstep/collective/engine/engine.h"
+#include "lockstep/collective/engine/engine_communicator.h"
+#include "lockstep/collective/engine/engine_options.h"
 #include "lockstep/collective/rendezvous/star.h"
 #include "lockstep/collective/transport.h"
 
@@ -214,7 +215,7 @@ class WhoIsHeardFirst : public testing::Test {
     for (std::thread& thread : threads) thread.join();
     for (const auto& rank : ranks_) {
       ASSERT_NE(rank, nullptr);
-      LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+      LOCKSTEP_ASSERT_OK(rank->AwaitConnected());
     }
   }
 
@@ -303,7 +304,7 @@ class WhoIsHeardFirst : public testing::Test {
   float value_ = 0;
   Tied::Shared shared_;
   std::vector<std::shared_ptr<ControlPlane>> planes_;
-  std::vector<std::unique_ptr<Communicator>> ranks_;
+  std::vector<std::unique_ptr<JoinedGroup>> ranks_;
 };
 
 TEST_F(WhoIsHeardFirst, AnAbortIsNotOvertakenByWhatItCauses) {
@@ -342,7 +343,7 @@ TEST_F(WhoIsHeardFirst, ARankHearsOfAFailureThatCameBeforeItOpenedTheGroup) {
   std::atomic<bool> ended{false};
   std::thread other([&] {
     const auto group = JoinEngineGroup(planes_[1], options);
-    joined = group.ok() ? AwaitConnected(**group) : group.status();
+    joined = group.ok() ? (*group)->AwaitConnected() : group.status();
     ended = true;
   });
   RunUntil([&] { return ended.load(); });

@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/engine/engine_communicator.h"
 #include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/testing/engine_testing.h"
 #include "lockstep/collective/transport.h"
@@ -29,18 +30,16 @@ using testing::HasSubstr;
 using testing::Not;
 
 // A device that is done with everything at once, whatever the others do.
-class Blind : public Transport {
+class Blind : public DeviceTransport {
  public:
   absl::string_view name() const override { return "blind"; }
   absl::Status CheckSupported(const Operation&) const override { return {}; }
   absl::Status Connect() override { return {}; }
-  absl::Status Run(const Operation&, uint64_t) override { return Never(); }
   absl::Status Send(int, const ConstBuffer&, uint64_t) override {
     return Never();
   }
   absl::Status Recv(int, const Buffer&, uint64_t) override { return Never(); }
   void Cancel() override {}
-  bool launches() const override { return true; }
   absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<const Operation>&) override {
     return std::make_shared<Nothing>();
@@ -332,7 +331,7 @@ TEST(DeviceEngine, WhatADeviceRefusesWasNotIssued) {
   EngineJob job(2);
   job.options.strict = true;
   job.options.make_transport =
-      [](const TransportContext& context) -> std::unique_ptr<Transport> {
+      [](const TransportContext& context) -> std::unique_ptr<DeviceTransport> {
     if (context.rank == 0) return std::make_unique<Blind>();
     return std::make_unique<Choosy>([] {});
   };

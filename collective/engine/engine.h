@@ -1,61 +1,136 @@
-// The communicator of every backend between processes: it puts operations into
-// lanes, lets a Transport do them one after the other, and has the control
-// plane find out why one does not end.
+// A group between processes, as it is behind its communicator: it puts
+// operations into lanes, where a transport does them one after the other, and
+// has the control plane find out why one does not end.
 //
-// A lane is the group's collectives, or what is sent to one rank, or what is
-// received from one. An operation of a lane is done by a thread of that lane,
-// or, sooner, by whoever waits for it.
+// An operation of a lane is done by a thread of that lane, or, sooner, by a
+// caller that waits for it.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_H_
 
-#include <functional>
+#include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
-#include "lockstep/collective/communicator.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/control/control_plane.h"
-#include "lockstep/collective/transport.h"
+#include "lockstep/collective/engine/engine_options.h"
+#include "lockstep/collective/engine/group.h"
+#include "lockstep/collective/engine/issued_work.h"
+#include "lockstep/collective/engine/lane.h"
+#include "lockstep/collective/engine/watchdog.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/operation_log.h"
+#include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/work.h"
 
 namespace lockstep::internal_collective {
 
-struct EngineOptions {
-  // The same on all ranks. The key is unique in the job.
-  std::string name = "world";
-  std::string key = "world";
-  std::string backend;
-  std::vector<int> job_ranks;  // by rank of the group
+// Requires: a shared_ptr holds it, since its works do. Connect is the first
+// call and Shutdown the last one, except that works may be asked later.
+// Thread-safety: thread-safe.
+class Engine final : public GroupMember,
+                     public std::enable_shared_from_this<Engine> {
+ public:
+  // `control` lives until Shutdown has returned, and is not called afterwards.
+  Engine(ControlPlane* control, const EngineOptions& options, int rank,
+         std::shared_ptr<OperationLog> log);
 
-  // How long an operation may take.
-  absl::Duration deadline = absl::Minutes(10);
-  // From when on it counts as slow, and the ranks find out why.
-  absl::Duration slow = absl::Seconds(1);
+  // ---- For the communicator.
 
-  // Where a device does the collectives: whether ranks agree on each one before
-  // any of them launches it.
-  bool strict = false;
+  // Makes the transport, and begins to connect it.
+  absl::Status Connect();
+  // Waits until the group is connected or has failed. The control plane ends
+  // this wait: the deadline is watched there.
+  absl::Status AwaitConnected();
+  // Lets go of what its works, which may outlive it, refer to.
+  void Shutdown();
 
-  // Called with what is slow and whom it waits for, by a thread of Lockstep.
-  // Must not block.
-  std::function<void(absl::string_view)> on_slow;
+  const EngineOptions& options() const { return group_.options; }
+  // Requires Connect.
+  absl::Status CheckSupported(const Operation& op);
+  absl::StatusOr<Work> Start(Operation op);
+  void Abort(const absl::Status& why);
+  void GiveUp(const absl::Status& why) noexcept { group_.GiveUp(why); }
+  absl::Status Close();
+  // Takes the name for a group that is split off.
+  absl::Status BeginSplit(const std::string& name);
 
-  // Makes the transport; `context` has everything but the address of this rank.
-  std::function<absl::StatusOr<std::unique_ptr<Transport>>(
-      TransportContext context)>
-      make_transport;
+  // ---- For works.
+
+  bool WaitUntil(IssuedWork& work, absl::Time until);
+  absl::Status WaitOnStream(IssuedWork& work, Stream stream);
+  bool Done(const IssuedWork& work);
+  absl::Status Result(const IssuedWork& work);
+
+  // ---- For the control plane.
+
+  void OnFailure(const absl::Status& why, uint64_t after) override;
+  void OnLeft(int rank, const LaneCounts& counts) override;
+  void OnSlow(const std::string& what) override;
+  void OnAgreed(uint64_t agreed) override;
+  void OnTick() override;
+  Position Where(const LaneId& id, uint64_t number) override;
+  LaneCounts Done() override;
+  uint64_t OnlyThread() override;
+  bool Waits(uint64_t thread, PlaceId& place, std::string& what) override;
+  bool Lives() override;
+  std::vector<Mark> TakeMarks(std::string& key) override;
+
+ private:
+  // Connects the transport, in the thread of the collectives.
+  void ConnectTransport();
+  // Tells the others that this rank leaves, before they see it by what they are
+  // connected by. Releases the mutex while a device's library is called.
+  void SayFarewellUnlocking() ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
+  // Waits for the threads, of which none is started any more.
+  void JoinThreads() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+
+  absl::Status NotMade(const absl::Status& why) const;
+  // Returns an error if the group takes no operation.
+  absl::Status CheckOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
+  // Issues what `work` sends and receives. Releases the mutex while the
+  // transport moves what the rank sends to itself.
+  void IssuePairUnlocking(const std::shared_ptr<IssuedWork>& work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
+  // Lets rank 0 be told once more of what is late in the lanes of `work`, since
+  // a thread waits for it now.
+  void NoteWaiter(IssuedWork& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
+
+  void Watch(Lane& lane, SteadyTime now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
+  void WatchConnecting(SteadyTime now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
+  // Asks the watchdog about `late`, which needs no position for it.
+  Watchdog::Orders AskWatchdog(Watchdog& watchdog, const Late& late,
+                               bool failure_is_coming, SteadyTime now) const;
+  // Does all that the watchdog says, but for reporting an error.
+  void Heed(const Watchdog::Orders& orders, const Late& late)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
+  // Fails the group with rank 0, which does not say who is missing, silent.
+  // When it goes on, it tells the others by what it was told.
+  void DecideAlone(const Late& late)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
+
+  Group group_;
+  const std::unique_ptr<Store> store_;
+  const SteadyTime begun_ = SteadyNow();
+  Watchdog connecting_ ABSL_GUARDED_BY(group_.mutex);
+  std::set<std::string> splits_ ABSL_GUARDED_BY(group_.mutex);
+  std::shared_ptr<IssuedWork> last_ ABSL_GUARDED_BY(group_.mutex);
+  // The number of the one thread that has issued all; 0 if there are more.
+  uint64_t only_thread_ ABSL_GUARDED_BY(group_.mutex);
+
+  Mutex slow_mutex_;
+  bool muted_ ABSL_GUARDED_BY(slow_mutex_) = false;
 };
-
-// Joins the group, and begins to connect its ranks; operations may be issued
-// meanwhile.
-absl::StatusOr<std::unique_ptr<Communicator>> JoinEngineGroup(
-    std::shared_ptr<ControlPlane> control, const EngineOptions& options);
-
-// Waits until a group that was joined is connected, at most its deadline.
-absl::Status AwaitConnected(Communicator& group);
 
 }  // namespace lockstep::internal_collective
 

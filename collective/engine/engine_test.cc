@@ -1,5 +1,3 @@
-#include "lockstep/collective/engine/engine.h"
-
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -26,6 +24,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/engine/engine_communicator.h"
 #include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/testing/engine_testing.h"
 #include "lockstep/collective/transport.h"

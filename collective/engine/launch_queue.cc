@@ -32,7 +32,7 @@ LaunchQueue::Progress LaunchQueue::LaunchMore() {
   MutexLock lock(mutex_);
   if (!asking_) {
     asking_ = true;
-    LaunchAll();
+    LaunchAllUnlocking();
     asking_ = false;
   }
   return State();
@@ -43,9 +43,9 @@ LaunchQueue::Progress LaunchQueue::Look() {
   if (!asking_) {
     asking_ = true;
     const SteadyTime begin = SteadyNow();
-    LaunchAll();
-    DropDone();
-    LaunchAll();
+    LaunchAllUnlocking();
+    DropDoneUnlocking();
+    LaunchAllUnlocking();
     as_of_ = begin;
     asking_ = false;
   }
@@ -65,7 +65,7 @@ LaunchQueue::Progress LaunchQueue::State() const {
   return progress;
 }
 
-absl::StatusOr<Launch::State> LaunchQueue::Ask(
+absl::StatusOr<Launch::State> LaunchQueue::AskUnlocking(
     const std::shared_ptr<Launch>& launch,
     absl::StatusOr<Launch::State> (Launch::*question)()) {
   // Nobody else takes it out of the queue meanwhile.
@@ -87,7 +87,7 @@ bool LaunchQueue::MayLaunch() const {
          ended_ + begun_ < allowed_;
 }
 
-void LaunchQueue::LaunchAll() {
+void LaunchQueue::LaunchAllUnlocking() {
   const auto begun = [this](const absl::StatusOr<Launch::State>& state)
                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
                            unqueued_ = !state.ok() ||
@@ -95,18 +95,18 @@ void LaunchQueue::LaunchAll() {
                            failure_.Update(state.status());
                          };
   if (unqueued_ && failure_.ok() && !cancelled_) {
-    begun(Ask(launches_[begun_ - 1], &Launch::Look));
+    begun(AskUnlocking(launches_[begun_ - 1], &Launch::Look));
   }
   while (MayLaunch()) {
-    const auto state = Ask(launches_[begun_], &Launch::Begin);
+    const auto state = AskUnlocking(launches_[begun_], &Launch::Begin);
     ++begun_;
     begun(state);
   }
 }
 
-void LaunchQueue::DropDone() {
+void LaunchQueue::DropDoneUnlocking() {
   while (begun_ > 0 && (cancelled_ || begun_ > 1 || !unqueued_)) {
-    const auto state = Ask(launches_.front(), &Launch::Look);
+    const auto state = AskUnlocking(launches_.front(), &Launch::Look);
     // An error does not tell that the device lets go of it.
     if (!cancelled_) failure_.Update(state.status());
     if (!state.ok() || *state != Launch::State::kDone) return;

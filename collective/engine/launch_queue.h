@@ -63,12 +63,14 @@ class LaunchQueue {
   void Close();
 
  private:
-  absl::StatusOr<Launch::State> Ask(
+  // These three release mutex_ while the device's library is called. Only the
+  // thread that has set asking_ calls them.
+  absl::StatusOr<Launch::State> AskUnlocking(
       const std::shared_ptr<Launch>& launch,
       absl::StatusOr<Launch::State> (Launch::*question)())
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LaunchAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void DropDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LaunchAllUnlocking() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropDoneUnlocking() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Leave() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayLaunch() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -24,7 +24,6 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/engine/engine.h"
 #include "lockstep/collective/gloo/gloo_transport.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/store.h"

@@ -132,7 +132,7 @@ absl::StatusOr<Work> Group::Start(int rank, Operation op,
   work->ticket = work->log->Begin(work->op);
   last_[rank] = Who(*work);
   const int to = work->op.to, from = work->op.from;
-  if (work->op.sequence > 0) {
+  if (work->op.collective()) {
     Meet(work);
     Settle();
   } else {
@@ -256,7 +256,7 @@ void Group::ExpireOverdue(SteadyTime now) {
 // Returns the ranks that keep an operation from ending.
 std::vector<int> Group::Missing(const LocalWork& work) {
   std::vector<int> missing;
-  if (work.op.sequence > 0) {
+  if (work.op.collective()) {
     const Meeting& meeting = meetings_.front();
     for (int rank = 0; rank < size_; ++rank) {
       if (meeting.works[rank] == nullptr) missing.push_back(rank);

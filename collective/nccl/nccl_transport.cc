@@ -178,7 +178,7 @@ uint64_t ScalarOf(DType dtype, double value) {
 
 // ---- The transport.
 
-class NcclTransport : public Transport {
+class NcclTransport : public DeviceTransport {
  public:
   NcclTransport(const TransportContext& context, const CudaApi& cuda,
                 const NcclApi& nccl)
@@ -197,12 +197,8 @@ class NcclTransport : public Transport {
   absl::string_view name() const override { return "nccl"; }
   absl::Status CheckSupported(const Operation& op) const override;
   absl::Status Connect() override;
-  bool launches() const override { return true; }
   absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<const Operation>& op) override;
-  absl::Status Run(const Operation& /*op*/, uint64_t /*fingerprint*/) override {
-    return absl::UnimplementedError("nccl launches collectives");
-  }
   absl::Status Send(int to, const ConstBuffer& in, uint64_t tag) override;
   absl::Status Recv(int from, const Buffer& out, uint64_t tag) override;
   absl::Status Move(const ConstBuffer& in, const Buffer& out) override;
@@ -881,7 +877,7 @@ void NcclTransport::Release(Lane& lane) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Transport>> MakeNcclTransport(
+absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNcclTransport(
     const TransportContext& context) {
   LOCKSTEP_RETURN_IF_ERROR(CheckRank(context));
   LOCKSTEP_ASSIGN_OR_RETURN(const CudaApi* const cuda,

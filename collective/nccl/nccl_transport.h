@@ -23,7 +23,7 @@ namespace lockstep::internal_collective {
 // device. Returns UNAVAILABLE if there is no NCCL, driver or device, and
 // INVALID_ARGUMENT if there is no such device. The transport has one thread,
 // and NCCL has more.
-absl::StatusOr<std::unique_ptr<Transport>> MakeNcclTransport(
+absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNcclTransport(
     const TransportContext& context);
 
 }  // namespace lockstep::internal_collective

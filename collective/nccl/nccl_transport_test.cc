@@ -93,10 +93,10 @@ TransportContext FakeContext(int rank, int size, Store& store) {
 
 // The transports of a group on the fake.
 // Thread-safety: as Ranks.
-class NcclRanks : public Ranks {
+class NcclRanks : public RanksOf<DeviceTransport> {
  public:
   explicit NcclRanks(int size)
-      : Ranks(size, [](const TransportContext& context) {
+      : RanksOf(size, [](const TransportContext& context) {
           return MakeNcclTransport(OnFake(context));
         }) {}
 };
@@ -118,13 +118,13 @@ absl::Status Await(Launch& launch, Launch::State state = Launch::State::kDone) {
   return absl::DeadlineExceededError("it has not come to that after 4 min");
 }
 
-absl::StatusOr<std::shared_ptr<Launch>> Prepare(Transport& transport,
+absl::StatusOr<std::shared_ptr<Launch>> Prepare(DeviceTransport& transport,
                                                 const Operation& op) {
   return transport.Prepare(std::make_shared<Operation>(op));
 }
 
 // Launches, and waits until the operation is on the device.
-absl::StatusOr<std::shared_ptr<Launch>> LaunchOn(Transport& transport,
+absl::StatusOr<std::shared_ptr<Launch>> LaunchOn(DeviceTransport& transport,
                                                  const Operation& op) {
   LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Launch> launch,
                             Prepare(transport, op));
@@ -294,7 +294,7 @@ class GpuPart {
 
   Operation& op() { return op_; }
 
-  void RunAndCheck(Transport& transport) {
+  void RunAndCheck(DeviceTransport& transport) {
     LOCKSTEP_ASSERT_OK(transport.CheckSupported(op_));
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto launched,
                                   LaunchOn(transport, op_));
@@ -313,7 +313,7 @@ class GpuPart {
   Operation op_;
 };
 
-void RunJob(Ranks& ranks, const Job& job) {
+void RunJob(NcclRanks& ranks, const Job& job) {
   const std::vector<Bytes> inputs = InputsOf(job, ranks.size());
   ranks.ForEach(
       [&](int rank) { GpuPart(job, rank, inputs).RunAndCheck(ranks[rank]); });
@@ -729,14 +729,14 @@ TEST(NcclTransport, SaysThatRanksShareADevice) {
 
 // ---- Messages.
 
-absl::Status SendBytes(Transport& transport, Gpu& gpu, int to,
+absl::Status SendBytes(DeviceTransport& transport, Gpu& gpu, int to,
                        const Bytes& bytes, uint64_t tag) {
   return transport.Send(
       to, gpu.BufferAt(gpu.Put(bytes), bytes.size(), DType::kU8), tag);
 }
 
 // Receives into `bytes`, which has the size of the message.
-absl::Status RecvBytes(Transport& transport, Gpu& gpu, int from, Bytes& bytes,
+absl::Status RecvBytes(DeviceTransport& transport, Gpu& gpu, int from, Bytes& bytes,
                        uint64_t tag) {
   char* const memory = gpu.Put(bytes);
   absl::Status status =

@@ -12,12 +12,14 @@
 #include <numeric>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/control/control_plane.h"
-#include "lockstep/collective/engine/engine.h"
+#include "lockstep/collective/engine/engine_communicator.h"
+#include "lockstep/collective/engine/engine_options.h"
 #include "lockstep/collective/shm/shm_transport.h"
 #include "lockstep/collective/testing/memory_star.h"
 #include "lockstep/collective/transport.h"
@@ -64,6 +66,11 @@ class EngineJob {
   EngineOptions options;
   std::vector<std::shared_ptr<ControlPlane>> planes;
 };
+
+// Waits until a group that was joined by an EngineJob is connected.
+inline absl::Status AwaitConnected(Communicator& group) {
+  return dynamic_cast<JoinedGroup&>(group).AwaitConnected();
+}
 
 }  // namespace lockstep::internal_collective
 

@@ -25,18 +25,9 @@ TransportContext ContextOf(int rank, int size, Store& store) {
   return context;
 }
 
-Ranks::Ranks(int size, const TransportFactory& make) : transports_(size) {
-  for (int i = 0; i < size; ++i) {
-    auto transport = make(ContextOf(i, size, store_));
-    LOCKSTEP_EXPECT_OK(transport);
-    transports_[i] = *std::move(transport);
-  }
-  ForEach([&](int rank) { LOCKSTEP_EXPECT_OK((*this)[rank].Connect()); });
-}
-
-void Ranks::ForEach(const std::function<void(int)>& run) {
+void ForEachRank(int size, const std::function<void(int)>& run) {
   std::vector<std::thread> threads;
-  for (int i = 0; i < size(); ++i) threads.emplace_back(run, i);
+  for (int i = 0; i < size; ++i) threads.emplace_back(run, i);
   for (std::thread& thread : threads) thread.join();
 }
 

@@ -13,11 +13,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/transport.h"
@@ -28,22 +30,40 @@ using Bytes = std::vector<char>;
 
 TransportContext ContextOf(int rank, int size, Store& store);
 
-// The connected ranks of a group, as threads of this process.
-// Thread-safety: thread-compatible.
-class Ranks {
- public:
-  Ranks(int size, const TransportFactory& make);
+// Runs `run` for the ranks 0 to size - 1, each in a thread of its own.
+void ForEachRank(int size, const std::function<void(int)>& run);
 
-  Transport& operator[](int rank) { return *transports_[rank]; }
+// The connected ranks of a group, as threads of this process. T is Transport or
+// DeviceTransport.
+// Thread-safety: thread-compatible.
+template <typename T>
+class RanksOf {
+ public:
+  RanksOf(int size, const std::function<absl::StatusOr<std::unique_ptr<T>>(
+                        const TransportContext&)>& make)
+      : transports_(size) {
+    for (int i = 0; i < size; ++i) {
+      auto transport = make(ContextOf(i, size, store_));
+      LOCKSTEP_EXPECT_OK(transport);
+      transports_[i] = *std::move(transport);
+    }
+    ForEach([&](int rank) { LOCKSTEP_EXPECT_OK((*this)[rank].Connect()); });
+  }
+
+  T& operator[](int rank) { return *transports_[rank]; }
   int size() const { return static_cast<int>(transports_.size()); }
   void Drop(int rank) { transports_[rank] = nullptr; }
 
-  void ForEach(const std::function<void(int)>& run);
+  void ForEach(const std::function<void(int)>& run) {
+    ForEachRank(size(), run);
+  }
 
  private:
   MemoryStore store_;
-  std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<std::unique_ptr<T>> transports_;
 };
+
+using Ranks = RanksOf<Transport>;
 
 // A collective, in the values that all ranks have in common.
 struct Job {

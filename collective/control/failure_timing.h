@@ -1,0 +1,70 @@
+// The times by which it is decided who is to blame for a failure.
+#ifndef LOCKSTEP_COLLECTIVE_CONTROL_FAILURE_TIMING_H_
+#define LOCKSTEP_COLLECTIVE_CONTROL_FAILURE_TIMING_H_
+
+#include "absl/time/time.h"
+#include "lockstep/base/language.h"
+
+namespace lockstep::internal_collective {
+
+// Time goes to the right. An event of the group's own options (its `slow` and
+// the deadlines of its operations) begins each line; ticks are 50 ms apart.
+//
+//   An operation expires, and rank 0 answers or is silent:
+//
+//   a rank  deadline      no verdict: the rank decides alone
+//              |----------- verdict -----------|
+//   rank 0     |-- answers --|
+//           asks all      gives the verdict with the answers that it has
+//
+//   A transport fails, by itself or because of another rank:
+//
+//   a rank  error         reported to rank 0
+//              |-- reason --|
+//   rank 0                  |-- round 1 --|-- round 2 --|  believes it
+//                           |------------ echoes -----------|  at the latest
+//
+//   A transport finds that ranks differ (FAILED_PRECONDITION), and rank 0
+//   compares what they have issued:
+//
+//   a rank  error, "late"                      reported like another error
+//              |------------ mismatch ------------|
+//   rank 0     |-- answers --|  the verdict names both operations
+//
+//   A device has done what nobody has seen yet:
+//
+//   a rank  failure or tick    what is known counts
+//              |---- look ----|
+//
+// `answers`, `verdict` and `echoes` are measured on the control plane's clock,
+// which stands still while the process is stopped. The others are measured on
+// the steady clock.
+struct FailureTiming {
+  // The time that rank 0 waits for answers about an operation.
+  absl::Duration answers = absl::Milliseconds(400);
+  // The time that a rank waits for rank 0's verdict on an operation that has
+  // expired. It is longer than `answers`.
+  absl::Duration verdict = absl::Milliseconds(700);
+  // The time that rank 0 waits for the echoes of all ranks before it believes a
+  // transport's error.
+  absl::Duration echoes = absl::Seconds(2);
+  // The number of echoes that rank 0 asks of each rank. A message that comes
+  // before the first echo, such as that a rank leaves, makes other ranks send
+  // messages, and these come before the second.
+  int echo_rounds = 2;
+
+  // The time that a transport's error waits for its reason before it is
+  // reported.
+  absl::Duration reason = absl::Milliseconds(300);
+  // The same for a mismatch that a transport has seen: rank 0 can say who has
+  // issued what, which the transport can't.
+  absl::Duration mismatch = absl::Seconds(5);
+
+  // The time for which it may be unknown what a device has done, before what is
+  // known counts.
+  absl::Duration look = absl::Milliseconds(100);
+};
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_CONTROL_FAILURE_TIMING_H_

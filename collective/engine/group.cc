@@ -1,0 +1,164 @@
+#include "lockstep/collective/engine/group.h"
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/catch_all.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/collective/engine/device_lane.h"
+#include "lockstep/collective/engine/host_lane.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+std::unique_ptr<CollectiveLane> LaneFor(const LaneGroup& group,
+                                        Transport& transport) {
+  return std::make_unique<HostLane>(group, transport);
+}
+std::unique_ptr<CollectiveLane> LaneFor(const LaneGroup& group,
+                                        DeviceTransport& transport) {
+  return std::make_unique<DeviceLane>(group, transport);
+}
+
+}  // namespace
+
+// ---- The transport and the lanes.
+
+void Group::Take(AnyTransport transport) {
+  std::visit(
+      [this](auto made) {
+        collectives_ = LaneFor(*this, *made);
+        transport_ = std::move(made);
+      },
+      std::move(transport));
+}
+
+PairLane& Group::PairWith(int peer, bool sends) {
+  const LaneId id = sends ? LaneId{rank, peer} : LaneId{peer, rank};
+  return pairs_.try_emplace({id, sends}, *this, id, sends, *transport_)
+      .first->second;
+}
+
+const Lane* Group::Find(const LaneId& id) const {
+  if (id.collective()) {
+    return collectives_ == nullptr ? nullptr : &collectives_->lane();
+  }
+  // One of a pair's two ranks sends.
+  const auto found = pairs_.find({id, id.from == rank});
+  return found == pairs_.end() ? nullptr : &found->second;
+}
+
+LaneCounts Group::Counts(bool done_only) {
+  LaneCounts counts;
+  ForEachLane([&counts, done_only](Lane& lane) {
+    counts[lane.id()] = done_only ? lane.done() : lane.issued();
+  });
+  return counts;
+}
+
+std::vector<Mark> Group::TakeMarks() {
+  if (collectives_ == nullptr) return {};
+  return collectives_->TakeMarks();
+}
+
+void Group::SendMarks() { control.SendMarks(options.key, TakeMarks()); }
+
+void Group::OnAgreed(uint64_t agreed) {
+  if (collectives_ != nullptr) collectives_->OnAgreed(*this, agreed);
+}
+
+// ---- Failing.
+
+void Group::GiveUp(const absl::Status& why) noexcept {
+  const absl::Status named = CatchAll("giving up", [&] { return Named(why); });
+  MutexLock lock(mutex);
+  FailOfItself(named);
+}
+
+void Group::FailOfItself(const absl::Status& why) {
+  if (!failure.ok()) return;
+  Fail(why);
+  untold_ = true;
+  TellFailure();
+}
+
+void Group::TellFailure() {
+  if (!untold_) return;
+  const absl::Status told = CatchAll(
+      "telling the others", [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+        control.Fail(options.key, failure);
+        return absl::OkStatus();
+      });
+  untold_ = !told.ok();
+}
+
+void Group::FailAfter(const absl::Status& why, uint64_t after) {
+  coming_ = {why, after, SteadyNow()};
+  // What a device is done with has ended well: the lane's thread looks first.
+  if (connected) collectives_->SeekToKnow(*this);
+  FailIfDue();
+}
+
+void Group::FailIfDue() {
+  if (coming_.why.ok() || CollectivesDone() < coming_.after) return;
+  if (connected && !collectives_->Knows(*this, coming_.since)) return;
+  FailAsComing();
+}
+
+void Group::FailAsComing() {
+  if (failure.ok() && coming_.after > 0) {
+    // Others go on that may wait for this rank elsewhere, in vain from now on.
+    control.Leave(options.key, Counts(/*done_only=*/true));
+  }
+  Fail(coming_.why);
+}
+
+void Group::Fail(const absl::Status& why) {
+  if (!failure.ok()) return;
+  failure = why;
+  failed_at = SteadyNow();
+  bool idle = connected && phase != Phase::kOpen;
+  ForEachLane([&](Lane& lane) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    idle = idle && lane.empty();
+    lane.Fail(*this);
+  });
+  // A group that has nothing to do any more may be left in order.
+  if (collectives_ != nullptr && !(idle && collectives_->LeavesInOrder())) {
+    collectives_->Cancel();
+  }
+  changed.NotifyAll();
+}
+
+void Group::OnLeft(int left, const LaneCounts& counts) {
+  left_[left] = counts;
+  ForEachLane([this](const Lane& lane)
+                  ABSL_NO_THREAD_SAFETY_ANALYSIS { FailIfLeft(lane); });
+}
+
+void Group::FailIfLeft(const Lane& lane) {
+  const LaneId& id = lane.id();
+  for (const auto& [left, counts] : left_) {
+    if (left == rank ||
+        (!id.collective() && left != id.from && left != id.to)) {
+      continue;
+    }
+    const auto found = counts.find(id);
+    const uint64_t count = found == counts.end() ? 0 : found->second;
+    // Earlier ones end first.
+    if (lane.empty() || lane.front().number <= count) continue;
+    // It may have left because the group fails.
+    const absl::Status why = !coming_.why.ok()
+                                 ? coming_.why
+                                 : absl::UnavailableError(absl::StrCat(
+                                       Describe(lane.front().work->op),
+                                       ": rank ", left, " has left the group"));
+    return control.Fail(options.key, why, CollectivesDone());
+  }
+}
+
+}  // namespace lockstep::internal_collective

@@ -1,0 +1,36 @@
+// An operation that was issued, as the lanes and the engine know it.
+#ifndef LOCKSTEP_COLLECTIVE_ENGINE_ISSUED_WORK_H_
+#define LOCKSTEP_COLLECTIVE_ENGINE_ISSUED_WORK_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/work.h"
+
+namespace lockstep::internal_collective {
+
+// Thread-safety: the mutex of the group guards all that can change.
+class IssuedWork : public WorkState {
+ public:
+  explicit IssuedWork(Operation op)
+      : op(std::move(op)),
+        issued(SteadyNow()),
+        expires(After(this->op.deadline, issued)) {}
+
+  const Operation op;
+  const SteadyTime issued;
+  const SteadyTime expires;
+  uint64_t number = 0;  // of a collective, in its lane
+  uint64_t ticket = 0;  // in the log
+  int open = 1;         // lanes that it waits in: two for a SendRecv
+  uint64_t waiter = 0;  // a thread that waits for nothing else
+  absl::Status result;
+};
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_ENGINE_ISSUED_WORK_H_

@@ -1,0 +1,42 @@
+#include "lockstep/collective/engine/lane_group.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace lockstep::internal_collective {
+namespace {
+
+FailureTiming TimingOf(const ControlPlane& control) {
+  FailureTiming timing;
+  timing.verdict = control.patience().verdict;
+  return timing;
+}
+
+}  // namespace
+
+LaneGroup::LaneGroup(ControlPlane* control, const EngineOptions& options,
+                     int rank, std::shared_ptr<OperationLog> log)
+    : control(*control),
+      options(options),
+      timing(TimingOf(*control)),
+      rank(rank),
+      size(static_cast<int>(options.job_ranks.size())),
+      log(std::move(log)) {}
+
+absl::Status LaneGroup::Named(const absl::Status& why) const {
+  return {why.code(), absl::StrCat("rank ", rank, " of group '", options.name,
+                                   "': ", why.message())};
+}
+
+void LaneGroup::End(IssuedWork& work, const absl::Status& result,
+                    SteadyTime now) {
+  if (work.result.ok()) work.result = result;
+  if (--work.open > 0) return;
+  log->End(work.ticket, work.result.code(), now);
+  changed.NotifyAll();
+}
+
+}  // namespace lockstep::internal_collective

@@ -1,0 +1,97 @@
+// Watches the first operation of a lane, or the making of a group, and says
+// when rank 0 is to hear of it:
+//
+//   Watchdog watchdog(timing, absl::Seconds(1), /*asks_why=*/true);
+//   watchdog.Start(SteadyNow());                    // the operation began
+//   const Watchdog::Orders orders = watchdog.OnTick(tick);  // every 50 ms
+//   if (orders.report) control->ReportLate(...);
+#ifndef LOCKSTEP_COLLECTIVE_ENGINE_WATCHDOG_H_
+#define LOCKSTEP_COLLECTIVE_ENGINE_WATCHDOG_H_
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/control/failure_timing.h"
+
+namespace lockstep::internal_collective {
+
+// Thread-safety: thread-compatible.
+class Watchdog {
+ public:
+  // What rank 0 has been told of the operation.
+  //
+  //   | from     | to       | when                                            |
+  //   |----------|----------|-------------------------------------------------|
+  //   | kNothing | kLate    | it is slow, or its transport has failed         |
+  //   | kNothing | kExpired | its deadline has passed                         |
+  //   | kLate    | kExpired | its deadline has passed                         |
+  //   | kLate    | kNothing | ForgetLate: it is to be told once more          |
+  //   | any      | kNothing | Start: the next operation is watched            |
+  enum class Told { kNothing, kLate, kExpired };
+
+  // The circumstances at a tick.
+  struct Tick {
+    SteadyTime now;
+    bool expired = false;            // the deadline has passed
+    bool failure_is_coming = false;  // the group fails after other operations
+    // Rank 0 is this rank, and has yet to judge the operation.
+    bool judged_here = false;
+    absl::Duration ran;  // the control plane's clock
+  };
+
+  // What the caller is to do now, in this order.
+  struct Orders {
+    // Rank 0 has not decided: fail the group without it, and do nothing else.
+    bool decide_alone = false;
+    // The error can't be waited out: let the failure that is coming come, and
+    // do nothing else.
+    bool fail_as_coming = false;
+    bool report_error = false;  // to rank 0, which believes it if nobody knows
+                                // better
+    bool report_late = false;   // to rank 0, which asks the others
+  };
+
+  // `timing` outlives this. What takes longer than `slow` is late. With
+  // `asks_why`, what fails is late at once, so that rank 0 asks the others for
+  // the reason.
+  Watchdog(const FailureTiming& timing, absl::Duration slow, bool asks_why)
+      : timing_(timing), slow_(slow), asks_why_(asks_why) {}
+
+  // From `since` on, another operation is watched. An error stays.
+  void Start(SteadyTime since) {
+    since_ = since;
+    told_ = Told::kNothing;
+  }
+
+  // Lets what is late be told once more.
+  void ForgetLate() {
+    if (told_ == Told::kLate) told_ = Told::kNothing;
+  }
+
+  // Takes in the first error of the transport. It is for good.
+  void SetError(const absl::Status& error, SteadyTime now);
+  const absl::Status& error() const { return error_; }
+
+  Told told() const { return told_; }
+
+  Orders OnTick(const Tick& tick);
+
+ private:
+  bool MayReportError(const Tick& tick) const;
+
+  const FailureTiming& timing_;
+  const absl::Duration slow_;
+  const bool asks_why_;
+
+  SteadyTime since_ = {};
+  Told told_ = Told::kNothing;
+  absl::Duration told_expired_at_;  // on the control plane's clock
+  absl::Status error_;
+  SteadyTime error_since_ = {};
+  bool told_error_ = false;
+};
+
+}  // namespace lockstep::internal_collective
+
+#endif  // LOCKSTEP_COLLECTIVE_ENGINE_WATCHDOG_H_
