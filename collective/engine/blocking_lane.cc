@@ -23,7 +23,8 @@ void BlockingLane::TendUnlocking(LaneGroup& group) {
 
 void BlockingLane::RunFirstUnlocking(LaneGroup& group) {
   MoveTo(State::kRunning);
-  const Turn turn = front();
+  // It stays where it is while the lane runs.
+  const Turn& turn = front();
   absl::Status status;
   {
     const MutexUnlock unlock(group.mutex);

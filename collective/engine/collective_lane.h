@@ -11,6 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/control/control_plane.h"
@@ -22,11 +24,40 @@
 
 namespace lockstep::internal_collective {
 
-// A caller's wait for an operation.
-struct Waiting {
-  SteadyTime since;
-  SteadyTime until;
-  bool for_ever = false;  // `until` is a century away
+// A caller's wait for an operation. One that has no end reads the clock when it
+// turns out to take time, so that a caller that does the operation itself does
+// not pay for it. Thread-safety: not thread-safe.
+class Waiting {
+ public:
+  // A wait for ever.
+  Waiting() = default;
+  explicit Waiting(absl::Time until)
+      : for_ever_(until == absl::InfiniteFuture()) {
+    if (!for_ever_) Begin(After(until - absl::Now(), SteadyNow()));
+  }
+
+  bool for_ever() const { return for_ever_; }
+  SteadyTime since() {
+    if (!begun_) Begin(After(absl::InfiniteDuration(), SteadyNow()));
+    return since_;
+  }
+  // A century away if the wait is for ever.
+  SteadyTime until() {
+    since();
+    return until_;
+  }
+
+ private:
+  void Begin(SteadyTime until) {
+    since_ = SteadyNow();
+    until_ = until;
+    begun_ = true;
+  }
+
+  bool for_ever_ = true;
+  bool begun_ = false;
+  SteadyTime since_ = {};
+  SteadyTime until_ = {};
 };
 
 // Thread-safety: that of Lane.
@@ -54,7 +85,7 @@ class CollectiveLane {
   // `work`. Returns true if the caller has waited long enough. Releases the
   // mutex meanwhile.
   virtual bool AwaitUnlocking(LaneGroup& group, const IssuedWork& work,
-                              const Waiting& waiting)
+                              Waiting& waiting)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
 
   // Looks what is done, or has it done, for a caller that does not wait.

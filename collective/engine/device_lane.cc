@@ -26,11 +26,6 @@ constexpr absl::Duration kAbortTakes = absl::Seconds(5);
 constexpr std::chrono::milliseconds kSpins(2);
 constexpr std::chrono::microseconds kLongestPause(500);
 
-// Returns a wait that begins now and has no end of its own.
-Waiting ForEver(SteadyTime now = SteadyNow()) {
-  return {now, After(absl::InfiniteDuration(), now), /*for_ever=*/true};
-}
-
 }  // namespace
 
 DeviceLane::DeviceLane(const LaneGroup& group, DeviceTransport& transport)
@@ -112,9 +107,10 @@ void DeviceLane::Settle(LaneGroup& group, const LaunchQueue::Progress& seen) {
 }
 
 void DeviceLane::CatchUpUnlocking(LaneGroup& group) {
-  const Waiting waiting = ForEver();
-  while (LookUnlocking(group).as_of < waiting.since &&
-         !Passed(waiting.since, group.timing.look, SteadyNow())) {
+  Waiting waiting;
+  const SteadyTime begin = waiting.since();
+  while (LookUnlocking(group).as_of < begin &&
+         !Passed(begin, group.timing.look, SteadyNow())) {
     PauseUnlocking(group, waiting);
   }
 }
@@ -131,7 +127,7 @@ SteadyTime DeviceLane::KnownAsOf(const LaneGroup& group, SteadyTime now) const {
 void DeviceLane::TendUnlocking(LaneGroup& group) {
   if (!WantedBy(SteadyNow())) return SleepUnlocking(group);
   Unwant();
-  const Waiting waiting = ForEver();
+  Waiting waiting;
   while (group.phase != LaneGroup::Phase::kStopping) {
     const LaunchQueue::Progress seen = LookUnlocking(group);
     const bool ends = !group.failure.ok() && !empty();
@@ -143,16 +139,16 @@ void DeviceLane::TendUnlocking(LaneGroup& group) {
 // ---- Waiting.
 
 bool DeviceLane::AwaitUnlocking(LaneGroup& group, const IssuedWork& work,
-                                const Waiting& waiting) {
+                                Waiting& waiting) {
   LookUnlocking(group);
   if (work.open == 0) return false;
-  if (!waiting.for_ever && SteadyNow() >= waiting.until) return true;
+  if (!waiting.for_ever() && SteadyNow() >= waiting.until()) return true;
   PauseUnlocking(group, waiting);
   return false;
 }
 
-void DeviceLane::PauseUnlocking(LaneGroup& group, const Waiting& waiting) {
-  const auto waited = SteadyNow() - waiting.since;
+void DeviceLane::PauseUnlocking(LaneGroup& group, Waiting& waiting) {
+  const auto waited = SteadyNow() - waiting.since();
   if (waited < kSpins) {
     const MutexUnlock unlock(group.mutex);
     std::this_thread::yield();
@@ -160,7 +156,7 @@ void DeviceLane::PauseUnlocking(LaneGroup& group, const Waiting& waiting) {
     const auto pause =
         std::min<SteadyTime::duration>(waited / 64, kLongestPause);
     group.changed.WaitUntil(group.mutex,
-                            std::min(waiting.until, SteadyNow() + pause));
+                            std::min(waiting.until(), SteadyNow() + pause));
   }
 }
 
@@ -168,7 +164,7 @@ absl::Status DeviceLane::WaitOnStream(LaneGroup& group, const IssuedWork& work,
                                       Stream stream) {
   {
     MutexLock lock(group.mutex);
-    const Waiting waiting = ForEver();
+    Waiting waiting;
     while (work.open > 0 && LookUnlocking(group).queued < work.number) {
       PauseUnlocking(group, waiting);
     }
@@ -193,7 +189,7 @@ void DeviceLane::Cancel() {
 }
 
 void DeviceLane::AwaitIdleUnlocking(LaneGroup& group) {
-  const Waiting waiting = ForEver();
+  Waiting waiting;
   while (!empty()) {
     CatchAll("ending a group", [this, &group]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       LookUnlocking(group);

@@ -49,7 +49,7 @@ class DeviceLane final : public Lane, public CollectiveLane {
                       uint64_t fingerprint, std::shared_ptr<Launch> launch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
   bool AwaitUnlocking(LaneGroup& group, const IssuedWork& work,
-                      const Waiting& waiting)
+                      Waiting& waiting)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
   void PollUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override {
@@ -98,7 +98,7 @@ class DeviceLane final : public Lane, public CollectiveLane {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
   // Lets some time pass before the next look, the less the shorter the wait is.
   // Releases the mutex meanwhile.
-  static void PauseUnlocking(LaneGroup& group, const Waiting& waiting)
+  static void PauseUnlocking(LaneGroup& group, Waiting& waiting)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
   DeviceTransport& transport_;

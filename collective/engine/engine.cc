@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/engine/collective_lane.h"
@@ -63,7 +63,7 @@ Position PositionOf(const Turn& turn) {
 // What a caller has of an operation.
 class EngineWork final : public IssuedWork {
  public:
-  EngineWork(std::shared_ptr<Engine> engine, Operation op)
+  EngineWork(std::shared_ptr<Engine> engine, Operation&& op)
       : IssuedWork(std::move(op)), engine_(std::move(engine)) {}
 
   // An exception while a rank waits fails the group. The rank then waits on,
@@ -233,14 +233,16 @@ absl::Status Engine::CheckSupported(const Operation& op) {
 }
 
 absl::Status Engine::CheckOpen() {
-  LOCKSTEP_RETURN_IF_ERROR(WithRecentOperations(group_.failure, *group_.log));
+  if (!group_.failure.ok()) {
+    return WithRecentOperations(group_.failure, *group_.log);
+  }
   if (group_.phase == LaneGroup::Phase::kOpen) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("rank ", group_.rank, " has left the group '",
                    options().name, "' by Close"));
 }
 
-absl::StatusOr<Work> Engine::Start(Operation op) {
+absl::StatusOr<Work> Engine::Start(Operation&& op) {
   const auto work =
       std::make_shared<EngineWork>(shared_from_this(), std::move(op));
   const bool collective = work->op.collective();
@@ -278,19 +280,14 @@ void Engine::IssuePairUnlocking(const std::shared_ptr<IssuedWork>& work) {
 // ---- Waiting.
 
 bool Engine::WaitUntil(IssuedWork& work, absl::Time until) {
-  Waiting waiting;
-  waiting.for_ever = until == absl::InfiniteFuture();
-  waiting.since = SteadyNow();
-  waiting.until =
-      After(waiting.for_ever ? absl::InfiniteDuration() : until - absl::Now(),
-            waiting.since);
+  Waiting waiting(until);
   const bool collective = work.op.collective();
   MutexLock lock(group_.mutex);
-  if (waiting.for_ever && work.waiter == 0) NoteWaiter(work);
+  if (waiting.for_ever() && work.waiter == 0) NoteWaiter(work);
   while (work.open > 0) {
     const bool late =
         collective ? group_.collectives().AwaitUnlocking(group_, work, waiting)
-                   : group_.changed.WaitUntil(group_.mutex, waiting.until);
+                   : group_.changed.WaitUntil(group_.mutex, waiting.until());
     if (late) break;
   }
   return work.open == 0;
@@ -335,7 +332,7 @@ bool Engine::Done(const IssuedWork& work) {
 
 absl::Status Engine::Result(const IssuedWork& work) {
   MutexLock lock(group_.mutex);
-  if (work.open > 0) return absl::OkStatus();
+  if (work.open > 0 || work.result.ok()) return absl::OkStatus();
   return WithRecentOperations(work.result, *group_.log);
 }
 

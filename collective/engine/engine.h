@@ -56,7 +56,7 @@ class Engine final : public GroupMember,
   const EngineOptions& options() const { return group_.options; }
   // Requires Connect.
   absl::Status CheckSupported(const Operation& op);
-  absl::StatusOr<Work> Start(Operation op);
+  absl::StatusOr<Work> Start(Operation&& op);
   void Abort(const absl::Status& why);
   void GiveUp(const absl::Status& why) noexcept { group_.GiveUp(why); }
   absl::Status Close();

@@ -89,8 +89,8 @@ void Group::FailOfItself(const absl::Status& why) {
 
 void Group::TellFailure() {
   if (!untold_) return;
-  const absl::Status told = CatchAll(
-      "telling the others", [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  const absl::Status told =
+      CatchAll("telling the others", [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
         control.Fail(options.key, failure);
         return absl::OkStatus();
       });

@@ -24,14 +24,14 @@ void HostLane::IssueUnlocking(LaneGroup& group,
 }
 
 bool HostLane::AwaitUnlocking(LaneGroup& group, const IssuedWork& /*work*/,
-                              const Waiting& waiting) {
-  if (!waiting.for_ever) {
+                              Waiting& waiting) {
+  if (!waiting.for_ever()) {
     Want(group);
   } else if (CanRun(group)) {
     RunFirstUnlocking(group);
     return false;
   }
-  return group.changed.WaitUntil(group.mutex, waiting.until);
+  return group.changed.WaitUntil(group.mutex, waiting.until());
 }
 
 absl::Status HostLane::CheckStreams(absl::string_view instead) const {

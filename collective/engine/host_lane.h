@@ -41,7 +41,7 @@ class HostLane final : public BlockingLane, public CollectiveLane {
                       uint64_t fingerprint, std::shared_ptr<Launch> launch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
   bool AwaitUnlocking(LaneGroup& group, const IssuedWork& work,
-                      const Waiting& waiting)
+                      Waiting& waiting)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
   void PollUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override {

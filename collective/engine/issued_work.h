@@ -16,7 +16,7 @@ namespace lockstep::internal_collective {
 // Thread-safety: the mutex of the group guards all that can change.
 class IssuedWork : public WorkState {
  public:
-  explicit IssuedWork(Operation op)
+  explicit IssuedWork(Operation&& op)
       : op(std::move(op)),
         issued(SteadyNow()),
         expires(After(this->op.deadline, issued)) {}
