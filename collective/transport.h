@@ -174,8 +174,8 @@ class DeviceTransport : public TransportBase {
 };
 
 // A transport of either kind. A pointer to one of them converts to it.
-using AnyTransport = std::variant<std::unique_ptr<Transport>,
-                                  std::unique_ptr<DeviceTransport>>;
+using AnyTransport =
+    std::variant<std::unique_ptr<Transport>, std::unique_ptr<DeviceTransport>>;
 
 // Makes one rank's transport of a group. All fields of the context are set.
 using TransportFactory = std::function<absl::StatusOr<AnyTransport>(

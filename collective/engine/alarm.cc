@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Alarm>> Alarm::Create() {
 Alarm::~Alarm() { close(fd_); }
 
 void Alarm::Set(SteadyTime when) {
-  // Of the same clock as SteadyTime. Zero would take the alarm back.
+  // The timer has the same clock as SteadyTime. Zero would switch it off.
   const auto since_boot = std::max<SteadyTime::duration>(
       when.time_since_epoch(), std::chrono::nanoseconds(1));
   itimerspec spec = {};

@@ -1,5 +1,5 @@
-// Something for one thread to sleep on until a time that others set, who don't
-// wake it by that:
+// An Alarm is something on which one thread sleeps until a time. Other threads
+// set the time, and do not wake the sleeper by that:
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Alarm> alarm,
 //                             Alarm::Create());
@@ -16,20 +16,22 @@
 
 namespace lockstep::internal_collective {
 
+// Thread-safety: any thread may call Set, and one thread at a time Sleep.
 class Alarm {
  public:
+  // Returns an alarm that is not set.
   static absl::StatusOr<std::unique_ptr<Alarm>> Create();
   ~Alarm();
 
   Alarm(const Alarm&) = delete;
   Alarm& operator=(const Alarm&) = delete;
 
-  // In place of what was set before; a time that is over is now. From any
-  // thread.
+  // Sets the time, in place of the one that was set before. A time in the past
+  // means now.
   void Set(SteadyTime when);
 
-  // Until the time that was set last has come; at once if it came since the
-  // last Sleep.
+  // Sleeps until the time that was set last has come. Returns at once if one
+  // has come since the last Sleep.
   void Sleep();
 
  private:

@@ -1,4 +1,4 @@
-// What a group between processes is made by.
+// The options of a group between processes.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_OPTIONS_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_OPTIONS_H_
 
@@ -15,26 +15,27 @@
 namespace lockstep::internal_collective {
 
 struct EngineOptions {
-  // The same on all ranks. The key is unique in the job.
+  // These four are the same on all ranks. The key is unique in the job.
   std::string name = "world";
   std::string key = "world";
   std::string backend;
   std::vector<int> job_ranks;  // by rank of the group
 
-  // How long an operation may take.
+  // The time that an operation may take.
   absl::Duration deadline = absl::Minutes(10);
-  // From when on it counts as slow, and the ranks find out why.
+  // An operation that takes longer is slow, and rank 0 finds out why.
   absl::Duration slow = absl::Seconds(1);
 
-  // Where a device does the collectives: whether ranks agree on each one before
-  // any of them launches it.
+  // True if the ranks agree on each collective before any of them launches it
+  // on a device. It does nothing if the host does the collectives.
   bool strict = false;
 
-  // Called with what is slow and whom it waits for, by a thread of Lockstep.
-  // Must not block.
+  // A thread of Lockstep calls it with a text that names the slow operation and
+  // the ranks that it waits for. It must not block.
   std::function<void(absl::string_view)> on_slow;
 
-  // Makes the transport; `context` has everything but the address of this rank.
+  // Makes the transport. All fields of the context are set, except those that
+  // only the world knows, such as the address of this rank.
   std::function<absl::StatusOr<AnyTransport>(TransportContext context)>
       make_transport;
 };

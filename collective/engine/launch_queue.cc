@@ -12,8 +12,8 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// What is on the device and not done: more wait for their turn, before CUDA
-// would make them wait, with its locks held.
+// The number of collectives that are on the device and not done. More of them
+// wait here, because CUDA would make them wait with its locks held.
 constexpr size_t kMostBegun = 256;
 
 }  // namespace
@@ -68,7 +68,7 @@ LaunchQueue::Progress LaunchQueue::State() const {
 absl::StatusOr<Launch::State> LaunchQueue::AskUnlocking(
     const std::shared_ptr<Launch>& launch,
     absl::StatusOr<Launch::State> (Launch::*question)()) {
-  // Nobody else takes it out of the queue meanwhile.
+  // No other thread takes it out of the queue meanwhile, since asking_ is set.
   Launch& asked = *launch;
   ++users_;
   absl::StatusOr<Launch::State> state = Launch::State::kLaunching;
@@ -107,7 +107,7 @@ void LaunchQueue::LaunchAllUnlocking() {
 void LaunchQueue::DropDoneUnlocking() {
   while (begun_ > 0 && (cancelled_ || begun_ > 1 || !unqueued_)) {
     const auto state = AskUnlocking(launches_.front(), &Launch::Look);
-    // An error does not tell that the device lets go of it.
+    // After an error, the device may still use the collective's memory.
     if (!cancelled_) failure_.Update(state.status());
     if (!state.ok() || *state != Launch::State::kDone) return;
     launches_.pop_front();

@@ -1,4 +1,4 @@
-// Collectives on their way through a device, in their order:
+// A LaunchQueue holds the collectives that a device is to do, in their order:
 //
 //   LaunchQueue queue;
 //   queue.Add(*transport.Prepare(op));  // number 1
@@ -6,8 +6,9 @@
 //   while (queue.Look().done < 1) {
 //   }
 //
-// One thread at a time asks the device's library, without a lock: where it
-// hangs there, the others learn at once what was known before.
+// One thread at a time asks the device's library, and holds no lock meanwhile.
+// If the library hangs, the other threads still learn at once what was known
+// before.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_LAUNCH_QUEUE_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_LAUNCH_QUEUE_H_
 
@@ -29,37 +30,42 @@ namespace lockstep::internal_collective {
 // Thread-safety: thread-safe.
 class LaunchQueue {
  public:
-  // Numbers of collectives, from 1: up to and with that one.
+  // The first three are numbers of collectives, which count from 1. Each is
+  // true of that collective and of all before it.
   struct Progress {
-    uint64_t done = 0;    // the device is done with them
-    uint64_t ended = 0;   // the same, or it lets go of them after Cancel
-    uint64_t queued = 0;  // they are on the device, or were
-    // Whether there is one that may be launched and is not queued.
+    uint64_t done = 0;    // the device is done with it
+    uint64_t ended = 0;   // the same, or the device let go of it after Cancel
+    uint64_t queued = 0;  // it is on the device, or was
+    // True if a collective may be launched and is not queued.
     bool launches = false;
-    // What the library said, other than OK. No further one is launched.
+    // The library's first error, or OK. After an error nothing is launched.
     absl::Status failure;
-    SteadyTime as_of;  // what is done was looked at then, or later
+    // The library was asked at this time, or later, what is done.
+    SteadyTime as_of;
   };
 
   void Add(std::shared_ptr<Launch> launch);
 
-  // They may be launched.
+  // Lets the collectives up to `number` be launched.
   void AllowUpTo(uint64_t number);
 
-  // Launches what may be and has room on the device.
+  // Launches the collectives that may be launched and that have room on the
+  // device.
   Progress LaunchMore();
-  // That, and looks for what is done.
+  // Does the same, and asks what is done.
   Progress Look();
 
-  // Makes what is queued on `stream` from now on wait for that collective,
-  // which is queued.
+  // Makes all work that is queued on `stream` from now on wait for the
+  // collective.
+  // Requires: it is queued.
   absl::Status WaitOnStream(uint64_t number, Stream stream);
 
-  // No further one is launched. Before the transport is cancelled, which the
-  // others end by.
+  // Stops launching. Call it before Transport::Cancel, which ends the
+  // collectives that were launched.
   void Cancel();
 
-  // Waits until no thread asks the library, and drops all. The last call.
+  // Waits until no thread asks the library, and drops all collectives. It is
+  // the last call.
   void Close();
 
  private:
@@ -78,8 +84,8 @@ class LaunchQueue {
 
   Mutex mutex_;
   CondVar changed_;
-  // Those that have not ended, of which the first ones have begun; the last of
-  // these may not be queued yet, or could not be.
+  // The collectives that have not ended. The first begun_ of them have begun.
+  // If unqueued_, the last of these is not queued yet, or could not be queued.
   std::deque<std::shared_ptr<Launch>> launches_ ABSL_GUARDED_BY(mutex_);
   size_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
   bool unqueued_ ABSL_GUARDED_BY(mutex_) = false;
@@ -91,8 +97,9 @@ class LaunchQueue {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   SteadyTime as_of_ ABSL_GUARDED_BY(mutex_);
 
-  bool asking_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is
-  int users_ ABSL_GUARDED_BY(mutex_) = 0;        // threads without the mutex
+  bool asking_ ABSL_GUARDED_BY(mutex_) = false;  // a thread asks the library
+  // The number of threads that call the library without the mutex.
+  int users_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep::internal_collective

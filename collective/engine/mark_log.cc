@@ -9,7 +9,7 @@
 namespace lockstep::internal_collective {
 namespace {
 
-constexpr size_t kNamed = 16;  // have words
+constexpr size_t kNamed = 16;  // marks with a description
 constexpr size_t kMost = 48;
 
 }  // namespace

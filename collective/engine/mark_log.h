@@ -1,5 +1,5 @@
-// What a rank issues of a group's collectives, digested into few marks, which
-// rank 0 compares with those of others.
+// A MarkLog digests the collectives that a rank issues in a group into few
+// marks. Rank 0 compares them with those of other ranks.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_MARK_LOG_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_MARK_LOG_H_
 
@@ -12,18 +12,22 @@
 
 namespace lockstep::internal_collective {
 
+// Thread-safety: thread-compatible.
 class MarkLog {
  public:
+  // Adds the next collective.
   void Add(uint64_t number, uint64_t fingerprint, const Operation& op);
 
-  // Of what was added since this was called last: the first ones, some of the
-  // others, and the last.
+  // Returns marks of the collectives that were added since the last call: of
+  // the first ones, of some others, and of the last.
   std::vector<Mark> Take();
 
  private:
   Mark last_;
-  std::vector<Mark> marks_;  // the first ones, and then those whose number is
-  uint64_t stride_ = 1;      // a multiple of it
+  // The marks of the first collectives, and then of those whose number is a
+  // multiple of the stride.
+  std::vector<Mark> marks_;
+  uint64_t stride_ = 1;
 };
 
 }  // namespace lockstep::internal_collective

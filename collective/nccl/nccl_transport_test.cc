@@ -736,8 +736,8 @@ absl::Status SendBytes(DeviceTransport& transport, Gpu& gpu, int to,
 }
 
 // Receives into `bytes`, which has the size of the message.
-absl::Status RecvBytes(DeviceTransport& transport, Gpu& gpu, int from, Bytes& bytes,
-                       uint64_t tag) {
+absl::Status RecvBytes(DeviceTransport& transport, Gpu& gpu, int from,
+                       Bytes& bytes, uint64_t tag) {
   char* const memory = gpu.Put(bytes);
   absl::Status status =
       transport.Recv(from, gpu.BufferAt(memory, bytes.size(), DType::kU8), tag);
