@@ -55,7 +55,7 @@ class DeviceLane final : public Lane, public CollectiveLane {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override {
     LookUnlocking(group);
   }
-  absl::Status CheckStreams(absl::string_view instead) const override {
+  absl::Status CheckStreams(absl::string_view /*instead*/) const override {
     return absl::OkStatus();
   }
   absl::Status WaitOnStream(LaneGroup& group, const IssuedWork& work,

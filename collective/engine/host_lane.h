@@ -34,7 +34,7 @@ class HostLane final : public BlockingLane, public CollectiveLane {
   Lane& lane() override { return *this; }
 
   absl::StatusOr<std::shared_ptr<Launch>> Prepare(
-      const std::shared_ptr<IssuedWork>& work) override {
+      const std::shared_ptr<IssuedWork>& /*work*/) override {
     return nullptr;
   }
   void IssueUnlocking(LaneGroup& group, const std::shared_ptr<IssuedWork>& work,
@@ -48,25 +48,20 @@ class HostLane final : public BlockingLane, public CollectiveLane {
     Want(group);
   }
   absl::Status CheckStreams(absl::string_view instead) const override;
-  absl::Status WaitOnStream(LaneGroup& group, const IssuedWork& work,
-                            Stream stream) override {
+  absl::Status WaitOnStream(LaneGroup& /*group*/, const IssuedWork& /*work*/,
+                            Stream /*stream*/) override {
     return CheckStreams("call Wait");
   }
-  void OnConnected(LaneGroup& group)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override {}
-  void OnAgreed(LaneGroup& group, uint64_t agreed)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override {}
+  void OnConnected(LaneGroup& /*group*/) override {}
+  void OnAgreed(LaneGroup& /*group*/, uint64_t /*agreed*/) override {}
   // The transport compares fingerprints.
   std::vector<Mark> TakeMarks() override { return {}; }
   // Each turn ends here.
-  bool Knows(const LaneGroup& group, SteadyTime time) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override {
+  bool Knows(const LaneGroup& /*group*/, SteadyTime /*time*/) const override {
     return true;
   }
-  void SeekToKnow(LaneGroup& group)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override {}
-  void CatchUpUnlocking(LaneGroup& group)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override {}
+  void SeekToKnow(LaneGroup& /*group*/) override {}
+  void CatchUpUnlocking(LaneGroup& /*group*/) override {}
   bool LeavesInOrder() const override { return false; }
   void Cancel() override { transport_.Cancel(); }
   void Close() override {}

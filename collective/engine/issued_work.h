@@ -16,10 +16,10 @@ namespace lockstep::internal_collective {
 // Thread-safety: the mutex of the group guards all that can change.
 class IssuedWork : public WorkState {
  public:
-  explicit IssuedWork(Operation&& op)
-      : op(std::move(op)),
+  explicit IssuedWork(Operation&& operation)
+      : op(std::move(operation)),
         issued(SteadyNow()),
-        expires(After(this->op.deadline, issued)) {}
+        expires(After(op.deadline, issued)) {}
 
   const Operation op;
   const SteadyTime issued;

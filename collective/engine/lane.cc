@@ -40,6 +40,8 @@ void Lane::Want(LaneGroup& group, SteadyTime from) {
   WakeWhenWanted();
 }
 
+void Lane::EnsureThread(LaneGroup& /*group*/) {}
+
 void Lane::WakeWhenWanted() {
   if (alarm_ != nullptr && wanted()) alarm_->Set(wanted_from_);
 }

@@ -112,7 +112,8 @@ class Lane {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
 
   // Returns the time up to which it is known what is done.
-  virtual SteadyTime KnownAsOf(const LaneGroup& group, SteadyTime now) const {
+  virtual SteadyTime KnownAsOf(const LaneGroup& /*group*/,
+                               SteadyTime now) const {
     return now;
   }
 
@@ -128,7 +129,7 @@ class Lane {
 
   // Starts the thread if the lane has none and needs one.
   virtual void EnsureThread(LaneGroup& group)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) {}
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
   bool has_thread() const { return thread_.joinable(); }
   // Returns true if the thread is wanted now, or is going to be.
