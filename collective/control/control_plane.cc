@@ -31,12 +31,13 @@ constexpr absl::Duration kLongestTick = absl::Milliseconds(100);
 
 // ---- What a rank calls.
 
-ControlPlane::ControlPlane(std::unique_ptr<Star> star, const Patience& patience)
+ControlPlane::ControlPlane(std::unique_ptr<Star> star,
+                           const FailureTiming& timing)
     : star_(std::move(star)),
-      patience_(patience),
+      timing_(timing),
       running_(kLongestTick),
       hub_(star_->rank() == 0
-               ? std::make_unique<Hub>(*star_, last_words_, patience)
+               ? std::make_unique<Hub>(*star_, last_words_, timing_)
                : nullptr) {
   star_->Start(*this);
 }

@@ -51,6 +51,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/control/control_types.h"
+#include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/control/last_words.h"
 #include "lockstep/collective/control/messages.h"
 #include "lockstep/collective/rendezvous/star.h"
@@ -104,12 +105,12 @@ class GroupMember {
 class ControlPlane : public StarListener {
  public:
   explicit ControlPlane(std::unique_ptr<Star> star,
-                        const Patience& patience = {});
+                        const FailureTiming& timing = {});
   ~ControlPlane() override;
 
   int rank() const { return star_->rank(); }
   int size() const { return star_->size(); }
-  const Patience& patience() const { return patience_; }
+  const FailureTiming& timing() const { return timing_; }
   absl::Span<const Peer> peers() const { return star_->peers(); }
   // The address by which this rank is connected to the others.
   std::string local_address() const { return star_->local_address(); }
@@ -211,7 +212,7 @@ class ControlPlane : public StarListener {
   std::shared_ptr<GroupMember> Member(const std::string& key);
 
   std::unique_ptr<Star> star_;
-  const Patience patience_;
+  const FailureTiming timing_;
 
   // For the star's thread alone.
   RunningTime running_;

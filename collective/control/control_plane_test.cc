@@ -29,6 +29,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/control/control_types.h"
+#include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/control/messages.h"
 #include "lockstep/collective/engine/engine_communicator.h"
 #include "lockstep/collective/engine/engine_options.h"
@@ -173,11 +174,12 @@ class Tied : public Transport {
   Shared& shared_;
 };
 
-constexpr Patience kPatient = {absl::Hours(1), absl::Hours(1), absl::Hours(1)};
+constexpr FailureTiming kPatient = {absl::Hours(1), absl::Hours(1),
+                                    absl::Hours(1)};
 
 class WhoIsHeardFirst : public testing::Test {
  protected:
-  void MakePlanes(int size, const Patience& patience = kPatient) {
+  void MakePlanes(int size, const FailureTiming& patience = kPatient) {
     stars_ = std::make_unique<HandStars>(size);
     for (int rank = 0; rank < size; ++rank) {
       planes_.push_back(
@@ -197,7 +199,7 @@ class WhoIsHeardFirst : public testing::Test {
     return options;
   }
 
-  void Join(int size, const Patience& patience = kPatient) {
+  void Join(int size, const FailureTiming& patience = kPatient) {
     MakePlanes(size, patience);
     const EngineOptions options = Options();
     ranks_.resize(size);

@@ -98,16 +98,6 @@ struct Mark {
 // The number of operations that a rank has issued in each lane when it leaves.
 using LaneCounts = std::map<LaneId, uint64_t>;
 
-// The times after which a rank decides without the word of others.
-struct Patience {
-  // How long rank 0 waits for answers.
-  absl::Duration answers = absl::Milliseconds(400);
-  // How long a rank whose operation has expired waits for rank 0's verdict.
-  absl::Duration verdict = absl::Milliseconds(700);
-  // How long rank 0 waits for ranks that may know why a transport fails.
-  absl::Duration echoes = absl::Seconds(2);
-};
-
 }  // namespace lockstep::internal_collective
 
 #endif  // LOCKSTEP_COLLECTIVE_CONTROL_CONTROL_TYPES_H_

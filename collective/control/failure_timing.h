@@ -54,7 +54,10 @@ struct FailureTiming {
   int echo_rounds = 2;
 
   // The time that a transport's error waits for its reason before it is
-  // reported.
+  // reported. The echoes alone would not do: they bring rank 0 all that the
+  // other ranks have sent. A rank that has failed for want of memory may have
+  // had none for the message either. It answers echoes, and tries again at each
+  // tick; this time lets it.
   absl::Duration reason = absl::Milliseconds(300);
   // The same for a mismatch that a transport has seen: rank 0 can say who has
   // issued what, which the transport can't.

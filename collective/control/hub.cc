@@ -16,10 +16,6 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// The number of rounds of echoes before rank 0 believes a transport. What one
-// rank says in the first, such as that it leaves, has others say more.
-constexpr int kEchoes = 2;
-
 // Returns the property in which ranks differ that make a group, or "".
 std::string PropertyThatDiffers(const GroupInfo& a, const GroupInfo& b) {
   if (a.backend != b.backend) return "backend";
@@ -36,11 +32,11 @@ std::string ValueOf(const std::string& property, const GroupInfo& info) {
 
 }  // namespace
 
-Hub::Hub(Star& star, const LastWords& last_words, const Patience& patience)
+Hub::Hub(Star& star, const LastWords& last_words, const FailureTiming& timing)
     : star_(star),
       last_words_(last_words),
-      patience_(patience),
-      inquiries_(groups_, last_words, patience.answers, star,
+      timing_(timing),
+      inquiries_(groups_, last_words, timing, star,
                  [this](const std::string& group, const absl::Status& why) {
                    Fail(group, why);
                  }) {}
@@ -250,9 +246,9 @@ void Hub::JudgeHearsay(const std::string& group) {
   if (inquiries_.HasExpired(group)) return;
   // A rank that has nothing to do with the group any more has said all.
   for (const int rank : found->detached) found->echoes_due.erase(rank);
-  if (ran_ - found->heard_at <= patience_.echoes) {
+  if (ran_ - found->heard_at <= timing_.echoes) {
     if (!found->echoes_due.empty()) return;
-    if (found->round < kEchoes) return AskForEchoes(*found);
+    if (found->round < timing_.echo_rounds) return AskForEchoes(*found);
   }
   Fail(group, found->hearsay);
 }

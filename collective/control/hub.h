@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/control/control_types.h"
+#include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/control/hub_group.h"
 #include "lockstep/collective/control/inquiries.h"
 #include "lockstep/collective/control/last_words.h"
@@ -35,7 +36,8 @@ namespace lockstep::internal_collective {
 
 // Rank 0's judge.
 //
-// Requires: `star` is rank 0's, and outlives this, as does `last_words`.
+// Requires: `star` is rank 0's, and outlives this, as do `last_words` and
+// `timing`.
 // Guarantees: a group fails once, with the same words on all ranks; only a
 // failure that lets collectives end first gives way to one that lets fewer. No
 // call waits.
@@ -43,7 +45,7 @@ namespace lockstep::internal_collective {
 // another thread before the star starts.
 class Hub {
  public:
-  Hub(Star& star, const LastWords& last_words, const Patience& patience);
+  Hub(Star& star, const LastWords& last_words, const FailureTiming& timing);
 
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
@@ -106,7 +108,7 @@ class Hub {
 
   Star& star_;
   const LastWords& last_words_;
-  const Patience patience_;
+  const FailureTiming& timing_;
 
   absl::Duration ran_;  // at the last tick
   HubGroups groups_;

@@ -222,7 +222,7 @@ void Inquiries::Judge(const PlaceId& place, int newest) {
   if (newest >= 0 && JudgeCounts(place, group, inquiry, newest)) return;
   if (JudgeDeadlock(place)) return;
   const bool decided =
-      inquiry.asked.empty() || ran_ - inquiry.asked_at > patience_;
+      inquiry.asked.empty() || ran_ - inquiry.asked_at > timing_.answers;
   if (!decided) return;
   JudgeMissing(place, group, inquiry, RanksToBlame(place, attendance));
 }

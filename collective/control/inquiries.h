@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/control/control_types.h"
+#include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/control/hub_group.h"
 #include "lockstep/collective/control/last_words.h"
 #include "lockstep/collective/rendezvous/star.h"
@@ -42,10 +43,11 @@ struct Inquiry {
 
 // Rank 0's inquiries into operations that wait.
 //
-// Requires: `groups`, `last_words` and `star` outlive this. `fail` calls Forget
-// for the group that it fails.
+// Requires: `groups`, `last_words`, `timing` and `star` outlive this. `fail`
+// calls Forget for the group that it fails.
 // Guarantees: each inquiry ends, since its group fails or the operation's lane
-// goes on. No rank is blamed while its answer is due, for `patience` at most.
+// goes on. No rank is blamed while its answer is due, for `timing.answers` at
+// most.
 // Thread-safety: use it on the star's thread.
 class Inquiries {
  public:
@@ -53,12 +55,11 @@ class Inquiries {
   using FailGroup =
       std::function<void(const std::string& group, const absl::Status& why)>;
 
-  // `patience` is how long rank 0 waits for answers.
   Inquiries(const HubGroups& groups, const LastWords& last_words,
-            absl::Duration patience, Star& star, FailGroup fail)
+            const FailureTiming& timing, Star& star, FailGroup fail)
       : groups_(groups),
         last_words_(last_words),
-        patience_(patience),
+        timing_(timing),
         star_(star),
         fail_(std::move(fail)) {}
 
@@ -101,7 +102,7 @@ class Inquiries {
 
   const HubGroups& groups_;
   const LastWords& last_words_;
-  const absl::Duration patience_;
+  const FailureTiming& timing_;
   Star& star_;
   const FailGroup fail_;
 

@@ -24,6 +24,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/engine/engine_communicator.h"
 #include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/testing/engine_testing.h"
@@ -200,7 +201,7 @@ TEST(Engine, ALostHubIsNamedOnAll) {
 // over, with what they did last.
 TEST(Engine, AStoppedRankIsNamed) {
   for (const int stopped : {0, 2}) {
-    Patience patience;
+    FailureTiming patience;
     // Rank 0 gives its verdict, however late.
     if (stopped != 0) patience.verdict = absl::Seconds(30);
     EngineJob job(3, patience);
@@ -284,7 +285,7 @@ TEST(Engine, WhatOnSlowThrowsConcernsNobody) {
 
 TEST(Engine, SlowOperationsAreToldWhenARankIsStopped) {
   Told told;
-  EngineJob job(2, Patience());
+  EngineJob job(2, FailureTiming());
   job.options.on_slow = told.on_slow();
   const auto ranks = job.JoinAll();
   for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
@@ -373,7 +374,7 @@ TEST(Engine, GroupsInDifferentOrdersAreFoundHoweverLateOneWaits) {
 // Rank 1 is stopped, rank 2 is told so and leaves. Whoever then waits for rank
 // 2 hears of rank 1, too.
 TEST(Engine, ALeaverIsToldWithWhatItWasTold) {
-  EngineJob job(3, Patience());
+  EngineJob job(3, FailureTiming());
   const auto ranks = job.JoinAll();
   for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
   job.stars.Stop(1);
@@ -428,7 +429,7 @@ TEST(Engine, ALeaverIsNotToldWithWhatItGotOver) {
 
 // A rank that is stopped is spoken of as of its last heartbeat.
 TEST(Engine, WhatASilentRankIssuedIsNotTakenForKnown) {
-  EngineJob job(2, Patience());
+  EngineJob job(2, FailureTiming());
   const auto ranks = job.JoinAll();
   OnAllRanks(ranks, [](Communicator& rank) {
     LOCKSTEP_ASSERT_OK(Wait(rank.Barrier()));
@@ -532,7 +533,7 @@ TEST(Engine, ARankThatDoesNotJoinIsNamed) {
 
 // Nor is one that leaves the job instead taken for one that did its part.
 TEST(Engine, ARankThatLeavesBeforeAGroupIsMadeIsMissing) {
-  EngineJob job(3, Patience());
+  EngineJob job(3, FailureTiming());
   job.options.slow = absl::Hours(1);
   const auto waits = job.Join(0), leaves = job.Join(1);
   LOCKSTEP_EXPECT_OK(job.planes[1]->Close(absl::ZeroDuration()));
@@ -601,7 +602,7 @@ class Loose : public Transport {
 
 class EngineWithoutReceipts : public testing::Test {
  protected:
-  void Join(int size, const Patience& patience = kPatient) {
+  void Join(int size, const FailureTiming& patience = kPatient) {
     job_ = std::make_unique<EngineJob>(size, patience);
     job_->options.make_transport = [this](const TransportContext& context) {
       return std::make_unique<Loose>(context, shared_);
@@ -829,7 +830,7 @@ TEST_F(EngineWithoutReceipts, RanksThatDidTheirPartAreNotMissing) {
 
 // What it has issued is not done.
 TEST(Engine, AStoppedRankIsNamedThoughItHasClosed) {
-  Patience patience;
+  FailureTiming patience;
   patience.verdict = absl::Seconds(30);
   EngineJob job(3, patience);
   job.options.slow = absl::Hours(1);  // else it may say where it is

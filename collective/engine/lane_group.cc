@@ -7,21 +7,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace lockstep::internal_collective {
-namespace {
-
-FailureTiming TimingOf(const ControlPlane& control) {
-  FailureTiming timing;
-  timing.verdict = control.patience().verdict;
-  return timing;
-}
-
-}  // namespace
 
 LaneGroup::LaneGroup(ControlPlane* control, const EngineOptions& options,
                      int rank, std::shared_ptr<OperationLog> log)
     : control(*control),
       options(options),
-      timing(TimingOf(*control)),
+      timing(control->timing()),
       rank(rank),
       size(static_cast<int>(options.job_ranks.size())),
       log(std::move(log)) {}

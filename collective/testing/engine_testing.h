@@ -18,6 +18,7 @@
 #include "lockstep/base/language.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/engine/engine_communicator.h"
 #include "lockstep/collective/engine/engine_options.h"
 #include "lockstep/collective/shm/shm_transport.h"
@@ -26,14 +27,14 @@
 
 namespace lockstep::internal_collective {
 
-// Patience for ranks that are never stopped: all answer in the end.
-constexpr Patience kPatient = {absl::Seconds(30), absl::Seconds(30)};
+// The times for ranks that are never stopped: all answer in the end.
+constexpr FailureTiming kPatient = {absl::Seconds(30), absl::Seconds(30)};
 
 // A job of several ranks.
 // Thread-safety: thread-compatible.
 class EngineJob {
  public:
-  explicit EngineJob(int size, const Patience& patience = kPatient)
+  explicit EngineJob(int size, const FailureTiming& patience = kPatient)
       : stars(size) {
     for (int rank = 0; rank < size; ++rank) {
       planes.push_back(
