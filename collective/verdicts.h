@@ -1,5 +1,6 @@
-// The words in which a group fails, and the status codes: rank 0 (control/) and
-// the local backend decide, and say it by these functions.
+// The words in which a group fails, and the status codes: rank 0 (control/), a
+// rank that aborts a group (engine/) and the local backend decide, and say it
+// by these functions.
 //
 //   Fail(verdicts::DidNotCome("barrier() #3 of group 'world'",
 //                             verdicts::ListRanks({1, 2}), absl::Seconds(5),

@@ -38,7 +38,7 @@ class BlockingLane : public Lane {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
 
  private:
-  // Does the turn, which blocks. Without the mutex.
+  // Does the turn, which blocks. Called without the mutex.
   virtual absl::Status Transfer(const Turn& turn) = 0;
 };
 

@@ -1,5 +1,6 @@
-// What a group's engine needs of the lane of its collectives, whether the host
-// does them (host_lane.h) or a device (device_lane.h).
+// A CollectiveLane is what a group's engine needs of the lane of its
+// collectives, whether the host does them (host_lane.h) or a device
+// (device_lane.h).
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_COLLECTIVE_LANE_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_COLLECTIVE_LANE_H_
 
@@ -15,7 +16,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
-#include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/engine/issued_work.h"
 #include "lockstep/collective/engine/lane.h"
 #include "lockstep/collective/engine/lane_group.h"
@@ -68,7 +69,7 @@ class CollectiveLane {
   virtual Lane& lane() = 0;
 
   // Makes ready what needs no number. Returns what a device launches, or
-  // nullptr. Without the mutex.
+  // nullptr. Called without the mutex.
   virtual absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<IssuedWork>& work) = 0;
 
@@ -98,7 +99,7 @@ class CollectiveLane {
   virtual absl::Status CheckStreams(absl::string_view instead) const = 0;
 
   // Makes `stream` wait for `work`, unless that has ended. Waits until it is on
-  // the device. Without the mutex. Requires CheckStreams.
+  // the device. Called without the mutex. Requires CheckStreams.
   virtual absl::Status WaitOnStream(LaneGroup& group, const IssuedWork& work,
                                     Stream stream) = 0;
 
@@ -130,8 +131,8 @@ class CollectiveLane {
   virtual bool LeavesInOrder() const = 0;
   // Cancels the transport, for good.
   virtual void Cancel() = 0;
-  // Lets go of all that a device was given. Without the mutex, when the lane's
-  // thread has ended. The last call.
+  // Lets go of all that a device was given. It is the last call, without the
+  // mutex, when the lane's thread has ended.
   virtual void Close() = 0;
 };
 

@@ -102,7 +102,7 @@ void DeviceLane::Settle(LaneGroup& group, const LaunchQueue::Progress& seen) {
   } else if (!seen.failure.ok() && state() == State::kIdle) {
     Stick(seen.failure);
   }
-  // Not before all that is done has been ended.
+  // The failure comes after all that is done has ended.
   group.FailIfDue();
 }
 

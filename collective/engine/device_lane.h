@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
-#include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/engine/collective_lane.h"
 #include "lockstep/collective/engine/issued_work.h"
 #include "lockstep/collective/engine/lane.h"
@@ -35,14 +35,14 @@ class DeviceLane final : public Lane, public CollectiveLane {
 
   Lane& lane() override { return *this; }
 
-  // Of Lane.
+  // These are Lane's.
   void Fail(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
   void AwaitIdleUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
   SteadyTime KnownAsOf(const LaneGroup& group, SteadyTime now) const override;
 
-  // Of CollectiveLane.
+  // These are CollectiveLane's.
   absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<IssuedWork>& work) override;
   void IssueUnlocking(LaneGroup& group, const std::shared_ptr<IssuedWork>& work,

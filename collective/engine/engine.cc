@@ -18,6 +18,7 @@
 #include "lockstep/collective/engine/collective_lane.h"
 #include "lockstep/collective/engine/pair_lane.h"
 #include "lockstep/collective/transport.h"
+#include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -60,7 +61,7 @@ Position PositionOf(const Turn& turn) {
   return position;
 }
 
-// What a caller has of an operation.
+// The work that a caller gets for an operation.
 class EngineWork final : public IssuedWork {
  public:
   EngineWork(std::shared_ptr<Engine> engine, Operation&& op)
@@ -208,10 +209,10 @@ absl::Status Engine::Close() {
   if (group_.phase != LaneGroup::Phase::kOpen) return group_.failure;
   group_.phase = LaneGroup::Phase::kClosed;
   group_.SendMarks();
-  // What has failed is done by nobody.
+  // After a failure, no rank does what is not done yet.
   group_.control.Leave(options().key,
                        group_.Counts(/*done_only=*/!group_.failure.ok()));
-  // Also those that nobody waits for.
+  // The lane also does the collectives that nobody waits for.
   group_.collectives().lane().Want(group_);
   return group_.failure;
 }
@@ -339,9 +340,8 @@ absl::Status Engine::Result(const IssuedWork& work) {
 // ---- Failing.
 
 void Engine::Abort(const absl::Status& why) {
-  const absl::Status aborted = absl::AbortedError(
-      absl::StrCat("rank ", group_.rank, " aborted the group '", options().name,
-                   "': ", why.ToString()));
+  const absl::Status aborted =
+      verdicts::Aborted(options().name, group_.rank, why);
   group_.control.Fail(options().key, aborted);
   // Not even rank 0 could keep this rank from it.
   MutexLock lock(group_.mutex);

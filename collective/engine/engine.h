@@ -21,6 +21,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/engine/engine_options.h"
 #include "lockstep/collective/engine/group.h"
 #include "lockstep/collective/engine/issued_work.h"
@@ -114,8 +115,8 @@ class Engine final : public GroupMember,
   // Does all that the watchdog says, but for reporting an error.
   void Heed(const Watchdog::Orders& orders, const Late& late)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
-  // Fails the group with rank 0, which does not say who is missing, silent.
-  // When it goes on, it tells the others by what it was told.
+  // Fails the group because rank 0 is silent, and does not say which ranks are
+  // missing. When rank 0 goes on, it decides by what it was told.
   void DecideAlone(const Late& late)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
 

@@ -12,6 +12,7 @@
 #include "lockstep/base/check.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/engine/engine.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/work.h"

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
-#include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/engine/collective_lane.h"
 #include "lockstep/collective/engine/lane.h"
 #include "lockstep/collective/engine/lane_group.h"
@@ -30,12 +30,12 @@ class Group final : public LaneGroup {
 
   // Takes the transport, and makes the lane for its kind of collectives.
   void Take(AnyTransport transport) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Takes back what a device was given. Without the mutex, when the lanes'
-  // threads have ended.
+  // Takes back what a device was given. Called without the mutex, when the
+  // lanes' threads have ended.
   void CloseLanes() {
     if (collectives_ != nullptr) collectives_->Close();
   }
-  // Destroys the transport. Without the mutex, when no thread uses it.
+  // Destroys the transport. Called without the mutex, when no thread uses it.
   void DropTransport() { transport_ = nullptr; }
 
   // These three require Take.
@@ -85,7 +85,7 @@ class Group final : public LaneGroup {
   void OnLeft(int left, const LaneCounts& counts)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // Of LaneGroup.
+  // These are LaneGroup's.
   void GiveUp(const absl::Status& why) noexcept override;
   void FailOfItself(const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) override;
@@ -109,7 +109,7 @@ class Group final : public LaneGroup {
   // These two are set once, by Take, before any operation is issued.
   std::unique_ptr<TransportBase> transport_;
   std::unique_ptr<CollectiveLane> collectives_;
-  // By whom it is between, and whether this rank sends.
+  // The lanes between two ranks, by their id and whether this rank sends.
   std::map<std::pair<LaneId, bool>, PairLane> pairs_ ABSL_GUARDED_BY(mutex);
 
   Coming coming_ ABSL_GUARDED_BY(mutex);

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
-#include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/engine/blocking_lane.h"
 #include "lockstep/collective/engine/collective_lane.h"
 #include "lockstep/collective/engine/issued_work.h"

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
-#include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/engine/alarm.h"
 #include "lockstep/collective/engine/issued_work.h"
 #include "lockstep/collective/engine/lane_group.h"
@@ -38,7 +38,7 @@ struct Turn {
 // Thread-safety: the group's mutex guards all that can change.
 class Lane {
  public:
-  // What is done with the first turn.
+  // The state of the first turn.
   //
   //   | from     | to       | when                                            |
   //   |----------|----------|-------------------------------------------------|
@@ -57,7 +57,7 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // Without the mutex, too.
+  // May be called without the mutex.
   const LaneId& id() const { return id_; }
 
   // The turns that are not done.
@@ -95,8 +95,8 @@ class Lane {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
   // Wakes the thread now, to see what has changed.
   void Wake();
-  // Waits for the thread's end. Without the mutex, when no thread is started
-  // any more.
+  // Waits for the thread's end. Called without the mutex, when no thread is
+  // started any more.
   void JoinThread();
 
   // Forgets the works of turns that are done, which refer to the group.
@@ -157,7 +157,7 @@ class Lane {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
  private:
-  // Turns that are done and that another rank may still ask for.
+  // The number of turns that are done and that another rank may still ask for.
   static constexpr size_t kRemembered = 8;
   static constexpr SteadyTime kNever = SteadyTime::max();
 

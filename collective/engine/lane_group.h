@@ -1,4 +1,4 @@
-// What the lanes of a group share, and by which they reach the group.
+// A LaneGroup is what the lanes of a group share, and how they reach the group.
 //
 // A function that needs the group's mutex takes the group as an argument, as
 // CondVar::Wait takes a mutex, so that Clang's analysis can prove that it is

@@ -7,7 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "lockstep/base/language.h"
-#include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/engine/blocking_lane.h"
 #include "lockstep/collective/engine/issued_work.h"
 #include "lockstep/collective/engine/lane.h"

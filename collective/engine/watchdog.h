@@ -4,7 +4,7 @@
 //   Watchdog watchdog(timing, absl::Seconds(1), /*asks_why=*/true);
 //   watchdog.Start(SteadyNow());                    // the operation began
 //   const Watchdog::Orders orders = watchdog.OnTick(tick);  // every 50 ms
-//   if (orders.report) control->ReportLate(...);
+//   if (orders.report_late) control->ReportLate(...);
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_WATCHDOG_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_WATCHDOG_H_
 
