@@ -44,10 +44,6 @@ void Pauses::Pause() const {
       std::min<SteadyTime::duration>(waited / 8, kLongestPause));
 }
 
-absl::Status NcclCommunicator::Cancelled() {
-  return absl::CancelledError("the transport was cancelled");
-}
-
 NcclComm* NcclCommunicator::Enter(Inside inside) {
   MutexLock lock(mutex_);
   while (inside_ != Inside::kNobody && life_ == Life::kUsed) {
@@ -100,7 +96,7 @@ absl::StatusOr<bool> NcclCommunicator::Settled(absl::string_view what,
 
 absl::StatusOr<bool> NcclCommunicator::Settled(absl::string_view what) {
   NcclComm* const comm = Enter(Inside::kLooking);
-  if (comm == nullptr) return Cancelled();
+  if (comm == nullptr) return TransportCancelled();
   const NcclResult result = State(comm);
   Leave();
   return Settled(what, result);
@@ -113,7 +109,7 @@ absl::Status NcclCommunicator::Await(absl::string_view what) {
     if (settled) return absl::OkStatus();
     pauses.Pause();
   }
-  return Cancelled();
+  return TransportCancelled();
 }
 
 absl::Status NcclCommunicator::Connect(int size, const NcclUniqueId& id,
@@ -122,7 +118,7 @@ absl::Status NcclCommunicator::Connect(int size, const NcclUniqueId& id,
   config.blocking = 0;
   {
     MutexLock lock(mutex_);
-    if (life_ != Life::kUsed) return Cancelled();
+    if (life_ != Life::kUsed) return TransportCancelled();
     inside_ = Inside::kCalling;
   }
   const NcclResult result =
@@ -136,7 +132,7 @@ absl::Status NcclCommunicator::Connect(int size, const NcclUniqueId& id,
   Leave();
   if (is_aborted) {
     if (made_ != nullptr) nccl_.CommAbort(made_);
-    return Cancelled();
+    return TransportCancelled();
   }
   absl::Status status = result == NcclResult::kInProgress
                             ? Await("connecting")
@@ -148,7 +144,7 @@ absl::Status NcclCommunicator::Connect(int size, const NcclUniqueId& id,
                    "GroupOptions::device"));
 }
 
-absl::Status NcclCommunicator::Look() {
+absl::Status NcclCommunicator::AsyncError() {
   NcclComm* comm = nullptr;
   {
     MutexLock lock(mutex_);

@@ -14,6 +14,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/nccl/nccl_api.h"
+#include "lockstep/collective/transport_util.h"
 
 namespace lockstep::internal_collective {
 
@@ -58,7 +59,7 @@ class NcclCommunicator {
   template <typename Do>
   absl::StatusOr<bool> Begin(absl::string_view what, const Do& call) {
     NcclComm* const comm = Enter(Inside::kCalling);
-    if (comm == nullptr) return Cancelled();
+    if (comm == nullptr) return TransportCancelled();
     const NcclResult result = call(comm);
     Leave();
     return Settled(what, result);
@@ -67,7 +68,7 @@ class NcclCommunicator {
 
   // Returns the error of queued operations, as far as it is known. Does not
   // wait.
-  absl::Status Look();
+  absl::Status AsyncError();
 
   // Ends queued operations, and returns when they have ended. If another thread
   // is aborting already, returns at once. Further calls return CANCELLED.
@@ -80,9 +81,6 @@ class NcclCommunicator {
   // if this does not succeed.
   void Finalize();
   void DestroyUntil(SteadyTime until);
-
-  // Returns the error of a call that was cancelled.
-  static absl::Status Cancelled();
 
  private:
   // The activity of the thread that is in NCCL. A look always returns soon; a
@@ -113,7 +111,7 @@ class NcclCommunicator {
   enum class Life { kUsed, kAborting, kAborted };
   Life life_ ABSL_GUARDED_BY(mutex_) = Life::kUsed;
   SteadyTime next_look_ ABSL_GUARDED_BY(mutex_);
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // found by Look
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // found by AsyncError
 };
 
 }  // namespace lockstep::internal_collective
