@@ -20,6 +20,7 @@
 #include "lockstep/sampler/repeat_factor.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sequential_order.h"
+#include "lockstep/sampler/state.h"
 #include "lockstep/sampler/stratified.h"
 #include "lockstep/sampler/torch_random.h"
 #include "lockstep/sampler/torch_shuffle.h"
@@ -441,6 +442,28 @@ TEST(Restore, OfAnyBatchOfTheEpoch) {
     EXPECT_THAT(batch.indices, testing::ElementsAreArray(batches[i + 1]));
     EXPECT_EQ(batch.step, static_cast<int64_t>(i) + 1);
   }
+}
+
+TEST(Restore, OfAStateWithoutBytes) {
+  SamplerOptions options;
+  options.cut.batch_size = 7;
+  auto sampler = *Sampler::Create(Native(100), options);
+  SamplerState state;
+  state.progress = {3, 14, 2, 40};
+  LOCKSTEP_ASSERT_OK(state.skip.Add(20, 30));
+  EXPECT_THAT(sampler->RestoreState(state),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("differs in 'order'")));
+  state.order_digests = OrderDigests(sampler->order().Describe());
+  LOCKSTEP_ASSERT_OK(sampler->RestoreState(state));
+  EXPECT_EQ(sampler->SaveState(), EncodeState(state));
+  EXPECT_THAT(sampler->StepsLeftFrom(state), IsOkAndHolds(11));
+  EXPECT_THAT(sampler->StepsLeft(), IsOkAndHolds(11));
+  state.progress.position = 101;
+  EXPECT_THAT(sampler->RestoreState(state),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("position 101")));
+  EXPECT_EQ(sampler->progress().position, 14);
 }
 
 }  // namespace

@@ -147,8 +147,13 @@ absl::StatusOr<int64_t> Sampler::StepsLeft() {
 }
 
 absl::StatusOr<int64_t> Sampler::StepsLeftFrom(absl::string_view bytes) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(SamplerState state, DecodeState(bytes));
+  return StepsLeftFrom(std::move(state));
+}
+
+absl::StatusOr<int64_t> Sampler::StepsLeftFrom(SamplerState state) const {
   Sampler there(order_, options_);
-  LOCKSTEP_RETURN_IF_ERROR(there.RestoreState(bytes));
+  LOCKSTEP_RETURN_IF_ERROR(there.RestoreState(std::move(state)));
   return there.StepsLeft();
 }
 
@@ -286,6 +291,11 @@ std::string Sampler::SaveState(const Progress& progress) const {
 absl::Status Sampler::RestoreState(absl::string_view bytes,
                                    const RestoreOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(SamplerState state, DecodeState(bytes));
+  return RestoreState(std::move(state), options);
+}
+
+absl::Status Sampler::RestoreState(SamplerState state,
+                                   const RestoreOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(
       CheckSameOrder(state, order_->Describe(), options.allow_different));
   LOCKSTEP_ASSIGN_OR_RETURN(auto stream, order_->Open(state.progress.epoch));

@@ -124,6 +124,7 @@ class Sampler {
   // opens that epoch for it. It uses only the order and the options, so another
   // thread may be in any other call meanwhile.
   absl::StatusOr<int64_t> StepsLeftFrom(absl::string_view bytes) const;
+  absl::StatusOr<int64_t> StepsLeftFrom(SamplerState state) const;
 
   // Leaves out the positions [begin, end) of the current epoch. OUT_OF_RANGE if
   // one of them was delivered or lies beyond the stream. Every rank must do the
@@ -137,6 +138,11 @@ class Sampler {
   // Continues from a saved state, on any rank, and with any world and batch
   // size.
   absl::Status RestoreState(absl::string_view bytes,
+                            const RestoreOptions& options = {});
+
+  // Does the same with a state that is not in bytes. Requires a position and
+  // numbers of steps that are not negative, as DecodeState returns them.
+  absl::Status RestoreState(SamplerState state,
                             const RestoreOptions& options = {});
 
   const Order& order() const { return *order_; }
