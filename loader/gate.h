@@ -1,6 +1,16 @@
-// Lets the calls of an executor in, and lets their owner wait for those inside
-// without waiting for those that have not begun: a scheduler that is busy with
-// other work may be long in beginning them. Internal.
+// Lets the calls of an executor in, counts them, and lets their owner wait for
+// those inside without waiting for those that have not begun: a scheduler that
+// is busy with other work may be long in beginning them. Internal.
+//
+// The life of a call:
+//
+//   if (gate->Begin(most)) executor->Start();  // on any thread
+//
+//   if (!gate->Enter()) return;                // on a worker, some time later
+//   Work();
+//   gate->End();
+//   StartOthersIfThereIsWork();
+//   gate->Leave();
 #ifndef LOCKSTEP_LOADER_GATE_H_
 #define LOCKSTEP_LOADER_GATE_H_
 
@@ -11,18 +21,41 @@
 
 namespace lockstep::internal_loader {
 
-// Thread-safe. Outlives its owner: calls that begin later find it closed.
+// Requires: each Begin that returned true is followed by one End, or by one
+// Enter that returns false. The gate outlives its owner, since calls that begin
+// later must find it shut: share it by a shared_ptr.
+// Guarantees: active() is the number of calls that were begun and have not
+// ended.
+// Thread-safety: thread-safe; Shut and Open are for the owner.
+// Memory ordering: Begin, End and active() are sequentially consistent, as
+// pipeline.h needs it.
 class Gate {
  public:
-  // Calls that were started, or are inside. The caller of an executor adds to
-  // it; whoever does not get in, or leaves, takes one off.
-  std::atomic<int> active{0};
+  // Counts one more call, which the caller then starts. Returns false, and
+  // counts none, if there are `most` already.
+  bool Begin(int most) {
+    int active = active_.load();
+    while (active < most) {
+      if (active_.compare_exchange_weak(active, active + 1)) return true;
+    }
+    return false;
+  }
 
-  // Whether the call may go on; if so, it must call Leave.
+  // Counts one call less: it does no more work, or could not be started.
+  // Returns how many are left.
+  int End() { return active_.fetch_sub(1) - 1; }
+
+  int active() const { return active_.load(); }
+
+  // The same without an order. It may be out of date.
+  int ActiveHint() const { return active_.load(std::memory_order_relaxed); }
+
+  // Returns true if the call may go on; it must then call Leave last. Returns
+  // false if the gate is shut, and has then done what End does.
   bool Enter() {
     MutexLock lock(mutex_);
     if (shut_) {
-      active.fetch_sub(1);
+      End();
       return false;
     }
     ++inside_;
@@ -35,7 +68,7 @@ class Gate {
     if (--inside_ == 0) empty_.NotifyAll();
   }
 
-  // Lets nobody in any more, and waits until nobody is inside.
+  // Lets no call in any more, and waits until none is inside.
   void Shut() {
     MutexLock lock(mutex_);
     shut_ = true;
@@ -48,6 +81,7 @@ class Gate {
   }
 
  private:
+  std::atomic<int> active_{0};
   Mutex mutex_;
   CondVar empty_;
   int inside_ ABSL_GUARDED_BY(mutex_) = 0;

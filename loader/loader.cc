@@ -14,15 +14,18 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/cpus.h"
 #include "lockstep/loader/loader_state.h"
+#include "lockstep/loader/meter.h"
 #include "lockstep/loader/pipeline.h"
 #include "lockstep/loader/recorder.h"
 #include "lockstep/loader/slot.h"
+#include "lockstep/loader/slot_pool.h"
 #include "lockstep/sampler/state.h"
 
 namespace lockstep {
 namespace {
 
 using internal_loader::Entry;
+using internal_loader::Meter;
 using internal_loader::Now;
 using internal_loader::Pipeline;
 using internal_loader::Slot;
@@ -116,7 +119,10 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
 
 Loader::Loader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
                const OrderDescription& order)
-    : dataset_(std::move(dataset)), options_(options), order_(order) {}
+    : dataset_(std::move(dataset)),
+      options_(options),
+      order_(order),
+      meter_(std::make_unique<Meter>(options_)) {}
 
 Loader::~Loader() {
   // The threads of a forked process's parent are not there to be waited for,
@@ -154,7 +160,7 @@ template <typename Move>
 absl::Status Loader::Restart(const Move& move) {
   errors_.clear();
   if (forked()) return CheckRunning("StartEpoch");
-  LOCKSTEP_RETURN_IF_ERROR(sticky_);
+  LOCKSTEP_RETURN_IF_ERROR(failure_);
   LOCKSTEP_RETURN_IF_ERROR(CheckFields());
   absl::Status status;
   pipeline_->Restart([&](Sampler& sampler) {
@@ -167,10 +173,8 @@ absl::Status Loader::Restart(const Move& move) {
   } else if (state_ != State::kNew) {
     state_ = State::kStopped;
   }
-  draining_ = false;
   empty_epochs_ = 0;
-  report_steps_ = progress().steps_taken;
-  if (counters_.began.load() == 0) counters_.began = Now();
+  meter_->GoTo(progress().steps_taken);
   return status;
 }
 
@@ -180,15 +184,14 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
       return absl::InvalidArgumentError(
           absl::StrCat("epoch should be 0 or more, but got epoch=", epoch));
     }
-    if (state_ == State::kEnded && options_.prefetch_next_epoch && !draining_ &&
+    if (state_ == State::kEnded && options_.prefetch_next_epoch &&
         epoch > progress().epoch && epoch - 1 == progress().epoch &&
         !forked()) {
-      LOCKSTEP_RETURN_IF_ERROR(sticky_);
       LOCKSTEP_RETURN_IF_ERROR(CheckFields());
       skip_ = SkipRanges();
       pipeline_->set_progress({epoch, 0, 0, progress().steps_in_total});
       state_ = State::kRunning;
-      report_steps_ = 0;
+      meter_->GoTo(0);
       return absl::OkStatus();
     }
     SamplerState start;
@@ -196,7 +199,7 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
     start.order_digests = OrderDigests(order_);
     return Restart([&](Sampler& sampler) -> absl::Status {
       epoch_goes_on_ = false;
-      LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(EncodeState(start)));
+      LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(start));
       skip_ = SkipRanges();
       return absl::OkStatus();
     });
@@ -206,7 +209,7 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
 // Where a range of an epoch begins.
 absl::Status Loader::GoToEpoch(int64_t epoch) {
   // Only a restore brings more.
-  if (state_ == State::kFinished) return sticky_;
+  if (state_ == State::kFinished) return absl::OkStatus();
   if (epoch_goes_on_ && epoch == progress().epoch) {
     // What has stopped it says so each time, until it is told where to go on.
     epoch_goes_on_ = state_ == State::kStopped;
@@ -238,7 +241,7 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
     }
     return Restart([&](Sampler& sampler) -> absl::Status {
       epoch_goes_on_ = false;
-      LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(state.sampler, options));
+      LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(position, options));
       skip_epoch_ = position.progress.epoch;
       skip_ = position.skip;
       epoch_goes_on_ = true;
@@ -250,13 +253,11 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
 absl::Status Loader::Skip(int64_t begin, int64_t end) {
   return CatchAll("Skip", [&]() -> absl::Status {
     LOCKSTEP_RETURN_IF_ERROR(CheckRunning("Skip"));
-    const bool draining = draining_;
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::string here, SaveState());
-    const std::string sampler_state =
-        internal_loader::DecodeLoaderState(here)->sampler;
+    const bool draining = state_ == State::kDraining;
+    LOCKSTEP_ASSIGN_OR_RETURN(const SamplerState here, PresentState());
     absl::Status skipped;
     LOCKSTEP_RETURN_IF_ERROR(Restart([&](Sampler& sampler) -> absl::Status {
-      LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(sampler_state));
+      LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(here));
       // What can't be skipped is no reason to stop.
       skipped = sampler.Skip(begin, end);
       skip_epoch_ = sampler.progress().epoch;
@@ -270,18 +271,23 @@ absl::Status Loader::Skip(int64_t begin, int64_t end) {
 
 absl::StatusOr<std::string> Loader::SaveState() const {
   return CatchAll("SaveState", [&]() -> absl::StatusOr<std::string> {
-    if (state_ == State::kNew) {
-      return absl::FailedPreconditionError(
-          "there is no state before the first StartEpoch or RestoreState");
-    }
-    if (!pipeline_->in_order()) {
-      return absl::FailedPreconditionError(
-          "batches were given out of order, and one before them was not yet: "
-          "call Drain, and Next until it returns false, and save then");
-    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const SamplerState state, PresentState());
     return internal_loader::EncodeLoaderState(
-        {options_.seed, EncodeState(StateAt(progress()))});
+        {options_.seed, EncodeState(state)});
   });
+}
+
+absl::StatusOr<SamplerState> Loader::PresentState() const {
+  if (state_ == State::kNew) {
+    return absl::FailedPreconditionError(
+        "there is no state before the first StartEpoch or RestoreState");
+  }
+  if (!pipeline_->in_order()) {
+    return absl::FailedPreconditionError(
+        "batches were given out of order, and one before them was not yet: "
+        "call Drain, and Next until it returns false, and save then");
+  }
+  return StateAt(progress());
 }
 
 SamplerState Loader::StateAt(const Progress& progress) const {
@@ -300,10 +306,9 @@ absl::StatusOr<int64_t> Loader::StepsLeft() const {
   // Out of order, an epoch may have begun without its first step.
   const int64_t epoch = pipeline_->epoch();
   if (epoch != from.epoch) from = {epoch, 0, 0, from.steps_in_total};
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      int64_t left, CatchAll("the order", [&] {
-        return pipeline_->StepsLeftFrom(EncodeState(StateAt(from)));
-      }));
+  LOCKSTEP_ASSIGN_OR_RETURN(int64_t left, CatchAll("the order", [&] {
+                              return pipeline_->StepsLeftFrom(StateAt(from));
+                            }));
   if (options_.max_steps > 0) {
     const int64_t most = options_.max_steps - from.steps_in_total;
     left = std::min(left, std::max<int64_t>(0, most));
@@ -313,7 +318,7 @@ absl::StatusOr<int64_t> Loader::StepsLeft() const {
 
 void Loader::Drain() {
   if (state_ != State::kRunning) return;
-  draining_ = true;
+  state_ = State::kDraining;
   pipeline_->Drain();
 }
 
@@ -325,10 +330,12 @@ absl::Status Loader::CheckRunning(absl::string_view call) const {
         "this process was forked from the one that made the loader, and the "
         "workers are not in it: make loaders after the fork");
   }
-  LOCKSTEP_RETURN_IF_ERROR(sticky_);
   switch (state_) {
     case State::kRunning:
+    case State::kDraining:
       return absl::OkStatus();
+    case State::kFailed:
+      return failure_;
     case State::kNew:
       return absl::FailedPreconditionError(absl::StrCat(
           call, " before the first StartEpoch(epoch) or RestoreState(bytes) ",
@@ -369,7 +376,7 @@ absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
   errors_.clear();
   if (!running()) return CheckRunning("Next");
   while (true) {
-    if (draining_ && pipeline_->empty()) return EndDrain();
+    if (state_ == State::kDraining && pipeline_->empty()) return EndDrain();
     LOCKSTEP_ASSIGN_OR_RETURN(Entry* const entry, Await(wait));
     if (entry == nullptr) {
       if (!wait) return Polled::kNotReady;
@@ -386,7 +393,7 @@ absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
     }
     // Whether workers have come to the end yet is their own concern: that it is
     // drained is said first.
-    if (draining_ && IsTold(*entry)) return EndDrain();
+    if (state_ == State::kDraining && IsTold(*entry)) return EndDrain();
     if (EndEpoch(*entry)) return Polled::kEndOfEpoch;
     if (++empty_epochs_ > kMostEmptyEpochs) {
       state_ = State::kStopped;
@@ -399,11 +406,8 @@ absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
 
 // Waits for an entry, and keeps account of it.
 absl::StatusOr<Entry*> Loader::Await(bool wait) {
-  const auto relaxed = std::memory_order_relaxed;
   if (calls_++ % kCallsToLook == 0 && pipeline_->workers() > 0) {
-    counters_.looks.store(counters_.looks.load(relaxed) + 1, relaxed);
-    counters_.seen_ready.store(
-        counters_.seen_ready.load(relaxed) + pipeline_->CountReady(), relaxed);
+    meter_->AddReady(pipeline_->CountReady());
   }
   absl::StatusOr<Entry*> entry = pipeline_->Await(0);
   if (!entry.ok()) return AwaitFailed(std::move(entry).status());
@@ -414,8 +418,7 @@ absl::StatusOr<Entry*> Loader::Await(bool wait) {
       patience > kForever - begin ? kForever : begin + patience;
   entry = pipeline_->Await(deadline);
   const int64_t end = Now();
-  counters_.waited.store(counters_.waited.load(relaxed) + end - begin, relaxed);
-  counters_.waits.store(counters_.waits.load(relaxed) + 1, relaxed);
+  meter_->AddWait(end - begin);
   if (pipeline_->trace().on()) {
     pipeline_->trace().Add(TraceLog::Kind::kWait, -1, begin, end,
                            progress().epoch, progress().steps_taken);
@@ -427,31 +430,30 @@ absl::StatusOr<Entry*> Loader::Await(bool wait) {
 // Only a worker's failure is for good.
 absl::Status Loader::AwaitFailed(absl::Status status) {
   if (!pipeline_->failed()) return status;
-  sticky_ = pipeline_->failure();
-  return sticky_;
+  return FailForGood(pipeline_->failure());
+}
+
+absl::Status Loader::FailForGood(absl::Status status) {
+  state_ = State::kFailed;
+  failure_ = std::move(status);
+  return failure_;
 }
 
 absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
-  const auto relaxed = std::memory_order_relaxed;
-  const auto add = [&](std::atomic<int64_t>& counter, int64_t more) {
-    counter.store(counter.load(relaxed) + more, relaxed);
-  };
   Slot& slot = *entry.slot;
   empty_epochs_ = 0;
   if (!slot.errors.empty() || !slot.substitutions.empty()) {
-    add(counters_.failed, static_cast<int64_t>(slot.errors.size()));
-    add(counters_.substituted, static_cast<int64_t>(slot.substitutions.size()));
     const int64_t failures =
-        counters_.failed.load(relaxed) + counters_.substituted.load(relaxed);
+        meter_->AddFailures(static_cast<int64_t>(slot.errors.size()),
+                            static_cast<int64_t>(slot.substitutions.size()));
     if (options_.max_failures && failures > *options_.max_failures) {
       const absl::Status last = slot.errors.empty()
                                     ? slot.substitutions.back().why
                                     : slot.errors.back().status;
-      sticky_ = absl::ResourceExhaustedError(absl::StrCat(
+      return FailForGood(absl::ResourceExhaustedError(absl::StrCat(
           failures, " samples could not be read, more than max_failures=",
           *options_.max_failures, " allows; the last one, in epoch ",
-          slot.epoch, ", step ", slot.step, ": ", last.ToString()));
-      return sticky_;
+          slot.epoch, ", step ", slot.step, ": ", last.ToString())));
     }
   }
   if (!slot.status.ok()) {
@@ -462,18 +464,16 @@ absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
     return status;
   }
   batch.Fill(&slot, pool_);
-  add(counters_.batches, 1);
-  add(counters_.samples, slot.valid);
-  add(counters_.bytes, batch.TotalBytes());
+  meter_->AddBatch(slot.valid, batch.TotalBytes());
   // Once it is given back, a worker may plan another step there.
   const int64_t steps_in_epoch = entry.steps_in_epoch;
   pipeline_->Pop(entry);
-  if (options_.progress) ReportProgress(steps_in_epoch);
+  if (options_.progress) meter_->Report(progress(), steps_in_epoch);
   return Polled::kBatch;
 }
 
 Polled Loader::EndDrain() {
-  draining_ = false;
+  state_ = State::kRunning;
   epoch_goes_on_ = true;
   pipeline_->GoOn();
   return Polled::kEndOfEpoch;
@@ -494,73 +494,14 @@ bool Loader::EndEpoch(Entry& entry) {
     state_ = finished ? State::kFinished : State::kEnded;
     epoch_goes_on_ = false;
   } else {
-    report_steps_ = 0;
+    meter_->GoTo(0);
   }
   return told;
 }
 
-void Loader::ReportProgress(int64_t steps_in_epoch) {
-  const int64_t now = Now();
-  const int64_t samples = counters_.samples.load();
-  const int64_t bytes = counters_.bytes.load();
-  if (report_time_ == 0) {
-    report_time_ = now;
-    report_samples_ = samples;
-    report_bytes_ = bytes;
-    report_steps_ = progress().steps_taken;
-    return;
-  }
-  const int64_t spent = now - report_time_;
-  if (spent < absl::ToInt64Nanoseconds(options_.progress_interval)) return;
-  const double seconds = std::max<int64_t>(spent, 1) * 1e-9;
-  LoaderProgress report;
-  report.epoch = progress().epoch;
-  report.steps = progress().steps_taken;
-  report.steps_in_epoch = std::max(steps_in_epoch, report.steps);
-  report.samples = samples;
-  report.bytes = bytes;
-  report.samples_per_second = (samples - report_samples_) / seconds;
-  report.bytes_per_second = (bytes - report_bytes_) / seconds;
-  const double steps_per_second =
-      std::max<int64_t>(report.steps - report_steps_, 1) / seconds;
-  report.seconds_left =
-      (report.steps_in_epoch - report.steps) / steps_per_second;
-  report_time_ = now;
-  report_samples_ = samples;
-  report_bytes_ = bytes;
-  report_steps_ = report.steps;
-  // What a report throws is not the batch's fault.
-  CatchAll("progress", [&] {
-    options_.progress(report);
-    return absl::OkStatus();
-  }).IgnoreError();
-}
-
 LoaderMetrics Loader::Metrics() const {
-  LoaderMetrics metrics;
-  metrics.batches = counters_.batches.load();
-  metrics.samples = counters_.samples.load();
-  metrics.bytes = counters_.bytes.load();
-  metrics.failed_samples = counters_.failed.load();
-  metrics.substituted_samples = counters_.substituted.load();
-  const int64_t began = counters_.began.load();
-  metrics.elapsed_seconds = began == 0 ? 0 : (Now() - began) * 1e-9;
-  const bool inline_reading = *options_.num_workers == 0;
-  metrics.wait_seconds = (inline_reading ? pipeline_->busy_nanoseconds()
-                                         : counters_.waited.load()) *
-                         1e-9;
-  const double asked = std::max<int64_t>(metrics.batches, 1);
-  metrics.readiness = metrics.batches == 0 || inline_reading
-                          ? 0
-                          : std::max(0.0, 1 - counters_.waits.load() / asked);
-  metrics.ready_batches =
-      counters_.seen_ready.load() / std::max(1.0, 1.0 * counters_.looks.load());
-  metrics.requested_workers = *options_.num_workers;
+  LoaderMetrics metrics = meter_->Metrics(pipeline_->busy_nanoseconds());
   metrics.effective_workers = pipeline_->effective_workers();
-  const double available =
-      metrics.elapsed_seconds * std::max(1, metrics.requested_workers);
-  metrics.busy =
-      available > 0 ? pipeline_->busy_nanoseconds() * 1e-9 / available : 0;
   // A lock of the parent's may be held for ever in a fork.
   if (!forked()) metrics.slowest = pipeline_->slowest().Sorted();
   return metrics;

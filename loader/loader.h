@@ -35,7 +35,6 @@
 #ifndef LOCKSTEP_LOADER_LOADER_H_
 #define LOCKSTEP_LOADER_LOADER_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -63,6 +62,7 @@ class EpochRange;
 
 namespace internal_loader {
 struct Entry;
+class Meter;
 class Pipeline;
 class SlotPool;
 }  // namespace internal_loader
@@ -128,8 +128,8 @@ class Loader {
 
   // OK, or why Next will fail from now on, whatever is called: worker_init
   // failed, or there were more failures than max_failures.
-  const absl::Status& status() const { return sticky_; }
-  bool ok() const { return sticky_.ok(); }
+  const absl::Status& status() const { return failure_; }
+  bool ok() const { return state_ != State::kFailed; }
 
   // Where the job is: after the last batch that Next gave out (as ready: after
   // the last before which none is missing); of a new loader, at the start of
@@ -198,14 +198,18 @@ class Loader {
  private:
   friend class EpochRange;
 
-  // kStopped: nothing more comes until StartEpoch or RestoreState.
-  enum class State { kNew, kRunning, kEnded, kFinished, kStopped };
-
-  // What Metrics tells; atomic, since it is told on any thread.
-  struct Counters {
-    std::atomic<int64_t> batches{0}, samples{0}, bytes{0}, failed{0},
-        substituted{0};
-    std::atomic<int64_t> began{0}, waited{0}, waits{0}, looks{0}, seen_ready{0};
+  // What Next does. StartEpoch and RestoreState lead from each state but
+  // kFailed to kRunning; if the order fails then, kNew stays as it is, and any
+  // other state becomes kStopped. A Skip that goes well changes no state.
+  enum class State {
+    kNew,       // StartEpoch and RestoreState have not gone well yet.
+    kRunning,   // Next gives out batches.
+    kDraining,  // Drain was called while running. It is kRunning again once
+                // Next has returned false.
+    kEnded,     // Next has returned false at the end of the epoch.
+    kFinished,  // Next has returned false after max_steps.
+    kStopped,   // The order has failed.
+    kFailed,    // status() says why. There is no way out.
   };
 
   static absl::StatusOr<std::unique_ptr<Loader>> Make(
@@ -216,6 +220,7 @@ class Loader {
 
   absl::Status GoToEpoch(int64_t epoch);
   SamplerState StateAt(const Progress& progress) const;
+  absl::StatusOr<SamplerState> PresentState() const;
   absl::StatusOr<Polled> Advance(Batch& batch, bool wait);
   absl::StatusOr<internal_loader::Entry*> Await(bool wait);
   absl::Status CheckRunning(absl::string_view call) const;
@@ -223,7 +228,8 @@ class Loader {
     return *options_.num_workers > 0 && fork_guard_.forked();
   }
   bool running() const {
-    return state_ == State::kRunning && sticky_.ok() && !forked();
+    return (state_ == State::kRunning || state_ == State::kDraining) &&
+           !forked();
   }
   bool over() const {
     return state_ == State::kEnded || state_ == State::kFinished;
@@ -234,7 +240,7 @@ class Loader {
   bool IsTold(const internal_loader::Entry& end) const;
   bool EndEpoch(internal_loader::Entry& entry);
   absl::Status AwaitFailed(absl::Status status);
-  void ReportProgress(int64_t steps_in_epoch);
+  absl::Status FailForGood(absl::Status status);
   template <typename Move>
   absl::Status Restart(const Move& move);
 
@@ -246,21 +252,19 @@ class Loader {
   std::unique_ptr<internal_loader::Pipeline> pipeline_;
 
   State state_ = State::kNew;
-  bool draining_ = false;
-  bool epoch_goes_on_ = false;  // when Epoch is called for it
-  absl::Status sticky_;
+  absl::Status failure_;  // not OK in kFailed, and OK otherwise
+  // True if a call of Epoch goes on with the present epoch instead of starting
+  // it anew. This is no state of its own, since kRunning, kDraining and
+  // kStopped each occur with either value.
+  bool epoch_goes_on_ = false;
   std::vector<SampleError> errors_;
   int empty_epochs_ = 0;
   // What is skipped in the epoch that was last restored or skipped in.
   int64_t skip_epoch_ = 0;
   SkipRanges skip_;
 
-  Counters counters_;
+  const std::unique_ptr<internal_loader::Meter> meter_;
   uint32_t calls_ = 0;
-  int64_t report_time_ = 0;
-  int64_t report_samples_ = 0;
-  int64_t report_bytes_ = 0;
-  int64_t report_steps_ = 0;
 };
 
 // What Epoch returns; for a range-based for loop, once.

@@ -12,6 +12,42 @@
 // reads the last row of a step completes and publishes it. Pumps return when
 // there is nothing to do and are started again by whoever makes work: a slot
 // given back, a consumer that waits, a pump that sees more work than its own.
+//
+// Memory ordering. Pumps and the consumer stop when they see nothing to do, and
+// are woken by others. No wake-up is lost, since in each of these three pairs
+// both threads store first and load afterwards, all sequentially consistent
+// (the default order): at least one of the two threads sees the other's store.
+//
+//   * A pump ends: it lowers Gate::active and then looks for work (HasWork).
+//     A thread that makes work stores it (planned_, supply_, awaited_, the
+//     pool's number of free slots) and then loads Gate::active (KickFor).
+//     Pop stores delivered_ with release only: a consumer that waits stores
+//     awaited_ after it, which a pump that ends loads before delivered_.
+//   * A step becomes ready: Publish stores Entry::ready and then loads
+//   awaited_.
+//     A consumer that waits stores awaited_ and then loads planned_ and
+//     Entry::ready (Ready).
+//   * A step was planned: its planner stores planned_ and planning_ and then
+//     loads awaited_ (WorkFor). A consumer that waits stores awaited_ and then
+//     loads planning_ (HasWork).
+//
+// Elsewhere release and acquire are enough:
+//
+//   planned_       a thread that sees an entry's number sees the entry (Plan ->
+//                  TakeRows, empty).
+//   ticket_        a pump that sees a ticket sees planned_ at least as far as
+//                  the pump that moved it there (TakeRows).
+//   delivered_     a planner that may use a place again sees that the consumer
+//                  is done with it (Pop -> Plan).
+//   Slot::left     the pump that reads a step's last rows sees the rows of all
+//                  others (Read).
+//   Worker::taken  a pump sees what the worker's last pump did (TakeWorker).
+//
+// Relaxed is enough for Entry::rows in TakeRows, where a number of another step
+// makes the exchange of the ticket fail; for cost_, chunk_ and the numbers of
+// workers, which are estimates or for people; for a first look at stop_,
+// failed_ and supply_ that is repeated; and for all without workers, which is
+// done on one thread.
 #ifndef LOCKSTEP_LOADER_PIPELINE_H_
 #define LOCKSTEP_LOADER_PIPELINE_H_
 
@@ -19,12 +55,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-#include "absl/types/span.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
@@ -35,7 +71,9 @@
 #include "lockstep/loader/recorder.h"
 #include "lockstep/loader/row_reader.h"
 #include "lockstep/loader/slot.h"
+#include "lockstep/loader/slot_pool.h"
 #include "lockstep/sampler/sampler.h"
+#include "lockstep/sampler/state.h"
 
 namespace lockstep::internal_loader {
 
@@ -105,7 +143,7 @@ class Pipeline : private SlotPool::Listener {
 
   // The epoch of the steps given out ahead, or else that of progress().
   int64_t epoch() const;
-  absl::StatusOr<int64_t> StepsLeftFrom(absl::string_view state) const {
+  absl::StatusOr<int64_t> StepsLeftFrom(const SamplerState& state) const {
     return sampler_->StepsLeftFrom(state);
   }
 
@@ -133,6 +171,11 @@ class Pipeline : private SlotPool::Listener {
   int64_t busy_nanoseconds() const;
 
  private:
+  // Whether there are steps to plan. Restart leads to kOpen, or to kExhausted
+  // if its `move` fails. Drain leads from kOpen to kPaused, and GoOn back. The
+  // planner leads from either to kExhausted.
+  enum class Supply : uint8_t { kOpen, kPaused, kExhausted };
+
   // Rows [begin, end) of an entry.
   struct Claim {
     Entry* entry;
@@ -149,8 +192,16 @@ class Pipeline : private SlotPool::Listener {
   void Pump(int place);
   void WorkFor(Worker& worker);
   void WorkHere();
+  // Calls a function that may run out of memory at any place, which ends this
+  // pipeline.
   template <typename Function>
-  void Guard(const Function& function);
+  void Guard(const Function& function) {
+    absl::Status status = CatchAll("a worker", [&] {
+      function();
+      return absl::OkStatus();
+    });
+    if (!status.ok()) Fail(std::move(status));
+  }
   Worker* TakeWorker(int place);
   bool Initialise(Worker& worker);
   bool HasWork(bool eager) const;
@@ -158,6 +209,9 @@ class Pipeline : private SlotPool::Listener {
   void Kick();
   void RampUp(const Claim& claim);
 
+  bool is_open() const {
+    return supply_.load(std::memory_order_relaxed) == Supply::kOpen;
+  }
   bool Plan();
   void PlanEntry(Entry& entry, Slot& slot);
   bool TakeRows(Claim& claim);
@@ -205,8 +259,7 @@ class Pipeline : private SlotPool::Listener {
   // The sampler, and whether it has more to plan.
   Mutex plan_mutex_;
   std::atomic<bool> planning_{false};
-  std::atomic<bool> plannable_{false};
-  std::atomic<bool> draining_{false};
+  std::atomic<Supply> supply_{Supply::kExhausted};
   std::unique_ptr<Sampler> sampler_;
   absl::Status epoch_failure_;   // why the next epoch can't be planned
   int64_t steps_in_epoch_ = -1;  // -1: not known

@@ -18,6 +18,7 @@
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader_options.h"
 #include "lockstep/loader/slot.h"
+#include "lockstep/loader/slot_pool.h"
 #include "lockstep/loader/testing.h"
 #include "lockstep/sampler/sampler.h"
 

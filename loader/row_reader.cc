@@ -9,6 +9,7 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/loader/batch.h"
 #include "lockstep/loader/random_streams.h"
 #include "lockstep/loader/row_buffer.h"
 
