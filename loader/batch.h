@@ -1,4 +1,4 @@
-// A batch: the rows of one step, field by field, in memory of the loader's.
+// A batch: the rows of one step, field by field, in memory of the loader.
 //
 //   Batch batch;
 //   while (*loader->Next(batch)) {
@@ -7,14 +7,15 @@
 //     Train(x, labels, batch.valid());
 //   }
 //
-// (Name a span before you loop over it: in `for (float v :
-// *batch.Values<float>( "x"))` C++17 destroys the StatusOr too early.)
+// (Give a span a name before you loop over it: in `for (float v :
+// *batch.Values<float>("x"))` C++17 destroys the StatusOr too early.)
 //
-// Rows [0, valid()) are data. Those after them are padding: samples that were
-// already given (tail policy kPad), or zeros with index -1 (kMask, and rows
-// that failed under OnError::kSkip).
+// Rows [0, valid()) are data. The rows after them are padding: samples that
+// were already given out (tail policy kPad), or zeros with index -1 (kMask, and
+// rows that failed under OnError::kSkip).
 //
-// A ragged field has its rows one after the other, without gaps, and splits:
+// A ragged field has its rows one after the other without gaps, and splits that
+// say where each row begins:
 //
 //   absl::Span<const int32_t> tokens = *batch.Values<int32_t>("tokens");
 //   absl::Span<const int64_t> splits = *batch.Splits("tokens");
@@ -46,8 +47,10 @@ struct Slot;
 class SlotOwner;
 }  // namespace internal_loader
 
-// What collate gets, and what Batch offers too. Field names that do not exist
-// are NOT_FOUND, other types than a field's INVALID_ARGUMENT.
+// A view of a batch: the argument of collate, and the base of Batch. A field
+// name that does not exist is NOT_FOUND, and a type that is not the field's is
+// INVALID_ARGUMENT.
+// Requires: the batch lives as long as the view and its spans.
 // Thread-safety: thread-compatible.
 class BatchView {
  public:
@@ -56,14 +59,15 @@ class BatchView {
   int64_t rows() const;
   int64_t valid() const;  // rows [0, valid()) are data
 
-  // The dataset index of each row, and its position in the stream; -1 where
-  // there is none.
+  // Return the dataset index of each row, and its position in the stream. A
+  // masked row has index -1; a row that is left over after failed ones has
+  // index and position -1.
   absl::Span<const int64_t> indices() const;
   absl::Span<const int64_t> positions() const;
 
   absl::Span<const FieldSpec> fields() const;
 
-  // All elements of all rows.
+  // Returns all elements of all rows.
   template <typename T>
   absl::StatusOr<absl::Span<T>> Values(absl::string_view field) const {
     LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field, DTypeOf<T>()));
@@ -71,8 +75,8 @@ class BatchView {
                          static_cast<size_t>(Elements(number)));
   }
 
-  // The elements of one row, without what PadToLongest added. OUT_OF_RANGE for
-  // a row that is not there.
+  // Returns the elements of one row, without what PadToLongest added.
+  // OUT_OF_RANGE for a row that does not exist.
   template <typename T>
   absl::StatusOr<absl::Span<T>> Row(absl::string_view field,
                                     int64_t row) const {
@@ -83,7 +87,8 @@ class BatchView {
                          static_cast<size_t>(end - begin));
   }
 
-  // The bytes of a field, of whatever type. Requires a number of fields().
+  // Returns the bytes of a field of any type. Requires 0 <= field <
+  // fields().size().
   absl::Span<char> Bytes(int field) const {
     return {static_cast<char*>(Data(field)),
             static_cast<size_t>(
@@ -91,32 +96,34 @@ class BatchView {
                 SizeOf(fields()[static_cast<size_t>(field)].dtype))};
   }
 
-  // The size of all fields.
+  // Returns the size of all fields together.
   int64_t TotalBytes() const;
 
-  // Where the rows of a ragged field begin and end, in elements: rows() + 1
-  // numbers. They stay after PadToLongest, and then tell the rows' lengths.
+  // Returns rows() + 1 numbers that say where the rows of a ragged field begin
+  // and end, in elements. PadToLongest does not change them; their differences
+  // are then the lengths of the rows.
   absl::StatusOr<absl::Span<const int64_t>> Splits(
       absl::string_view field) const;
 
-  // The shape of a whole field, rows first. FAILED_PRECONDITION for a ragged
-  // one whose rows were not padded, which has none.
+  // Returns the shape of a whole field, rows first. FAILED_PRECONDITION for a
+  // ragged field whose rows were not padded.
   absl::StatusOr<std::vector<int64_t>> Shape(absl::string_view field) const;
 
-  // The shape of one row. OUT_OF_RANGE for a row that is not there.
+  // Returns the shape of one row. OUT_OF_RANGE for a row that does not exist.
   absl::StatusOr<absl::Span<const int64_t>> RowShape(absl::string_view field,
                                                      int64_t row) const;
 
-  // Brings the rows of a ragged field to the same length, that of the longest,
-  // by elements of value `fill`; only the first dimension may be -1. Returns
-  // that length. Meant for collate; a second call does nothing.
+  // Extends the rows of a ragged field to the length of the longest one, with
+  // elements of value `fill`, and returns that length. Only the first dimension
+  // may be -1. It is meant for collate; a second call changes nothing.
   template <typename T>
   absl::StatusOr<int64_t> PadToLongest(absl::string_view field, T fill) const {
     LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field, DTypeOf<T>()));
     return Pad(number, &fill);
   }
 
-  // The samples that failed, by row, and those that stand in for such.
+  // Return the samples that failed and the samples that were read instead of
+  // failed ones, each sorted by row.
   absl::Span<const SampleError> errors() const;
   absl::Span<const Substitution> substitutions() const;
 
@@ -134,9 +141,10 @@ class BatchView {
   internal_loader::Slot* slot_;
 };
 
-// What Batch::ToDevice gives: a batch whose values are in device memory, to be
-// read by kernels on the stream that it was asked for, and not by the host.
-// Valid until the Batch is released.
+// The result of Batch::ToDevice: a batch whose values are in device memory.
+// Kernels on the stream that was given to ToDevice may read them; the host may
+// not.
+// Requires: the Batch is not released while this is used.
 // Thread-safety: thread-compatible.
 class DeviceBatch : private BatchView {
  public:
@@ -148,16 +156,16 @@ class DeviceBatch : private BatchView {
   using BatchView::TotalBytes;
   using BatchView::valid;
 
-  // On the host, as RowShape's result is.
+  // These are in memory of the host.
   using BatchView::indices;
   using BatchView::positions;
   using BatchView::RowShape;
 
-  // False where the memory has no device (PinnedMemory::fallback): then this is
-  // the batch itself, on the host.
+  // Returns false if the memory has no device (PinnedMemory::fallback). The
+  // values are then the batch's own, on the host.
   bool on_device() const { return copy_ != host_; }
 
-  // Device memory, and otherwise as BatchView has them.
+  // These return device memory, and otherwise do what BatchView's do.
   template <typename T>
   absl::StatusOr<absl::Span<const T>> Values(absl::string_view field) const {
     LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<T> values,
@@ -187,7 +195,7 @@ class DeviceBatch : private BatchView {
   DeviceBatch(internal_loader::Slot* slot, const char* host, const char* copy)
       : BatchView(slot), host_(host), copy_(copy) {}
 
-  // What has the place in the copy that `values` have on the host.
+  // Returns the copy of `values`, which are on the host.
   template <typename T>
   absl::Span<const T> OfCopy(absl::Span<const T> values) const {
     const char* const first = reinterpret_cast<const char*>(values.data());
@@ -198,9 +206,10 @@ class DeviceBatch : private BatchView {
   const char* copy_;
 };
 
-// Owns a batch's memory until it is destroyed, assigned to or released; the
-// loader then fills it anew. May outlive the loader. An empty Batch, as
-// constructed and after Release, has no rows and no fields.
+// Owns the memory of a batch until it is destroyed, assigned to or released;
+// the loader then fills that memory anew. It may outlive the loader. A Batch is
+// empty when it is constructed and after Release: it has no rows and no fields.
+// Thread-safety: thread-compatible.
 class Batch : public BatchView {
  public:
   Batch() : BatchView(nullptr) {}
@@ -219,15 +228,16 @@ class Batch : public BatchView {
 
   bool empty() const { return slot_ == nullptr; }
 
-  // The batch in device memory, where the loader's memory copies it
-  // (pinned_memory.h): as it was after collate, for what is queued on `stream`
-  // from now on. The host does not wait. May be called for several streams, all
-  // of which must live until the batch is released, and the batch until their
-  // kernels are queued. FAILED_PRECONDITION where batches are not copied,
-  // UNIMPLEMENTED while the stream is being captured into a graph.
+  // Returns the batch in device memory, as it was after collate, if the
+  // loader's memory copies batches (pinned_memory.h). Kernels that are queued
+  // on `stream` from now on find the copy done; the host does not wait. It may
+  // be called for several streams. Requires that the streams live until the
+  // batch is released, and that the batch is released after their kernels were
+  // queued. FAILED_PRECONDITION if batches are not copied, UNIMPLEMENTED while
+  // the stream is being captured into a graph.
   absl::StatusOr<DeviceBatch> ToDevice(Stream stream);
 
-  // Gives the memory back. May be called on any thread.
+  // Gives the memory back. It may be called on any thread.
   void Release() {
     ReleaseSlot();
     owner_ = nullptr;
@@ -236,8 +246,8 @@ class Batch : public BatchView {
  private:
   friend class Loader;
 
-  // Gives the memory back, but keeps the owner, for a Batch that is filled
-  // again and again.
+  // Gives the memory back and keeps the owner, so that a Batch that is filled
+  // again and again does not count references.
   void ReleaseSlot();
   template <typename Owner>
   void Fill(internal_loader::Slot* slot, const std::shared_ptr<Owner>& owner) {

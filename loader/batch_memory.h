@@ -1,6 +1,6 @@
-// Where batches live: plain memory unless an allocator of this interface is
-// given. For CUDA there is one, PinnedMemory (pinned_memory.h). One for another
-// kind of device:
+// The memory of batches. It is plain memory unless LoaderOptions::memory is an
+// allocator of this interface. PinnedMemory (pinned_memory.h) is one for CUDA.
+// This is one for another kind of device:
 //
 //   class OtherDevice : public BatchMemory {
 //    public:
@@ -31,53 +31,56 @@ namespace lockstep {
 
 class BatchView;
 
-// The calls for one piece of memory come one after the other: Filled, OnDevice
-// any number of times, Released, BeforeReuse, and Filled again. What a step
-// does not come to is left out: one that failed is not filled, and a batch that
-// the user never got is not released.
+// Allocates the memory of batches, and is told what happens to them.
+// Guarantees: the calls for one piece of memory come one after the other:
+// Filled, OnDevice any number of times, Released, BeforeReuse, and Filled
+// again. Calls are left out if a step does not get so far: a step that failed
+// is not filled, and a batch that the user never got is not released.
 // Thread-safety: functions are called from many threads at once, each for
-// memory of its own: Filled and BeforeReuse from workers (or, without any, from
-// Next), OnDevice and Released from whoever holds the batch, Allocate when a
-// loader is made, and Free when the loader and the last of its batches are
-// gone, on whatever thread that is.
+// another piece of memory. Workers call Filled and BeforeReuse (without
+// workers, Next does). The thread that holds the batch calls OnDevice and
+// Released. Allocate is called when a loader is made, and Free when the loader
+// and the last of its batches are gone, on any thread.
 class BatchMemory {
  public:
   virtual ~BatchMemory() = default;
 
-  // Memory for one batch, aligned to 64 bytes. RESOURCE_EXHAUSTED when there is
-  // none.
+  // Returns memory for one batch, aligned to 64 bytes, or RESOURCE_EXHAUSTED if
+  // there is none.
   virtual absl::StatusOr<void*> Allocate(int64_t bytes) = 0;
   virtual void Free(void* memory, int64_t bytes) = 0;
 
-  // How much of the machine's memory Allocate(bytes) takes, with all that it
-  // rounds up: what LoaderOptions::prefetch_bytes bounds.
+  // Returns how much of the machine's memory Allocate(bytes) takes, rounding
+  // included. LoaderOptions::prefetch_bytes bounds this number.
   virtual int64_t BytesTaken(int64_t bytes) const { return bytes; }
 
-  // The batch in this memory is complete, and the loader will not write it
-  // again before BeforeReuse or Free. What its Bytes and Splits return lies in
-  // the memory. An error fails the step.
+  // Called when the batch in this memory is complete. The loader does not write
+  // to it again before BeforeReuse or Free. The results of its Bytes and Splits
+  // are in this memory. An error fails the step.
   virtual absl::Status Filled(void* /*memory*/, const BatchView& /*batch*/) {
     return absl::OkStatus();
   }
 
-  // For Batch::ToDevice: where the copy of this memory is, which what is queued
-  // on `stream` from now on will find done.
+  // Returns the address of the copy of this memory, for Batch::ToDevice. Work
+  // that is queued on `stream` from now on must find the copy done.
   virtual absl::StatusOr<void*> OnDevice(void* memory, Stream stream);
 
-  // The user gives the batch in this memory back, or the loader does for the
-  // user, if its step has failed. It must not throw.
+  // Called when the user gives the batch in this memory back, or when the
+  // loader does so because its step has failed. It must not throw.
   virtual void Released(void* /*memory*/) {}
 
-  // The batch in this memory was given back, dropped or failed, and will now be
-  // overwritten. An error fails the step that was to use it. That step may be
-  // dropped before anybody is told, and is not released then: what is still
-  // wrong at the next call is returned again.
+  // Called before the batch in this memory is overwritten: it was given back,
+  // dropped, or has failed. An error fails the step that would use the memory
+  // next. That step may be dropped before its error is returned, and is not
+  // released then, so an error that still holds at the next call must be
+  // returned again.
   virtual absl::Status BeforeReuse(void* /*memory*/) {
     return absl::OkStatus();
   }
 };
 
-// Plain memory, on huge pages where the system has them to give.
+// Plain memory, on huge pages if the system has free ones.
+// Thread-safety: thread-safe.
 class HeapMemory : public BatchMemory {
  public:
   absl::StatusOr<void*> Allocate(int64_t bytes) override;

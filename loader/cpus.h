@@ -1,4 +1,4 @@
-// How many processors this process may use.
+// The number of processors that this process may use.
 #ifndef LOCKSTEP_LOADER_CPUS_H_
 #define LOCKSTEP_LOADER_CPUS_H_
 
@@ -7,17 +7,17 @@
 
 namespace lockstep {
 
-// The smaller of its affinity and its cgroup's quota (both versions), rounded
-// up; at least 1.
+// Returns the smaller of the process's affinity and its cgroup's quota (version
+// 1 or 2), rounded up; at least 1.
 int UsableCpus();
 
-// What LoaderOptions::num_workers is where nobody sets it: half of them, so
-// that the trainer keeps the other half; at least 1.
+// Returns the default of LoaderOptions::num_workers: half of the usable
+// processors, so that the trainer keeps the other half; at least 1.
 int DefaultWorkers();
 
 namespace internal_loader {
-// The quota that text of cpu.max says ("max 100000", "150000 100000"), in
-// processors; 0 for none.
+// Returns the quota in the text of a file cpu.max ("max 100000",
+// "150000 100000"), in processors; 0 if there is none.
 double QuotaOf(absl::string_view cpu_max);
 }  // namespace internal_loader
 

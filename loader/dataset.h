@@ -17,8 +17,9 @@
 //   };
 //
 // Read is called from many workers at once. It may return any error, or throw:
-// either is delivered at its place, with the sample's index. What it draws from
-// context.rng() is the same on any worker, rank or restart.
+// the loader delivers either at its place, with the sample's index. The numbers
+// that Read draws from context.rng() are the same on any worker and rank, and
+// after any restart.
 #ifndef LOCKSTEP_LOADER_DATASET_H_
 #define LOCKSTEP_LOADER_DATASET_H_
 
@@ -43,15 +44,18 @@
 namespace lockstep {
 
 namespace internal_loader {
-// A text that has the name of T, also where there is no RTTI.
+// Returns a text with the name of T. It needs no RTTI.
 template <typename T>
 const char* TextOf() {
   return __PRETTY_FUNCTION__;
 }
+// Ends the process with both types in a message; `held` is nullptr if there is
+// no state.
 [[noreturn]] void NoSuchState(const char* wanted, const char* held);
 }  // namespace internal_loader
 
-// A WorkerState is what a worker has of the user's, of any type.
+// An object of any type that the user attaches to a worker.
+// Thread-safety: thread-compatible.
 class WorkerState {
  public:
   WorkerState() = default;
@@ -60,6 +64,7 @@ class WorkerState {
   WorkerState(std::shared_ptr<T> state)  // NOLINT: implicit by design
       : state_(std::move(state)), type_(internal_loader::TextOf<T>()) {}
 
+  // Returns the object. Ends the process if it is not a T.
   template <typename T>
   T& As() const {
     const char* const wanted = internal_loader::TextOf<T>();
@@ -75,18 +80,19 @@ class WorkerState {
   const char* type_ = nullptr;
 };
 
-// A worker as its samples see it: a place, not a thread. Over time several
-// threads may serve it, one after the other.
+// A worker, as Read sees it. It is a place and not a thread: several threads
+// may serve it, one after the other.
 struct WorkerInfo {
-  int id = 0;           // from 0; 0 also where there are no workers
+  int id = 0;           // from 0; also 0 if there are no workers
   int num_workers = 0;  // 0: on the thread that calls Next
 
-  // base_seed + id, as PyTorch's workers have it. What is drawn from it depends
-  // on the number of workers and on who reads which sample; context.rng() does
-  // not.
+  // base_seed + id, as in PyTorch's workers. Numbers that are drawn from this
+  // seed depend on the number of workers and on which worker reads which
+  // sample; those of context.rng() do not.
   uint64_t seed = 0;
 
-  // Yours, to be set by worker_init: a decoder, a file handle, scratch memory.
+  // An object of the user's, which worker_init sets: a decoder, a file handle,
+  // scratch memory.
   //
   //   options.worker_init = [](WorkerInfo& worker) {
   //     worker.state = std::make_shared<Decoder>(worker.seed);
@@ -94,18 +100,19 @@ struct WorkerInfo {
   //   };
   WorkerState state;
 
-  // Returns the state, which worker_init made as a T. Ends the process, with
-  // both types, where it made another or none.
+  // Returns the state, which worker_init made as a T. Ends the process with a
+  // message that has both types if it made another type or nothing.
   template <typename T>
   T& State() const {
     return state.As<T>();
   }
 };
 
-// What a sample knows about its place. Lives during one call of Read.
+// The place of a sample in the stream. It lives during one call of Read.
+// Thread-safety: thread-compatible.
 class SampleContext {
  public:
-  // `key` is RandomKey's for the epoch.
+  // `key` is the result of RandomKey for the epoch.
   SampleContext(const WorkerInfo& worker, uint64_t key, int64_t epoch,
                 int64_t index, int64_t position)
       : worker_(&worker),
@@ -114,8 +121,9 @@ class SampleContext {
         position_(position),
         rng_(key, static_cast<uint64_t>(position)) {}
 
-  // Random numbers that belong to this place of the stream: the same on any
-  // worker, rank or restart, others for a repeated or padded sample.
+  // Returns random numbers that belong to this place of the stream. They are
+  // the same on any worker and rank and after any restart, and others if the
+  // sample is repeated or stands as padding.
   Random& rng() { return rng_; }
 
   const WorkerInfo& worker() const { return *worker_; }
@@ -131,12 +139,14 @@ class SampleContext {
   Random rng_;
 };
 
-// A sample's row in a batch, field by field in the order of fields(). Every
-// field must be written. Errors name the field and what is accepted.
-// Thread-safety: thread-compatible; other rows are other threads' business.
+// A sample's row in a batch. Fields are numbered in the order of
+// Dataset::fields(), and every field must be written. Errors name the field and
+// what is accepted.
+// Thread-safety: thread-compatible. Different threads may write different rows.
 class SampleRow {
  public:
-  // The elements of a field of fixed shape, all of which must be written.
+  // Return the elements or bytes of a field of fixed shape, all of which must
+  // be written.
   template <typename T>
   absl::StatusOr<absl::Span<T>> Mutable(int field) {
     LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
@@ -149,7 +159,7 @@ class SampleRow {
                             static_cast<size_t>(Place(field).row_bytes));
   }
 
-  // The same for a ragged field, which gets `shape` in this row.
+  // Do the same for a ragged field, which gets `shape` in this row.
   template <typename T>
   absl::StatusOr<absl::Span<T>> MutableRagged(int field,
                                               absl::Span<const int64_t> shape) {
@@ -163,8 +173,9 @@ class SampleRow {
     return absl::Span<char>(Data(field), WrittenSize(field));
   }
 
-  // Copies a whole field. `values` has as many elements as the shape, or, for a
-  // ragged field with one dimension of -1, any fitting number within the bound.
+  // Copies a whole field. `values` must have as many elements as the shape. For
+  // a ragged field with one dimension of -1, any number within the bound is
+  // accepted that makes this dimension a whole number.
   template <typename T>
   absl::Status Copy(int field, absl::Span<const T> values) {
     LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
@@ -182,8 +193,8 @@ class SampleRow {
     return Copy<T>(field, absl::MakeConstSpan(&value, 1));
   }
 
-  // What was written to a field, for whoever changes it afterwards. A field
-  // that nobody wrote is an error.
+  // Return what was written to a field, so that it can be changed. It is an
+  // error if the field was not written.
   template <typename T>
   absl::StatusOr<absl::Span<T>> Written(int field) {
     LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
@@ -195,14 +206,14 @@ class SampleRow {
     return absl::Span<char>(Data(field), WrittenSize(field));
   }
 
-  // The shape that the field has in this row. Requires 0 <= field < fields().
+  // Returns the shape of the field in this row. Requires 0 <= field < fields().
   absl::Span<const int64_t> shape(int field) const;
 
   int fields() const { return count_; }
   const FieldSpec& spec(int field) const { return *Place(field).spec; }
 
-  // `count` fields from `first` on as a row of their own, for datasets that are
-  // made of datasets. Requires that the row has them.
+  // Returns `count` fields from `first` on as a row of their own, for datasets
+  // that are made of datasets. Requires that the row has these fields.
   SampleRow Part(int first, int count) const;
 
   // For the loader and RowBuffer. `shapes` has kMaxDimensions numbers for each
@@ -270,52 +281,58 @@ class SampleRow {
   int count_;
 };
 
-// Thread-safety: all functions are called from many threads at once.
+// The samples of a training, as the user implements them.
+// Requires: size() and fields() never change.
+// Thread-safety: all functions must be thread-safe, since many threads call
+// them at once.
 class Dataset {
  public:
-  // By index.
+  // A number for each sample, by its index.
   using Column = std::variant<std::vector<int64_t>, std::vector<double>>;
 
   virtual ~Dataset() = default;
 
-  // How many samples there are: indices are 0 to size() - 1. Does not change.
+  // Returns the number of samples: indices are 0 to size() - 1.
   virtual int64_t size() const = 0;
 
-  // What every sample has. Does not change, and lives as long as the dataset.
+  // Returns the fields of every sample. The span must live as long as the
+  // dataset.
   virtual absl::Span<const FieldSpec> fields() const = 0;
 
   // Writes all fields of a sample.
   virtual absl::Status Read(int64_t index, SampleContext& context,
                             SampleRow& row) = 0;
 
-  // For datasets that read many samples faster than each for itself: the most
-  // that one call of ReadMany takes. 1: it is never called. A call gets the
-  // rows that a worker takes at once, which are as many as take about 16 us:
-  // so it helps where samples are cheap, and Hint where they are slow.
+  // Returns the most samples that one call of ReadMany takes; 1: it is never
+  // called. This is for datasets that read many samples together faster than
+  // one by one. A call gets the rows that a worker takes at once, which need
+  // about 16 us, so it helps if samples are cheap. Hint helps if they are slow.
   virtual int64_t max_bulk() const { return 1; }
 
-  // Reads indices[i] into rows[i], for each i below at most max_bulk(). When it
-  // fails, each of the samples is read by Read, to find out which one it was.
+  // Reads sample indices[i] into rows[i] for each i. There are at most
+  // max_bulk() of them. If it fails, the loader calls Read for each sample to
+  // find out which one has failed.
   virtual absl::Status ReadMany(absl::Span<const int64_t> indices,
                                 absl::Span<SampleContext> contexts,
                                 absl::Span<SampleRow> rows);
 
-  // Tells which samples will be read soon, a batch at a time, as soon as that
-  // is known: the place to start readahead. Must be quick.
+  // Called with the samples of a batch as soon as it is known that they will be
+  // read. The dataset may start to read ahead. The call must be quick.
   virtual void Hint(absl::Span<const int64_t> /*indices*/) {}
 
-  // A number for each sample that is known without reading it: its class, its
-  // weight or its length, say. Orders that weigh or group samples ask for it by
-  // name. NOT_FOUND if the dataset has none of that name.
+  // Returns numbers that are known without reading the samples: for instance
+  // their classes, weights or lengths. Orders that weigh or group samples ask
+  // for a column by its name. NOT_FOUND if the dataset has no such column.
   virtual absl::StatusOr<Column> ReadColumn(absl::string_view name);
 };
 
-// The column, which has a value for each sample; INTERNAL if it does not.
+// Returns dataset.ReadColumn(name), or INTERNAL if the column does not have one
+// value for each sample.
 absl::StatusOr<Dataset::Column> ReadWholeColumn(Dataset& dataset,
                                                 absl::string_view name);
 
-// These give it as integers, or as numbers. INVALID_ARGUMENT if it has values
-// of the other kind; integers are numbers, too.
+// Return the column as integers, or as numbers. Integers are converted to
+// numbers. INVALID_ARGUMENT if integers are asked for and it has other numbers.
 absl::StatusOr<std::vector<int64_t>> ReadIntegers(Dataset& dataset,
                                                   absl::string_view name);
 absl::StatusOr<std::vector<double>> ReadNumbers(Dataset& dataset,

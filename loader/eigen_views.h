@@ -1,4 +1,4 @@
-// A batch's fields as Eigen sees them.
+// The fields of a batch as matrices and tensors of Eigen.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(auto x, MapMatrix<float>(batch, "x"));
 //   loss = (x * weights).squaredNorm();  // one row a sample
@@ -6,11 +6,11 @@
 //                             (MapTensor<uint8_t, 4>(batch, "image")));
 //   uint8_t red = images(row, y, x, 0);
 //
-// The views hold no memory: they live as long as the batch does. Declare new
+// The views own no memory: they are valid as long as the batch. Declare new
 // ones for each batch: assigning one to another copies elements between
-// batches, as it is with all of Eigen's maps.
+// batches, as with all of Eigen's maps.
 //
-// They are for fields of fixed shape, and for ragged ones that collate has
+// They are for fields of fixed shape, and for ragged fields that collate has
 // padded.
 #ifndef LOCKSTEP_LOADER_EIGEN_VIEWS_H_
 #define LOCKSTEP_LOADER_EIGEN_VIEWS_H_
@@ -41,7 +41,7 @@ using BatchMatrix = Eigen::Map<
 template <typename T, int kRank>
 using BatchTensor = Eigen::TensorMap<Eigen::Tensor<T, kRank, Eigen::RowMajor>>;
 
-// One row a sample, with all its elements.
+// Returns a matrix with one row for each sample, which has all its elements.
 template <typename T>
 absl::StatusOr<BatchMatrix<T>> MapMatrix(const BatchView& batch,
                                          absl::string_view field) {
@@ -53,8 +53,8 @@ absl::StatusOr<BatchMatrix<T>> MapMatrix(const BatchView& batch,
   return BatchMatrix<T>(values.data(), batch.rows(), columns);
 }
 
-// As many dimensions as a sample has, and one before them for the rows.
-// INVALID_ARGUMENT for another number.
+// Returns a tensor whose first dimension is the rows and whose other dimensions
+// are those of a sample. INVALID_ARGUMENT if `kRank` is another number.
 template <typename T, int kRank>
 absl::StatusOr<BatchTensor<T, kRank>> MapTensor(const BatchView& batch,
                                                 absl::string_view field) {

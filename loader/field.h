@@ -1,5 +1,4 @@
-// What a sample is made of: named fields, each with an element type and a
-// shape.
+// A sample consists of named fields, each with an element type and a shape.
 //
 //   std::vector<FieldSpec> fields = {
 //       {"image", DType::kU8, {224, 224, 3}},
@@ -7,8 +6,8 @@
 //       {"tokens", DType::kI32, {-1}, /*max_elements=*/2048},
 //   };
 //
-// A dimension of -1 differs from sample to sample: such a field is ragged, and
-// needs a bound, since batches live in memory that is allocated once.
+// A dimension of -1 differs from sample to sample. Such a field is ragged, and
+// needs a bound, since the memory of batches is allocated once.
 #ifndef LOCKSTEP_LOADER_FIELD_H_
 #define LOCKSTEP_LOADER_FIELD_H_
 
@@ -25,23 +24,25 @@
 
 namespace lockstep {
 
+// A field of a sample.
 struct FieldSpec {
-  // Not empty, and no other field's.
+  // Must not be empty, and must differ from the names of other fields.
   std::string name;
 
   DType dtype = DType::kF32;
 
-  // Of one sample; {} is a scalar.
+  // The shape of one sample; {} is a scalar.
   std::vector<int64_t> shape;
 
-  // The most elements that a sample can have, for a ragged field only. There
-  // must be room for a sample whose first -1 is 1, and whose other ones are 1,
-  // too: shape {-1, 3} needs 3 or more.
+  // The most elements that a sample can have; only for a ragged field. There
+  // must be room for a sample in which every -1 is 1: shape {-1, 3} needs 3 or
+  // more.
   int64_t max_elements = 0;
 
+  // Returns true if a dimension is -1.
   bool ragged() const;
 
-  // "tokens i32[-1] of at most 2048 elements".
+  // Returns "tokens i32[-1] of at most 2048 elements".
   std::string ToString() const;
 
   friend bool operator==(const FieldSpec& a, const FieldSpec& b) {
@@ -57,28 +58,30 @@ struct FieldSpec {
 inline constexpr int kMaxFields = 64;
 inline constexpr int kMaxDimensions = 8;
 
-// INVALID_ARGUMENT names the field, what is wrong with it and what is accepted.
+// Returns INVALID_ARGUMENT with the field, what is wrong with it and what is
+// accepted, or OK.
 absl::Status ValidateFields(absl::Span<const FieldSpec> fields);
 
-// The number of the field of that name. NOT_FOUND lists the names.
+// Returns the number of the field with that name. NOT_FOUND lists the names.
 absl::StatusOr<int> FindField(absl::Span<const FieldSpec> fields,
                               absl::string_view name);
 
 namespace internal_loader {
 
-// Where a field's rows stand in the memory of a batch.
+// The place of a field's rows in the memory of a batch.
 struct FieldPlace {
   const FieldSpec* spec = nullptr;
   bool ragged = false;
-  int64_t elements = 0;   // of a row, at most
-  int64_t row_bytes = 0;  // from one row to the next
-  int64_t offset = 0;     // of row 0, a multiple of kAlignment
-  int ragged_number = -1;
+  int64_t elements = 0;       // of a row; the most if it is ragged
+  int64_t row_bytes = 0;      // from one row to the next
+  int64_t offset = 0;         // of row 0, a multiple of kAlignment
+  int ragged_number = -1;     // among the ragged fields, or -1
   int64_t splits_offset = 0;  // of a ragged field, a multiple of kAlignment
 };
 
-// The places of all fields of a batch with up to `rows` rows, and behind them
-// those of the ragged ones' splits.
+// The places of all fields of a batch with up to `rows` rows, and, after them,
+// of the ragged fields' splits. It can't be copied, since `fields` has pointers
+// to `specs`.
 struct BatchLayout {
   static constexpr int64_t kAlignment = 64;
 
@@ -93,23 +96,23 @@ struct BatchLayout {
   BatchLayout(const BatchLayout&) = delete;
   BatchLayout& operator=(const BatchLayout&) = delete;
 
-  // The bit of each field.
+  // Returns a number in which the bit of each field is set.
   uint64_t AllFields() const {
     return specs.size() == 64 ? ~uint64_t{0}
                               : (uint64_t{1} << specs.size()) - 1;
   }
 };
 
-// How many elements a shape has; any number beyond what memory can hold stands
-// for all such.
+// Returns how many elements a shape has. If memory can't hold so many, it
+// returns some number that is too large for memory as well.
 int64_t CountElements(absl::Span<const int64_t> shape);
 
-// Fills `layout`. INVALID_ARGUMENT for fields that ValidateFields refuses or
-// that take more memory than there can be.
+// Fills `layout`. Returns INVALID_ARGUMENT for fields that ValidateFields
+// refuses, or that take more memory than there can be.
 absl::Status MakeLayout(absl::Span<const FieldSpec> fields, int64_t rows,
                         BatchLayout& layout);
 
-// The dtype and name mismatch, in words: for typed views.
+// Returns the error for a typed view of a field that has another type.
 absl::Status WrongType(const FieldSpec& spec, DType asked);
 
 }  // namespace internal_loader

@@ -18,9 +18,9 @@
 //     }
 //   }
 //
-// A new loader begins with epoch 0, and a restored one goes on behind the last
-// batch before SaveState, in the middle of an epoch or at its end. Or, step by
-// step, with StartEpoch unless a state was restored:
+// A new loader begins with epoch 0. A restored one goes on after the last batch
+// that was given out before SaveState, in the middle of an epoch or at its end.
+// The same, step by step; StartEpoch is left out if a state was restored:
 //
 //   LOCKSTEP_RETURN_IF_ERROR(loader->StartEpoch(epoch));
 //   Batch batch;
@@ -30,8 +30,8 @@
 //     Train(batch);
 //   }
 //
-// The batches are the same bytes for any number of workers, either kind of
-// them, any prefetching, and after any restart.
+// The batches have the same bytes with any number and kind of workers, with any
+// prefetching, and after any restart.
 #ifndef LOCKSTEP_LOADER_LOADER_H_
 #define LOCKSTEP_LOADER_LOADER_H_
 
@@ -67,109 +67,114 @@ class Pipeline;
 class SlotPool;
 }  // namespace internal_loader
 
-// What TryNext found.
+// The result of TryNext.
 enum class Polled { kBatch, kEndOfEpoch, kNotReady };
 
+// Gives out the batches of one rank, in the order of its sampler unless
+// LoaderOptions::delivery says otherwise.
+// Guarantees: every step ends as a batch or as an error of Next.
 // Thread-safety: thread-compatible. Batches may be released on any thread, and
-// Metrics may be called on any. A loader may also be used inside Read, collate
-// or worker_init of another one: where both have TBB's workers, the one that
-// waits for the inner loader reads its samples itself.
+// Metrics may be called on any thread. A loader may also be used inside Read,
+// collate or worker_init of another one: if both use TBB's workers, the worker
+// that waits for the inner loader reads its samples itself.
 class Loader {
  public:
-  // INVALID_ARGUMENT names the option or field that is wrong. Where the sampler
-  // is in its epochs does not matter.
+  // Returns a loader, or INVALID_ARGUMENT that names the option or field that
+  // is wrong. The epoch and position of `sampler` do not matter.
   static absl::StatusOr<std::unique_ptr<Loader>> Create(
       std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
       const LoaderOptions& options = {});
 
   // Waits for the samples that are being read, and for nothing else. Batches
-  // that the user holds stay valid.
+  // that the caller holds stay valid.
   ~Loader();
 
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // Goes to the start of an epoch, from 0 on, wherever the loader is, and
-  // begins to read it: the first batch can be made while the trainer is still
-  // starting. After the end of epoch e, StartEpoch(e + 1) goes on with what was
-  // read ahead.
+  // Goes to the start of an epoch (0 or more) from any place, and begins to
+  // read it, so that the first batch is made while the trainer is still
+  // starting. After the end of epoch e, StartEpoch(e + 1) keeps the batches
+  // that were read ahead.
   absl::Status StartEpoch(int64_t epoch);
 
   // Releases what `batch` holds, fills it with the next step and returns true;
-  // or returns false at the end of the epoch. These errors say that no step is
-  // lost, and that the call can be made again when their reason is gone:
+  // or returns false at the end of the epoch. With these errors no step is
+  // lost, and the call can be repeated when their reason is gone:
   //   DEADLINE_EXCEEDED    options.timeout has passed
   //   RESOURCE_EXHAUSTED   the caller holds every batch, or memory ran out
   //   FAILED_PRECONDITION  there was no StartEpoch or RestoreState, or this
   //                        process is a fork
-  //   OUT_OF_RANGE         the epoch is over, which was said before
-  // Any other error is that of this step alone, which is lost: what a sample,
-  // collate, the order or BatchMemory returned, with the same code, but UNKNOWN
-  // in place of the four. errors() has the codes of samples. Where ok() is
-  // false afterwards, an error of any code is for good. The order of an epoch
-  // that is read ahead fails here, too, and not in StartEpoch. (False comes
-  // only when the caller does not hold every batch, as a batch does.)
+  //   OUT_OF_RANGE         the epoch is over, as an earlier call has said
+  // Any other error belongs to this step alone, which is lost. It is the error
+  // of a sample, collate, the order or BatchMemory, with its code, except that
+  // UNKNOWN stands for the four codes above; errors() has the original codes of
+  // samples. If ok() is false afterwards, the error is permanent, whatever its
+  // code. The order of an epoch that is read ahead also fails here, and not in
+  // StartEpoch. (Next returns false, too, only if the caller does not hold
+  // every batch.)
   absl::StatusOr<bool> Next(Batch& batch);
 
-  // The same without waiting. (Without workers, the batch is read now.)
+  // Does the same without waiting. (Without workers, it reads the batch now.)
   absl::StatusOr<Polled> TryNext(Batch& batch);
 
-  // StartEpoch and all its batches, as a range. But the first time after
-  // RestoreState, or after a Drain that Next has ended, the epoch in which the
-  // loader is goes on: the range is what is left of it, perhaps nothing. (The
-  // range of another epoch gives up what is left of that one.) An error is an
-  // element, after which the range goes on. One that is for good is its last,
-  // and so is a second RESOURCE_EXHAUSTED in a row: whoever holds every batch
-  // releases some before going on.
+  // Calls StartEpoch and returns all batches of the epoch as a range.
+  // Exception: in the first call after RestoreState, or after Next has ended a
+  // Drain, the present epoch goes on, and the range is what is left of it,
+  // perhaps nothing. (The range of another epoch gives up what is left of the
+  // present one.) An error is an element, after which the range goes on. A
+  // permanent error is the last element. So is a second RESOURCE_EXHAUSTED in a
+  // row, since the caller must release batches before going on.
   EpochRange Epoch(int64_t epoch);
 
-  // The samples that failed the step for which Next has just returned an error.
+  // Returns the samples that failed the step for which Next has just returned
+  // an error.
   absl::Span<const SampleError> errors() const { return errors_; }
 
-  // OK, or why Next will fail from now on, whatever is called: worker_init
-  // failed, or there were more failures than max_failures.
+  // Returns OK, or the reason why Next fails from now on, whatever is called:
+  // for instance, worker_init failed, or more than max_failures samples failed.
   const absl::Status& status() const { return failure_; }
   bool ok() const { return state_ != State::kFailed; }
 
-  // Where the job is: after the last batch that Next gave out (as ready: after
-  // the last before which none is missing); of a new loader, at the start of
-  // epoch 0.
+  // Returns the place of the job: after the last batch that Next gave out, or,
+  // with Delivery::kAsReady, after the last batch before which none is missing.
+  // A new loader is at the start of epoch 0.
   const Progress& progress() const;
 
-  // How many steps Next has still to give out in the present epoch, whatever
-  // was read ahead; max_steps may leave fewer than the epoch has. Before the
-  // first StartEpoch or RestoreState, those of epoch 0. The order's epoch is
-  // opened for it, and looked through where it groups: ask once an epoch, not
-  // at each step.
+  // Returns how many steps Next has still to give out in the present epoch,
+  // whatever was read ahead; max_steps may leave fewer than the epoch has.
+  // Before the first StartEpoch or RestoreState, the present epoch is 0. Each
+  // call opens the order's epoch, and reads through an order that groups, so
+  // call it once an epoch and not at each step.
   absl::StatusOr<int64_t> StepsLeft() const;
 
-  // 168 bytes, and 16 more for each range to skip, that any loader over the
-  // same order and with the same seed goes on from, on any number of ranks and
-  // workers. FAILED_PRECONDITION before the first StartEpoch or RestoreState,
-  // and where batches were given out of order and there is a gap: call Drain
-  // first.
+  // Returns 168 bytes, and 16 more for each range to skip. Any loader over the
+  // same order and with the same seed can go on from them, on any number of
+  // ranks and workers. FAILED_PRECONDITION before the first StartEpoch or
+  // RestoreState, and if batches were given out of order and one before them
+  // was not: call Drain first.
   absl::StatusOr<std::string> SaveState() const;
 
-  // Goes on where a state was saved, and begins to read: Next does, and so does
-  // Epoch(progress().epoch), while StartEpoch would give it up. The state of a
-  // Sampler will do, too: that of an IterationSampler's start, for instance
-  // (with advance_epochs and max_steps, a loader counts iterations). On an
-  // error of the bytes, or of an order that is another one, nothing has
-  // changed.
+  // Goes to the place where a state was saved, and begins to read. Next and
+  // Epoch(progress().epoch) go on from there, while StartEpoch gives the place
+  // up. The state of a Sampler is accepted as well, for instance that of an
+  // IterationSampler at its start (with advance_epochs and max_steps, a loader
+  // counts iterations). If the bytes are wrong or of another order, the error
+  // changes nothing.
   absl::Status RestoreState(absl::string_view bytes,
                             const RestoreOptions& options = {});
 
   // Leaves out positions [begin, end) of the present epoch's stream, none of
-  // which may have been given out. Every rank must do the same. What was read
-  // ahead is read anew.
+  // which may have been given out. Every rank must do the same. Batches that
+  // were read ahead are read anew.
   absl::Status Skip(int64_t begin, int64_t end);
 
-  // No more steps are begun: Next gives out those that are, and then returns
-  // false, whatever is left of the epoch; a state can then be saved in any
-  // case. The call of Next after that goes on with the epoch, and so does Epoch
-  // of the same one. (Where that was the epoch's end, Next returns false once
-  // more, whatever the workers had come to, and Epoch is empty.) So a loop over
-  // epochs that drains asks whether the epoch is done:
+  // Begins no more steps. Next gives out the steps that were begun and then
+  // returns false, whatever is left of the epoch; a state can then be saved
+  // with any delivery. The next call of Next goes on with the epoch, and so
+  // does Epoch of the same epoch. (If the epoch was at its end, Next returns
+  // false once more, and Epoch is empty.) So a loop over epochs that drains
+  // must check whether the epoch is done:
   //
   //   do {
   //     for (auto& batch : loader->Epoch(epoch)) {
@@ -180,18 +185,19 @@ class Loader {
   //   } while (*loader->StepsLeft() > 0);
   void Drain();
 
+  // May be called on any thread.
   LoaderMetrics Metrics() const;
 
-  // Returns how many batches are ready at this moment. It is for the thread
-  // that calls Next.
+  // Returns how many batches are ready at this moment. Only the thread that
+  // calls Next may call it.
   int64_t ReadyBatches() const;
 
-  // What was done when, in the format of chrome://tracing, up to
-  // options.trace_events events.
+  // Returns what was done at which time, in the format of chrome://tracing, up
+  // to options.trace_events events.
   std::string Trace() const;
 
   const Dataset& dataset() const { return *dataset_; }
-  // The options, with num_workers and base_seed filled in where they were
+  // Returns the options, with num_workers and base_seed filled in if they were
   // unset.
   const LoaderOptions& options() const { return options_; }
 
@@ -259,7 +265,8 @@ class Loader {
   bool epoch_goes_on_ = false;
   std::vector<SampleError> errors_;
   int empty_epochs_ = 0;
-  // What is skipped in the epoch that was last restored or skipped in.
+  // The ranges to skip in the epoch in which there was a RestoreState or Skip
+  // last.
   int64_t skip_epoch_ = 0;
   SkipRanges skip_;
 
@@ -267,7 +274,9 @@ class Loader {
   uint32_t calls_ = 0;
 };
 
-// What Epoch returns; for a range-based for loop, once.
+// The batches of an epoch, for one range-based for loop.
+// Requires: the loader outlives it.
+// Thread-safety: thread-compatible, together with its loader.
 class EpochRange {
  public:
   class Iterator {

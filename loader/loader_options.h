@@ -1,5 +1,5 @@
-// What a loader can be told. The defaults fit most training jobs; those that
-// one should look at are num_workers, seed and on_error.
+// The options of a loader. The defaults fit most training jobs; look at
+// num_workers, seed and on_error first.
 #ifndef LOCKSTEP_LOADER_LOADER_OPTIONS_H_
 #define LOCKSTEP_LOADER_LOADER_OPTIONS_H_
 
@@ -18,39 +18,44 @@
 
 namespace lockstep {
 
-// Who runs the workers.
+// The threads that the workers run on.
 enum class Workers {
-  // oneTBB's workers, in an arena of the loader's own. They are shared with the
-  // host's parallel algorithms by nature: right where samples cost processor
+  // The workers of oneTBB, in an arena of the loader's own. They are shared
+  // with
+  // the host's parallel algorithms. This is right if samples cost processor
   // time.
   kTbb,
-  // Threads of the loader's own: right where samples wait for disks or
+  // Threads of the loader's own. This is right if samples wait for disks or
   // networks.
   kThreads,
 };
 
-// What becomes of samples that can't be read. Every rank takes the same number
-// of steps in each case.
+// How a loader treats samples that can't be read. Every rank takes the same
+// number of steps in each case.
 enum class OnError {
   // The step fails: Next returns the error of its first such sample, and the
   // call after it goes on with the next step.
   kStop,
-  // The batch goes without them: the rows close up, valid() is lowered, and the
-  // rows left over at the end are zeros with index -1.
+  // The batch leaves them out: the other rows move up, valid() is lowered, and
+  // the rows left over at the end are zeros with index -1.
   kSkip,
-  // Another sample, drawn at random but the same in every run, is read in
-  // place; after 16 that can't be read either, the row is skipped.
+  // Another sample is read instead. It is drawn at random, but the same in
+  // every
+  // run. If 16 such samples can't be read either, the row is skipped.
   kSubstitute,
 };
 
+// The order in which batches are given out.
 enum class Delivery {
   kInOrder,
-  // As batches are done, the same batches in another order: for samples that
-  // differ much in cost. The order then depends on timing, and a state can only
-  // be saved when what was given out is a prefix (Loader::Drain).
+  // A batch is given out as soon as it is complete, for samples that differ
+  // much in cost. The batches are the same, but their order depends on timing,
+  // and a state can only be saved when no batch is missing before the last one
+  // that was given out (Loader::Drain).
   kAsReady,
 };
 
+// The progress of a loader, for people.
 struct LoaderProgress {
   int64_t epoch = 0;
   int64_t steps = 0;           // given out in this epoch
@@ -61,93 +66,101 @@ struct LoaderProgress {
   double bytes_per_second = 0;
   double seconds_left = 0;  // of the epoch, at that rate
 
-  // "epoch 3: 120 of 5004 steps, 2048.0 samples/s, 12.3 MB/s, 300 s left".
+  // Returns "epoch 3: 120 of 5004 steps, 2048.0 samples/s, 12.3 MB/s, 300 s
+  // left".
   std::string ToString() const;
 };
 
 struct LoaderOptions {
-  // How many samples are read at a time. 0: on the thread that calls Next, when
-  // it does. Unset: half of the processors that this process may use (cpus.h).
-  // The batches are the same for any number.
+  // The number of samples that are read at the same time. 0: Next reads them,
+  // on the thread that calls it. Unset: half of the processors that this
+  // process may use (cpus.h). The batches are the same for any number.
   std::optional<int> num_workers;
+
+  // The threads that the workers run on.
   Workers workers = Workers::kTbb;
 
-  // TBB starts no more workers than the machine has processors, less one, which
-  // is one on a machine with two. Unless this is set, the loader raises that
-  // limit by its number of workers while it lives; the limit is one for the
-  // whole process, but arenas of the host keep their width. Where TBB gives
-  // fewer all the same, since the host has set a limit of its own, the loader
-  // works with those: LoaderMetrics::effective_workers says how many.
+  // TBB starts no more workers than the machine has processors, less one: one
+  // worker on a machine with two processors. Unless this is set, the loader
+  // raises that limit by num_workers while it lives. The limit holds for the
+  // whole process, but arenas of the host keep their width. If TBB still gives
+  // fewer workers, since the host has set a limit of its own, the loader uses
+  // those, and LoaderMetrics::effective_workers says how many.
   bool keep_tbb_limit = false;
 
   // Holds OpenMP and MKL to one thread while a worker reads samples, so that
   // num_workers is how many processors the loader uses.
   bool limit_nested_threads = false;
 
-  // Batches that are read ahead, 1 or more. There is memory for one more, which
-  // is the one in use.
+  // The number of batches that are read ahead, 1 or more. There is memory for
+  // one more batch, which is the one in use.
   int64_t prefetch_batches = 4;
 
-  // The most bytes that all these batches may take, with what the loader notes
-  // of their rows, 0 for no limit: fewer are read ahead then, but one at least.
+  // The most bytes that all these batches and the loader's notes about their
+  // rows may take; 0: no limit. The loader reads fewer batches ahead to keep
+  // the limit, but at least one.
   int64_t prefetch_bytes = 0;
 
-  // When an epoch is planned to its end, go on with the next one, so that its
-  // first batch is ready when it is asked for. Turn it off where an epoch is
-  // nearly always the last, as in evaluation.
+  // Reads the next epoch ahead when the present one is planned to its end, so
+  // that its first batch is ready when it is asked for. Turn it off if an epoch
+  // is nearly always the last one, as in evaluation.
   bool prefetch_next_epoch = true;
 
-  // Next goes on with the next epoch by itself and never returns false, unless
-  // max_steps are taken.
+  // Next goes on with the next epoch by itself, and returns false only after
+  // max_steps or a Drain.
   bool advance_epochs = false;
 
-  // The loader ends after so many steps over all epochs (those of the state
-  // that it was restored from included), 0 for no limit.
+  // The loader ends after so many steps over all epochs, including those before
+  // the state that it was restored from; 0: no limit.
   int64_t max_steps = 0;
 
+  // The order of the batches. kAsReady helps if samples differ much in cost.
   Delivery delivery = Delivery::kInOrder;
 
-  // Of context.rng(), and of collate's numbers.
+  // The seed of context.rng() and of collate's random numbers.
   uint64_t seed = 0;
 
-  // What worker seeds count from: worker i gets base_seed + i. Unset: `seed`.
-  // TorchBaseSeed (torch_base_seed.h) draws it as PyTorch does.
+  // Worker i gets the seed base_seed + i. Unset: `seed`. TorchBaseSeed
+  // (torch_base_seed.h) draws it as PyTorch does.
   std::optional<uint64_t> base_seed;
 
   // Called once for each worker before its first sample, on the thread that
-  // then serves it. An error is returned by Next from then on.
+  // then serves it. Next returns its error from then on.
   std::function<absl::Status(WorkerInfo&)> worker_init;
 
-  // Changes a batch after its rows were read: mixes rows, pads to the longest.
-  // The numbers are the same in every run. An error fails the step.
+  // Changes a batch after its rows were read: it may mix rows, or pad them to
+  // the longest. The random numbers are the same in every run. An error fails
+  // the step. It is called on several workers at once, for different batches.
   std::function<absl::Status(BatchView&, Random&)> collate;
 
+  // How samples that can't be read are treated.
   OnError on_error = OnError::kStop;
 
-  // The loader fails for good when more samples than this could not be read or
-  // were substituted, since it was made. They count when Next gives their step
-  // out. Unset: it never does.
+  // The loader fails permanently when more samples than this could not be read
+  // or were substituted since it was made. They count when Next gives their
+  // step out. Unset: no limit.
   std::optional<int64_t> max_failures;
 
-  // How long Next waits for a batch before it returns DEADLINE_EXCEEDED,
-  // telling what the workers are at. The batch is not lost: call Next again.
+  // The time that Next waits for a batch before it returns DEADLINE_EXCEEDED
+  // with what the workers are doing. The batch is not lost: call Next again.
   absl::Duration timeout = absl::InfiniteDuration();
 
-  // Where batches live; unset: plain memory. PinnedMemory (pinned_memory.h) has
-  // them copied to a GPU.
+  // The memory of the batches; unset: plain memory. PinnedMemory
+  // (pinned_memory.h) copies them to a GPU.
   std::shared_ptr<BatchMemory> memory;
 
-  // Called from Next, at most this often, from the second batch on. What it
-  // throws is ignored.
+  // Called from Next, from the second batch on, at most once in
+  // progress_interval. An exception that it throws is ignored.
   std::function<void(const LoaderProgress&)> progress;
   absl::Duration progress_interval = absl::Seconds(10);
 
-  // Loader::Trace keeps so many events, of 40 bytes each; with 0, there is no
-  // trace. It has one read in 16 of samples that take nanoseconds.
+  // The number of events that Loader::Trace keeps, of 40 bytes each; 0: no
+  // trace. Of samples that take nanoseconds, it has one read in 16.
   int64_t trace_events = 0;
 };
 
-// INVALID_ARGUMENT names the option, its value and what is accepted.
+// Returns INVALID_ARGUMENT with the option, its value and what is accepted, or
+// OK.
 absl::Status Validate(const LoaderOptions& options);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Where a loader's time goes.
+// Numbers that tell where a loader spends its time.
 //
 //   LoaderMetrics metrics = loader->Metrics();
 //   LOG(INFO) << metrics.ToString();
@@ -14,44 +14,46 @@
 
 namespace lockstep {
 
+// A sample that took long to read.
 struct SlowSample {
   int64_t index = 0;
   double seconds = 0;
-  // Cheap samples are timed in chunks, and not all of those: `seconds` is then
-  // the mean of so many, read one after the other, of which this was the first.
+  // Cheap samples are timed in chunks, and only some of the chunks. `seconds`
+  // is then the mean of so many samples that were read one after the other, and
+  // `index` is the first of them.
   int64_t timed_together = 1;
 };
 
-// Since the loader was made.
+// All numbers count from when the loader was made, unless they say otherwise.
 struct LoaderMetrics {
-  // What Next has given out.
+  // Counted when Next gives a step out.
   int64_t batches = 0;
   int64_t samples = 0;  // rows that are data
   int64_t bytes = 0;
-  int64_t failed_samples = 0;  // not read, and not substituted either
+  int64_t failed_samples = 0;  // neither read nor substituted
   int64_t substituted_samples = 0;
 
-  // Since the first StartEpoch or RestoreState.
+  // The time since the first StartEpoch or RestoreState.
   double elapsed_seconds = 0;
-  // In Next, waiting for a batch, or reading it where there are no workers.
-  // Little of it: the loader keeps up.
+  // The time that Next has waited for batches, or has read them if there are no
+  // workers. If it is short, the loader keeps up with the trainer.
   double wait_seconds = 0;
   // The share of batches that were ready when they were asked for.
   double readiness = 0;
-  // How many batches were ready at such a time, on average.
+  // The average number of batches that were ready at such a time.
   double ready_batches = 0;
 
-  // The share of the workers' time that went into samples and collate; near 1
-  // with little readiness: more workers, or cheaper samples, would help.
+  // The share of the workers' time that went into samples and collate. If it is
+  // near 1 and `readiness` is low, more workers or cheaper samples would help.
   double busy = 0;
   int requested_workers = 0;
-  // How many have done anything.
+  // The number of workers that have read anything.
   int effective_workers = 0;
 
-  // At most 8, the slowest first.
+  // The slowest samples, at most 8, the slowest first.
   std::vector<SlowSample> slowest;
 
-  // A few lines for people.
+  // Returns a few lines for people.
   std::string ToString() const;
 };
 

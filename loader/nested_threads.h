@@ -1,5 +1,4 @@
-// Holds OpenMP and MKL to one thread on the calling thread, if the process has
-// them, while it lives. Internal.
+// Limits OpenMP and MKL to one thread for work of the calling thread. Internal.
 #ifndef LOCKSTEP_LOADER_NESTED_THREADS_H_
 #define LOCKSTEP_LOADER_NESTED_THREADS_H_
 
@@ -7,9 +6,13 @@
 
 namespace lockstep::internal_loader {
 
+// While an object lives, OpenMP and MKL use one thread for the work of the
+// thread that made it, if the process has loaded these libraries. Requires: the
+// destructor runs on the thread that made the object. Thread-safety:
+// thread-compatible.
 class NestedThreads {
  public:
-  // Does nothing unless `limit`.
+  // Does nothing if `limit` is false.
   explicit NestedThreads(bool limit);
   ~NestedThreads();
 

@@ -11,26 +11,27 @@
 //   while (*loader->Next(batch)) {
 //     LOCKSTEP_ASSIGN_OR_RETURN(const DeviceBatch x,
 //                               batch.ToDevice(Stream(stream)));
-//     // Memory of the device; what uses it is queued and not waited for.
+//     // Memory of the device. Work that uses it is queued on the stream, and
+//     // the host does not wait.
 //     absl::Span<const float> images = *x.Values<float>("image");
 //     Train(images.data(), x.valid(), stream);
 //   }
 //
 // A copy begins as soon as a worker has completed the batch. A batch may be
 // released when its kernels are queued: its memory on the device is written
-// again behind them. When the device is a whole ring of batches behind, workers
-// wait for it.
+// again only after them. Workers wait for the device if it is a whole ring of
+// batches behind.
 //
-// Workers go on while a stream is captured into a graph, in whichever of CUDA's
-// modes. ToDevice is called before the capture of its stream begins. A batch is
-// released while none of its streams is captured, and they may be destroyed
-// then. Otherwise steps fail: for each such batch one after the capture, and
-// perhaps others before. Its streams must live until Next has returned that
-// error, or the loader is gone.
+// Workers go on while a stream is captured into a graph, in any of CUDA's
+// modes. Call ToDevice before the capture of its stream begins. Release a batch
+// while none of its streams is captured; the streams may be destroyed then.
+// Otherwise steps fail: for each such batch one step after the capture, and
+// perhaps others before. Its streams must then live until Next has returned
+// that error, or the loader is gone.
 //
-// Page-locked memory is what LoaderOptions::prefetch_batches and prefetch_bytes
-// say, and so is the device's. It is compiled without CUDA's headers, and loads
-// the driver when it is used.
+// LoaderOptions::prefetch_batches and prefetch_bytes say how much page-locked
+// memory there is, and the device has the same amount. This is compiled without
+// CUDA's headers, and loads the driver when it is used.
 #ifndef LOCKSTEP_LOADER_PINNED_MEMORY_H_
 #define LOCKSTEP_LOADER_PINNED_MEMORY_H_
 
@@ -58,57 +59,61 @@ struct CudaStream;
 class Device;
 }  // namespace internal_gpu
 
+// The options of PinnedMemory.
 struct PinnedMemoryOptions {
-  // The device that batches are copied to; no other is touched.
+  // The device that batches are copied to. No other device is touched.
   int device = 0;
 
-  // False: batches are in page-locked memory and stay there. A trainer that
-  // copies them itself holds each one until its copy is done.
+  // False: batches stay in page-locked memory. A trainer that copies them
+  // itself must hold each batch until its copy is done.
   bool to_device = true;
 
   // The most bytes that may be page-locked for all loaders that share this
-  // memory, 0 for no limit. Loader::Create is RESOURCE_EXHAUSTED beyond it.
+  // memory; 0: no limit. Loader::Create returns RESOURCE_EXHAUSTED beyond it.
   int64_t max_bytes = 0;
 
-  // True: where there is no driver or no device, Create is UNAVAILABLE and says
-  // why. False: batches then stay in plain memory, and what ToDevice gives must
-  // not go to kernels unless it is on_device().
+  // True: if there is no driver or no device, Create returns UNAVAILABLE and
+  // says why. False: batches then stay in plain memory, and the results of
+  // ToDevice must not go to kernels unless they are on_device().
   bool require_device = false;
 
-  // The path of the CUDA driver's library; empty: libcuda.so.1.
+  // The path of the CUDA driver's library. Empty: libcuda.so.1.
   std::string cuda_library;
 
-  // Called from Create, once, when batches stay in plain memory. What it throws
-  // is ignored. Nothing else tells without being asked: fallback(), device()
-  // and DeviceBatch::on_device do.
+  // Called once from Create if batches stay in plain memory. An exception that
+  // it throws is ignored. Nothing else reports this by itself; fallback(),
+  // device() and DeviceBatch::on_device say it when they are called.
   std::function<void(const absl::Status& why)> on_fallback;
 };
 
-// May be shared by loaders, and lives as long as the last of their batches.
+// Page-locked memory for batches, and copies of them on a device. Several
+// loaders may share it. The loaders and their batches keep it alive.
+// Thread-safety: thread-safe, as BatchMemory requires it.
 class PinnedMemory : public BatchMemory {
  public:
-  // INVALID_ARGUMENT names the option; other errors are CUDA's. Where there is
-  // no driver or no device it is OK unless one is required, and batches are in
-  // plain memory, which ToDevice then gives.
+  // INVALID_ARGUMENT names the option that is wrong; other errors are CUDA's.
+  // If there is no driver or no device, and none is required, the result is OK:
+  // batches are in plain memory, and ToDevice returns that memory.
   static absl::StatusOr<std::shared_ptr<PinnedMemory>> Create(
       const PinnedMemoryOptions& options);
   ~PinnedMemory() override;
 
-  // nullopt: batches are in plain memory.
+  // Returns nullopt if batches are in plain memory.
   std::optional<int> device() const;
-  // Why they are; OK if they are not.
+  // Returns the reason why batches are in plain memory, or OK if they are not.
   const absl::Status& fallback() const { return fallback_; }
 
-  // For the loader.
+  // The loader calls these.
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
-  // Waits for what the device is at with this memory.
+  // Waits until the device no longer uses this memory.
   void Free(void* memory, int64_t bytes) override;
   absl::Status Filled(void* memory, const BatchView& batch) override;
   absl::StatusOr<void*> OnDevice(void* memory, Stream stream) override;
   void Released(void* memory) override;
   absl::Status BeforeReuse(void* memory) override;
 
-  // For tests: by these functions, which must outlive the memory.
+  // For tests: does what Create does with these functions, which must outlive
+  // the memory.
   static absl::StatusOr<std::shared_ptr<PinnedMemory>> CreateWith(
       const internal_gpu::CudaApi& cuda, const PinnedMemoryOptions& options);
 
@@ -125,10 +130,10 @@ class PinnedMemory : public BatchMemory {
   const int64_t max_bytes_;
   absl::Status fallback_;
   const ForkGuard fork_guard_;
-  HeapMemory heap_;  // where there is no device
+  HeapMemory heap_;  // used if there is no device
 
   std::unique_ptr<const internal_gpu::Device> device_;
-  // All copies are in this one; nullptr if there are none.
+  // The stream of all copies, or nullptr if batches are not copied.
   internal_gpu::CudaStream* copies_ = nullptr;
 
   Mutex mutex_;

@@ -1,6 +1,6 @@
-// The streams of random numbers (RandomKey's second argument) that this package
-// draws from. They are part of the promise of same bytes: never change or reuse
-// one.
+// The streams of random numbers (the second argument of RandomKey) that this
+// package draws from. The bytes of batches depend on them: never change or
+// reuse one. Internal.
 #ifndef LOCKSTEP_LOADER_RANDOM_STREAMS_H_
 #define LOCKSTEP_LOADER_RANDOM_STREAMS_H_
 

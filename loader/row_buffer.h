@@ -1,5 +1,6 @@
-// One row of memory, for reading a sample without a loader: in tests, in caches
-// and in datasets that make other fields of what an inner one reads.
+// A RowBuffer has memory for one row, to read a sample without a loader: in
+// tests, in caches, and in datasets that make other fields of an inner
+// dataset's samples.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<RowBuffer> buffer,
 //                             RowBuffer::Create(dataset.fields()));
@@ -22,27 +23,28 @@
 
 namespace lockstep {
 
+// The memory of one row.
 // Thread-safety: thread-compatible.
 class RowBuffer {
  public:
-  // INVALID_ARGUMENT as ValidateFields.
+  // Returns a buffer, or the INVALID_ARGUMENT of ValidateFields.
   static absl::StatusOr<std::unique_ptr<RowBuffer>> Create(
       absl::Span<const FieldSpec> fields);
 
   RowBuffer(const RowBuffer&) = delete;
   RowBuffer& operator=(const RowBuffer&) = delete;
 
-  // The row, and whatever was written to it.
+  // Returns the row, with what was written to it.
   SampleRow& row() { return row_; }
 
   // Forgets what was written.
   void Clear() { written_ = 0; }
 
-  // Reads a sample of `dataset`, whose fields must be those of Create. An error
-  // says which field was not written, if that is what is wrong.
+  // Reads a sample of `dataset`, whose fields must be those of Create. It is an
+  // error, which names the field, if Read does not write one.
   absl::Status Read(Dataset& dataset, int64_t index, SampleContext& context);
 
-  // The same as a loader with seed 0 and no workers does at epoch 0 and
+  // Reads a sample as a loader with seed 0 and no workers does at epoch 0 and
   // position `index`.
   absl::Status Read(Dataset& dataset, int64_t index);
 
@@ -58,8 +60,8 @@ class RowBuffer {
 
 namespace internal_loader {
 
-// dataset.Read and what must hold afterwards: exceptions become a Status, and a
-// field that was not written is an error. `written` is the row's.
+// Calls dataset.Read and checks the result: an exception becomes a Status, and
+// a field that was not written is an error. `written` is the row's.
 absl::Status ReadChecked(Dataset& dataset, int64_t index,
                          SampleContext& context, SampleRow& row,
                          const uint64_t& written, const BatchLayout& layout);

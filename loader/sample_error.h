@@ -17,14 +17,14 @@ namespace lockstep {
 struct SampleError {
   int64_t epoch = 0;
   int64_t step = 0;
-  int64_t row = 0;  // where it would have been
+  int64_t row = 0;  // the row that it would have had
   int64_t index = 0;
   int64_t position = 0;
   int worker = 0;
   absl::Status status;
 };
 
-// A sample that stands in for one that could not be read.
+// A sample that was read instead of one that could not be read.
 struct Substitution {
   int64_t row = 0;
   int64_t wanted = 0;  // the index that failed

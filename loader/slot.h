@@ -76,7 +76,7 @@ struct alignas(64) Slot {
   void Pack(int field);
 };
 
-// Takes back the slots of batches that are gone.
+// Takes back the slots of batches that were released.
 // Thread-safety: thread-safe.
 class SlotOwner {
  public:

@@ -1,12 +1,12 @@
-// The seeds of PyTorch's workers.
+// TorchBaseSeed returns the seeds of PyTorch's workers.
 //
 //   // g = torch.Generator().manual_seed(7)
 //   // DataLoader(dataset, num_workers=2, generator=g, worker_init_fn=...)
 //   options.base_seed = TorchBaseSeed(7);
 //
-// PyTorch draws a base seed from the loader's generator whenever the loader is
+// PyTorch draws a base seed from the loader's generator each time the loader is
 // iterated, and worker i has base_seed + i. This is the first such draw, which
-// is what persistent workers keep.
+// persistent workers keep.
 #ifndef LOCKSTEP_LOADER_TORCH_BASE_SEED_H_
 #define LOCKSTEP_LOADER_TORCH_BASE_SEED_H_
 
@@ -17,6 +17,7 @@
 
 namespace lockstep {
 
+// Returns the first base seed of a generator with that seed.
 inline uint64_t TorchBaseSeed(uint64_t generator_seed) {
   return static_cast<uint64_t>(TorchGenerator(generator_seed).NextInt63());
 }

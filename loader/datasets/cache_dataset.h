@@ -5,16 +5,16 @@
 //   auto cached = CacheDataset::Create(decoded_images, options);
 //   auto augmented = MapDataset::Create(*cached, RandomCrop);
 //
-// Samples are kept, by index, until the memory is used up. From then on the
-// others are read through, and nothing is thrown out: an epoch needs each
-// sample once, so whatever was used last is what is needed last, and an LRU
-// cache that is smaller than the dataset would hit nearly nothing.
+// Samples are kept, by index, until the memory is used up. From then on other
+// samples are read from the inner dataset, and no sample is dropped: an epoch
+// needs each sample once, so the sample that was used last is needed last, and
+// an LRU cache that is smaller than the dataset would hit nearly nothing.
 //
-// Put what is random above the cache, as RandomCrop is here: below it, a sample
-// would have the same random numbers in every epoch. A sample whose Read drew
-// from context.rng() is therefore not kept, and counted in `random`. What else
-// Read takes from its context (epoch, position, worker) goes unnoticed: below
-// the cache it must not make a difference.
+// Put random changes above the cache, as RandomCrop is here: below it, a sample
+// would have the same random numbers in every epoch. Therefore a sample whose
+// Read drew from context.rng() is not kept, and counted in `random`. The cache
+// does not notice if Read uses other things of its context (epoch, position,
+// worker): below the cache they must not make a difference.
 #ifndef LOCKSTEP_LOADER_DATASETS_CACHE_DATASET_H_
 #define LOCKSTEP_LOADER_DATASETS_CACHE_DATASET_H_
 
@@ -36,24 +36,31 @@
 
 namespace lockstep {
 
+// The options of a CacheDataset.
 struct CacheOptions {
-  // For the samples, each of which takes the bytes that it has (not those that
-  // it could have, for ragged fields) and a few more for the allocator. There
-  // are 8 bytes for each sample of the inner dataset beside.
+  // The memory for samples, in bytes. A sample takes the bytes that it has (for
+  // ragged fields, not those that it could have) and a few more for the
+  // allocator. In addition, each sample of the inner dataset takes 8 bytes that
+  // are not counted here.
   int64_t max_bytes = 0;
 };
 
+// The numbers of a CacheDataset since it was made.
 struct CacheStatistics {
   int64_t hits = 0;     // samples that came from memory
-  int64_t misses = 0;   // samples that were asked of the inner dataset
-  int64_t samples = 0;  // that are in memory
-  int64_t bytes = 0;    // that they take; at most max_bytes
+  int64_t misses = 0;   // samples that the inner dataset read
+  int64_t samples = 0;  // samples that are in memory
+  int64_t bytes = 0;    // the bytes that they take; at most max_bytes
   int64_t random = 0;   // reads that were not kept since they drew from rng()
 };
 
+// A dataset with the samples of another one, which keeps them in memory.
+// Thread-safety: thread-safe.
+// Memory ordering: a pointer to an entry is stored with release and loaded with
+// acquire, so that a reader sees the bytes of the entry. Counters are relaxed.
 class CacheDataset : public Dataset {
  public:
-  // RESOURCE_EXHAUSTED where there is no memory for 8 bytes a sample.
+  // Returns RESOURCE_EXHAUSTED if there is no memory for 8 bytes a sample.
   static absl::StatusOr<std::shared_ptr<CacheDataset>> Create(
       std::shared_ptr<Dataset> inner, const CacheOptions& options);
 
@@ -64,7 +71,7 @@ class CacheDataset : public Dataset {
     return inner_->fields();
   }
 
-  // Errors are not kept: the inner dataset is asked again the next time.
+  // Errors are not kept: the next call reads from the inner dataset again.
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;
   int64_t max_bulk() const override;
@@ -72,21 +79,23 @@ class CacheDataset : public Dataset {
                         absl::Span<SampleContext> contexts,
                         absl::Span<SampleRow> rows) override;
 
-  // Passes those on that are not in memory.
+  // Passes on the indices of samples that are not in memory.
   void Hint(absl::Span<const int64_t> indices) override;
 
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
     return inner_->ReadColumn(name);
   }
 
-  // Exact when nobody reads meanwhile.
+  // Returns numbers that are exact if no thread reads meanwhile.
   CacheStatistics Statistics() const;
 
  private:
-  // A sample: the shapes of its ragged fields, and then all fields' elements.
+  // The bytes of a sample: the shapes of its ragged fields, and then the
+  // elements of all fields.
   using Entry = std::atomic<char*>;
 
-  // In a line of its own, so that workers don't wait for each other to count.
+  // Counters in a cache line of their own, so that workers do not slow each
+  // other down.
   struct alignas(64) Counts {
     std::atomic<int64_t> hits{0};
     std::atomic<int64_t> misses{0};
@@ -103,11 +112,11 @@ class CacheDataset : public Dataset {
     return counts_[static_cast<uint32_t>(context.worker().id) % counts_.size()];
   }
 
-  // Whether there was room for that many bytes, which are then taken.
+  // Takes that many bytes of the budget. Returns false if there is no room.
   bool Reserve(int64_t bytes);
 
   // Keeps a row that was just read, if there is room and it is not random.
-  // `draws` is how many its context had drawn before.
+  // `draws` is how many numbers its context had drawn before the read.
   void Keep(int64_t index, uint64_t draws, SampleContext& context,
             SampleRow& row);
 
@@ -115,7 +124,8 @@ class CacheDataset : public Dataset {
   const int64_t size_;
   const int64_t max_bytes_;
 
-  // Null for a sample that is not in memory; once set, never changed.
+  // By index; null for a sample that is not in memory. A pointer that is set is
+  // never changed.
   const std::unique_ptr<Entry[]> entries_;
 
   std::atomic<int64_t> bytes_{0};

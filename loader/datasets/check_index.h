@@ -1,4 +1,4 @@
-// Is there a sample of that index?
+// Checks that a dataset has a sample of an index. Internal.
 //
 //   LOCKSTEP_RETURN_IF_ERROR(
 //       internal_loader::CheckIndex("npy_dataset", index, size()));
@@ -14,9 +14,10 @@
 namespace lockstep {
 namespace internal_loader {
 
+// Returns the error for an index that does not exist.
 absl::Status BadIndex(absl::string_view dataset, int64_t index, int64_t size);
 
-// OUT_OF_RANGE unless 0 <= index < size.
+// Returns OUT_OF_RANGE unless 0 <= index < size.
 inline absl::Status CheckIndex(absl::string_view dataset, int64_t index,
                                int64_t size) {
   if (index >= 0 && index < size) return absl::OkStatus();

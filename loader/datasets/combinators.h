@@ -1,4 +1,4 @@
-// Datasets made of datasets.
+// Datasets that are made of other datasets.
 //
 //   // Each image flipped half of the time, in place:
 //   auto flipped = MapDataset::Create(
@@ -23,17 +23,18 @@
 //   auto both = ConcatDataset::Create({images_2024, images_2025});
 //   auto pairs = ZipDataset::Create({images, labels});
 //
-// Columns (Dataset::ReadColumn) are those of the inner datasets, as they were
-// before a MapDataset changed a row.
+// Columns (Dataset::ReadColumn) are those of the inner datasets, without the
+// changes of a MapDataset.
 //
-// The context that an inner dataset gets is the outer one's: its index() and
-// position() are those of the stream, and rng() goes on from what others drew
-// for the sample. What several layers draw is the same everywhere, in the order
-// in which they read.
+// An inner dataset gets the context of the outer one: its index() and
+// position() are those of the stream, and its rng() goes on after the numbers
+// that other layers drew for the sample. So all layers draw the same numbers
+// everywhere, in the order in which they read.
 //
-// All keep their inner datasets alive, pass hints on, and read many at a time
-// where an inner dataset does. A null pointer is INVALID_ARGUMENT, an index
-// that there is not OUT_OF_RANGE.
+// All these datasets keep their inner datasets alive, pass hints on, and read
+// many samples at a time if an inner dataset does. A null pointer is
+// INVALID_ARGUMENT, and an index that does not exist is OUT_OF_RANGE. They are
+// thread-safe if their inner datasets are.
 #ifndef LOCKSTEP_LOADER_DATASETS_COMBINATORS_H_
 #define LOCKSTEP_LOADER_DATASETS_COMBINATORS_H_
 
@@ -54,8 +55,10 @@
 
 namespace lockstep {
 
-// A function of every sample. It is called from many threads at once, and may
-// return any error, or throw.
+// Applies a function to each sample of an inner dataset.
+// Requires: the function is thread-safe, since many threads call it at once. It
+// may return any error, or throw.
+// Thread-safety: thread-safe.
 class MapDataset : public Dataset {
  public:
   // Changes a row in place, after the inner dataset has written it.
@@ -64,17 +67,18 @@ class MapDataset : public Dataset {
   static absl::StatusOr<std::shared_ptr<MapDataset>> Create(
       std::shared_ptr<Dataset> inner, Change change);
 
-  // Writes all fields of `to`, which are `fields`, from those of the inner
-  // dataset. Memory for the inner row is kept from sample to sample: as many
-  // rows as there were calls of Read at once.
+  // Writes all fields of `to`, which are `fields`, from the fields of the inner
+  // dataset. The memory of inner rows is kept from sample to sample: there are
+  // as many rows as there were calls of Read at once.
   using Make = std::function<absl::Status(SampleContext& context,
                                           SampleRow& from, SampleRow& to)>;
   static absl::StatusOr<std::shared_ptr<MapDataset>> Create(
       std::shared_ptr<Dataset> inner, std::vector<FieldSpec> fields, Make make);
 };
 
-// The inner dataset's samples indices[0], indices[1] and so on; one may come
-// several times. SubsetOrder does the same for an order.
+// Has the inner dataset's samples indices[0], indices[1] and so on. An index
+// may occur several times. SubsetOrder does the same for an order.
+// Thread-safety: thread-safe.
 class SubsetDataset : public Dataset {
  public:
   static absl::StatusOr<std::shared_ptr<SubsetDataset>> Create(
@@ -103,7 +107,8 @@ class SubsetDataset : public Dataset {
   const std::vector<int64_t> indices_;
 };
 
-// One dataset after the other, all with the same fields.
+// Has the samples of several datasets, one dataset after the other. All must
+// have the same fields. Thread-safety: thread-safe.
 class ConcatDataset : public Dataset {
  public:
   static absl::StatusOr<std::shared_ptr<ConcatDataset>> Create(
@@ -116,7 +121,7 @@ class ConcatDataset : public Dataset {
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;
 
-  // Neighbours that are of the same part are read together.
+  // Neighbours that belong to the same part are read together.
   int64_t max_bulk() const override { return max_bulk_; }
   absl::Status ReadMany(absl::Span<const int64_t> indices,
                         absl::Span<SampleContext> contexts,
@@ -124,7 +129,8 @@ class ConcatDataset : public Dataset {
   void Hint(absl::Span<const int64_t> indices) override;
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
 
-  // Which part a sample is of. Requires 0 <= index < size().
+  // Returns the number of the part that has the sample. Requires 0 <= index <
+  // size().
   int PartOf(int64_t index) const;
 
  private:
@@ -136,16 +142,17 @@ class ConcatDataset : public Dataset {
   }
 
   const std::vector<std::shared_ptr<Dataset>> parts_;
-  const std::vector<int64_t> ends_;  // of each part, the next one's first index
+  const std::vector<int64_t> ends_;  // the first index after each part
   int64_t max_bulk_ = 1;
 };
 
-// The fields of several datasets of equal size side by side: sample i has those
-// of each one's sample i. They are read in their order.
+// Has the fields of several datasets of equal size: sample i has the fields of
+// sample i of each dataset. The datasets are read in their order.
+// Thread-safety: thread-safe.
 class ZipDataset : public Dataset {
  public:
-  // INVALID_ARGUMENT for other sizes, for a name that stands in two of them,
-  // and for more fields than kMaxFields.
+  // Returns INVALID_ARGUMENT if sizes differ, if two datasets have a field of
+  // the same name, or if there are more fields than kMaxFields.
   static absl::StatusOr<std::shared_ptr<ZipDataset>> Create(
       std::vector<std::shared_ptr<Dataset>> parts);
 

@@ -1,9 +1,9 @@
-// CRC-32C (Castagnoli), the checksum of iSCSI, ext4 and TFRecord.
+// CRC-32C (Castagnoli), the checksum of iSCSI, ext4 and TFRecord. Internal.
 //
 //   uint32_t crc = Crc32c("123456789");               // 0xe3069283
 //   uint32_t same = ExtendCrc32c(Crc32c("1234"), "56789");
 //
-// The processor's instruction where there is one, tables elsewhere.
+// It uses the processor's instruction if there is one, and tables otherwise.
 #ifndef LOCKSTEP_LOADER_DATASETS_CRC32C_H_
 #define LOCKSTEP_LOADER_DATASETS_CRC32C_H_
 
@@ -15,17 +15,18 @@
 namespace lockstep {
 namespace internal_loader {
 
-// The CRC of what `crc` is of, and then `data`.
+// Returns the CRC of some bytes, whose CRC is `crc`, followed by `data`.
 uint32_t ExtendCrc32c(uint32_t crc, absl::string_view data);
 
 inline uint32_t Crc32c(absl::string_view data) { return ExtendCrc32c(0, data); }
 
-// As TFRecord stores it, since the CRC of data that holds its own CRC is bad.
+// Returns the CRC in the form that TFRecord stores, since CRCs are weak for
+// data that contain their own CRC.
 inline uint32_t MaskCrc32c(uint32_t crc) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-// ExtendCrc32c as processors without the instruction do it.
+// Does what ExtendCrc32c does on processors without the instruction.
 uint32_t ExtendCrc32cByTable(uint32_t crc, absl::string_view data);
 
 }  // namespace internal_loader

@@ -1,4 +1,4 @@
-// What holds for every dataset: for the tests of whoever writes one.
+// Tests of what must hold for every dataset, for those who write one.
 //
 //   ExpectConforms(*dataset);
 //   EXPECT_THAT(ReadSample(*dataset, 3), IsOkAndHolds(expected));
@@ -16,20 +16,21 @@
 
 namespace lockstep {
 
-// A text for each sample: the shape and the bytes of each field. Every sample
-// is read at its index as position.
+// Reads a sample with its index as its position, and returns it as a text: the
+// shape and the bytes of each field.
 absl::StatusOr<std::string> ReadSample(Dataset& dataset, int64_t index);
 
-// The same by a single call of ReadMany.
+// Does the same for several samples by a single call of ReadMany.
 absl::StatusOr<std::vector<std::string>> ReadSamples(
     Dataset& dataset, absl::Span<const int64_t> indices);
 
 // Reads all samples one by one and, in random order, many at a time, up to
-// max_bulk(), and expects the same; and OUT_OF_RANGE for what there is not.
+// max_bulk(), and expects the same samples. Expects OUT_OF_RANGE for indices
+// that do not exist.
 void ExpectConforms(Dataset& dataset);
 
-// Reads all samples, on several threads at once and in different orders, and
-// expects the same as on one.
+// Reads all samples on several threads at once, in different orders, and
+// expects the same samples as on one thread.
 void ExpectThreadSafe(Dataset& dataset);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Eigen's matrices and tensors as what a TensorDataset is made of. This header
-// alone needs Eigen.
+// Makes the arrays of a TensorDataset of Eigen's matrices and tensors. Of the
+// headers of this folder, only this one needs Eigen.
 //
 //   Eigen::MatrixXf x = Eigen::MatrixXf::Random(1000, 16);   // column-major
 //   Eigen::Tensor<uint8_t, 4, Eigen::RowMajor> images(1000, 28, 28, 3);
@@ -29,7 +29,7 @@
 namespace lockstep {
 namespace internal_loader {
 
-// Eigen's own 16-bit floats have the bits of ours.
+// Eigen's own 16-bit floats have the same bits as Lockstep's.
 template <typename Scalar>
 struct EigenDType {
   static constexpr DType kValue = DTypeOf<Scalar>();
@@ -56,7 +56,8 @@ std::vector<int64_t> TensorShape(const Tensor& tensor) {
   return {tensor.dimensions().begin(), tensor.dimensions().end()};
 }
 
-// Of a dense object in row-major order that lives as long as `owner`.
+// Returns an array of a dense object in row-major order that lives as long as
+// `owner`.
 template <typename Dense>
 NamedTensor ShareDense(const std::string& name,
                        const std::vector<int64_t>& shape, const Dense& dense,
@@ -84,7 +85,8 @@ NamedTensor CopyDense(const std::string& name,
 
 }  // namespace internal_loader
 
-// A copy, in row-major order, of any matrix, array, map, block or expression.
+// Returns a copy, in row-major order, of any matrix, array, map, block or
+// expression.
 template <typename Derived>
 NamedTensor CopyEigen(const std::string& name,
                       const Eigen::DenseBase<Derived>& values) {
@@ -100,7 +102,7 @@ NamedTensor CopyEigen(const std::string& name,
   return internal_loader::CopyDense(name, shape, packed);
 }
 
-// A copy, in row-major order, of a tensor or a map of one.
+// Return a copy, in row-major order, of a tensor or a map of one.
 template <typename Plain, int options, template <class> class Pointer>
 NamedTensor CopyEigen(const std::string& name,
                       const Eigen::TensorMap<Plain, options, Pointer>& tensor) {
@@ -109,7 +111,7 @@ NamedTensor CopyEigen(const std::string& name,
     return internal_loader::CopyDense(name, shape, tensor);
   } else {
     constexpr int kRank = Plain::NumDimensions;
-    // The other layout has the dimensions the other way round.
+    // The other layout has the dimensions in the opposite order.
     Eigen::array<int, size_t{kRank}> reversed;
     std::iota(reversed.rbegin(), reversed.rend(), 0);
     const Eigen::Tensor<std::remove_const_t<typename Plain::Scalar>, kRank,
@@ -127,8 +129,9 @@ NamedTensor CopyEigen(
                 tensor.data(), tensor.dimensions()));
 }
 
-// Without a copy: `values` stays as it is as long as the dataset lives.
-// Matrices are row-major, or column vectors; of others CopyEigen makes a copy.
+// Return an array without a copy. Requires that the values live and do not
+// change as long as the dataset lives. Matrices must be row-major, or column
+// vectors; use CopyEigen for others.
 template <typename Derived>
 NamedTensor BorrowEigen(const std::string& name,
                         const Eigen::PlainObjectBase<Derived>& values) {
@@ -164,7 +167,7 @@ NamedTensor BorrowEigen(
                                      tensor, nullptr);
 }
 
-// A temporary would be gone before the dataset reads it: OwnEigen.
+// A temporary would be gone before the dataset reads it. Use OwnEigen for it.
 template <typename Derived>
 NamedTensor BorrowEigen(const std::string& name,
                         Eigen::PlainObjectBase<Derived>&& values) = delete;
@@ -173,7 +176,7 @@ NamedTensor BorrowEigen(const std::string& name,
                         Eigen::Tensor<Scalar, rank, options, Index>&& tensor) =
     delete;
 
-// With `values` itself, moved: OwnEigen("x", std::move(x)).
+// Return an array that owns `values`: OwnEigen("x", std::move(x)).
 template <typename Derived>
 NamedTensor OwnEigen(const std::string& name,
                      Eigen::PlainObjectBase<Derived>&& values) {

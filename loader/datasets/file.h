@@ -1,13 +1,13 @@
-// A file to read, and a part of one as memory.
+// A file that is read, and a mapping of a file into memory. Internal.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const File file, File::Open("labels.npy"));
 //   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t bytes, file.Size());
 //   char magic[6];
 //   LOCKSTEP_RETURN_IF_ERROR(file.ReadAt(0, absl::MakeSpan(magic)));
 //
-// Every error has the path and what the system says: NOT_FOUND,
+// Every error has the path and the system's message: NOT_FOUND,
 // PERMISSION_DENIED, RESOURCE_EXHAUSTED (file descriptors or memory), DATA_LOSS
-// for a file that is shorter than it should be, UNAVAILABLE for the rest.
+// for a file that is shorter than it should be, and UNAVAILABLE for all others.
 #ifndef LOCKSTEP_LOADER_DATASETS_FILE_H_
 #define LOCKSTEP_LOADER_DATASETS_FILE_H_
 
@@ -22,11 +22,12 @@
 namespace lockstep {
 namespace internal_loader {
 
+// An open file.
 // Thread-safety: const functions may be called from many threads at once.
 class File {
  public:
-  // Opens a regular file; anything else is INVALID_ARGUMENT. Keeps `path`,
-  // which must outlive the File, for its errors: to open allocates nothing.
+  // Opens a regular file; anything else is INVALID_ARGUMENT. Requires that
+  // `path` outlives the File, which uses it in errors. Allocates nothing.
   static absl::StatusOr<File> Open(const char* path);
 
   File() = default;
@@ -34,14 +35,14 @@ class File {
   File& operator=(File&& other) noexcept;
   ~File();
 
-  // In bytes, now.
+  // Returns the present size in bytes.
   absl::StatusOr<int64_t> Size() const;
 
-  // DATA_LOSS if the file has fewer than `bytes` bytes now, which it had
-  // before.
+  // Returns DATA_LOSS if the file now has fewer than `bytes` bytes, which it
+  // had before.
   absl::Status CheckHas(int64_t bytes) const;
 
-  // Fills `out` from `offset` on. DATA_LOSS if the file ends before.
+  // Fills `out` from `offset` on. Returns DATA_LOSS if the file ends too early.
   absl::Status ReadAt(int64_t offset, absl::Span<char> out) const;
 
   const char* path() const { return path_; }
@@ -56,11 +57,13 @@ class File {
   const char* path_ = "";
 };
 
-// Outlives the File that it was made of. To touch memory that the file has no
-// longer is a SIGBUS: call File::CheckHas before.
+// The first bytes of a file as memory. It may outlive the File.
+// Requires: the file still has the bytes when they are read, or SIGBUS kills
+// the process: call File::CheckHas before. Thread-safety: const functions may
+// be called from many threads at once.
 class Mapping {
  public:
-  // The first `bytes` bytes of the file, which has them.
+  // Maps the first `bytes` bytes. Requires that the file has them.
   static absl::StatusOr<Mapping> Create(const File& file, int64_t bytes);
 
   Mapping() = default;
@@ -78,12 +81,12 @@ class Mapping {
   int64_t size_ = 0;
 };
 
-// The status of a failed call of the system: "'a.npy': can't open: No such file
-// or directory".
+// Returns the status of a failed system call: "'a.npy': can't open: No such
+// file or directory".
 absl::Status SystemError(int error, absl::string_view path,
                          absl::string_view what);
 
-// `status` with "'a.npy': " before its message.
+// Returns `status` with "'a.npy': " before its message.
 absl::Status InFile(absl::string_view path, const absl::Status& status);
 
 }  // namespace internal_loader

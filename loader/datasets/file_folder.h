@@ -1,5 +1,5 @@
-// A folder of files, sorted into one sub-folder for each class, as
-// torchvision's ImageFolder has it:
+// Reads a folder of files that has one sub-folder for each class, as
+// torchvision's ImageFolder does:
 //
 //   images/cat/0001.jpg
 //   images/cat/0002.jpg
@@ -12,7 +12,7 @@
 //       FileFolder::Create(std::move(options));
 //
 // The fields are "data", the bytes of a file, u8[-1], and "label", the number
-// of its class, an i64. To decode the bytes is for a dataset on top.
+// of its class, an i64. A dataset on top decodes the bytes.
 #ifndef LOCKSTEP_LOADER_DATASETS_FILE_FOLDER_H_
 #define LOCKSTEP_LOADER_DATASETS_FILE_FOLDER_H_
 
@@ -31,25 +31,29 @@
 
 namespace lockstep {
 
+// The options of a FileFolder.
 struct FileFolderOptions {
+  // The path of the folder.
   std::string path;
 
-  // The endings of the files to take, in upper or lower case, such as ".bin".
-  // Empty: all.
+  // The endings of the files to take, such as ".bin", in upper or lower case.
+  // Empty: all files.
   std::vector<std::string> extensions;
 
-  // The bound of "data", and so the memory that a sample takes in a batch: a
-  // larger file is an error of Create. 0: the largest of the files.
+  // The bound of "data", and so the memory that a sample takes in a batch.
+  // Create returns an error if a file is larger. 0: the largest file.
   int64_t max_file_bytes = 0;
 };
 
+// The files of a folder.
+// Thread-safety: thread-safe.
 class FileFolder : public Dataset {
  public:
   // Lists the folder. Classes are its sub-folders, sorted by the bytes of their
-  // names; samples the regular files right in them, class by class, sorted in
-  // the same way. Links are followed, and names that begin with '.' left out.
-  // NOT_FOUND for a missing folder, one without sub-folders, and a class
-  // without a file to take.
+  // names. Samples are the regular files directly in them, class by class,
+  // sorted in the same way. Links are followed, and names that begin with '.'
+  // are left out. NOT_FOUND means that the folder is missing or has no
+  // sub-folders, or that a class has no file to take.
   static absl::StatusOr<std::shared_ptr<FileFolder>> Create(
       FileFolderOptions options);
 
@@ -58,23 +62,23 @@ class FileFolder : public Dataset {
   }
   absl::Span<const FieldSpec> fields() const override { return fields_; }
 
-  // Opens the file and reads it. NOT_FOUND if it is gone, DATA_LOSS if it has
-  // another size than when the folder was listed.
+  // Opens the file and reads it. NOT_FOUND if it no longer exists, DATA_LOSS if
+  // its size is not the one when the folder was listed.
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;
 
-  // "label", and "bytes": the size of each file.
+  // The columns are "label", and "bytes", the size of each file.
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
 
-  // The names of the classes: label i is classes()[i].
+  // Returns the names of the classes: label i is classes()[i].
   absl::Span<const std::string> classes() const { return classes_; }
 
-  // Where the sample is. Requires 0 <= index < size().
+  // Returns the path of the sample's file. Requires 0 <= index < size().
   absl::string_view path(int64_t index) const;
 
  private:
   struct Sample {
-    int64_t path;  // where it begins in `paths_`
+    int64_t path;  // the place in `paths_` where its path begins
     int64_t bytes;
     int64_t label;
   };
@@ -86,7 +90,7 @@ class FileFolder : public Dataset {
   const FileFolderOptions options_;
   std::vector<std::string> classes_;
   std::vector<Sample> samples_;
-  std::string paths_;  // each with a zero behind it
+  std::string paths_;  // of all samples, each followed by a zero
   int64_t largest_ = 0;
   std::vector<FieldSpec> fields_;
 };

@@ -1,4 +1,4 @@
-// What datasets that are made of other datasets have in common.
+// Functions for datasets that are made of other datasets. Internal.
 //
 //   LOCKSTEP_RETURN_IF_ERROR(CheckInner("map_dataset", inner.get()));
 //   ...
@@ -16,20 +16,21 @@
 
 namespace lockstep::internal_loader {
 
-// What needs an array for its rows takes no more than this at a time, so that
-// the array can stand on the stack.
+// The most rows that a dataset takes at a time if it needs an array for them,
+// so that the array can be on the stack.
 inline constexpr int64_t kBulk = 64;
 
-// The same for hints, which are larger, since they are of whole batches.
+// The same for hints. It is larger, since hints are for whole batches.
 inline constexpr int64_t kHintBulk = 512;
 
-// INVALID_ARGUMENT for a null pointer.
+// Returns INVALID_ARGUMENT for a null pointer.
 absl::Status CheckInner(absl::string_view dataset, const Dataset* inner);
 
-// The max_bulk() of a dataset of up to kBulk that passes its rows to `inner`.
+// Returns the max_bulk() of a dataset that passes its rows to `inner`, at most
+// kBulk.
 int64_t BulkOf(const Dataset& inner);
 
-// Reads any number of samples, as many at a time as `inner` takes.
+// Reads any number of samples from `inner`, as many at a time as it takes.
 absl::Status ReadInner(Dataset& inner, absl::Span<const int64_t> indices,
                        absl::Span<SampleContext> contexts,
                        absl::Span<SampleRow> rows);

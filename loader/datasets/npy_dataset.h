@@ -1,4 +1,4 @@
-// Arrays that NumPy saved: sample i is row i of every file.
+// Reads arrays that NumPy saved: sample i is row i of every file.
 //
 //   NpyDatasetOptions options;
 //   options.files = {{"image", "images.npy"}, {"label", "labels.npy"}};
@@ -6,8 +6,7 @@
 //       NpyDataset::Create(std::move(options));
 //
 // A file of shape (60000, 28, 28) makes a field of shape [28,28], and one of
-// shape (60000,) a scalar. Bytes behind the array are left alone, as NumPy
-// does.
+// shape (60000,) a scalar. Bytes after the array are ignored, as NumPy does.
 #ifndef LOCKSTEP_LOADER_DATASETS_NPY_DATASET_H_
 #define LOCKSTEP_LOADER_DATASETS_NPY_DATASET_H_
 
@@ -25,46 +24,54 @@
 
 namespace lockstep {
 
+// A file, and the field that its array becomes.
 struct NpyFile {
-  // The name of the field that the file becomes.
+  // The name of the field.
   std::string field;
 
   std::string path;
 
-  // The elements are bfloat16. NumPy has none, and saves those of ml_dtypes as
-  // '<V2', which is refused otherwise.
+  // True if the elements are bfloat16. NumPy does not know this type, and saves
+  // the one of ml_dtypes as '<V2', which is refused if this is false.
   bool bf16 = false;
 };
 
+// How the files are read.
 enum class NpyAccess {
-  // The files are mapped into memory: fast, and what is read often stays in the
-  // page cache. A file that was truncated is seen before each read, and is
-  // DATA_LOSS; but one that is truncated in the instant between that look and
-  // the copy kills the process by SIGBUS. Replace files by renaming new ones
-  // over them, which is always safe, or use kRead.
+  // The files are mapped into memory. This is fast, and rows that are read
+  // often
+  // stay in the page cache. Each read first checks the size of the files, and
+  // returns DATA_LOSS for one that was truncated. But if a file is truncated
+  // between that check and the copy, SIGBUS kills the process. Replace files by
+  // renaming new ones over them, which is always safe, or use kRead.
   kMapped,
 
-  // A system call for each row and file, for files that others may truncate: no
-  // instant is left. Not for files in Fortran order, whose rows are scattered.
+  // Each row of each file is read by a system call. This is safe for files that
+  // others may truncate. It does not support files in Fortran order, whose rows
+  // are scattered.
   kRead,
 };
 
+// The options of an NpyDataset.
 struct NpyDatasetOptions {
-  // A field each, in this order; all with the same number of rows. Elements are
-  // any DType, little-endian, in C or Fortran order; structured arrays, strings
-  // and objects are refused.
+  // Each file becomes a field, in this order. All must have the same number of
+  // rows. Elements may be of any DType, little-endian, in C or Fortran order.
+  // Structured arrays, strings and objects are refused.
   std::vector<NpyFile> files;
 
+  // How the files are read.
   NpyAccess access = NpyAccess::kMapped;
 };
 
+// The rows of .npy files.
+// Thread-safety: thread-safe.
 class NpyDataset : public Dataset {
  public:
   // Opens the files and reads their headers; they stay open. Errors name the
-  // file: NOT_FOUND and PERMISSION_DENIED as the system has it,
-  // INVALID_ARGUMENT for arrays that are not taken, with what to do, and
-  // DATA_LOSS, with the byte, for files that are corrupt or shorter than their
-  // header says.
+  // file: NOT_FOUND and PERMISSION_DENIED come from the system.
+  // INVALID_ARGUMENT means an array that is not supported, and says what to do.
+  // DATA_LOSS means a file that is corrupt or shorter than its header says, and
+  // names the byte.
   static absl::StatusOr<std::shared_ptr<NpyDataset>> Create(
       NpyDatasetOptions options);
 
@@ -79,7 +86,7 @@ class NpyDataset : public Dataset {
                         absl::Span<SampleContext> contexts,
                         absl::Span<SampleRow> rows) override;
 
-  // The arrays of one dimension.
+  // The columns are the arrays of one dimension.
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
 
  private:

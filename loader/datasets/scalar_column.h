@@ -1,4 +1,4 @@
-// A field of single numbers as the column of a dataset (Dataset::ReadColumn).
+// Makes a column (Dataset::ReadColumn) of a field of single numbers. Internal.
 #ifndef LOCKSTEP_LOADER_DATASETS_SCALAR_COLUMN_H_
 #define LOCKSTEP_LOADER_DATASETS_SCALAR_COLUMN_H_
 
@@ -14,12 +14,12 @@
 
 namespace lockstep::internal_loader {
 
-// Returns whether the field is one number a sample.
+// Returns true if the field is one number for each sample.
 bool IsScalar(const FieldSpec& field);
 
-// Reads the element of each of `size` samples by `read`. Bool and integers
-// become int64_t, and what floats are become double. INVALID_ARGUMENT for a u64
-// beyond int64_t. Requires that the field is one number a sample.
+// Reads the element of each of `size` samples by `read`. Bools and integers
+// become int64_t, and floats become double. INVALID_ARGUMENT for a u64 that is
+// too large for int64_t. Requires that the field is one number for each sample.
 absl::StatusOr<Dataset::Column> ScalarColumn(
     const FieldSpec& field, int64_t size,
     const std::function<absl::Status(int64_t index, absl::Span<char> out)>&

@@ -1,5 +1,5 @@
-// Samples in memory, as PyTorch's TensorDataset: arrays whose first dimension
-// counts the samples.
+// Samples in memory, as in PyTorch's TensorDataset: arrays whose first
+// dimension is the samples.
 //
 //   std::vector<float> images(1000 * 28 * 28);
 //   std::vector<int64_t> labels(1000);
@@ -7,7 +7,7 @@
 //       {NamedTensor::Own<float>("image", {1000, 28, 28}, std::move(images)),
 //        NamedTensor::Borrow<int64_t>("label", {1000}, labels)});
 //
-// Sample i has the i-th slice of each: an image of f32[28,28] and a label of
+// Sample i has slice i of each array: an image of f32[28,28] and a label of
 // i64[]. eigen_tensors.h makes such arrays of Eigen's matrices and tensors.
 #ifndef LOCKSTEP_LOADER_DATASETS_TENSOR_DATASET_H_
 #define LOCKSTEP_LOADER_DATASETS_TENSOR_DATASET_H_
@@ -31,7 +31,7 @@ namespace lockstep {
 
 // An array in row-major order. Copies of it share the data.
 struct NamedTensor {
-  // The field's name.
+  // The name of the field.
   std::string name;
 
   DType dtype = DType::kF32;
@@ -39,13 +39,14 @@ struct NamedTensor {
   // The number of samples, and then the shape of one.
   std::vector<int64_t> shape;
 
-  // The elements. May or may not own them.
+  // The elements. The pointer may own them or not.
   std::shared_ptr<const void> data;
 
-  // Of all elements together.
+  // The size of all elements together.
   int64_t bytes = 0;
 
-  // With a copy of `values`, in large pages where the system has them.
+  // Return an array with a copy of the values, in large pages if the system has
+  // them.
   template <typename T>
   static NamedTensor Copy(const std::string& name,
                           const std::vector<int64_t>& shape,
@@ -57,7 +58,7 @@ struct NamedTensor {
                                std::vector<int64_t> shape, const void* data,
                                int64_t bytes);
 
-  // With `values` itself, moved.
+  // Returns an array that owns `values`.
   template <typename T>
   static NamedTensor Own(const std::string& name,
                          const std::vector<int64_t>& shape,
@@ -69,7 +70,8 @@ struct NamedTensor {
                  std::shared_ptr<const void>(std::move(owner), data), bytes);
   }
 
-  // With elements that you keep, unchanged, as long as the dataset lives.
+  // Returns an array of elements that the caller keeps. Requires that they do
+  // not change while the dataset lives.
   template <typename T>
   static NamedTensor Borrow(const std::string& name,
                             const std::vector<int64_t>& shape,
@@ -81,8 +83,8 @@ struct NamedTensor {
                  Bytes<T>(values.size()));
   }
 
-  // With elements that live as long as `data`, say a mapped file. `bytes` is
-  // how many there are, so that a wrong shape is found.
+  // Returns an array of elements that live as long as `data`, for instance in a
+  // mapped file. `bytes` is their size, so that a wrong shape is found.
   static NamedTensor Share(std::string name, DType dtype,
                            std::vector<int64_t> shape,
                            std::shared_ptr<const void> data, int64_t bytes) {
@@ -96,10 +98,12 @@ struct NamedTensor {
   }
 };
 
+// The samples of arrays in memory.
+// Thread-safety: thread-safe.
 class TensorDataset : public Dataset {
  public:
-  // INVALID_ARGUMENT for no tensor, for other numbers of samples, and for data
-  // of another size than the shape's.
+  // Returns INVALID_ARGUMENT if there is no tensor, if numbers of samples
+  // differ, or if the size of the data does not fit the shape.
   static absl::StatusOr<std::shared_ptr<TensorDataset>> Create(
       std::vector<NamedTensor> tensors);
 
@@ -108,14 +112,14 @@ class TensorDataset : public Dataset {
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;
 
-  // Random rows at the speed of memory: those that come next are already on
-  // their way while one is copied.
+  // Reads random rows at the speed of memory: while one row is copied, the next
+  // ones are fetched already.
   int64_t max_bulk() const override { return 1024; }
   absl::Status ReadMany(absl::Span<const int64_t> indices,
                         absl::Span<SampleContext> contexts,
                         absl::Span<SampleRow> rows) override;
 
-  // The tensors of one dimension.
+  // The columns are the tensors of one dimension.
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
 
  private:
@@ -134,7 +138,7 @@ class TensorDataset : public Dataset {
 
   const int64_t size_;
   const std::vector<FieldSpec> fields_;
-  const std::vector<Source> sources_;  // one for each of fields_
+  const std::vector<Source> sources_;  // one for each of `fields_`
 };
 
 }  // namespace lockstep

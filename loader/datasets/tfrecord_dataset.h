@@ -1,13 +1,13 @@
-// The records of TFRecord files, as they are: what is in them, such as a
-// tf.train.Example, is for a dataset on top to decode.
+// Reads the records of TFRecord files as bytes. A dataset on top decodes what
+// is in them, such as a tf.train.Example.
 //
 //   TfRecordDatasetOptions options;
 //   options.files = {"train-0.tfrecord", "train-1.tfrecord"};
 //   absl::StatusOr<std::shared_ptr<TfRecordDataset>> dataset =
 //       TfRecordDataset::Create(std::move(options));
 //
-// Samples are numbered through the files in their order. The one field is
-// "record", u8[-1].
+// Samples are numbered through all files, in the order of the files. The only
+// field is "record", u8[-1].
 #ifndef LOCKSTEP_LOADER_DATASETS_TFRECORD_DATASET_H_
 #define LOCKSTEP_LOADER_DATASETS_TFRECORD_DATASET_H_
 
@@ -25,26 +25,29 @@
 
 namespace lockstep {
 
+// The options of a TfRecordDataset.
 struct TfRecordDatasetOptions {
-  // Not compressed. Each stays open.
+  // The paths of the files, which must not be compressed. All files stay open.
   std::vector<std::string> files;
 
-  // Whether each read checks the CRC of the record's data. Those of the lengths
-  // are checked in any case, when the files are opened.
+  // True if each read checks the CRC of the record's data. The CRCs of the
+  // lengths are always checked, when the files are opened.
   bool verify = true;
 
-  // The bound of the field, and so the memory that a sample takes in a batch: a
-  // longer record is an error of Create. 0: the longest record of the files.
+  // The bound of the field, and so the memory that a sample takes in a batch.
+  // Create returns an error if a record is longer. 0: the longest record.
   int64_t max_record_bytes = 0;
 };
 
+// The records of TFRecord files.
+// Thread-safety: thread-safe.
 class TfRecordDataset : public Dataset {
  public:
-  // Walks through all files, reading some bytes a record, to learn where the
-  // records are: 12 bytes of memory each. Errors name the file: NOT_FOUND and
-  // PERMISSION_DENIED as the system has it, INVALID_ARGUMENT for options and
-  // compressed files, and DATA_LOSS, with the record and its byte, for files
-  // that are torn or corrupt.
+  // Walks through all files, reading some bytes of each record, to find where
+  // the records are. It keeps 12 bytes for each record. Errors name the file:
+  // NOT_FOUND and PERMISSION_DENIED come from the system. INVALID_ARGUMENT
+  // means wrong options or compressed files. DATA_LOSS means a file that is
+  // torn or corrupt, and names the record and its byte.
   static absl::StatusOr<std::shared_ptr<TfRecordDataset>> Create(
       TfRecordDatasetOptions options);
 
@@ -53,8 +56,8 @@ class TfRecordDataset : public Dataset {
   int64_t size() const override { return size_; }
   absl::Span<const FieldSpec> fields() const override { return fields_; }
 
-  // DATA_LOSS names the file, the record in it and its byte, if the data are
-  // not what was written or the file was truncated.
+  // DATA_LOSS names the file, the record in it and its byte, if the data do not
+  // have their CRC or the file was truncated.
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;
 
