@@ -1,6 +1,6 @@
-// Loaders that are made and dropped in every state: nothing hangs, leaks or
-// races. Built for threads (without any suppression of the thread sanitizer's)
-// and for TBB.
+// These tests make loaders and drop them in every state: nothing may hang, leak
+// or race. They are built for threads (without any suppression of the thread
+// sanitizer) and for TBB.
 #include <cstdint>
 #include <memory>
 #include <utility>

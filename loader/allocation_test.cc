@@ -1,4 +1,4 @@
-// Batches of fixed shape cost no allocation, once the first epoch is over.
+// Batches of fixed shape need no allocation after the first epoch.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Workers, AllocationTest,
                                          Mode{3, Workers::kTbb},
                                          Mode{3, Workers::kThreads}));
 
-// 1,000 steps, after as many others.
+// Counts the allocations of 1,000 steps, after as many other steps.
 void ExpectNone(const Mode& mode, std::shared_ptr<BatchMemory> memory) {
   TestJob job;
   job.size = 40000;

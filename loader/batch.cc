@@ -160,8 +160,8 @@ absl::StatusOr<int64_t> BatchView::Pad(int field, const void* fill) const {
   }
   const int64_t element = SizeOf(place.spec->dtype);
   char* const first = slot_->memory + place.offset;
-  // From the last row on, none of which moves to the front. Rows that are
-  // padded already stand where they should.
+  // It begins with the last row, since rows move to the back. Rows that are
+  // padded already are at their places.
   const bool packed = slot_->padded[place.ragged_number] < 0;
   for (int64_t row = rows(); packed && row-- > 0;) {
     const int64_t elements = splits[row + 1] - splits[row];

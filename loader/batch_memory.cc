@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kAlignment = 64;
 
-// Large batches lie on huge pages of their own.
+// Large batches get huge pages of their own, so their sizes are rounded up.
 int64_t UnitOf(int64_t bytes) {
   return bytes >= kHugePage ? kHugePage : kAlignment;
 }

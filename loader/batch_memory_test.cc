@@ -25,10 +25,10 @@ namespace {
 
 using testing::HasSubstr;
 
-// Counts what is asked of it, and checks in which order.
+// Counts the calls, and checks their order.
 class Counting : public BatchMemory {
  public:
-  // Each is asked with the number of the call, from 0.
+  // Each gets the number of the call, from 0.
   std::function<absl::Status(int)> allocate, filled, before_reuse;
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override {
@@ -81,7 +81,7 @@ class Counting : public BatchMemory {
     return Ask(before_reuse, reuses_++);
   }
 
-  // Every batch that is read has been here first.
+  // Checks that every batch that is read was filled first.
   void Given(const Batch& batch) {
     MutexLock lock(mutex_);
     Place* place = Find(batch);
@@ -205,7 +205,7 @@ TEST(BatchMemory, FreshMemoryIsNotReused) {
     memory->Given(batch);
   }
   EXPECT_EQ(memory->reuses(), 0);
-  // From now on there is nothing fresh.
+  // From now on all memory was used before.
   for (int i = 0; i < 5; ++i) {
     ASSERT_THAT(loader->Next(held[i % 3]), IsOkAndHolds(true));
     EXPECT_EQ(memory->reuses(), i + 1);
@@ -279,12 +279,12 @@ TEST(BatchMemory, WhatTheUserGivesBackIsReleasedOnce) {
     EXPECT_EQ(memory->releases(), 1);
     batch = Batch();
     EXPECT_EQ(memory->releases(), 2);
-    // Workers read ahead. Without them, nothing has been planned that may be
+    // Workers read ahead. Without workers, nothing was planned that could be
     // dropped before it is filled.
     while (kind.num_workers > 0 && !memory->all_were_used()) {
       std::this_thread::yield();
     }
-    // What is dropped on the way was never the user's.
+    // The user never had the batches that are dropped.
     LOCKSTEP_ASSERT_OK(loader->StartEpoch(1));
     EXPECT_EQ(memory->releases(), 2);
   }
@@ -340,7 +340,7 @@ TEST(BatchMemory, CreateFailsWithoutMemory) {
   EXPECT_EQ(memory->held(), 0);
 }
 
-// One step of the epoch fails with `text`, and no other.
+// Expects that one step of the epoch fails with `text`, and no other step.
 void ExpectOneFails(const std::shared_ptr<Counting>& memory, const Kind& kind,
                     absl::StatusCode code, const std::string& text) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Loader> loader,

@@ -69,7 +69,7 @@ struct Job {
   Collate collate;
 };
 
-// At the start of epoch 0.
+// Returns a loader at the start of epoch 0.
 std::unique_ptr<Loader> Start(const Job& job) {
   SamplerOptions sampling;
   sampling.cut.batch_size = job.batch_size;
@@ -211,7 +211,7 @@ TEST(Batch, PadToLongest) {
                                        21, 22, -7,  //
                                        31, 32, 33)));
   EXPECT_THAT(batch.Shape("tokens"), IsOkAndHolds(ElementsAre(4, 3)));
-  // Splits and rows still tell what is data.
+  // Splits and rows still say which elements are data.
   EXPECT_THAT(batch.Splits("tokens"), IsOkAndHolds(ElementsAre(0, 0, 1, 3, 6)));
   EXPECT_THAT(batch.Row<int32_t>("tokens", 2),
               IsOkAndHolds(ElementsAre(21, 22)));
@@ -305,7 +305,7 @@ TEST(Batch, MaskedRowsAreZerosAndEmpty) {
                                 batch.Values<float>("x"));
   for (float& x : before) x = 1e9f;
   ASSERT_THAT(loader->Next(batch), IsOkAndHolds(true));
-  // What is masked must not be what the memory held before.
+  // Masked rows must not have what the memory held before.
   ASSERT_EQ(batch.Values<float>("x")->data(), before.data());
   EXPECT_EQ(batch.rows(), 4);
   EXPECT_EQ(batch.valid(), 2);

@@ -1,4 +1,5 @@
-// LoaderOptions::collate: what it does to batches is the same in every run.
+// These tests check that LoaderOptions::collate changes batches in the same way
+// in every run.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,8 +49,8 @@ std::unique_ptr<Loader> Make(const TestJob& job, Collate collate,
   return std::move(loader).value();
 }
 
-// Brings the rows' ids into an order of their own, and mixes each row with the
-// one that then stands at its place.
+// Shuffles the ids of the rows, and mixes each row with the row whose id is
+// then at its place.
 absl::Status Mix(BatchView& batch, Random& random) {
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<int64_t> ids,
                             batch.Values<int64_t>("id"));
@@ -106,7 +107,7 @@ TEST(Collate, SeesTheWholeBatch) {
   EXPECT_THAT(seen, ElementsAre("3 0 8 8", "3 1 8 4"));
 }
 
-// What Next gives for each step of epoch 0.
+// Returns the results of Next for each step of epoch 0.
 std::vector<absl::Status> Steps(Loader& loader) {
   std::vector<absl::Status> steps;
   for (const absl::StatusOr<Batch>& batch : loader.Epoch(0)) {
@@ -118,7 +119,7 @@ std::vector<absl::Status> Steps(Loader& loader) {
   return steps;
 }
 
-// Step 3 of 8 fails with `text`, and nothing else does.
+// Expects that step 3 of 8 fails with `text`, and no other step.
 void ExpectOneFails(const Collate& at_three, absl::StatusCode code,
                     const std::string& text) {
   const Collate collate = [&](BatchView& batch, Random& random) {

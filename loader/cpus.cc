@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 int Affinity() {
-  // The kernel tells by an error when a mask is too small for the machine.
+  // The kernel returns an error if the mask is too small for the machine.
   for (int cpus = CPU_SETSIZE; cpus <= 1 << 20; cpus *= 2) {
     cpu_set_t* const set = CPU_ALLOC(cpus);
     if (set == nullptr) break;
@@ -35,8 +35,8 @@ std::string ReadFile(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// The tightest quota on the way from this process's cgroup up to the root. The
-// paths are those of version 2; version 1 has two files in place of cpu.max.
+// Returns the smallest quota of this process's cgroup and the groups above it.
+// In version 2 a quota is in the file cpu.max; version 1 has two files for it.
 double Quota() {
   double tightest = 0;
   std::istringstream groups(ReadFile("/proc/self/cgroup"));

@@ -118,7 +118,7 @@ absl::Status SampleRow::SetCount(int field, int64_t elements) {
     *written_ |= uint64_t{1} << (first_ + field);
     return absl::OkStatus();
   }
-  // The dimension of -1 follows, if there is one alone.
+  // The dimension of -1 follows from the others if there is only one.
   int64_t shape[kMaxDimensions];
   int64_t known = 1;
   int unknown = 0;

@@ -98,7 +98,7 @@ TEST(SampleRow, MutableRagged) {
               IsOkAndHolds(testing::SizeIs(12)));
   EXPECT_THAT(row.MutableRagged<uint8_t>(kPicture, {0, 1000}),
               IsOkAndHolds(IsEmpty()));
-  // A fixed field has the one shape.
+  // A fixed field has only one shape.
   EXPECT_THAT(row.MutableRagged<float>(kFixed, {2, 3}),
               IsOkAndHolds(testing::SizeIs(6)));
 }

@@ -1,5 +1,6 @@
-// The same bytes for any number of workers, any prefetching, either kind of
-// worker, any compiler. The digests are a promise: one that changes is a bug.
+// These tests expect the same bytes with any number and kind of workers, any
+// prefetching and any compiler. The digests are a promise: a change of one is a
+// bug.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -67,7 +68,7 @@ TEST(Determinism, RandomConfigurations) {
         << job.size << " " << job.batch_size << " " << job.world << " "
         << job.rank << " tail " << static_cast<int>(job.tail) << " workers "
         << *options.num_workers << " prefetch " << options.prefetch_batches;
-    // The next one was read ahead; another one was not.
+    // The next epoch was read ahead; other epochs were not.
     const int64_t other = random.Below(2) == 0 ? epoch + 1 : epoch;
     LoaderOptions alone = options;
     alone.num_workers = 0;

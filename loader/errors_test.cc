@@ -1,4 +1,5 @@
-// Samples that can't be read: typed, at their place, none lost, steps equal.
+// These tests read samples that fail: errors have their codes and come at their
+// places, no sample is lost, and ranks take the same number of steps.
 #include <cstdint>
 #include <functional>
 #include <future>  // NOLINT: a worker that waits
@@ -25,14 +26,14 @@ using testing::HasSubstr;
 
 constexpr int64_t kSamples = 1000;
 
-// A tenth of all samples, spread over all batches.
+// A tenth of all samples fails, spread over all batches.
 bool IsBad(int64_t index) { return index * 7919 % 10 == 3; }
 
 std::shared_ptr<TestDataset> BadDataset() {
   auto dataset = std::make_shared<TestDataset>(kSamples);
   dataset->before = [](int64_t index, SampleContext&) -> absl::Status {
     if (!IsBad(index)) return absl::OkStatus();
-    // Errors and exceptions are the same to the loader.
+    // The loader treats errors and exceptions in the same way.
     if (index % 2 == 0) throw std::runtime_error(absl::StrCat("torn ", index));
     return absl::DataLossError(absl::StrCat("torn ", index));
   };
@@ -112,7 +113,7 @@ class ErrorsTest : public testing::TestWithParam<int> {
 
 INSTANTIATE_TEST_SUITE_P(Workers, ErrorsTest, testing::Values(0, 1, 3));
 
-// Each failed sample once, with its own status.
+// Expects each failed sample once, with its own status.
 void ExpectErrors(const std::vector<SampleError>& errors,
                   const std::set<int64_t>& expected) {
   std::set<int64_t> failed;
@@ -157,7 +158,7 @@ TEST_P(ErrorsTest, StopFailsStepsAndGoesOn) {
   EXPECT_LT(accounted, kSamples - 100);
 }
 
-// So that who calls Next again after them does not miss a step.
+// A caller that calls Next again after these codes must not miss a step.
 TEST(Errors, NoSampleHasACodeOfNexts) {
   for (const absl::StatusCode code :
        {absl::StatusCode::kDeadlineExceeded,
@@ -273,7 +274,7 @@ TEST_P(ErrorsTest, ABudgetThatRunsOutIsForGood) {
   EXPECT_LE(failures, 20);
   EXPECT_GT(failures, 10);
   EXPECT_FALSE(loader->ok());
-  // It stays so, and the batch counts as not given out.
+  // The loader stays failed, and the batch was not given out.
   EXPECT_EQ(loader->Next(batch).status(), status);
   EXPECT_EQ(loader->StartEpoch(1), status);
   EXPECT_EQ(loader->progress().steps_taken, steps);
@@ -404,7 +405,7 @@ TEST_P(ErrorsTest, WhatCanNotBeSubstitutedIsSkipped) {
   EXPECT_EQ(steps, 3);
 }
 
-// A dataset that reads in bulk is asked again for each sample when that fails.
+// If a bulk read fails, the loader calls Read for each sample.
 TEST_P(ErrorsTest, BulkReadsFindTheSampleThatFails) {
   class Bulk : public TestDataset {
    public:

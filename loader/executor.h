@@ -1,5 +1,5 @@
-// Where a loader's work runs: on oneTBB's workers or on threads of its own.
-// Internal.
+// An Executor runs the work of a loader, on oneTBB's workers or on threads of
+// its own. Internal.
 #ifndef LOCKSTEP_LOADER_EXECUTOR_H_
 #define LOCKSTEP_LOADER_EXECUTOR_H_
 
@@ -11,38 +11,42 @@
 
 namespace lockstep::internal_loader {
 
-// Thread-safety: Start and Nudge are called from many threads at once.
+// Calls a job on worker threads.
+// Thread-safety: Start, Nudge and shares_threads may be called from many
+// threads at once, and the job may run on many threads at once.
 class Executor {
  public:
-  // Gets a number that is nearly always another one than that of calls which
-  // run at the same time, below the width.
+  // `place` is below the width, and nearly always differs from that of calls
+  // that run at the same time.
   using Job = std::function<void(int place)>;
 
-  // May return before calls that were started have run. They may then run
-  // later, or never.
+  // May return before calls that were started have run. They may run later, or
+  // never.
   virtual ~Executor() = default;
 
-  // The job is called once more, soon, on a worker. Throws where there is none
-  // and the system has no thread or memory left for one; the job may be called
-  // all the same, some time.
+  // Has the job called once more, soon, on a worker. Throws if there is no
+  // worker and the system has no thread or memory left for one; the job may
+  // still be called some time.
   virtual void Start() = 0;
 
-  // For a scheduler that may have missed a Start.
+  // Repeats the signal of a Start, for a scheduler that may have missed it.
   virtual void Nudge() {}
 
-  // Whether a call should return now and then, so that others get the thread.
+  // Returns true if calls should return now and then, so that other work gets
+  // the thread.
   virtual bool shares_threads() const = 0;
 };
 
-// `width` threads. RESOURCE_EXHAUSTED when the system has none to give.
+// Returns an executor with `width` threads, or RESOURCE_EXHAUSTED if the system
+// has no more threads.
 absl::StatusOr<std::unique_ptr<Executor>> MakeThreadExecutor(int width,
                                                              Executor::Job job);
 
-// A private arena for `width` of TBB's workers, or as many as TBB gives, which
-// may have a limit of the host's. Unless `keep_limit`, TBB's own limit on its
-// workers is raised by that many while the executor lives, for the whole
-// process.
-// FAILED_PRECONDITION in a fork of a process that has called this.
+// Returns an executor with a private arena for `width` of TBB's workers, or for
+// fewer if the host has limited them. Unless `keep_limit` is set, TBB's own
+// limit on its workers is raised by `width` for the whole process while the
+// executor lives. FAILED_PRECONDITION in a fork of a process that has called
+// this.
 absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(int width,
                                                           bool keep_limit,
                                                           Executor::Job job);

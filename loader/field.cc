@@ -13,7 +13,8 @@
 namespace lockstep {
 namespace {
 
-// More than any memory has, and small enough that sums of 64 do not overflow.
+// This is more than any memory has, and so small that the sum of 64 such
+// numbers does not overflow.
 constexpr int64_t kMostBytes = int64_t{1} << 50;
 
 absl::Status WrongField(const FieldSpec& spec, absl::string_view what) {

@@ -1,7 +1,8 @@
-// Tells the thread sanitizer what a library that it cannot see into (oneTBB as
-// distributions build it) does order: what a thread did before HappensBefore is
-// seen by one that calls HappensAfter on the same address later. Costs nothing
-// in other builds. Internal.
+// Tells the thread sanitizer about an order that a library makes that the
+// sanitizer cannot see into (oneTBB as distributions build it). A thread that
+// calls HappensAfter sees what another thread did before it called
+// HappensBefore with the same address. In other builds both do nothing.
+// Internal.
 #ifndef LOCKSTEP_LOADER_HAPPENS_BEFORE_H_
 #define LOCKSTEP_LOADER_HAPPENS_BEFORE_H_
 

@@ -34,13 +34,14 @@ using internal_loader::TraceLog;
 
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
-// How many calls of Next there are to one that counts what is ready.
+// One of so many calls of Next counts the batches that are ready.
 constexpr uint32_t kCallsToLook = 16;
 
-// An epoch without a step may come between others, but not for ever.
+// The most epochs in a row without a step. More mean that no step will come.
 constexpr int kMostEmptyEpochs = 1000;
 
-// The slots that the options allow, each of which takes so many bytes.
+// Returns the number of slots that the options allow, if each takes so many
+// bytes.
 absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
                                    int64_t batch_bytes) {
   const int64_t slots = options.prefetch_batches + 1;
@@ -56,8 +57,8 @@ absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
   return std::min(slots, fit);
 }
 
-// Some codes of Next say that no step is lost. The error of a step that is lost
-// has another one.
+// Returns the error of a lost step. Some codes of Next say that no step is
+// lost, so UNKNOWN stands for these codes.
 absl::Status OfLostStep(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kDeadlineExceeded:
@@ -125,8 +126,8 @@ Loader::Loader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
       meter_(std::make_unique<Meter>(options_)) {}
 
 Loader::~Loader() {
-  // The threads of a forked process's parent are not there to be waited for,
-  // and may have held any lock.
+  // In a forked process, the parent's threads do not exist, so they can't be
+  // waited for. They may have held any lock.
   if (forked()) static_cast<void>(pipeline_.release());
 }
 
@@ -206,12 +207,13 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
   });
 }
 
-// Where a range of an epoch begins.
+// Goes to the place where a range of the epoch begins.
 absl::Status Loader::GoToEpoch(int64_t epoch) {
-  // Only a restore brings more.
+  // Only RestoreState leads to more steps.
   if (state_ == State::kFinished) return absl::OkStatus();
   if (epoch_goes_on_ && epoch == progress().epoch) {
-    // What has stopped it says so each time, until it is told where to go on.
+    // A stopped loader returns its error each time, until StartEpoch or
+    // RestoreState.
     epoch_goes_on_ = state_ == State::kStopped;
     return absl::OkStatus();
   }
@@ -223,7 +225,7 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
   return CatchAll("RestoreState", [&]() -> absl::Status {
     internal_loader::LoaderState state;
     if (bytes.substr(0, 4) == "LSSP") {
-      // A sampler's own: it says nothing of the seed.
+      // The state of a sampler has no seed.
       state = {options_.seed, std::string(bytes)};
     } else {
       LOCKSTEP_ASSIGN_OR_RETURN(state,
@@ -258,7 +260,7 @@ absl::Status Loader::Skip(int64_t begin, int64_t end) {
     absl::Status skipped;
     LOCKSTEP_RETURN_IF_ERROR(Restart([&](Sampler& sampler) -> absl::Status {
       LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(here));
-      // What can't be skipped is no reason to stop.
+      // The loader goes on if the positions can't be skipped.
       skipped = sampler.Skip(begin, end);
       skip_epoch_ = sampler.progress().epoch;
       skip_ = sampler.skipped();
@@ -303,7 +305,8 @@ const Progress& Loader::progress() const { return pipeline_->progress(); }
 absl::StatusOr<int64_t> Loader::StepsLeft() const {
   if (over()) return 0;
   Progress from = progress();
-  // Out of order, an epoch may have begun without its first step.
+  // If batches are given out of order, an epoch may have begun without its
+  // first step.
   const int64_t epoch = pipeline_->epoch();
   if (epoch != from.epoch) from = {epoch, 0, 0, from.steps_in_total};
   LOCKSTEP_ASSIGN_OR_RETURN(int64_t left, CatchAll("the order", [&] {
@@ -391,8 +394,8 @@ absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
       state_ = State::kStopped;
       return status;
     }
-    // Whether workers have come to the end yet is their own concern: that it is
-    // drained is said first.
+    // The end of the draining is reported before the end of the epoch, so that
+    // the result does not depend on how far the workers have planned.
     if (state_ == State::kDraining && IsTold(*entry)) return EndDrain();
     if (EndEpoch(*entry)) return Polled::kEndOfEpoch;
     if (++empty_epochs_ > kMostEmptyEpochs) {
@@ -404,7 +407,7 @@ absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
   }
 }
 
-// Waits for an entry, and keeps account of it.
+// Waits for an entry, and counts the wait.
 absl::StatusOr<Entry*> Loader::Await(bool wait) {
   if (calls_++ % kCallsToLook == 0 && pipeline_->workers() > 0) {
     meter_->AddReady(pipeline_->CountReady());
@@ -427,7 +430,7 @@ absl::StatusOr<Entry*> Loader::Await(bool wait) {
   return entry;
 }
 
-// Only a worker's failure is for good.
+// Only the failure of a worker is permanent.
 absl::Status Loader::AwaitFailed(absl::Status status) {
   if (!pipeline_->failed()) return status;
   return FailForGood(pipeline_->failure());
@@ -465,7 +468,7 @@ absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
   }
   batch.Fill(&slot, pool_);
   meter_->AddBatch(slot.valid, batch.TotalBytes());
-  // Once it is given back, a worker may plan another step there.
+  // After Pop a worker may plan another step in this entry.
   const int64_t steps_in_epoch = entry.steps_in_epoch;
   pipeline_->Pop(entry);
   if (options_.progress) meter_->Report(progress(), steps_in_epoch);
@@ -479,13 +482,13 @@ Polled Loader::EndDrain() {
   return Polled::kEndOfEpoch;
 }
 
-// Returns whether the caller is told of this end.
+// Returns true if Next returns false at this end.
 bool Loader::IsTold(const Entry& end) const {
   return end.kind == Entry::Kind::kEndOfSteps || !options_.advance_epochs ||
          end.progress.epoch == std::numeric_limits<int64_t>::max();
 }
 
-// Returns whether the caller is told.
+// Passes an end. Returns true if Next returns false there.
 bool Loader::EndEpoch(Entry& entry) {
   const bool finished = entry.kind == Entry::Kind::kEndOfSteps;
   const bool told = IsTold(entry);
@@ -502,7 +505,7 @@ bool Loader::EndEpoch(Entry& entry) {
 LoaderMetrics Loader::Metrics() const {
   LoaderMetrics metrics = meter_->Metrics(pipeline_->busy_nanoseconds());
   metrics.effective_workers = pipeline_->effective_workers();
-  // A lock of the parent's may be held for ever in a fork.
+  // In a forked process, a lock may be held for ever by a thread of the parent.
   if (!forked()) metrics.slowest = pipeline_->slowest().Sorted();
   return metrics;
 }
@@ -536,7 +539,7 @@ void EpochRange::Advance() {
   const absl::StatusOr<bool> more = loader_->Next(*batch_);
   if (!more.ok()) {
     batch_ = more.status();
-    // A loop that has released no batch since the last element never will.
+    // The loop has released no batch since the last element, so it never will.
     last_ = !loader_->running() ||
             (was_short && absl::IsResourceExhausted(more.status()));
   } else {

@@ -204,9 +204,10 @@ class Loader {
  private:
   friend class EpochRange;
 
-  // What Next does. StartEpoch and RestoreState lead from each state but
-  // kFailed to kRunning; if the order fails then, kNew stays as it is, and any
-  // other state becomes kStopped. A Skip that goes well changes no state.
+  // The state that decides what Next does. StartEpoch and RestoreState lead
+  // from each state but kFailed to kRunning; if the order fails then, kNew
+  // stays as it is, and any other state becomes kStopped. A Skip that goes well
+  // changes no state.
   enum class State {
     kNew,       // StartEpoch and RestoreState have not gone well yet.
     kRunning,   // Next gives out batches.

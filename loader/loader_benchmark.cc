@@ -1,5 +1,5 @@
-// What the loader adds to reading samples. tools/bench loader prints these
-// beside its peers.
+// Benchmarks of what the loader costs in addition to reading samples.
+// tools/bench loader prints the results beside those of other loaders.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kRowFloats = 256;
 constexpr int64_t kBatch = 256;
 
-// Samples of nothing, each of which takes as long as `sleep` says.
+// A dataset of empty samples, each of which takes as long as `sleep` says.
 class EmptyDataset : public Dataset {
  public:
   using Sleep = std::chrono::microseconds (*)(int64_t index);
@@ -110,8 +110,8 @@ void Gather(benchmark::State& state, Workers workers) {
   state.SetBytesProcessed(state.iterations() * rows * kRowFloats * 4);
 }
 
-// Two threads that copy the same rows into batches, each every other one, with
-// nothing around it: no order to compute, nobody who takes the batches.
+// Two threads copy the same rows into batches, each thread every other batch.
+// There is no order to compute, and no thread takes the batches.
 void GatherMemcpy(benchmark::State& state) {
   const int64_t rows = RowsOf(state);
   const char* const data = static_cast<const char*>(Table(rows).data.get());
@@ -170,8 +170,7 @@ void EmptySamples(benchmark::State& state, Workers workers) {
   EmptyBatches(state, workers, kBatch, 8);
 }
 
-// The caller's thread alone: the sampler, the dataset and a batch around
-// them...
+// Only the caller's thread works: the sampler, the dataset and a batch.
 void NoWorkers(benchmark::State& state) {
   const int64_t samples = RowsOf(state);
   LoaderOptions options;
@@ -183,7 +182,7 @@ void NoWorkers(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * samples);
 }
 
-// ... and without the batch.
+// Does the same without the batch.
 void DatasetAlone(benchmark::State& state) {
   const int64_t samples = RowsOf(state);
   EmptyDataset empty(samples);
@@ -209,7 +208,7 @@ void DatasetAlone(benchmark::State& state) {
 
 // ---- Samples that fail, and states.
 
-// One sample of ten can't be read: how many of the others are given out.
+// One sample of ten can't be read. Measures how many others are given out.
 void Errors(benchmark::State& state) {
   class Failing : public EmptyDataset {
    public:
@@ -297,8 +296,8 @@ void Skew(benchmark::State& state) {
   for (auto _ : state) RunEpoch(*loader, epoch++);
 }
 
-// Eight threads that take the same samples, each when it is done with the one
-// before: no schedule that keeps the order of starts can be faster.
+// Eight threads take the same samples, each when it is done with the one
+// before. No schedule that keeps the order of starts can be faster.
 void SkewBound(benchmark::State& state) {
   const int64_t samples = RowsOf(state);
   for (auto _ : state) {

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Threads beyond this are a mistake, not a wish.
+// A larger number of threads is surely a mistake.
 constexpr int kMostWorkers = 4096;
 constexpr int64_t kMostBatches = int64_t{1} << 20;
 constexpr int64_t kMostEvents = int64_t{1} << 26;

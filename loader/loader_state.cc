@@ -15,7 +15,7 @@ namespace {
 constexpr char kMagic[] = {'L', 'S', 'L', 'D'};
 constexpr uint8_t kVersion = 1;
 
-// Before the sampler's state. The checksum is over all other bytes.
+// The bytes before the sampler's state. The checksum is over all other bytes.
 struct Head {
   char magic[4];
   uint8_t version;

@@ -1,5 +1,5 @@
-// What a loader's state holds: that of its sampler, and what else the batches
-// depend on. docs/formats.md has the layout. Internal.
+// The state of a loader as bytes: the state of its sampler, and its seed.
+// docs/formats.md has the layout. Internal.
 #ifndef LOCKSTEP_LOADER_LOADER_STATE_H_
 #define LOCKSTEP_LOADER_LOADER_STATE_H_
 
@@ -12,15 +12,16 @@
 
 namespace lockstep::internal_loader {
 
+// The contents of a state.
 struct LoaderState {
   uint64_t seed = 0;
-  std::string sampler;  // Sampler::SaveState
+  std::string sampler;  // the bytes of Sampler::SaveState
 };
 
 std::string EncodeLoaderState(const LoaderState& state);
 
-// DATA_LOSS for bytes that are truncated or corrupt, INVALID_ARGUMENT for those
-// that never were a state, UNIMPLEMENTED for those of a newer version.
+// Returns DATA_LOSS for bytes that are truncated or corrupt, INVALID_ARGUMENT
+// for bytes that never were a state, and UNIMPLEMENTED for another version.
 absl::StatusOr<LoaderState> DecodeLoaderState(absl::string_view bytes);
 
 }  // namespace lockstep::internal_loader

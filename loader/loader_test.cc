@@ -38,7 +38,7 @@ std::vector<int64_t> IdsOf(const Batch& batch) {
   return {ids.begin(), ids.end()};
 }
 
-// Keeps samples from being read until it is opened.
+// A gate: no sample is read until it is opened.
 class Barrier {
  public:
   void Open() {
@@ -151,7 +151,7 @@ TEST_P(LoaderTest, CountsStepsOverAbandonedEpochs) {
   for (int step = 0; step < 3; ++step) ASSERT_TRUE(*loader->Next(batch));
   LOCKSTEP_ASSERT_OK(loader->StartEpoch(9));
   ASSERT_TRUE(*loader->Next(batch));
-  // What was read ahead and dropped is not counted.
+  // Batches that were read ahead and dropped are not counted.
   EXPECT_EQ(loader->progress().steps_in_total, 4);
   EXPECT_EQ(loader->progress().steps_taken, 1);
 }
@@ -182,7 +182,7 @@ TEST_P(LoaderTest, RangesOverAnEpoch) {
   EXPECT_EQ(rows, TestJob().size);
 }
 
-// A loop that keeps all it is given, and goes on after errors.
+// A loop that keeps all batches that it gets, and goes on after errors.
 TEST_P(LoaderTest, ARangeEndsWhereAllBatchesAreHeld) {
   options_.prefetch_batches = 2;
   const auto loader = Make({}, options_);
@@ -200,7 +200,7 @@ TEST_P(LoaderTest, ARangeEndsWhereAllBatchesAreHeld) {
   EXPECT_EQ(held.size(), 3u);
   EXPECT_EQ(errors, 2);
 
-  // One that releases what it holds goes on to the end.
+  // A loop that releases its batches goes on to the end.
   held.clear();
   int64_t steps = 0;
   for (absl::StatusOr<Batch>& batch : loader->Epoch(1)) {
@@ -256,7 +256,7 @@ TEST_P(LoaderTest, SaysThatTheCallerHoldsEveryBatch) {
   held[1].Release();
   EXPECT_THAT(loader->Next(next), IsOkAndHolds(true));
   EXPECT_EQ(next.step(), 3);
-  // Next gives back what it gets before it looks for another.
+  // Next releases the batch in its argument before it looks for another.
   EXPECT_THAT(loader->Next(held[0]), IsOkAndHolds(true));
   EXPECT_EQ(held[0].step(), 4);
 }
@@ -298,7 +298,7 @@ TEST_P(LoaderTest, BatchesMayBeReleasedOnOtherThreads) {
     while (true) {
       Batch batch;
       const absl::StatusOr<bool> more = loader->Next(batch);
-      // Whoever is slow to release them may still hold them all.
+      // A thread that releases them slowly may still hold all of them.
       if (absl::IsResourceExhausted(more.status())) continue;
       LOCKSTEP_ASSERT_OK(more.status());
       if (!*more) break;
@@ -370,7 +370,7 @@ TEST_P(LoaderTest, OutOfOrderBatchesAreTheSameOnes) {
     std::set<std::string> expected, got;
     for (auto& batch : in_order->Epoch(epoch)) expected.insert(BytesOf(*batch));
     for (auto& batch : as_ready->Epoch(epoch)) {
-      // No batch comes before the end of the epoch before its own.
+      // No batch comes before the end of the previous epoch.
       EXPECT_EQ(batch->epoch(), epoch);
       got.insert(BytesOf(*batch));
     }
@@ -420,7 +420,7 @@ TEST_P(LoaderTest, SkipsPositions) {
   EXPECT_THAT(batch.positions().first(batch.valid()),
               ElementsAre(100, 101, 102));
   EXPECT_THAT(loader->Next(batch), IsOkAndHolds(false));
-  // What is skipped is part of the state, and of this epoch alone.
+  // Skipped ranges are part of the state, and belong to this epoch only.
   LOCKSTEP_ASSERT_OK(loader->RestoreState(state));
   ASSERT_TRUE(*loader->Next(batch));
   EXPECT_EQ(batch.positions()[0], 100);
@@ -752,7 +752,7 @@ TEST_P(WorkersTest, ReadsAheadAsFarAsIsAllowed) {
   }
 }
 
-// Rows of a few numbers, or of one long tensor.
+// A dataset whose rows are a few numbers or one long tensor.
 class SizedDataset : public Dataset {
  public:
   explicit SizedDataset(std::vector<FieldSpec> fields)
@@ -793,7 +793,7 @@ int64_t CountBatches(std::vector<FieldSpec> fields, int64_t prefetch_bytes) {
 }
 
 TEST(Loader, PrefetchBytesCountAllThatBatchesTake) {
-  // 64 bytes more than a huge page take two.
+  // 64 bytes more than a huge page need two of them.
   EXPECT_EQ(CountBatches({{"x", DType::kU8, {(1 << 19) + 16}}}, 32 << 20), 7);
   EXPECT_EQ(CountBatches({{"x", DType::kU8, {1 << 19}}}, 32 << 20), 15);
   // 8 fields of 4 bytes, in 64 each, their 5 splits, in 64 each; 4 rows have 2

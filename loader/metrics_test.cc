@@ -140,7 +140,7 @@ TEST(Metrics, TheSlowestSamplesAreFound) {
   options.num_workers = 2;
   options.workers = Workers::kThreads;
   options.prefetch_next_epoch = false;
-  // Longer than a busy machine keeps six of the others from going on.
+  // This is longer than a busy machine delays six of the other samples.
   const auto loader =
       Make(options, SlowSamples(std::chrono::milliseconds(200)));
   DigestOfEpoch(*loader, 0);
@@ -186,7 +186,7 @@ TEST(Metrics, ToString) {
             "slowest samples: 77 (250.000 ms) 12 (1.000 ms, mean of 16)\n");
 }
 
-// Whether brackets and quotes of a text without escapes close as they should.
+// Returns true if the brackets and quotes of a text without escapes match.
 bool Balanced(const std::string& json) {
   std::string open;
   bool quoted = false;
@@ -269,7 +269,7 @@ TEST(Progress, ReportsEachStep) {
     };
     const auto loader = Make(options);
     DigestOfEpoch(*loader, 6);
-    // The first batch is where time starts.
+    // The time starts with the first batch.
     ASSERT_THAT(reports, SizeIs(kSteps - 1));
     for (size_t i = 0; i < reports.size(); ++i) {
       const int64_t steps = static_cast<int64_t>(i) + 2;

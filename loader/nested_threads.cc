@@ -5,9 +5,10 @@
 namespace lockstep::internal_loader {
 namespace {
 
-// Found among what the process has loaded: none of them is a dependency. All
-// act on the calling thread alone, as OpenBLAS's function does not; built on
-// OpenMP, it follows OpenMP's.
+// These functions are looked up in the libraries that the process has loaded,
+// so that none is a dependency. All act on the calling thread only. OpenBLAS's
+// function does not, so it is not used; an OpenBLAS that is built on OpenMP
+// follows OpenMP's number.
 struct Functions {
   using Get = int (*)();
   using Set = void (*)(int);

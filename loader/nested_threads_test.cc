@@ -6,10 +6,10 @@
 
 namespace {
 thread_local int omp_threads = 8;
-thread_local int mkl_threads = 0;  // 0: the process's number
+thread_local int mkl_threads = 0;  // 0: the number of the process
 }  // namespace
 
-// What OpenMP's and MKL's libraries would have, as the dynamic linker finds it.
+// These functions replace those of OpenMP and MKL for the dynamic linker.
 extern "C" {
 __attribute__((visibility("default"))) int omp_get_max_threads() {
   return omp_threads;

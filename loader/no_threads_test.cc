@@ -1,4 +1,4 @@
-// This tests what a loader says where the system starts no thread. It is a
+// This tests what a loader reports if the system starts no thread. It is a
 // program of its own, since TBB keeps the threads that it has.
 #include <dlfcn.h>
 #include <pthread.h>

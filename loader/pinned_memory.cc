@@ -35,16 +35,17 @@ using internal_gpu::kCudaPerThreadStream;
 using internal_gpu::kCudaStreamNonBlocking;
 using internal_gpu::LoadCuda;
 
-// Whoever waits for one sleeps.
+// A thread that waits for such an event sleeps.
 constexpr unsigned kEventFlags =
     kCudaEventBlockingSync | kCudaEventDisableTiming;
 
-// A gap of fewer bytes is copied along, since another copy would take longer.
+// A gap of fewer bytes is copied as well, since another copy would take longer.
 constexpr int64_t kWorthACopy = 4096;
 
 }  // namespace
 
-// The memory of one batch: here, and on the device if it is copied there.
+// The memory of one batch: on the host, and on the device if it is copied
+// there. Thread-safety: thread-compatible.
 struct PinnedMemory::Block {
   explicit Block(const Device& device) : device(device) {}
 
@@ -53,7 +54,7 @@ struct PinnedMemory::Block {
 
   ~Block() {
     const CudaApi& cuda = device.cuda();
-    // Whatever fails, the rest is freed.
+    // If a call fails, the rest is freed all the same.
     device
         .InContext([&] {
           for (const User& user : users) {
@@ -71,11 +72,11 @@ struct PinnedMemory::Block {
         .IgnoreError();
   }
 
-  // A stream that reads the copy, and where it is done with that.
+  // A stream that reads the copy, and the event after its reads.
   struct User {
     CudaStream* stream = nullptr;
     CudaEvent* done = nullptr;
-    bool recorded = false;  // since it was released: the stream may be gone
+    bool recorded = false;  // `done` is recorded: the stream may be gone
   };
 
   const Device& device;
@@ -83,10 +84,11 @@ struct PinnedMemory::Block {
   void* on_host = nullptr;
   void* on_device = nullptr;
   CudaEvent* copied = nullptr;
-  // The first `used` are those of the batch, the others' events are spare.
+  // The first `used` users are those of the batch. The others have spare
+  // events.
   std::vector<User> users;
   size_t used = 0;
-  // Why it is not known when those are done.
+  // The reason why an event of a user could not be recorded.
   absl::Status release_failure;
 };
 
@@ -152,7 +154,7 @@ PinnedMemory::PinnedMemory(const PinnedMemoryOptions& options)
     : to_device_(options.to_device), max_bytes_(options.max_bytes) {}
 
 PinnedMemory::~PinnedMemory() {
-  if (fork_guard_.forked()) {  // what is left is the other process's
+  if (fork_guard_.forked()) {  // all this belongs to the parent process
     for (auto& entry : blocks_) static_cast<void>(entry.second.release());
     static_cast<void>(device_.release());
     return;
@@ -199,7 +201,7 @@ absl::StatusOr<void*> PinnedMemory::Allocate(int64_t bytes) {
 
 absl::Status PinnedMemory::MakeBlock(Block& block) const {
   const CudaApi& cuda = device_->cuda();
-  // CUDA gives no memory of no bytes.
+  // CUDA refuses to allocate 0 bytes.
   const size_t bytes = std::max<int64_t>(block.bytes, 1);
   return device_->InContext([&]() -> absl::Status {
     LOCKSTEP_RETURN_IF_ERROR(device_->Check(
@@ -226,7 +228,7 @@ void PinnedMemory::Free(void* memory, int64_t bytes) {
     block = std::move(found->second);
     blocks_.erase(found);
   }
-  block = nullptr;  // perhaps after a while
+  block = nullptr;  // may wait for the device, so no lock is held
   MutexLock lock(mutex_);
   held_ -= bytes;
 }
@@ -248,14 +250,14 @@ absl::Status PinnedMemory::Filled(void* memory, const BatchView& batch) {
     }
     block.used = 0;
     absl::Status status = Copy(block, batch);
-    // Also where only a part of it is on its way.
+    // The event is recorded even if only a part of the copy was queued.
     status.Update(device_->Check(cuda.EventRecord(block.copied, copies_),
                                  "cuEventRecord"));
     return status;
   });
 }
 
-// Copies what the batch has, in as few pieces as are worth it.
+// Copies the parts of the batch, in as few pieces as is worth it.
 absl::Status PinnedMemory::Copy(const Block& block,
                                 const BatchView& batch) const {
   int64_t begin = 0;
@@ -268,7 +270,7 @@ absl::Status PinnedMemory::Copy(const Block& block,
                                     end - begin, copies_),
         "cuMemcpyAsync");
   };
-  // Parts come in the order of their places.
+  // `add` must be called for parts in the order of their places.
   const auto add = [&](const void* first, size_t bytes) -> absl::Status {
     if (bytes == 0) return absl::OkStatus();
     const int64_t place =
@@ -332,7 +334,7 @@ absl::StatusOr<void*> PinnedMemory::OnDevice(void* memory, Stream stream) {
     LOCKSTEP_RETURN_IF_ERROR(
         device_->Check(cuda.StreamWaitEvent(user, block.copied, 0),
                        "cuStreamWaitEvent on the stream of ToDevice"));
-    // Not by a stream of another device, as is found now and not later.
+    // This fails for a stream of another device, now and not at the release.
     return device_->Check(
         cuda.EventRecord(block.users[block.used].done, user),
         "cuEventRecord on the stream of ToDevice, which should be one of this "
@@ -345,7 +347,7 @@ absl::StatusOr<void*> PinnedMemory::OnDevice(void* memory, Stream stream) {
 }
 
 void PinnedMemory::Released(void* memory) {
-  // In a forked process there is no CUDA, and the lock may be held for ever.
+  // A forked process has no CUDA, and a thread of the parent may hold the lock.
   if (copies_ == nullptr || fork_guard_.forked()) return;
   Block& block = BlockAt(memory);
   if (block.used == 0) return;
@@ -375,8 +377,8 @@ void PinnedMemory::Released(void* memory) {
 absl::Status PinnedMemory::BeforeReuse(void* memory) {
   if (copies_ == nullptr) return absl::OkStatus();
   Block& block = BlockAt(memory);
-  // Not cleared: the step that this fails may be dropped, and then Released is
-  // not called again.
+  // The failure is not cleared: the step that fails by it may be dropped, and
+  // then Released is not called again.
   LOCKSTEP_RETURN_IF_ERROR(block.release_failure);
   return device_->InContext([&] {
     return device_->Check(device_->cuda().EventSynchronize(block.copied),

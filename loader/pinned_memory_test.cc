@@ -53,12 +53,12 @@ const CudaApi* driver = nullptr;
 struct Calls {
   std::atomic<int64_t> number{0};
   std::atomic<int64_t> succeeded{0};
-  // The call of this number, from 0, does nothing and returns `error`.
+  // The call with this number, from 0, does nothing and returns `error`.
   std::atomic<int64_t> fail_at{-1};
   std::atomic<CudaResult> error{kCudaInvalidHandle};
 };
 
-// A function of the driver's that counts its calls.
+// A function of the driver that counts its calls.
 template <auto kFunction>
 struct Counted;
 template <typename... Arguments,
@@ -88,7 +88,7 @@ CudaApi Count() {
   return cuda;
 }
 
-// Nothing that was made is left.
+// Expects that everything that was made was destroyed.
 template <auto kMake, auto kEnd>
 void ExpectEnded(const char* what) {
   EXPECT_EQ(CallsOf<kMake>().succeeded, CallsOf<kEnd>().succeeded) << what;
@@ -96,7 +96,7 @@ void ExpectEnded(const char* what) {
 
 // ---- What a trainer does with batches.
 
-// Streams stand still at one until it is opened.
+// A gate: a stream waits at it until it is opened.
 class Gate {
  public:
   void Open() {
@@ -116,7 +116,7 @@ class Gate {
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// The parts of a batch, here or on a device.
+// The parts of a batch, on the host or on a device.
 template <typename AnyBatch>
 std::vector<absl::Span<const char>> PartsOf(const AnyBatch& batch) {
   std::vector<absl::Span<const char>> parts;
@@ -160,8 +160,8 @@ class Trainer {
   void Finish() { Run(driver->StreamSynchronize, stream_); }
   bool finished() const { return driver->StreamQuery(stream_) == kCudaSuccess; }
 
-  // Reads what the batch has on the device when the stream comes to this, to be
-  // compared with what it had on the host.
+  // Queues a copy of the batch on the device, which is later compared with what
+  // the batch had on the host.
   void Read(const DeviceBatch& copy, const Batch& batch) {
     reads_.push_back(std::make_unique<OneRead>());
     OneRead& read = *reads_.back();
@@ -185,7 +185,7 @@ class Trainer {
     Read(copy, batch);
   }
 
-  // All that was read was what it should be.
+  // Expects that everything that was read is correct.
   void ExpectRead(size_t batches) {
     Finish();
     EXPECT_EQ(reads_.size(), batches);
@@ -260,7 +260,8 @@ absl::StatusOr<std::unique_ptr<Loader>> Make(
                         Options(std::move(memory), kind, prefetch_batches));
 }
 
-// Every test is run over the fake driver, and over the machine's if it has one.
+// Every test runs with the fake driver, and with that of the machine if it has
+// one.
 class PinnedMemoryTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -376,7 +377,7 @@ TEST_P(PinnedMemoryTest, IsAsCollateLeftIt) {
   trainer.ExpectRead(kSteps);
 }
 
-// Rows of up to 16 KiB, of which few bytes are there.
+// Rows of up to 16 KiB, which have few bytes.
 class WideRows : public Dataset {
  public:
   int64_t size() const override { return Job().size; }
@@ -413,13 +414,13 @@ TEST_P(PinnedMemoryTest, CopiesWhatIsThereInFewPieces) {
   LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
   copies.number = 0;
   while (*loader->Next(batch)) trainer.GetAndRead(batch);
-  EXPECT_EQ(copies.number, 2 * kSteps);  // up to the tokens, and behind them
+  EXPECT_EQ(copies.number, 2 * kSteps);  // up to the tokens, and after them
   trainer.ExpectRead(kSteps);
 }
 
 // ---- When memory is used again.
 
-// How long something is watched that must not happen.
+// The time for which a test watches that something does not happen.
 template <typename Happened>
 void ExpectNever(const Happened& happened) {
   for (int look = 0; look < 20; ++look) {
@@ -435,7 +436,7 @@ TEST_P(PinnedMemoryTest, KernelsFindTheirBatchHoweverLateTheyAre) {
     Trainer late(*device_);
     Trainer other(*device_);
     Gate gate;
-    // There are two places, and so it is known where each batch is.
+    // There are two slots, so it is known which one each batch has.
     Batch here, there;
     LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
     ASSERT_THAT(loader->Next(here), IsOkAndHolds(true));
@@ -443,15 +444,17 @@ TEST_P(PinnedMemoryTest, KernelsFindTheirBatchHoweverLateTheyAre) {
     late.GetAndRead(here);
     ASSERT_THAT(loader->Next(there), IsOkAndHolds(true));
     here.Release();
-    // On the host it is where the first one was, and not yet on the device.
+    // It has the slot of the first batch on the host, and is not yet on the
+    // device.
     ASSERT_THAT(loader->Next(here), IsOkAndHolds(true));
     other.GetAndRead(here);
-    there.Release();  // without a look at the device
+    there.Release();  // ToDevice was not called
     ASSERT_THAT(loader->Next(there), IsOkAndHolds(true));
     ExpectNever([&] { return other.finished(); });
     here.Release();
     if (kind.num_workers > 0) {
-      // The third batch is on its way from there: nothing may be read into it.
+      // The third batch is being copied from there: nothing may be read into
+      // it.
       ExpectNever([&] { return *loader->TryNext(here) != Polled::kNotReady; });
     }
     there.Release();
@@ -492,7 +495,8 @@ TEST_P(PinnedMemoryTest, ABatchMayBeForSeveralStreams) {
     gate.Open();
     trainers[late].ExpectRead(2);
     other.ExpectRead(1);
-    // The copy of each batch, two streams of the first and one of the other.
+    // An event for the copy of each batch, two for streams of the first batch,
+    // and one for the stream of the other.
     while (*loader->Next(batch)) trainers[0].GetAndRead(batch);
     EXPECT_EQ(CallsOf<&CudaApi::EventCreate>().succeeded -
                   CallsOf<&CudaApi::EventDestroy>().succeeded,
@@ -530,7 +534,7 @@ TEST_P(PinnedMemoryTest, ABatchOutlivesLoaderAndMemory) {
     }
     Trainer trainer(*device_);
     trainer.GetAndRead(batch);
-    batch.Release();  // and the memory is freed, behind the reading
+    batch.Release();  // the memory is freed after the reads
     trainer.ExpectRead(1);
   }
 }
@@ -577,7 +581,7 @@ TEST_P(PinnedMemoryTest, GoesOnWhileAStreamIsCaptured) {
     };
     read_all(*loader);
     {
-      // Another comes and goes.
+      // Another batch is taken and released.
       LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Loader> brief,
                                     Make(Memory(), kind));
       LOCKSTEP_ASSERT_OK(brief->StartEpoch(0));
@@ -602,7 +606,7 @@ TEST_P(PinnedMemoryTest, ABatchIsNotForAStreamThatIsCaptured) {
                              HasSubstr("before the capture begins"))));
   EXPECT_EQ(capture.End(), kCudaSuccess);
   trainer.GetAndRead(batch);
-  // What was asked for before is there.
+  // The copies that were requested before are there.
   Capture another(GetParam(), HandleOf(trainer));
   LOCKSTEP_EXPECT_OK(batch.ToDevice(trainer.stream()));
   EXPECT_EQ(another.End(), kCudaSuccess);
@@ -678,7 +682,7 @@ TEST_P(PinnedMemoryTest, ABatchReleasedInACaptureFailsStepsUntilItHasEnded) {
   other.ExpectRead(good);
 }
 
-// Another memory, and whether its BeforeReuse has failed.
+// Wraps another memory, and notes whether its BeforeReuse has failed.
 class Watched : public BatchMemory {
  public:
   explicit Watched(std::shared_ptr<BatchMemory> memory)
@@ -768,7 +772,7 @@ TEST_P(PinnedMemoryTest, LoadersShareABound) {
                  AllOf(HasSubstr("a batch of 512 bytes"),
                        HasSubstr("2560 bytes are"), HasSubstr("max_bytes=2560"),
                        HasSubstr("lower prefetch_batches"))));
-    // What it got was freed.
+    // The memory that it got was freed.
     LOCKSTEP_EXPECT_OK(Make(memory, kKinds[0], 1));
   }
   for (int i = 0; i < 10; ++i) {
@@ -862,7 +866,7 @@ TEST_P(PinnedMemoryTest, CreateFailsWithCudasWords) {
   LOCKSTEP_EXPECT_OK(make());
 }
 
-// What the user has asked of the memory fails at step 5, and one step for it.
+// A call for the user fails at step 5, and one step fails because of it.
 void ExpectOneStepFails(Loader& loader, Trainer& trainer, Calls& calls,
                         const std::string& text) {
   LOCKSTEP_ASSERT_OK(loader.StartEpoch(0));
@@ -904,7 +908,7 @@ TEST_P(PinnedMemoryTest, AFailureFailsOneStep) {
        "BatchMemory::BeforeReuse failed: cuEventRecord on the stream of an "
        "earlier ToDevice"},
   };
-  // In one thread, where it is known which call is the next one.
+  // There is one thread, so it is known which call is the next one.
   for (const auto& [calls, text] : cases) {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Loader> loader,
                                   Make(Memory()));
@@ -996,7 +1000,7 @@ TEST(PinnedMemory, DoesNotFallBackWhereADeviceIsRequired) {
 
 TEST(PinnedMemory, DoesNotFallBackFromABrokenDriver) {
   PinnedMemoryOptions options;
-  // Libraries are loaded once: the same one by another path.
+  // A library is loaded once, also if it is named by another path.
   options.cuda_library = "./gpu/libfake_cuda.so";
   options.on_fallback = [](const absl::Status& why) { ADD_FAILURE() << why; };
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(

@@ -18,21 +18,22 @@
 namespace lockstep::internal_loader {
 namespace {
 
-// In nanoseconds: how long a pump is busy with the rows that it takes at a
-// time: long enough for taking them to cost nothing beside it, short enough for
-// the others to have work too.
+// The time in nanoseconds that a pump needs for the rows that it takes at a
+// time. It is so long that taking them costs little in comparison, and so short
+// that other pumps get work, too.
 constexpr int64_t kChunkTime = 16000;
 
-// A chunk that takes less is timed one time in kTimedOf, as a look at the clock
-// would take as long as the samples.
+// One in kTimedOf of the chunks that take fewer nanoseconds is timed, since
+// reading the clock would take as long as the samples.
 constexpr int64_t kCheap = 2000;
 constexpr int kTimedOf = 16;
 
-// More than any sample should take, and no overflow times the rows of a batch.
+// In nanoseconds: more than any sample should take. Times the rows of a batch
+// it does not overflow.
 constexpr int64_t kUnknownCost = int64_t{1} << 36;
 
 uint32_t RingSize(int64_t slots) {
-  // Ends of epochs take a place and no slot.
+  // Ends of epochs take a place in the ring and no slot.
   uint32_t size = 4;
   while (size < slots + 2) size *= 2;
   return size;
@@ -98,8 +99,8 @@ bool Pipeline::Plan() {
   if (!is_open() || pool_->free_slots() == 0) return false;
   if (!plan_mutex_.TryLock()) return false;
   const uint32_t planned = planned_.load(std::memory_order_relaxed);
-  // Another pump may have taken the last slot since; now none takes one. So
-  // whoever sees `planning_` can count on an entry.
+  // Another pump may have taken the last slot before the lock; from here on
+  // none takes one. So a thread that sees planning_ can rely on a new entry.
   const bool plans =
       pool_->free_slots() > 0 && is_open() &&
       planned - delivered_.load(std::memory_order_acquire) <= mask_;
@@ -150,7 +151,7 @@ void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
     if (!slot.status.ok()) return;
     entry.rows.store(static_cast<uint32_t>(slot.rows()),
                      std::memory_order_relaxed);
-    // A hint that fails is none.
+    // An error of a hint does not matter.
     CatchAll("Hint", [&] {
       dataset_->Hint(absl::MakeConstSpan(slot.indices).first(slot.valid));
       return absl::OkStatus();
@@ -174,7 +175,7 @@ void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
       supply_ = Supply::kExhausted;
       return;
     }
-    // Whoever asks for that epoch's first step will be told.
+    // An error becomes the entry of that epoch's first step.
     epoch_failure_ =
         CatchAll("the order", [&] { return sampler_->StartEpoch(epoch + 1); });
   }
@@ -189,7 +190,7 @@ bool Pipeline::TakeRows(Claim& claim) {
     const uint32_t row = static_cast<uint32_t>(ticket);
     if (sequence == planned_.load(std::memory_order_acquire)) return false;
     Entry& entry = At(sequence);
-    // All this may be of a later entry by now; then the exchange fails.
+    // The place may have a later entry by now; then the exchange fails.
     const uint32_t rows = entry.rows.load(std::memory_order_relaxed);
     const uint32_t left = rows > row ? rows - row : 0;
     const uint32_t taken = static_cast<uint32_t>(
@@ -246,7 +247,7 @@ void Pipeline::Learn(int64_t nanoseconds, int64_t rows) {
   const int64_t each = nanoseconds / rows;
   const int64_t old = cost_.load(std::memory_order_relaxed);
   const int64_t now = old == kUnknownCost ? each : old + (each - old) / 4;
-  // Workers share this number, so it is left alone where it hardly changes.
+  // All workers read this number, so it is not written if it hardly changes.
   if (std::abs(now - old) <= old / 8) return;
   cost_.store(now, std::memory_order_relaxed);
   chunk_.store(std::clamp<int64_t>(kChunkTime / std::max<int64_t>(1, now), 1,
@@ -256,7 +257,7 @@ void Pipeline::Learn(int64_t nanoseconds, int64_t rows) {
 
 void Pipeline::Complete(Entry& entry, Worker& worker) {
   if (entry.slot != nullptr && entry.slot->status.ok()) {
-    // Where there is nothing to do, the clock would take longest.
+    // If there is nothing to do, reading the clock would take longest.
     const bool timed = trace_.on() || options_.collate != nullptr ||
                        options_.memory != nullptr ||
                        entry.slot->layout->ragged_fields > 0;
@@ -311,14 +312,15 @@ void Pipeline::Pop(Entry& entry) {
   delivered_.store(delivered, std::memory_order_release);
 }
 
-// An end is given out after all that comes before it, so what is ahead is of
-// the epoch of the oldest entry, which was not given out.
+// An end of an epoch is given out after all entries before it. So the entries
+// that were given out ahead belong to the epoch of the oldest entry, which was
+// not given out.
 int64_t Pipeline::epoch() const {
   return in_order() ? progress_.epoch
                     : entries_[delivered_.load() & mask_].progress.epoch;
 }
 
-// The planner may find at the same time that there is nothing more to plan.
+// This is an exchange, since the planner may set kExhausted at the same time.
 void Pipeline::Drain() {
   Supply open = Supply::kOpen;
   supply_.compare_exchange_strong(open, Supply::kPaused);

@@ -8,10 +8,11 @@
 //
 // An entry is one step (or the end of an epoch), in the order of the stream. A
 // pump is one call of the executor: it plans steps while there are free slots,
-// takes rows of the oldest step that has any left, and reads them. Whoever
-// reads the last row of a step completes and publishes it. Pumps return when
-// there is nothing to do and are started again by whoever makes work: a slot
-// given back, a consumer that waits, a pump that sees more work than its own.
+// takes rows of the oldest step that has any left, and reads them. The pump
+// that reads the last row of a step completes and publishes it. Pumps return
+// when there is nothing to do. They are started again by the thread that gives
+// a slot back, by a consumer that waits, and by a pump that sees more work than
+// its own.
 //
 // Memory ordering. Pumps and the consumer stop when they see nothing to do, and
 // are woken by others. No wake-up is lost, since in each of these three pairs
@@ -23,8 +24,7 @@
 //     pool's number of free slots) and then loads Gate::active (KickFor).
 //     Pop stores delivered_ with release only: a consumer that waits stores
 //     awaited_ after it, which a pump that ends loads before delivered_.
-//   * A step becomes ready: Publish stores Entry::ready and then loads
-//   awaited_.
+//   * A step becomes ready: Publish stores Entry::ready, then loads awaited_.
 //     A consumer that waits stores awaited_ and then loads planned_ and
 //     Entry::ready (Ready).
 //   * A step was planned: its planner stores planned_ and planning_ and then
@@ -77,28 +77,35 @@
 
 namespace lockstep::internal_loader {
 
+// A place of the ring, and what it holds.
 struct Entry {
   enum class Kind : uint8_t {
     kBatch,       // in `slot`
     kEndOfEpoch,  // after its last step
-    kEndOfSteps,  // max_steps were planned
-    kFailed,      // the sampler gave `status` and no step
+    kEndOfSteps,  // after max_steps
+    kFailed,      // the sampler returned `status` and no step
   };
 
-  // How many rows there are to take. Read ahead of knowing whose they are.
+  // The number of rows to take. A pump may read it when the place already has
+  // another entry.
   std::atomic<uint32_t> rows{0};
   std::atomic<bool> ready{false};
-  bool given = false;  // out of order; the consumer's
+  bool given = false;  // given out; for the consumer only
 
   Kind kind = Kind::kBatch;
   Slot* slot = nullptr;
-  // Where the job is once this entry and those before it were given out.
+  // The place of the job when this entry and all before it were given out.
   Progress progress;
-  int64_t steps_in_epoch = 0;  // where progress reports want it
+  int64_t steps_in_epoch = 0;  // -1 if there are no progress reports
   absl::Status status;
 };
 
-// One consumer, who calls what is public; never two calls at once.
+// Plans the steps of a sampler, reads them on an executor's threads, and hands
+// them to one consumer.
+// Guarantees: each step that is planned becomes a ready entry, unless Restart
+// drops it or a worker fails.
+// Thread-safety: thread-compatible: the consumer makes one call at a time.
+// slowest, trace, effective_workers and busy_nanoseconds are thread-safe.
 class Pipeline : private SlotPool::Listener {
  public:
   // `options` are resolved: num_workers and base_seed are set.
@@ -106,11 +113,11 @@ class Pipeline : private SlotPool::Listener {
       std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
       const LoaderOptions& options, std::shared_ptr<SlotPool> pool);
 
-  // Waits for the samples that are being read, and no longer.
+  // Waits for the samples that are being read, and for nothing else.
   ~Pipeline() override;
 
-  // Stops what is in flight, drops it and lets `move` bring the sampler to
-  // another place; goes on from there if that returns true.
+  // Stops the pumps, drops all entries and calls `move` to bring the sampler to
+  // another place. Goes on from there if `move` returns true.
   template <typename Move>
   void Restart(Move&& move) {
     Stop();
@@ -118,30 +125,32 @@ class Pipeline : private SlotPool::Listener {
     Resume();
   }
 
-  // The next entry to give out, waiting for it until `deadline` on Now()'s
-  // clock. nullptr when there is none by then. RESOURCE_EXHAUSTED when the user
-  // holds all slots; any other error is for good.
+  // Returns the next entry to give out. Waits for it until `deadline` on the
+  // clock of Now(), and returns nullptr if there is none by then.
+  // RESOURCE_EXHAUSTED if the user holds all slots; any other error is
+  // permanent.
   absl::StatusOr<Entry*> Await(int64_t deadline);
 
-  // Sets after how many nanoseconds a waiting Await looks again whether the
-  // executor has forgotten it. Tests raise it so far that a lost wake-up is a
-  // hang.
+  // Sets the time in nanoseconds after which a waiting Await looks again, in
+  // case the executor has lost a start. Tests set it so high that a lost
+  // wake-up is a hang.
   void set_look_again(int64_t nanoseconds) { look_again_ = nanoseconds; }
 
-  // `entry` was given out.
+  // Tells that `entry` was given out.
   void Pop(Entry& entry);
 
-  // Whether what was given out is a prefix of the stream.
+  // Returns true if no step is missing before the last one that was given out.
   bool in_order() const { return given_ahead_ == 0; }
-  // How many steps were given out beyond that.
+  // Returns how many steps were given out after a step that was not.
   int64_t given_ahead() const { return given_ahead_; }
 
-  // Where the job is, by what was given out without a gap; of the last Restart
-  // when nothing was.
+  // Returns the place of the job: after the last entry before which none is
+  // missing, or else the place of the last set_progress.
   const Progress& progress() const { return progress_; }
   void set_progress(const Progress& progress) { progress_ = progress; }
 
-  // The epoch of the steps given out ahead, or else that of progress().
+  // Returns the epoch of the steps that were given out ahead, or else that of
+  // progress().
   int64_t epoch() const;
   absl::StatusOr<int64_t> StepsLeftFrom(const SamplerState& state) const {
     return sampler_->StepsLeftFrom(state);
@@ -150,18 +159,18 @@ class Pipeline : private SlotPool::Listener {
   // Plans no more steps, until GoOn or Restart.
   void Drain();
   void GoOn();
-  // Whether a worker failed for good.
+  // Returns true if a worker has failed permanently.
   bool failed() const { return failed_.load(); }
   absl::Status failure() const;
-  // Whether everything that was planned was given out.
+  // Returns true if everything that was planned was given out.
   bool empty() const {
     return delivered_.load() == planned_.load(std::memory_order_acquire);
   }
 
-  // How many steps are ready.
+  // Returns how many entries are ready.
   int64_t CountReady() const;
 
-  // What the workers are at, for people.
+  // Returns what the workers are doing, for people.
   std::string Activity() const;
 
   const Slowest& slowest() const { return slowest_; }
@@ -171,7 +180,7 @@ class Pipeline : private SlotPool::Listener {
   int64_t busy_nanoseconds() const;
 
  private:
-  // Whether there are steps to plan. Restart leads to kOpen, or to kExhausted
+  // Says if there are steps to plan. Restart leads to kOpen, or to kExhausted
   // if its `move` fails. Drain leads from kOpen to kPaused, and GoOn back. The
   // planner leads from either to kExhausted.
   enum class Supply : uint8_t { kOpen, kPaused, kExhausted };
@@ -242,29 +251,31 @@ class Pipeline : private SlotPool::Listener {
   Slowest slowest_;
   TraceLog trace_;
 
-  // Entries delivered_ to planned_ - 1 are in use, counted modulo 2^32.
+  // The entries from delivered_ to planned_ - 1 are in use, counted modulo
+  // 2^32.
   std::vector<Entry> entries_;
   const uint32_t mask_;
   alignas(64) std::atomic<uint32_t> planned_{0};
   alignas(64) std::atomic<uint32_t> delivered_{0};
-  // The sequence of the oldest entry with rows to take, and below it the first
-  // such row.
+  // The upper 32 bits: the number of the oldest entry with rows to take. The
+  // lower 32 bits: its first such row.
   alignas(64) std::atomic<uint64_t> ticket_{0};
 
-  // What one sample costs, as lately measured; and how many rows a pump takes
-  // at a time for it.
+  // The recent cost of one sample in nanoseconds, and the number of rows that a
+  // pump therefore takes at a time.
   alignas(64) std::atomic<int64_t> cost_;
   std::atomic<int64_t> chunk_{1};
 
-  // The sampler, and whether it has more to plan.
+  // The planner holds this mutex. It guards the sampler and the two fields
+  // after it, together with Restart, which runs while no pump does.
   Mutex plan_mutex_;
-  std::atomic<bool> planning_{false};
+  std::atomic<bool> planning_{false};  // a slot is on its way into the ring
   std::atomic<Supply> supply_{Supply::kExhausted};
   std::unique_ptr<Sampler> sampler_;
-  absl::Status epoch_failure_;   // why the next epoch can't be planned
+  absl::Status epoch_failure_;   // the reason why the next epoch can't begin
   int64_t steps_in_epoch_ = -1;  // -1: not known
 
-  // The consumer.
+  // The oldest entry while the consumer waits, or else nullptr.
   std::atomic<Entry*> awaited_{nullptr};
   Mutex consumer_mutex_;
   CondVar published_;
@@ -277,7 +288,7 @@ class Pipeline : private SlotPool::Listener {
   absl::Status failure_ ABSL_GUARDED_BY(failure_mutex_);
 
   std::vector<Worker> workers_;
-  std::atomic<bool> consumer_works_{false};  // so a worker may be lacking
+  std::atomic<bool> consumer_works_{false};  // a pump may find no free worker
   std::atomic<bool> stop_{false};
   std::shared_ptr<Gate> gate_;
   std::unique_ptr<Executor> executor_;

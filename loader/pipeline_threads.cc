@@ -16,33 +16,33 @@
 namespace lockstep::internal_loader {
 namespace {
 
-// In nanoseconds. Work that is worth waking another worker for.
+// The work, in nanoseconds, for which a pump wakes another worker.
 constexpr int64_t kWorthWaking = 50000;
 
-// How much work a pump that has returned waits for: being woken costs several
-// microseconds.
+// The work, in nanoseconds, for which a pump is started while the consumer does
+// not wait: starting one costs several microseconds.
 constexpr int64_t kWakeTime = 20000;
 
-// How long a pump on a shared thread goes on before it lets others have it.
+// The nanoseconds after which a pump returns if it shares its thread.
 constexpr int64_t kQuantum = 1000000;
 
-// A consumer that does the work itself looks so often.
+// The nanoseconds after which a consumer looks again that works itself.
 constexpr int64_t kWorkAgain = 1000000;
 
-// How often an idle pump and a waiting consumer look before they give up the
-// processor: some microseconds, which is what giving it up costs.
+// The number of times that an idle pump and a waiting consumer look before they
+// give up the processor: some microseconds, as long as giving it up takes.
 constexpr int kPumpLooks = 200;
 constexpr int kConsumerLooks = 200;
 
-// Lets the other thread of the core go first.
+// Gives the core to its other hardware thread for a moment.
 inline void Relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
 }
 
-// It is set while this thread is one of TBB's and at the work of a loader: what
-// waits on it may wait for the only worker that there is.
+// True while this thread is one of TBB's and works for a loader. A consumer on
+// such a thread may occupy the only worker of TBB, so it reads samples itself.
 thread_local bool is_shared_worker = false;
 
 }  // namespace
@@ -51,7 +51,7 @@ thread_local bool is_shared_worker = false;
 
 void Pipeline::Pump(int place) {
   Worker* const worker = TakeWorker(place);
-  if (worker == nullptr) {  // the consumer wakes others when it is done
+  if (worker == nullptr) {  // the consumer has it, and wakes pumps later
     gate_->End();
     return;
   }
@@ -64,8 +64,8 @@ void Pipeline::Pump(int place) {
   });
   is_shared_worker = was_shared;
   worker->taken.store(false, std::memory_order_release);
-  // A thread that makes work reads the number of active pumps afterwards, and
-  // this one looks for work after it has lowered the number.
+  // A thread that makes work loads the number of active pumps afterwards. So
+  // this pump looks for work after it has lowered the number (pipeline.h).
   gate_->End();
   if (!stop_.load() && HasWork(awaited_.load() != nullptr)) Kick();
 }
@@ -91,8 +91,8 @@ void Pipeline::WorkFor(Worker& worker) {
     Claim claim;
     if (TakeRows(claim)) {
       idle = 0;
-      // A consumer that began to wait meanwhile has left the rest to the one
-      // that planned, who is busy with this from now on.
+      // A consumer that began to wait during Plan has started no pump, since a
+      // planner was active. This planner now reads, so it wakes another pump.
       if (planned && awaited_.load() != nullptr) KickFor(true);
       RampUp(claim);
       Read(claim, worker);
@@ -107,8 +107,8 @@ void Pipeline::WorkFor(Worker& worker) {
   }
 }
 
-// Returns a worker that nobody has. There are as many as pumps, so each pump
-// gets one, unless the consumer works as well: then there may be none.
+// Returns a free worker. There are as many workers as pumps, so each pump gets
+// one, unless the consumer works as well: then it may return nullptr.
 Worker* Pipeline::TakeWorker(int place) {
   do {
     for (size_t i = 0; i < workers_.size(); ++i) {
@@ -144,7 +144,7 @@ int64_t Pipeline::wake_at() const {
                              std::max<int64_t>(1, pool_->size() / 2));
 }
 
-// Whether there is enough for a pump to do; when `eager`, anything at all.
+// Returns true if there is enough work for a pump, or, if `eager`, any work.
 bool Pipeline::HasWork(bool eager) const {
   if (failed_.load()) return false;
   const uint32_t planned = planned_.load();
@@ -163,7 +163,7 @@ void Pipeline::Kick() {
     return absl::OkStatus();
   });
   if (started.ok()) return;
-  // The other pumps do its part, if there are any.
+  // Other pumps do the work, if there are any.
   if (gate_->End() > 0) return;
   NoteFailure(CatchAll("a worker's start", [&] {
     return absl::ResourceExhaustedError(
@@ -173,7 +173,7 @@ void Pipeline::Kick() {
   }));
 }
 
-// Each pump that finds more than it can do itself wakes one other.
+// Starts another pump if there is more work than this pump should do alone.
 void Pipeline::RampUp(const Claim& claim) {
   if (gate_->ActiveHint() >= workers()) return;
   const int64_t entries =
@@ -190,7 +190,7 @@ void Pipeline::KickFor(bool eager) {
 }
 
 void Pipeline::OnSlotFree() {
-  if (fork_guard_.forked()) return;  // there are no workers here to be woken
+  if (fork_guard_.forked()) return;  // a forked process has no workers
   KickFor(awaited_.load() != nullptr);
 }
 
@@ -202,14 +202,14 @@ void Pipeline::Publish(Entry& entry) {
     return;
   }
   entry.ready.store(true);
-  // The consumer looks at `ready` after it has set `awaited_`.
+  // The consumer loads `ready` after it has stored awaited_.
   const Entry* const awaited = awaited_.load();
   if (awaited == nullptr || (awaited != &entry && !as_ready_)) return;
   MutexLock lock(consumer_mutex_);
   published_.NotifyOne();
 }
 
-// A consumer that waits sees it when it looks again.
+// Wakes no consumer: one that waits sees the failure when it looks again.
 void Pipeline::NoteFailure(absl::Status status) {
   MutexLock lock(failure_mutex_);
   if (failure_.ok()) failure_ = std::move(status);
@@ -238,10 +238,10 @@ Entry* Pipeline::Ready() {
     Entry& entry = At(i);
     if (entry.given) continue;
     if (entry.ready.load()) {
-      // Ends stay behind all that comes before them.
+      // An end is given out after all entries before it.
       if (entry.kind == Entry::Kind::kBatch || i == delivered) return &entry;
     }
-    // What an unfinished entry is may not be known yet to this thread; but rows
+    // This thread may not see the kind of an unfinished entry yet; but its rows
     // tell an end from a batch.
     if (entry.rows.load(std::memory_order_relaxed) == 0) return nullptr;
   }
@@ -249,8 +249,9 @@ Entry* Pipeline::Ready() {
 }
 
 absl::Status Pipeline::CheckHeld() const {
-  // In this order: a slot that is being planned is neither free nor in the
-  // ring, and will be in it.
+  // The order matters: a slot that is being planned is neither free nor in the
+  // ring yet. It stops being free after planning_ was set, and it is in the
+  // ring before planning_ is cleared.
   if (pool_->free_slots() > 0 || planning_.load() || !empty()) {
     return absl::OkStatus();
   }
@@ -281,10 +282,10 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
   }
   awaited_.store(&At(delivered_.load(std::memory_order_relaxed)));
   Entry* entry = nullptr;
-  // There may be no other worker of TBB's than the one that waits here.
+  // This thread may be the only worker of TBB.
   const bool works = is_shared_worker && executor_->shares_threads();
-  // Again: whoever planned the last slot may only now have said that it is
-  // done.
+  // CheckHeld is called again in the loop, since the planner of the last slot
+  // may only now have cleared planning_.
   absl::Status held;
   bool late = false;
   {

@@ -1,5 +1,5 @@
-// The loader is a guest: it works on its own threads, leaves the host's TBB as
-// it is, prints nothing, and survives a fork.
+// These tests check that the loader works on its own threads, leaves the host's
+// TBB as it is, prints nothing, and survives a fork.
 #include <sys/wait.h>
 #include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
@@ -40,10 +40,11 @@ class PoliteTest : public testing::TestWithParam<Workers> {
     return *Loader::Create(dataset_, TestSampler(job), options_);
   }
 
-  // What the tests that fork need: workers at rest, for what a worker holds of
-  // a sanitizer's locks is held for ever in the child.
+  // Tests that fork need workers at rest: a lock of a sanitizer that a worker
+  // holds during the fork is held for ever in the child.
   void CountBatches() {
-    // Further ahead, the last free slot may stay so until Next is called.
+    // With more batches ahead, the last slot may stay free until Next is
+    // called.
     options_.prefetch_batches = 1;
     options_.collate = [this](BatchView&, Random&) {
       MutexLock lock(mutex_);
@@ -75,7 +76,7 @@ TEST_P(PoliteTest, HostThreadsNeverReadSamples) {
   std::atomic<int> on_host{0};
   dataset_->before = [&](int64_t, SampleContext&) {
     on_host += std::this_thread::get_id() == host;
-    // Nor does a worker take another sample up while it waits for its own.
+    // A worker takes no other sample while it waits for its own.
     static thread_local bool reading = false;
     EXPECT_FALSE(std::exchange(reading, true));
     std::atomic<int> done{0};
@@ -88,7 +89,7 @@ TEST_P(PoliteTest, HostThreadsNeverReadSamples) {
   LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
   Batch batch;
   while (*loader->Next(batch)) {
-    // The host waits in TBB, where it would take up whatever it is offered.
+    // The host waits in TBB, where it would run any task that it can get.
     tbb::parallel_for(0, 16, [](int) {});
   }
   EXPECT_EQ(on_host, 0);
@@ -203,7 +204,7 @@ class NestedDataset : public TestDataset {
   const LoaderOptions options_;
 };
 
-// TBB may have a single worker, which waits for the inner loader's.
+// TBB may have a single worker, which waits for the inner loader.
 TEST_P(PoliteTest, LoadersMayBeNested) {
   const auto run = [&](bool keeps) {
     LoaderOptions inner;
@@ -279,12 +280,12 @@ TEST_P(PoliteTest, AForkedProcessGetsAStatus) {
   EXPECT_THAT(said,
               testing::MatchesRegex(
                   "this process was forked.*\nthis process was forked.*"));
-  // The parent has noticed nothing.
+  // The fork has changed nothing for the parent.
   while (*loader->Next(*batch)) {
   }
 }
 
-// What TBB had of workers is not in a fork, where it would wait for them.
+// A fork does not have the workers of TBB, and TBB would wait for them.
 TEST_P(PoliteTest, AForkedProcessMakesLoadersOfThreads) {
   CountBatches();
   {

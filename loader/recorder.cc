@@ -14,7 +14,7 @@ void Slowest::Insert(int64_t index, int64_t nanoseconds, int64_t rows) {
   const auto by_time = [](const Entry& a, const Entry& b) {
     return a.nanoseconds < b.nanoseconds;
   };
-  // A sample stands once, with its worst time.
+  // Each sample is listed once, with its longest time.
   auto place = std::find_if(
       entries_.begin(), entries_.end(),
       [&](const Entry& e) { return e.rows > 0 && e.index == index; });
@@ -63,7 +63,7 @@ std::string TraceLog::ToJson() const {
   bool first = true;
   for (const Event& event : events_) {
     if (!event.complete.load(std::memory_order_acquire)) continue;
-    // Thread 0 is the trainer's.
+    // Thread 0 is the thread of the trainer.
     absl::StrAppendFormat(
         &json,
         "%s\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,"

@@ -1,4 +1,4 @@
-// Collects what LoaderMetrics and the trace tell, from many threads. Internal.
+// Collects slow samples and a trace from many threads. Internal.
 #ifndef LOCKSTEP_LOADER_RECORDER_H_
 #define LOCKSTEP_LOADER_RECORDER_H_
 
@@ -16,22 +16,26 @@
 
 namespace lockstep::internal_loader {
 
-// Nanoseconds on the monotonic clock.
+// Returns nanoseconds on the monotonic clock.
 inline int64_t Now() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
 }
 
-// The samples that took longest. Thread-safe.
+// The samples that took longest.
+// Thread-safety: thread-safe. The threshold is relaxed: a sample that is
+// compared with an old one is compared again under the mutex.
 class Slowest {
  public:
-  // Cheap for a sample that is not among them.
+  // Adds `rows` samples from `index` on, which took that long together. This is
+  // cheap unless they are among the slowest.
   void Add(int64_t index, int64_t nanoseconds, int64_t rows) {
     if (nanoseconds / rows <= threshold_.load(std::memory_order_relaxed))
       return;
     Insert(index, nanoseconds / rows, rows);
   }
+  // Returns them, the slowest first.
   std::vector<SlowSample> Sorted() const;
 
  private:
@@ -48,7 +52,10 @@ class Slowest {
   std::array<Entry, kKept> entries_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A bounded log of what was done when. Thread-safe.
+// A bounded log of what was done at which time.
+// Thread-safety: thread-safe.
+// Memory ordering: Add stores Event::complete with release and ToJson loads it
+// with acquire, so that ToJson reads only events that were written in full.
 class TraceLog {
  public:
   enum class Kind : uint8_t { kRead, kComplete, kWait };
@@ -58,11 +65,12 @@ class TraceLog {
 
   bool on() const { return !events_.empty(); }
 
-  // Drops what comes after the log is full. `worker` -1: the caller of Next.
+  // Drops the event if the log is full. `worker` is -1 for the caller of Next.
   void Add(Kind kind, int worker, int64_t begin, int64_t end, int64_t epoch,
            int64_t step);
 
-  // In Chrome's trace format, for chrome://tracing or ui.perfetto.dev.
+  // Returns the log in Chrome's trace format, for chrome://tracing or
+  // ui.perfetto.dev.
   std::string ToJson() const;
 
  private:

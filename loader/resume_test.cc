@@ -1,5 +1,5 @@
-// A job that is killed and restored again and again sees what one that is never
-// interrupted sees, byte for byte.
+// These tests check that a job that is killed and restored again and again gets
+// the same bytes as a job that is never interrupted.
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -39,7 +39,7 @@ LoaderOptions AnyOptions(Random& random) {
   return options;
 }
 
-// The bytes of the next step, over epochs; "" after epoch `last`.
+// Returns the bytes of the next step, over epochs, or "" after epoch `last`.
 std::string NextBytes(Loader& loader, int64_t last) {
   Batch batch;
   while (true) {
@@ -80,7 +80,8 @@ TEST(Resume, KilledAndRestoredChainsEqualOneRun) {
   }
 }
 
-// Every sample once, with the same random numbers, on any number of ranks.
+// Every sample comes once, with the same random numbers, on any number of
+// ranks.
 TEST(Resume, GoesOnOnOtherNumbersOfRanks) {
   Random random(RandomKey(8, 8, 8));
   for (int chain = 0; chain < 30; ++chain) {
@@ -133,7 +134,7 @@ TEST(Resume, GoesOnOnOtherNumbersOfRanks) {
   }
 }
 
-// What IterationSampler does, a loader does with two options.
+// A loader with two options does what IterationSampler does.
 TEST(Resume, TakesTheStateOfASampler) {
   const TestJob job;
   const auto iterations =
@@ -177,7 +178,7 @@ TEST(Resume, AStateOfAnEpochsEndIsItsEnd) {
 constexpr int64_t kEpochs = 3;
 constexpr size_t kAll = 1000;
 
-// What a trainer runs, until it has had `most` batches.
+// Runs the loop of a trainer until it has had `most` batches.
 std::vector<std::string> Train(Loader& loader, size_t most) {
   std::vector<std::string> batches;
   for (int64_t epoch = loader.progress().epoch; epoch < kEpochs; ++epoch) {
@@ -254,7 +255,8 @@ TEST(EpochLoop, AnEpochThatWasReadIsEmptyAndTheNextIsWhole) {
 
 TEST(EpochLoop, GoesOnOnceAndThenReadsAnew) {
   const std::vector<std::string> whole = BytesOfEpoch(*RestoredAfter(5), 1);
-  // Read to its end, left in its middle, or at its end from the beginning.
+  // The epoch is read to its end, left in its middle, or was restored at its
+  // end.
   const auto read = RestoredAfter(8);
   EXPECT_EQ(BytesOfEpoch(*read, 1).size(), 2u);
   EXPECT_EQ(BytesOfEpoch(*read, 1), whole);
@@ -264,7 +266,7 @@ TEST(EpochLoop, GoesOnOnceAndThenReadsAnew) {
   const auto at_end = RestoredAfter(10);
   EXPECT_TRUE(BytesOfEpoch(*at_end, 1).empty());
   EXPECT_EQ(BytesOfEpoch(*at_end, 1), whole);
-  // Next goes on as well, and when it has come to the end, so has the epoch.
+  // Next goes on as well. When it has come to the end, the epoch is over.
   const auto next = RestoredAfter(7);
   Batch batch;
   ASSERT_THAT(next->Next(batch), IsOkAndHolds(true));
@@ -351,7 +353,7 @@ TEST(EpochLoop, CountsIterations) {
       }
       EXPECT_EQ(batches, whole) << steps;
     }
-    // A sampler's state says as much.
+    // The state of a sampler says the same.
     const auto iterations =
         *IterationSampler::Create(TestSampler(FiveSteps()), 12, 8);
     const auto loader = Make(FiveSteps(), any_options());
@@ -422,13 +424,13 @@ TEST(Resume, RefusesOtherStatesAndGoesOn) {
   EXPECT_THAT(Make(other, {})->RestoreState(state),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("differs in 'seed'")));
-  // Unless that is what one wants.
+  // The difference can be allowed.
   RestoreOptions allow;
   allow.allow_different = {"seed"};
   const auto allowed = Make(other, {});
   LOCKSTEP_EXPECT_OK(allowed->RestoreState(state, allow));
   EXPECT_TRUE(*allowed->Next(batch));
-  // Nothing has changed for the one that refused.
+  // Nothing has changed for the loader that refused the state.
   ASSERT_TRUE(*loader->Next(batch));
   EXPECT_EQ(batch.step(), 1);
 }

@@ -16,10 +16,10 @@
 namespace lockstep::internal_loader {
 namespace {
 
-// How many other samples are tried in place of one that can't be read.
+// The number of samples that are tried instead of one that can't be read.
 constexpr int kSubstitutes = 16;
 
-// Rows of a bulk read: what its contexts take on a worker.
+// The most rows of a bulk read. It bounds the memory of a worker's contexts.
 constexpr int64_t kMostBulk = 1024;
 
 }  // namespace
@@ -76,8 +76,8 @@ absl::Status RowReader::ReadIndex(Slot& slot, int64_t row, int64_t index,
   return ReadChecked(*dataset_, index, context, sample, written, *slot.layout);
 }
 
-// Reads as many rows in one call as there can be, and returns the first one
-// that is not among them.
+// Reads as many rows as possible in one call of ReadMany, and returns the first
+// row that it has not read.
 int64_t RowReader::ReadBulk(Slot& slot, int64_t begin, int64_t end,
                             Worker& worker) {
   end = std::min(end, begin + max_bulk_);
@@ -93,7 +93,7 @@ int64_t RowReader::ReadBulk(Slot& slot, int64_t begin, int64_t end,
     worker.rows.emplace_back(*slot.layout, slot.memory, row,
                              slot.RowShapes(row), &worker.written[row - begin]);
   }
-  if (row == begin) {  // a masked one, or one that fails
+  if (row == begin) {  // the row is masked, or fails
     ReadRow(slot, row, worker);
     return row + 1;
   }
@@ -125,7 +125,7 @@ void RowReader::Failed(Slot& slot, int64_t row, Worker& worker,
   slot.errors.push_back(std::move(error));
 }
 
-// Which sample stands in depends on the place in the stream alone.
+// The substitute depends only on the place in the stream.
 bool RowReader::Substitute(Slot& slot, int64_t row, Worker& worker,
                            const absl::Status& why) {
   Random random(RandomKey(options_.seed, kSubstituteStream,
@@ -169,7 +169,7 @@ void RowReader::Complete(Slot& slot) {
 }
 
 absl::Status RowReader::RunCollate(Slot& slot) const {
-  // The first position is no other rank's, and no other step's.
+  // No other rank and no other step has this position.
   Random random(RandomKey(options_.seed, kCollateStream,
                           static_cast<uint64_t>(slot.epoch)),
                 static_cast<uint64_t>(slot.first_position));

@@ -1,4 +1,4 @@
-// Reads rows of a slot from the dataset, and deals with those that fail.
+// Reads the rows of a slot from the dataset, and handles rows that fail.
 // Internal.
 #ifndef LOCKSTEP_LOADER_ROW_READER_H_
 #define LOCKSTEP_LOADER_ROW_READER_H_
@@ -17,23 +17,26 @@
 
 namespace lockstep::internal_loader {
 
-// What belongs to one worker. Whoever has taken it is alone with it.
+// The data of one worker.
+// Thread-safety: the thread that has set `taken` may use all of it; other
+// threads may load the atomics. `taken` is set with acquire and cleared with
+// release, so that the next thread sees what the last one wrote.
 struct alignas(64) Worker {
   std::atomic<bool> taken{false};
   bool initialised = false;
   WorkerInfo info;
-  // Chunks since one was timed.
+  // The number of chunks since one was timed.
   int untimed = 0;
 
-  // For bulk reads; reserved.
+  // The arguments of bulk reads; their memory is reserved.
   std::vector<SampleContext> contexts;
   std::vector<SampleRow> rows;
   std::vector<uint64_t> written;
 
-  // What others look at.
+  // Other threads load these, relaxed: each is a number by itself.
   alignas(64) std::atomic<int64_t> busy_nanoseconds{0};
   std::atomic<bool> started{false};
-  std::atomic<int64_t> reading{-1};  // an index, -1 for none
+  std::atomic<int64_t> reading{-1};  // an index, or -1
   std::atomic<int64_t> since{0};     // when its chunk began
 
   void AddBusy(int64_t nanoseconds) {
@@ -43,19 +46,23 @@ struct alignas(64) Worker {
   }
 };
 
-// Thread-safe, each call with a worker and rows of its own.
+// Reads the rows of slots.
+// Thread-safety: Read may be called on many threads at once, each with another
+// worker and other rows. Complete is called once for a slot, after all its
+// rows.
 class RowReader {
  public:
   RowReader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options);
 
+  // Reserves the memory of a worker.
   void Prepare(Worker& worker) const;
 
-  // Reads rows [begin, end), until `stop` becomes true. Returns how many rows
-  // it has dealt with.
+  // Reads rows [begin, end), until `stop` becomes true. Returns the number of
+  // rows that were read or have failed.
   int64_t Read(Slot& slot, int64_t begin, int64_t end, Worker& worker,
                const std::atomic<bool>& stop);
 
-  // What comes after the last row: packing, collate, the memory's hook.
+  // Does what follows the last row: packing, collate, BatchMemory::Filled.
   void Complete(Slot& slot);
 
  private:

@@ -69,13 +69,13 @@ TEST_P(SeedingTest, WorkersAreInitialisedOnceBeforeTheirFirstSample) {
     return absl::OkStatus();
   };
   dataset_->before = [&](int64_t, SampleContext& context) {
-    // One sample at a time has the state.
+    // Only one sample at a time may use the state.
     auto& scratch = context.worker().State<Scratch>();
     EXPECT_EQ(scratch.id, context.worker().id);
     EXPECT_FALSE(std::exchange(scratch.in_use, true));
     EXPECT_EQ(inits[scratch.id], 1);
     {
-      // None of the first samples ends before every worker has one.
+      // No first sample ends before every worker has one.
       MutexLock lock(mutex);
       ++begun;
       changed.NotifyAll();
@@ -113,7 +113,8 @@ TEST_P(SeedingTest, AFailingInitIsAStatusForGood) {
 }
 
 TEST_P(SeedingTest, NumbersBelongToThePlace) {
-  // Draws by (epoch, position), which no sample, worker or restart changes.
+  // The draws by (epoch, position). They depend on no sample, worker or
+  // restart.
   Mutex mutex;
   std::map<std::pair<int64_t, int64_t>, uint64_t> draws;
   std::set<uint64_t> distinct;
@@ -135,7 +136,7 @@ TEST_P(SeedingTest, NumbersBelongToThePlace) {
   DigestOfEpoch(*loader, 1);
   DigestOfEpoch(*loader, 0);
   EXPECT_EQ(draws.size(), 800u);
-  // Another seed, other numbers.
+  // Another seed gives other numbers.
   draws.clear();
   options_.seed = 1;
   DigestOfEpoch(*Make(), 0);

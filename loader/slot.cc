@@ -48,7 +48,7 @@ void Slot::Complete() {
   }
 }
 
-// Moves the rows that were read to the front, in order.
+// Moves the rows that were read to the front and keeps their order.
 void Slot::CloseUp() {
   auto failed = errors.begin();
   int64_t to = 0;

@@ -1,5 +1,5 @@
-// The memory and the facts of one batch, while it is filled and while it is
-// held. Internal.
+// A slot: the memory of one batch, while it is filled and while the user holds
+// it. Internal.
 #ifndef LOCKSTEP_LOADER_SLOT_H_
 #define LOCKSTEP_LOADER_SLOT_H_
 
@@ -19,11 +19,13 @@
 
 namespace lockstep::internal_loader {
 
-// Life of a slot: free -> planned (Plan) -> its rows are read, by several
-// workers -> Complete, by the last of them -> held by the user -> free.
+// The life of a slot: it is free, is planned (Plan), its rows are read by
+// several workers, the last of them calls Complete, the user holds it, it is
+// free again. Thread-safety: thread-compatible. While rows are read, each
+// worker writes its own rows, and the lists under `mutex`.
 struct alignas(64) Slot {
   std::atomic<bool> free{true};
-  // Rows that are still to be read.
+  // The number of rows that are still to be read.
   std::atomic<int64_t> left{0};
 
   const BatchLayout* layout = nullptr;
@@ -35,19 +37,21 @@ struct alignas(64) Slot {
   int64_t valid = 0;
   int64_t first_position = 0;  // of row 0, as planned
   size_t number = 0;           // in its pool
-  uint64_t key = 0;            // of the rows' random numbers
+  uint64_t key = 0;            // for the random numbers of its rows
   std::vector<int64_t> indices;
   std::vector<int64_t> positions;
 
-  // kMaxDimensions numbers for each ragged field of each row.
+  // The shapes of ragged fields: kMaxDimensions numbers for each such field of
+  // each row.
   std::vector<int64_t> shapes;
-  // Of each ragged field: the elements of a padded row, -1 while packed.
+  // For each ragged field: the elements of a padded row, or -1 if rows are
+  // packed.
   std::vector<int64_t> padded;
 
   Mutex mutex;  // guards the two lists while rows are read
   std::vector<SampleError> errors;
   std::vector<Substitution> substitutions;
-  // Why the step fails as a whole.
+  // Not OK if the whole step fails.
   absl::Status status;
 
   int64_t rows() const { return static_cast<int64_t>(indices.size()); }
@@ -55,19 +59,19 @@ struct alignas(64) Slot {
     return shapes.data() + row * layout->ragged_fields * kMaxDimensions;
   }
 
-  // The rows() + 1 splits of a ragged field.
+  // Returns the rows() + 1 splits of a ragged field.
   int64_t* Splits(const FieldPlace& place) const {
     return reinterpret_cast<int64_t*>(memory + place.splits_offset);
   }
 
-  // An error of `what`, with the step that it fails.
+  // Returns the error of `what`, with the step that it fails; or OK.
   absl::Status AtStep(absl::string_view what, absl::Status status) const;
 
-  // Takes the step's rows over. Allocates nothing.
+  // Copies the rows of a step. Allocates nothing.
   void Plan(const BatchIndices& batch, uint64_t epoch_key);
 
-  // Sorts what failed, closes the rows up over it, fills what is masked with
-  // zeros and packs ragged fields.
+  // Sorts the errors, moves rows up over failed ones, fills masked rows with
+  // zeros, and packs ragged fields.
   void Complete();
 
  private:

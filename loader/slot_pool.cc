@@ -17,7 +17,7 @@ absl::StatusOr<std::shared_ptr<SlotPool>> SlotPool::Create(
   std::shared_ptr<SlotPool> pool(new SlotPool(std::move(memory)));
   LOCKSTEP_RETURN_IF_ERROR(MakeLayout(fields, rows, pool->layout_));
   const BatchLayout& layout = pool->layout_;
-  // A slot that has its memory is the pool's at once, which frees it.
+  // A slot that has memory goes to the pool at once, so that the pool frees it.
   pool->slots_.reserve(slots);
   for (int64_t i = 0; i < slots; ++i) {
     auto slot = std::make_unique<Slot>();
@@ -73,8 +73,8 @@ Slot* SlotPool::Take() {
 }
 
 void SlotPool::PutBack(Slot& slot) {
-  // Here, and not where the slot is planned anew: so what was copied of them is
-  // shared with no worker.
+  // They are cleared here and not in Plan, so that the user's thread and a
+  // worker never share the contents of a Status.
   slot.errors.clear();
   slot.substitutions.clear();
   slot.status = absl::OkStatus();

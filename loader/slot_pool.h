@@ -18,19 +18,24 @@
 
 namespace lockstep::internal_loader {
 
-// All slots of a loader. Lives as long as the loader or any of its batches.
+// All slots of a loader. It lives as long as the loader or any of its batches.
+// Thread-safety: PutBack and GiveBack are thread-safe. Take and Listen are for
+// one caller at a time.
+// Memory ordering: PutBack stores Slot::free with release and Take loads it
+// with acquire, so that the next user of a slot sees that the last one is done.
+// The number of free slots is sequentially consistent, as pipeline.h needs it.
 class SlotPool : public SlotOwner {
  public:
-  // RESOURCE_EXHAUSTED where there is no memory for them. Where `memory` is
-  // nullptr it is plain, and the slot that was given back last is used first,
-  // being the warmest; of other memory the one that was used longest ago, which
-  // the device is done with first.
+  // Returns RESOURCE_EXHAUSTED if there is not enough memory. If `memory` is
+  // nullptr, memory is plain, and the slot that was given back last is used
+  // first, since the caches may still have it. With other memory, the slot that
+  // was used longest ago is used first, since the device is done with it first.
   static absl::StatusOr<std::shared_ptr<SlotPool>> Create(
       absl::Span<const FieldSpec> fields, int64_t rows, int64_t slots,
       std::shared_ptr<BatchMemory> memory);
   ~SlotPool() override;
 
-  // Returns how much memory a slot for batches of so many rows takes in all.
+  // Returns the bytes that a slot for batches of so many rows takes in total.
   // `memory` may be nullptr, as for Create.
   static int64_t BytesPerSlot(const BatchLayout& layout, int64_t rows,
                               const BatchMemory* memory);
@@ -40,20 +45,22 @@ class SlotPool : public SlotOwner {
   int64_t free_slots() const { return free_slots_.load(); }
   BatchMemory& memory() const override { return *memory_; }
 
-  // A free slot, which is then no longer free, or nullptr. One caller at a
-  // time.
+  // Takes a free slot, or returns nullptr. One caller at a time.
   Slot* Take();
   void PutBack(Slot& slot);
 
-  // PutBack, and a word to the memory before and to the listener after it.
+  // Tells the memory, calls PutBack, and tells the listener.
   void GiveBack(Slot& slot) override;
 
-  // Who is told when a user gives a slot back; nullptr when it is gone.
+  // Is told when a user gives a slot back.
+  // Thread-safety: OnSlotFree must be thread-safe.
   class Listener {
    public:
     virtual ~Listener() = default;
     virtual void OnSlotFree() = 0;
   };
+  // Sets the listener. With nullptr it waits until no call of the old listener
+  // is in progress.
   void Listen(Listener* listener);
 
  private:
@@ -67,10 +74,13 @@ class SlotPool : public SlotOwner {
   BatchLayout layout_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::atomic<int64_t> free_slots_{0};
-  // The slot to be looked at first.
+  // The number of the slot that Take looks at first.
   std::atomic<size_t> hint_{0};
 
-  // Calls that are in progress, so that Listen(nullptr) can wait for them.
+  // GiveBack raises calls_ and then loads listener_. Listen(nullptr) stores
+  // listener_ and then waits until calls_ is 0. All are sequentially
+  // consistent, so that either GiveBack sees no listener, or Listen sees its
+  // call.
   std::atomic<Listener*> listener_{nullptr};
   std::atomic<int> calls_{0};
 };

@@ -1,5 +1,5 @@
-// How many steps an epoch has left, while others of it, and of the next one,
-// are being read ahead.
+// These tests check how many steps an epoch has left while other steps of it,
+// and of the next epoch, are read ahead.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,8 +34,8 @@ std::unique_ptr<Loader> Make(const LoaderOptions& options,
   return std::move(loader).value();
 }
 
-// Without workers, and with some that read ahead, a part of the epoch or the
-// next one too.
+// The tests run without workers, and with workers that read ahead a part of the
+// epoch, or the next epoch as well.
 class StepsLeftTest : public testing::TestWithParam<int> {
  protected:
   StepsLeftTest() {
@@ -172,7 +172,7 @@ TEST_P(StepsLeftTest, LooksThroughOrdersThatGroup) {
   }
 }
 
-// The first sample of each epoch waits until it is let go.
+// The first sample of each epoch waits until the test releases it.
 class FirstIsLast {
  public:
   FirstIsLast() : dataset_(std::make_shared<TestDataset>(TestJob().size)) {

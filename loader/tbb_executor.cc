@@ -21,8 +21,9 @@ namespace {
 
 using Limit = tbb::global_control;
 
-// The workers that all loaders of the process have asked for. TBB takes the
-// smallest of the limits that live, so several loaders need one limit together.
+// The sum of the workers that all loaders of the process need. TBB uses the
+// smallest of the limits that exist, so several loaders need one common limit.
+// Thread-safety: thread-safe.
 class SharedLimit {
  public:
   static SharedLimit& Get() {
@@ -36,8 +37,8 @@ class SharedLimit {
       others_ = Limit::active_value(Limit::max_allowed_parallelism);
     }
     workers_ += workers;
-    // The new one lives before the old one goes: TBB never sees its own default
-    // in between, under which it would drop workers.
+    // The new limit is made before the old one is destroyed. Otherwise TBB
+    // would see its own default in between, and drop workers.
     std::unique_ptr<Limit> limit;
     if (workers_ > 0) {
       limit = std::make_unique<Limit>(Limit::max_allowed_parallelism,
@@ -49,7 +50,7 @@ class SharedLimit {
  private:
   Mutex mutex_;
   int workers_ ABSL_GUARDED_BY(mutex_) = 0;
-  // What the host may use, as it was before there were loaders.
+  // The parallelism of the host before there were loaders.
   size_t others_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<Limit> limit_ ABSL_GUARDED_BY(mutex_);
 };
@@ -57,7 +58,8 @@ class SharedLimit {
 struct SharedJob;
 
 // The jobs that exist. A task that has not begun when the process ends never
-// lets go of its job, which is no leak as long as it stands here.
+// releases its job. The job is no leak, since this set refers to it.
+// Thread-safety: thread-safe.
 class LiveJobs {
  public:
   static LiveJobs& Get() {
@@ -79,8 +81,11 @@ class LiveJobs {
   std::set<SharedJob*> jobs_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A job, and how many tasks of TBB's still know it: they may run when the
-// executor is gone.
+// A job, and the number of references to it: tasks of TBB may run after the
+// executor is destroyed.
+// Thread-safety: thread-safe.
+// Memory ordering: the default order of fetch_sub includes acquire and release,
+// so the thread that deletes the job sees the uses of all others.
 struct SharedJob {
   explicit SharedJob(Executor::Job job) : job(std::move(job)) {
     LiveJobs::Get().Add(this);
@@ -95,9 +100,9 @@ struct SharedJob {
   std::atomic<int> references{1};
 };
 
-// What TBB copies about and calls. It is a bare pointer, and its call not
-// instrumented, since the thread sanitizer does not see how TBB hands tasks
-// from one thread to another.
+// A task that TBB copies and calls. It is a plain pointer, and its call is not
+// instrumented, since the thread sanitizer does not see how TBB passes tasks
+// from one thread to another. Thread-safety: thread-compatible.
 class Task {
  public:
   explicit Task(SharedJob* job) : job_(job) {}
@@ -120,7 +125,8 @@ class Task {
   SharedJob* job_;
 };
 
-// While it lives, TBB may have that many workers more.
+// While an object lives, TBB may have that many more workers.
+// Thread-safety: thread-safe.
 class RaisedLimit {
  public:
   explicit RaisedLimit(int workers) : workers_(workers) {
@@ -132,9 +138,9 @@ class RaisedLimit {
   RaisedLimit(const RaisedLimit&) = delete;
   RaisedLimit& operator=(const RaisedLimit&) = delete;
 
-  // Returns how many of them TBB gives: a limit of the host's may be smaller,
-  // and an arena that asks for more makes TBB print a warning. One always
-  // comes.
+  // Returns how many of `width` workers TBB provides, at least one. The host
+  // may have a smaller limit, and TBB prints a warning if an arena asks for
+  // more.
   int WorkersOf(int width) const {
     const size_t limit = Limit::active_value(Limit::max_allowed_parallelism);
     return std::min<int>(width, std::max<int>(1, static_cast<int>(limit) - 1));
@@ -148,7 +154,8 @@ class TbbExecutor : public Executor {
  public:
   TbbExecutor(int width, bool keep_limit, Job job)
       : limit_(keep_limit ? 0 : width),
-        // Not of low priority: a host that keeps TBB busy would starve it.
+        // The priority is not low, or a host that keeps TBB busy would starve
+        // it.
         arena_(limit_.WorkersOf(width), /*reserved_for_masters=*/0),
         job_(new SharedJob(std::move(job))) {
     arena_.initialize();
@@ -156,16 +163,16 @@ class TbbExecutor : public Executor {
 
   ~TbbExecutor() override { arena_.terminate(); }
 
-  // Tasks are enqueued, never spawned: so no worker picks one up while it waits
-  // inside another, and no host thread ever does.
+  // Tasks are enqueued and never spawned, so that no worker takes one while it
+  // waits inside another task, and no thread of the host takes one at all.
   void Start() override {
     job_->references.fetch_add(1);
     HappensBefore(job_.get());
     arena_.enqueue(Task(job_.get()));
   }
 
-  // Releases before 2022.0 were mended in how they signal requests for workers;
-  // one more task repeats the signal.
+  // Releases before 2022.0 may lose a request for a worker. One more task
+  // repeats the request.
   void Nudge() override {
     arena_.enqueue([] {});
   }
@@ -187,7 +194,7 @@ class TbbExecutor : public Executor {
 absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(int width,
                                                           bool keep_limit,
                                                           Executor::Job job) {
-  // Made before TBB has workers that a fork could lose.
+  // The guard is made before TBB has workers that a fork would lose.
   static const ForkGuard* const guard = new ForkGuard;
   if (guard->forked()) {
     return absl::FailedPreconditionError(

@@ -1,5 +1,5 @@
-// What the loader's tests have in common: a dataset with every kind of field,
-// and digests of what a loader gives out.
+// Helpers of the loader's tests: a dataset with every kind of field, and
+// digests of the batches that a loader gives out.
 #ifndef LOCKSTEP_LOADER_TESTING_H_
 #define LOCKSTEP_LOADER_TESTING_H_
 
@@ -18,7 +18,8 @@
 
 namespace lockstep {
 
-// Sample i has id i, four random floats, and i % 7 tokens that are random too.
+// Sample i has id i, four random floats, and i % 7 random tokens.
+// Thread-safety: thread-safe if the callbacks are.
 class TestDataset : public Dataset {
  public:
   explicit TestDataset(int64_t size) : size_(size) {}
@@ -31,7 +32,7 @@ class TestDataset : public Dataset {
     if (on_hint) on_hint(indices);
   }
 
-  // Called first, on every Read; an error fails the sample.
+  // Called first in each Read. An error fails the sample.
   std::function<absl::Status(int64_t index, SampleContext& context)> before;
   // Called by Hint, while a step is planned.
   std::function<void(absl::Span<const int64_t> indices)> on_hint;
@@ -43,6 +44,7 @@ class TestDataset : public Dataset {
                                           {"tokens", DType::kI32, {-1}, 6}};
 };
 
+// The sampler of a test.
 struct TestJob {
   int64_t size = 103;
   int64_t batch_size = 8;
@@ -52,13 +54,14 @@ struct TestJob {
   Tail tail = Tail::kPad;
 };
 
-// A native shuffle, cut as the job says.
+// Returns a sampler of a native shuffle, cut as the job says.
 std::unique_ptr<Sampler> TestSampler(const TestJob& job);
 
-// All bytes of a batch that are promised, in a canonical form.
+// Returns all bytes of a batch that must be the same in every run, in a
+// canonical form.
 std::string BytesOf(const Batch& batch);
 
-// The SHA-256 of what an epoch's batches are, in hexadecimal.
+// Returns the SHA-256 of the batches of an epoch, in hexadecimal.
 std::string DigestOfEpoch(Loader& loader, int64_t epoch);
 
 std::string Sha256(const std::string& bytes);

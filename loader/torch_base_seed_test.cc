@@ -43,7 +43,7 @@ TEST(TorchBaseSeed, IsPyTorchs) {
 
 TEST(TorchBaseSeed, WorkersCountFromIt) {
   for (const Golden& golden : kGoldens) {
-    // One of the two may have nothing to do.
+    // One of the two workers may have nothing to do.
     std::atomic<uint64_t> seeds[2] = {};
     LoaderOptions options;
     options.num_workers = 2;

@@ -24,7 +24,7 @@ void* operator new(size_t size) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-// Inlined, they look to GCC as if they did not belong to operator new.
+// If these were inlined, GCC would think that they do not match operator new.
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }

@@ -25,13 +25,14 @@ using internal_loader::kBulk;
 using internal_loader::kHintBulk;
 using internal_loader::ReadInner;
 
-// What malloc takes for that much, so that the budget holds for small samples.
+// Returns the bytes that malloc takes for `bytes`, so that the budget also
+// holds for small samples.
 int64_t WithOverhead(int64_t bytes) {
   return std::max<int64_t>(32, (bytes + 8 + 15) / 16 * 16);
 }
 
-// The bytes of a row as an entry, or -1 when a field was not written: an error,
-// which the caller of Read reports.
+// Returns the bytes of a row as an entry, or -1 if a field was not written. The
+// caller of Read reports that error.
 int64_t EntryBytes(SampleRow& row) {
   int64_t bytes = 0;
   for (int field = 0; field < row.fields(); ++field) {
@@ -50,9 +51,9 @@ char* Append(const void* data, size_t bytes, char* to) {
   return to + bytes;
 }
 
-// Writes a row of which EntryBytes knows the size.
+// Writes a row to an entry, which has EntryBytes(row) bytes.
 void WriteEntry(SampleRow& row, char* entry) {
-  // Shapes come first, where they are aligned.
+  // Shapes come first, so that they are aligned.
   for (int field = 0; field < row.fields(); ++field) {
     if (!row.spec(field).ragged()) continue;
     const absl::Span<const int64_t> shape = row.shape(field);
@@ -102,7 +103,7 @@ absl::StatusOr<std::shared_ptr<CacheDataset>> CacheDataset::Create(
         "more"));
   }
   const auto size = static_cast<size_t>(inner->size());
-  // Larger arrays would throw.
+  // new throws for larger arrays.
   std::unique_ptr<Entry[]> entries;
   if (size <= static_cast<size_t>(PTRDIFF_MAX) / sizeof(Entry)) {
     entries.reset(new (std::nothrow) Entry[size]());
@@ -161,14 +162,14 @@ absl::Status CacheDataset::ReadMany(absl::Span<const int64_t> indices,
       ++first;
       continue;
     }
-    // What is missing is read together, up to the next that is there.
+    // Missing samples are read together, up to the next one in memory.
     size_t count = 0;
     while (count < draws.size() && first + count < indices.size() &&
            Find(indices[first + count]) == nullptr) {
       draws[count] = contexts[first + count].rng().draws();
       ++count;
     }
-    // Another thread may have brought the first one in meanwhile.
+    // Another thread may have kept the first sample meanwhile.
     if (count == 0) continue;
     CountsOf(contexts[first])
         .misses.fetch_add(static_cast<int64_t>(count),
@@ -227,7 +228,7 @@ void CacheDataset::Keep(int64_t index, uint64_t draws, SampleContext& context,
   }
   const int64_t bytes = EntryBytes(row);
   if (bytes < 0 || !Reserve(WithOverhead(bytes))) return;
-  // Without memory it is read again the next time.
+  // If there is no memory, the sample is read again the next time.
   auto* const entry = static_cast<char*>(
       std::malloc(static_cast<size_t>(std::max<int64_t>(1, bytes))));
   if (entry != nullptr) {
@@ -238,7 +239,7 @@ void CacheDataset::Keep(int64_t index, uint64_t draws, SampleContext& context,
       samples_.fetch_add(1, std::memory_order_relaxed);
       return;
     }
-    std::free(entry);  // another thread read it too, and was first
+    std::free(entry);  // another thread kept this sample first
   }
   bytes_.fetch_sub(WithOverhead(bytes), std::memory_order_relaxed);
 }

@@ -23,7 +23,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Fixed and ragged fields. Counts its reads, and fails or draws on demand.
+// A dataset with fixed and ragged fields. It counts its reads, and fails or
+// draws random numbers if a test says so.
 class Inner : public Dataset {
  public:
   explicit Inner(int64_t size, int64_t max_bulk = 1)
@@ -101,7 +102,7 @@ TEST(CacheDataset, Conforms) {
     for (const int64_t bulk : {1, 10, 1000}) {
       const auto inner = std::make_shared<Inner>(300, bulk);
       ExpectConforms(*Cached(inner, max_bytes));
-      // From the start many at a time.
+      // It reads many samples at a time from the start.
       const auto dataset = Cached(inner, max_bytes);
       std::vector<int64_t> all(300);
       std::iota(all.begin(), all.end(), 0);
@@ -129,7 +130,7 @@ TEST(CacheDataset, IsThreadSafe) {
   }
 }
 
-// Many threads that bring the same samples in at once.
+// Many threads read the same samples at once.
 TEST(CacheDataset, FillsFromManyThreads) {
   for (const int64_t max_bytes : {5000, 1 << 20}) {
     const auto inner = std::make_shared<Inner>(200);
@@ -159,7 +160,7 @@ TEST(CacheDataset, FillsFromManyThreads) {
   }
 }
 
-// What does not fit is read through, and throws nothing out.
+// Samples that do not fit are read from the inner dataset, and replace none.
 TEST(CacheDataset, ReadsThroughWhenFull) {
   const auto inner = std::make_shared<Inner>(100);
   const auto dataset = Cached(inner, 2000);

@@ -32,8 +32,8 @@ using internal_loader::kBulk;
 using internal_loader::kHintBulk;
 using internal_loader::ReadInner;
 
-// A function may take long, and then many workers with a few samples each are
-// better than a few workers with many.
+// The function may take long. Then many workers with few samples each are
+// better than few workers with many.
 constexpr int64_t kChangeBulk = 16;
 
 class ChangeDataset : public MapDataset {
@@ -82,8 +82,8 @@ class ChangeDataset : public MapDataset {
   const Change change_;
 };
 
-// Rows that are lent to one call of Read at a time, and come back even when it
-// throws.
+// Lends each row to one call of Read at a time, and gets it back even if the
+// call throws. Thread-safety: thread-safe.
 class RowBuffers {
  public:
   class Lease {
@@ -101,7 +101,7 @@ class RowBuffers {
     std::unique_ptr<RowBuffer> buffer_;
   };
 
-  // What is left over from earlier calls, or a new one.
+  // Returns a row that is left over from earlier calls, or a new one.
   absl::StatusOr<std::unique_ptr<RowBuffer>> Take(
       absl::Span<const FieldSpec> fields) {
     {
@@ -115,7 +115,8 @@ class RowBuffers {
     absl::StatusOr<std::unique_ptr<RowBuffer>> buffer =
         RowBuffer::Create(fields);
     if (buffer.ok()) {
-      // All fit at once, so that giving back neither allocates nor throws.
+      // There is room for all rows, so that GiveBack neither allocates nor
+      // throws.
       MutexLock lock(mutex_);
       free_.reserve(made_ + 1);
       ++made_;
@@ -142,7 +143,7 @@ class MakeDataset : public MapDataset {
         fields_(std::move(fields)),
         make_(std::move(make)) {}
 
-  // Finds out whether there can be a row of the inner fields.
+  // Returns the error of making a row of the inner fields, or OK.
   absl::Status Prepare() {
     LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<RowBuffer> buffer,
                               buffers_.Take(inner_->fields()));
@@ -166,7 +167,7 @@ class MakeDataset : public MapDataset {
   void Hint(absl::Span<const int64_t> indices) override {
     inner_->Hint(indices);
   }
-  // A field that is made anew is no column of the inner dataset's.
+  // A field that Make writes is not the column of the inner dataset.
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
     for (const FieldSpec& field : fields_) {
       if (field.name == name) return Dataset::ReadColumn(name);
@@ -212,7 +213,8 @@ int64_t LargestBulk(absl::Span<const std::shared_ptr<Dataset>> parts) {
   return largest;
 }
 
-// Names the first field of `got` that is not that of `first`.
+// Returns an error with the first field of `got` that differs from that of
+// `first`, or OK.
 absl::Status CheckSameFields(absl::Span<const FieldSpec> first,
                              absl::Span<const FieldSpec> got, size_t part) {
   constexpr absl::string_view kAdvice =
@@ -387,8 +389,8 @@ absl::Status ConcatDataset::ReadMany(absl::Span<const int64_t> indices,
 }
 
 void ConcatDataset::Hint(absl::Span<const int64_t> indices) {
-  // A part gets its samples at once, since it may read neighbours together, and
-  // in their order, since the first is needed first.
+  // A part gets all its samples in one call, since it may read neighbours
+  // together, and in their order, since the first one is needed first.
   struct Place {
     int part;
     int order;
@@ -501,7 +503,7 @@ absl::Status ZipDataset::ReadMany(absl::Span<const int64_t> indices,
   for (const int64_t index : indices) {
     LOCKSTEP_RETURN_IF_ERROR(CheckIndex("zip_dataset", index, size()));
   }
-  // Room for rows, which have no default constructor.
+  // Memory for rows, since SampleRow has no default constructor.
   alignas(SampleRow) std::array<char, kBulk * sizeof(SampleRow)> memory;
   static_assert(std::is_trivially_destructible_v<SampleRow>);
   for (size_t first = 0; first < indices.size(); first += kBulk) {

@@ -1,5 +1,4 @@
-// Once all memory is there, reading through datasets of datasets allocates
-// nothing.
+// Reading through datasets of datasets allocates nothing after the first reads.
 #include <array>
 #include <cstdint>
 #include <cstdlib>

@@ -27,7 +27,8 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Two fields, one of them ragged, and random numbers. Records its hints.
+// A dataset with two fields, one of them ragged, and random numbers. It records
+// its hints.
 class Inner : public Dataset {
  public:
   Inner(int64_t size, int64_t first, int64_t max_bulk = 1)
@@ -177,7 +178,7 @@ TEST(MapDataset, Conforms) {
   }
 }
 
-// What the inner dataset and the function draw differs.
+// The inner dataset and the function draw different numbers.
 TEST(MapDataset, DrawsGoOn) {
   const auto inner = std::make_shared<Inner>(5, 0);
   const auto dataset = *MapDataset::Create(inner, SumFields(), Sum);
@@ -207,8 +208,8 @@ TEST(MapDataset, PassesErrorsAndExceptionsOn) {
   EXPECT_THROW((void)ReadSample(*changed, 3), std::runtime_error);
 }
 
-// A field that the inner dataset leaves out is an error, and not what the last
-// sample had.
+// If the inner dataset does not write a field, this is an error, and the field
+// does not keep the value of the last sample.
 TEST(MapDataset, KeptRowsStartAnew) {
   class Forgetful : public Dataset {
    public:
@@ -267,7 +268,7 @@ TEST(SubsetDataset, Conforms) {
     ExpectConforms(*dataset);
     EXPECT_EQ(inner->hints().size(), indices.size());
     ExpectThreadSafe(*dataset);
-    // More at a time than max_bulk is slower, and no less right.
+    // More samples at a time than max_bulk are slower, and still correct.
     EXPECT_THAT(ReadSamples(*dataset, std::vector<int64_t>(200, 7)), IsOk());
   }
   ExpectConforms(**SubsetDataset::Create(std::make_shared<Inner>(3, 0), {}));
@@ -295,7 +296,7 @@ TEST(ConcatDataset, IsOneAfterTheOther) {
   }
   EXPECT_THAT(values, ElementsAre(100, 101, 102, 200, 201));
   EXPECT_THAT(parts, ElementsAre(1, 1, 1, 3, 3));
-  // Each part gets its own, in their order, at once.
+  // Each part gets its own samples in one call, in their order.
   dataset->Hint({4, 2, 3, 0, 5, -1});
   EXPECT_THAT(a->hints(), ElementsAre(2, 0));
   EXPECT_THAT(b->hints(), ElementsAre(1, 0));
@@ -383,7 +384,7 @@ TEST(ZipDataset, SaysWhatIsWrong) {
   ExpectInvalid(ZipDataset::Create(many), "65 fields together");
 }
 
-// An error in the middle of many comes through as it is.
+// An error in the middle of many samples is returned unchanged.
 TEST(Combinators, PassErrorsOfManyOn) {
   const auto inner = std::make_shared<Inner>(20, 0, 64);
   const std::vector<int64_t> all = {11, 12, 13, 14};

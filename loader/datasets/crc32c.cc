@@ -15,7 +15,7 @@ namespace lockstep {
 namespace internal_loader {
 namespace {
 
-// tables[k][b]: what byte b does to the CRC when k bytes follow it.
+// tables[k][b] is the change of the CRC by byte b if k bytes follow it.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr Tables MakeTables() {

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace internal_loader {
 namespace {
 
-// RFC 3720, B.4, and the check value that catalogs of CRCs give.
+// The values of RFC 3720, B.4, and the check value in catalogs of CRCs.
 TEST(Crc32c, KnownAnswers) {
   std::string up(32, '\0'), down(32, '\0');
   for (int i = 0; i < 32; ++i) {
@@ -35,7 +35,7 @@ TEST(Crc32c, KnownAnswers) {
   }
 }
 
-// One bit after the other, from the definition.
+// Computes the CRC bit by bit, from the definition.
 uint32_t Slow(const std::string& data) {
   uint32_t crc = ~uint32_t{0};
   for (const char c : data) {

@@ -23,7 +23,8 @@
 namespace lockstep {
 namespace {
 
-// Rows of a batch, without a loader.
+// The rows of a batch, without a loader.
+// Thread-safety: thread-compatible.
 class Rows {
  public:
   Rows(Dataset& dataset, absl::Span<const int64_t> indices, int worker)
@@ -32,7 +33,7 @@ class Rows {
     const absl::Status status = internal_loader::MakeLayout(
         dataset.fields(), static_cast<int64_t>(indices.size()), layout_);
     EXPECT_THAT(status, IsOk());
-    // Nothing that a dataset would write by chance.
+    // A dataset is unlikely to write this byte by chance.
     memory_.resize(layout_.bytes, '\xa5');
     const int64_t shapes_of_row = layout_.ragged_fields * kMaxDimensions;
     shapes_.resize(indices.size() * shapes_of_row, -7);
@@ -55,7 +56,7 @@ class Rows {
       absl::StrAppend(&text, "[", absl::StrJoin(rows_[row].shape(field), ","),
                       "]", absl::string_view(bytes.data(), bytes.size()));
     }
-    // What comes after it in the stream, for whoever draws further.
+    // The next random number shows how many were drawn.
     absl::StrAppend(&text, contexts_[row].rng()());
     return text;
   }
@@ -98,7 +99,7 @@ std::vector<int64_t> Shuffled(Dataset& dataset, uint64_t seed) {
   return indices;
 }
 
-// Reads all samples, `bulk` at a time, and expects those of `expected`.
+// Reads all samples, `bulk` at a time, and expects the texts of `expected`.
 void ExpectSamples(Dataset& dataset, const std::vector<int64_t>& indices,
                    size_t bulk, const std::vector<std::string>& expected,
                    int worker) {
@@ -155,7 +156,7 @@ void ExpectConforms(Dataset& dataset) {
                 StatusIs(absl::StatusCode::kOutOfRange))
         << index;
   }
-  // Nothing that a dataset could stumble over.
+  // A dataset must accept every hint.
   dataset.Hint({});
   dataset.Hint(Shuffled(dataset, 1));
 }

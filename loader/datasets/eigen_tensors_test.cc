@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using RowMajorMatrix =
     Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// What sample `index` of a dataset of `tensor` alone has.
+// Returns sample `index` of a dataset that has only `tensor`.
 template <typename T>
 std::vector<T> Sample(const NamedTensor& tensor, int64_t index) {
   const auto dataset = *TensorDataset::Create({tensor});

@@ -50,8 +50,8 @@ absl::Status InFile(absl::string_view path, const absl::Status& status) {
 absl::StatusOr<File> File::Open(const char* path) {
   int descriptor;
   do {
-    // To open a pipe would wait for a writer without O_NONBLOCK, which changes
-    // nothing for regular files.
+    // Without O_NONBLOCK, opening a pipe would wait for a writer. The flag
+    // changes nothing for regular files.
     descriptor = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   } while (descriptor < 0 && errno == EINTR);
   if (descriptor < 0) return SystemError(errno, path, "can't open");
@@ -121,7 +121,7 @@ absl::Status File::ReadAt(int64_t offset, absl::Span<char> out) const {
 }
 
 absl::StatusOr<Mapping> Mapping::Create(const File& file, int64_t bytes) {
-  if (bytes == 0) return Mapping();  // mmap refuses it
+  if (bytes == 0) return Mapping();  // mmap refuses 0 bytes
   void* const data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED,
                             file.descriptor_, /*offset=*/0);
   if (data == MAP_FAILED) {

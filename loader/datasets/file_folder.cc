@@ -33,7 +33,7 @@ struct Entry {
   int64_t bytes = 0;  // of a file
 };
 
-// The entries of that kind, sorted by name.
+// Returns the entries of that kind, sorted by name.
 absl::StatusOr<std::vector<Entry>> ListFolder(const std::string& folder,
                                               Kind kind) {
   const auto failed = [&folder](const std::error_code& error) {
@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<Entry>> ListFolder(const std::string& folder,
   while (at != std::filesystem::directory_iterator()) {
     Entry entry;
     entry.name = at->path().filename().string();
-    // Links to nowhere are neither.
+    // A link whose target does not exist is neither a file nor a folder.
     const std::filesystem::file_status status = at->status(error);
     if (status.type() == std::filesystem::file_type::none) {
       return SystemError(error.value(), at->path().string(),

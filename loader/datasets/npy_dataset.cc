@@ -31,16 +31,17 @@ using ::lockstep::internal_loader::NpyHeaderBytes;
 using ::lockstep::internal_loader::ParseNpyHeader;
 using ::lockstep::internal_loader::ScalarColumn;
 
-// Enough to make the look at the size of the files cheap.
+// With so many rows, checking the size of the files costs little.
 constexpr int64_t kBulk = 64;
 
-// A dimension of a row, and the bytes from one element along it to the next.
+// A dimension of a row, and the bytes from one of its elements to the next.
 struct Axis {
   int64_t size;
   int64_t stride;
 };
 
-// Copies the elements of a row, scattered from `in` on, to `out` in C order.
+// Copies the elements of a row, which are scattered from `in` on, to `out` in C
+// order.
 template <typename Word>
 void Gather(const char* in, absl::Span<const Axis> axes, absl::Span<char> out) {
   int64_t position[kMaxDimensions] = {};
@@ -99,8 +100,8 @@ struct NpyDataset::Array {
       GatherElements(element_bytes, mapping.data() + offset, axes, out);
     }
     if (is_bool) {
-      // Views of other types leave other bytes, which are true to NumPy, and
-      // undefined in C++.
+      // Views of other types can leave other bytes than 0 and 1. They are true
+      // in NumPy, and undefined in C++.
       for (char& byte : out) byte = byte != 0 ? 1 : 0;
     }
     return absl::OkStatus();
@@ -185,7 +186,7 @@ absl::Status NpyDataset::OpenArray(const NpyFile& npy) {
   array.data_end = *header_bytes + header->data_bytes;
   array.element_bytes = SizeOf(header->dtype);
   array.is_bool = header->dtype == DType::kBool;
-  // Of one dimension both orders are the same.
+  // With one dimension, both orders are the same.
   if (header->fortran_order && header->shape.size() > 1) {
     if (options_.access == NpyAccess::kRead) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -64,7 +64,7 @@ std::string WriteFile(const std::string& name, const std::string& content) {
   return path;
 }
 
-// Element k of the goldens, counted in C order.
+// Returns element k of the goldens, counted in C order.
 template <typename T>
 T Golden(int64_t k) {
   if constexpr (DTypeOf<T>() == DType::kBool) {
@@ -158,7 +158,7 @@ TEST(NpyDataset, NoRows) {
   }
 }
 
-// A dictionary as of NumPy, and `data` behind it.
+// Returns a file with a dictionary as NumPy writes it, followed by `data`.
 std::string Npy(const std::string& dictionary, const std::string& data) {
   std::string bytes("\x93NUMPY\x01\0", 8);
   bytes += static_cast<char>(dictionary.size());
@@ -272,7 +272,7 @@ TEST(NpyDataset, TruncatedWhileOpen) {
   }
 }
 
-// A file that another was renamed over is read to the end.
+// A file stays readable after another file was renamed over it.
 TEST(NpyDataset, ReplacedWhileOpen) {
   const std::string path = WriteFile("replaced", Content(Golden("f8")));
   const std::string other = WriteFile("other", "short");
@@ -343,7 +343,7 @@ TEST(NpyDataset, TruncatedFiles) {
   }
 }
 
-// Whatever the header says, the dataset is refused or can be read in full.
+// With any header, the dataset is refused or can be read in full.
 TEST(NpyDataset, CorruptHeaders) {
   const std::string content = Content(Golden("fortran_3d"));
   Random random(1);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr absl::string_view kMagic("\x93NUMPY", 6);
 
-// NumPy's own arrays have fewer dimensions, and their headers some 100 bytes.
+// The arrays of NumPy have fewer dimensions, and headers of about 100 bytes.
 constexpr size_t kMostDimensions = 64;
 constexpr int64_t kMostHeaderBytes = 1 << 20;
 
@@ -73,7 +73,7 @@ absl::StatusOr<Prefix> ParsePrefix(absl::string_view bytes) {
   return prefix;
 }
 
-// What `text`, such as "<f4", stands for.
+// Returns the type that a text such as "<f4" means.
 absl::StatusOr<DType> ParseDescription(absl::string_view text, bool bf16) {
   const absl::string_view kind = text.empty() ? text : text.substr(1);
   if (bf16) {
@@ -120,13 +120,15 @@ absl::StatusOr<DType> ParseDescription(absl::string_view text, bool bf16) {
                    "and b1 after '<', '|' or '='"));
 }
 
+// Parses a dictionary such as
 // {'descr': '<f4', 'fortran_order': False, 'shape': (4, 2, 3), }
+// Thread-safety: thread-compatible.
 class Parser {
  public:
   Parser(absl::string_view text, const Prefix& prefix, bool bf16)
       : text_(text),
         at_(prefix.dictionary),
-        // Python 2 wrote 3L.
+        // Python 2 wrote numbers such as 3L.
         long_numbers_(prefix.version < 3),
         bf16_(bf16) {}
 
@@ -171,7 +173,7 @@ class Parser {
     }
   }
 
-  // What is next after blanks; 0 at the end.
+  // Returns the next byte after blanks, or 0 at the end.
   char Peek() {
     SkipBlanks();
     return at_ < text_.size() ? text_[at_] : '\0';
@@ -265,7 +267,7 @@ class Parser {
     while (!Accept(')')) {
       LOCKSTEP_RETURN_IF_ERROR(ParseDimension());
       if (Accept(',')) continue;
-      // (3) is a number to Python, and no tuple.
+      // In Python, (3) is a number and not a tuple.
       if (header_.shape.size() == 1) return Wrong("','");
       LOCKSTEP_RETURN_IF_ERROR(Expect(')'));
       break;
@@ -306,8 +308,8 @@ class Parser {
                      "file: it is corrupt"));
   }
 
-  // Zeros don't make up for the rest, so that no product of some dimensions
-  // overflows either.
+  // Dimensions of 0 are counted as 1 here, so that no product of some of the
+  // dimensions overflows.
   absl::Status CountBytes() {
     int64_t bytes = SizeOf(header_.dtype);
     bool empty = false;

@@ -21,7 +21,8 @@ using ::testing::Eq;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// The header of that dictionary, which begins at byte 10, or 12 from version 2.
+// Returns the header with that dictionary, which begins at byte 10, or at byte
+// 12 from version 2 on.
 std::string Header(const std::string& dictionary, int version = 1) {
   std::string bytes("\x93NUMPY", 6);
   bytes += static_cast<char>(version);
@@ -190,7 +191,7 @@ TEST(NpyHeader, SaysWhatIsNoHeader) {
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("4294967295 bytes")));
 }
 
-// Whatever the bytes are, it is a header or an error.
+// Any bytes are a header or an error.
 TEST(NpyHeader, AnyBytes) {
   const std::string good = Header(
       "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 2, 3), }  \n", 2);

@@ -27,21 +27,21 @@ namespace {
 
 constexpr int64_t kLine = 64;
 
-// The most of a row that is fetched ahead by hand: the processor sees by itself
-// where a longer one goes on.
+// The most bytes of a row that are fetched ahead. The processor fetches the
+// rest of a longer row by itself.
 constexpr int64_t kAheadInRow = 1024;
 
-// How much is on its way at a time, in bytes and in rows.
+// The most bytes and rows that are being fetched at a time.
 constexpr int64_t kAhead = 4096;
 constexpr int64_t kRowsAhead = 16;
 
-// Asks for a row without waiting for it.
+// Begins to fetch a row into the caches.
 void Prefetch(const char* row, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at);
 }
 
-// Uninitialized memory. With pages of 4 KiB nearly each random row would need a
-// page table entry that no cache has.
+// Returns uninitialized memory, in large pages if possible. With pages of 4
+// KiB, nearly each random row would need a page table entry that no cache has.
 std::shared_ptr<char> NewMemory(int64_t bytes) {
   constexpr int64_t kLargePage = int64_t{2} << 20;
   const std::align_val_t alignment{
@@ -51,7 +51,7 @@ std::shared_ptr<char> NewMemory(int64_t bytes) {
       static_cast<char*>(::operator new(size, alignment)),
       [alignment](char* data) { ::operator delete(data, alignment); });
 #ifdef MADV_HUGEPAGE
-  // It is advice: a system that doesn't take it is slower, and no less right.
+  // A system that ignores this advice is only slower.
   if (bytes >= 2 * kLargePage) {
     madvise(memory.get(), size / kLargePage * kLargePage, MADV_HUGEPAGE);
   }

@@ -77,8 +77,8 @@ TEST(TensorDataset, CopiesOwnsBorrowsAndShares) {
   EXPECT_TRUE(watch.expired());
 }
 
-// Rows of all sizes: below, at and above a cache line, what is fetched ahead of
-// a row, and a page, with data that starts anywhere.
+// Rows of all sizes: below, at and above a cache line, the bytes that are
+// fetched ahead of a row, and a page, with data that begin at any address.
 TEST(TensorDataset, ConformsForRowsOfAnySize) {
   Random random(3);
   for (const int64_t bytes :
@@ -96,7 +96,7 @@ TEST(TensorDataset, ConformsForRowsOfAnySize) {
 }
 
 TEST(TensorDataset, LargeCopies) {
-  // Large enough for large pages.
+  // This is large enough for large pages.
   const std::vector<int32_t> values = Counting(3 << 20);
   const auto dataset = *TensorDataset::Create(
       {NamedTensor::Copy<int32_t>("x", {3 << 8, 1 << 12}, values)});

@@ -26,14 +26,15 @@ using ::lockstep::internal_loader::Crc32c;
 using ::lockstep::internal_loader::File;
 using ::lockstep::internal_loader::MaskCrc32c;
 
-// A record is its length (8 bytes), the length's CRC (4), the data, and the
-// data's CRC (4).
+// A record is its length (8 bytes), the CRC of the length (4), the data, and
+// the CRC of the data (4).
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kCrcBytes = 4;
 constexpr int64_t kHeaderBytes = kLengthBytes + kCrcBytes;
 constexpr int64_t kFrameBytes = kHeaderBytes + kCrcBytes;
 
-// Many small records are read at once, and not much is read of large ones.
+// The most bytes that one read takes: it gets many small records, and not much
+// of large ones.
 constexpr int64_t kWindowBytes = 16 << 10;
 
 template <typename T>
@@ -43,13 +44,14 @@ T Load(absl::string_view bytes) {
   return value;
 }
 
-// Small pieces of a file, read from front to back.
+// Reads small pieces of a file from front to back.
+// Thread-safety: thread-compatible.
 class Walker {
  public:
   Walker(const File& file, int64_t file_bytes)
       : file_(file), file_bytes_(file_bytes) {}
 
-  // Requires that the file has them, and bytes <= kWindowBytes.
+  // Requires that the file has these bytes, and bytes <= kWindowBytes.
   absl::StatusOr<absl::string_view> Get(int64_t offset, int64_t bytes) {
     if (offset < begin_ ||
         offset + bytes > begin_ + static_cast<int64_t>(window_.size())) {
@@ -219,8 +221,8 @@ absl::Status TfRecordDataset::OpenShard(const std::string& path) {
 absl::Status TfRecordDataset::Read(int64_t index, SampleContext& context,
                                    SampleRow& row) {
   LOCKSTEP_RETURN_IF_ERROR(CheckIndex("tfrecord_dataset", index, size_));
-  // The last that begins at the index or before; those without records begin
-  // where the next one does.
+  // The file with the record is the last one that begins at the index or
+  // before. A file without records begins where the next one does.
   const auto next = std::upper_bound(
       shards_.begin(), shards_.end(), index,
       [](int64_t i, const Shard& shard) { return i < shard.first; });

@@ -31,8 +31,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Written by TensorBoard: testdata/generate/tfrecord_files.py. Records 0 to 4,
-// none, and 5 to 11.
+// The files that TensorBoard wrote (testdata/generate/tfrecord_files.py). They
+// have records 0 to 4, none, and 5 to 11.
 constexpr char kFirst[] = "testdata/tfrecord/first.tfrecord";
 constexpr char kEmpty[] = "testdata/tfrecord/empty.tfrecord";
 constexpr char kSecond[] = "testdata/tfrecord/second.tfrecord";
@@ -75,7 +75,7 @@ std::string WriteFile(const std::string& name, const std::string& content) {
   return path;
 }
 
-// A record as TFRecord frames it.
+// Returns a record in the frame of TFRecord.
 std::string Frame(const std::string& data) {
   const auto append = [](std::string& out, const auto& value) {
     out.append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -163,7 +163,8 @@ TEST(TfRecordDataset, ManyThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Cut between records a file is a shorter one; cut within one it is torn.
+// A file that is cut between records is a shorter file. One that is cut within
+// a record is torn.
 TEST(TfRecordDataset, TruncatedFiles) {
   const std::string content = Content(kFirst);
   ASSERT_EQ(content.size(), 110u);
@@ -191,7 +192,7 @@ TEST(TfRecordDataset, TruncatedFiles) {
   EXPECT_EQ(record, 4);
 }
 
-// A changed bit anywhere is found, at the record that has it.
+// Any changed bit is found, at the record that has it.
 TEST(TfRecordDataset, CorruptFiles) {
   const std::string content = Content(kFirst);
   for (size_t byte = 0; byte < content.size(); ++byte) {
