@@ -99,8 +99,15 @@ bool Pipeline::Plan() {
   if (!is_open() || pool_->free_slots() == 0) return false;
   if (!plan_mutex_.TryLock()) return false;
   const uint32_t planned = planned_.load(std::memory_order_relaxed);
-  // Another pump may have taken the last slot before the lock; from here on
-  // none takes one. So a thread that sees planning_ can rely on a new entry.
+  // Before this lock, another pump may have taken the last slot, or planned the
+  // last entry and stored kExhausted. So both are checked again: the sampler
+  // must not be asked for a step after its end. Only the planner does either,
+  // so the result stays true, and a thread that sees planning_ can rely on a
+  // new entry. A relaxed load of supply_ is enough, since the lock orders this
+  // thread after the planner that stored kExhausted.
+  // For kPaused the check only keeps steps from being begun late. Drain does
+  // not wait for the planner, so a step may still be planned after it; Next
+  // gives this step out before or after the end of the draining.
   const bool plans =
       pool_->free_slots() > 0 && is_open() &&
       planned - delivered_.load(std::memory_order_acquire) <= mask_;

@@ -46,8 +46,8 @@
 // Relaxed is enough for Entry::rows in TakeRows, where a number of another step
 // makes the exchange of the ticket fail; for cost_, chunk_ and the numbers of
 // workers, which are estimates or for people; for a first look at stop_,
-// failed_ and supply_ that is repeated; and for all without workers, which is
-// done on one thread.
+// failed_ and supply_ that is repeated; for supply_ under plan_mutex_ (Plan);
+// and for everything without workers, which is done on one thread.
 #ifndef LOCKSTEP_LOADER_PIPELINE_H_
 #define LOCKSTEP_LOADER_PIPELINE_H_
 
