@@ -111,8 +111,8 @@ class Loader {
   // UNKNOWN stands for the four codes above; errors() has the original codes of
   // samples. If ok() is false afterwards, the error is permanent, whatever its
   // code. The order of an epoch that is read ahead also fails here, and not in
-  // StartEpoch. (Next returns false, too, only if the caller does not hold
-  // every batch.)
+  // StartEpoch. (The end of an epoch, like a batch, comes only while the
+  // caller does not hold every batch.)
   absl::StatusOr<bool> Next(Batch& batch);
 
   // Does the same without waiting. (Without workers, it reads the batch now.)

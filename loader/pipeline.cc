@@ -190,7 +190,7 @@ void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
 
 // ---- Reading.
 
-bool Pipeline::TakeRows(Claim& claim) {
+bool Pipeline::TakeRows(RowRange& range) {
   uint64_t ticket = ticket_.load(std::memory_order_acquire);
   while (true) {
     const uint32_t sequence = static_cast<uint32_t>(ticket >> 32);
@@ -207,15 +207,15 @@ bool Pipeline::TakeRows(Claim& claim) {
                               : ticket + taken;
     if (ticket_.compare_exchange_weak(ticket, next, std::memory_order_acq_rel,
                                       std::memory_order_acquire)) {
-      claim = {&entry, sequence, row, int64_t{row} + taken};
+      range = {&entry, sequence, row, int64_t{row} + taken};
       return true;
     }
   }
 }
 
-void Pipeline::Read(const Claim& claim, Worker& worker) {
-  Entry& entry = *claim.entry;
-  const int64_t rows = claim.end - claim.begin;
+void Pipeline::Read(const RowRange& range, Worker& worker) {
+  Entry& entry = *range.entry;
+  const int64_t rows = range.end - range.begin;
   if (rows == 0) {  // nothing to read: the end of an epoch, or an empty batch
     Complete(entry, worker);
     return;
@@ -228,8 +228,8 @@ void Pipeline::Read(const Claim& claim, Worker& worker) {
     begin = Now();
     worker.since.store(begin, std::memory_order_relaxed);
   }
-  const int64_t index = slot.indices[claim.begin];
-  if (reader_.Read(slot, claim.begin, claim.end, worker, stop_) < rows) return;
+  const int64_t index = slot.indices[range.begin];
+  if (reader_.Read(slot, range.begin, range.end, worker, stop_) < rows) return;
   int64_t spent = expected;
   if (timed) {
     worker.untimed = 0;
@@ -244,7 +244,7 @@ void Pipeline::Read(const Claim& claim, Worker& worker) {
   }
   worker.AddBusy(spent);
   if (executor_ == nullptr
-          ? claim.end == slot.rows()
+          ? range.end == slot.rows()
           : slot.left.fetch_sub(rows, std::memory_order_acq_rel) == rows) {
     Complete(entry, worker);
   }

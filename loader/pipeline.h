@@ -186,7 +186,7 @@ class Pipeline : private SlotPool::Listener {
   enum class Supply : uint8_t { kOpen, kPaused, kExhausted };
 
   // Rows [begin, end) of an entry.
-  struct Claim {
+  struct RowRange {
     Entry* entry;
     uint32_t sequence;
     int64_t begin;
@@ -216,15 +216,15 @@ class Pipeline : private SlotPool::Listener {
   bool HasWork(bool eager) const;
   void KickFor(bool eager);
   void Kick();
-  void RampUp(const Claim& claim);
+  void RampUp(const RowRange& range);
 
   bool is_open() const {
     return supply_.load(std::memory_order_relaxed) == Supply::kOpen;
   }
   bool Plan();
   void PlanEntry(Entry& entry, Slot& slot);
-  bool TakeRows(Claim& claim);
-  void Read(const Claim& claim, Worker& worker);
+  bool TakeRows(RowRange& range);
+  void Read(const RowRange& range, Worker& worker);
   void Learn(int64_t nanoseconds, int64_t rows);
   void Complete(Entry& entry, Worker& worker);
   void Publish(Entry& entry);

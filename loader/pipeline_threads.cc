@@ -88,14 +88,14 @@ void Pipeline::WorkFor(Worker& worker) {
   int idle = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool planned = Plan();
-    Claim claim;
-    if (TakeRows(claim)) {
+    RowRange range;
+    if (TakeRows(range)) {
       idle = 0;
       // A consumer that began to wait during Plan has started no pump, since a
       // planner was active. This planner now reads, so it wakes another pump.
       if (planned && awaited_.load() != nullptr) KickFor(true);
-      RampUp(claim);
-      Read(claim, worker);
+      RampUp(range);
+      Read(range, worker);
       if (shares &&
           worker.since.load(std::memory_order_relaxed) - began > kQuantum) {
         return;
@@ -174,12 +174,12 @@ void Pipeline::Kick() {
 }
 
 // Starts another pump if there is more work than this pump should do alone.
-void Pipeline::RampUp(const Claim& claim) {
+void Pipeline::RampUp(const RowRange& range) {
   if (gate_->ActiveHint() >= workers()) return;
   const int64_t entries =
-      planned_.load(std::memory_order_relaxed) - claim.sequence;
+      planned_.load(std::memory_order_relaxed) - range.sequence;
   const int64_t rows =
-      entries * claim.entry->rows.load(std::memory_order_relaxed) - claim.end;
+      entries * range.entry->rows.load(std::memory_order_relaxed) - range.end;
   if (rows > 0 && cost_.load(std::memory_order_relaxed) > kWorthWaking / rows) {
     Kick();
   }
