@@ -142,7 +142,7 @@ void Engine::ConnectTransport() {
     connecting_.SetError(NotMade(status), SteadyNow());
   }
   group_.changed.NotifyAll();
-  group_.ForEachLane([](Lane& lane) { lane.Wake(); });
+  group_.ForEachLane([](Lane& lane) { lane.WakeWhenWanted(); });
 }
 
 absl::Status Engine::AwaitConnected() {
@@ -399,10 +399,7 @@ void Engine::WatchConnecting(SteadyTime now) {
   late.deadline = options().deadline;
   const Watchdog::Orders orders =
       AskWatchdog(connecting_, late, /*failure_is_coming=*/false, now);
-  Heed(orders, late);
-  if (orders.report_error) {
-    group_.control.FailByHearsay(options().key, connecting_.error());
-  }
+  Heed(orders, connecting_.error(), late);
 }
 
 void Engine::Watch(Lane& lane, SteadyTime now) {
@@ -422,19 +419,18 @@ void Engine::Watch(Lane& lane, SteadyTime now) {
   late.deadline = soonest->work->op.deadline;
   const Watchdog::Orders orders =
       AskWatchdog(lane.watchdog(), late, !group_.coming().ok(), now);
+  absl::Status error;
+  if (orders.report_error) {
+    const absl::Status& why = lane.watchdog().error();
+    error = {why.code(), absl::StrCat(late.what, " on rank ", group_.rank, ": ",
+                                      why.message())};
+  }
   if (orders.report_late) {
     late.position = PositionOf(lane.front());
     // Rank 0 then knows that it judges what a device may have done.
     group_.SendMarks();
   }
-  Heed(orders, late);
-  if (orders.report_error) {
-    const absl::Status& error = lane.watchdog().error();
-    group_.control.FailByHearsay(
-        options().key,
-        {error.code(), absl::StrCat(late.what, " on rank ", group_.rank, ": ",
-                                    error.message())});
-  }
+  Heed(orders, error, late);
 }
 
 // Where this rank was held up, the verdict may be there, unread: the control
@@ -453,9 +449,11 @@ Watchdog::Orders Engine::AskWatchdog(Watchdog& watchdog, const Late& late,
   return watchdog.OnTick(tick);
 }
 
-void Engine::Heed(const Watchdog::Orders& orders, const Late& late) {
+void Engine::Heed(const Watchdog::Orders& orders, const absl::Status& error,
+                  const Late& late) {
   if (orders.decide_alone) return DecideAlone(late);
   if (orders.fail_as_coming) return group_.FailAsComing();
+  if (orders.report_error) group_.control.FailByHearsay(options().key, error);
   if (orders.report_late) group_.control.ReportLate(late);
 }
 

@@ -112,9 +112,9 @@ class Engine final : public GroupMember,
   // Asks the watchdog about `late`, which needs no position for it.
   Watchdog::Orders AskWatchdog(Watchdog& watchdog, const Late& late,
                                bool failure_is_coming, SteadyTime now) const;
-  // Does all that the watchdog says, but for reporting an error.
-  void Heed(const Watchdog::Orders& orders, const Late& late)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
+  // Does what the watchdog says. `error` and `late` are what it may report.
+  void Heed(const Watchdog::Orders& orders, const absl::Status& error,
+            const Late& late) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
   // Fails the group because rank 0 is silent, and does not say which ranks are
   // missing. When rank 0 goes on, it decides by what it was told.
   void DecideAlone(const Late& late)

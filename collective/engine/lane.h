@@ -93,7 +93,9 @@ class Lane {
   // the group is stopping. Fails the group if there is no thread to be had.
   void StartThread(LaneGroup& group, std::function<void()> first = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
-  // Wakes the thread now, to see what has changed.
+  // Wakes the thread when it is wanted.
+  void WakeWhenWanted();
+  // Wakes the thread now, although it may be wanted only later.
   void Wake();
   // Waits for the thread's end. Called without the mutex, when no thread is
   // started any more.
@@ -138,8 +140,6 @@ class Lane {
     return wanted() && now >= wanted_from_;
   }
   void Unwant() { wanted_from_ = kNever; }
-  // Wakes the thread when it is wanted.
-  void WakeWhenWanted();
   // Sleeps until the thread is woken. Releases the mutex meanwhile.
   void SleepUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
