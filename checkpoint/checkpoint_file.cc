@@ -25,17 +25,15 @@
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep {
-namespace {
 
-constexpr size_t kPiece = size_t{1} << 20;
-constexpr uint32_t kFormat = 1;
+namespace internal_checkpoint {
 
 // These headers have 64 bytes each: the first and the last of the file, and one
 // before each section. A checksum covers all of their bytes, including the
 // zeros.
 struct FileHeader {
   char magic[4] = {'L', 'S', 'C', 'P'};
-  uint32_t format = kFormat;
+  uint32_t format = 1;
   uint64_t zeros[6] = {};
   uint64_t checksum = 0;
 };
@@ -58,7 +56,18 @@ struct FileTrailer {
   uint64_t zeros[2] = {};
   uint64_t checksum = 0;
 };
-constexpr size_t kHeaderBytes = 64;
+
+}  // namespace internal_checkpoint
+
+namespace {
+
+using internal_checkpoint::FileHeader;
+using internal_checkpoint::FileTrailer;
+using internal_checkpoint::SectionHeader;
+
+constexpr size_t kPiece = size_t{1} << 20;
+constexpr uint32_t kFormat = FileHeader().format;
+constexpr int64_t kHeaderBytes = 64;
 static_assert(sizeof(FileHeader) == kHeaderBytes);
 static_assert(sizeof(SectionHeader) == kHeaderBytes);
 static_assert(sizeof(FileTrailer) == kHeaderBytes);
@@ -295,7 +304,39 @@ absl::Status CheckpointReader::ReadAt(int64_t offset,
   return absl::OkStatus();
 }
 
+// Reads a header of the file.
+template <typename Header>
+absl::Status CheckpointReader::ReadHeader(int64_t offset,
+                                          Header& header) const {
+  return ReadAt(
+      offset, absl::MakeSpan(reinterpret_cast<char*>(&header), sizeof(header)));
+}
+
 absl::Status CheckpointReader::ReadAll() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t size, ReadBeginning());
+  std::set<std::string> names;
+  std::string headers;
+  int64_t at = kHeaderBytes;
+  for (;;) {
+    if (at > size - kHeaderBytes) return Damaged(at, "it has no end");
+    SectionHeader header;
+    LOCKSTEP_RETURN_IF_ERROR(ReadHeader(at, header));
+    if (!Has(header, "LSCS")) break;
+    std::string name;
+    LOCKSTEP_RETURN_IF_ERROR(ReadName(at, size, header, name));
+    LOCKSTEP_RETURN_IF_ERROR(ReadSection(at, header, name));
+    if (!names.insert(name).second) {
+      return Damaged(at, absl::StrCat("a second section is called '",
+                                      absl::CHexEscape(name), "'"));
+    }
+    absl::StrAppend(&headers, BytesOf(header), name);
+    at = sections_.back().offset + sections_.back().bytes;
+  }
+  return ReadEnd(at, size, headers);
+}
+
+// Checks the file and its first header, and returns its size.
+absl::StatusOr<int64_t> CheckpointReader::ReadBeginning() const {
   struct stat facts = {};
   if (::fstat(file_.fd(), &facts) != 0) return SystemSays("can't read", path_);
   if (!S_ISREG(facts.st_mode)) {
@@ -303,12 +344,6 @@ absl::Status CheckpointReader::ReadAll() {
         absl::StrCat(path_, " is no checkpoint: it is no regular file"));
   }
   const auto size = static_cast<int64_t>(facts.st_size);
-  constexpr auto kHeader = static_cast<int64_t>(kHeaderBytes);
-  const auto read = [&](int64_t offset, auto& header) {
-    return ReadAt(offset, absl::MakeSpan(reinterpret_cast<char*>(&header),
-                                         sizeof(header)));
-  };
-
   FileHeader first;
   if (size >= static_cast<int64_t>(sizeof(first.magic))) {
     LOCKSTEP_RETURN_IF_ERROR(ReadAt(0, absl::MakeSpan(first.magic)));
@@ -317,12 +352,12 @@ absl::Status CheckpointReader::ReadAll() {
           path_, " is no checkpoint: it does not begin with LSCP"));
     }
   }
-  if (size < 2 * kHeader) {
+  if (size < 2 * kHeaderBytes) {
     return absl::DataLossError(absl::StrCat(
         "the checkpoint ", path_, " has ", size,
-        " bytes, and is torn: the smallest one has ", 2 * kHeader));
+        " bytes, and is torn: the smallest one has ", 2 * kHeaderBytes));
   }
-  LOCKSTEP_RETURN_IF_ERROR(read(0, first));
+  LOCKSTEP_RETURN_IF_ERROR(ReadHeader(0, first));
   if (first.checksum != ChecksumOf(first)) {
     return Damaged(0, "the checksum of its header is another one");
   }
@@ -331,53 +366,58 @@ absl::Status CheckpointReader::ReadAll() {
         "the checkpoint ", path_, " has format ", first.format,
         ", and this release reads up to ", kFormat, ": take a newer one"));
   }
+  return size;
+}
 
-  std::set<std::string> names;
-  std::string headers;
-  int64_t at = kHeader;
-  for (;;) {
-    if (at > size - kHeader) return Damaged(at, "it has no end");
-    SectionHeader header;
-    LOCKSTEP_RETURN_IF_ERROR(read(at, header));
-    if (!Has(header, "LSCS")) break;
-    const int64_t room = size - at - 2 * kHeader;
-    if (header.name_bytes == 0 || header.name_bytes > kMostSectionName ||
-        header.name_bytes > room ||
-        header.bytes > static_cast<uint64_t>(room - header.name_bytes)) {
-      return Damaged(at, "a section is longer than the file");
-    }
-    std::string name(header.name_bytes, '\0');
-    LOCKSTEP_RETURN_IF_ERROR(ReadAt(at + kHeader, absl::MakeSpan(name)));
-    if (header.checksum != ChecksumOf(header, name)) {
-      return Damaged(at, "the checksum of a section's header is another one");
-    }
-    CheckpointSection section;
-    section.name = name;
-    section.version = header.version;
-    if (header.dtype != 0) {
-      section.dtype = static_cast<DType>(header.dtype);
-      if (header.dtype > 255 || SizeOf(*section.dtype) == 0) {
-        return absl::UnimplementedError(absl::StrCat(
-            "section '", absl::CHexEscape(name), "' of the checkpoint ", path_,
-            " has elements of the type ", header.dtype,
-            ", which this release does not know: take a newer one"));
-      }
-    }
-    section.bytes = static_cast<int64_t>(header.bytes);
-    section.offset = at + kHeader + header.name_bytes;
-    LOCKSTEP_RETURN_IF_ERROR(
-        CheckPayload(section, Digest128{header.digest[0], header.digest[1]}));
-    if (!names.insert(name).second) {
-      return Damaged(at, absl::StrCat("a second section is called '",
-                                      absl::CHexEscape(name), "'"));
-    }
-    absl::StrAppend(&headers, BytesOf(header), name);
-    at = section.offset + section.bytes;
-    sections_.push_back(std::move(section));
+// Reads the name of the section whose header is at `at`, and checks that the
+// header is whole and that the section fits into the file.
+absl::Status CheckpointReader::ReadName(int64_t at, int64_t size,
+                                        const SectionHeader& header,
+                                        std::string& name) const {
+  const int64_t room = size - at - 2 * kHeaderBytes;
+  if (header.name_bytes == 0 || header.name_bytes > kMostSectionName ||
+      header.name_bytes > room ||
+      header.bytes > static_cast<uint64_t>(room - header.name_bytes)) {
+    return Damaged(at, "a section is longer than the file");
   }
+  name.resize(header.name_bytes);
+  LOCKSTEP_RETURN_IF_ERROR(ReadAt(at + kHeaderBytes, absl::MakeSpan(name)));
+  if (header.checksum != ChecksumOf(header, name)) {
+    return Damaged(at, "the checksum of a section's header is another one");
+  }
+  return absl::OkStatus();
+}
 
+// Checks the bytes of that section, and adds it to `sections_`.
+absl::Status CheckpointReader::ReadSection(int64_t at,
+                                           const SectionHeader& header,
+                                           const std::string& name) {
+  CheckpointSection section;
+  section.name = name;
+  section.version = header.version;
+  if (header.dtype != 0) {
+    section.dtype = static_cast<DType>(header.dtype);
+    if (header.dtype > 255 || SizeOf(*section.dtype) == 0) {
+      return absl::UnimplementedError(absl::StrCat(
+          "section '", absl::CHexEscape(name), "' of the checkpoint ", path_,
+          " has elements of the type ", header.dtype,
+          ", which this release does not know: take a newer one"));
+    }
+  }
+  section.bytes = static_cast<int64_t>(header.bytes);
+  section.offset = at + kHeaderBytes + header.name_bytes;
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckPayload(section, Digest128{header.digest[0], header.digest[1]}));
+  sections_.push_back(std::move(section));
+  return absl::OkStatus();
+}
+
+// Checks the last header, which is at `at`. `headers` has the headers and the
+// names of all sections.
+absl::Status CheckpointReader::ReadEnd(int64_t at, int64_t size,
+                                       absl::string_view headers) const {
   FileTrailer last;
-  LOCKSTEP_RETURN_IF_ERROR(read(at, last));
+  LOCKSTEP_RETURN_IF_ERROR(ReadHeader(at, last));
   const Digest128 digest = DigestOf(headers);
   if (!Has(last, "LSCE") || last.checksum != ChecksumOf(last) ||
       last.sections != sections_.size() ||
@@ -385,8 +425,9 @@ absl::Status CheckpointReader::ReadAll() {
       last.digest[1] != digest.high) {
     return Damaged(at, "neither a section nor the end is there");
   }
-  if (at + kHeader != size)
-    return Damaged(at + kHeader, "more is behind its end");
+  if (at + kHeaderBytes != size) {
+    return Damaged(at + kHeaderBytes, "more is behind its end");
+  }
   return absl::OkStatus();
 }
 

@@ -53,6 +53,8 @@ struct CheckpointSection {
 
 namespace internal_checkpoint {
 
+struct SectionHeader;
+
 // Computes the digest of bytes that are added in pieces of any sizes. It is the
 // digest of the digests of each MiB.
 // Thread-safety: thread-compatible.
@@ -154,7 +156,18 @@ class CheckpointReader {
   CheckpointReader(std::string path, Descriptor file)
       : path_(std::move(path)), file_(std::move(file)) {}
 
+  using SectionHeader = internal_checkpoint::SectionHeader;
+
   absl::Status ReadAll();
+  absl::StatusOr<int64_t> ReadBeginning() const;
+  absl::Status ReadName(int64_t at, int64_t size, const SectionHeader& header,
+                        std::string& name) const;
+  absl::Status ReadSection(int64_t at, const SectionHeader& header,
+                           const std::string& name);
+  absl::Status ReadEnd(int64_t at, int64_t size,
+                       absl::string_view headers) const;
+  template <typename Header>
+  absl::Status ReadHeader(int64_t offset, Header& header) const;
   absl::Status ReadAt(int64_t offset, absl::Span<char> bytes) const;
   absl::Status CheckPayload(const CheckpointSection& section,
                             const Digest128& digest) const;
