@@ -9,6 +9,7 @@
 #ifndef LOCKSTEP_COLLECTIVE_TRANSPORT_UTIL_H_
 #define LOCKSTEP_COLLECTIVE_TRANSPORT_UTIL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -57,7 +58,9 @@ inline const char* At(const void* data, int64_t offset) {
 // Copies bytes, unless both addresses are the same: an operation in place
 // leaves its memory as it is. The addresses of no bytes mean nothing.
 inline void Copy(const char* from, char* to, int64_t bytes) {
-  if (bytes > 0 && from != to) std::memcpy(to, from, bytes);
+  if (bytes > 0 && from != to) {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
 }
 
 // Waits until the store has the key, however long that takes, and returns the
