@@ -19,8 +19,10 @@
 // it, and the group must be made again. (A rank that already had all its data
 // learns of the failure from its next operation.)
 //
-//   FAILED_PRECONDITION  ranks issued different operations; both are named
-//   DEADLINE_EXCEEDED    ranks did not come in time; they are named
+//   FAILED_PRECONDITION  ranks issued different operations, or wait for each
+//                        other in several groups; they are named
+//   DEADLINE_EXCEEDED    ranks did not come in time; they are named, unless all
+//                        came, or rank 0 does not answer
 //   UNAVAILABLE          a rank has left or died; it is named
 //   ABORTED              a rank called Abort; the message has its reason
 //   RESOURCE_EXHAUSTED   a rank ran out of memory, threads or descriptors
@@ -77,13 +79,16 @@ struct CallOptions {
   std::optional<Stream> stream;
 };
 
-// One rank's membership in a group.
+// One rank's membership in a group. A backend of your own derives from
+// Transport (transport.h), and not from this class.
 // Thread-safety: thread-safe. Calls of several threads are serialized, in an
 // order that other ranks will not match. So issue operations from one thread;
 // any thread may call Abort.
 class Communicator {
  public:
   // Leaves the group, as Close does, and ends this rank's pending operations.
+  // Waits until none of the caller's memory is in use, and until on_slow has
+  // returned.
   virtual ~Communicator() = default;
 
   Communicator(const Communicator&) = delete;
@@ -180,8 +185,8 @@ class Communicator {
   absl::StatusOr<std::unique_ptr<Communicator>> Split(
       absl::string_view name, absl::Span<const int> members);
 
-  // Fails the group: ends every pending operation on every rank. Any thread may
-  // call it.
+  // Fails the group: ends every pending operation on every rank. Does not wait.
+  // Any thread may call it, also in on_slow.
   void Abort(absl::Status why);
 
   // Leaves the group. Operations that this rank has issued go on. The first

@@ -1,6 +1,6 @@
-// An Operation is one call of a collective, in the form that backends get: it
-// is checked and numbered, and has a fingerprint that must be the same on all
-// ranks.
+// An Operation is one call of a Communicator, in the form that backends get. Its
+// arguments were checked. A collective has a number and a fingerprint, which
+// must be the same on all ranks.
 #ifndef LOCKSTEP_COLLECTIVE_OPERATION_H_
 #define LOCKSTEP_COLLECTIVE_OPERATION_H_
 
@@ -63,12 +63,18 @@ struct Operation {
   int to = -1;       // the receiver of Send and SendRecv
   int from = -1;     // the sender of Recv and SendRecv
   std::string name;
-  // The numbers of elements by rank, for kinds with several parts: the number
-  // that this rank (in a scatter, the root) sends to each rank, and the number
-  // that it (in a gather, the root) receives from each.
+  // The numbers of elements by rank, or empty:
+  //
+  //   all-gather, gather   recv_counts: what each rank gives
+  //   scatter              send_counts: what each rank gets
+  //   all-to-all           send_counts: what this rank gives to each rank
+  //                        recv_counts: what it gets from each rank
+  //
+  // Except in an all-to-all, all ranks have the same.
   std::vector<int64_t> send_counts;
   std::vector<int64_t> recv_counts;
 
+  // A buffer that does not matter on this rank has no elements.
   ConstBuffer in;
   Buffer out;
   std::optional<Stream> after;  // the work queued there comes first

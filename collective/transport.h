@@ -1,7 +1,11 @@
-// A Transport is the part that each backend between processes provides: it
-// moves bytes and reduces them, in calls that block and can be cancelled. The
-// engine (engine.h) does everything else: numbers, lanes, deadlines, missing
-// ranks, and the meaning of failures.
+// A transport is the part that each backend between processes provides. It
+// moves bytes, and reduces them, between the ranks of one group. Lockstep's
+// engine does everything else: numbers, order, deadlines, missing ranks, and
+// the meaning of failures. Derive a transport of your own from
+//
+//   * Transport, if the host does the collectives, in calls that block, or from
+//   * DeviceTransport, if a device does them. In place of Run it has Prepare,
+//     which returns a Launch.
 //
 //   GroupOptions options;
 //   options.backend = "mine";
@@ -11,16 +15,53 @@
 //   };
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup(options));
 //
-// examples/skeletons/backend_test.cc has a transport, with the suite that it
+// All ranks set the same `backend` and a transport of the same kind.
+// examples/skeletons/backend_test.cc has a Transport, with the suite that it
 // passes.
 //
-// These calls run at the same time: Connect comes first, alone. Then there may
-// be one Run, one Send to each rank and one Recv from each rank at a time; the
-// next call of each of these begins after the last has returned. Cancel may
-// come at any time.
+// These threads make the calls:
 //
-// Derive from Transport if the host does the collectives, and from
-// DeviceTransport if a device does them: that has Prepare in place of Run.
+//   call            thread                                        may it wait?
+//   factory         the one in MakeGroup or Split                 no
+//   CheckSupported  one that issues an operation                  no
+//   Connect         a thread of the group's                       yes
+//   Post            one that issues a collective                  no
+//   Run             one that waits for a collective, or a         yes
+//                   thread of the group's
+//   Prepare         one that issues a collective                  no
+//   Begin, Look     one that issues or waits for a collective,    no
+//                   or a thread of the group's
+//   WaitOnStream    any thread                                    no
+//   Send, Recv      a thread of the group's, another one for      yes
+//                   each other rank and direction
+//   Move            one that issues a Send, Recv or SendRecv      yes
+//   Cancel          any thread, also the one that keeps the       no
+//                   rank in touch with the others
+//   destructor      the one that destroys the communicator        a few seconds
+//
+// Connect returns before the first Post, Run, Begin, Send and Recv;
+// CheckSupported, Prepare and Move may come earlier. At most one call of each
+// row runs at a time, with these exceptions: CheckSupported and WaitOnStream
+// may run on several threads, and each other rank has one Send and one Recv.
+// Post and Run do not run at the same time. All other calls may.
+//
+// Lockstep holds locks during Post, Prepare, Move and Cancel, and where the
+// issuing thread calls Begin. So these must not call the communicator. A call
+// that waits returns soon after Cancel.
+//
+// An error of Connect, Run, Send, Recv, Move, Begin or Look ends the group, and
+// so does an exception. The code decides what happens first:
+//
+//   RESOURCE_EXHAUSTED   Memory, threads or descriptors have run out on this
+//                        rank. If it is not from Begin or Look, the other ranks
+//                        are told at once.
+//   FAILED_PRECONDITION  The ranks do different things. Rank 0 compares what
+//                        they have issued, and its words count if it finds the
+//                        difference.
+//   UNAVAILABLE, and     A connection has ended, or anything else. Rank 0 first
+//   all other codes      asks all ranks, since one of them may know the cause.
+//
+// After Cancel, the code does not matter.
 #ifndef LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 #define LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 
@@ -46,15 +87,18 @@ namespace lockstep {
 
 // The group and the rank that a transport is made for.
 struct TransportContext {
+  // The rank in the group, and the number of the group's ranks.
   int rank = 0;
   int size = 1;
 
-  // A name that is unique in the job and over its whole life. Keys of this
-  // group in the store begin with it.
+  // A name that no other group of the job has, before or after this one. The
+  // transport begins the keys that it uses in the store with it.
   std::string key;
 
-  // The store of the job. It outlives the transport. It may be slow, since it
-  // may ask another host.
+  // The store in which the ranks of the group leave addresses for each other.
+  // It outlives the transport. Get waits until its deadline, and Cancel does
+  // not end that. So call it with deadlines of about 100 ms, and look between
+  // two calls whether the transport was cancelled.
   Store* store = nullptr;
 
   // The address at which other ranks reach this one: that of the interface that
@@ -62,8 +106,9 @@ struct TransportContext {
   std::string address = "127.0.0.1";
 
   // For transports of CUDA devices. `device` is this rank's device. -1 means
-  // the only one that there is, or the one whose number is `local_rank`. If a
-  // library's path is empty, the dynamic loader finds the library.
+  // the only one that there is, or, if there are several, the one whose number
+  // is `local_rank`. If a library's path is empty, the dynamic loader finds the
+  // library.
   int device = -1;
   int local_rank = 0;
   std::string nccl_library;
@@ -71,9 +116,13 @@ struct TransportContext {
 };
 
 // One collective that a device does.
-// Requires: it is destroyed before its transport.
+//
+// Begin is called once. Then Look is called until it returns kDone, or, after
+// an error of Begin or Look, until it returns kDone after Cancel: until then,
+// the device may still use the collective's memory.
+// Requires: the Launch is destroyed before its transport.
 // Thread-safety: one thread at a time calls Begin and Look. Any thread may call
-// WaitOnStream.
+// WaitOnStream, also at the same time.
 class Launch {
  public:
   virtual ~Launch() = default;
@@ -84,44 +133,58 @@ class Launch {
     kDone,       // the device no longer uses its memory
   };
 
-  // Launches the collective. Called once, when all earlier ones are queued.
-  // Waits neither for the device nor for other ranks.
+  // Launches the collective. Called when all earlier ones are queued. Waits
+  // neither for the device nor for other ranks: if the library has to wait, the
+  // launch goes on in the background, and Begin returns kLaunching.
   virtual absl::StatusOr<State> Begin() = 0;
 
   // Returns the present state. Does not wait.
   virtual absl::StatusOr<State> Look() = 0;
 
   // Makes all work that is queued on `stream` from now on wait for the
-  // collective.
+  // collective. Returns UNIMPLEMENTED if the stream is being captured into a
+  // graph.
   // Requires: the state is kQueued or kDone.
   virtual absl::Status WaitOnStream(Stream stream) = 0;
 };
 
 // The calls that both kinds of transports have. Derive from Transport or
 // DeviceTransport.
-// Thread-safety: the calls listed at the top of this file run at the same time.
+// Thread-safety: the table at the top of this file says which calls may run at
+// the same time.
 class TransportBase {
  public:
-  // Requires: no call is running. Other ranks may still use the group.
+  // The destructor is the last call, also if Connect has failed. Other ranks
+  // may still use the group. A Transport was cancelled before. A
+  // DeviceTransport was not, if all that it launched is done and the group has
+  // not failed: then its data may still be on the way to other ranks, and the
+  // destructor lets it arrive.
   virtual ~TransportBase() = default;
 
-  virtual absl::string_view name() const = 0;  // "shm"
+  // Returns the name for error messages: "shm".
+  virtual absl::string_view name() const = 0;
 
-  // Returns UNIMPLEMENTED or INVALID_ARGUMENT if the transport can't do `op`.
+  // Returns UNIMPLEMENTED or INVALID_ARGUMENT if the transport can't do `op`,
+  // which has no number yet. The answer should be the same on all ranks: a rank
+  // that is refused issues nothing, and the others would wait for it.
   virtual absl::Status CheckSupported(const Operation& op) const = 0;
 
-  // Connects to the other ranks. Waits for them for any length of time.
+  // Connects to the other ranks. Waits for them for any length of time. Called
+  // once.
   virtual absl::Status Connect() = 0;
 
   // Send to and receive from another rank, never this one. The n-th Send to a
-  // rank belongs to that rank's n-th Recv from this one. Both have the same
-  // `tag`. If the tags differ, the calls wait for ever or return
+  // rank belongs to that rank's n-th Recv from this one. The engine makes
+  // `tag` of the message's number, its name, and the number and the type of its
+  // elements, so both ranks should have the same. If the tags differ, nothing
+  // is written into `out`, and the calls wait for ever or return
   // FAILED_PRECONDITION. A Send may return before the data was received.
   virtual absl::Status Send(int to, const ConstBuffer& in, uint64_t tag) = 0;
   virtual absl::Status Recv(int from, const Buffer& out, uint64_t tag) = 0;
 
   // Copies the data that a rank sends to itself. Both buffers have the same
-  // number of elements. Returns when the copy is complete.
+  // number of elements. Returns when the copy is complete. This one is for
+  // memory of the host: a transport for memory of a device overrides it.
   virtual absl::Status Move(const ConstBuffer& in, const Buffer& out) {
     if (in.count > 0) {
       std::memmove(out.data, in.data,
@@ -130,29 +193,35 @@ class TransportBase {
     return absl::OkStatus();
   }
 
-  // Cancels all calls. It may be called more than once, and from any thread,
-  // and does not wait. Calls that are running then return soon, with any
-  // status; later ones return at once. Launched collectives are done soon. None
-  // of them touches the caller's memory after that. Cancel does not tell the
-  // other ranks.
+  // Cancels all calls, for good. It may be called more than once. It neither
+  // waits nor calls a library that may hang: a transport that has to call one
+  // does so on a thread of its own. Calls that are running return soon, with
+  // any status, and later ones return at once. One Begin may still come,
+  // and launches nothing. Look returns kDone soon for each collective that was
+  // launched. The caller's
+  // memory is not in use any more when the call has returned or Look has
+  // returned kDone. Cancel does not tell the other ranks.
   virtual void Cancel() = 0;
 };
 
 // The transport of one rank of a group, if the host does the collectives.
 class Transport : public TransportBase {
  public:
-  // Offers this rank's part of the collective that the next Run will do, and
-  // returns true. Returns false, and does nothing, if this would have to wait,
-  // if the caller's memory would be used after the call, or if the other ranks
-  // would still need this rank afterwards. Called between two calls of Run, or
-  // never.
+  // Begins the collective that the next Run will do, without waiting: gives the
+  // other ranks all that they need from this one, and returns true. Run then
+  // does the rest. The rank may come to Run much later, or never if the group
+  // fails. So Post returns false, and does nothing, if it would have to wait,
+  // if the caller's memory would be in use after the call, or if the others
+  // would need this rank once more. A transport need not override it.
   virtual bool Post(const Operation& /*op*/, uint64_t /*fingerprint*/) {
     return false;
   }
 
   // Does a collective. Returns when this rank's output is complete, and its
-  // input is not needed any more. Floats are reduced in the order of ranks
-  // (reduce.h), so that all backends give the same bits.
+  // input is not needed any more. Floats are reduced in the order of ranks, and
+  // f16 and bf16 are rounded once, so that all backends on the host give the
+  // same bits. (perform.h does that for ranks that share memory. A transport
+  // that reduces in another order says so in ConformanceOptions.)
   //
   // All ranks have the same `fingerprint`. If another rank has a different one,
   // no byte of one operation reaches the memory of the other. Then the call
@@ -165,10 +234,12 @@ class Transport : public TransportBase {
 // The transport of one rank of a group, if a device does the collectives.
 class DeviceTransport : public TransportBase {
  public:
-  // Makes a Launch for a collective. The collective must come after the work
-  // that `op.after` has queued by now. Called also before Connect. Work of a
-  // device has no fingerprint: if ranks differ, the device waits for ever, or
-  // writes meaningless data.
+  // Makes a Launch for a collective. The device does the collective after the
+  // work that is queued on the stream `op.after` by now. Returns UNIMPLEMENTED
+  // if that stream is being captured into a graph. A device compares no
+  // fingerprints: if ranks differ, it waits for ever, or writes meaningless
+  // data. The engine finds that out at a heartbeat, or, with
+  // GroupOptions::strict, before Begin.
   virtual absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<const Operation>& op) = 0;
 };
@@ -178,6 +249,7 @@ using AnyTransport =
     std::variant<std::unique_ptr<Transport>, std::unique_ptr<DeviceTransport>>;
 
 // Makes one rank's transport of a group. All fields of the context are set.
+// Called for each group, and for each that is split off it.
 using TransportFactory = std::function<absl::StatusOr<AnyTransport>(
     const TransportContext& context)>;
 

@@ -83,15 +83,15 @@ struct WorldOptions {
   // before a deadline passes. Without it, there is no message before the
   // deadline:
   //
-  //   options.on_slow = [](absl::string_view what) {
-  //     std::fprintf(stderr, "%s\n", std::string(what).c_str());
-  //   };
+  //   options.on_slow = [&log](absl::string_view what) { log.Queue(what); };
   //
-  // When a join takes longer than `slow_join`, it is called on the joining
-  // thread. The message says which ranks are missing, or why this rank does not
-  // reach rank 0. It comes again whenever the join's time has doubled. Groups
-  // without an `on_slow` of their own report slow operations here, as
-  // GroupOptions says.
+  // It is called in two cases:
+  //
+  //   * The join takes longer than `slow_join`. The message says which ranks
+  //     are missing, or why this rank does not reach rank 0. It comes again
+  //     whenever the join's time has doubled, on the thread that joins.
+  //   * A group without an `on_slow` of its own has a slow operation. What
+  //     GroupOptions::on_slow says of threads and of what is forbidden applies.
   std::function<void(absl::string_view)> on_slow;
   absl::Duration slow_join = absl::Seconds(5);
 
@@ -107,7 +107,7 @@ struct WorldOptions {
   absl::Duration leave_patience = absl::Seconds(30);
 };
 
-// The options of a group.
+// The options of a group. Groups that are split off it have the same.
 struct GroupOptions {
   // The name of the group in messages. A name can be used again when its group
   // has failed, was closed or is gone, and all ranks then make the group again.
@@ -120,26 +120,41 @@ struct GroupOptions {
   std::string backend = "auto";
 
   // A backend of the caller's: a function that makes the transport
-  // (transport.h) of this group, and of groups that are split off it. Messages
-  // then call the backend by the name in `backend`.
+  // (transport.h) of this group, and of groups that are split off it. Then
+  // `backend` is any name, the same on all ranks, and messages contain it.
   TransportFactory transport;
 
   // The longest time for an operation, its data included, unless its call sets
   // another. It also limits the time for making the group.
   absl::Duration deadline = absl::Minutes(10);
 
-  // An operation that takes longer than this is slow. The ranks then find out
-  // which ranks it waits for, and whether all have issued the same.
+  // An operation is slow if it has been the next one to be done for longer than
+  // this, and so is the making of the group. The ranks then find out which
+  // ranks it waits for, and whether all have issued the same.
   absl::Duration slow = absl::Seconds(1);
 
-  // Called with a message that says which operation is slow, and which ranks
-  // have not come: once for each slow operation, on every rank, on the thread
-  // that keeps this rank in touch with the others. It may call Abort. It must
-  // not wait for an operation or destroy the group. Without it,
-  // WorldOptions::on_slow is called.
+  // Called on every rank of the group with a message that says which operation
+  // is slow, and which ranks have not come. It comes once for each slow
+  // operation, and also for the making of the group, before MakeGroup returns.
+  // Without it, WorldOptions::on_slow is called.
+  //
+  // It runs on the thread that keeps this rank in touch with the others, one of
+  // each World. While it runs, this rank answers nobody, sends no heartbeat,
+  // and notices no deadline and no failure: after WorldOptions::silence the
+  // others take it for lost. So it must not block: not for a slow disk, and not
+  // for a lock that a thread holds while it waits for a collective. A callback
+  // that may take long puts the message into a queue. A slow operation is no
+  // failure: for example, the ranks wait while rank 0 writes a checkpoint to a
+  // slow disk. So a callback rarely calls Abort, which it may. It
+  // must not issue or wait for an operation, make, split or destroy a group, or
+  // destroy the World. What it throws is ignored.
+  //
+  // The destructor of the group waits for a call that is running. Afterwards
+  // there are no more calls.
   std::function<void(absl::string_view)> on_slow;
 
-  // For "nccl", which can't compare the operations of ranks by itself. If true,
+  // For "nccl", and any other backend whose device does the collectives, and so
+  // can't compare the operations of ranks by itself. If true,
   // the ranks first agree on each collective through rank 0, before any rank
   // launches it. Then an operation that differs never runs, but each collective
   // takes one round trip more. If false, an operation that differs may end all

@@ -106,7 +106,9 @@ struct SessionOptions {
   // The session calls the hooks in this order. They must outlive the session.
   std::vector<SessionHooks*> hooks;
 
-  // Receives the lines of the log, on any thread: the progress of the training
+  // Receives the lines of the log, on any thread, also on several at once. One
+  // of them keeps the rank in touch with the others, so this must not block, as
+  // GroupOptions::on_slow says. The lines tell the progress of the training
   // (on rank 0), why the training stops, and, in a world that the session has
   // made, ranks that are late and operations that are slow. Without it, the
   // lines go to the standard error. Where that is a terminal, a bar also shows

@@ -28,18 +28,21 @@ using MakeGroup =
 void OnAllRanks(const std::vector<std::unique_ptr<Communicator>>& ranks,
                 const std::function<void(Communicator&)>& run);
 
-// The parts of the suite that not every backend can pass.
+// What a backend can't do. A backend whose device does the collectives usually
+// sets the last two to false, and reduces_all, too, if the device lacks some
+// reductions.
 struct ConformanceOptions {
-  // If true, the only group is one of a single rank, since there is only one
-  // device, and tests that need several ranks are left out.
+  // Set it to true where there is only one device. Then the only group has a
+  // single rank, and tests that need several ranks are left out.
   bool alone = false;
 
   // If false, all reductions of i16, u16 and bool, and all bitwise ones, must
-  // be UNIMPLEMENTED.
+  // be UNIMPLEMENTED. All other operations are needed in any case.
   bool reduces_all = true;
 
-  // If false, an operation in which ranks differ may end well on them. A later
-  // operation then reports the mismatch.
+  // If false, an operation in which ranks differ may end on them without an
+  // error, with any results. Then a later operation must report that they
+  // differed.
   bool compares = true;
 
   // If false, floats may be added in an order other than that of ranks, if all
@@ -50,12 +53,16 @@ struct ConformanceOptions {
 // Tests every operation with every dtype and many sizes, in place and not, in
 // groups of 1, 2, 3, 5 and 8; the bits of sums, whichever rank comes first; the
 // order of operations; refusals; mismatches of every kind; abort, close and
-// deadlines.
+// deadlines. All ranks are threads of this process, so nothing tests a rank
+// whose process dies. All buffers are in the memory of the host: a backend that
+// takes only memory of a device is tested by communicators that copy to the
+// device and back.
 void ExpectConforms(const MakeGroup& make,
                     const ConformanceOptions& options = {});
 
 // Does the same for a transport. Each rank is a thread with its own World, and
-// the Worlds meet over loopback.
+// the Worlds meet over loopback. So the ranks of a group must be able to live
+// in one process.
 void ExpectConforms(const TransportFactory& transport,
                     const ConformanceOptions& options = {});
 
