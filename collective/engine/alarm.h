@@ -1,10 +1,10 @@
-// An Alarm is something on which one thread sleeps until a time. Other threads
-// set the time, and do not wake the sleeper by that:
+// An Alarm lets one thread sleep until a time that other threads set. Setting a
+// time in the future does not wake the sleeper:
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Alarm> alarm,
 //                             Alarm::Create());
 //   alarm->Set(After(absl::Milliseconds(1)));  // in any thread
-//   alarm->Sleep();                            // in its own one, 1 ms later
+//   alarm->Sleep();                            // in its own thread, 1 ms later
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_ALARM_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_ALARM_H_
 
@@ -16,6 +16,7 @@
 
 namespace lockstep::internal_collective {
 
+// A timer on which one thread sleeps.
 // Thread-safety: any thread may call Set, and one thread at a time Sleep.
 class Alarm {
  public:
@@ -26,12 +27,12 @@ class Alarm {
   Alarm(const Alarm&) = delete;
   Alarm& operator=(const Alarm&) = delete;
 
-  // Sets the time, in place of the one that was set before. A time in the past
-  // means now.
+  // Sets the time, which replaces the one that was set before. A time in the
+  // past means now.
   void Set(SteadyTime when);
 
-  // Sleeps until the time that was set last has come. Returns at once if one
-  // has come since the last Sleep.
+  // Sleeps until the time that was set last has come. Returns at once if it has
+  // come already, and no Sleep has returned since.
   void Sleep();
 
  private:

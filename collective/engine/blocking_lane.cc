@@ -23,7 +23,7 @@ void BlockingLane::TendUnlocking(LaneGroup& group) {
 
 void BlockingLane::RunFirstUnlocking(LaneGroup& group) {
   MoveTo(State::kRunning);
-  // It stays where it is while the lane runs.
+  // The turn stays at this address while the lane runs.
   const Turn& turn = front();
   absl::Status status;
   {
@@ -52,7 +52,8 @@ void BlockingLane::FinishRun(LaneGroup& group) {
   group.FailIfLeft(*this);
 }
 
-// The memory of a turn that is in the transport is in use until it comes back.
+// The transport uses the memory of the turn that it does until the call comes
+// back. So that turn is kept.
 void BlockingLane::Fail(LaneGroup& group) {
   FailBehind(group, state() == State::kRunning ? 1 : 0);
 }

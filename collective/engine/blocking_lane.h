@@ -10,6 +10,7 @@
 
 namespace lockstep::internal_collective {
 
+// A lane that calls its transport for each turn, and waits in that call.
 // Thread-safety: that of Lane.
 class BlockingLane : public Lane {
  public:
@@ -30,8 +31,8 @@ class BlockingLane : public Lane {
   void RunFirstUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
-  // Ends the first turn well, and fails the group if that was awaited or if a
-  // rank that the next turn needs has left.
+  // Ends the first turn well. Then fails the group if a failure has waited for
+  // this turn, or if a rank that the next turn needs has left.
   void FinishRun(LaneGroup& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
   void TendUnlocking(LaneGroup& group)

@@ -1,5 +1,5 @@
-// A CollectiveLane is what a group's engine needs of the lane of its
-// collectives, whether the host does them (host_lane.h) or a device
+// A CollectiveLane is the interface by which a group's engine uses the lane of
+// its collectives, whether the host does them (host_lane.h) or a device
 // (device_lane.h).
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_COLLECTIVE_LANE_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_COLLECTIVE_LANE_H_
@@ -25,12 +25,13 @@
 
 namespace lockstep::internal_collective {
 
-// A caller's wait for an operation. One that has no end reads the clock when it
-// turns out to take time, so that a caller that does the operation itself does
-// not pay for it. Thread-safety: not thread-safe.
+// A caller's wait for an operation. A wait without an end reads the clock only
+// when it turns out to take time, so a caller that does the operation itself
+// does not pay for it.
+// Thread-safety: not thread-safe.
 class Waiting {
  public:
-  // A wait for ever.
+  // Makes a wait without an end.
   Waiting() = default;
   explicit Waiting(absl::Time until)
       : for_ever_(until == absl::InfiniteFuture()) {
@@ -42,7 +43,7 @@ class Waiting {
     if (!begun_) Begin(After(absl::InfiniteDuration(), SteadyNow()));
     return since_;
   }
-  // A century away if the wait is for ever.
+  // Returns the end of the wait, which is a century away if it has none.
   SteadyTime until() {
     since();
     return until_;
@@ -61,6 +62,7 @@ class Waiting {
   SteadyTime until_ = {};
 };
 
+// The lane of a group's collectives.
 // Thread-safety: that of Lane.
 class CollectiveLane {
  public:
@@ -68,8 +70,9 @@ class CollectiveLane {
 
   virtual Lane& lane() = 0;
 
-  // Makes ready what needs no number. Returns what a device launches, or
-  // nullptr. Called without the mutex.
+  // Makes ready all that does not depend on the number of `work` in the lane.
+  // Returns what a device launches, or nullptr if the host does the collective.
+  // Called without the mutex.
   virtual absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<IssuedWork>& work) = 0;
 
@@ -89,50 +92,53 @@ class CollectiveLane {
                               Waiting& waiting)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
 
-  // Looks what is done, or has it done, for a caller that does not wait.
-  // Releases the mutex while a device's library is called.
+  // Looks which turns are done, or lets the lane's thread do them, for a caller
+  // that does not wait. Releases the mutex while a device's library is called.
   virtual void PollUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
 
-  // Returns UNIMPLEMENTED, and says to do `instead`, if this lane has nothing
-  // to do with streams.
+  // Returns UNIMPLEMENTED, with the advice to do `instead`, if this lane does
+  // not support streams.
   virtual absl::Status CheckStreams(absl::string_view instead) const = 0;
 
-  // Makes `stream` wait for `work`, unless that has ended. Waits until it is on
-  // the device. Called without the mutex. Requires CheckStreams.
+  // Makes `stream` wait for `work`, unless that has ended. Waits until `work`
+  // is on the device. Called without the mutex.
+  // Requires: CheckStreams returns OK.
   virtual absl::Status WaitOnStream(LaneGroup& group, const IssuedWork& work,
                                     Stream stream) = 0;
 
-  // The transport is connected.
+  // Is called when the transport is connected.
   virtual void OnConnected(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
 
-  // The ranks of a strict group agree on collectives up to number `agreed`.
+  // Is called when the ranks of a strict group agree on collectives up to
+  // number `agreed`.
   virtual void OnAgreed(LaneGroup& group, uint64_t agreed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
 
-  // Returns the marks of what was issued since the last call, where nothing
-  // else compares what the ranks do.
+  // Returns the marks of what was issued since the last call, or nothing if the
+  // transport compares what the ranks do.
   virtual std::vector<Mark> TakeMarks() = 0;
 
-  // Returns true if it is known what was done at `time`.
+  // Returns true if it is known which turns were done at `time`, or if
+  // FailureTiming::look has passed since then.
   virtual bool Knows(const LaneGroup& group, SteadyTime time) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
-  // Has the lane's thread see to it that Knows becomes true.
+  // Makes the lane's thread look, so that Knows becomes true.
   virtual void SeekToKnow(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
-  // Sees what is done by now, unless the device's library hangs. Releases the
-  // mutex while it waits.
+  // Finds out which turns are done by now. Gives up after FailureTiming::look,
+  // since the device's library may hang. Releases the mutex while it waits.
   virtual void CatchUpUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
 
-  // Returns true if a group that has nothing to do any more is left in order by
-  // the transport's destructor, without Cancel.
+  // Returns true if the transport's destructor leaves an idle group in order,
+  // so that an idle group should not be cancelled.
   virtual bool LeavesInOrder() const = 0;
   // Cancels the transport, for good.
   virtual void Cancel() = 0;
-  // Lets go of all that a device was given. It is the last call, without the
-  // mutex, when the lane's thread has ended.
+  // Drops all that a device was given. It is the last call, made without the
+  // mutex after the lane's thread has ended.
   virtual void Close() = 0;
 };
 

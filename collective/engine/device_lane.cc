@@ -18,11 +18,11 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// The time that a device may take to let go of what was cancelled.
+// The time that a device may take to let go of cancelled collectives.
 constexpr absl::Duration kAbortTakes = absl::Seconds(5);
 
-// A wait for a device looks again at once for so long, and then ever more
-// seldom.
+// A wait for a device looks without a pause for kSpins. After that, its pauses
+// grow with the time waited, up to kLongestPause.
 constexpr std::chrono::milliseconds kSpins(2);
 constexpr std::chrono::microseconds kLongestPause(500);
 
@@ -89,7 +89,8 @@ LaunchQueue::Progress DeviceLane::LookUnlocking(LaneGroup& group) {
   return seen;
 }
 
-// Ends what the device is done with.
+// Ends the turns that the device is done with, and those of a failed group that
+// the device has let go of. Takes in an error of the device's library.
 void DeviceLane::Settle(LaneGroup& group, const LaunchQueue::Progress& seen) {
   seen_ = std::max(seen_, seen.as_of);
   while (!empty() && ended() < seen.done) {
@@ -102,7 +103,7 @@ void DeviceLane::Settle(LaneGroup& group, const LaunchQueue::Progress& seen) {
   } else if (!seen.failure.ok() && state() == State::kIdle) {
     Stick(seen.failure);
   }
-  // The failure comes after all that is done has ended.
+  // This comes last, so that turns that are done end well before a failure.
   group.FailIfDue();
 }
 
@@ -179,8 +180,8 @@ absl::Status DeviceLane::WaitOnStream(LaneGroup& group, const IssuedWork& work,
 
 // ---- Failing.
 
-// What is on the device ends when the device lets go of it, and what is not
-// ends with it: the thread looks for both.
+// Turns on the device end when the device lets go of them, and the turns behind
+// them end with them. The lane's thread looks for that.
 void DeviceLane::Fail(LaneGroup& group) { Want(group); }
 
 void DeviceLane::Cancel() {

@@ -1,7 +1,7 @@
-// The lane of collectives that a device does. A turn is in the lane until the
-// device is done with it, which a thread has to look for: that of a caller who
-// waits, or the lane's. The star's thread does not, since a device's library
-// may hang.
+// The lane of collectives that a device does. A turn stays in the lane until a
+// thread has seen that the device is done with it: the thread of a caller that
+// waits, or the lane's. The star's thread does not look, since a device's
+// library may hang.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_DEVICE_LANE_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_DEVICE_LANE_H_
 
@@ -27,22 +27,23 @@
 
 namespace lockstep::internal_collective {
 
+// The lane of collectives that a device does.
 // Thread-safety: that of Lane.
 class DeviceLane final : public Lane, public CollectiveLane {
  public:
-  // `transport` outlives Close.
+  // Requires: `transport` outlives Close.
   DeviceLane(const LaneGroup& group, DeviceTransport& transport);
 
   Lane& lane() override { return *this; }
 
-  // These are Lane's.
+  // These override Lane.
   void Fail(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
   void AwaitIdleUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
   SteadyTime KnownAsOf(const LaneGroup& group, SteadyTime now) const override;
 
-  // These are CollectiveLane's.
+  // These override CollectiveLane.
   absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<IssuedWork>& work) override;
   void IssueUnlocking(LaneGroup& group, const std::shared_ptr<IssuedWork>& work,
@@ -73,25 +74,27 @@ class DeviceLane final : public Lane, public CollectiveLane {
   }
   void CatchUpUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
-  // What this rank gave may still be on its way to others when the device has
-  // nothing to do any more.
+  // Returns true. This rank's data may still be on its way to other ranks when
+  // its device has nothing left to do, so Cancel could take it from them.
   bool LeavesInOrder() const override { return true; }
   void Cancel() override;
   void Close() override { queue_.Close(); }
 
  protected:
-  // Looks if that is wanted, and goes on while there is something that nobody
-  // else may look for.
+  // Looks if that is wanted. Goes on looking while collectives have yet to be
+  // launched, or while turns of a failed group have yet to end.
   void TendUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
 
  private:
-  // Launches what was entered last, if that needs no waiting. Releases the
-  // mutex while the device's library is called.
+  // Launches the collective that was entered last, if that needs no waiting, or
+  // else leaves it to the lane's thread. Releases the mutex while the device's
+  // library is called.
   void LaunchLastUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
-  // Launches what may be launched, and ends what the device is done with.
-  // Releases the mutex while the device's library is called.
+  // Launches the collectives that may be launched, and ends those that the
+  // device is done with. Releases the mutex while the device's library is
+  // called.
   LaunchQueue::Progress LookUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
   void Settle(LaneGroup& group, const LaunchQueue::Progress& seen)
@@ -102,12 +105,13 @@ class DeviceLane final : public Lane, public CollectiveLane {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
   DeviceTransport& transport_;
-  const bool agrees_;  // with the other ranks, before each collective
-  // The ranks agree on collectives up to this number, or need not.
+  const bool agrees_;  // with the other ranks, before it launches
+  // The number of the last collective on which the ranks agree, or the greatest
+  // number if they need not agree.
   uint64_t agreed_;
   LaunchQueue queue_;
   MarkLog marks_;
-  SteadyTime seen_ = {};  // what is done is known as of then
+  SteadyTime seen_ = {};  // it is known what was done then
 };
 
 }  // namespace lockstep::internal_collective

@@ -23,19 +23,21 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// A rank that leaves tries so often to tell the others.
+// The number of times that a rank that leaves tries to tell the others, and the
+// pause between two tries.
 constexpr int kMostTries = 10;
 constexpr std::chrono::milliseconds kBetweenTries(1);
 
-// The calling thread's number, from 1; no two threads ever have the same.
+// Returns the calling thread's number, from 1. No two threads ever have the
+// same number.
 uint64_t ThisThread() {
   static std::atomic<uint64_t> threads{0};
   thread_local const uint64_t number = ++threads;
   return number;
 }
 
-// Tells the others what they need to hear, also where memory is short for a
-// moment. Where it stays short, they wait for their deadline.
+// Calls `tell`, which tells the others something, and tries again if memory is
+// short. If it stays short, the others wait for their deadline.
 template <typename Tell>
 void Persist(const Tell& tell) {
   for (int i = 0; i < kMostTries; ++i) {
@@ -62,13 +64,14 @@ Position PositionOf(const Turn& turn) {
 }
 
 // The work that a caller gets for an operation.
+// Thread-safety: thread-safe.
 class EngineWork final : public IssuedWork {
  public:
   EngineWork(std::shared_ptr<Engine> engine, Operation&& op)
       : IssuedWork(std::move(op)), engine_(std::move(engine)) {}
 
-  // An exception while a rank waits fails the group. The rank then waits on,
-  // for what is still in the transport.
+  // An exception while a rank waits fails the group. The rank then goes on
+  // waiting, since the operation may still be in the transport.
   bool WaitUntil(absl::Time until) override {
     while (true) {
       const absl::StatusOr<bool> done =
@@ -190,7 +193,7 @@ void Engine::SayFarewellUnlocking() {
   const LaneCounts counts = group_.Counts(/*done_only=*/true);
   group_.SendMarks();
   if (!group_.connected) {
-    // The others can't connect without it.
+    // The others can't connect without this rank.
     group_.control.Fail(options().key,
                         absl::UnavailableError(absl::StrCat(
                             "making the group '", options().name, "': rank ",
@@ -209,7 +212,7 @@ absl::Status Engine::Close() {
   if (group_.phase != LaneGroup::Phase::kOpen) return group_.failure;
   group_.phase = LaneGroup::Phase::kClosed;
   group_.SendMarks();
-  // After a failure, no rank does what is not done yet.
+  // After a failure, no rank does the operations that are not done yet.
   group_.control.Leave(options().key,
                        group_.Counts(/*done_only=*/!group_.failure.ok()));
   // The lane also does the collectives that nobody waits for.
@@ -297,14 +300,13 @@ bool Engine::WaitUntil(IssuedWork& work, absl::Time until) {
 void Engine::NoteWaiter(IssuedWork& work) {
   work.waiter = ThisThread();
   const bool collective = work.op.collective();
-  // Rank 0 may have been told of it while nobody waited.
+  // Rank 0 may have been told of a late operation while no thread waited.
   group_.ForEachLane([collective](Lane& lane) {
     if (lane.id().collective() == collective) lane.watchdog().ForgetLate();
   });
 }
 
-// A message between two ranks, which is in no stream, is done when this
-// returns.
+// A message between two ranks is in no stream, so this waits until it is done.
 absl::Status Engine::WaitOnStream(IssuedWork& work, Stream stream) {
   CollectiveLane& collectives = group_.collectives();
   if (work.op.collective()) {
@@ -343,7 +345,7 @@ void Engine::Abort(const absl::Status& why) {
   const absl::Status aborted =
       verdicts::Aborted(options().name, group_.rank, why);
   group_.control.Fail(options().key, aborted);
-  // Not even rank 0 could keep this rank from it.
+  // This rank fails in any case, whatever rank 0 decides.
   MutexLock lock(group_.mutex);
   group_.Fail(aborted);
 }
@@ -361,7 +363,7 @@ void Engine::OnLeft(int rank, const LaneCounts& counts) {
 void Engine::OnSlow(const std::string& what) {
   MutexLock lock(slow_mutex_);
   if (!options().on_slow || muted_) return;
-  // An exception of the host's code concerns nobody else.
+  // An exception in the host's code does not fail the group.
   CatchAll("on_slow", [&] {
     options().on_slow(what);
     return absl::OkStatus();
@@ -388,7 +390,7 @@ void Engine::OnTick() {
 
 void Engine::WatchConnecting(SteadyTime now) {
   if (!connecting_.error().ok() && !group_.coming().ok()) {
-    // It would come after operations that will never be done.
+    // The failure that is coming waits for operations that will never be done.
     return group_.Fail(group_.coming());
   }
   Late late;
@@ -405,7 +407,7 @@ void Engine::WatchConnecting(SteadyTime now) {
 void Engine::Watch(Lane& lane, SteadyTime now) {
   if (lane.empty()) return;
   now = lane.KnownAsOf(group_, now);
-  lane.Want(group_);  // what was posted, and nobody waits for
+  lane.Want(group_);  // for posted operations that nobody waits for
   const auto soonest =
       std::min_element(lane.turns().begin(), lane.turns().end(),
                        [](const Turn& a, const Turn& b) {
@@ -427,14 +429,15 @@ void Engine::Watch(Lane& lane, SteadyTime now) {
   }
   if (orders.report_late) {
     late.position = PositionOf(lane.front());
-    // Rank 0 then knows that it judges what a device may have done.
+    // By the marks, rank 0 knows that a device may have done the operation.
     group_.SendMarks();
   }
   Heed(orders, error, late);
 }
 
-// Where this rank was held up, the verdict may be there, unread: the control
-// plane's clock does not count that time.
+// If this rank was held up, the verdict may have arrived, but has not been
+// read. So the wait for it is measured on the control plane's clock, which does
+// not count that time.
 Watchdog::Orders Engine::AskWatchdog(Watchdog& watchdog, const Late& late,
                                      bool failure_is_coming,
                                      SteadyTime now) const {
@@ -442,7 +445,7 @@ Watchdog::Orders Engine::AskWatchdog(Watchdog& watchdog, const Late& late,
   tick.now = now;
   tick.expired = late.expired;
   tick.failure_is_coming = failure_is_coming;
-  // Rank 0 itself, when it was held up, still decides.
+  // If this is rank 0, it still decides after it was held up.
   tick.judged_here = watchdog.told() == Watchdog::Told::kExpired &&
                      group_.control.Judges(late.place);
   tick.ran = group_.control.ran();

@@ -1,6 +1,6 @@
-// A group between processes, as it is behind its communicator: it puts
-// operations into lanes, where a transport does them one after the other, and
-// has the control plane find out why one does not end.
+// The engine of a group between processes, which works behind a communicator.
+// It puts operations into lanes, where a transport does them one after the
+// other. If one does not end, it lets the control plane find out why.
 //
 // An operation of a lane is done by a thread of that lane, or, sooner, by a
 // caller that waits for it.
@@ -34,8 +34,9 @@
 
 namespace lockstep::internal_collective {
 
-// Requires: a shared_ptr holds it, since its works do. Connect is the first
-// call and Shutdown the last one, except that works may be asked later.
+// One rank's part of a group between processes.
+// Requires: a shared_ptr owns it, since its works share it. Connect is the
+// first call and Shutdown the last one, except that works may be asked later.
 // Thread-safety: thread-safe.
 class Engine final : public GroupMember,
                      public std::enable_shared_from_this<Engine> {
@@ -48,20 +49,22 @@ class Engine final : public GroupMember,
 
   // Makes the transport, and begins to connect it.
   absl::Status Connect();
-  // Waits until the group is connected or has failed. The control plane ends
-  // this wait: the deadline is watched there.
+  // Waits until the group is connected or has failed. OnTick watches the
+  // deadline, so this wait needs no time limit.
   absl::Status AwaitConnected();
-  // Lets go of what its works, which may outlive it, refer to.
+  // Leaves the group, ends all operations and threads, and frees the transport.
+  // Works may still hold the engine afterwards.
   void Shutdown();
 
   const EngineOptions& options() const { return group_.options; }
-  // Requires Connect.
+  // Requires: Connect has returned OK.
   absl::Status CheckSupported(const Operation& op);
   absl::StatusOr<Work> Start(Operation&& op);
   void Abort(const absl::Status& why);
   void GiveUp(const absl::Status& why) noexcept { group_.GiveUp(why); }
   absl::Status Close();
-  // Takes the name for a group that is split off.
+  // Reserves the name of a group that is split off. Returns ALREADY_EXISTS if
+  // the name was reserved before.
   absl::Status BeginSplit(const std::string& name);
 
   // ---- For works.
@@ -88,35 +91,39 @@ class Engine final : public GroupMember,
  private:
   // Connects the transport, in the thread of the collectives.
   void ConnectTransport();
-  // Tells the others that this rank leaves, before they see it by what they are
-  // connected by. Releases the mutex while a device's library is called.
+  // Tells the others that this rank leaves, before they notice that its
+  // connections are closed. Releases the mutex while a device's library is
+  // called.
   void SayFarewellUnlocking() ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
-  // Waits for the threads, of which none is started any more.
+  // Waits for the lanes' threads to end.
+  // Requires: no thread can be started any more.
   void JoinThreads() ABSL_NO_THREAD_SAFETY_ANALYSIS;
 
   absl::Status NotMade(const absl::Status& why) const;
   // Returns an error if the group takes no operation.
   absl::Status CheckOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
-  // Issues what `work` sends and receives. Releases the mutex while the
+  // Issues the send and the receive of `work`. Releases the mutex while the
   // transport moves what the rank sends to itself.
   void IssuePairUnlocking(const std::shared_ptr<IssuedWork>& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
-  // Lets rank 0 be told once more of what is late in the lanes of `work`, since
-  // a thread waits for it now.
+  // Notes that this thread waits for `work`. Late operations in lanes of that
+  // kind are then reported to rank 0 once more.
   void NoteWaiter(IssuedWork& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
 
   void Watch(Lane& lane, SteadyTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
   void WatchConnecting(SteadyTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
-  // Asks the watchdog about `late`, which needs no position for it.
+  // Asks the watchdog about `late`, whose position need not be set.
   Watchdog::Orders AskWatchdog(Watchdog& watchdog, const Late& late,
                                bool failure_is_coming, SteadyTime now) const;
-  // Does what the watchdog says. `error` and `late` are what it may report.
+  // Carries out the watchdog's orders, which may be to report `error` or
+  // `late`.
   void Heed(const Watchdog::Orders& orders, const absl::Status& error,
             const Late& late) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
-  // Fails the group because rank 0 is silent, and does not say which ranks are
-  // missing. When rank 0 goes on, it decides by what it was told.
+  // Fails the group because rank 0 is silent. The failure does not say which
+  // ranks are missing. When rank 0 goes on, it decides by the reports that it
+  // got.
   void DecideAlone(const Late& late)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
 
@@ -126,7 +133,8 @@ class Engine final : public GroupMember,
   Watchdog connecting_ ABSL_GUARDED_BY(group_.mutex);
   std::set<std::string> splits_ ABSL_GUARDED_BY(group_.mutex);
   std::shared_ptr<IssuedWork> last_ ABSL_GUARDED_BY(group_.mutex);
-  // The number of the one thread that has issued all; 0 if there are more.
+  // The number of the only thread that has made the group and issued its
+  // operations, or 0 if there are more.
   uint64_t only_thread_ ABSL_GUARDED_BY(group_.mutex);
 
   Mutex slow_mutex_;

@@ -20,6 +20,8 @@
 namespace lockstep::internal_collective {
 namespace {
 
+// The communicator of a group that an Engine runs.
+// Thread-safety: that of Communicator.
 class EngineCommunicator : public JoinedGroup {
  public:
   // Joins the group `info`.
@@ -33,7 +35,8 @@ class EngineCommunicator : public JoinedGroup {
     auto group = std::unique_ptr<EngineCommunicator>(new EngineCommunicator(
         std::move(control), options,
         static_cast<int>(place - options.job_ranks.begin())));
-    // If it throws, the others may have been told of this rank.
+    // If Attach throws, the others may know of this rank already, and the
+    // destructor has to tell them that it leaves.
     group->attached_ = true;
     const absl::Status attached =
         group->control_->Attach(info, group->engine_, options.deadline);

@@ -14,10 +14,11 @@
 namespace lockstep::internal_collective {
 
 // A communicator whose ranks may not be connected yet. Operations may be issued
-// meanwhile. Thread-safety: that of Communicator.
+// meanwhile.
+// Thread-safety: that of Communicator.
 class JoinedGroup : public Communicator {
  public:
-  // Waits until the group is connected, at most its deadline.
+  // Waits until the group is connected, for its deadline at most.
   virtual absl::Status AwaitConnected() = 0;
 
  protected:

@@ -14,6 +14,7 @@
 
 namespace lockstep::internal_collective {
 
+// The options of one rank for one group.
 struct EngineOptions {
   // These four are the same on all ranks. The key is unique in the job.
   std::string name = "world";
@@ -23,15 +24,15 @@ struct EngineOptions {
 
   // The time that an operation may take.
   absl::Duration deadline = absl::Minutes(10);
-  // An operation that takes longer is slow, and rank 0 finds out why.
+  // An operation that takes longer than this is slow, and rank 0 finds out why.
   absl::Duration slow = absl::Seconds(1);
 
   // True if the ranks agree on each collective before any of them launches it
   // on a device. It does nothing if the host does the collectives.
   bool strict = false;
 
-  // A thread of Lockstep calls it with a text that names the slow operation and
-  // the ranks that it waits for. It must not block.
+  // A function that a thread of Lockstep calls with a text that names a slow
+  // operation and the ranks that it waits for. It must not block.
   std::function<void(absl::string_view)> on_slow;
 
   // Makes the transport. All fields of the context are set, except those that

@@ -48,7 +48,7 @@ const Lane* Group::Find(const LaneId& id) const {
   if (id.collective()) {
     return collectives_ == nullptr ? nullptr : &collectives_->lane();
   }
-  // One of a pair's two ranks sends.
+  // This rank is the sender in lanes that begin at it.
   const auto found = pairs_.find({id, id.from == rank});
   return found == pairs_.end() ? nullptr : &found->second;
 }
@@ -99,7 +99,8 @@ void Group::TellFailure() {
 
 void Group::FailAfter(const absl::Status& why, uint64_t after) {
   coming_ = {why, after, SteadyNow()};
-  // What a device is done with has ended well: the lane's thread looks first.
+  // A turn that the device is done with ends well, so the lane's thread looks
+  // for such turns before the group fails.
   if (connected) collectives_->SeekToKnow(*this);
   FailIfDue();
 }
@@ -112,7 +113,8 @@ void Group::FailIfDue() {
 
 void Group::FailAsComing() {
   if (failure.ok() && coming_.after > 0) {
-    // Others go on that may wait for this rank elsewhere, in vain from now on.
+    // Ranks that go on may wait for this rank in other lanes. They are told
+    // that it does nothing more there.
     control.Leave(options.key, Counts(/*done_only=*/true));
   }
   Fail(coming_.why);
@@ -127,7 +129,7 @@ void Group::Fail(const absl::Status& why) {
     idle = idle && lane.empty();
     lane.Fail(*this);
   });
-  // A group that has nothing to do any more may be left in order.
+  // An idle group that this rank leaves may be left in order.
   if (collectives_ != nullptr && !(idle && collectives_->LeavesInOrder())) {
     collectives_->Cancel();
   }
@@ -149,9 +151,9 @@ void Group::FailIfLeft(const Lane& lane) {
     }
     const auto found = counts.find(id);
     const uint64_t count = found == counts.end() ? 0 : found->second;
-    // Earlier ones end first.
+    // The operations in which the rank takes part end first.
     if (lane.empty() || lane.front().number <= count) continue;
-    // It may have left because the group fails.
+    // The rank may have left because of the failure that is coming.
     const absl::Status why = !coming_.why.ok()
                                  ? coming_.why
                                  : absl::UnavailableError(absl::StrCat(

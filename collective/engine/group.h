@@ -1,4 +1,4 @@
-// A group at this rank: its transport, its lanes, and how it fails.
+// A group at this rank, with its transport, its lanes and its failure.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_GROUP_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_GROUP_H_
 
@@ -21,6 +21,7 @@
 
 namespace lockstep::internal_collective {
 
+// The transport and the lanes of a group at this rank.
 // Thread-safety: that of LaneGroup.
 class Group final : public LaneGroup {
  public:
@@ -30,22 +31,24 @@ class Group final : public LaneGroup {
 
   // Takes the transport, and makes the lane for its kind of collectives.
   void Take(AnyTransport transport) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Takes back what a device was given. Called without the mutex, when the
+  // Drops all that a device was given. Called without the mutex, after the
   // lanes' threads have ended.
   void CloseLanes() {
     if (collectives_ != nullptr) collectives_->Close();
   }
-  // Destroys the transport. Called without the mutex, when no thread uses it.
+  // Destroys the transport. Called without the mutex, once no thread uses the
+  // transport.
   void DropTransport() { transport_ = nullptr; }
 
   // These three require Take.
   TransportBase& transport() { return *transport_; }
   CollectiveLane& collectives() { return *collectives_; }
-  // Returns the lane to rank `peer` if this rank `sends`, or else that from it.
+  // Returns the lane to rank `peer` if `sends` is true, or else the lane from
+  // that rank.
   PairLane& PairWith(int peer, bool sends) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // What follows, and CloseLanes and DropTransport, may be called without Take.
-  // There is no lane then.
+  // The following functions, CloseLanes and DropTransport may be called without
+  // Take. There are no lanes then.
 
   // Calls `visit` with each lane, that of the collectives first.
   template <typename Visit>
@@ -55,37 +58,39 @@ class Group final : public LaneGroup {
   }
   // Returns this rank's lane of that id, or nullptr.
   const Lane* Find(const LaneId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Returns how many operations of each lane are done, or have been issued.
+  // Returns how many operations of each lane are done, or, if `done_only` is
+  // false, have been issued.
   LaneCounts Counts(bool done_only) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Returns, or tells rank 0, what was issued since the last call, where
-  // nothing else compares it.
+  // Return the marks of CollectiveLane::TakeMarks, or send them to rank 0.
   std::vector<Mark> TakeMarks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void SendMarks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // The ranks of a strict group agree on collectives up to number `agreed`.
+  // Is called when the ranks of a strict group agree on collectives up to
+  // number `agreed`.
   void OnAgreed(uint64_t agreed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   // ---- Failing.
 
-  // Fails the group for good, and allocates nothing for it. An operation that
-  // is in the transport or on a device ends when it comes back: its memory is
-  // in use until then.
+  // Fails the group for good, without allocating memory. An operation that is
+  // in the transport or on a device ends only when it comes back, since its
+  // memory is in use until then.
   void Fail(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Has the group fail with `why` when `after` collectives have ended well.
+  // Makes the group fail with `why` once `after` collectives have ended well.
   void FailAfter(const absl::Status& why, uint64_t after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Has the failure that is coming come now.
+  // Fails the group now, with the failure that is coming.
   void FailAsComing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // The failure that is coming, or OK.
+  // Returns the failure that is coming, or OK.
   const absl::Status& coming() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return coming_.why;
   }
   // Tells the others of this rank's failure, if they have yet to be told.
   void TellFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Another rank has left, and takes part in that many operations.
+  // Is called when rank `left` has left. It takes part only in the first
+  // `counts` operations of each lane.
   void OnLeft(int left, const LaneCounts& counts)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // These are LaneGroup's.
+  // These override LaneGroup.
   void GiveUp(const absl::Status& why) noexcept override;
   void FailOfItself(const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) override;
@@ -113,8 +118,10 @@ class Group final : public LaneGroup {
   std::map<std::pair<LaneId, bool>, PairLane> pairs_ ABSL_GUARDED_BY(mutex);
 
   Coming coming_ ABSL_GUARDED_BY(mutex);
-  // There was no memory for the message that tells the others of the failure.
+  // True while the others have yet to be told of the failure, since there was
+  // no memory for the message.
   bool untold_ ABSL_GUARDED_BY(mutex) = false;
+  // The ranks that have left, and the operations in which they take part.
   std::map<int, LaneCounts> left_ ABSL_GUARDED_BY(mutex);
 };
 

@@ -17,7 +17,8 @@ void HostLane::IssueUnlocking(LaneGroup& group,
   const bool alone = turns().size() == 1;
   const bool posted =
       alone && CanRun(group) && transport_.Post(work->op, fingerprint);
-  // What is posted is done when someone waits for it, or at the next tick.
+  // A posted operation is finished when a caller waits for it, or from the next
+  // tick on.
   if (!posted) {
     Want(group, alone ? work->issued + kWaiterTakes : SteadyTime());
   }

@@ -23,11 +23,13 @@
 
 namespace lockstep::internal_collective {
 
-// A caller that waits does the turns itself. The lane's thread does them when
-// nobody waits. Thread-safety: that of Lane.
+// The lane of collectives that the host does. A caller that waits does the
+// turns itself. The lane's thread does them when no caller waits.
+// Thread-safety: that of Lane.
 class HostLane final : public BlockingLane, public CollectiveLane {
  public:
-  // `transport` outlives the thread and the last call of a caller that waits.
+  // Requires: `transport` outlives the thread and the last call of a caller
+  // that waits.
   HostLane(const LaneGroup& group, Transport& transport)
       : BlockingLane(group, LaneId()), transport_(transport) {}
 
@@ -54,9 +56,9 @@ class HostLane final : public BlockingLane, public CollectiveLane {
   }
   void OnConnected(LaneGroup& /*group*/) override {}
   void OnAgreed(LaneGroup& /*group*/, uint64_t /*agreed*/) override {}
-  // The transport compares fingerprints.
+  // Returns nothing, since the transport compares fingerprints.
   std::vector<Mark> TakeMarks() override { return {}; }
-  // Each turn ends here.
+  // Returns true, since a turn is done when the transport's call returns.
   bool Knows(const LaneGroup& /*group*/, SteadyTime /*time*/) const override {
     return true;
   }

@@ -1,4 +1,4 @@
-// An operation that was issued, as the lanes and the engine know it.
+// An operation that was issued, with its state for the lanes and the engine.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_ISSUED_WORK_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_ISSUED_WORK_H_
 
@@ -13,7 +13,8 @@
 
 namespace lockstep::internal_collective {
 
-// Thread-safety: the mutex of the group guards all that can change.
+// An operation that was issued.
+// Thread-safety: the mutex of the group guards all fields that can change.
 class IssuedWork : public WorkState {
  public:
   explicit IssuedWork(Operation&& operation)
@@ -27,7 +28,7 @@ class IssuedWork : public WorkState {
   uint64_t number = 0;  // of a collective, in its lane
   uint64_t ticket = 0;  // in the log
   int open = 1;         // lanes that it waits in: two for a SendRecv
-  uint64_t waiter = 0;  // a thread that waits for nothing else
+  uint64_t waiter = 0;  // a thread that waits for it without an end, or 0
   absl::Status result;
 };
 

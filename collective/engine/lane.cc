@@ -69,8 +69,8 @@ void Lane::StartThread(LaneGroup& group, std::function<void()> first) {
   thread_ = *std::move(thread);
 }
 
-// An exception here fails the group. The thread goes on until it is to stop,
-// for the sake of what is still in the transport then.
+// An exception here fails the group. The thread goes on until the group is
+// stopping, since operations may still be in the transport or on the device.
 void Lane::RunThread(LaneGroup& group, const std::function<void()>& first) {
   const auto guarded = [&group](const auto& what) {
     const absl::Status status = CatchAll("a thread of the group", [&what] {

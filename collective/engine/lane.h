@@ -1,6 +1,6 @@
-// A lane: operations of a group that are done one after the other. The group's
-// collectives are one lane; what is sent to one rank is another, and what is
-// received from one rank, too.
+// A lane is a sequence of operations of a group that are done one after the
+// other. The group's collectives are one lane. The messages to one rank are
+// another lane, and so are the messages from one rank.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_LANE_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_LANE_H_
 
@@ -29,13 +29,14 @@ namespace lockstep::internal_collective {
 struct Turn {
   std::shared_ptr<IssuedWork> work;
   uint64_t number = 0;       // in the lane, from 1
-  uint64_t fingerprint = 0;  // what the others in the lane must have, too
+  uint64_t fingerprint = 0;  // must be the same on all its ranks
 };
 
-// Requires: all calls but those that say otherwise are made with the group's
-// mutex held. The lane outlives its thread, which JoinThread waits for.
-// Guarantees: where an operation ends, no memory is allocated.
-// Thread-safety: the group's mutex guards all that can change.
+// A lane at this rank, with its thread if it needs one.
+// Requires: the group's mutex is held in all calls, unless a function says
+// otherwise. The lane outlives its thread, which JoinThread waits for.
+// Guarantees: the end of an operation allocates no memory.
+// Thread-safety: the group's mutex guards all fields that can change.
 class Lane {
  public:
   // The state of the first turn.
@@ -43,9 +44,9 @@ class Lane {
   //   | from     | to       | when                                            |
   //   |----------|----------|-------------------------------------------------|
   //   | kIdle    | kRunning | a thread takes the turn into the transport      |
-  //   | kRunning | kIdle    | it comes back, or fails with the group          |
-  //   | kRunning | kStuck   | the transport fails first                       |
-  //   | kIdle    | kStuck   | a device, which no thread waits in, fails       |
+  //   | kRunning | kIdle    | the turn comes back, or fails with the group    |
+  //   | kRunning | kStuck   | the transport fails before the group does       |
+  //   | kIdle    | kStuck   | a device fails, in which no thread waits        |
   //
   // A lane that is stuck does no further turn: its group is going to fail, and
   // the watchdog has the error.
@@ -60,51 +61,53 @@ class Lane {
   // May be called without the mutex.
   const LaneId& id() const { return id_; }
 
-  // The turns that are not done.
+  // Returns the turns that have not ended.
   const std::deque<Turn>& turns() const { return turns_; }
   bool empty() const { return turns_.empty(); }
   const Turn& front() const { return turns_.front(); }
   uint64_t issued() const { return issued_; }
-  // The number of turns that have ended well.
+  // Returns the number of turns that have ended well.
   uint64_t done() const { return done_; }
-  // The number of turns that have ended, well or not.
+  // Returns the number of turns that have ended, well or not.
   uint64_t ended() const { return issued_ - turns_.size(); }
   State state() const { return state_; }
   Watchdog& watchdog() { return watchdog_; }
 
-  // Returns the turn with that number, or nullptr if it has not come or was
-  // done too long ago.
+  // Returns the turn with that number, or nullptr if it has not been issued or
+  // was done too long ago.
   const Turn* Find(uint64_t number) const;
 
-  // The place of the first turn.
+  // Returns the place of the first turn, with number 0 if there is none.
   PlaceId PlaceIn(const LaneGroup& group) const {
     return {group.options.key, id_, empty() ? 0 : front().number};
   }
 
-  // Takes in the next turn, which nobody begins yet.
+  // Adds the next turn, without beginning it.
   void Enter(LaneGroup& group, const std::shared_ptr<IssuedWork>& work,
              uint64_t fingerprint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
-  // Has the lane's thread go on until the lane is empty, beginning at `from`.
+  // Makes the lane's thread do its part from the time `from` on, until the lane
+  // is empty.
   void Want(LaneGroup& group, SteadyTime from = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
   // Starts the lane's thread, which calls `first`, and then TendUnlocking until
-  // the group is stopping. Fails the group if there is no thread to be had.
+  // the group is stopping. Fails the group if the thread can't be started.
   void StartThread(LaneGroup& group, std::function<void()> first = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
-  // Wakes the thread when it is wanted.
+  // Sets the thread's alarm to the time from which it is wanted, if it is.
   void WakeWhenWanted();
   // Wakes the thread now, although it may be wanted only later.
   void Wake();
-  // Waits for the thread's end. Called without the mutex, when no thread is
+  // Waits for the thread's end. Called without the mutex, once no thread can be
   // started any more.
   void JoinThread();
 
   // Forgets the works of turns that are done, which refer to the group.
   void ForgetPast() { past_ = {}; }
 
-  // Ends with the group's failure what no thread and no device has begun.
+  // Ends the turns that no thread and no device has begun, with the group's
+  // failure.
   virtual void Fail(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
 
@@ -113,7 +116,7 @@ class Lane {
   virtual void AwaitIdleUnlocking(LaneGroup& group)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
 
-  // Returns the time up to which it is known what is done.
+  // Returns the time up to which it is known which turns are done.
   virtual SteadyTime KnownAsOf(const LaneGroup& /*group*/,
                                SteadyTime now) const {
     return now;
@@ -134,7 +137,7 @@ class Lane {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
   bool has_thread() const { return thread_.joinable(); }
-  // Returns true if the thread is wanted now, or is going to be.
+  // Returns true if the thread is wanted now or later.
   bool wanted() const { return wanted_from_ != kNever; }
   bool WantedBy(SteadyTime now) const {
     return wanted() && now >= wanted_from_;
@@ -145,10 +148,10 @@ class Lane {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
   void MoveTo(State state) { state_ = state; }
-  // The transport has failed, and does no further turn.
+  // Takes in that the transport has failed and does no further turn.
   void Stick(const absl::Status& error);
 
-  // Ends the first turn well. The caller then looks whether the group fails.
+  // Ends the first turn well. The caller then checks whether the group fails.
   void Finish(LaneGroup& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
   // Ends the first turn with the group's failure.
   void FailFirst(LaneGroup& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
@@ -157,7 +160,8 @@ class Lane {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
  private:
-  // The number of turns that are done and that another rank may still ask for.
+  // The number of done turns that are kept, since another rank may still ask
+  // for them.
   static constexpr size_t kRemembered = 8;
   static constexpr SteadyTime kNever = SteadyTime::max();
 
@@ -165,15 +169,15 @@ class Lane {
 
   const LaneId id_;
   std::deque<Turn> turns_;
-  // The last turns that are done, each at its number modulo the size: so none
-  // is allocated where an operation ends.
+  // The last turns that are done. Turn n is at index n modulo the size, so the
+  // end of an operation allocates none.
   std::array<Turn, kRemembered> past_;
   uint64_t issued_ = 0;
   uint64_t done_ = 0;
   State state_ = State::kIdle;
   SteadyTime wanted_from_ = kNever;
   Watchdog watchdog_;
-  std::unique_ptr<Alarm> alarm_;  // the thread sleeps on it
+  std::unique_ptr<Alarm> alarm_;  // on which the thread sleeps
   std::thread thread_;
 };
 

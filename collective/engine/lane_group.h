@@ -1,9 +1,10 @@
-// A LaneGroup is what the lanes of a group share, and how they reach the group.
+// A LaneGroup holds the state that the lanes of a group share, and lets them
+// act on the group.
 //
 // A function that needs the group's mutex takes the group as an argument, as
 // CondVar::Wait takes a mutex, so that Clang's analysis can prove that it is
 // held. A function whose name ends with "Unlocking" releases the mutex for a
-// while: afterwards anything that it guards may have changed.
+// while. Anything that the mutex guards may have changed afterwards.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_LANE_GROUP_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_LANE_GROUP_H_
 
@@ -26,10 +27,12 @@ namespace lockstep::internal_collective {
 
 class Lane;
 
-// Thread-safety: thread-safe, except that `mutex` guards what says so.
+// The state that the lanes of a group share.
+// Thread-safety: thread-safe, except for the functions and fields that need
+// `mutex`.
 class LaneGroup {
  public:
-  // How far this rank has left the group.
+  // The steps by which this rank leaves the group.
   //
   //   | from    | to        | when                                            |
   //   |---------|-----------|-------------------------------------------------|
@@ -39,7 +42,7 @@ class LaneGroup {
   //   |         |           | end, and no others are started                  |
   enum class Phase { kOpen, kClosed, kStopping };
 
-  // `control` outlives all calls.
+  // Requires: `control` outlives all calls.
   LaneGroup(ControlPlane* control, const EngineOptions& options, int rank,
             std::shared_ptr<OperationLog> log);
   virtual ~LaneGroup() = default;
@@ -55,19 +58,20 @@ class LaneGroup {
   // Returns `why` with this rank's name.
   absl::Status Named(const absl::Status& why) const;
 
-  // Ends the work in one of its lanes.
+  // Ends `work` in one of its lanes.
   void End(IssuedWork& work, const absl::Status& result,
            SteadyTime now = SteadyNow()) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // Fails the group for what was thrown on this rank.
+  // Fails the group because of an exception on this rank.
   virtual void GiveUp(const absl::Status& why) noexcept = 0;
 
-  // Fails the group for a reason that no other rank knows better. The others
-  // are told at a later tick if there is no memory for it now.
+  // Fails the group for a reason that lies on this rank. The others are told at
+  // a later tick if there is no memory for the message now.
   virtual void FailOfItself(const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) = 0;
 
-  // Fails the group if it is to fail and all has ended that may end before.
+  // Fails the group if a failure is coming and all operations that may end
+  // before it have ended.
   virtual void FailIfDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) = 0;
 
   // Fails the group if a rank has left before its part in the lane's first

@@ -12,8 +12,8 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// The number of collectives that are on the device and not done. More of them
-// wait here, because CUDA would make them wait with its locks held.
+// The greatest number of collectives that are on the device and not done. More
+// of them wait here, because CUDA would make them wait with its locks held.
 constexpr size_t kMostBegun = 256;
 
 }  // namespace
@@ -68,7 +68,8 @@ LaunchQueue::Progress LaunchQueue::State() const {
 absl::StatusOr<Launch::State> LaunchQueue::AskUnlocking(
     const std::shared_ptr<Launch>& launch,
     absl::StatusOr<Launch::State> (Launch::*question)()) {
-  // No other thread takes it out of the queue meanwhile, since asking_ is set.
+  // No other thread takes the launch out of the queue meanwhile, since asking_
+  // is set.
   Launch& asked = *launch;
   ++users_;
   absl::StatusOr<Launch::State> state = Launch::State::kLaunching;

@@ -27,11 +27,13 @@
 
 namespace lockstep::internal_collective {
 
+// The collectives that a device is to do, in their order.
 // Thread-safety: thread-safe.
 class LaunchQueue {
  public:
-  // The first three are numbers of collectives, which count from 1. Each is
-  // true of that collective and of all before it.
+  // The progress of the collectives. The first three fields are numbers of
+  // collectives, counted from 1. Each is about that collective and all before
+  // it.
   struct Progress {
     uint64_t done = 0;    // the device is done with it
     uint64_t ended = 0;   // the same, or the device let go of it after Cancel
@@ -40,7 +42,8 @@ class LaunchQueue {
     bool launches = false;
     // The library's first error, or OK. After an error nothing is launched.
     absl::Status failure;
-    // The library was asked at this time, or later, what is done.
+    // The time as of which `done` is known: the library was asked then or
+    // later.
     SteadyTime as_of;
   };
 
@@ -52,12 +55,12 @@ class LaunchQueue {
   // Launches the collectives that may be launched and that have room on the
   // device.
   Progress LaunchMore();
-  // Does the same, and asks what is done.
+  // Does the same, and asks the device's library which collectives are done.
   Progress Look();
 
   // Makes all work that is queued on `stream` from now on wait for the
   // collective.
-  // Requires: it is queued.
+  // Requires: the collective is queued.
   absl::Status WaitOnStream(uint64_t number, Stream stream);
 
   // Stops launching. Call it before Transport::Cancel, which ends the

@@ -12,6 +12,7 @@
 
 namespace lockstep::internal_collective {
 
+// The digested record of the collectives of one rank.
 // Thread-safety: thread-compatible.
 class MarkLog {
  public:

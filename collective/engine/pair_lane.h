@@ -1,4 +1,4 @@
-// The lane of what this rank sends to one rank, or receives from one.
+// The lane of messages that this rank sends to one rank, or receives from one.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_PAIR_LANE_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_PAIR_LANE_H_
 
@@ -16,22 +16,25 @@
 
 namespace lockstep::internal_collective {
 
-// The lane's thread, which it has as soon as it has a turn, does all turns.
-// What a rank sends to itself has no thread: see MoveToSelfUnlocking.
+// A lane of messages to or from one rank. Its thread, which is started for the
+// first turn, does all turns. A lane of a rank to itself has no thread: see
+// MoveToSelfUnlocking.
 // Thread-safety: that of Lane.
 class PairLane final : public BlockingLane {
  public:
-  // `transport` outlives the thread. The rank sends if `sends` is true.
+  // This rank sends if `sends` is true, and else receives.
+  // Requires: `transport` outlives the thread.
   PairLane(const LaneGroup& group, const LaneId& id, bool sends,
            TransportBase& transport)
       : BlockingLane(group, id), sends_(sends), transport_(transport) {}
 
-  // Takes in `work`'s send or receive, and begins it.
+  // Adds the send or the receive of `work`, and wakes the lane's thread for it.
   void Issue(LaneGroup& group, const std::shared_ptr<IssuedWork>& work)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
-  // Moves what this rank has sent to itself and wants to receive, which needs
-  // no other rank. Releases the mutex while the transport moves it.
+  // Moves the messages that this rank has both sent to itself and asked to
+  // receive. No other rank is needed for that. Releases the mutex while the
+  // transport moves it.
   static void MoveToSelfUnlocking(LaneGroup& group, PairLane& sends,
                                   PairLane& recvs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
@@ -44,8 +47,9 @@ class PairLane final : public BlockingLane {
   bool to_itself() const { return id().from == id().to; }
   absl::Status Transfer(const Turn& turn) override;
 
-  // Moves the first turn of both, after which they are ended. Returns false if
-  // nothing more can be moved. Releases the mutex while the transport moves it.
+  // Moves the message of the first turns of both lanes, and ends these turns.
+  // Returns false if nothing more can be moved. Releases the mutex while the
+  // transport moves it.
   static bool MoveFirstUnlocking(LaneGroup& group, PairLane& sends,
                                  PairLane& recvs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);

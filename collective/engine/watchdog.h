@@ -1,5 +1,5 @@
-// Watches the first operation of a lane, or the making of a group, and says
-// when rank 0 is to hear of it:
+// A Watchdog watches the first operation of a lane, or the making of a group,
+// and says when to report it to rank 0:
 //
 //   Watchdog watchdog(timing, absl::Seconds(1), /*asks_why=*/true);
 //   watchdog.Start(SteadyNow());                    // the operation began
@@ -16,10 +16,11 @@
 
 namespace lockstep::internal_collective {
 
+// The watchdog of one lane, or of a group that is being made.
 // Thread-safety: thread-compatible.
 class Watchdog {
  public:
-  // What rank 0 has been told of the operation.
+  // The last report to rank 0 about the operation.
   //
   //   | from     | to       | when                                            |
   //   |----------|----------|-------------------------------------------------|
@@ -40,41 +41,44 @@ class Watchdog {
     absl::Duration ran;  // the control plane's clock
   };
 
-  // What the caller is to do now, in this order.
+  // The actions that the caller is to take now, in this order.
   struct Orders {
     // Rank 0 has not decided: fail the group without it, and do nothing else.
     bool decide_alone = false;
-    // The error can't be waited out: let the failure that is coming come, and
-    // do nothing else.
+    // The operation with an error never ends: fail the group with the failure
+    // that is coming, and do nothing else.
     bool fail_as_coming = false;
-    bool report_error = false;  // to rank 0, which believes it if nobody knows
-                                // better
-    bool report_late = false;   // to rank 0, which asks the others
+    // Report the error to rank 0, which believes it if no rank knows a better
+    // cause.
+    bool report_error = false;
+    bool report_late = false;  // to rank 0, which asks the others
   };
 
-  // `timing` outlives this. What takes longer than `slow` is late. With
-  // `asks_why`, what fails is late at once, so that rank 0 asks the others for
-  // the reason.
+  // An operation that takes longer than `slow` is late. If `asks_why` is true,
+  // one that fails is late at once, so that rank 0 asks the others for the
+  // reason.
+  // Requires: `timing` outlives this.
   Watchdog(const FailureTiming& timing, absl::Duration slow, bool asks_why)
       : timing_(timing), slow_(slow), asks_why_(asks_why) {}
 
-  // From `since` on, another operation is watched. An error stays.
+  // Watches another operation from the time `since` on. An error stays.
   void Start(SteadyTime since) {
     since_ = since;
     told_ = Told::kNothing;
   }
 
-  // Lets what is late be told once more.
+  // Lets a late operation be reported once more.
   void ForgetLate() {
     if (told_ == Told::kLate) told_ = Told::kNothing;
   }
 
-  // Takes in the first error of the transport. It is for good.
+  // Takes in an error of the transport. The first one stays for good.
   void SetError(const absl::Status& error, SteadyTime now);
   const absl::Status& error() const { return error_; }
 
   Told told() const { return told_; }
 
+  // Returns the actions that are due at this tick.
   Orders OnTick(const Tick& tick);
 
  private:
