@@ -34,7 +34,7 @@ TEST(Alarm, IsSetForAnotherTimeMeanwhile) {
   alarm->Set(SteadyNow());
   sleeper.join();
 
-  // The earlier time does not count any more.
+  // The time that was set first does not count.
   const SteadyTime when = After(absl::Milliseconds(5));
   alarm->Set(After(absl::Hours(1)));
   alarm->Set(when);

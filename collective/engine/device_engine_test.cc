@@ -1,4 +1,4 @@
-// The engine over transports whose collectives a device does.
+// Tests of the engine over transports whose collectives a device does.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -30,6 +30,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 // A device that is done with everything at once, whatever the others do.
+// Thread-safety: thread-safe.
 class Blind : public DeviceTransport {
  public:
   absl::string_view name() const override { return "blind"; }
@@ -54,8 +55,8 @@ class Blind : public DeviceTransport {
   static absl::Status Never() { return absl::InternalError("was called"); }
 };
 
-// What nothing else compares is compared at heartbeats, of many operations some
-// of them.
+// Operations that nothing else compares are compared at heartbeats. If there
+// are many, only some of them are.
 TEST(DeviceEngine, RanksOfABlindDeviceLearnThatTheyDiffer) {
   for (const int before : {2, 1000}) {
     EngineJob job(2);
@@ -82,8 +83,8 @@ TEST(DeviceEngine, RanksOfABlindDeviceLearnThatTheyDiffer) {
   }
 }
 
-// However far ahead one of them is: here it gives thousands of marks before the
-// other comes to what they differ in.
+// Ranks learn that they differ however far ahead one of them is. Here rank 0
+// gives thousands of marks before rank 1 comes to the first difference.
 TEST(DeviceEngine, MarksOfARankThatIsFarAheadAreKept) {
   EngineJob job(2);
   job.options.make_transport = [](const TransportContext&) {
@@ -115,6 +116,7 @@ TEST(DeviceEngine, MarksOfARankThatIsFarAheadAreKept) {
 }
 
 // A device that ends nothing before it is cancelled.
+// Thread-safety: thread-safe.
 class Halting : public Blind {
  public:
   absl::StatusOr<std::shared_ptr<Launch>> Prepare(
@@ -139,7 +141,8 @@ class Halting : public Blind {
   std::atomic<bool> cancelled_{false};
 };
 
-// Also by a verdict on what is late, which comes before rank 0's heartbeat.
+// The ranks learn it from a verdict on a late operation, too, which comes
+// before rank 0's heartbeat.
 TEST(DeviceEngine, LateRanksOfADeviceLearnThatTheyDiffer) {
   EngineJob job(2);
   job.options.slow = absl::ZeroDuration();
@@ -171,7 +174,8 @@ TEST(DeviceEngine, LateRanksOfADeviceLearnThatTheyDiffer) {
   EXPECT_THAT(work->Wait(), differ);
 }
 
-// A device that counts what is launched, and whose library may hang.
+// A device that counts launches, and whose library may hang.
+// Thread-safety: thread-safe.
 class Counting : public Blind {
  public:
   struct Shared {
@@ -278,7 +282,8 @@ TEST(DeviceEngine, RanksThatDifferInStrictAreTold) {
                        HasSubstr("differ in the option 'strict'")));
 }
 
-// Neither does it hold up the star's thread, by which rank 1 learns of it.
+// The library does not hold up the star's thread either, by which rank 1 learns
+// of the deadline.
 TEST(DeviceEngine, ADevicesLibraryThatHangsHoldsUpNoDeadline) {
   std::vector<Counting::Shared> shared(2);
   EngineJob job(2);
@@ -298,8 +303,9 @@ TEST(DeviceEngine, ADevicesLibraryThatHangsHoldsUpNoDeadline) {
   EXPECT_FALSE(shared[0].hangs);
 }
 
-// A device that takes in nothing, for once; whose moves are slow; and which is
-// sent nothing.
+// A device that refuses its first collective, calls `on_move` in each move, and
+// receives nothing from other ranks.
+// Thread-safety: as transport.h says.
 class Choosy : public Blind {
  public:
   explicit Choosy(std::function<void()> on_move)
@@ -326,7 +332,8 @@ class Choosy : public Blind {
   std::atomic<bool> cancelled_{false};
 };
 
-// It has no number, which the other ranks would have for another one.
+// A refused collective has no number. Otherwise it would have the number of
+// another collective on the other ranks.
 TEST(DeviceEngine, WhatADeviceRefusesWasNotIssued) {
   EngineJob job(2);
   job.options.strict = true;

@@ -60,13 +60,14 @@ TEST(Engine, ALostRankIsNamedOnAll) {
   });
 }
 
-// How often `what` stands in `text`.
+// Returns how often `what` occurs in `text`.
 int Times(absl::string_view what, absl::string_view text) {
   return static_cast<int>(
       std::vector<absl::string_view>(absl::StrSplit(text, what)).size() - 1);
 }
 
-// A rank that is not needed is lost, and one that is leaves because of it.
+// A rank that the group does not need is lost. A rank that it needs leaves
+// because of that loss.
 TEST(Engine, WhoLeavesAfterALossTellsIt) {
   EngineJob job(4);
   const auto ranks = job.JoinAll();
@@ -103,7 +104,7 @@ TEST(Engine, WhoLeavesAfterALossTellsIt) {
   }
 }
 
-// Rank 0, which would have told it, is lost as well.
+// Rank 0, which tells the others of the first loss, is lost as well.
 TEST(Engine, WhatIsLostBeforeRank0IsTold) {
   EngineJob job(4);
   const auto ranks = job.JoinAll();
@@ -136,7 +137,7 @@ TEST(Engine, OnlyWhatMayComeOfALossTellsIt) {
   const auto before = join("before"), again = join("again");
   const auto after = join("after"), not_of_it = join("not of it"),
              named = join("named");
-  // What is sent to rank 0 comes in this order.
+  // Rank 0 gets these messages in this order.
   job.planes[0]->Fail("before", left);
   job.planes[0]->Fail("again", left, /*after=*/5);
   job.stars.Lose(1);
@@ -148,8 +149,8 @@ TEST(Engine, OnlyWhatMayComeOfALossTellsIt) {
       [](const std::vector<std::unique_ptr<Communicator>>& group,
          absl::StatusCode code, const std::string& message) {
         for (const auto& rank : group) {
-          // Of what nobody sends. A barrier might be over for one rank when the
-          // other hears of the failure.
+          // No rank sends this message. A barrier might be over for one rank
+          // when the other hears of the failure.
           float value = 0;
           EXPECT_THAT(Wait(rank->Recv(BufferOf(absl::MakeSpan(&value, 1)),
                                       1 - rank->rank())),
@@ -164,7 +165,8 @@ TEST(Engine, OnlyWhatMayComeOfALossTellsIt) {
   expect(named, told.code(), std::string(told.message()));
 }
 
-// Whoever left the job before or after it.
+// The lost rank is named, whether another rank left the job before or after the
+// loss.
 TEST(Engine, AGroupIsNotMadeWithoutTheLostRank) {
   for (const bool leaves_first : {false, true}) {
     EngineJob job(4);
@@ -226,7 +228,9 @@ TEST(Engine, AStoppedRankIsNamed) {
   }
 }
 
-// What is told of a barrier; making the group may be slow, too.
+// Takes what on_slow is told of one operation, by default the first barrier.
+// Making the group may be slow, too.
+// Thread-safety: thread-safe.
 class Told {
  public:
   explicit Told(std::string what = "barrier() #1 of group")
@@ -268,7 +272,7 @@ TEST(Engine, SlowOperationsAreTold) {
   LOCKSTEP_EXPECT_OK(work.Wait());
 }
 
-// Also about ranks that do not answer.
+// An exception of on_slow does not fail the group.
 TEST(Engine, WhatOnSlowThrowsConcernsNobody) {
   Told told;
   EngineJob job(2);
@@ -283,6 +287,7 @@ TEST(Engine, WhatOnSlowThrowsConcernsNobody) {
   LOCKSTEP_EXPECT_OK(work.Wait());
 }
 
+// on_slow is also told about ranks that do not answer.
 TEST(Engine, SlowOperationsAreToldWhenARankIsStopped) {
   Told told;
   EngineJob job(2, FailureTiming());
@@ -334,7 +339,7 @@ TEST(Engine, NamesMayHoldAnything) {
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-// Two groups in two orders, by ranks that each use one thread.
+// Two ranks, each with one thread, use two groups in different orders.
 TEST(Engine, GroupsInDifferentOrdersAreFound) {
   EngineJob job(2);
   const auto ranks = job.JoinAll();
@@ -350,8 +355,8 @@ TEST(Engine, GroupsInDifferentOrdersAreFound) {
   });
 }
 
-// Also when the second rank was asked while it did something else: before it
-// issues, or between that and waiting.
+// The deadlock is found even if the second rank was asked while it did
+// something else: before it issued its operation, or before it waited for it.
 TEST(Engine, GroupsInDifferentOrdersAreFoundHoweverLateOneWaits) {
   for (const bool issues_first : {false, true}) {
     Told told(issues_first ? "of group 'b' is slow" : "of group 'a' is slow");
@@ -371,8 +376,8 @@ TEST(Engine, GroupsInDifferentOrdersAreFoundHoweverLateOneWaits) {
   }
 }
 
-// Rank 1 is stopped, rank 2 is told so and leaves. Whoever then waits for rank
-// 2 hears of rank 1, too.
+// Rank 1 is stopped, rank 2 is told so and leaves. A rank that then waits for
+// rank 2 hears of rank 1, too.
 TEST(Engine, ALeaverIsToldWithWhatItWasTold) {
   EngineJob job(3, FailureTiming());
   const auto ranks = job.JoinAll();
@@ -399,7 +404,7 @@ TEST(Engine, ALeaverIsToldWithWhatItWasTold) {
   job.stars.Continue(1);
 }
 
-// Who made a group again has got over the failure before.
+// A rank that has made a group again has got over the failure before that.
 TEST(Engine, ALeaverIsNotToldWithWhatItGotOver) {
   EngineJob job(2);
   {
@@ -427,7 +432,7 @@ TEST(Engine, ALeaverIsNotToldWithWhatItGotOver) {
                              Not(HasSubstr("loss is NaN")))));
 }
 
-// A rank that is stopped is spoken of as of its last heartbeat.
+// Messages describe a stopped rank as of its last heartbeat.
 TEST(Engine, WhatASilentRankIssuedIsNotTakenForKnown) {
   EngineJob job(2, FailureTiming());
   const auto ranks = job.JoinAll();
@@ -466,7 +471,8 @@ TEST(Engine, RecentOperationsStandInFailures) {
                     HasSubstr("#1993 barrier(): OK"), Not(HasSubstr("#1992"))));
 }
 
-// One thread for two groups, asynchronously, in any order: legal.
+// One thread may issue operations for two ranks, and poll them instead of
+// waiting.
 TEST(Engine, NobodyHasToWait) {
   EngineJob job(2);
   const auto ranks = job.JoinAll();
@@ -502,7 +508,7 @@ TEST(Engine, AGroupIsMadeAgain) {
     job.options.key = absl::StrCat("world@", i);
     const auto ranks = job.JoinAll();
     OnAllRanks(ranks, [](Communicator& rank) {
-      // Others may still be in it when rank 1 is not any more.
+      // The other ranks may still be in this barrier when rank 1 has left it.
       const absl::StatusOr<Work> first = rank.Barrier();
       Wait(first).IgnoreError();
       if (rank.rank() == 1) rank.Abort(absl::InternalError("again"));
@@ -514,7 +520,8 @@ TEST(Engine, AGroupIsMadeAgain) {
 // A rank that does not make the group is named by those that do.
 TEST(Engine, ARankThatDoesNotJoinIsNamed) {
   absl::Status status;
-  // The deadline is that of rank 0's answer, too: it grows until that has come.
+  // The deadline also limits the wait for rank 0's answer, so it grows until
+  // the answer comes in time.
   auto deadline = absl::Milliseconds(250);
   do {
     EngineJob job(3);
@@ -531,7 +538,8 @@ TEST(Engine, ARankThatDoesNotJoinIsNamed) {
                                      HasSubstr("host-2, pid 102"))));
 }
 
-// Nor is one that leaves the job instead taken for one that did its part.
+// A rank that leaves the job before a group is made does not count as one that
+// did its part.
 TEST(Engine, ARankThatLeavesBeforeAGroupIsMadeIsMissing) {
   EngineJob job(3, FailureTiming());
   job.options.slow = absl::Hours(1);
@@ -546,16 +554,17 @@ TEST(Engine, ARankThatLeavesBeforeAGroupIsMadeIsMissing) {
                        HasSubstr("ranks 1, 2 did not come")));
 }
 
-// A transport that does no more than to wait: a rank that gets nothing by an
-// operation needs nobody for it, as with messages that are sent and forgotten;
-// what ranks send each other never gets through.
+// A transport that only waits. A rank that gets no result from an operation
+// does not wait for the others, as with messages that are sent and forgotten.
+// Messages between two ranks never arrive.
+// Thread-safety: thread-safe.
 class Loose : public Transport {
  public:
   struct Shared {
     Mutex mutex;
     CondVar changed;
     std::map<uint64_t, int> came ABSL_GUARDED_BY(mutex);  // by fingerprint
-    int cut_off ABSL_GUARDED_BY(mutex) = -1;              // one rank
+    int cut_off ABSL_GUARDED_BY(mutex) = -1;              // a rank that fails
   };
   Loose(const TransportContext& context, Shared& shared)
       : rank_(context.rank), size_(context.size), shared_(shared) {}
@@ -600,6 +609,8 @@ class Loose : public Transport {
   bool cancelled_ = false;  // under the shared mutex
 };
 
+// Tests with the transport Loose.
+// Thread-safety: thread-compatible.
 class EngineWithoutReceipts : public testing::Test {
  protected:
   void Join(int size, const FailureTiming& patience = kPatient) {
@@ -626,7 +637,8 @@ class EngineWithoutReceipts : public testing::Test {
   float value_[3] = {};
 };
 
-// The calls of this transport throw on rank 1, from `throws` on.
+// A transport whose function of the name `throws` throws on rank 1.
+// Thread-safety: thread-safe.
 template <typename Exception>
 class Throwing : public Loose {
  public:
@@ -661,7 +673,8 @@ class Throwing : public Loose {
   const std::string throws_;
 };
 
-// Returns what all ranks say of a transport that throws there on rank 1.
+// Returns the status of each rank if the function `where` of rank 1's transport
+// throws.
 template <typename Exception>
 std::vector<absl::Status> WhereOneThrows(const std::string& where) {
   Loose::Shared shared;
@@ -735,7 +748,8 @@ TEST_F(EngineWithoutReceipts, ARankThatHasFailedIsNotAwaited) {
   EXPECT_THAT(reduced.Wait(), HasLeft("barrier() #3", 0));
 }
 
-// Nor for what it began to send, once it is gone.
+// A receiver does not wait for a message that a rank began to send before the
+// failure, once that rank has left.
 TEST_F(EngineWithoutReceipts, WhatARankDidNotSendIsNotAwaited) {
   Join(3);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work reduced, Reduce(0, value_));
@@ -751,14 +765,15 @@ TEST_F(EngineWithoutReceipts, WhatARankDidNotSendIsNotAwaited) {
   EXPECT_THAT(reduced.Wait(), HasLeft("barrier() #2", 0));
 }
 
-// What a failure lets end first does end, however late the last rank comes.
+// An operation that a failure lets end first does end, however late the last
+// rank comes.
 TEST_F(EngineWithoutReceipts, WhatCanEndBeforeAFailureEnds) {
   Join(3);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work reduced, Reduce(0, value_));
   LOCKSTEP_EXPECT_OK(ranks_[0]->Close());
   LOCKSTEP_EXPECT_OK(Wait(Reduce(1, value_)));
   EXPECT_THAT(Wait(ranks_[1]->Barrier()), HasLeft("barrier() #2", 0));
-  // So that it is late, and was told.
+  // The reduce is late afterwards, and was reported.
   EXPECT_THAT(reduced.WaitUntil(absl::Now() + 4 * job_->options.slow),
               StatusIs(absl::StatusCode::kDeadlineExceeded));
   LOCKSTEP_EXPECT_OK(Wait(Reduce(2, value_)));
@@ -766,7 +781,8 @@ TEST_F(EngineWithoutReceipts, WhatCanEndBeforeAFailureEnds) {
   EXPECT_THAT(Wait(ranks_[2]->Barrier()), HasLeft("barrier() #2", 0));
 }
 
-// What can't, because of the transport, ends with that failure.
+// An operation that can't end first because of its transport ends with that
+// failure.
 TEST_F(EngineWithoutReceipts, ATransportsErrorDoesNotReplaceAFailure) {
   Join(3);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work reduced, Reduce(0, value_));
@@ -781,7 +797,7 @@ TEST_F(EngineWithoutReceipts, ATransportsErrorDoesNotReplaceAFailure) {
   EXPECT_THAT(reduced.Wait(), HasLeft("barrier() #2", 0));
 }
 
-// And what can't end has its own verdict.
+// An operation that can't end first because ranks differ has its own verdict.
 TEST_F(EngineWithoutReceipts, RanksThatDifferBeforeAFailureAreTold) {
   Join(3);
   LOCKSTEP_EXPECT_OK(Wait(Reduce(1, value_)));
@@ -809,8 +825,8 @@ TEST_F(EngineWithoutReceipts, ARankThatIsMissingBeforeAFailureIsNamed) {
                              HasSubstr("host-3, pid 103"))));
 }
 
-// Whether they have dropped the group or left the job since; and no answer of
-// theirs is waited for.
+// This holds whether the ranks have dropped the group or left the job since.
+// Rank 0 does not wait for their answers.
 TEST_F(EngineWithoutReceipts, RanksThatDidTheirPartAreNotMissing) {
   Join(4, {absl::Hours(1), absl::Hours(1)});
   LOCKSTEP_EXPECT_OK(Wait(Reduce(1, value_)));
@@ -828,17 +844,17 @@ TEST_F(EngineWithoutReceipts, RanksThatDidTheirPartAreNotMissing) {
                      Not(HasSubstr("host-1")), Not(HasSubstr("host-2")))));
 }
 
-// What it has issued is not done.
+// Rank 2 closes after it has issued a barrier, which is not done.
 TEST(Engine, AStoppedRankIsNamedThoughItHasClosed) {
   FailureTiming patience;
   patience.verdict = absl::Seconds(30);
   EngineJob job(3, patience);
-  job.options.slow = absl::Hours(1);  // else it may say where it is
+  job.options.slow = absl::Hours(1);  // otherwise it may say where it is
   const auto ranks = job.JoinAll();
   for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
   LOCKSTEP_ASSERT_OK(ranks[2]->Barrier());
   LOCKSTEP_ASSERT_OK(ranks[2]->Close());
-  job.stars.AwaitBeat(2);  // rank 0 knows
+  job.stars.AwaitBeat(2);  // so that rank 0 knows
   job.stars.Stop(2);
   CallOptions options;
   options.deadline = absl::Milliseconds(100);

@@ -40,31 +40,34 @@ using Progress = LaunchQueue::Progress;
 
 constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();
 
+// Matches these numbers.
 testing::Matcher<Progress> At(uint64_t done, uint64_t ended, uint64_t queued) {
   return AllOf(Field("done", &Progress::done, done),
                Field("ended", &Progress::ended, ended),
                Field("queued", &Progress::queued, queued));
 }
 
-// With any number of them queued.
+// Matches these numbers, with any number of collectives queued.
 testing::Matcher<Progress> Ends(uint64_t done, uint64_t ended) {
   return AllOf(Field("done", &Progress::done, done),
                Field("ended", &Progress::ended, ended));
 }
 
 // A device's library that answers as the test says.
+// Thread-safety: thread-safe.
 class Script {
  public:
-  // The next one, from 1. It answers kQueued to everything.
+  // Makes the next launch. Launches are numbered from 1. A launch answers
+  // kQueued to everything until Set.
   std::shared_ptr<Launch> Make();
 
-  // Its answers from now on, of which the last one stays.
+  // Sets the answers of a launch from now on. The last one stays.
   void Set(int number, std::vector<Answer> answers) {
     MutexLock lock(mutex_);
     answers_[number] = std::move(answers);
   }
 
-  // The next call does not return before Release.
+  // Makes the next call hang until Release.
   void HangNext() {
     MutexLock lock(mutex_);
     hang_next_ = true;
@@ -79,17 +82,18 @@ class Script {
     changed_.NotifyAll();
   }
 
-  // The calls since this was called last: "begin 1", "look 1", "wait 1".
+  // Returns the calls since this was called last: "begin 1", "look 1", "wait
+  // 1".
   std::vector<std::string> TakeCalls() {
     MutexLock lock(mutex_);
     return std::exchange(calls_, {});
   }
-  // The stream of the last WaitOnStream.
+  // Returns the stream of the last WaitOnStream.
   void* stream() {
     MutexLock lock(mutex_);
     return stream_;
   }
-  // Launches that have not been destroyed.
+  // Returns the number of launches that have not been destroyed.
   int alive() {
     MutexLock lock(mutex_);
     return alive_;
@@ -216,7 +220,7 @@ TEST_F(LaunchQueueTest, BeginsWhatMayBe) {
   EXPECT_FALSE(progress.launches);
   EXPECT_THAT(script_.TakeCalls(), ElementsAre("begin 1", "begin 2"));
 
-  // They are numbers, whatever has been done since.
+  // AllowUpTo takes the number of a collective, whatever has been done since.
   script_.Set(1, {State::kDone});
   script_.Set(2, {State::kDone});
   EXPECT_THAT(queue_.Look(), At(2, 2, 2));
@@ -297,7 +301,7 @@ TEST_F(LaunchQueueTest, OneThatWasLaunchingIsDone) {
   EXPECT_THAT(queue_.Look(), At(1, 1, 1));
 }
 
-// Whichever question finds it.
+// The end is found by whichever question is answered with kDone.
 TEST_F(LaunchQueueTest, OneIsDoneWhileItIsLaunching) {
   queue_.AllowUpTo(kAll);
   for (int number = 1; number <= 5; ++number) {
@@ -350,7 +354,7 @@ TEST_F(LaunchQueueTest, NothingBeginsAfterOneThatCannot) {
   expect_failure(queue_.LaunchMore());
   expect_failure(queue_.LaunchMore());
   expect_failure(queue_.Look());
-  // It is the first one.
+  // The failure that is kept is the first one.
   script_.Set(1, {absl::InternalError("another one")});
   expect_failure(queue_.Look());
   EXPECT_THAT(script_.TakeCalls(), Not(Contains("begin 3")));
@@ -401,7 +405,7 @@ TEST_F(LaunchQueueTest, AFailureStandsWhateverBecomesOfLaterOnes) {
   EXPECT_THAT(script_.TakeCalls(), Not(Contains("begin 3")));
 }
 
-// Whatever the library says of it afterwards: its output was never written.
+// Its output was never written, whatever the library says of it afterwards.
 TEST_F(LaunchQueueTest, WhatCouldNotBeginIsNeverDone) {
   Add(2);
   queue_.AllowUpTo(kAll);
@@ -410,7 +414,7 @@ TEST_F(LaunchQueueTest, WhatCouldNotBeginIsNeverDone) {
   for (int i = 0; i < 3; ++i) EXPECT_THAT(queue_.Look(), Ends(1, 1));
 }
 
-// Nothing can wait for it on a stream.
+// No stream can wait for a collective that could not begin.
 TEST_F(LaunchQueueTest, WhatCouldNotBeginIsNotQueued) {
   Add(2);
   queue_.AllowUpTo(kAll);
@@ -445,7 +449,7 @@ TEST_F(LaunchQueueTest, CancelledOnesEndWhenTheDeviceLetsGo) {
   }
   script_.Set(2, {State::kDone});
   EXPECT_THAT(queue_.Look(), At(1, 2, 3));
-  // Which may have been asked for before.
+  // An error after Cancel does not end a collective. The device is asked again.
   script_.Set(3, {absl::UnavailableError("a peer is gone"), State::kDone});
   EXPECT_THAT(queue_.Look(), At(1, 2, 3));
   EXPECT_THAT(queue_.Look(), Ends(1, 5));
@@ -517,7 +521,7 @@ TEST_F(LaunchQueueTest, OneHangsInALookTheOthersGoOn) {
   hangs.join();
   EXPECT_THAT(seen, At(1, 1, 3));
   EXPECT_FALSE(seen.launches);
-  // What was not done when it began to look may be done now.
+  // The look knows what was done when it began. More may be done by now.
   EXPECT_GE(seen.as_of, known.as_of);
   EXPECT_LE(seen.as_of, hung);
 }

@@ -29,12 +29,12 @@ void Add(MarkLog& log, uint64_t number) {
   log.Add(number, number * number, OperationOf(number));
 }
 
-// From `first` to `last`.
+// Adds the collectives from `first` to `last`.
 void AddAll(MarkLog& log, uint64_t first, uint64_t last) {
   for (uint64_t number = first; number <= last; ++number) Add(log, number);
 }
 
-// Marks by their number.
+// The digests of marks, by the number of the mark.
 using Digests = std::map<uint64_t, uint64_t>;
 
 void Keep(const std::vector<Mark>& marks, Digests& digests) {
@@ -97,7 +97,7 @@ TEST(MarkLog, FewAreMarkedMoreClosely) {
   EXPECT_THAT(log.Take().size(), Gt(24u));
 }
 
-// Whatever the paces at which the marks are taken.
+// Logs share marks whatever the paces at which the marks are taken.
 TEST(MarkLog, LogsOfTheSameShareMarks) {
   constexpr uint64_t kCount = 100000;
   const auto digests_at = [](uint64_t pace) {

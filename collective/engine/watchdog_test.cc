@@ -88,7 +88,7 @@ TEST_F(WatchdogTest, AVerdictIsAwaitedFromRank0ThatIsHere) {
   EXPECT_TRUE(OrdersNothing(watchdog_.OnTick(tick)));
 }
 
-// The control plane's clock counts, which stands still where a rank is stopped.
+// The control plane's clock counts. It stands still while a rank is stopped.
 TEST_F(WatchdogTest, ARankThatWasHeldUpGoesOnWaitingForTheVerdict) {
   EXPECT_TRUE(watchdog_.OnTick(ExpiredAt(kMoment)).report_late);
   Watchdog::Tick tick = ExpiredAt(absl::Minutes(1));
