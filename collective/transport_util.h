@@ -1,5 +1,5 @@
-// What the transports have in common: slices of buffers, waiting for a key of
-// the store, and the checks that do not depend on the backend.
+// Functions that all transports use: slices of buffers, waiting for a key of
+// the store, and checks that do not depend on the backend.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(
 //       const std::string address,
@@ -48,6 +48,7 @@ void SetSlices(const std::vector<int64_t>& counts, DType dtype,
 // Returns the number of bytes of the largest slice, or 0 if there is none.
 int64_t LargestOf(const std::vector<Slice>& slices);
 
+// Returns the address at that offset, in bytes.
 inline char* At(void* data, int64_t offset) {
   return static_cast<char*>(data) + offset;
 }
@@ -56,7 +57,8 @@ inline const char* At(const void* data, int64_t offset) {
 }
 
 // Copies bytes, unless both addresses are the same: an operation in place
-// leaves its memory as it is. The addresses of no bytes mean nothing.
+// leaves its memory as it is. The addresses do not matter if there are no
+// bytes.
 inline void Copy(const char* from, char* to, int64_t bytes) {
   if (bytes > 0 && from != to) {
     std::memcpy(to, from, static_cast<size_t>(bytes));

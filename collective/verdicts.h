@@ -1,6 +1,6 @@
-// The words in which a group fails, and the status codes: rank 0 (control/), a
-// rank that aborts a group (engine/) and the local backend decide, and say it
-// by these functions.
+// The words and the status codes with which a group fails. Rank 0 (control/), a
+// rank that aborts a group (engine/) and the local backend decide why it fails,
+// and use these functions to say it.
 //
 //   Fail(verdicts::DidNotCome("barrier() #3 of group 'world'",
 //                             verdicts::ListRanks({1, 2}), absl::Seconds(5),
@@ -50,15 +50,15 @@ std::string ResultsAreSuspect(uint64_t number);
 
 // ---- Ranks that do not do the same.
 
-// A rank, and what it issued; "" if that is not known.
+// A rank, and the operation that it issued, or "" if that is not known.
 struct Issued {
   std::string rank;
   std::string operation;
 };
 
 // Says that the ranks differ in a collective whose number is from `first` to
-// `last`, or, where these are 0, in an operation between two ranks. `suspect`
-// is "" or what ResultsAreSuspect returns.
+// `last`, or, if these are 0, in an operation between two ranks. `suspect` is
+// "" or what ResultsAreSuspect returns.
 absl::Status OperationsDiffer(absl::string_view group, uint64_t first,
                               uint64_t last, const std::vector<Issued>& issued,
                               absl::string_view suspect);
@@ -67,7 +67,8 @@ absl::Status OperationsDiffer(absl::string_view group, uint64_t first,
 absl::Status SendAndRecvDiffer(absl::string_view group, const Issued& send,
                                const Issued& recv);
 
-// What one rank sends to another in an all-to-all, and what that one takes.
+// The numbers of elements in an all-to-all that one rank sends to another, and
+// that the other takes from it.
 struct CountsThatDiffer {
   std::string from, to;  // ranks
   int64_t gives = 0, takes = 0;

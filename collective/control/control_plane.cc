@@ -24,7 +24,7 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// The most that counts of the time between two ticks, which is 50 ms.
+// The most time that counts between two ticks, which are 50 ms apart.
 constexpr absl::Duration kLongestTick = absl::Milliseconds(100);
 
 }  // namespace
@@ -142,7 +142,8 @@ absl::Status ControlPlane::Close(absl::Duration patience) {
     closed_ = true;
     changed_.NotifyAll();
   }
-  // If there is no memory for it, the others see that this rank leaves.
+  // If there is no memory for the messages, the others see that this rank
+  // leaves the star.
   const absl::Status left = CatchAll("leaving groups", [this] {
     LeaveGroups();
     return absl::OkStatus();
@@ -159,7 +160,8 @@ void ControlPlane::LeaveGroups() {
                       "rank ", rank(), " of the job has closed its world")));
     Detach(key);
   }
-  // The others hear of rank 0's end when it is over, and some may wait for it.
+  // The others notice the end of rank 0 only when it is over, and some may wait
+  // for rank 0 until then.
   if (rank() == 0) star_->Send(0, Encode(ClosedMessage{}));
 }
 
@@ -297,7 +299,7 @@ void ControlPlane::Handle(const ValueMessage& value) {
 
 void ControlPlane::OnGone(int rank, const absl::Status& how) {
   if (hub_ != nullptr) return hub_->OnGone(rank, how);
-  // It is rank 0, without which nobody would know of the others.
+  // The rank is rank 0. Without it, no rank hears of the others.
   const absl::Status gone = verdicts::AfterFirstLoss(
       verdicts::IsGone(peers()[rank].Describe(), how,
                        last_words_.OfIssued(rank), absl::OkStatus()),
@@ -394,7 +396,7 @@ void ControlPlane::FailHere(const std::string& key, const absl::Status& why,
   if (member != nullptr) member->OnFailure(why, after);
 }
 
-// Fails all that lives here, and allocates nothing.
+// Fails all groups that live at this rank, and allocates nothing.
 void ControlPlane::EndGroups(const absl::Status& why) {
   while (true) {
     std::shared_ptr<GroupMember> member;

@@ -22,8 +22,8 @@
 //                                             the same
 //
 // Nothing else is sent per operation. Rank 0 fails a group once, so all ranks
-// have the same words. Where rank 0 is lost or silent, a rank decides by itself
-// and says that.
+// have the same words. If rank 0 is lost or silent, a rank decides by itself,
+// and says so.
 //
 // Which thread calls what:
 //
@@ -68,17 +68,18 @@ class Hub;
 class GroupMember {
  public:
   virtual ~GroupMember() = default;
-  // Collectives up to number `after` may still end well. It may come again,
-  // with fewer of them.
+  // Is called when the group fails. Collectives up to number `after` may still
+  // end well. It may be called again with a lower number.
   virtual void OnFailure(const absl::Status& why, uint64_t after) = 0;
   virtual void OnLeft(int rank, const LaneCounts& counts) = 0;
   virtual void OnSlow(const std::string& what) = 0;
-  // Collectives up to number `agreed` are the same on all ranks.
+  // Is called when collectives up to number `agreed` are known to be the same
+  // on all ranks.
   virtual void OnAgreed(uint64_t agreed) = 0;
   virtual void OnTick() = 0;
   virtual Position Where(const LaneId& lane, uint64_t number) = 0;
-  // Returns how many operations are done; nothing, before the group is made.
-  // Not on the star's thread.
+  // Returns how many operations are done in each lane, or nothing before the
+  // group is made. It is not called on the star's thread.
   virtual LaneCounts Done() = 0;
   // Returns the number of the one thread that has ever used the group, or 0 if
   // there are more.
@@ -88,8 +89,9 @@ class GroupMember {
   virtual bool Waits(uint64_t thread, PlaceId& place, std::string& what) = 0;
   // Returns whether it takes operations: it has neither failed nor been closed.
   virtual bool Lives() = 0;
-  // Where nothing else compares what the ranks do: returns what was issued
-  // since the last call, of many operations only some; and the group's key.
+  // If nothing else compares what the ranks do, returns marks of what was
+  // issued since the last call. If many operations were issued, only some of
+  // them have marks. Sets `key` to the group's key.
   virtual std::vector<Mark> TakeMarks(std::string& key) = 0;
 };
 
@@ -160,11 +162,12 @@ class ControlPlane : public StarListener {
   // star's thread.
   std::string DescribeHubSilence() const;
 
-  // Returns how long the star's thread has run, by its ticks: time for which it
-  // was held up, and heard nothing, hardly counts. For that thread.
+  // Returns how long the star's thread has run, by its ticks. The time for
+  // which it was held up, and heard nothing, hardly counts. For that thread.
   absl::Duration ran() const { return ran_; }
 
-  // Ends: groups that are still there fail, and rank 0 waits for the others.
+  // Ends the control plane. Groups that are still there fail, and rank 0 waits
+  // for the others.
   absl::Status Close(absl::Duration patience);
 
  private:
@@ -180,7 +183,7 @@ class ControlPlane : public StarListener {
     std::map<std::string, std::optional<std::string>> values;
   };
 
-  // StarListener.
+  // These override StarListener.
   void OnMessage(int from, absl::string_view message) override;
   void OnGone(int rank, const absl::Status& how) override;
   void OnTick() override;
@@ -188,7 +191,7 @@ class ControlPlane : public StarListener {
   std::string Beat() override;
   void OnBeat(int from, absl::string_view beat) override;
 
-  // Messages from rank 0, on the star's thread.
+  // These take messages from rank 0, on the star's thread.
   template <typename M>
   void Deliver(absl::string_view message);
   void Handle(const OpenedMessage& opened);
@@ -224,8 +227,8 @@ class ControlPlane : public StarListener {
   Mutex mutex_;
   CondVar changed_;
   std::map<std::string, Attached> groups_ ABSL_GUARDED_BY(mutex_);
-  // How rank 0 is gone, at other ranks; and why this rank can't be in touch
-  // with the others any more.
+  // hub_gone_ says how rank 0 is gone, at the other ranks. broken_ says why
+  // this rank can't be in touch with the others any more.
   absl::Status hub_gone_ ABSL_GUARDED_BY(mutex_);
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -15,8 +15,8 @@
 
 namespace lockstep::internal_collective {
 
-// One order of operations in a group: of its collectives, or of what one of its
-// ranks sends to another.
+// The name of a lane, which is a sequence of operations in a group: its
+// collectives (-1 and -1), or the messages from one rank to another.
 struct LaneId {
   int from = -1;
   int to = -1;
@@ -45,12 +45,13 @@ struct PlaceId {
   }
 };
 
-// Where a rank is, seen from one operation.
+// The position of a rank with respect to one operation.
 struct Position {
   // True if the rank has issued the operation. Then `fingerprint` and `what`
   // describe it, unless the rank no longer knows it and `what` is "".
   bool here = false;
-  // Otherwise: true if the rank still waits in an earlier one of the lane.
+  // True if the rank still waits in an earlier operation of the lane. It
+  // matters if `here` is false.
   bool behind = false;
   uint64_t fingerprint = 0;
   std::string what;  // "all_reduce(4 x f32, sum)"
@@ -77,7 +78,7 @@ struct Late {
   absl::Duration deadline;
 };
 
-// A group that has been joined, as all its ranks must know it alike.
+// The properties of a group, which must be the same on all its ranks.
 struct GroupInfo {
   std::string key;   // unique in the job
   std::string name;  // in messages
@@ -88,14 +89,15 @@ struct GroupInfo {
   std::vector<int> job_ranks;  // ranks of the job, by rank
 };
 
-// What a rank has issued of a group's collectives up to one of them.
+// A digest of the collectives that a rank has issued in a group, up to one of
+// them.
 struct Mark {
   uint64_t number = 0;
   uint64_t digest = 0;  // of it and of all before it
   std::string what;     // "" if it is not known any more
 };
 
-// The number of operations that a rank has issued in each lane when it leaves.
+// The number of operations in each lane that a rank has issued, or done.
 using LaneCounts = std::map<LaneId, uint64_t>;
 
 }  // namespace lockstep::internal_collective

@@ -1,4 +1,4 @@
-// The times by which it is decided who is to blame for a failure.
+// The times that decide which rank is blamed for a failure.
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_FAILURE_TIMING_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_FAILURE_TIMING_H_
 
@@ -31,7 +31,7 @@ namespace lockstep::internal_collective {
 //              |------------ mismatch ------------|
 //   rank 0     |-- answers --|  the verdict names both operations
 //
-//   A device has done what nobody has seen yet:
+//   A device may have done operations that no thread has seen done yet:
 //
 //   a rank  failure or tick    what is known counts
 //              |---- look ----|
@@ -54,13 +54,13 @@ struct FailureTiming {
   int echo_rounds = 2;
 
   // The time that a transport's error waits for its reason before it is
-  // reported. The echoes alone would not do: they bring rank 0 all that the
-  // other ranks have sent. A rank that has failed for want of memory may have
-  // had none for the message either. It answers echoes, and tries again at each
-  // tick; this time lets it.
+  // reported. The echoes alone are not enough, since they only bring rank 0 all
+  // that the other ranks have sent. A rank that has failed for want of memory
+  // may have had none for the message either. It answers echoes, and tries to
+  // send the message again at each tick. This time lets it.
   absl::Duration reason = absl::Milliseconds(300);
-  // The same for a mismatch that a transport has seen: rank 0 can say who has
-  // issued what, which the transport can't.
+  // The same time for a mismatch that a transport has seen. It is longer, since
+  // rank 0 can say which rank has issued what, and the transport can't.
   absl::Duration mismatch = absl::Seconds(5);
 
   // The time for which it may be unknown what a device has done, before what is

@@ -115,13 +115,15 @@ void Hub::RefuseToOpen(int from, const HubGroup& group, const GroupInfo& info,
   star_.Send(from, Encode(FailedMessage{info.key, differ}));
 }
 
-// Fails a group for what has come about before all of its ranks are there.
+// Fails a group that can't be made, because of events before all of its ranks
+// have joined.
 void Hub::FailForWhatCameBefore(const HubGroup& group, const GroupInfo& info) {
   const HubGroup* const parent = Find(info.parent);
   if (parent != nullptr && !parent->failure.ok()) {
     Fail(info.key, parent->failure);
   }
-  // Others may have left because of the first loss.
+  // The rank that was lost first comes first, since others may have left
+  // because of it.
   std::vector<int> job_ranks = info.job_ranks;
   std::stable_partition(job_ranks.begin(), job_ranks.end(),
                         [this](int each) { return each == first_lost_; });
@@ -161,12 +163,13 @@ void Hub::ConfirmOpen(int from, const HubGroup& group, const GroupInfo& info) {
 // ---- How groups fail.
 
 void Hub::Handle(int, const FailMessage& fail) {
-  // A rank that has left may just not have waited for the verdict.
+  // UNAVAILABLE may only mean that a rank left without waiting for the verdict
+  // on an operation that has expired.
   const bool yields =
       absl::IsUnavailable(fail.why) && inquiries_.HasExpired(fail.group);
   if (yields) return;
-  // The sender may have failed to open the group, and another rank may open it
-  // only later, and is told then.
+  // The sender may have failed to open the group. Another rank may open it only
+  // later, and is told then.
   groups_.try_emplace(fail.group);
   Fail(fail.group, fail.why, fail.after);
 }
@@ -176,7 +179,7 @@ void Hub::Fail(const std::string& group, const absl::Status& why,
   HubGroup* const found = Find(group);
   if (found == nullptr) return;
   if (!found->failure.ok() && after >= found->failed_after) return;
-  // All ranks that let operations end first do it for the same reason.
+  // Failures that let operations end first have the same reason on all ranks.
   if (found->failure.ok() || (after == 0 && why != found->failure)) {
     found->failure = verdicts::AfterFirstLoss(why, first_loss_);
   }
@@ -186,14 +189,15 @@ void Hub::Fail(const std::string& group, const absl::Status& why,
   FailWaitingChildren(group, why);
 }
 
-// Tells those that have joined. The others learn what is wrong with them, or
-// this, when they join.
+// Tells the ranks that have joined. Each other rank learns of the failure, or
+// of its own fault, when it joins.
 void Hub::TellFailure(const HubGroup& group) {
   const std::string failed =
       Encode(FailedMessage{group.info.key, group.failure, group.failed_after});
   for (const int rank : group.joined) {
     const int job_rank = group.info.job_ranks[rank];
-    // AfterFirstLoss tells of the consequences of ranks that have gone.
+    // A failure with UNAVAILABLE follows from a rank that has gone.
+    // AfterFirstLoss names the cause of such failures.
     if (!absl::IsUnavailable(group.failure)) told_[job_rank] = group.failure;
     star_.Send(job_rank, failed);
   }
@@ -213,9 +217,9 @@ void Hub::FailWaitingChildren(const std::string& parent,
   for (const std::string& child : children) Fail(child, why);
 }
 
-// A transport fails when that of another rank does, which may have aborted,
-// left or died. The word of that rank, or its end, may come later than this,
-// but comes before its echo.
+// A transport fails when that of another rank does. The other rank may have
+// aborted, left or died. Its message or its end may come later than this
+// message, but comes before its echo.
 void Hub::Handle(int, const HearsayMessage& hearsay) {
   HubGroup* const group = Find(hearsay.group);
   if (group == nullptr || !group->failure.ok() || !group->hearsay.ok()) return;
@@ -244,7 +248,7 @@ void Hub::JudgeHearsay(const std::string& group) {
   HubGroup* const found = Find(group);
   if (found == nullptr || found->hearsay.ok() || !found->failure.ok()) return;
   if (inquiries_.HasExpired(group)) return;
-  // A rank that has nothing to do with the group any more has said all.
+  // A rank that has detached from the group has said all.
   for (const int rank : found->detached) found->echoes_due.erase(rank);
   if (ran_ - found->heard_at <= timing_.echoes) {
     if (!found->echoes_due.empty()) return;
@@ -301,7 +305,8 @@ void Hub::OnGone(int job_rank, const absl::Status& how) {
   if (!how.ok() && first_loss_.ok()) {
     first_lost_ = job_rank;
     first_loss_ = how;
-    // Rank 0 may be gone, too, before a group fails that did not need the rank.
+    // The others are told now, since rank 0 may be gone, too, before a group
+    // without the lost rank fails.
     const std::string lost = Encode(LostMessage{how});
     for (int other = 1; other < star_.size(); ++other) star_.Send(other, lost);
   }
@@ -371,7 +376,8 @@ void Hub::FailForMarks(const HubGroup& group,
            difference.number, issued, group.WhatIsSuspect(rank, other)));
 }
 
-// Marks up to the number on which all ranks have agreed say nothing any more.
+// Drops the marks up to the number on which all ranks agree, which are not
+// needed any more. Tells a strict group that number.
 void Hub::DropComparedMarks(HubGroup& group) {
   const uint64_t agreed = group.marks.AgreedByAll(group.info.job_ranks.size());
   group.marks.Forget(agreed);

@@ -57,7 +57,8 @@ class Hub {
   // Fails the groups of a job rank that has left, if `how` is OK, or is lost.
   void OnGone(int job_rank, const absl::Status& how);
 
-  // Judges again what only needed time. `ran` is ControlPlane::ran().
+  // Judges again the cases that waited for time to pass. `ran` is
+  // ControlPlane::ran().
   void OnTick(absl::Duration ran);
 
   // Returns whether the hub has still to decide on an operation.
@@ -67,20 +68,20 @@ class Hub {
   template <typename M>
   void Deliver(int from, absl::string_view message);
 
-  // Groups.
+  // These are about groups.
   void Handle(int from, const OpenMessage& open);
   void Handle(int from, const FailMessage& fail);
   void Handle(int from, const LeaveMessage& leave);
   void Handle(int from, const DetachMessage& detach);
   void Handle(int from, const ClosedMessage& closed);
-  // What a transport says.
+  // These are about errors of transports.
   void Handle(int from, const HearsayMessage& hearsay);
   void Handle(int from, const EchoedMessage& echoed);
-  // Operations.
+  // These are about operations.
   void Handle(int from, const LateMessage& late);
   void Handle(int from, const AnswerMessage& answer);
   void Handle(int from, const MarksMessage& marks);
-  // Values.
+  // These are about values.
   void Handle(int from, const SetMessage& set);
   void Handle(int from, const GetMessage& get);
 

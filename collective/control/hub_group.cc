@@ -22,8 +22,8 @@ bool HubGroup::DidItsPart(int rank, const PlaceId& place) const {
   return count != counts->second.end() && count->second >= place.number;
 }
 
-// Only a device, whose ranks send marks, does what ranks differ in, and in a
-// strict group it does not do that either.
+// Only a device does operations in which ranks differ, and not in a strict
+// group. The ranks of a device send marks.
 std::string HubGroup::WhatIsSuspect(int rank, int other) const {
   if (info.strict || marks.empty()) return "";
   return verdicts::ResultsAreSuspect(marks.FirstUnknown(rank, other));

@@ -1,4 +1,4 @@
-// What rank 0 knows of one group.
+// The state of one group at rank 0.
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_HUB_GROUP_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_HUB_GROUP_H_
 
@@ -22,9 +22,10 @@ namespace lockstep::internal_collective {
 // is said.
 // Thread-safety: use it on the star's thread.
 struct HubGroup {
-  // All is empty while no rank has joined: a rank may fail a group before.
+  // The properties are empty while no rank has joined, since a rank may fail a
+  // group before that.
   GroupInfo info;
-  int first = 0;  // the rank that has joined first, and whose word `info` is
+  int first = 0;  // the rank that has joined first, with `info`
   std::set<int> joined;
   std::map<int, LaneCounts> left;
   std::set<int> detached;
@@ -46,7 +47,8 @@ struct HubGroup {
   MarkTable marks;
   uint64_t told_agreed = 0;  // the last number that ranks were told
 
-  // Returns the rank of a rank of the job, or -1 if it is not a member.
+  // Returns the rank in the group of a rank of the job, or -1 if that is not a
+  // member.
   int RankOf(int job_rank) const;
 
   // Returns whether a rank that has dropped the group, and knows nothing of it

@@ -19,11 +19,11 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// A verdict lists all missing ranks, and tells more of so many of them.
+// A verdict lists all missing ranks, and tells more about at most this many.
 constexpr size_t kMostDescribed = 16;
 
-// Returns whether the group lives, or its failure lets the operation end first,
-// and its lane is one of the group.
+// Returns whether the operation's lane is one of the group, and the group lives
+// or lets the operation end before its failure.
 bool MayStillEnd(const HubGroup& group, const PlaceId& place) {
   const LaneId& lane = place.lane;
   const bool ends_first =
@@ -35,10 +35,10 @@ bool MayStillEnd(const HubGroup& group, const PlaceId& place) {
          (lane.from < size && lane.to >= 0 && lane.to < size);
 }
 
-// Which ranks that an operation needs have come to it.
+// The ranks that an operation needs and that have not come to it, or differ.
 struct Attendance {
   // Two ranks that have issued different operations, if there are any. Then the
-  // rest is not complete.
+  // other fields are not complete.
   std::optional<std::pair<int, int>> differ;
   std::vector<int> missing;
   std::vector<int> behind;  // ranks that wait in an earlier operation
@@ -58,7 +58,7 @@ Attendance TakeAttendance(const HubGroup& group, const PlaceId& place,
       continue;
     }
     const Position& there = position->second;
-    if (there.what.empty()) continue;  // too long ago
+    if (there.what.empty()) continue;  // the rank has forgotten it
     if (first < 0) first = rank;
     const Position& other = inquiry.positions.at(first);
     if (there.fingerprint == other.fingerprint) continue;
@@ -70,7 +70,7 @@ Attendance TakeAttendance(const HubGroup& group, const PlaceId& place,
 
 std::vector<int> RanksToBlame(const PlaceId& place,
                               const Attendance& attendance) {
-  // What a rank sends to itself waits for that rank.
+  // A message of a rank to itself waits for that rank.
   if (!place.lane.collective() && place.lane.from == place.lane.to) {
     return {place.lane.from};
   }
@@ -80,7 +80,8 @@ std::vector<int> RanksToBlame(const PlaceId& place,
   return missing;
 }
 
-// What one rank gives to another in an all-to-all, and what that one takes.
+// The numbers of elements in an all-to-all that one rank gives to another, and
+// that the other takes from it.
 struct Exchange {
   int from = 0, to = 0;
   int64_t gives = 0, takes = 0;
@@ -243,8 +244,8 @@ void Inquiries::FailForDifference(const PlaceId& place, const HubGroup& group,
             collective ? group.WhatIsSuspect(ranks.first, ranks.second) : ""));
 }
 
-// Returns whether what `rank` gives and takes in an all-to-all is not what the
-// others take and give. Then the group has failed.
+// Returns whether `rank` gives or takes other counts in an all-to-all than the
+// other ranks take or give. Then the group has failed.
 bool Inquiries::JudgeCounts(const PlaceId& place, const HubGroup& group,
                             const Inquiry& inquiry, int rank) {
   const std::optional<Exchange> mismatch = FindMismatch(inquiry, rank);
@@ -259,10 +260,10 @@ bool Inquiries::JudgeCounts(const PlaceId& place, const HubGroup& group,
 }
 
 // Returns whether ranks wait for each other in several groups: a rank that is
-// missing here waits in another operation, for which a rank is missing that
-// waits ... here. Then their groups have failed. Each of them was found missing
-// while it waited, and can't have gone on since, unless its group fails. So it
-// does no harm that the answers are of different times.
+// missing here waits in another operation, where a rank is missing that waits
+// in a third one, and so on, back to here. Then their groups have failed. Each
+// rank was found missing while it waited, and can't have gone on since, unless
+// its group fails. So the answers may be of different times.
 bool Inquiries::JudgeDeadlock(const PlaceId& start) {
   std::vector<PlaceId> path;
   std::vector<verdicts::WaitsFor> waits;
@@ -297,7 +298,7 @@ bool Inquiries::JudgeDeadlock(const PlaceId& start) {
 void Inquiries::JudgeMissing(const PlaceId& place, const HubGroup& group,
                              Inquiry& inquiry,
                              const std::vector<int>& missing) {
-  // Of ranks that came, one that does not answer any more may be stopped.
+  // If all ranks came, a rank that does not answer any more may be stopped.
   std::vector<int> described = missing;
   if (missing.empty()) {
     described.assign(inquiry.asked.begin(), inquiry.asked.end());

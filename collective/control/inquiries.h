@@ -30,7 +30,8 @@
 
 namespace lockstep::internal_collective {
 
-// What rank 0 knows of an operation that waits. Ranks are those of the group.
+// An operation that waits, as far as rank 0 knows it. Ranks are those of the
+// group.
 struct Inquiry {
   std::string what;                   // in words
   std::map<int, Position> positions;  // by rank
@@ -67,7 +68,8 @@ class Inquiries {
   void Report(int from, const Late& late);
   void Answer(int from, const PlaceId& place, const Position& position);
 
-  // Judges again what only needed time. `ran` is ControlPlane::ran().
+  // Judges again the operations that waited for time to pass. `ran` is
+  // ControlPlane::ran().
   void OnTick(absl::Duration ran);
 
   // Returns whether there is an inquiry into this operation.
@@ -87,8 +89,8 @@ class Inquiries {
            int except);
   void AskAgain(int job_rank, const PlaceId& place);
 
-  // Judges an operation of which rank `newest` has said something, or, where
-  // that is -1, for which time has passed. A verdict ends the inquiry.
+  // Judges an operation of which rank `newest` has said something, or for which
+  // time has passed if `newest` is -1. A verdict ends the inquiry.
   void Judge(const PlaceId& place, int newest);
   void FailForDifference(const PlaceId& place, const HubGroup& group,
                          const Inquiry& inquiry, std::pair<int, int> ranks);

@@ -1,5 +1,5 @@
-// What other ranks said last of themselves, for messages about a rank that is
-// silent or gone.
+// The last heartbeats of other ranks, for messages about a rank that is silent
+// or gone.
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_LAST_WORDS_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_LAST_WORDS_H_
 

@@ -45,8 +45,8 @@ uint64_t MarkTable::AgreedByAll(size_t size) const {
   return least->second;
 }
 
-// Marks of all ages are kept, since a rank that is far behind is yet to come to
-// the old ones.
+// Marks of all ages are kept, since a rank that is far behind has yet to come
+// to the old ones.
 void MarkTable::Thin() {
   if (marks_.size() <= kMostKept) return;
   for (uint64_t stride = 2; marks_.size() > kMostKept / 2; stride *= 2) {

@@ -1,5 +1,6 @@
-// Compares what the ranks of a group have issued, where nothing else does: a
-// device does what ranks differ in, and they find it out afterwards.
+// Compares what the ranks of a group have issued, if nothing else does: a
+// device does operations in which ranks differ, and the ranks find out
+// afterwards.
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_MARK_TABLE_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_MARK_TABLE_H_
 

@@ -53,7 +53,7 @@ TEST(MarkTable, WhatIsForgottenIsNotCompared) {
   EXPECT_FALSE(IsSame(table, 1, 2, 0));
 }
 
-// A rank that is far behind finds marks of its age.
+// A rank that is far behind finds marks of the collectives that it comes to.
 TEST(MarkTable, MarksOfAllAgesAreKept) {
   MarkTable table;
   for (uint64_t number = 1; number <= 5000; ++number) {

@@ -12,7 +12,7 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// The least bytes of an entry of LaneCounts, and of a Mark.
+// The least numbers of bytes of an entry of LaneCounts and of a Mark.
 constexpr size_t kLeastOfCount = 3 * sizeof(uint64_t);
 constexpr size_t kLeastOfMark = 3 * sizeof(uint64_t);
 

@@ -77,7 +77,7 @@ struct OpenMessage {
   }
 };
 
-// A group has failed, or fails after collective `after` where that is not 0.
+// A group has failed, or, if `after` is not 0, fails after that collective.
 struct FailMessage {
   static constexpr Message kType = Message::kFail;
   std::string group;
@@ -160,7 +160,7 @@ struct AnswerMessage {
   }
 };
 
-// What a rank has issued, digested.
+// Digests of what a rank has issued.
 struct MarksMessage {
   static constexpr Message kType = Message::kMarks;
   std::string group;

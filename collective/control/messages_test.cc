@@ -37,7 +37,8 @@ Position ExamplePosition() {
   return position;
 }
 
-// Returns the message as it arrives, and expects that no part of it does.
+// Returns the message as it arrives. Expects that no shorter part of its bytes
+// is accepted.
 template <typename M>
 M Arrived(const M& message) {
   const std::string bytes = Encode(message);
@@ -188,7 +189,8 @@ TEST(Messages, BytesBehindTheLastFieldAreIgnored) {
   EXPECT_EQ(opened->group, "world");
 }
 
-// Otherwise a few bytes could make a rank allocate all memory.
+// A list may not be longer than its message, or a few bytes could make a rank
+// allocate all memory.
 TEST(Messages, AListThatIsLongerThanTheMessageIsRefused) {
   std::string bytes = Encode(MarksMessage{"", {{1, 2, ""}, {3, 4, ""}}});
   bytes[9] = 3;

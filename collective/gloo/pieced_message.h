@@ -34,8 +34,7 @@ class PiecedMessage {
   struct Route {
     Direction direction;
     int peer;
-    // Of the operation.
-    uint64_t fingerprint;
+    uint64_t fingerprint;  // of the operation
     // Tells the messages apart that an operation has between the same two ranks
     // in the same direction.
     uint64_t number;
@@ -85,7 +84,7 @@ class PiecedMessage {
 
 using Messages = std::vector<PiecedMessage>;
 
-// Do the same with all messages.
+// Call Post or Await of all messages.
 absl::Status PostAll(Messages& messages, int64_t end);
 absl::Status AwaitAll(Messages& messages, int64_t end);
 

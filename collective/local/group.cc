@@ -90,7 +90,7 @@ void Group::ForEachPending(Function function) const {
   }
 }
 
-// Fails the group for good: what is pending ends, and so does whatever comes.
+// Fails the group for good. Pending operations end, and later ones are refused.
 void Group::Fail(const absl::Status& why) {
   if (!failure_.ok()) return;
   failure_ = why;
@@ -209,7 +209,7 @@ void Group::Settle(int from, int to) {
   while (failure_.ok()) {
     PairQueues& pair = pairs_[{from, to}];
     if (pair.sends.empty() || pair.recvs.empty()) {
-      // A failure ends the pair, too.
+      // HasLeft also removes `pair`, so this returns.
       if (!pair.sends.empty() && left_[to]) {
         HasLeft(*pair.sends.front(), to);
       } else if (!pair.recvs.empty() && left_[from]) {
@@ -400,8 +400,8 @@ bool Group::UsesAlone(int rank) {
 }
 
 // Returns whether the last operation of `path` waits for the first, perhaps by
-// way of others, which are then added. Leaves out those in `seen`, which do
-// not.
+// way of others, which are then added. Leaves out the operations in `seen`,
+// which do not.
 bool Group::WaitsForFirst(std::vector<LocalWork*>& path,
                           std::set<LocalWork*>& seen) {
   const LocalWork& work = *path.back();

@@ -41,10 +41,10 @@ using internal_collective::WorkState;
 class Group;
 class LocalWork;
 
-// What a group and all groups that were split off it have in common. A rank's
-// place is its rank in the first group.
+// The state that a group shares with all groups that were split off it. A
+// rank's place is its rank in the first group.
 struct Family {
-  // The thread that has called anything for a rank, or that there are several.
+  // The thread that has used a rank. `several` is true if there are more.
   struct User {
     std::thread::id thread;
     bool several = false;
@@ -102,12 +102,14 @@ struct PairQueues {
   std::deque<WorkPtr> recvs;
 };
 
+// One group of threads, and the groups that are split off it.
 // Guarantees: each operation ends, since all its ranks come, its deadline
 // passes or the group fails. A group fails once, with the same words on all
-// ranks. Thread-safety: thread-safe.
+// ranks.
+// Thread-safety: thread-safe.
 class Group : public std::enable_shared_from_this<Group> {
  public:
-  // `places` has the places of its ranks.
+  // `places` has the places of its ranks, by rank.
   Group(std::shared_ptr<Family> family, std::string name,
         std::vector<int> places, absl::Duration deadline)
       : family_(std::move(family)),
@@ -129,9 +131,9 @@ class Group : public std::enable_shared_from_this<Group> {
   // Fails the group for a rank that calls Abort, and for an exception.
   void Abort(int rank, const absl::Status& why);
   void GiveUp(const absl::Status& why) noexcept;
-  // Leaves after the operations that the rank has issued; returns the failure
-  // that came before. Drop also ends those that are pending, since the rank's
-  // memory may be freed now.
+  // Makes a rank leave after the operations that it has issued. Leave returns
+  // the failure that came before. Drop also ends pending operations, since the
+  // rank's memory may be freed now.
   absl::Status Leave(int rank);
   void Drop(int rank);
   // Returns the group that is split off this one, and has these members.
@@ -201,7 +203,8 @@ class Group : public std::enable_shared_from_this<Group> {
   uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Meeting> meetings_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, PairQueues> pairs_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> last_ ABSL_GUARDED_BY(mutex_);  // what each issued
+  std::vector<std::string> last_
+      ABSL_GUARDED_BY(mutex_);  // what each issued last
   std::vector<bool> left_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Split> splits_ ABSL_GUARDED_BY(mutex_);
 };

@@ -83,7 +83,7 @@ TEST(LocalGroup, CanBeMadeAgainAfterAFailure) {
   EXPECT_EQ(WhatGrew(GrowthSince(before)), "");
 }
 
-// A communicator that is dropped has left, whatever its operations.
+// A rank that drops its communicator has left the group.
 TEST(LocalGroup, ADroppedRankHasLeft) {
   auto ranks = Make(2);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());

@@ -60,7 +60,7 @@ class NcclCollectives {
  private:
   class NcclLaunch;
 
-  // What is still to do when NCCL has queued an operation.
+  // The work that remains when NCCL has queued an operation.
   struct Rest {
     // An operator that was made for this operation, and is to be destroyed.
     std::optional<NcclRedOp> red_op;

@@ -1,5 +1,5 @@
-// What the parts of an NCCL transport share: the rank and its device, the
-// libraries, spare events, and the word that the transport was cancelled.
+// The state that the parts of an NCCL transport share: the rank and its device,
+// the libraries, spare events, and whether the transport was cancelled.
 #ifndef LOCKSTEP_COLLECTIVE_NCCL_NCCL_SHARED_H_
 #define LOCKSTEP_COLLECTIVE_NCCL_NCCL_SHARED_H_
 
@@ -49,6 +49,7 @@ class EventPool {
   std::vector<internal_gpu::CudaEvent*> free_ ABSL_GUARDED_BY(mutex_);
 };
 
+// The state that the parts of an NCCL transport share.
 // Requires: Open is the first call. The libraries outlive it.
 // Thread-safety: thread-safe after Open.
 class NcclShared {
