@@ -1,6 +1,6 @@
-// An Operation is one call of a Communicator, in the form that backends get. Its
-// arguments were checked. A collective has a number and a fingerprint, which
-// must be the same on all ranks.
+// An Operation is one call of a Communicator, in the form that backends get.
+// Its arguments were checked. A collective has a number and a fingerprint,
+// which must be the same on all ranks.
 #ifndef LOCKSTEP_COLLECTIVE_OPERATION_H_
 #define LOCKSTEP_COLLECTIVE_OPERATION_H_
 

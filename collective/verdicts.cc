@@ -26,6 +26,11 @@ std::string Behind(const std::vector<std::string>& said) {
   return text;
 }
 
+// Returns "; A", or "" if there is no A.
+std::string After(absl::string_view last) {
+  return last.empty() ? "" : absl::StrCat("; ", last);
+}
+
 }  // namespace
 
 std::string ListRanks(const std::vector<int>& ranks, size_t longest) {
@@ -121,6 +126,13 @@ absl::Status WasNotDone(absl::string_view operation, absl::Duration deadline,
                                 : Behind(said)));
 }
 
+absl::Status MissingIsNotKnown(absl::string_view operation,
+                               absl::Duration deadline, absl::string_view hub) {
+  return absl::DeadlineExceededError(absl::StrCat(
+      operation, " did not end within ", absl::FormatDuration(deadline),
+      ", and who is missing is not known: ", hub));
+}
+
 std::string IsSlow(absl::string_view operation, absl::string_view who,
                    const std::vector<std::string>& said) {
   return absl::StrCat(operation, " is slow: ",
@@ -142,14 +154,14 @@ absl::Status Deadlock(const std::vector<WaitsFor>& waits) {
 absl::Status HasLeftGroup(absl::string_view operation, absl::string_view rank,
                           absl::string_view last) {
   return absl::UnavailableError(
-      absl::StrCat(operation, ": ", rank, " has left the group; ", last));
+      absl::StrCat(operation, ": ", rank, " has left the group", After(last)));
 }
 
 absl::Status HasDropped(absl::string_view group, int rank,
                         absl::string_view last) {
   return absl::UnavailableError(
       absl::StrCat("rank ", rank, " has dropped its communicator of group '",
-                   group, "'; ", last));
+                   group, "'", After(last)));
 }
 
 absl::Status LeftBeforeJoining(absl::string_view parent, int rank) {

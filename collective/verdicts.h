@@ -1,14 +1,14 @@
-// The words and the status codes with which a group fails. Rank 0 (control/), a
-// rank that aborts a group (engine/) and the local backend decide why it fails,
-// and use these functions to say it.
+// The words and the status codes with which a group fails. Rank 0 (control/),
+// the engine of a rank that does not wait for rank 0 (engine/), and the local
+// backend decide why a group fails, and use these functions to say it.
 //
 //   Fail(verdicts::DidNotCome("barrier() #3 of group 'world'",
 //                             verdicts::ListRanks({1, 2}), absl::Seconds(5),
 //                             {"rank 1 has issued nothing"}));
 //
-// A verdict calls ranks as its caller does, for example "rank 2" or "rank 2
-// (trainer-1, pid 4711)". A caller calls an operation as
-// Operation::DescribeIn does.
+// A rank is named as the caller names it, for example "rank 2" or "rank 2
+// (trainer-1, pid 4711)". An operation is named as by Operation::DescribeIn.
+// The examples below abbreviate both.
 #ifndef LOCKSTEP_COLLECTIVE_VERDICTS_H_
 #define LOCKSTEP_COLLECTIVE_VERDICTS_H_
 
@@ -31,16 +31,19 @@ namespace lockstep::internal_collective::verdicts {
 std::string ListRanks(const std::vector<int>& ranks,
                       size_t longest = std::string::npos);
 
-// Returns what `rank` issued last in the group, where "" stands for nothing.
+// Returns "rank 2 last issued barrier() #15 of ...", or "rank 2 has issued
+// nothing" if `operation` is "". This is what the rank has answered.
 std::string DescribeLastIssued(absl::string_view rank,
                                absl::string_view operation);
 
-// Returns "had last issued ... as of 2s ago", for a rank that said so long ago
-// in a heartbeat what it had issued, where "" stands for nothing.
+// Returns "had last issued barrier() #15 of ... as of 2s ago". This is what a
+// rank that does not answer has said in its last heartbeat, which came so long
+// ago; "" stands for nothing.
 std::string DescribeLastWords(absl::string_view issued, absl::Duration ago);
 
-// Returns what is known of a rank that does not answer. `last_words` is "" if
-// no heartbeat of it has come.
+// Returns "had last issued ... as of 2s ago, and is silent for 2s", for a rank
+// that does not answer. `last_words` is what DescribeLastWords returns, or ""
+// if no heartbeat of the rank has come.
 std::string DescribeSilence(absl::string_view last_words,
                             absl::Duration silent);
 
@@ -56,14 +59,17 @@ struct Issued {
   std::string operation;
 };
 
-// Says that the ranks differ in a collective whose number is from `first` to
-// `last`, or, if these are 0, in an operation between two ranks. `suspect` is
-// "" or what ResultsAreSuspect returns.
+// FAILED_PRECONDITION "the ranks of group 'world' differ at operation #17: rank
+// 0 issued barrier(), and rank 2 issued broadcast(...)". They differ in a
+// collective whose number is from `first` to `last`, or, if these are 0, in an
+// operation between two ranks. `suspect` is "" or what ResultsAreSuspect
+// returns.
 absl::Status OperationsDiffer(absl::string_view group, uint64_t first,
                               uint64_t last, const std::vector<Issued>& issued,
                               absl::string_view suspect);
 
-// Says that a send and the receive that it meets differ.
+// FAILED_PRECONDITION "the ranks of group 'world' differ: rank 0 issued send(4
+// x f32) to rank 1, which issued recv(5 x f32) from it".
 absl::Status SendAndRecvDiffer(absl::string_view group, const Issued& send,
                                const Issued& recv);
 
@@ -74,7 +80,8 @@ struct CountsThatDiffer {
   int64_t gives = 0, takes = 0;
 };
 
-// Says that a rank does not take what another one sends to it.
+// FAILED_PRECONDITION "all_to_all(...) #3 ...: rank 0 sends 3 elements to rank
+// 1, which takes 4".
 absl::Status CountsDiffer(absl::string_view operation,
                           const CountsThatDiffer& counts);
 
@@ -84,24 +91,35 @@ struct Property {
   std::string value;
 };
 
-// Says that ranks differ in `what`, such as "backend", of a group that they
-// make.
+// FAILED_PRECONDITION "the ranks differ in the backend of group 'world': rank 1
+// has gloo, and rank 0 has shm". `what` is "backend", "members" or an option.
 absl::Status PropertiesDiffer(absl::string_view what, absl::string_view group,
                               const Property& one, const Property& other);
 
 // ---- Ranks that do not come.
 
-// Says that `who` (what ListRanks returns) were missing when the deadline
-// passed. `said` has a clause for each rank of which something is known.
+// DEADLINE_EXCEEDED "all_reduce(...) #17 ...: ranks 1, 2 did not come within
+// 10m; rank 1 last issued ...; rank 2 had last issued ...". `who` is what
+// ListRanks returns, and `said` has a clause for each rank of which something
+// is known.
 absl::Status DidNotCome(absl::string_view operation, absl::string_view who,
                         absl::Duration deadline,
                         const std::vector<std::string>& said);
 
-// Says that all ranks came, and the deadline passed all the same.
+// DEADLINE_EXCEEDED "all_reduce(...) #17 ...: all ranks came, and it was not
+// done within 10m; its data does not get through, or is slow". If ranks do not
+// answer, `said` names them instead.
 absl::Status WasNotDone(absl::string_view operation, absl::Duration deadline,
                         const std::vector<std::string>& said);
 
-// Returns what on_slow is told. `who` is "" if no rank is missing.
+// DEADLINE_EXCEEDED "all_reduce(...) #17 ... did not end within 10m, and who is
+// missing is not known: rank 0 ... is silent for 12s". A rank says this if rank
+// 0 does not answer. `hub` describes rank 0's silence.
+absl::Status MissingIsNotKnown(absl::string_view operation,
+                               absl::Duration deadline, absl::string_view hub);
+
+// Returns "all_reduce(...) #17 ... is slow: ranks 1, 2 have not come yet; ...",
+// for on_slow. `who` is "" if no rank is missing.
 std::string IsSlow(absl::string_view operation, absl::string_view who,
                    const std::vector<std::string>& said);
 
@@ -112,32 +130,34 @@ struct WaitsFor {
   std::string its_operation;
 };
 
-// Says that ranks wait for each other in several groups: the first one for the
-// second, and the last one for the first.
+// FAILED_PRECONDITION "ranks use groups in different orders, and wait for each
+// other: A waits for rank 1, which waits for B; B waits for rank 0, which waits
+// for A".
 absl::Status Deadlock(const std::vector<WaitsFor>& waits);
 
 // ---- Ranks that are gone.
 
-// Says that an operation needs a rank that has left. `last` is what
-// DescribeLastIssued returns.
+// UNAVAILABLE "barrier() #4 ...: rank 2 has left the group; rank 2 last issued
+// ...". `last` is what DescribeLastIssued returns, or "".
 absl::Status HasLeftGroup(absl::string_view operation, absl::string_view rank,
                           absl::string_view last);
 
-// Says that a rank has dropped a communicator with operations that had not
-// ended.
+// UNAVAILABLE "rank 2 has dropped its communicator of group 'world'; rank 2
+// last issued ...". It had operations that had not ended. `last` is as above.
 absl::Status HasDropped(absl::string_view group, int rank,
                         absl::string_view last);
 
-// Says that a rank can't join a group that is split off one that it has left:
-// the first to ranks that have joined the group before, and the second to a
-// rank that joins it later.
+// UNAVAILABLE: a rank can't join a group that is split off one that it has
+// left. The first is for ranks that have joined the group before, and the
+// second for a rank that joins it later.
 absl::Status LeftBeforeJoining(absl::string_view parent, int rank);
 absl::Status CannotJoinAnyMore(absl::string_view parent, int rank,
                                absl::string_view group);
 
-// Says that a rank has left the job, if `how` is OK, or else that it is lost,
-// as `how` says. `last_words` is "" or what DescribeLastWords returns. `told`
-// is the failure of which the rank had been told before it left, or OK.
+// UNAVAILABLE "rank 2 has left the job", if `how` is OK; otherwise the code and
+// the message of `how`, which says how the rank was lost. `last_words` is "" or
+// what DescribeLastWords returns. `told` is OK, or the failure that the rank
+// had been told before it left, which may be why it left.
 absl::Status IsGone(absl::string_view rank, const absl::Status& how,
                     absl::string_view last_words, const absl::Status& told);
 
@@ -147,7 +167,7 @@ absl::Status IsGone(absl::string_view rank, const absl::Status& how,
 absl::Status AfterFirstLoss(const absl::Status& why,
                             const absl::Status& first_loss);
 
-// Says that a rank has called Abort with `why`.
+// ABORTED "rank 1 aborted the group 'world': INTERNAL: loss is NaN".
 absl::Status Aborted(absl::string_view group, int rank,
                      const absl::Status& why);
 

@@ -46,6 +46,11 @@ TEST(Verdicts, RanksThatAreMissingAreNamed) {
             absl::DeadlineExceededError(
                 "barrier() #3: all ranks came, and it was not done within 5s; "
                 "rank 1 has issued nothing"));
+  EXPECT_EQ(MissingIsNotKnown("barrier() #3", absl::Seconds(5),
+                              "rank 0 is silent for 6s"),
+            absl::DeadlineExceededError(
+                "barrier() #3 did not end within 5s, and who is missing is not "
+                "known: rank 0 is silent for 6s"));
   EXPECT_EQ(IsSlow("barrier() #3", ListRanks({1}), {kSaid[0]}),
             "barrier() #3 is slow: ranks 1 have not come yet; rank 1 has "
             "issued nothing");

@@ -81,8 +81,8 @@ class GroupMember {
   // Returns how many operations are done in each lane, or nothing before the
   // group is made. It is not called on the star's thread.
   virtual LaneCounts Done() = 0;
-  // Returns the number of the one thread that has ever used the group, or 0 if
-  // there are more.
+  // Returns the number of the thread that has issued all operations of the
+  // group at this rank, or 0 if there are several such threads.
   virtual uint64_t OnlyThread() = 0;
   // Returns whether thread number `thread` waits for an operation of the group,
   // and which.

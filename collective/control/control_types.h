@@ -60,22 +60,25 @@ struct Position {
 
   std::string last;  // what it issued last in this group; "" for nothing
 
-  // The operation for which the group's thread waits, if one thread alone has
-  // ever used the group and waits for an operation; otherwise all is empty.
+  // If a single thread has issued all operations of the rank in this group, and
+  // now waits for an operation of any group: that operation. Otherwise all is
+  // empty.
   PlaceId waits;
   std::string waits_what;
 };
 
-// An operation that waits for others: too long, or beyond its deadline, or for
-// something that can't come.
+// A report that a lane does not go on: its first operation is slow, the
+// transport has failed in it, or a deadline has passed.
 struct Late {
-  PlaceId place;
-  std::string what;  // "all_reduce(4 x f32, sum) #17 of group 'world'"
-  Position position;
-  // True if its deadline has passed, or that of an operation behind it, which
-  // `what` then describes.
+  PlaceId place;      // of the first operation of the lane
+  Position position;  // the rank's, at that operation
+  // True if the deadline of an operation of the lane has passed. That need not
+  // be the first operation, which may have a later deadline.
   bool expired = false;
-  absl::Duration deadline;
+  // "all_reduce(4 x f32, sum) #17 of group 'world'": the operation that has
+  // expired, or else the first one.
+  std::string what;
+  absl::Duration deadline;  // of that operation
 };
 
 // The properties of a group, which must be the same on all its ranks.

@@ -1,4 +1,6 @@
-// The times that decide which rank is blamed for a failure.
+// The times that decide which rank is blamed for a failure, except those that
+// users set: world.h has when an operation is slow or expires, and when a
+// silent rank is lost.
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_FAILURE_TIMING_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_FAILURE_TIMING_H_
 
@@ -7,15 +9,16 @@
 
 namespace lockstep::internal_collective {
 
-// Time goes to the right. An event of the group's own options (its `slow` and
-// the deadlines of its operations) begins each line; ticks are 50 ms apart.
+// Time goes to the right. A rank acts at its ticks, which are 50 ms apart.
 //
-//   An operation expires, and rank 0 answers or is silent:
+//   An operation expires, and is reported to rank 0, which answers or is
+//   silent:
 //
-//   a rank  deadline      no verdict: the rank decides alone
+//   a rank  reported                     no verdict yet: the rank decides alone
 //              |----------- verdict -----------|
 //   rank 0     |-- answers --|
-//           asks all      gives the verdict with the answers that it has
+//           asks the      gives the verdict with the answers that it has
+//           other ranks
 //
 //   A transport fails, by itself or because of another rank:
 //
@@ -27,8 +30,9 @@ namespace lockstep::internal_collective {
 //   A transport finds that ranks differ (FAILED_PRECONDITION), and rank 0
 //   compares what they have issued:
 //
-//   a rank  error, "late"                      reported like another error
-//              |------------ mismatch ------------|
+//   a rank  error; the operation           no verdict yet: the error is
+//           is reported as late            reported as above
+//              |------------ mismatch ----------|
 //   rank 0     |-- answers --|  the verdict names both operations
 //
 //   A device may have done operations that no thread has seen done yet:
@@ -48,16 +52,16 @@ struct FailureTiming {
   // The time that rank 0 waits for the echoes of all ranks before it believes a
   // transport's error.
   absl::Duration echoes = absl::Seconds(2);
-  // The number of echoes that rank 0 asks of each rank. A message that comes
-  // before the first echo, such as that a rank leaves, makes other ranks send
-  // messages, and these come before the second.
+  // The number of echoes that rank 0 asks of each rank. One would not be
+  // enough: a rank that leaves says so before its first echo. Other ranks hear
+  // of that then, and what they say about it comes before their second echo.
   int echo_rounds = 2;
 
-  // The time that a transport's error waits for its reason before it is
-  // reported. The echoes alone are not enough, since they only bring rank 0 all
-  // that the other ranks have sent. A rank that has failed for want of memory
-  // may have had none for the message either. It answers echoes, and tries to
-  // send the message again at each tick. This time lets it.
+  // The time that a rank keeps a transport's error to itself before it reports
+  // it. Echoes bring rank 0 only what other ranks have already sent. But a rank
+  // that fails because it is out of memory may have no memory for the message
+  // either. It still answers echoes, and tries to send the message at each
+  // tick. In this time it usually succeeds.
   absl::Duration reason = absl::Milliseconds(300);
   // The same time for a mismatch that a transport has seen. It is longer, since
   // rank 0 can say which rank has issued what, and the transport can't.

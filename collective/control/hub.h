@@ -1,17 +1,38 @@
 // Rank 0's judge: it collects what the ranks of the job say, decides which
 // groups fail and why, and tells all ranks the same.
 //
-//   any thread of rank 2     ControlPlane::Fail sends a message to rank 0
-//   star's thread of rank 0  ControlPlane::OnMessage -> Hub::OnMessage -> Fail
-//                            sends the verdict to all ranks of the group
-//   star's thread of rank 2  ControlPlane::OnMessage -> GroupMember::OnFailure
+// Everything below runs on the stars' threads, unless it says otherwise. An
+// operation does not end, since rank 2 has not come to it:
 //
-//   star's thread of rank 0  ControlPlane::OnGone -> Hub::OnGone -> Fail
-//                            ControlPlane::OnTick -> Hub::OnTick -> Fail
+//   rank 1  ControlPlane::OnTick -> Engine::OnTick -> Watchdog::OnTick;
+//           ControlPlane::ReportLate sends kLate to rank 0
+//   rank 0  Hub::Handle(LateMessage) -> Inquiries::Report sends kAsk to the
+//           other ranks
+//   rank 2  ControlPlane::Handle(AskMessage) -> Engine::Where; sends kAnswer
+//   rank 0  Hub::Handle(AnswerMessage) -> Inquiries::Answer -> Judge, and again
+//           at each OnTick -> Judge; at last Hub::Fail sends kFailed to all
+//   rank 1  ControlPlane::Handle(FailedMessage) -> Engine::OnFailure
 //
-// Rank 0's own messages take the same way through its star. Inquiries finds out
-// why an operation does not end, and MarkTable compares what ranks have issued
-// where nothing else does. verdicts.h has the words.
+// A rank can't go on, or aborts:
+//
+//   rank 2  ControlPlane::Fail, on any thread, sends kFail
+//   rank 0  Hub::Handle(FailMessage) -> Hub::Fail
+//
+// A rank dies, or is not heard of any more:
+//
+//   rank 0  Star -> ControlPlane::OnGone -> Hub::OnGone -> Hub::Fail
+//
+// A transport fails, and another rank may know the cause:
+//
+//   rank 1  ControlPlane::FailByHearsay sends kHearsay
+//   rank 0  Hub::Handle(HearsayMessage) -> AskForEchoes sends kEcho to all
+//   all     send kEchoed
+//   rank 0  Hub::Handle(EchoedMessage) or OnTick -> JudgeHearsay -> Hub::Fail
+//
+// Rank 0's own messages take the same way through its star. MarkTable compares
+// what ranks have issued where a device does it without comparing. verdicts.h
+// has the words. In this folder a "job rank" is a rank of the job, and a "rank"
+// is one of a group.
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_HUB_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_HUB_H_
 
@@ -38,8 +59,9 @@ namespace lockstep::internal_collective {
 //
 // Requires: `star` is rank 0's, and outlives this, as do `last_words` and
 // `timing`.
-// Guarantees: a group fails once, with the same words on all ranks; only a
-// failure that lets collectives end first gives way to one that lets fewer. No
+// Guarantees: a group fails once, with the same words on all ranks. One
+// exception: a failure may let collectives up to some number end well first,
+// and such a failure is replaced by one that lets fewer or none of them end. No
 // call waits.
 // Thread-safety: use it on the star's thread. The constructor may run on
 // another thread before the star starts.
@@ -119,8 +141,9 @@ class Hub {
   // The job rank that was lost first, or -1, and how.
   int first_lost_ = -1;
   absl::Status first_loss_;
-  // By job rank: the last failure of a group of that rank, except those that
-  // other ranks brought about by leaving.
+  // By job rank: the last failure that the rank was told, for the message that
+  // it has left. A failure because other ranks have left does not count: these
+  // have told why.
   std::map<int, absl::Status> told_;
 };
 

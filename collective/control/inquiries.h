@@ -5,9 +5,10 @@
 //   Answer   a rank says where it is, and all that is known is judged again
 //   OnTick   time has passed, and what has expired is judged again
 //
-// A judgement compares what the ranks have issued, looks for ranks that wait
-// for each other, and, when all have answered or had time to, names the ranks
-// that are missing: as a verdict if a deadline has passed, and else to on_slow.
+// A judgement first compares what the ranks have issued, and then looks for
+// ranks that wait for each other. When all ranks have answered or had time to,
+// it names those that are missing: it fails the group if a deadline has passed,
+// and tells on_slow otherwise. hub.h shows the path of the messages.
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_INQUIRIES_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_INQUIRIES_H_
 
@@ -47,8 +48,8 @@ struct Inquiry {
 // Requires: `groups`, `last_words`, `timing` and `star` outlive this. `fail`
 // calls Forget for the group that it fails.
 // Guarantees: each inquiry ends, since its group fails or the operation's lane
-// goes on. No rank is blamed while its answer is due, for `timing.answers` at
-// most.
+// goes on. No rank is blamed for not answering before it had `timing.answers`
+// to do so.
 // Thread-safety: use it on the star's thread.
 class Inquiries {
  public:
@@ -84,9 +85,16 @@ class Inquiries {
   void Forget(const std::string& group, uint64_t after);
 
  private:
+  // Ends the inquiries into earlier operations of the lane, which have ended at
+  // a rank that reports this one. Those that have expired go on.
   void DropEarlier(const PlaceId& place);
+  // Asks all ranks that the operation needs, except rank `except`. That happens
+  // when an operation is reported for the first time, and when its deadline has
+  // passed.
   void Ask(const HubGroup& group, const PlaceId& place, Inquiry& inquiry,
            int except);
+  // Asks a job rank, which now waits at `place`, again about operations to
+  // which it had not come: it may now be known for what it waits.
   void AskAgain(int job_rank, const PlaceId& place);
 
   // Judges an operation of which rank `newest` has said something, or for which
@@ -94,11 +102,19 @@ class Inquiries {
   void Judge(const PlaceId& place, int newest);
   void FailForDifference(const PlaceId& place, const HubGroup& group,
                          const Inquiry& inquiry, std::pair<int, int> ranks);
+  // Fails the group, and returns true, if `rank` gives or takes other numbers
+  // of elements in an all-to-all than another rank takes or gives.
   bool JudgeCounts(const PlaceId& place, const HubGroup& group,
                    const Inquiry& inquiry, int rank);
+  // Fails the groups, and returns true, if ranks wait for each other in several
+  // groups.
   bool JudgeDeadlock(const PlaceId& start);
+  // Names the missing ranks: fails the group if the deadline has passed, and
+  // tells on_slow, once, otherwise. If `missing` is empty, all ranks came, and
+  // those that do not answer are named.
   void JudgeMissing(const PlaceId& place, const HubGroup& group,
                     Inquiry& inquiry, const std::vector<int>& missing);
+  // Returns a clause for such a rank: its answer, or its silence.
   std::string DescribeRankAt(const HubGroup& group, const Inquiry& inquiry,
                              int rank) const;
 

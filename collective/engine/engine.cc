@@ -167,9 +167,7 @@ void Engine::Shutdown() {
     Persist([this]()
                 ABSL_NO_THREAD_SAFETY_ANALYSIS { SayFarewellUnlocking(); });
     group_.Fail(CatchAll("dropping a group", [this] {
-      return absl::UnavailableError(absl::StrCat(
-          "rank ", group_.rank, " has dropped its communicator of group '",
-          options().name, "'"));
+      return verdicts::HasDropped(options().name, group_.rank, /*last=*/"");
     }));
     group_.phase = LaneGroup::Phase::kStopping;
     group_.changed.NotifyAll();
@@ -461,10 +459,8 @@ void Engine::Heed(const Watchdog::Orders& orders, const absl::Status& error,
 }
 
 void Engine::DecideAlone(const Late& late) {
-  group_.Fail(absl::DeadlineExceededError(absl::StrCat(
-      late.what, " did not end within ", absl::FormatDuration(late.deadline),
-      ", and who is missing is not known: ",
-      group_.control.DescribeHubSilence())));
+  group_.Fail(verdicts::MissingIsNotKnown(late.what, late.deadline,
+                                          group_.control.DescribeHubSilence()));
 }
 
 // ---- What the control plane wants to know.

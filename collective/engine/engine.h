@@ -2,8 +2,10 @@
 // It puts operations into lanes, where a transport does them one after the
 // other. If one does not end, it lets the control plane find out why.
 //
-// An operation of a lane is done by a thread of that lane, or, sooner, by a
-// caller that waits for it.
+// A collective of the host is done by a caller that waits for it, or by the
+// lane's thread if nobody waits. A device does its collectives by itself, and
+// these threads look for their ends. Sends and receives are done by the threads
+// of their lanes.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_H_
 
@@ -110,6 +112,8 @@ class Engine final : public GroupMember,
   // kind are then reported to rank 0 once more.
   void NoteWaiter(IssuedWork& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
 
+  // Tell the watchdog of a lane, or that of the making of the group, that time
+  // has passed, and carry out its orders.
   void Watch(Lane& lane, SteadyTime now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
   void WatchConnecting(SteadyTime now)

@@ -12,6 +12,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/collective/engine/device_lane.h"
 #include "lockstep/collective/engine/host_lane.h"
+#include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -154,11 +155,12 @@ void Group::FailIfLeft(const Lane& lane) {
     // The operations in which the rank takes part end first.
     if (lane.empty() || lane.front().number <= count) continue;
     // The rank may have left because of the failure that is coming.
-    const absl::Status why = !coming_.why.ok()
-                                 ? coming_.why
-                                 : absl::UnavailableError(absl::StrCat(
-                                       Describe(lane.front().work->op),
-                                       ": rank ", left, " has left the group"));
+    const absl::Status why =
+        !coming_.why.ok()
+            ? coming_.why
+            : verdicts::HasLeftGroup(Describe(lane.front().work->op),
+                                     absl::StrCat("rank ", left),
+                                     /*last=*/"");
     return control.Fail(options.key, why, CollectivesDone());
   }
 }
