@@ -146,8 +146,8 @@ class ControlPlane : public StarListener {
   // Returns the store of the group's ranks, which must not outlive this.
   std::unique_ptr<Store> StoreOf(const std::string& key);
 
-  // For GroupStore: leaves a value at rank 0; waits for one. Only a group that
-  // is attached has values.
+  // These two are for GroupStore. SetValue leaves a value at rank 0, and
+  // AwaitValue waits for one. Only a group that is attached has values.
   void SetValue(const std::string& key, const std::string& name,
                 const std::string& value);
   absl::StatusOr<std::string> AwaitValue(const std::string& key,
@@ -217,7 +217,7 @@ class ControlPlane : public StarListener {
   std::unique_ptr<Star> star_;
   const FailureTiming timing_;
 
-  // For the star's thread alone.
+  // These are for the star's thread alone.
   RunningTime running_;
   absl::Duration ran_;
   LastWords last_words_;

@@ -97,6 +97,8 @@ class HandStars {
   std::vector<Node> nodes_;
 };
 
+// One rank's star of HandStars.
+// Thread-safety: as HandStars says.
 class HandStar : public Star {
  public:
   HandStar(int rank, HandStars* stars)
@@ -134,7 +136,8 @@ std::unique_ptr<Star> HandStars::Take(int rank) {
 
 // A transport that waits until that of any rank is cancelled, as if connections
 // ended then. The root of a broadcast does not wait, since it needs nothing
-// from the others. Thread-safety: thread-safe.
+// from the others.
+// Thread-safety: thread-safe.
 class Tied : public Transport {
  public:
   struct Shared {
@@ -177,6 +180,8 @@ class Tied : public Transport {
 constexpr FailureTiming kPatient = {absl::Hours(1), absl::Hours(1),
                                     absl::Hours(1)};
 
+// Jobs in which the test decides which rank is heard first.
+// Thread-safety: use it on the test's thread.
 class WhoIsHeardFirst : public testing::Test {
  protected:
   void MakePlanes(int size, const FailureTiming& patience = kPatient) {

@@ -32,6 +32,7 @@ class LastWords {
   std::string OfSilent(int job_rank, absl::Duration silent) const;
 
  private:
+  // The content of a rank's last heartbeat, and when it came.
   struct Words {
     std::string issued;
     SteadyTime heard;

@@ -54,7 +54,7 @@ class MarkTable {
 
  private:
   std::map<uint64_t, std::pair<int, Mark>> marks_;  // with the rank of each
-  // For each rank, the last mark that equalled one of another rank.
+  // The number of the last mark of each rank that equalled one of another rank.
   std::map<int, uint64_t> agreed_;
 };
 

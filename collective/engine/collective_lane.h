@@ -133,7 +133,7 @@ class CollectiveLane {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) = 0;
 
   // Returns true if the transport's destructor leaves an idle group in order,
-  // so that an idle group should not be cancelled.
+  // and an idle group should therefore not be cancelled.
   virtual bool LeavesInOrder() const = 0;
   // Cancels the transport, for good.
   virtual void Cancel() = 0;

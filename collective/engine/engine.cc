@@ -427,7 +427,7 @@ void Engine::Watch(Lane& lane, SteadyTime now) {
   }
   if (orders.report_late) {
     late.position = PositionOf(lane.front());
-    // By the marks, rank 0 knows that a device may have done the operation.
+    // The marks tell rank 0 that a device may have done the operation.
     group_.SendMarks();
   }
   Heed(orders, error, late);

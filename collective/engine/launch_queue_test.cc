@@ -301,7 +301,7 @@ TEST_F(LaunchQueueTest, OneThatWasLaunchingIsDone) {
   EXPECT_THAT(queue_.Look(), At(1, 1, 1));
 }
 
-// The end is found by whichever question is answered with kDone.
+// Whichever question is answered with kDone, the queue notices the end.
 TEST_F(LaunchQueueTest, OneIsDoneWhileItIsLaunching) {
   queue_.AllowUpTo(kAll);
   for (int number = 1; number <= 5; ++number) {

@@ -34,7 +34,7 @@ class PairLane final : public BlockingLane {
 
   // Moves the messages that this rank has both sent to itself and asked to
   // receive. No other rank is needed for that. Releases the mutex while the
-  // transport moves it.
+  // transport moves them.
   static void MoveToSelfUnlocking(LaneGroup& group, PairLane& sends,
                                   PairLane& recvs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);

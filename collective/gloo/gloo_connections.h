@@ -23,7 +23,8 @@
 
 namespace lockstep::internal_collective {
 
-// Connects the rank, and waits for its buffers. Both can be cancelled.
+// The connections of a rank. Calls that connect, or wait for a buffer, can be
+// cancelled.
 //
 // Requires: a group of one neither makes nor awaits buffers. All buffers are
 // destroyed first.
@@ -68,7 +69,8 @@ class GlooConnections {
   const int rank_;
   const int size_;
   const std::shared_ptr<GlooDevice> device_;
-  // By rank. A guard outlives its pair, which belongs to gloo_.
+  // The guards of the pairs, by rank. A guard outlives its pair, which belongs
+  // to gloo_.
   std::vector<std::unique_ptr<ListenGuard>> guards_;
   std::shared_ptr<GlooContext> gloo_;  // nullptr before Connect
   bool connected_ = false;             // to all other ranks

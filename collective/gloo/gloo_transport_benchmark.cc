@@ -102,7 +102,7 @@ class GlooStore : public ::gloo::rendezvous::Store {
   lockstep::Store& store_;
 };
 
-// The same by Gloo's own algorithm.
+// The all-reduces of one process, by Gloo's own algorithm.
 // Thread-safety: for one thread.
 class GlooRings : public AllReduces {
  public:

@@ -31,6 +31,7 @@ namespace lockstep::internal_collective {
 
 #ifdef LOCKSTEP_GLOO_HAS_LISTENER
 
+// Does nothing, since newer releases need no guard.
 // Thread-safety: thread-safe.
 class ListenGuard {
  public:

@@ -36,7 +36,7 @@ int64_t PieceBytes(int size);
 // Guarantees: parts and rounds are the same on all ranks.
 // Thread-safety: immutable.
 struct PartsPlan {
-  // Tells the messages between two ranks apart.
+  // The kinds of messages between two ranks.
   enum class Kind : uint64_t { kInput = 0, kResult = 1 };
 
   PartsPlan(const Operation& op, int rank, int size);

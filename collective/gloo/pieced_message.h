@@ -31,21 +31,22 @@ class PiecedMessage {
  public:
   using Direction = GlooConnections::Direction;
 
+  // The other end of a message, and what tells it apart from others.
   struct Route {
     Direction direction;
     int peer;
     uint64_t fingerprint;  // of the operation
-    // Tells the messages apart that an operation has between the same two ranks
-    // in the same direction.
+    // A number that differs between the messages of an operation from one rank
+    // to another.
     uint64_t number;
   };
 
-  // A message of one piece.
+  // Makes a message of one piece.
   PiecedMessage(GlooConnections& connections, const Route& route, char* data,
                 int64_t bytes)
       : PiecedMessage(connections, route, data, bytes,
                       std::max<int64_t>(1, bytes), /*memory_pieces=*/1) {}
-  // A message in pieces of `piece` bytes. The memory has room for
+  // Makes a message in pieces of `piece` bytes. The memory has room for
   // `memory_pieces` pieces; piece k is at the place k % memory_pieces.
   PiecedMessage(GlooConnections& connections, const Route& route, char* data,
                 int64_t bytes, int64_t piece, int64_t memory_pieces)

@@ -36,6 +36,7 @@ std::string NameOf(int rank) { return absl::StrCat("rank ", rank); }
 // Lists an operation among those for which the ranks of a family wait, from
 // Enter to its end.
 // Requires: the family's mutex is held.
+// Thread-safety: thread-compatible.
 class Listing {
  public:
   Listing(Family& family, int place, LocalWork& work)

@@ -147,6 +147,7 @@ class Group : public std::enable_shared_from_this<Group> {
   absl::Status Result(const LocalWork& work);
 
  private:
+  // A group that some members of this one have split off.
   struct Split {
     std::vector<int> members;
     int first = 0;             // the rank whose members these are

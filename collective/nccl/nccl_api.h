@@ -71,6 +71,7 @@ inline constexpr int kNcclNoColor = -1;         // for CommSplit
 
 struct NcclComm;  // a type of NCCL
 
+// The identity of a communicator, which all its ranks must have.
 struct NcclUniqueId {
   char internal[128];
 };

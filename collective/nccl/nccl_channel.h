@@ -20,6 +20,7 @@
 
 namespace lockstep::internal_collective {
 
+// A channel of messages to one other rank, or from it.
 // Requires: `shared` is open and outlives it. The peer's channel to or from
 // this rank makes the matching call. Finalize, DestroyUntil and Release are the
 // last calls, in this order, in the device's context.
@@ -35,13 +36,14 @@ class NcclChannel {
         sends_(sends),
         communicator_(shared.nccl, shared.cancelled) {}
 
-  // The first call connects, and waits for the peer.
+  // Sends a message. The first call connects, and waits for the peer.
   absl::Status Send(const ConstBuffer& in, uint64_t tag);
 
-  // Returns FAILED_PRECONDITION if the message that comes has another tag.
+  // Receives a message. The first call connects, as with Send. Returns
+  // FAILED_PRECONDITION if the message that comes has another tag.
   absl::Status Recv(const Buffer& out, uint64_t tag);
 
-  // End the communicator, as NcclCommunicator's do.
+  // End the communicator, as the functions of NcclCommunicator do.
   void Finalize() { communicator_.Finalize(); }
   void DestroyUntil(SteadyTime until) { communicator_.DestroyUntil(until); }
   // Frees the stream and the memory.

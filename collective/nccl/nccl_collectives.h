@@ -25,6 +25,7 @@
 
 namespace lockstep::internal_collective {
 
+// The collectives of a rank on its device.
 // Requires: `shared` is open and outlives it. Open and then Connect come first.
 // Finalize, DestroyUntil and Release are the last calls, in this order. All
 // five and Abort are called in the device's context. All launches are destroyed
@@ -49,9 +50,9 @@ class NcclCollectives {
   // Ends what is queued, as NcclCommunicator::Abort does.
   void Abort() { communicator_.Abort(); }
 
-  // End the communicator, as NcclCommunicator's do. Finalize aborts if the
-  // device has not done all that is queued, since nothing else ends while this
-  // occupies the device.
+  // End the communicator, as the functions of NcclCommunicator do. Finalize
+  // aborts if the device has not done all that is queued, since nothing else
+  // ends while this occupies the device.
   void Finalize();
   void DestroyUntil(SteadyTime until) { communicator_.DestroyUntil(until); }
   // Frees the stream and the memory.
@@ -70,7 +71,7 @@ class NcclCollectives {
     int64_t bytes = 0;
   };
 
-  // Has NCCL queue an operation, and sets `rest`. The functions return false if
+  // Make NCCL queue an operation, and set `rest`. The functions return false if
   // NCCL goes on with it after the call.
   absl::StatusOr<bool> Queue(const Operation& op, Rest& rest);
   template <typename Do>

@@ -33,7 +33,7 @@ class Pauses {
 // Thread-safety: thread-safe.
 class NcclCommunicator {
  public:
-  // When `cancelled` is set, no call waits any more.
+  // No call waits any more once `cancelled` is set.
   NcclCommunicator(const NcclApi& nccl, const std::atomic<bool>& cancelled)
       : nccl_(nccl), cancelled_(cancelled) {}
   ~NcclCommunicator() { Abort(); }

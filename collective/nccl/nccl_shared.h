@@ -84,8 +84,9 @@ class NcclShared {
   const internal_gpu::CudaApi& cuda;
   const NcclApi& nccl;
   EventPool events;
-  // It becomes true once. It publishes nothing, so any memory order would do:
-  // the mutex of NcclCommunicator orders calls of NCCL and the abort.
+  // True once the transport is cancelled. It publishes nothing, so any memory
+  // order would do: the mutex of NcclCommunicator orders calls of NCCL and the
+  // abort.
   std::atomic<bool> cancelled{false};
 
  private:

@@ -34,7 +34,7 @@ using internal_gpu::CudaApi;
 using internal_gpu::CudaPlace;
 using internal_gpu::kCudaSuccess;
 
-// How long ranks that leave wait for each other.
+// The longest time that ranks that leave wait for each other.
 constexpr absl::Duration kLeaveTakes = absl::Seconds(2);
 
 // A rank's transport: its collectives, and a channel to and from each rank with
@@ -78,14 +78,14 @@ class NcclTransport : public DeviceTransport {
 
   NcclShared shared_;
   NcclCollectives collectives_;
-  // The stream of what the rank sends to itself.
+  // The stream of messages that the rank sends to itself.
   internal_gpu::CudaStream* moves_ = nullptr;
   std::thread aborter_;
 
   Mutex mutex_;
   CondVar changed_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  // By peer, and whether this rank sends.
+  // The channels, by peer and whether this rank sends.
   std::map<std::pair<int, bool>, NcclChannel> channels_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -18,8 +18,8 @@ namespace lockstep::internal_collective {
 
 constexpr int kMostShmRanks = 1024;
 
-// Copying a slot takes longer than ranks need to meet, and two slots fit into
-// the cache of a processor.
+// The bytes of a slot. Copying a slot takes longer than ranks need to meet, and
+// two slots fit into the cache of a processor.
 constexpr int64_t kSlotBytes = 512 << 10;
 // An all-to-all has two counts for each rank before the regions of a slot.
 static_assert(kSlotBytes >= kMostShmRanks * (16 + kCacheLine));
@@ -39,9 +39,9 @@ struct Control {
   alignas(kCacheLine) SharedWord mapped;
   // The last step that the rank is ready for.
   alignas(kCacheLine) SharedWord ready;
-  // By slot. They are stored and loaded with relaxed order, since `ready`
-  // publishes them: the store comes before the Add, and the load comes after
-  // the Load that sees this Add.
+  // The fingerprints, by slot. They are stored and loaded with relaxed order,
+  // since `ready` publishes them: the store comes before the Add, and the load
+  // comes after the Load that sees this Add.
   std::atomic<uint64_t> fingerprints[2]{};
 
   static_assert(std::atomic<uint64_t>::is_always_lock_free,

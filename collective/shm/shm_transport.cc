@@ -80,7 +80,7 @@ class ShmTransport : public Transport {
   const int size_;
   const ShmLayout layout_;
 
-  // By rank, with this rank's own memory; all nullptr in a group of one.
+  // The memories of all ranks, by rank. All are nullptr in a group of one.
   std::vector<std::shared_ptr<SharedMemory>> memories_;
   // True when memories_ is complete. Connect stores it after it has written
   // memories_, and Cancel loads it before it reads them; both orders are

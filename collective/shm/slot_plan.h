@@ -1,5 +1,6 @@
-// Which bytes of a collective go through which place of the ranks' slots, and
-// in which step. It is arithmetic alone: no memory is touched.
+// A SlotPlan says which bytes of a collective go through which place of the
+// ranks' slots, and in which step. It is arithmetic alone: no memory is
+// touched.
 //
 //   plan.Set(op, rank, size);
 //   for (int64_t k = 0; k < plan.steps; ++k) {
