@@ -377,7 +377,8 @@ void Hub::FailForMarks(const HubGroup& group,
 }
 
 // Drops the marks up to the number on which all ranks agree, which are not
-// needed any more. Tells a strict group that number.
+// needed any more. Tells a strict group that number, or else thins out the
+// other marks.
 void Hub::DropComparedMarks(HubGroup& group) {
   const uint64_t agreed = group.marks.AgreedByAll(group.info.job_ranks.size());
   group.marks.Forget(agreed);

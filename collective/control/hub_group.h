@@ -25,7 +25,7 @@ struct HubGroup {
   // The properties are empty while no rank has joined, since a rank may fail a
   // group before that.
   GroupInfo info;
-  int first = 0;  // the rank that has joined first, with `info`
+  int first = 0;  // the rank that joined first, and gave `info`
   std::set<int> joined;
   std::map<int, LaneCounts> left;
   std::set<int> detached;

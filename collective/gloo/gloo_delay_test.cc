@@ -94,7 +94,7 @@ TEST(GlooDelay, IsSlowAndFailsNothing) {
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (const int rank : {0, 1}) {
     job.options.on_slow = [&told, rank](absl::string_view text) {
-      // It is about an operation that both ranks have issued.
+      // Counts only texts about an operation that both ranks have issued.
       if (absl::StartsWith(text, "all_reduce(") &&
           absl::StrContains(
               text,
@@ -108,8 +108,8 @@ TEST(GlooDelay, IsSlowAndFailsNothing) {
 
   Job reduce;
   reduce.kind = OpKind::kAllReduce;
-  // It takes more rounds only if the machine is too busy for a rank to look
-  // while an operation runs.
+  // More than two rounds are needed only if the machine is too busy for a rank
+  // to look while an operation runs.
   for (int round = 0; round < 2 || !told[0] || !told[1]; ++round) {
     ASSERT_LT(round, 20);
     for (const int64_t count : kCounts) {

@@ -484,7 +484,7 @@ ABSL_ATTRIBUTE_NO_SANITIZE_THREAD int64_t CountAndFill(Bytes& bytes, char what,
   return count;
 }
 
-// Does the same in the middle of a message.
+// Cancels in the middle of a message.
 TEST(GlooTransport, MemoryIsNotWrittenAfterCancelOfWhatHasBegun) {
   constexpr int64_t kBytes = 16 << 20;
   const Bytes in(kBytes, 'y');

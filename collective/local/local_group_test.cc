@@ -127,7 +127,7 @@ TEST(LocalGroup, WhatADroppedRankHasIssuedIsDoneByNobody) {
   EXPECT_EQ(values, std::vector<float>(2, 1));
 }
 
-// This also holds for three ranks, each of which waits for the next.
+// Three ranks, each of which waits for the next, are found.
 TEST(LocalGroup, GroupsInDifferentOrdersAreFound) {
   OnAllRanks(Make(3), [](Communicator& rank) {
     std::vector<std::unique_ptr<Communicator>> pairs(3);
@@ -149,7 +149,7 @@ TEST(LocalGroup, GroupsInDifferentOrdersAreFound) {
   });
 }
 
-// This also holds if the two ranks wait for each other only after a third one
+// Two ranks are also found if they wait for each other only after a third one
 // has come.
 TEST(LocalGroup, GroupsInDifferentOrdersAreFoundHoweverLateTheyMeet) {
   OnAllRanks(Make(3), [](Communicator& rank) {

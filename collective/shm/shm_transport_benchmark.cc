@@ -113,7 +113,7 @@ BENCHMARK_CAPTURE(BM_AllReduce, f32, DType::kF32)
     ->Arg(4 << 20)
     ->Arg(16 << 20)
     ->Arg(64 << 20);
-// These have as many elements as f32 has in twice the bytes.
+// The sizes for bf16 have as many elements as f32 has in twice the bytes.
 BENCHMARK_CAPTURE(BM_AllReduce, bf16, DType::kBF16)
     ->UseManualTime()
     ->Arg(512 << 10)
