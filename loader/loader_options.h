@@ -21,9 +21,8 @@ namespace lockstep {
 // The threads that the workers run on.
 enum class Workers {
   // The workers of oneTBB, in an arena of the loader's own. They are shared
-  // with
-  // the host's parallel algorithms. This is right if samples cost processor
-  // time.
+  // with the host's parallel algorithms. This is right if samples cost
+  // processor time.
   kTbb,
   // Threads of the loader's own. This is right if samples wait for disks or
   // networks.
@@ -40,8 +39,7 @@ enum class OnError {
   // the rows left over at the end are zeros with index -1.
   kSkip,
   // Another sample is read instead. It is drawn at random, but the same in
-  // every
-  // run. If 16 such samples can't be read either, the row is skipped.
+  // every run. If 16 such samples can't be read either, the row is skipped.
   kSubstitute,
 };
 

@@ -39,11 +39,11 @@ struct NpyFile {
 // How the files are read.
 enum class NpyAccess {
   // The files are mapped into memory. This is fast, and rows that are read
-  // often
-  // stay in the page cache. Each read first checks the size of the files, and
-  // returns DATA_LOSS for one that was truncated. But if a file is truncated
-  // between that check and the copy, SIGBUS kills the process. Replace files by
-  // renaming new ones over them, which is always safe, or use kRead.
+  // often stay in the page cache. Each read first checks the size of the files,
+  // and returns DATA_LOSS for one that was truncated. But if a file is
+  // truncated between that check and the copy, SIGBUS kills the process.
+  // Replace files by renaming new ones over them, which is always safe, or use
+  // kRead.
   kMapped,
 
   // Each row of each file is read by a system call. This is safe for files that
