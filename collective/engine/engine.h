@@ -24,8 +24,8 @@
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/control/control_plane.h"
 #include "lockstep/collective/control/control_types.h"
+#include "lockstep/collective/engine/engine_group.h"
 #include "lockstep/collective/engine/engine_options.h"
-#include "lockstep/collective/engine/group.h"
 #include "lockstep/collective/engine/issued_work.h"
 #include "lockstep/collective/engine/lane.h"
 #include "lockstep/collective/engine/watchdog.h"
@@ -131,7 +131,7 @@ class Engine final : public GroupMember,
   void DecideAlone(const Late& late)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group_.mutex);
 
-  Group group_;
+  EngineGroup group_;
   const std::unique_ptr<Store> store_;
   const SteadyTime begun_ = SteadyNow();
   Watchdog connecting_ ABSL_GUARDED_BY(group_.mutex);

@@ -1,6 +1,6 @@
 // A group at this rank, with its transport, its lanes and its failure.
-#ifndef LOCKSTEP_COLLECTIVE_ENGINE_GROUP_H_
-#define LOCKSTEP_COLLECTIVE_ENGINE_GROUP_H_
+#ifndef LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_GROUP_H_
+#define LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_GROUP_H_
 
 #include <cstdint>
 #include <map>
@@ -23,7 +23,7 @@ namespace lockstep::internal_collective {
 
 // The transport and the lanes of a group at this rank.
 // Thread-safety: that of LaneGroup.
-class Group final : public LaneGroup {
+class EngineGroup final : public LaneGroup {
  public:
   using LaneGroup::LaneGroup;
 
@@ -127,4 +127,4 @@ class Group final : public LaneGroup {
 
 }  // namespace lockstep::internal_collective
 
-#endif  // LOCKSTEP_COLLECTIVE_ENGINE_GROUP_H_
+#endif  // LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_GROUP_H_

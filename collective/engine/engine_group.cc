@@ -1,4 +1,4 @@
-#include "lockstep/collective/engine/group.h"
+#include "lockstep/collective/engine/engine_group.h"
 
 #include <cstdint>
 #include <memory>
@@ -30,7 +30,7 @@ std::unique_ptr<CollectiveLane> LaneFor(const LaneGroup& group,
 
 // ---- The transport and the lanes.
 
-void Group::Take(AnyTransport transport) {
+void EngineGroup::Take(AnyTransport transport) {
   std::visit(
       [this](auto made) {
         collectives_ = LaneFor(*this, *made);
@@ -39,13 +39,13 @@ void Group::Take(AnyTransport transport) {
       std::move(transport));
 }
 
-PairLane& Group::PairWith(int peer, bool sends) {
+PairLane& EngineGroup::PairWith(int peer, bool sends) {
   const LaneId id = sends ? LaneId{rank, peer} : LaneId{peer, rank};
   return pairs_.try_emplace({id, sends}, *this, id, sends, *transport_)
       .first->second;
 }
 
-const Lane* Group::Find(const LaneId& id) const {
+const Lane* EngineGroup::Find(const LaneId& id) const {
   if (id.collective()) {
     return collectives_ == nullptr ? nullptr : &collectives_->lane();
   }
@@ -54,7 +54,7 @@ const Lane* Group::Find(const LaneId& id) const {
   return found == pairs_.end() ? nullptr : &found->second;
 }
 
-LaneCounts Group::Counts(bool done_only) {
+LaneCounts EngineGroup::Counts(bool done_only) {
   LaneCounts counts;
   ForEachLane([&counts, done_only](Lane& lane) {
     counts[lane.id()] = done_only ? lane.done() : lane.issued();
@@ -62,33 +62,33 @@ LaneCounts Group::Counts(bool done_only) {
   return counts;
 }
 
-std::vector<Mark> Group::TakeMarks() {
+std::vector<Mark> EngineGroup::TakeMarks() {
   if (collectives_ == nullptr) return {};
   return collectives_->TakeMarks();
 }
 
-void Group::SendMarks() { control.SendMarks(options.key, TakeMarks()); }
+void EngineGroup::SendMarks() { control.SendMarks(options.key, TakeMarks()); }
 
-void Group::OnAgreed(uint64_t agreed) {
+void EngineGroup::OnAgreed(uint64_t agreed) {
   if (collectives_ != nullptr) collectives_->OnAgreed(*this, agreed);
 }
 
 // ---- Failing.
 
-void Group::GiveUp(const absl::Status& why) noexcept {
+void EngineGroup::GiveUp(const absl::Status& why) noexcept {
   const absl::Status named = CatchAll("giving up", [&] { return Named(why); });
   MutexLock lock(mutex);
   FailOfItself(named);
 }
 
-void Group::FailOfItself(const absl::Status& why) {
+void EngineGroup::FailOfItself(const absl::Status& why) {
   if (!failure.ok()) return;
   Fail(why);
   untold_ = true;
   TellFailure();
 }
 
-void Group::TellFailure() {
+void EngineGroup::TellFailure() {
   if (!untold_) return;
   const absl::Status told =
       CatchAll("telling the others", [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -98,7 +98,7 @@ void Group::TellFailure() {
   untold_ = !told.ok();
 }
 
-void Group::FailAfter(const absl::Status& why, uint64_t after) {
+void EngineGroup::FailAfter(const absl::Status& why, uint64_t after) {
   coming_ = {why, after, SteadyNow()};
   // A turn that the device is done with ends well, so the lane's thread looks
   // for such turns before the group fails.
@@ -106,13 +106,13 @@ void Group::FailAfter(const absl::Status& why, uint64_t after) {
   FailIfDue();
 }
 
-void Group::FailIfDue() {
+void EngineGroup::FailIfDue() {
   if (coming_.why.ok() || CollectivesDone() < coming_.after) return;
   if (connected && !collectives_->Knows(*this, coming_.since)) return;
   FailAsComing();
 }
 
-void Group::FailAsComing() {
+void EngineGroup::FailAsComing() {
   if (failure.ok() && coming_.after > 0) {
     // Ranks that go on may wait for this rank in other lanes. They are told
     // that it does nothing more there.
@@ -121,7 +121,7 @@ void Group::FailAsComing() {
   Fail(coming_.why);
 }
 
-void Group::Fail(const absl::Status& why) {
+void EngineGroup::Fail(const absl::Status& why) {
   if (!failure.ok()) return;
   failure = why;
   failed_at = SteadyNow();
@@ -137,13 +137,13 @@ void Group::Fail(const absl::Status& why) {
   changed.NotifyAll();
 }
 
-void Group::OnLeft(int left, const LaneCounts& counts) {
+void EngineGroup::OnLeft(int left, const LaneCounts& counts) {
   left_[left] = counts;
   ForEachLane([this](const Lane& lane)
                   ABSL_NO_THREAD_SAFETY_ANALYSIS { FailIfLeft(lane); });
 }
 
-void Group::FailIfLeft(const Lane& lane) {
+void EngineGroup::FailIfLeft(const Lane& lane) {
   const LaneId& id = lane.id();
   for (const auto& [left, counts] : left_) {
     if (left == rank ||
