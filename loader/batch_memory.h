@@ -72,8 +72,8 @@ class BatchMemory {
   // Called before the batch in this memory is overwritten: it was given back,
   // dropped, or has failed. An error fails the step that would use the memory
   // next. That step may be dropped before its error is returned, and is not
-  // released then, so an error that still holds at the next call must be
-  // returned again.
+  // released then. So as long as the reason of an error lasts, each call must
+  // return the error.
   virtual absl::Status BeforeReuse(void* /*memory*/) {
     return absl::OkStatus();
   }

@@ -317,7 +317,9 @@ class Dataset {
                                 absl::Span<SampleRow> rows);
 
   // Called with the samples of a batch as soon as it is known that they will be
-  // read. The dataset may start to read ahead. The call must be quick.
+  // read, one call at a time, on the thread that plans: a worker, or the one in
+  // Loader::Next. The dataset may start to read ahead. The call must be quick,
+  // since no step is planned meanwhile. What it throws is ignored.
   virtual void Hint(absl::Span<const int64_t> /*indices*/) {}
 
   // Returns numbers that are known without reading the samples: for instance

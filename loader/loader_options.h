@@ -122,13 +122,14 @@ struct LoaderOptions {
   // (torch_base_seed.h) draws it as PyTorch does.
   std::optional<uint64_t> base_seed;
 
-  // Called once for each worker before its first sample, on the thread that
-  // then serves it. Next returns its error from then on.
+  // Called once for each worker before its first sample, on a thread that then
+  // reads samples. Next returns its error, or what it throws, from then on.
   std::function<absl::Status(WorkerInfo&)> worker_init;
 
   // Changes a batch after its rows were read: it may mix rows, or pad them to
-  // the longest. The random numbers are the same in every run. An error fails
-  // the step. It is called on several workers at once, for different batches.
+  // the longest. The random numbers are the same in every run. An error or an
+  // exception fails the step. It is called on several workers at once, for
+  // different batches.
   std::function<absl::Status(BatchView&, Random&)> collate;
 
   // How samples that can't be read are treated.

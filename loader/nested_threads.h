@@ -8,8 +8,9 @@ namespace lockstep::internal_loader {
 
 // While an object lives, OpenMP and MKL use one thread for the work of the
 // thread that made it, if the process has loaded these libraries. Requires: the
-// destructor runs on the thread that made the object. Thread-safety:
-// thread-compatible.
+// destructor runs on the thread that made the object.
+//
+// Thread-safety: thread-compatible.
 class NestedThreads {
  public:
   // Does nothing if `limit` is false.

@@ -21,8 +21,10 @@ namespace lockstep::internal_loader {
 
 // The life of a slot: it is free, is planned (Plan), its rows are read by
 // several workers, the last of them calls Complete, the user holds it, it is
-// free again. Thread-safety: thread-compatible. While rows are read, each
-// worker writes its own rows, and the lists under `mutex`.
+// free again.
+//
+// Thread-safety: thread-compatible. While rows are read, each worker writes its
+// own rows, and the lists under `mutex`.
 struct alignas(64) Slot {
   std::atomic<bool> free{true};
   // The number of rows that are still to be read.

@@ -26,9 +26,11 @@ class Session;
 class Step;
 
 // The session calls every function on the thread that trains, on each rank that
-// has the hooks. If a function returns an error or throws an exception, the
+// has the hooks. If all ranks have them, every function but OnFailure may issue
+// collectives. If a function returns an error or throws an exception, the
 // training ends on all ranks with that message, unless the function's comment
 // says otherwise.
+//
 // Thread-safety: the functions of one session are never called concurrently.
 class SessionHooks {
  public:

@@ -108,7 +108,9 @@ class SubsetDataset : public Dataset {
 };
 
 // Has the samples of several datasets, one dataset after the other. All must
-// have the same fields. Thread-safety: thread-safe.
+// have the same fields.
+//
+// Thread-safety: thread-safe.
 class ConcatDataset : public Dataset {
  public:
   static absl::StatusOr<std::shared_ptr<ConcatDataset>> Create(

@@ -59,8 +59,9 @@ class File {
 
 // The first bytes of a file as memory. It may outlive the File.
 // Requires: the file still has the bytes when they are read, or SIGBUS kills
-// the process: call File::CheckHas before. Thread-safety: const functions may
-// be called from many threads at once.
+// the process: call File::CheckHas before.
+//
+// Thread-safety: const functions may be called from many threads at once.
 class Mapping {
  public:
   // Maps the first `bytes` bytes. Requires that the file has them.

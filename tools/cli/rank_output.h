@@ -21,8 +21,9 @@ namespace lockstep {
 
 // One of the launcher's own two streams. It writes whole lines, at most
 // PIPE_BUF bytes at once: a pipe that is ready takes these without blocking,
-// and doesn't mix them with the output of other processes. Thread-safety: for
-// one thread at a time.
+// and doesn't mix them with the output of other processes.
+//
+// Thread-safety: for one thread at a time.
 class Output {
  public:
   Output(int fd, absl::string_view name) : fd_(fd), name_(name) {}
