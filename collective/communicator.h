@@ -80,7 +80,7 @@ struct CallOptions {
 };
 
 // One rank's membership in a group. A backend of your own derives from
-// Transport (transport.h), and not from this class.
+// Transport or DeviceTransport (transport.h), and not from this class.
 // Thread-safety: thread-safe. Calls of several threads are serialized, in an
 // order that other ranks will not match. So issue operations from one thread;
 // any thread may call Abort.

@@ -63,7 +63,7 @@ struct Operation {
   int to = -1;       // the receiver of Send and SendRecv
   int from = -1;     // the sender of Recv and SendRecv
   std::string name;
-  // The numbers of elements by rank, or empty:
+  // The numbers of elements by rank, or empty for all other kinds:
   //
   //   all-gather, gather   recv_counts: what each rank gives
   //   scatter              send_counts: what each rank gets
@@ -86,6 +86,7 @@ struct Operation {
 
   // Returns true if all ranks of the group take part. Send, Recv and SendRecv
   // are between two ranks.
+  // Requires: the operation has its number.
   bool collective() const { return sequence > 0; }
 
   // Returns what all ranks must agree on as text: "all_reduce(1000 x f32, sum,

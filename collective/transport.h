@@ -45,9 +45,12 @@
 // may run on several threads, and each other rank has one Send and one Recv.
 // Post and Run do not run at the same time. All other calls may.
 //
-// Lockstep holds locks during Post, Prepare, Move and Cancel, and where the
-// issuing thread calls Begin. So these must not call the communicator. A call
-// that waits returns soon after Cancel.
+// During Post, Prepare, Move, and Begin on the issuing thread, a lock is held
+// for which other threads that issue operations wait. During Post and Cancel
+// one is held for which all threads of the group wait, also the one that keeps
+// the rank in touch with the others. So these calls must not call the
+// communicator, and Cancel must not wait for a lock that a call of the
+// transport holds while it waits. A call that waits returns soon after Cancel.
 //
 // An error of Connect, Run, Send, Recv, Move, Begin or Look ends the group, and
 // so does an exception. The code decides what happens first:
@@ -61,7 +64,10 @@
 //   UNAVAILABLE, and     A connection has ended, or anything else. Rank 0 first
 //   all other codes      asks all ranks, since one of them may know the cause.
 //
-// After Cancel, the code does not matter.
+// After Cancel, the code does not matter. An error of CheckSupported or Prepare
+// refuses that operation alone, which then has not been issued on this rank. An
+// error of the factory is MakeGroup's or Split's, and fails the group. An error
+// of WaitOnStream is only returned to the caller.
 #ifndef LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 #define LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 
@@ -117,9 +123,10 @@ struct TransportContext {
 
 // One collective that a device does.
 //
-// Begin is called once. Then Look is called until it returns kDone, or, after
-// an error of Begin or Look, until it returns kDone after Cancel: until then,
-// the device may still use the collective's memory.
+// Begin is called at most once: a launch may be destroyed before it. After
+// Begin, whatever it returned, Look is called until it returns kDone. After an
+// error of Begin or Look, that comes only after Cancel: until then, the device
+// may still use the collective's memory.
 // Requires: the Launch is destroyed before its transport.
 // Thread-safety: one thread at a time calls Begin and Look. Any thread may call
 // WaitOnStream, also at the same time.
@@ -165,8 +172,10 @@ class TransportBase {
   virtual absl::string_view name() const = 0;
 
   // Returns UNIMPLEMENTED or INVALID_ARGUMENT if the transport can't do `op`,
-  // which has no number yet. The answer should be the same on all ranks: a rank
-  // that is refused issues nothing, and the others would wait for it.
+  // which has no number yet, so look at op.kind and not at op.collective(). The
+  // engine refuses op.after for a Transport. The answer should be the same on
+  // all ranks: a rank that is refused issues nothing, and the others would wait
+  // for it.
   virtual absl::Status CheckSupported(const Operation& op) const = 0;
 
   // Connects to the other ranks. Waits for them for any length of time. Called
@@ -178,7 +187,8 @@ class TransportBase {
   // `tag` of the message's number, its name, and the number and the type of its
   // elements, so both ranks should have the same. If the tags differ, nothing
   // is written into `out`, and the calls wait for ever or return
-  // FAILED_PRECONDITION. A Send may return before the data was received.
+  // FAILED_PRECONDITION. A Send may return before the data was received, if
+  // neither Cancel nor the destructor can lose it any more.
   virtual absl::Status Send(int to, const ConstBuffer& in, uint64_t tag) = 0;
   virtual absl::Status Recv(int from, const Buffer& out, uint64_t tag) = 0;
 
@@ -197,7 +207,7 @@ class TransportBase {
   // waits nor calls a library that may hang: a transport that has to call one
   // does so on a thread of its own. Calls that are running return soon, with
   // any status, and later ones return at once. One Begin may still come,
-  // and launches nothing. Look returns kDone soon for each collective that was
+  // and returns an error. Look returns kDone soon for each collective that was
   // launched. The caller's
   // memory is not in use any more when the call has returned or Look has
   // returned kDone. Cancel does not tell the other ranks.
@@ -217,11 +227,13 @@ class Transport : public TransportBase {
     return false;
   }
 
-  // Does a collective. Returns when this rank's output is complete, and its
-  // input is not needed any more. Floats are reduced in the order of ranks, and
-  // f16 and bf16 are rounded once, so that all backends on the host give the
-  // same bits. (perform.h does that for ranks that share memory. A transport
-  // that reduces in another order says so in ConformanceOptions.)
+  // Does a collective. Returns when this rank's output is complete, its input
+  // is not needed any more, and the other ranks can end theirs even if this one
+  // is then cancelled and destroyed. Applies op.scale, and divides for an
+  // average. Floats are reduced in the order of ranks, and f16 and bf16 are
+  // rounded once, so that all backends on the host give the same bits.
+  // (perform.h does that for ranks that share memory. A transport that reduces
+  // in another order says so in ConformanceOptions.)
   //
   // All ranks have the same `fingerprint`. If another rank has a different one,
   // no byte of one operation reaches the memory of the other. Then the call

@@ -89,14 +89,15 @@ struct WorldOptions {
   //
   //   * The join takes longer than `slow_join`. The message says which ranks
   //     are missing, or why this rank does not reach rank 0. It comes again
-  //     whenever the join's time has doubled, on the thread that joins.
+  //     whenever the join's time has doubled, on the thread that joins. It must
+  //     not block there either, since on rank 0 that thread lets the others in.
   //   * A group without an `on_slow` of its own has a slow operation. What
   //     GroupOptions::on_slow says of threads and of what is forbidden applies.
   std::function<void(absl::string_view)> on_slow;
   absl::Duration slow_join = absl::Seconds(5);
 
   // The time between two messages in which a rank says that it is alive, and
-  // what its last operation was.
+  // what it issued last in each of its groups.
   absl::Duration beat = absl::Seconds(1);
 
   // A rank that was not heard of for this time counts as lost: it may be dead,
@@ -139,26 +140,29 @@ struct GroupOptions {
   // Without it, WorldOptions::on_slow is called.
   //
   // It runs on the thread that keeps this rank in touch with the others, one of
-  // each World. While it runs, this rank answers nobody, sends no heartbeat,
-  // and notices no deadline and no failure: after WorldOptions::silence the
-  // others take it for lost. So it must not block: not for a slow disk, and not
-  // for a lock that a thread holds while it waits for a collective. A callback
+  // each World. While it runs, data goes on, but this rank answers nobody,
+  // sends no heartbeat, and notices no deadline and no failure: it soon counts
+  // as missing, and after WorldOptions::silence as lost. On rank 0, no other
+  // rank gets a verdict meanwhile. So it must not block: not for a slow disk,
+  // and not for a lock that a thread holds while it waits for a collective,
+  // makes or splits a group, or destroys a group or the World. A callback
   // that may take long puts the message into a queue. A slow operation is no
   // failure: for example, the ranks wait while rank 0 writes a checkpoint to a
-  // slow disk. So a callback rarely calls Abort, which it may. It
-  // must not issue or wait for an operation, make, split or destroy a group, or
-  // destroy the World. What it throws is ignored.
+  // slow disk. So a callback rarely calls Abort. It may do so, and may ask for
+  // values such as rank() and RecentOperations(), but must call nothing else of
+  // a group, a Work or the World. What it throws is ignored.
   //
-  // The destructor of the group waits for a call that is running. Afterwards
-  // there are no more calls.
+  // Calls may also come after Close or a failure. The destructor of the group
+  // waits for a call that is running, and none comes for this group afterwards.
+  // Groups that are split off it may still call the same function.
   std::function<void(absl::string_view)> on_slow;
 
-  // For "nccl", and any other backend whose device does the collectives, and so
-  // can't compare the operations of ranks by itself. If true,
-  // the ranks first agree on each collective through rank 0, before any rank
-  // launches it. Then an operation that differs never runs, but each collective
-  // takes one round trip more. If false, an operation that differs may end all
-  // the same, and the next heartbeat reports it. Must be the same on all ranks.
+  // For "nccl", and for any other backend whose device does the collectives,
+  // and so can't compare the operations of ranks by itself. If true, the ranks
+  // first agree on each collective through rank 0, before any rank launches it.
+  // Then an operation that differs never runs, but each collective takes one
+  // round trip more. If false, an operation that differs may end all the same,
+  // and the next heartbeat reports it. Must be the same on all ranks.
   bool strict = false;
 
   // For "nccl": the CUDA device of this rank. -1 means the device of its local

@@ -15,7 +15,7 @@
 //            {"bias", absl::MakeSpan(model.bias), &model.bias_gradient}}));
 //
 // If the parameters are in the memory of a CUDA device, their gradients are
-// there, too, and the job's group must be nccl:
+// there, too, and the job's group must move such memory, as nccl does:
 //
 //   GradientOptions options;
 //   options.device = {Device::Kind::kCuda, session.world()->local_rank()};

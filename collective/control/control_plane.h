@@ -31,7 +31,8 @@
 //   the star's thread       OnMessage, OnGone         -> GroupMember, and the
 //                                                        Hub at rank 0
 //                           OnTick                    -> GroupMember, then Hub
-//                           Beat                      -> GroupMember
+//                           Beat, each second         -> GroupMember::Where
+//                                                        and TakeMarks
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_CONTROL_PLANE_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_CONTROL_PLANE_H_
 

@@ -41,8 +41,9 @@ namespace lockstep::internal_collective {
 //              |---- look ----|
 //
 // `answers`, `verdict` and `echoes` are measured on the control plane's clock,
-// which stands still while the process is stopped. The others are measured on
-// the steady clock.
+// which hardly moves while the process is stopped or its star's thread is held
+// up: it counts at most 100 ms from one tick to the next. The others are
+// measured on the steady clock.
 struct FailureTiming {
   // The time that rank 0 waits for answers about an operation.
   absl::Duration answers = absl::Milliseconds(400);

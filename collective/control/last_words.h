@@ -18,7 +18,8 @@ namespace lockstep::internal_collective {
 // Thread-safety: use it on the star's thread.
 class LastWords {
  public:
-  // Keeps what a heartbeat says that the rank issued last; "" for nothing.
+  // Keeps what a heartbeat says that the rank issued last, which is one text
+  // for all of its groups; "" for nothing.
   void Hear(int job_rank, absl::string_view issued);
 
   // Returns "had last issued ... as of 2s ago", or "" if no heartbeat of the

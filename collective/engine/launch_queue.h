@@ -6,9 +6,9 @@
 //   while (queue.Look().done < 1) {
 //   }
 //
-// One thread at a time asks the device's library, and holds no lock meanwhile.
-// If the library hangs, the other threads still learn at once what was known
-// before.
+// One thread at a time asks the device's library, and holds no lock of the
+// queue or its group meanwhile. If the library hangs, the other threads still
+// learn at once what was known before.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_LAUNCH_QUEUE_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_LAUNCH_QUEUE_H_
 

@@ -55,8 +55,8 @@ struct ConformanceOptions {
 // order of operations; refusals; mismatches of every kind; abort, close and
 // deadlines. All ranks are threads of this process, so nothing tests a rank
 // whose process dies. All buffers are in the memory of the host: a backend that
-// takes only memory of a device is tested by communicators that copy to the
-// device and back.
+// takes only memory of a device is tested by communicators of the test's own,
+// which wrap those of the backend, and copy to the device and back.
 void ExpectConforms(const MakeGroup& make,
                     const ConformanceOptions& options = {});
 
