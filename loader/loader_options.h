@@ -29,7 +29,7 @@ enum class Workers {
   kThreads,
 };
 
-// How a loader treats samples that can't be read. Every rank takes the same
+// The ways to treat samples that can't be read. Every rank takes the same
 // number of steps in each case.
 enum class OnError {
   // The step fails: Next returns the error of its first such sample, and the
@@ -132,7 +132,7 @@ struct LoaderOptions {
   // different batches.
   std::function<absl::Status(BatchView&, Random&)> collate;
 
-  // How samples that can't be read are treated.
+  // The treatment of samples that can't be read.
   OnError on_error = OnError::kStop;
 
   // The loader fails permanently when more samples than this could not be read

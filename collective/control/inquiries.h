@@ -1,4 +1,4 @@
-// How rank 0 finds out why an operation does not end:
+// Inquiries find out, on rank 0, why an operation does not end:
 //
 //   Report   a rank says that an operation waits: ask the others of its lane
 //            where they are

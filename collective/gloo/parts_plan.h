@@ -1,4 +1,4 @@
-// How a large broadcast or reduction is done in parts.
+// A PartsPlan says how a large broadcast or reduction is done in parts.
 //
 // Each rank owns a part of the vector. It gets that part from the ranks that
 // give inputs, makes one result of them, and sends it to the ranks that want

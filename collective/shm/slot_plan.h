@@ -20,9 +20,10 @@
 
 namespace lockstep::internal_collective {
 
-// How an operation uses the slots. In its step k, chunk k of every slice goes
-// its way: the bytes [k * region, (k + 1) * region) of the slice. A chunk
-// consists of whole elements, since the sizes of all types divide a cache line.
+// The plan by which an operation uses the slots. In its step k, chunk k of
+// every slice goes its way: the bytes [k * region, (k + 1) * region) of the
+// slice. A chunk consists of whole elements, since the sizes of all types
+// divide a cache line.
 //
 // Guarantees: `region`, `chunks` and `steps` are the same on all ranks.
 // Thread-safety: thread-compatible.

@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>  // NOLINT: ranks
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,7 @@
 namespace lockstep {
 namespace {
 
+using internal_collective::InThreads;
 using internal_collective::Ranks;
 using testing::HasSubstr;
 
@@ -162,12 +162,6 @@ void ExpectConforms(const MakeGroup& make, const ConformanceOptions& options) {
 }
 
 namespace {
-
-void InThreads(int count, const std::function<void(int)>& run) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i) threads.emplace_back([&run, i] { run(i); });
-  for (std::thread& thread : threads) thread.join();
-}
 
 // The worlds of a job's ranks. They outlive their groups.
 // Thread-safety: thread-compatible.

@@ -28,9 +28,9 @@ using MakeGroup =
 void OnAllRanks(const std::vector<std::unique_ptr<Communicator>>& ranks,
                 const std::function<void(Communicator&)>& run);
 
-// What a backend can't do. A backend whose device does the collectives usually
-// sets the last two to false, and reduces_all, too, if the device lacks some
-// reductions.
+// The limits of a backend, of which the suite has to know. A backend whose
+// device does the collectives usually sets the last two to false, and
+// reduces_all, too, if the device lacks some reductions.
 struct ConformanceOptions {
   // Set it to true where there is only one device. Then the only group has a
   // single rank, and tests that need several ranks are left out.

@@ -287,14 +287,16 @@ void ExpectTimeLimitEndsNothing(const MakeRanks& make) {
 
 }  // namespace
 
+void InThreads(int count, const std::function<void(int)>& run) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back([&run, i] { run(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
 void OnEachRank(const Ranks& ranks,
                 const std::function<void(Communicator&)>& run) {
-  std::vector<std::thread> threads;
-  threads.reserve(ranks.size());
-  for (const auto& rank : ranks) {
-    threads.emplace_back([&run, &rank] { run(*rank); });
-  }
-  for (std::thread& thread : threads) thread.join();
+  InThreads(static_cast<int>(ranks.size()),
+            [&](int rank) { run(*ranks[rank]); });
 }
 
 void ExpectSame(const absl::Status& status, const absl::Status& other) {

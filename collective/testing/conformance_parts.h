@@ -17,6 +17,9 @@ using Ranks = std::vector<std::unique_ptr<Communicator>>;
 // Makes a group of `size` ranks, as MakeGroup does.
 using MakeRanks = std::function<Ranks(int size)>;
 
+// Calls `run` with 0 to count - 1, on threads of their own.
+void InThreads(int count, const std::function<void(int)>& run);
+
 // Calls `run` for each rank, on threads of their own.
 void OnEachRank(const Ranks& ranks,
                 const std::function<void(Communicator&)>& run);

@@ -36,7 +36,7 @@ struct NpyFile {
   bool bf16 = false;
 };
 
-// How the files are read.
+// The ways to read the files.
 enum class NpyAccess {
   // The files are mapped into memory. This is fast, and rows that are read
   // often stay in the page cache. Each read first checks the size of the files,
@@ -59,7 +59,7 @@ struct NpyDatasetOptions {
   // Structured arrays, strings and objects are refused.
   std::vector<NpyFile> files;
 
-  // How the files are read.
+  // The way in which the files are read.
   NpyAccess access = NpyAccess::kMapped;
 };
 
