@@ -126,7 +126,8 @@ TEST_P(OutOfMemory, EndsInAStatus) {
   options.workers = GetParam().workers;
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::string expected, ReadOnce(options));
   int64_t failed = 0;
-  // How often it allocates depends on the workers: so past the last one.
+  // The number of allocations depends on the workers, so the loop ends only
+  // after 20 runs in a row in which none has failed.
   for (int64_t i = 1, unfailed = 0; unfailed < 20; ++i) {
     allocations = 0;
     fails = i;

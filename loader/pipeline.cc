@@ -28,8 +28,8 @@ constexpr int64_t kChunkTime = 16000;
 constexpr int64_t kCheap = 2000;
 constexpr int kTimedOf = 16;
 
-// In nanoseconds: more than any sample should take. Times the rows of a batch
-// it does not overflow.
+// This is in nanoseconds, and more than any sample should take. Its product
+// with the rows of a batch does not overflow.
 constexpr int64_t kUnknownCost = int64_t{1} << 36;
 
 uint32_t RingSize(int64_t slots) {

@@ -52,7 +52,7 @@ struct Written {
   std::map<std::string, double> values;
 };
 
-// Told is everything that the sinks of all ranks received.
+// Told holds everything that the sinks of all ranks received.
 struct Told {
   Mutex mutex;
   std::map<int64_t, std::vector<Written>> written;  // by rank

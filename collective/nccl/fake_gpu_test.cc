@@ -562,7 +562,7 @@ TYPED_TEST(FakeNcclTyped, Reduces) {
                     Expected<T>(reduction, size, kCount, 0));
         }
 
-        // In place.
+        // The same in place.
         T* const parts = rank.Put(Values<T>(rank.rank(), size * kCount));
         T* const mine = parts + rank.rank() * kCount;
         ASSERT_EQ(Nccl().ReduceScatter(parts, mine, kCount, kType, op,

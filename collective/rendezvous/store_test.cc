@@ -93,7 +93,7 @@ TEST_P(AnyStore, TakesAnyKey) {
   keys.push_back(std::string(511, 'x') + "y");
   keys.push_back(std::string(512, '/'));
   keys.push_back(std::string(512, '\0'));
-  // About the length at which names become too long.
+  // Names become too long at one of these lengths.
   for (int size = 190; size < 260; ++size) {
     keys.push_back(std::string(size, 'n'));
   }

@@ -104,7 +104,7 @@ void ExpectMismatches(const MakeRanks& make, bool compares) {
           absl::StatusCode::kFailedPrecondition,
           AllOf(HasSubstr("send(4 x f32)"), HasSubstr("recv(5 x f32)")));
       if (rank.rank() == 0) {
-        // Or the send meets the other rank's operation, and fails with it.
+        // If the send meets the other rank's operation, it fails with it.
         const absl::Status sent = rank.Send(floats(rank, 4), 1).status();
         if (!sent.ok()) {
           EXPECT_THAT(sent, differ);

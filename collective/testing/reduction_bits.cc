@@ -43,7 +43,7 @@ constexpr int64_t kBytes[] = {20'000, 300'000};
 constexpr OpKind kReductions[] = {OpKind::kAllReduce, OpKind::kReduce,
                                   OpKind::kReduceScatter};
 
-// So large that a sum with another input loses bits, but f16 can still hold it.
+// A sum of this and another input loses bits. f16 can still hold this.
 template <typename T>
 constexpr double kLarge = std::is_same_v<T, Float16> ? 0x1p14 : 0x1p20;
 

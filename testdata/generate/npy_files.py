@@ -46,7 +46,7 @@ write("no_rows", values("f4", (0, 3)))
 write("empty_rows", values("f4", (4, 0)))
 write("bf16", np.array([0x3f80, 0xc000, 0x0000, 0x7f80], "u2").view("V2"))
 
-# What is refused.
+# The dataset refuses these files.
 write("big_endian", values("f4", (4,)).astype(">f4"))
 write("rank_0", np.array(7.0))
 write("complex", np.zeros(4, "c8"))
