@@ -60,14 +60,16 @@
 //                        are told at once.
 //   FAILED_PRECONDITION  The ranks do different things. Rank 0 compares what
 //                        they have issued, and its words count if it finds the
-//                        difference.
+//                        difference. From Connect it is like all other codes,
+//                        since nothing has been issued yet.
 //   UNAVAILABLE, and     A connection has ended, or anything else. Rank 0 first
 //   all other codes      asks all ranks, since one of them may know the cause.
 //
-// After Cancel, the code does not matter. An error of CheckSupported or Prepare
-// refuses that operation alone, which then has not been issued on this rank. An
-// error of the factory is MakeGroup's or Split's, and fails the group. An error
-// of WaitOnStream is only returned to the caller.
+// An error of Move fails the group at once, whatever its code, since no other
+// rank takes part. After Cancel, the code does not matter. An error of
+// CheckSupported or Prepare refuses that operation alone, which then has not
+// been issued on this rank. An error of the factory is MakeGroup's or Split's,
+// and fails the group. An error of WaitOnStream is only returned to the caller.
 #ifndef LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 #define LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 
@@ -162,10 +164,10 @@ class Launch {
 class TransportBase {
  public:
   // The destructor is the last call, also if Connect has failed. Other ranks
-  // may still use the group. A Transport was cancelled before. A
-  // DeviceTransport was not, if all that it launched is done and the group has
-  // not failed: then its data may still be on the way to other ranks, and the
-  // destructor lets it arrive.
+  // may still use the group. A Transport was cancelled before, unless the group
+  // failed before Connect was called. A DeviceTransport was not, if all that it
+  // launched is done and the group has not failed: then its data may still be
+  // on the way to other ranks, and the destructor lets it arrive.
   virtual ~TransportBase() = default;
 
   // Returns the name for error messages: "shm".

@@ -65,7 +65,8 @@ class Hub;
 // A group at this rank, as the control plane needs it. Ranks are those of the
 // group.
 // Thread-safety: implementations are thread-safe. The star's thread makes all
-// calls but those of Done and Lives, and must not be held up.
+// calls but those of Done and Lives, and must not be held up. A thread that
+// closes the control plane calls OnFailure, too.
 class GroupMember {
  public:
   virtual ~GroupMember() = default;

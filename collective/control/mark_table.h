@@ -42,11 +42,11 @@ class MarkTable {
   // the same.
   uint64_t AgreedByAll(size_t size) const;
 
-  // Drops the marks up to `agreed`. If more than 4,096 others are left, it
-  // drops so many of them that at most half as many are left.
+  // Drops the marks up to `agreed`.
   void Forget(uint64_t agreed) {
     marks_.erase(marks_.begin(), marks_.upper_bound(agreed));
   }
+  // Drops marks until at most 2,048 are left, if there are more than 4,096.
   void Thin();
 
   // Returns true if no rank has sent a mark.

@@ -102,8 +102,8 @@ class CollectiveLane {
   virtual absl::Status CheckStreams(absl::string_view instead) const = 0;
 
   // Makes `stream` wait for `work`, unless that has ended. Waits until `work`
-  // is on the device. Called without the mutex.
-  // Requires: CheckStreams returns OK.
+  // is on the device. Called without the mutex. Returns the error of
+  // CheckStreams if this lane does not support streams.
   virtual absl::Status WaitOnStream(LaneGroup& group, const IssuedWork& work,
                                     Stream stream) = 0;
 

@@ -37,8 +37,9 @@
 namespace lockstep::internal_collective {
 
 // One rank's part of a group between processes.
-// Requires: a shared_ptr owns it, since its works share it. Connect is the
-// first call and Shutdown the last one, except that works may be asked later.
+// Requires: a shared_ptr owns it, since its works share it. The communicator
+// calls Connect first and Shutdown last, except that works may be asked later.
+// The control plane may call before and after that, on its own threads.
 // Thread-safety: thread-safe.
 class Engine final : public GroupMember,
                      public std::enable_shared_from_this<Engine> {

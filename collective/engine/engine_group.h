@@ -111,7 +111,8 @@ class EngineGroup final : public LaneGroup {
     return collectives_ == nullptr ? 0 : collectives_->lane().done();
   }
 
-  // These two are set once, by Take, before any operation is issued.
+  // Take sets these two before any operation is issued. DropTransport frees the
+  // transport.
   std::unique_ptr<TransportBase> transport_;
   std::unique_ptr<CollectiveLane> collectives_;
   // The lanes between two ranks, by their id and whether this rank sends.

@@ -86,8 +86,8 @@ class Lane {
   void Enter(LaneGroup& group, const std::shared_ptr<IssuedWork>& work,
              uint64_t fingerprint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 
-  // Makes the lane's thread do its part from the time `from` on, until the lane
-  // is empty.
+  // Makes the lane's thread do its part from the time `from` on, until it has
+  // nothing to do.
   void Want(LaneGroup& group, SteadyTime from = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
 

@@ -14,10 +14,9 @@ void Watchdog::SetError(const absl::Status& error, SteadyTime now) {
 // Returns true if the error has waited long enough for a better reason.
 bool Watchdog::MayReportError(const Tick& tick) const {
   if (error_.ok() || (told_error_ && !tick.failure_is_coming)) return false;
-  return Passed(
-      error_since_,
-      absl::IsFailedPrecondition(error_) ? timing_.mismatch : timing_.reason,
-      tick.now);
+  const bool is_mismatch = asks_why_ && absl::IsFailedPrecondition(error_);
+  return Passed(error_since_, is_mismatch ? timing_.mismatch : timing_.reason,
+                tick.now);
 }
 
 Watchdog::Orders Watchdog::OnTick(const Tick& tick) {

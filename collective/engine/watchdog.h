@@ -25,8 +25,8 @@ class Watchdog {
   //   | from     | to       | when                                            |
   //   |----------|----------|-------------------------------------------------|
   //   | kNothing | kLate    | it is slow, or its transport has failed         |
-  //   | kNothing | kExpired | its deadline has passed                         |
-  //   | kLate    | kExpired | its deadline has passed                         |
+  //   | kNothing | kExpired | its or a later one's deadline has passed        |
+  //   | kLate    | kExpired | its or a later one's deadline has passed        |
   //   | kLate    | kNothing | ForgetLate: it is to be told once more          |
   //   | any      | kNothing | Start: the next operation is watched            |
   enum class Told { kNothing, kLate, kExpired };
@@ -34,7 +34,7 @@ class Watchdog {
   // The circumstances at a tick.
   struct Tick {
     SteadyTime now;
-    bool expired = false;            // the deadline has passed
+    bool expired = false;            // the lane's first deadline has passed
     bool failure_is_coming = false;  // the group fails after other operations
     // Rank 0 is this rank, and has yet to judge the operation.
     bool judged_here = false;
@@ -56,7 +56,8 @@ class Watchdog {
 
   // An operation that takes longer than `slow` is late. If `asks_why` is true,
   // one that fails is late at once, so that rank 0 asks the others for the
-  // reason.
+  // reason. `asks_why` is false for the making of a group, in which the others
+  // have issued nothing that rank 0 could compare.
   // Requires: `timing` outlives this.
   Watchdog(const FailureTiming& timing, absl::Duration slow, bool asks_why)
       : timing_(timing), slow_(slow), asks_why_(asks_why) {}

@@ -124,6 +124,15 @@ TEST_F(WatchdogTest, AnErrorIsNotLateWhereTheOthersCannotSayWhy) {
   EXPECT_FALSE(orders.report_late);
 }
 
+// Nothing was issued that rank 0 could compare, so no better reason can come.
+TEST_F(WatchdogTest, AnErrorOfAGroupThatIsBeingMadeWaitsNoLongerForAMismatch) {
+  Watchdog making(timing_, kSlow, /*asks_why=*/false);
+  making.Start(begin_);
+  making.SetError(absl::FailedPreconditionError("sizes differ"), begin_);
+  EXPECT_TRUE(OrdersNothing(making.OnTick(At(timing_.reason - kMoment))));
+  EXPECT_TRUE(making.OnTick(At(timing_.reason)).report_error);
+}
+
 TEST_F(WatchdogTest, AFailureThatIsComingDoesNotWaitForAnError) {
   FailAt(absl::ZeroDuration(), absl::UnavailableError("cut off"));
   EXPECT_TRUE(watchdog_.OnTick(At(timing_.reason)).report_error);
