@@ -74,7 +74,8 @@ class PieceDigest {
 
 // Writes a file. The bytes first go to a file with the ending ".new", which
 // Finish renames.
-// Guarantees: until Finish has succeeded, the previous file of that name stays.
+// Guarantees: the previous file of that name stays until Finish has renamed the
+// new one, which is then complete.
 // Errors are those of the system, such as RESOURCE_EXHAUSTED for a full disk
 // and PERMISSION_DENIED.
 // Thread-safety: thread-compatible.

@@ -30,7 +30,8 @@
 //                   thread of the group's
 //   Prepare         one that issues a collective                  no
 //   Begin, Look     one that issues or waits for a collective,    no
-//                   or a thread of the group's
+//                   one that closes the communicator or the
+//                   world, or a thread of the group's
 //   WaitOnStream    any thread                                    no
 //   Send, Recv      a thread of the group's, another one for      yes
 //                   each other rank and direction
@@ -128,7 +129,8 @@ struct TransportContext {
 // Begin is called at most once: a launch may be destroyed before it. After
 // Begin, whatever it returned, Look is called until it returns kDone. After an
 // error of Begin or Look, that comes only after Cancel: until then, the device
-// may still use the collective's memory.
+// may still use the collective's memory. A device that has not let go of a
+// collective 5 s after Cancel hangs, and its launches are destroyed.
 // Requires: the Launch is destroyed before its transport.
 // Thread-safety: one thread at a time calls Begin and Look. Any thread may call
 // WaitOnStream, also at the same time.
@@ -205,14 +207,14 @@ class TransportBase {
     return absl::OkStatus();
   }
 
-  // Cancels all calls, for good. It may be called more than once. It neither
-  // waits nor calls a library that may hang: a transport that has to call one
-  // does so on a thread of its own. Calls that are running return soon, with
-  // any status, and later ones return at once. One Begin may still come,
-  // and returns an error. Look returns kDone soon for each collective that was
-  // launched. The caller's
-  // memory is not in use any more when the call has returned or Look has
-  // returned kDone. Cancel does not tell the other ranks.
+  // Cancels all calls, for good. It may be called more than once. It returns
+  // within milliseconds, and calls no library that may hang: a transport that
+  // has to call one does so on a thread of its own. Calls that are running
+  // return soon, with any status, and later ones return at once. One Begin may
+  // still come, and returns an error. Look returns kDone soon for each
+  // collective that was launched. The caller's memory is not in use any more
+  // when the call has returned or Look has returned kDone. Cancel does not tell
+  // the other ranks.
   virtual void Cancel() = 0;
 };
 

@@ -72,7 +72,9 @@ enum class Polled { kBatch, kEndOfEpoch, kNotReady };
 
 // Gives out the batches of one rank, in the order of its sampler unless
 // LoaderOptions::delivery says otherwise.
-// Guarantees: every step ends as a batch or as an error of Next.
+// Guarantees: every step ends as a batch or as an error of Next, unless the
+// caller starts another epoch, restores a state or skips it, or the loader
+// fails for good.
 // Thread-safety: thread-compatible. Batches may be released on any thread, and
 // Metrics may be called on any thread. A loader may also be used inside Read,
 // collate or worker_init of another one: if both use TBB's workers, the worker
@@ -215,7 +217,7 @@ class Loader {
                 // Next has returned false.
     kEnded,     // Next has returned false at the end of the epoch.
     kFinished,  // Next has returned false after max_steps.
-    kStopped,   // The order has failed.
+    kStopped,   // The order has failed, or has had no step for many epochs.
     kFailed,    // status() says why. There is no way out.
   };
 

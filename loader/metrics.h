@@ -47,7 +47,7 @@ struct LoaderMetrics {
   // near 1 and `readiness` is low, more workers or cheaper samples would help.
   double busy = 0;
   int requested_workers = 0;
-  // The number of workers that have read anything.
+  // The number of workers that have begun to work.
   int effective_workers = 0;
 
   // The slowest samples, at most 8, the slowest first.

@@ -20,7 +20,8 @@ namespace lockstep::internal_loader {
 // The data of one worker.
 // Thread-safety: the thread that has set `taken` may use all of it; other
 // threads may load the atomics. `taken` is set with acquire and cleared with
-// release, so that the next thread sees what the last one wrote.
+// release, so that the next thread sees what the last one wrote. Where there
+// are no workers, the caller of Next uses the first one without setting it.
 struct alignas(64) Worker {
   std::atomic<bool> taken{false};
   bool initialised = false;
@@ -33,7 +34,8 @@ struct alignas(64) Worker {
   std::vector<SampleRow> rows;
   std::vector<uint64_t> written;
 
-  // Other threads load these, relaxed: each is a number by itself.
+  // Other threads load these. Each is a number by itself, so relaxed order is
+  // enough.
   alignas(64) std::atomic<int64_t> busy_nanoseconds{0};
   std::atomic<bool> started{false};
   std::atomic<int64_t> reading{-1};  // an index, or -1

@@ -29,7 +29,7 @@ namespace lockstep::internal_collective {
 // Requires: a group of one neither makes nor awaits buffers. All buffers are
 // destroyed first.
 // Guarantees: no wait expires by itself, since that closes all connections.
-// Each call returns CANCELLED soon after Cancel.
+// Each call that waits returns an error soon after Cancel.
 // Thread-safety: Connect comes first, alone. Then any thread may call any
 // function; each buffer is for one thread. Cancel may be called at any time.
 class GlooConnections {
@@ -47,7 +47,8 @@ class GlooConnections {
   // Connects to all other ranks. Waits for them as long as it takes.
   absl::Status Connect();
 
-  // Ends all calls that wait. Does not wait itself.
+  // Ends all calls that wait. If a thread is inside of Gloo to connect, this
+  // first waits until that thread has come back, which takes milliseconds.
   void Cancel();
   absl::Status CheckCancelled();
 

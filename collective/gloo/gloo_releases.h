@@ -1,6 +1,6 @@
 // The parts of Lockstep that differ between the releases of Gloo. The rest of
-// this folder does not look at the release, except for listen_guard.h, which
-// protects the older ones alone.
+// this folder does not look at the release, except for listen_guard, which
+// protects only the older ones.
 //
 // In newer releases, one listener of a device accepts the connections of all
 // its pairs. In older ones, such as Debian 12's, each pair listens for itself.

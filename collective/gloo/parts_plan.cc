@@ -11,7 +11,8 @@ namespace {
 
 // With pieces smaller than kPieceBytes, Gloo's thread looks for work more often
 // than it finds any. In large groups pieces are smaller than that, so that the
-// staging memory has at most kMostStagingBytes.
+// staging memory has at most kMostStagingBytes, unless kLeastPieceBytes for
+// each rank is more.
 constexpr int64_t kPieceBytes = 4 << 20;
 constexpr int64_t kLeastPieceBytes = 32 << 10;
 constexpr int64_t kMostStagingBytes = 32 << 20;

@@ -28,8 +28,8 @@ namespace lockstep::internal_collective {
 // The collectives of a rank on its device.
 // Requires: `shared` is open and outlives it. Open and then Connect come first.
 // Finalize, DestroyUntil and Release are the last calls, in this order. All
-// five and Abort are called in the device's context. All launches are destroyed
-// before Release.
+// five and Abort are called in the device's context, unless the trainer has
+// destroyed it. All launches are destroyed before Release.
 // Thread-safety: any thread may call Prepare and Abort. Launches are as
 // transport.h says.
 class NcclCollectives {

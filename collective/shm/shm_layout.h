@@ -24,7 +24,8 @@ constexpr int64_t kSlotBytes = 512 << 10;
 // An all-to-all has two counts for each rank before the regions of a slot.
 static_assert(kSlotBytes >= kMostShmRanks * (16 + kCacheLine));
 
-// The state of a rank's collectives, which the rank alone writes.
+// The state of a rank's collectives. Only the rank itself writes it, except for
+// `mapped` and the counts of sleeping threads in the words.
 //
 // Collectives go in steps, which are numbered from 1 over all operations. In
 // each step, a rank puts the data that others need into its slot step % 2, then

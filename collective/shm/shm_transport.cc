@@ -92,8 +92,8 @@ class ShmTransport : public Transport {
   SlotPlan plan_;
   uint32_t step_;
   bool posted_ = false;
-  // The error of the first Run that failed. All later calls return it, because
-  // other ranks may still read what stands in the slots.
+  // The error of the first Run that failed. All later calls of Run return it,
+  // because other ranks may still read what stands in the slots.
   absl::Status failure_;
   std::vector<const void*> inputs_;
 };

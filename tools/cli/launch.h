@@ -30,8 +30,7 @@ namespace lockstep {
 //   2          The flags make no sense.
 //   127        The program can't be executed.
 //   128 + N    Signal N has ended the launch, or has killed the rank that
-//   failed
-//              first.
+//              failed first.
 //   any other  The exit code of the rank that failed first.
 // A rank that was killed or has crashed comes before those that exited while it
 // was dying.
