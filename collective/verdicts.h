@@ -143,7 +143,8 @@ absl::Status HasLeftGroup(absl::string_view operation, absl::string_view rank,
                           absl::string_view last);
 
 // UNAVAILABLE "rank 2 has dropped its communicator of group 'world'; rank 2
-// last issued ...". It had operations that had not ended. `last` is as above.
+// last issued ...". The operations of the rank that have not ended end with it.
+// `last` is as above.
 absl::Status HasDropped(absl::string_view group, int rank,
                         absl::string_view last);
 

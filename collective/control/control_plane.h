@@ -104,8 +104,8 @@ class GroupMember {
 // that one rank tells reaches all ranks, or rank 0 is lost, and each rank fails
 // by itself.
 // Thread-safety: thread-safe, apart from the functions that say that they are
-// for the star's thread. Attach and Close wait, and must not be called on that
-// thread.
+// for the star's thread. Attach, AwaitValue and Close wait, and must not be
+// called on that thread.
 class ControlPlane : public StarListener {
  public:
   explicit ControlPlane(std::unique_ptr<Star> star,

@@ -60,9 +60,9 @@ struct Position {
 
   std::string last;  // what it issued last in this group; "" for nothing
 
-  // If a single thread has issued all operations of the rank in this group, and
-  // now waits for an operation of any group: that operation. Otherwise all is
-  // empty.
+  // If the operation is not here, a single thread has issued all operations of
+  // the rank in this group, and this thread now waits without a limit in a lane
+  // of any group: the first operation of that lane. Otherwise all is empty.
   PlaceId waits;
   std::string waits_what;
 };
@@ -78,7 +78,8 @@ struct Late {
   // "all_reduce(4 x f32, sum) #17 of group 'world'": the operation that has
   // expired, or else the first one.
   std::string what;
-  absl::Duration deadline;  // of that operation
+  // That of the operation which expires first. It counts if one has expired.
+  absl::Duration deadline;
 };
 
 // The properties of a group, which must be the same on all its ranks.

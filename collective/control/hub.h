@@ -141,9 +141,9 @@ class Hub {
   // The job rank that was lost first, or -1, and how.
   int first_lost_ = -1;
   absl::Status first_loss_;
-  // By job rank: the last failure that the rank was told, for the message that
-  // it has left. A failure because other ranks have left does not count: these
-  // have told why.
+  // By job rank: the last failure of a group that the rank was told when the
+  // group failed, for the message that it has left. A failure because other
+  // ranks have left does not count: these have told why.
   std::map<int, absl::Status> told_;
 };
 

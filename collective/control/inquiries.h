@@ -3,7 +3,7 @@
 //   Report   a rank says that an operation waits: ask the others of its lane
 //            where they are
 //   Answer   a rank says where it is, and all that is known is judged again
-//   OnTick   time has passed, and what has expired is judged again
+//   OnTick   time has passed, and all that may be due is judged again
 //
 // A judgement first compares what the ranks have issued, and then looks for
 // ranks that wait for each other. When all ranks have answered or had time to,
@@ -47,9 +47,9 @@ struct Inquiry {
 //
 // Requires: `groups`, `last_words`, `timing` and `star` outlive this. `fail`
 // calls Forget for the group that it fails.
-// Guarantees: each inquiry ends, since its group fails or the operation's lane
-// goes on. No rank is blamed for not answering before it had `timing.answers`
-// to do so.
+// Guarantees: each inquiry ends when its group fails, when all ranks have left
+// the group, or when a later operation of its lane is reported. No rank is
+// blamed for not answering before it had `timing.answers` to do so.
 // Thread-safety: use it on the star's thread.
 class Inquiries {
  public:

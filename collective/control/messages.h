@@ -29,7 +29,7 @@
 namespace lockstep::internal_collective {
 
 // The most bytes of a text that goes to other ranks, and of the words for one
-// operation. Encode cuts a status's message and an operation's words off there.
+// operation or the name of a backend. Encode cuts longer ones off there.
 inline constexpr size_t kLongestText = 16384;
 inline constexpr size_t kLongestPart = 1024;
 
