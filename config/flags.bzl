@@ -24,10 +24,15 @@ def missing_library(name, remedy, enabled_by = None):
     Args:
       name: the label of the library.
       remedy: what analysis fails with when something needs the library.
-      enabled_by: a config_setting. Where it does not hold, nothing can need
+      enabled_by: the label of a bool_flag. While it is off, nothing can need
         the library, and the label is empty and harmless.
     """
     explanation = [":" + name + "_is_missing"]
+    if enabled_by != None:
+        native.config_setting(
+            name = name + "_is_needed",
+            flag_values = {enabled_by: "True"},
+        )
     _failure(
         name = name + "_is_missing",
         message = remedy,
@@ -36,7 +41,7 @@ def missing_library(name, remedy, enabled_by = None):
     cc_library(
         name = name,
         deps = explanation if enabled_by == None else select({
-            enabled_by: explanation,
+            ":" + name + "_is_needed": explanation,
             "//conditions:default": [],
         }),
     )

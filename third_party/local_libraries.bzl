@@ -87,7 +87,7 @@ def _local_cuda_impl(repository_ctx):
         else:
             build += _missing(
                 name,
-                enabled_by = _config("cuda_enabled"),
+                enabled_by = _config("cuda"),
                 remedy = ("the CUDA code is on (--config=cuda), but %s with lib%s.so is not in %s. " +
                           "Set CUDA_HOME to a toolkit that has both, or hand in your own " +
                           "library with --@lockstep//config:%s=//your:label, or build without " +
