@@ -283,10 +283,11 @@ def print_tables(figures):
                        for name, version in figures.versions.items())
   print(f"`tools/bench loader`, the sides in turns, the best of {ROUNDS} times "
         f"{REPETITIONS} runs; on {machine()}, GCC {compiler}, {versions}. "
-        f"{ROWS:,} rows of {FLOATS} floats, batches of {BATCH}, {WORKERS} "
-        "workers unless said otherwise; a hand-off is a batch of one sample. "
-        "A ratio is the peer's time by ours, or ours by the peer's where the "
-        "target is an upper bound.\n")
+        f"The data are {ROWS:,} rows of {FLOATS} floats, with batches of "
+        f"{BATCH}, and {WORKERS} workers unless the row says otherwise. A "
+        "hand-off is a batch of one empty sample. A ratio is the peer's time "
+        "divided by Lockstep's. If the target is an upper bound, it is "
+        "Lockstep's time divided by the peer's.\n")
   header()
   for executor in EXECUTORS:
     gather_rows(figures, executor)
@@ -294,7 +295,7 @@ def print_tables(figures):
     handoff_rows(figures, executor)
   first_rows(figures)
   error_row(figures)
-  print("\nAlone:\n")
+  print("\nThe loader by itself:\n")
   header()
   alone_rows(figures)
 
