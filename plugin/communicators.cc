@@ -18,43 +18,49 @@ void BindOptions(WorldOptions& options, OptionTable& table) {
   table.Add("init", &options.init,
             "The place where ranks meet: \"env://\" for the launcher's, "
             "\"tcp://host:port\" or \"file:///folder\".");
-  table.Add("rank", &options.rank, "This rank; -1: as the launcher says.");
+  table.Add("rank", &options.rank,
+            "The number of this rank; -1: the launcher's variables say it.");
   table.Add("size", &options.size,
-            "The number of ranks; -1: as the launcher says.");
+            "The number of ranks; -1: the launcher's variables say it.");
   table.Add("job", &options.job,
-            "The same on all ranks of one attempt, another in each; empty: as "
-            "the launcher says.");
+            "A text that all ranks of one attempt share, and that differs "
+            "between attempts; empty: the launcher's variables say it.");
   table.Add("interface", &options.interface,
-            "The network interface, or this host's address, for data; empty: "
-            "the one by which rank 0 is reached.");
+            "The network interface, or an address of this host, for data; "
+            "empty: the interface by which this host reaches rank 0.");
   table.Add("join_deadline", &options.join_deadline,
-            "How long ranks wait for each other to come.");
+            "The longest time that ranks wait until all have joined.");
   table.Add("slow_join", &options.slow_join,
-            "A join that takes longer is told to on_slow.");
-  table.Add("beat", &options.beat, "How often a rank says that it is alive.");
+            "If joining takes longer than this, on_slow is told.");
+  table.Add("beat", &options.beat,
+            "The time between two heartbeats of a rank.");
   table.Add("silence", &options.silence,
-            "A rank that is not heard of for so long counts as lost.");
+            "A rank counts as lost if nothing comes from it for this time.");
   table.Add("leave_patience", &options.leave_patience,
-            "How long rank 0 stays for the others at the end.");
+            "The longest time that rank 0 stays for the others at the end.");
 }
 
 void BindOptions(GroupOptions& options, OptionTable& table) {
   table.Add("group", &options.name,
-            "The name of the group in messages; a job has one of each name "
-            "at a time.");
+            "The name of the group in messages. At any time, a job has at most "
+            "one group of each name.");
   table.Add("deadline", &options.deadline,
-            "How long an operation may take, its data included.");
+            "The longest time that an operation may take, including the "
+            "transfer of its data.");
   table.Add("slow", &options.slow,
-            "An operation that takes longer is told to on_slow.");
-  table.Add("strict", &options.strict,
-            "For nccl: whether ranks agree on each collective before it runs.");
-  table.Add("device", &options.device,
-            "For nccl: the CUDA device; -1: by the local rank.");
-  table.Add("nccl_library", &options.nccl_library,
-            "For nccl: where NCCL is; empty: where the system finds it.");
+            "If an operation takes longer than this, on_slow is told.");
+  table.Add(
+      "strict", &options.strict,
+      "For nccl: if true, ranks agree on each collective before it runs.");
+  table.Add(
+      "device", &options.device,
+      "For nccl: the number of the CUDA device; -1: that of the local rank.");
+  table.Add(
+      "nccl_library", &options.nccl_library,
+      "For nccl: the path of NCCL's library; empty: the system finds it.");
   table.Add("cuda_library", &options.cuda_library,
-            "For nccl: where the CUDA driver is; empty: where the system finds "
-            "it.");
+            "For nccl: the path of the CUDA driver's library; empty: the "
+            "system finds it.");
 }
 
 namespace internal_plugin {
@@ -82,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
 absl::Status RegisterCommunicators(PluginRegistry& registry) {
   absl::Status status;
   status.Update(registry.Add<Communicator>(
-      kAuto, "shm where all ranks share a host, and gloo elsewhere.",
+      kAuto, "shm if all ranks share a host, and otherwise gloo.",
       MakeGroup<kAuto>));
   status.Update(registry.Add<Communicator>(
       kShm, "Processes of one host, by shared memory.", MakeGroup<kShm>));

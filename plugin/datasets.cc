@@ -25,32 +25,35 @@
 namespace lockstep {
 
 void BindOptions(FileFolderOptions& options, OptionTable& table) {
-  table.Add("path", &options.path, "The folder, with a sub-folder a class.");
-  table.Add("extensions", &options.extensions,
-            "The endings of the files to take, such as \".jpg\"; none: all.");
+  table.Add("path", &options.path,
+            "The folder, which has a sub-folder for each class.");
+  table.Add(
+      "extensions", &options.extensions,
+      "The endings of the files to read, such as \".jpg\"; none: all files.");
   table.AddSize("max_file_bytes", &options.max_file_bytes,
-                "The size of the largest file that is taken, and so the memory "
-                "of a sample; 0: that of the largest there is.");
+                "The most bytes that a file may have, which is the memory of "
+                "each sample; 0: the size of the largest file.");
 }
 
 void BindOptions(TfRecordDatasetOptions& options, OptionTable& table) {
-  table.Add("files", &options.files, "TFRecord files, not compressed.");
+  table.Add("files", &options.files,
+            "The paths of the TFRecord files, which are not compressed.");
   table.Add("verify", &options.verify,
-            "Whether each read checks the CRC of the record.");
+            "If true, each read checks the CRC of the record.");
   table.AddSize("max_record_bytes", &options.max_record_bytes,
-                "The size of the largest record that is taken, and so the "
-                "memory of a sample; 0: that of the longest there is.");
+                "The most bytes that a record may have, which is the memory of "
+                "each sample; 0: the size of the longest record.");
 }
 
 void BindOptions(NpyFile& options, OptionTable& table) {
   table.Add("field", &options.field, "The name of the field.");
-  table.Add("path", &options.path, "The .npy file.");
-  table.Add("bf16", &options.bf16, "Whether the elements are bfloat16.");
+  table.Add("path", &options.path, "The path of the .npy file.");
+  table.Add("bf16", &options.bf16, "If true, the elements are bfloat16.");
 }
 
 void BindOptions(CacheOptions& options, OptionTable& table) {
   table.AddSize("max_bytes", &options.max_bytes,
-                "The memory for the samples that are kept.");
+                "The most memory for the samples that are kept.");
 }
 
 namespace internal_plugin {
@@ -75,11 +78,12 @@ struct NpySettings {
 };
 
 void BindOptions(NpySettings& options, OptionTable& table) {
-  table.Add("files", &options.files,
-            "A field each: tables of field, path and, for bfloat16, bf16.");
+  table.Add(
+      "files", &options.files,
+      "One table for each field, with field, path and, for bfloat16, bf16.");
   table.Add("access", &options.access,
-            "Whether the files are mapped into memory, or read row by row, "
-            "where others may truncate them.",
+            "The way to read: the files are mapped into memory; or they are "
+            "read row by row, for files that other programs may truncate.",
             {{"mapped", NpyAccess::kMapped}, {"read", NpyAccess::kRead}});
 }
 
@@ -102,7 +106,7 @@ struct InnerOptions {
 
 void BindOptions(InnerOptions& options, OptionTable& table) {
   table.Add("dataset", &options.dataset,
-            "The dataset that it is made of, a table with its name.");
+            "The inner dataset: a table with its name and its settings.");
 }
 
 DatasetResult MakeInner(const PluginContext& context,
@@ -136,11 +140,14 @@ struct SubsetSettings {
 
 void BindOptions(SubsetSettings& options, OptionTable& table) {
   BindOptions(options.inner, table);
-  table.Add("begin", &options.begin, "The first sample that is taken.");
+  table.Add("begin", &options.begin,
+            "The index of the first sample of the subset.");
   table.Add("end", &options.end,
-            "The first one after it that is not; unset: the size.");
-  table.Add("indices", &options.indices,
-            "In place of begin and end: the samples that are taken.");
+            "The index after the last sample of the subset; unset: the size of "
+            "the dataset.");
+  table.Add(
+      "indices", &options.indices,
+      "In place of begin and end: the indices of the samples of the subset.");
 }
 
 DatasetResult MakeSubset(const PluginContext& context,
@@ -172,7 +179,7 @@ struct PartsOptions {
 
 void BindOptions(PartsOptions& options, OptionTable& table) {
   table.Add("datasets", &options.datasets,
-            "The datasets that it is made of, tables with their names.");
+            "The inner datasets: tables with their names and their settings.");
 }
 
 absl::StatusOr<std::vector<DatasetPtr>> MakeParts(const PluginContext& context,
@@ -209,15 +216,16 @@ absl::Status RegisterDatasets(PluginRegistry& registry) {
   status.Update(registry.Add<Dataset>(
       "tfrecord", "The records of TFRecord files.", MakeTfRecord));
   status.Update(registry.Add<Dataset>(
-      "file_folder", "The files of a folder, with a sub-folder a class.",
+      "file_folder",
+      "The files of a folder, which has a sub-folder for each class.",
       MakeFileFolder));
   status.Update(registry.Add<Dataset>(
       "cache", "Another dataset, whose samples are kept in memory.",
       MakeCache));
-  status.Update(
-      registry.Add<Dataset>("subset", "Some samples of another.", MakeSubset));
+  status.Update(registry.Add<Dataset>("subset", "A subset of another dataset.",
+                                      MakeSubset));
   status.Update(registry.Add<Dataset>(
-      "concat", "The samples of one dataset after those of the other.",
+      "concat", "The samples of several datasets, one dataset after the other.",
       MakeConcat));
   status.Update(registry.Add<Dataset>(
       "zip", "The fields of several datasets side by side.", MakeZip));

@@ -163,24 +163,26 @@ absl::StatusOr<Config> ConfigOfCommandLine(int argc, const char* const* argv) {
 
 void BindOptions(CheckpointOptions& options, OptionTable& table) {
   table.Add("path", &options.path,
-            "The folder and the beginning of the files' names; empty: there "
-            "are none.");
+            "The folder and the beginning of the files' names; empty: the job "
+            "has no checkpoints.");
   table.Add("every_steps", &options.every_steps,
-            "How many steps come between two, beside those at the end of each "
-            "epoch; 0: these alone.");
-  table.Add("keep", &options.keep, "How many are kept.");
+            "The number of steps from one checkpoint to the next, beside those "
+            "at the end of each epoch; 0: there are only those.");
+  table.Add("keep", &options.keep, "The number of checkpoints that are kept.");
   table.Add("background", &options.background,
-            "Whether steps go on while one is written, from a copy.");
+            "If true, steps go on while a checkpoint is written, from a copy.");
 }
 
 void BindOptions(ProgressOptions& options, OptionTable& table) {
-  table.Add("every", &options.every,
-            "The time from one line to the next within an epoch, in place of "
-            "which a terminal has a bar; 0s: nothing is told.");
+  table.Add(
+      "every", &options.every,
+      "The time from one line to the next within an epoch; a terminal has a "
+      "bar in place of these lines. 0s: there is no report of progress.");
 }
 
 void BindOptions(Job& job, OptionTable& table) {
-  table.AddTable("world", &job.world, "How the ranks find each other.");
+  table.AddTable("world", &job.world,
+                 "The settings by which the ranks find each other.");
   table.Add("group", &job.group,
             "The communicator of all ranks: its name, \"auto\" if there is "
             "none, and its settings.");
@@ -188,14 +190,17 @@ void BindOptions(Job& job, OptionTable& table) {
             "The loaders, each under a name of the trainer's: a table with the "
             "loader's settings, and tables for its dataset and sampler.");
   table.Add("metrics", &job.metrics,
-            "Where metrics of all ranks go, from rank 0, each under a name: a "
-            "table with the sink's settings, and its name if that is another.");
+            "The sinks to which rank 0 writes the metrics of all ranks. The "
+            "key is the sink's name, or the table has its name. The table has "
+            "the sink's settings.");
   table.Add("rank_metrics", &job.rank_metrics,
-            "The same for what each rank tells of itself.");
-  table.AddTable("checkpoint", &job.checkpoint,
-                 "Where the job keeps what it goes on from.");
+            "The sinks to which each rank writes its own metrics, as under "
+            "[metrics].");
+  table.AddTable(
+      "checkpoint", &job.checkpoint,
+      "The job's checkpoints, from which it goes on after a restart.");
   table.AddTable("progress", &job.progress,
-                 "How often a session tells of the training's progress.");
+                 "The session's reports of the training's progress.");
 }
 
 absl::StatusOr<Job> internal_plugin::ReadJob(

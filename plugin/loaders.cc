@@ -19,49 +19,53 @@ namespace lockstep {
 
 void BindOptions(LoaderOptions& options, OptionTable& table) {
   table.Add("num_workers", &options.num_workers,
-            "How many samples are read at a time; 0: on the thread that asks "
-            "for a batch; unset: half of the processors.");
+            "The number of workers that read samples; 0: the thread that asks "
+            "for a batch reads it; unset: half of the processors.");
   table.Add("workers", &options.workers,
-            "The threads that read: oneTBB's workers, or threads of the "
-            "loader's own, for "
-            "samples that wait for disks or networks.",
+            "The threads that read: oneTBB's workers; or threads of the "
+            "loader's own, for samples that wait for disks or networks.",
             {{"tbb", Workers::kTbb}, {"threads", Workers::kThreads}});
-  table.Add("keep_tbb_limit", &options.keep_tbb_limit,
-            "Whether oneTBB's limit on its workers stays as it is.");
-  table.Add("limit_nested_threads", &options.limit_nested_threads,
-            "Holds OpenMP and MKL to one thread while a sample is read.");
-  table.Add("prefetch_batches", &options.prefetch_batches,
-            "Batches that are read ahead.");
-  table.AddSize("prefetch_bytes", &options.prefetch_bytes,
-                "The most memory that all these batches take; 0: no limit.");
-  table.Add("prefetch_next_epoch", &options.prefetch_next_epoch,
-            "Whether the next epoch is begun when one is read to its end.");
-  table.Add("advance_epochs", &options.advance_epochs,
-            "Whether the epochs follow each other without an end.");
   table.Add(
-      "max_steps", &options.max_steps,
-      "The steps after which the loader ends, over all epochs; 0: never.");
+      "keep_tbb_limit", &options.keep_tbb_limit,
+      "If true, the loader does not raise oneTBB's limit on its workers.");
+  table.Add("limit_nested_threads", &options.limit_nested_threads,
+            "If true, OpenMP and MKL use one thread while a sample is read.");
+  table.Add("prefetch_batches", &options.prefetch_batches,
+            "The number of batches that are read ahead.");
+  table.AddSize(
+      "prefetch_bytes", &options.prefetch_bytes,
+      "The most memory that all these batches may take; 0: no limit.");
+  table.Add("prefetch_next_epoch", &options.prefetch_next_epoch,
+            "If true, workers begin to read the next epoch when they have read "
+            "one to its end.");
+  table.Add("advance_epochs", &options.advance_epochs,
+            "If true, the epochs follow each other without an end.");
+  table.Add("max_steps", &options.max_steps,
+            "The number of steps, over all epochs, after which the loader "
+            "ends; 0: no limit.");
   table.Add(
       "delivery", &options.delivery,
-      "Whether batches come in order, or as they are ready.",
+      "The order of the batches: that of the sampler, or that in which they "
+      "are ready.",
       {{"in_order", Delivery::kInOrder}, {"as_ready", Delivery::kAsReady}});
   table.Add("seed", &options.seed,
             "The seed of the random numbers that samples and collate draw.");
-  table.Add(
-      "base_seed", &options.base_seed,
-      "The number from which the seeds of workers count; unset: the seed.");
+  table.Add("base_seed", &options.base_seed,
+            "The seed of worker 0, to which the seeds of the others add their "
+            "numbers; unset: `seed`.");
   table.Add("on_error", &options.on_error,
-            "The fate of samples that can't be read: their step fails, "
-            "they are skipped, or others take their place.",
+            "The policy for samples that can't be read: their step fails, they "
+            "are skipped, or other samples take their place.",
             {{"stop", OnError::kStop},
              {"skip", OnError::kSkip},
              {"substitute", OnError::kSubstitute}});
   table.Add("max_failures", &options.max_failures,
-            "How many such samples there may be; unset: any number.");
+            "The number of such samples that is allowed; unset: any number.");
   table.Add("timeout", &options.timeout,
-            "How long a batch is waited for before that is an error.");
+            "The longest time to wait for a batch, after which the wait is an "
+            "error.");
   table.Add("trace_events", &options.trace_events,
-            "How many events of a trace are kept; 0: no trace.");
+            "The number of events of the trace that are kept; 0: no trace.");
 }
 
 namespace internal_plugin {
@@ -75,11 +79,11 @@ struct LoaderSettings {
 
 void BindOptions(LoaderSettings& settings, OptionTable& table) {
   table.Add("dataset", &settings.dataset,
-            "The dataset, a table with its name; empty: the one that the "
-            "program has given.");
+            "The dataset: a table with its name and its settings; empty: the "
+            "dataset that the program has given.");
   table.Add("sampler", &settings.sampler,
-            "The sampler that says which samples a rank gets, a table with its "
-            "name.");
+            "The sampler, which decides which samples a rank gets: a table "
+            "with its name and its settings.");
   BindOptions(settings.loader, table);
 }
 

@@ -65,9 +65,9 @@ struct TextOptions {
 
 void BindOptions(TextOptions& options, OptionTable& table) {
   table.Add("path", &options.path,
-            "The file to which lines are added, whose folder is made if it is "
-            "missing; empty: the standard output. Under [rank_metrics], that "
-            "of rank 3 has .rank0003 behind its name.");
+            "The file to which lines are added; empty: the standard output. "
+            "Its folder is made if it is missing. Under [rank_metrics], "
+            ".rank0003 is added to the file's name on rank 3.");
 }
 
 // Writes lines such as "step 120: loss 0.25, accuracy 0.9".
@@ -124,12 +124,13 @@ struct JsonLinesOptions {
 
 void BindOptions(JsonLinesOptions& options, OptionTable& table) {
   table.Add("path", &options.path,
-            "The folder, which is made if it is missing, and the beginning of "
-            "the files' names, to which .rank0003.jsonl is added on rank 3; or "
-            "a folder with / at its end.");
-  table.AddSize("max_bytes", &options.max_bytes,
-                "The most bytes that a rank's files take, the present one and "
-                "the one before it, to whose name .old is added.");
+            "The folder and the beginning of the files' names, to which "
+            ".rank0003.jsonl is added on rank 3; or a folder with / at its "
+            "end. The folder is made if it is missing.");
+  table.AddSize(
+      "max_bytes", &options.max_bytes,
+      "The most bytes that a rank's two files may take together: the present "
+      "one, and the one before it, to whose name .old is added.");
 }
 
 void AppendJson(absl::string_view text, std::string& json) {
@@ -314,8 +315,8 @@ struct TensorboardOptions {
 void BindOptions(TensorboardOptions& options, OptionTable& table) {
   table.Add("folder", &options.folder,
             "The folder of the run, which is made if it is missing. Under "
-            "[rank_metrics], ranks from 1 on have the folders rank0001 and so "
-            "on in it, each a run of its own.");
+            "[rank_metrics], each rank from 1 on has a run of its own, in the "
+            "folders rank0001 and so on below it.");
 }
 
 // Writes event files.
@@ -380,7 +381,7 @@ absl::Status RegisterMetricsSinks(PluginRegistry& registry) {
       "[rank_metrics], each rank has a file of its own.",
       MakeJsonLines));
   LOCKSTEP_RETURN_IF_ERROR(registry.Add<MetricsSink>(
-      "tensorboard", "Event files, which TensorBoard draws.", MakeTensorboard));
+      "tensorboard", "Event files, which TensorBoard shows.", MakeTensorboard));
   return registry.Add<MetricsSink>("text", "A line of text for each step.",
                                    MakeText);
 }

@@ -90,7 +90,7 @@ struct TorchOptions {
 void BindOptions(TorchOptions& options, OptionTable& table) {
   AddSeed(options.seed, table);
   table.Add("profile", &options.profile,
-            "The release of PyTorch whose order it is, such as \"2.1\"; it "
+            "The release of PyTorch whose order this is, such as \"2.1\". It "
             "matters from 214,748,364 samples on.");
 }
 
@@ -115,22 +115,24 @@ struct RandomOptions {
 void AddGenerator(TorchGeneratorUse& generator, bool& persistent_workers,
                   OptionTable& table) {
   table.Add("generator", &generator,
-            "The others that draw from the generator in PyTorch: nobody, the "
-            "DataLoader as well, or, where none was given, the default one.",
+            "The use of PyTorch's generator: only the sampler draws from it; "
+            "the DataLoader draws from it, too; or the DataLoader has none, "
+            "and PyTorch uses the default one.",
             {{"own", TorchGeneratorUse::kOwn},
              {"shared_with_loader", TorchGeneratorUse::kSharedWithLoader},
              {"default", TorchGeneratorUse::kDefault}});
   table.Add("persistent_workers", &persistent_workers,
-            "Whether the DataLoader has persistent workers, and so draws its "
-            "base seed in the first epoch alone.");
+            "If true, PyTorch's DataLoader has persistent workers, and so "
+            "draws its base seed only in the first epoch.");
 }
 
 void BindOptions(RandomOptions& options, OptionTable& table) {
   BindOptions(options.torch, table);
-  table.Add("num_samples", &options.num_samples,
-            "How many are drawn; 0: as many as there are.");
+  table.Add(
+      "num_samples", &options.num_samples,
+      "The number of samples that are drawn; 0: the size of the dataset.");
   table.Add("replacement", &options.replacement,
-            "Whether each draw is independent of the others.");
+            "If true, each draw is independent of the others.");
   AddGenerator(options.generator, options.persistent_workers, table);
 }
 
@@ -161,14 +163,15 @@ void AddWeights(std::string& weights, int64_t& num_samples,
   table.Add("weights", &weights,
             "The column of the dataset that has the weight of each sample.");
   table.Add("num_samples", &num_samples,
-            "How many are drawn in an epoch; 0: as many as there are.");
+            "The number of samples that are drawn in an epoch; 0: the size of "
+            "the dataset.");
 }
 
 void BindOptions(WeightedOptions& options, OptionTable& table) {
   AddSeed(options.seed, table);
   AddWeights(options.weights, options.num_samples, table);
   table.Add("replacement", &options.replacement,
-            "Whether a sample may come more than once in an epoch.");
+            "If true, a sample may come more than once in an epoch.");
 }
 
 int64_t OrAll(int64_t num_samples, const Dataset& dataset) {
@@ -262,9 +265,9 @@ struct BlockOptions {
 void BindOptions(BlockOptions& options, OptionTable& table) {
   AddSeed(options.seed, table);
   table.Add("chunk_size", &options.chunk_size,
-            "How many samples are stored together.");
+            "The number of samples that are stored together, in a chunk.");
   table.Add("open_chunks", &options.open_chunks,
-            "How many such chunks are shuffled together.");
+            "The number of chunks that are shuffled together.");
 }
 
 OrderResult MakeBlockShuffle(const PluginContext& context,
@@ -288,15 +291,17 @@ struct RepeatedOptions {
 };
 
 void AddInner(Config& order, OptionTable& table) {
-  table.Add("order", &order, "The order that is rearranged, a table.");
+  table.Add("order", &order,
+            "The inner order, which is rearranged: a table with its name and "
+            "its settings.");
 }
 
 void BindOptions(RepeatedOptions& options, OptionTable& table) {
   AddInner(options.order, table);
   table.Add("repeats", &options.repeat.repeats,
-            "How often each index comes, one after the other.");
+            "The number of times that each index comes, one after the other.");
   table.Add("keep", &options.repeat.keep,
-            "How many positions are kept; 0: all.");
+            "The number of positions that are kept; 0: all.");
 }
 
 OrderResult MakeRepeated(const PluginContext& context,
@@ -317,11 +322,12 @@ void BindOptions(WindowSettings& options, OptionTable& table) {
   AddInner(options.order, table);
   AddSeed(options.seed, table);
   table.Add("planned_batch_size", &options.global_batch,
-            "Rows of a global batch to plan for; 0: as many as the sampler "
-            "has. A job that goes on with other batches keeps the number.");
+            "The number of rows of a global batch for which the order plans; "
+            "0: that of the sampler. A job that goes on with other batches "
+            "keeps this number.");
   table.Add("window_batches", &options.batches,
-            "How many such batches are looked at together. More make better "
-            "batches, and a less random order.");
+            "The number of such batches that are looked at together. More make "
+            "better batches, and a less random order.");
 }
 
 absl::StatusOr<WindowOptions> WindowOf(const PluginContext& context,
@@ -351,8 +357,8 @@ struct GroupSettings {
 void BindOptions(GroupSettings& options, OptionTable& table) {
   BindOptions(options.window, table);
   table.Add("groups", &options.groups,
-            "The column of the dataset that has the group of each sample; no "
-            "batch has samples of two.");
+            "The column of the dataset that has the group of each sample. All "
+            "samples of a batch have the same group.");
 }
 
 OrderResult MakeGrouped(const PluginContext& context,
@@ -395,9 +401,11 @@ struct BudgetSettings {
 void BindOptions(BudgetSettings& options, OptionTable& table) {
   BindOptions(options.lengths, table);
   table.Add("max_tokens", &options.max_tokens,
-            "The most that rows times the longest row may be on any rank.");
+            "The largest product of the number of rows and the length of the "
+            "longest row, on any rank.");
   table.Add("planned_ranks", &options.world,
-            "The number of ranks to plan for; 0: as many as there are.");
+            "The number of ranks for which the order plans; 0: the number of "
+            "the job's ranks.");
 }
 
 OrderResult MakeTokenBudget(const PluginContext& context,
@@ -431,44 +439,49 @@ struct CutSettings {
 
 void AddBatchSizes(CutSettings& options, OptionTable& table) {
   table.Add("global_batch_size", &options.global_batch_size,
-            "Rows of all ranks together in a step, so that a job means the "
-            "same on any number of ranks. A multiple of the number of ranks.");
+            "The number of rows of all ranks together in a step, so that a job "
+            "means the same on any number of ranks. It must be a multiple of "
+            "the number of ranks.");
   table.Add("rank_batch_size", &options.rank_batch_size,
-            "In place of global_batch_size: rows of each rank in a step.");
+            "In place of global_batch_size: the number of rows of each rank in "
+            "a step.");
 }
 
 void AddDataStride(CutSettings& options, OptionTable& table) {
   table.Add("data_stride", &options.data_stride,
-            "The distance in rank of those with different data.");
+            "The distance between the numbers of two ranks that get different "
+            "data. Ranks that are closer together get the same data.");
 }
 
 void BindOptions(CutSettings& options, OptionTable& table) {
   AddBatchSizes(options, table);
   table.Add("tail", &options.tail,
-            "The policy at the end, where the last global batch is short: "
-            "samples are repeated and marked, left out, dealt unevenly, or the "
-            "missing rows are marked and empty.",
+            "The policy for a last global batch that is too short: samples are "
+            "repeated and marked; left out; dealt unevenly; or missing rows "
+            "are marked and empty.",
             {{"pad", Tail::kPad},
              {"drop", Tail::kDrop},
              {"uneven", Tail::kUneven},
              {"mask", Tail::kMask}});
-  table.Add("drop_last", &options.drop_last,
-            "Leaves out a last batch that has fewer rows on any rank.");
+  table.Add(
+      "drop_last", &options.drop_last,
+      "If true, a last batch that has fewer rows on any rank is left out.");
   table.Add("min_last_batch", &options.min_last_batch,
             "The fewest rows that a last batch may have on any rank; 0: any.");
-  table.Add("small_last_batch", &options.small_last_batch,
-            "The fate of a last batch that has fewer: it is left out, "
-            "joined to the one before, or the last two share their rows.",
-            {{"drop", SmallLastBatch::kDrop},
-             {"merge", SmallLastBatch::kMerge},
-             {"spread", SmallLastBatch::kSpread}});
   table.Add(
-      "layout", &options.layout,
-      "The rows of a global batch that a rank gets: every so-many-th, as in "
-      "PyTorch; neighbours; or what the order needs.",
-      {{"auto", LayoutChoice::kAuto},
-       {"strided", LayoutChoice::kStrided},
-       {"blocked", LayoutChoice::kBlocked}});
+      "small_last_batch", &options.small_last_batch,
+      "The policy for a last batch that has fewer rows: it is left out; it is "
+      "joined to the batch before it; or the last two share their rows.",
+      {{"drop", SmallLastBatch::kDrop},
+       {"merge", SmallLastBatch::kMerge},
+       {"spread", SmallLastBatch::kSpread}});
+  table.Add("layout", &options.layout,
+            "The rows of a global batch that a rank gets: every W-th row for W "
+            "ranks, as in PyTorch; neighbouring rows; or the rows that the "
+            "order needs.",
+            {{"auto", LayoutChoice::kAuto},
+             {"strided", LayoutChoice::kStrided},
+             {"blocked", LayoutChoice::kBlocked}});
   AddDataStride(options, table);
 }
 
@@ -562,7 +575,8 @@ struct AnyOrderOptions {
 };
 
 void BindOptions(AnyOrderOptions& options, OptionTable& table) {
-  table.Add("order", &options.order, "The order, a table with its name.");
+  table.Add("order", &options.order,
+            "The order: a table with its name and its settings.");
 }
 
 OrderResult MakeAnyOrder(const PluginContext& context,
@@ -580,14 +594,16 @@ struct DistributedOptions {
 };
 
 void BindOptions(DistributedOptions& options, OptionTable& table) {
-  table.Add("shuffle", &options.shuffle, "Whether the samples are shuffled.");
+  table.Add("shuffle", &options.shuffle, "If true, the samples are shuffled.");
   BindOptions(options.torch, table);
   AddBatchSizes(options.cut, table);
-  table.Add("drop_last", &options.cut.drop_last,
-            "DistributedSampler's: samples that do not fill all ranks are left "
-            "out, and not padded.");
+  table.Add(
+      "drop_last", &options.cut.drop_last,
+      "The drop_last of DistributedSampler: if true, the last samples that do "
+      "not suffice for all ranks are left out; otherwise they are padded.");
   table.Add("drop_last_batch", &options.drop_last_batch,
-            "BatchSampler's: a last batch that is not full is left out.");
+            "The drop_last of BatchSampler: if true, a last batch that is not "
+            "full is left out.");
   AddDataStride(options.cut, table);
 }
 
@@ -654,9 +670,9 @@ absl::Status RegisterOrders(PluginRegistry& registry) {
   status.Update(AddOrder<BudgetSettings, MakeTokenBudget>(
       registry, "token_budget",
       "Batches of as many samples as fit into a number of tokens."));
-  status.Update(
-      registry.Add<Sampler>("order", "Any order by name, cut and dealt.",
-                            MakeSampled<AnyOrderOptions, MakeAnyOrder>));
+  status.Update(registry.Add<Sampler>(
+      "order", "Any order, by its name, cut into batches and dealt to ranks.",
+      MakeSampled<AnyOrderOptions, MakeAnyOrder>));
   status.Update(registry.Add<Sampler>(
       "distributed", "PyTorch's DistributedSampler in a BatchSampler.",
       MakeDistributed));
