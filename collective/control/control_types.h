@@ -78,7 +78,7 @@ struct Late {
   // "all_reduce(4 x f32, sum) #17 of group 'world'": the operation that has
   // expired, or else the first one.
   std::string what;
-  // That of the operation which expires first. It counts if one has expired.
+  // The deadline of the operation that expires first. It counts if `expired`.
   absl::Duration deadline;
 };
 

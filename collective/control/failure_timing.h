@@ -64,8 +64,9 @@ struct FailureTiming {
   // either. It still answers echoes, and tries to send the message at each
   // tick. In this time it usually succeeds.
   absl::Duration reason = absl::Milliseconds(300);
-  // The same time for a mismatch that a transport has seen. It is longer, since
-  // rank 0 can say which rank has issued what, and the transport can't.
+  // The same time for a mismatch that a transport has seen in an operation. It
+  // is longer, since rank 0 can say which rank has issued what, and the
+  // transport can't.
   absl::Duration mismatch = absl::Seconds(5);
 
   // The time for which it may be unknown what a device has done, before what is
