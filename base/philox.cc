@@ -93,6 +93,8 @@ __attribute__((target("avx2"))) size_t FillAvx2(uint64_t key,
     b.Store(out.data() + done + 4);
     low = _mm256_add_epi64(low, eight);
   }
+  // Below -O2, GCC does not do this by itself (tools/ci/vector_state).
+  _mm256_zeroupper();
   return done;
 }
 

@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 // Functions here pass vectors to each other, but all are inlined, so the
 // calling convention does not matter.
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -82,6 +86,8 @@ inline __attribute__((always_inline)) void RefillBy(uint32_t* state,
 __attribute__((target("avx2"))) void RefillAvx2(uint32_t* state,
                                                 uint32_t* tempered) {
   RefillBy<8>(state, tempered);
+  // Below -O2, GCC does not do this by itself (tools/ci/vector_state).
+  _mm256_zeroupper();
 }
 #endif
 
