@@ -6,13 +6,15 @@
 #include <functional>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "lockstep/base/language.h"
 
 namespace lockstep::internal_loader {
 
 // Calls a job on worker threads.
-// Thread-safety: Start, Nudge and shares_threads may be called from many
+// Thread-safety: all functions but the destructor may be called from many
 // threads at once, and the job may run on many threads at once.
 class Executor {
  public:
@@ -24,32 +26,44 @@ class Executor {
   // never.
   virtual ~Executor() = default;
 
-  // Has the job called once more, soon, on a worker. Throws if there is no
-  // worker and the system has no thread or memory left for one; the job may
-  // still be called some time.
-  virtual void Start() = 0;
+  // Has the job called once more, soon, on a worker. RESOURCE_EXHAUSTED if
+  // there is no worker, and the system has no thread or memory left for one.
+  // This is permanent, and calls that were started before may never come.
+  virtual absl::Status Start() = 0;
 
-  // Repeats the signal of a Start, for a scheduler that may have missed it.
-  virtual void Nudge() {}
+  // Does what may be necessary for calls that were started and have not come
+  // for a while. Returns what Start returns.
+  virtual absl::Status Nudge() { return absl::OkStatus(); }
 
   // Returns true if calls should return now and then, so that other work gets
   // the thread.
   virtual bool shares_threads() const = 0;
+
+  // Returns how many calls may run at the same time: the width, or fewer if
+  // the system did not start more threads.
+  virtual int threads() const = 0;
 };
 
-// Returns an executor with `width` threads, or RESOURCE_EXHAUSTED if the system
-// has no more threads.
-absl::StatusOr<std::unique_ptr<Executor>> MakeThreadExecutor(int width,
-                                                             Executor::Job job);
+// Returns an executor with `width` threads. If the system does not start all of
+// them, it has one less than the system starts, but at least one;
+// RESOURCE_EXHAUSTED if the system starts none.
+absl::StatusOr<std::unique_ptr<Executor>> MakeThreadExecutor(
+    int width, const Executor::Job& job);
 
 // Returns an executor with a private arena for `width` of TBB's workers, or for
 // fewer if the host has limited them. Unless `keep_limit` is set, TBB's own
 // limit on its workers is raised by `width` for the whole process while the
-// executor lives. FAILED_PRECONDITION in a fork of a process that has called
+// executor lives. If the system does not start threads enough for all workers,
+// the executor has threads of its own, as many as there can be. This may also
+// happen later. FAILED_PRECONDITION in a fork of a process that has called
 // this.
-absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(int width,
-                                                          bool keep_limit,
-                                                          Executor::Job job);
+absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(
+    int width, bool keep_limit, const Executor::Job& job);
+
+// Sets how long MakeTbbExecutor waits for TBB's threads to begin, and for them
+// to be free again. If that takes longer, the host keeps TBB busy. Tests set it
+// so high that a slow machine does not reach it.
+void SetTbbPatience(absl::Duration patience);
 
 }  // namespace lockstep::internal_loader
 

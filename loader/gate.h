@@ -26,7 +26,7 @@ namespace lockstep::internal_loader {
 // later must find it shut: share it by a shared_ptr.
 // Guarantees: active() is the number of calls that were begun and have not
 // ended.
-// Thread-safety: thread-safe; Shut and Open are for the owner.
+// Thread-safety: thread-safe; Shut, TryShut and Open are for the owner.
 // Memory ordering: Begin, End and active() are sequentially consistent, as
 // pipeline.h needs it.
 class Gate {
@@ -73,6 +73,13 @@ class Gate {
     MutexLock lock(mutex_);
     shut_ = true;
     while (inside_ > 0) empty_.Wait(mutex_);
+  }
+
+  // The same without waiting. Returns true if no call is inside.
+  bool TryShut() {
+    MutexLock lock(mutex_);
+    shut_ = true;
+    return inside_ == 0;
   }
 
   void Open() {

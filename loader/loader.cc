@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/cpus.h"
 #include "lockstep/loader/loader_state.h"
@@ -61,6 +63,7 @@ absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
 // lost, so UNKNOWN stands for these codes.
 absl::Status OfLostStep(const absl::Status& status) {
   switch (status.code()) {
+    case absl::StatusCode::kCancelled:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kOutOfRange:
@@ -128,7 +131,16 @@ Loader::Loader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
 Loader::~Loader() {
   // In a forked process, the parent's threads do not exist, so they can't be
   // waited for. They may have held any lock.
-  if (forked()) static_cast<void>(pipeline_.release());
+  if (forked()) {
+    static_cast<void>(pipeline_.release());
+  } else if (pipeline_ != nullptr && pipeline_->has_given_up() &&
+             !pipeline_->Abandon()) {
+    KeepForEver(std::shared_ptr<Pipeline>(std::move(pipeline_)));
+  }
+}
+
+void Loader::GiveUpWhen(std::function<bool()> is_enough) {
+  pipeline_->GiveUpWhen(std::move(is_enough));
 }
 
 // ---- Going to a place.
@@ -501,6 +513,8 @@ bool Loader::EndEpoch(Entry& entry) {
   }
   return told;
 }
+
+int Loader::available_workers() const { return pipeline_->available_workers(); }
 
 LoaderMetrics Loader::Metrics() const {
   LoaderMetrics metrics = meter_->Metrics(pipeline_->busy_nanoseconds());

@@ -36,6 +36,7 @@
 #define LOCKSTEP_LOADER_LOADER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -87,8 +88,10 @@ class Loader {
       std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
       const LoaderOptions& options = {});
 
-  // Waits for the samples that are being read, and for nothing else. Batches
-  // that the caller holds stay valid.
+  // Waits for the samples that are being read, and for nothing else. After
+  // Next has given up a wait, it does not wait for them either: their workers
+  // keep the dataset and the memory that they use until the process ends.
+  // Batches that the caller holds stay valid.
   ~Loader();
 
   Loader(const Loader&) = delete;
@@ -108,9 +111,10 @@ class Loader {
   //   FAILED_PRECONDITION  there was no StartEpoch or RestoreState, or this
   //                        process is a fork
   //   OUT_OF_RANGE         the epoch is over, as an earlier call has said
+  //   CANCELLED            the function of GiveUpWhen has returned true
   // Any other error belongs to this step alone, which is lost. It is the error
   // of a sample, collate, the order or BatchMemory, with its code, except that
-  // UNKNOWN stands for the four codes above; errors() has the original codes of
+  // UNKNOWN stands for the five codes above; errors() has the original codes of
   // samples. If ok() is false afterwards, the error is permanent, whatever its
   // code. The order of an epoch that is read ahead also fails here, and not in
   // StartEpoch. (The end of an epoch, like a batch, comes only while the
@@ -119,6 +123,15 @@ class Loader {
 
   // Does the same without waiting. (Without workers, it reads the batch now.)
   absl::StatusOr<Polled> TryNext(Batch& batch);
+
+  // Has Next call this function while it waits for a batch of its workers, some
+  // twenty times a second and on its own thread. When the function returns
+  // true, Next gives up. A trainer that is asked to stop uses it, since data
+  // may come late or never:
+  //
+  //   loader->GiveUpWhen([&] { return stop_requested && Now() > last_moment;
+  //   });
+  void GiveUpWhen(std::function<bool()> is_enough);
 
   // Calls StartEpoch and returns all batches of the epoch as a range.
   // Exception: in the first call after RestoreState, or after Next has ended a
@@ -186,6 +199,11 @@ class Loader {
   //     Save(loader->SaveState());
   //   } while (*loader->StepsLeft() > 0);
   void Drain();
+
+  // Returns how many samples can be read at the same time: num_workers, or
+  // fewer if the system does not start more threads, or if a limit of the
+  // host's leaves TBB fewer workers. The number may fall later.
+  int available_workers() const;
 
   // May be called on any thread.
   LoaderMetrics Metrics() const;

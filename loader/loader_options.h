@@ -22,7 +22,9 @@ namespace lockstep {
 enum class Workers {
   // The workers of oneTBB, in an arena of the loader's own. They are shared
   // with the host's parallel algorithms. This is right if samples cost
-  // processor time.
+  // processor time. (If the system does not start a thread for each of them,
+  // the
+  // loader has threads of its own, as many as there can be.)
   kTbb,
   // Threads of the loader's own. This is right if samples wait for disks or
   // networks.
@@ -83,7 +85,7 @@ struct LoaderOptions {
   // raises that limit by num_workers while it lives. The limit holds for the
   // whole process, but arenas of the host keep their width. If TBB still gives
   // fewer workers, since the host has set a limit of its own, the loader uses
-  // those, and LoaderMetrics::effective_workers says how many.
+  // those, and Loader::available_workers says how many.
   bool keep_tbb_limit = false;
 
   // Holds OpenMP and MKL to one thread while a worker reads samples, so that

@@ -56,8 +56,8 @@ absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Create(
   LOCKSTEP_ASSIGN_OR_RETURN(
       self->executor_,
       options.workers == Workers::kThreads
-          ? MakeThreadExecutor(width, std::move(job))
-          : MakeTbbExecutor(width, options.keep_tbb_limit, std::move(job)));
+          ? MakeThreadExecutor(width, job)
+          : MakeTbbExecutor(width, options.keep_tbb_limit, job));
   self->pool_->Listen(self.get());
   return self;
 }
@@ -263,6 +263,8 @@ void Pipeline::Learn(int64_t nanoseconds, int64_t rows) {
 }
 
 void Pipeline::Complete(Entry& entry, Worker& worker) {
+  // The functions of a user who has given up may be gone.
+  if (stop_.load(std::memory_order_relaxed)) return;
   if (entry.slot != nullptr && entry.slot->status.ok()) {
     // If there is nothing to do, reading the clock would take longest.
     const bool timed = trace_.on() || options_.collate != nullptr ||
@@ -340,6 +342,12 @@ void Pipeline::GoOn() {
 }
 
 // ---- Stopping and going on.
+
+bool Pipeline::Abandon() {
+  if (executor_ != nullptr) pool_->Listen(nullptr);
+  stop_ = true;
+  return gate_->TryShut();
+}
 
 void Pipeline::Stop() {
   stop_ = true;

@@ -51,8 +51,10 @@
 #ifndef LOCKSTEP_LOADER_PIPELINE_H_
 #define LOCKSTEP_LOADER_PIPELINE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -127,9 +129,19 @@ class Pipeline : private SlotPool::Listener {
 
   // Returns the next entry to give out. Waits for it until `deadline` on the
   // clock of Now(), and returns nullptr if there is none by then.
-  // RESOURCE_EXHAUSTED if the user holds all slots; any other error is
-  // permanent.
+  // RESOURCE_EXHAUSTED if the user holds all slots, and CANCELLED if a call of
+  // GiveUpWhen's function returned true; any other error is permanent.
   absl::StatusOr<Entry*> Await(int64_t deadline);
+
+  // Has Await call `is_enough` now and then while it waits.
+  void GiveUpWhen(std::function<bool()> is_enough) {
+    is_enough_ = std::move(is_enough);
+  }
+  bool has_given_up() const { return has_given_up_; }
+
+  // Stops the pumps without waiting for them. Returns true if none is at work,
+  // and the pipeline may be destroyed.
+  bool Abandon();
 
   // Sets the time in nanoseconds after which a waiting Await looks again, in
   // case the executor has lost a start. Tests set it so high that a lost
@@ -176,6 +188,10 @@ class Pipeline : private SlotPool::Listener {
   const Slowest& slowest() const { return slowest_; }
   TraceLog& trace() { return trace_; }
   int workers() const { return static_cast<int>(workers_.size()); }
+  // Returns how many of the workers can work at the same time.
+  int available_workers() const {
+    return executor_ == nullptr ? 0 : std::min(workers(), executor_->threads());
+  }
   int effective_workers() const;
   int64_t busy_nanoseconds() const;
 
@@ -232,6 +248,8 @@ class Pipeline : private SlotPool::Listener {
   void Fail(absl::Status status);
 
   Entry* Ready();
+  // Asks the function of GiveUpWhen, without the lock.
+  bool IsEnough() ABSL_EXCLUSIVE_LOCKS_REQUIRED(consumer_mutex_);
   Entry* ReadInline();
   absl::Status CheckHeld() const;
 
@@ -280,6 +298,8 @@ class Pipeline : private SlotPool::Listener {
   Mutex consumer_mutex_;
   CondVar published_;
   int64_t look_again_ = 50000000;  // 50 ms
+  std::function<bool()> is_enough_;
+  bool has_given_up_ = false;
   int64_t given_ahead_ = 0;
   Progress progress_;
 

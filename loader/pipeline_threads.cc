@@ -158,19 +158,11 @@ bool Pipeline::HasWork(bool eager) const {
 
 void Pipeline::Kick() {
   if (!gate_->Begin(workers())) return;
-  const absl::Status started = CatchAll("starting a worker", [this] {
-    executor_->Start();
-    return absl::OkStatus();
-  });
+  absl::Status started =
+      CatchAll("starting a worker", [this] { return executor_->Start(); });
   if (started.ok()) return;
-  // Other pumps do the work, if there are any.
-  if (gate_->End() > 0) return;
-  NoteFailure(CatchAll("a worker's start", [&] {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no worker could be started (", started.message(),
-                     "): raise the limits of threads and memory, or set "
-                     "num_workers=0"));
-  }));
+  gate_->End();
+  NoteFailure(std::move(started));
 }
 
 // Starts another pump if there is more work than this pump should do alone.
@@ -261,6 +253,17 @@ absl::Status Pipeline::CheckHeld() const {
       "release one before asking for the next, or raise prefetch_batches"));
 }
 
+bool Pipeline::IsEnough() {
+  if (is_enough_ == nullptr) return false;
+  const MutexUnlock unlock(consumer_mutex_);
+  bool is_enough = true;  // if it throws
+  CatchAll("the function of GiveUpWhen", [&] {
+    is_enough = is_enough_();
+    return absl::OkStatus();
+  }).IgnoreError();
+  return is_enough;
+}
+
 absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
   if (failed_.load(std::memory_order_relaxed)) return failure();
   if (executor_ == nullptr) {
@@ -298,7 +301,13 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
         const MutexUnlock unlock(consumer_mutex_);
         WorkHere();
       }
+      has_given_up_ = IsEnough();
       if (Ready() != nullptr) continue;
+      if (has_given_up_) {
+        held = absl::CancelledError(
+            absl::StrCat("the wait for a batch was given up: ", Activity()));
+        break;
+      }
       const int64_t now = Now();
       late = now >= deadline;
       if (late) break;
@@ -306,7 +315,9 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
           std::min(works ? kWorkAgain : look_again_, deadline - now));
       if (published_.WaitUntil(consumer_mutex_,
                                std::chrono::steady_clock::now() + wait)) {
-        executor_->Nudge();
+        absl::Status nudged = CatchAll("starting a worker",
+                                       [this] { return executor_->Nudge(); });
+        if (!nudged.ok()) NoteFailure(std::move(nudged));
       }
     }
   }

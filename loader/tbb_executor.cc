@@ -1,18 +1,43 @@
+// The executor on TBB's workers.
+//
+// TBB starts a thread when an arena asks for more workers than there are, on
+// the thread that enqueues or on one of its own. If the system refuses the
+// thread, TBB 2021 throws an exception in the first case, and from then on
+// whatever changes the need of that arena waits for ever, workers included. In
+// the second case it ends the process. So threads are asked for where a refusal
+// can be borne:
+//
+//   * The system is asked first, by threads of Lockstep's own. If it refuses
+//     some, TBB is not asked for any, and those that it gave are the workers.
+//   * TBB is then asked for one thread after the other, and each has begun to
+//     run before the next is asked for, so TBB starts them all on this thread
+//     (StartThreads). They are asked for in arenas of their own, so the
+//     loader's arena needs no new thread later, unless the host keeps TBB busy.
+//   * Every enqueue is made under a lock. After one has thrown, no loader of
+//     this process enqueues any more, since TBB's workers may wait for ever.
+//     Calls that were enqueued and have not begun move to threads of
+//     Lockstep's own (TbbExecutor::MoveToThreads).
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
+#include <tbb/task_scheduler_observer.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/loader/executor.h"
 #include "lockstep/loader/happens_before.h"
 
@@ -20,6 +45,23 @@ namespace lockstep::internal_loader {
 namespace {
 
 using Limit = tbb::global_control;
+
+// The time in nanoseconds that StartThreads waits for a worker to begin, and
+// for all to leave.
+std::atomic<int64_t> patience{1'000'000'000};
+
+// True once TBB has failed to start a thread. It publishes no other memory, so
+// its order does not matter.
+std::atomic<bool> tbb_is_lost{false};
+
+// The number of TBB's threads that have run a task of Lockstep's.
+std::atomic<int> known_threads{0};
+
+// Counts the thread that makes it, until that thread ends.
+struct KnownThread {
+  KnownThread() { ++known_threads; }
+  ~KnownThread() { --known_threads; }
+};
 
 // The sum of the workers that all loaders of the process need. TBB uses the
 // smallest of the limits that exist, so several loaders need one common limit.
@@ -31,24 +73,31 @@ class SharedLimit {
     return *shared;
   }
 
+  // Throws, and changes nothing, if TBB starts threads for the host because the
+  // limit is higher, and the system refuses them.
   void Add(int workers) {
     MutexLock lock(mutex_);
     if (workers_ == 0) {
       others_ = Limit::active_value(Limit::max_allowed_parallelism);
     }
-    workers_ += workers;
     // The new limit is made before the old one is destroyed. Otherwise TBB
     // would see its own default in between, and drop workers.
     std::unique_ptr<Limit> limit;
-    if (workers_ > 0) {
+    if (workers_ + workers > 0) {
       limit = std::make_unique<Limit>(Limit::max_allowed_parallelism,
-                                      others_ + workers_);
+                                      others_ + workers_ + workers);
     }
+    workers_ += workers;
     limit_ = std::move(limit);
   }
 
+  int workers() const {
+    MutexLock lock(mutex_);
+    return workers_;
+  }
+
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   int workers_ ABSL_GUARDED_BY(mutex_) = 0;
   // The parallelism of the host before there were loaders.
   size_t others_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -81,11 +130,12 @@ class LiveJobs {
   std::set<SharedJob*> jobs_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A job, and the number of references to it: tasks of TBB may run after the
-// executor is destroyed.
+// A job, the number of its calls that wait for a worker, and the number of
+// references to it: tasks of TBB may run after the executor is destroyed.
 // Thread-safety: thread-safe.
 // Memory ordering: the default order of fetch_sub includes acquire and release,
-// so the thread that deletes the job sees the uses of all others.
+// so the thread that deletes the job sees the uses of all others. `waiting`
+// publishes no other memory: HappensBefore says what orders the calls.
 struct SharedJob {
   explicit SharedJob(Executor::Job job) : job(std::move(job)) {
     LiveJobs::Get().Add(this);
@@ -96,7 +146,17 @@ struct SharedJob {
     if (references.fetch_sub(1) == 1) delete this;
   }
 
+  // Returns true if a call waits, which the caller then makes.
+  bool TakeCall() {
+    int calls = waiting.load();
+    while (calls > 0) {
+      if (waiting.compare_exchange_weak(calls, calls - 1)) return true;
+    }
+    return false;
+  }
+
   const Executor::Job job;
+  std::atomic<int> waiting{0};
   std::atomic<int> references{1};
 };
 
@@ -117,13 +177,142 @@ class Task {
 
  private:
   static void Run(SharedJob* job) {
+    static thread_local const KnownThread known;
     HappensAfter(job);
-    job->job(std::max(0, tbb::this_task_arena::current_thread_index()));
+    if (job->TakeCall()) {
+      job->job(std::max(0, tbb::this_task_arena::current_thread_index()));
+    }
     job->Drop();
   }
 
   SharedJob* job_;
 };
+
+struct Drop {
+  void operator()(SharedJob* job) const { job->Drop(); }
+};
+using JobPointer = std::unique_ptr<SharedJob, Drop>;
+
+// Enqueues a call of the job. Returns false if TBB is lost; the call then
+// waits, unless it was made all the same.
+bool Enqueue(tbb::task_arena& arena, SharedJob& job) {
+  ++job.waiting;
+  if (tbb_is_lost) return false;
+  ++job.references;
+  HappensBefore(&job);
+  try {
+    arena.enqueue(Task(&job));
+  } catch (const std::exception&) {
+    // TBB may have taken the task all the same, so its reference stays.
+    tbb_is_lost = true;
+  }
+  return !tbb_is_lost;
+}
+
+// Counts the threads that come and go, and holds them in between.
+// Thread-safety: thread-safe.
+class Muster {
+ public:
+  void Enter() {
+    MutexLock lock(mutex_);
+    ++entered_;
+    changed_.NotifyAll();
+    while (!open_) changed_.Wait(mutex_);
+  }
+  void Leave() {
+    MutexLock lock(mutex_);
+    ++left_;
+    changed_.NotifyAll();
+  }
+
+  // Waits until `count` threads have entered. Returns false if that takes
+  // longer than the patience.
+  bool AwaitEntered(int count) { return Await(&Muster::entered_, count); }
+
+  // Lets the threads that have entered go, and waits for them as well.
+  void LetGo() {
+    int entered;
+    {
+      MutexLock lock(mutex_);
+      open_ = true;
+      entered = entered_;
+      changed_.NotifyAll();
+    }
+    Await(&Muster::left_, entered);
+  }
+
+ private:
+  bool Await(const int Muster::*number, int count) {
+    const SteadyTime deadline = After(absl::Nanoseconds(patience.load()));
+    MutexLock lock(mutex_);
+    while (this->*number < count) {
+      if (changed_.WaitUntil(mutex_, deadline)) return this->*number >= count;
+    }
+    return true;
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  int entered_ ABSL_GUARDED_BY(mutex_) = 0;
+  int left_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// An arena for one worker, which tells when the worker leaves it.
+// Thread-safety: thread-safe.
+class OneWorker : public tbb::task_scheduler_observer {
+ public:
+  explicit OneWorker(std::shared_ptr<Muster> muster)
+      : OneWorker(std::move(muster),
+                  std::make_unique<tbb::task_arena>(
+                      /*max_concurrency=*/1, /*reserved_for_masters=*/0)) {}
+  ~OneWorker() override { observe(false); }
+
+  void on_scheduler_exit(bool /*is_worker*/) override { muster_->Leave(); }
+
+  tbb::task_arena& arena() { return *arena_; }
+
+ private:
+  OneWorker(std::shared_ptr<Muster> muster,
+            std::unique_ptr<tbb::task_arena> arena)
+      : tbb::task_scheduler_observer(*arena),
+        muster_(std::move(muster)),
+        arena_(std::move(arena)) {
+    observe(true);
+  }
+
+  const std::shared_ptr<Muster> muster_;
+  const std::unique_ptr<tbb::task_arena> arena_;
+};
+
+// Releases an arena. If TBB is lost, threads may stay in it for ever, and so
+// does the arena.
+template <typename Arena>
+void Release(std::shared_ptr<Arena> arena) {
+  if (tbb_is_lost) KeepForEver(std::move(arena));
+}
+
+// Has TBB start threads until `count` of them are known, or until the host
+// keeps them busy. Returns false if TBB is lost.
+bool StartThreads(int count) {
+  static Mutex* const one_at_a_time = new Mutex;
+  MutexLock lock(*one_at_a_time);
+  const auto muster = std::make_shared<Muster>();
+  const JobPointer job(new SharedJob([muster](int) { muster->Enter(); }));
+  std::vector<std::shared_ptr<OneWorker>> workers;
+  while (known_threads < count && static_cast<int>(workers.size()) < count) {
+    workers.push_back(std::make_shared<OneWorker>(muster));
+    if (!Enqueue(workers.back()->arena(), *job) ||
+        !muster->AwaitEntered(static_cast<int>(workers.size()))) {
+      break;
+    }
+  }
+  // TBB counts a worker as needed until it has left. The loader's own arena
+  // would need more threads before that.
+  muster->LetGo();
+  for (auto& worker : workers) Release(std::move(worker));
+  return !tbb_is_lost;
+}
 
 // While an object lives, TBB may have that many more workers.
 // Thread-safety: thread-safe.
@@ -153,47 +342,75 @@ class RaisedLimit {
 class TbbExecutor : public Executor {
  public:
   TbbExecutor(int width, bool keep_limit, Job job)
-      : limit_(keep_limit ? 0 : width),
+      : width_(width),
+        limit_(keep_limit ? 0 : width),
+        workers_(limit_.WorkersOf(width)),
         // The priority is not low, or a host that keeps TBB busy would starve
         // it.
-        arena_(limit_.WorkersOf(width), /*reserved_for_masters=*/0),
+        arena_(std::make_shared<tbb::task_arena>(workers_,
+                                                 /*reserved_for_masters=*/0)),
         job_(new SharedJob(std::move(job))) {
-    arena_.initialize();
+    arena_->initialize();
   }
 
-  ~TbbExecutor() override { arena_.terminate(); }
+  ~TbbExecutor() override { Release(std::move(arena_)); }
+
+  // Returns false if TBB is lost.
+  bool StartThreads() {
+    return internal_loader::StartThreads(
+        std::max(workers_, limit_.WorkersOf(SharedLimit::Get().workers())));
+  }
 
   // Tasks are enqueued and never spawned, so that no worker takes one while it
   // waits inside another task, and no thread of the host takes one at all.
-  void Start() override {
-    job_->references.fetch_add(1);
-    HappensBefore(job_.get());
-    arena_.enqueue(Task(job_.get()));
+  absl::Status Start() override {
+    MutexLock lock(mutex_);
+    if (Enqueue(*arena_, *job_)) return absl::OkStatus();
+    const absl::Status moved = MoveToThreads();
+    // The call is taken back, unless it was made.
+    return moved.ok() || !job_->TakeCall() ? absl::OkStatus() : moved;
   }
 
   // Releases before 2022.0 may lose a request for a worker. One more task
-  // repeats the request.
-  void Nudge() override {
-    arena_.enqueue([] {});
+  // repeats the request. And another loader may have lost TBB.
+  absl::Status Nudge() override {
+    return job_->TakeCall() ? Start() : absl::OkStatus();
   }
 
   bool shares_threads() const override { return true; }
+  int threads() const override {
+    MutexLock lock(mutex_);
+    return threads_ != nullptr ? threads_->threads() : workers_;
+  }
 
  private:
-  struct Drop {
-    void operator()(SharedJob* job) const { job->Drop(); }
-  };
+  // Has all calls that wait made by threads of Lockstep's own.
+  absl::Status MoveToThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (threads_ == nullptr) {
+      LOCKSTEP_ASSIGN_OR_RETURN(threads_,
+                                MakeThreadExecutor(width_, job_->job));
+    }
+    while (job_->TakeCall()) LOCKSTEP_RETURN_IF_ERROR(threads_->Start());
+    return absl::OkStatus();
+  }
 
+  const int width_;
   const RaisedLimit limit_;
-  tbb::task_arena arena_;
-  const std::unique_ptr<SharedJob, Drop> job_;
+  const int workers_;
+  mutable Mutex mutex_;
+  std::shared_ptr<tbb::task_arena> arena_;
+  const JobPointer job_;
+  std::unique_ptr<Executor> threads_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(int width,
-                                                          bool keep_limit,
-                                                          Executor::Job job) {
+void SetTbbPatience(absl::Duration duration) {
+  patience = absl::ToInt64Nanoseconds(duration);
+}
+
+absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(
+    int width, bool keep_limit, const Executor::Job& job) {
   // The guard is made before TBB has workers that a fork would lose.
   static const ForkGuard* const guard = new ForkGuard;
   if (guard->forked()) {
@@ -202,13 +419,18 @@ absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(int width,
         "workers are not here: use Workers::kThreads in the forked process, or "
         "fork before the first loader is made");
   }
-  try {
-    return std::unique_ptr<Executor>(
-        new TbbExecutor(width, keep_limit, std::move(job)));
-  } catch (const std::exception& error) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "oneTBB gave no arena for ", width, " workers: ", error.what()));
+  if (tbb_is_lost) return MakeThreadExecutor(width, job);
+  if (known_threads < SharedLimit::Get().workers() + width) {
+    LOCKSTEP_ASSIGN_OR_RETURN(auto threads, MakeThreadExecutor(width, job));
+    if (threads->threads() < width) return threads;
   }
+  try {
+    auto executor = std::make_unique<TbbExecutor>(width, keep_limit, job);
+    if (executor->StartThreads()) return executor;
+  } catch (const std::exception&) {
+    // TBB had no memory, or no thread for the host.
+  }
+  return MakeThreadExecutor(width, job);
 }
 
 }  // namespace lockstep::internal_loader

@@ -1,5 +1,6 @@
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -29,7 +30,9 @@ class ThreadExecutor : public Executor {
     for (std::thread& thread : threads_) thread.join();
   }
 
+  // Returns an error if one of the threads could not be started.
   absl::Status Create(int width) {
+    threads_.reserve(width);
     try {
       for (int i = 0; i < width; ++i) {
         threads_.emplace_back([this, i] { Run(i); });
@@ -37,20 +40,22 @@ class ThreadExecutor : public Executor {
                            absl::StrCat("lockstep-", i).c_str());
       }
     } catch (const std::system_error& error) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("only ", threads_.size(), " of ", width,
-                       " worker threads could be started: ", error.what()));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "no worker thread could be started (", error.what(),
+          "): raise the limits of threads and memory, or set num_workers=0"));
     }
     return absl::OkStatus();
   }
 
-  void Start() override {
+  absl::Status Start() override {
     MutexLock lock(mutex_);
     ++started_;
     if (idle_ > 0) changed_.NotifyOne();
+    return absl::OkStatus();
   }
 
   bool shares_threads() const override { return false; }
+  int threads() const override { return static_cast<int>(threads_.size()); }
 
  private:
   void Run(int place) {
@@ -79,12 +84,15 @@ class ThreadExecutor : public Executor {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Executor>> MakeThreadExecutor(
-    int width, Executor::Job job) {
-  auto executor = std::make_unique<ThreadExecutor>(std::move(job));
-  if (absl::Status status = executor->Create(width); !status.ok()) {
-    return status;
+    int width, const Executor::Job& job) {
+  while (true) {
+    auto executor = std::make_unique<ThreadExecutor>(job);
+    absl::Status status = executor->Create(width);
+    if (status.ok()) return executor;
+    if (executor->threads() == 0) return status;
+    // One thread less leaves the program room for what it needs later.
+    width = std::max(1, executor->threads() - 1);
   }
-  return executor;
 }
 
 }  // namespace lockstep::internal_loader

@@ -41,7 +41,7 @@ Fingerprint FingerprintOf(Config job, const Config& trainer) {
   job.Set(kTrainer, trainer);
   // These tables do not change the result of the training.
   constexpr const char* kApart[] = {"world", "metrics", "rank_metrics",
-                                    "progress"};
+                                    "progress", "stop"};
   for (const char* const key : kApart) job.Set(key, Config());
   std::map<std::string, std::string> values = job.Values();
   for (const char* const key : kApart) values.erase(key);
@@ -57,6 +57,14 @@ Fingerprint FingerprintOf(Config job, const Config& trainer) {
 absl::Status At(const Config& config, absl::string_view message) {
   return absl::InvalidArgumentError(absl::StrCat(
       config.place(), config.place().empty() ? "" : ": ", message));
+}
+
+// Returns an error if `time` is negative.
+absl::Status CheckTime(const Config& config, absl::string_view name,
+                       absl::Duration time, absl::string_view least) {
+  if (time >= absl::ZeroDuration()) return absl::OkStatus();
+  return At(config, absl::StrCat(name, " is ", absl::FormatDuration(time),
+                                 "; accepted are ", least, ", and more"));
 }
 
 absl::Status CheckTable(absl::string_view name, const Config& config) {
@@ -180,6 +188,12 @@ void BindOptions(ProgressOptions& options, OptionTable& table) {
       "bar in place of these lines. 0s: there is no report of progress.");
 }
 
+void BindOptions(StopOptions& options, OptionTable& table) {
+  table.Add("patience", &options.patience,
+            "The time after SIGTERM for which a rank still waits for data, so "
+            "that its step can end and be saved.");
+}
+
 void BindOptions(Job& job, OptionTable& table) {
   table.AddTable("world", &job.world,
                  "The settings by which the ranks find each other.");
@@ -201,6 +215,7 @@ void BindOptions(Job& job, OptionTable& table) {
       "The job's checkpoints, from which it goes on after a restart.");
   table.AddTable("progress", &job.progress,
                  "The session's reports of the training's progress.");
+  table.AddTable("stop", &job.stop, "How the session stops on request.");
 }
 
 absl::StatusOr<Job> internal_plugin::ReadJob(
@@ -216,11 +231,10 @@ absl::StatusOr<Job> internal_plugin::ReadJob(
   LOCKSTEP_RETURN_IF_ERROR(CheckLoaders(config, job.loaders, made));
   LOCKSTEP_RETURN_IF_ERROR(CheckTables("metrics", job.metrics));
   LOCKSTEP_RETURN_IF_ERROR(CheckTables("rank_metrics", job.rank_metrics));
-  if (job.progress.every < absl::ZeroDuration()) {
-    return At(config, absl::StrCat("progress.every is ",
-                                   absl::FormatDuration(job.progress.every),
-                                   "; accepted are 0s, for none, and more"));
-  }
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckTime(config, "progress.every", job.progress.every, "0s, for none"));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckTime(config, "stop.patience", job.stop.patience, "0s"));
   LOCKSTEP_RETURN_IF_ERROR(trainer.Read(kTrainer, trainers));
   job.fingerprint = FingerprintOf(config, trainer.Write());
   return job;

@@ -85,6 +85,17 @@ struct ProgressOptions {
 
 void BindOptions(ProgressOptions& options, OptionTable& table);
 
+// StopOptions set how a session stops on request.
+struct StopOptions {
+  // The time after Session::RequestStop, which SIGTERM calls in Main, for which
+  // a rank still waits for data, so that the step can end and be saved. It
+  // should be shorter than the time that the scheduler leaves between SIGTERM
+  // and SIGKILL, which is 30 s with Kubernetes, Slurm and lockstep launch.
+  absl::Duration patience = absl::Seconds(20);
+};
+
+void BindOptions(StopOptions& options, OptionTable& table);
+
 // The description of a job. It can make the job's parts by name.
 // Thread-safety: thread-compatible.
 struct Job {
@@ -98,13 +109,14 @@ struct Job {
 
   CheckpointOptions checkpoint;
   ProgressOptions progress;
+  StopOptions stop;
 
   // Everything in the text that must be the same on all ranks, for CheckSame.
   // It has a field for each value, such as "loader.train.num_workers", and the
   // trainer's settings including defaults. It leaves out the tables of the
-  // world, metrics and progress, and the CUDA device, which may differ between
-  // ranks. But it contains whether there are rank_metrics, since either all
-  // ranks or none must have them.
+  // world, metrics, progress and stop, and the CUDA device, which may differ
+  // between ranks. But it contains whether there are rank_metrics, since either
+  // all ranks or none must have them.
   Fingerprint fingerprint;
 
   // Makes the group of all ranks from the settings in `group`. Without a name,

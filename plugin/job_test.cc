@@ -196,7 +196,7 @@ TEST_F(JobTest, SaysWhatIsWrongAndWhere) {
       {"[loder.train]\n",
        "job.toml:1:2: the job: there is no setting 'loder'; did you mean "
        "'loader'? Known: world, group, loader, metrics, "
-       "rank_metrics, checkpoint, progress, trainer"},
+       "rank_metrics, checkpoint, progress, stop, trainer"},
       {"[trainer]\nlearning_rat = 1",
        "job.toml:2:1: trainer: there is no setting 'learning_rat'; did you "
        "mean 'learning_rate'?"},
@@ -227,6 +227,8 @@ TEST_F(JobTest, SaysWhatIsWrongAndWhere) {
        "true"},
       {"progress.every = \"-1s\"",
        "progress.every is -1s; accepted are 0s, for none, and more"},
+      {"stop.patience = \"-1s\"",
+       "stop.patience is -1s; accepted are 0s, and more"},
   };
   for (const auto& each : cases) {
     TrainerOptions trainer;
@@ -331,7 +333,8 @@ TEST_F(JobTest, FingerprintHasAllButARanksOwn) {
                              "group = {device = 2, strict = true}\n"
                              "trainer = {epochs = 5}\n"
                              "metrics.text = {}\n"
-                             "progress = {every = \"1s\"}\n")
+                             "progress = {every = \"1s\"}\n"
+                             "stop = {patience = \"1s\"}\n")
                            .fingerprint),
               ElementsAre("group.strict true", "loader.train.a \"x\"",
                           "loader.train.b [1, {c = 2}]", "trainer.epochs 5",

@@ -234,8 +234,16 @@ absl::StatusOr<Loader*> Session::MakeLoader(absl::string_view name,
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::unique_ptr<Loader> loader,
       job_.MakeLoader(registry_, name, InThisSession(std::move(context))));
+  loader->GiveUpWhen([this] { return has_waited_enough(); });
   Loader& made = *(loaders_[key] = std::move(loader));
   LOCKSTEP_RETURN_IF_ERROR(AddToCheckpoint(name, made));
+  if (made.available_workers() < *made.options().num_workers) {
+    Log(absl::StrCat("rank ", rank(), ": the loader '", name, "' has ",
+                     made.available_workers(), " of ",
+                     *made.options().num_workers,
+                     " workers: a limit of threads, of memory or of oneTBB "
+                     "leaves no more"));
+  }
   return &made;
 }
 

@@ -51,6 +51,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -407,7 +408,13 @@ class Session {
   // one rank is enough, and it may come from a signal handler. A stopped
   // training is meant to continue later. A trainer that has finished early
   // should instead return from Train, on all ranks.
-  void RequestStop() { stop_requested_ = true; }
+  //
+  // If this rank waits for data in a loader of MakeLoader, it waits for as long
+  // as the job's stop.patience after the first call, so that the step can end
+  // and be saved. Then the training fails with CANCELLED, and the message says
+  // which step was saved last. (A loader without workers does not wait: its
+  // dataset reads on.)
+  void RequestStop();
 
   // Returns true if the training has reached its first step.
   bool has_begun() const { return has_begun_; }
@@ -472,8 +479,10 @@ class Session {
   absl::Status AddToCheckpoint(absl::string_view name, Loader& loader);
   absl::Status CheckIsSaved(const Loader& loader) const;
   absl::Status CheckGoesOnIn(const Loader& loader, int64_t epoch);
-  // Adds the name of the loader to an error.
+  // Adds the name of the loader to an error of its Next.
   absl::Status InLoader(const Loader& loader, const absl::Status& error) const;
+  // Returns true if a rank that was asked to stop waits for data no longer.
+  bool has_waited_enough() const;
   // Returns the loader's name in the job, or nullptr.
   const std::string* FindName(const Loader& loader) const;
   // Returns the loader's name in the job, or "loader".
@@ -528,9 +537,14 @@ class Session {
   bool left_step_ = false;       // the trainer left the last step unfinished
   bool save_requested_ = false;  // in this step
 
-  // RequestStop sets it on any thread, or in a signal handler. It publishes no
-  // other memory, so its order does not matter.
-  std::atomic<bool> stop_requested_{false};
+  // Returns true if RequestStop was called.
+  bool stop_requested() const { return stop_requested_at_ != kNever; }
+
+  // The time of the first RequestStop, which any thread or a signal handler
+  // sets. It publishes no other memory, so its order does not matter.
+  static constexpr SteadyTime::rep kNever =
+      std::numeric_limits<SteadyTime::rep>::min();
+  std::atomic<SteadyTime::rep> stop_requested_at_{kNever};
   bool stopping_ = false;
   bool has_begun_ = false;
   bool is_averaging_ = false;

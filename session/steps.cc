@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/status_macros.h"
@@ -220,8 +221,27 @@ absl::Status Session::InLoader(const Loader& loader,
                                const absl::Status& error) const {
   const std::string* const name = FindName(loader);
   if (name == nullptr) return error;
-  return internal_plugin::InPart(error, absl::StrCat("loader.", *name),
-                                 Config());
+  const absl::Status named =
+      internal_plugin::InPart(error, absl::StrCat("loader.", *name), Config());
+  if (!absl::IsCancelled(error) || !has_waited_enough()) return named;
+  return absl::CancelledError(absl::StrCat(
+      "the training was asked to stop, and its step could not end within "
+      "stop.patience=",
+      absl::FormatDuration(job_.stop.patience), ", so nothing was saved after ",
+      saved_steps_ < 0 ? "the start" : absl::StrCat("step ", saved_steps_),
+      ": ", named.message()));
+}
+
+void Session::RequestStop() {
+  SteadyTime::rep never = kNever;
+  stop_requested_at_.compare_exchange_strong(
+      never, SteadyNow().time_since_epoch().count());
+}
+
+bool Session::has_waited_enough() const {
+  const SteadyTime::rep asked = stop_requested_at_;
+  return asked != kNever && Passed(SteadyTime(SteadyTime::duration(asked)),
+                                   job_.stop.patience, SteadyNow());
 }
 
 const std::string* Session::FindName(const Loader& loader) const {
@@ -397,7 +417,7 @@ absl::Status Session::AddUp(Tally& tally, const Sums& sums, Float* values,
                             std::vector<Metric>& means) {
   LOCKSTEP_RETURN_IF_ERROR(CheckWeight(tally.weight));
   LOCKSTEP_RETURN_IF_ERROR(CheckSums(sums));
-  tally.stops = stop_requested_ ? 1 : 0;
+  tally.stops = stop_requested() ? 1 : 0;
   means.assign(sums.values().begin(), sums.values().end());
   if (size() > 1) {
     tally.Write(means, values + count);

@@ -44,6 +44,7 @@ absl::Status Validate(const LaunchCommand& command) {
       CheckRange("--max_restarts", command.max_restarts, 0, INT_MAX));
   for (const auto& [name, duration] :
        {std::make_pair("--grace", command.grace),
+        std::make_pair("--stop_grace", command.stop_grace),
         std::make_pair("--restart_delay", command.restart_delay)}) {
     if (duration >= absl::ZeroDuration()) continue;
     return absl::InvalidArgumentError(

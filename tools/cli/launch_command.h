@@ -35,10 +35,14 @@ struct LaunchCommand {
   // The time for which the second restart waits; see RestartDelay.
   absl::Duration restart_delay = absl::Seconds(1);
 
-  // The time that ranks have to end by themselves after one has failed, or
-  // after a signal. When all ranks have ended, the processes that they have
-  // left running and that write to their streams have this time, too.
+  // The time that ranks have to end by themselves after one has failed. When
+  // all ranks have ended, the processes that they have left running and that
+  // write to their streams have this time, too.
   absl::Duration grace = absl::Seconds(5);
+
+  // The time that ranks have to end by themselves after a signal. It should be
+  // longer than a step and a checkpoint take, and than stop.patience of jobs.
+  absl::Duration stop_grace = absl::Seconds(30);
 
   // The words after --: the program and its arguments.
   std::vector<std::string> program;

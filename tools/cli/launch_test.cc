@@ -201,8 +201,8 @@ LaunchCommand Shell(int64_t n, const std::string& script) {
   LaunchCommand command;
   command.n = n;
   command.program = {"sh", "-c", script};
-  // By default no test sees the end of the grace.
-  command.grace = absl::InfiniteDuration();
+  // By default no test sees the end of a grace.
+  command.grace = command.stop_grace = absl::InfiniteDuration();
   return command;
 }
 
@@ -726,7 +726,7 @@ TEST(Launch, PassesASignalOn) {
 TEST(Launch, KillsWhoDoesNotHeedASignal) {
   LaunchCommand command =
       Shell(2, "trap '' TERM; echo ready; while :; do sleep 1000; done");
-  command.grace = kShort;
+  command.stop_grace = kShort;
   Launched launched(command);
   launched.AwaitOut("ready", 2);
   launched.Signal(SIGTERM);
@@ -749,7 +749,7 @@ TEST(Launch, EndsARankThatHasLeftItsGroup) {
   command.n = 2;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   command.program = {self, "--leave_group"};
-  command.grace = absl::InfiniteDuration();
+  command.stop_grace = absl::InfiniteDuration();
   Launched launched(command);
   launched.AwaitOut("ready", 2);
   launched.Signal(SIGTERM);
@@ -963,6 +963,8 @@ TEST(Launch, RefusesWhatMakesNoSense) {
             "--max_restarts should be 0 to"},
            {[](LaunchCommand& l) { l.grace = -absl::Seconds(1); },
             "--grace should not be negative, but it is -1s"},
+           {[](LaunchCommand& l) { l.stop_grace = -absl::Seconds(1); },
+            "--stop_grace should not be negative, but it is -1s"},
            {[](LaunchCommand& l) { l.restart_delay = -absl::Seconds(1); },
             "--restart_delay should not be negative, but it is -1s"},
            {[](LaunchCommand& l) {

@@ -279,14 +279,14 @@ void Launcher::TakeStop(int signal) {
   state_ = State::kStopping;
   stop_ = signal;
   const std::string running = Running();
-  Say(absl::StrCat(SignalName(signal), " ends the launch",
-                   running.empty()
-                       ? ""
-                       : absl::StrCat("; ", running, " got it, too, with ",
-                                      Seconds(command_.grace), " to end")));
+  Say(absl::StrCat(
+      SignalName(signal), " ends the launch",
+      running.empty() ? ""
+                      : absl::StrCat("; ", running, " got it, too, with ",
+                                     Seconds(command_.stop_grace), " to end")));
   if (ranks_.empty()) return;
   SendAll(signal);
-  steps_ = {{After(command_.grace), SIGKILL}};
+  steps_ = {{After(command_.stop_grace), SIGKILL}};
 }
 
 void Launcher::TakeSteps() {

@@ -240,8 +240,10 @@ Subcommand StartRanks(LaunchCommand& command) {
            "how long the second restart waits; each later one waits twice as\n"
            "long, a minute at most, unless the ranks ran for a minute");
   line.Add("grace", &command.grace,
-           "how long the others have to end by themselves when a rank fails,\n"
-           "and all ranks after SIGINT or SIGTERM");
+           "how long the others have to end by themselves when a rank fails");
+  line.Add("stop_grace", &command.stop_grace,
+           "how long all ranks have to end by themselves after SIGINT or "
+           "SIGTERM");
   line.AddRest("program", &command.program);
   return {line, [&command](std::ostream&) -> absl::StatusOr<int> {
             return RunLaunch(command, EnvironmentOfProcess());
