@@ -93,7 +93,7 @@ __attribute__((target("avx2"))) size_t FillAvx2(uint64_t key,
     b.Store(out.data() + done + 4);
     low = _mm256_add_epi64(low, eight);
   }
-  // Below -O2, GCC does not do this by itself (tools/ci/vector_state).
+  // Otherwise, later SSE code is slow: GCC does this only from -O2 on.
   _mm256_zeroupper();
   return done;
 }

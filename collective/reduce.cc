@@ -303,7 +303,7 @@ LOCKSTEP_TARGET_AVX2 int64_t CombineAvx2(const void* x, const void* y,
     const Floats b = ReadSixteen<Y>(y, i);
     WriteSixteen<Out>(CombineSixteen<Op>(a, b), out, i);
   }
-  // Below -O2, GCC does not do this by itself (tools/ci/vector_state).
+  // Otherwise, later SSE code is slow: GCC does this only from -O2 on.
   _mm256_zeroupper();
   return i;
 }

@@ -31,16 +31,20 @@ class Executor {
   // This is permanent, and calls that were started before may never come.
   virtual absl::Status Start() = 0;
 
-  // Does what may be necessary for calls that were started and have not come
-  // for a while. Returns what Start returns.
+  // Starts calls again that were started and have not begun for a while, since
+  // the scheduler may have lost them. Returns what Start returns.
   virtual absl::Status Nudge() { return absl::OkStatus(); }
+
+  // Does the same only where the scheduler is known to have lost calls. Costs
+  // nothing otherwise.
+  virtual absl::Status Rescue() { return absl::OkStatus(); }
 
   // Returns true if calls should return now and then, so that other work gets
   // the thread.
   virtual bool shares_threads() const = 0;
 
   // Returns how many calls may run at the same time: the width, or fewer if
-  // the system did not start more threads.
+  // the system did not start more threads, or if the host has limited TBB.
   virtual int threads() const = 0;
 };
 
@@ -54,9 +58,9 @@ absl::StatusOr<std::unique_ptr<Executor>> MakeThreadExecutor(
 // fewer if the host has limited them. Unless `keep_limit` is set, TBB's own
 // limit on its workers is raised by `width` for the whole process while the
 // executor lives. If the system does not start threads enough for all workers,
-// the executor has threads of its own, as many as there can be. This may also
-// happen later. FAILED_PRECONDITION in a fork of a process that has called
-// this.
+// the executor has threads of its own, as MakeThreadExecutor makes them. This
+// may also happen later. FAILED_PRECONDITION in a fork of a process that has
+// called this.
 absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(
     int width, bool keep_limit, const Executor::Job& job);
 

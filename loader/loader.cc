@@ -139,7 +139,7 @@ Loader::~Loader() {
   }
 }
 
-void Loader::GiveUpWhen(std::function<bool()> is_enough) {
+void Loader::GiveUpWhen(std::function<bool(absl::Duration waited)> is_enough) {
   pipeline_->GiveUpWhen(std::move(is_enough));
 }
 
@@ -514,7 +514,10 @@ bool Loader::EndEpoch(Entry& entry) {
   return told;
 }
 
-int Loader::available_workers() const { return pipeline_->available_workers(); }
+int Loader::available_workers() const {
+  // In a forked process, a lock may be held for ever by a thread of the parent.
+  return forked() ? 0 : pipeline_->available_workers();
+}
 
 LoaderMetrics Loader::Metrics() const {
   LoaderMetrics metrics = meter_->Metrics(pipeline_->busy_nanoseconds());

@@ -44,6 +44,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
@@ -88,10 +89,11 @@ class Loader {
       std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
       const LoaderOptions& options = {});
 
-  // Waits for the samples that are being read, and for nothing else. After
-  // Next has given up a wait, it does not wait for them either: their workers
-  // keep the dataset and the memory that they use until the process ends.
-  // Batches that the caller holds stay valid.
+  // Waits for the samples that are being read, and for nothing else. If the
+  // last wait of Next was given up, the destructor does not wait for them
+  // either: their workers keep the dataset, whose Read they are in, until the
+  // process ends, and call nothing else of the caller's. Batches that the
+  // caller holds stay valid.
   ~Loader();
 
   Loader(const Loader&) = delete;
@@ -124,14 +126,24 @@ class Loader {
   // Does the same without waiting. (Without workers, it reads the batch now.)
   absl::StatusOr<Polled> TryNext(Batch& batch);
 
-  // Has Next call this function while it waits for a batch of its workers, some
-  // twenty times a second and on its own thread. When the function returns
-  // true, Next gives up. A trainer that is asked to stop uses it, since data
-  // may come late or never:
+  // Has Next call this function while it waits for a batch, some twenty times a
+  // second and on the thread that called Next, with the time that it has waited
+  // so far. When the function returns true,
+  // or throws, Next returns CANCELLED, and a trainer normally leaves its loop.
+  // A trainer that is asked to stop needs this, since data may come late or
+  // never:
   //
-  //   loader->GiveUpWhen([&] { return stop_requested && Now() > last_moment;
+  //   std::atomic<bool> stop = false;  // set by a signal handler
+  //   loader->GiveUpWhen([&stop](absl::Duration waited) {
+  //     return stop && waited >= absl::Seconds(20);
   //   });
-  void GiveUpWhen(std::function<bool()> is_enough);
+  //
+  // What the function uses must live until it is replaced, or until the loader
+  // is destroyed; nullptr removes it. It is not called without workers, since
+  // Next then reads and does not wait, nor by TryNext. A loader of
+  // Session::MakeLoader has such a function, which does what the job's
+  // stop.patience says.
+  void GiveUpWhen(std::function<bool(absl::Duration waited)> is_enough);
 
   // Calls StartEpoch and returns all batches of the epoch as a range.
   // Exception: in the first call after RestoreState, or after Next has ended a
@@ -200,9 +212,11 @@ class Loader {
   //   } while (*loader->StepsLeft() > 0);
   void Drain();
 
-  // Returns how many samples can be read at the same time: num_workers, or
-  // fewer if the system does not start more threads, or if a limit of the
-  // host's leaves TBB fewer workers. The number may fall later.
+  // Returns how many samples the workers can read at the same time:
+  // num_workers, or fewer if the system did not start a thread for each (then
+  // it is one less than the system starts, so that the program can start
+  // another one), or if a limit of the host's leaves TBB fewer workers. The
+  // number may fall later.
   int available_workers() const;
 
   // May be called on any thread.

@@ -23,8 +23,8 @@ enum class Workers {
   // The workers of oneTBB, in an arena of the loader's own. They are shared
   // with the host's parallel algorithms. This is right if samples cost
   // processor time. (If the system does not start a thread for each of them,
-  // the
-  // loader has threads of its own, as many as there can be.)
+  // the loader has threads of its own; Loader::available_workers says how
+  // many.)
   kTbb,
   // Threads of the loader's own. This is right if samples wait for disks or
   // networks.

@@ -36,8 +36,8 @@ namespace {
 
 constexpr int kMany = std::numeric_limits<int>::max() / 2;
 
-// A thread is refused while so many live, and the one before which so many were
-// started is refused, too.
+// pthread_create fails while `most_live` threads live. It also fails once,
+// after `started_before_refusal` calls.
 std::atomic<int> most_live{kMany};
 std::atomic<int> started_before_refusal{kMany};
 std::atomic<int> live{0};
@@ -98,8 +98,10 @@ TestJob Job() {
   return job;
 }
 
-absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(Workers workers, int width) {
+absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(Workers workers, int width,
+                                                   bool keep_limit = false) {
   LoaderOptions options;
+  options.keep_tbb_limit = keep_limit;
   options.num_workers = width;
   options.workers = workers;
   return Loader::Create(std::make_shared<TestDataset>(Job().size),
@@ -161,8 +163,10 @@ Outcome MakeAndRead(int width, int& workers) {
   return first == kRight ? Read(**loader, 1) : first;
 }
 
+// A loader of TBB's workers needs room for one thread more.
 TEST_P(NoThreads, TheLoaderGoesOnWithFewer) {
   for (const int width : {1, 2, 3, 4, 8}) {
+    const int enough = width + (GetParam() == Workers::kTbb ? 1 : 0);
     for (int most = 1; most < 2 * width; ++most) {
       SCOPED_TRACE(absl::StrCat("width ", width, ", ", most, " threads"));
       EXPECT_EQ(OutcomeOf([&] {
@@ -170,7 +174,7 @@ TEST_P(NoThreads, TheLoaderGoesOnWithFewer) {
                   int workers = 0;
                   const Outcome outcome = MakeAndRead(width, workers);
                   const int expected =
-                      most < width ? std::max(1, most - 1) : width;
+                      most < enough ? std::max(1, most - 1) : width;
                   return workers == expected ? outcome : kWrong;
                 }),
                 kRight);
@@ -181,7 +185,7 @@ TEST_P(NoThreads, TheLoaderGoesOnWithFewer) {
 // A single thread is refused, wherever that is.
 TEST_P(NoThreads, TheLoaderGoesOnAfterARefusal) {
   for (const int width : {1, 2, 3, 4, 8}) {
-    for (int started = 0; started <= 2 * width + 1; ++started) {
+    for (int started = 0; started <= 2 * width + 2; ++started) {
       SCOPED_TRACE(absl::StrCat("width ", width, ", after ", started));
       EXPECT_EQ(OutcomeOf([&] {
                   started_before_refusal = started;
@@ -200,8 +204,8 @@ TEST_P(NoThreads, AnotherLoaderGoesOnAsWell) {
   EXPECT_EQ(OutcomeOf([&] {
               const auto first = MakeLoader(GetParam(), 2);
               if (!first.ok() || Read(**first, 0) != kRight) return kWrong;
-              // Two to ask the system, and the first one for TBB.
-              started_before_refusal = 3;
+              // Three to ask the system, and the first one for TBB.
+              started_before_refusal = 4;
               const auto second = MakeLoader(GetParam(), 2);
               if (!second.ok() || Read(**second, 0) != kRight) return kWrong;
               return Read(**first, 1);
@@ -216,10 +220,11 @@ TEST(NoThreads, AThreadThatIsRefusedLaterIsNoHang) {
       SCOPED_TRACE(absl::StrCat("one is refused after ", started, "; ", more,
                                 " more may live"));
       const int outcome = OutcomeOf([&] {
-        const auto loader = MakeLoader(Workers::kTbb, 2);
-        if (!loader.ok()) return kWrong;
+        // TBB may have as many workers as this says, and not as the machine.
         const tbb::global_control higher(
             tbb::global_control::max_allowed_parallelism, 16);
+        const auto loader = MakeLoader(Workers::kTbb, 2, /*keep_limit=*/true);
+        if (!loader.ok()) return kWrong;
         std::atomic<int> held{0};
         std::atomic<bool> done{false};
         tbb::task_arena host(2, 0);
@@ -243,6 +248,38 @@ TEST(NoThreads, AThreadThatIsRefusedLaterIsNoHang) {
         EXPECT_EQ(outcome, kRight);
       }
     }
+  }
+}
+
+// The first call of the executor holds its only worker, so the second one waits
+// in TBB when another executor loses TBB.
+TEST(NoThreads, CallsThatWaitInALostTbbAreMade) {
+  using internal_loader::Executor;
+  using internal_loader::MakeTbbExecutor;
+  for (const bool rescues : {false, true}) {
+    SCOPED_TRACE(rescues);
+    EXPECT_EQ(OutcomeOf([&] {
+                std::atomic<int> calls{0};
+                std::atomic<bool> done{false};
+                const auto first = MakeTbbExecutor(1, false, [&](int) {
+                  if (calls++ == 0) {
+                    while (!done) usleep(100);
+                  }
+                });
+                if (!first.ok() || !(*first)->Start().ok()) return kWrong;
+                while (calls < 1) usleep(100);
+                if (!(*first)->Start().ok()) return kWrong;
+                started_before_refusal = 2;
+                const auto other = MakeTbbExecutor(1, false, [](int) {});
+                if (!other.ok()) return kWrong;
+                const absl::Status again =
+                    rescues ? (*first)->Rescue() : (*first)->Nudge();
+                if (!again.ok()) return kWrong;
+                while (calls < 2) usleep(100);
+                done = true;
+                return kRight;
+              }),
+              kRight);
   }
 }
 

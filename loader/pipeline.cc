@@ -1,10 +1,12 @@
 #include "lockstep/loader/pipeline.h"
 
 #include <algorithm>
+#include <chrono>  // NOLINT: what sleep_for takes
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
+#include <thread>  // NOLINT: sleep_for
 #include <utility>
 
 #include "absl/status/status.h"
@@ -263,8 +265,8 @@ void Pipeline::Learn(int64_t nanoseconds, int64_t rows) {
 }
 
 void Pipeline::Complete(Entry& entry, Worker& worker) {
-  // The functions of a user who has given up may be gone.
-  if (stop_.load(std::memory_order_relaxed)) return;
+  // After Abandon, what collate uses may be destroyed.
+  if (stop_.load()) return;
   if (entry.slot != nullptr && entry.slot->status.ok()) {
     // If there is nothing to do, reading the clock would take longest.
     const bool timed = trace_.on() || options_.collate != nullptr ||
@@ -346,6 +348,12 @@ void Pipeline::GoOn() {
 bool Pipeline::Abandon() {
   if (executor_ != nullptr) pool_->Listen(nullptr);
   stop_ = true;
+  if (gate_->TryShut()) return true;
+  for (const Worker& worker : workers_) {
+    while (worker.taken.load() && worker.reading.load() < 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   return gate_->TryShut();
 }
 

@@ -15,7 +15,7 @@
 // its own.
 //
 // Memory ordering. Pumps and the consumer stop when they see nothing to do, and
-// are woken by others. No wake-up is lost, since in each of these three pairs
+// are woken by others. No wake-up is lost, since in each of these four pairs
 // both threads store first and load afterwards, all sequentially consistent
 // (the default order): at least one of the two threads sees the other's store.
 //
@@ -27,6 +27,11 @@
 //   * A step becomes ready: Publish stores Entry::ready, then loads awaited_.
 //     A consumer that waits stores awaited_ and then loads planned_ and
 //     Entry::ready (Ready).
+//   * A pipeline is abandoned: Abandon stores stop_ and then loads
+//   Worker::taken
+//     and Worker::reading. A pump stores taken before its first load of stop_
+//     (Pump), and reading = -1 after each Read of the dataset, before it loads
+//     stop_ again (Complete, WorkFor).
 //   * A step was planned: its planner stores planned_ and planning_ and then
 //     loads awaited_ (WorkFor). A consumer that waits stores awaited_ and then
 //     loads planning_ (HasWork).
@@ -62,6 +67,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
@@ -133,14 +139,17 @@ class Pipeline : private SlotPool::Listener {
   // GiveUpWhen's function returned true; any other error is permanent.
   absl::StatusOr<Entry*> Await(int64_t deadline);
 
-  // Has Await call `is_enough` now and then while it waits.
-  void GiveUpWhen(std::function<bool()> is_enough) {
+  // Has Await call `is_enough` now and then while it waits, with the time that
+  // it has waited.
+  void GiveUpWhen(std::function<bool(absl::Duration waited)> is_enough) {
     is_enough_ = std::move(is_enough);
   }
+  // Returns true if the last wait of Await was given up.
   bool has_given_up() const { return has_given_up_; }
 
-  // Stops the pumps without waiting for them. Returns true if none is at work,
-  // and the pipeline may be destroyed.
+  // Stops the pumps, and does not wait for those that are in the dataset's
+  // Read. They call no other function of the user's afterwards. Returns true if
+  // there are none; otherwise the pipeline must be kept for ever.
   bool Abandon();
 
   // Sets the time in nanoseconds after which a waiting Await looks again, in
@@ -232,6 +241,8 @@ class Pipeline : private SlotPool::Listener {
   bool HasWork(bool eager) const;
   void KickFor(bool eager);
   void Kick();
+  template <typename Function>
+  bool TakeStart(const Function& start);
   void RampUp(const RowRange& range);
 
   bool is_open() const {
@@ -249,7 +260,7 @@ class Pipeline : private SlotPool::Listener {
 
   Entry* Ready();
   // Asks the function of GiveUpWhen, without the lock.
-  bool IsEnough() ABSL_EXCLUSIVE_LOCKS_REQUIRED(consumer_mutex_);
+  bool IsEnough(int64_t waited) ABSL_EXCLUSIVE_LOCKS_REQUIRED(consumer_mutex_);
   Entry* ReadInline();
   absl::Status CheckHeld() const;
 
@@ -298,7 +309,7 @@ class Pipeline : private SlotPool::Listener {
   Mutex consumer_mutex_;
   CondVar published_;
   int64_t look_again_ = 50000000;  // 50 ms
-  std::function<bool()> is_enough_;
+  std::function<bool(absl::Duration waited)> is_enough_;
   bool has_given_up_ = false;
   int64_t given_ahead_ = 0;
   Progress progress_;

@@ -58,7 +58,7 @@ void Pipeline::Pump(int place) {
   const bool was_shared = is_shared_worker;
   is_shared_worker = executor_->shares_threads();
   Guard([&] {
-    if (!Initialise(*worker)) return;
+    if (stop_.load() || !Initialise(*worker)) return;
     const NestedThreads nested(options_.limit_nested_threads);
     WorkFor(*worker);
   });
@@ -86,7 +86,7 @@ void Pipeline::WorkFor(Worker& worker) {
   const bool shares = executor_->shares_threads();
   const int64_t began = shares ? Now() : 0;
   int idle = 0;
-  while (!stop_.load(std::memory_order_relaxed)) {
+  while (!stop_.load()) {
     const bool planned = Plan();
     RowRange range;
     if (TakeRows(range)) {
@@ -114,7 +114,7 @@ Worker* Pipeline::TakeWorker(int place) {
     for (size_t i = 0; i < workers_.size(); ++i) {
       Worker& worker = workers_[(place + i) % workers_.size()];
       if (!worker.taken.load(std::memory_order_relaxed) &&
-          !worker.taken.exchange(true, std::memory_order_acquire)) {
+          !worker.taken.exchange(true)) {
         return &worker;
       }
     }
@@ -158,11 +158,17 @@ bool Pipeline::HasWork(bool eager) const {
 
 void Pipeline::Kick() {
   if (!gate_->Begin(workers())) return;
-  absl::Status started =
-      CatchAll("starting a worker", [this] { return executor_->Start(); });
-  if (started.ok()) return;
-  gate_->End();
-  NoteFailure(std::move(started));
+  if (!TakeStart([this] { return executor_->Start(); })) gate_->End();
+}
+
+// Calls a function that starts workers. Returns false if that has failed for
+// good, which ends this pipeline.
+template <typename Function>
+bool Pipeline::TakeStart(const Function& start) {
+  absl::Status status = CatchAll("starting a worker", start);
+  if (status.ok()) return true;
+  NoteFailure(std::move(status));
+  return false;
 }
 
 // Starts another pump if there is more work than this pump should do alone.
@@ -253,12 +259,12 @@ absl::Status Pipeline::CheckHeld() const {
       "release one before asking for the next, or raise prefetch_batches"));
 }
 
-bool Pipeline::IsEnough() {
+bool Pipeline::IsEnough(int64_t waited) {
   if (is_enough_ == nullptr) return false;
   const MutexUnlock unlock(consumer_mutex_);
   bool is_enough = true;  // if it throws
   CatchAll("the function of GiveUpWhen", [&] {
-    is_enough = is_enough_();
+    is_enough = is_enough_(absl::Nanoseconds(waited));
     return absl::OkStatus();
   }).IgnoreError();
   return is_enough;
@@ -277,6 +283,7 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
   LOCKSTEP_RETURN_IF_ERROR(CheckHeld());
   if (deadline <= 0) {
     KickFor(true);
+    TakeStart([this] { return executor_->Rescue(); });
     return nullptr;
   }
   for (int look = 0; look < kConsumerLooks; ++look) {
@@ -284,6 +291,8 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
     Relax();
   }
   awaited_.store(&At(delivered_.load(std::memory_order_relaxed)));
+  has_given_up_ = false;
+  const int64_t began = Now();
   Entry* entry = nullptr;
   // This thread may be the only worker of TBB.
   const bool works = is_shared_worker && executor_->shares_threads();
@@ -301,9 +310,10 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
         const MutexUnlock unlock(consumer_mutex_);
         WorkHere();
       }
-      has_given_up_ = IsEnough();
+      const bool is_enough = IsEnough(Now() - began);
       if (Ready() != nullptr) continue;
-      if (has_given_up_) {
+      has_given_up_ = is_enough;
+      if (is_enough) {
         held = absl::CancelledError(
             absl::StrCat("the wait for a batch was given up: ", Activity()));
         break;
@@ -315,9 +325,7 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
           std::min(works ? kWorkAgain : look_again_, deadline - now));
       if (published_.WaitUntil(consumer_mutex_,
                                std::chrono::steady_clock::now() + wait)) {
-        absl::Status nudged = CatchAll("starting a worker",
-                                       [this] { return executor_->Nudge(); });
-        if (!nudged.ok()) NoteFailure(std::move(nudged));
+        TakeStart([this] { return executor_->Nudge(); });
       }
     }
   }

@@ -49,7 +49,7 @@ int64_t RowReader::Read(Slot& slot, int64_t begin, int64_t end, Worker& worker,
       ++row;
     }
   }
-  worker.reading.store(-1, std::memory_order_relaxed);
+  worker.reading.store(-1);  // in order with stop_ (pipeline.h)
   return row - begin;
 }
 

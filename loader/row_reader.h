@@ -19,8 +19,9 @@ namespace lockstep::internal_loader {
 
 // The data of one worker.
 // Thread-safety: the thread that has set `taken` may use all of it; other
-// threads may load the atomics. `taken` is set with acquire and cleared with
-// release, so that the next thread sees what the last one wrote. Where there
+// threads may load the atomics. `taken` is set with acquire (at least) and
+// cleared with release, so that the next thread sees what the last one wrote;
+// pipeline.h says why it is set in the default order. Where there
 // are no workers, the caller of Next uses the first one without setting it.
 struct alignas(64) Worker {
   std::atomic<bool> taken{false};
@@ -35,7 +36,7 @@ struct alignas(64) Worker {
   std::vector<uint64_t> written;
 
   // Other threads load these. Each is a number by itself, so relaxed order is
-  // enough.
+  // enough, except where pipeline.h says so of `reading`.
   alignas(64) std::atomic<int64_t> busy_nanoseconds{0};
   std::atomic<bool> started{false};
   std::atomic<int64_t> reading{-1};  // an index, or -1

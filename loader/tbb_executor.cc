@@ -1,22 +1,25 @@
 // The executor on TBB's workers.
 //
-// TBB starts a thread when an arena asks for more workers than there are, on
-// the thread that enqueues or on one of its own. If the system refuses the
-// thread, TBB 2021 throws an exception in the first case, and from then on
-// whatever changes the need of that arena waits for ever, workers included. In
-// the second case it ends the process. So threads are asked for where a refusal
-// can be borne:
+// TBB starts a thread when an arena needs more workers than there are, either
+// on the thread that enqueues or on one of TBB's own. TBB 2021 can't handle the
+// system's refusal of a thread. In the first case it throws an exception, and
+// every later call that changes how many workers the arena needs hangs; its
+// workers make such calls, too. In the second case it ends the process. So
+// Lockstep asks TBB for threads only in this way:
 //
-//   * The system is asked first, by threads of Lockstep's own. If it refuses
-//     some, TBB is not asked for any, and those that it gave are the workers.
-//   * TBB is then asked for one thread after the other, and each has begun to
-//     run before the next is asked for, so TBB starts them all on this thread
-//     (StartThreads). They are asked for in arenas of their own, so the
-//     loader's arena needs no new thread later, unless the host keeps TBB busy.
-//   * Every enqueue is made under a lock. After one has thrown, no loader of
-//     this process enqueues any more, since TBB's workers may wait for ever.
-//     Calls that were enqueued and have not begun move to threads of
-//     Lockstep's own (TbbExecutor::MoveToThreads).
+//   * Lockstep asks the system first, by starting threads of its own. If the
+//     system refuses one, the loader uses threads of its own, and asks TBB for
+//     none.
+//   * Lockstep then asks TBB for one thread after the other, and waits until it
+//     runs before it asks for the next one. So TBB starts them all on this
+//     thread (StartThreads). They are needed in arenas of their own, so that a
+//     refusal spoils none that is in use. The loader's arena needs no new
+//     thread later, unless the host keeps TBB busy.
+//   * An executor enqueues under its lock, so that none of its calls can hang
+//     behind another one that has thrown. After a throw, no loader of this
+//     process enqueues any more, since TBB's workers may hang. Calls that were
+//     enqueued and have not begun move to threads of Lockstep's own
+//     (TbbExecutor::MoveToThreads).
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_scheduler_observer.h>
@@ -34,6 +37,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
@@ -57,6 +61,9 @@ std::atomic<bool> tbb_is_lost{false};
 // The number of TBB's threads that have run a task of Lockstep's.
 std::atomic<int> known_threads{0};
 
+// The sum of the workers of all executors on TBB.
+std::atomic<int> needed_threads{0};
+
 // Counts the thread that makes it, until that thread ends.
 struct KnownThread {
   KnownThread() { ++known_threads; }
@@ -73,8 +80,8 @@ class SharedLimit {
     return *shared;
   }
 
-  // Throws, and changes nothing, if TBB starts threads for the host because the
-  // limit is higher, and the system refuses them.
+  // Throws, and changes nothing, if TBB has no memory, or if it starts a thread
+  // for the host because the limit is higher, and the system refuses that.
   void Add(int workers) {
     MutexLock lock(mutex_);
     if (workers_ == 0) {
@@ -91,13 +98,8 @@ class SharedLimit {
     limit_ = std::move(limit);
   }
 
-  int workers() const {
-    MutexLock lock(mutex_);
-    return workers_;
-  }
-
  private:
-  mutable Mutex mutex_;
+  Mutex mutex_;
   int workers_ ABSL_GUARDED_BY(mutex_) = 0;
   // The parallelism of the host before there were loaders.
   size_t others_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -193,8 +195,8 @@ struct Drop {
 };
 using JobPointer = std::unique_ptr<SharedJob, Drop>;
 
-// Enqueues a call of the job. Returns false if TBB is lost; the call then
-// waits, unless it was made all the same.
+// Enqueues a call of the job. Returns false if TBB is lost. Then the call may
+// still wait, and the caller must see that it is made.
 bool Enqueue(tbb::task_arena& arena, SharedJob& job) {
   ++job.waiting;
   if (tbb_is_lost) return false;
@@ -300,12 +302,16 @@ bool StartThreads(int count) {
   const auto muster = std::make_shared<Muster>();
   const JobPointer job(new SharedJob([muster](int) { muster->Enter(); }));
   std::vector<std::shared_ptr<OneWorker>> workers;
-  while (known_threads < count && static_cast<int>(workers.size()) < count) {
-    workers.push_back(std::make_shared<OneWorker>(muster));
-    if (!Enqueue(workers.back()->arena(), *job) ||
-        !muster->AwaitEntered(static_cast<int>(workers.size()))) {
-      break;
+  try {
+    while (known_threads < count && static_cast<int>(workers.size()) < count) {
+      workers.push_back(std::make_shared<OneWorker>(muster));
+      if (!Enqueue(workers.back()->arena(), *job) ||
+          !muster->AwaitEntered(static_cast<int>(workers.size()))) {
+        break;
+      }
     }
+  } catch (const std::exception&) {
+    tbb_is_lost = true;  // it has no memory, and so it can start no thread
   }
   // TBB counts a worker as needed until it has left. The loader's own arena
   // would need more threads before that.
@@ -351,14 +357,17 @@ class TbbExecutor : public Executor {
                                                  /*reserved_for_masters=*/0)),
         job_(new SharedJob(std::move(job))) {
     arena_->initialize();
+    needed_threads += workers_;
   }
 
-  ~TbbExecutor() override { Release(std::move(arena_)); }
+  ~TbbExecutor() override {
+    needed_threads -= workers_;
+    Release(std::move(arena_));
+  }
 
   // Returns false if TBB is lost.
   bool StartThreads() {
-    return internal_loader::StartThreads(
-        std::max(workers_, limit_.WorkersOf(SharedLimit::Get().workers())));
+    return internal_loader::StartThreads(limit_.WorkersOf(needed_threads));
   }
 
   // Tasks are enqueued and never spawned, so that no worker takes one while it
@@ -371,8 +380,13 @@ class TbbExecutor : public Executor {
     return moved.ok() || !job_->TakeCall() ? absl::OkStatus() : moved;
   }
 
-  // Releases before 2022.0 may lose a request for a worker. One more task
-  // repeats the request. And another loader may have lost TBB.
+  absl::Status Rescue() override {
+    return tbb_is_lost ? Nudge() : absl::OkStatus();
+  }
+
+  // Releases before 2022.0 may lose a request for a worker, which one more task
+  // repeats. If another loader has lost TBB since, Start moves the calls to
+  // threads.
   absl::Status Nudge() override {
     return job_->TakeCall() ? Start() : absl::OkStatus();
   }
@@ -387,8 +401,10 @@ class TbbExecutor : public Executor {
   // Has all calls that wait made by threads of Lockstep's own.
   absl::Status MoveToThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (threads_ == nullptr) {
-      LOCKSTEP_ASSIGN_OR_RETURN(threads_,
-                                MakeThreadExecutor(width_, job_->job));
+      LOCKSTEP_ASSIGN_OR_RETURN(threads_, CatchAll("starting threads", [&] {
+                                  return MakeThreadExecutor(workers_,
+                                                            job_->job);
+                                }));
     }
     while (job_->TakeCall()) LOCKSTEP_RETURN_IF_ERROR(threads_->Start());
     return absl::OkStatus();
@@ -420,15 +436,17 @@ absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(
         "fork before the first loader is made");
   }
   if (tbb_is_lost) return MakeThreadExecutor(width, job);
-  if (known_threads < SharedLimit::Get().workers() + width) {
-    LOCKSTEP_ASSIGN_OR_RETURN(auto threads, MakeThreadExecutor(width, job));
-    if (threads->threads() < width) return threads;
+  if (known_threads < needed_threads + width) {
+    // The system may count a thread for a moment after it has ended, so there
+    // must be room for one more.
+    LOCKSTEP_ASSIGN_OR_RETURN(auto threads, MakeThreadExecutor(width + 1, job));
+    if (threads->threads() <= width) return threads;
   }
   try {
     auto executor = std::make_unique<TbbExecutor>(width, keep_limit, job);
     if (executor->StartThreads()) return executor;
   } catch (const std::exception&) {
-    // TBB had no memory, or no thread for the host.
+    tbb_is_lost = true;  // it has no memory, or no thread for the host
   }
   return MakeThreadExecutor(width, job);
 }

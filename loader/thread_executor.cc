@@ -1,7 +1,7 @@
 #include <pthread.h>
 
-#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <system_error>  // NOLINT: what std::thread throws
@@ -30,7 +30,6 @@ class ThreadExecutor : public Executor {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  // Returns an error if one of the threads could not be started.
   absl::Status Create(int width) {
     threads_.reserve(width);
     try {
@@ -40,9 +39,12 @@ class ThreadExecutor : public Executor {
                            absl::StrCat("lockstep-", i).c_str());
       }
     } catch (const std::system_error& error) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "no worker thread could be started (", error.what(),
-          "): raise the limits of threads and memory, or set num_workers=0"));
+      if (threads_.empty()) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "no worker thread could be started (", error.what(),
+            "): raise the limits of threads and memory, or set num_workers=0"));
+      }
+      if (threads_.size() > 1) EndLast();
     }
     return absl::OkStatus();
   }
@@ -58,14 +60,28 @@ class ThreadExecutor : public Executor {
   int threads() const override { return static_cast<int>(threads_.size()); }
 
  private:
+  // Ends the last thread, which leaves the program room for what it needs
+  // later. Requires: no call was started.
+  void EndLast() {
+    {
+      MutexLock lock(mutex_);
+      places_ = static_cast<int>(threads_.size()) - 1;
+      changed_.NotifyAll();
+    }
+    threads_.back().join();
+    threads_.pop_back();
+  }
+
   void Run(int place) {
     while (true) {
       {
         MutexLock lock(mutex_);
         ++idle_;
-        while (started_ == 0 && !closed_) changed_.Wait(mutex_);
+        while (started_ == 0 && !closed_ && place < places_) {
+          changed_.Wait(mutex_);
+        }
         --idle_;
-        if (closed_) return;
+        if (closed_ || place >= places_) return;
         --started_;
       }
       job_(place);
@@ -78,6 +94,8 @@ class ThreadExecutor : public Executor {
   int64_t started_ ABSL_GUARDED_BY(mutex_) = 0;
   int idle_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  // The places below this one have threads.
+  int places_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int>::max();
   std::vector<std::thread> threads_;
 };
 
@@ -85,14 +103,11 @@ class ThreadExecutor : public Executor {
 
 absl::StatusOr<std::unique_ptr<Executor>> MakeThreadExecutor(
     int width, const Executor::Job& job) {
-  while (true) {
-    auto executor = std::make_unique<ThreadExecutor>(job);
-    absl::Status status = executor->Create(width);
-    if (status.ok()) return executor;
-    if (executor->threads() == 0) return status;
-    // One thread less leaves the program room for what it needs later.
-    width = std::max(1, executor->threads() - 1);
+  auto executor = std::make_unique<ThreadExecutor>(job);
+  if (absl::Status status = executor->Create(width); !status.ok()) {
+    return status;
   }
+  return executor;
 }
 
 }  // namespace lockstep::internal_loader

@@ -63,8 +63,9 @@ absl::Status At(const Config& config, absl::string_view message) {
 absl::Status CheckTime(const Config& config, absl::string_view name,
                        absl::Duration time, absl::string_view least) {
   if (time >= absl::ZeroDuration()) return absl::OkStatus();
-  return At(config, absl::StrCat(name, " is ", absl::FormatDuration(time),
-                                 "; accepted are ", least, ", and more"));
+  return At(config,
+            absl::StrCat(name, " is ", absl::FormatDuration(time),
+                         "; accepted are ", least, ", and longer times"));
 }
 
 absl::Status CheckTable(absl::string_view name, const Config& config) {
@@ -190,8 +191,9 @@ void BindOptions(ProgressOptions& options, OptionTable& table) {
 
 void BindOptions(StopOptions& options, OptionTable& table) {
   table.Add("patience", &options.patience,
-            "The time after SIGTERM for which a rank still waits for data, so "
-            "that its step can end and be saved.");
+            "The time after SIGTERM or SIGINT for which a rank that got the "
+            "signal still waits for data, so that its step can end and be "
+            "saved.");
 }
 
 void BindOptions(Job& job, OptionTable& table) {

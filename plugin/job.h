@@ -87,9 +87,10 @@ void BindOptions(ProgressOptions& options, OptionTable& table);
 
 // StopOptions set how a session stops on request.
 struct StopOptions {
-  // The time after Session::RequestStop, which SIGTERM calls in Main, for which
-  // a rank still waits for data, so that the step can end and be saved. It
-  // should be shorter than the time that the scheduler leaves between SIGTERM
+  // The time after Session::RequestStop, which SIGTERM and SIGINT call in Main,
+  // for which that rank still waits for data, so that the step can end and be
+  // saved. With 0 the rank does not wait. The patience, a step and a checkpoint
+  // together should take less time than the scheduler leaves between SIGTERM
   // and SIGKILL, which is 30 s with Kubernetes, Slurm and lockstep launch.
   absl::Duration patience = absl::Seconds(20);
 };

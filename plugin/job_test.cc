@@ -226,9 +226,9 @@ TEST_F(JobTest, SaysWhatIsWrongAndWhere) {
        "job.toml:2:1: rank_metrics.text should be a table of settings, but is "
        "true"},
       {"progress.every = \"-1s\"",
-       "progress.every is -1s; accepted are 0s, for none, and more"},
+       "progress.every is -1s; accepted are 0s, for none, and longer times"},
       {"stop.patience = \"-1s\"",
-       "stop.patience is -1s; accepted are 0s, and more"},
+       "stop.patience is -1s; accepted are 0s, and longer times"},
   };
   for (const auto& each : cases) {
     TrainerOptions trainer;

@@ -162,7 +162,7 @@ class NativePermutationVectors {
       high = _mm256_add_epi32(
           high, _mm256_add_epi32(high_step, _mm256_cmpeq_epi32(low, sum)));
     }
-    // Below -O2, GCC does not do this by itself (tools/ci/vector_state).
+    // Otherwise, later SSE code is slow: GCC does this only from -O2 on.
     _mm256_zeroupper();
     return done;
   }

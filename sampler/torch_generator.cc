@@ -86,7 +86,7 @@ inline __attribute__((always_inline)) void RefillBy(uint32_t* state,
 __attribute__((target("avx2"))) void RefillAvx2(uint32_t* state,
                                                 uint32_t* tempered) {
   RefillBy<8>(state, tempered);
-  // Below -O2, GCC does not do this by itself (tools/ci/vector_state).
+  // Otherwise, later SSE code is slow: GCC does this only from -O2 on.
   _mm256_zeroupper();
 }
 #endif

@@ -92,7 +92,7 @@ __attribute__((target("avx2"))) void FindTargetsAvx2(const uint32_t* words,
     position = _mm256_add_epi64(position, four);
     modulus = _mm256_sub_epi64(modulus, four);
   }
-  // Below -O2, GCC does not do this by itself (tools/ci/vector_state).
+  // Otherwise, later SSE code is slow: GCC does this only from -O2 on.
   _mm256_zeroupper();
 }
 #endif

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
@@ -234,15 +235,16 @@ absl::StatusOr<Loader*> Session::MakeLoader(absl::string_view name,
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::unique_ptr<Loader> loader,
       job_.MakeLoader(registry_, name, InThisSession(std::move(context))));
-  loader->GiveUpWhen([this] { return has_waited_enough(); });
+  loader->GiveUpWhen(
+      [this](absl::Duration waited) { return IsStopOver(waited); });
   Loader& made = *(loaders_[key] = std::move(loader));
   LOCKSTEP_RETURN_IF_ERROR(AddToCheckpoint(name, made));
   if (made.available_workers() < *made.options().num_workers) {
     Log(absl::StrCat("rank ", rank(), ": the loader '", name, "' has ",
                      made.available_workers(), " of ",
                      *made.options().num_workers,
-                     " workers: a limit of threads, of memory or of oneTBB "
-                     "leaves no more"));
+                     " workers: raise the limit of threads (ulimit -u), of "
+                     "memory (ulimit -v) or of oneTBB, or lower num_workers"));
   }
   return &made;
 }

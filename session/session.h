@@ -63,6 +63,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
@@ -397,7 +398,7 @@ class Session {
   // use only the valid rows. (A loader whose tail is "drop" leaves samples
   // out.)
   //   CANCELLED         the training stops; Train returns this status, which is
-  //                     not a failure
+  //                     not a failure, unless data did not come in time
   //   INVALID_ARGUMENT  the loader has advance_epochs or max_steps
   absl::StatusOr<Evaluation> Evaluate(
       Loader& loader,
@@ -410,10 +411,11 @@ class Session {
   // should instead return from Train, on all ranks.
   //
   // If this rank waits for data in a loader of MakeLoader, it waits for as long
-  // as the job's stop.patience after the first call, so that the step can end
-  // and be saved. Then the training fails with CANCELLED, and the message says
-  // which step was saved last. (A loader without workers does not wait: its
-  // dataset reads on.)
+  // as the job's stop.patience after the first call, or since the wait began if
+  // that was later, so that the step can end and be saved. Then the training
+  // fails with CANCELLED, and the message says which checkpoint is the last
+  // one. (With num_workers=0, Next reads on this thread, so the patience has no
+  // effect.) Ranks on which this was not called wait as always.
   void RequestStop();
 
   // Returns true if the training has reached its first step.
@@ -481,8 +483,9 @@ class Session {
   absl::Status CheckGoesOnIn(const Loader& loader, int64_t epoch);
   // Adds the name of the loader to an error of its Next.
   absl::Status InLoader(const Loader& loader, const absl::Status& error) const;
-  // Returns true if a rank that was asked to stop waits for data no longer.
-  bool has_waited_enough() const;
+  // Returns true if the patience after RequestStop is over for a wait that has
+  // taken so long.
+  bool IsStopOver(absl::Duration waited) const;
   // Returns the loader's name in the job, or nullptr.
   const std::string* FindName(const Loader& loader) const;
   // Returns the loader's name in the job, or "loader".

@@ -223,13 +223,16 @@ absl::Status Session::InLoader(const Loader& loader,
   if (name == nullptr) return error;
   const absl::Status named =
       internal_plugin::InPart(error, absl::StrCat("loader.", *name), Config());
-  if (!absl::IsCancelled(error) || !has_waited_enough()) return named;
+  // Only a wait that was given up has this code.
+  if (!absl::IsCancelled(error) || !stop_requested()) return named;
   return absl::CancelledError(absl::StrCat(
-      "the training was asked to stop, and its step could not end within "
-      "stop.patience=",
-      absl::FormatDuration(job_.stop.patience), ", so nothing was saved after ",
-      saved_steps_ < 0 ? "the start" : absl::StrCat("step ", saved_steps_),
-      ": ", named.message()));
+      "the training was asked to stop, and no data came within stop.patience=",
+      absl::FormatDuration(job_.stop.patience), ", so nothing was saved now; ",
+      saved_steps_ < 0 ? "there is no checkpoint"
+                       : absl::StrCat("the last checkpoint is after ",
+                                      saved_steps_, " steps"),
+      ": start the job again, and raise stop.patience if data is only slow; ",
+      named.message()));
 }
 
 void Session::RequestStop() {
@@ -238,10 +241,11 @@ void Session::RequestStop() {
       never, SteadyNow().time_since_epoch().count());
 }
 
-bool Session::has_waited_enough() const {
+bool Session::IsStopOver(absl::Duration waited) const {
   const SteadyTime::rep asked = stop_requested_at_;
-  return asked != kNever && Passed(SteadyTime(SteadyTime::duration(asked)),
-                                   job_.stop.patience, SteadyNow());
+  return asked != kNever && waited >= job_.stop.patience &&
+         Passed(SteadyTime(SteadyTime::duration(asked)), job_.stop.patience,
+                SteadyNow());
 }
 
 const std::string* Session::FindName(const Loader& loader) const {
@@ -459,7 +463,12 @@ absl::StatusOr<Evaluation> Session::Evaluate(
   Batch batch;
   for (;;) {
     const absl::StatusOr<bool> more = loader.Next(batch);
-    if (!more.ok()) return InLoader(loader, more.status());
+    if (!more.ok()) {
+      const absl::Status failed = InLoader(loader, more.status());
+      // The loader is stuck, so the training ends whatever the trainer does.
+      if (absl::IsCancelled(failed)) Fail(failed);
+      return failed;
+    }
     if (!*more) break;
     LOCKSTEP_RETURN_IF_ERROR(evaluate(batch, sums));
     tally.weight += batch.valid();

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <thread>  // NOLINT: the disk
+#include <thread>  // NOLINT: it plays the disk
 #include <utility>
 #include <vector>
 
@@ -170,9 +170,11 @@ TEST_F(StopTest, DataThatDoesNotComeIsTold) {
   SessionOptions options;
   options.hooks = {&stop};
   const std::string said =
-      "the training was asked to stop, and its step could not end within "
-      "stop.patience=0, so nothing was saved after step 4: the wait for "
-      "a batch was given up: epoch 0, step 4: ";
+      "the training was asked to stop, and no data came within "
+      "stop.patience=0, "
+      "so nothing was saved now; the last checkpoint is after 4 steps: start "
+      "the job again, and raise stop.patience if data is only slow; the wait "
+      "for a batch was given up: epoch 0, step 4: ";
   EXPECT_THAT(
       RunJobs(texts, train, options),
       ElementsAre(StatusIs(absl::StatusCode::kCancelled, HasSubstr(said)),

@@ -41,7 +41,7 @@ struct LaunchCommand {
   absl::Duration grace = absl::Seconds(5);
 
   // The time that ranks have to end by themselves after a signal. It should be
-  // longer than a step and a checkpoint take, and than stop.patience of jobs.
+  // longer than the job's stop.patience, a step and a checkpoint take together.
   absl::Duration stop_grace = absl::Seconds(30);
 
   // The words after --: the program and its arguments.

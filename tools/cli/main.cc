@@ -241,9 +241,11 @@ Subcommand StartRanks(LaunchCommand& command) {
            "long, a minute at most, unless the ranks ran for a minute");
   line.Add("grace", &command.grace,
            "how long the others have to end by themselves when a rank fails");
-  line.Add("stop_grace", &command.stop_grace,
-           "how long all ranks have to end by themselves after SIGINT or "
-           "SIGTERM");
+  line.Add(
+      "stop_grace", &command.stop_grace,
+      "how long all ranks have to end by themselves after SIGINT or\n"
+      "SIGTERM; should be longer than the job's stop.patience, a step and\n"
+      "a checkpoint take together");
   line.AddRest("program", &command.program);
   return {line, [&command](std::ostream&) -> absl::StatusOr<int> {
             return RunLaunch(command, EnvironmentOfProcess());
