@@ -65,8 +65,7 @@ absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(
     int width, bool keep_limit, const Executor::Job& job);
 
 // Sets how long MakeTbbExecutor waits for TBB's threads to begin, and for them
-// to be free again. If that takes longer, the host keeps TBB busy. Tests set it
-// so high that a slow machine does not reach it.
+// to be free again. Tests set it so high that a slow machine does not reach it.
 void SetTbbPatience(absl::Duration patience);
 
 }  // namespace lockstep::internal_loader

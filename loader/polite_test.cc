@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/mutex.h"
@@ -24,6 +25,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
+#include "lockstep/loader/executor.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/testing.h"
 
@@ -32,6 +34,9 @@ namespace {
 
 class PoliteTest : public testing::TestWithParam<Workers> {
  protected:
+  // On a slow machine, TBB's threads may come late.
+  PoliteTest() { internal_loader::SetTbbPatience(absl::Hours(1)); }
+
   std::unique_ptr<Loader> Make(int num_workers) {
     TestJob job;
     job.size = dataset_->size();

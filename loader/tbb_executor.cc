@@ -13,8 +13,9 @@
 //   * Lockstep then asks TBB for one thread after the other, and waits until it
 //     runs before it asks for the next one. So TBB starts them all on this
 //     thread (StartThreads). They are needed in arenas of their own, so that a
-//     refusal spoils none that is in use. The loader's arena needs no new
-//     thread later, unless the host keeps TBB busy.
+//     refusal spoils none that is in use. If a thread does not come, the loader
+//     uses threads of its own. Later, the loader's arena needs no new thread,
+//     unless the host keeps TBB busy.
 //   * An executor enqueues under its lock, so that none of its calls can hang
 //     behind another one that has thrown. After a throw, no loader of this
 //     process enqueues any more, since TBB's workers may hang. Calls that were
@@ -294,21 +295,22 @@ void Release(std::shared_ptr<Arena> arena) {
   if (tbb_is_lost) KeepForEver(std::move(arena));
 }
 
-// Has TBB start threads until `count` of them are known, or until the host
-// keeps them busy. Returns false if TBB is lost.
+// Has TBB start threads until `count` of them are known. Returns false if TBB
+// is lost, or if one does not come, since the host keeps TBB busy, or since TBB
+// does not tell that the system has refused it (releases from 2023 on).
 bool StartThreads(int count) {
   static Mutex* const one_at_a_time = new Mutex;
   MutexLock lock(*one_at_a_time);
   const auto muster = std::make_shared<Muster>();
   const JobPointer job(new SharedJob([muster](int) { muster->Enter(); }));
   std::vector<std::shared_ptr<OneWorker>> workers;
+  bool started = true;
   try {
     while (known_threads < count && static_cast<int>(workers.size()) < count) {
       workers.push_back(std::make_shared<OneWorker>(muster));
-      if (!Enqueue(workers.back()->arena(), *job) ||
-          !muster->AwaitEntered(static_cast<int>(workers.size()))) {
-        break;
-      }
+      started = Enqueue(workers.back()->arena(), *job) &&
+                muster->AwaitEntered(static_cast<int>(workers.size()));
+      if (!started) break;
     }
   } catch (const std::exception&) {
     tbb_is_lost = true;  // it has no memory, and so it can start no thread
@@ -317,7 +319,7 @@ bool StartThreads(int count) {
   // would need more threads before that.
   muster->LetGo();
   for (auto& worker : workers) Release(std::move(worker));
-  return !tbb_is_lost;
+  return started && !tbb_is_lost;
 }
 
 // While an object lives, TBB may have that many more workers.
@@ -365,7 +367,7 @@ class TbbExecutor : public Executor {
     Release(std::move(arena_));
   }
 
-  // Returns false if TBB is lost.
+  // Returns false if TBB has not got a thread for each worker.
   bool StartThreads() {
     return internal_loader::StartThreads(limit_.WorkersOf(needed_threads));
   }
@@ -444,7 +446,11 @@ absl::StatusOr<std::unique_ptr<Executor>> MakeTbbExecutor(
   }
   try {
     auto executor = std::make_unique<TbbExecutor>(width, keep_limit, job);
-    if (executor->StartThreads()) return executor;
+    // The host's own limit may leave TBB no thread at the moment. Otherwise it
+    // gets them at once or not at all.
+    if (executor->StartThreads() || (keep_limit && !tbb_is_lost)) {
+      return executor;
+    }
   } catch (const std::exception&) {
     tbb_is_lost = true;  // it has no memory, or no thread for the host
   }
