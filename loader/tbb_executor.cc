@@ -232,17 +232,15 @@ class Muster {
   // longer than the patience.
   bool AwaitEntered(int count) { return Await(&Muster::entered_, count); }
 
-  // Lets the threads that have entered go, and waits for them as well.
-  void LetGo() {
-    int entered;
-    {
-      MutexLock lock(mutex_);
-      open_ = true;
-      entered = entered_;
-      changed_.NotifyAll();
-    }
-    Await(&Muster::left_, entered);
+  // Lets the threads go, and returns how many have entered.
+  int LetGo() {
+    MutexLock lock(mutex_);
+    open_ = true;
+    changed_.NotifyAll();
+    return entered_;
   }
+
+  bool AwaitLeft(int count) { return Await(&Muster::left_, count); }
 
  private:
   bool Await(const int Muster::*number, int count) {
@@ -315,9 +313,11 @@ bool StartThreads(int count) {
   } catch (const std::exception&) {
     tbb_is_lost = true;  // it has no memory, and so it can start no thread
   }
-  // TBB counts a worker as needed until it has left. The loader's own arena
-  // would need more threads before that.
-  muster->LetGo();
+  const int entered = muster->LetGo();
+  // TBB counts a worker as needed until it has left, and the loader's own arena
+  // would need more threads before that. (Where TBB is lost, a worker may
+  // hang.)
+  if (!tbb_is_lost) muster->AwaitLeft(entered);
   for (auto& worker : workers) Release(std::move(worker));
   return started && !tbb_is_lost;
 }

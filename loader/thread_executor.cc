@@ -3,20 +3,21 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <string>
-#include <system_error>  // NOLINT: what std::thread throws
-#include <thread>        // NOLINT: the executor of threads
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/system_error.h"
 #include "lockstep/loader/executor.h"
 
 namespace lockstep::internal_loader {
 namespace {
 
+// A thread that waits for its first call allocates nothing, since the first
+// allocation of a thread takes 64 MiB of addresses. (A std::thread frees what
+// it was made of.) So it costs little to make an executor and drop it.
 class ThreadExecutor : public Executor {
  public:
   explicit ThreadExecutor(Job job) : job_(std::move(job)) {}
@@ -27,24 +28,26 @@ class ThreadExecutor : public Executor {
       closed_ = true;
       changed_.NotifyAll();
     }
-    for (std::thread& thread : threads_) thread.join();
+    for (const Thread& thread : threads_) pthread_join(thread.id, nullptr);
   }
 
   absl::Status Create(int width) {
-    threads_.reserve(width);
-    try {
-      for (int i = 0; i < width; ++i) {
-        threads_.emplace_back([this, i] { Run(i); });
-        pthread_setname_np(threads_.back().native_handle(),
-                           absl::StrCat("lockstep-", i).c_str());
+    threads_.reserve(width);  // a thread keeps the address of its element
+    for (int place = 0; place < width; ++place) {
+      Thread& thread = threads_.emplace_back(Thread{this, place, {}});
+      const int error = pthread_create(&thread.id, nullptr, RunThread, &thread);
+      if (error == 0) {
+        pthread_setname_np(thread.id, absl::StrCat("lockstep-", place).c_str());
+        continue;
       }
-    } catch (const std::system_error& error) {
-      if (threads_.empty()) {
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "no worker thread could be started (", error.what(),
-            "): raise the limits of threads and memory, or set num_workers=0"));
+      threads_.pop_back();
+      if (place == 0) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("no worker thread could be started (",
+                         ErrorText(error), "); or set num_workers=0"));
       }
-      if (threads_.size() > 1) EndLast();
+      if (place > 1) EndLast();
+      break;
     }
     return absl::OkStatus();
   }
@@ -60,6 +63,18 @@ class ThreadExecutor : public Executor {
   int threads() const override { return static_cast<int>(threads_.size()); }
 
  private:
+  struct Thread {
+    ThreadExecutor* executor;
+    int place;
+    pthread_t id;
+  };
+
+  static void* RunThread(void* thread) {
+    const Thread& own = *static_cast<Thread*>(thread);
+    own.executor->Run(own.place);
+    return nullptr;
+  }
+
   // Ends the last thread, which leaves the program room for what it needs
   // later. Requires: no call was started.
   void EndLast() {
@@ -68,7 +83,7 @@ class ThreadExecutor : public Executor {
       places_ = static_cast<int>(threads_.size()) - 1;
       changed_.NotifyAll();
     }
-    threads_.back().join();
+    pthread_join(threads_.back().id, nullptr);
     threads_.pop_back();
   }
 
@@ -96,7 +111,7 @@ class ThreadExecutor : public Executor {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   // The places below this one have threads.
   int places_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int>::max();
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
 };
 
 }  // namespace
