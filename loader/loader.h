@@ -128,10 +128,9 @@ class Loader {
 
   // Has Next call this function while it waits for a batch, some twenty times a
   // second and on the thread that called Next, with the time that it has waited
-  // so far. When the function returns true,
-  // or throws, Next returns CANCELLED, and a trainer normally leaves its loop.
-  // A trainer that is asked to stop needs this, since data may come late or
-  // never:
+  // so far. When the function returns true, or throws, Next returns CANCELLED,
+  // and a trainer normally leaves its loop. A trainer that is asked to stop
+  // needs this, since data may come late or never:
   //
   //   std::atomic<bool> stop = false;  // set by a signal handler
   //   loader->GiveUpWhen([&stop](absl::Duration waited) {

@@ -28,10 +28,9 @@
 //     A consumer that waits stores awaited_ and then loads planned_ and
 //     Entry::ready (Ready).
 //   * A pipeline is abandoned: Abandon stores stop_ and then loads
-//   Worker::taken
-//     and Worker::reading. A pump stores taken before its first load of stop_
-//     (Pump), and reading = -1 after each Read of the dataset, before it loads
-//     stop_ again (Complete, WorkFor).
+//     Worker::taken and Worker::reading. A pump stores taken before its first
+//     load of stop_ (Pump), and reading = -1 after each Read of the dataset,
+//     before it loads stop_ again (Complete, WorkFor).
 //   * A step was planned: its planner stores planned_ and planning_ and then
 //     loads awaited_ (WorkFor). A consumer that waits stores awaited_ and then
 //     loads planning_ (HasWork).

@@ -350,8 +350,7 @@ class RaisedLimit {
 class TbbExecutor : public Executor {
  public:
   TbbExecutor(int width, bool keep_limit, Job job)
-      : width_(width),
-        limit_(keep_limit ? 0 : width),
+      : limit_(keep_limit ? 0 : width),
         workers_(limit_.WorkersOf(width)),
         // The priority is not low, or a host that keeps TBB busy would starve
         // it.
@@ -412,7 +411,6 @@ class TbbExecutor : public Executor {
     return absl::OkStatus();
   }
 
-  const int width_;
   const RaisedLimit limit_;
   const int workers_;
   mutable Mutex mutex_;
