@@ -259,7 +259,7 @@ class Pipeline : private SlotPool::Listener {
 
   Entry* Ready();
   // Asks the function of GiveUpWhen, without the lock.
-  bool IsEnough(int64_t waited) ABSL_EXCLUSIVE_LOCKS_REQUIRED(consumer_mutex_);
+  bool IsEnough(int64_t waited) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   Entry* ReadInline();
   absl::Status CheckHeld() const;
 
