@@ -137,10 +137,10 @@ class Loader {
   //     return stop && waited >= absl::Seconds(20);
   //   });
   //
-  // What the function uses must live until it is replaced, or until the loader
-  // is destroyed; nullptr removes it. It is not called without workers, since
-  // Next then reads and does not wait, nor by TryNext. A loader of
-  // Session::MakeLoader has such a function, which does what the job's
+  // Objects that the function uses must live until it is replaced, or until the
+  // loader is destroyed; nullptr removes it. It is not called without workers,
+  // since Next then reads and does not wait, nor by TryNext. A loader of
+  // Session::MakeLoader has such a function, which does as the job's
   // stop.patience says.
   void GiveUpWhen(std::function<bool(absl::Duration waited)> is_enough);
 

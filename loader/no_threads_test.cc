@@ -75,7 +75,7 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* options,
 namespace lockstep {
 namespace {
 
-// What a case ends with, which is the exit code of its process.
+// The outcome of a case, which is the exit code of its process.
 enum Outcome { kWrong = 1, kRight = 10, kNoWorker = 11 };
 
 // Runs a case in a process of its own. Returns its outcome, or the number of
