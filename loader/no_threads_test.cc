@@ -17,6 +17,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <new>
 #include <string>
 
 #include "absl/status/status.h"
@@ -69,7 +70,8 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* options,
       int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   static const auto create =
       reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
-  return create(thread, options, RunThread, new Thread{function, argument});
+  auto* const own = new (std::nothrow) Thread{function, argument};
+  return own == nullptr ? EAGAIN : create(thread, options, RunThread, own);
 }
 
 namespace lockstep {
