@@ -144,7 +144,7 @@ TEST_F(StopTest, SlowDataEndsTheStepAndSaves) {
   EXPECT_THAT(RunJobs(
                   texts,
                   [&](Session& session) {
-                    const absl::Status ended = TrainOn(session, numbers);
+                    absl::Status ended = TrainOn(session, numbers);
                     EXPECT_TRUE(session.stopping());
                     EXPECT_EQ(session.steps(), 3);
                     return ended;
