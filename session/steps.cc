@@ -221,7 +221,7 @@ absl::Status Session::InLoader(const Loader& loader,
                                const absl::Status& error) const {
   const std::string* const name = FindName(loader);
   if (name == nullptr) return error;
-  const absl::Status named =
+  absl::Status named =
       internal_plugin::InPart(error, absl::StrCat("loader.", *name), Config());
   // Only a wait that was given up has this code.
   if (!absl::IsCancelled(error) || !stop_requested()) return named;
