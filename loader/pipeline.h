@@ -15,7 +15,7 @@
 // its own.
 //
 // Memory ordering. Pumps and the consumer stop when they see nothing to do, and
-// are woken by others. No wake-up is lost, since in each of these four pairs
+// are woken by others. No wake-up is lost, since in each of these three pairs
 // both threads store first and load afterwards, all sequentially consistent
 // (the default order): at least one of the two threads sees the other's store.
 //
@@ -27,13 +27,14 @@
 //   * A step becomes ready: Publish stores Entry::ready, then loads awaited_.
 //     A consumer that waits stores awaited_ and then loads planned_ and
 //     Entry::ready (Ready).
-//   * A pipeline is abandoned: Abandon stores stop_ and then loads
-//     Worker::taken and Worker::reading. A pump stores taken before its first
-//     load of stop_ (Pump), and reading = -1 after each Read of the dataset,
-//     before it loads stop_ again (Complete, WorkFor).
 //   * A step was planned: its planner stores planned_ and planning_ and then
 //     loads awaited_ (WorkFor). A consumer that waits stores awaited_ and then
 //     loads planning_ (HasWork).
+//
+// In the same way, no pump calls a function of the user's after Abandon: it
+// stores stop_ and then loads Worker::taken and Worker::reading. A pump stores
+// taken before its first load of stop_ (Pump), and reading = -1 after the
+// dataset's Read, before it loads stop_ again (Complete, WorkFor).
 //
 // Elsewhere release and acquire are enough:
 //
