@@ -108,13 +108,13 @@ class Throws : public Ears {
 TEST(StarTest, WhatThrowsEndsTheRankAlone) {
   for (const int thrower : {0, 1}) {
     MemoryStore store;
+    Throws throws;  // declared before the stars, which call them
+    Ears hears;
     std::vector<StarOptions> options;
     for (int rank = 0; rank < 2; ++rank) {
       options.push_back(OptionsOf(rank, 2, &store));
     }
     std::vector<JoinResult> stars = JoinAll(options);
-    Throws throws;
-    Ears hears;
     for (int rank = 0; rank < 2; ++rank) {
       LOCKSTEP_ASSERT_OK(stars[rank]);
       (*stars[rank])->Start(rank == thrower ? throws : hears);
