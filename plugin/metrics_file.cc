@@ -1,11 +1,14 @@
 #include "lockstep/plugin/metrics_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -50,14 +53,22 @@ char LastByteOf(const std::string& path, int64_t size) {
   return last;
 }
 
+// Returns true if a write does not block now. Otherwise sets errno.
+bool TakesMore(int fd) {
+  pollfd output = {fd, POLLOUT, 0};
+  const int ready = ::poll(&output, 1, /*timeout=*/0);
+  if (ready == 0) errno = EAGAIN;
+  return ready > 0;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(
     const std::string& path, absl::Duration pace) {
   LOCKSTEP_RETURN_IF_ERROR(
       MakeFolders(std::filesystem::path(path).parent_path()));
-  // With O_NONBLOCK, a pipe without a reader is an error, and open does not
-  // block.
+  // With O_NONBLOCK, a pipe without a reader is an error, and neither open nor
+  // a write to a full pipe blocks.
   Descriptor descriptor(
       ::open(path.c_str(),
              O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, kMode));
@@ -69,9 +80,7 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(
       new MetricsFile(path, std::move(descriptor), pace));
   const int fd = file->descriptor_.fd();
   struct stat found = {};
-  if (::fcntl(fd, F_SETFL, O_APPEND) != 0 || ::fstat(fd, &found) != 0) {
-    return file->Failed(errno);
-  }
+  if (::fstat(fd, &found) != 0) return file->Failed(errno);
   file->is_regular_ = S_ISREG(found.st_mode);
   if (!file->is_regular_ || found.st_size == 0) return file;
   file->size_ = found.st_size;
@@ -107,14 +116,24 @@ absl::Status MetricsFile::Flush() {
   return AddLine(std::exchange(gathered_, std::string()));
 }
 
-absl::Status MetricsFile::AddToOutput(absl::string_view bytes) const {
+absl::Status MetricsFile::AddToOutput(absl::string_view bytes) {
   std::string line(bytes);
   // Returns to the beginning of the terminal's line, and clears it.
   if (::isatty(STDOUT_FILENO) == 1) line.insert(0, "\r\x1b[K");
-  const bool done =
-      std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
-      std::fflush(stdout) == 0;
-  return done ? absl::OkStatus() : Failed(errno);
+  // A pipe that is ready takes so many bytes without blocking.
+  constexpr size_t kPiece = PIPE_BUF;
+  for (size_t at = 0; at < line.size(); at += kPiece) {
+    const size_t size = std::min(kPiece, line.size() - at);
+    errno = 0;
+    if (!TakesMore(STDOUT_FILENO) ||
+        std::fwrite(&line[at], 1, size, stdout) != size ||
+        std::fflush(stdout) != 0) {
+      is_torn_ = is_torn_ || at > 0;
+      return Failed(errno);
+    }
+  }
+  is_torn_ = false;
+  return absl::OkStatus();
 }
 
 absl::Status MetricsFile::AddToFile(absl::string_view bytes) {
@@ -150,6 +169,12 @@ absl::Status MetricsFile::Lock() {
 }
 
 absl::Status MetricsFile::Failed(int error) const {
+  if (error == EAGAIN) {
+    return absl::UnavailableError(absl::StrCat(
+        "can't write metrics to ", path_,
+        ", because its reader does not read: let the reader continue, or "
+        "write to a file"));
+  }
   return absl::ErrnoToStatus(
       error, absl::StrCat("can't write metrics to ", path_, RemedyFor(error)));
 }

@@ -43,7 +43,9 @@ class MetricsFile {
   static std::unique_ptr<MetricsFile> StandardOutput();
 
   // Appends all of the bytes or none of them. If the disk is full, the file
-  // stays as it was, unless another process has appended to it meanwhile.
+  // stays as it was, unless another process has appended to it meanwhile. A
+  // pipe or a terminal that takes no more is an error, and the call does not
+  // wait. It may have taken a part of the bytes.
   absl::Status Add(absl::string_view bytes);
 
   // Appends a line in the same way. If a crash or a full disk has left an
@@ -73,7 +75,7 @@ class MetricsFile {
         pace_(pace) {}
 
   absl::Status Failed(int error) const;
-  absl::Status AddToOutput(absl::string_view bytes) const;
+  absl::Status AddToOutput(absl::string_view bytes);
   absl::Status AddToFile(absl::string_view bytes);
   bool TakeBack(int64_t added) const;
 

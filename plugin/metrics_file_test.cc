@@ -127,6 +127,42 @@ TEST_F(MetricsFileTest, APipeMayHaveNoReader) {
   EXPECT_THAT(file->AddLine("two\n"), Not(IsOk()));
 }
 
+// A reader that stands still holds nobody up.
+TEST_F(MetricsFileTest, APipeMayBeFull) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  const int reader = open(path_.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto file, MetricsFile::Open(path_));
+  const std::string line = std::string(1000, 'x') + "\n";
+  absl::Status added;
+  while (added.ok()) added = file->AddLine(line);
+  EXPECT_THAT(added, StatusIs(absl::StatusCode::kUnavailable,
+                              HasSubstr("its reader does not read")));
+  std::string read(1 << 20, '\0');
+  EXPECT_GT(::read(reader, read.data(), read.size()), 0);
+  LOCKSTEP_EXPECT_OK(file->AddLine(line));
+  close(reader);
+}
+
+TEST_F(MetricsFileTest, TheStandardOutputMayBeAFullPipe) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    const auto file = MetricsFile::StandardOutput();
+    const std::string line = std::string(10000, 'x') + "\n";
+    absl::Status added;
+    while (added.ok()) added = file->AddLine(line);
+    _exit(absl::IsUnavailable(added) ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  close(ends[0]);
+  close(ends[1]);
+}
+
 // The program's own output and the metrics appear in the order in which they
 // were written.
 TEST_F(MetricsFileTest, TheStandardOutputKeepsTheOrder) {
