@@ -167,6 +167,13 @@ class Loader {
   // A new loader is at the start of epoch 0.
   const Progress& progress() const;
 
+  // Returns true if Next has returned false at the end of the present epoch.
+  // The state of a loader does not contain this: after RestoreState at the end
+  // of an epoch, Next returns false once more.
+  bool over() const {
+    return state_ == State::kEnded || state_ == State::kFinished;
+  }
+
   // Returns how many steps Next has still to give out in the present epoch,
   // whatever was read ahead; max_steps may leave fewer than the epoch has.
   // Before the first StartEpoch or RestoreState, the present epoch is 0. Each
@@ -270,9 +277,6 @@ class Loader {
   bool running() const {
     return (state_ == State::kRunning || state_ == State::kDraining) &&
            !forked();
-  }
-  bool over() const {
-    return state_ == State::kEnded || state_ == State::kFinished;
   }
   absl::Status CheckFields() const;
   absl::StatusOr<Polled> GiveOut(internal_loader::Entry& entry, Batch& batch);
