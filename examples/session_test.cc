@@ -1,4 +1,5 @@
 // These tests run the session example as a user would.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -99,6 +100,34 @@ TEST(SessionExample, StopsAfterAStepAtSignals) {
     EXPECT_EQ(ended.code, 143) << ended.printed;
     EXPECT_THAT(ended.printed, HasSubstr("as was asked "
                                          "on 1 of 1 ranks\n"));
+  }
+}
+
+// The reader of the standard error, perhaps a paused terminal, takes nothing
+// from the beginning on.
+TEST(SessionExample, TrainsWhereNobodyReadsItsLog) {
+  for (const char* const setting :
+       {"trainer.epochs=2", "loader.train.dataset.sise=1"}) {
+    int printed[2];
+    ASSERT_EQ(pipe(printed), 0);
+    ASSERT_EQ(fcntl(printed[1], F_SETFL, O_NONBLOCK), 0);
+    while (write(printed[1], "full", 4) > 0) {
+    }
+    ASSERT_EQ(fcntl(printed[1], F_SETFL, 0), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      dup2(printed[1], STDERR_FILENO);
+      execl("examples/session", "examples/session",
+            "--config=examples/session.toml", "--set", setting, nullptr);
+      _exit(127);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status),
+              std::string(setting) == "trainer.epochs=2" ? 0 : 2);
+    close(printed[0]);
+    close(printed[1]);
   }
 }
 

@@ -1,10 +1,12 @@
 #include "lockstep/session/console.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/types.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -12,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/no_sigpipe.h"
 
 namespace lockstep::internal_session {
 namespace {
@@ -19,17 +22,25 @@ namespace {
 // Returns to the beginning of the line, and clears it.
 constexpr absl::string_view kEmptyLine = "\r\x1b[K";
 
-size_t WidthOf(FILE* file) {
+size_t WidthOf(int fd) {
   constexpr size_t kUsual = 80;
   winsize size = {};
-  if (::ioctl(::fileno(file), TIOCGWINSZ, &size) != 0) return kUsual;
+  if (::ioctl(fd, TIOCGWINSZ, &size) != 0) return kUsual;
   return size.ws_col > 1 ? size.ws_col : kUsual;
 }
 
-void Write(FILE* file, const std::string& bytes) {
-  // An error is ignored, since there is no other place to report it.
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size()) {
-    std::fflush(file);
+void Write(int fd, absl::string_view bytes) {
+  const NoSigpipe guard;  // the reader of a pipe may have gone
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written > 0) {
+      bytes.remove_prefix(static_cast<size_t>(written));
+    } else if (errno == EAGAIN) {
+      pollfd output = {fd, POLLOUT, 0};
+      ::poll(&output, 1, /*timeout=*/-1);
+    } else if (errno != EINTR) {
+      return;  // there is no other place to report an error
+    }
   }
 }
 
@@ -39,26 +50,26 @@ std::shared_ptr<Console> Console::StandardError() {
   const char* const kind = std::getenv("TERM");
   const bool has_bar = ::isatty(STDERR_FILENO) == 1 && kind != nullptr &&
                        absl::string_view(kind) != "dumb";
-  return std::make_shared<Console>(stderr, has_bar);
+  return std::make_shared<Console>(STDERR_FILENO, has_bar);
 }
 
 void Console::WriteLine(absl::string_view text) {
   MutexLock lock(mutex_);
-  if (bar_.empty()) return Write(file_, absl::StrCat(text, "\n"));
-  Write(file_, absl::StrCat(kEmptyLine, text, "\n", bar_));
+  if (bar_.empty()) return Write(fd_, absl::StrCat(text, "\n"));
+  Write(fd_, absl::StrCat(kEmptyLine, text, "\n", bar_));
 }
 
 void Console::ShowBar(absl::string_view text) {
   MutexLock lock(mutex_);
   if (!has_bar_ || (text.empty() && bar_.empty())) return;
   // A line that fills the terminal could wrap to the next one.
-  const size_t most = WidthOf(file_) - 1;
+  const size_t most = WidthOf(fd_) - 1;
   if (text.size() > most) {
     const size_t comma = text.rfind(", ", most);
     text = text.substr(0, comma != text.npos ? comma : most);
   }
   bar_ = std::string(text);
-  Write(file_, absl::StrCat(kEmptyLine, bar_));
+  Write(fd_, absl::StrCat(kEmptyLine, bar_));
 }
 
 }  // namespace lockstep::internal_session

@@ -7,7 +7,6 @@
 #ifndef LOCKSTEP_SESSION_CONSOLE_H_
 #define LOCKSTEP_SESSION_CONSOLE_H_
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -17,11 +16,13 @@
 
 namespace lockstep::internal_session {
 
-// Requires: the file outlives it.
+// It writes to the descriptor and does not use stdio. A blocked write to stderr
+// would hold a lock that the process needs to exit.
+// Requires: the descriptor stays open while it lives.
 // Thread-safety: thread-safe.
 class Console {
  public:
-  Console(FILE* file, bool has_bar) : file_(file), has_bar_(has_bar) {}
+  Console(int fd, bool has_bar) : fd_(fd), has_bar_(has_bar) {}
 
   // Returns the console of the standard error. It has a bar if the standard
   // error is a terminal that can return to the beginning of a line.
@@ -36,7 +37,7 @@ class Console {
   void ShowBar(absl::string_view text);
 
  private:
-  FILE* const file_;
+  const int fd_;
   const bool has_bar_;
   Mutex mutex_;
   std::string bar_ ABSL_GUARDED_BY(mutex_);

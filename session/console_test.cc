@@ -32,7 +32,7 @@ class ConsoleTest : public testing::Test {
 };
 
 TEST_F(ConsoleTest, LinesAreLines) {
-  Console console(file_, /*has_bar=*/false);
+  Console console(fileno(file_), /*has_bar=*/false);
   console.WriteLine("one");
   console.ShowBar("a bar");
   console.WriteLine("two");
@@ -41,7 +41,7 @@ TEST_F(ConsoleTest, LinesAreLines) {
 }
 
 TEST_F(ConsoleTest, TheBarStaysBelowTheLines) {
-  Console console(file_, /*has_bar=*/true);
+  Console console(fileno(file_), /*has_bar=*/true);
   console.ShowBar("");
   console.WriteLine("one");
   console.ShowBar("1/2");
@@ -60,14 +60,14 @@ TEST_F(ConsoleTest, TheBarStaysBelowTheLines) {
 
 // A file has no width, so the console assumes a terminal of 80 columns.
 TEST_F(ConsoleTest, TheBarIsAsLongAsTheTerminalIsWide) {
-  Console console(file_, /*has_bar=*/true);
+  Console console(fileno(file_), /*has_bar=*/true);
   console.ShowBar(std::string(79, 'a') + "b");
   EXPECT_EQ(Written(), "\r\x1b[K" + std::string(79, 'a'));
 }
 
 TEST_F(ConsoleTest, TheBarHasWholeFields) {
   const std::string word(60, 'a');
-  Console console(file_, /*has_bar=*/true);
+  Console console(fileno(file_), /*has_bar=*/true);
   console.ShowBar(word + ", 0:24 left, loss 0.25");
   console.ShowBar(word + ", 0:24 left, loss 1");
   EXPECT_EQ(Written(), "\r\x1b[K" + word + ", 0:24 left" + "\r\x1b[K" + word +
@@ -116,7 +116,7 @@ TEST_F(ConsoleTest, TheBarFollowsTheTerminal) {
   ASSERT_EQ(unlockpt(terminal), 0);
   FILE* const screen = std::fopen(ptsname(terminal), "r+");
   ASSERT_NE(screen, nullptr);
-  Console console(screen, /*has_bar=*/true);
+  Console console(fileno(screen), /*has_bar=*/true);
   const winsize narrow = {24, 4, 0, 0};
   ASSERT_EQ(ioctl(terminal, TIOCSWINSZ, &narrow), 0);
   console.ShowBar("abcdef");

@@ -1,5 +1,6 @@
 #include "lockstep/session/gradients.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -72,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Gradients>> Gradients::Create(
   LOCKSTEP_ASSIGN_OR_RETURN(
       gradients->memory_,
       internal_session::GradientMemory::Create(
-          gradients->size_ + internal_session::kMostTallied, options.device,
+          gradients->size_ + internal_session::kMostElements, options.device,
           options.stream, options.cuda_library));
   float* next = gradients->memory_->data();
   for (const Parameter& parameter : parameters) {
@@ -99,6 +100,19 @@ Buffer Gradients::buffer() const {
 }
 
 absl::Status Gradients::SetToZero() { return memory_->SetToZero(size_); }
+
+const std::string* Gradients::FindNotZero() const {
+  if (!on_host()) return nullptr;
+  const float* next = memory_->data();
+  for (const Parameter& parameter : parameters_) {
+    const float* const end = next + parameter.values.size();
+    if (std::any_of(next, end, [](float value) { return value != 0; })) {
+      return &parameter.name;
+    }
+    next = end;
+  }
+  return nullptr;
+}
 
 Fingerprint Gradients::Layout() const {
   Fingerprint layout;

@@ -41,6 +41,8 @@ namespace lockstep {
 
 namespace internal_session {
 class GradientMemory;
+class StepLoop;
+struct Training;
 }  // namespace internal_session
 
 // One array of a model's parameters.
@@ -51,7 +53,7 @@ struct Parameter {
   absl::Span<float> values;
 
   // The session sets this span to its own memory, with the same number of
-  // elements. They are 0 at the begin of each step, the trainer adds the
+  // elements. They are 0 at the beginning of each step, the trainer adds the
   // gradients of its rows, and Step::Average makes them the mean over the rows
   // of all ranks.
   absl::Span<float>* gradient = nullptr;
@@ -85,8 +87,15 @@ class Gradients {
   // All gradients in one span, in the order of the parameters.
   absl::Span<float> all();
 
+  // Sets all gradients to 0. Call it for gradients that shall not be averaged.
+  // Without this call, gradients that are not 0 in a step without Average are
+  // an error. (The session does not check this on a device.)
+  absl::Status Discard() { return SetToZero(); }
+
  private:
   friend class Session;
+  friend class internal_session::StepLoop;
+  friend struct internal_session::Training;
 
   // Returns INVALID_ARGUMENT, with the name of the parameter, if one is wrong.
   static absl::StatusOr<std::unique_ptr<Gradients>> Create(
@@ -108,6 +117,10 @@ class Gradients {
   bool on_host() const;
   Buffer buffer() const;
   absl::Status SetToZero();
+
+  // Returns the name of the first parameter whose gradient is not 0, or nullptr
+  // if there is none or the gradients are on a device.
+  const std::string* FindNotZero() const;
 
   std::vector<Parameter> parameters_;
   int64_t size_ = 0;

@@ -27,9 +27,11 @@ class Step;
 
 // The session calls every function on the thread that trains, on each rank that
 // has the hooks. If all ranks have them, every function but OnFailure may issue
-// collectives. If a function returns an error or throws an exception, the
-// training ends on all ranks with that message, unless the function's comment
-// says otherwise.
+// collectives. The table in session.h says which functions of the session a
+// hook may call: OnStep may save and evaluate, for
+// instance. If a function returns an error or throws an exception, the training
+// ends on all ranks with that message, unless the function's comment says
+// otherwise.
 //
 // Thread-safety: the functions of one session are never called concurrently.
 class SessionHooks {
@@ -41,21 +43,23 @@ class SessionHooks {
     return absl::OkStatus();
   }
 
-  // Is called before the steps of an epoch. After a restart in the middle of an
-  // epoch it is called again for that epoch.
+  // Is called before the steps of an epoch. If a restarted training begins with
+  // the same epoch again, this is called again for it.
   virtual absl::Status OnEpochBegin(Session& /*session*/, int64_t /*epoch*/) {
     return absl::OkStatus();
   }
 
   // Is called when a step has ended on this rank, and its sums are added up
-  // over all ranks.
+  // over all ranks. session.steps() contains this step. The checkpoint of this
+  // step, if one is due, is saved after the call. An evaluation is possible
+  // here also after the last step of a training that stops.
   virtual absl::Status OnStep(Session& /*session*/, const Step& /*step*/) {
     return absl::OkStatus();
   }
 
   // Is called when all steps of an epoch have ended. The checkpoint of this
   // moment is saved before the call, so a training that continues from it calls
-  // this again.
+  // this again. One that continues from a later checkpoint does not.
   virtual absl::Status OnEpochEnd(Session& /*session*/, int64_t /*epoch*/) {
     return absl::OkStatus();
   }
@@ -76,7 +80,8 @@ class SessionHooks {
   }
 
   // Is called when the training has failed on this rank or on another one.
-  // `why` says which. The session logs an error of this function and otherwise
+  // `why` says which. Train has returned or was never called, so its objects
+  // may be gone. The session logs an error of this function and otherwise
   // ignores it.
   virtual absl::Status OnFailure(Session& /*session*/,
                                  const absl::Status& /*why*/) {
@@ -84,8 +89,9 @@ class SessionHooks {
   }
 
   // Is called when the training has ended, successfully or not, before the
-  // ranks part. If the training succeeded, Session::Run returns an error of
-  // this function, on this rank only.
+  // ranks part. Train has returned or was never called, so its objects may be
+  // gone, and a checkpoint can't be saved any more. If the training succeeded,
+  // Session::Run returns an error of this function, on this rank only.
   virtual absl::Status OnShutdown(Session& /*session*/) {
     return absl::OkStatus();
   }

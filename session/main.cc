@@ -28,7 +28,9 @@
 #include "lockstep/plugin/part_list.h"
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
+#include "lockstep/session/notifier.h"
 #include "lockstep/session/session.h"
+#include "lockstep/session/verify.h"
 
 namespace lockstep {
 namespace {
@@ -77,8 +79,12 @@ class StopSignals {
   struct sigaction interrupt_ = {};
 };
 
+// Writes the error, and returns the code. A standard error that takes nothing
+// holds the process up for no longer than kLastPatience.
 int Say(const absl::Status& status, int code) {
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  const auto notifier = internal_session::Notifier::StandardError();
+  notifier->WriteLine(status.ToString());
+  notifier->Flush(internal_session::kLastPatience);
   return code;
 }
 
@@ -157,7 +163,7 @@ int Verify(Session& session, const std::function<absl::Status(Session&)>& train,
            int64_t steps) {
   VerifyOptions options;
   options.steps = steps;
-  const absl::Status status = session.Verify(train, options);
+  const absl::Status status = VerifyRestart(session, train, options);
   if (!status.ok()) return Say(status, kTrainingFailed);
   if (session.rank() == 0) {
     session.Log(absl::StrCat("the training goes on exactly: after ", 2 * steps,

@@ -21,7 +21,7 @@
 // The command line names the job's text, and can change its values:
 //
 //   trainer --config=job.toml --set trainer.epochs=12
-//   trainer --config=job.toml --verify=20  // by Session::Verify
+//   trainer --config=job.toml --verify=20  // by VerifyRestart
 //   lockstep launch -n 4 -- trainer --config=job.toml
 //
 // This header includes everything of Lockstep that most trainers use, and

@@ -75,27 +75,27 @@ std::string DurationText(double seconds) {
 void Progress::Stretch::Add(const StepReport& step) {
   end = step.ended;
   ++steps;
-  const auto own = static_cast<double>(step.total_weight);
-  weight += own;
+  weight += static_cast<double>(step.total_weight);
   data_seconds += step.data_seconds();
   collective_seconds += step.collective_seconds;
   between_seconds += step.between_seconds();
   is_weight_rows = is_weight_rows && step.is_weight_rows;
-  if (step.total_weight == 0) return;  // there are no means
-  for (const Metric& mean : step.means) {
-    Add(mean.name, mean.value * own);
+  for (size_t i = 0; i < step.means.size(); ++i) {
+    const double by = step.mean_weights[i];
+    if (by == 0) continue;  // there is no mean
+    Add(step.means[i].name, step.means[i].value * by, by);
   }
 }
 
-void Progress::Stretch::Add(absl::string_view name, double sum) {
-  const auto found =
-      std::find_if(sums.begin(), sums.end(),
-                   [&](const Metric& known) { return known.name == name; });
+void Progress::Stretch::Add(absl::string_view name, double sum, double weight) {
+  auto found = std::find_if(sums.begin(), sums.end(), [&](const Sum& known) {
+    return known.name == name;
+  });
   if (found == sums.end()) {
-    sums.push_back({std::string(name), sum});
-  } else {
-    found->value += sum;
+    found = sums.insert(sums.end(), {std::string(name), 0, 0});
   }
+  found->value += sum;
+  found->weight += weight;
 }
 
 void Progress::Stretch::Add(const Stretch& later) {
@@ -106,12 +106,14 @@ void Progress::Stretch::Add(const Stretch& later) {
   collective_seconds += later.collective_seconds;
   between_seconds += later.between_seconds;
   is_weight_rows = is_weight_rows && later.is_weight_rows;
-  for (const Metric& sum : later.sums) Add(sum.name, sum.value);
+  for (const Sum& sum : later.sums) Add(sum.name, sum.value, sum.weight);
 }
 
 std::string Progress::Stretch::Describe() const {
-  std::vector<Metric> means = sums;
-  for (Metric& mean : means) mean.value /= weight;
+  std::vector<Metric> means;
+  for (const Sum& sum : sums) {
+    means.push_back({sum.name, sum.value / sum.weight});
+  }
   const double duration = std::max(seconds(), 1e-9);
   const auto share = [&](double seconds) {
     return absl::StrFormat("%.0f%%", 100 * std::min(1.0, seconds / duration));

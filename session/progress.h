@@ -52,6 +52,14 @@ class Progress {
   void End();
 
  private:
+  // A sum of the trainer's, and the weight by which it is divided.
+  // Thread-safety: thread-compatible.
+  struct Sum {
+    std::string name;
+    double value = 0;
+    double weight = 0;
+  };
+
   // The sum of consecutive steps.
   // Thread-safety: thread-compatible.
   struct Stretch {
@@ -64,10 +72,10 @@ class Progress {
     double collective_seconds = 0;
     double between_seconds = 0;
     bool is_weight_rows = true;
-    std::vector<Metric> sums;
+    std::vector<Sum> sums;
 
     void Add(const StepReport& step);
-    void Add(absl::string_view name, double sum);
+    void Add(absl::string_view name, double sum, double weight);
     void Add(const Stretch& later);
     double seconds() const { return StepReport::SecondsBetween(begin, end); }
     // Returns the text of the means, the rate, and the shares of the time.

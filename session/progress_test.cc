@@ -33,13 +33,16 @@ class ProgressTest : public testing::Test {
   }
 
   // Returns a step of 48 rows that waits for data for a quarter of its time.
-  StepReport Step(absl::Duration duration, std::vector<Metric> means = {}) {
+  StepReport Step(absl::Duration duration, std::vector<Metric> means = {},
+                  int64_t rows = 48) {
     means_ = std::move(means);
     StepReport step;
     step.epoch = epoch_;
     step.number = number_++;
-    step.total_weight = 48;
+    step.total_weight = rows;
     step.means = means_;
+    weights_.assign(means_.size(), static_cast<double>(step.total_weight));
+    step.mean_weights = weights_;
     step.before = step.asked = now_;
     step.begun = After(duration / 4, now_);
     step.ended = now_ = After(duration, now_);
@@ -63,6 +66,7 @@ class ProgressTest : public testing::Test {
   int64_t steps_in_epoch_ = 10;
   int asked_ = 0;
   std::vector<Metric> means_;
+  std::vector<double> weights_;
   std::vector<std::string> lines_, bars_;
 };
 
@@ -131,17 +135,24 @@ TEST_F(ProgressTest, RatesAreOfTheWholeTime) {
 TEST_F(ProgressTest, MeansAreOverRows) {
   Progress progress = LinesEvery(absl::Seconds(3));
   progress.BeginSteps(now_);
-  StepReport step = Step(absl::Seconds(1), {{"loss", 1}});
-  step.total_weight = 30;
-  Add(progress, step);
-  step = Step(absl::Seconds(1), {{"loss", 5}});
-  step.total_weight = 10;
-  Add(progress, step);
-  step = Step(absl::Seconds(1), {{"loss", NAN}});  // without rows
-  step.total_weight = 0;
-  Add(progress, step);
+  Add(progress, Step(absl::Seconds(1), {{"loss", 1}}, 30));
+  Add(progress, Step(absl::Seconds(1), {{"loss", 5}}, 10));
+  Add(progress, Step(absl::Seconds(1), {{"loss", NAN}}, 0));  // without rows
   EXPECT_THAT(lines_, ElementsAre("epoch 0: step 3 of 10, 0:07 left, loss 2, "
                                   "13.3 rows/s, 25% waiting for data"));
+}
+
+TEST_F(ProgressTest, MeansMayHaveWeightsOfTheirOwn) {
+  Progress progress = LinesEvery(absl::Seconds(3));
+  progress.BeginSteps(now_);
+  for (const double tokens : {100., 300., 0.}) {
+    const StepReport step =
+        Step(absl::Seconds(1), {{"loss", tokens == 0 ? NAN : tokens}});
+    weights_ = {tokens};
+    Add(progress, step);
+  }
+  EXPECT_THAT(lines_, ElementsAre("epoch 0: step 3 of 10, 0:07 left, loss 250, "
+                                  "48 rows/s, 25% waiting for data"));
 }
 
 TEST_F(ProgressTest, AWeightNeedNotBeRows) {
@@ -203,7 +214,7 @@ TEST_F(ProgressTest, ABarShowsItAtAllTimes) {
   for (int i = 0; i < 9; ++i) Add(progress, Step(absl::Milliseconds(10)));
   EXPECT_THAT(bars_, SizeIs(1));
   EXPECT_EQ(bars_[0],
-            "epoch 0 [>               ] 10/1000, 0:10 left, loss 0.05, 4800 "
+            "epoch 0 [>               ] 10/1000, 0:10 left, loss 0.5, 4800 "
             "rows/s, 25% waiting for data");
   for (int i = 0; i < 11; ++i) Add(progress, Step(absl::Seconds(5)));
   EXPECT_EQ(bars_.back(),

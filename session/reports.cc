@@ -28,7 +28,6 @@
 #include "lockstep/plugin/metrics_sink.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/session/clock_offset.h"
-#include "lockstep/session/console.h"
 #include "lockstep/session/progress.h"
 #include "lockstep/session/step_report.h"
 
@@ -51,12 +50,12 @@ int64_t StepsInEpoch(const StepReport& step, const Loader& loader) {
 }  // namespace
 
 Reports::Reports(const Job& job, Communicator& group, Communicator& host_group,
-                 Log log, std::shared_ptr<Console> console)
+                 Log log, Log bar)
     : job_(job),
       group_(group),
       host_group_(host_group),
       log_(std::move(log)),
-      console_(std::move(console)) {}
+      bar_(std::move(bar)) {}
 
 absl::Status Reports::Begin(PluginRegistry& registry,
                             const PluginContext& context) {
@@ -65,11 +64,7 @@ absl::Status Reports::Begin(PluginRegistry& registry,
                               job_.MakeMetricsSinks(registry, context));
     AddSinks(job_.metrics, /*is_of_rank=*/false, std::move(sinks));
     if (job_.progress.every > absl::ZeroDuration()) {
-      Progress::Output bar;
-      if (console_ != nullptr && console_->has_bar()) {
-        bar = [this](absl::string_view text) { console_->ShowBar(text); };
-      }
-      progress_.emplace(job_.progress.every, log_, std::move(bar));
+      progress_.emplace(job_.progress.every, log_, bar_);
     }
   }
   LOCKSTEP_ASSIGN_OR_RETURN(auto sinks,
@@ -143,11 +138,10 @@ void Reports::FillRows(const StepReport& step, const Collectives& collectives,
   const auto epoch = static_cast<double>(step.epoch);
   const double whole = step.between_seconds() + step.seconds();
   of_all_.Begin();
-  // Without rows there are no means.
-  if (step.total_weight > 0) {
-    for (const Metric& mean : step.means) {
-      of_all_.Put(step.loader, mean.name, mean.value);
-    }
+  for (size_t i = 0; i < step.means.size(); ++i) {
+    // Without rows there are no means.
+    if (step.mean_weights[i] == 0) continue;
+    of_all_.Put(step.loader, step.means[i].name, step.means[i].value);
   }
   of_all_.Put("epoch", epoch);
   of_all_.Put("seconds", step.seconds());
@@ -215,13 +209,17 @@ void Reports::EndSteps() {
 }
 
 void Reports::EndEvaluation(const std::string& loader, int64_t steps,
-                            int64_t samples, absl::Span<const Metric> means) {
-  if (samples == 0) means = {};  // there are none without samples
+                            int64_t samples, absl::Span<const Metric> means,
+                            absl::Span<const double> weights) {
+  std::vector<Metric> shown;
+  for (size_t i = 0; i < means.size(); ++i) {
+    if (weights[i] > 0) shown.push_back(means[i]);
+  }
   if (progress_.has_value()) {
-    progress_->AddEvaluation(loader, steps, samples, means);
+    progress_->AddEvaluation(loader, steps, samples, shown);
   }
   Row row;
-  for (const Metric& mean : means) row.Put(loader, mean.name, mean.value);
+  for (const Metric& mean : shown) row.Put(loader, mean.name, mean.value);
   WriteToAll(steps, std::move(row));
 }
 

@@ -2,7 +2,7 @@
 // in metrics sinks. A rank that publishes nothing pays nothing for them.
 // Internal.
 //
-//   Reports reports(job, group, host_group, log, console);
+//   Reports reports(job, group, host_group, log, bar);
 //   LOCKSTEP_RETURN_IF_ERROR(reports.Begin(registry, context));
 //   reports.GoOnAfter(restored_steps);
 //   reports.BeginSteps(SteadyNow());
@@ -34,7 +34,6 @@
 #include "lockstep/plugin/metrics_sink.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/session/clock_offset.h"
-#include "lockstep/session/console.h"
 #include "lockstep/session/progress.h"
 #include "lockstep/session/step_report.h"
 
@@ -47,9 +46,9 @@ class Reports {
  public:
   using Log = std::function<void(absl::string_view text)>;
 
-  // `console` shows the bar; it may be null.
+  // `bar` gets the text of the progress bar; it may be null.
   Reports(const Job& job, Communicator& group, Communicator& host_group,
-          Log log, std::shared_ptr<Console> console);
+          Log log, Log bar);
 
   // Makes the sinks. If the job has rank_metrics, all ranks compare their
   // clocks here.
@@ -70,8 +69,11 @@ class Reports {
   void EndStep(StepReport& step, const Loader& loader);
   // Ends the steps, since the epoch has ended or the trainer has left the loop.
   void EndSteps();
+  // `weights` are the numbers by which the means were divided. A mean over
+  // nothing is left out.
   void EndEvaluation(const std::string& loader, int64_t steps, int64_t samples,
-                     absl::Span<const Metric> means);
+                     absl::Span<const Metric> means,
+                     absl::Span<const double> weights);
 
   // Writes the trainer's metrics outside of a step.
   void Write(int64_t steps, absl::Span<const Metric> metrics);
@@ -127,7 +129,7 @@ class Reports {
   Communicator& group_;
   Communicator& host_group_;
   const Log log_;
-  const std::shared_ptr<Console> console_;
+  const Log bar_;
 
   std::optional<Progress> progress_;
   std::vector<Sink> sinks_;

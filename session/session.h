@@ -48,14 +48,9 @@
 #ifndef LOCKSTEP_SESSION_SESSION_H_
 #define LOCKSTEP_SESSION_SESSION_H_
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <limits>
-#include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,205 +58,88 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
-#include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/metrics_sink.h"
 #include "lockstep/plugin/registry.h"
-#include "lockstep/session/gradients.h"
-#include "lockstep/session/hooks.h"
-#include "lockstep/session/sums.h"
+#include "lockstep/session/gradients.h"        // IWYU pragma: export
+#include "lockstep/session/session_options.h"  // IWYU pragma: export
+#include "lockstep/session/step.h"             // IWYU pragma: export
+#include "lockstep/session/sums.h"             // IWYU pragma: export
 
 namespace lockstep {
 
-class Session;
-class StepRange;
-
 namespace internal_session {
-class Console;
-class Reports;
-struct Tally;
+struct Training;
 }  // namespace internal_session
 
-// The settings of a session.
-struct SessionOptions {
-  // A host that has joined its ranks itself gives them and their group here.
-  // Without them, the session joins the ranks that the launcher started, and
-  // makes the group that the job's text describes. Both must outlive the
-  // session. A host that gives a group need not give the world.
-  World* world = nullptr;
-  Communicator* group = nullptr;
-
-  // A group of the same ranks that moves the host's memory. It is needed where
-  // `group` moves only the memory of devices, as nccl does.
-  Communicator* host_group = nullptr;
-
-  // The session calls the hooks in this order. They must outlive the session.
-  std::vector<SessionHooks*> hooks;
-
-  // Receives the lines of the log, on any thread, also on several at once. One
-  // of them keeps the rank in touch with the others, so this must not block, as
-  // GroupOptions::on_slow says. The lines tell the progress of the training
-  // (on rank 0), why the training stops, and, in a world that the session has
-  // made, ranks that are late and operations that are slow. Without it, the
-  // lines go to the standard error. Where that is a terminal, a bar also shows
-  // the progress.
-  std::function<void(absl::string_view)> log;
-};
-
-// The settings of Session::Verify.
-struct VerifyOptions {
-  // The number of steps before the restart, and also of those after it.
-  int64_t steps = 5;
-
-  // Changes the job for the part after the restart. It must change nothing that
-  // affects the result; the number of workers is an example of what it may
-  // change. It must do the same on all ranks.
-  std::function<void(Job& job)> change;
-};
-
-// The result of an evaluation, over the samples of all ranks.
-struct Evaluation {
-  int64_t samples = 0;
-  std::vector<Metric> means;
-
-  // Returns the mean of that name, or NaN if there is none.
-  double mean(absl::string_view name) const { return ValueOf(means, name); }
-};
-
-// A step of a training: the batch of this rank, and the sums over all ranks. A
-// step that failed has no batch, and Average returns why it failed.
-// Thread-safety: thread-compatible.
-class Step {
- public:
-  Step(const Step&) = delete;
-  Step& operator=(const Step&) = delete;
-
-  // Returns OK, or why this step has failed; a step that failed is the last
-  // one. Average returns the same status. A trainer that does not call Average
-  // checks the status here.
-  const absl::Status& status() const { return status_; }
-
-  int64_t epoch() const { return epoch_; }
-  int64_t number() const { return number_; }  // in the epoch, from 0
-
-  // The range of this rank's batches, which has one batch. A batch without data
-  // has no valid rows and needs no special treatment. Hooks see the batch as
-  // the trainer leaves it.
-  Batch* begin() { return batch_; }
-  Batch* end() { return status_.ok() ? batch_ + 1 : batch_; }
-  const Batch* begin() const { return batch_; }
-  const Batch* end() const { return status_.ok() ? batch_ + 1 : batch_; }
-
-  // Adds to a sum of this step, such as the loss of a batch's valid rows. The
-  // session adds the sums of all ranks, with the precision of a float, and
-  // divides them by the total weight, which makes a mean over all rows. Call it
-  // before Average, and for each batch, including one without valid rows,
-  // because all ranks must add the same names.
-  void Add(absl::string_view name, double sum);
-
-  // Sets the weight of this rank's gradients and sums: for instance, the number
-  // of tokens. By default it is the number of valid rows of the batch. It must
-  // be 0 or more. Call it before Average.
-  void set_weight(int64_t weight);
-  int64_t weight() const { return weight_; }
-
-  // Adds up the gradients of all ranks and divides them by the weight of all
-  // ranks. So the gradients that the trainer has added, which are sums over
-  // rows, become means. They are 0 if no rank has a row. On the host, this is
-  // one collective, which also adds up the sums. For gradients on a device, the
-  // sums have a collective of their own. A trainer with several models calls
-  // Average once for each.
-  absl::Status Average(Gradients& gradients);
-
-  // The total over all ranks, valid after Average and in hooks. The session
-  // writes the means to the log and to the job's metrics sinks.
-  int64_t total_weight() const { return total_weight_; }
-  absl::Span<const Metric> means() const { return means_; }
-  // Returns the mean of that name, or NaN if nothing of that name was added.
-  double mean(absl::string_view name) const { return ValueOf(means_, name); }
-
- private:
-  friend class Session;
-  friend class StepRange;
-
-  Step() = default;
-
-  // Fails the step because `call` came after Average.
-  void RefuseAfterAverage(absl::string_view call);
-
-  Session* session_ = nullptr;
-  absl::Status status_;
-  int64_t epoch_ = 0;
-  int64_t number_ = 0;
-  Batch* batch_ = nullptr;
-  int64_t weight_ = 0;
-  Sums sums_;
-  bool is_weight_rows_ = true;
-  // The numbers of the batch are kept here, since the trainer may have released
-  // it.
-  int64_t batch_epoch_ = 0;
-  int64_t rows_ = 0;
-  bool is_added_up_ = false;  // the weight, sums and stop requests
-  int64_t total_weight_ = 0;
-  std::vector<Metric> means_;
-  // The times when the step before this one ended, when the session asked for
-  // this step's batch, and when the batch had come.
-  SteadyTime before_, asked_, begun_;
-};
-
-// The epochs that Session::Epochs returns. The session and the loader must
-// outlive it.
-// Thread-safety: thread-compatible.
-class EpochNumbers {
- public:
-  // An iterator at one epoch. `!=` requires the end of the range on its right.
-  class Iterator {
-   public:
-    int64_t operator*() const { return epoch_; }
-    Iterator& operator++() {
-      ++epoch_;
-      return *this;
-    }
-    bool operator!=(const Iterator& end) const;
-
-   private:
-    friend class EpochNumbers;
-    Iterator(const EpochNumbers* range, int64_t epoch)
-        : range_(range), epoch_(epoch) {}
-
-    const EpochNumbers* range_;
-    int64_t epoch_;
-  };
-
-  Iterator begin() const { return {this, begin_}; }
-  Iterator end() const { return {this, end_}; }
-
- private:
-  friend class Session;
-  EpochNumbers(const Session& session, const Loader& loader, int64_t begin,
-               int64_t end)
-      : session_(session), loader_(loader), begin_(begin), end_(end) {}
-
-  // Returns true if no step is left in any epoch.
-  bool over() const;
-
-  const Session& session_;
-  const Loader& loader_;
-  const int64_t begin_;
-  const int64_t end_;
-};
-
 // One training by several ranks.
+//
+// A training is always in one phase, which this table shows in rows. A cell
+// tells what a call does in that phase:
+//
+//   yes    it is allowed
+//   PHASE  it is allowed, and the training is then in this phase
+//   end    it is allowed, and takes effect when the step has ended
+//   -      it is refused with FAILED_PRECONDITION, and the message says what to
+//          do instead
+//
+// A refused call that returns a Status changes nothing. The calls that return
+// no Status (Epochs, Steps, Step::Add and Step::set_weight) fail the training
+// when they are refused, since otherwise nobody would notice.
+//
+//   phase            loader make restore steps add average evaluate save await
+//   created          yes    yes  -       -     -   -       -        -    -
+//   making           yes    yes  between -     -   -       yes      -    yes
+//   between          yes    -    -       step  -   -       yes      yes  yes
+//   step             yes    -    -       -     yes averaged yes     end  yes
+//   averaged         yes    -    -       -     -   yes     yes      end  yes
+//   left             yes    -    -       step  -   -       yes      -    yes
+//   returned         -      -    -       -     -   -       -        -    -
+//   evaluating       -      -    -       -     -   -       -        -    -
+//   OnStart          yes    yes  -       -     -   -       -        -    -
+//   OnEpochBegin     yes    -    -       -     -   -       yes      yes  yes
+//   OnStep           yes    -    -       -     -   -       yes      end  yes
+//   OnEpochEnd       yes    -    -       -     -   -       yes      -    yes
+//   OnEvaluation     yes    -    -       -     -   -       -        end  yes
+//   OnCheckpointSave -      -    -       -     -   -       -        -    -
+//   OnCheckpointLoad -      -    -       -     -   -       -        -    -
+//   OnFailure        -      -    -       -     -   -       -        -    -
+//   OnShutdown       -      -    -       -     -   -       -        -    -
+//
+// The phases:
+//
+//   created     before Run
+//   making      Run has called the trainer. If the job has no path for
+//               checkpoints, Epochs and Steps are allowed, and end this phase.
+//   between     outside of steps; a loop over steps ends in it
+//   step        in a step, before the first Average; the next step begins in it
+//   averaged    in a step, after Average: the ranks have added up
+//   left        after `break`, `return` or an exception in a step
+//   returned    Train has returned
+//   evaluating  in the function that Evaluate calls
+//   OnStart...  in that hook; in OnEvaluation outside of steps, `save` is
+//               refused
+//
+// The calls: `loader` is MakeLoader; `make` is MakeGradients, AddState and
+// AddPart; `steps` is Epochs, and the beginning of a loop over Steps; `add` is
+// Step::Add and Step::set_weight; `average` is Step::Average; `await` is
+// AwaitSaved. Run is allowed once, in `created`. All other functions may be
+// called in each phase.
+//
+// Three facts hold beside the phase. After a failure, every call that returns a
+// Status returns the failure, and loops have at most one more step, which has
+// failed. When a stop is agreed, loops end after the step, and Evaluate and
+// Save return CANCELLED, except in a step and in hooks. When all ranks agree to
+// finish (FinishAfterThisStep), loops end after the step.
+//
 // Requires: the registry, the hooks, and a world or groups of the host outlive
 // it.
 // Guarantees: a failure of one rank ends Run on all ranks.
@@ -272,6 +150,7 @@ class Session {
   // Joins the ranks, makes the groups, and compares the job's text over all
   // ranks. The registry must have all parts that the job names.
   //   FAILED_PRECONDITION  the ranks have different jobs, which it shows
+  //   UNIMPLEMENTED        there are more than 4,096 ranks
   //   and the errors of World::FromEnvironment and Job::MakeGroup
   static absl::StatusOr<std::unique_ptr<Session>> Create(
       Job job, PluginRegistry& registry, const SessionOptions& options = {});
@@ -288,37 +167,34 @@ class Session {
   // the others, which return it, too. This includes a rank that returns early.
   // Returns OK if all ranks finished, or if they stopped on request; then
   // stopping() is true.
+  //
+  // If the job has a path for checkpoints, it is FAILED_PRECONDITION to return
+  // OK from the middle of a loop over steps and to leave steps unsaved: end
+  // such a training by FinishAfterThisStep.
   absl::Status Run(const std::function<absl::Status(Session&)>& train);
 
-  // Checks that the training continues from a checkpoint exactly. It is for a
-  // trainer's tests, in place of Run. It calls the trainer three times: for
-  // 2 * steps steps; for `steps` steps; and then for `steps` more, from the
-  // checkpoint and with the same ranks. Rank 0 keeps the checkpoints in a
-  // temporary folder.
-  //   FAILED_PRECONDITION  the results differ; names the first section of the
-  //                        checkpoint that differs
-  //   INVALID_ARGUMENT     the training has fewer steps
-  //   and the errors of Run
-  absl::Status Verify(const std::function<absl::Status(Session&)>& train,
-                      const VerifyOptions& options = {});
+  const Job& job() const;
+  PluginRegistry& registry() const;
+  const SessionOptions& options() const;
 
-  const Job& job() const { return job_; }
-  PluginRegistry& registry() const { return registry_; }
-
-  int rank() const { return group_->rank(); }
-  int size() const { return group_->size(); }
+  int rank() const { return group().rank(); }
+  int size() const { return group().size(); }
 
   // The ranks. It is nullptr if a host has given only its group.
-  World* world() const { return world_; }
+  World* world() const;
 
   // The job's group, and the group that moves the host's memory. They are the
   // same except with nccl. The trainer may issue its own collectives on them,
   // in the same order on all ranks.
-  Communicator& group() const { return *group_; }
-  Communicator& host_group() const { return *host_group_; }
+  Communicator& group() const;
+  Communicator& host_group() const;
 
   // Makes the loader of the job's table [loader.NAME] for this rank, and owns
-  // it. `context` may contain a dataset, and LoaderOptions with callbacks.
+  // it. `context` may contain a dataset, and LoaderOptions with callbacks. A
+  // loader that is made before Restore is in checkpoints as soon as Steps or
+  // the trainer itself has read it. A loader that the trainer reads itself
+  // continues after a restart where it was: leave out StartEpoch if there are
+  // steps left.
   //   NOT_FOUND       there is no such table; the message lists the tables
   //   ALREADY_EXISTS  this loader was made before
   absl::StatusOr<Loader*> MakeLoader(absl::string_view name,
@@ -337,69 +213,98 @@ class Session {
   // Adds a state of the trainer to the job's checkpoints, such as the state of
   // an optimizer or of a random number generator. The parameters of
   // MakeGradients, the positions of the loaders, and steps() are saved without
-  // it. Call it before Restore. Checkpoint::Add says which names and memory it
-  // accepts.
+  // it. Checkpoint::Add says which names and memory it accepts.
   //
   //   session.AddState("momentum", BufferOf(momentum))
-  absl::Status AddState(absl::string_view name, Buffer values) {
-    return checkpoint_->Add(name, values);
-  }
-  absl::Status AddState(absl::string_view name, CheckpointMemory values) {
-    return checkpoint_->Add(name, std::move(values));
-  }
-  absl::Status AddState(absl::string_view name, CheckpointState state) {
-    return checkpoint_->Add(name, std::move(state));
-  }
+  absl::Status AddState(absl::string_view name, Buffer values);
+  absl::Status AddState(absl::string_view name, CheckpointMemory values);
+  absl::Status AddState(absl::string_view name, CheckpointState state);
 
   // The same for memory of which each rank has one part (see
   // Checkpoint::AddPart).
-  absl::Status AddPart(absl::string_view name, Buffer part) {
-    return checkpoint_->AddPart(name, part);
-  }
+  absl::Status AddPart(absl::string_view name, Buffer part);
 
-  // Restores the newest checkpoint, if there is one. Call it after everything
-  // is made and added, and before Epochs. A job that has a path for checkpoints
-  // must call it before the first step. Returns the errors of
-  // Checkpoint::Restore.
+  // Restores the newest checkpoint, if there is one. A job that has a path for
+  // checkpoints must call it, when everything is made and added, and before
+  // Epochs and Steps. Returns the errors of Checkpoint::Restore.
   absl::Status Restore();
 
   // Saves a checkpoint. All ranks must call it. A call within a step saves when
   // that step has ended. The session itself saves after every `every_steps`
-  // steps, at the end of an epoch, and when the training stops. Does nothing if
-  // the job has no path for checkpoints.
+  // steps, at the end of an epoch, and when the training stops or finishes.
+  // Writes nothing if the job has no path for checkpoints; all other rules
+  // hold.
+  //
+  // A call of the trainer outside of steps says that the code that follows the
+  // steps of this epoch is done: a training that continues from this checkpoint
+  // begins with the next epoch. So call it last in the body of a loop over
+  // epochs: steps or evaluations that follow in the same body are refused. When
+  // the training stops, this call returns CANCELLED, because the checkpoint was
+  // saved at the end of the last step. When the training finishes in the middle
+  // of an epoch, this call saves nothing, for the same reason, and the log says
+  // so.
   absl::Status Save();
 
   // Waits until the last checkpoint is on the disk. All ranks must call it.
-  absl::Status AwaitSaved() { return checkpoint_->Wait(); }
+  absl::Status AwaitSaved();
 
-  // The number of steps that have ended, including those before a restart.
-  int64_t steps() const { return steps_; }
+  // The number of steps that have ended, including those before a restart. In
+  // a step it does not contain this step, and in OnStep it does.
+  int64_t steps() const;
 
   // Returns the epochs from the loader's current one up to `epochs`, for a
   // range-based for loop around the steps of the same loader. The range ends
-  // early if the training stops or has failed, or if the loader has reached its
-  // max_steps. A loader with advance_epochs goes through all epochs in one
-  // range of steps, so this range has one number. A training that continues
-  // from the end of an epoch begins with that epoch, although no step of it is
-  // left. So it repeats the code that follows the steps.
+  // early if the training stops, finishes or has failed, or if the loader has
+  // reached its max_steps. A loader with advance_epochs goes through all epochs
+  // in one range of steps, so this range has one number, the present epoch,
+  // whatever `epochs` is. End such a training by max_steps or by
+  // FinishAfterThisStep.
+  //
+  // A checkpoint that the session saves at the end of an epoch knows nothing of
+  // the code that follows the steps, so a training that continues from there
+  // begins with that epoch and repeats this code, although no step of it is
+  // left. The code is not repeated if a later checkpoint contains its effect:
+  // one that was saved after this loop went on to the next epoch, or by a call
+  // of Save in the body, or in a later loop over another loader. Code in the
+  // body that comes before steps, of this loader or of another one, is repeated
+  // by a training that continues within these steps, so it should change
+  // nothing that checkpoints contain.
   EpochNumbers Epochs(const Loader& loader, int64_t epochs);
 
   // Returns the steps of an epoch, for a range-based for loop. If the loader
   // was restored, these are the remaining steps. A step ends when the loop asks
-  // for the next one. A `break` leaves its step unfinished, and that step does
-  // not count. The last step is the one after which all ranks stop, or the
-  // first that failed. A trainer with a session must not call the loader's
-  // Drain.
+  // for the next one. A `break` leaves its step unfinished: that step does not
+  // count, and the rest of its epoch can't be read any more. The last step is
+  // the one after which all ranks stop or finish, or the first that failed. An
+  // epoch is read once, and epochs are read in ascending order. (A loader
+  // that was not made by MakeLoader is not watched in this way.) A trainer with
+  // a session must not call the loader's Drain.
   StepRange Steps(Loader& loader, int64_t epoch);
 
+  // Ends the training after the current step: the session saves a checkpoint
+  // when the step has ended, the loops over steps and epochs end, and Run
+  // returns OK. It is for early stopping, and for a trainer that counts steps.
+  // In a step, before Average, a call on one rank is enough. After Average, all
+  // ranks must call it at the same place; ranks that differ get an error.
+  // Outside of steps, it saves nothing, and no further step begins. A job that
+  // is started again continues the training, so a trainer that counts steps
+  // also calls it before its loops:
+  //
+  //   if (session.steps() >= options.steps) session.FinishAfterThisStep();
+  void FinishAfterThisStep();
+
   // Calls `evaluate` with each batch of the loader's epoch 0, adds up the sums
-  // of all ranks, and returns the means over all samples. Each sample counts
-  // once, since padding comes after a batch's valid rows and `evaluate` must
-  // use only the valid rows. (A loader whose tail is "drop" leaves samples
-  // out.)
-  //   CANCELLED         the training stops; Train returns this status, which is
-  //                     not a failure, unless data did not come in time
-  //   INVALID_ARGUMENT  the loader has advance_epochs or max_steps
+  // of all ranks, and returns the means over all samples, or over the weights
+  // that were added with a sum. Each sample counts once, since padding comes
+  // after a batch's valid rows and `evaluate` must use only the valid rows. (A
+  // loader whose tail is "drop" leaves samples out.) An evaluation in a step
+  // belongs to that step in logs and metrics.
+  //   CANCELLED            the training stops, outside of a step; Train returns
+  //                        this status, which is not a failure, unless data did
+  //                        not come in time
+  //   INVALID_ARGUMENT     the loader has advance_epochs or max_steps
+  //   FAILED_PRECONDITION  the loader is read for the training, or by the
+  //                        trainer itself
   absl::StatusOr<Evaluation> Evaluate(
       Loader& loader,
       const std::function<absl::Status(const Batch& batch, Sums& sums)>&
@@ -407,8 +312,8 @@ class Session {
 
   // Makes all ranks stop after the next step that they end together. A call on
   // one rank is enough, and it may come from a signal handler. A stopped
-  // training is meant to continue later. A trainer that has finished early
-  // should instead return from Train, on all ranks.
+  // training is meant to continue later. A training that has finished early
+  // ends by FinishAfterThisStep instead.
   //
   // If this rank waits for data in a loader of MakeLoader, it waits for as long
   // as the job's stop.patience after the first call, or since the wait began if
@@ -419,10 +324,10 @@ class Session {
   void RequestStop();
 
   // Returns true if the training has reached its first step.
-  bool has_begun() const { return has_begun_; }
+  bool has_begun() const;
 
   // Returns true if the training stops on request.
-  bool stopping() const { return stopping_; }
+  bool stopping() const;
 
   // Writes a line to the log.
   void Log(absl::string_view text) const;
@@ -438,177 +343,15 @@ class Session {
   void WriteMetrics(absl::Span<const Metric> metrics);
 
  private:
-  friend class EpochNumbers;
-  friend class Step;
-  friend class StepRange;
+  Session();
 
-  Session(Job job, PluginRegistry& registry, const SessionOptions& options);
-
-  absl::Status Join(const SessionOptions& options);
-  absl::StatusOr<std::unique_ptr<Communicator>> MakeHostGroup();
-  PluginContext InThisSession(PluginContext context) const;
-  absl::Status Share(Gradients& gradients);
-  absl::Status BeginStep(Step& step);
-  absl::Status EndStep(Step& step, const Loader& loader);
-  absl::Status Average(Step& step, Gradients& gradients);
-  absl::Status AverageOnHost(Step& step, Gradients& gradients);
-  absl::Status AverageOnDevice(Step& step, Gradients& gradients);
-
-  // Issues a collective on gradients. On the host, the collective has ended
-  // when this returns. On a device, it is queued on the gradients' stream.
-  absl::Status Do(const Gradients& gradients, CallOptions options,
-                  const std::function<absl::StatusOr<Work>(
-                      Communicator&, const CallOptions&)>& issue);
-
-  // Adds up the weight, the sums and the stop requests of a step or an
-  // evaluation over all ranks. They follow `count` values in the memory at
-  // `values`, and the same collective adds up both.
-  absl::Status AddUp(Step& step, absl::string_view what);
-  template <typename Float>
-  absl::Status AddUp(Step& step, Float* values, int64_t count,
-                     absl::string_view what);
-  template <typename Float>
-  absl::Status AddUp(internal_session::Tally& tally, const Sums& sums,
-                     Float* values, int64_t count, absl::string_view what,
-                     std::vector<Metric>& means);
-  absl::Status CheckGoesOn() const;
-  absl::Status BeginEpoch(const Loader& loader, int64_t epoch);
-  absl::Status EndEpoch(const Loader& loader, int64_t epoch);
-  void NoteFirstStep();
-  void NoteEndOfEpoch(const Loader& loader, int64_t epoch);
-
-  absl::Status AddToCheckpoint(const Gradients& gradients);
-  absl::Status AddToCheckpoint(absl::string_view name, Loader& loader);
-  absl::Status CheckIsSaved(const Loader& loader) const;
-  absl::Status CheckGoesOnIn(const Loader& loader, int64_t epoch);
-  // Adds the name of the loader to an error of its Next.
-  absl::Status InLoader(const Loader& loader, const absl::Status& error) const;
-  // Returns true if the patience after RequestStop is over for a wait that has
-  // taken so long.
-  bool IsStopOver(absl::Duration waited) const;
-  // Returns the loader's name in the job, or nullptr.
-  const std::string* FindName(const Loader& loader) const;
-  // Returns the loader's name in the job, or "loader".
-  std::string NameOf(const Loader& loader) const;
-  void Report(const Step& step, const Loader& loader, SteadyTime ended);
-  static std::string NameOf(const Step& step, const Gradients* gradients);
-  absl::Status TrainUntil(int64_t steps, const std::string& path,
-                          const std::function<absl::Status(Session&)>& train,
-                          const std::function<void(Job& job)>& change);
-  absl::Status VerifyAt(const std::string& path,
-                        const std::function<absl::Status(Session&)>& train,
-                        const VerifyOptions& options);
   absl::Status CallTrainer(const std::function<absl::Status(Session&)>& train);
-  void Fail(const absl::Status& why);
-  absl::Status CallHooks(
-      const char* event,
-      const std::function<absl::Status(SessionHooks&)>& call);
+  absl::Status CheckAllIsSaved() const;
+  absl::Status Share(Gradients& gradients);
+  absl::Status AddToCheckpoint(const Gradients& gradients);
 
-  // The gradients are declared first, so that they outlive the groups. After a
-  // failure, a group may still use gradients on a device.
-  std::vector<std::unique_ptr<Gradients>> gradients_;
-
-  const Job job_;
-  PluginRegistry& registry_;
-  const std::vector<SessionHooks*> hooks_;
-  const std::shared_ptr<internal_session::Console> console_;  // null with a log
-  const std::function<void(absl::string_view)> log_;
-
-  std::unique_ptr<World> own_world_;
-  std::unique_ptr<Communicator> own_group_;
-  std::unique_ptr<Communicator> own_host_group_;
-  World* world_ = nullptr;
-  Communicator* group_ = nullptr;
-  Communicator* host_group_ = nullptr;
-
-  Work on_device_;  // the last operation on a device
-
-  std::map<std::string, std::unique_ptr<Loader>> loaders_;
-  std::map<const Loader*, int64_t> ended_;  // the last epoch that ended
-
-  std::unique_ptr<internal_session::Reports> reports_;
-  std::unique_ptr<Checkpoint> checkpoint_;
-  std::set<const Loader*> saved_loaders_;    // in the checkpoints
-  std::set<const Loader*> stepped_loaders_;  // read by Steps
-  // The epoch in which a restored loader continues, until Steps reads that
-  // loader.
-  std::map<const Loader*, int64_t> restored_epochs_;
-  int64_t steps_ = 0;
-  int64_t last_step_ = -1;    // the training stops after it; negative: none
-  int64_t saved_steps_ = -1;  // of the last checkpoint
-  bool is_in_step_ = false;
-  bool left_step_ = false;       // the trainer left the last step unfinished
-  bool save_requested_ = false;  // in this step
-
-  // Returns true if RequestStop was called.
-  bool stop_requested() const { return stop_requested_at_ != kNever; }
-
-  // The time of the first RequestStop, which any thread or a signal handler
-  // sets. It publishes no other memory, so its order does not matter.
-  static constexpr SteadyTime::rep kNever =
-      std::numeric_limits<SteadyTime::rep>::min();
-  std::atomic<SteadyTime::rep> stop_requested_at_{kNever};
-  bool stopping_ = false;
-  bool has_begun_ = false;
-  bool is_averaging_ = false;
-  bool ran_ = false;
-  absl::Status failure_;  // the first failure
+  std::unique_ptr<internal_session::Training> training_;
 };
-
-// The steps that Session::Steps returns, for one range-based for loop.
-// Requires: the session and the loader outlive it.
-// Thread-safety: thread-compatible.
-class StepRange {
- public:
-  // An iterator at the range's current step. All iterators share that step.
-  class Iterator {
-   public:
-    Step& operator*() const { return range_->step_; }
-    Iterator& operator++() {
-      range_->Advance();
-      return *this;
-    }
-    bool operator!=(const Iterator& other) const {
-      return done() != other.done();
-    }
-
-   private:
-    friend class StepRange;
-    explicit Iterator(StepRange* range) : range_(range) {}
-    bool done() const { return range_ == nullptr || range_->done_; }
-
-    StepRange* range_;
-  };
-
-  ~StepRange();
-
-  StepRange(const StepRange&) = delete;
-  StepRange& operator=(const StepRange&) = delete;
-
-  Iterator begin() { return Iterator(this); }
-  Iterator end() { return Iterator(nullptr); }
-
- private:
-  friend class Session;
-  StepRange(Session& session, Loader& loader, int64_t epoch);
-
-  void Advance();
-  // Makes the step of the current batch, or ends the epoch if no batch is left.
-  void Take();
-  void Fail(const absl::Status& why);
-
-  Session& session_;
-  Loader& loader_;
-  const int64_t epoch_;
-  std::optional<EpochRange> batches_;
-  std::optional<EpochRange::Iterator> at_;
-  Step step_;
-  bool done_ = false;
-};
-
-inline bool EpochNumbers::Iterator::operator!=(const Iterator& end) const {
-  return epoch_ < end.epoch_ && !range_->over();
-}
 
 }  // namespace lockstep
 

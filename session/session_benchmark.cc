@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
@@ -76,6 +77,8 @@ double AddGradients(const Batch& batch, absl::Span<float> gradients) {
   return sum;
 }
 
+// Not inlined, so that both trainings run the same code.
+ABSL_ATTRIBUTE_NOINLINE
 void Update(absl::Span<const float> gradients, absl::Span<float> parameters) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     parameters[i] -= kRate * gradients[i];
@@ -105,16 +108,18 @@ absl::Status TrainByHand(Loader& loader, Communicator& group, int64_t steps,
   return absl::OkStatus();
 }
 
-absl::Status TrainBySession(Loader& loader, Session& session, int64_t steps,
+// Does the next steps of a loop.
+absl::Status TrainBySession(StepRange::Iterator& at, int64_t steps,
                             Gradients& gradients,
                             std::vector<float>& parameters) {
-  for (Step& step : session.Steps(loader, 0)) {
+  for (int64_t i = 0; i < steps; ++i) {
+    Step& step = *at;
     for (const Batch& batch : step) {
       step.Add("loss", AddGradients(batch, gradients.all()));
     }
     LOCKSTEP_RETURN_IF_ERROR(step.Average(gradients));
     Update(gradients.all(), absl::MakeSpan(parameters));
-    if (--steps == 0) break;
+    ++at;
   }
   return absl::OkStatus();
 }
@@ -133,23 +138,30 @@ absl::StatusOr<double> TimeOf(int64_t steps,
          static_cast<double>(steps);
 }
 
-absl::Status Measure(Session& session, Loader& by_hand, Loader& by_session,
-                     int64_t size, int64_t rounds, int64_t steps) {
+// Measures models of `size` parameters.
+absl::Status Measure(Session& session, int64_t size, int64_t rounds,
+                     int64_t steps) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const by_hand,
+                            session.MakeLoader("by_hand"));
+  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const by_session,
+                            session.MakeLoader("session"));
   std::vector<float> memory(size + 2), parameters(size), others(size);
   absl::Span<float> unused;
   LOCKSTEP_ASSIGN_OR_RETURN(
       Gradients* const gradients,
       session.MakeGradients({{"all", absl::MakeSpan(others), &unused}}));
   std::vector<double> hand, own, difference;
+  StepRange range = session.Steps(*by_session, 0);
+  StepRange::Iterator at = range.begin();
   for (int64_t round = 0; round < rounds; ++round) {
     LOCKSTEP_ASSIGN_OR_RETURN(const double first, TimeOf(steps, [&] {
-                                return TrainByHand(by_hand, session.group(),
+                                return TrainByHand(*by_hand, session.group(),
                                                    steps, memory, parameters);
                               }));
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        const double second, TimeOf(steps, [&] {
-          return TrainBySession(by_session, session, steps, *gradients, others);
-        }));
+    LOCKSTEP_ASSIGN_OR_RETURN(const double second, TimeOf(steps, [&] {
+                                return TrainBySession(at, steps, *gradients,
+                                                      others);
+                              }));
     hand.push_back(first);
     own.push_back(second);
     difference.push_back(second - first);
@@ -201,9 +213,9 @@ absl::Status TrainForLong(Session& session, int64_t steps, double& seconds) {
   return absl::OkStatus();
 }
 
-// Returns the seconds per step of a session over the same ranks.
-absl::StatusOr<double> TimeOfSession(Session& ranks, const Config& settings,
-                                     int64_t steps) {
+// Runs a training in a session over the same ranks.
+absl::Status RunSession(Session& ranks, const Config& settings,
+                        const std::function<absl::Status(Session&)>& train) {
   NoOptions none;
   LOCKSTEP_ASSIGN_OR_RETURN(Job job, ReadJob(settings, &none));
   SessionOptions options;
@@ -213,9 +225,16 @@ absl::StatusOr<double> TimeOfSession(Session& ranks, const Config& settings,
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto session,
       Session::Create(std::move(job), ranks.registry(), options));
+  return session->Run(train);
+}
+
+// Returns the seconds per step of a session over the same ranks.
+absl::StatusOr<double> TimeOfSession(Session& ranks, const Config& settings,
+                                     int64_t steps) {
   double seconds = 0;
-  LOCKSTEP_RETURN_IF_ERROR(session->Run(
-      [&](Session& session) { return TrainForLong(session, steps, seconds); }));
+  LOCKSTEP_RETURN_IF_ERROR(RunSession(ranks, settings, [&](Session& session) {
+    return TrainForLong(session, steps, seconds);
+  }));
   return seconds;
 }
 
@@ -262,21 +281,19 @@ absl::Status Run(int64_t rounds, int64_t steps) {
       registry.Add<Dataset>("numbers", "Ones.", MakeNumbers));
   NoOptions none;
   LOCKSTEP_ASSIGN_OR_RETURN(Job job, ReadJob(Settings(), &none));
-  job.progress.every = absl::ZeroDuration();
   LOCKSTEP_ASSIGN_OR_RETURN(const auto session,
                             Session::Create(std::move(job), registry));
-  return session->Run([&](Session& session) -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const by_hand,
-                              session.MakeLoader("by_hand"));
-    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const by_session,
-                              session.MakeLoader("session"));
+  return session->Run([&](Session& ranks) -> absl::Status {
+    Config quiet = Settings();
+    quiet.Set("progress", Config()).Set("every", "0s");
     for (const int64_t size : {100, 10'000, 1'000'000}) {
       const int64_t fewer =
           std::max(std::min<int64_t>(steps, 30), steps * 1000 / (1000 + size));
-      LOCKSTEP_RETURN_IF_ERROR(
-          Measure(session, *by_hand, *by_session, size, rounds, fewer));
+      LOCKSTEP_RETURN_IF_ERROR(RunSession(ranks, quiet, [&](Session& session) {
+        return Measure(session, size, rounds, fewer);
+      }));
     }
-    return MeasureMetrics(session, rounds, std::min<int64_t>(steps, 300));
+    return MeasureMetrics(ranks, rounds, std::min<int64_t>(steps, 300));
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>  // NOLINT: C++17's own
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,6 +29,7 @@
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/session_testing.h"
+#include "lockstep/session/verify.h"
 
 namespace lockstep {
 namespace {
@@ -84,7 +86,8 @@ class SessionCheckpoint : public SessionTest {
     };
     return UseSessions(std::vector<std::string>(size, Text()),
                        [&](Session& session) {
-                         return session.Verify(
+                         return VerifyRestart(
+                             session,
                              [&](Session& session) {
                                Counting trainer;
                                trainer.keeps_momentum = keeps_momentum;
@@ -160,6 +163,26 @@ TEST_F(SessionCheckpoint, EvaluatesTheEpochAtWhoseEndItGoesOn) {
   EXPECT_THAT(TrainAll(third, Text()), Each(IsOk()));
   EXPECT_EQ(third[0].began_at, kSteps);
   EXPECT_EQ(third[0].evaluations, 1);
+}
+
+// An earlier release has saved these checkpoints, at the end of an epoch and in
+// the middle of one.
+TEST_F(SessionCheckpoint, GoesOnFromTheCheckpointsOfAnEarlierRelease) {
+  std::vector<Counting> undisturbed(2);
+  EXPECT_THAT(TrainAll(undisturbed, Text()), Each(IsOk()));
+  for (const int64_t step : {4, 5}) {
+    path_ += "'";
+    const std::string name = absl::StrCat("testdata/checkpoint/model.",
+                                          absl::Dec(step, absl::kZeroPad12));
+    std::filesystem::copy_file(name, PathOf(step));
+    std::vector<Counting> ranks(2);
+    EXPECT_THAT(TrainAll(ranks, Text()), Each(IsOk()));
+    EXPECT_EQ(ranks[0].began_at, step);
+    EXPECT_EQ(ranks[0].evaluations, step == 4 ? 3 : 2);
+    EXPECT_THAT(ranks[0].seen, Each(kEpochs));
+    EXPECT_EQ(ranks[0].weight, undisturbed[0].weight);
+    EXPECT_EQ(ranks[0].momentum, undisturbed[0].momentum);
+  }
 }
 
 TEST_F(SessionCheckpoint, SavesWhenItIsDue) {
@@ -336,13 +359,6 @@ TEST_F(SessionCheckpoint, SavesAtTheEndOfTheStepInWhichItIsTold) {
   EXPECT_THAT(second[0].seen, Each(kEpochs));
 }
 
-constexpr char kMoreLoader[] = R"([loader.more]
-num_workers = 0
-dataset = {name = "numbers", size = 10}
-sampler = {name = "sequential", global_batch_size = 6, tail = "uneven"}
-
-)";
-
 // A trainer with one or two loaders. It stops in step `stop_in` unless that is
 // negative.
 struct Several {
@@ -397,7 +413,7 @@ TEST_F(SessionCheckpoint, GoesOnWithTwoLoaders) {
     first.stop_in = stop_in;
     for (Several* const trainer : {&first, &second}) {
       EXPECT_THAT(
-          RunJobs({absl::StrCat(kMoreLoader, Text())},
+          RunJobs({absl::StrCat(kMore, Text())},
                   [&](Session& session) { return trainer->Train(session); }),
           Each(IsOk()));
     }
@@ -474,9 +490,11 @@ TEST_F(SessionCheckpoint, SaysThatATrainerLeftTheLastStep) {
     }
     return absl::OkStatus();
   });
-  EXPECT_THAT(ended, Each(IsOk()));
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   AllOf(HasSubstr("there is no checkpoint"),
+                                         HasSubstr("let the loop end by "
+                                                   "itself")))));
   EXPECT_FALSE(Exists(1));
-  EXPECT_THAT(logged_, Contains(HasSubstr("let the loop end by itself")));
 }
 
 // ---- What is refused.
@@ -646,7 +664,8 @@ TEST_F(SessionCheckpoint, VerifiesNoTrainingWithoutState) {
   VerifyOptions options;
   options.steps = 2;
   const auto ended = UseSessions({Text()}, [&](Session& session) {
-    return session.Verify(
+    return VerifyRestart(
+        session,
         [](Session& session) -> absl::Status {
           Loader* const train = *session.MakeLoader("train");
           LOCKSTEP_RETURN_IF_ERROR(session.Restore());

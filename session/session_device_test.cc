@@ -193,7 +193,7 @@ absl::Status Train(Session& session, Gpu& gpu) {
   EXPECT_THAT(gpu.Read(a), ElementsAre(0, 1));
   EXPECT_THAT(gpu.Read(b), ElementsAre(2));
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
-    for (Step& step : session.Steps(*train, epoch)) {
+    for (Step& step : session.Steps(*train, 2 * epoch)) {
       for (const Batch& batch : step) {
         EXPECT_THAT(gpu.Read(gradients->all()), Each(0));
         const auto rows = static_cast<float>(batch.valid());
@@ -207,7 +207,7 @@ absl::Status Train(Session& session, Gpu& gpu) {
                   ElementsAre(testing::FloatEq(1), testing::FloatEq(-1)));
       EXPECT_THAT(gpu.Read(b_gradient), ElementsAre(0));
     }
-    for (Step& step : session.Steps(*train, epoch)) {
+    for (Step& step : session.Steps(*train, 2 * epoch + 1)) {
       gpu.Write({7}, b_gradient);
       step.set_weight(0);
       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));

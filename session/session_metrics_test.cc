@@ -30,6 +30,7 @@
 #include "lockstep/session/session.h"
 #include "lockstep/session/session_testing.h"
 #include "lockstep/session/sums.h"
+#include "lockstep/session/verify.h"
 
 namespace lockstep {
 namespace {
@@ -441,7 +442,7 @@ TEST_F(SessionMetricsTest, AVerificationIsNotTold) {
   const auto verify = [](Session& session) {
     VerifyOptions options;
     options.steps = 1;
-    return session.Verify(TrainOn, options);
+    return VerifyRestart(session, TrainOn, options);
   };
   EXPECT_THAT(UseSessions({text, text}, verify), Each(IsOk()));
   EXPECT_THAT(told_.written, IsEmpty());

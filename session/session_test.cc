@@ -112,7 +112,7 @@ TEST_F(SessionTest, DividesByTheWeightThatIsSet) {
         step.set_weight(0);
         LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
         EXPECT_EQ(model.count_gradient[0], 0);
-        EXPECT_EQ(step.mean("x"), 0);
+        EXPECT_TRUE(std::isnan(step.mean("x")));  // a mean over nothing
       }
     }
     return absl::OkStatus();
@@ -168,24 +168,17 @@ TEST_F(SessionTest, RefusesWhatComesAfterAverage) {
 }
 
 TEST_F(SessionTest, RefusesMoreSumsThanItMoves) {
-  for (const bool are_many : {true, false}) {
-    const auto ended = Run(2, [&](Session& session) -> absl::Status {
-      LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
-                                session.MakeLoader("train"));
-      for (Step& step : session.Steps(*train, 0)) {
-        if (are_many) {
-          for (int i = 0; i < 65; ++i) step.Add(absl::StrCat(i), 1);
-        } else {
-          step.Add(std::string(201, 'x'), 1);
-        }
-      }
-      return absl::OkStatus();
-    });
-    for (const absl::Status& status : ended) {
-      EXPECT_THAT(status.message(),
-                  HasSubstr(are_many ? "65 sums; accepted are 64"
-                                     : "201 bytes; accepted are 200"));
+  const auto ended = Run(2, [&](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    for (Step& step : session.Steps(*train, 0)) {
+      for (int i = 0; i < 1001; ++i) step.Add(absl::StrCat(i), 1);
     }
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : ended) {
+    EXPECT_THAT(status.message(),
+                HasSubstr("step 0 of epoch 0, without Average has 1001 sums; "
+                          "accepted are 1000"));
   }
 }
 

@@ -9,6 +9,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/config.h"
@@ -40,6 +43,7 @@
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/session/gradients.h"
+#include "lockstep/session/hooks.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/sums.h"
 
@@ -152,6 +156,7 @@ class SessionTest : public testing::Test {
       threads.emplace_back([&, rank] {
         SessionOptions own = options;
         own.group = (*ranks)[rank].get();
+        own.log_patience = absl::Hours(1);
         own.log = [this](absl::string_view text) {
           MutexLock lock(mutex_);
           logged_.push_back(std::string(text));
@@ -175,6 +180,85 @@ class SessionTest : public testing::Test {
   PluginRegistry registry_;
   Mutex mutex_;
   std::vector<std::string> logged_;
+};
+
+// A fixture for jobs that keep checkpoints.
+// Thread-safety: as SessionTest.
+class SessionWithCheckpoints : public SessionTest {
+ protected:
+  SessionWithCheckpoints() {
+    std::string folder = testing::TempDir() + "/sessionXXXXXX";
+    EXPECT_NE(mkdtemp(folder.data()), nullptr);
+    path_ = folder + "/model";
+  }
+
+  // Returns a job with checkpoints, in which each epoch has two steps, of 6 and
+  // 4 samples.
+  std::string Text(absl::string_view more = "") const {
+    return absl::StrCat(kJob, "[checkpoint]\npath = \"", path_, "\"\n", more,
+                        "\n");
+  }
+
+  absl::Status RunAlone(const Train& train, absl::string_view more = "",
+                        const SessionOptions& options = {}) {
+    return RunJobs({Text(more)}, train, options)[0];
+  }
+
+  bool Exists(int64_t step) const {
+    return std::ifstream(
+               absl::StrCat(path_, ".", absl::Dec(step, absl::kZeroPad12)))
+        .good();
+  }
+
+  std::string path_;
+};
+
+// A second loader for training.
+inline constexpr char kMore[] = R"([loader.more]
+num_workers = 0
+dataset = {name = "numbers", size = 10}
+sampler = {name = "sequential", global_batch_size = 6, tail = "uneven"}
+)";
+
+inline absl::Status Nothing(const Batch&, Sums&) { return absl::OkStatus(); }
+
+// Calls a function at each event, with the event's name.
+// Thread-safety: as SessionHooks.
+class AtEvents : public SessionHooks {
+ public:
+  using Call = std::function<absl::Status(Session&, absl::string_view event)>;
+  explicit AtEvents(Call call) : call_(std::move(call)) {}
+
+  absl::Status OnStart(Session& session) override {
+    return call_(session, "OnStart");
+  }
+  absl::Status OnEpochBegin(Session& session, int64_t) override {
+    return call_(session, "OnEpochBegin");
+  }
+  absl::Status OnStep(Session& session, const Step&) override {
+    return call_(session, "OnStep");
+  }
+  absl::Status OnEpochEnd(Session& session, int64_t) override {
+    return call_(session, "OnEpochEnd");
+  }
+  absl::Status OnEvaluation(Session& session, const Evaluation&) override {
+    return call_(session, "OnEvaluation");
+  }
+  absl::Status OnCheckpointSave(Session& session) override {
+    return call_(session, "OnCheckpointSave");
+  }
+  absl::Status OnCheckpointLoad(Session& session) override {
+    return call_(session, "OnCheckpointLoad");
+  }
+  absl::Status OnFailure(Session& session, const absl::Status&) override {
+    return call_(session, "OnFailure");
+  }
+  absl::Status OnShutdown(Session& session) override {
+    return call_(session, "OnShutdown");
+  }
+
+ private:
+  const Call call_;
 };
 
 // A model with two parameters. Their gradients are the sum of the samples (with

@@ -29,6 +29,7 @@ struct StepReport {
   int64_t total_weight = 0;
   bool is_weight_rows = true;  // on this rank
   absl::Span<const Metric> means;
+  absl::Span<const double> mean_weights;  // by which they were divided
 
   // The times when the step before this one ended, when the session asked for
   // the batch, when the batch had come, and when this step ended. In the first

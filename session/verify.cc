@@ -1,4 +1,5 @@
-// Session::Verify checks that a training continues from a checkpoint exactly.
+#include "lockstep/session/verify.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -142,6 +143,7 @@ bool HasState(const CheckpointReader& reader) {
   return std::any_of(reader.sections().begin(), reader.sections().end(),
                      [](const CheckpointSection& section) {
                        return section.name != "step" && section.name != "job" &&
+                              section.name != "epochs" &&
                               !absl::StartsWith(section.name, "loader/");
                      });
 }
@@ -165,16 +167,60 @@ absl::Status Compare(const std::string& one, const std::string& two,
       "from, is not in the checkpoint, or not the same each time"));
 }
 
+// Trains until `steps` steps have ended, with checkpoints at the path, in a new
+// session over the same ranks.
+absl::Status TrainUntil(Session& session, int64_t steps,
+                        const std::string& path,
+                        const std::function<absl::Status(Session&)>& train,
+                        const std::function<void(Job& job)>& change) {
+  Job job = session.job();
+  if (change) change(job);
+  job.checkpoint.path = path;
+  // These trainings report nothing but their result.
+  job.metrics.clear();
+  job.rank_metrics.clear();
+  job.progress.every = absl::ZeroDuration();
+  SessionOptions options = session.options();
+  options.world = session.world();
+  options.group = &session.group();
+  options.host_group = &session.host_group();
+  options.stop_after = steps;
+  options.log = [&](absl::string_view text) { session.Log(text); };
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Session> part,
+      Session::Create(std::move(job), session.registry(), options));
+  LOCKSTEP_RETURN_IF_ERROR(part->Run(train));
+  if (part->steps() == steps) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the training ended after ", part->steps(), " steps, before the ", steps,
+      " that its verification takes: set VerifyOptions::steps lower, or train "
+      "for longer"));
+}
+
+absl::Status VerifyAt(Session& session, const std::string& path,
+                      const std::function<absl::Status(Session&)>& train,
+                      const VerifyOptions& options) {
+  const int64_t steps = options.steps;
+  const std::string without = path + "/without";
+  const std::string with = path + "/with";
+  LOCKSTEP_RETURN_IF_ERROR(
+      TrainUntil(session, 2 * steps, without, train, nullptr));
+  LOCKSTEP_RETURN_IF_ERROR(TrainUntil(session, steps, with, train, nullptr));
+  LOCKSTEP_RETURN_IF_ERROR(
+      TrainUntil(session, 2 * steps, with, train, options.change));
+  if (session.rank() == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(Compare(without, with, steps));
+  }
+  CallOptions call;
+  call.name = "the end of the comparison";
+  return Wait(session.host_group().Barrier(call));
+}
+
 }  // namespace
 
-absl::Status Session::Verify(const std::function<absl::Status(Session&)>& train,
-                             const VerifyOptions& options) {
-  if (ran_) {
-    return absl::FailedPreconditionError(
-        "a session runs or verifies one training, and has done so: make "
-        "another session");
-  }
-  ran_ = true;
+absl::Status VerifyRestart(Session& session,
+                           const std::function<absl::Status(Session&)>& train,
+                           const VerifyOptions& options) {
   if (options.steps < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a restart comes after 1 or more steps, and not ", options.steps));
@@ -182,7 +228,7 @@ absl::Status Session::Verify(const std::function<absl::Status(Session&)>& train,
   std::unique_ptr<TemporaryFolder> folder;
   absl::Status status;
   std::string path = "of rank 0";
-  if (rank() == 0) {
+  if (session.rank() == 0) {
     absl::StatusOr<std::unique_ptr<TemporaryFolder>> made =
         TemporaryFolder::Create();
     status = made.status();
@@ -191,58 +237,12 @@ absl::Status Session::Verify(const std::function<absl::Status(Session&)>& train,
       path = folder->path();
     }
   }
-  if (status.ok()) status = VerifyAt(path, train, options);
+  if (status.ok()) status = VerifyAt(session, path, train, options);
   if (!status.ok()) {
-    group_->Abort(status);
-    host_group_->Abort(status);
+    session.group().Abort(status);
+    session.host_group().Abort(status);
   }
   return status;
-}
-
-absl::Status Session::VerifyAt(
-    const std::string& path, const std::function<absl::Status(Session&)>& train,
-    const VerifyOptions& options) {
-  const int64_t steps = options.steps;
-  const std::string without = path + "/without";
-  const std::string with = path + "/with";
-  LOCKSTEP_RETURN_IF_ERROR(TrainUntil(2 * steps, without, train, nullptr));
-  LOCKSTEP_RETURN_IF_ERROR(TrainUntil(steps, with, train, nullptr));
-  LOCKSTEP_RETURN_IF_ERROR(TrainUntil(2 * steps, with, train, options.change));
-  if (rank() == 0) LOCKSTEP_RETURN_IF_ERROR(Compare(without, with, steps));
-  CallOptions call;
-  call.name = "the end of the comparison";
-  return Wait(host_group_->Barrier(call));
-}
-
-// Trains until `steps` steps have ended, with checkpoints at the path, in a new
-// session over the same ranks.
-absl::Status Session::TrainUntil(
-    int64_t steps, const std::string& path,
-    const std::function<absl::Status(Session&)>& train,
-    const std::function<void(Job& job)>& change) {
-  Job job = job_;
-  if (change) change(job);
-  job.checkpoint.path = path;
-  // These trainings report nothing but their result.
-  job.metrics.clear();
-  job.rank_metrics.clear();
-  job.progress.every = absl::ZeroDuration();
-  SessionOptions options;
-  options.world = world_;
-  options.group = group_;
-  options.host_group = host_group_;
-  options.hooks = hooks_;
-  options.log = log_;
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
-                            Create(std::move(job), registry_, options));
-  session->last_step_ = steps;
-  LOCKSTEP_RETURN_IF_ERROR(session->Run(train));
-  if (session->steps() == steps) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the training ended after ", session->steps(), " steps, before the ",
-      steps,
-      " that its verification takes: set VerifyOptions::steps lower, or "
-      "train for longer"));
 }
 
 }  // namespace lockstep

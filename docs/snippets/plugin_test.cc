@@ -244,6 +244,26 @@ TEST(PluginDocument, ASession) {
 #include "lockstep/docs/snippets/plugin/optimizer.inc"
 }
 
+[[maybe_unused]] absl::Status Steps(Session& session, Loader* train,
+                                    Loader* test, Gradients* gradients,
+                                    session::Model& model, int64_t epoch,
+                                    const job::TrainerOptions& options) {
+  const auto evaluate = [&](const Batch& batch, Sums& sums) {
+    return model.AddLoss(batch, sums);
+  };
+#include "lockstep/docs/snippets/plugin/evaluation.inc"
+  return absl::OkStatus();
+}
+
+struct Loss {
+  double sum = 0;
+  double tokens = 0;
+};
+
+[[maybe_unused]] void SumsWithWeights(Step& step, const Loss& loss) {
+#include "lockstep/docs/snippets/plugin/sums.inc"
+}
+
 struct Momentum {
   std::vector<float> momentum;
 };

@@ -45,7 +45,8 @@ absl::Status Train(lockstep::Session& session, const TrainerOptions& options) {
         step.Add("accuracy", score.right);
       }
       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
-      if (!std::isfinite(step.mean("loss"))) {
+      // A step without samples has no mean.
+      if (step.total_weight() > 0 && !std::isfinite(step.mean("loss"))) {
         return absl::OutOfRangeError(
             "the loss is not finite any more: take a smaller learning rate");
       }

@@ -1,0 +1,412 @@
+#include "lockstep/session/loader_table.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/registry.h"
+
+namespace lockstep::internal_session {
+
+Loader& LoaderTable::Add(const std::string& name,
+                         std::unique_ptr<Loader> loader) {
+  Loader& added = *(own_[name] = std::move(loader));
+  Record& record = records_[&added];
+  record.name = name;
+  record.seen = added.progress();
+  return added;
+}
+
+LoaderTable::Record* LoaderTable::Find(const Loader& loader) {
+  const auto found = records_.find(&loader);
+  return found == records_.end() ? nullptr : &found->second;
+}
+
+const LoaderTable::Record* LoaderTable::Find(const Loader& loader) const {
+  return const_cast<LoaderTable*>(this)->Find(loader);
+}
+
+const std::string* LoaderTable::FindName(const Loader& loader) const {
+  const Record* const record = Find(loader);
+  return record == nullptr ? nullptr : &record->name;
+}
+
+std::string LoaderTable::NameOf(const Loader& loader) const {
+  const std::string* const name = FindName(loader);
+  return name != nullptr ? *name : "loader";
+}
+
+std::string LoaderTable::Describe(const Loader& loader) const {
+  const std::string* const name = FindName(loader);
+  return name != nullptr ? absl::StrCat("the loader '", *name, "'")
+                         : "this loader";
+}
+
+bool LoaderTable::IsMoved(const Record& record, const Loader& loader) {
+  const lockstep::Progress& now = loader.progress();
+  return now.epoch != record.seen.epoch ||
+         now.position != record.seen.position ||
+         now.steps_in_total != record.seen.steps_in_total;
+}
+
+bool LoaderTable::Holds(const Record& record, const Loader& loader,
+                        const std::optional<int64_t>& fact) {
+  return fact == loader.progress().epoch && !IsMoved(record, loader);
+}
+
+// ---- Checkpoints.
+
+absl::Status LoaderTable::AddTo(Checkpoint& checkpoint, Loader& loader) {
+  Record& record = *Find(loader);
+  record.is_saved = true;
+  CheckpointState state;
+  state.may_be_missing = true;
+  state.save = [&loader,
+                &record]() -> absl::StatusOr<std::optional<std::string>> {
+    if (!record.trains && !IsMoved(record, loader)) return std::nullopt;
+    // Such batches have no place to continue from. Steps refuses them.
+    if (loader.options().delivery == Delivery::kAsReady) return std::nullopt;
+    return loader.SaveState();
+  };
+  state.load = [&loader, &record](absl::string_view bytes) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(loader.RestoreState(bytes));
+    record.trains = true;
+    record.seen = loader.progress();
+    record.restored = record.seen.epoch;
+    return absl::OkStatus();
+  };
+  return checkpoint.Add(absl::StrCat("loader/", record.name), std::move(state));
+}
+
+absl::Status LoaderTable::AddTo(Checkpoint& checkpoint) {
+  CheckpointState state;
+  state.may_be_missing = true;
+  state.save = [this]() -> absl::StatusOr<std::optional<std::string>> {
+    std::string lines = SaveFacts();
+    if (lines.empty()) return std::nullopt;
+    return lines;
+  };
+  state.load = [this](absl::string_view bytes) { return LoadFacts(bytes); };
+  return checkpoint.Add("epochs", std::move(state));
+}
+
+// Returns lines such as "done 3 train".
+std::string LoaderTable::SaveFacts() const {
+  std::string lines;
+  for (const auto& [name, loader] : own_) {
+    const Record& record = records_.at(loader.get());
+    const std::string end = absl::StrCat(" ", loader->progress().epoch, " ",
+                                         absl::CEscape(name), "\n");
+    if (!record.trains) {
+      if (!IsMoved(record, *loader)) continue;
+      absl::StrAppend(&lines, loader->over() ? "over" : "read", end);
+      continue;
+    }
+    if (Holds(record, *loader, record.left)) {
+      absl::StrAppend(&lines, "left", end);
+    }
+    if (Holds(record, *loader, record.told)) {
+      absl::StrAppend(&lines, "told", end);
+    }
+    if (Holds(record, *loader, record.done)) {
+      absl::StrAppend(&lines, "done", end);
+    }
+  }
+  return lines;
+}
+
+absl::Status LoaderTable::LoadFacts(absl::string_view bytes) {
+  for (const absl::string_view line :
+       absl::StrSplit(bytes, '\n', absl::SkipEmpty())) {
+    const std::vector<absl::string_view> words =
+        absl::StrSplit(line, absl::MaxSplits(' ', 2));
+    int64_t epoch = 0;
+    std::string name;
+    if (words.size() != 3 || !absl::SimpleAtoi(words[1], &epoch) ||
+        !absl::CUnescape(words[2], &name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("it should have lines such as 'done 3 train', but has '",
+                       absl::CHexEscape(line), "'"));
+    }
+    const auto found = own_.find(name);
+    if (found == own_.end()) continue;
+    Record& record = *Find(*found->second);
+    if (words[0] == "read" || words[0] == "over") {
+      read_by_trainer_[found->second.get()] = words[0] == "over";
+    }
+    if (words[0] == "left") record.left = epoch;
+    if (words[0] == "told") record.told = epoch;
+    if (words[0] == "done") record.done = epoch;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoaderTable::EndRestore(const Log& log) {
+  for (const auto& [name, loader] : own_) {
+    Record& record = *Find(*loader);
+    if (!record.restored.has_value()) continue;
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t left, loader->StepsLeft());
+    const auto read = read_by_trainer_.find(loader.get());
+    if (read != read_by_trainer_.end()) {
+      log(absl::StrCat("the trainer itself reads the loader '", name,
+                       "', which continues in epoch ", *record.restored,
+                       ", counted from 0, with ", left, " steps left"));
+      // If the trainer was told of the end of the epoch, the first call of
+      // Loader::Epoch must read the epoch from its start.
+      Batch none;
+      if (read->second) LOCKSTEP_RETURN_IF_ERROR(loader->Next(none).status());
+      record.trains = false;
+      record.restored.reset();
+      record.seen = lockstep::Progress();
+    } else if (left > 0 && !Holds(record, *loader, record.left)) {
+      // The epoch was over after max_steps, which is larger now.
+      record.told.reset();
+      record.done.reset();
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoaderTable::CheckAllAreSaved() const {
+  for (const auto& [name, loader] : own_) {
+    const Record& record = records_.at(loader.get());
+    if (record.is_saved || !IsMoved(record, *loader)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the trainer has read the loader '", name,
+        "', whose place is not in checkpoints, since it was made after "
+        "Restore: make it before Restore, or read it only by Evaluate"));
+  }
+  return absl::OkStatus();
+}
+
+// ---- Loops over epochs.
+
+int64_t LoaderTable::FirstEpoch(const Loader& loader) const {
+  const lockstep::Progress& progress = loader.progress();
+  const Record* const record = Find(loader);
+  const bool is_over =
+      record != nullptr
+          ? Holds(*record, loader, record->over) ||
+                Holds(*record, loader, record->done)
+          : progress.steps_taken > 0 && loader.StepsLeft().value_or(1) == 0;
+  return progress.epoch + (is_over ? 1 : 0);
+}
+
+bool LoaderTable::IsRestored(const Loader& loader) const {
+  const Record* const record = Find(loader);
+  return record != nullptr && record->restored.has_value();
+}
+
+bool LoaderTable::RepeatsEpoch(const Loader& loader) const {
+  const Record* const record = Find(loader);
+  return record != nullptr && record->restored.has_value() &&
+         !Holds(*record, loader, record->done);
+}
+
+void LoaderTable::BeginBody(const Loader& loader) {
+  Record* const record = Find(loader);
+  if (record == nullptr) return;
+  record->in_body = true;
+  record->is_body_done = false;
+}
+
+void LoaderTable::EndBody(const Loader& loader) {
+  Record* const record = Find(loader);
+  if (record == nullptr) return;
+  record->in_body = false;
+  if (Holds(*record, loader, record->over)) record->done = record->over;
+}
+
+void LoaderTable::LeaveBody(const Loader& loader) {
+  Record* const record = Find(loader);
+  if (record != nullptr) record->in_body = false;
+}
+
+bool LoaderTable::IsInOpenEpoch() const {
+  return std::any_of(records_.begin(), records_.end(), [](const auto& each) {
+    const auto& [loader, record] = each;
+    return record.in_body && !Holds(record, *loader, record.over);
+  });
+}
+
+void LoaderTable::MarkDone() {
+  for (auto& [loader, record] : records_) {
+    if (!Holds(record, *loader, record.over)) continue;
+    if (record.in_body && record.done != record.over) {
+      record.is_body_done = true;
+    }
+    record.done = record.over;
+  }
+}
+
+absl::Status LoaderTable::CheckBodies(absl::string_view what) const {
+  for (const auto& [loader, record] : records_) {
+    if (!record.in_body || !record.is_body_done) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "Save was called after the steps of epoch ", *record.done, " of ",
+        Describe(*loader), ", which means that nothing else belongs to this ",
+        "epoch, and now ", what, " in it: call Save last in the body of the ",
+        "loop over epochs (the session itself saves at the end of each loop ",
+        "over steps)"));
+  }
+  return absl::OkStatus();
+}
+
+// ---- Loops over steps.
+
+absl::Status LoaderTable::CheckSteps(const Loader& loader,
+                                     int64_t epoch) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckIsSaved(loader));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckBodies(absl::StrCat("steps of ", Describe(loader), " follow")));
+  const Record* const record = Find(loader);
+  return record == nullptr ? absl::OkStatus()
+                           : CheckContinues(*record, loader, epoch);
+}
+
+// Returns OK if checkpoints contain everything that is needed to continue with
+// the loader.
+absl::Status LoaderTable::CheckIsSaved(const Loader& loader) const {
+  if (path_.empty()) return absl::OkStatus();
+  const Record* const record = Find(loader);
+  if (record == nullptr || !record->is_saved) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job keeps checkpoints at ", path_,
+        ", and the place of this loader is not in them: make it by "
+        "session.MakeLoader, before session.Restore()"));
+  }
+  if (loader.options().delivery == Delivery::kAsReady) {
+    return internal_plugin::InPart(
+        absl::InvalidArgumentError(absl::StrCat(
+            "the job keeps checkpoints at ", path_,
+            ", and batches that come as they are ready have no place to "
+            "continue from: set delivery = \"in_order\"")),
+        absl::StrCat("loader.", record->name), Config());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoaderTable::CheckContinues(const Record& record,
+                                         const Loader& loader,
+                                         int64_t epoch) const {
+  if (IsMoved(record, loader)) {
+    if (!record.restored.has_value()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the trainer itself has read ", Describe(loader),
+        " since Restore, and its place in the checkpoint is lost: read it by "
+        "Steps alone, and make another loader to look at batches"));
+  }
+  if (record.restored.has_value()) {
+    if (epoch < *record.restored) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the checkpoint is in epoch ", *record.restored,
+          " of this loader, and Steps was asked for epoch ", epoch,
+          ", whose samples it has had: take epochs from session.Epochs of the "
+          "same loader"));
+    }
+    if (epoch == *record.restored || Holds(record, loader, record.left)) {
+      return absl::OkStatus();
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t left, loader.StepsLeft());
+    if (left == 0) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoint is in epoch ", *record.restored,
+                     " of this loader, of which ", left,
+                     " steps are left, and Steps was asked for epoch ", epoch,
+                     ": take epochs from session.Epochs of the same loader"));
+  }
+  if (!record.begun.has_value() || epoch > *record.begun) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "Steps was asked for epoch ", epoch, " of ", Describe(loader),
+      record.left.has_value()
+          ? absl::StrCat(", and the trainer has left a step of epoch ",
+                         *record.left,
+                         ": what is left of that epoch can't be read by "
+                         "another loop; continue with a later epoch")
+          : absl::StrCat(", and has read epoch ", *record.begun,
+                         " before, so its samples would come twice: take "
+                         "epochs from session.Epochs of the same loader")));
+}
+
+void LoaderTable::MarkOthersDone(const Loader& loader) {
+  for (auto& [other, record] : records_) {
+    if (other == &loader || record.in_body) continue;
+    if (Holds(record, *other, record.over)) record.done = record.over;
+  }
+}
+
+bool LoaderTable::WasLeft(const Loader& loader, int64_t epoch) const {
+  const Record* const record = Find(loader);
+  return record != nullptr && record->restored.has_value() &&
+         record->left == epoch;
+}
+
+void LoaderTable::BeginSteps(const Loader& loader, int64_t epoch) {
+  Record* const record = Find(loader);
+  if (record == nullptr) return;
+  record->trains = true;
+  record->restored.reset();
+  record->begun = epoch;
+  record->over.reset();
+  record->left.reset();
+  record->done.reset();
+}
+
+void LoaderTable::EndSteps(const Loader& loader, bool is_over, bool left_step) {
+  Record* const record = Find(loader);
+  if (record == nullptr) return;
+  record->seen = loader.progress();
+  // A loader with advance_epochs goes through several epochs.
+  record->begun = std::max(*record->begun, record->seen.epoch);
+  if (is_over || left_step) record->over = record->seen.epoch;
+  if (left_step) record->left = record->seen.epoch;
+}
+
+void LoaderTable::MarkTold(const Loader& loader) {
+  Record* const record = Find(loader);
+  if (record != nullptr) record->told = record->over;
+}
+
+bool LoaderTable::IsTold(const Loader& loader) const {
+  const Record* const record = Find(loader);
+  return record != nullptr && Holds(*record, loader, record->told);
+}
+
+// ---- Evaluations.
+
+absl::Status LoaderTable::CheckEvaluate(const Loader& loader) const {
+  const Record* const record = Find(loader);
+  if (record == nullptr || (!record->trains && !IsMoved(*record, loader))) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "an evaluation would destroy the place of ", Describe(loader), ", which ",
+      record->trains ? "is read for the training" : "the trainer itself reads",
+      ": evaluate another loader, from a table [loader.NAME] of its own, which "
+      "may have the same dataset"));
+}
+
+void LoaderTable::EndEvaluation(const Loader& loader) {
+  Record* const record = Find(loader);
+  if (record != nullptr) record->seen = loader.progress();
+}
+
+}  // namespace lockstep::internal_session

@@ -1,0 +1,198 @@
+// The loops of a training: Session::Epochs returns the epochs of a loader, and
+// Session::Steps the steps of an epoch.
+//
+//   for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
+//     for (Step& step : session.Steps(*train, epoch)) {
+//       for (const Batch& batch : step) {
+//         LOCKSTEP_ASSIGN_OR_RETURN(const double loss,
+//                                   model.AddGradients(batch));
+//         step.Add("loss", loss);
+//       }
+//       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+//       model.Update(options.learning_rate);
+//     }
+//   }
+#ifndef LOCKSTEP_SESSION_STEP_H_
+#define LOCKSTEP_SESSION_STEP_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/sums.h"
+
+namespace lockstep {
+
+class Session;
+
+namespace internal_session {
+class StepLoop;
+struct Training;
+}  // namespace internal_session
+
+// A step of a training: the batch of this rank, and the sums over all ranks. A
+// step that failed has no batch, and Average returns why it failed.
+// Thread-safety: thread-compatible.
+class Step {
+ public:
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  // Returns OK, or why this step has failed; a step that failed is the last
+  // one. Average returns the same status. A trainer that does not call Average
+  // checks the status here.
+  const absl::Status& status() const { return status_; }
+
+  int64_t epoch() const { return epoch_; }
+  int64_t number() const { return number_; }  // in the epoch, from 0
+
+  // The range of this rank's batches, which has one batch. A batch without data
+  // has no valid rows and needs no special treatment. Hooks see the batch as
+  // the trainer leaves it.
+  Batch* begin() { return batch_; }
+  Batch* end() { return status_.ok() ? batch_ + 1 : batch_; }
+  const Batch* begin() const { return batch_; }
+  const Batch* end() const { return status_.ok() ? batch_ + 1 : batch_; }
+
+  // Adds to a sum of this step, such as the loss of a batch's valid rows. The
+  // session adds the sums of all ranks, with the precision of a float, and
+  // divides them by the total weight, which makes a mean over all rows. Call it
+  // before Average, and for each batch, including one without valid rows,
+  // because all ranks must add the same names.
+  void Add(absl::string_view name, double sum);
+
+  // The same for a sum that is divided by the sum of these weights, such as the
+  // tokens of a batch. They must be finite and 0 or more.
+  void Add(absl::string_view name, double sum, double weight);
+
+  // Sets the weight of this rank's gradients and sums: for instance, the number
+  // of tokens. By default it is the number of valid rows of the batch. It must
+  // be 0 or more. Call it before Average.
+  void set_weight(int64_t weight);
+  int64_t weight() const { return weight_; }
+
+  // Adds up the gradients of all ranks and divides them by the weight of all
+  // ranks. So the gradients that the trainer has added, which are sums over
+  // rows, become means. They are 0 if no rank has a row. On the host, this is
+  // one collective, which also adds up the sums. For gradients on a device, the
+  // sums have a collective of their own. A trainer with several models calls
+  // Average once for each.
+  absl::Status Average(Gradients& gradients);
+
+  // The total over all ranks, valid after Average and in hooks. The session
+  // writes the means to the log and to the job's metrics sinks.
+  int64_t total_weight() const { return total_weight_; }
+  absl::Span<const Metric> means() const { return means_; }
+  // Returns the mean of that name. It is NaN if nothing of that name was added,
+  // or if the total weight is 0.
+  double mean(absl::string_view name) const { return ValueOf(means_, name); }
+
+ private:
+  friend class internal_session::StepLoop;
+
+  Step() = default;
+
+  internal_session::StepLoop* loop_ = nullptr;
+  absl::Status status_;
+  int64_t epoch_ = 0;
+  int64_t number_ = 0;
+  Batch* batch_ = nullptr;
+  int64_t weight_ = 0;
+  Sums sums_;
+  int64_t total_weight_ = 0;
+  absl::Span<const Metric> means_;
+};
+
+// The epochs that Session::Epochs returns, for one range-based for loop. The
+// session and the loader must outlive it.
+// Thread-safety: thread-compatible.
+class EpochNumbers {
+ public:
+  // An iterator at one epoch. `!=` requires the end of the range on its right.
+  class Iterator {
+   public:
+    int64_t operator*() const { return epoch_; }
+    // Ends the body of the loop for this epoch, whose code is then done.
+    Iterator& operator++();
+    bool operator!=(const Iterator& end) const;
+
+   private:
+    friend class EpochNumbers;
+    Iterator(const EpochNumbers* range, int64_t epoch)
+        : range_(range), epoch_(epoch) {}
+
+    const EpochNumbers* range_;
+    int64_t epoch_;
+  };
+
+  ~EpochNumbers();
+
+  EpochNumbers(const EpochNumbers&) = delete;
+  EpochNumbers& operator=(const EpochNumbers&) = delete;
+
+  Iterator begin() const { return {this, begin_}; }
+  Iterator end() const { return {this, end_}; }
+
+ private:
+  friend class Session;
+  EpochNumbers(internal_session::Training& training, const Loader& loader,
+               int64_t begin, int64_t end)
+      : training_(training), loader_(loader), begin_(begin), end_(end) {}
+
+  bool BeginBody() const;
+
+  internal_session::Training& training_;
+  const Loader& loader_;
+  const int64_t begin_;
+  const int64_t end_;
+};
+
+// The steps that Session::Steps returns, for one range-based for loop. The loop
+// begins with begin(); a range by itself does nothing.
+// Requires: the session and the loader outlive it.
+// Thread-safety: thread-compatible.
+class StepRange {
+ public:
+  // An iterator at the range's current step. All iterators share that step.
+  class Iterator {
+   public:
+    Step& operator*() const;
+    Iterator& operator++();
+    bool operator!=(const Iterator& other) const {
+      return done() != other.done();
+    }
+
+   private:
+    friend class StepRange;
+    explicit Iterator(internal_session::StepLoop* loop) : loop_(loop) {}
+    bool done() const;
+
+    internal_session::StepLoop* loop_;
+  };
+
+  ~StepRange();
+
+  StepRange(const StepRange&) = delete;
+  StepRange& operator=(const StepRange&) = delete;
+
+  Iterator begin();
+  Iterator end() { return Iterator(nullptr); }
+
+ private:
+  friend class Session;
+  StepRange(internal_session::Training& training, Loader& loader,
+            int64_t epoch);
+
+  std::unique_ptr<internal_session::StepLoop> loop_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_SESSION_STEP_H_

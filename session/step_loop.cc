@@ -1,0 +1,457 @@
+#include "lockstep/session/step_loop.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/catch_all.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/session/gradient_memory.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/hooks.h"
+#include "lockstep/session/phase.h"
+#include "lockstep/session/reports.h"
+#include "lockstep/session/step.h"
+#include "lockstep/session/step_report.h"
+#include "lockstep/session/training.h"
+
+namespace lockstep::internal_session {
+
+StepLoop::StepLoop(Training& training, Loader& loader, int64_t epoch)
+    : training_(training), loader_(loader), epoch_(epoch) {
+  step_.loop_ = this;
+  step_.epoch_ = epoch;
+}
+
+StepLoop::~StepLoop() {
+  CatchAll("the end of a loop", [&] {
+    Close(/*is_over=*/false);
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
+// Ends the loop, whose epoch has ended if `is_over`.
+void StepLoop::Close(bool is_over) {
+  if (!std::exchange(is_open_, false)) return;
+  const bool left_step = training_.phases.in_step();
+  if (left_step) {
+    // Without Average, each step may have an update of the trainer's own.
+    training_.left_update =
+        training_.phases.outer() == Phase::kAveraged || !training_.has_averaged;
+    training_.phases.GoTo(Phase::kLeft);
+    // The step does not count, so its gradients are thrown away.
+    for (const auto& gradients : training_.gradients) {
+      gradients->Discard().IgnoreError();
+    }
+  }
+  training_.loaders.EndSteps(loader_, is_over, left_step);
+  training_.reports->EndSteps();
+}
+
+void StepLoop::Fail(const absl::Status& why) {
+  training_.Fail(why);
+  step_.status_.Update(why);
+}
+
+// ---- Epochs.
+
+void StepLoop::Begin() {
+  done_ = false;
+  const absl::Status allowed = training_.CheckLoop("Steps");
+  if (!allowed.ok()) return Fail(allowed);
+  done_ = training_.IsOver();
+  if (done_) return;
+  const absl::Status allowed_here =
+      training_.loaders.CheckSteps(loader_, epoch_);
+  if (!allowed_here.ok()) return Fail(allowed_here);
+  training_.loaders.MarkOthersDone(loader_);
+  if (training_.loaders.WasLeft(loader_, epoch_)) {
+    training_.loaders.BeginSteps(loader_, epoch_);
+    training_.loaders.EndSteps(loader_, /*is_over=*/false, /*left_step=*/true);
+    done_ = true;
+    return;
+  }
+  const absl::Status begun = BeginEpoch();
+  if (!begun.ok()) return Fail(begun);
+  is_open_ = true;
+  asked_ = before_ = SteadyNow();
+  training_.reports->BeginSteps(asked_);
+  batches_.emplace(loader_.Epoch(epoch_));
+  at_.emplace(batches_->begin());
+  Take();
+}
+
+absl::Status StepLoop::BeginEpoch() {
+  LOCKSTEP_RETURN_IF_ERROR(
+      training_.CallHooks(Phase::kOnEpochBegin, [&](SessionHooks& hooks) {
+        return hooks.OnEpochBegin(training_.session, epoch_);
+      }));
+  training_.loaders.BeginSteps(loader_, epoch_);
+  return absl::OkStatus();
+}
+
+void StepLoop::Take() {
+  if (*at_ != batches_->end()) {
+    absl::StatusOr<Batch>& batch = **at_;
+    if (!batch.ok()) return Fail(training_.InLoader(loader_, batch.status()));
+    step_.batch_ = &*batch;
+    const absl::Status begun = BeginStep();
+    if (!begun.ok()) Fail(begun);
+    return;
+  }
+  const absl::Status ended = EndEpoch();
+  if (!ended.ok()) return Fail(ended);
+  done_ = true;
+}
+
+void StepLoop::Advance() {
+  done_ = !step_.status_.ok();
+  if (done_) return;
+  const absl::Status ended = EndStep();
+  if (!ended.ok()) return Fail(ended);
+  done_ = training_.IsOver();
+  if (done_) return Close(/*is_over=*/false);
+  asked_ = SteadyNow();
+  ++*at_;
+  Take();
+}
+
+absl::Status StepLoop::EndEpoch() {
+  Close(/*is_over=*/true);
+  NoteMissingAverage();
+  if (training_.steps == training_.began_at) {
+    training_.why_no_steps =
+        absl::StrCat("epoch ", epoch_, " of ",
+                     training_.loaders.Describe(loader_), " has no step left");
+  }
+  // Hooks are called after the checkpoint was saved, since a training that
+  // continues from it calls them again. After the last step, the checkpoint may
+  // exist already.
+  if (!training_.job.checkpoint.path.empty() &&
+      training_.saved_steps != training_.steps) {
+    LOCKSTEP_RETURN_IF_ERROR(training_.Save());
+  }
+  // The checkpoint from which the training continues may be a later one, which
+  // was saved in the steps of another loader.
+  if (training_.loaders.IsTold(loader_)) return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(
+      training_.CallHooks(Phase::kOnEpochEnd, [&](SessionHooks& hooks) {
+        return hooks.OnEpochEnd(training_.session, epoch_);
+      }));
+  training_.loaders.MarkTold(loader_);
+  return absl::OkStatus();
+}
+
+// By its first step, a trainer has normally made all of its loaders.
+void StepLoop::NoteFirstStep() {
+  training_.has_begun = true;
+  if (training_.ranks.rank() > 0) return;
+  for (const auto& [name, table] : training_.job.loaders) {
+    if (training_.loaders.Has(name)) continue;
+    training_.Log(
+        absl::StrCat("the job has a table [loader.", name,
+                     "], of which the trainer has made no loader so far"));
+  }
+}
+
+void StepLoop::NoteMissingAverage() {
+  if (training_.ranks.rank() > 0 || training_.gradients.empty() ||
+      !training_.has_begun || training_.has_averaged ||
+      std::exchange(training_.told_no_average, true)) {
+    return;
+  }
+  training_.Log(
+      absl::StrCat("the trainer has made gradients, and has not called Average "
+                   "in epoch ",
+                   epoch_, ": each rank trains a model of its own"));
+}
+
+// ---- Steps.
+
+absl::Status StepLoop::BeginStep() {
+  begun_ = SteadyNow();
+  training_.save_requested = false;
+  if (!training_.has_begun) NoteFirstStep();
+  training_.reports->BeginStep();
+  const Batch& batch = *step_.batch_;
+  step_.number_ = batch.step();
+  step_.weight_ = rows_ = batch.valid();
+  step_.sums_.Clear();
+  batch_epoch_ = batch.epoch();
+  if (training_.steps + 1 == training_.options.stop_after) {
+    training_.RequestStop();
+  }
+  is_weight_rows_ = true;
+  for (const auto& gradients : training_.gradients) {
+    if (!gradients->is_averaged_) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckNothingWasSet(*gradients));
+    }
+    gradients->is_averaged_ = false;
+    LOCKSTEP_RETURN_IF_ERROR(gradients->SetToZero());
+  }
+  training_.phases.GoTo(Phase::kStep);
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::EndStep() {
+  LOCKSTEP_RETURN_IF_ERROR(training_.failure);
+  for (const auto& gradients : training_.gradients) {
+    if (gradients->is_averaged_) continue;
+    LOCKSTEP_RETURN_IF_ERROR(CheckNothingIsLost(*gradients));
+  }
+  // A trainer that averages elsewhere must still stop together with the others.
+  if (training_.phases.outer() == Phase::kStep) {
+    // Another rank may have called Average, so the name shows that this one has
+    // not.
+    int64_t weight = step_.weight_;
+    LOCKSTEP_RETURN_IF_ERROR(training_.AddUp(
+        weight, step_.sums_,
+        absl::StrCat(NameOfStep(nullptr), ", without Average"), means_));
+    TakeSums(weight);
+  }
+  const SteadyTime ended = SteadyNow();
+  ++training_.steps;
+  training_.phases.GoTo(Phase::kBetween);
+  if (training_.reports->on()) Report(ended);
+  before_ = ended;
+  LOCKSTEP_RETURN_IF_ERROR(
+      training_.CallHooks(Phase::kOnStep, [&](SessionHooks& hooks) {
+        return hooks.OnStep(training_.session, step_);
+      }));
+  // The previous checkpoint may have failed while it was written.
+  LOCKSTEP_RETURN_IF_ERROR(training_.checkpoint->status());
+  if (training_.job.checkpoint.path.empty()) return absl::OkStatus();
+  const bool saves = training_.IsOver() || training_.save_requested ||
+                     training_.checkpoint->IsDue(training_.steps);
+  return saves ? training_.Save() : absl::OkStatus();
+}
+
+// Gives the step what was added up over all ranks.
+void StepLoop::TakeSums(int64_t total_weight) {
+  step_.total_weight_ = total_weight;
+  step_.means_ = means_.values;
+  training_.phases.GoTo(Phase::kAveraged);
+}
+
+void StepLoop::Report(SteadyTime ended) {
+  StepReport report;
+  report.loader = training_.loaders.NameOf(loader_);
+  report.epoch = batch_epoch_;
+  report.number = step_.number_;
+  report.steps = training_.steps;
+  report.rows = rows_;
+  report.position = loader_.progress().position;
+  report.total_weight = step_.total_weight_;
+  report.is_weight_rows = is_weight_rows_;
+  report.means = means_.values;
+  report.mean_weights = means_.weights;
+  report.before = before_;
+  report.asked = asked_;
+  report.begun = begun_;
+  report.ended = ended;
+  training_.reports->EndStep(report, loader_);
+}
+
+// ---- Calls of the trainer in a step.
+
+absl::Status StepLoop::CheckInStep(Call call, absl::string_view name) const {
+  LOCKSTEP_RETURN_IF_ERROR(step_.status_);
+  if (call == Call::kAdd && training_.phases.now() == Phase::kAveraged) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        name, " comes after Average in step ", step_.number_, " of epoch ",
+        epoch_, ", where the ranks have already added up: call it before"));
+  }
+  return training_.Check(call, name);
+}
+
+void StepLoop::Add(absl::string_view name, double sum,
+                   std::optional<double> weight) {
+  const absl::Status allowed =
+      CheckInStep(Call::kAdd, absl::StrCat("Add(", name, ")"));
+  if (!allowed.ok()) return Fail(allowed);
+  if (weight.has_value()) {
+    step_.sums_.Add(name, sum, *weight);
+  } else {
+    step_.sums_.Add(name, sum);
+  }
+}
+
+void StepLoop::SetWeight(int64_t weight) {
+  const absl::Status allowed = CheckInStep(Call::kAdd, "set_weight");
+  if (!allowed.ok()) return Fail(allowed);
+  step_.weight_ = weight;
+  is_weight_rows_ = false;
+}
+
+absl::Status StepLoop::Average(Gradients& gradients) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckInStep(Call::kAverage, "Average"));
+  absl::Status averaged;
+  if (gradients.is_averaged_) {
+    averaged = absl::FailedPreconditionError(absl::StrCat(
+        "these gradients were averaged before in step ", step_.number_,
+        " of epoch ", epoch_, "; call Average once in a step"));
+  } else {
+    gradients.is_averaged_ = training_.has_averaged = true;
+    averaged = gradients.on_host() ? AverageOnHost(gradients)
+                                   : AverageOnDevice(gradients);
+  }
+  if (!averaged.ok()) Fail(averaged);
+  return averaged;
+}
+
+// Returns an error if the gradients of a step that does not average them are
+// not 0, because the next step sets them to 0. Gradients on a device are not
+// looked at.
+absl::Status StepLoop::CheckNothingIsLost(const Gradients& gradients) const {
+  const std::string* const name = gradients.FindNotZero();
+  if (name == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "in step ", step_.number_, " of epoch ", epoch_,
+      ", the gradient of parameter '", *name,
+      "' is not 0 and was not averaged, and the next step sets it to 0: call "
+      "Average in each step, or gradients->Discard() to throw it away"));
+}
+
+// The same for gradients that were set between two steps.
+absl::Status StepLoop::CheckNothingWasSet(const Gradients& gradients) const {
+  const std::string* const name = gradients.FindNotZero();
+  if (name == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "before step ", step_.number_, " of epoch ", epoch_,
+      ", the gradient of parameter '", *name,
+      "' was set to a value other than 0, and this step sets it to 0: add "
+      "gradients within a step, or call gradients->Discard()"));
+}
+
+// Returns the name of a collective. The ranks compare it, which shows that they
+// are in the same step with the same model.
+std::string StepLoop::NameOfStep(const Gradients* gradients) const {
+  std::string name = absl::StrCat("step ", step_.number_, " of epoch ", epoch_);
+  if (gradients != nullptr && gradients->number_ > 0) {
+    absl::StrAppend(&name, ", model ", gradients->number_);
+  }
+  return name;
+}
+
+absl::Status StepLoop::AverageOnHost(Gradients& gradients) {
+  float* const values = gradients.memory_->data();
+  if (training_.phases.now() == Phase::kStep) {
+    int64_t weight = step_.weight_;
+    LOCKSTEP_RETURN_IF_ERROR(training_.AddUp(weight, step_.sums_, values,
+                                             gradients.size_,
+                                             NameOfStep(&gradients), means_));
+    TakeSums(weight);
+  } else {
+    LOCKSTEP_RETURN_IF_ERROR(
+        training_.AllReduce(values, gradients.size_, NameOfStep(&gradients)));
+  }
+  if (step_.total_weight_ == 0) return gradients.SetToZero();
+  const auto divisor = static_cast<float>(step_.total_weight_);
+  for (int64_t i = 0; i < gradients.size_; ++i) values[i] /= divisor;
+  return absl::OkStatus();
+}
+
+// The total weight must be known before the collective, since the session
+// cannot divide on the device afterwards.
+absl::Status StepLoop::AverageOnDevice(Gradients& gradients) {
+  if (training_.phases.now() == Phase::kStep) {
+    int64_t weight = step_.weight_;
+    LOCKSTEP_RETURN_IF_ERROR(
+        training_.AddUp(weight, step_.sums_, NameOfStep(nullptr), means_));
+    TakeSums(weight);
+  }
+  if (step_.total_weight_ == 0) return gradients.SetToZero();
+  CallOptions options;
+  options.name = NameOfStep(&gradients);
+  options.scale = 1 / static_cast<double>(step_.total_weight_);
+  const Buffer buffer = gradients.buffer();
+  return training_.Do(
+      gradients, options, [&](Communicator& group, const CallOptions& options) {
+        return group.AllReduce(buffer, buffer, ReduceOp::kSum, options);
+      });
+}
+
+}  // namespace lockstep::internal_session
+
+namespace lockstep {
+
+// ---- The public types on top of it.
+
+void Step::Add(absl::string_view name, double sum) {
+  loop_->Add(name, sum, std::nullopt);
+}
+
+void Step::Add(absl::string_view name, double sum, double weight) {
+  loop_->Add(name, sum, weight);
+}
+
+void Step::set_weight(int64_t weight) { loop_->SetWeight(weight); }
+
+absl::Status Step::Average(Gradients& gradients) {
+  return loop_->Average(gradients);
+}
+
+EpochNumbers::~EpochNumbers() { training_.loaders.LeaveBody(loader_); }
+
+EpochNumbers::Iterator& EpochNumbers::Iterator::operator++() {
+  range_->training_.loaders.EndBody(range_->loader_);
+  ++epoch_;
+  return *this;
+}
+
+bool EpochNumbers::Iterator::operator!=(const Iterator& end) const {
+  return epoch_ < end.epoch_ && range_->BeginBody();
+}
+
+// Begins the body of the loop for an epoch, if there is anything left to do.
+bool EpochNumbers::BeginBody() const {
+  if (!training_.failure.ok() || training_.IsOver()) return false;
+  const int64_t most = loader_.options().max_steps;
+  // After a restart at the end of an epoch, the code that follows its steps is
+  // repeated, even if no step is left.
+  if (most > 0 && loader_.progress().steps_in_total >= most &&
+      !training_.loaders.RepeatsEpoch(loader_)) {
+    training_.why_no_steps = absl::StrCat(training_.loaders.Describe(loader_),
+                                          " has done max_steps=", most);
+    return false;
+  }
+  training_.loaders.BeginBody(loader_);
+  return true;
+}
+
+StepRange::StepRange(internal_session::Training& training, Loader& loader,
+                     int64_t epoch)
+    : loop_(std::make_unique<internal_session::StepLoop>(training, loader,
+                                                         epoch)) {}
+
+StepRange::~StepRange() = default;
+
+StepRange::Iterator StepRange::begin() {
+  loop_->Begin();
+  return Iterator(loop_.get());
+}
+
+Step& StepRange::Iterator::operator*() const { return loop_->step(); }
+
+StepRange::Iterator& StepRange::Iterator::operator++() {
+  loop_->Advance();
+  return *this;
+}
+
+bool StepRange::Iterator::done() const {
+  return loop_ == nullptr || loop_->done();
+}
+
+}  // namespace lockstep

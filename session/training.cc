@@ -1,0 +1,304 @@
+#include "lockstep/session/training.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/catch_all.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/session/gradient_memory.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/hooks.h"
+#include "lockstep/session/notifier.h"
+#include "lockstep/session/phase.h"
+#include "lockstep/session/session_options.h"
+#include "lockstep/session/sums.h"
+#include "lockstep/session/tally.h"
+
+namespace lockstep::internal_session {
+namespace {
+
+absl::Status CheckWeight(int64_t weight) {
+  if (weight >= 0 && weight <= kMostWeight) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the weight of a step is ", weight,
+                   "; it should be from 0 to ", kMostWeight));
+}
+
+absl::Status CheckSums(const Sums& sums, absl::string_view what) {
+  LOCKSTEP_RETURN_IF_ERROR(sums.status());
+  if (sums.values().size() <= kMostSums) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " has ", sums.values().size(), " sums; accepted are ",
+                   kMostSums, " at most"));
+}
+
+// Divides the sums by their weights, which are in the order of those sums that
+// have one. All others get the weight of the step.
+void Divide(const Sums& sums, int64_t weight, Means& means) {
+  const std::vector<double> own = means.weights;
+  size_t next = 0;
+  means.weights.clear();
+  for (size_t i = 0; i < means.values.size(); ++i) {
+    const double by = sums.weights()[i].has_value()
+                          ? own[next++]
+                          : static_cast<double>(weight);
+    means.weights.push_back(by);
+    // A mean over nothing is NaN, so that nobody takes it for a good one.
+    means.values[i].value = by > 0 ? means.values[i].value / by : NAN;
+  }
+}
+
+// Returns the name of the event of a hook, as messages show it.
+const char* EventOf(Phase phase) {
+  switch (phase) {
+    case Phase::kOnStart:
+      return "start";
+    case Phase::kOnEpochBegin:
+      return "epoch begin";
+    case Phase::kOnStep:
+      return "step";
+    case Phase::kOnEpochEnd:
+      return "epoch end";
+    case Phase::kOnEvaluation:
+      return "evaluation";
+    case Phase::kOnCheckpointSave:
+      return "checkpoint save";
+    case Phase::kOnCheckpointLoad:
+      return "checkpoint load";
+    case Phase::kOnFailure:
+      return "failure";
+    default:
+      return "shutdown";
+  }
+}
+
+}  // namespace
+
+Training::Training(Session& session, Job job, PluginRegistry& registry,
+                   const SessionOptions& options)
+    : session(session),
+      job(std::move(job)),
+      registry(registry),
+      options(options),
+      notifier(options.log ? std::make_shared<Notifier>(options.log)
+                           : Notifier::StandardError()),
+      loaders(this->job.checkpoint.path) {}
+
+absl::Status Training::Join() {
+  LOCKSTEP_RETURN_IF_ERROR(ranks.Join(
+      job, registry, options.world, options.group, options.host_group,
+      [this](absl::string_view text) { Log(text); }));
+  const auto log = [this](absl::string_view text) { Log(text); };
+  checkpoint.emplace(ranks.host_group(), job.checkpoint, log);
+  checkpoint->set_job(job.fingerprint);
+  LOCKSTEP_RETURN_IF_ERROR(loaders.AddTo(*checkpoint));
+  Progress::Output bar;
+  if (notifier->has_bar()) {
+    bar = [this](absl::string_view text) { notifier->ShowBar(text); };
+  }
+  reports.emplace(job, ranks.group(), ranks.host_group(), log, std::move(bar));
+  return absl::OkStatus();
+}
+
+PluginContext Training::InThisSession(PluginContext context) const {
+  context.rank = ranks.rank();
+  context.size = ranks.size();
+  context.world = ranks.world();
+  context.group = &ranks.group();
+  return context;
+}
+
+// ---- Calls of the user.
+
+absl::Status Training::Check(Call call, absl::string_view name) const {
+  LOCKSTEP_RETURN_IF_ERROR(failure);
+  return phases.Check(call, name);
+}
+
+absl::Status Training::CheckLoop(absl::string_view name) {
+  LOCKSTEP_RETURN_IF_ERROR(Check(Call::kSteps, name));
+  has_looped = true;
+  if (phases.now() != Phase::kMaking) return absl::OkStatus();
+  if (!job.checkpoint.path.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job keeps checkpoints at ", job.checkpoint.path,
+        ", and the trainer has not looked for one: call session.Restore() when "
+        "all is made, before Epochs and Steps"));
+  }
+  phases.GoTo(Phase::kBetween);
+  return absl::OkStatus();
+}
+
+absl::Status Training::CallHooks(
+    Phase phase, const std::function<absl::Status(SessionHooks&)>& call) {
+  const Phases::Within within(phases, phase);
+  for (SessionHooks* const hooks : options.hooks) {
+    const absl::Status status =
+        CatchAll("a hook", [&] { return call(*hooks); });
+    if (status.ok()) continue;
+    absl::Status named(status.code(),
+                       absl::StrCat("the hook of the event '", EventOf(phase),
+                                    "': ", status.message()));
+    Fail(named);
+    return named;
+  }
+  return absl::OkStatus();
+}
+
+void Training::Log(absl::string_view text) const { notifier->WriteLine(text); }
+
+// ---- The end.
+
+void Training::RequestStop() {
+  SteadyTime::rep never = kNever;
+  stop_requested_at_.compare_exchange_strong(
+      never, SteadyNow().time_since_epoch().count());
+}
+
+bool Training::IsStopOver(absl::Duration waited) const {
+  const SteadyTime::rep asked = stop_requested_at_;
+  return asked != kNever && waited >= job.stop.patience &&
+         Passed(SteadyTime(SteadyTime::duration(asked)), job.stop.patience,
+                SteadyNow());
+}
+
+std::string Training::LastCheckpoint() const {
+  if (saved_steps < 0) return "there is no checkpoint";
+  return absl::StrCat("the last checkpoint is after ", saved_steps, " steps");
+}
+
+absl::Status Training::StopsError() {
+  return absl::CancelledError("the training stops, as was asked");
+}
+
+// ---- Shared functions.
+
+absl::Status Training::InLoader(const Loader& loader,
+                                const absl::Status& error) const {
+  const std::string* const name = loaders.FindName(loader);
+  if (name == nullptr) return error;
+  absl::Status named =
+      internal_plugin::InPart(error, absl::StrCat("loader.", *name), Config());
+  // Only a wait that was given up has this code.
+  if (!absl::IsCancelled(error) || !stop_requested()) return named;
+  return absl::CancelledError(absl::StrCat(
+      "the training was asked to stop, and no data came within stop.patience=",
+      absl::FormatDuration(job.stop.patience), ", so nothing was saved now; ",
+      LastCheckpoint(),
+      ": start the job again, and raise stop.patience if data is only slow; ",
+      named.message()));
+}
+
+template <typename Float>
+absl::Status Training::AllReduce(Float* values, int64_t count,
+                                 absl::string_view name) {
+  if (ranks.size() == 1) return absl::OkStatus();
+  CallOptions call;
+  call.name = std::string(name);
+  const Buffer buffer = BufferOf(values, count);
+  return Wait(
+      ranks.host_group().AllReduce(buffer, buffer, ReduceOp::kSum, call));
+}
+
+template <typename Float>
+absl::Status Training::AddUp(int64_t& weight, const Sums& sums, Float* values,
+                             int64_t count, absl::string_view what,
+                             Means& means) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckWeight(weight));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSums(sums, what));
+  Tally tally;
+  tally.weight = weight;
+  tally.stops = stop_requested() ? 1 : 0;
+  tally.finishes = finish_requested ? 1 : 0;
+  means.values.assign(sums.values().begin(), sums.values().end());
+  means.weights.clear();
+  for (const std::optional<double>& own : sums.weights()) {
+    if (own.has_value()) means.weights.push_back(*own);
+  }
+  if (ranks.size() > 1) {
+    // The elements are the tally, the sums, and the weights of some sums.
+    Float* next = values + count;
+    tally.Write(next);
+    next += kTallied;
+    for (const Metric& sum : means.values) {
+      *next++ = static_cast<Float>(sum.value);
+    }
+    for (const double own : means.weights) *next++ = static_cast<Float>(own);
+    const std::string names = sums.Describe();
+    LOCKSTEP_RETURN_IF_ERROR(AllReduce(
+        values, next - values,
+        names.empty() ? std::string(what) : absl::StrCat(what, ": ", names)));
+    const Float* from = values + count;
+    tally.Read(from);
+    from += kTallied;
+    for (Metric& sum : means.values) sum.value = static_cast<double>(*from++);
+    for (double& own : means.weights) own = static_cast<double>(*from++);
+  }
+  weight = tally.weight;
+  Divide(sums, weight, means);
+  Agree(tally);
+  return absl::OkStatus();
+}
+
+template absl::Status Training::AllReduce(float*, int64_t, absl::string_view);
+template absl::Status Training::AddUp(int64_t&, const Sums&, float*, int64_t,
+                                      absl::string_view, Means&);
+
+absl::Status Training::AddUp(int64_t& weight, const Sums& sums,
+                             absl::string_view what, Means& means) {
+  std::vector<double> elements(kTallied + 2 * sums.values().size());
+  return AddUp(weight, sums, elements.data(), 0, what, means);
+}
+
+// Notes the requests that have come from any rank.
+void Training::Agree(const Tally& tally) {
+  finishing = finishing || tally.finishes > 0;
+  if (tally.stops == 0 || stopping) return;
+  stopping = true;
+  if (ranks.rank() > 0) return;
+  Log(absl::StrCat("the training stops after step ",
+                   steps + (phases.in_step() ? 1 : 0), ", as was asked on ",
+                   tally.stops, " of ", ranks.size(), " ranks"));
+}
+
+absl::Status Training::Do(const Gradients& gradients, CallOptions call,
+                          const std::function<absl::StatusOr<Work>(
+                              Communicator&, const CallOptions&)>& issue) {
+  if (gradients.on_host()) return Wait(issue(ranks.host_group(), call));
+  call.stream = gradients.memory_->stream();
+  LOCKSTEP_ASSIGN_OR_RETURN(on_device, issue(ranks.group(), call));
+  return on_device.WaitOnStream(*call.stream);
+}
+
+absl::Status Training::Save() {
+  save_requested = false;
+  LOCKSTEP_RETURN_IF_ERROR(loaders.CheckAllAreSaved());
+  reports->Flush();
+  LOCKSTEP_RETURN_IF_ERROR(CallHooks(
+      Phase::kOnCheckpointSave,
+      [&](SessionHooks& hooks) { return hooks.OnCheckpointSave(session); }));
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint->Save(steps));
+  saved_steps = steps;
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::internal_session

@@ -1,0 +1,184 @@
+// A Training is what the parts of a session share: the ranks, the job, what was
+// made for it, the phase, and the facts that hold beside the phase. Session,
+// StepLoop and Evaluate work on it. Internal.
+#ifndef LOCKSTEP_SESSION_TRAINING_H_
+#define LOCKSTEP_SESSION_TRAINING_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/session/gradients.h"
+#include "lockstep/session/hooks.h"
+#include "lockstep/session/loader_table.h"
+#include "lockstep/session/notifier.h"
+#include "lockstep/session/phase.h"
+#include "lockstep/session/ranks.h"
+#include "lockstep/session/reports.h"
+#include "lockstep/session/session_options.h"
+#include "lockstep/session/sums.h"
+#include "lockstep/session/tally.h"
+
+namespace lockstep::internal_session {
+
+// The means of sums, and the weights that they were divided by.
+struct Means {
+  std::vector<Metric> values;
+  std::vector<double> weights;
+};
+
+// Thread-safety: RequestStop and Log may be called on any thread. All other
+// functions must be called on one thread.
+struct Training {
+  Training(Session& session, Job job, PluginRegistry& registry,
+           const SessionOptions& options);
+
+  // Joins the ranks, and makes the checkpoint and the reports.
+  absl::Status Join();
+
+  // Returns the context in which the parts of the job are made.
+  PluginContext InThisSession(PluginContext context) const;
+
+  // ---- Calls of the user.
+
+  // Returns OK if a call is allowed now. Otherwise returns the failure of the
+  // training or FAILED_PRECONDITION (see Phases::Check).
+  absl::Status Check(Call call, absl::string_view name) const;
+
+  // The same for Epochs and Steps. If Restore is missing, returns an error for
+  // a job with checkpoints, and otherwise ends the phase kMaking.
+  absl::Status CheckLoop(absl::string_view name);
+
+  // Calls a function of all hooks, in this phase. If one fails, the training
+  // has failed.
+  absl::Status CallHooks(
+      Phase phase, const std::function<absl::Status(SessionHooks&)>& call);
+
+  void Fail(const absl::Status& why) { failure.Update(why); }
+
+  void Log(absl::string_view text) const;
+
+  // ---- The end.
+
+  // Asks all ranks to stop after a step. Signal handlers may call it.
+  void RequestStop();
+  bool stop_requested() const { return stop_requested_at_ != kNever; }
+  // Returns true if the patience after RequestStop is over for a wait that has
+  // taken so long.
+  bool IsStopOver(absl::Duration waited) const;
+
+  // Returns true if no further step may begin.
+  // Requires: no step is open. Then all ranks get the same answer.
+  bool IsOver() const { return stopping || finishing || finish_requested; }
+
+  // Returns "the last checkpoint is after N steps", or that there is none.
+  std::string LastCheckpoint() const;
+
+  // Returns CANCELLED.
+  static absl::Status StopsError();
+
+  // ---- Shared functions.
+
+  // Adds the name of the loader to an error of its Next.
+  absl::Status InLoader(const Loader& loader, const absl::Status& error) const;
+
+  // Adds up the weight, the sums, and the requests to stop or to finish over
+  // all ranks. They follow `count` values in the memory at `values`, which has
+  // room for them, and the same collective adds up both. Sets `weight` to the
+  // total.
+  template <typename Float>
+  absl::Status AddUp(int64_t& weight, const Sums& sums, Float* values,
+                     int64_t count, absl::string_view what, Means& means);
+
+  // The same without values.
+  absl::Status AddUp(int64_t& weight, const Sums& sums, absl::string_view what,
+                     Means& means);
+
+  // Adds up `count` values over all ranks.
+  template <typename Float>
+  absl::Status AllReduce(Float* values, int64_t count, absl::string_view name);
+
+  // Issues a collective on gradients. On the host, the collective has ended
+  // when this returns. On a device, it is queued on the gradients' stream.
+  absl::Status Do(const Gradients& gradients, CallOptions call,
+                  const std::function<absl::StatusOr<Work>(
+                      Communicator&, const CallOptions&)>& issue);
+
+  // Saves a checkpoint, and calls its hooks.
+  absl::Status Save();
+
+  // The gradients are declared first, so that they outlive the groups. After a
+  // failure, a group may still use gradients on a device.
+  std::vector<std::unique_ptr<Gradients>> gradients;
+
+  Session& session;
+  const Job job;
+  PluginRegistry& registry;
+  const SessionOptions options;
+  // Declared before the ranks, which log to it.
+  const std::shared_ptr<Notifier> notifier;
+  Ranks ranks;
+  Work on_device;  // the last operation on a device
+  std::optional<Reports> reports;
+  LoaderTable loaders;
+  std::optional<Checkpoint> checkpoint;  // destroyed before the loaders
+
+  Phases phases;
+
+  // ---- Facts that hold beside the phase.
+
+  int64_t steps = 0;              // that have ended, also before a restart
+  int64_t began_at = 0;           // the steps that had ended at the start
+  int64_t saved_steps = -1;       // of the last checkpoint
+  bool save_requested = false;    // in this step
+  bool left_update = false;       // the step that was left may have an update
+  bool has_begun = false;         // a step has begun
+  bool has_looped = false;        // Epochs or Steps was called
+  bool has_averaged = false;      // Average was called
+  bool told_no_average = false;   // the log says that it was not called
+  bool stopping = false;          // all ranks stop, as was agreed
+  bool finish_requested = false;  // on this rank
+  bool finishing = false;         // all ranks finish, as was agreed
+  absl::Status failure;           // the first failure
+  std::string why_no_steps;       // why the last loop had no steps
+
+ private:
+  void Agree(const Tally& tally);
+
+  // The time of the first RequestStop, which any thread or a signal handler
+  // sets. It publishes no other memory, so its order does not matter.
+  static constexpr SteadyTime::rep kNever =
+      std::numeric_limits<SteadyTime::rep>::min();
+  std::atomic<SteadyTime::rep> stop_requested_at_{kNever};
+};
+
+// Reads one epoch of the loader, and returns the means over all ranks (see
+// Session::Evaluate).
+absl::StatusOr<Evaluation> Evaluate(
+    Training& training, Loader& loader,
+    const std::function<absl::Status(const Batch& batch, Sums& sums)>&
+        evaluate);
+
+}  // namespace lockstep::internal_session
+
+#endif  // LOCKSTEP_SESSION_TRAINING_H_
