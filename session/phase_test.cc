@@ -63,7 +63,7 @@ Table ReadTable() {
   return table;
 }
 
-// What a training has made, for the calls in its phases.
+// The objects of a training, for the calls in its phases.
 struct Made {
   Session* session = nullptr;
   Loader* train = nullptr;

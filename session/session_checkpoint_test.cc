@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>  // NOLINT: C++17's own
 #include <memory>
 #include <string>
@@ -47,14 +46,8 @@ constexpr int64_t kSteps = 2 * kEpochs;  // two in each epoch
 
 using Counting = CountingTrainer;
 
-class SessionCheckpoint : public SessionTest {
+class SessionCheckpoint : public SessionWithCheckpoints {
  protected:
-  SessionCheckpoint() {
-    std::string folder = testing::TempDir() + "/sessionXXXXXX";
-    EXPECT_NE(mkdtemp(folder.data()), nullptr);
-    path_ = folder + "/model";
-  }
-
   // Returns the job's text, with additional settings of [checkpoint].
   std::string Text(absl::string_view more = "") const {
     return absl::StrCat(
@@ -100,11 +93,6 @@ class SessionCheckpoint : public SessionTest {
   std::string PathOf(int64_t step) const {
     return absl::StrCat(path_, ".", absl::Dec(step, absl::kZeroPad12));
   }
-  bool Exists(int64_t step) const {
-    return access(PathOf(step).c_str(), F_OK) == 0;
-  }
-
-  std::string path_;
 };
 
 // ---- Going on.

@@ -69,13 +69,12 @@ void StepLoop::Fail(const absl::Status& why) {
 
 void StepLoop::Begin() {
   done_ = false;
-  const absl::Status allowed = training_.CheckLoop("Steps");
+  absl::Status allowed = training_.CheckLoop("Steps");
   if (!allowed.ok()) return Fail(allowed);
   done_ = training_.IsOver();
   if (done_) return;
-  const absl::Status allowed_here =
-      training_.loaders.CheckSteps(loader_, epoch_);
-  if (!allowed_here.ok()) return Fail(allowed_here);
+  allowed = training_.loaders.CheckSteps(loader_, epoch_);
+  if (!allowed.ok()) return Fail(allowed);
   training_.loaders.MarkOthersDone(loader_);
   if (training_.loaders.WasLeft(loader_, epoch_)) {
     training_.loaders.BeginSteps(loader_, epoch_);
