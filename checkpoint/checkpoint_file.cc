@@ -23,6 +23,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/disk.h"
 
 namespace lockstep {
 
@@ -64,6 +65,8 @@ namespace {
 using internal_checkpoint::FileHeader;
 using internal_checkpoint::FileTrailer;
 using internal_checkpoint::SectionHeader;
+using internal_checkpoint::SyncFolderOf;
+using internal_checkpoint::SystemSays;
 
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr uint32_t kFormat = FileHeader().format;
@@ -93,30 +96,6 @@ absl::string_view BytesOf(const Header& header) {
 template <typename Header>
 bool Has(const Header& header, absl::string_view magic) {
   return absl::string_view(header.magic, sizeof(header.magic)) == magic;
-}
-
-// Returns the system's error, with its code.
-absl::Status SystemSays(absl::string_view what, const std::string& path) {
-  const int error = errno;
-  return absl::ErrnoToStatus(
-      error,
-      absl::StrCat(
-          what, " ", path,
-          error == ENOSPC || error == EDQUOT ? ": make room there" : ""));
-}
-
-// A file's name survives a crash only after its folder was synced.
-absl::Status SyncFolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string folder =
-      slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!file.ok()) return SystemSays("can't open", folder);
-  // Some file systems can't sync folders.
-  if (::fsync(file.fd()) != 0 && errno != EINVAL) {
-    return SystemSays("can't sync", folder);
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace

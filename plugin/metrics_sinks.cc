@@ -26,15 +26,17 @@
 #include "absl/types/span.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/utf8.h"
 #include "lockstep/plugin/metrics_file.h"
 #include "lockstep/plugin/metrics_sink.h"
 #include "lockstep/plugin/parts.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/plugin/tensorboard_events.h"
-#include "lockstep/plugin/utf8.h"
 
 namespace lockstep::internal_plugin {
 namespace {
+
+using ::lockstep::internal_base::Utf8Of;
 
 // Appends a number with std::to_chars, which allocates no memory and takes a
 // tenth of a microsecond, since a sink prints several numbers in each step.

@@ -7,12 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/utf8.h"
 #include "lockstep/loader/datasets/crc32c.h"
 #include "lockstep/plugin/metrics_sink.h"
-#include "lockstep/plugin/utf8.h"
 
 namespace lockstep::internal_plugin {
 namespace {
+
+using ::lockstep::internal_base::Utf8Of;
 
 // The fields of TensorBoard's protocol buffers that are written here. An
 // encoded field begins with its number and the kind of its value.

@@ -11,24 +11,24 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/npy_header.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/datasets/check_index.h"
 #include "lockstep/loader/datasets/file.h"
-#include "lockstep/loader/datasets/npy_header.h"
 #include "lockstep/loader/datasets/scalar_column.h"
 
 namespace lockstep {
 namespace {
 
+using ::lockstep::internal_base::kNpyPrefixBytes;
+using ::lockstep::internal_base::NpyHeader;
+using ::lockstep::internal_base::NpyHeaderBytes;
+using ::lockstep::internal_base::ParseNpyHeader;
 using ::lockstep::internal_loader::CheckIndex;
 using ::lockstep::internal_loader::File;
 using ::lockstep::internal_loader::InFile;
 using ::lockstep::internal_loader::IsScalar;
-using ::lockstep::internal_loader::kNpyPrefixBytes;
 using ::lockstep::internal_loader::Mapping;
-using ::lockstep::internal_loader::NpyHeader;
-using ::lockstep::internal_loader::NpyHeaderBytes;
-using ::lockstep::internal_loader::ParseNpyHeader;
 using ::lockstep::internal_loader::ScalarColumn;
 
 // With so many rows, checking the size of the files costs little.

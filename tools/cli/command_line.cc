@@ -44,7 +44,7 @@ CommandLine::Flag* CommandLine::Find(absl::string_view name) {
 
 absl::Status CommandLine::Set(Flag& flag, absl::string_view name,
                               absl::string_view text) {
-  if (flag.given) {
+  if (flag.given && !flag.repeated) {
     return absl::InvalidArgumentError(absl::StrCat(
         absl::StrJoin(flag.names, " or ",
                       [](std::string* out, const std::string& known) {
@@ -77,7 +77,24 @@ absl::Status CommandLine::UnknownFlag(absl::string_view name) const {
                               }))));
 }
 
+// Returns the error for a word that is no flag.
+absl::Status CommandLine::NoFlag(absl::string_view word) const {
+  const std::string accepted =
+      words_.empty()
+          ? "flags only"
+          : absl::StrCat("flags and ",
+                         absl::StrJoin(words_, " ",
+                                       [](std::string* out, const Word& each) {
+                                         out->append(each.name);
+                                       }));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", absl::CHexEscape(word), "' is no flag; give ", accepted,
+      rest_ == nullptr ? "" : absl::StrCat(", then -- and the ", rest_name_),
+      ": ", name_, " --help shows an example"));
+}
+
 absl::Status CommandLine::Parse(absl::Span<const std::string> words) {
+  size_t words_given = 0;
   for (size_t i = 0; i < words.size(); ++i) {
     absl::string_view word = words[i];
     if (word == "--" && rest_ != nullptr) {
@@ -86,13 +103,11 @@ absl::Status CommandLine::Parse(absl::Span<const std::string> words) {
     }
     const bool has_dash = absl::ConsumePrefix(&word, "-");
     absl::ConsumePrefix(&word, "-");
-    if (!has_dash || word.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "'", absl::CHexEscape(words[i]), "' is no flag; give flags only",
-          rest_ == nullptr ? ""
-                           : absl::StrCat(", then -- and the ", rest_name_),
-          ": ", name_, " --help shows an example"));
+    if (!has_dash && !word.empty() && words_given < words_.size()) {
+      *words_[words_given++].field = words[i];
+      continue;
     }
+    if (!has_dash || word.empty()) return NoFlag(words[i]);
     const size_t equals = word.find('=');
     const std::string name =
         absl::StrReplaceAll(word.substr(0, equals), {{"-", "_"}});
@@ -115,12 +130,25 @@ absl::Status CommandLine::Parse(absl::Span<const std::string> words) {
                        ", but is the last word, without a value"));
     }
   }
+  if (words_given < words_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the word ", words_[words_given].name, ", ", words_[words_given].help,
+        ", is not given: ", name_, " --help shows an example"));
+  }
   return absl::OkStatus();
 }
 
 std::string CommandLine::Help() const {
   std::string help =
-      absl::StrCat(name_, " ", summary_, ".\n\n", details_, "\n\nFlags:\n");
+      absl::StrCat(name_, " ", summary_, ".\n\n", details_, "\n\n");
+  if (!words_.empty()) absl::StrAppend(&help, "Words:\n");
+  for (const Word& word : words_) {
+    absl::StrAppend(&help, "  ", word.name, "\n      ",
+                    absl::StrReplaceAll(word.help, {{"\n", "\n      "}}), "\n");
+  }
+  if (!flags_.empty()) {
+    absl::StrAppend(&help, words_.empty() ? "" : "\n", "Flags:\n");
+  }
   for (const Flag& flag : flags_) {
     std::string line = "  ";
     for (const std::string& name : flag.names) {

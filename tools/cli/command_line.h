@@ -13,7 +13,7 @@
 // A flag is written --name=value or --name value, with one dash or two, and
 // with - or _ within the name. A flag of type bool takes no separate value: it
 // is --name, --noname, or --name=false. The words after -- are not read as
-// flags. Each flag may be given once.
+// flags. Each flag may be given once, unless it is repeated.
 #ifndef LOCKSTEP_TOOLS_CLI_COMMAND_LINE_H_
 #define LOCKSTEP_TOOLS_CLI_COMMAND_LINE_H_
 
@@ -69,6 +69,24 @@ class CommandLine {
              }});
   }
 
+  // Binds a flag that may be given several times to a list of its values.
+  void AddRepeated(absl::string_view names, std::vector<std::string>* field,
+                   absl::string_view help) {
+    AddFlag({Names(names), TypeOf(static_cast<std::string*>(nullptr)), "",
+             std::string(help), [field](absl::string_view text) {
+               field->emplace_back(text);
+               return true;
+             }});
+    flags_.back().repeated = true;
+  }
+
+  // Binds a word without a dash to a field. Such words must be given in the
+  // order of these calls. `name` is for messages, such as "FILE".
+  void AddWord(absl::string_view name, std::string* field,
+               absl::string_view help) {
+    words_.push_back({std::string(name), field, std::string(help)});
+  }
+
   // Stores the words after -- in `field`. Without this call, Parse refuses
   // them.
   void AddRest(absl::string_view name, std::vector<std::string>* field) {
@@ -95,7 +113,13 @@ class CommandLine {
     std::string shown_default;
     std::string help;
     std::function<bool(absl::string_view text)> parse;
+    bool repeated = false;
     bool given = false;
+  };
+  struct Word {
+    std::string name;
+    std::string* field;
+    std::string help;
   };
 
   static Type TypeOf(const int64_t*) { return {"N", "a whole number"}; }
@@ -113,10 +137,12 @@ class CommandLine {
   void AddFlag(Flag flag) { flags_.push_back(std::move(flag)); }
   Flag* Find(absl::string_view name);
   absl::Status Set(Flag& flag, absl::string_view name, absl::string_view text);
+  absl::Status NoFlag(absl::string_view word) const;
   absl::Status UnknownFlag(absl::string_view name) const;
 
   std::string name_, summary_, details_;
   std::vector<Flag> flags_;
+  std::vector<Word> words_;
   std::string rest_name_;
   std::vector<std::string>* rest_ = nullptr;
 };

@@ -99,6 +99,50 @@ TEST(CommandLine, LeavesTheRestAlone) {
                        "program: tool do --help shows an example"));
 }
 
+TEST(CommandLine, TakesWordsAndRepeatedFlags) {
+  std::string from, to;
+  std::vector<std::string> shapes;
+  const auto line = [&] {
+    CommandLine line("tool copy", "copies it", "Example:\n  tool copy a b");
+    line.AddWord("FROM", &from, "what to copy");
+    line.AddWord("TO", &to, "the name\nof the copy");
+    line.AddRepeated("shape", &shapes, "a shape");
+    return line;
+  };
+  LOCKSTEP_EXPECT_OK(line().Parse({"--shape=a=1,2", "x", "--shape", "", "y"}));
+  EXPECT_EQ(from, "x");
+  EXPECT_EQ(to, "y");
+  EXPECT_THAT(shapes, ElementsAre("a=1,2", ""));
+  const auto refused = [](const char* message) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, message);
+  };
+  EXPECT_THAT(line().Parse({"x", "y", "z"}),
+              refused("'z' is no flag; give flags and FROM TO: tool copy "
+                      "--help shows an example"));
+  EXPECT_THAT(line().Parse({"x"}),
+              refused("the word TO, the name\nof the copy, is not given: tool "
+                      "copy --help shows an example"));
+  EXPECT_THAT(line().Parse({"", "x"}),
+              refused("'' is no flag; give flags and FROM TO: tool copy --help "
+                      "shows an example"));
+  EXPECT_EQ(line().Help(), R"(tool copy copies it.
+
+Example:
+  tool copy a b
+
+Words:
+  FROM
+      what to copy
+  TO
+      the name
+      of the copy
+
+Flags:
+  --shape=TEXT
+      a shape
+)");
+}
+
 TEST(CommandLine, SaysWhatIsWrong) {
   struct Case {
     std::vector<std::string> words;

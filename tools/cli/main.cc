@@ -31,6 +31,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/system_error.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
+#include "lockstep/tools/cli/checkpoint_commands.h"
 #include "lockstep/tools/cli/command_line.h"
 #include "lockstep/tools/cli/launch.h"
 #include "lockstep/tools/cli/launch_command.h"
@@ -215,6 +216,60 @@ Subcommand ListSettings(PartsCommand& command) {
           }};
 }
 
+Subcommand ShowCheckpoint(CheckpointCommand& command) {
+  CommandLine line("lockstep checkpoint show",
+                   "prints the step and the sections of a checkpoint",
+                   "  lockstep checkpoint show model.000000000120");
+  line.AddWord("FILE", &command.path, "the checkpoint");
+  return {line, [&command](std::ostream& out) {
+            return ExitCode(RunCheckpointShow(command, out));
+          }};
+}
+
+void AddExchangeFlags(CommandLine& line, CheckpointCommand& command) {
+  line.Add("to", &command.to,
+           "what to write; must be given, and must not exist");
+  line.Add("format", &command.format,
+           "safetensors for a file, or npy for a folder; must be given");
+}
+
+Subcommand ExportCheckpoint(CheckpointCommand& command) {
+  CommandLine line(
+      "lockstep checkpoint export", "writes sections of a checkpoint as arrays",
+      R"(Other programs can read them: a .safetensors file, or a folder of .npy files.
+
+  lockstep checkpoint export model.000000000120 --to=model.safetensors \
+      --format=safetensors --shape weights=64,10)");
+  line.AddWord("FILE", &command.path, "the checkpoint");
+  AddExchangeFlags(line, command);
+  line.Add("prefix", &command.prefix,
+           "sections whose names begin with this are written, without it");
+  line.AddRepeated("shape", &command.shapes,
+                   "a name, without the prefix, and the dimensions of its "
+                   "array;\none dimension if not given; may be repeated");
+  return {line, [&command](std::ostream&) {
+            return ExitCode(RunCheckpointExport(command));
+          }};
+}
+
+Subcommand ImportCheckpoint(CheckpointCommand& command) {
+  CommandLine line(
+      "lockstep checkpoint import",
+      "writes a checkpoint that has the arrays of other programs",
+      R"(A training can begin with it. It has nothing but these arrays.
+
+  lockstep checkpoint import model.safetensors --to=warm \
+      --format=safetensors)");
+  line.AddWord("PATH", &command.path,
+               "a .safetensors file, or a folder of .npy files");
+  AddExchangeFlags(line, command);
+  line.Add("prefix", &command.prefix,
+           "what stands before the arrays' names in the names of sections");
+  return {line, [&command](std::ostream&) {
+            return ExitCode(RunCheckpointImport(command));
+          }};
+}
+
 Subcommand StartRanks(LaunchCommand& command) {
   CommandLine line("lockstep launch",
                    "starts the ranks of this host, with torchrun's variables",
@@ -255,8 +310,7 @@ Subcommand StartRanks(LaunchCommand& command) {
 std::string GeneralHelp(const std::vector<Subcommand>& subcommands) {
   std::string help =
       "lockstep shows what Lockstep's samplers and loaders do, lists its "
-      "parts, "
-      "and starts ranks.\n\n";
+      "parts,\nconverts checkpoints, and starts ranks.\n\n";
   for (const Subcommand& subcommand : subcommands) {
     absl::StrAppend(&help, "  ", subcommand.line.name(), "\n      ",
                     subcommand.line.summary(), "\n");
@@ -290,6 +344,11 @@ absl::StatusOr<Subcommand*> TakeSubcommand(std::vector<Subcommand>& subcommands,
   if (words[0] == "bench") {
     return absl::InvalidArgumentError(
         "bench measures a loader: lockstep bench loader");
+  }
+  if (words[0] == "checkpoint") {
+    return absl::InvalidArgumentError(
+        "give a command for the checkpoint: lockstep checkpoint show, export "
+        "or import");
   }
   if (absl::StartsWith(words[0], "-")) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -335,10 +394,17 @@ absl::StatusOr<int> Run(std::vector<std::string> words, std::string& name) {
   SamplerCommand plan, order, verify;
   LoaderCommand loader;
   PartsCommand parts;
+  CheckpointCommand checkpoint;
   LaunchCommand launch;
-  std::vector<Subcommand> subcommands = {
-      Plan(plan),          PrintOrder(order),   Verify(verify),
-      BenchLoader(loader), ListSettings(parts), StartRanks(launch)};
+  std::vector<Subcommand> subcommands = {Plan(plan),
+                                         PrintOrder(order),
+                                         Verify(verify),
+                                         BenchLoader(loader),
+                                         ListSettings(parts),
+                                         ShowCheckpoint(checkpoint),
+                                         ExportCheckpoint(checkpoint),
+                                         ImportCheckpoint(checkpoint),
+                                         StartRanks(launch)};
   StdoutBuffer buffer;
   std::ostream out(&buffer);
   const bool help = TakeHelp(words);

@@ -105,6 +105,9 @@ TEST(Tool, HelpsWithEachCommand) {
                         {"order", "--digest", "--world"},
                         {"verify", "--tail", "--rank"},
                         {"bench loader", "--npy", "--tail"},
+                        {"checkpoint show", "FILE", "--to"},
+                        {"checkpoint export", "--shape", "--size"},
+                        {"checkpoint import", "--prefix", "--shape"},
                         {"launch", "-n, --nproc_per_node", "--size"}}) {
     const Outcome help = Shell(absl::StrCat("$tool help ", c.command));
     EXPECT_EQ(help.code, 0) << c.command;
@@ -133,6 +136,12 @@ TEST(Tool, SaysWhatIsWrongWithALine) {
            {"bench",
             "lockstep: bench measures a loader: lockstep bench loader"},
            {"bench sampler", "lockstep bench loader"},
+           {"checkpoint", "lockstep checkpoint show, export or import"},
+           {"checkpoint show", "the word FILE, the checkpoint, is not given"},
+           {"checkpoint show a b", "'b' is no flag; give flags and FILE"},
+           {"checkpoint export a", "--to, the path of what is to be written"},
+           {"checkpoint import a --to=b --format=pt",
+            "there is no --format 'pt'"},
            {"verfy --size=3",
             "there is no command 'verfy'; did you mean verify?"},
            {"frobnicate", "the commands are plan, order, verify, bench loader"},

@@ -1,18 +1,23 @@
-#include "lockstep/loader/datasets/npy_header.h"
+#include "lockstep/base/npy_header.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep {
-namespace internal_loader {
+namespace internal_base {
 namespace {
 
 constexpr absl::string_view kMagic("\x93NUMPY", 6);
@@ -20,6 +25,18 @@ constexpr absl::string_view kMagic("\x93NUMPY", 6);
 // The arrays of NumPy have fewer dimensions, and headers of about 100 bytes.
 constexpr size_t kMostDimensions = 64;
 constexpr int64_t kMostHeaderBytes = 1 << 20;
+
+// How NumPy calls the types of elements, behind their byte order.
+struct Kind {
+  absl::string_view kind;
+  DType dtype;
+};
+constexpr Kind kKinds[] = {
+    {"f8", DType::kF64}, {"f4", DType::kF32}, {"f2", DType::kF16},
+    {"i1", DType::kI8},  {"i2", DType::kI16}, {"i4", DType::kI32},
+    {"i8", DType::kI64}, {"u1", DType::kU8},  {"u2", DType::kU16},
+    {"u4", DType::kU32}, {"u8", DType::kU64}, {"b1", DType::kBool},
+};
 
 struct Prefix {
   int version = 0;
@@ -74,24 +91,16 @@ absl::StatusOr<Prefix> ParsePrefix(absl::string_view bytes) {
 }
 
 // Returns the type that a text such as "<f4" means.
-absl::StatusOr<DType> ParseDescription(absl::string_view text, bool bf16) {
+absl::StatusOr<DType> ParseDescription(absl::string_view text,
+                                       std::optional<bool> bf16) {
   const absl::string_view kind = text.empty() ? text : text.substr(1);
-  if (bf16) {
-    if (text == "<V2" || text == "|V2") return DType::kBF16;
+  if (bf16 != false && (text == "<V2" || text == "|V2")) return DType::kBF16;
+  if (bf16 == true) {
     return absl::InvalidArgumentError(absl::StrCat(
         "has elements of '", absl::CHexEscape(text),
         "', and the option bf16 is for '<V2' and '|V2' alone; leave it out"));
   }
-  const struct {
-    absl::string_view kind;
-    DType dtype;
-  } known[] = {
-      {"f8", DType::kF64}, {"f4", DType::kF32}, {"f2", DType::kF16},
-      {"i1", DType::kI8},  {"i2", DType::kI16}, {"i4", DType::kI32},
-      {"i8", DType::kI64}, {"u1", DType::kU8},  {"u2", DType::kU16},
-      {"u4", DType::kU32}, {"u8", DType::kU64}, {"b1", DType::kBool},
-  };
-  for (const auto& entry : known) {
+  for (const Kind& entry : kKinds) {
     if (entry.kind != kind) continue;
     const char order = text[0];
     if (order == '<' || order == '|' || order == '=') return entry.dtype;
@@ -125,7 +134,7 @@ absl::StatusOr<DType> ParseDescription(absl::string_view text, bool bf16) {
 // Thread-safety: thread-compatible.
 class Parser {
  public:
-  Parser(absl::string_view text, const Prefix& prefix, bool bf16)
+  Parser(absl::string_view text, const Prefix& prefix, std::optional<bool> bf16)
       : text_(text),
         at_(prefix.dictionary),
         // Python 2 wrote numbers such as 3L.
@@ -329,7 +338,7 @@ class Parser {
   const absl::string_view text_;
   size_t at_;
   const bool long_numbers_;
-  const bool bf16_;
+  const std::optional<bool> bf16_;
   bool has_descr_ = false;
   bool has_order_ = false;
   bool has_shape_ = false;
@@ -343,7 +352,8 @@ absl::StatusOr<int64_t> NpyHeaderBytes(absl::string_view prefix) {
   return parsed.bytes;
 }
 
-absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view header, bool bf16) {
+absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view header,
+                                         std::optional<bool> bf16) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Prefix prefix, ParsePrefix(header));
   if (static_cast<int64_t>(header.size()) < prefix.bytes) {
     return EndsEarly(header.size());
@@ -351,5 +361,28 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view header, bool bf16) {
   return Parser(header.substr(0, prefix.bytes), prefix, bf16).Parse();
 }
 
-}  // namespace internal_loader
+std::string FormatNpyHeader(DType dtype, absl::Span<const int64_t> shape) {
+  absl::string_view kind = "V2";
+  for (const Kind& entry : kKinds) {
+    if (entry.dtype == dtype) kind = entry.kind;
+  }
+  std::string dictionary = absl::StrCat(
+      "{'descr': '", SizeOf(dtype) == 1 ? "|" : "<", kind,
+      "', 'fortran_order': False, 'shape': (", absl::StrJoin(shape, ", "),
+      // In Python, (3) is a number and not a tuple.
+      shape.size() == 1 ? ",), }" : "), }");
+  // The array begins at a multiple of 64 bytes, behind the end of a line.
+  constexpr size_t kBefore = 10;
+  constexpr size_t kAlignment = 64;
+  const size_t used = (kBefore + dictionary.size() + 1) % kAlignment;
+  dictionary.append(used == 0 ? 0 : kAlignment - used, ' ');
+  dictionary += '\n';
+  const char version_and_length[] = {1, 0, static_cast<char>(dictionary.size()),
+                                     static_cast<char>(dictionary.size() >> 8)};
+  return absl::StrCat(
+      kMagic, absl::string_view(version_and_length, sizeof(version_and_length)),
+      dictionary);
+}
+
+}  // namespace internal_base
 }  // namespace lockstep

@@ -1,11 +1,11 @@
-#include "lockstep/plugin/utf8.h"
+#include "lockstep/base/utf8.h"
 
 #include <cstddef>
 #include <string>
 
 #include "gtest/gtest.h"
 
-namespace lockstep::internal_plugin {
+namespace lockstep::internal_base {
 namespace {
 
 TEST(Utf8, KeepsText) {
@@ -48,4 +48,4 @@ TEST(Utf8, ReplacesWhatIsNone) {
 }
 
 }  // namespace
-}  // namespace lockstep::internal_plugin
+}  // namespace lockstep::internal_base

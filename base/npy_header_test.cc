@@ -1,10 +1,13 @@
-#include "lockstep/loader/datasets/npy_header.h"
+#include "lockstep/base/npy_header.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/dtype.h"
@@ -12,7 +15,7 @@
 #include "lockstep/base/status_matchers.h"
 
 namespace lockstep {
-namespace internal_loader {
+namespace internal_base {
 namespace {
 
 using ::testing::AnyOf;
@@ -101,6 +104,49 @@ TEST(NpyHeader, BFloat16HasToBeAskedFor) {
   EXPECT_THAT(
       Parse("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", true),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("leave it out")));
+}
+
+TEST(NpyHeader, BFloat16IsTakenAsFound) {
+  const auto parse = [](absl::string_view descr) {
+    return ParseNpyHeader(
+        Header(absl::StrCat("{'descr': '", descr,
+                            "', 'fortran_order': False, 'shape': (3,), }")),
+        std::nullopt);
+  };
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(NpyHeader header, parse("<V2"));
+  EXPECT_EQ(header.dtype, DType::kBF16);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(header, parse("<f4"));
+  EXPECT_EQ(header.dtype, DType::kF32);
+  EXPECT_THAT(parse("<V4"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                     HasSubstr("Accepted are f8")));
+}
+
+TEST(NpyHeader, IsWrittenAsNumPyWritesIt) {
+  // NumPy 2.4 writes the same bytes.
+  EXPECT_EQ(FormatNpyHeader(DType::kF32, {1, 3}),
+            Header("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }"
+                   "                                                          "
+                   "\n"));
+  const std::vector<int64_t> most(kMostNpyDimensions, int64_t{1} << 40);
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{}, {7}, {0}, {3, 0, 5}, {1, 2, 3}}) {
+    for (const DType dtype : kAllDTypes) {
+      const std::string header = FormatNpyHeader(dtype, shape);
+      EXPECT_EQ(header.size() % 64, 0);
+      EXPECT_EQ(header.back(), '\n');
+      EXPECT_THAT(NpyHeaderBytes(header),
+                  IsOkAndHolds(static_cast<int64_t>(header.size())));
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(const NpyHeader parsed,
+                                    ParseNpyHeader(header, std::nullopt));
+      EXPECT_EQ(parsed.dtype, dtype);
+      EXPECT_FALSE(parsed.fortran_order);
+      EXPECT_EQ(parsed.shape, shape);
+    }
+  }
+  const std::string longest = FormatNpyHeader(DType::kU8, most);
+  EXPECT_EQ(longest.size() % 64, 0);
+  EXPECT_THAT(NpyHeaderBytes(longest),
+              IsOkAndHolds(static_cast<int64_t>(longest.size())));
 }
 
 TEST(NpyHeader, SaysWhichElementsItTakes) {
@@ -239,5 +285,5 @@ TEST(NpyHeader, AnyBytes) {
 }
 
 }  // namespace
-}  // namespace internal_loader
+}  // namespace internal_base
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "lockstep/plugin/utf8.h"
+#include "lockstep/base/utf8.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace lockstep::internal_plugin {
+namespace lockstep::internal_base {
 namespace {
 
 // Returns the number of bytes of the text's first character, or 0 if the text
@@ -50,4 +50,4 @@ std::string Utf8Of(absl::string_view text) {
   return out;
 }
 
-}  // namespace lockstep::internal_plugin
+}  // namespace lockstep::internal_base

@@ -1,0 +1,121 @@
+#include "lockstep/tools/cli/checkpoint_commands.h"
+
+#include <cstdint>
+#include <cstring>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/nearest_word.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/checkpoint_file.h"
+#include "lockstep/checkpoint/exchange.h"
+
+namespace lockstep {
+namespace {
+
+absl::Status CheckFlags(const CheckpointCommand& command) {
+  if (command.to.empty()) {
+    return absl::InvalidArgumentError(
+        "--to, the path of what is to be written, is not given");
+  }
+  if (command.format.empty()) {
+    return absl::InvalidArgumentError(
+        "--format is not given; it should be safetensors or npy");
+  }
+  if (command.format != "safetensors" && command.format != "npy") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no --format ",
+                     SayUnknown(command.format, {"npy", "safetensors"})));
+  }
+  return absl::OkStatus();
+}
+
+// Adds a shape such as "weights=64,10" to the options. Names may have a '=',
+// but shapes have none.
+absl::Status AddShape(absl::string_view text, ExchangeOptions& options) {
+  const auto wrong = [text](absl::string_view how) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--shape should be a name and the dimensions of its array, such as "
+        "weights=64,10, or number= for a single number, but ",
+        how, ": '", absl::CHexEscape(text), "'"));
+  };
+  const size_t equals = text.rfind('=');
+  if (equals == text.npos) return wrong("has no '='");
+  const absl::string_view dimensions = text.substr(equals + 1);
+  std::vector<int64_t> shape;
+  if (!dimensions.empty()) {
+    for (const absl::string_view word : absl::StrSplit(dimensions, ',')) {
+      if (!absl::SimpleAtoi(word, &shape.emplace_back())) {
+        return wrong("has a dimension that is no whole number");
+      }
+    }
+  }
+  const std::string name(text.substr(0, equals));
+  if (options.shapes.emplace(name, std::move(shape)).second) {
+    return absl::OkStatus();
+  }
+  return wrong("this name is given twice");
+}
+
+}  // namespace
+
+absl::Status RunCheckpointShow(const CheckpointCommand& command,
+                               std::ostream& out) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto reader,
+                            CheckpointReader::Open(command.path));
+  const CheckpointSection* const saved = reader->Find("step");
+  if (int64_t step = 0; saved != nullptr && !saved->dtype.has_value() &&
+                        saved->bytes == sizeof(step)) {
+    char bytes[sizeof(step)];
+    LOCKSTEP_RETURN_IF_ERROR(reader->Read(*saved, 0, absl::MakeSpan(bytes)));
+    std::memcpy(&step, bytes, sizeof(step));
+    out << "step " << step << "\n";
+  } else {
+    out << "no step\n";
+  }
+  for (const CheckpointSection& section : reader->sections()) {
+    out << absl::CHexEscape(section.name) << ": ";
+    if (section.dtype.has_value()) {
+      out << Name(*section.dtype) << ", "
+          << section.bytes / SizeOf(*section.dtype) << " elements\n";
+    } else {
+      out << section.bytes << " bytes\n";
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunCheckpointExport(const CheckpointCommand& command) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckFlags(command));
+  ExchangeOptions options;
+  options.prefix = command.prefix;
+  for (const std::string& shape : command.shapes) {
+    LOCKSTEP_RETURN_IF_ERROR(AddShape(shape, options));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto reader,
+                            CheckpointReader::Open(command.path));
+  return command.format == "npy"
+             ? ExportNpy(*reader, command.to, options)
+             : ExportSafetensors(*reader, command.to, options);
+}
+
+absl::Status RunCheckpointImport(const CheckpointCommand& command) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckFlags(command));
+  ExchangeOptions options;
+  options.prefix = command.prefix;
+  return command.format == "npy"
+             ? ImportNpy(command.path, command.to, options)
+             : ImportSafetensors(command.path, command.to, options);
+}
+
+}  // namespace lockstep
