@@ -114,7 +114,9 @@ absl::StatusOr<DType> ParseDescription(absl::string_view text,
   }
   absl::string_view advice = "; convert it by array.astype before saving";
   if (kind == "V2") {
-    advice = "; if these are bfloat16, set the option bf16 of this file";
+    advice = bf16.has_value()
+                 ? "; if these are bfloat16, set the option bf16 of this file"
+                 : "; if these are bfloat16, save them as little-endian";
   } else if (!kind.empty() && kind[0] == 'O') {
     advice =
         ", Python objects, which only Python can read; convert it to an array "

@@ -1,12 +1,11 @@
 #include "lockstep/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,12 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/dtype.h"
@@ -28,10 +24,15 @@
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/best_value.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/checkpoint/checkpoint_store.h"
 #include "lockstep/checkpoint/checkpoint_text.h"
+#include "lockstep/checkpoint/saved_sections.h"
+#include "lockstep/checkpoint/section.h"
 #include "lockstep/checkpoint/section_sink.h"
+#include "lockstep/checkpoint/share.h"
+#include "lockstep/checkpoint/warm_start.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
@@ -41,59 +42,25 @@
 namespace lockstep {
 namespace {
 
-using internal_checkpoint::Differences;
-using internal_checkpoint::InALine;
+using internal_checkpoint::BestValues;
+using internal_checkpoint::BytesOf;
+using internal_checkpoint::CallFor;
+using internal_checkpoint::InOperation;
+using internal_checkpoint::IsBetter;
+using internal_checkpoint::IsTaken;
+using internal_checkpoint::kBest;
+using internal_checkpoint::kJob;
+using internal_checkpoint::kNoted;
 using internal_checkpoint::kPiece;
-using internal_checkpoint::kVersion;
+using internal_checkpoint::kSectionVersion;
+using internal_checkpoint::kStep;
+using internal_checkpoint::MemoryOf;
+using internal_checkpoint::NameOf;
 using internal_checkpoint::SectionSink;
-using internal_checkpoint::SectionsOf;
+using internal_checkpoint::ShareStatus;
 using internal_checkpoint::TextOf;
 
-constexpr char kStep[] = "step";
-constexpr char kJob[] = "job";
-constexpr size_t kMostDifferences = 5;
 constexpr int64_t kLargeCopy = int64_t{1} << 24;  // larger ones are logged
-constexpr char kAnew[] =
-    "; to begin anew instead, give the job another path for checkpoints";
-
-// The maximum number of bytes of a section's name in the name of an operation.
-constexpr size_t kMostInOperation = 100;
-
-std::string InOperation(absl::string_view what, absl::string_view section) {
-  return absl::StrCat(what, " ", section.substr(0, kMostInOperation));
-}
-
-int64_t BytesOf(const CheckpointMemory& memory) {
-  return memory.count * SizeOf(memory.dtype);
-}
-
-// Returns a text such as "100 elements of f32" or "100 bytes".
-std::string SizeInWords(int64_t bytes, std::optional<DType> dtype) {
-  if (!dtype.has_value()) return absl::StrCat(bytes, " bytes");
-  return absl::StrCat(bytes / SizeOf(*dtype), " elements of ", Name(*dtype));
-}
-
-absl::Status NotInAFork() {
-  return absl::FailedPreconditionError(
-      "a checkpoint is saved by a rank, and not by a process that was forked "
-      "from it");
-}
-
-CheckpointMemory MemoryOf(const Buffer& buffer) {
-  char* const data = static_cast<char*>(buffer.data);
-  CheckpointMemory memory;
-  memory.dtype = buffer.dtype;
-  memory.count = buffer.count;
-  memory.read = [data](int64_t offset, absl::Span<char> to) {
-    std::memcpy(to.data(), data + offset, to.size());
-    return absl::OkStatus();
-  };
-  memory.write = [data](int64_t offset, absl::string_view from) {
-    std::memcpy(data + offset, from.data(), from.size());
-    return absl::OkStatus();
-  };
-  return memory;
-}
 
 }  // namespace
 
@@ -116,75 +83,65 @@ Checkpoint::~Checkpoint() {
   KeepForEver(std::move(sink_));
 }
 
+absl::Status Checkpoint::NotInAFork() {
+  return absl::FailedPreconditionError(
+      "a checkpoint is saved by a rank, and not by a process that was forked "
+      "from it");
+}
+
 void Checkpoint::Log(absl::string_view text) const {
   if (log_ && group_.rank() == 0) log_(text);
 }
 
-int64_t Checkpoint::Section::all_bytes() const {
-  if (!is_part) return BytesOf(memory);
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0}) *
-         SizeOf(memory.dtype);
-}
-
-const Checkpoint::Section* Checkpoint::Find(absl::string_view name) const {
-  const auto found =
-      std::find_if(sections_.begin(), sections_.end(),
-                   [name](const Section& each) { return each.name == name; });
-  return found == sections_.end() ? nullptr : &*found;
-}
-
-absl::Status Checkpoint::AddSection(absl::string_view name, Section section) {
+absl::Status Checkpoint::CheckAdd(absl::string_view name) const {
   const std::string shown = absl::CHexEscape(name.substr(0, 64));
   if (has_restored_) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the section '", shown,
         "' comes after Restore, which fills all sections: add it before"));
   }
-  if (name.empty() || static_cast<int64_t>(name.size()) > kMostSectionName) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the name of a section has ", name.size(), " bytes; accepted are 1 to ",
-        kMostSectionName, ": '", shown, "'"));
+  for (const WarmStartOptions& options : warm_starts_) {
+    if (!IsTaken(options, name)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the section '", shown,
+        "' comes after RestoreFrom, which takes it: add it before"));
   }
-  if (name == kStep || name == kJob || Find(name) != nullptr) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("the checkpoint has a section '", shown,
-                     "' already: each needs a name "
-                     "of its own, and 'step' and 'job' are taken"));
-  }
-  section.name = std::string(name);
-  sections_.push_back(std::move(section));
-  return absl::OkStatus();
+  return sections_.CheckName(name);
 }
 
-absl::Status Checkpoint::Add(absl::string_view name, CheckpointMemory values) {
-  if (values.count < 0 || SizeOf(values.dtype) == 0 || !values.read ||
-      !values.write) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the section '", absl::CHexEscape(name), "' has ",
-                     values.count, " elements of ", Name(values.dtype),
-                     "; accepted are 0 or more of a known type, with both "
-                     "functions set"));
-  }
-  Section section;
-  section.memory = std::move(values);
-  return AddSection(name, std::move(section));
+absl::Status Checkpoint::AddSection(absl::string_view name, Section section) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckAdd(name));
+  return sections_.Add(name, std::move(section));
 }
 
-absl::Status Checkpoint::Add(absl::string_view name, Buffer values) {
-  if (values.device.kind != Device::Kind::kHost) {
+absl::Status Checkpoint::AddFound(absl::string_view name,
+                                  std::function<Buffer()> find, bool is_part) {
+  if (find().device.kind != Device::Kind::kHost) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the memory of section '", absl::CHexEscape(name),
         "' is on a device: give a CheckpointMemory, which copies it"));
   }
-  LOCKSTEP_RETURN_IF_ERROR(Add(name, MemoryOf(values)));
-  sections_.back().data = values.data;
-  return absl::OkStatus();
+  Section section;
+  section.memory = MemoryOf(find);
+  section.find = std::move(find);
+  section.is_part = is_part;
+  return AddSection(name, std::move(section));
+}
+
+absl::Status Checkpoint::Add(absl::string_view name, Buffer values) {
+  return AddFound(
+      name, [values] { return values; }, /*is_part=*/false);
 }
 
 absl::Status Checkpoint::AddPart(absl::string_view name, Buffer part) {
-  LOCKSTEP_RETURN_IF_ERROR(Add(name, part));
-  sections_.back().is_part = true;
-  return absl::OkStatus();
+  return AddFound(
+      name, [part] { return part; }, /*is_part=*/true);
+}
+
+absl::Status Checkpoint::Add(absl::string_view name, CheckpointMemory values) {
+  Section section;
+  section.memory = std::move(values);
+  return AddSection(name, std::move(section));
 }
 
 absl::Status Checkpoint::Add(absl::string_view name, CheckpointState state) {
@@ -198,298 +155,15 @@ absl::Status Checkpoint::Add(absl::string_view name, CheckpointState state) {
   return AddSection(name, std::move(section));
 }
 
-// Returns the facts that ranks compare.
+// Returns the facts that ranks compare. The options decide which collectives
+// follow.
 Fingerprint Checkpoint::Layout() const {
   Fingerprint layout;
   layout.Add("path", options_.path.empty() ? "unset" : "set");
   layout.Add("every_steps", absl::StrCat(options_.every_steps));
   layout.Add("background", options_.background ? "true" : "false");
-  for (const Section& section : sections_) {
-    layout.Add(section.name,
-               section.is_state()
-                   ? "bytes"
-                   : absl::StrCat(
-                         section.is_part
-                             ? "a part"
-                             : absl::StrCat(section.memory.count, " elements"),
-                         " of ", Name(section.memory.dtype)));
-  }
+  sections_.Describe(layout);
   return layout;
-}
-
-// Gets the sizes of all ranks' parts.
-absl::Status Checkpoint::DealParts() {
-  for (Section& section : sections_) {
-    if (!section.is_part) continue;
-    section.counts.assign(group_.size(), 0);
-    CallOptions options;
-    options.name = InOperation("the parts of", section.name);
-    LOCKSTEP_RETURN_IF_ERROR(
-        lockstep::Wait(group_.AllGather(ConstBufferOf(&section.memory.count, 1),
-                                        BufferOf(section.counts), options)));
-  }
-  return absl::OkStatus();
-}
-
-// ---- Restoring.
-
-absl::StatusOr<std::optional<int64_t>> Checkpoint::Restore() {
-  if (has_restored_) {
-    return absl::FailedPreconditionError(
-        "a checkpoint is restored once, and has been: make another one");
-  }
-  absl::StatusOr<std::optional<int64_t>> restored =
-      CatchAll("restoring", [&] { return RestoreAll(); });
-  has_restored_ = restored.ok();
-  if (!restored.ok()) store_ = nullptr;  // so that the path is free again
-  return restored;
-}
-
-absl::Status Checkpoint::OpenStore(std::unique_ptr<CheckpointReader>& newest) {
-  if (options_.every_steps < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("every_steps of checkpoints should be 0 or more, but is ",
-                     options_.every_steps));
-  }
-  CheckpointStoreOptions options;
-  options.path = options_.path;
-  options.keep = options_.keep;
-  options.log = log_;
-  LOCKSTEP_ASSIGN_OR_RETURN(store_, CheckpointStore::Open(options));
-  LOCKSTEP_ASSIGN_OR_RETURN(newest, store_->OpenNewest());
-  return ReserveCopy();
-}
-
-// Opens the newest checkpoint on rank 0. Returns its path and its sections as a
-// text on all ranks, or "" if there is none.
-absl::StatusOr<std::string> Checkpoint::OpenNewest(
-    std::unique_ptr<CheckpointReader>& newest) {
-  absl::Status opened;
-  if (group_.rank() == 0) {
-    opened =
-        CatchAll("opening a checkpoint", [&] { return OpenStore(newest); });
-  }
-  LOCKSTEP_RETURN_IF_ERROR(ShareStatus("checkpoint open", opened));
-  std::string contents;
-  if (newest != nullptr) {
-    contents =
-        absl::StrCat(InALine(newest->path()), "\n", TextOf(newest->sections()));
-  }
-  return ShareText("checkpoint list", contents);
-}
-
-absl::StatusOr<std::optional<int64_t>> Checkpoint::RestoreAll() {
-  // Ranks also compare the options, since these decide which collectives
-  // follow.
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckSame(group_, "the sections of the checkpoint", Layout()));
-  if (options_.path.empty()) return std::nullopt;
-  LOCKSTEP_RETURN_IF_ERROR(DealParts());
-  std::unique_ptr<CheckpointReader> reader;
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string contents, OpenNewest(reader));
-  if (contents.empty()) {
-    Log(absl::StrCat("there is no checkpoint at ", options_.path,
-                     " yet: the job begins"));
-    return std::nullopt;
-  }
-  const std::pair<std::string, std::string> parts =
-      absl::StrSplit(contents, absl::MaxSplits('\n', 1));
-  restored_from_ = parts.first;
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<CheckpointSection> sections,
-                            SectionsOf(parts.second));
-  int64_t step = -1;
-  for (const CheckpointSection& saved : sections) {
-    if (saved.name != kStep && saved.name != kJob) continue;
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::string bytes,
-                              ReadBytes(reader.get(), saved));
-    if (saved.name == kJob) {
-      differences_ = Differences(bytes, TextOf(job_));
-    } else if (saved.version == kVersion && bytes.size() == sizeof(step)) {
-      std::memcpy(&step, bytes.data(), sizeof(step));
-    }
-  }
-  LOCKSTEP_RETURN_IF_ERROR(CheckSections(sections));
-  if (step < 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(restored_from_,
-                     " has no section 'step' as Checkpoint::Save writes "
-                     "it: another program has written it"));
-  }
-  for (const CheckpointSection& saved : sections) {
-    const Section* const section = Find(saved.name);
-    if (section == nullptr) continue;
-    const absl::Status loaded = Load(reader.get(), saved, *section);
-    if (!loaded.ok()) {
-      return absl::Status(loaded.code(), absl::StrCat(Shown(saved.name), ": ",
-                                                      loaded.message(), kAnew));
-    }
-  }
-  last_step_ = step;
-  Log(absl::StrCat("goes on from ", restored_from_, ", after step ", step));
-  for (const std::string& difference : differences_) {
-    Log(absl::StrCat("the job's text is another one: ", difference));
-  }
-  return step;
-}
-
-// Describes a section, with the changed settings of the job.
-std::string Checkpoint::Shown(absl::string_view name) const {
-  std::string text = absl::StrCat("section '", absl::CHexEscape(name),
-                                  "' of the checkpoint ", restored_from_);
-  if (differences_.empty()) return text;
-  const size_t shown = std::min(differences_.size(), kMostDifferences);
-  absl::StrAppend(
-      &text, ", whose job was another one (",
-      absl::StrJoin(differences_.begin(), differences_.begin() + shown, "; "),
-      shown < differences_.size() ? "; ..." : "", ")");
-  return text;
-}
-
-absl::Status Checkpoint::CheckSections(
-    absl::Span<const CheckpointSection> sections) const {
-  for (const CheckpointSection& saved : sections) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckSection(saved));
-  }
-  for (const Section& section : sections_) {
-    if (section.state.may_be_missing ||
-        std::any_of(sections.begin(), sections.end(),
-                    [&](const CheckpointSection& saved) {
-                      return saved.name == section.name;
-                    })) {
-      continue;
-    }
-    return absl::FailedPreconditionError(
-        absl::StrCat(Shown(section.name),
-                     " is missing: what saved it did not add it", kAnew));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Checkpoint::CheckSection(const CheckpointSection& saved) const {
-  if (saved.version > kVersion) {
-    return absl::UnimplementedError(absl::StrCat(
-        Shown(saved.name), " has version ", saved.version,
-        ", and this release reads ", kVersion, ": take a newer one"));
-  }
-  if (saved.name == kStep || saved.name == kJob) return absl::OkStatus();
-  const Section* const section = Find(saved.name);
-  if (section == nullptr) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        Shown(saved.name),
-        " is not one of this program's: add it before Restore", kAnew));
-  }
-  std::optional<DType> dtype;
-  if (!section->is_state()) dtype = section->memory.dtype;
-  const int64_t bytes =
-      section->is_state() ? saved.bytes : section->all_bytes();
-  if (saved.dtype == dtype && saved.bytes == bytes) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      Shown(saved.name), " has ", SizeInWords(saved.bytes, saved.dtype),
-      ", and this program's has ",
-      section->is_state() ? "bytes of no type" : SizeInWords(bytes, dtype),
-      section->is_part ? " in all ranks' parts" : "", kAnew));
-}
-
-absl::Status Checkpoint::Share(absl::string_view what, absl::Span<char> bytes) {
-  CallOptions options;
-  options.name = std::string(what);
-  // Rank 0 may wait for its disk for any time, so there is no deadline. A loss
-  // of rank 0 is detected by other means, and on_slow reports a slow operation.
-  options.deadline = absl::InfiniteDuration();
-  const Buffer buffer = BufferOf(reinterpret_cast<uint8_t*>(bytes.data()),
-                                 static_cast<int64_t>(bytes.size()));
-  return lockstep::Wait(group_.Broadcast(buffer, buffer, /*root=*/0, options));
-}
-
-absl::StatusOr<std::string> Checkpoint::ShareText(absl::string_view what,
-                                                  const std::string& text) {
-  auto size = static_cast<int64_t>(text.size());
-  LOCKSTEP_RETURN_IF_ERROR(Share(
-      what, absl::MakeSpan(reinterpret_cast<char*>(&size), sizeof(size))));
-  std::string shared = text;
-  shared.resize(size);
-  for (int64_t at = 0; at < size; at += kPiece) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        Share(what, absl::MakeSpan(&shared[at], std::min(kPiece, size - at))));
-  }
-  return shared;
-}
-
-// Returns rank 0's status on all ranks.
-absl::Status Checkpoint::ShareStatus(absl::string_view what,
-                                     const absl::Status& status) {
-  std::string text;
-  if (!status.ok()) {
-    text =
-        absl::StrCat(static_cast<int>(status.code()), "\n", status.message());
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(text, ShareText(what, text));
-  if (text.empty() || group_.rank() == 0) return status;
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(text, absl::MaxSplits('\n', 1));
-  int code = 0;
-  if (!absl::SimpleAtoi(parts.first, &code)) code = 0;
-  return absl::Status(static_cast<absl::StatusCode>(code), parts.second);
-}
-
-absl::Status Checkpoint::ReadPieces(
-    const CheckpointReader* reader, const CheckpointSection& saved,
-    const std::function<absl::Status(int64_t offset, absl::string_view)>&
-        take) {
-  std::vector<char> piece(std::min(kPiece, saved.bytes));
-  for (int64_t at = 0; at < saved.bytes;) {
-    const auto bytes =
-        absl::MakeSpan(piece.data(), std::min(kPiece, saved.bytes - at));
-    if (reader != nullptr) {
-      LOCKSTEP_RETURN_IF_ERROR(reader->Read(saved, at, bytes));
-    }
-    LOCKSTEP_RETURN_IF_ERROR(
-        Share(InOperation("restoring", saved.name), bytes));
-    LOCKSTEP_RETURN_IF_ERROR(
-        take(at, absl::string_view(bytes.data(), bytes.size())));
-    at += static_cast<int64_t>(bytes.size());
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> Checkpoint::ReadBytes(
-    const CheckpointReader* reader, const CheckpointSection& saved) {
-  std::string all;
-  LOCKSTEP_RETURN_IF_ERROR(
-      ReadPieces(reader, saved, [&](int64_t, absl::string_view bytes) {
-        absl::StrAppend(&all, bytes);
-        return absl::OkStatus();
-      }));
-  return all;
-}
-
-absl::Status Checkpoint::Load(const CheckpointReader* reader,
-                              const CheckpointSection& saved,
-                              const Section& section) {
-  if (section.is_state()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::string bytes,
-                              ReadBytes(reader, saved));
-    return section.state.load(bytes);
-  }
-  // This rank's part is [begin, end) of the section's bytes.
-  int64_t begin = 0;
-  if (section.is_part) {
-    begin =
-        std::accumulate(section.counts.begin(),
-                        section.counts.begin() + group_.rank(), int64_t{0}) *
-        SizeOf(section.memory.dtype);
-  }
-  const int64_t end = begin + BytesOf(section.memory);
-  return ReadPieces(
-      reader, saved,
-      [&](int64_t offset, absl::string_view bytes) -> absl::Status {
-        const auto size = static_cast<int64_t>(bytes.size());
-        const int64_t first = std::max(begin, offset);
-        const int64_t last = std::min(end, offset + size);
-        if (first >= last) return absl::OkStatus();
-        return section.memory.write(first - begin,
-                                    bytes.substr(first - offset, last - first));
-      });
 }
 
 // ---- Saving.
@@ -505,8 +179,7 @@ absl::Status Checkpoint::ReserveCopy() {
       "the copy of a checkpoint, which background = false does without,", [&] {
         // The copy also contains the step, the job, and short states.
         const auto job = static_cast<int64_t>(TextOf(job_).size());
-        sink_->Reserve(static_cast<int64_t>(sections_.size()) + 2,
-                       bytes + job + kPiece);
+        sink_->Reserve(sections_.size() + 3, bytes + job + kPiece);
         return absl::OkStatus();
       }));
   if (bytes >= kLargeCopy) {
@@ -520,52 +193,201 @@ absl::Status Checkpoint::ReserveCopy() {
   return absl::OkStatus();
 }
 
-absl::Status Checkpoint::Save(int64_t step) {
+// Returns an error if nothing can be saved now.
+absl::Status Checkpoint::CheckSave() const {
   if (!has_restored_) {
     return absl::FailedPreconditionError(
         "a checkpoint is restored before it is saved: call Restore first, "
         "which finds out whether there is one");
   }
-  if (options_.path.empty()) return absl::OkStatus();
-  if (forked()) return NotInAFork();
-  if (step < last_step_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a checkpoint after step ", step,
-        " is before the last one, which was after step ", last_step_));
-  }
-  absl::Status saved = CatchAll("saving", [&] { return SaveAll(step); });
-  if (saved.ok()) last_step_ = step;
-  return saved;
+  return forked() ? NotInAFork() : absl::OkStatus();
 }
 
-absl::Status Checkpoint::SaveAll(int64_t step) {
-  const bool is_rank_0 = group_.rank() == 0;
-  absl::Status own;
-  if (is_rank_0) own = CatchAll("saving", [&] { return SaveOwn(step); });
-  // If rank 0 has failed, the other ranks must not send their parts.
-  LOCKSTEP_RETURN_IF_ERROR(ShareStatus("checkpoint save", own));
-  for (const Section& section : sections_) {
-    if (!section.is_part) continue;
-    LOCKSTEP_RETURN_IF_ERROR(is_rank_0 ? ReceiveParts(section, step)
-                                       : SendPart(section, step));
+absl::Status Checkpoint::Save(int64_t step) {
+  return SaveTo(step, {CheckpointTarget()});
+}
+
+absl::Status Checkpoint::SaveAs(absl::string_view name, int64_t step) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckCheckpointName(name));
+  return SaveTo(step, {{std::string(name), std::nullopt}});
+}
+
+absl::StatusOr<bool> Checkpoint::SaveIfBest(absl::string_view name,
+                                            int64_t step, double value,
+                                            Best best) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool is_best, NoteValue(name, value, best));
+  LOCKSTEP_RETURN_IF_ERROR(
+      SaveTo(step, {{std::string(name), BestValue{value, best}}}));
+  return is_best;
+}
+
+// Returns an error if a value can't be compared with those of this name.
+absl::Status Checkpoint::CheckValue(absl::string_view name,
+                                    const BestValue& value) const {
+  if (std::isnan(value.value)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the value of SaveIfBest(", name,
+        ") is NaN, which can't be compared: check the value first, and don't "
+        "call SaveIfBest with NaN"));
   }
-  if (!options_.background) {
-    if (is_rank_0) own = store_->Finish(*sink_->writer());
-    return ShareStatus("checkpoint write", own);
+  for (const BestValues* const values : {&best_, &noted_}) {
+    const auto before = values->find(name);
+    if (before == values->end() || before->second.best == value.best) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "SaveIfBest(", name, ") asks for the ", NameOf(value.best),
+        " value, and until now, the best value of that name is the ",
+        NameOf(before->second.best), " one, ", before->second.value,
+        ": take another name, or call SaveAs with this name first, which "
+        "forgets the value"));
   }
-  if (!is_rank_0) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      thread_, internal_collective::StartQuietThread(
-                   "lockstep-save", [this, step] { Write(step); }));
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> Checkpoint::NoteValue(absl::string_view name, double value,
+                                           Best best) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckSave());
+  LOCKSTEP_RETURN_IF_ERROR(CheckCheckpointName(name));
+  Fingerprint same;
+  same.Add("name", name);
+  // 17 digits tell all numbers apart. The sum makes one zero of both.
+  same.Add("value", absl::StrFormat("%.17g", value + 0.0));
+  same.Add("best", NameOf(best));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSame(
+      group_, absl::StrCat("the value of SaveIfBest(", name, ")"), same));
+  LOCKSTEP_RETURN_IF_ERROR(CheckValue(name, {value, best}));
+  const auto [noted, is_first] =
+      noted_.try_emplace(std::string(name), BestValue{value, best});
+  const bool is_best = is_first || IsBetter({value, best}, noted->second);
+  if (is_best) noted->second.value = value;
+  return is_best;
+}
+
+bool Checkpoint::WouldSave(const CheckpointTarget& target) const {
+  if (!target.best.has_value()) return true;
+  const auto before = best_.find(target.name);
+  return before == best_.end() || IsBetter(*target.best, before->second);
+}
+
+absl::Status Checkpoint::SaveTo(int64_t step,
+                                absl::Span<const CheckpointTarget> targets) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckSave());
+  std::vector<CheckpointTarget> saved;
+  for (const CheckpointTarget& target : targets) {
+    if (!target.name.empty()) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckCheckpointName(target.name));
+    } else if (step < last_step_) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a checkpoint after step ", step,
+          " is before the last one, which was after step ", last_step_));
+    }
+    if (target.best.has_value()) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckValue(target.name, *target.best));
+    }
+    if (WouldSave(target)) saved.push_back(target);
+  }
+  if (!options_.path.empty() && !saved.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        CatchAll("saving", [&] { return SaveAll(step, saved); }));
+  }
+  for (const CheckpointTarget& target : saved) {
+    if (target.name.empty()) {
+      last_step_ = step;
+    } else if (target.best.has_value()) {
+      best_[target.name] = *target.best;
+    } else {
+      best_.erase(target.name);
+      noted_.erase(target.name);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::SaveAll(int64_t step,
+                                 absl::Span<const CheckpointTarget> targets) {
+  const bool is_rank_0 = group_.rank() == 0;
+  // Ranks compare the names of operations, and so the step and the targets.
+  std::string name = absl::StrCat("checkpoint save ", step);
+  for (const CheckpointTarget& target : targets) {
+    if (!target.name.empty()) absl::StrAppend(&name, ", ", target.name);
+  }
+  if (options_.background) {
+    LOCKSTEP_RETURN_IF_ERROR(SaveSections(step, name, targets));
+    if (!is_rank_0) return absl::OkStatus();
+    auto thread = internal_collective::StartQuietThread(
+        "lockstep-save",
+        [this, step,
+         all = std::vector<CheckpointTarget>(targets.begin(), targets.end())] {
+          Write(step, all);
+        });
+    if (thread.ok()) {
+      thread_ = *std::move(thread);
+    } else {
+      Write(step, targets);  // the system refuses a thread
+    }
+    return absl::OkStatus();
+  }
+  for (size_t i = 0; i < targets.size(); ++i) {
+    LOCKSTEP_RETURN_IF_ERROR(SaveSections(step, name, targets.subspan(i, 1)));
+    absl::Status own;
+    if (is_rank_0) own = store_->Finish(*sink_->writer());
+    LOCKSTEP_RETURN_IF_ERROR(ShareStatus(group_, "checkpoint write", own));
+    LogTrouble();
+  }
+  return absl::OkStatus();
+}
+
+// Saves the sections of all ranks to a copy for the targets or, if there is no
+// copy, to the file of the only target. Returns an error of rank 0 on all
+// ranks.
+absl::Status Checkpoint::SaveSections(
+    int64_t step, const std::string& name,
+    absl::Span<const CheckpointTarget> targets) {
+  const bool is_rank_0 = group_.rank() == 0;
+  absl::Status own;
+  if (is_rank_0) {
+    own = CatchAll("saving", [&] { return SaveOwn(step, targets); });
+  }
+  // If rank 0 has failed, the other ranks must not send their parts.
+  LOCKSTEP_RETURN_IF_ERROR(ShareStatus(group_, name, own));
+  bool has_parts = false;
+  for (const Section& section : sections_) {
+    if (!section.is_part) continue;
+    has_parts = true;
+    LOCKSTEP_RETURN_IF_ERROR(is_rank_0 ? ReceiveParts(section, step, own)
+                                       : SendPart(section, step));
+  }
+  return has_parts ? ShareStatus(group_, name, own) : absl::OkStatus();
+}
+
+// Opens the file of a target, with the section that only this file has.
+absl::StatusOr<std::unique_ptr<CheckpointWriter>> Checkpoint::Create(
+    int64_t step, const CheckpointTarget& target) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      auto writer, target.name.empty() ? store_->Create(step)
+                                       : store_->CreateNamed(target.name));
+  if (target.best.has_value()) {
+    LOCKSTEP_RETURN_IF_ERROR(writer->Begin(kBest, kSectionVersion));
+    LOCKSTEP_RETURN_IF_ERROR(writer->Append(BytesOf(*target.best)));
+  }
+  if (target.name.empty() && !noted_text_.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(writer->Begin(kNoted, kSectionVersion));
+    LOCKSTEP_RETURN_IF_ERROR(writer->Append(noted_text_));
+  }
+  return writer;
+}
+
 // Saves everything that rank 0 has itself.
-absl::Status Checkpoint::SaveOwn(int64_t step) {
+absl::Status Checkpoint::SaveOwn(int64_t step,
+                                 absl::Span<const CheckpointTarget> targets) {
   LOCKSTEP_RETURN_IF_ERROR(WaitHere());
+  noted_text_ = TextOf(noted_);
+  for (const CheckpointTarget& target : targets) {
+    if (target.name.empty()) continue;
+    LOCKSTEP_RETURN_IF_ERROR(store_->CheckNamed(target.name));
+  }
   sink_->Start(nullptr);  // discards a file that was not finished
   if (!options_.background) {
-    LOCKSTEP_ASSIGN_OR_RETURN(auto writer, store_->Create(step));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto writer, Create(step, targets[0]));
     sink_->Start(std::move(writer));
   }
   LOCKSTEP_RETURN_IF_ERROR(sink_->Begin(kStep));
@@ -599,8 +421,9 @@ absl::Status Checkpoint::SaveSection(const Section& section) {
     return sink_->Put(*bytes);
   }
   LOCKSTEP_RETURN_IF_ERROR(
-      sink_->Begin(section.name, section.memory.dtype, section.data));
-  const int64_t own = BytesOf(section.memory);
+      sink_->Begin(section.name, section.memory.dtype,
+                   section.find ? section.find().data : nullptr));
+  const int64_t own = section.bytes();
   for (int64_t at = 0; at < own;) {
     const absl::Span<char> room = sink_->Room(own - at);
     LOCKSTEP_RETURN_IF_ERROR(section.memory.read(at, room));
@@ -611,31 +434,35 @@ absl::Status Checkpoint::SaveSection(const Section& section) {
 }
 
 // The operation's name contains the step, so that ranks compare the step, too.
-absl::Status Checkpoint::ReceiveParts(const Section& section, int64_t step) {
+// Returns an error of the group. After an error of its own, which it adds to
+// `own`, rank 0 goes on receiving, because the others go on sending.
+absl::Status Checkpoint::ReceiveParts(const Section& section, int64_t step,
+                                      absl::Status& own) {
   const DType dtype = section.memory.dtype;
-  LOCKSTEP_RETURN_IF_ERROR(SaveSection(section));  // the part of rank 0
-  CallOptions options;
-  options.name =
-      InOperation(absl::StrCat("saving step ", step, ":"), section.name);
+  if (own.ok()) own = SaveSection(section);  // the part of rank 0
+  const CallOptions options = CallFor(
+      InOperation(absl::StrCat("saving step ", step, ":"), section.name));
+  std::vector<char> unused;
   for (int rank = 1; rank < group_.size(); ++rank) {
     const int64_t all = section.counts[rank] * SizeOf(dtype);
     for (int64_t at = 0; at < all; at += kPiece) {
-      const absl::Span<char> room = sink_->Room(std::min(kPiece, all - at));
+      const int64_t size = std::min(kPiece, all - at);
+      unused.resize(own.ok() ? 0 : size);
+      const absl::Span<char> room =
+          own.ok() ? sink_->Room(size) : absl::MakeSpan(unused);
       LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(
-          group_.Recv(BufferOf(reinterpret_cast<uint8_t*>(room.data()),
-                               static_cast<int64_t>(room.size())),
+          group_.Recv(BufferOf(reinterpret_cast<uint8_t*>(room.data()), size),
                       rank, options)));
-      LOCKSTEP_RETURN_IF_ERROR(sink_->Take(static_cast<int64_t>(room.size())));
+      if (own.ok()) own = sink_->Take(size);
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status Checkpoint::SendPart(const Section& section, int64_t step) {
-  CallOptions options;
-  options.name =
-      InOperation(absl::StrCat("saving step ", step, ":"), section.name);
-  const int64_t all = BytesOf(section.memory);
+  const CallOptions options = CallFor(
+      InOperation(absl::StrCat("saving step ", step, ":"), section.name));
+  const int64_t all = section.bytes();
   std::vector<char> piece(std::min(kPiece, all));
   for (int64_t at = 0; at < all; at += kPiece) {
     const auto bytes = absl::MakeSpan(piece.data(), std::min(kPiece, all - at));
@@ -650,12 +477,16 @@ absl::Status Checkpoint::SendPart(const Section& section, int64_t step) {
 
 // Runs on its own thread. The sink and the store belong to that thread until
 // WaitHere has joined it.
-void Checkpoint::Write(int64_t step) {
+void Checkpoint::Write(int64_t step,
+                       absl::Span<const CheckpointTarget> targets) {
   absl::Status written = CatchAll("saving", [&]() -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointWriter> writer,
-                              store_->Create(step));
-    LOCKSTEP_RETURN_IF_ERROR(sink_->WriteTo(*writer));
-    return store_->Finish(*writer);
+    for (const CheckpointTarget& target : targets) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointWriter> writer,
+                                Create(step, target));
+      LOCKSTEP_RETURN_IF_ERROR(sink_->WriteTo(*writer));
+      LOCKSTEP_RETURN_IF_ERROR(store_->Finish(*writer));
+    }
+    return absl::OkStatus();
   });
   MutexLock lock(mutex_);
   written_ = std::move(written);
@@ -664,12 +495,20 @@ void Checkpoint::Write(int64_t step) {
 absl::Status Checkpoint::WaitHere() {
   if (forked()) return NotInAFork();
   if (thread_.joinable()) thread_.join();
+  LogTrouble();
   return status();
+}
+
+// Logs what the store could not do, while no thread uses the store.
+void Checkpoint::LogTrouble() {
+  if (store_ == nullptr) return;
+  const std::string trouble = store_->TakeTrouble();
+  if (!trouble.empty()) Log(trouble);
 }
 
 absl::Status Checkpoint::Wait() {
   if (options_.path.empty()) return absl::OkStatus();
-  return ShareStatus("checkpoint wait", WaitHere());
+  return ShareStatus(group_, "checkpoint wait", WaitHere());
 }
 
 absl::Status Checkpoint::status() {

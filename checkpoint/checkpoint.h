@@ -6,7 +6,7 @@
 //   CheckpointOptions options;
 //   options.path = "/data/model";
 //   Checkpoint checkpoint(*group, options);
-//   LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("weights", BufferOf(weights)));
+//   LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("weights", &weights));
 //   CheckpointState place;
 //   place.save = [&] { return loader->SaveState(); };
 //   place.load = [&](absl::string_view bytes) {
@@ -45,14 +45,18 @@
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/checkpoint/best_value.h"  // IWYU pragma: export
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/checkpoint/checkpoint_store.h"
+#include "lockstep/checkpoint/section.h"     // IWYU pragma: export
+#include "lockstep/checkpoint/warm_start.h"  // IWYU pragma: export
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 
 namespace lockstep {
 
 namespace internal_checkpoint {
+class SavedSections;
 class SectionSink;
 }  // namespace internal_checkpoint
 
@@ -77,33 +81,21 @@ struct CheckpointOptions {
   bool background = true;
 };
 
-// A section of arbitrary bytes.
-struct CheckpointState {
-  // Save calls this on rank 0.
-  std::function<absl::StatusOr<std::optional<std::string>>()> save;
+// One file of Checkpoint::SaveTo.
+struct CheckpointTarget {
+  // The name of SaveAs. If it is empty, the file is named after the number of
+  // steps.
+  std::string name;
 
-  // Restore calls this on each rank, with the saved bytes.
-  std::function<absl::Status(absl::string_view bytes)> load;
-
-  // True if `save` may return nullopt. Then the section is left out, and
-  // Restore accepts a checkpoint without it.
-  bool may_be_missing = false;
+  // The value that is stored in the file, for SaveIfBest.
+  std::optional<BestValue> best;
 };
 
-// A section of elements in memory that only the trainer can access, such as
-// memory of a device. The functions copy a piece of the section's bytes, and
-// return when the copy is complete. Offsets are in bytes.
-struct CheckpointMemory {
-  DType dtype = DType::kF32;
-  int64_t count = 0;  // elements
-  std::function<absl::Status(int64_t offset, absl::Span<char> to)> read;
-  std::function<absl::Status(int64_t offset, absl::string_view from)> write;
-};
-
-// Requires: all ranks call Restore, Save and Wait, in the same order relative
-// to the group's other collectives. After an error on one rank only, that rank
-// must end the group with Abort, as after any other error, because the other
-// ranks wait for it.
+// Requires: all ranks call RestoreFrom, Restore, Wait, NoteValue and the
+// functions that save (Save, SaveAs, SaveIfBest and SaveTo), in the same order
+// relative to the group's other collectives. After an error on one rank only,
+// that rank must end the group with Abort, as after any other error, because
+// the other ranks wait for it.
 // Guarantees: an error of rank 0's disk or sections is returned on all ranks,
 // with the same message.
 // Thread-safety: thread-compatible.
@@ -125,30 +117,76 @@ class Checkpoint {
   // checkpoint.
   void set_job(const Fingerprint& job) { job_ = job; }
 
+  // Returns the error that Add would return for this name.
+  absl::Status CheckAdd(absl::string_view name) const;
+
   // Adds a section. All ranks must add the same sections before Restore. Names
-  // are unique, and "step" and "job" are reserved. The memory must stay where
-  // it is.
+  // are unique, and "step", "job", "best value" and "noted values" are
+  // reserved.
   //   ALREADY_EXISTS    there is a section with this name
   //   INVALID_ARGUMENT  the name is empty or too long, or the memory is on a
   //                     device, which needs CheckpointMemory
   //
-  // The memory must be the same on all ranks. Rank 0's content is saved, and
-  // all ranks restore it.
+  // The content must be the same on all ranks. Rank 0's content is saved, and
+  // all ranks restore it. If there is no checkpoint, all ranks get rank 0's
+  // content, too, except for bytes of a CheckpointState.
+  //
+  // Elements have a type that base/dtype.h knows: float, double, Float16,
+  // BFloat16, bool, or an integer of 8 to 64 bits (but not std::vector<bool>).
+  // A vector may be assigned to later, and its elements may move to other
+  // memory. Whenever it is saved or restored, it must have the size that it had
+  // when it was added. It must live as long as the checkpoint is used. The
+  // memory of a Buffer must stay where it is.
+  template <typename T>
+  absl::Status Add(absl::string_view name, std::vector<T>* values) {
+    return AddFound(
+        name, [values] { return BufferOf(*values); }, /*is_part=*/false);
+  }
   absl::Status Add(absl::string_view name, Buffer values);
   absl::Status Add(absl::string_view name, CheckpointMemory values);
   absl::Status Add(absl::string_view name, CheckpointState state);
 
   // Adds memory of which each rank has a part. The section consists of the
   // parts of all ranks, in the order of ranks. Another number of ranks may
-  // restore it with other sizes of parts. Parts are sent in pieces of 1 MiB.
+  // restore it with other sizes of parts. If there is no checkpoint, each rank
+  // keeps its own part. Parts are sent in pieces of 1 MiB.
+  template <typename T>
+  absl::Status AddPart(absl::string_view name, std::vector<T>* part) {
+    return AddFound(
+        name, [part] { return BufferOf(*part); }, /*is_part=*/true);
+  }
   absl::Status AddPart(absl::string_view name, Buffer part);
+
+  // Takes sections from any checkpoint file, such as one of another job, of
+  // another number of ranks, or of ImportSafetensors (exchange.h). Call it
+  // before Restore, and after the sections that it shall fill were added. If
+  // there is a checkpoint from which Restore continues, it takes nothing. The
+  // log says whether the file is used. The file's number of steps and its best
+  // value are never taken. It may be called for several files. Rank 0 reads the
+  // file, so only its path counts.
+  //
+  //   WarmStartOptions options;
+  //   options.except = {"parameters/head.*"};
+  //   options.may_be_missing = true;  // this model has other layers, too
+  //   checkpoint.RestoreFrom("/data/pretrained", options)
+  //
+  //   NOT_FOUND            there is no such file
+  //   DATA_LOSS            it is damaged
+  //   INVALID_ARGUMENT     it is not a checkpoint, or no pattern was given
+  //   FAILED_PRECONDITION  sections are missing or differ, or none matches; the
+  //                        message names them. Nothing was taken.
+  //   and the errors of `load`, after which some sections may have been taken
+  //   and the errors of Restore
+  absl::StatusOr<WarmStart> RestoreFrom(const std::string& path,
+                                        const WarmStartOptions& options = {});
 
   // Restores all sections from the newest undamaged checkpoint, and returns the
   // step after which it was saved, or nullopt if there is none. Call it once.
   //   FAILED_PRECONDITION  it is another job's: a section is missing, was not
   //                        added, or has another size or type; or the path is
   //                        in use
-  //   DATA_LOSS            there are checkpoints, but all are damaged
+  //   DATA_LOSS            there are checkpoints, but all are damaged, or are
+  //                        links to files that can't be read
   //   UNIMPLEMENTED        a newer release has saved it
   //   and the errors of `load`.
   absl::StatusOr<std::optional<int64_t>> Restore();
@@ -168,6 +206,43 @@ class Checkpoint {
   // returns that error.
   absl::Status Save(int64_t step);
 
+  // Saves the same to the file PATH.NAME, such as /data/model.final, which
+  // replaces an earlier one when it is complete. Restore never continues from
+  // this file, and `keep` never removes it. `step` may be smaller than that of
+  // an earlier call. A value of SaveIfBest under this name is forgotten.
+  //   INVALID_ARGUMENT     the name is not accepted; the message says which
+  //                        names are
+  //   FAILED_PRECONDITION  a file of that name is not a checkpoint
+  absl::Status SaveAs(absl::string_view name, int64_t step);
+
+  // Saves to the file PATH.NAME, as SaveAs does, if `value` is better than that
+  // of the earlier file, or if there is none. The file contains the value,
+  // which Restore reads, so a restart does not lose the best one. Of equal
+  // values, the earlier file is kept.
+  //
+  // Returns true if `value` is better than all earlier values of this job.
+  // Checkpoints contain these, so steps that are repeated after a restart get
+  // the same answer again, even if the file is that of a later step.
+  //   INVALID_ARGUMENT     the value is NaN, or as SaveAs
+  //   FAILED_PRECONDITION  ranks have different values, which the message
+  //                        shows; or the file has the other kind of best
+  absl::StatusOr<bool> SaveIfBest(absl::string_view name, int64_t step,
+                                  double value, Best best);
+
+  // Returns what SaveIfBest would return, and remembers the value for later
+  // calls, but saves nothing. SaveTo can save the checkpoint later.
+  absl::StatusOr<bool> NoteValue(absl::string_view name, double value,
+                                 Best best);
+
+  // Returns false if SaveTo would skip this target.
+  bool WouldSave(const CheckpointTarget& target) const;
+
+  // Saves to several files, in this order. A target with a value is skipped if
+  // the earlier file of this name has a value that is at least as good. With
+  // background = true, the sections are copied once for all files. Save, SaveAs
+  // and SaveIfBest call it. All ranks must give the same targets.
+  absl::Status SaveTo(int64_t step, absl::Span<const CheckpointTarget> targets);
+
   // Waits until the saved checkpoint is on the disk. All ranks must call it.
   absl::Status Wait();
 
@@ -180,54 +255,43 @@ class Checkpoint {
   absl::Status status();
 
  private:
-  struct Section {
-    std::string name;
-    CheckpointMemory memory;     // for a section of elements
-    const void* data = nullptr;  // the elements, if directly accessible
-    CheckpointState state;       // for a section of bytes
-    bool is_part = false;
-    std::vector<int64_t> counts;  // the sizes of all ranks' parts
-
-    bool is_state() const { return state.load != nullptr; }
-    int64_t all_bytes() const;
-  };
+  using Section = internal_checkpoint::Section;
 
   bool forked() const { return fork_guard_.forked(); }
-  std::string Shown(absl::string_view name) const;
+  static absl::Status NotInAFork();
+  absl::Status AddFound(absl::string_view name, std::function<Buffer()> find,
+                        bool is_part);
   absl::Status AddSection(absl::string_view name, Section section);
   Fingerprint Layout() const;
-  absl::Status DealParts();
+  void Log(absl::string_view text) const;
 
-  absl::Status OpenStore(std::unique_ptr<CheckpointReader>& newest);
-  absl::StatusOr<std::string> OpenNewest(
-      std::unique_ptr<CheckpointReader>& newest);
-  absl::StatusOr<std::optional<int64_t>> RestoreAll();
-  absl::Status CheckSections(
-      absl::Span<const CheckpointSection> sections) const;
-  absl::Status CheckSection(const CheckpointSection& saved) const;
-  // Calls `take` on each rank with the pieces of a section, in order.
-  absl::Status ReadPieces(
-      const CheckpointReader* reader, const CheckpointSection& saved,
-      const std::function<absl::Status(int64_t offset, absl::string_view)>&
-          take);
-  absl::StatusOr<std::string> ReadBytes(const CheckpointReader* reader,
-                                        const CheckpointSection& saved);
-  absl::Status Load(const CheckpointReader* reader,
-                    const CheckpointSection& saved, const Section& section);
-  absl::Status Share(absl::string_view what, absl::Span<char> bytes);
-  absl::StatusOr<std::string> ShareText(absl::string_view what,
-                                        const std::string& text);
-  absl::Status ShareStatus(absl::string_view what, const absl::Status& status);
-  const Section* Find(absl::string_view name) const;
+  absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewest();
+  absl::Status FindNewest();
+  absl::Status RestoreNewest();
+  absl::Status PrepareToSave();
+  absl::Status BeginAnew();
+  std::string Shown(absl::string_view name) const;
+  absl::Status CheckSections() const;
+  absl::StatusOr<WarmStart> Take(const std::string& path,
+                                 const WarmStartOptions& options);
 
-  absl::Status SaveAll(int64_t step);
-  absl::Status SaveOwn(int64_t step);
+  absl::Status CheckSave() const;
+  absl::Status CheckValue(absl::string_view name, const BestValue& value) const;
+  absl::Status SaveAll(int64_t step,
+                       absl::Span<const CheckpointTarget> targets);
+  absl::Status SaveSections(int64_t step, const std::string& name,
+                            absl::Span<const CheckpointTarget> targets);
+  absl::Status SaveOwn(int64_t step,
+                       absl::Span<const CheckpointTarget> targets);
   absl::Status SaveSection(const Section& section);
-  absl::Status ReceiveParts(const Section& section, int64_t step);
+  absl::Status ReceiveParts(const Section& section, int64_t step,
+                            absl::Status& own);
   absl::Status SendPart(const Section& section, int64_t step);
   absl::Status ReserveCopy();
-  void Write(int64_t step);
-  void Log(absl::string_view text) const;
+  absl::StatusOr<std::unique_ptr<CheckpointWriter>> Create(
+      int64_t step, const CheckpointTarget& target);
+  void LogTrouble();
+  void Write(int64_t step, absl::Span<const CheckpointTarget> targets);
 
   Communicator& group_;
   const CheckpointOptions options_;
@@ -235,16 +299,21 @@ class Checkpoint {
   const ForkGuard fork_guard_;
 
   Fingerprint job_;
-  std::vector<Section> sections_;
+  internal_checkpoint::Sections sections_;
+  std::vector<WarmStartOptions> warm_starts_;
   bool has_restored_ = false;
-  std::string restored_from_;             // a path of rank 0
-  std::vector<std::string> differences_;  // settings that have changed since
-  int64_t last_step_ = 0;
+  // The newest checkpoint, between RestoreFrom and the end of Restore.
+  std::unique_ptr<internal_checkpoint::SavedSections> newest_;
+  std::vector<std::string> differences_;   // settings that have changed since
+  int64_t last_step_ = -1;                 // -1: there is no checkpoint
+  internal_checkpoint::BestValues best_;   // of the files
+  internal_checkpoint::BestValues noted_;  // of the job
 
   // These are used on rank 0.
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<internal_checkpoint::SectionSink> sink_;
-  std::thread thread_;  // it runs Write
+  std::thread thread_;      // it runs Write
+  std::string noted_text_;  // of noted_, for Write
 
   Mutex mutex_;
   absl::Status written_ ABSL_GUARDED_BY(mutex_);

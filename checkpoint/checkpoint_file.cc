@@ -22,6 +22,7 @@
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
+#include "lockstep/base/retry.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/disk.h"
 
@@ -62,13 +63,18 @@ struct FileTrailer {
 
 namespace {
 
+using internal_checkpoint::CheckFree;
 using internal_checkpoint::FileHeader;
 using internal_checkpoint::FileTrailer;
+using internal_checkpoint::kPiece;
+using internal_checkpoint::OpenNew;
+using internal_checkpoint::Rename;
 using internal_checkpoint::SectionHeader;
+using internal_checkpoint::SyncFile;
 using internal_checkpoint::SyncFolderOf;
 using internal_checkpoint::SystemSays;
 
-constexpr size_t kPiece = size_t{1} << 20;
+constexpr auto kDigested = static_cast<size_t>(kPiece);
 constexpr uint32_t kFormat = FileHeader().format;
 constexpr int64_t kHeaderBytes = 64;
 static_assert(sizeof(FileHeader) == kHeaderBytes);
@@ -104,13 +110,13 @@ bool Has(const Header& header, absl::string_view magic) {
 
 void internal_checkpoint::PieceDigest::Add(absl::string_view bytes) {
   while (!bytes.empty()) {
-    const size_t taken = std::min(bytes.size(), kPiece - piece_.size());
-    if (piece_.empty() && taken == kPiece) {
+    const size_t taken = std::min(bytes.size(), kDigested - piece_.size());
+    if (piece_.empty() && taken == kDigested) {
       const Digest128 digest = DigestOf(bytes.substr(0, taken));
       absl::StrAppend(&digests_, BytesOf(digest));
     } else {
       absl::StrAppend(&piece_, bytes.substr(0, taken));
-      if (piece_.size() == kPiece) EndPiece();
+      if (piece_.size() == kDigested) EndPiece();
     }
     bytes.remove_prefix(taken);
   }
@@ -129,21 +135,38 @@ Digest128 internal_checkpoint::PieceDigest::Finish() {
 
 // ---- Writing.
 
-CheckpointWriter::CheckpointWriter(std::string path, Descriptor file)
-    : path_(std::move(path)), file_(std::move(file)) {}
+CheckpointWriter::CheckpointWriter(std::string path, Descriptor file,
+                                   bool replaces)
+    : path_(std::move(path)), file_(std::move(file)), replaces_(replaces) {}
 
 absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::Create(
     const std::string& path) {
   const std::string fresh = path + ".new";
-  Descriptor file(
-      ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  Descriptor file(RetryOnSignal([&] {
+    return ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+                  0666);
+  }));
   if (!file.ok()) return SystemSays("can't create", fresh);
   std::unique_ptr<CheckpointWriter> writer(
-      new CheckpointWriter(path, std::move(file)));
+      new CheckpointWriter(path, std::move(file), /*replaces=*/true));
+  LOCKSTEP_RETURN_IF_ERROR(writer->Begin());
+  return writer;
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointWriter::CreateNew(
+    const std::string& path) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckFree(path));
+  LOCKSTEP_ASSIGN_OR_RETURN(Descriptor file, OpenNew(path + ".new"));
+  std::unique_ptr<CheckpointWriter> writer(
+      new CheckpointWriter(path, std::move(file), /*replaces=*/false));
+  LOCKSTEP_RETURN_IF_ERROR(writer->Begin());
+  return writer;
+}
+
+absl::Status CheckpointWriter::Begin() {
   FileHeader header;
   header.checksum = ChecksumOf(header);
-  LOCKSTEP_RETURN_IF_ERROR(writer->Write(BytesOf(header)));
-  return writer;
+  return Write(BytesOf(header));
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -239,27 +262,49 @@ absl::Status CheckpointWriter::Finish() {
   LOCKSTEP_RETURN_IF_ERROR(Write(BytesOf(trailer)));
   // The file must be on the disk before it gets its name. Otherwise a crash
   // could leave the name with an incomplete file.
-  if (::fsync(file_.fd()) != 0) return SystemSays("can't sync", fresh());
-  if (file_.Close() != 0) return SystemSays("can't close", fresh());
-  if (std::rename(fresh().c_str(), path_.c_str()) != 0) {
-    return SystemSays(absl::StrCat("can't give the name ", path_, " to"),
-                      fresh());
+  if (SyncFile(file_) != 0) return SystemSays("can't sync", fresh());
+  // After an interrupted close, Linux has closed the descriptor, too.
+  if (file_.Close() != 0 && errno != EINTR) {
+    return SystemSays("can't close", fresh());
   }
+  LOCKSTEP_RETURN_IF_ERROR(Rename(fresh(), path_, replaces_));
   is_finished_ = true;
   return SyncFolderOf(path_);
 }
 
 // ---- Reading.
 
-absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
+absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::OpenFile(
     const std::string& path) {
   // Without O_NONBLOCK, opening a pipe would wait for its other end.
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  Descriptor file(RetryOnSignal(
+      [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
   if (!file.ok()) return SystemSays("can't open", path);
-  std::unique_ptr<CheckpointReader> reader(
+  return std::unique_ptr<CheckpointReader>(
       new CheckpointReader(path, std::move(file)));
-  LOCKSTEP_RETURN_IF_ERROR(reader->ReadAll());
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
+    const std::string& path) {
+  LOCKSTEP_ASSIGN_OR_RETURN(auto reader, OpenFile(path));
+  LOCKSTEP_RETURN_IF_ERROR(reader->ReadAll(/*has_contents=*/true));
   return reader;
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::OpenHeaders(
+    const std::string& path) {
+  LOCKSTEP_ASSIGN_OR_RETURN(auto reader, OpenFile(path));
+  LOCKSTEP_RETURN_IF_ERROR(reader->ReadAll(/*has_contents=*/false));
+  return reader;
+}
+
+absl::Status CheckpointReader::Recognize(const std::string& path) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto reader, OpenFile(path));
+  const absl::Status begins = reader->ReadBeginning().status();
+  // A damaged one is a checkpoint, too.
+  return absl::IsDataLoss(begins) || absl::IsUnimplemented(begins)
+             ? absl::OkStatus()
+             : begins;
 }
 
 absl::Status CheckpointReader::Damaged(int64_t offset,
@@ -291,7 +336,7 @@ absl::Status CheckpointReader::ReadHeader(int64_t offset,
       offset, absl::MakeSpan(reinterpret_cast<char*>(&header), sizeof(header)));
 }
 
-absl::Status CheckpointReader::ReadAll() {
+absl::Status CheckpointReader::ReadAll(bool has_contents) {
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t size, ReadBeginning());
   std::set<std::string> names;
   std::string headers;
@@ -303,7 +348,7 @@ absl::Status CheckpointReader::ReadAll() {
     if (!Has(header, "LSCS")) break;
     std::string name;
     LOCKSTEP_RETURN_IF_ERROR(ReadName(at, size, header, name));
-    LOCKSTEP_RETURN_IF_ERROR(ReadSection(at, header, name));
+    LOCKSTEP_RETURN_IF_ERROR(ReadSection(at, header, name, has_contents));
     if (!names.insert(name).second) {
       return Damaged(at, absl::StrCat("a second section is called '",
                                       absl::CHexEscape(name), "'"));
@@ -370,7 +415,8 @@ absl::Status CheckpointReader::ReadName(int64_t at, int64_t size,
 // Checks the bytes of that section, and adds it to `sections_`.
 absl::Status CheckpointReader::ReadSection(int64_t at,
                                            const SectionHeader& header,
-                                           const std::string& name) {
+                                           const std::string& name,
+                                           bool has_contents) {
   CheckpointSection section;
   section.name = name;
   section.version = header.version;
@@ -385,8 +431,10 @@ absl::Status CheckpointReader::ReadSection(int64_t at,
   }
   section.bytes = static_cast<int64_t>(header.bytes);
   section.offset = at + kHeaderBytes + header.name_bytes;
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckPayload(section, Digest128{header.digest[0], header.digest[1]}));
+  if (has_contents) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckPayload(section, Digest128{header.digest[0], header.digest[1]}));
+  }
   sections_.push_back(std::move(section));
   return absl::OkStatus();
 }
@@ -415,7 +463,7 @@ absl::Status CheckpointReader::CheckPayload(const CheckpointSection& section,
   internal_checkpoint::PieceDigest found;
   std::string piece;
   for (int64_t done = 0; done < section.bytes;) {
-    piece.resize(std::min<int64_t>(kPiece, section.bytes - done));
+    piece.resize(std::min(kPiece, section.bytes - done));
     LOCKSTEP_RETURN_IF_ERROR(
         ReadAt(section.offset + done, absl::MakeSpan(piece)));
     found.Add(piece);

@@ -55,6 +55,13 @@ namespace internal_checkpoint {
 
 struct SectionHeader;
 
+// The version of the content of all sections that this release writes.
+inline constexpr uint32_t kSectionVersion = 1;
+
+// The maximum number of bytes that are read, written or sent at once. A digest
+// is made of the digests of such pieces.
+inline constexpr int64_t kPiece = int64_t{1} << 20;
+
 // Computes the digest of bytes that are added in pieces of any sizes. It is the
 // digest of the digests of each MiB.
 // Thread-safety: thread-compatible.
@@ -82,6 +89,10 @@ class PieceDigest {
 class CheckpointWriter {
  public:
   static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Create(
+      const std::string& path);
+  // The same, but returns ALREADY_EXISTS, also from Finish, if there is a file
+  // of that name, or if another writer has begun one.
+  static absl::StatusOr<std::unique_ptr<CheckpointWriter>> CreateNew(
       const std::string& path);
   // Removes what was written, unless the file was finished.
   ~CheckpointWriter();
@@ -114,7 +125,8 @@ class CheckpointWriter {
     internal_checkpoint::PieceDigest digest;
   };
 
-  CheckpointWriter(std::string path, Descriptor file);
+  CheckpointWriter(std::string path, Descriptor file, bool replaces);
+  absl::Status Begin();
 
   std::string fresh() const { return path_ + ".new"; }
   absl::Status EndSection();
@@ -123,6 +135,7 @@ class CheckpointWriter {
 
   const std::string path_;
   Descriptor file_;
+  const bool replaces_;
   int64_t offset_ = 0;
   std::unique_ptr<Section> open_;
   std::set<std::string> names_;
@@ -131,7 +144,7 @@ class CheckpointWriter {
 };
 
 // Reads a file.
-// Guarantees: all bytes were correct when the file was opened.
+// Guarantees: all bytes were correct when Open returned.
 // Thread-safety: thread-compatible.
 class CheckpointReader {
  public:
@@ -142,6 +155,14 @@ class CheckpointReader {
   //   UNIMPLEMENTED     a newer release has written it
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(
       const std::string& path);
+
+  // Does not read the contents of the sections, so these are not checked.
+  static absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenHeaders(
+      const std::string& path);
+
+  // Returns OK if the file at `path` begins as a checkpoint does, and otherwise
+  // INVALID_ARGUMENT or the error of opening or reading it.
+  static absl::Status Recognize(const std::string& path);
 
   const std::string& path() const { return path_; }
   absl::Span<const CheckpointSection> sections() const { return sections_; }
@@ -159,12 +180,14 @@ class CheckpointReader {
 
   using SectionHeader = internal_checkpoint::SectionHeader;
 
-  absl::Status ReadAll();
+  static absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenFile(
+      const std::string& path);
+  absl::Status ReadAll(bool has_contents);
   absl::StatusOr<int64_t> ReadBeginning() const;
   absl::Status ReadName(int64_t at, int64_t size, const SectionHeader& header,
                         std::string& name) const;
   absl::Status ReadSection(int64_t at, const SectionHeader& header,
-                           const std::string& name);
+                           const std::string& name, bool has_contents);
   absl::Status ReadEnd(int64_t at, int64_t size,
                        absl::string_view headers) const;
   template <typename Header>

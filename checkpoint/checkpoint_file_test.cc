@@ -191,6 +191,53 @@ TEST_F(CheckpointFile, RefusesNames) {
                        HasSubstr("two sections have the name 'a'")));
 }
 
+// The writer refuses this, so the file is put together from two.
+TEST_F(CheckpointFile, RefusesTwoSectionsOfOneName) {
+  LOCKSTEP_ASSERT_OK(Write(path_, {{"step", "12"}}));
+  const std::string one = Bytes();
+  LOCKSTEP_ASSERT_OK(Write(path_, {{"step", "12"}, {"stop", "12"}}));
+  const std::string two = Bytes();
+  const std::string section = one.substr(64, 64 + 4 + 2);
+  ASSERT_EQ(two.substr(64, section.size()), section);
+  Put(two.substr(0, 64) + section + section + two.substr(64 + 2 * 70));
+  EXPECT_THAT(Read(path_).status(),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("a second section is called 'step'")));
+}
+
+TEST_F(CheckpointFile, IsCreatedOnce) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(auto first, CheckpointWriter::CreateNew(path_));
+  EXPECT_THAT(CheckpointWriter::CreateNew(path_),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+  // Another program may take the name meanwhile.
+  Put("of another program");
+  EXPECT_THAT(first->Finish(), StatusIs(absl::StatusCode::kAlreadyExists));
+  EXPECT_EQ(Bytes(), "of another program");
+  EXPECT_THAT(CheckpointWriter::CreateNew(path_),
+              StatusIs(absl::StatusCode::kAlreadyExists));
+  std::remove(path_.c_str());
+  first = nullptr;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(first, CheckpointWriter::CreateNew(path_));
+  LOCKSTEP_EXPECT_OK(first->Finish());
+  EXPECT_THAT(Read(path_), IsOkAndHolds(testing::IsEmpty()));
+}
+
+TEST_F(CheckpointFile, ReadsHeadersAlone) {
+  LOCKSTEP_ASSERT_OK(Write(path_, {{"step", "12"}, {"text", "abc"}}));
+  std::string damaged = Bytes();
+  damaged[64 + 64 + 4] = '?';  // in the content of the first section
+  Put(damaged);
+  EXPECT_THAT(CheckpointReader::Open(path_),
+              StatusIs(absl::StatusCode::kDataLoss));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto reader,
+                                CheckpointReader::OpenHeaders(path_));
+  EXPECT_EQ(reader->sections().size(), 2);
+  damaged[64] = '?';
+  Put(damaged);
+  EXPECT_THAT(CheckpointReader::OpenHeaders(path_),
+              StatusIs(absl::StatusCode::kDataLoss));
+}
+
 TEST_F(CheckpointFile, LeavesTheLastOneWhereItFails) {
   LOCKSTEP_ASSERT_OK(Write(path_, {{"step", "1"}}));
   {

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>  // NOLINT: C++17's own
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -19,12 +21,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/descriptor.h"
+#include "lockstep/base/retry.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 
@@ -32,6 +37,8 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kDigits = 12;
+constexpr char kLock[] = "lock";
+constexpr char kFinished[] = "finished";
 constexpr char kUnfinished[] = ".new";  // the ending that CheckpointWriter uses
 
 // Splits a path such as "/data/model" into the folder "/data/" and the name
@@ -42,7 +49,43 @@ std::pair<std::string, std::string> Parted(const std::string& path) {
   return {path.substr(0, slash + 1), path.substr(slash + 1)};
 }
 
+// Returns "X is a link to Y, which can't be read", or "" if it is no such link.
+std::string DescribeBadLink(const std::string& path) {
+  struct stat facts = {};
+  if (::stat(path.c_str(), &facts) == 0) return "";
+  const int error = errno;
+  std::error_code no_link;
+  const std::string target =
+      std::filesystem::read_symlink(path, no_link).string();
+  if (no_link) return "";
+  return absl::StrCat("the checkpoint ", path, " is a link to ", target,
+                      ", which can't be read (", std::strerror(error),
+                      "); check that its disk is mounted");
+}
+
+// Returns true for a file, or a link to one.
+bool IsFile(const std::string& path) {
+  struct stat facts = {};
+  return ::stat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
+}
+
 }  // namespace
+
+absl::Status CheckCheckpointName(absl::string_view name) {
+  constexpr size_t kMost = 64;
+  const bool has_letters = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '_' || c == '-';
+  });
+  if (!name.empty() && name.size() <= kMost && has_letters &&
+      absl::ascii_isalpha(name[0]) && name != kLock && name != kFinished) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a checkpoint can't be saved by the name '",
+      absl::CHexEscape(name.substr(0, kMost)), "': accepted are 1 to ", kMost,
+      " letters, digits, _ and -, of which the first is a letter, but not '",
+      kLock, "' and '", kFinished, "', which are reserved"));
+}
 
 absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
     const CheckpointStoreOptions& options) {
@@ -63,8 +106,10 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
         "; it should be a folder and the beginning of a name, such as ",
         options.path, "/model"));
   }
-  const std::string path = options.path + ".lock";
-  Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  const std::string path = absl::StrCat(options.path, ".", kLock);
+  Descriptor lock(RetryOnSignal([&] {
+    return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  }));
   if (!lock.ok()) {
     const int error = errno;
     return absl::ErrnoToStatus(
@@ -86,12 +131,27 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
   absolute.path = std::filesystem::absolute(options.path).string();
   std::unique_ptr<CheckpointStore> store(
       new CheckpointStore(absolute, std::move(lock)));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int64_t> unfinished,
-                            store->Steps(kUnfinished));
-  for (const int64_t step : unfinished) {
-    ::unlink(absl::StrCat(store->PathOf(step), kUnfinished).c_str());
-  }
+  LOCKSTEP_RETURN_IF_ERROR(store->RemoveUnfinished());
   return store;
+}
+
+absl::Status CheckpointStore::RemoveUnfinished() {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int64_t> steps, Steps(kUnfinished));
+  for (const int64_t step : steps) {
+    Remove(absl::StrCat(PathOf(step), kUnfinished));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> endings, Endings());
+  for (const std::string& ending : endings) {
+    absl::string_view name = ending;
+    const std::string path = absl::StrCat(options_.path, ".", ending);
+    // Other programs use such names, too.
+    if (absl::ConsumeSuffix(&name, kUnfinished) &&
+        CheckCheckpointName(name).ok() &&
+        CheckpointReader::Recognize(path).ok()) {
+      Remove(path);
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Unlocks explicitly, since a process that is just being forked may hold a copy
@@ -102,36 +162,44 @@ std::string CheckpointStore::PathOf(int64_t step) const {
   return absl::StrCat(options_.path, ".", absl::Dec(step, absl::kZeroPad12));
 }
 
-absl::StatusOr<std::set<int64_t>> CheckpointStore::Steps(
-    absl::string_view ending) const {
+absl::StatusOr<std::vector<std::string>> CheckpointStore::Endings() const {
   const auto [folder, name] = Parted(options_.path);
   const std::unique_ptr<DIR, int (*)(DIR*)> all(::opendir(folder.c_str()),
                                                 ::closedir);
   if (all == nullptr) {
     return absl::ErrnoToStatus(errno, absl::StrCat("can't open ", folder));
   }
-  std::set<int64_t> steps;
+  std::vector<std::string> endings;
   for (;;) {
     errno = 0;  // only errno tells an error of readdir from the end
     const dirent* const entry = ::readdir(all.get());
     if (entry == nullptr) break;
-    absl::string_view digits = entry->d_name;
-    int64_t step = 0;
-    struct stat facts = {};
-    if (absl::ConsumePrefix(&digits, name) &&
-        absl::ConsumePrefix(&digits, ".") &&
-        absl::ConsumeSuffix(&digits, ending) && digits.size() >= kDigits &&
-        std::all_of(digits.begin(), digits.end(),
-                    [](char c) { return c >= '0' && c <= '9'; }) &&
-        absl::SimpleAtoi(digits, &step) &&
-        PathOf(step) + std::string(ending) == folder + entry->d_name &&
-        ::stat((folder + entry->d_name).c_str(), &facts) == 0 &&
-        S_ISREG(facts.st_mode)) {
-      steps.insert(step);
+    absl::string_view ending = entry->d_name;
+    if (absl::ConsumePrefix(&ending, name) &&
+        absl::ConsumePrefix(&ending, ".")) {
+      endings.emplace_back(ending);
     }
   }
   if (errno != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("can't read ", folder));
+  }
+  return endings;
+}
+
+absl::StatusOr<std::set<int64_t>> CheckpointStore::Steps(
+    absl::string_view ending) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> endings, Endings());
+  std::set<int64_t> steps;
+  for (const std::string& each : endings) {
+    absl::string_view digits = each;
+    int64_t step = 0;
+    if (absl::ConsumeSuffix(&digits, ending) && digits.size() >= kDigits &&
+        std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
+        absl::SimpleAtoi(digits, &step) &&
+        absl::StrCat(PathOf(step), ending) ==
+            absl::StrCat(options_.path, ".", each)) {
+      steps.insert(step);
+    }
   }
   return steps;
 }
@@ -141,16 +209,21 @@ CheckpointStore::OpenNewest() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int64_t> steps, Steps());
   std::vector<std::string> why;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const std::string path = PathOf(*step);
     absl::StatusOr<std::unique_ptr<CheckpointReader>> reader =
-        CheckpointReader::Open(PathOf(*step));
+        CheckpointReader::Open(path);
     if (reader.ok()) {
       has_looked_ = true;
       for (const std::string& damage : why) {
         if (options_.log) {
-          options_.log(absl::StrCat(damage, "; ", PathOf(*step), " is used"));
+          options_.log(absl::StrCat(damage, "; ", path, " is used"));
         }
       }
       return reader;
+    }
+    if (std::string link = DescribeBadLink(path); !link.empty()) {
+      why.push_back(std::move(link));
+      continue;
     }
     if (!absl::IsDataLoss(reader.status()) &&
         !absl::IsInvalidArgument(reader.status())) {
@@ -166,7 +239,45 @@ CheckpointStore::OpenNewest() {
   }
   return absl::DataLossError(absl::StrCat(
       absl::StrJoin(why, "; "),
-      ": put a whole one there, or remove them all to begin anew"));
+      ": put back an undamaged one, or remove all of these to begin anew"));
+}
+
+absl::StatusOr<std::map<std::string, std::string>> CheckpointStore::ReadNamed(
+    absl::string_view section) const {
+  constexpr int64_t kMost = 1024;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> endings, Endings());
+  std::map<std::string, std::string> found;
+  for (const std::string& name : endings) {
+    if (!CheckCheckpointName(name).ok()) continue;
+    const std::string path = absl::StrCat(options_.path, ".", name);
+    const absl::Status read = [&]() -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(auto reader,
+                                CheckpointReader::OpenHeaders(path));
+      const CheckpointSection* saved = reader->Find(section);
+      if (saved == nullptr || saved->bytes > kMost) return absl::OkStatus();
+      // The contents of this file matter, so they are checked.
+      LOCKSTEP_ASSIGN_OR_RETURN(reader, CheckpointReader::Open(path));
+      saved = reader->Find(section);
+      if (saved == nullptr) return absl::OkStatus();
+      std::string bytes(saved->bytes, '\0');
+      LOCKSTEP_RETURN_IF_ERROR(reader->Read(*saved, 0, absl::MakeSpan(bytes)));
+      found[name] = bytes;
+      return absl::OkStatus();
+    }();
+    if (absl::IsDataLoss(read)) {
+      if (options_.log) {
+        options_.log(absl::StrCat(read.message(),
+                                  "; it is replaced when it is saved again"));
+      }
+    } else if (!read.ok() && !absl::IsInvalidArgument(read)) {
+      // It may be the best one, so it must not be taken for missing.
+      const std::string link = DescribeBadLink(path);
+      if (link.empty()) return read;
+      return absl::FailedPreconditionError(
+          absl::StrCat(link, ", or remove the link if it is not needed"));
+    }
+  }
+  return found;
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointStore::Create(
@@ -183,9 +294,31 @@ absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointStore::Create(
   return CheckpointWriter::Create(PathOf(step));
 }
 
+absl::Status CheckpointStore::CheckNamed(absl::string_view name) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckCheckpointName(name));
+  const absl::Status replaced =
+      CheckpointReader::Recognize(absl::StrCat(options_.path, ".", name));
+  if (replaced.ok() || absl::IsNotFound(replaced)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(replaced.message(),
+                   ", so it is not replaced: save by another name than '", name,
+                   "', or move the file away"));
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointWriter>> CheckpointStore::CreateNamed(
+    absl::string_view name) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckNamed(name));
+  return CheckpointWriter::Create(absl::StrCat(options_.path, ".", name));
+}
+
 absl::Status CheckpointStore::Finish(CheckpointWriter& writer) {
   LOCKSTEP_RETURN_IF_ERROR(writer.Finish());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int64_t> steps, Steps());
+  if (std::none_of(steps.begin(), steps.end(), [&](int64_t step) {
+        return PathOf(step) == writer.path();
+      })) {
+    return absl::OkStatus();  // it was saved by name
+  }
   // Only this checkpoint and older ones count, since others may have put later
   // ones there.
   int64_t kept = 0;
@@ -194,13 +327,34 @@ absl::Status CheckpointStore::Finish(CheckpointWriter& writer) {
     const bool is_this = path == writer.path();
     if (is_this) damaged_.erase(*step);  // it was written anew
     if (damaged_.count(*step) > 0) {
-      if (::unlink(path.c_str()) == 0) damaged_.erase(*step);
-    } else if (is_this || kept > 0) {
+      if (Remove(path)) damaged_.erase(*step);
+    } else if (is_this || (kept > 0 && IsFile(path))) {
       ++kept;
-      if (kept > options_.keep) ::unlink(path.c_str());
+      if (kept > options_.keep) Remove(path);
     }
   }
   return absl::OkStatus();
+}
+
+bool CheckpointStore::Remove(const std::string& path) {
+  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return true;
+  const int error = errno;
+  if (!std::exchange(had_trouble_, true)) {
+    trouble_ = absl::StrCat(
+        "can't remove ", path,
+        ", which is no longer needed: ", std::strerror(error),
+        ". It stays, and so may others, so there may be "
+        "more files than keep=",
+        options_.keep,
+        ": check that the folder can "
+        "be written to, and that the disk has room. Later failures of this "
+        "kind are not logged");
+  }
+  return false;
+}
+
+std::string CheckpointStore::TakeTrouble() {
+  return std::exchange(trouble_, std::string());
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // A CheckpointStore keeps the last few checkpoints of a job. Their files have
 // the name PATH and the step after which they were saved, such as
-// "/data/model.000000000120".
+// "/data/model.000000000120". A file that is saved by name, such as
+// "/data/model.best", is none of these: it stays until it is replaced.
 //
 //   CheckpointStoreOptions options;
 //   options.path = "/data/model";
@@ -19,10 +20,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,6 +37,10 @@
 
 namespace lockstep {
 
+// Returns INVALID_ARGUMENT, with what is accepted, unless a checkpoint may be
+// saved by this name.
+absl::Status CheckCheckpointName(absl::string_view name);
+
 // The settings of a CheckpointStore.
 struct CheckpointStoreOptions {
   // The folder, which must exist, and the beginning of the files' names.
@@ -43,7 +50,8 @@ struct CheckpointStoreOptions {
   // if the newest is damaged.
   int64_t keep = 3;
 
-  // Receives a message for each checkpoint that is skipped.
+  // Receives a message for each checkpoint that is skipped. It is called by
+  // OpenNewest and ReadNamed.
   std::function<void(absl::string_view)> log;
 };
 
@@ -64,7 +72,8 @@ class CheckpointStore {
   CheckpointStore& operator=(const CheckpointStore&) = delete;
 
   // Opens the newest undamaged checkpoint. Returns nullptr if there are none,
-  // and DATA_LOSS if all of them are damaged.
+  // and DATA_LOSS if all of them are damaged, or are no files, such as links to
+  // a disk that is not mounted.
   absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewest();
 
   // Begins the checkpoint after `step` steps. Returns FAILED_PRECONDITION
@@ -72,8 +81,29 @@ class CheckpointStore {
   // checkpoints, and would continue from those at its next start.
   absl::StatusOr<std::unique_ptr<CheckpointWriter>> Create(int64_t step);
 
-  // Finishes a checkpoint, and removes those that are too old or damaged.
+  // Looks for a section in each file that was saved by name. Returns its bytes
+  // by the names of the files that have it. Skips damaged files, and sections
+  // of more than 1 KiB. Returns FAILED_PRECONDITION for a link to a file that
+  // can't be read.
+  absl::StatusOr<std::map<std::string, std::string>> ReadNamed(
+      absl::string_view section) const;
+
+  // Returns OK if a file may be saved by this name: INVALID_ARGUMENT if the
+  // name is not accepted, and FAILED_PRECONDITION if there is a file of that
+  // name that is no checkpoint.
+  absl::Status CheckNamed(absl::string_view name) const;
+
+  // Begins a file that is saved by name, and that replaces an earlier one.
+  absl::StatusOr<std::unique_ptr<CheckpointWriter>> CreateNamed(
+      absl::string_view name);
+
+  // Finishes a checkpoint, and removes those that are too old or damaged. A
+  // file that was saved by name removes none.
   absl::Status Finish(CheckpointWriter& writer);
+
+  // Returns a message if a file could not be removed, and otherwise "". A store
+  // has one such message at most; Open and Finish return OK in this case.
+  std::string TakeTrouble();
 
  private:
   CheckpointStore(const CheckpointStoreOptions& options, Descriptor lock)
@@ -82,8 +112,13 @@ class CheckpointStore {
         unlocked_in_forks_(lock_.fd()) {}
 
   std::string PathOf(int64_t step) const;
-  // Returns the steps of the files whose names end in `ending`.
+  // Returns what follows "PATH." in the names of the folder.
+  absl::StatusOr<std::vector<std::string>> Endings() const;
+  // Returns the steps of the names that end in `ending`.
   absl::StatusOr<std::set<int64_t>> Steps(absl::string_view ending = "") const;
+  absl::Status RemoveUnfinished();
+  // Returns true if the file was removed, or was not there.
+  bool Remove(const std::string& path);
 
   const CheckpointStoreOptions options_;
   const Descriptor lock_;
@@ -91,6 +126,8 @@ class CheckpointStore {
   const ClosedInForks unlocked_in_forks_;
   bool has_looked_ = false;
   std::set<int64_t> damaged_;
+  bool had_trouble_ = false;
+  std::string trouble_;
 };
 
 }  // namespace lockstep

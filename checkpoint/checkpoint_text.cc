@@ -31,7 +31,8 @@ std::map<std::string, Setting> SettingsOf(absl::string_view text) {
   for (const absl::string_view line :
        absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const std::vector<std::string> words = absl::StrSplit(line, '\t');
-    if (words.size() != 3) continue;
+    // Earlier releases also saved the path, which changes no result.
+    if (words.size() != 3 || words[0] == "checkpoint.path") continue;
     // A fingerprint contains only short values as text.
     settings[words[0]] = {words[1],
                           words[2].empty() ? "a long value" : words[2]};

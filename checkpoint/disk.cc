@@ -19,19 +19,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/descriptor.h"
+#include "lockstep/base/retry.h"
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep::internal_checkpoint {
 namespace {
-
-// Calls a function of the system until no signal interrupts it.
-template <typename Call>
-auto Uninterrupted(Call call) {
-  for (;;) {
-    const auto result = call();
-    if (result >= 0 || errno != EINTR) return result;
-  }
-}
 
 absl::Status Exists(absl::string_view path) {
   return absl::AlreadyExistsError(
@@ -51,14 +43,17 @@ absl::Status SystemSays(absl::string_view what, const std::string& path) {
           error == ENOSPC || error == EDQUOT ? ": make room there" : ""));
 }
 
+int SyncFile(const Descriptor& file) {
+  return RetryOnSignal([&] { return ::fsync(file.fd()); });
+}
+
 absl::Status SyncFolder(const std::string& folder) {
-  Descriptor file(Uninterrupted([&] {
+  Descriptor file(RetryOnSignal([&] {
     return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   }));
   if (!file.ok()) return SystemSays("can't open", folder);
   // Some file systems can't sync folders.
-  if (Uninterrupted([&] { return ::fsync(file.fd()); }) != 0 &&
-      errno != EINVAL) {
+  if (SyncFile(file) != 0 && errno != EINVAL) {
     return SystemSays("can't sync", folder);
   }
   return absl::OkStatus();
@@ -82,12 +77,40 @@ absl::Status CheckFree(const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Descriptor> OpenNew(const std::string& path) {
+  Descriptor file(RetryOnSignal([&] {
+    return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  }));
+  if (!file.ok()) {
+    return errno == EEXIST ? Exists(path) : SystemSays("can't create", path);
+  }
+  return file;
+}
+
+absl::Status Rename(const std::string& from, const std::string& to,
+                    bool replaces) {
+  // Some file systems can't check the name in one step with the renaming.
+  int result = replaces ? -1
+                        : ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD,
+                                      to.c_str(), RENAME_NOREPLACE);
+  if (result != 0 && (replaces || errno == EINVAL || errno == ENOSYS)) {
+    result = std::rename(from.c_str(), to.c_str());
+  }
+  if (result != 0) {
+    return errno == EEXIST
+               ? Exists(to)
+               : SystemSays(absl::StrCat("can't give the name ", to, " to"),
+                            from);
+  }
+  return SyncFolderOf(to);
+}
+
 // ---- Reading.
 
 absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(
     const std::string& path) {
   // Without O_NONBLOCK, opening a pipe would wait for its other end.
-  Descriptor file(Uninterrupted(
+  Descriptor file(RetryOnSignal(
       [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
   if (!file.ok()) return SystemSays("can't open", path);
   struct stat facts = {};
@@ -102,7 +125,7 @@ absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(
 
 absl::Status InputFile::Read(int64_t offset, absl::Span<char> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t got = Uninterrupted([&] {
+    const ssize_t got = RetryOnSignal([&] {
       return ::pread(file_.fd(), bytes.data(), bytes.size(), offset);
     });
     if (got < 0) return SystemSays("can't read", path_);
@@ -121,18 +144,13 @@ absl::Status InputFile::Read(int64_t offset, absl::Span<char> bytes) const {
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(
     const std::string& path) {
-  Descriptor file(Uninterrupted([&] {
-    return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  }));
-  if (!file.ok()) {
-    return errno == EEXIST ? Exists(path) : SystemSays("can't create", path);
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(Descriptor file, OpenNew(path));
   return std::unique_ptr<OutputFile>(new OutputFile(path, std::move(file)));
 }
 
 absl::Status OutputFile::Write(absl::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = Uninterrupted(
+    const ssize_t written = RetryOnSignal(
         [&] { return ::write(file_.fd(), bytes.data(), bytes.size()); });
     if (written < 0) return SystemSays("can't write", path_);
     bytes.remove_prefix(written);
@@ -141,7 +159,7 @@ absl::Status OutputFile::Write(absl::string_view bytes) {
 }
 
 absl::Status OutputFile::Finish() {
-  if (Uninterrupted([&] { return ::fsync(file_.fd()); }) != 0) {
+  if (SyncFile(file_) != 0) {
     return SystemSays("can't sync", path_);
   }
   // After an interrupted close, Linux has closed the descriptor, too.
@@ -175,21 +193,9 @@ absl::Status Draft::CreateFolder() {
 }
 
 absl::Status Draft::Finish() {
-  // Something else may have got the name meanwhile. Some file systems can't
-  // check this in one step with the renaming.
-  int result = ::renameat2(AT_FDCWD, fresh().c_str(), AT_FDCWD, path_.c_str(),
-                           RENAME_NOREPLACE);
-  if (result != 0 && (errno == EINVAL || errno == ENOSYS)) {
-    result = std::rename(fresh().c_str(), path_.c_str());
-  }
-  if (result != 0) {
-    return errno == EEXIST
-               ? Exists(path_)
-               : SystemSays(absl::StrCat("can't give the name ", path_, " to"),
-                            fresh());
-  }
+  LOCKSTEP_RETURN_IF_ERROR(Rename(fresh(), path_, /*replaces=*/false));
   is_ours_ = false;
-  return SyncFolderOf(path_);
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep::internal_checkpoint

@@ -1,5 +1,5 @@
-// Reads and writes files with the errors of the system, and gives files and
-// folders their names when they are complete. Internal.
+// Functions that read and write files, and return the errors of the system. A
+// Draft gives a file or a folder its name when it is complete. Internal.
 //
 //   Draft draft("/data/model.safetensors");
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto file, draft.CreateFile());
@@ -26,6 +26,9 @@ namespace lockstep::internal_checkpoint {
 // Returns the error in errno, with its code.
 absl::Status SystemSays(absl::string_view what, const std::string& path);
 
+// Writes a file's bytes to the disk. Returns the result of fsync.
+int SyncFile(const Descriptor& file);
+
 // Syncs a folder. A name in it survives a crash only after that.
 absl::Status SyncFolder(const std::string& folder);
 
@@ -34,6 +37,15 @@ absl::Status SyncFolderOf(const std::string& path);
 
 // Returns ALREADY_EXISTS if something has that name, or that name and ".new".
 absl::Status CheckFree(const std::string& path);
+
+// Creates a file to write to. Returns ALREADY_EXISTS if the name is taken.
+absl::StatusOr<Descriptor> OpenNew(const std::string& path);
+
+// Renames a file or a folder, and syncs the folder of `to`. If `replaces` is
+// false and something has the name `to`, returns ALREADY_EXISTS. Some file
+// systems can't check this; there, a file of that name is replaced.
+absl::Status Rename(const std::string& from, const std::string& to,
+                    bool replaces);
 
 // Reads a regular file.
 // Thread-safety: thread-compatible.
@@ -83,7 +95,8 @@ class OutputFile {
 // Thread-safety: thread-compatible.
 class Draft {
  public:
-  // `path` is the name of what is complete. It must not end with a slash.
+  // `path` is the name of the complete file or folder, without a slash at its
+  // end.
   explicit Draft(std::string path) : path_(std::move(path)) {}
   // Removes what was created, unless it was finished.
   ~Draft();
@@ -91,7 +104,7 @@ class Draft {
   Draft(const Draft&) = delete;
   Draft& operator=(const Draft&) = delete;
 
-  // Returns the name of what is not complete.
+  // Returns the name that the file or folder has until it is complete.
   std::string fresh() const { return path_ + ".new"; }
 
   absl::StatusOr<std::unique_ptr<OutputFile>> CreateFile();

@@ -33,7 +33,6 @@
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/checkpoint/disk.h"
 #include "lockstep/checkpoint/safetensors_header.h"
-#include "lockstep/checkpoint/section_sink.h"
 
 namespace lockstep {
 namespace {
@@ -49,7 +48,7 @@ using ::lockstep::internal_checkpoint::Draft;
 using ::lockstep::internal_checkpoint::InputFile;
 using ::lockstep::internal_checkpoint::kPiece;
 using ::lockstep::internal_checkpoint::kSafetensorsPrefixBytes;
-using ::lockstep::internal_checkpoint::kVersion;
+using ::lockstep::internal_checkpoint::kSectionVersion;
 using ::lockstep::internal_checkpoint::LayOutSafetensors;
 using ::lockstep::internal_checkpoint::OutputFile;
 using ::lockstep::internal_checkpoint::ParseSafetensorsHeader;
@@ -192,7 +191,7 @@ absl::StatusOr<std::vector<Exported>> Select(const CheckpointReader& from,
       return refused("has bytes, and no elements that could be exported");
     }
     if (section.name.size() == options.prefix.size()) {
-      return refused("has no name behind the prefix");
+      return refused("has no name after the prefix");
     }
     const int64_t size = SizeOf(*section.dtype);
     if (section.bytes % size != 0) {
@@ -278,7 +277,7 @@ absl::StatusOr<std::string> NameIn(const std::string& file) {
 absl::Status CopyToSection(const InputFile& from, int64_t offset, int64_t bytes,
                            const std::string& name, DType dtype,
                            CheckpointWriter& to) {
-  LOCKSTEP_RETURN_IF_ERROR(to.Begin(name, kVersion, dtype));
+  LOCKSTEP_RETURN_IF_ERROR(to.Begin(name, kSectionVersion, dtype));
   std::string piece;
   for (int64_t done = 0; done < bytes;) {
     piece.resize(std::min(kPiece, bytes - done));
@@ -447,7 +446,7 @@ absl::Status ImportSafetensors(const std::string& from, const std::string& to,
       ParseSafetensorsHeader(header, file->bytes());
   if (!arrays.ok()) return InFile(from, arrays.status());
   if (arrays->empty()) return NothingToImport(from, "arrays");
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto writer, CheckpointWriter::Create(to));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto writer, CheckpointWriter::CreateNew(to));
   for (const SafetensorsArray& array : *arrays) {
     if (array.name.empty()) {
       return absl::InvalidArgumentError(
@@ -467,7 +466,7 @@ absl::Status ImportNpy(const std::string& folder, const std::string& to,
   LOCKSTEP_RETURN_IF_ERROR(CheckFree(to));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<NpyInput> inputs,
                             ListNpy(WithoutSlashes(folder)));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto writer, CheckpointWriter::Create(to));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto writer, CheckpointWriter::CreateNew(to));
   for (const NpyInput& input : inputs) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto file, InputFile::Open(input.path));
     int64_t header_bytes = 0;

@@ -1,6 +1,6 @@
-// Converts the sections of a checkpoint file that have elements to files that
-// other programs read, and back: to a .safetensors file, or to a folder of .npy
-// files.
+// Converts sections of a checkpoint file to arrays that other programs read,
+// and back. The arrays are in a .safetensors file, or in a folder of .npy
+// files. Only sections of elements can be converted.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(
 //       const auto checkpoint,
@@ -53,7 +53,8 @@ struct ExchangeOptions {
 //                     folder of `to`, does not exist
 //   INVALID_ARGUMENT  a name or a shape does not fit, or a file is of another
 //                     format
-//   UNIMPLEMENTED     an imported array has elements that are no DType
+//   UNIMPLEMENTED     an array of a .safetensors file has elements that are no
+//                     DType; for a .npy file, this is INVALID_ARGUMENT
 //   DATA_LOSS         an imported file is incomplete or damaged
 // Others are those of the system, such as RESOURCE_EXHAUSTED for a full disk.
 
@@ -67,8 +68,8 @@ absl::Status ExportSafetensors(const CheckpointReader& from,
 
 // Writes a folder that has a file NAME.npy for each array. In its name, %XX
 // stands for each byte other than letters, digits, '.', '_' and '-', and for a
-// '.' at the beginning. bfloat16 becomes the type '<V2' of NumPy, since NumPy
-// has none: array.view(ml_dtypes.bfloat16) shows its numbers.
+// '.' at the beginning. NumPy has no bfloat16, so such arrays get its type
+// '<V2': array.view(ml_dtypes.bfloat16) shows their numbers.
 absl::Status ExportNpy(const CheckpointReader& from, const std::string& folder,
                        const ExchangeOptions& options = {});
 

@@ -436,7 +436,7 @@ TEST_F(Exchange, SaysWhichPrefixesThereAre) {
                      HasSubstr("has bytes, and no elements"))));
   EXPECT_THAT(refused("a", {Array("a", DType::kF32, 1)}),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("has no name behind the prefix: give another "
+                       HasSubstr("has no name after the prefix: give another "
                                  "prefix than 'a'")));
   EXPECT_THAT(refused("", {{"a", DType::kF32, "12345"}}),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -29,8 +29,8 @@ using ::lockstep::internal_base::Utf8Of;
 
 constexpr char kMetadata[] = "__metadata__";
 
-// The package writes arrays with the types of the first rows first. Since types
-// of larger elements come before those of smaller ones, all are aligned.
+// The package writes arrays in the order of their types in this table. Types
+// with larger elements come first, so all arrays are aligned.
 struct Type {
   absl::string_view name;
   DType dtype;

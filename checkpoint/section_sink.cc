@@ -57,7 +57,7 @@ void SectionSink::Grow(int64_t bytes) {
 
 absl::Status SectionSink::Begin(absl::string_view name,
                                 std::optional<DType> dtype, const void* like) {
-  if (writer_ != nullptr) return writer_->Begin(name, kVersion, dtype);
+  if (writer_ != nullptr) return writer_->Begin(name, kSectionVersion, dtype);
   used_ = (used_ + kLine - 1) / kLine * kLine +
           static_cast<int64_t>(reinterpret_cast<uintptr_t>(like) % kLine);
   entries_.push_back({std::string(name), dtype, used_, 0});
@@ -91,7 +91,8 @@ absl::Status SectionSink::Put(absl::string_view bytes) {
 
 absl::Status SectionSink::WriteTo(CheckpointWriter& writer) const {
   for (const Entry& entry : entries_) {
-    LOCKSTEP_RETURN_IF_ERROR(writer.Begin(entry.name, kVersion, entry.dtype));
+    LOCKSTEP_RETURN_IF_ERROR(
+        writer.Begin(entry.name, kSectionVersion, entry.dtype));
     LOCKSTEP_RETURN_IF_ERROR(writer.Append(
         absl::string_view(memory_.get() + entry.begin, entry.bytes)));
   }

@@ -27,12 +27,6 @@
 
 namespace lockstep::internal_checkpoint {
 
-// The maximum number of bytes of one write, or of one message between ranks.
-inline constexpr int64_t kPiece = int64_t{1} << 20;
-
-// The version of the content of all sections.
-inline constexpr uint32_t kVersion = 1;
-
 // Requires: Start comes first, then Begin for each section.
 // Thread-safety: thread-compatible.
 class SectionSink {

@@ -56,7 +56,7 @@ TEST(Recovery, LateIsNoFailure) {
 TEST(Recovery, Mismatch) {
   const Ended ended = Recover(" --fail=mismatch");
   ExpectGroupMadeAgain(ended);
-  EXPECT_THAT(ended.printed, AllOf(HasSubstr("differ at operation #12: "),
+  EXPECT_THAT(ended.printed, AllOf(HasSubstr("differ at operation #15: "),
                                    HasSubstr("issued all_reduce(1 x f64, avg)"),
                                    HasSubstr("issued barrier()")));
 }

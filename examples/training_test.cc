@@ -137,7 +137,7 @@ TEST_F(Training, AnEmptyCheckpointIsNoFirstStart) {
   EXPECT_EQ(ended.code, 1) << ended.printed;
   EXPECT_THAT(ended.printed,
               AllOf(HasSubstr("has 0 bytes, and is torn"),
-                    HasSubstr(FileOf(10)), HasSubstr("remove them all")));
+                    HasSubstr(FileOf(10)), HasSubstr("remove all of these")));
   EXPECT_TRUE(std::ifstream(FileOf(10)).is_open());
 }
 

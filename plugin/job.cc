@@ -46,6 +46,7 @@ Fingerprint FingerprintOf(Config job, const Config& trainer) {
   std::map<std::string, std::string> values = job.Values();
   for (const char* const key : kApart) values.erase(key);
   values.erase("group.device");
+  values.erase("checkpoint.path");
   Fingerprint fingerprint;
   for (const auto& [key, value] : values) fingerprint.Add(key, value);
   // If each rank reports, all ranks compare their clocks, which is a

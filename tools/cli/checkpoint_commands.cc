@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -17,8 +19,10 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/nearest_word.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/best_value.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/checkpoint/exchange.h"
+#include "lockstep/checkpoint/section.h"
 
 namespace lockstep {
 namespace {
@@ -67,21 +71,38 @@ absl::Status AddShape(absl::string_view text, ExchangeOptions& options) {
   return wrong("this name is given twice");
 }
 
+// Returns the bytes of a short section, or "" if there is none.
+absl::StatusOr<std::string> ReadSection(const CheckpointReader& reader,
+                                        absl::string_view name) {
+  constexpr int64_t kMost = 1024;
+  const CheckpointSection* const section = reader.Find(name);
+  if (section == nullptr || section->bytes > kMost) return std::string();
+  std::string bytes(section->bytes, '\0');
+  LOCKSTEP_RETURN_IF_ERROR(reader.Read(*section, 0, absl::MakeSpan(bytes)));
+  return bytes;
+}
+
 }  // namespace
 
 absl::Status RunCheckpointShow(const CheckpointCommand& command,
                                std::ostream& out) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto reader,
                             CheckpointReader::Open(command.path));
-  const CheckpointSection* const saved = reader->Find("step");
-  if (int64_t step = 0; saved != nullptr && !saved->dtype.has_value() &&
-                        saved->bytes == sizeof(step)) {
-    char bytes[sizeof(step)];
-    LOCKSTEP_RETURN_IF_ERROR(reader->Read(*saved, 0, absl::MakeSpan(bytes)));
-    std::memcpy(&step, bytes, sizeof(step));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string saved,
+                            ReadSection(*reader, internal_checkpoint::kStep));
+  if (int64_t step = 0; saved.size() == sizeof(step)) {
+    std::memcpy(&step, saved.data(), sizeof(step));
     out << "step " << step << "\n";
   } else {
     out << "no step\n";
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string best_bytes,
+                            ReadSection(*reader, internal_checkpoint::kBest));
+  const std::optional<BestValue> best =
+      internal_checkpoint::BestValueOf(best_bytes);
+  if (best.has_value()) {
+    out << "the best value is " << best->value << ", the "
+        << internal_checkpoint::NameOf(best->best) << " one\n";
   }
   for (const CheckpointSection& section : reader->sections()) {
     out << absl::CHexEscape(section.name) << ": ";

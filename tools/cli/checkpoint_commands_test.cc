@@ -1,5 +1,6 @@
 #include "lockstep/tools/cli/checkpoint_commands.h"
 
+#include <cstring>
 #include <filesystem>  // NOLINT: C++17's own
 #include <sstream>
 #include <string>
@@ -11,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/checkpoint/checkpoint_file.h"
 
 namespace lockstep {
 namespace {
@@ -56,6 +58,22 @@ TEST_F(CheckpointCommands, ShowSections) {
                          HasSubstr("\nparameters/weight: f32, "))));
   EXPECT_THAT(Shown(folder_ + "/missing"),
               StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(CheckpointCommands, ShowTheBestValue) {
+  const std::string path = folder_ + "/best";
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto writer,
+                                CheckpointWriter::Create(path));
+  LOCKSTEP_ASSERT_OK(writer->Begin("best value", 1));
+  const double value = 0.25;
+  std::string bytes(16, '\0');
+  std::memcpy(bytes.data(), &value, sizeof(value));
+  bytes[8] = 1;
+  LOCKSTEP_ASSERT_OK(writer->Append(bytes));
+  LOCKSTEP_ASSERT_OK(writer->Finish());
+  EXPECT_THAT(Shown(path),
+              IsOkAndHolds("no step\nthe best value is 0.25, the highest one\n"
+                           "best value: 16 bytes\n"));
 }
 
 TEST_F(CheckpointCommands, ExportAndImport) {

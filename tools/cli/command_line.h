@@ -13,7 +13,7 @@
 // A flag is written --name=value or --name value, with one dash or two, and
 // with - or _ within the name. A flag of type bool takes no separate value: it
 // is --name, --noname, or --name=false. The words after -- are not read as
-// flags. Each flag may be given once, unless it is repeated.
+// flags. A flag may be given once, and a flag of AddRepeated several times.
 #ifndef LOCKSTEP_TOOLS_CLI_COMMAND_LINE_H_
 #define LOCKSTEP_TOOLS_CLI_COMMAND_LINE_H_
 
