@@ -40,6 +40,18 @@ TEST_F(ConsoleTest, LinesAreLines) {
   EXPECT_EQ(Written(), "one\ntwo\n");
 }
 
+// The reader of the standard error may go away. SIGPIPE would end the process.
+TEST_F(ConsoleTest, OutlivesItsReader) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  Console console(ends[1], /*has_bar=*/true);
+  close(ends[0]);
+  console.WriteLine("one");
+  console.ShowBar("1/2");
+  EXPECT_EQ(write(ends[1], "", 0), 0);
+  close(ends[1]);
+}
+
 TEST_F(ConsoleTest, TheBarStaysBelowTheLines) {
   Console console(fileno(file_), /*has_bar=*/true);
   console.ShowBar("");

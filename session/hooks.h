@@ -69,7 +69,8 @@ class SessionHooks {
     return absl::OkStatus();
   }
 
-  // Is called before a checkpoint is saved, after session.steps() steps.
+  // Is called before a checkpoint is saved, also by name, after session.steps()
+  // steps. It is not called for a SaveIfBest that saves nothing.
   virtual absl::Status OnCheckpointSave(Session& /*session*/) {
     return absl::OkStatus();
   }

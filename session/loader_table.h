@@ -30,6 +30,9 @@
 
 namespace lockstep::internal_session {
 
+// Patterns of the names of sections that belong to loaders.
+inline constexpr const char* kLoaderSections[] = {"loader/*", "epochs"};
+
 // All functions but AddTo also accept loaders that are not in the table. They
 // store nothing about them, because a host may destroy such a loader at any
 // time.

@@ -17,29 +17,31 @@ struct Rule {
 };
 
 // One row for each phase, in the order of the enumeration. The columns are
-// MakeLoader, MakeGradients, Restore, Steps, Add, Average, Evaluate, Save and
-// AwaitSaved.
+// MakeLoader, MakeGradients, Restore, Steps, Add, Average, Evaluate, Save,
+// SaveAs and AwaitSaved.
 constexpr Rule kRules[] = {
     {"before Run", {true, true}},
     {"before Restore",
-     {true, true, true, true, false, false, true, false, true}},
+     {true, true, true, true, false, false, true, false, false, true}},
     {"outside of a step",
-     {true, false, false, true, false, false, true, true, true}},
-    {"in a step", {true, false, false, false, true, true, true, true, true}},
+     {true, false, false, true, false, false, true, true, true, true}},
+    {"in a step",
+     {true, false, false, false, true, true, true, true, true, true}},
     {"in a step, after Average",
-     {true, false, false, false, false, true, true, true, true}},
+     {true, false, false, false, false, true, true, true, true, true}},
     {"after the trainer has left a step",
-     {true, false, false, true, false, false, true, false, true}},
+     {true, false, false, true, false, false, true, false, false, true}},
     {"after Train has returned", {}},
     {"in the function of Evaluate", {}},
     {"in OnStart", {true, true}},
     {"in OnEpochBegin",
-     {true, false, false, false, false, false, true, true, true}},
-    {"in OnStep", {true, false, false, false, false, false, true, true, true}},
+     {true, false, false, false, false, false, true, true, true, true}},
+    {"in OnStep",
+     {true, false, false, false, false, false, true, true, true, true}},
     {"in OnEpochEnd",
-     {true, false, false, false, false, false, true, false, true}},
+     {true, false, false, false, false, false, true, false, true, true}},
     {"in OnEvaluation",
-     {true, false, false, false, false, false, false, true, true}},
+     {true, false, false, false, false, false, false, true, true, true}},
     {"in OnCheckpointSave", {}},
     {"in OnCheckpointLoad", {}},
     {"in OnFailure", {}},
@@ -70,7 +72,7 @@ const char* RemedyFor(Call call, Phase phase) {
     case Call::kMakeLoader:
       return "call it before Train returns";
     case Call::kMakeGradients:
-      return "checkpoints and all ranks must know of it from the start: call "
+      return "it decides what all ranks and the checkpoints begin with: call "
              "it before Restore and before the first Epochs or Steps";
     case Call::kRestore:
       return "call it once, in Train, when everything is made and added, and "
@@ -92,6 +94,7 @@ const char* RemedyFor(Call call, Phase phase) {
       }
       return "call it in Train or in a later event";
     case Call::kSave:
+    case Call::kSaveAs:
       if (phase == Phase::kCreated || phase == Phase::kOnStart) {
         return "there is nothing to save yet: call it in Train, after Restore";
       }
@@ -100,7 +103,7 @@ const char* RemedyFor(Call call, Phase phase) {
                "a checkpoint of this moment calls OnEpochEnd again, so what "
                "hooks do here would be done twice: call Save in OnStep";
       }
-      if (phase == Phase::kOnEvaluation) {
+      if (phase == Phase::kOnEvaluation && call == Call::kSave) {
         return "outside of a step, the code that follows the steps of the "
                "epoch has not ended yet, and would be repeated after a "
                "restart: call Save last in the body of the loop over epochs";
@@ -123,7 +126,9 @@ const char* RemedyFor(Call call, Phase phase) {
 absl::Status Phases::Check(Call call, absl::string_view name) const {
   const Rule& rule = kRules[static_cast<size_t>(now_)];
   const bool is_too_early =
-      call == Call::kSave && now_ == Phase::kOnEvaluation && !in_step();
+      now_ == Phase::kOnEvaluation &&
+      ((call == Call::kSave && !is_step_open()) ||
+       (call == Call::kSaveAs && outer_ == Phase::kMaking));
   if (rule.allows[static_cast<size_t>(call)] && !is_too_early) {
     return absl::OkStatus();
   }

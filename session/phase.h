@@ -45,13 +45,14 @@ enum class Phase {
 // The calls that have a column in the table of session.h.
 enum class Call {
   kMakeLoader,
-  kMakeGradients,  // and AddState, AddPart
+  kMakeGradients,  // and AddState, AddPart, RestoreFrom
   kRestore,
   kSteps,  // and Epochs
   kAdd,    // and set_weight
   kAverage,
   kEvaluate,
   kSave,
+  kSaveAs,  // and SaveIfBest
   kAwaitSaved,
 };
 
@@ -65,8 +66,13 @@ class Phases {
   class Within {
    public:
     Within(Phases& phases, Phase inner)
-        : phases_(phases), before_(std::exchange(phases.now_, inner)) {}
-    ~Within() { phases_.now_ = before_; }
+        : phases_(phases), before_(std::exchange(phases.now_, inner)) {
+      if (inner == Phase::kOnStep) ++phases_.on_steps_;
+    }
+    ~Within() {
+      if (phases_.now_ == Phase::kOnStep) --phases_.on_steps_;
+      phases_.now_ = before_;
+    }
 
     Within(const Within&) = delete;
     Within& operator=(const Within&) = delete;
@@ -89,6 +95,11 @@ class Phases {
     return outer_ == Phase::kStep || outer_ == Phase::kAveraged;
   }
 
+  // Returns true from the beginning of a step until the last OnStep hook has
+  // returned, because these may still change what is saved. This includes other
+  // functions of the user that are called in between.
+  bool is_step_open() const { return in_step() || on_steps_ > 0; }
+
   // Goes to a phase outside of functions of the user.
   // Requires: no function of the user is being called.
   void GoTo(Phase outer) { now_ = outer_ = outer; }
@@ -100,6 +111,7 @@ class Phases {
  private:
   Phase now_ = Phase::kCreated;
   Phase outer_ = Phase::kCreated;
+  int on_steps_ = 0;  // calls of OnStep that have not returned
 };
 
 }  // namespace lockstep::internal_session

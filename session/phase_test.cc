@@ -47,7 +47,7 @@ Table ReadTable() {
     const std::vector<std::string> words =
         absl::StrSplit(rest, ' ', absl::SkipEmpty());
     if (calls.empty()) {
-      if (words.front() == "phase" && words.size() == 10) calls = words;
+      if (words.front() == "phase" && words.size() == 11) calls = words;
     } else if (words.size() == calls.size() &&
                std::all_of(words.begin() + 1, words.end(),
                            [](const std::string& word) {
@@ -83,18 +83,26 @@ absl::Status Make(Made& made, const std::string& call) {
   if (call == "make") {
     LOCKSTEP_RETURN_IF_ERROR(
         session.AddState("another state", BufferOf(made.state)));
+    LOCKSTEP_RETURN_IF_ERROR(session.AddPart("a part", &made.state));
+    absl::Status begun = session.RestoreFrom("/nonexistent/file").status();
+    if (!absl::IsNotFound(begun)) return begun;
     return session.MakeGradients({}).status();
   }
   if (call == "restore") return session.Restore();
   // A training that has not begun has no other loader yet.
-  if (made.test == nullptr && (call == "evaluate" || call == "steps")) {
+  if (made.test == nullptr && (call == "eval" || call == "steps")) {
     LOCKSTEP_ASSIGN_OR_RETURN(made.test, session.MakeLoader("spare"));
     made.other = made.test;
   }
-  if (call == "evaluate") {
+  if (call == "eval") {
     return session.Evaluate(*made.test, Nothing).status();
   }
   if (call == "save") return session.Save();
+  if (call == "as") {
+    LOCKSTEP_RETURN_IF_ERROR(
+        session.SaveIfBest("best", 1, Best::kLowest).status());
+    return session.SaveAs("named");
+  }
   if (call == "await") return session.AwaitSaved();
   if (call == "steps") {
     for (const Step& step : session.Steps(*made.other, 7)) {
@@ -109,6 +117,7 @@ absl::Status Make(Made& made, const std::string& call) {
     return made.step->Average(*made.second);
   }
   made.step->Add("x", 1);
+  made.step->set_weight(1);
   return made.step->status();
 }
 
@@ -244,7 +253,7 @@ TEST_F(PhaseTest, TheTableOfSessionIsTrue) {
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   int number = 0;
   for (const auto& [phase, row] : table) {
-    ASSERT_EQ(row.size(), 9);
+    ASSERT_EQ(row.size(), 10);
     for (const auto& [call, cell] : row) {
       SCOPED_TRACE(absl::StrCat(call, " in ", phase));
       const std::string path = absl::StrCat(folder, "/", ++number);
@@ -270,13 +279,16 @@ TEST_F(PhaseTest, TheTableOfSessionIsTrue) {
                        : is_refused && returns_none && !is_over
                            ? walk.result()
                            : absl::OkStatus());
+      if (cell == "yes" && call == "as") {
+        EXPECT_TRUE(std::ifstream(absl::StrCat(path, ".named")).good());
+      }
       if (cell != "end") continue;
       // OnStep is called when the step has been counted.
       const int64_t steps = walk.steps() + (phase == "OnStep" ? 0 : 1);
-      EXPECT_TRUE(
-          std::ifstream(
-              absl::StrCat(path, ".", absl::Dec(steps, absl::kZeroPad12)))
-              .good());
+      const std::string ending =
+          call == "as" ? "named"
+                       : absl::StrCat(absl::Dec(steps, absl::kZeroPad12));
+      EXPECT_TRUE(std::ifstream(absl::StrCat(path, ".", ending)).good());
     }
   }
 }

@@ -1,8 +1,9 @@
 // These tests run chains of restarts. The ranks of a training are killed at
 // random places, it continues with other numbers of ranks, and its newest
 // checkpoint is sometimes damaged. At the end, each sample must have counted
-// once in each epoch. If the number of ranks was always the same, the result
-// must have the same bits as an undisturbed training.
+// once in each epoch, and the best checkpoint must be that of the best step. If
+// the number of ranks was always the same, the result must have the same bits
+// as an undisturbed training.
 //
 // LOCKSTEP_CHAINS sets the number of chains; tools/ci/exhaustive runs 50.
 #include <signal.h>
@@ -30,6 +31,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
@@ -67,6 +69,21 @@ sampler = {name = "sequential", global_batch_size = 6, tail = "mask"}
 every_steps = 4
 path = ")",
                       path, "\"\n");
+}
+
+// A loss that depends on the number of the step alone. It falls and rises, and
+// some values are equal.
+double LossOf(int64_t step) {
+  return static_cast<double>(4 * (4 * step % 5) - step);
+}
+
+// The first step with the lowest loss, of those up to `last`.
+int64_t BestStep(int64_t last) {
+  int64_t best = 1;
+  for (int64_t step = 2; step <= last; ++step) {
+    if (LossOf(step) < LossOf(best)) best = step;
+  }
+  return best;
 }
 
 // Tells the test that this rank is at its place, and waits to be killed.
@@ -125,7 +142,9 @@ absl::Status TrainRank(const RankProcesses::Self& self,
       LOCKSTEP_RETURN_IF_ERROR(Wait(session.group().Barrier()));
     }
     if (is_it && in_save == 0 && session.steps() == in_step) AwaitEnd();
-    return absl::OkStatus();
+    return session
+        .SaveIfBest("best", LossOf(session.steps() + 1), Best::kLowest)
+        .status();
   };
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                             Session::Create(std::move(job), registry, options));
@@ -184,6 +203,18 @@ class RestartChains : public testing::Test {
     return absl::StrCat(PathOf(chain), ".", absl::Dec(step, absl::kZeroPad12));
   }
 
+  // Returns the number of steps in the best checkpoint, or 0.
+  int64_t BestOf(const std::string& chain) const {
+    const auto reader = CheckpointReader::Open(PathOf(chain) + ".best");
+    if (!reader.ok()) return 0;
+    int64_t step = 0;
+    EXPECT_TRUE((*reader)
+                    ->Read(*(*reader)->Find("step"), 0,
+                           absl::MakeSpan(reinterpret_cast<char*>(&step), 8))
+                    .ok());
+    return step;
+  }
+
   // Flips a bit of a file, or truncates it.
   void Damage(const std::string& file) {
     const auto size = static_cast<int64_t>(std::filesystem::file_size(file));
@@ -208,6 +239,7 @@ class RestartChains : public testing::Test {
       EXPECT_TRUE(absl::StrContains(printed, "each once")) << printed;
       if (rank == 0) first = printed;
     }
+    EXPECT_EQ(BestOf(chain), BestStep(kSteps));
     return first;
   }
 
@@ -254,6 +286,14 @@ TEST_F(RestartChains, EndAsIfNothingHadHappened) {
             << printed;
       }
       std::vector<int64_t> steps = Steps(chain);
+      // The file of the best step up to the newest checkpoint is there, or that
+      // of a better one that comes again.
+      const int64_t best = BestOf(chain);
+      if (!steps.empty()) {
+        ASSERT_GT(best, 0);
+        EXPECT_LE(LossOf(best), LossOf(BestStep(steps.back())));
+      }
+      EXPECT_EQ(best, best == 0 ? 0 : BestStep(best));
       if (steps.size() > 1 && Draw(0, 1) == 0) {
         Damage(FileOf(chain, steps.back()));
         steps.pop_back();

@@ -41,6 +41,16 @@ using internal_session::Call;
 using internal_session::Phase;
 using internal_session::Training;
 
+namespace {
+
+// Returns the name of a parameter's section.
+std::string SectionOf(int64_t model, const Parameter& parameter) {
+  return model == 0 ? absl::StrCat("parameters/", parameter.name)
+                    : absl::StrCat("parameters.", model, "/", parameter.name);
+}
+
+}  // namespace
+
 // ---- Joining and parting.
 
 Session::Session() = default;
@@ -209,10 +219,15 @@ absl::StatusOr<Loader*> Session::MakeLoader(absl::string_view name,
   return &made;
 }
 
+absl::Status Session::CheckMake(absl::string_view name) const {
+  return training_->Check(Call::kMakeGradients, name);
+}
+
+Checkpoint& Session::checkpoint() { return *training_->checkpoint; }
+
 absl::StatusOr<Gradients*> Session::MakeGradients(
     std::vector<Parameter> parameters, const GradientOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(
-      training_->Check(Call::kMakeGradients, "MakeGradients"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckMake("MakeGradients"));
   if (options.device.kind != Device::Kind::kHost &&
       !training_->ranks.has_host_group()) {
     return absl::UnimplementedError(absl::StrCat(
@@ -223,6 +238,10 @@ absl::StatusOr<Gradients*> Session::MakeGradients(
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Gradients> gradients,
                             Gradients::Create(std::move(parameters), options));
   gradients->number_ = static_cast<int64_t>(training_->gradients.size());
+  for (const Parameter& parameter : gradients->parameters()) {
+    LOCKSTEP_RETURN_IF_ERROR(training_->checkpoint->CheckAdd(
+        SectionOf(gradients->number_, parameter)));
+  }
   training_->gradients.push_back(std::move(gradients));
   Gradients& made = *training_->gradients.back();
   LOCKSTEP_RETURN_IF_ERROR(Share(made));
@@ -249,12 +268,8 @@ absl::Status Session::Share(Gradients& gradients) {
 }
 
 absl::Status Session::AddToCheckpoint(const Gradients& gradients) {
-  const std::string begin =
-      gradients.number_ == 0
-          ? "parameters/"
-          : absl::StrCat("parameters.", gradients.number_, "/");
   for (const Parameter& parameter : gradients.parameters()) {
-    const std::string name = begin + parameter.name;
+    const std::string name = SectionOf(gradients.number_, parameter);
     if (gradients.on_host()) {
       LOCKSTEP_RETURN_IF_ERROR(
           training_->checkpoint->Add(name, BufferOf(parameter.values)));
@@ -267,24 +282,34 @@ absl::Status Session::AddToCheckpoint(const Gradients& gradients) {
 }
 
 absl::Status Session::AddState(absl::string_view name, Buffer values) {
-  LOCKSTEP_RETURN_IF_ERROR(training_->Check(Call::kMakeGradients, "AddState"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckMake("AddState"));
   return training_->checkpoint->Add(name, values);
 }
 
 absl::Status Session::AddState(absl::string_view name,
                                CheckpointMemory values) {
-  LOCKSTEP_RETURN_IF_ERROR(training_->Check(Call::kMakeGradients, "AddState"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckMake("AddState"));
   return training_->checkpoint->Add(name, std::move(values));
 }
 
 absl::Status Session::AddState(absl::string_view name, CheckpointState state) {
-  LOCKSTEP_RETURN_IF_ERROR(training_->Check(Call::kMakeGradients, "AddState"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckMake("AddState"));
   return training_->checkpoint->Add(name, std::move(state));
 }
 
 absl::Status Session::AddPart(absl::string_view name, Buffer part) {
-  LOCKSTEP_RETURN_IF_ERROR(training_->Check(Call::kMakeGradients, "AddPart"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckMake("AddPart"));
   return training_->checkpoint->AddPart(name, part);
+}
+
+absl::StatusOr<WarmStart> Session::RestoreFrom(
+    const std::string& path, const WarmStartOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckMake("RestoreFrom"));
+  WarmStartOptions without_loaders = options;
+  for (const char* const own : internal_session::kLoaderSections) {
+    without_loaders.except.emplace_back(own);
+  }
+  return training_->checkpoint->RestoreFrom(path, without_loaders);
 }
 
 // ---- Checkpoints.
@@ -314,7 +339,7 @@ absl::Status Session::Restore() {
 absl::Status Session::Save() {
   Training& training = *training_;
   LOCKSTEP_RETURN_IF_ERROR(training.Check(Call::kSave, "Save"));
-  if (training.phases.in_step() || training.phases.now() == Phase::kOnStep) {
+  if (training.phases.is_step_open()) {
     // The session can't know whether the trainer has already updated its
     // parameters, and other hooks may follow.
     training.save_requested = true;
@@ -335,8 +360,25 @@ absl::Status Session::Save() {
     }
     training.loaders.MarkDone();
   }
-  if (training.job.checkpoint.path.empty()) return absl::OkStatus();
-  return training.Save();
+  return training.Save(/*is_numbered=*/true);
+}
+
+absl::Status Session::SaveAs(absl::string_view name) {
+  Training& training = *training_;
+  LOCKSTEP_RETURN_IF_ERROR(training.CheckSaveAs("SaveAs"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckCheckpointName(name));
+  return training.SaveAs({std::string(name), std::nullopt});
+}
+
+absl::StatusOr<bool> Session::SaveIfBest(absl::string_view name, double value,
+                                         Best best) {
+  Training& training = *training_;
+  LOCKSTEP_RETURN_IF_ERROR(training.CheckSaveAs("SaveIfBest"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool is_best,
+                            training.checkpoint->NoteValue(name, value, best));
+  LOCKSTEP_RETURN_IF_ERROR(
+      training.SaveAs({std::string(name), BestValue{value, best}}));
+  return is_best;
 }
 
 absl::Status Session::AwaitSaved() {

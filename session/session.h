@@ -60,6 +60,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
@@ -95,24 +96,24 @@ struct Training;
 // no Status (Epochs, Steps, Step::Add and Step::set_weight) fail the training
 // when they are refused, since otherwise nobody would notice.
 //
-//   phase            loader make restore steps add average evaluate save await
-//   created          yes    yes  -       -     -   -       -        -    -
-//   making           yes    yes  between -     -   -       yes      -    yes
-//   between          yes    -    -       step  -   -       yes      yes  yes
-//   step             yes    -    -       -     yes averaged yes     end  yes
-//   averaged         yes    -    -       -     -   yes     yes      end  yes
-//   left             yes    -    -       step  -   -       yes      -    yes
-//   returned         -      -    -       -     -   -       -        -    -
-//   evaluating       -      -    -       -     -   -       -        -    -
-//   OnStart          yes    yes  -       -     -   -       -        -    -
-//   OnEpochBegin     yes    -    -       -     -   -       yes      yes  yes
-//   OnStep           yes    -    -       -     -   -       yes      end  yes
-//   OnEpochEnd       yes    -    -       -     -   -       yes      -    yes
-//   OnEvaluation     yes    -    -       -     -   -       -        end  yes
-//   OnCheckpointSave -      -    -       -     -   -       -        -    -
-//   OnCheckpointLoad -      -    -       -     -   -       -        -    -
-//   OnFailure        -      -    -       -     -   -       -        -    -
-//   OnShutdown       -      -    -       -     -   -       -        -    -
+//   phase            loader make restore steps add average  eval save as  await
+//   created          yes    yes  -       -     -   -        -    -    -   -
+//   making           yes    yes  between -     -   -        yes  -    -   yes
+//   between          yes    -    -       step  -   -        yes  yes  yes yes
+//   step             yes    -    -       -     yes averaged yes  end  end yes
+//   averaged         yes    -    -       -     -   yes      yes  end  end yes
+//   left             yes    -    -       step  -   -        yes  -    -   yes
+//   returned         -      -    -       -     -   -        -    -    -   -
+//   evaluating       -      -    -       -     -   -        -    -    -   -
+//   OnStart          yes    yes  -       -     -   -        -    -    -   -
+//   OnEpochBegin     yes    -    -       -     -   -        yes  yes  yes yes
+//   OnStep           yes    -    -       -     -   -        yes  end  end yes
+//   OnEpochEnd       yes    -    -       -     -   -        yes  -    yes yes
+//   OnEvaluation     yes    -    -       -     -   -        -    end  end yes
+//   OnCheckpointSave -      -    -       -     -   -        -    -    -   -
+//   OnCheckpointLoad -      -    -       -     -   -        -    -    -   -
+//   OnFailure        -      -    -       -     -   -        -    -    -   -
+//   OnShutdown       -      -    -       -     -   -        -    -    -   -
 //
 // The phases:
 //
@@ -126,19 +127,20 @@ struct Training;
 //   returned    Train has returned
 //   evaluating  in the function that Evaluate calls
 //   OnStart...  in that hook; in OnEvaluation outside of steps, `save` is
-//               refused
+//               refused, and `as` saves at once or, before Restore, is refused
 //
-// The calls: `loader` is MakeLoader; `make` is MakeGradients, AddState and
-// AddPart; `steps` is Epochs, and the beginning of a loop over Steps; `add` is
-// Step::Add and Step::set_weight; `average` is Step::Average; `await` is
-// AwaitSaved. Run is allowed once, in `created`. All other functions may be
+// The calls: `loader` is MakeLoader; `make` is MakeGradients, AddState, AddPart
+// and RestoreFrom; `steps` is Epochs, and the beginning of a loop over Steps;
+// `add` is Step::Add and Step::set_weight; `average` is Step::Average; `eval`
+// is Evaluate; `as` is SaveAs and SaveIfBest; `await` is AwaitSaved. Run is
+// allowed once, in `created`. All other functions may be
 // called in each phase.
 //
 // Three facts hold beside the phase. After a failure, every call that returns a
 // Status returns the failure, and loops have at most one more step, which has
-// failed. When a stop is agreed, loops end after the step, and Evaluate and
-// Save return CANCELLED, except in a step and in hooks. When all ranks agree to
-// finish (FinishAfterThisStep), loops end after the step.
+// failed. When a stop is agreed, loops end after the step, and Evaluate, Save,
+// SaveAs and SaveIfBest return CANCELLED, except in a step and in hooks. When
+// all ranks agree to finish (FinishAfterThisStep), loops end after the step.
 //
 // Requires: the registry, the hooks, and a world or groups of the host outlive
 // it.
@@ -213,16 +215,42 @@ class Session {
   // Adds a state of the trainer to the job's checkpoints, such as the state of
   // an optimizer or of a random number generator. The parameters of
   // MakeGradients, the positions of the loaders, and steps() are saved without
-  // it. Checkpoint::Add says which names and memory it accepts.
+  // it. Checkpoint::Add says which names and memory it accepts. When Restore
+  // finds no checkpoint, all ranks get rank 0's values, but not the bytes of a
+  // CheckpointState. In a job without a path for checkpoints, Epochs and Steps
+  // do the same if Restore was not called.
   //
-  //   session.AddState("momentum", BufferOf(momentum))
+  //   std::vector<float> momentum(weights.size());
+  //   session.AddState("momentum", &momentum)
+  template <typename T>
+  absl::Status AddState(absl::string_view name, std::vector<T>* values) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckMake("AddState"));
+    return checkpoint().Add(name, values);
+  }
   absl::Status AddState(absl::string_view name, Buffer values);
   absl::Status AddState(absl::string_view name, CheckpointMemory values);
   absl::Status AddState(absl::string_view name, CheckpointState state);
 
   // The same for memory of which each rank has one part (see
   // Checkpoint::AddPart).
+  template <typename T>
+  absl::Status AddPart(absl::string_view name, std::vector<T>* part) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckMake("AddPart"));
+    return checkpoint().AddPart(name, part);
+  }
   absl::Status AddPart(absl::string_view name, Buffer part);
+
+  // Begins with sections of a checkpoint file of any job, such as the
+  // parameters of a trained model. It takes nothing if there is a checkpoint
+  // from which Restore continues. The log says whether the file is used. Call
+  // it before Restore, when everything that it shall fill is made and added.
+  // Checkpoint::RestoreFrom says more. The places of loaders, the number of
+  // steps and the best values of the file are never taken.
+  //
+  //   LOCKSTEP_RETURN_IF_ERROR(
+  //       session.RestoreFrom("/data/pretrained.final").status());
+  absl::StatusOr<WarmStart> RestoreFrom(const std::string& path,
+                                        const WarmStartOptions& options = {});
 
   // Restores the newest checkpoint, if there is one. A job that has a path for
   // checkpoints must call it, when everything is made and added, and before
@@ -244,6 +272,31 @@ class Session {
   // of an epoch, this call saves nothing, for the same reason, and the log says
   // so.
   absl::Status Save();
+
+  // Saves a checkpoint to the file PATH.NAME, such as /data/model.final, which
+  // replaces an earlier one of this name. All ranks must call it. A call within
+  // a step saves when that step has ended. Restore never continues from such a
+  // file, `keep` never removes it, and the call says nothing about the code of
+  // an epoch, unlike Save. It writes nothing if the job has no path for
+  // checkpoints. Another job may take it by RestoreFrom, and exchange.h exports
+  // it. Checkpoint::SaveAs says which names are accepted.
+  absl::Status SaveAs(absl::string_view name);
+
+  // Does the same if `value` is better than that of the earlier file of this
+  // name, or if there is none. The file contains the value, so a restart does
+  // not lose the best one. Of equal values, the earlier file is kept.
+  //
+  // Returns true if `value` is better than all earlier values of this training.
+  // Checkpoints contain these, so steps that are repeated after a restart get
+  // the same answer again.
+  //
+  //   session.SaveIfBest("best", tested.mean("loss"), Best::kLowest)
+  //
+  //   INVALID_ARGUMENT     the value is NaN, or the name is not accepted
+  //   FAILED_PRECONDITION  ranks have different values, which the message
+  //                        shows; or the file has the other kind of best
+  absl::StatusOr<bool> SaveIfBest(absl::string_view name, double value,
+                                  Best best);
 
   // Waits until the last checkpoint is on the disk. All ranks must call it.
   absl::Status AwaitSaved();
@@ -347,6 +400,8 @@ class Session {
 
   absl::Status CallTrainer(const std::function<absl::Status(Session&)>& train);
   absl::Status CheckAllIsSaved() const;
+  absl::Status CheckMake(absl::string_view name) const;
+  Checkpoint& checkpoint();
   absl::Status Share(Gradients& gradients);
   absl::Status AddToCheckpoint(const Gradients& gradients);
 

@@ -297,6 +297,25 @@ TEST_F(SessionMetricsTest, BatchesMayBeReleased) {
   EXPECT_EQ(told_.written[0][1].values.count("train/loss"), 0);
 }
 
+// A weight belongs to one step. A line comes after each step, and the last one
+// is that of the epoch.
+TEST_F(SessionMetricsTest, RatesAreOfRowsAgain) {
+  EXPECT_THAT(RunWith("[progress]\nevery = \"1ns\"", 1,
+                      [](Session& session) -> absl::Status {
+                        LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                                  session.MakeLoader("train"));
+                        for (Step& step : session.Steps(*train, 0)) {
+                          LOCKSTEP_RETURN_IF_ERROR(step.status());
+                          if (step.number() == 0) step.set_weight(100);
+                        }
+                        return absl::OkStatus();
+                      }),
+              Each(IsOk()));
+  EXPECT_THAT(LinesWith("epoch "),
+              ElementsAre(HasSubstr(" weight/s"), HasSubstr(" rows/s"),
+                          HasSubstr(" weight/s")));
+}
+
 // The trainer's collectives within a step count, and those between steps do
 // not.
 TEST_F(SessionMetricsTest, CollectivesAreThoseOfTheStep) {

@@ -13,6 +13,7 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/operation.h"
@@ -51,6 +52,13 @@ void StepLoop::Close(bool is_over) {
     training_.left_update =
         training_.phases.outer() == Phase::kAveraged || !training_.has_averaged;
     training_.phases.GoTo(Phase::kLeft);
+    for (const CheckpointTarget& target :
+         std::exchange(training_.named_saves, {})) {
+      if (training_.ranks.rank() > 0 || !training_.failure.ok()) continue;
+      training_.Log(absl::StrCat("the trainer has left step ", step_.number_,
+                                 " of epoch ", epoch_, ", so the checkpoint '",
+                                 target.name, "' is not saved"));
+    }
     // The step does not count, so its gradients are thrown away.
     for (const auto& gradients : training_.gradients) {
       gradients->Discard().IgnoreError();
@@ -140,7 +148,7 @@ absl::Status StepLoop::EndEpoch() {
   // exist already.
   if (!training_.job.checkpoint.path.empty() &&
       training_.saved_steps != training_.steps) {
-    LOCKSTEP_RETURN_IF_ERROR(training_.Save());
+    LOCKSTEP_RETURN_IF_ERROR(training_.Save(/*is_numbered=*/true));
   }
   // The checkpoint from which the training continues may be a later one, which
   // was saved in the steps of another loader.
@@ -231,10 +239,10 @@ absl::Status StepLoop::EndStep() {
       }));
   // The previous checkpoint may have failed while it was written.
   LOCKSTEP_RETURN_IF_ERROR(training_.checkpoint->status());
-  if (training_.job.checkpoint.path.empty()) return absl::OkStatus();
-  const bool saves = training_.IsOver() || training_.save_requested ||
-                     training_.checkpoint->IsDue(training_.steps);
-  return saves ? training_.Save() : absl::OkStatus();
+  const bool has_path = !training_.job.checkpoint.path.empty();
+  return training_.Save(has_path &&
+                        (training_.IsOver() || training_.save_requested ||
+                         training_.checkpoint->IsDue(training_.steps)));
 }
 
 // Gives the step what was added up over all ranks.

@@ -1,5 +1,6 @@
 #include "lockstep/session/training.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include "lockstep/base/config.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/work.h"
@@ -35,6 +37,8 @@
 
 namespace lockstep::internal_session {
 namespace {
+
+using internal_checkpoint::IsBetter;
 
 absl::Status CheckWeight(int64_t weight) {
   if (weight >= 0 && weight <= kMostWeight) return absl::OkStatus();
@@ -144,6 +148,7 @@ absl::Status Training::CheckLoop(absl::string_view name) {
         ", and the trainer has not looked for one: call session.Restore() when "
         "all is made, before Epochs and Steps"));
   }
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint->Restore().status());
   phases.GoTo(Phase::kBetween);
   return absl::OkStatus();
 }
@@ -289,16 +294,54 @@ absl::Status Training::Do(const Gradients& gradients, CallOptions call,
   return on_device.WaitOnStream(*call.stream);
 }
 
-absl::Status Training::Save() {
-  save_requested = false;
-  LOCKSTEP_RETURN_IF_ERROR(loaders.CheckAllAreSaved());
-  reports->Flush();
-  LOCKSTEP_RETURN_IF_ERROR(CallHooks(
-      Phase::kOnCheckpointSave,
-      [&](SessionHooks& hooks) { return hooks.OnCheckpointSave(session); }));
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint->Save(steps));
-  saved_steps = steps;
+// ---- Checkpoints.
+
+absl::Status Training::Save(bool is_numbered) {
+  std::vector<CheckpointTarget> targets = std::exchange(named_saves, {});
+  const bool has_path = !job.checkpoint.path.empty();
+  if (is_numbered) {
+    save_requested = false;
+    // It comes last. If the process ends before, the step is repeated, and so
+    // are its saves by name.
+    targets.emplace_back();
+    if (has_path) LOCKSTEP_RETURN_IF_ERROR(loaders.CheckAllAreSaved());
+  }
+  targets.erase(std::remove_if(targets.begin(), targets.end(),
+                               [&](const CheckpointTarget& target) {
+                                 return !checkpoint->WouldSave(target);
+                               }),
+                targets.end());
+  if (targets.empty()) return absl::OkStatus();
+  if (has_path) {
+    reports->Flush();
+    LOCKSTEP_RETURN_IF_ERROR(CallHooks(
+        Phase::kOnCheckpointSave,
+        [&](SessionHooks& hooks) { return hooks.OnCheckpointSave(session); }));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint->SaveTo(steps, targets));
+  if (is_numbered && has_path) saved_steps = steps;
   return absl::OkStatus();
+}
+
+absl::Status Training::CheckSaveAs(absl::string_view name) const {
+  LOCKSTEP_RETURN_IF_ERROR(Check(Call::kSaveAs, name));
+  // The code that follows the steps is repeated after the restart.
+  return stopping && !phases.is_step_open() && !phases.in_function()
+             ? StopsError()
+             : absl::OkStatus();
+}
+
+absl::Status Training::SaveAs(CheckpointTarget target) {
+  const auto same = std::find_if(
+      named_saves.begin(), named_saves.end(),
+      [&](const CheckpointTarget& each) { return each.name == target.name; });
+  if (same == named_saves.end()) {
+    named_saves.push_back(std::move(target));
+  } else if (!same->best.has_value() || !target.best.has_value() ||
+             IsBetter(*target.best, *same->best)) {
+    *same = std::move(target);
+  }
+  return phases.is_step_open() ? absl::OkStatus() : Save(/*is_numbered=*/false);
 }
 
 }  // namespace lockstep::internal_session

@@ -66,7 +66,7 @@ struct Training {
   absl::Status Check(Call call, absl::string_view name) const;
 
   // The same for Epochs and Steps. If Restore is missing, returns an error for
-  // a job with checkpoints, and otherwise ends the phase kMaking.
+  // a job with checkpoints, and otherwise calls it and ends the phase kMaking.
   absl::Status CheckLoop(absl::string_view name);
 
   // Calls a function of all hooks, in this phase. If one fails, the training
@@ -124,8 +124,16 @@ struct Training {
                   const std::function<absl::StatusOr<Work>(
                       Communicator&, const CallOptions&)>& issue);
 
-  // Saves a checkpoint, and calls its hooks.
-  absl::Status Save();
+  // Saves what was asked for by SaveAs in this step and, if `is_numbered`, a
+  // checkpoint from which the training can continue. Calls the hooks if there
+  // is anything to save.
+  absl::Status Save(bool is_numbered);
+
+  // Returns OK if SaveAs and SaveIfBest are allowed now.
+  absl::Status CheckSaveAs(absl::string_view name) const;
+
+  // Saves a file by name, now or, in a step, at its end.
+  absl::Status SaveAs(CheckpointTarget target);
 
   // The gradients are declared first, so that they outlive the groups. After a
   // failure, a group may still use gradients on a device.
@@ -147,10 +155,12 @@ struct Training {
 
   // ---- Facts that hold beside the phase.
 
-  int64_t steps = 0;              // that have ended, also before a restart
-  int64_t began_at = 0;           // the steps that had ended at the start
-  int64_t saved_steps = -1;       // of the last checkpoint
-  bool save_requested = false;    // in this step
+  int64_t steps = 0;            // that have ended, also before a restart
+  int64_t began_at = 0;         // the steps that had ended at the start
+  int64_t saved_steps = -1;     // of the last checkpoint
+  bool save_requested = false;  // in this step
+  std::vector<CheckpointTarget>
+      named_saves;                // that were asked for in this step
   bool left_update = false;       // the step that was left may have an update
   bool has_begun = false;         // a step has begun
   bool has_looped = false;        // Epochs or Steps was called

@@ -743,6 +743,39 @@ TEST_F(TrapsTest, TheEndOfTheTrainingHasNoDeadline) {
   }
 }
 
+// Each rank waits in a collective of a group, or fails. With NCCL, the group of
+// the job is another one than that of the host.
+TEST_F(TrapsTest, AFailureEndsBothGroups) {
+  for (const bool waits_in_group : {true, false}) {
+    LocalGroupOptions two;
+    two.size = 2;
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto groups, MakeLocalGroup(two));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto host_groups, MakeLocalGroup(two));
+    std::vector<absl::Status> ended(2);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        SessionOptions options;
+        options.group = groups[rank].get();
+        options.host_group = host_groups[rank].get();
+        options.log = [](absl::string_view) {};
+        ended[rank] = UseSession(kJob, options, [&](Session& session) {
+          return session.Run([&](Session& session) -> absl::Status {
+            if (session.rank() == 0) return absl::DataLossError("it is torn");
+            CallOptions call;
+            call.deadline = absl::InfiniteDuration();
+            return Wait(
+                (waits_in_group ? session.group() : session.host_group())
+                    .Barrier(call));
+          });
+        });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_THAT(ended[1].message(), HasSubstr("it is torn"));
+  }
+}
+
 // ---- a log that blocks.
 
 // Blocks the log until it is released.

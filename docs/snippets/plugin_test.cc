@@ -255,6 +255,21 @@ TEST(PluginDocument, ASession) {
   return absl::OkStatus();
 }
 
+[[maybe_unused]] absl::Status KeepBest(Session& session, Loader* test,
+                                       session::Model& model,
+                                       std::vector<int64_t>& patience) {
+  const auto evaluate = [&](const Batch& batch, Sums& sums) {
+    return model.AddLoss(batch, sums);
+  };
+#include "lockstep/docs/snippets/plugin/best.inc"
+  return absl::OkStatus();
+}
+
+[[maybe_unused]] absl::Status BeginWarm(Session& session) {
+#include "lockstep/docs/snippets/plugin/warm_start.inc"
+  return absl::OkStatus();
+}
+
 struct Loss {
   double sum = 0;
   double tokens = 0;

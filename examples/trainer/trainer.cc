@@ -59,7 +59,11 @@ absl::Status Train(lockstep::Session& session, const TrainerOptions& options) {
       sums.Add("accuracy", score.right);
       return absl::OkStatus();
     };
-    LOCKSTEP_RETURN_IF_ERROR(session.Evaluate(*test, evaluate).status());
+    LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::Evaluation tested,
+                              session.Evaluate(*test, evaluate));
+    LOCKSTEP_RETURN_IF_ERROR(
+        session.SaveIfBest("best", tested.mean("loss"), lockstep::Best::kLowest)
+            .status());
   }
   return absl::OkStatus();
 }

@@ -128,27 +128,25 @@ TEST_P(QuickstartProcesses, TrainAndCheck) {
       Launch(2, absl::StrCat(kQuickstart, "--set group.name=", GetParam())));
 }
 
-// The path is a part of the job's settings, which are in the checkpoint. So
-// both trainings use the same path, one after the other.
 TEST_P(QuickstartProcesses, EndWithTheSameBitsWhereARankWasKilled) {
   const std::string folder = NewFolder();
-  const std::string last = folder + "/digits.000000000480";
   const std::string command =
       absl::StrCat(kQuickstart, "--set group.name=", GetParam(),
-                   " --set checkpoint.path=", folder, "/digits");
-  ExpectChecksPassed(Launch(2, command));
-  const std::string undisturbed = Content(last);
-  EXPECT_GT(undisturbed.size(), 200'000);
-  EXPECT_EQ(Execute("rm " + folder + "/*").code, 0);
-
-  const Ended ended = Launch(2, command + " --kill=1", "--max_restarts=1");
+                   " --set checkpoint.path=", folder);
+  ExpectChecksPassed(Launch(2, command + "/undisturbed"));
+  const Ended ended =
+      Launch(2, command + "/digits --kill=1", "--max_restarts=1");
   ExpectChecksPassed(ended);
   EXPECT_THAT(ended.printed,
               AllOf(HasSubstr("rank 1 died first: killed by signal 9"),
                     ContainsRegex("\\[rank 0\\] UNAVAILABLE: [^\n]*rank 1 \\("),
                     HasSubstr("goes on from " + folder + "/digits.000000000"),
                     HasSubstr("after step 285\n")));
-  EXPECT_TRUE(Content(last) == undisturbed);
+  for (const char* const name : {".000000000480", ".best"}) {
+    const std::string undisturbed = Content(folder + "/undisturbed" + name);
+    EXPECT_GT(undisturbed.size(), 200'000);
+    EXPECT_TRUE(Content(folder + "/digits" + name) == undisturbed) << name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QuickstartProcesses,
