@@ -19,6 +19,18 @@
 // Session::RestoreFrom(path) reads it. docs/formats.md describes the files.
 //
 // Data is copied in pieces of 1 MiB, so files may be larger than the memory.
+//
+// The functions write `to` completely or not at all. Their errors:
+//   ALREADY_EXISTS    something has the name `to`, or that name and ".new",
+//                     which is the name of what is not finished
+//   NOT_FOUND         no section or array is to be converted, or `from`, or the
+//                     folder of `to`, does not exist
+//   INVALID_ARGUMENT  a name or a shape does not fit, or a file is of another
+//                     format
+//   UNIMPLEMENTED     an array of a .safetensors file has elements that are no
+//                     DType; for a .npy file, this is INVALID_ARGUMENT
+//   DATA_LOSS         an imported file is incomplete or damaged
+// Others are those of the system, such as RESOURCE_EXHAUSTED for a full disk.
 #ifndef LOCKSTEP_CHECKPOINT_EXCHANGE_H_
 #define LOCKSTEP_CHECKPOINT_EXCHANGE_H_
 
@@ -45,18 +57,6 @@ struct ExchangeOptions {
   // listed here has one dimension. Imports ignore this.
   std::map<std::string, std::vector<int64_t>> shapes;
 };
-
-// These functions write `to` completely or not at all. Errors of all of them:
-//   ALREADY_EXISTS    something has the name `to`, or that name and ".new",
-//                     which is the name of what is not finished
-//   NOT_FOUND         no section or array is to be converted, or `from`, or the
-//                     folder of `to`, does not exist
-//   INVALID_ARGUMENT  a name or a shape does not fit, or a file is of another
-//                     format
-//   UNIMPLEMENTED     an array of a .safetensors file has elements that are no
-//                     DType; for a .npy file, this is INVALID_ARGUMENT
-//   DATA_LOSS         an imported file is incomplete or damaged
-// Others are those of the system, such as RESOURCE_EXHAUSTED for a full disk.
 
 // Writes a .safetensors file. The arrays are in the order of the safetensors
 // package, and so are their bytes: by types, and then by names. A section that

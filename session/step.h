@@ -116,10 +116,10 @@ class Step {
 class EpochNumbers {
  public:
   // An iterator at one epoch. `!=` requires the end of the range on its right.
+  // `++` ends the body of the loop for this epoch, whose code is then done.
   class Iterator {
    public:
     int64_t operator*() const { return epoch_; }
-    // Ends the body of the loop for this epoch, whose code is then done.
     Iterator& operator++();
     bool operator!=(const Iterator& end) const;
 
