@@ -28,6 +28,9 @@ class Descriptor {
   int fd() const { return fd_; }
   bool ok() const { return fd_ >= 0; }
 
+  // Gives up the descriptor without closing it.
+  int Release() { return std::exchange(fd_, -1); }
+
   // Closes the descriptor, and returns the result of close(2). Some file
   // systems report a failed write only there.
   int Close() { return ::close(std::exchange(fd_, -1)); }

@@ -27,6 +27,7 @@ namespace lockstep {
 namespace {
 
 constexpr char kText[] = "a string";
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Returns the power of two that the suffix of a size stands for, or 0 if it is
 // no suffix.
@@ -88,6 +89,11 @@ std::string Remedy(absl::string_view accepted, const Config& value) {
   return absl::StrCat("; in quotes it is one: \"", value.ToString(), "\"");
 }
 
+template <typename Float>
+const char* OrInfinity(const Float* present) {
+  return present != nullptr && std::isinf(*present) ? ", inf or -inf" : "";
+}
+
 }  // namespace
 
 // ---- Reading values.
@@ -114,22 +120,37 @@ bool ReadOption(const Config& config, uint64_t* value) {
   return true;
 }
 
+// An infinite number is accepted where the present value is one, so that a
+// setting whose default is inf can be written.
 bool ReadOption(const Config& config, double* value) {
   if (const auto* const integer = config.As<int64_t>()) {
     *value = static_cast<double>(*integer);
     return true;
   }
-  const auto* const number = config.As<double>();
-  if (number == nullptr || !std::isfinite(*number)) return false;
-  *value = *number;
+  double number = 0;
+  if (const auto* const text = config.As<std::string>()) {
+    // A command line gives inf as a string, which may be a duration.
+    if (*text != "inf" && *text != "-inf") return false;
+    number = *text == "inf" ? kInfinity : -kInfinity;
+  } else if (const auto* const other = config.As<double>()) {
+    number = *other;
+  } else {
+    return false;
+  }
+  if (!std::isfinite(number) && !(std::isinf(number) && std::isinf(*value))) {
+    return false;
+  }
+  *value = number;
   return true;
 }
 
 bool ReadOption(const Config& config, float* value) {
-  double number = 0;
+  double number = *value;
   if (!ReadOption(config, &number)) return false;
-  *value = static_cast<float>(number);
-  return std::isfinite(*value);
+  const auto narrow = static_cast<float>(number);
+  if (std::isinf(narrow) && std::isfinite(number)) return false;
+  *value = narrow;
+  return true;
 }
 
 bool ReadOption(const Config& config, std::string* value) {
@@ -180,11 +201,15 @@ std::string OptionAccepts(const uint64_t*) {
          "18446744073709551615 as a string";
 }
 
-std::string OptionAccepts(const float*) {
-  return "a finite number that a 32-bit float can hold";
+std::string OptionAccepts(const float* present) {
+  return absl::StrCat("a finite number that a 32-bit float can hold",
+                      OrInfinity(present));
 }
 
-std::string OptionAccepts(const double*) { return "a finite number"; }
+std::string OptionAccepts(const double* present) {
+  return absl::StrCat("a finite number", OrInfinity(present));
+}
+
 std::string OptionAccepts(const std::string*) { return kText; }
 
 std::string OptionAccepts(const absl::Duration*) {

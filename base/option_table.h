@@ -97,10 +97,18 @@ std::string OptionAccepts(const std::string*);
 std::string OptionAccepts(const absl::Duration*);
 std::string OptionAccepts(const Config*);
 
+namespace internal_base {
+// True for unsigned types of 8 bytes, such as unsigned long long.
+template <typename T>
+inline constexpr bool IsLikeUint64 = std::is_unsigned_v<T> &&
+                                     sizeof(T) == sizeof(uint64_t);
+}  // namespace internal_base
+
 // Reads integers of other types, such as int and uint32_t.
 template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
 bool ReadOption(const Config& config, T* value) {
-  int64_t wide = 0;
+  std::conditional_t<internal_base::IsLikeUint64<T>, uint64_t, int64_t> wide =
+      0;
   if (!ReadOption(config, &wide) || wide < std::numeric_limits<T>::min() ||
       wide > std::numeric_limits<T>::max()) {
     return false;
@@ -111,6 +119,9 @@ bool ReadOption(const Config& config, T* value) {
 
 template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
 std::string OptionAccepts(const T*) {
+  if constexpr (internal_base::IsLikeUint64<T>) {
+    return OptionAccepts(static_cast<const uint64_t*>(nullptr));
+  }
   return absl::StrCat("an integer from ", std::numeric_limits<T>::min(), " to ",
                       std::numeric_limits<T>::max());
 }

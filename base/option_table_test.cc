@@ -137,6 +137,36 @@ TEST(OptionTable, ReadsBackWhatItWrites) {
   }
 }
 
+// A limit may be infinite by default, so a text may say so.
+TEST(OptionTable, ReadsBackInfinity) {
+  double limit = std::numeric_limits<double>::infinity();
+  auto least = -std::numeric_limits<float>::infinity();
+  double rate = 0.5;
+  OptionTable table;
+  table.Add("limit", &limit, "A value.");
+  table.Add("least", &least, "A value.");
+  table.Add("rate", &rate, "A value.");
+  const Config written = table.Write();
+  EXPECT_EQ(written.ToString(), "{limit = inf, least = -inf, rate = 0.5}");
+  LOCKSTEP_EXPECT_OK(table.Read("it", written));
+  Config config;
+  config.Set("limit", "-inf");  // as on a command line
+  LOCKSTEP_EXPECT_OK(table.Read("it", config));
+  EXPECT_EQ(limit, -std::numeric_limits<double>::infinity());
+  config.Set("limit", "soon");
+  EXPECT_THAT(table.Read("it", config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("a finite number, inf or -inf")));
+  for (const double wrong : {std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::quiet_NaN()}) {
+    Config other;
+    other.Set("rate", wrong);
+    EXPECT_THAT(table.Read("it", other),
+                StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+  EXPECT_EQ(rate, 0.5);
+}
+
 TEST(OptionTable, SaysWhatIsAccepted) {
   const struct {
     const char* key;
@@ -224,15 +254,26 @@ TEST(OptionTable, TakesIntegersOfAnyType) {
   uint16_t small = 0;
   uint32_t middle = 0;
   size_t large = 0;
+  unsigned long long same = 0;  // NOLINT: it is another type than uint64_t
+  long long least = 0;          // NOLINT: it is another type than int64_t
   OptionTable table;
   table.Add("small", &small, "A value.");
   table.Add("middle", &middle, "A value.");
   table.Add("large", &large, "A value.");
+  table.Add("same", &same, "A value.");
+  table.Add("least", &least, "A value.");
   Config config;
   config.Set("small", 65535);
   config.Set("middle", 4294967295);
   config.Set("large", "18446744073709551615");
+  config.Set("same", "18446744073709551615");
+  config.Set("least", std::numeric_limits<int64_t>::min());
   LOCKSTEP_ASSERT_OK(table.Read("it", config));
+  EXPECT_EQ(table.Describe()[2].accepted, table.Describe()[3].accepted);
+  Config negative;
+  negative.Set("same", -1);
+  EXPECT_THAT(table.Read("it", negative),
+              StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(table.Write().ToString(), config.ToString());
   config.Set("small", 65536);
   EXPECT_THAT(table.Read("it", config),

@@ -78,6 +78,12 @@ absl::Status CheckPositive(absl::string_view what, absl::Duration value) {
 // has returned.
 absl::StatusOr<StarOptions> StarOptionsOf(const WorldOptions& options,
                                           std::unique_ptr<Store>& file_store) {
+  if (options.leave_patience < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("leave_patience should be 0s or more, but got "
+                     "leave_patience=",
+                     absl::FormatDuration(options.leave_patience)));
+  }
   StarOptions star;
   star.rank = options.rank;
   star.size = options.size;

@@ -209,6 +209,10 @@ TEST(World, RefusesWhatMakesNoSense) {
   EXPECT_THAT(World::Join(options), StatusIs(absl::StatusCode::kInvalidArgument,
                                              HasSubstr("join_deadline=0")));
   options.join_deadline = absl::Seconds(1);
+  options.leave_patience = absl::Seconds(-1);
+  EXPECT_THAT(World::Join(options), StatusIs(absl::StatusCode::kInvalidArgument,
+                                             HasSubstr("leave_patience=-1s")));
+  options.leave_patience = absl::ZeroDuration();
   options.size = 1;
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto world, World::Join(options));
   GroupOptions group;

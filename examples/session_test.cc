@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -59,9 +61,10 @@ TEST(SessionExample, HelpsBeforeItBegins) {
   EXPECT_THAT(group.printed, HasSubstr("did you mean 'shm'?"));
 }
 
-// Runs the example for far too many epochs, and sends it a signal when it
-// reports that it trains.
-Ended Interrupt(int signal, const std::string& path = "") {
+// Runs the example for far too many epochs, and sends it the signals, each when
+// it reports once more that it trains. Sets `sent` to the number of these.
+Ended Interrupt(const std::vector<int>& signals, const std::string& path = "",
+                size_t* sent = nullptr) {
   const std::string checkpoint = "checkpoint.path=" + path;
   int printed[2];
   EXPECT_EQ(pipe(printed), 0);
@@ -76,17 +79,19 @@ Ended Interrupt(int signal, const std::string& path = "") {
   }
   close(printed[1]);
   Ended ended;
-  bool is_sent = false;
+  size_t next = 0;   // the signal
+  size_t known = 0;  // the bytes that were printed before the last signal
   char bytes[4096];
   for (;;) {
     const ssize_t got = read(printed[0], bytes, sizeof(bytes));
     if (got <= 0) break;
     ended.printed.append(bytes, got);
-    if (is_sent) continue;
-    if (ended.printed.find("loss") == std::string::npos) continue;
-    is_sent = true;
-    EXPECT_EQ(kill(child, signal), 0);
+    if (next == signals.size()) continue;
+    if (ended.printed.find("loss", known) == std::string::npos) continue;
+    EXPECT_EQ(kill(child, signals[next++]), 0);
+    known = ended.printed.size();
   }
+  if (sent != nullptr) *sent = next;
   close(printed[0]);
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
@@ -96,11 +101,24 @@ Ended Interrupt(int signal, const std::string& path = "") {
 
 TEST(SessionExample, StopsAfterAStepAtSignals) {
   for (const int signal : {SIGTERM, SIGINT}) {
-    const Ended ended = Interrupt(signal);
+    const Ended ended = Interrupt({signal});
     EXPECT_EQ(ended.code, 143) << ended.printed;
     EXPECT_THAT(ended.printed, HasSubstr("as was asked "
                                          "on 1 of 1 ranks\n"));
   }
+}
+
+// A shell ignores SIGINT in programs that it starts in the background.
+TEST(SessionExample, IgnoresWhatWasIgnored) {
+  struct sigaction before = {};
+  struct sigaction ignored = {};
+  ignored.sa_handler = SIG_IGN;
+  ASSERT_EQ(sigaction(SIGINT, &ignored, &before), 0);
+  size_t sent = 0;
+  const Ended ended = Interrupt({SIGINT, SIGINT, SIGTERM}, "", &sent);
+  ASSERT_EQ(sigaction(SIGINT, &before, nullptr), 0);
+  EXPECT_EQ(ended.code, 143);
+  EXPECT_EQ(sent, 3);
 }
 
 // The reader of the standard error, perhaps a paused terminal, takes nothing
@@ -145,7 +163,7 @@ TEST(SessionExample, GoesOnWhereItStoppedOrWasKilled) {
     std::string folder = testing::TempDir() + "/sessionXXXXXX";
     ASSERT_NE(mkdtemp(folder.data()), nullptr);
     const std::string path = folder + "/points";
-    EXPECT_EQ(Interrupt(signal, path).code, signal == SIGTERM ? 143 : -1);
+    EXPECT_EQ(Interrupt({signal}, path).code, signal == SIGTERM ? 143 : -1);
     const Ended ended = Launch(3, kProgram + ("--set trainer.epochs=1 --set "
                                               "checkpoint.path=" +
                                               path));

@@ -188,6 +188,9 @@ void BindOptions(ProgressOptions& options, OptionTable& table) {
       "every", &options.every,
       "The time from one line to the next within an epoch; a terminal has a "
       "bar in place of these lines. 0s: there is no report of progress.");
+  table.Add("weight", &options.weight,
+            "What the weight of a step counts, for rates such as \"12.4k "
+            "tokens/s\": for instance \"tokens\".");
 }
 
 void BindOptions(StopOptions& options, OptionTable& table) {

@@ -81,6 +81,10 @@ struct ProgressOptions {
   // of these lines. With 0, nothing is reported, not even at the end of an
   // epoch or of an evaluation.
   absl::Duration every = absl::Seconds(30);
+
+  // The things that Step::set_weight counts, for rates such as "12.4k
+  // tokens/s".
+  std::string weight = "weight";
 };
 
 void BindOptions(ProgressOptions& options, OptionTable& table);

@@ -93,7 +93,24 @@ std::unique_ptr<MetricsFile> MetricsFile::StandardOutput() {
       "the standard output", Descriptor(), absl::ZeroDuration()));
 }
 
+MetricsFile::~MetricsFile() {
+  if (fork_guard_.forked()) {
+    descriptor_.Release();  // it is closed, and may be another file's now
+    return;
+  }
+  Flush().IgnoreError();
+  // A process that is just being forked may hold a copy of the descriptor, and
+  // so the lock, a little longer.
+  if (descriptor_.ok()) ::flock(descriptor_.fd(), LOCK_UN);
+}
+
 absl::Status MetricsFile::Add(absl::string_view bytes) {
+  if (fork_guard_.forked()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("metrics go to ", path_,
+                     " from the process that opened it, and not "
+                     "from one that was forked from it"));
+  }
   if (is_regular_) return AddToFile(bytes);
   // A pipe may have no reader any more, which must not end the training.
   const NoSigpipe guard;

@@ -18,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/descriptor.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
 
@@ -27,7 +28,7 @@ namespace lockstep::internal_plugin {
 // Thread-safety: thread-compatible.
 class MetricsFile {
  public:
-  ~MetricsFile() { Flush().IgnoreError(); }
+  ~MetricsFile();
 
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
@@ -72,6 +73,7 @@ class MetricsFile {
   MetricsFile(std::string path, Descriptor descriptor, absl::Duration pace)
       : path_(std::move(path)),
         descriptor_(std::move(descriptor)),
+        closed_in_forks_(descriptor_.fd()),
         pace_(pace) {}
 
   absl::Status Failed(int error) const;
@@ -80,7 +82,10 @@ class MetricsFile {
   bool TakeBack(int64_t added) const;
 
   const std::string path_;
-  const Descriptor descriptor_;  // invalid for the standard output
+  Descriptor descriptor_;  // invalid for the standard output
+  // Without this, a forked process that outlives this one would keep the lock.
+  const ClosedInForks closed_in_forks_;
+  const ForkGuard fork_guard_;
   const absl::Duration pace_;
   bool is_regular_ = false;  // false for a pipe, for instance
   // True if the file may end with an incomplete line.

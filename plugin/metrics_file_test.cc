@@ -94,6 +94,42 @@ TEST_F(MetricsFileTest, SaysWhatIsWrong) {
                        HasSubstr("can't write metrics to /dev/full")));
 }
 
+// A forked process that outlives this one does not keep the lock, and does not
+// write the lines that wait here.
+TEST_F(MetricsFileTest, AForkHoldsNothing) {
+  int to_child[2];
+  ASSERT_EQ(pipe(to_child), 0);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(auto file,
+                                MetricsFile::Open(path_, absl::Hours(1)));
+  LOCKSTEP_ASSERT_OK(file->Lock());
+  LOCKSTEP_ASSERT_OK(file->AddSoon("one\n"));
+  LOCKSTEP_ASSERT_OK(file->AddSoon("two\n"));
+  const pid_t child = fork();
+  if (child == 0) {
+    close(to_child[1]);
+    const absl::Status added = file->Add("three\n");
+    // One of these has the number of the file, which is closed here.
+    const int first = dup(STDERR_FILENO);
+    const int second = dup(STDERR_FILENO);
+    file = nullptr;
+    const bool is_right = absl::IsFailedPrecondition(added) &&
+                          fcntl(first, F_GETFD) >= 0 &&
+                          fcntl(second, F_GETFD) >= 0;
+    char byte = 0;
+    const bool has_ended = read(to_child[0], &byte, 1) == 0;
+    _exit(is_right && has_ended ? 0 : 1);
+  }
+  close(to_child[0]);
+  file = nullptr;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(file, MetricsFile::Open(path_));
+  LOCKSTEP_EXPECT_OK(file->Lock());
+  close(to_child[1]);
+  int ended = 1;
+  ASSERT_EQ(waitpid(child, &ended, 0), child);
+  EXPECT_EQ(ended, 0);
+  EXPECT_EQ(Contents(), "one\ntwo\n");
+}
+
 // A file may have at most 10 bytes here, so only a part of the second line
 // fits. That part is removed, and a shorter line follows the first.
 TEST_F(MetricsFileTest, WhatDoesNotFitIsTakenBack) {

@@ -24,6 +24,7 @@
 #include "lockstep/base/config.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/operation_log.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/part_list.h"
 #include "lockstep/plugin/plugin.h"
@@ -51,7 +52,8 @@ void StopAtSignal(int signal) {
   }
 }
 
-// While it lives, SIGTERM and SIGINT stop the session, each once.
+// While it lives, SIGTERM and SIGINT stop the session, each once. A SIGINT that
+// was ignored stays so.
 // Requires: the session outlives it, and it is the only one of the process.
 // Thread-safety: thread-compatible.
 class StopSignals {
@@ -64,6 +66,10 @@ class StopSignals {
     action.sa_flags = SA_RESTART | SA_RESETHAND;
     ::sigaction(SIGTERM, &action, &term_);
     ::sigaction(SIGINT, &action, &interrupt_);
+    // A shell starts what runs in the background with SIGINT ignored.
+    if (interrupt_.sa_handler == SIG_IGN) {
+      ::sigaction(SIGINT, &interrupt_, nullptr);
+    }
   }
   ~StopSignals() {
     ::sigaction(SIGTERM, &term_, nullptr);
@@ -83,7 +89,7 @@ class StopSignals {
 // holds the process up for no longer than kLastPatience.
 int Say(const absl::Status& status, int code) {
   const auto notifier = internal_session::Notifier::StandardError();
-  notifier->WriteLine(status.ToString());
+  notifier->WriteLine(ToLines(status));
   notifier->Flush(internal_session::kLastPatience);
   return code;
 }
@@ -163,7 +169,10 @@ int Verify(Session& session, const std::function<absl::Status(Session&)>& train,
            int64_t steps) {
   VerifyOptions options;
   options.steps = steps;
+  // A verification that is stopped removes its checkpoints.
+  const StopSignals signals(session);
   const absl::Status status = VerifyRestart(session, train, options);
+  if (absl::IsCancelled(status)) return Say(status, kStopped);
   if (!status.ok()) return Say(status, kTrainingFailed);
   if (session.rank() == 0) {
     session.Log(absl::StrCat("the training goes on exactly: after ", 2 * steps,

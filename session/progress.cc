@@ -109,7 +109,7 @@ void Progress::Stretch::Add(const Stretch& later) {
   for (const Sum& sum : later.sums) Add(sum.name, sum.value, sum.weight);
 }
 
-std::string Progress::Stretch::Describe() const {
+std::string Progress::Stretch::Describe(absl::string_view unit) const {
   std::vector<Metric> means;
   for (const Sum& sum : sums) {
     means.push_back({sum.name, sum.value / sum.weight});
@@ -126,15 +126,19 @@ std::string Progress::Stretch::Describe() const {
   };
   return absl::StrCat(
       MeansText(means), means.empty() ? "" : ", ", RateText(weight / duration),
-      is_weight_rows ? " rows/s, " : " weight/s, ", share(data_seconds),
+      " ", is_weight_rows ? "rows" : unit, "/s, ", share(data_seconds),
       " waiting for data", share_of(collective_seconds, " in collectives"),
       share_of(between_seconds, " between steps"));
 }
 
 // ---- Progress.
 
-Progress::Progress(absl::Duration every, Output line, Output bar)
-    : every_(every), line_(std::move(line)), bar_(std::move(bar)) {}
+Progress::Progress(absl::Duration every, std::string weight, Output line,
+                   Output bar)
+    : every_(every),
+      weight_(std::move(weight)),
+      line_(std::move(line)),
+      bar_(std::move(bar)) {}
 
 void Progress::BeginSteps(SteadyTime now) {
   whole_ = Stretch(now);
@@ -180,7 +184,7 @@ void Progress::EndSteps() {
   const double seconds = whole_.seconds();
   line_(absl::StrCat("epoch ", epoch_, ": ", whole_.steps,
                      whole_.steps == 1 ? " step in " : " steps in ",
-                     DurationText(seconds), ", ", whole_.Describe()));
+                     DurationText(seconds), ", ", whole_.Describe(weight_)));
   whole_.steps = 0;
 }
 
@@ -189,7 +193,7 @@ std::string Progress::LineOf(const StepReport& step,
   return absl::StrCat(
       "epoch ", step.epoch, ": step ", step.number + 1,
       steps_in_epoch_ > 0 ? absl::StrCat(" of ", steps_in_epoch_) : "", ", ",
-      TimeLeft(step, recent), recent.Describe());
+      TimeLeft(step, recent), recent.Describe(weight_));
 }
 
 std::string Progress::BarOf(const StepReport& step,
@@ -205,7 +209,7 @@ std::string Progress::BarOf(const StepReport& step,
     bar = absl::StrCat("step ", step.number + 1);
   }
   return absl::StrCat("epoch ", step.epoch, " ", bar, ", ",
-                      TimeLeft(step, recent), recent.Describe());
+                      TimeLeft(step, recent), recent.Describe(weight_));
 }
 
 std::string Progress::TimeLeft(const StepReport& step,

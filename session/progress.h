@@ -32,7 +32,8 @@ class Progress {
 
   // `line` gets lines of the log. Within an epoch, `bar` gets the text of the
   // bar, or, if it is null, `line` gets a line after each interval `every`.
-  Progress(absl::Duration every, Output line, Output bar);
+  // `weight` is the name of what the trainer's weights count, for rates.
+  Progress(absl::Duration every, std::string weight, Output line, Output bar);
 
   // Begins the steps of an epoch, or continues them.
   void BeginSteps(SteadyTime now);
@@ -79,7 +80,8 @@ class Progress {
     void Add(const Stretch& later);
     double seconds() const { return StepReport::SecondsBetween(begin, end); }
     // Returns the text of the means, the rate, and the shares of the time.
-    std::string Describe() const;
+    // `unit` is that of a weight that is not the number of rows.
+    std::string Describe(absl::string_view unit) const;
   };
 
   bool IsTime(SteadyTime now);
@@ -89,6 +91,7 @@ class Progress {
   std::string TimeLeft(const StepReport& step, const Stretch& recent) const;
 
   const absl::Duration every_;
+  const std::string weight_;
   const Output line_;
   const Output bar_;
 

@@ -26,10 +26,10 @@ using ::testing::SizeIs;
 class ProgressTest : public testing::Test {
  protected:
   Progress LinesEvery(absl::Duration every) {
-    return Progress(every, Append(lines_), nullptr);
+    return Progress(every, "tokens", Append(lines_), nullptr);
   }
   Progress WithBar() {
-    return Progress(absl::Seconds(30), Append(lines_), Append(bars_));
+    return Progress(absl::Seconds(30), "tokens", Append(lines_), Append(bars_));
   }
 
   // Returns a step of 48 rows that waits for data for a quarter of its time.
@@ -163,7 +163,7 @@ TEST_F(ProgressTest, AWeightNeedNotBeRows) {
   step.is_weight_rows = false;
   steps_in_epoch_ = 0;  // unknown
   Add(progress, step);
-  EXPECT_THAT(lines_, ElementsAre("epoch 0: step 1, 2.3M weight/s, 25% waiting "
+  EXPECT_THAT(lines_, ElementsAre("epoch 0: step 1, 2.3M tokens/s, 25% waiting "
                                   "for data"));
 }
 

@@ -64,7 +64,7 @@ absl::Status Reports::Begin(PluginRegistry& registry,
                               job_.MakeMetricsSinks(registry, context));
     AddSinks(job_.metrics, /*is_of_rank=*/false, std::move(sinks));
     if (job_.progress.every > absl::ZeroDuration()) {
-      progress_.emplace(job_.progress.every, log_, bar_);
+      progress_.emplace(job_.progress.every, job_.progress.weight, log_, bar_);
     }
   }
   LOCKSTEP_ASSIGN_OR_RETURN(auto sinks,

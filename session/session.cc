@@ -168,6 +168,7 @@ Communicator& Session::host_group() const {
 }
 int64_t Session::steps() const { return training_->steps; }
 bool Session::has_begun() const { return training_->has_begun; }
+bool Session::stop_requested() const { return training_->stop_requested(); }
 bool Session::stopping() const { return training_->stopping; }
 void Session::RequestStop() { training_->RequestStop(); }
 void Session::FinishAfterThisStep() { training_->finish_requested = true; }

@@ -376,6 +376,9 @@ class Session {
   // effect.) Ranks on which this was not called wait as always.
   void RequestStop();
 
+  // Returns true if RequestStop was called on this rank.
+  bool stop_requested() const;
+
   // Returns true if the training has reached its first step.
   bool has_begun() const;
 

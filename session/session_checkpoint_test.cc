@@ -648,6 +648,36 @@ TEST_F(SessionCheckpoint, TellsThatAStopSavedNothing) {
               Each(StatusIs(absl::StatusCode::kCancelled)));
 }
 
+// A verification that is asked to stop leaves nothing in the folder of
+// temporary files.
+TEST_F(SessionCheckpoint, VerificationsStop) {
+  const std::string folder = std::filesystem::path(path_).parent_path() / "tmp";
+  std::filesystem::create_directory(folder);
+  ASSERT_EQ(setenv("TMPDIR", folder.c_str(), 1), 0);
+  VerifyOptions options;
+  options.steps = 3;
+  const auto ended =
+      UseSessions(std::vector<std::string>(2, Text()), [&](Session& whole) {
+        return VerifyRestart(
+            whole,
+            [&](Session& session) {
+              Counting trainer;
+              trainer.in_step = [&](Session& session) {
+                if (session.steps() == 1 && session.rank() == 1) {
+                  whole.RequestStop();
+                }
+                return absl::OkStatus();
+              };
+              return trainer.Train(session);
+            },
+            options);
+      });
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kCancelled,
+                                   HasSubstr("has stopped after 2 steps"))));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  ASSERT_EQ(unsetenv("TMPDIR"), 0);
+}
+
 TEST_F(SessionCheckpoint, VerifiesNoTrainingWithoutState) {
   VerifyOptions options;
   options.steps = 2;

@@ -300,7 +300,7 @@ TEST_F(SessionMetricsTest, BatchesMayBeReleased) {
 // A weight belongs to one step. A line comes after each step, and the last one
 // is that of the epoch.
 TEST_F(SessionMetricsTest, RatesAreOfRowsAgain) {
-  EXPECT_THAT(RunWith("[progress]\nevery = \"1ns\"", 1,
+  EXPECT_THAT(RunWith("[progress]\nevery = \"1ns\"\nweight = \"tokens\"", 1,
                       [](Session& session) -> absl::Status {
                         LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
                                                   session.MakeLoader("train"));
@@ -312,8 +312,8 @@ TEST_F(SessionMetricsTest, RatesAreOfRowsAgain) {
                       }),
               Each(IsOk()));
   EXPECT_THAT(LinesWith("epoch "),
-              ElementsAre(HasSubstr(" weight/s"), HasSubstr(" rows/s"),
-                          HasSubstr(" weight/s")));
+              ElementsAre(HasSubstr(" tokens/s"), HasSubstr(" rows/s"),
+                          HasSubstr(" tokens/s")));
 }
 
 // The trainer's collectives within a step count, and those between steps do

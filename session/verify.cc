@@ -142,7 +142,7 @@ absl::StatusOr<std::string> FirstDifference(const CheckpointReader& one,
 bool HasState(const CheckpointReader& reader) {
   return std::any_of(reader.sections().begin(), reader.sections().end(),
                      [](const CheckpointSection& section) {
-                       return section.name != "step" && section.name != "job" &&
+                       return !internal_checkpoint::IsOwn(section.name) &&
                               section.name != "epochs" &&
                               !absl::StartsWith(section.name, "loader/");
                      });
@@ -167,6 +167,21 @@ absl::Status Compare(const std::string& one, const std::string& two,
       "from, is not in the checkpoint, or not the same each time"));
 }
 
+// Stops a part of the verification if the whole was asked to stop.
+// Thread-safety: as SessionHooks.
+class PassesStopOn : public SessionHooks {
+ public:
+  explicit PassesStopOn(const Session& whole) : whole_(whole) {}
+
+  absl::Status OnStep(Session& part, const Step&) override {
+    if (whole_.stop_requested()) part.RequestStop();
+    return absl::OkStatus();
+  }
+
+ private:
+  const Session& whole_;
+};
+
 // Trains until `steps` steps have ended, with checkpoints at the path, in a new
 // session over the same ranks.
 absl::Status TrainUntil(Session& session, int64_t steps,
@@ -185,12 +200,19 @@ absl::Status TrainUntil(Session& session, int64_t steps,
   options.group = &session.group();
   options.host_group = &session.host_group();
   options.stop_after = steps;
+  PassesStopOn hook(session);
+  options.hooks.push_back(&hook);
   options.log = [&](absl::string_view text) { session.Log(text); };
   LOCKSTEP_ASSIGN_OR_RETURN(
       const std::unique_ptr<Session> part,
       Session::Create(std::move(job), session.registry(), options));
   LOCKSTEP_RETURN_IF_ERROR(part->Run(train));
   if (part->steps() == steps) return absl::OkStatus();
+  if (part->stopping()) {
+    return absl::CancelledError(absl::StrCat(
+        "the verification was asked to stop, and has stopped after ",
+        part->steps(), " steps, before a comparison"));
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       "the training ended after ", part->steps(), " steps, before the ", steps,
       " that its verification takes: set VerifyOptions::steps lower, or train "

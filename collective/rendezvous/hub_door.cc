@@ -290,7 +290,13 @@ void HubDoor::OnInput(uint64_t id, absl::string_view& input) {
   if (!whole.ok()) return Refuse(client, whole.status());
   if (!*whole) return;
   const absl::Status good = Check(client, claim);
-  if (!good.ok()) return Refuse(client, good);
+  if (!good.ok()) {
+    // The claim of another version may have another form.
+    if (client.handshake.version() == kProtocolVersion) {
+      client.from = absl::StrCat(client.from, ", ", claim.peer.Describe());
+    }
+    return Refuse(client, good);
+  }
   Admit(id, claim);
 }
 
@@ -544,7 +550,16 @@ std::string HubDoor::Situation() const {
                         absl::CHexEscape(options_.address),
                         "', since that name does not resolve");
   }
-  return absl::StrCat(WhereAndWhat(), ": ", Progress());
+  return absl::StrCat(WhereAndWhat(), ": ", Progress(), Refusals());
+}
+
+std::string HubDoor::Refusals() const {
+  if (refused_ == 0) return "";
+  return absl::StrCat(
+      "; refused: ", refused_, refused_ == 1 ? " client (" : " clients (",
+      refused_ > static_cast<int64_t>(refusals_.size()) ? "the last ones: "
+                                                        : "",
+      absl::StrJoin(refusals_, "; "), ")");
 }
 
 absl::Status HubDoor::GiveUp() {
@@ -568,15 +583,8 @@ absl::Status HubDoor::GiveUp() {
                          ErrorText(cant_accept_), "; so far ")
           : absl::StrCat(where, ", after ",
                          absl::FormatDuration(options_.join_deadline), ": ");
-  absl::StrAppend(&message, Progress(), "; there: ", Describe(there));
-  if (refused_ > 0) {
-    absl::StrAppend(&message, "; refused: ", refused_,
-                    refused_ == 1 ? " client (" : " clients (",
-                    refused_ > static_cast<int64_t>(refusals_.size())
-                        ? "the last ones: "
-                        : "",
-                    absl::StrJoin(refusals_, "; "), ")");
-  }
+  absl::StrAppend(&message, Progress(), "; there: ", Describe(there),
+                  Refusals());
   if (turned_away_ > 0) {
     absl::StrAppend(&message, "; turned away before they said who they were: ",
                     turned_away_, turned_away_ == 1 ? " client" : " clients",

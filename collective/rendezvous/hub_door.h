@@ -92,6 +92,8 @@ class HubDoor {
   bool IsShort(SteadyTime now) const;
   std::string Describe(const std::vector<int>& ranks) const;
   std::string Progress() const;
+  // Returns the last clients that were refused, for the end of a message.
+  std::string Refusals() const;
   std::string WhereAndWhat() const;
   std::string Situation() const;
   absl::Status GiveUp();

@@ -80,6 +80,21 @@ TEST(SlowJoin, AllWhoWaitAreToldWhoIsMissing) {
   LOCKSTEP_EXPECT_OK(first.Await());
 }
 
+// A rank may have come, and may have been refused.
+TEST(SlowJoin, RanksThatWereRefusedAreTold) {
+  MemoryStore store;
+  Told zero;
+  Joining hub(zero.Tells(OptionsOf(0, 2, &store)));
+  EXPECT_NE(zero.Await("missing: rank 1"), "");
+  EXPECT_THAT(Star::Join(OptionsOf(1, 3, &store)),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(zero.Await("refused: 1 client ("),
+              AllOf(HasSubstr("missing: rank 1"), HasSubstr(", rank 1 ("),
+                    HasSubstr("it is one of 3 ranks, and rank 0 one of 2")));
+  LOCKSTEP_EXPECT_OK(Star::Join(OptionsOf(1, 2, &store)));
+  LOCKSTEP_EXPECT_OK(hub.Await());
+}
+
 TEST(SlowJoin, WhatIsInTheWayIsTold) {
   MemoryStore store;
   Socket nobody;
