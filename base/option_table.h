@@ -100,14 +100,14 @@ std::string OptionAccepts(const Config*);
 namespace internal_base {
 // True for unsigned types of 8 bytes, such as unsigned long long.
 template <typename T>
-inline constexpr bool IsLikeUint64 = std::is_unsigned_v<T> &&
-                                     sizeof(T) == sizeof(uint64_t);
+inline constexpr bool kIsLikeUint64 = std::is_unsigned_v<T> &&
+                                      sizeof(T) == sizeof(uint64_t);
 }  // namespace internal_base
 
 // Reads integers of other types, such as int and uint32_t.
 template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
 bool ReadOption(const Config& config, T* value) {
-  std::conditional_t<internal_base::IsLikeUint64<T>, uint64_t, int64_t> wide =
+  std::conditional_t<internal_base::kIsLikeUint64<T>, uint64_t, int64_t> wide =
       0;
   if (!ReadOption(config, &wide) || wide < std::numeric_limits<T>::min() ||
       wide > std::numeric_limits<T>::max()) {
@@ -119,7 +119,7 @@ bool ReadOption(const Config& config, T* value) {
 
 template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
 std::string OptionAccepts(const T*) {
-  if constexpr (internal_base::IsLikeUint64<T>) {
+  if constexpr (internal_base::kIsLikeUint64<T>) {
     return OptionAccepts(static_cast<const uint64_t*>(nullptr));
   }
   return absl::StrCat("an integer from ", std::numeric_limits<T>::min(), " to ",

@@ -100,8 +100,8 @@ absl::Status Checkpoint::CheckAdd(absl::string_view name) const {
         "the section '", shown,
         "' comes after Restore, which fills all sections: add it before"));
   }
-  for (const WarmStartOptions& options : warm_starts_) {
-    if (!IsTaken(options, name)) continue;
+  for (const internal_checkpoint::WarmStartRequest& request : warm_starts_) {
+    if (!IsTaken(request, name)) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "the section '", shown,
         "' comes after RestoreFrom, which takes it: add it before"));
@@ -225,10 +225,11 @@ absl::StatusOr<bool> Checkpoint::SaveIfBest(absl::string_view name,
 absl::Status Checkpoint::CheckValue(absl::string_view name,
                                     const BestValue& value) const {
   if (std::isnan(value.value)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the value of SaveIfBest(", name,
-        ") is NaN, which can't be compared: check the value first, and don't "
-        "call SaveIfBest with NaN"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the value of SaveIfBest(", name,
+                     ") is NaN, which can't be compared: check the value "
+                     "first. A mean is NaN "
+                     "if nothing was added under its name, or no weight"));
   }
   for (const BestValues* const values : {&best_, &noted_}) {
     const auto before = values->find(name);

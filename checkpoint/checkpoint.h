@@ -177,8 +177,12 @@ class Checkpoint {
   //                        message names them. Nothing was taken.
   //   and the errors of `load`, after which some sections may have been taken
   //   and the errors of Restore
-  absl::StatusOr<WarmStart> RestoreFrom(const std::string& path,
-                                        const WarmStartOptions& options = {});
+  //
+  // Sections that match a pattern in `never` are not taken. A Session gives the
+  // sections of its loaders there.
+  absl::StatusOr<WarmStart> RestoreFrom(
+      const std::string& path, const WarmStartOptions& options = {},
+      const std::vector<std::string>& never = {});
 
   // Restores all sections from the newest undamaged checkpoint, and returns the
   // step after which it was saved, or nullopt if there is none. Call it once.
@@ -208,8 +212,10 @@ class Checkpoint {
 
   // Saves the same to the file PATH.NAME, such as /data/model.final, which
   // replaces an earlier one when it is complete. Restore never continues from
-  // this file, and `keep` never removes it. `step` may be smaller than that of
-  // an earlier call. A value of SaveIfBest under this name is forgotten.
+  // this file, and `keep` never removes it. A name has 1 to 64 letters, digits,
+  // '_' and '-', and begins with a letter. `step` may be smaller than that of
+  // an earlier call. A value of SaveIfBest under this name is forgotten. A link
+  // of this name is replaced, and not followed.
   //   INVALID_ARGUMENT     the name is not accepted; the message says which
   //                        names are
   //   FAILED_PRECONDITION  a file of that name is not a checkpoint
@@ -268,12 +274,15 @@ class Checkpoint {
   absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewest();
   absl::Status FindNewest();
   absl::Status RestoreNewest();
+  absl::Status CheckBest(absl::string_view name,
+                         const std::vector<CheckpointSection>& saved) const;
   absl::Status PrepareToSave();
   absl::Status BeginAnew();
   std::string Shown(absl::string_view name) const;
   absl::Status CheckSections() const;
-  absl::StatusOr<WarmStart> Take(const std::string& path,
-                                 const WarmStartOptions& options);
+  absl::StatusOr<WarmStart> Take(
+      const std::string& path,
+      const internal_checkpoint::WarmStartRequest& request);
 
   absl::Status CheckSave() const;
   absl::Status CheckValue(absl::string_view name, const BestValue& value) const;
@@ -300,7 +309,7 @@ class Checkpoint {
 
   Fingerprint job_;
   internal_checkpoint::Sections sections_;
-  std::vector<WarmStartOptions> warm_starts_;
+  std::vector<internal_checkpoint::WarmStartRequest> warm_starts_;
   bool has_restored_ = false;
   // The newest checkpoint, between RestoreFrom and the end of Restore.
   std::unique_ptr<internal_checkpoint::SavedSections> newest_;

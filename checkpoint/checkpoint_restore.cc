@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,7 +33,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kMostDifferences = 5;
+constexpr size_t kMostShown = 5;
 constexpr char kAnew[] =
     "; to begin anew instead, give the job another path for checkpoints";
 
@@ -55,6 +56,7 @@ using internal_checkpoint::ShareSection;
 using internal_checkpoint::ShareStatus;
 using internal_checkpoint::ShareText;
 using internal_checkpoint::TextOf;
+using internal_checkpoint::WarmStartRequest;
 
 // ---- Restoring.
 
@@ -114,6 +116,28 @@ absl::Status Checkpoint::FindNewest() {
   return absl::OkStatus();
 }
 
+// Returns an error if the best file is that of another model, whose value says
+// nothing about this one.
+absl::Status Checkpoint::CheckBest(
+    absl::string_view name, const std::vector<CheckpointSection>& saved) const {
+  for (const Section& section : sections_) {
+    if (section.is_state()) continue;
+    const auto found = std::find_if(saved.begin(), saved.end(),
+                                    [&](const CheckpointSection& each) {
+                                      return each.name == section.name;
+                                    });
+    const absl::Status fits = found == saved.end()
+                                  ? absl::NotFoundError("is missing")
+                                  : section.CheckFits(*found);
+    if (fits.ok()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the best checkpoint ", options_.path, ".", name,
+        " is that of another model: section '", absl::CHexEscape(section.name),
+        "' ", fits.message(), "; move it away, or give the job another path"));
+  }
+  return absl::OkStatus();
+}
+
 // Gets the values of SaveIfBest from the files, and allocates what saving
 // needs.
 absl::Status Checkpoint::PrepareToSave() {
@@ -123,9 +147,11 @@ absl::Status Checkpoint::PrepareToSave() {
   if (group_.rank() == 0) {
     prepared = CatchAll("opening a checkpoint", [&]() -> absl::Status {
       LOCKSTEP_ASSIGN_OR_RETURN(const auto files, store_->ReadNamed(kBest));
-      for (const auto& [name, bytes] : files) {
-        const std::optional<BestValue> value = BestValueOf(bytes);
-        if (value.has_value()) best[name] = *value;
+      for (const auto& [name, file] : files) {
+        const std::optional<BestValue> value = BestValueOf(file.bytes);
+        if (!value.has_value()) continue;
+        LOCKSTEP_RETURN_IF_ERROR(CheckBest(name, file.sections));
+        best[name] = *value;
       }
       return ReserveCopy();
     });
@@ -206,7 +232,7 @@ std::string Checkpoint::Shown(absl::string_view name) const {
   std::string text = absl::StrCat("section '", absl::CHexEscape(name),
                                   "' of the checkpoint ", newest_->path());
   if (differences_.empty()) return text;
-  const size_t shown = std::min(differences_.size(), kMostDifferences);
+  const size_t shown = std::min(differences_.size(), kMostShown);
   absl::StrAppend(
       &text, ", whose job was another one (",
       absl::StrJoin(differences_.begin(), differences_.begin() + shown, "; "),
@@ -250,7 +276,8 @@ absl::Status Checkpoint::CheckSections() const {
 // ---- Warm starts.
 
 absl::StatusOr<WarmStart> Checkpoint::RestoreFrom(
-    const std::string& path, const WarmStartOptions& options) {
+    const std::string& path, const WarmStartOptions& options,
+    const std::vector<std::string>& never) {
   if (forked()) return NotInAFork();
   if (has_restored_) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -262,16 +289,18 @@ absl::StatusOr<WarmStart> Checkpoint::RestoreFrom(
     return absl::InvalidArgumentError(
         absl::StrCat("RestoreFrom(", path,
                      ") has no patterns in `sections`, so it would take "
-                     "nothing: {\"*\"} takes all sections"));
+                     "nothing: {\"parameters*\"} takes all parameters"));
   }
+  const WarmStartRequest request = {options, never};
   absl::StatusOr<WarmStart> start =
-      CatchAll("restoring", [&] { return Take(path, options); });
-  if (start.ok()) warm_starts_.push_back(options);
+      CatchAll("restoring", [&] { return Take(path, request); });
+  if (start.ok()) warm_starts_.push_back(request);
   return start;
 }
 
 absl::StatusOr<WarmStart> Checkpoint::Take(const std::string& path,
-                                           const WarmStartOptions& options) {
+                                           const WarmStartRequest& request) {
+  const WarmStartOptions& options = request.options;
   Fingerprint same = Layout();
   same.Add("sections of RestoreFrom", absl::StrJoin(options.sections, ", "));
   same.Add("except of RestoreFrom", absl::StrJoin(options.except, ", "));
@@ -293,7 +322,7 @@ absl::StatusOr<WarmStart> Checkpoint::Take(const std::string& path,
                             }));
   LOCKSTEP_ASSIGN_OR_RETURN(
       WarmStart start,
-      PlanWarmStart(file.path(), file.sections(), sections_, options));
+      PlanWarmStart(file.path(), file.sections(), sections_, request));
   for (const std::string& name : start.taken) {
     LOCKSTEP_RETURN_IF_ERROR(file.Load(
         *file.Find(name), *sections_.Find(name),
@@ -304,9 +333,12 @@ absl::StatusOr<WarmStart> Checkpoint::Take(const std::string& path,
                                          ": ", error.message()));
         }));
   }
-  Log(absl::StrCat("begins with ", start.taken.size(), " sections of ",
-                   file.path(), "; ", start.left.size(),
-                   " others were not taken"));
+  const size_t shown = std::min(start.taken.size(), kMostShown);
+  Log(absl::StrCat(
+      "begins with ", start.taken.size(), " sections of ", file.path(), " (",
+      absl::StrJoin(start.taken.begin(), start.taken.begin() + shown, ", "),
+      shown < start.taken.size() ? ", ..." : "", "); ", start.left.size(),
+      " others were not taken"));
   return start;
 }
 

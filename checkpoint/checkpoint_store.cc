@@ -39,6 +39,7 @@ namespace {
 constexpr size_t kDigits = 12;
 constexpr char kLock[] = "lock";
 constexpr char kFinished[] = "finished";
+constexpr char kNew[] = "new";
 constexpr char kUnfinished[] = ".new";  // the ending that CheckpointWriter uses
 
 // Splits a path such as "/data/model" into the folder "/data/" and the name
@@ -77,14 +78,17 @@ absl::Status CheckCheckpointName(absl::string_view name) {
     return absl::ascii_isalnum(c) || c == '_' || c == '-';
   });
   if (!name.empty() && name.size() <= kMost && has_letters &&
-      absl::ascii_isalpha(name[0]) && name != kLock && name != kFinished) {
+      absl::ascii_isalpha(name[0]) && name != kLock && name != kFinished &&
+      name != kNew) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "a checkpoint can't be saved by the name '",
-      absl::CHexEscape(name.substr(0, kMost)), "': accepted are 1 to ", kMost,
-      " letters, digits, _ and -, of which the first is a letter, but not '",
-      kLock, "' and '", kFinished, "', which are reserved"));
+      absl::CHexEscape(name.substr(0, kMost)), name.size() > kMost ? "..." : "",
+      "': accepted are 1 to ", kMost,
+      " letters (a to z and A to Z), digits, _ and -, of which the first is a "
+      "letter, but not '",
+      kLock, "', '", kFinished, "' and '", kNew, "', which are reserved"));
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
@@ -242,11 +246,11 @@ CheckpointStore::OpenNewest() {
       ": put back an undamaged one, or remove all of these to begin anew"));
 }
 
-absl::StatusOr<std::map<std::string, std::string>> CheckpointStore::ReadNamed(
-    absl::string_view section) const {
+absl::StatusOr<std::map<std::string, CheckpointStore::NamedFile>>
+CheckpointStore::ReadNamed(absl::string_view section) const {
   constexpr int64_t kMost = 1024;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> endings, Endings());
-  std::map<std::string, std::string> found;
+  std::map<std::string, NamedFile> found;
   for (const std::string& name : endings) {
     if (!CheckCheckpointName(name).ok()) continue;
     const std::string path = absl::StrCat(options_.path, ".", name);
@@ -261,7 +265,8 @@ absl::StatusOr<std::map<std::string, std::string>> CheckpointStore::ReadNamed(
       if (saved == nullptr) return absl::OkStatus();
       std::string bytes(saved->bytes, '\0');
       LOCKSTEP_RETURN_IF_ERROR(reader->Read(*saved, 0, absl::MakeSpan(bytes)));
-      found[name] = bytes;
+      found[name] = {bytes,
+                     {reader->sections().begin(), reader->sections().end()}};
       return absl::OkStatus();
     }();
     if (absl::IsDataLoss(read)) {

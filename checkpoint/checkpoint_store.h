@@ -81,11 +81,18 @@ class CheckpointStore {
   // checkpoints, and would continue from those at its next start.
   absl::StatusOr<std::unique_ptr<CheckpointWriter>> Create(int64_t step);
 
-  // Looks for a section in each file that was saved by name. Returns its bytes
-  // by the names of the files that have it. Skips damaged files, and sections
-  // of more than 1 KiB. Returns FAILED_PRECONDITION for a link to a file that
+  // A file that was saved by name: the bytes of one of its sections, and the
+  // list of all sections.
+  struct NamedFile {
+    std::string bytes;
+    std::vector<CheckpointSection> sections;
+  };
+
+  // Looks for a section in each file that was saved by name, and returns the
+  // files that have it, by their names. Skips damaged files, and sections of
+  // more than 1 KiB. Returns FAILED_PRECONDITION for a link to a file that
   // can't be read.
-  absl::StatusOr<std::map<std::string, std::string>> ReadNamed(
+  absl::StatusOr<std::map<std::string, NamedFile>> ReadNamed(
       absl::string_view section) const;
 
   // Returns OK if a file may be saved by this name: INVALID_ARGUMENT if the

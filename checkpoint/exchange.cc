@@ -181,15 +181,15 @@ absl::StatusOr<std::vector<Exported>> Select(const CheckpointReader& from,
                                              const ExchangeOptions& options) {
   std::vector<Exported> all;
   for (const CheckpointSection& section : from.sections()) {
-    if (!absl::StartsWith(section.name, options.prefix)) continue;
+    if (!absl::StartsWith(section.name, options.prefix) ||
+        !section.dtype.has_value()) {
+      continue;
+    }
     const auto refused = [&](absl::string_view why) {
       return absl::InvalidArgumentError(absl::StrCat(
           "section ", Quoted(section.name), " of the checkpoint ", from.path(),
           " ", why, ": give another prefix than ", Quoted(options.prefix)));
     };
-    if (!section.dtype.has_value()) {
-      return refused("has bytes, and no elements that could be exported");
-    }
     if (section.name.size() == options.prefix.size()) {
       return refused("has no name after the prefix");
     }

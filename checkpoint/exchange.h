@@ -59,9 +59,9 @@ struct ExchangeOptions {
 };
 
 // Writes a .safetensors file. The arrays are in the order of the safetensors
-// package, and so are their bytes: by types, and then by names. A section that
-// matches the prefix but has bytes, and no elements, is an error; so are names
-// that are not in UTF-8, and "__metadata__".
+// package, and so are their bytes: by types, and then by names. Sections of
+// bytes are left out. Names that are not in UTF-8, and "__metadata__", are
+// errors.
 absl::Status ExportSafetensors(const CheckpointReader& from,
                                const std::string& to,
                                const ExchangeOptions& options = {});

@@ -336,6 +336,26 @@ TEST_F(NamedTest, RefusesValuesThatDiffer) {
       Each(IsOk()));
 }
 
+// The value of another model would keep a worse checkpoint of this one away.
+TEST_F(NamedTest, RefusesTheBestOfAnotherModel) {
+  EXPECT_THAT(SaveBest({1}, Best::kLowest), ElementsAre(true));
+  for (const char* const name : {"weights", "others"}) {
+    EXPECT_THAT(
+        Run(2,
+            [&](Communicator& group) -> absl::Status {
+              std::vector<float> values(2);
+              Checkpoint checkpoint(group, options_, Log());
+              LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add(name, &values));
+              return checkpoint.Restore().status();
+            }),
+        Each(StatusIs(
+            absl::StatusCode::kFailedPrecondition,
+            AllOf(HasSubstr(".best is that of another model: section '"),
+                  HasSubstr(name),
+                  HasSubstr("move it away, or give the job another path")))));
+  }
+}
+
 TEST_F(NamedTest, RefusesTheOtherKindOfBest) {
   EXPECT_THAT(SaveBest({1}, Best::kLowest), ElementsAre(true));
   EXPECT_THAT(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -53,6 +54,19 @@ bool MatchesAny(const std::vector<std::string>& patterns,
       [&](const std::string& pattern) { return Matches(pattern, name); });
 }
 
+// Returns why a section is not taken, or nullptr if it is.
+const char* WhyLeft(const WarmStartRequest& request, absl::string_view name) {
+  if (IsOwn(name) || MatchesAny(request.never, name)) {
+    return "it belongs to the job that saved it";
+  }
+  if (!MatchesAny(request.options.sections, name)) {
+    return "no pattern in `sections` selects it";
+  }
+  return MatchesAny(request.options.except, name)
+             ? "a pattern in `except` excludes it"
+             : nullptr;
+}
+
 // Returns a list of some sections, for a message.
 std::string Shown(const std::vector<WarmStart::Left>& all) {
   std::vector<std::string> some;
@@ -68,22 +82,22 @@ std::string Shown(const std::vector<WarmStart::Left>& all) {
 
 }  // namespace
 
-bool IsTaken(const WarmStartOptions& options, absl::string_view name) {
-  return !IsOwn(name) && MatchesAny(options.sections, name) &&
-         !MatchesAny(options.except, name);
+bool IsTaken(const WarmStartRequest& request, absl::string_view name) {
+  return WhyLeft(request, name) == nullptr;
 }
 
 absl::StatusOr<WarmStart> PlanWarmStart(
     absl::string_view path, absl::Span<const CheckpointSection> saved,
-    const Sections& sections, const WarmStartOptions& options) {
+    const Sections& sections, const WarmStartRequest& request) {
+  const WarmStartOptions& options = request.options;
   WarmStart plan;
   plan.is_used = true;
   std::vector<WarmStart::Left> missing, unfit;
   for (const CheckpointSection& each : saved) {
     if (IsOwn(each.name)) continue;
     const Section* const section = sections.Find(each.name);
-    if (!IsTaken(options, each.name)) {
-      plan.left.push_back({each.name, "no pattern selects it"});
+    if (const char* const why = WhyLeft(request, each.name)) {
+      plan.left.push_back({each.name, why});
     } else if (section == nullptr) {
       missing.push_back({each.name, kNotInProgram});
     } else if (each.version > kSectionVersion) {
@@ -100,7 +114,7 @@ absl::StatusOr<WarmStart> PlanWarmStart(
     }
   }
   for (const Section& section : sections) {
-    if (!IsTaken(options, section.name) ||
+    if (!IsTaken(request, section.name) ||
         std::any_of(saved.begin(), saved.end(),
                     [&](const CheckpointSection& each) {
                       return each.name == section.name;
@@ -109,16 +123,22 @@ absl::StatusOr<WarmStart> PlanWarmStart(
     }
     missing.push_back({section.name, kNotInFile});
   }
-  for (const std::string& pattern : options.sections) {
-    const auto matches = [&](const auto& each) {
-      return !IsOwn(each.name) && Matches(pattern, each.name);
-    };
-    if (std::none_of(saved.begin(), saved.end(), matches) &&
-        std::none_of(sections.begin(), sections.end(), matches)) {
+  for (const auto& [field, patterns] :
+       {std::pair("sections", &options.sections),
+        std::pair("except", &options.except)}) {
+    for (const std::string& pattern : *patterns) {
+      const auto matches = [&pattern](const auto& each) {
+        return !IsOwn(each.name) && Matches(pattern, each.name);
+      };
+      if (std::any_of(saved.begin(), saved.end(), matches) ||
+          std::any_of(sections.begin(), sections.end(), matches)) {
+        continue;
+      }
       return absl::FailedPreconditionError(absl::StrCat(
-          "the pattern '", absl::CHexEscape(pattern), "' of a warm start from ",
-          path, " matches no section, neither of the file nor of this program",
-          plan.left.empty() ? "" : ": the file has ", Shown(plan.left)));
+          "the pattern '", absl::CHexEscape(pattern), "' in `", field,
+          "` of a warm start from ", path,
+          " matches no section, neither of the file nor of this program",
+          plan.left.empty() ? "" : "; the file has ", Shown(plan.left)));
     }
   }
   if (!unfit.empty()) {

@@ -31,7 +31,8 @@ namespace lockstep {
 struct WarmStartOptions {
   // The sections that are taken: those whose names match one of the patterns in
   // `sections` and none in `except`. In a pattern, * stands for any characters.
-  // It is an error if a pattern in `sections` matches nothing.
+  // It is an error if a pattern matches nothing, neither in the file nor in
+  // this program. {"*"} takes all states, also those of a learning rate.
   std::vector<std::string> sections = {"parameters*"};
   std::vector<std::string> except;
 
@@ -64,14 +65,21 @@ struct WarmStart {
 
 namespace internal_checkpoint {
 
+// What RestoreFrom is asked for.
+struct WarmStartRequest {
+  WarmStartOptions options;
+  // Patterns of sections that are not taken, whatever the options say.
+  std::vector<std::string> never;
+};
+
 // Returns true if the patterns select the section of this name.
-bool IsTaken(const WarmStartOptions& options, absl::string_view name);
+bool IsTaken(const WarmStartRequest& request, absl::string_view name);
 
 // Decides what is taken from the file at `path`, which has the sections
 // `saved`. Returns FAILED_PRECONDITION if the options do not allow that.
 absl::StatusOr<WarmStart> PlanWarmStart(
     absl::string_view path, absl::Span<const CheckpointSection> saved,
-    const Sections& sections, const WarmStartOptions& options);
+    const Sections& sections, const WarmStartRequest& request);
 
 }  // namespace internal_checkpoint
 }  // namespace lockstep

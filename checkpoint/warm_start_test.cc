@@ -25,6 +25,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -122,8 +123,9 @@ TEST_F(WarmStartTest, TakesParameters) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const WarmStart start, Begin({}, program));
   EXPECT_TRUE(start.is_used);
   EXPECT_THAT(start.taken, ElementsAre("parameters/body", "parameters/head"));
-  EXPECT_THAT(Left(start), ElementsAre("text: no pattern selects it",
-                                       "part: no pattern selects it"));
+  EXPECT_THAT(Left(start),
+              ElementsAre("text: no pattern in `sections` selects it",
+                          "part: no pattern in `sections` selects it"));
   EXPECT_THAT(program.body, ElementsAre(1, 2));
   EXPECT_THAT(program.head, ElementsAre(3));
   EXPECT_THAT(program.part, Each(-1));
@@ -142,6 +144,10 @@ TEST_F(WarmStartTest, TakesAllKindsOfSections) {
   options.except = {"*head"};
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const WarmStart start, Begin(options, program));
   EXPECT_THAT(start.taken, ElementsAre("parameters/body", "text", "part"));
+  EXPECT_THAT(
+      Left(start),
+      ElementsAre("parameters/head: a pattern in `except` excludes it"));
+  EXPECT_THAT(logged_, Contains(HasSubstr("(parameters/body, text, part)")));
   EXPECT_THAT(program.head, ElementsAre(0));
   EXPECT_THAT(program.part, ElementsAre(0, 0, 1));
   EXPECT_EQ(program.text, "theirs");
@@ -251,11 +257,17 @@ TEST_F(WarmStartTest, RefusesPatternsThatMatchNothing) {
   WarmStartOptions options;
   options.sections = {"parameters/body", "paramters/head"};
   options.may_be_missing = true;
+  EXPECT_THAT(
+      Begin(options, program),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("the pattern 'paramters/head' in `sections` of a "
+                         "warm start from " +
+                         file_ + " matches no section")));
+  options.sections = {"parameters*"};
+  options.except = {"parameters/haed"};
   EXPECT_THAT(Begin(options, program),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("the pattern 'paramters/head' of a warm start "
-                                 "from " +
-                                 file_ + " matches no section")));
+                       HasSubstr("'parameters/haed' in `except`")));
   EXPECT_THAT(program.body, Each(0));
 }
 
@@ -362,9 +374,9 @@ TEST_F(WarmStartTest, RefusesOptionsThatDiffer) {
 
 TEST(WarmStartPatterns, MatchWholeNames) {
   const auto matches = [](const std::string& pattern, absl::string_view name) {
-    WarmStartOptions options;
-    options.sections = {pattern};
-    return IsTaken(options, name);
+    internal_checkpoint::WarmStartRequest request;
+    request.options.sections = {pattern};
+    return IsTaken(request, name);
   };
   EXPECT_TRUE(matches("a", "a"));
   EXPECT_TRUE(matches("*", "a"));

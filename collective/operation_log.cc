@@ -52,8 +52,8 @@ constexpr absl::string_view kPayload = "lockstep/recent_operations";
 }  // namespace
 
 std::string ToLines(const absl::Status& status) {
-  const std::string first = absl::StrCat(
-      absl::StatusCodeToString(status.code()), ": ", status.message());
+  std::string first = absl::StrCat(absl::StatusCodeToString(status.code()),
+                                   ": ", status.message());
   const auto operations = status.GetPayload(kPayload);
   if (!operations.has_value()) return first;
   return absl::StrCat(

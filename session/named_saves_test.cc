@@ -101,6 +101,7 @@ TEST_F(NamedSavesTest, AStepSavesAtItsEnd) {
     if (session.steps() != 2) return absl::OkStatus();
     LOCKSTEP_RETURN_IF_ERROR(session.SaveAs("third"));
     EXPECT_FALSE(Number("third", "step").ok());
+    EXPECT_FALSE(session.finishing());
     ++counter.updates[0];  // it is saved, too
     return absl::OkStatus();
   };
@@ -207,6 +208,7 @@ TEST_F(NamedSavesTest, ATrainingThatHasFinishedMaySave) {
     return absl::OkStatus();
   };
   counter.after_steps = [](Session& session, int64_t) {
+    EXPECT_TRUE(session.finishing());
     return session.SaveAs("final");
   };
   LOCKSTEP_EXPECT_OK(RunCounter(counter));
@@ -342,9 +344,14 @@ TEST_F(NamedSavesTest, HooksOfAStepSaveAtItsEnd) {
 
 // A refused call changes nothing, so the next model has the same number.
 TEST_F(NamedSavesTest, GradientsComeBeforeAWarmStart) {
-  Counter other;
-  other.in_step = [](Session& session, Step&) { return session.SaveAs("a"); };
-  LOCKSTEP_EXPECT_OK(RunCounter(other));
+  LOCKSTEP_EXPECT_OK(RunAlone([](Session& session) -> absl::Status {
+    std::vector<int64_t> updates = {0};
+    std::vector<float> late = {0};
+    LOCKSTEP_RETURN_IF_ERROR(session.AddState("updates", &updates));
+    LOCKSTEP_RETURN_IF_ERROR(session.AddState("parameters/late", &late));
+    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+    return session.SaveAs("a");
+  }));
   const std::string file = path_ + ".a";
   path_ += "-other";
   LOCKSTEP_EXPECT_OK(RunAlone([&](Session& session) -> absl::Status {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -169,6 +170,7 @@ Communicator& Session::host_group() const {
 int64_t Session::steps() const { return training_->steps; }
 bool Session::has_begun() const { return training_->has_begun; }
 bool Session::stop_requested() const { return training_->stop_requested(); }
+bool Session::finishing() const { return training_->finishing; }
 bool Session::stopping() const { return training_->stopping; }
 void Session::RequestStop() { training_->RequestStop(); }
 void Session::FinishAfterThisStep() { training_->finish_requested = true; }
@@ -306,11 +308,10 @@ absl::Status Session::AddPart(absl::string_view name, Buffer part) {
 absl::StatusOr<WarmStart> Session::RestoreFrom(
     const std::string& path, const WarmStartOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(CheckMake("RestoreFrom"));
-  WarmStartOptions without_loaders = options;
-  for (const char* const own : internal_session::kLoaderSections) {
-    without_loaders.except.emplace_back(own);
-  }
-  return training_->checkpoint->RestoreFrom(path, without_loaders);
+  return training_->checkpoint->RestoreFrom(
+      path, options,
+      {std::begin(internal_session::kLoaderSections),
+       std::end(internal_session::kLoaderSections)});
 }
 
 // ---- Checkpoints.

@@ -339,9 +339,11 @@ class Session {
   // returns OK. It is for early stopping, and for a trainer that counts steps.
   // In a step, before Average, a call on one rank is enough. After Average, all
   // ranks must call it at the same place; ranks that differ get an error.
-  // Outside of steps, it saves nothing, and no further step begins. A job that
-  // is started again continues the training, so a trainer that counts steps
-  // also calls it before its loops:
+  // Outside of steps, it saves nothing, and no further step begins. The code
+  // that follows the loop over steps also runs if the training finishes in the
+  // middle of an epoch; finishing() tells. A job that is started again
+  // continues the training, so a trainer that counts steps also calls it before
+  // its loops:
   //
   //   if (session.steps() >= options.steps) session.FinishAfterThisStep();
   void FinishAfterThisStep();
@@ -384,6 +386,9 @@ class Session {
 
   // Returns true if the training stops on request.
   bool stopping() const;
+
+  // Returns true if all ranks finish because of FinishAfterThisStep.
+  bool finishing() const;
 
   // Writes a line to the log.
   void Log(absl::string_view text) const;

@@ -283,6 +283,15 @@ struct Momentum {
   std::vector<float> momentum;
 };
 
+struct Frozen {
+  std::vector<float> embedding;
+};
+
+[[maybe_unused]] absl::Status AddFrozen(Session& session, Frozen& model) {
+#include "lockstep/docs/snippets/plugin/frozen.inc"
+  return absl::OkStatus();
+}
+
 struct Dropout {
   uint64_t seed() const { return value; }
   absl::Status SetSeed(absl::string_view bytes) {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -116,7 +117,8 @@ absl::Status RunCheckpointShow(const CheckpointCommand& command,
   return absl::OkStatus();
 }
 
-absl::Status RunCheckpointExport(const CheckpointCommand& command) {
+absl::Status RunCheckpointExport(const CheckpointCommand& command,
+                                 std::ostream& out) {
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags(command));
   ExchangeOptions options;
   options.prefix = command.prefix;
@@ -125,9 +127,20 @@ absl::Status RunCheckpointExport(const CheckpointCommand& command) {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto reader,
                             CheckpointReader::Open(command.path));
-  return command.format == "npy"
-             ? ExportNpy(*reader, command.to, options)
-             : ExportSafetensors(*reader, command.to, options);
+  LOCKSTEP_RETURN_IF_ERROR(
+      command.format == "npy"
+          ? ExportNpy(*reader, command.to, options)
+          : ExportSafetensors(*reader, command.to, options));
+  for (const CheckpointSection& section : reader->sections()) {
+    if (!section.dtype.has_value() ||
+        absl::StartsWith(section.name, options.prefix)) {
+      continue;
+    }
+    out << "not exported, because its name does not begin with '"
+        << absl::CHexEscape(options.prefix)
+        << "': " << absl::CHexEscape(section.name) << "\n";
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RunCheckpointImport(const CheckpointCommand& command) {

@@ -5,7 +5,7 @@
 //   command.path = "/data/model.000000000120";
 //   command.to = "/data/model.safetensors";
 //   command.format = "safetensors";
-//   absl::Status status = RunCheckpointExport(command);
+//   absl::Status status = RunCheckpointExport(command, std::cout);
 #ifndef LOCKSTEP_TOOLS_CLI_CHECKPOINT_COMMANDS_H_
 #define LOCKSTEP_TOOLS_CLI_CHECKPOINT_COMMANDS_H_
 
@@ -33,7 +33,8 @@ absl::Status RunCheckpointShow(const CheckpointCommand& command,
 
 // Convert a checkpoint to other files, and back; checkpoint/exchange.h
 // describes how.
-absl::Status RunCheckpointExport(const CheckpointCommand& command);
+absl::Status RunCheckpointExport(const CheckpointCommand& command,
+                                 std::ostream& out);
 absl::Status RunCheckpointImport(const CheckpointCommand& command);
 
 }  // namespace lockstep

@@ -49,6 +49,7 @@ class CheckpointCommands : public testing::Test {
   }
 
   const std::string folder_;
+  std::stringstream printed_;
 };
 
 TEST_F(CheckpointCommands, ShowSections) {
@@ -76,6 +77,19 @@ TEST_F(CheckpointCommands, ShowTheBestValue) {
                            "best value: 16 bytes\n"));
 }
 
+TEST_F(CheckpointCommands, ExportTellsWhatIsLeftOut) {
+  const CheckpointCommand command = Command(kGolden, "a", "safetensors");
+  LOCKSTEP_ASSERT_OK(RunCheckpointExport(command, printed_));
+  EXPECT_EQ(printed_.str(),
+            "not exported, because its name does not begin with "
+            "'parameters/': momentum\n");
+  CheckpointCommand all = Command(kGolden, "b", "safetensors");
+  all.prefix = "";
+  printed_.str("");
+  LOCKSTEP_ASSERT_OK(RunCheckpointExport(all, printed_));
+  EXPECT_EQ(printed_.str(), "");
+}
+
 TEST_F(CheckpointCommands, ExportAndImport) {
   const CheckpointCommand imported =
       Command("testdata/safetensors/plain.safetensors", "a", "safetensors");
@@ -88,7 +102,7 @@ TEST_F(CheckpointCommands, ExportAndImport) {
   CheckpointCommand exported = Command(imported.to, "b", "npy");
   exported.prefix = "parameters/layer.";
   exported.shapes = {"0/weight=2,3"};
-  LOCKSTEP_ASSERT_OK(RunCheckpointExport(exported));
+  LOCKSTEP_ASSERT_OK(RunCheckpointExport(exported, printed_));
   EXPECT_TRUE(std::filesystem::exists(exported.to + "/0%2Fweight.npy"));
   CheckpointCommand back = Command(exported.to, "c", "npy");
   back.prefix = "x.";
@@ -97,7 +111,7 @@ TEST_F(CheckpointCommands, ExportAndImport) {
               IsOkAndHolds("no step\nx.0/weight: f32, 6 elements\n"));
   exported = Command(imported.to, "d", "safetensors");
   exported.shapes = {"number=", "empty=0,4", "layer.0/weight=2,3"};
-  LOCKSTEP_ASSERT_OK(RunCheckpointExport(exported));
+  LOCKSTEP_ASSERT_OK(RunCheckpointExport(exported, printed_));
 }
 
 TEST_F(CheckpointCommands, SayWhatIsWrong) {
@@ -123,7 +137,7 @@ TEST_F(CheckpointCommands, SayWhatIsWrong) {
     CheckpointCommand command = Command(kGolden, c.to, c.format);
     command.shapes = c.shapes;
     EXPECT_THAT(
-        RunCheckpointExport(command),
+        RunCheckpointExport(command, printed_),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)));
     if (c.shapes.empty()) {
       EXPECT_THAT(

@@ -247,8 +247,8 @@ Subcommand ExportCheckpoint(CheckpointCommand& command) {
   line.AddRepeated("shape", &command.shapes,
                    "a name, without the prefix, and the dimensions of its "
                    "array;\none dimension if not given; may be repeated");
-  return {line, [&command](std::ostream&) {
-            return ExitCode(RunCheckpointExport(command));
+  return {line, [&command](std::ostream& out) {
+            return ExitCode(RunCheckpointExport(command, out));
           }};
 }
 
