@@ -187,8 +187,8 @@ class Checkpoint {
   // Restores all sections from the newest undamaged checkpoint, and returns the
   // step after which it was saved, or nullopt if there is none. Call it once.
   //   FAILED_PRECONDITION  it is another job's: a section is missing, was not
-  //                        added, or has another size or type; or the path is
-  //                        in use
+  //                        added, or has another size or type; or a file of
+  //                        SaveIfBest is another model's; or the path is in use
   //   DATA_LOSS            there are checkpoints, but all are damaged, or are
   //                        links to files that can't be read
   //   UNIMPLEMENTED        a newer release has saved it

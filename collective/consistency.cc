@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -31,6 +31,8 @@ constexpr uint64_t kMostBytes = 1 << 20;
 // the most ranks for each of them.
 constexpr size_t kMostTold = 4;
 constexpr size_t kMostRanksTold = 8;
+// The most fields in which two of these fingerprints differ.
+constexpr size_t kMostFieldsTold = 5;
 
 // The values that ranks exchange first.
 struct Summary {
@@ -75,37 +77,68 @@ std::vector<Camp> CampsOf(absl::Span<const Summary> summaries) {
   return camps;
 }
 
-// Returns "in field 'seed' (7, and 8 on rank 0)" for a list and the list of
-// another rank.
-std::string FirstDifferenceOf(absl::string_view list, absl::string_view others,
-                              int other) {
-  const std::vector<absl::string_view> lines = absl::StrSplit(list, '\n');
-  const std::vector<absl::string_view> other_lines =
-      absl::StrSplit(others, '\n');
-  const auto [in_list, in_others] = std::mismatch(
-      lines.begin(), lines.end(), other_lines.begin(), other_lines.end());
-  // At the end of a list, its line is taken to be empty.
-  const auto parts_at = [](const auto& line, const auto& end) {
-    std::vector<absl::string_view> parts =
-        absl::StrSplit(line == end ? "" : *line, '\t');
+// A field of a list. The text belongs to the list.
+struct ListedField {
+  absl::string_view digest;
+  absl::string_view shown;
+};
+using ListedFields = std::map<absl::string_view, ListedField>;
+
+// Returns the fields by their names, and the names in their order.
+ListedFields FieldsOf(absl::string_view list,
+                      std::vector<absl::string_view>& names) {
+  ListedFields fields;
+  for (const absl::string_view line :
+       absl::StrSplit(list, '\n', absl::SkipEmpty())) {
+    std::vector<absl::string_view> parts = absl::StrSplit(line, '\t');
     parts.resize(3);
-    return parts;
+    if (fields.try_emplace(parts[0], ListedField{parts[1], parts[2]}).second) {
+      names.push_back(parts[0]);
+    }
+  }
+  return fields;
+}
+
+// Returns " (7, and 8 on rank 0)", or "" if the values are long.
+std::string ValuesOf(const ListedField* mine, const ListedField* theirs,
+                     int other) {
+  const auto shown = [](const ListedField* field) {
+    return field == nullptr ? "not set" : field->shown;
   };
-  const std::vector<absl::string_view> mine = parts_at(in_list, lines.end());
-  const std::vector<absl::string_view> theirs =
-      parts_at(in_others, other_lines.end());
-  // If a field is in only one of the lists, it is the difference, and not the
-  // field that follows it in the other list.
-  const bool is_mine =
-      theirs[0].empty() ||
-      std::any_of(in_list, lines.end(), [&](absl::string_view line) {
-        return absl::StartsWith(line, absl::StrCat(theirs[0], "\t"));
-      });
-  std::string text =
-      absl::StrCat("in field '", is_mine ? mine[0] : theirs[0], "'");
-  if (mine[0] != theirs[0] || mine[2].empty() || theirs[2].empty()) return text;
-  return absl::StrCat(text, " (", mine[2], ", and ", theirs[2], " on rank ",
+  if (shown(mine).empty() || shown(theirs).empty()) return "";
+  return absl::StrCat(" (", shown(mine), ", and ", shown(theirs), " on rank ",
                       other, ")");
+}
+
+// Returns "in field 'seed' (7, and 8 on rank 0) and in field 'lr' (...)" for a
+// list and the list of another rank.
+std::string DifferencesOf(absl::string_view list, absl::string_view others,
+                          int other) {
+  std::vector<absl::string_view> names, other_names;
+  const ListedFields mine = FieldsOf(list, names);
+  const ListedFields theirs = FieldsOf(others, other_names);
+  const auto find = [](const ListedFields& fields, absl::string_view name) {
+    const auto found = fields.find(name);
+    return found == fields.end() ? nullptr : &found->second;
+  };
+  std::copy_if(
+      other_names.begin(), other_names.end(), std::back_inserter(names),
+      [&](absl::string_view name) { return find(mine, name) == nullptr; });
+  std::vector<std::string> told;
+  size_t more = 0;
+  for (const absl::string_view name : names) {
+    const ListedField* const a = find(mine, name);
+    const ListedField* const b = find(theirs, name);
+    if (a != nullptr && b != nullptr && a->digest == b->digest) continue;
+    if (told.size() == kMostFieldsTold) {
+      ++more;
+      continue;
+    }
+    told.push_back(
+        absl::StrCat("in field '", name, "'", ValuesOf(a, b, other)));
+  }
+  if (more > 0) told.push_back(absl::StrCat("in ", more, " more fields"));
+  return told.empty() ? "in the order of fields" : absl::StrJoin(told, ", ");
 }
 
 // Returns, for example, "ranks 2, 5 and 7 of 8".
@@ -172,11 +205,11 @@ absl::Status Compare(Communicator& group, absl::string_view what,
   for (size_t camp = 1; camp < told; ++camp) {
     const bool are_known = summaries[camps[0][0]].bytes <= kMostBytes &&
                            summaries[camps[camp][0]].bytes <= kMostBytes;
-    differences.push_back(absl::StrCat(
-        Describe(camps[camp], size), " ",
-        are_known ? FirstDifferenceOf(list_of(camps[camp]), list_of(camps[0]),
-                                      camps[0][0])
-                  : "in one of very many fields"));
+    differences.push_back(
+        absl::StrCat(Describe(camps[camp], size), " ",
+                     are_known ? DifferencesOf(list_of(camps[camp]),
+                                               list_of(camps[0]), camps[0][0])
+                               : "in one of very many fields"));
   }
   if (told < camps.size()) {
     differences.push_back(

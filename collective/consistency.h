@@ -22,7 +22,7 @@ namespace lockstep {
 // Compares the fingerprints of all ranks, which call it with the same `what`
 // and options. If they differ, all ranks return the same FAILED_PRECONDITION.
 // It says which ranks differ from the fingerprint that most ranks have, and in
-// which field first. (If several fingerprints have the most ranks, the one with
+// which fields. (If several fingerprints have the most ranks, the one with
 // the lowest rank among these counts.) This error is no failure of the group;
 // any other is. Every rank gets it, even if another rank aborts the group for
 // it at once.

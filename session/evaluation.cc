@@ -43,10 +43,15 @@ absl::Status ReadAll(
     Sums& sums, int64_t& samples) {
   LOCKSTEP_RETURN_IF_ERROR(loader.StartEpoch(0));
   Batch batch;
+  int64_t unread = 0;
   for (;;) {
     const absl::StatusOr<bool> more = loader.Next(batch);
     if (!more.ok()) return training.InLoader(loader, more.status());
-    if (!*more) return absl::OkStatus();
+    if (!*more) {
+      training.TellUnread(loader, unread);
+      return absl::OkStatus();
+    }
+    training.AddUnread(loader, batch, unread);
     const Phases::Within within(training.phases, Phase::kEvaluating);
     LOCKSTEP_RETURN_IF_ERROR(evaluate(batch, sums));
     samples += batch.valid();

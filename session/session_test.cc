@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
@@ -462,6 +463,44 @@ TEST_F(SessionTest, DoesNotForgetAFailureThatTheTrainerOverlooks) {
   for (const absl::Status& status : ended) {
     EXPECT_THAT(status.message(),
                 AllOf(HasSubstr("a bad sector"), HasSubstr("in loader.train")));
+  }
+}
+
+// Samples that on_error leaves out or replaces are told, since nobody would
+// notice otherwise.
+TEST_F(SessionTest, TellsOfSamplesThatCanNotBeRead) {
+  for (const char* const on_error : {"skip", "substitute"}) {
+    const std::string text = absl::StrReplaceAll(
+        kJob, {{"[loader.train]", absl::StrCat("[progress]\nevery = \"0s\"\n"
+                                               "[loader.train]\non_error = \"",
+                                               on_error, "\"")},
+               {"[loader.test]", "[loader.test]\non_error = \"skip\""},
+               {"size = 10", "size = 10, broken = 7, also_broken = 2"},
+               {"size = 5", "size = 5, broken = 4"}});
+    logged_.clear();
+    EXPECT_THAT(RunJobs({text},
+                        [](Session& session) -> absl::Status {
+                          LOCKSTEP_ASSIGN_OR_RETURN(
+                              Loader* const train, session.MakeLoader("train"));
+                          LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test,
+                                                    session.MakeLoader("test"));
+                          for (Step& step : session.Steps(*train, 0)) {
+                            LOCKSTEP_RETURN_IF_ERROR(step.status());
+                          }
+                          return session.Evaluate(*test, Nothing).status();
+                        }),
+                Each(IsOk()));
+    EXPECT_THAT(
+        logged_,
+        ElementsAre(
+            AllOf(HasSubstr("rank 0: the loader 'train' could not read sample "
+                            "2, and "),
+                  HasSubstr(*on_error == 's' && on_error[1] == 'k'
+                                ? "left it out"
+                                : "read another one in its place"),
+                  HasSubstr("a bad sector")),
+            HasSubstr("the loader 'train' could not read 2 samples"),
+            HasSubstr("the loader 'test' could not read sample 4")));
   }
 }
 

@@ -53,15 +53,17 @@ namespace lockstep {
 struct NumbersOptions {
   int64_t size = 10;
   int64_t broken = -1;
+  int64_t also_broken = -1;
 };
 
 inline void BindOptions(NumbersOptions& options, OptionTable& table) {
   table.Add("size", &options.size, "How many numbers there are.");
   table.Add("broken", &options.broken, "The one that can't be read.");
+  table.Add("also_broken", &options.also_broken, "Another one.");
 }
 
-// A dataset in which sample i has the value i, except for `broken`, which
-// fails.
+// A dataset in which sample i has the value i, except for `broken` and
+// `also_broken`, which fail.
 // Thread-safety: thread-safe.
 class Numbers : public Dataset {
  public:
@@ -69,7 +71,9 @@ class Numbers : public Dataset {
   int64_t size() const override { return options_.size; }
   absl::Span<const FieldSpec> fields() const override { return fields_; }
   absl::Status Read(int64_t index, SampleContext&, SampleRow& row) override {
-    if (index == options_.broken) return absl::DataLossError("a bad sector");
+    if (index == options_.broken || index == options_.also_broken) {
+      return absl::DataLossError("a bad sector");
+    }
     return row.Set<float>(0, static_cast<float>(index));
   }
 

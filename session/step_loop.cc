@@ -47,6 +47,7 @@ StepLoop::~StepLoop() {
 void StepLoop::Close(bool is_over) {
   if (!std::exchange(is_open_, false)) return;
   const bool left_step = training_.phases.in_step();
+  training_.TellUnread(loader_, unread_);
   if (left_step) {
     // Without Average, each step may have an update of the trainer's own.
     training_.left_update =
@@ -193,6 +194,7 @@ absl::Status StepLoop::BeginStep() {
   if (!training_.has_begun) NoteFirstStep();
   training_.reports->BeginStep();
   const Batch& batch = *step_.batch_;
+  training_.AddUnread(loader_, batch, unread_);
   step_.number_ = batch.step();
   step_.weight_ = rows_ = batch.valid();
   step_.sums_.Clear();

@@ -84,6 +84,7 @@ class StepLoop {
   // it.
   int64_t batch_epoch_ = 0;
   int64_t rows_ = 0;
+  int64_t unread_ = 0;  // samples of this loop that could not be read
   bool is_weight_rows_ = true;
   Means means_;
   // The times when the step before this one ended, when the session asked for

@@ -23,7 +23,9 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/work.h"
+#include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
+#include "lockstep/loader/sample_error.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/session/gradient_memory.h"
@@ -211,6 +213,34 @@ absl::Status Training::InLoader(const Loader& loader,
       LastCheckpoint(),
       ": start the job again, and raise stop.patience if data is only slow; ",
       named.message()));
+}
+
+void Training::AddUnread(const Loader& loader, const Batch& batch,
+                         int64_t& unread) const {
+  const auto tell = [&](int64_t index, const absl::Status& why,
+                        absl::string_view what) {
+    if (unread++ > 0) return;
+    Log(absl::StrCat("rank ", ranks.rank(), ": ", loaders.Describe(loader),
+                     " could not read sample ", index, ", and ", what, ": ",
+                     why.message(),
+                     "; more such samples are counted, and told at the end"));
+  };
+  for (const SampleError& error : batch.errors()) {
+    tell(error.index, error.status, "left it out");
+  }
+  for (const Substitution& other : batch.substitutions()) {
+    tell(other.wanted, other.why, "read another one in its place");
+  }
+}
+
+void Training::TellUnread(const Loader& loader, int64_t& unread) const {
+  if (unread > 1) {
+    Log(absl::StrCat("rank ", ranks.rank(), ": ", loaders.Describe(loader),
+                     " could not read ", unread,
+                     " samples until here, which on_error leaves out or "
+                     "replaces"));
+  }
+  unread = 0;
 }
 
 template <typename Float>

@@ -102,6 +102,14 @@ struct Training {
   // Adds the name of the loader to an error of its Next.
   absl::Status InLoader(const Loader& loader, const absl::Status& error) const;
 
+  // Adds the samples of the batch that could not be read, and that the loader
+  // has left out or replaced, to `unread`. Logs the first one.
+  void AddUnread(const Loader& loader, const Batch& batch,
+                 int64_t& unread) const;
+  // Logs how many samples a loop could not read, if any, and sets `unread` to
+  // 0.
+  void TellUnread(const Loader& loader, int64_t& unread) const;
+
   // Adds up the weight, the sums, and the requests to stop or to finish over
   // all ranks. They follow `count` values in the memory at `values`, which has
   // room for them, and the same collective adds up both. Sets `weight` to the
