@@ -26,7 +26,7 @@ constexpr absl::string_view kMagic("\x93NUMPY", 6);
 constexpr size_t kMostDimensions = 64;
 constexpr int64_t kMostHeaderBytes = 1 << 20;
 
-// How NumPy calls the types of elements, behind their byte order.
+// The names that NumPy has for the types of elements, without the byte order.
 struct Kind {
   absl::string_view kind;
   DType dtype;

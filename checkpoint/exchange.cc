@@ -61,7 +61,7 @@ constexpr char kNpy[] = ".npy";
 // The maximum length of a file's name on Linux.
 constexpr size_t kMostFileName = 255;
 
-// How many names a message lists.
+// A message lists at most so many names.
 constexpr size_t kMostListed = 8;
 
 std::string Quoted(absl::string_view name) {
@@ -196,8 +196,8 @@ absl::StatusOr<std::vector<Exported>> Select(const CheckpointReader& from,
     const int64_t size = SizeOf(*section.dtype);
     if (section.bytes % size != 0) {
       return refused(absl::StrCat("has ", section.bytes,
-                                  " bytes, which are no whole elements of ",
-                                  size));
+                                  " bytes, which is no multiple of the ", size,
+                                  " bytes of an element"));
     }
     Exported exported = {
         &section, section.name.substr(options.prefix.size()), {}};

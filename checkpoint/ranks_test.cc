@@ -1,4 +1,4 @@
-// What ranks have when a job begins, saves, and restores.
+// These tests look at what ranks have when a job begins, saves and restores.
 #include <cstdint>
 #include <cstring>
 #include <optional>

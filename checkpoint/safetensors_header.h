@@ -10,8 +10,9 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(const std::string first,
 //                             LayOutSafetensors(arrays));
 //
-// The file begins with the length of a JSON object, which has a key for each
-// array, and the bytes of the arrays follow it without gaps.
+// The file begins with 8 bytes that contain the length of what follows them: a
+// JSON object, which has a key for each array, and blanks. The bytes of the
+// arrays come next, without gaps.
 #ifndef LOCKSTEP_CHECKPOINT_SAFETENSORS_HEADER_H_
 #define LOCKSTEP_CHECKPOINT_SAFETENSORS_HEADER_H_
 

@@ -1,5 +1,5 @@
-// Calls of the system that fail. This program has functions of the same names
-// in their place.
+// These tests let calls of the system fail. This program has functions of the
+// same names in their place.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -27,13 +27,13 @@
 
 namespace {
 
-// How many calls of open and fsync a signal interrupts, and the error of
-// unlink.
+// The number of calls of open and fsync that a signal interrupts, and the error
+// of unlink.
 int interrupted_opens = 0;
 int interrupted_syncs = 0;
 int unlink_error = 0;
 
-// How long writes of this many bytes take.
+// The time that writes of this many bytes take.
 constexpr size_t kSlowWrite = size_t{1} << 20;
 absl::Duration write_takes;
 

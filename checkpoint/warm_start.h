@@ -43,7 +43,7 @@ struct WarmStartOptions {
   bool may_be_missing = false;
 };
 
-// What RestoreFrom has done. It is the same on all ranks.
+// The result of RestoreFrom. It is the same on all ranks.
 struct WarmStart {
   // A section that was not taken, and the reason.
   struct Left {
@@ -65,7 +65,7 @@ struct WarmStart {
 
 namespace internal_checkpoint {
 
-// What RestoreFrom is asked for.
+// The arguments of RestoreFrom, without the path.
 struct WarmStartRequest {
   WarmStartOptions options;
   // Patterns of sections that are not taken, whatever the options say.

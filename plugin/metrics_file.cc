@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/no_sigpipe.h"
+#include "lockstep/base/retry.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/base/system_error.h"
@@ -69,9 +70,11 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(
       MakeFolders(std::filesystem::path(path).parent_path()));
   // With O_NONBLOCK, a pipe without a reader is an error, and neither open nor
   // a write to a full pipe blocks.
-  Descriptor descriptor(
-      ::open(path.c_str(),
-             O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, kMode));
+  Descriptor descriptor(RetryOnSignal([&] {
+    return ::open(path.c_str(),
+                  O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK,
+                  kMode);
+  }));
   if (!descriptor.ok()) {
     return absl::ErrnoToStatus(
         errno, absl::StrCat("can't open ", path, RemedyFor(errno)));

@@ -91,7 +91,8 @@ absl::Status LoaderTable::AddTo(Checkpoint& checkpoint, Loader& loader) {
     record.restored = record.seen.epoch;
     return absl::OkStatus();
   };
-  return checkpoint.Add(absl::StrCat("loader/", record.name), std::move(state));
+  return checkpoint.Add(absl::StrCat(kLoaderPrefix, record.name),
+                        std::move(state));
 }
 
 absl::Status LoaderTable::AddTo(Checkpoint& checkpoint) {
@@ -103,7 +104,7 @@ absl::Status LoaderTable::AddTo(Checkpoint& checkpoint) {
     return lines;
   };
   state.load = [this](absl::string_view bytes) { return LoadFacts(bytes); };
-  return checkpoint.Add("epochs", std::move(state));
+  return checkpoint.Add(kEpochs, std::move(state));
 }
 
 // Returns lines such as "done 3 train".

@@ -30,8 +30,11 @@
 
 namespace lockstep::internal_session {
 
-// Patterns of the names of sections that belong to loaders.
-inline constexpr const char* kLoaderSections[] = {"loader/*", "epochs"};
+// The names of the sections that belong to loaders begin with kLoaderPrefix, or
+// are kEpochs. The patterns select all of them.
+inline constexpr char kLoaderPrefix[] = "loader/";
+inline constexpr char kEpochs[] = "epochs";
+inline constexpr const char* kLoaderSections[] = {"loader/*", kEpochs};
 
 // All functions but AddTo also accept loaders that are not in the table. They
 // store nothing about them, because a host may destroy such a loader at any

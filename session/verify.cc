@@ -27,6 +27,7 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/plugin/job.h"
+#include "lockstep/session/loader_table.h"
 #include "lockstep/session/session.h"
 
 namespace lockstep {
@@ -140,12 +141,13 @@ absl::StatusOr<std::string> FirstDifference(const CheckpointReader& one,
 // Returns true if a checkpoint has more than the sections that every training
 // has.
 bool HasState(const CheckpointReader& reader) {
-  return std::any_of(reader.sections().begin(), reader.sections().end(),
-                     [](const CheckpointSection& section) {
-                       return !internal_checkpoint::IsOwn(section.name) &&
-                              section.name != "epochs" &&
-                              !absl::StartsWith(section.name, "loader/");
-                     });
+  return std::any_of(
+      reader.sections().begin(), reader.sections().end(),
+      [](const CheckpointSection& section) {
+        return !internal_checkpoint::IsOwn(section.name) &&
+               section.name != internal_session::kEpochs &&
+               !absl::StartsWith(section.name, internal_session::kLoaderPrefix);
+      });
 }
 
 absl::Status Compare(const std::string& one, const std::string& two,

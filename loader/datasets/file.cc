@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/retry.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/system_error.h"
 
@@ -48,12 +49,10 @@ absl::Status InFile(absl::string_view path, const absl::Status& status) {
 }
 
 absl::StatusOr<File> File::Open(const char* path) {
-  int descriptor;
-  do {
-    // Without O_NONBLOCK, opening a pipe would wait for a writer. The flag
-    // changes nothing for regular files.
-    descriptor = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  } while (descriptor < 0 && errno == EINTR);
+  // Without O_NONBLOCK, opening a pipe would wait for a writer. The flag
+  // changes nothing for regular files.
+  const int descriptor = RetryOnSignal(
+      [&] { return ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (descriptor < 0) return SystemError(errno, path, "can't open");
   File file(descriptor, path);
   struct stat info;
