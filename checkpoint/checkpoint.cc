@@ -23,6 +23,7 @@
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/reworded.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/best_value.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
@@ -400,10 +401,9 @@ absl::Status Checkpoint::SaveOwn(int64_t step,
     if (section.is_part) continue;
     const absl::Status saved = SaveSection(section);
     if (!saved.ok()) {
-      return absl::Status(saved.code(),
-                          absl::StrCat("section '", section.name,
-                                       "' of a checkpoint after step ", step,
-                                       ": ", saved.message()));
+      return Reworded(saved, absl::StrCat("section '", section.name,
+                                          "' of a checkpoint after step ", step,
+                                          ": ", saved.message()));
     }
   }
   return absl::OkStatus();

@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,9 +13,16 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/collective/blame.h"
 
 namespace lockstep::internal_collective::verdicts {
 namespace {
+
+// Returns the code and the message, without the payloads.
+std::string InWords(const absl::Status& status) {
+  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
+                      status.message());
+}
 
 std::string InMilliseconds(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1)));
@@ -177,16 +186,19 @@ absl::Status CannotJoinAnyMore(absl::string_view parent, int rank,
                    "' has left it, and so can't join the group '", group, "'"));
 }
 
-absl::Status IsGone(absl::string_view rank, const absl::Status& how,
-                    absl::string_view last_words, const absl::Status& told) {
+absl::Status IsGone(absl::string_view rank, int job_rank,
+                    const absl::Status& how, absl::string_view last_words,
+                    const absl::Status& told) {
   std::string text(how.message());
   if (how.ok()) text = absl::StrCat(rank, " has left the job");
   if (!last_words.empty()) absl::StrAppend(&text, "; it ", last_words);
   if (how.ok() && !told.ok()) {
     absl::StrAppend(&text, "; it had been told: ", told.message());
   }
-  return absl::Status(how.ok() ? absl::StatusCode::kUnavailable : how.code(),
-                      text);
+  const absl::Status gone(
+      how.ok() ? absl::StatusCode::kUnavailable : how.code(), text);
+  const absl::Status& cause = !how.ok() ? how : !told.ok() ? told : gone;
+  return WithBlame(gone, BlameFor(cause, job_rank));
 }
 
 absl::Status AfterFirstLoss(const absl::Status& why,
@@ -195,14 +207,25 @@ absl::Status AfterFirstLoss(const absl::Status& why,
       absl::StrContains(why.message(), first_loss.message())) {
     return why;
   }
-  return absl::UnavailableError(
+  absl::Status after = absl::UnavailableError(
       absl::StrCat(why.message(), "; before that, ", first_loss.message()));
+  const std::optional<Blame> blame = BlameOf(first_loss);
+  return blame.has_value() ? WithBlame(std::move(after), *blame) : after;
 }
 
-absl::Status Aborted(absl::string_view group, int rank,
+absl::Status Aborted(absl::string_view group, int rank, int job_rank,
                      const absl::Status& why) {
-  return absl::AbortedError(absl::StrCat("rank ", rank, " aborted the group '",
-                                         group, "': ", why.ToString()));
+  return WithBlame(
+      absl::AbortedError(absl::StrCat("rank ", rank, " aborted the group '",
+                                      group, "': ", InWords(why))),
+      BlameFor(why, job_rank));
+}
+
+absl::Status AbortedJob(absl::string_view rank, int job_rank,
+                        const absl::Status& why) {
+  return WithBlame(absl::AbortedError(absl::StrCat(
+                       rank, " has aborted the job: ", InWords(why))),
+                   BlameFor(why, job_rank));
 }
 
 }  // namespace lockstep::internal_collective::verdicts

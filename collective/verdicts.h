@@ -158,19 +158,30 @@ absl::Status CannotJoinAnyMore(absl::string_view parent, int rank,
 // UNAVAILABLE "rank 2 has left the job", if `how` is OK; otherwise the code and
 // the message of `how`, which says how the rank was lost. `last_words` is "" or
 // what DescribeLastWords returns. `told` is OK, or the failure that the rank
-// had been told before it left, which may be why it left.
-absl::Status IsGone(absl::string_view rank, const absl::Status& how,
-                    absl::string_view last_words, const absl::Status& told);
+// had been told before it left, which may be why it left, and whose blame this
+// then has. Otherwise it blames `how` on the rank, whose number in the job is
+// `job_rank`.
+absl::Status IsGone(absl::string_view rank, int job_rank,
+                    const absl::Status& how, absl::string_view last_words,
+                    const absl::Status& told);
 
 // Appends the first rank that was lost to a failure that may be its
-// consequence, which is one with the code UNAVAILABLE. Returns `why` as it is
-// if no rank was lost (`first_loss` is OK), or if it names that loss already.
+// consequence, which is one with the code UNAVAILABLE, and blames that rank.
+// Returns `why` as it is if no rank was lost (`first_loss` is OK), or if it
+// names that loss already.
 absl::Status AfterFirstLoss(const absl::Status& why,
                             const absl::Status& first_loss);
 
-// ABORTED "rank 1 aborted the group 'world': INTERNAL: loss is NaN".
-absl::Status Aborted(absl::string_view group, int rank,
+// ABORTED "rank 1 aborted the group 'world': INTERNAL: loss is NaN". It blames
+// whom `why` blames or, if that blames no rank, this rank, whose number in the
+// job is `job_rank`.
+absl::Status Aborted(absl::string_view group, int rank, int job_rank,
                      const absl::Status& why);
+
+// ABORTED "rank 1 (trainer-1, pid 4711) has aborted the job: NOT_FOUND: no
+// device 3", with blame as above.
+absl::Status AbortedJob(absl::string_view rank, int job_rank,
+                        const absl::Status& why);
 
 }  // namespace lockstep::internal_collective::verdicts
 

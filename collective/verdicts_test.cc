@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/collective/blame.h"
 
 namespace lockstep::internal_collective::verdicts {
 namespace {
@@ -72,21 +73,46 @@ TEST(Verdicts, ARankThatIsGoneIsToldWithItsLastWords) {
             "had issued nothing as of 1s ago");
   EXPECT_EQ(DescribeSilence("", absl::Seconds(1)),
             "has not told yet what it has issued, and is silent for 1s");
+  const absl::Status told =
+      WithBlame(absl::AbortedError("why"), {1, absl::StatusCode::kInternal});
   EXPECT_EQ(
-      IsGone("rank 2", absl::OkStatus(), words, absl::InternalError("why")),
-      absl::UnavailableError("rank 2 has left the job; it had last issued "
-                             "barrier() #3 as of 2ms ago; it had been told: "
-                             "why"));
+      IsGone("rank 2", 2, absl::OkStatus(), words, told),
+      WithBlame(absl::UnavailableError(
+                    "rank 2 has left the job; it had last issued barrier() #3 "
+                    "as of 2ms ago; it had been told: why"),
+                {1, absl::StatusCode::kInternal}));
+  EXPECT_EQ(IsGone("rank 2", 2, absl::OkStatus(), "", absl::OkStatus()),
+            WithBlame(absl::UnavailableError("rank 2 has left the job"),
+                      {2, absl::StatusCode::kUnavailable}));
   const absl::Status lost = absl::UnavailableError("rank 2: connection lost");
-  EXPECT_EQ(IsGone("rank 2", lost, "", absl::InternalError("why")), lost);
+  EXPECT_EQ(IsGone("rank 2", 2, lost, "", told),
+            WithBlame(lost, {2, absl::StatusCode::kUnavailable}));
+}
+
+TEST(Verdicts, AnAbortBlamesTheRankWhoseErrorCameFirst) {
+  const absl::Status own = Aborted("half", 1, 3, absl::NotFoundError("no x"));
+  EXPECT_EQ(own,
+            WithBlame(absl::AbortedError(
+                          "rank 1 aborted the group 'half': NOT_FOUND: no x"),
+                      {3, absl::StatusCode::kNotFound}));
+  const absl::Status passed_on = Aborted("world", 0, 0, own);
+  EXPECT_EQ(BlameOf(passed_on)->rank, 3);
+  EXPECT_EQ(BlameOf(passed_on)->code, absl::StatusCode::kNotFound);
+  EXPECT_EQ(AbortedJob("rank 2 (host)", 2, absl::NotFoundError("no x")),
+            WithBlame(absl::AbortedError("rank 2 (host) has aborted the job: "
+                                         "NOT_FOUND: no x"),
+                      {2, absl::StatusCode::kNotFound}));
 }
 
 TEST(Verdicts, TheFirstLossIsToldWithWhatMayComeOfIt) {
-  const absl::Status loss = absl::UnavailableError("rank 2 is lost");
+  const absl::Status loss = WithBlame(absl::UnavailableError("rank 2 is lost"),
+                                      {2, absl::StatusCode::kUnavailable});
   const absl::Status left = absl::UnavailableError("rank 1 has left");
-  EXPECT_EQ(
-      AfterFirstLoss(left, loss),
-      absl::UnavailableError("rank 1 has left; before that, rank 2 is lost"));
+  EXPECT_EQ(AfterFirstLoss(left, loss),
+            WithBlame(absl::UnavailableError(
+                          "rank 1 has left; before that, rank 2 is "
+                          "lost"),
+                      {2, absl::StatusCode::kUnavailable}));
   EXPECT_EQ(AfterFirstLoss(left, absl::OkStatus()), left);
   EXPECT_EQ(AfterFirstLoss(loss, loss), loss);
   const absl::Status differ = absl::FailedPreconditionError("they differ");

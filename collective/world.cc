@@ -317,4 +317,13 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
   return group;
 }
 
+void World::Abort(const absl::Status& why) {
+  if (fork_guard_.forked()) return;
+  // Without memory for the message, the others see that this rank leaves.
+  CatchAll("aborting the job", [&] {
+    control_->Abort(why);
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
 }  // namespace lockstep

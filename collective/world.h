@@ -85,7 +85,7 @@ struct WorldOptions {
   //
   //   options.on_slow = [&log](absl::string_view what) { log.Queue(what); };
   //
-  // It is called in two cases:
+  // It is called in three cases:
   //
   //   * The join takes longer than `slow_join`. The message says which ranks
   //     are missing, or why this rank does not reach rank 0. It comes again
@@ -93,6 +93,9 @@ struct WorldOptions {
   //     not block there either, since on rank 0 that thread lets the others in.
   //   * A group without an `on_slow` of its own has a slow operation. What
   //     GroupOptions::on_slow says of threads and of what is forbidden applies.
+  //   * Rank 0 has refused a client since all ranks have joined, such as a rank
+  //     of another job. It comes again whenever their number has doubled, on
+  //     the same thread.
   std::function<void(absl::string_view)> on_slow;
   absl::Duration slow_join = absl::Seconds(5);
 
@@ -229,6 +232,17 @@ class World {
   // group is made, and the other ranks wait for this one.
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
       const GroupOptions& options = {});
+
+  // Ends all groups of the job on all ranks, also those that are made later,
+  // because this rank can't go on. Communicator::Abort ends one group. Does not
+  // wait. Any thread may call it.
+  //
+  //   const absl::StatusOr<Model> model = ReadModel();  // on each rank
+  //   if (!model.ok()) {
+  //     world->Abort(model.status());
+  //     return model.status();
+  //   }
+  void Abort(const absl::Status& why);
 
   // Returns the backend that "auto" stands for.
   std::string AutoBackend() const;

@@ -21,6 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/rendezvous/star_testing.h"
 #include "lockstep/collective/rendezvous/store.h"
@@ -399,6 +400,41 @@ TEST(World, ARankWhoseWorldHasEndedHasLeft) {
                        HasSubstr("rank 1 has left the group")));
 }
 
+// The abort ends a group that exists, one that is being made, and one that is
+// made later.
+TEST(World, AnAbortEndsTheGroupsOfTheJob) {
+  for (const int aborting : {0, 1}) {
+    Job job(3);
+    const auto ranks = job.MakeGroups({});
+    const auto expect = [aborting](const absl::Status& status) {
+      EXPECT_THAT(status,
+                  StatusIs(absl::StatusCode::kAborted,
+                           AllOf(HasSubstr(absl::StrCat("rank ", aborting)),
+                                 HasSubstr("has aborted the job: "
+                                           "NOT_FOUND: no device 3"))));
+      ASSERT_TRUE(BlameOf(status).has_value()) << status;
+      EXPECT_EQ(BlameOf(status)->rank, aborting);
+      EXPECT_EQ(BlameOf(status)->code, absl::StatusCode::kNotFound);
+    };
+    InThreads(3, [&](int rank) {
+      GroupOptions options;
+      options.name = "other";
+      if (rank == aborting) {
+        // It may have another failure already, and leaves the job afterwards.
+        job.worlds[rank]->Abort(absl::NotFoundError("no device 3"));
+        job.worlds[rank]->Abort(absl::NotFoundError("no device 4"));
+        expect(job.worlds[rank]->MakeGroup(options).status());
+        if (rank != 0) job.worlds[rank] = nullptr;
+        return;
+      }
+      expect(job.worlds[rank]->MakeGroup(options).status());
+      expect(Wait(ranks[rank]->Barrier()));
+      options.name = "late";
+      expect(job.worlds[rank]->MakeGroup(options).status());
+    });
+  }
+}
+
 TEST(World, GroupsEndWithTheirWorld) {
   Job job(2);
   const auto ranks = job.MakeGroups({});
@@ -453,10 +489,15 @@ TEST(World, WhatOneRankRefusesAllAreTold) {
   InThreads(2, [&job](int rank) {
     GroupOptions options;
     if (rank == 1) options.slow = -absl::Seconds(1);
-    EXPECT_THAT(job.worlds[rank]->MakeGroup(options),
+    const absl::Status refused = job.worlds[rank]->MakeGroup(options).status();
+    EXPECT_THAT(refused,
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr(rank == 1 ? "" : "on rank 1: "),
                                HasSubstr("slow=-1s"))));
+    if (rank != 1) {
+      ASSERT_TRUE(BlameOf(refused).has_value()) << refused;
+      EXPECT_EQ(BlameOf(refused)->rank, 1);
+    }
     options = {};
     if (rank == 1) options.deadline = absl::ZeroDuration();
     EXPECT_THAT(

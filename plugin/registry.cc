@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +18,7 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/nearest_word.h"
+#include "lockstep/base/reworded.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/world.h"
 
@@ -70,14 +70,7 @@ absl::Status InPart(const absl::Status& error, absl::string_view what,
       absl::StrAppend(&where, ", with ", value.place());
     }
   }
-  absl::Status status(error.code(),
-                      absl::StrCat(error.message(), "; in ", where));
-  error.ForEachPayload(
-      [&status](absl::string_view url, const absl::Cord& value) {
-        // To copy a cord directly would need more of Abseil's libraries.
-        status.SetPayload(url, absl::Cord(std::string(value)));
-      });
-  return status;
+  return Reworded(error, absl::StrCat(error.message(), "; in ", where));
 }
 
 }  // namespace internal_plugin

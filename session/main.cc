@@ -1,6 +1,8 @@
 #include "lockstep/session/main.h"
 
+#include <sched.h>
 #include <signal.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -24,7 +26,9 @@
 #include "lockstep/base/config.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/operation_log.h"
+#include "lockstep/collective/rendezvous/failure_report.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/part_list.h"
 #include "lockstep/plugin/plugin.h"
@@ -36,24 +40,28 @@
 namespace lockstep {
 namespace {
 
-// The session that a signal stops, and the process of that session. They are
-// atomics because a handler may read them on another thread. The default order
-// makes the session that a handler finds in `running` complete for that
-// handler.
+// The session that a signal stops, the process of that session, and the number
+// of handlers that may use it now. They are atomics because a handler may run
+// on any thread. The default order makes the session that a handler finds in
+// `running` complete for that handler.
 std::atomic<Session*> running{nullptr};
 std::atomic<pid_t> running_in{0};
+std::atomic<int> in_handlers{0};
 
 void StopAtSignal(int signal) {
-  Session* const session = running.load();
-  if (session != nullptr && running_in.load() == ::getpid()) {
-    session->RequestStop();
-  } else {
+  if (running_in.load() != ::getpid()) {
     ::raise(signal);  // SA_RESETHAND has set the default action
+    return;
   }
+  ++in_handlers;
+  Session* const session = running.load();
+  if (session != nullptr) session->RequestStop();
+  --in_handlers;
 }
 
-// While it lives, SIGTERM and SIGINT stop the session, each once. A SIGINT that
-// was ignored stays so.
+// While it lives, SIGTERM and SIGINT stop the session, each once. Afterwards,
+// the first one does nothing, since the process ends, and the signal should not
+// change its exit code. A SIGINT that was ignored stays so.
 // Requires: the session outlives it, and it is the only one of the process.
 // Thread-safety: thread-compatible.
 class StopSignals {
@@ -64,41 +72,45 @@ class StopSignals {
     struct sigaction action = {};
     action.sa_handler = StopAtSignal;
     action.sa_flags = SA_RESTART | SA_RESETHAND;
-    ::sigaction(SIGTERM, &action, &term_);
-    ::sigaction(SIGINT, &action, &interrupt_);
+    ::sigaction(SIGTERM, &action, nullptr);
+    struct sigaction interrupt = {};
+    ::sigaction(SIGINT, &action, &interrupt);
     // A shell starts what runs in the background with SIGINT ignored.
-    if (interrupt_.sa_handler == SIG_IGN) {
-      ::sigaction(SIGINT, &interrupt_, nullptr);
+    if (interrupt.sa_handler == SIG_IGN) {
+      ::sigaction(SIGINT, &interrupt, nullptr);
     }
   }
   ~StopSignals() {
-    ::sigaction(SIGTERM, &term_, nullptr);
-    ::sigaction(SIGINT, &interrupt_, nullptr);
     running = nullptr;
+    // Handlers take no longer than a few instructions.
+    while (in_handlers.load() > 0) ::sched_yield();
   }
 
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
-
- private:
-  struct sigaction term_ = {};
-  struct sigaction interrupt_ = {};
 };
 
-// Writes the error, and returns the code. A standard error that takes nothing
-// holds the process up for no longer than kLastPatience.
+// Writes the error, tells the launcher, and returns the code. A standard error
+// that takes nothing holds the process up for no longer than kLastPatience.
 int Say(const absl::Status& status, int code) {
+  ReportFailure(status);
   const auto notifier = internal_session::Notifier::StandardError();
   notifier->WriteLine(ToLines(status));
   notifier->Flush(internal_session::kLastPatience);
   return code;
 }
 
-// Returns true if the error means that the job's text, or the trainer's use of
-// it, is wrong.
-bool IsWrong(const absl::Status& status) {
-  return absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
-         absl::IsUnimplemented(status);
+// Returns the exit code of a training that has failed, which is the same on all
+// ranks that know which rank's error came first.
+int CodeOf(const absl::Status& status) {
+  // A rank that is not in touch with others blames nobody.
+  const Blame first = BlameOf(status).value_or(
+      Blame{/*rank=*/-1, status.code(), /*has_begun=*/false});
+  // The job's text, or the trainer's use of it, is wrong.
+  const bool is_wrong = first.code == absl::StatusCode::kInvalidArgument ||
+                        first.code == absl::StatusCode::kNotFound ||
+                        first.code == absl::StatusCode::kUnimplemented;
+  return is_wrong && !first.has_begun ? kNotBegun : kTrainingFailed;
 }
 
 bool AsksForHelp(int argc, char** argv) {
@@ -204,17 +216,11 @@ int internal_session::Main(int argc, char** argv, const OptionTable& trainer,
   if (!job.ok()) return Say(job.status(), kNotBegun);
   absl::StatusOr<std::unique_ptr<Session>> session =
       Session::Create(*std::move(job), registry, options);
-  if (!session.ok()) {
-    return Say(session.status(),
-               IsWrong(session.status()) ? kNotBegun : kTrainingFailed);
-  }
+  if (!session.ok()) return Say(session.status(), CodeOf(session.status()));
   if (verify->has_value()) return Verify(**session, train, **verify);
   const StopSignals signals(**session);
   const absl::Status status = (*session)->Run(train);
-  if (!status.ok()) {
-    const bool is_wrong = !(*session)->has_begun() && IsWrong(status);
-    return Say(status, is_wrong ? kNotBegun : kTrainingFailed);
-  }
+  if (!status.ok()) return Say(status, CodeOf(status));
   return (*session)->stopping() ? kStopped : kTrained;
 }
 

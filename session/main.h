@@ -52,10 +52,10 @@ namespace lockstep {
 inline constexpr int kTrained = 0;
 inline constexpr int kTrainingFailed = 1;
 // The training has not begun: the parts could not be registered, the command
-// line or the job's text could not be read, or the training failed before its
-// first step with INVALID_ARGUMENT, NOT_FOUND or UNIMPLEMENTED. To start the
-// same job again would not help. (A rank that fails because another rank has
-// failed returns kTrainingFailed.)
+// line or the job's text could not be read, or a rank failed before its first
+// step with INVALID_ARGUMENT, NOT_FOUND or UNIMPLEMENTED. To start the same job
+// again would not help. All ranks return this code if one of them does, except
+// that ranks which wait for a rank that has not joined them can't know why.
 inline constexpr int kNotBegun = 2;
 // All ranks have stopped after the same step because of SIGTERM, SIGINT or
 // RequestStop. It is the exit code of a program that SIGTERM has ended. So a
@@ -74,8 +74,9 @@ int Main(int argc, char** argv, const OptionTable& trainer,
 // Reads the command line and the job's text, whose table [trainer] contains
 // TrainerOptions. Then makes a Session with PluginRegistry::Global() and runs
 // `train`. SIGTERM and SIGINT make all ranks stop after the same step; a second
-// signal of the same kind ends this process at once. On failure, writes the
-// reason to the standard error.
+// signal of the same kind ends this process at once. A first signal that comes
+// when the training has ended does nothing. On failure, writes the reason to
+// the standard error, and leaves it with the launcher (failure_report.h).
 template <typename TrainerOptions>
 int Main(int argc, char** argv,
          absl::Status (*train)(Session&, const TrainerOptions&),

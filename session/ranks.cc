@@ -80,4 +80,13 @@ void Ranks::Abort(const absl::Status& why) {
   host_group_->Abort(why);
 }
 
+void Ranks::GiveUp(const absl::Status& why) {
+  if (own_world_ != nullptr) own_world_->Abort(why);
+}
+
+int Ranks::job_rank() const {
+  if (world_ != nullptr) return world_->rank();
+  return group_ != nullptr ? group_->rank() : -1;
+}
+
 }  // namespace lockstep::internal_session

@@ -26,11 +26,20 @@ class Ranks {
                     Communicator* group, Communicator* host_group,
                     const std::function<void(absl::string_view)>& log);
 
-  // Ends the groups that Join has made, and returns the first error.
+  // Ends the groups that Join has made, and returns the first error. If they
+  // have failed, it is the failure that came first, also where that was another
+  // one than Abort was given.
   absl::Status Close();
 
   // Ends both groups for all ranks, because this one has failed.
   void Abort(const absl::Status& why);
+
+  // Ends a job that Join has joined, because this rank could not begin.
+  void GiveUp(const absl::Status& why);
+
+  // Returns the number of this rank in the job, also before it has a group. It
+  // is -1 if Join has not joined the ranks.
+  int job_rank() const;
 
   World* world() const { return world_; }  // null: the host gave only a group
   Communicator& group() const { return *group_; }

@@ -19,6 +19,7 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
@@ -70,9 +71,19 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
                     std::unique_ptr<Session> session(new Session());
                     session->training_ = std::make_unique<Training>(
                         *session, std::move(job), registry, options);
-                    LOCKSTEP_RETURN_IF_ERROR(session->training_->Join());
+                    LOCKSTEP_RETURN_IF_ERROR(session->Join());
                     return session;
                   });
+}
+
+absl::Status Session::Join() {
+  Training& training = *training_;
+  const absl::Status joined =
+      CatchAll("a session that begins", [&] { return training.Join(); });
+  if (joined.ok()) return joined;
+  // The other ranks may wait for this one.
+  training.ranks.GiveUp(training.Blamed(joined));
+  return training.Blamed(joined);
 }
 
 absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
@@ -87,6 +98,7 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
       CatchAll("a session", [&] { return CallTrainer(train); });
   training.phases.GoTo(Phase::kReturned);
   if (!status.ok()) {
+    status = training.Blamed(status);
     // The other ranks get this status, and return it, too.
     training.ranks.Abort(status);
     const absl::Status hook = training.CallHooks(
@@ -100,7 +112,11 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
       Phase::kOnShutdown,
       [&](SessionHooks& hooks) { return hooks.OnShutdown(*this); }));
   training.reports->End();
-  status.Update(training.ranks.Close());
+  const absl::Status closed = training.ranks.Close();
+  status.Update(closed);
+  // The trainer may have made a status of its own from a failure of the group.
+  const std::optional<Blame> first = BlameOf(closed);
+  if (first.has_value()) status = WithBlame(std::move(status), *first);
   training.notifier->Flush(training.options.log_patience);
   return status;
 }

@@ -168,7 +168,7 @@ class Session {
   // ranks. A failure or an exception of one rank's trainer ends the training on
   // the others, which return it, too. This includes a rank that returns early.
   // Returns OK if all ranks finished, or if they stopped on request; then
-  // stopping() is true.
+  // stopping() is true. BlameOf says which rank's error came first.
   //
   // If the job has a path for checkpoints, it is FAILED_PRECONDITION to return
   // OK from the middle of a loop over steps and to leave steps unsaved: end
@@ -406,6 +406,7 @@ class Session {
  private:
   Session();
 
+  absl::Status Join();
   absl::Status CallTrainer(const std::function<absl::Status(Session&)>& train);
   absl::Status CheckAllIsSaved() const;
   absl::Status CheckMake(absl::string_view name) const;

@@ -22,6 +22,7 @@
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
@@ -522,6 +523,63 @@ TEST_F(SessionTest, TellsRanksThatAreInDifferentSteps) {
   EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
                                    AllOf(HasSubstr("step 0 of epoch 0"),
                                          HasSubstr("step 1 of epoch 0")))));
+}
+
+TEST_F(SessionTest, TellsWhereSumsDiffer) {
+  const auto ended = Run(2, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    for (Step& step : session.Steps(*train, 0)) {
+      if (session.rank() == 1) step.Add("accuracy", 1);
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(
+      ended,
+      Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                    AllOf(HasSubstr("accuracy"), HasSubstr("Step::Add")))));
+}
+
+TEST_F(SessionTest, BlamesTheRankWhoseErrorCameFirst) {
+  const auto ended = Run(3, [&](Session& session) -> absl::Status {
+    if (session.rank() == 1) return absl::DataLossError("it is torn");
+    return Wait(session.host_group().Barrier());
+  });
+  for (const absl::Status& status : ended) {
+    ASSERT_TRUE(BlameOf(status).has_value()) << status;
+    EXPECT_EQ(BlameOf(status)->rank, 1);
+    EXPECT_EQ(BlameOf(status)->code, absl::StatusCode::kDataLoss);
+    EXPECT_FALSE(BlameOf(status)->has_begun);
+  }
+}
+
+TEST_F(SessionTest, BlameSurvivesAHook) {
+  struct Hook : SessionHooks {
+    absl::Status OnStep(Session& session, const Step&) override {
+      if (session.rank() == 1) return absl::DataLossError("it is torn");
+      return Wait(session.host_group().Barrier());
+    }
+  };
+  Hook hook;
+  SessionOptions options;
+  options.hooks = {&hook};
+  const auto ended = Run(
+      2,
+      [](Session& session) -> absl::Status {
+        LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                  session.MakeLoader("train"));
+        for (Step& step : session.Steps(*train, 0)) {
+          LOCKSTEP_RETURN_IF_ERROR(step.status());
+        }
+        return absl::OkStatus();
+      },
+      options);
+  for (const absl::Status& status : ended) {
+    EXPECT_THAT(status.message(), HasSubstr("the hook of the event 'step'"));
+    ASSERT_TRUE(BlameOf(status).has_value()) << status;
+    EXPECT_EQ(BlameOf(status)->rank, 1);
+    EXPECT_TRUE(BlameOf(status)->has_begun);
+  }
 }
 
 // ---- Epochs.

@@ -12,14 +12,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/reworded.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/work.h"
@@ -162,13 +165,18 @@ absl::Status Training::CallHooks(
     const absl::Status status =
         CatchAll("a hook", [&] { return call(*hooks); });
     if (status.ok()) continue;
-    absl::Status named(status.code(),
-                       absl::StrCat("the hook of the event '", EventOf(phase),
-                                    "': ", status.message()));
+    absl::Status named =
+        Reworded(status, absl::StrCat("the hook of the event '", EventOf(phase),
+                                      "': ", status.message()));
     Fail(named);
     return named;
   }
   return absl::OkStatus();
+}
+
+absl::Status Training::Blamed(const absl::Status& error) const {
+  if (ranks.job_rank() < 0 || BlameOf(error).has_value()) return error;
+  return WithBlame(error, {ranks.job_rank(), error.code(), has_begun});
 }
 
 void Training::Log(absl::string_view text) const { notifier->WriteLine(text); }
@@ -279,9 +287,19 @@ absl::Status Training::AddUp(int64_t& weight, const Sums& sums, Float* values,
     }
     for (const double own : means.weights) *next++ = static_cast<Float>(own);
     const std::string names = sums.Describe();
-    LOCKSTEP_RETURN_IF_ERROR(AllReduce(
+    const absl::Status added = AllReduce(
         values, next - values,
-        names.empty() ? std::string(what) : absl::StrCat(what, ": ", names)));
+        names.empty() ? std::string(what) : absl::StrCat(what, ": ", names));
+    if (absl::IsFailedPrecondition(added) &&
+        absl::StrContains(added.message(), " differ ")) {
+      return Reworded(
+          added, absl::StrCat(
+                     added.message(),
+                     "; all ranks must be in the same step, average the same "
+                     "gradients, and add the same sums (Step::Add, Sums::Add) "
+                     "in the same order"));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(added);
     const Float* from = values + count;
     tally.Read(from);
     from += kTallied;

@@ -76,6 +76,9 @@ struct Training {
 
   void Fail(const absl::Status& why) { failure.Update(why); }
 
+  // Returns the error and, unless it has blame already, blames this rank.
+  absl::Status Blamed(const absl::Status& error) const;
+
   void Log(absl::string_view text) const;
 
   // ---- The end.

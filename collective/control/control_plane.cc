@@ -17,6 +17,7 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/control/group_store.h"
 #include "lockstep/collective/control/hub.h"
 #include "lockstep/collective/verdicts.h"
@@ -26,6 +27,13 @@ namespace {
 
 // The most time that counts between two ticks, which are 50 ms apart.
 constexpr absl::Duration kLongestTick = absl::Milliseconds(100);
+
+// Returns a status that shares no memory with `status`.
+absl::Status Copy(const absl::Status& status) {
+  const absl::Status copy(status.code(), status.message());
+  const std::optional<Blame> blame = BlameOf(status);
+  return blame.has_value() ? WithBlame(copy, *blame) : copy;
+}
 
 }  // namespace
 
@@ -114,6 +122,17 @@ void ControlPlane::Detach(const std::string& key) {
 void ControlPlane::Fail(const std::string& key, const absl::Status& why,
                         uint64_t after) {
   star_->Send(0, Encode(FailMessage{key, why, after}));
+}
+
+void ControlPlane::Abort(const absl::Status& why) {
+  const absl::Status aborted =
+      verdicts::AbortedJob(peers()[rank()].Describe(), rank(), why);
+  {
+    MutexLock lock(mutex_);
+    if (broken_.ok()) broken_ = aborted;
+  }
+  star_->Send(0, Encode(FailMessage{/*group=*/"", aborted}));
+  for (const std::string& key : Keys()) FailHere(key, aborted);
 }
 
 void ControlPlane::FailByHearsay(const std::string& key,
@@ -301,7 +320,7 @@ void ControlPlane::OnGone(int rank, const absl::Status& how) {
   if (hub_ != nullptr) return hub_->OnGone(rank, how);
   // The rank is rank 0. Without it, no rank hears of the others.
   const absl::Status gone = verdicts::AfterFirstLoss(
-      verdicts::IsGone(peers()[rank].Describe(), how,
+      verdicts::IsGone(peers()[rank].Describe(), rank, how,
                        last_words_.OfIssued(rank), absl::OkStatus()),
       first_loss_);
   {
@@ -388,7 +407,7 @@ void ControlPlane::FailHere(const std::string& key, const absl::Status& why,
     }
     // Readers share nothing with `why`, whose count of references the thread
     // sanitizer does not see in a library.
-    group->second.failure = absl::Status(why.code(), why.message());
+    group->second.failure = Copy(why);
     group->second.failed_after = after;
     member = group->second.member.lock();
     changed_.NotifyAll();

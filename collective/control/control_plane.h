@@ -138,6 +138,8 @@ class ControlPlane : public StarListener {
   // UNAVAILABLE gives way to rank 0's verdict on an operation that has expired.
   void Fail(const std::string& key, const absl::Status& why,
             uint64_t after = 0);
+  // Fails all groups of the job, also those that are made later.
+  void Abort(const absl::Status& why);
   // Reports a symptom: rank 0 waits for another rank to tell the cause, before
   // it fails the group with this.
   void FailByHearsay(const std::string& key, const absl::Status& why);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
@@ -162,7 +163,8 @@ void Hub::ConfirmOpen(int from, const HubGroup& group, const GroupInfo& info) {
 
 // ---- How groups fail.
 
-void Hub::Handle(int, const FailMessage& fail) {
+void Hub::Handle(int from, const FailMessage& fail) {
+  if (fail.group.empty()) return OnGone(from, fail.why);
   // UNAVAILABLE may only mean that a rank left without waiting for the verdict
   // on an operation that has expired.
   const bool yields =
@@ -300,14 +302,16 @@ void Hub::Handle(int from, const ClosedMessage&) {
 }
 
 void Hub::OnGone(int job_rank, const absl::Status& how) {
+  // A rank that has aborted the job leaves it afterwards.
+  if (gone_.count(job_rank) > 0) return;
   const absl::Status gone = DescribeGone(job_rank, how);
   gone_[job_rank] = gone;
   if (!how.ok() && first_loss_.ok()) {
     first_lost_ = job_rank;
-    first_loss_ = how;
+    first_loss_ = WithBlame(how, BlameFor(how, job_rank));
     // The others are told now, since rank 0 may be gone, too, before a group
     // without the lost rank fails.
-    const std::string lost = Encode(LostMessage{how});
+    const std::string lost = Encode(LostMessage{first_loss_});
     for (int other = 1; other < star_.size(); ++other) star_.Send(other, lost);
   }
   std::vector<std::string> keys;
@@ -325,7 +329,7 @@ void Hub::OnGone(int job_rank, const absl::Status& how) {
 absl::Status Hub::DescribeGone(int job_rank, const absl::Status& how) const {
   const auto told = told_.find(job_rank);
   return verdicts::AfterFirstLoss(
-      verdicts::IsGone(star_.peers()[job_rank].Describe(), how,
+      verdicts::IsGone(star_.peers()[job_rank].Describe(), job_rank, how,
                        last_words_.OfIssued(job_rank),
                        told == told_.end() ? absl::OkStatus() : told->second),
       first_loss_);

@@ -18,9 +18,10 @@
 //   rank 2  ControlPlane::Fail, on any thread, sends kFail
 //   rank 0  Hub::Handle(FailMessage) -> Hub::Fail
 //
-// A rank dies, or is not heard of any more:
+// A rank dies, or is not heard of any more; a rank aborts the job:
 //
 //   rank 0  Star -> ControlPlane::OnGone -> Hub::OnGone -> Hub::Fail
+//   rank 0  Hub::Handle(FailMessage) without a group -> Hub::OnGone
 //
 // A transport fails, and another rank may know the cause:
 //
@@ -76,7 +77,8 @@ class Hub {
   // off, or whose type is not for rank 0.
   void OnMessage(int from, absl::string_view message);
 
-  // Fails the groups of a job rank that has left, if `how` is OK, or is lost.
+  // Fails the groups of a job rank that has left, if `how` is OK, or that is
+  // lost or has aborted the job.
   void OnGone(int job_rank, const absl::Status& how);
 
   // Judges again the cases that waited for time to pass. `ran` is

@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/collective/blame.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -33,6 +35,12 @@ void FieldWriter::PutPart(absl::string_view text) {
 void FieldWriter::Put(const absl::Status& status) {
   Put(static_cast<int>(status.code()));
   wire_.Text(absl::string_view(status.message()).substr(0, kLongestText));
+  const std::optional<Blame> blame = BlameOf(status);
+  Put(blame.has_value());
+  if (!blame.has_value()) return;
+  Put(blame->rank);
+  Put(static_cast<int>(blame->code));
+  Put(blame->has_begun);
 }
 
 void FieldWriter::Put(const LaneId& lane) {
@@ -106,6 +114,17 @@ void FieldReader::Get(std::string& text) { text = wire_.Text(SIZE_MAX); }
 void FieldReader::Get(absl::Status& status) {
   const auto code = static_cast<absl::StatusCode>(Number());
   status = absl::Status(code, wire_.Text(SIZE_MAX));
+  bool has_blame = false;
+  Get(has_blame);
+  if (!has_blame) return;
+  Blame blame;
+  Get(blame.rank);
+  int number = 0;
+  Get(number);
+  // A number that is no code of this version becomes UNKNOWN.
+  blame.code = absl::Status(static_cast<absl::StatusCode>(number), "").code();
+  Get(blame.has_begun);
+  status = WithBlame(status, blame);
 }
 
 void FieldReader::Get(LaneId& lane) {

@@ -77,7 +77,8 @@ struct OpenMessage {
   }
 };
 
-// A group has failed, or, if `after` is not 0, fails after that collective.
+// A group has failed, or, if `after` is not 0, fails after that collective. If
+// `group` is empty, the rank aborts the job.
 struct FailMessage {
   static constexpr Message kType = Message::kFail;
   std::string group;

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/control/control_types.h"
 
 namespace lockstep::internal_collective {
@@ -64,6 +65,10 @@ TEST(Messages, AFailureComesBack) {
   EXPECT_EQ(failed.group, "world");
   EXPECT_EQ(failed.why, why);
   EXPECT_EQ(failed.after, 0u);
+  const absl::Status blamed = WithBlame(
+      why, {3, absl::StatusCode::kInvalidArgument, /*has_begun=*/false});
+  EXPECT_EQ(Arrived(FailMessage{"world", blamed, 5}).why, blamed);
+  EXPECT_EQ(Arrived(FailMessage{"world", blamed, 5}).after, 5u);
   EXPECT_EQ(Arrived(HearsayMessage{"world", why}).why, why);
   EXPECT_EQ(Arrived(LostMessage{why}).why, why);
 }

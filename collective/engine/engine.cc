@@ -120,8 +120,8 @@ absl::Status Engine::Connect() {
   absl::StatusOr<AnyTransport> transport = CatchAll(
       "the transport", [&] { return options().make_transport(context); });
   if (!transport.ok()) {
-    absl::Status why = NotMade(transport.status());
-    group_.control.Fail(options().key, why);
+    const absl::Status why = NotMade(transport.status());
+    group_.control.Fail(options().key, group_.Blamed(why, group_.rank));
     return why;
   }
   MutexLock lock(group_.mutex);
@@ -140,7 +140,7 @@ void Engine::ConnectTransport() {
   if (status.ok()) {
     group_.collectives().OnConnected(group_);
   } else if (absl::IsResourceExhausted(status)) {
-    group_.FailOfItself(NotMade(status));
+    group_.FailOfItself(group_.Blamed(NotMade(status), group_.rank));
   } else {
     connecting_.SetError(NotMade(status), SteadyNow());
   }
@@ -192,10 +192,12 @@ void Engine::SayFarewellUnlocking() {
   group_.SendMarks();
   if (!group_.connected) {
     // The others can't connect without this rank.
-    group_.control.Fail(options().key,
-                        absl::UnavailableError(absl::StrCat(
-                            "making the group '", options().name, "': rank ",
-                            group_.rank, " has left the group")));
+    group_.control.Fail(
+        options().key,
+        group_.Blamed(absl::UnavailableError(absl::StrCat(
+                          "making the group '", options().name, "': rank ",
+                          group_.rank, " has left the group")),
+                      group_.rank));
   }
   // A group that is not connected has done no operation here.
   group_.control.Leave(options().key, group_.connected ? counts : LaneCounts());
@@ -340,8 +342,8 @@ absl::Status Engine::Result(const IssuedWork& work) {
 // ---- Failing.
 
 void Engine::Abort(const absl::Status& why) {
-  const absl::Status aborted =
-      verdicts::Aborted(options().name, group_.rank, why);
+  const absl::Status aborted = verdicts::Aborted(
+      options().name, group_.rank, options().job_ranks[group_.rank], why);
   group_.control.Fail(options().key, aborted);
   // This rank fails in any case, whatever rank 0 decides.
   MutexLock lock(group_.mutex);

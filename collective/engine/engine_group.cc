@@ -158,9 +158,10 @@ void EngineGroup::FailIfLeft(const Lane& lane) {
     const absl::Status why =
         !coming_.why.ok()
             ? coming_.why
-            : verdicts::HasLeftGroup(Describe(lane.front().work->op),
-                                     absl::StrCat("rank ", left),
-                                     /*last=*/"");
+            : Blamed(verdicts::HasLeftGroup(Describe(lane.front().work->op),
+                                            absl::StrCat("rank ", left),
+                                            /*last=*/""),
+                     left);
     return control.Fail(options.key, why, CollectivesDone());
   }
 }

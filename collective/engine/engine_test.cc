@@ -24,6 +24,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/engine/engine_communicator.h"
 #include "lockstep/collective/testing/conformance.h"
@@ -54,9 +55,12 @@ TEST(Engine, ALostRankIsNamedOnAll) {
   });
   OnAllRanks(ranks, [&job](Communicator& rank) {
     if (rank.rank() == 2) return job.stars.Lose(2);
-    EXPECT_THAT(Wait(rank.Barrier()),
+    const absl::Status status = Wait(rank.Barrier());
+    EXPECT_THAT(status,
                 StatusIs(absl::StatusCode::kUnavailable,
                          HasSubstr("rank 2 (host-2, pid 102) is lost")));
+    ASSERT_TRUE(BlameOf(status).has_value()) << status;
+    EXPECT_EQ(BlameOf(status)->rank, 2);
   });
 }
 
@@ -101,6 +105,8 @@ TEST(Engine, WhoLeavesAfterALossTellsIt) {
                                               "that, rank 1 (host-1")),
                        lost)));
     EXPECT_EQ(Times("is lost", status.message()), 1) << status;
+    ASSERT_TRUE(BlameOf(status).has_value()) << status;
+    EXPECT_EQ(BlameOf(status)->rank, 1) << status;
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/collective/blame.h"
 
 namespace lockstep::internal_collective {
 
@@ -18,8 +19,15 @@ LaneGroup::LaneGroup(ControlPlane* control, const EngineOptions& options,
       log(std::move(log)) {}
 
 absl::Status LaneGroup::Named(const absl::Status& why) const {
-  return {why.code(), absl::StrCat("rank ", rank, " of group '", options.name,
-                                   "': ", why.message())};
+  return WithBlame(
+      absl::Status(why.code(),
+                   absl::StrCat("rank ", rank, " of group '", options.name,
+                                "': ", why.message())),
+      BlameFor(why, options.job_ranks[rank]));
+}
+
+absl::Status LaneGroup::Blamed(const absl::Status& why, int blamed) const {
+  return WithBlame(why, BlameFor(why, options.job_ranks[blamed]));
 }
 
 void LaneGroup::End(IssuedWork& work, const absl::Status& result,

@@ -55,8 +55,12 @@ class LaneGroup {
     return op.DescribeIn(options.name);
   }
 
-  // Returns `why` with this rank's name.
+  // Returns `why` with this rank's name, and blames this rank.
   absl::Status Named(const absl::Status& why) const;
+
+  // Returns `why` and, unless it has blame already, blames rank `blamed` of the
+  // group.
+  absl::Status Blamed(const absl::Status& why, int blamed) const;
 
   // Ends `work` in one of its lanes.
   void End(IssuedWork& work, const absl::Status& result,

@@ -54,7 +54,7 @@ bool PairLane::MoveFirstUnlocking(LaneGroup& group, PairLane& sends,
   const Operation& from = send.work->op;
   const Operation& to = recv.work->op;
   const auto fail = [&group](const absl::Status& why) {
-    group.control.Fail(group.options.key, why);
+    group.control.Fail(group.options.key, group.Blamed(why, group.rank));
     return false;
   };
   if (send.fingerprint != recv.fingerprint) {

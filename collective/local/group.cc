@@ -19,6 +19,7 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/perform.h"
 #include "lockstep/collective/verdicts.h"
 
@@ -174,7 +175,8 @@ void Group::Meet(const WorkPtr& work) {
 }
 
 void Group::HasLeft(const LocalWork& needs, int rank) {
-  Fail(verdicts::HasLeftGroup(Who(needs), NameOf(rank), LastOf(rank)));
+  Fail(WithBlame(verdicts::HasLeftGroup(Who(needs), NameOf(rank), LastOf(rank)),
+                 {places_[rank], absl::StatusCode::kUnavailable}));
 }
 
 // Does the operations for which all ranks are there. Then looks only at the
@@ -289,7 +291,7 @@ void Group::Expire(const LocalWork& work) {
 
 void Group::Abort(int rank, const absl::Status& why) {
   MutexLock lock(mutex_);
-  Fail(verdicts::Aborted(name_, rank, why));
+  Fail(verdicts::Aborted(name_, rank, places_[rank], why));
 }
 
 void Group::GiveUp(const absl::Status& why) noexcept {
@@ -319,7 +321,8 @@ void Group::Drop(int rank) {
   bool any = false;
   ForEachPending([&](const WorkPtr& work) { any |= work->rank == rank; });
   if (!any) return;
-  Fail(verdicts::HasDropped(name_, rank, LastOf(rank)));
+  Fail(WithBlame(verdicts::HasDropped(name_, rank, LastOf(rank)),
+                 {places_[rank], absl::StatusCode::kUnavailable}));
 }
 
 absl::StatusOr<std::shared_ptr<Group>> Group::Child(

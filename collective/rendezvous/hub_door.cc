@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/system_error.h"
@@ -413,6 +414,21 @@ void HubDoor::Record(Client& client, absl::string_view why) {
   ++refused_;
   refusals_.push_back(absl::StrCat(client.from, ": ", why));
   if (refusals_.size() > kMostRefusals) refusals_.pop_front();
+  if (complete_) TellOfLateRefusal();
+}
+
+// Tells of the first client that is refused after all ranks have joined, and
+// again whenever their number has doubled.
+void HubDoor::TellOfLateRefusal() {
+  const int64_t count = ++refused_late_;
+  if (!options_.on_slow || (count & (count - 1)) != 0) return;
+  CatchAll("on_slow", [&] {
+    options_.on_slow(absl::StrCat(
+        "rank 0 has refused ", count, count == 1 ? " client" : " clients",
+        " since all ranks have joined; ",
+        count == 1 ? "it was " : "the last: ", refusals_.back()));
+    return absl::OkStatus();
+  }).IgnoreError();
 }
 
 void HubDoor::Drop(uint64_t id) {

@@ -81,6 +81,7 @@ class HubDoor {
   void Admit(uint64_t id, const Claim& claim);
   void Refuse(Client& client, const absl::Status& why);
   void Record(Client& client, absl::string_view why);
+  void TellOfLateRefusal();
   void Drop(uint64_t id);
 
   // Ranks that have joined, while others are missing.
@@ -113,6 +114,7 @@ class HubDoor {
   int64_t turned_away_ = 0;
   std::deque<std::string> refusals_;  // the last kMostRefusals ones
   int64_t refused_ = 0;
+  int64_t refused_late_ = 0;  // of these, after all ranks had joined
 
   std::vector<Peer> peers_;
   std::vector<std::shared_ptr<Connection>> links_;

@@ -119,6 +119,8 @@ struct Candidate {
   bool one_a_host = false;
   // The variables and their values: "RANK='2', WORLD_SIZE='4'".
   std::vector<std::string> said;
+  // Their names.
+  std::vector<std::string> set;
   // The reasons why the candidate is not whole, besides values without meaning.
   std::vector<std::string> missing;
 
@@ -231,7 +233,9 @@ Candidate Reading::ReadCandidate(const Launcher& launcher) {
   for (const absl::string_view name :
        {launcher.rank, launcher.size, launcher.local_rank,
         launcher.local_size}) {
-    if (Has(name)) candidate.said.push_back(Show(name));
+    if (!Has(name)) continue;
+    candidate.said.push_back(Show(name));
+    candidate.set.emplace_back(name);
   }
   candidate.present = !candidate.said.empty();
   candidate.one_a_host = candidate.size == 1;
@@ -564,6 +568,8 @@ absl::StatusOr<LaunchEnvironment> Reading::Read() {
 
   LaunchEnvironment result;
   absl::string_view example = "LOCKSTEP_TOKEN_FILE=$HOME/job.token ./train";
+  // Half of a launcher's variables may be left over in the user's shell.
+  std::vector<std::string> left_over;
   const Candidate* const used = ChooseCandidate();
   if (used != nullptr) {
     example = used->launcher->example;
@@ -574,6 +580,8 @@ absl::StatusOr<LaunchEnvironment> Reading::Read() {
       for (const Candidate& candidate : candidates_) {
         if (!candidate.present) continue;
         for (const std::string& line : candidate.missing) AddProblem(line);
+        left_over.insert(left_over.end(), candidate.set.begin(),
+                         candidate.set.end());
       }
     }
     result.launcher = std::string(used->launcher->name);
@@ -592,7 +600,11 @@ absl::StatusOr<LaunchEnvironment> Reading::Read() {
   if (problems_.empty()) return result;
   return absl::InvalidArgumentError(absl::StrCat(
       "this process's environment is not that of a rank:\n  ",
-      absl::StrJoin(problems_, "\n  "), "\nA line that works: ", example));
+      absl::StrJoin(problems_, "\n  "), "\nA line that works: ", example,
+      left_over.empty()
+          ? ""
+          : absl::StrCat("\nA process that trains alone: unset ",
+                         absl::StrJoin(left_over, " "), "; ./train")));
 }
 
 }  // namespace

@@ -10,8 +10,10 @@
 #include <functional>
 #include <future>  // NOLINT: strangers
 #include <memory>
+#include <mutex>  // NOLINT: of what a callback is told
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>  // NOLINT: strangers
 #include <utility>
@@ -110,6 +112,40 @@ TEST(Strangers, ThatSayNothingMakeRoom) {
       LOCKSTEP_ASSERT_OK(hub.Await());
     }
   }
+}
+
+// The job trains while ranks of other jobs come.
+TEST(Strangers, ThatAreRefusedLateAreTold) {
+  MemoryStore store;
+  StarOptions options = OptionsOf(0, 2, &store);
+  std::mutex mutex;
+  std::vector<std::string> told;
+  options.on_slow = [&](absl::string_view what) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    told.emplace_back(what);
+    throw std::runtime_error("is ignored");
+  };
+  Ears ears;
+  Joining hub(options);
+  const std::string address = AddressIn(store);
+  const JoinResult one = Star::Join(OptionsOf(1, 2, &store));
+  LOCKSTEP_ASSERT_OK(one);
+  LOCKSTEP_ASSERT_OK(hub.Await());
+  (*hub.Await())->Start(ears);
+  for (int i = 0; i < 5; ++i) {
+    StarOptions stranger = OptionsOf(1, 2, nullptr);
+    stranger.address = address;
+    stranger.job = "another job";
+    EXPECT_FALSE(Star::Join(stranger).ok());
+  }
+  const std::lock_guard<std::mutex> lock(mutex);
+  ASSERT_THAT(told, testing::SizeIs(3));
+  EXPECT_THAT(told[0], AllOf(HasSubstr("rank 0 has refused 1 client since all "
+                                       "ranks have joined; it was 127.0.0.1:"),
+                             HasSubstr("it belongs to job 'another job'")));
+  EXPECT_THAT(told[1], HasSubstr("2 clients since all ranks have joined; the "
+                                 "last: "));
+  EXPECT_THAT(told[2], HasSubstr("4 clients"));
 }
 
 // Returns the options of rank 1 of 2, for an address.

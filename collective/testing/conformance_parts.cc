@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>  // NOLINT: ranks
 #include <vector>
@@ -15,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/communicator.h"
 
 namespace lockstep::internal_collective {
@@ -135,6 +137,14 @@ void ExpectExpires(const std::function<absl::Status(absl::Duration)>& run,
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded, says));
 }
 
+// Expects that the status blames a rank for an error with this code.
+void ExpectBlame(const absl::Status& status, int rank, absl::StatusCode code) {
+  const std::optional<Blame> blame = BlameOf(status);
+  ASSERT_TRUE(blame.has_value()) << status;
+  EXPECT_EQ(blame->rank, rank) << status;
+  EXPECT_EQ(blame->code, code) << status;
+}
+
 // Abort ends pending operations on every rank.
 void ExpectAbortEndsAll(const MakeRanks& make) {
   const Ranks ranks = make(3);
@@ -144,6 +154,7 @@ void ExpectAbortEndsAll(const MakeRanks& make) {
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted,
                                AllOf(HasSubstr("rank 1"),
                                      HasSubstr("INTERNAL: loss is NaN"))));
+  ExpectBlame(status, 1, absl::StatusCode::kInternal);
   for (const auto& rank : ranks) ExpectSame(Wait(rank->Barrier()), status);
 }
 
@@ -157,9 +168,10 @@ void ExpectRankThatLeftIsNamed(const MakeRanks& make) {
       EXPECT_FALSE(rank.Barrier().ok());
       return;
     }
-    EXPECT_THAT(Wait(rank.Barrier()),
-                StatusIs(absl::StatusCode::kUnavailable,
-                         HasSubstr("rank 2 has left the group")));
+    const absl::Status status = Wait(rank.Barrier());
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
+                                 HasSubstr("rank 2 has left the group")));
+    ExpectBlame(status, 2, absl::StatusCode::kUnavailable);
   });
 }
 

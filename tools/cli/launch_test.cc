@@ -130,6 +130,15 @@ class Launched {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 
+  // Does the same, and reads the rest of the streams only after that.
+  int WaitUnread() {
+    siginfo_t info;
+    alarm(kSafetySeconds);
+    EXPECT_EQ(waitid(P_PID, pid_, &info, WEXITED | WNOWAIT), 0);
+    alarm(0);
+    return Wait();
+  }
+
   const std::string& out() const { return out_.text; }
   const std::string& err() const { return err_.text; }
 
@@ -558,6 +567,69 @@ TEST(Launch, BlamesNoRankThatWasKilledLater) {
                 "lockstep launch: rank 1: killed by signal 9 (SIGKILL)\n"));
 }
 
+// Rank 0 fails first, and is the last one to end.
+TEST(Launch, BlamesTheRankWhoseErrorCameFirst) {
+  const Gate gate("reported");
+  Launched launched(Shell(
+      3, absl::StrCat(
+             "report() { echo $RANK $1 >> $LOCKSTEP_FAILURES; }\n"
+             "case $RANK in 0) read go < ",
+             gate.path(),
+             "; report '0 NOT_FOUND: no file'; exit 2;; "
+             "1) report '0 ABORTED: rank 0 aborted'; exit 1;; "
+             "2) report '1 UNAVAILABLE: rank 1 is lost'; exit 1;; esac")));
+  launched.AwaitErr(" because of rank ");
+  launched.AwaitErr("; the others have inf s to report\n");
+  gate.Open();
+  EXPECT_EQ(launched.Wait(), 2);
+  EXPECT_THAT(launched.err(),
+              HasSubstr("lockstep launch: rank 0 failed first: exited with "
+                        "code 2: NOT_FOUND: no file\n"
+                        "lockstep launch: ranks 1, 2: exited with code 1\n"));
+}
+
+TEST(Launch, BlamesARankThatHasReportedNothing) {
+  const std::string report =
+      "[ $RANK = 0 ] || { echo $RANK 0 ABORTED: why >> $LOCKSTEP_FAILURES; "
+      "exit 3; }; ";
+  // Such a rank hangs, or ends well. Neither is the exit code of the launch.
+  LaunchCommand command = Shell(2, report + "exec sleep 1000");
+  command.grace = kShort;
+  Launched hangs(command);
+  EXPECT_EQ(hangs.Wait(), 3);
+  EXPECT_THAT(hangs.err(),
+              HasSubstr("rank 0 died first: killed by signal 15 (SIGTERM), "
+                        "sent by the launcher; rank 1 reports: ABORTED: why\n"
+                        "lockstep launch: rank 1: exited with code 3\n"));
+  Launched leaves(Shell(2, report));
+  EXPECT_EQ(leaves.Wait(), 3);
+  EXPECT_THAT(leaves.err(),
+              HasSubstr("rank 0 left first: exited with code 0; rank 1 "
+                        "reports: ABORTED: why\n"));
+}
+
+TEST(Launch, BlamesARankOfAnotherNode) {
+  Launched launched(
+      Shell(2,
+            "echo $RANK 7 ABORTED: rank 7 aborted >> $LOCKSTEP_FAILURES; "
+            "exit 4"));
+  EXPECT_EQ(launched.Wait(), 4);
+  EXPECT_THAT(launched.err(),
+              ContainsRegex("rank 7 of another node failed first; rank [01] "
+                            "reports: ABORTED: rank 7 aborted\n"
+                            "lockstep launch: ranks 0, 1: exited with code 4"));
+}
+
+TEST(Launch, FollowsReportsThatGoRoundInACircle) {
+  Launched launched(
+      Shell(2,
+            "echo $RANK $((1 - RANK)) ABORTED: why >> $LOCKSTEP_FAILURES; "
+            "exit 4"));
+  EXPECT_EQ(launched.Wait(), 4);
+  EXPECT_THAT(launched.err(), ContainsRegex("rank [01] failed first: exited "
+                                            "with code 4"));
+}
+
 TEST(Launch, EndsTheOthersAfterTheGrace) {
   const Gate gate("grace");
   LaunchCommand command =
@@ -661,6 +733,33 @@ TEST(Launch, RestartsNoMoreThanItMay) {
                                     HasSubstr("restart 2 of 2\n"),
                                     Not(HasSubstr("restart 3"))));
   EXPECT_EQ(launched.out(), "[rank 0] x\n[rank 0] x\n[rank 0] x\n");
+}
+
+TEST(Launch, RestartsNothingThatWouldFailAgainOrWasStopped) {
+  for (const auto& [code, why] :
+       {std::make_pair(2,
+                       "no restart, since code 2 means that the ranks would "
+                       "fail again\n"),
+        std::make_pair(143,
+                       "no restart, since code 143 means that the ranks "
+                       "were asked to stop\n")}) {
+    LaunchCommand command = Shell(2, absl::StrCat("exit ", code));
+    command.max_restarts = 2;
+    Launched launched(command);
+    EXPECT_EQ(launched.Wait(), code);
+    EXPECT_THAT(launched.err(),
+                AllOf(HasSubstr(why), Not(HasSubstr("restart 1"))));
+  }
+}
+
+// A signal from outside is no request of the trainer's.
+TEST(Launch, RestartsARankThatSigtermHasKilled) {
+  LaunchCommand command =
+      Shell(1, "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || kill -TERM $$");
+  command.max_restarts = 1;
+  Launched launched(command);
+  EXPECT_EQ(launched.Wait(), 0);
+  EXPECT_THAT(launched.err(), HasSubstr("restart 1 of 1\n"));
 }
 
 TEST(Launch, RestartsNothingAfterASignalWithinTheGrace) {
@@ -876,6 +975,26 @@ TEST(Launch, TakesSignalsWhileNobodyReads) {
   launched.AwaitErr("SIGTERM ends the launch");
   EXPECT_EQ(launched.Wait(), 128 + SIGTERM);
   EXPECT_TRUE(absl::EndsWith(launched.out(), "\n"));
+}
+
+// The readers of both streams stand still.
+TEST(Launch, EndsAfterASignalThoughNobodyReads) {
+  LaunchCommand command =
+      Shell(2, "[ $RANK = 0 ] && exec yes; exec yes error >&2");
+  Launched launched(command);
+  launched.AwaitOut("[rank 0] y\n");
+  launched.AwaitErr("[rank 1] error\n");
+  launched.Signal(SIGTERM);
+  EXPECT_EQ(launched.WaitUnread(), 128 + SIGTERM);
+}
+
+TEST(Launch, EndsAfterAFailureThoughNobodyReads) {
+  LaunchCommand command = Shell(2, "[ $RANK = 0 ] && exec yes; exit 5");
+  command.grace = kShort;
+  Launched launched(command);
+  launched.AwaitErr("nobody takes stdout; ");
+  launched.AwaitErr(" bytes of it are lost\n");
+  EXPECT_EQ(launched.WaitUnread(), 5);
 }
 
 TEST(Launch, EndsWhenItsReaderIsGone) {

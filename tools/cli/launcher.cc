@@ -41,6 +41,14 @@ namespace {
 constexpr SteadyTime kNever = SteadyTime::max();
 // The time from SIGTERM to SIGKILL.
 constexpr absl::Duration kPatience = absl::Seconds(2);
+// A launch that has failed drops its output when nobody has taken any of it for
+// this time.
+constexpr absl::Duration kOutputPatience = absl::Seconds(2);
+
+// Codes with which a trainer says that to start it again would not help:
+// kNotBegun and kStopped of session/main.h.
+constexpr int kNotBegun = 2;
+constexpr int kStopped = 143;
 
 std::string Seconds(absl::Duration duration) {
   return absl::StrCat(absl::ToDoubleSeconds(duration), " s");
@@ -78,37 +86,64 @@ int PollTimeout(SteadyTime until) {
 
 absl::StatusOr<int> Launcher::Run() {
   RestartDelay delay(command_.restart_delay);
-  absl::StatusOr<int> code;
+  absl::StatusOr<AttemptEnd> end;
   for (int64_t attempt = 0;; ++attempt) {
     const SteadyTime start = SteadyNow();
-    code = RunOnce(attempt);
-    if (!code.ok() || *code == 0 || stopping()) break;
+    end = RunOnce(attempt);
+    if (!end.ok() || end->code == 0 || stopping()) break;
     if (attempt == command_.max_restarts) break;
+    if (end->is_final) {
+      Say(absl::StrCat("no restart, since code ", end->code,
+                       end->code == kStopped
+                           ? " means that the ranks were asked to stop"
+                           : " means that the ranks would fail again"));
+      break;
+    }
     AwaitRestart(attempt + 1,
                  delay.Next(absl::FromChrono(SteadyNow() - start)));
     if (stopping()) break;
   }
-  while (state_ != State::kStoppingNow && (!out_.empty() || !err_.empty())) {
-    PollOnce(kNever);
-  }
+  WriteRest(!end.ok() || end->code != 0);
   if (stopping()) return 128 + stop_;
-  return code;
+  if (!end.ok()) return end.status();
+  return end->code;
 }
 
-absl::StatusOr<int> Launcher::RunOnce(int64_t attempt) {
+void Launcher::WriteRest(bool has_failed) {
+  const auto left = [this] { return out_.pending() + err_.pending(); };
+  size_t least = left();
+  SteadyTime since = SteadyNow();
+  while (state_ != State::kStoppingNow && left() > 0) {
+    const bool hurries = has_failed || stopping();
+    PollOnce(hurries ? since + absl::ToChronoNanoseconds(kOutputPatience)
+                     : kNever);
+    if (left() < least || !hurries) {
+      least = left();
+      since = SteadyNow();
+    } else if (Passed(since, kOutputPatience, SteadyNow())) {
+      if (out_.empty()) return;
+      // The standard error may have a reader all the same.
+      Say(absl::StrCat("nobody takes stdout; ", out_.Drop(),
+                       " bytes of it are lost"));
+      least = left();
+      since = SteadyNow();
+    }
+  }
+}
+
+absl::StatusOr<Launcher::AttemptEnd> Launcher::RunOnce(int64_t attempt) {
   state_ = State::kRunning;
   steps_.clear();
   sigemptyset(&sent_);
   const absl::Status started = StartAll(attempt);
   while (started.ok() && !AllOver()) PollOnce(NextStep());
   Reap();
-  if (started.ok()) Summarize();
-  const int code =
-      first_failed_ == nullptr ? 0 : first_failed_->end->exit_code();
+  AttemptEnd end;
+  if (started.ok()) end = Conclude();
   first_failed_ = nullptr;
   ranks_.clear();
   if (!started.ok()) return started;
-  return code;
+  return end;
 }
 
 absl::Status Launcher::StartAll(int64_t attempt) {
@@ -125,6 +160,8 @@ absl::Status Launcher::StartAll(int64_t attempt) {
   environment["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(attempt);
   environment["TORCHELASTIC_MAX_RESTARTS"] =
       absl::StrCat(command_.max_restarts);
+  reports_.emplace(FailureReports::Create());
+  environment["LOCKSTEP_FAILURES"] = reports_->path();
   ranks_.reserve(here);
   for (int64_t local = 0; local < here; ++local) {
     const int64_t number = command_.node_rank * here + local;
@@ -250,12 +287,14 @@ void Launcher::TakeFirstFailure(Rank& rank) {
       other.at_failure = AtFailure::kDying;
     }
   }
-  Say(absl::StrCat("rank ", rank.number, " (pid ", rank.pid, ") ",
-                   end.exited ? "" : "was ", end.ToString(),
-                   Running().empty()
-                       ? ""
-                       : absl::StrCat("; the others have ",
-                                      Seconds(command_.grace), " to report")));
+  const int64_t first = FindFirstError().rank;
+  Say(absl::StrCat(
+      "rank ", rank.number, " (pid ", rank.pid, ") ", end.exited ? "" : "was ",
+      end.ToString(),
+      first == rank.number ? "" : absl::StrCat(" because of rank ", first),
+      Running().empty() ? ""
+                        : absl::StrCat("; the others have ",
+                                       Seconds(command_.grace), " to report")));
   steps_ = {{After(command_.grace), SIGTERM},
             {After(command_.grace + kPatience), SIGKILL}};
 }
@@ -334,15 +373,80 @@ std::string Launcher::Running() const {
   return running.empty() ? "" : RankList(running);
 }
 
+Launcher::Rank* Launcher::Find(int64_t number) {
+  for (Rank& rank : ranks_) {
+    if (rank.number == number) return &rank;
+  }
+  return nullptr;
+}
+
+Launcher::FirstError Launcher::FindFirstError() const {
+  FirstError first;
+  first.rank = first_failed_->number;
+  std::map<int64_t, FailureReport> reports;
+  for (FailureReport& report : reports_->Read()) {
+    reports.emplace(report.rank, std::move(report));
+  }
+  // No report is followed twice.
+  for (size_t left = reports.size(); left > 0; --left) {
+    const auto report = reports.find(first.rank);
+    if (report == reports.end()) break;
+    first.told_by = report->second.rank;
+    first.text = report->second.text;
+    if (report->second.first == first.rank) break;
+    first.rank = report->second.first;
+  }
+  return first;
+}
+
+// Says how the attempt has ended, and returns it.
+Launcher::AttemptEnd Launcher::Conclude() {
+  if (first_failed_ == nullptr) {
+    Summarize({});
+    return {};
+  }
+  const Rank* const noticed = first_failed_;
+  const FirstError first = FindFirstError();
+  Rank* const rank = Find(first.rank);
+  if (rank != nullptr && rank != noticed) MoveBlame(*rank);
+  Summarize(first);
+  // The rank whose error came first may have ended well, or may have been
+  // killed because it did not end.
+  const bool is_failure =
+      first_failed_->end->failed() && !first_failed_->sent_by_launcher;
+  const ProcessEnd& end = *(is_failure ? first_failed_ : noticed)->end;
+  return {end.exit_code(),
+          end.exited && (end.status == kNotBegun || end.status == kStopped)};
+}
+
 // Says how each rank has ended, unless all of them have exited with 0.
-void Launcher::Summarize() {
+void Launcher::Summarize(const FirstError& first) {
   if (state_ == State::kRunning) return;
+  const std::string why =
+      first.text.empty()
+          ? ""
+          : absl::StrCat(
+                first.told_by == first.rank
+                    ? ": "
+                    : absl::StrCat("; rank ", first.told_by, " reports: "),
+                first.text);
+  const bool is_elsewhere =
+      first_failed_ != nullptr && first_failed_->number != first.rank;
+  if (is_elsewhere) {
+    Say(absl::StrCat("rank ", first.rank, " of another node failed first",
+                     why));
+  }
   std::map<std::string, std::vector<int64_t>> ends;
   for (const Rank& rank : ranks_) {
     const ProcessEnd& end = *rank.end;
-    if (&rank == first_failed_) {
-      Say(absl::StrCat("rank ", rank.number, end.exited ? " failed" : " died",
-                       " first: ", end.ToString()));
+    if (&rank == first_failed_ && !is_elsewhere) {
+      Say(absl::StrCat("rank ", rank.number,
+                       !end.failed() ? " left"
+                       : end.exited  ? " failed"
+                                     : " died",
+                       " first: ", end.ToString(),
+                       rank.sent_by_launcher ? ", sent by the launcher" : "",
+                       why));
     } else {
       ends[absl::StrCat(
                end.ToString(),

@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/rendezvous/failure_report.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/tools/cli/launch_command.h"
 #include "lockstep/tools/cli/process_end.h"
@@ -89,7 +90,20 @@ class Launcher {
     int signal;
   };
 
-  absl::StatusOr<int> RunOnce(int64_t attempt);
+  // The end of an attempt. To start the ranks again helps unless it is final.
+  struct AttemptEnd {
+    int code = 0;
+    bool is_final = false;
+  };
+
+  // The rank whose error came first, as ranks have reported it.
+  struct FirstError {
+    int64_t rank = -1;
+    int64_t told_by = -1;  // `rank` itself, if it has reported its error
+    std::string text;      // "" if no rank has reported it
+  };
+
+  absl::StatusOr<AttemptEnd> RunOnce(int64_t attempt);
   absl::Status StartAll(int64_t attempt);
   absl::Status Start(int64_t number, const ProcessImage& image);
   void AwaitRestart(int64_t attempt, absl::Duration delay);
@@ -115,9 +129,18 @@ class Launcher {
   void TakeFirstFailure(Rank& rank);
   void MoveBlame(Rank& rank);
 
+  // Follows the ranks' reports from the rank whose failure was noticed first.
+  FirstError FindFirstError() const;
+  Rank* Find(int64_t number);
+
   void SendAll(int signal);
   void Reap();
-  void Summarize();
+  AttemptEnd Conclude();
+  void Summarize(const FirstError& first);
+
+  // Waits until all output is written. If the launch has failed or a signal
+  // ends it, drops what nobody takes.
+  void WriteRest(bool has_failed);
 
   // Returns "ranks 0, 3", those that run, or "" if none does.
   std::string Running() const;
@@ -138,6 +161,7 @@ class Launcher {
   std::deque<Step> steps_;  // The steps that are still to be taken.
   sigset_t sent_ = {};      // The signals that all groups were sent.
   const Rank* first_failed_ = nullptr;  // One of ranks_.
+  std::optional<FailureReports> reports_;
 };
 
 }  // namespace lockstep

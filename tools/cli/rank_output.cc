@@ -26,12 +26,17 @@ constexpr size_t kReadBytes = 16384;
 
 }  // namespace
 
-bool Output::full() const {
-  return pending_.size() - written_ >= kMostPendingBytes;
-}
+bool Output::full() const { return pending() >= kMostPendingBytes; }
 
 void Output::Add(absl::string_view prefix, absl::string_view line) {
   if (!broken_) absl::StrAppend(&pending_, prefix, line, "\n");
+}
+
+size_t Output::Drop() {
+  const size_t lost = pending();
+  pending_.clear();
+  written_ = 0;
+  return lost;
 }
 
 absl::Status Output::WriteSome() {
@@ -43,8 +48,7 @@ absl::Status Output::WriteSome() {
   if (size < 0) {
     if (errno == EAGAIN || errno == EINTR) return absl::OkStatus();
     broken_ = true;
-    pending_.clear();
-    written_ = 0;
+    Drop();
     return SystemError(errno, absl::StrCat(name_, " can't be written"));
   }
   written_ += size;

@@ -30,10 +30,14 @@ class Output {
 
   int fd() const { return fd_; }
   bool empty() const { return pending_.empty(); }
+  size_t pending() const { return pending_.size() - written_; }
   // Returns true if so much is pending that ranks should not be read.
   bool full() const;
 
   void Add(absl::string_view prefix, absl::string_view line);
+
+  // Drops the pending bytes, and returns their number.
+  size_t Drop();
 
   // Writes some of the pending bytes. After an error, this object drops all
   // lines. Requires: not empty().

@@ -1,0 +1,116 @@
+#include "lockstep/collective/rendezvous/failure_report.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/catch_all.h"
+#include "lockstep/base/descriptor.h"
+#include "lockstep/base/retry.h"
+#include "lockstep/collective/blame.h"
+#include "lockstep/collective/rendezvous/launch_environment.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMostText = 1000;
+// The launcher reads no more than this, whatever ranks write.
+constexpr size_t kMostRead = size_t{16} << 20;
+
+// Returns the value of a variable, or "".
+std::string ValueOf(const Environment& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+// A report is one line: the rank, the rank whose error came first, and the
+// text.
+void WriteReport(const absl::Status& why) {
+  const Environment environment = EnvironmentOfProcess();
+  const std::string path = ValueOf(environment, "LOCKSTEP_FAILURES");
+  int64_t rank = -1;
+  if (path.empty() || !absl::SimpleAtoi(ValueOf(environment, "RANK"), &rank)) {
+    return;
+  }
+  const std::optional<Blame> blame = BlameOf(why);
+  const std::string text = absl::StrReplaceAll(
+      absl::StrCat(absl::StatusCodeToString(why.code()), ": ", why.message()),
+      {{"\n", " "}, {"\r", " "}});
+  const std::string line =
+      absl::StrCat(rank, " ", blame.has_value() ? blame->rank : rank, " ",
+                   absl::string_view(text).substr(0, kMostText), "\n");
+  // The file is never made here: it ends with the launcher.
+  const Descriptor file(RetryOnSignal([&] {
+    return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+  }));
+  if (!file.ok()) return;
+  // One call, so that the lines of several ranks do not mix.
+  RetryOnSignal([&] { return ::write(file.fd(), line.data(), line.size()); });
+}
+
+}  // namespace
+
+void ReportFailure(const absl::Status& why) {
+  if (why.ok()) return;
+  // Without memory, the launcher goes by the order in which the ranks end.
+  CatchAll("a report for the launcher", [&] {
+    WriteReport(why);
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
+FailureReports FailureReports::Create() {
+  return FailureReports(
+      Descriptor(::memfd_create("lockstep-failures", MFD_CLOEXEC)));
+}
+
+std::string FailureReports::path() const {
+  if (!file_.ok()) return "";
+  return absl::StrCat("/proc/", ::getpid(), "/fd/", file_.fd());
+}
+
+std::vector<FailureReport> FailureReports::Read() const {
+  std::string all;
+  char bytes[4096];
+  while (file_.ok() && all.size() < kMostRead) {
+    const ssize_t size = RetryOnSignal([&] {
+      return ::pread(file_.fd(), bytes, sizeof(bytes),
+                     static_cast<off_t>(all.size()));
+    });
+    if (size <= 0) break;
+    all.append(bytes, size);
+  }
+  std::vector<FailureReport> reports;
+  // What follows the last end of a line is not a whole line yet.
+  const size_t end = all.rfind('\n');
+  if (end == std::string::npos) return reports;
+  for (const absl::string_view line :
+       absl::StrSplit(absl::string_view(all).substr(0, end), '\n')) {
+    const std::vector<absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits(' ', 2));
+    FailureReport report;
+    if (parts.size() < 3 || !absl::SimpleAtoi(parts[0], &report.rank) ||
+        !absl::SimpleAtoi(parts[1], &report.first)) {
+      continue;
+    }
+    report.text = std::string(parts[2].substr(0, kMostText));
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+}  // namespace lockstep

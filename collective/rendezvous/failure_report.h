@@ -1,0 +1,66 @@
+// A rank that fails leaves its error with the launcher, so that the launcher
+// can name the rank whose error came first, in that rank's own words. Main of
+// session/main.h does this. A trainer with its own main function does it, too:
+//
+//   const absl::Status status = Train(*world);
+//   if (!status.ok()) {
+//     std::cerr << ToLines(status) << '\n';
+//     ReportFailure(status);
+//     return 1;
+//   }
+//
+// `lockstep launch` keeps the reports in memory, and gives the ranks a path to
+// it in the variable LOCKSTEP_FAILURES.
+#ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_FAILURE_REPORT_H_
+#define LOCKSTEP_COLLECTIVE_RENDEZVOUS_FAILURE_REPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "lockstep/base/descriptor.h"
+#include "lockstep/base/language.h"
+
+namespace lockstep {
+
+// Tells the launcher why this rank fails, and which rank's error came first
+// (see BlameOf). Does nothing if the launcher does not ask for it, or if the
+// launcher is gone.
+// Requires: no other thread sets an environment variable at the same time.
+void ReportFailure(const absl::Status& why);
+
+// What one rank has reported.
+struct FailureReport {
+  int64_t rank = -1;
+  // The rank whose error came first. It is `rank` if that rank knows of none.
+  int64_t first = -1;
+  // The code and the message, in one line of at most 1,000 bytes.
+  std::string text;
+};
+
+// The launcher's side.
+// Thread-safety: for one thread at a time.
+class FailureReports {
+ public:
+  // Returns an empty list of reports. If the system gives no memory for it, the
+  // ranks have no path, and report nothing.
+  static FailureReports Create();
+
+  // Returns the value of LOCKSTEP_FAILURES for the ranks, or "" without memory.
+  std::string path() const;
+
+  // Returns the reports that have come until now, in the order in which they
+  // came. Lines that are no reports are left out.
+  std::vector<FailureReport> Read() const;
+
+ private:
+  explicit FailureReports(Descriptor file) : file_(std::move(file)) {}
+
+  Descriptor file_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_COLLECTIVE_RENDEZVOUS_FAILURE_REPORT_H_
