@@ -23,6 +23,7 @@
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/quiet_thread.h"
 #include "lockstep/base/reworded.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/best_value.h"
@@ -37,7 +38,6 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
-#include "lockstep/collective/rendezvous/quiet_thread.h"
 #include "lockstep/collective/work.h"
 
 namespace lockstep {
@@ -315,7 +315,7 @@ absl::Status Checkpoint::SaveAll(int64_t step,
   if (options_.background) {
     LOCKSTEP_RETURN_IF_ERROR(SaveSections(step, name, targets));
     if (!is_rank_0) return absl::OkStatus();
-    auto thread = internal_collective::StartQuietThread(
+    auto thread = internal_base::StartQuietThread(
         "lockstep-save",
         [this, step,
          all = std::vector<CheckpointTarget>(targets.begin(), targets.end())] {

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -19,6 +20,7 @@
 #include "absl/strings/strip.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/fork_guard.h"
+#include "lockstep/base/notifier.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/backends.h"
 #include "lockstep/collective/control/control_plane.h"
@@ -32,6 +34,7 @@
 namespace lockstep {
 namespace {
 
+using internal_base::Notifier;
 using internal_collective::CheckBackend;
 using internal_collective::ControlPlane;
 using internal_collective::EngineOptions;
@@ -90,7 +93,6 @@ absl::StatusOr<StarOptions> StarOptionsOf(const WorldOptions& options,
   star.job = options.job;
   star.token = options.token;
   star.join_deadline = options.join_deadline;
-  star.on_slow = options.on_slow;
   star.slow_join = options.slow_join;
   star.beat = options.beat;
   star.silence = options.silence;
@@ -116,10 +118,20 @@ absl::StatusOr<StarOptions> StarOptionsOf(const WorldOptions& options,
   return star;
 }
 
+// Returns null if there is no function.
+std::shared_ptr<Notifier> NotifierOf(
+    const std::function<void(absl::string_view)>& on_slow) {
+  return on_slow ? std::make_shared<Notifier>(on_slow) : nullptr;
+}
+
 absl::StatusOr<std::shared_ptr<ControlPlane>> JoinStar(
-    const WorldOptions& options, const StarOptions& star_options) {
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Star> star,
-                            Star::Join(star_options));
+    StarOptions options, const std::shared_ptr<Notifier>& on_slow) {
+  if (on_slow != nullptr) {
+    options.on_slow = [on_slow](absl::string_view what) {
+      on_slow->WriteLine(what);
+    };
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Star> star, Star::Join(options));
   return std::make_shared<ControlPlane>(std::move(star));
 }
 
@@ -165,10 +177,12 @@ absl::StatusOr<std::unique_ptr<World>> World::JoinAsLaunched(
   std::unique_ptr<Store> store;
   LOCKSTEP_ASSIGN_OR_RETURN(const StarOptions star,
                             StarOptionsOf(merged, store));
-  LOCKSTEP_ASSIGN_OR_RETURN(auto control, JoinStar(merged, star));
+  auto on_slow = NotifierOf(merged.on_slow);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto control, JoinStar(star, on_slow));
   std::string address = DataAddress(merged, star, *control);
-  return std::unique_ptr<World>(new World(
-      std::move(control), merged, std::move(address), launch.Describe()));
+  return std::unique_ptr<World>(
+      new World(std::move(control), std::move(on_slow), merged,
+                std::move(address), launch.Describe()));
 }
 
 absl::StatusOr<std::unique_ptr<World>> World::JoinAsTold(
@@ -186,7 +200,8 @@ absl::StatusOr<std::unique_ptr<World>> World::JoinAsTold(
         "Join reads no environment: set init to tcp://host:port or "
         "file:///folder, or set a store; World::FromEnvironment has env://");
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(auto control, JoinStar(options, star));
+  auto on_slow = NotifierOf(options.on_slow);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto control, JoinStar(star, on_slow));
   std::string description =
       absl::StrCat("rank ", options.rank, " of ", options.size);
   if (options.size > 1) {
@@ -194,15 +209,17 @@ absl::StatusOr<std::unique_ptr<World>> World::JoinAsTold(
                     options.store != nullptr ? "a store" : options.init);
   }
   std::string address = DataAddress(options, star, *control);
-  return std::unique_ptr<World>(new World(
-      std::move(control), options, std::move(address), std::move(description)));
+  return std::unique_ptr<World>(
+      new World(std::move(control), std::move(on_slow), options,
+                std::move(address), std::move(description)));
 }
 
-World::World(std::shared_ptr<ControlPlane> control, const WorldOptions& options,
+World::World(std::shared_ptr<ControlPlane> control,
+             std::shared_ptr<Notifier> on_slow, const WorldOptions& options,
              std::string address, std::string description)
     : control_(std::move(control)),
       leave_patience_(options.leave_patience),
-      on_slow_(options.on_slow),
+      on_slow_(std::move(on_slow)),
       address_(std::move(address)),
       description_(std::move(description)) {
   // Ranks on one host are also those that can share memory.
@@ -221,6 +238,8 @@ World::~World() {
     KeepForEver(control_);
   } else {
     control_->Close(leave_patience_).IgnoreError();
+    // Groups and the star's thread may live longer.
+    if (on_slow_ != nullptr) on_slow_->Close();
   }
 }
 
@@ -290,7 +309,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
   engine.deadline = options.deadline;
   engine.slow = options.slow;
   engine.strict = options.strict;
-  engine.on_slow = options.on_slow ? options.on_slow : on_slow_;
+  engine.on_slow = options.on_slow ? NotifierOf(options.on_slow) : on_slow_;
   engine.make_transport = [options, backend, address = address_,
                            local_rank = local_rank_](TransportContext context) {
     context.address = address;

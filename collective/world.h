@@ -42,6 +42,10 @@
 
 namespace lockstep {
 
+namespace internal_base {
+class Notifier;
+}  // namespace internal_base
+
 namespace internal_collective {
 class ControlPlane;
 }  // namespace internal_collective
@@ -83,19 +87,20 @@ struct WorldOptions {
   // before a deadline passes. Without it, there is no message before the
   // deadline:
   //
-  //   options.on_slow = [&log](absl::string_view what) { log.Queue(what); };
+  //   options.on_slow = [](absl::string_view what) {
+  //     std::cerr << what << std::endl;
+  //   };
   //
   // It is called in three cases:
   //
   //   * The join takes longer than `slow_join`. The message says which ranks
   //     are missing, or why this rank does not reach rank 0. It comes again
-  //     whenever the join's time has doubled, on the thread that joins. It must
-  //     not block there either, since on rank 0 that thread lets the others in.
-  //   * A group without an `on_slow` of its own has a slow operation. What
-  //     GroupOptions::on_slow says of threads and of what is forbidden applies.
+  //     whenever the join's time has doubled.
+  //   * A group without an `on_slow` of its own has a slow operation.
   //   * Rank 0 has refused a client since all ranks have joined, such as a rank
-  //     of another job. It comes again whenever their number has doubled, on
-  //     the same thread.
+  //     of another job. It comes again whenever their number has doubled.
+  //
+  // What GroupOptions::on_slow says of threads applies.
   std::function<void(absl::string_view)> on_slow;
   absl::Duration slow_join = absl::Seconds(5);
 
@@ -142,22 +147,20 @@ struct GroupOptions {
   // operation, and also for the making of the group, before MakeGroup returns.
   // Without it, WorldOptions::on_slow is called.
   //
-  // It runs on the thread that keeps this rank in touch with the others, one of
-  // each World. While it runs, data goes on, but this rank answers nobody,
-  // sends no heartbeat, and notices no deadline and no failure: it soon counts
-  // as missing, and after WorldOptions::silence as lost. On rank 0, no other
-  // rank gets a verdict meanwhile. So it must not block: not for a slow disk,
-  // and not for a lock that a thread holds while it waits for a collective,
-  // makes or splits a group, or destroys a group or the World. A callback
-  // that may take long puts the message into a queue. A slow operation is no
-  // failure: for example, the ranks wait while rank 0 writes a checkpoint to a
-  // slow disk. So a callback rarely calls Abort. It may do so, and may ask for
-  // values such as rank() and RecentOperations(), but must call nothing else of
-  // a group, a Work or the World. What it throws is ignored.
+  // It runs on a thread of its own, one of this group and of those that are
+  // split off it, or one of all groups that use WorldOptions::on_slow. So it
+  // may block, as a log on a slow disk does: up to 1,000 messages wait
+  // meanwhile, and the oldest of more are dropped, which a later message tells.
+  // A slow operation is no failure: for example, the ranks wait while rank 0
+  // writes a checkpoint to a slow disk. So a callback rarely calls Abort. It
+  // may do so, and may ask for values such as rank() and RecentOperations(),
+  // but must call nothing else of a group, a Work or the World. What it throws
+  // is ignored.
   //
   // Calls may also come after Close or a failure. The destructor of the group
-  // waits for a call that is running, and none comes for this group afterwards.
-  // Groups that are split off it may still call the same function.
+  // waits for a call that is running, for at most 1 s, and none begins for this
+  // group afterwards. Groups that are split off it may still call the same
+  // function.
   std::function<void(absl::string_view)> on_slow;
 
   // For "nccl", and for any other backend whose device does the collectives,
@@ -249,6 +252,7 @@ class World {
 
  private:
   World(std::shared_ptr<internal_collective::ControlPlane> control,
+        std::shared_ptr<internal_base::Notifier> on_slow,
         const WorldOptions& options, std::string address,
         std::string description);
 
@@ -265,7 +269,7 @@ class World {
   const ForkGuard fork_guard_;
   const std::shared_ptr<internal_collective::ControlPlane> control_;
   const absl::Duration leave_patience_;
-  const std::function<void(absl::string_view)> on_slow_;
+  const std::shared_ptr<internal_base::Notifier> on_slow_;  // or null
   const std::string address_;  // the address of this host, for data
   const std::string description_;
   int local_rank_ = 0;

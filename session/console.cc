@@ -5,18 +5,24 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/no_sigpipe.h"
+#include "lockstep/base/notifier.h"
 
 namespace lockstep::internal_session {
+
+using internal_base::Notifier;
+
 namespace {
 
 // Returns to the beginning of the line, and clears it.
@@ -70,6 +76,24 @@ void Console::ShowBar(absl::string_view text) {
   }
   bar_ = std::string(text);
   Write(fd_, absl::StrCat(kEmptyLine, bar_));
+}
+
+std::shared_ptr<Notifier> StandardErrorNotifier() {
+  static std::atomic<const std::shared_ptr<Notifier>*> current{nullptr};
+  const std::shared_ptr<Notifier>* now = current.load();
+  // A forked child has no thread, and perhaps a console whose lock is held.
+  if (now != nullptr && !(*now)->forked()) return *now;
+  const std::shared_ptr<Console> console = Console::StandardError();
+  Notifier::Output bar;
+  if (console->has_bar()) {
+    bar = [console](absl::string_view text) { console->ShowBar(text); };
+  }
+  auto made = std::make_unique<const std::shared_ptr<Notifier>>(
+      std::make_shared<Notifier>(
+          [console](absl::string_view text) { console->WriteLine(text); },
+          std::move(bar)));
+  if (!current.compare_exchange_strong(now, made.get())) return *now;
+  return *made.release();
 }
 
 }  // namespace lockstep::internal_session

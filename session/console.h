@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/notifier.h"
 
 namespace lockstep::internal_session {
 
@@ -42,6 +43,11 @@ class Console {
   Mutex mutex_;
   std::string bar_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Returns the notifier of the process's standard error, which writes by the
+// console. It has a bar if the console has one, and it is never destroyed. A
+// forked child has its own.
+std::shared_ptr<internal_base::Notifier> StandardErrorNotifier();
 
 }  // namespace lockstep::internal_session
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 namespace lockstep::internal_session {
@@ -146,6 +147,25 @@ TEST_F(ConsoleTest, TheBarFollowsTheTerminal) {
   EXPECT_EQ(shown, expected);
   std::fclose(screen);
   close(terminal);
+}
+
+TEST(StandardErrorNotifierTest, AForkHasAStandardErrorOfItsOwn) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the thread sanitizer can't start threads after a fork";
+#endif
+  const auto parents = StandardErrorNotifier();
+  parents->WriteLine("parent");
+  EXPECT_TRUE(parents->Flush(absl::Hours(1)));
+  EXPECT_EQ(StandardErrorNotifier(), parents);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto own = StandardErrorNotifier();
+    own->WriteLine("child");
+    _exit(own != parents && own->Flush(absl::Hours(1)) ? 0 : 1);
+  }
+  int ended = -1;
+  EXPECT_EQ(waitpid(child, &ended, 0), child);
+  EXPECT_EQ(ended, 0);
 }
 
 }  // namespace

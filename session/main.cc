@@ -24,6 +24,7 @@
 #include "absl/strings/strip.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/notifier.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/blame.h"
@@ -33,7 +34,7 @@
 #include "lockstep/plugin/part_list.h"
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
-#include "lockstep/session/notifier.h"
+#include "lockstep/session/console.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/verify.h"
 
@@ -94,9 +95,9 @@ class StopSignals {
 // that takes nothing holds the process up for no longer than kLastPatience.
 int Say(const absl::Status& status, int code) {
   ReportFailure(status);
-  const auto notifier = internal_session::Notifier::StandardError();
+  const auto notifier = internal_session::StandardErrorNotifier();
   notifier->WriteLine(ToLines(status));
-  notifier->Flush(internal_session::kLastPatience);
+  notifier->Flush(internal_base::kLastPatience);
   return code;
 }
 

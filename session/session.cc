@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/notifier.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/blame.h"
@@ -32,7 +33,6 @@
 #include "lockstep/plugin/registry.h"
 #include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
-#include "lockstep/session/notifier.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/reports.h"
 #include "lockstep/session/training.h"
@@ -61,7 +61,7 @@ Session::~Session() {
   if (training_ == nullptr) return;  // memory ran out in Create
   // The memory of gradients on a device must not be freed while NCCL uses it.
   training_->on_device.Wait().IgnoreError();
-  training_->notifier->Flush(internal_session::kLastPatience);
+  training_->notifier->Flush(internal_base::kLastPatience);
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/notifier.h"
 #include "lockstep/base/reworded.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
@@ -31,10 +32,10 @@
 #include "lockstep/loader/sample_error.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
+#include "lockstep/session/console.h"
 #include "lockstep/session/gradient_memory.h"
 #include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
-#include "lockstep/session/notifier.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/session_options.h"
 #include "lockstep/session/sums.h"
@@ -108,8 +109,9 @@ Training::Training(Session& session, Job job, PluginRegistry& registry,
       job(std::move(job)),
       registry(registry),
       options(options),
-      notifier(options.log ? std::make_shared<Notifier>(options.log)
-                           : Notifier::StandardError()),
+      notifier(options.log
+                   ? std::make_shared<internal_base::Notifier>(options.log)
+                   : StandardErrorNotifier()),
       loaders(this->job.checkpoint.path) {}
 
 absl::Status Training::Join() {

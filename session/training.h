@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/notifier.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/communicator.h"
@@ -31,7 +32,6 @@
 #include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/loader_table.h"
-#include "lockstep/session/notifier.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/ranks.h"
 #include "lockstep/session/reports.h"
@@ -155,7 +155,7 @@ struct Training {
   PluginRegistry& registry;
   const SessionOptions options;
   // Declared before the ranks, which log to it.
-  const std::shared_ptr<Notifier> notifier;
+  const std::shared_ptr<internal_base::Notifier> notifier;
   Ranks ranks;
   Work on_device;  // the last operation on a device
   std::optional<Reports> reports;

@@ -161,6 +161,7 @@ void Engine::Shutdown() {
     MutexLock lock(slow_mutex_);
     muted_ = true;
   }
+  if (options().on_slow != nullptr) options().on_slow->Drop(this);
   {
     MutexLock lock(group_.mutex);
     group_.phase = LaneGroup::Phase::kClosed;
@@ -362,12 +363,8 @@ void Engine::OnLeft(int rank, const LaneCounts& counts) {
 
 void Engine::OnSlow(const std::string& what) {
   MutexLock lock(slow_mutex_);
-  if (!options().on_slow || muted_) return;
-  // An exception in the host's code does not fail the group.
-  CatchAll("on_slow", [&] {
-    options().on_slow(what);
-    return absl::OkStatus();
-  }).IgnoreError();
+  if (options().on_slow == nullptr || muted_) return;
+  options().on_slow->WriteLine(what, this);
 }
 
 void Engine::OnAgreed(uint64_t agreed) {

@@ -3,13 +3,14 @@
 #define LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_OPTIONS_H_
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/notifier.h"
 #include "lockstep/collective/transport.h"
 
 namespace lockstep::internal_collective {
@@ -31,9 +32,9 @@ struct EngineOptions {
   // on a device. It does nothing if the host does the collectives.
   bool strict = false;
 
-  // A function that a thread of Lockstep calls with a text that names a slow
-  // operation and the ranks that it waits for. It must not block.
-  std::function<void(absl::string_view)> on_slow;
+  // It gets a text that names a slow operation and the ranks that it waits for.
+  // It may be null.
+  std::shared_ptr<internal_base::Notifier> on_slow;
 
   // Makes the transport. All fields of the context are set, except those that
   // only the world knows, such as the address of this rank.

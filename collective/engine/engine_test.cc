@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <functional>
+#include <future>  // NOLINT: ranks
 #include <map>
 #include <memory>
 #include <new>
@@ -22,6 +23,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/notifier.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/blame.h"
@@ -242,13 +244,14 @@ class Told {
   explicit Told(std::string what = "barrier() #1 of group")
       : needle_(std::move(what)) {}
 
-  std::function<void(absl::string_view)> on_slow() {
-    return [this](absl::string_view what) {
-      if (!absl::StrContains(what, needle_)) return;
-      MutexLock lock(mutex_);
-      what_ = std::string(what);
-      changed_.NotifyAll();
-    };
+  std::shared_ptr<internal_base::Notifier> on_slow() {
+    return std::make_shared<internal_base::Notifier>(
+        [this](absl::string_view what) {
+          if (!absl::StrContains(what, needle_)) return;
+          MutexLock lock(mutex_);
+          what_ = std::string(what);
+          changed_.NotifyAll();
+        });
   }
   std::string Await() {
     MutexLock lock(mutex_);
@@ -278,19 +281,27 @@ TEST(Engine, SlowOperationsAreTold) {
   LOCKSTEP_EXPECT_OK(work.Wait());
 }
 
-// An exception of on_slow does not fail the group.
-TEST(Engine, WhatOnSlowThrowsConcernsNobody) {
-  Told told;
-  EngineJob job(2);
-  job.options.on_slow = [tell = told.on_slow()](absl::string_view what) {
-    tell(what);
-    throw std::runtime_error("the log is full");
-  };
-  const auto ranks = job.JoinAll();
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
-  told.Await();
-  LOCKSTEP_EXPECT_OK(Wait(ranks[1]->Barrier()));
-  LOCKSTEP_EXPECT_OK(work.Wait());
+// A function that blocks, and throws at last, holds up nobody: the ranks hear
+// of each other, and the group fails by its deadline and is destroyed.
+TEST(Engine, WhatOnSlowDoesConcernsNobody) {
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  {
+    EngineJob job(2);
+    job.options.on_slow = std::make_shared<internal_base::Notifier>(
+        [released](absl::string_view) {
+          released.wait();
+          throw std::runtime_error("the log is full");
+        });
+    auto ranks = job.JoinAll();
+    CallOptions options;
+    options.deadline = absl::Milliseconds(200);
+    EXPECT_THAT(Wait(ranks[0]->Barrier(options)),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         HasSubstr("ranks 1 did not come")));
+    ranks.clear();
+  }
+  release.set_value();
 }
 
 // on_slow is also told about ranks that do not answer.

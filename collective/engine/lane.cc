@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
-#include "lockstep/collective/rendezvous/quiet_thread.h"
+#include "lockstep/base/quiet_thread.h"
 
 namespace lockstep::internal_collective {
 
@@ -62,7 +62,7 @@ void Lane::StartThread(LaneGroup& group, std::function<void()> first) {
   absl::StatusOr<std::unique_ptr<Alarm>> alarm = Alarm::Create();
   if (!alarm.ok()) return fail(alarm.status());
   alarm_ = *std::move(alarm);
-  absl::StatusOr<std::thread> thread = StartQuietThread(
+  absl::StatusOr<std::thread> thread = internal_base::StartQuietThread(
       "lockstep-lane",
       [this, &group, first = std::move(first)] { RunThread(group, first); });
   if (!thread.ok()) return fail(thread.status());

@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/notifier.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/communicator.h"
@@ -93,15 +94,17 @@ TEST(GlooDelay, IsSlowAndFailsNothing) {
   };
   std::vector<std::unique_ptr<Communicator>> ranks;
   for (const int rank : {0, 1}) {
-    job.options.on_slow = [&told, rank](absl::string_view text) {
-      // Counts only texts about an operation that both ranks have issued.
-      if (absl::StartsWith(text, "all_reduce(") &&
-          absl::StrContains(
-              text,
-              " is slow: all ranks have come, and its data is on the way")) {
-        told[rank] = true;
-      }
-    };
+    job.options.on_slow = std::make_shared<internal_base::Notifier>(
+        [&told, rank](absl::string_view text) {
+          // Counts only texts about an operation that both ranks have issued.
+          if (absl::StartsWith(text, "all_reduce(") &&
+              absl::StrContains(
+                  text,
+                  " is slow: all ranks have come, and its data is on the "
+                  "way")) {
+            told[rank] = true;
+          }
+        });
     ranks.push_back(job.Join(rank));
   }
   for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));

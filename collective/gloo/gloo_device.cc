@@ -19,9 +19,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/fork_guard.h"
+#include "lockstep/base/quiet_thread.h"
 #include "lockstep/base/system_error.h"
 #include "lockstep/collective/gloo/gloo_catch.h"
-#include "lockstep/collective/rendezvous/quiet_thread.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -142,7 +142,8 @@ absl::StatusOr<std::shared_ptr<GlooDevice>> MakeGlooDevice(
   attributes.hostname = address;
   std::shared_ptr<GlooDevice> device;
   const absl::Status status = CatchGloo([&] {
-    const HostSignalsBlocked blocked;  // in the thread of the device, too
+    const internal_base::HostSignalsBlocked
+        blocked;  // in the thread of the device, too
     device = std::static_pointer_cast<GlooDevice>(
         ::gloo::transport::tcp::CreateDevice(attributes));
   });

@@ -13,6 +13,7 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/quiet_thread.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
@@ -22,7 +23,6 @@
 #include "lockstep/collective/nccl/nccl_shared.h"
 #include "lockstep/collective/nccl/nccl_types.h"
 #include "lockstep/collective/operation.h"
-#include "lockstep/collective/rendezvous/quiet_thread.h"
 #include "lockstep/collective/transport_util.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/device.h"
@@ -99,13 +99,13 @@ absl::Status NcclTransport::Open() {
                              &moves_, internal_gpu::kCudaStreamNonBlocking),
                          "cuStreamCreate");
   }));
-  LOCKSTEP_ASSIGN_OR_RETURN(aborter_,
-                            StartQuietThread("lockstep-abort", [this] {
-                              CatchAll("aborting", [this] {
-                                AbortWhenCancelled();
-                                return absl::OkStatus();
-                              }).IgnoreError();
-                            }));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      aborter_, internal_base::StartQuietThread("lockstep-abort", [this] {
+        CatchAll("aborting", [this] {
+          AbortWhenCancelled();
+          return absl::OkStatus();
+        }).IgnoreError();
+      }));
   return absl::OkStatus();
 }
 

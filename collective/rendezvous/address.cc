@@ -15,9 +15,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/quiet_thread.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/system_error.h"
-#include "lockstep/collective/rendezvous/quiet_thread.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -103,7 +103,8 @@ absl::StatusOr<std::vector<std::string>> Resolve(const std::string& host,
   // A name service that can't be reached may take half a minute to say so.
   const auto answer = std::make_shared<Answer>();
   LOCKSTEP_ASSIGN_OR_RETURN(
-      std::thread thread, StartQuietThread("lockstep-name", [host, answer] {
+      std::thread thread,
+      internal_base::StartQuietThread("lockstep-name", [host, answer] {
         absl::StatusOr<std::vector<std::string>> found = Lookup(host, 0);
         MutexLock lock(answer->mutex);
         answer->there = true;

@@ -21,13 +21,13 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/quiet_thread.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/rendezvous/connection.h"
 #include "lockstep/collective/rendezvous/handshake.h"
 #include "lockstep/collective/rendezvous/hub_door.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
-#include "lockstep/collective/rendezvous/quiet_thread.h"
 #include "lockstep/collective/rendezvous/spoke_join.h"
 #include "lockstep/collective/rendezvous/wire.h"
 
@@ -72,7 +72,8 @@ class ConnectedStar final : public Star {
   absl::Status Run() {
     ScheduleBeat();
     LOCKSTEP_ASSIGN_OR_RETURN(
-        thread_, StartQuietThread("lockstep-star", [this] { RunThread(); }));
+        thread_, internal_base::StartQuietThread("lockstep-star",
+                                                 [this] { RunThread(); }));
     return absl::OkStatus();
   }
 

@@ -1,4 +1,4 @@
-#include "lockstep/collective/rendezvous/quiet_thread.h"
+#include "lockstep/base/quiet_thread.h"
 
 #include <pthread.h>
 
@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
 
-namespace lockstep::internal_collective {
+namespace lockstep::internal_base {
 namespace {
 
 bool IsBlocked(int signal) {
@@ -33,4 +33,4 @@ TEST(QuietThreadTest, BlocksSignalsInTheThreadAlone) {
 }
 
 }  // namespace
-}  // namespace lockstep::internal_collective
+}  // namespace lockstep::internal_base

@@ -3,8 +3,8 @@
 // them. Signals for a mistake of the thread itself are not blocked: the host's
 // handler reports the crash, while a thread that blocks them would die without
 // a message.
-#ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_QUIET_THREAD_H_
-#define LOCKSTEP_COLLECTIVE_RENDEZVOUS_QUIET_THREAD_H_
+#ifndef LOCKSTEP_BASE_QUIET_THREAD_H_
+#define LOCKSTEP_BASE_QUIET_THREAD_H_
 
 #include <pthread.h>
 
@@ -16,7 +16,7 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/language.h"
 
-namespace lockstep::internal_collective {
+namespace lockstep::internal_base {
 
 // Blocks these signals in the calling thread while it exists, in addition to
 // those that the host has blocked. Threads that are started meanwhile inherit
@@ -55,6 +55,6 @@ absl::StatusOr<std::thread> StartQuietThread(const char* name, Body body) {
   });
 }
 
-}  // namespace lockstep::internal_collective
+}  // namespace lockstep::internal_base
 
-#endif  // LOCKSTEP_COLLECTIVE_RENDEZVOUS_QUIET_THREAD_H_
+#endif  // LOCKSTEP_BASE_QUIET_THREAD_H_

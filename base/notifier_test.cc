@@ -1,4 +1,4 @@
-#include "lockstep/session/notifier.h"
+#include "lockstep/base/notifier.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/mutex.h"
 
-namespace lockstep::internal_session {
+namespace lockstep::internal_base {
 namespace {
 
 using ::testing::ElementsAre;
@@ -166,23 +166,41 @@ TEST(NotifierTest, TextsOfTheBarReplaceEachOther) {
   EXPECT_THAT(bars, ElementsAre("9"));
 }
 
-TEST(NotifierTest, AForkHasAStandardErrorOfItsOwn) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the thread sanitizer can't start threads after a fork";
-#endif
-  const std::shared_ptr<Notifier> parents = Notifier::StandardError();
-  parents->WriteLine("parent");
-  EXPECT_TRUE(parents->Flush(absl::Hours(1)));
-  EXPECT_EQ(Notifier::StandardError(), parents);
-  const pid_t child = fork();
-  if (child == 0) {
-    const std::shared_ptr<Notifier> own = Notifier::StandardError();
-    own->WriteLine("child");
-    _exit(own != parents && own->Flush(absl::Hours(1)) ? 0 : 1);
-  }
-  int ended = -1;
-  EXPECT_EQ(waitpid(child, &ended, 0), child);
-  EXPECT_EQ(ended, 0);
+// Drop waits for the owner's lines alone, and for at most a second.
+TEST(NotifierTest, DropsTheLinesOfAnOwner) {
+  const auto log = std::make_shared<BlockedLog>();
+  std::vector<std::string> lines;
+  Notifier notifier([&](absl::string_view text) {
+    lines.emplace_back(text);
+    if (text == "blocks") (*log)(text);
+  });
+  int one = 0, other = 0;
+  notifier.WriteLine("first", &one);
+  notifier.Drop(&one);
+  notifier.WriteLine("blocks", &other);
+  log->AwaitCall();
+  notifier.WriteLine("second", &one);
+  notifier.WriteLine("third", &other);
+  notifier.Drop(&one);
+  log->Release();
+  EXPECT_TRUE(notifier.Flush(absl::Hours(1)));
+  EXPECT_THAT(lines, ElementsAre("first", "blocks",
+                                 "1 lines of the log were dropped here, "
+                                 "because it was blocked",
+                                 "third"));
+}
+
+TEST(NotifierTest, TakesNothingWhenItIsClosed) {
+  std::vector<std::string> lines;
+  Notifier notifier([&](absl::string_view text) { lines.emplace_back(text); });
+  notifier.WriteLine("first");
+  notifier.Close();
+  notifier.WriteLine("second");
+  notifier.Close();
+  Notifier unused([&](absl::string_view text) { lines.emplace_back(text); });
+  unused.Close();
+  unused.WriteLine("third");
+  EXPECT_THAT(lines, ElementsAre("first"));
 }
 
 TEST(NotifierTest, AForkWritesByItself) {
@@ -205,4 +223,4 @@ TEST(NotifierTest, AForkWritesByItself) {
 }
 
 }  // namespace
-}  // namespace lockstep::internal_session
+}  // namespace lockstep::internal_base

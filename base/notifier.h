@@ -1,13 +1,12 @@
-// A Notifier writes the lines of a log on a thread of its own, so that a paused
-// terminal, a full pipe, a slow disk or a function that blocks holds up no
-// other thread. Internal.
+// A Notifier gives lines of text to a function on a thread of its own, so that
+// a paused terminal, a full pipe, a slow disk or a function that blocks holds
+// up no other thread. Internal.
 //
-//   const std::shared_ptr<Notifier> notifier = Notifier::StandardError();
-//   notifier->WriteLine("epoch 0: 417 steps in 12.3 s");
-//   if (notifier->has_bar()) notifier->ShowBar("epoch 1 [==>     ] 120/417");
-//   notifier->Flush(kLastPatience);
-#ifndef LOCKSTEP_SESSION_NOTIFIER_H_
-#define LOCKSTEP_SESSION_NOTIFIER_H_
+//   Notifier notifier([&](absl::string_view line) { log << line << '\n'; });
+//   notifier.WriteLine("epoch 0: 417 steps in 12.3 s");
+//   notifier.Flush(kLastPatience);
+#ifndef LOCKSTEP_BASE_NOTIFIER_H_
+#define LOCKSTEP_BASE_NOTIFIER_H_
 
 #include <cstddef>
 #include <functional>
@@ -19,7 +18,7 @@
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 
-namespace lockstep::internal_session {
+namespace lockstep::internal_base {
 
 // An ending session or process waits for at most this time for its last lines.
 inline constexpr absl::Duration kLastPatience = absl::Seconds(1);
@@ -37,15 +36,10 @@ class Notifier {
   // are dropped, and a line tells how many.
   static constexpr size_t kMostLines = 1000;
 
-  // Returns the notifier of the process's standard error. It has a bar where
-  // that is a terminal, and it is never destroyed. A forked child has its own.
-  static std::shared_ptr<Notifier> StandardError();
-
   // `bar` gets texts that replace each other; it may be null.
   explicit Notifier(Output line, Output bar = nullptr);
 
-  // Drops what is not written after kLastPatience. An output that still blocks
-  // then keeps the thread, which calls no other output afterwards.
+  // Closes the notifier.
   ~Notifier();
 
   Notifier(const Notifier&) = delete;
@@ -53,7 +47,8 @@ class Notifier {
 
   bool has_bar() const;
 
-  void WriteLine(absl::string_view text);
+  // `owner` is whoever will call Drop for its lines, or null.
+  void WriteLine(absl::string_view text, const void* owner = nullptr);
   void ShowBar(absl::string_view text);
 
   // Waits until everything is written, for at most `patience`. Returns false if
@@ -61,17 +56,28 @@ class Notifier {
   // for which an earlier Flush waited for kLastPatience or longer.
   bool Flush(absl::Duration patience);
 
+  // Waits until all lines of `owner` are written, for at most kLastPatience,
+  // and drops the others. The owner writes no lines meanwhile and afterwards.
+  void Drop(const void* owner);
+
+  // Drops what is not written after kLastPatience, and what comes later. An
+  // output that still blocks then keeps the thread, which calls no other output
+  // afterwards.
+  void Close();
+
+  bool forked() const { return fork_guard_.forked(); }
+
  private:
   struct State;
 
-  // Returns true if the thread runs, or can be started.
+  // Returns true if the thread runs, can be started, or is over.
   bool HasThread();
 
   const ForkGuard fork_guard_;
   std::shared_ptr<State> state_;
-  std::thread thread_;
+  std::thread thread_;  // guarded by the mutex of state_
 };
 
-}  // namespace lockstep::internal_session
+}  // namespace lockstep::internal_base
 
-#endif  // LOCKSTEP_SESSION_NOTIFIER_H_
+#endif  // LOCKSTEP_BASE_NOTIFIER_H_
