@@ -137,7 +137,7 @@ bool Notifier::has_bar() const { return state_->bar != nullptr; }
 
 bool Notifier::HasThread() {
   MutexLock lock(state_->mutex);
-  if (state_->thread == State::Thread::kNone && !state_->is_over) {
+  if (state_->thread == State::Thread::kNone) {
     absl::StatusOr<std::thread> started =
         StartQuietThread("lockstep-log", [state = state_] {
           absl::Status ended;
@@ -149,7 +149,7 @@ bool Notifier::HasThread() {
         started.ok() ? State::Thread::kRuns : State::Thread::kCannotStart;
     if (started.ok()) thread_ = *std::move(started);
   }
-  return state_->thread == State::Thread::kRuns || state_->is_over;
+  return state_->thread == State::Thread::kRuns;
 }
 
 void Notifier::WriteLine(absl::string_view text, const void* owner) {

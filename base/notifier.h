@@ -57,7 +57,8 @@ class Notifier {
   bool Flush(absl::Duration patience);
 
   // Waits until all lines of `owner` are written, for at most kLastPatience,
-  // and drops the others. The owner writes no lines meanwhile and afterwards.
+  // and then drops those that are not written.
+  // Requires: the owner writes no line during this call or after it.
   void Drop(const void* owner);
 
   // Drops what is not written after kLastPatience, and what comes later. An
@@ -70,7 +71,7 @@ class Notifier {
  private:
   struct State;
 
-  // Returns true if the thread runs, can be started, or is over.
+  // Returns true if the thread runs, or can be started.
   bool HasThread();
 
   const ForkGuard fork_guard_;

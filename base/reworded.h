@@ -1,5 +1,5 @@
-// Reworded gives a status another message. What else the status has stays: its
-// code, and payloads such as the blame of a group's failure.
+// Reworded gives a status another message. The status keeps its code and its
+// payloads, such as the blame of a group's failure.
 //
 //   return Reworded(status, absl::StrCat("loader 'train': ",
 //                                        status.message()));

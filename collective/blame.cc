@@ -57,8 +57,13 @@ absl::Status WithBlame(absl::Status status, const Blame& blame) {
 namespace internal_collective {
 
 Blame BlameFor(const absl::Status& why, int rank) {
-  const std::optional<Blame> blame = BlameOf(why);
-  return blame.has_value() ? *blame : Blame{rank, why.code()};
+  Blame blame = BlameOf(why).value_or(Blame{kThisRank, why.code()});
+  if (blame.rank == kThisRank) blame.rank = rank;
+  return blame;
+}
+
+absl::Status BlamingNobody(const absl::Status& why) {
+  return BlameOf(why).has_value() ? why : WithBlame(why, {-1, why.code()});
 }
 
 }  // namespace internal_collective

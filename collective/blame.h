@@ -8,8 +8,8 @@
 //               << blame->code << '\n';
 //   }
 //
-// A failure has no blame if no single rank is the cause, for example because
-// ranks differ, or because data does not get through.
+// A status without blame is an error of this rank that did not come from
+// another rank.
 #ifndef LOCKSTEP_COLLECTIVE_BLAME_H_
 #define LOCKSTEP_COLLECTIVE_BLAME_H_
 
@@ -22,19 +22,22 @@ namespace lockstep {
 
 // The rank that failed first. It is a plain value.
 struct Blame {
-  // The rank in the job. In a group of threads (LocalGroup), the rank in the
-  // group.
+  // The rank in the job, or -1 if no single rank is the cause: for example,
+  // ranks differ, or data does not get through. For a group of threads, and for
+  // groups that are split off it, this is the rank in the group that
+  // MakeLocalGroup has made.
   int rank = -1;
-  // The code of that rank's own error. It is UNAVAILABLE if the rank was lost
-  // or has left.
+  // The code of that rank's own error, or of the failure if `rank` is -1. It is
+  // UNAVAILABLE if the rank was lost or has left.
   absl::StatusCode code = absl::StatusCode::kUnknown;
-  // False if a session's rank failed before its first step.
+  // False if a session's rank failed before its first step, or if the rank
+  // failed to make its part of a group.
   bool has_begun = true;
 };
 
 // Returns the blame of a status, or nothing if it has none. The blame is the
-// payload "lockstep/blame". A status that is made anew of a code and a message
-// loses its payloads.
+// payload "lockstep/blame". A new status that is made from the code and the
+// message of another one has no payloads, and so no blame.
 std::optional<Blame> BlameOf(const absl::Status& status);
 
 // Returns `status` with this blame in place of an earlier one. An OK status
@@ -43,9 +46,16 @@ absl::Status WithBlame(absl::Status status, const Blame& blame);
 
 namespace internal_collective {
 
-// Returns whom to blame for `why`, which is an error of rank `rank`: the rank
-// that `why` blames or, if it blames none, `rank` itself.
+// This value in place of Blame::rank stands for the rank that aborts a group
+// with that blame.
+inline constexpr int kThisRank = -2;
+
+// Returns whom to blame for `why`, which is an error of rank `rank` of the job:
+// the blame of `why` or, if it has none, `rank` itself.
 Blame BlameFor(const absl::Status& why, int rank);
+
+// Returns `why` and, unless it has blame, says that no single rank is to blame.
+absl::Status BlamingNobody(const absl::Status& why);
 
 }  // namespace internal_collective
 }  // namespace lockstep

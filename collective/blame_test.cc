@@ -67,5 +67,26 @@ TEST(BlameTest, FallsOnTheFirstRankAndNotOnTheOnesThatFollow) {
   EXPECT_EQ(internal_collective::BlameFor(told, 5).rank, 3);
 }
 
+TEST(BlameTest, FallsOnTheRankThatAborts) {
+  const absl::Status mine =
+      WithBlame(absl::NotFoundError("no such file"),
+                {internal_collective::kThisRank, absl::StatusCode::kNotFound,
+                 /*has_begun=*/false});
+  const Blame blame = internal_collective::BlameFor(mine, 5);
+  EXPECT_EQ(blame.rank, 5);
+  EXPECT_FALSE(blame.has_begun);
+}
+
+TEST(BlameTest, MayFallOnNobody) {
+  const absl::Status differ = internal_collective::BlamingNobody(
+      absl::FailedPreconditionError("they differ"));
+  EXPECT_EQ(BlameOf(differ)->rank, -1);
+  EXPECT_EQ(BlameOf(differ)->code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(internal_collective::BlameFor(differ, 3).rank, -1);
+  const absl::Status own =
+      WithBlame(absl::InternalError(""), {1, absl::StatusCode::kInternal});
+  EXPECT_EQ(internal_collective::BlamingNobody(own), own);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -191,9 +191,10 @@ class Communicator {
 
   // Leaves the group. Operations that this rank has issued go on. The first
   // operation that still needs this rank fails on all ranks, with a message
-  // that it has left. Does not wait: the destructor ends operations that are
-  // pending then, so Wait for the last Work first. Returns the group's failure,
-  // if there was one.
+  // that it has left. Does not wait, except after Abort: then it waits, for at
+  // most 1 s, until rank 0 has said whether another rank failed first. The
+  // destructor ends operations that are pending then, so Wait for the last Work
+  // first. Returns the group's failure, if there was one.
   absl::Status Close();
 
  protected:

@@ -18,6 +18,7 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
@@ -215,9 +216,9 @@ absl::Status Compare(Communicator& group, absl::string_view what,
     differences.push_back(
         absl::StrCat("others in ", camps.size() - told, " more ways"));
   }
-  return absl::FailedPreconditionError(
+  return internal_collective::BlamingNobody(absl::FailedPreconditionError(
       absl::StrCat("the ranks of group '", group.name(), "' differ in ", what,
-                   ": ", absl::StrJoin(differences, "; ")));
+                   ": ", absl::StrJoin(differences, "; "))));
 }
 
 }  // namespace

@@ -197,8 +197,10 @@ absl::Status IsGone(absl::string_view rank, int job_rank,
   }
   const absl::Status gone(
       how.ok() ? absl::StatusCode::kUnavailable : how.code(), text);
-  const absl::Status& cause = !how.ok() ? how : !told.ok() ? told : gone;
-  return WithBlame(gone, BlameFor(cause, job_rank));
+  if (how.ok() && !told.ok()) {
+    return WithBlame(gone, *BlameOf(BlamingNobody(told)));
+  }
+  return WithBlame(gone, BlameFor(how.ok() ? gone : how, job_rank));
 }
 
 absl::Status AfterFirstLoss(const absl::Status& why,

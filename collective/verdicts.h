@@ -158,9 +158,10 @@ absl::Status CannotJoinAnyMore(absl::string_view parent, int rank,
 // UNAVAILABLE "rank 2 has left the job", if `how` is OK; otherwise the code and
 // the message of `how`, which says how the rank was lost. `last_words` is "" or
 // what DescribeLastWords returns. `told` is OK, or the failure that the rank
-// had been told before it left, which may be why it left, and whose blame this
-// then has. Otherwise it blames `how` on the rank, whose number in the job is
-// `job_rank`.
+// had been told before it left. That failure may be why the rank left, so the
+// result then has the blame of `told`. In all other cases, the result has the
+// blame of `how`. If `how` has none, the result blames the rank, whose number
+// in the job is `job_rank`.
 absl::Status IsGone(absl::string_view rank, int job_rank,
                     const absl::Status& how, absl::string_view last_words,
                     const absl::Status& told);
@@ -172,14 +173,14 @@ absl::Status IsGone(absl::string_view rank, int job_rank,
 absl::Status AfterFirstLoss(const absl::Status& why,
                             const absl::Status& first_loss);
 
-// ABORTED "rank 1 aborted the group 'world': INTERNAL: loss is NaN". It blames
-// whom `why` blames or, if that blames no rank, this rank, whose number in the
-// job is `job_rank`.
+// ABORTED "rank 1 aborted the group 'world': INTERNAL: loss is NaN". The result
+// has the blame of `why`. If `why` has none, it blames the rank that aborts,
+// whose number in the job is `job_rank`.
 absl::Status Aborted(absl::string_view group, int rank, int job_rank,
                      const absl::Status& why);
 
 // ABORTED "rank 1 (trainer-1, pid 4711) has aborted the job: NOT_FOUND: no
-// device 3", with blame as above.
+// device 3". The blame is as in Aborted.
 absl::Status AbortedJob(absl::string_view rank, int job_rank,
                         const absl::Status& why);
 

@@ -84,6 +84,10 @@ TEST(Verdicts, ARankThatIsGoneIsToldWithItsLastWords) {
   EXPECT_EQ(IsGone("rank 2", 2, absl::OkStatus(), "", absl::OkStatus()),
             WithBlame(absl::UnavailableError("rank 2 has left the job"),
                       {2, absl::StatusCode::kUnavailable}));
+  EXPECT_EQ(BlameOf(IsGone("rank 2", 2, absl::OkStatus(), "",
+                           absl::FailedPreconditionError("they differ")))
+                ->rank,
+            -1);
   const absl::Status lost = absl::UnavailableError("rank 2: connection lost");
   EXPECT_EQ(IsGone("rank 2", 2, lost, "", told),
             WithBlame(lost, {2, absl::StatusCode::kUnavailable}));

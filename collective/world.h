@@ -97,8 +97,9 @@ struct WorldOptions {
   //     are missing, or why this rank does not reach rank 0. It comes again
   //     whenever the join's time has doubled.
   //   * A group without an `on_slow` of its own has a slow operation.
-  //   * Rank 0 has refused a client since all ranks have joined, such as a rank
-  //     of another job. It comes again whenever their number has doubled.
+  //   * This is rank 0, and it has refused a client after all ranks had joined,
+  //     such as a rank of another job. The message comes again whenever the
+  //     number of such clients has doubled.
   //
   // What GroupOptions::on_slow says of threads applies.
   std::function<void(absl::string_view)> on_slow;
@@ -147,15 +148,15 @@ struct GroupOptions {
   // operation, and also for the making of the group, before MakeGroup returns.
   // Without it, WorldOptions::on_slow is called.
   //
-  // It runs on a thread of its own, one of this group and of those that are
-  // split off it, or one of all groups that use WorldOptions::on_slow. So it
-  // may block, as a log on a slow disk does: up to 1,000 messages wait
-  // meanwhile, and the oldest of more are dropped, which a later message tells.
-  // A slow operation is no failure: for example, the ranks wait while rank 0
-  // writes a checkpoint to a slow disk. So a callback rarely calls Abort. It
-  // may do so, and may ask for values such as rank() and RecentOperations(),
-  // but must call nothing else of a group, a Work or the World. What it throws
-  // is ignored.
+  // It runs on a thread of its own. This group and those that are split off it
+  // share that thread. All groups that use WorldOptions::on_slow share another
+  // one. So it may block, as a log on a slow disk does: up to 1,000 messages
+  // wait meanwhile. If more come, the oldest are dropped, and a later message
+  // says how many. A slow operation is no failure: for example, the ranks wait
+  // while rank 0 writes a checkpoint to a slow disk. So a callback rarely calls
+  // Abort. It may do so, and may ask for values such as rank() and
+  // RecentOperations(), but must call nothing else of a group, a Work or the
+  // World. What it throws is ignored.
   //
   // Calls may also come after Close or a failure. The destructor of the group
   // waits for a call that is running, for at most 1 s, and none begins for this

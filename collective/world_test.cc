@@ -400,6 +400,23 @@ TEST(World, ARankWhoseWorldHasEndedHasLeft) {
                        HasSubstr("rank 1 has left the group")));
 }
 
+// Rank 1 leaves a group because rank 2 has aborted another one.
+TEST(World, ARankThatLeavesForAReasonIsNotBlamed) {
+  Job job(3);
+  GroupOptions other;
+  other.name = "other";
+  const auto ranks = job.MakeGroups({}), others = job.MakeGroups(other);
+  others[2]->Abort(absl::DataLossError("it is torn"));
+  EXPECT_THAT(Wait(others[1]->Barrier()), StatusIs(absl::StatusCode::kAborted));
+  LOCKSTEP_EXPECT_OK(ranks[1]->Close());
+  const absl::Status status = Wait(ranks[0]->Barrier());
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable,
+                               HasSubstr("rank 1 has left the group")));
+  ASSERT_TRUE(BlameOf(status).has_value()) << status;
+  EXPECT_EQ(BlameOf(status)->rank, 2);
+  EXPECT_EQ(BlameOf(status)->code, absl::StatusCode::kDataLoss);
+}
+
 // The abort ends a group that exists, one that is being made, and one that is
 // made later.
 TEST(World, AnAbortEndsTheGroupsOfTheJob) {

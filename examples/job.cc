@@ -25,6 +25,8 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
+#include "lockstep/collective/operation_log.h"
+#include "lockstep/collective/rendezvous/failure_report.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/examples/small_model.h"
 #include "lockstep/loader/batch.h"
@@ -209,6 +211,7 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // by line, also to a pipe
   const absl::Status status = Run(argc, argv);
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::fprintf(stderr, "%s\n", lockstep::ToLines(status).c_str());
+  lockstep::ReportFailure(status);
   return 1;
 }

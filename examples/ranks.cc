@@ -14,6 +14,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/operation_log.h"
 #include "lockstep/collective/world.h"
 
 namespace {
@@ -43,6 +44,6 @@ absl::Status Run() {
 int main() {
   const absl::Status status = Run();
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::fprintf(stderr, "%s\n", lockstep::ToLines(status).c_str());
   return 1;
 }

@@ -35,6 +35,7 @@
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/operation_log.h"
 #include "lockstep/collective/world.h"
 
 ABSL_FLAG(std::string, checkpoint, "", "where the files begin to go on from");
@@ -201,6 +202,6 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // also in a pipe
   const absl::Status status = Run();
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::fprintf(stderr, "%s\n", lockstep::ToLines(status).c_str());
   return 1;
 }

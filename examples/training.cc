@@ -30,6 +30,7 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
 #include "lockstep/collective/operation_log.h"
+#include "lockstep/collective/rendezvous/failure_report.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/examples/small_model.h"
 #include "lockstep/loader/batch.h"
@@ -201,5 +202,6 @@ int main(int argc, char** argv) {
   const absl::Status status = Run();
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", lockstep::ToLines(status).c_str());
+  lockstep::ReportFailure(status);
   return 1;
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <iostream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,10 @@ std::vector<Case> Cases() {
     add("step --set trainer.wraps=true", 1,
         "INTERNAL: my model: the mistake: step");
     add("exit", 7, "", /*code_of_all=*/false);
+    cases.push_back(
+        {absl::StrCat("half a group on rank ", rank),
+         absl::StrCat("--set group.name=picky --set group.slow_rank=", rank),
+         rank, 2, "INVALID_ARGUMENT: "});
     cases.push_back(
         {absl::StrCat("no group on rank ", rank),
          absl::StrCat("--set group.name=picky --set group.rank=", rank), rank,
@@ -125,6 +130,39 @@ TEST(Blame, FallsOnTheRankWhoseErrorCameFirst) {
     }
     if (runs > 3) std::cout << right << " " << each.name << std::endl;
   }
+}
+
+// Returns the codes with which ranks have exited.
+std::set<std::string> CodesIn(const std::string& out) {
+  std::set<std::string> codes;
+  for (const absl::string_view line : absl::StrSplit(out, '\n')) {
+    const std::vector<absl::string_view> parts =
+        absl::StrSplit(line, "exited with code ");
+    if (parts.size() == 2) codes.emplace(parts[1].substr(0, 1));
+  }
+  return codes;
+}
+
+// All ranks go by what rank 0 says, whoever was first.
+TEST(Blame, RanksThatFailAtOnceEndWithOneCode) {
+  for (int run = 0; run < runs; ++run) {
+    const Outcome outcome = Launch(
+        "--set metrics.sink.name=nosuch --set trainer.fails=throw --set "
+        "trainer.rank=2");
+    EXPECT_THAT(CodesIn(outcome.out), testing::SizeIs(1)) << outcome.out;
+  }
+}
+
+TEST(Blame, FallsOnNobodyWhereRanksDiffer) {
+  const Outcome outcome = Launch("--set trainer.fails=differ");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out, testing::HasSubstr("the ranks failed together; "));
+}
+
+TEST(Blame, AVerificationHasTheSameCodes) {
+  const Outcome outcome = Launch("--verify=2 --set trainer.fails=before");
+  EXPECT_EQ(outcome.code, 2) << outcome.out;
+  EXPECT_THAT(CodesIn(outcome.out), testing::ElementsAre("2")) << outcome.out;
 }
 
 TEST(Blame, ASignalAfterTheTrainingIsNoFailure) {

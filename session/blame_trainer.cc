@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
 #include "lockstep/session/main.h"
@@ -40,10 +41,12 @@ absl::StatusOr<std::shared_ptr<Dataset>> MakeOnes(const PluginContext&,
 
 struct PickyOptions {
   int64_t rank = -1;
+  int64_t slow_rank = -1;
 };
 
 void BindOptions(PickyOptions& options, OptionTable& table) {
   table.Add("rank", &options.rank, "The rank that gets no group.");
+  table.Add("slow_rank", &options.slow_rank, "A rank with a bad option.");
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> MakePicky(
@@ -51,7 +54,11 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakePicky(
   if (context.world->rank() == options.rank) {
     return absl::NotFoundError("the mistake: no device");
   }
-  return context.world->MakeGroup();
+  GroupOptions group;
+  if (context.world->rank() == options.slow_rank) {
+    group.slow = -absl::Seconds(1);
+  }
+  return context.world->MakeGroup(group);
 }
 
 absl::Status RegisterParts(PluginRegistry& registry) {
@@ -94,6 +101,7 @@ absl::Status TrainHere(Session& session, const FailingOptions& options) {
         gradient[0] += static_cast<float>(batch.valid());
         if (here("step")) return FailAt("step");
       }
+      if (here("differ")) step.Add("accuracy", 1);
       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
     }
   }
@@ -101,7 +109,7 @@ absl::Status TrainHere(Session& session, const FailingOptions& options) {
 }
 
 absl::Status Train(Session& session, const FailingOptions& options) {
-  const absl::Status status = TrainHere(session, options);
+  absl::Status status = TrainHere(session, options);
   if (status.ok() || !options.wraps) return status;
   return absl::InternalError(absl::StrCat("my model: ", status.message()));
 }

@@ -29,7 +29,6 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/operation_log.h"
-#include "lockstep/collective/rendezvous/failure_report.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/part_list.h"
 #include "lockstep/plugin/plugin.h"
@@ -94,10 +93,10 @@ class StopSignals {
 // Writes the error, tells the launcher, and returns the code. A standard error
 // that takes nothing holds the process up for no longer than kLastPatience.
 int Say(const absl::Status& status, int code) {
-  ReportFailure(status);
   const auto notifier = internal_session::StandardErrorNotifier();
   notifier->WriteLine(ToLines(status));
   notifier->Flush(internal_base::kLastPatience);
+  ReportFailure(status);
   return code;
 }
 
@@ -186,7 +185,7 @@ int Verify(Session& session, const std::function<absl::Status(Session&)>& train,
   const StopSignals signals(session);
   const absl::Status status = VerifyRestart(session, train, options);
   if (absl::IsCancelled(status)) return Say(status, kStopped);
-  if (!status.ok()) return Say(status, kTrainingFailed);
+  if (!status.ok()) return Say(status, CodeOf(status));
   if (session.rank() == 0) {
     session.Log(absl::StrCat("the training goes on exactly: after ", 2 * steps,
                              " steps, with and without a restart, all is the "

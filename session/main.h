@@ -38,13 +38,14 @@
 #include "lockstep/base/option_table.h"   // IWYU pragma: export
 #include "lockstep/base/status_macros.h"  // IWYU pragma: export
 #include "lockstep/collective/buffer.h"   // IWYU pragma: export
-#include "lockstep/loader/batch.h"        // IWYU pragma: export
-#include "lockstep/loader/dataset.h"      // IWYU pragma: export
-#include "lockstep/loader/loader.h"       // IWYU pragma: export
-#include "lockstep/plugin/registry.h"     // IWYU pragma: export
-#include "lockstep/session/gradients.h"   // IWYU pragma: export
-#include "lockstep/session/session.h"     // IWYU pragma: export
-#include "lockstep/session/sums.h"        // IWYU pragma: export
+#include "lockstep/collective/rendezvous/failure_report.h"
+#include "lockstep/loader/batch.h"       // IWYU pragma: export
+#include "lockstep/loader/dataset.h"     // IWYU pragma: export
+#include "lockstep/loader/loader.h"      // IWYU pragma: export
+#include "lockstep/plugin/registry.h"    // IWYU pragma: export
+#include "lockstep/session/gradients.h"  // IWYU pragma: export
+#include "lockstep/session/session.h"    // IWYU pragma: export
+#include "lockstep/session/sums.h"       // IWYU pragma: export
 
 namespace lockstep {
 
@@ -56,11 +57,11 @@ inline constexpr int kTrainingFailed = 1;
 // step with INVALID_ARGUMENT, NOT_FOUND or UNIMPLEMENTED. To start the same job
 // again would not help. All ranks return this code if one of them does, except
 // that ranks which wait for a rank that has not joined them can't know why.
-inline constexpr int kNotBegun = 2;
+inline constexpr int kNotBegun = kExitForMistake;  // 2
 // All ranks have stopped after the same step because of SIGTERM, SIGINT or
 // RequestStop. It is the exit code of a program that SIGTERM has ended. So a
 // scheduler starts the job again, and does not regard it as finished.
-inline constexpr int kStopped = 143;
+inline constexpr int kStopped = kExitForStop;  // 143
 
 // A function that registers the trainer's own parts, after Lockstep's parts.
 using RegisterFunction = absl::Status (*)(PluginRegistry& registry);
@@ -76,7 +77,8 @@ int Main(int argc, char** argv, const OptionTable& trainer,
 // `train`. SIGTERM and SIGINT make all ranks stop after the same step; a second
 // signal of the same kind ends this process at once. A first signal that comes
 // when the training has ended does nothing. On failure, writes the reason to
-// the standard error, and leaves it with the launcher (failure_report.h).
+// the standard error, and leaves it with the launcher (failure_report.h). The
+// handlers stay as they are until the process ends.
 template <typename TrainerOptions>
 int Main(int argc, char** argv,
          absl::Status (*train)(Session&, const TrainerOptions&),

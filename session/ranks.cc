@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
 #include "lockstep/collective/world.h"
@@ -77,7 +78,7 @@ absl::Status Ranks::Close() {
 
 void Ranks::Abort(const absl::Status& why) {
   group_->Abort(why);
-  host_group_->Abort(why);
+  if (has_host_group()) host_group_->Abort(why);
 }
 
 void Ranks::GiveUp(const absl::Status& why) {
@@ -85,8 +86,7 @@ void Ranks::GiveUp(const absl::Status& why) {
 }
 
 int Ranks::job_rank() const {
-  if (world_ != nullptr) return world_->rank();
-  return group_ != nullptr ? group_->rank() : -1;
+  return world_ != nullptr ? world_->rank() : internal_collective::kThisRank;
 }
 
 }  // namespace lockstep::internal_session

@@ -27,18 +27,19 @@ class Ranks {
                     const std::function<void(absl::string_view)>& log);
 
   // Ends the groups that Join has made, and returns the first error. If they
-  // have failed, it is the failure that came first, also where that was another
-  // one than Abort was given.
+  // have failed, it is the failure of which all ranks are told, which may be
+  // another one than Abort was given.
   absl::Status Close();
 
   // Ends both groups for all ranks, because this one has failed.
   void Abort(const absl::Status& why);
 
-  // Ends a job that Join has joined, because this rank could not begin.
+  // Ends the job on all ranks, because this rank could not begin. Does nothing
+  // unless Join has made the world.
   void GiveUp(const absl::Status& why);
 
-  // Returns the number of this rank in the job, also before it has a group. It
-  // is -1 if Join has not joined the ranks.
+  // Returns the number of this rank in the job, or kThisRank of blame.h if only
+  // its number in a group is known.
   int job_rank() const;
 
   World* world() const { return world_; }  // null: the host gave only a group

@@ -78,12 +78,13 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(
 
 absl::Status Session::Join() {
   Training& training = *training_;
-  const absl::Status joined =
+  absl::Status joined =
       CatchAll("a session that begins", [&] { return training.Join(); });
   if (joined.ok()) return joined;
   // The other ranks may wait for this one.
-  training.ranks.GiveUp(training.Blamed(joined));
-  return training.Blamed(joined);
+  absl::Status blamed = training.Blamed(joined);
+  training.ranks.GiveUp(blamed);
+  return training.ranks.job_rank() >= 0 ? blamed : joined;
 }
 
 absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
@@ -98,9 +99,10 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
       CatchAll("a session", [&] { return CallTrainer(train); });
   training.phases.GoTo(Phase::kReturned);
   if (!status.ok()) {
-    status = training.Blamed(status);
+    const absl::Status blamed = training.Blamed(status);
     // The other ranks get this status, and return it, too.
-    training.ranks.Abort(status);
+    training.ranks.Abort(blamed);
+    if (training.ranks.job_rank() >= 0) status = blamed;
     const absl::Status hook = training.CallHooks(
         Phase::kOnFailure,
         [&](SessionHooks& hooks) { return hooks.OnFailure(*this, status); });
@@ -114,7 +116,8 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
   training.reports->End();
   const absl::Status closed = training.ranks.Close();
   status.Update(closed);
-  // The trainer may have made a status of its own from a failure of the group.
+  // The trainer may have made a status of its own from a failure of the group,
+  // and another rank may have failed at the same time.
   const std::optional<Blame> first = BlameOf(closed);
   if (first.has_value()) status = WithBlame(std::move(status), *first);
   training.notifier->Flush(training.options.log_patience);

@@ -154,6 +154,9 @@ class Session {
   //   FAILED_PRECONDITION  the ranks have different jobs, which it shows
   //   UNIMPLEMENTED        there are more than 4,096 ranks
   //   and the errors of World::FromEnvironment and Job::MakeGroup
+  // If Create fails on one rank after it has joined the others, they learn of
+  // it at once. If the host has given the world, they learn of it only when
+  // this rank leaves.
   static absl::StatusOr<std::unique_ptr<Session>> Create(
       Job job, PluginRegistry& registry, const SessionOptions& options = {});
 
@@ -168,7 +171,8 @@ class Session {
   // ranks. A failure or an exception of one rank's trainer ends the training on
   // the others, which return it, too. This includes a rank that returns early.
   // Returns OK if all ranks finished, or if they stopped on request; then
-  // stopping() is true. BlameOf says which rank's error came first.
+  // stopping() is true. BlameOf says which rank's error came first; if the
+  // session has no world, a rank's own error has no blame.
   //
   // If the job has a path for checkpoints, it is FAILED_PRECONDITION to return
   // OK from the middle of a loop over steps and to leave steps unsaved: end

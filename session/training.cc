@@ -177,7 +177,7 @@ absl::Status Training::CallHooks(
 }
 
 absl::Status Training::Blamed(const absl::Status& error) const {
-  if (ranks.job_rank() < 0 || BlameOf(error).has_value()) return error;
+  if (BlameOf(error).has_value()) return error;
   return WithBlame(error, {ranks.job_rank(), error.code(), has_begun});
 }
 

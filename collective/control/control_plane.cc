@@ -175,8 +175,11 @@ void ControlPlane::LeaveGroups() {
   for (const std::string& key : Keys()) {
     const auto member = Member(key);
     if (member != nullptr) Leave(key, member->Done());
-    FailHere(key, absl::UnavailableError(absl::StrCat(
-                      "rank ", rank(), " of the job has closed its world")));
+    FailHere(key,
+             WithBlame(absl::UnavailableError(absl::StrCat("rank ", rank(),
+                                                           " of the job has "
+                                                           "closed its world")),
+                       {rank(), absl::StatusCode::kUnavailable}));
     Detach(key);
   }
   // The others notice the end of rank 0 only when it is over, and some may wait

@@ -66,7 +66,7 @@ class Hub;
 // group.
 // Thread-safety: implementations are thread-safe. The star's thread makes all
 // calls but those of Done and Lives, and must not be held up. A thread that
-// closes the control plane calls OnFailure, too.
+// closes the control plane or aborts the job calls OnFailure, too.
 class GroupMember {
  public:
   virtual ~GroupMember() = default;
@@ -232,7 +232,8 @@ class ControlPlane : public StarListener {
   CondVar changed_;
   std::map<std::string, Attached> groups_ ABSL_GUARDED_BY(mutex_);
   // hub_gone_ says how rank 0 is gone, at the other ranks. broken_ says why
-  // this rank can't be in touch with the others any more.
+  // this rank can't be in touch with the others any more, or why it has aborted
+  // the job.
   absl::Status hub_gone_ ABSL_GUARDED_BY(mutex_);
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -90,7 +90,8 @@ void Hub::Handle(int from, const OpenMessage& open) {
   const GroupInfo& info = open.info;
   const int rank = RankIn(info, from);
   if (rank < 0 || !MakesSense(info, star_.size())) return;
-  if (gone_.count(from) > 0) return;  // rank 0, which closes meanwhile
+  // Rank 0 closes meanwhile, or the rank has aborted the job.
+  if (gone_.count(from) > 0) return;
   HubGroup& group = groups_[info.key];
   if (group.joined.empty()) {
     group.info = info;
@@ -182,13 +183,29 @@ void Hub::Fail(const std::string& group, const absl::Status& why,
   if (found == nullptr) return;
   if (!found->failure.ok() && after >= found->failed_after) return;
   // Failures that let operations end first have the same reason on all ranks.
-  if (found->failure.ok() || (after == 0 && why != found->failure)) {
-    found->failure = verdicts::AfterFirstLoss(why, first_loss_);
+  const bool is_same = why.code() == found->failure.code() &&
+                       why.message() == found->failure.message();
+  if (found->failure.ok() || (after == 0 && !is_same)) {
+    found->failure =
+        BlamingNobody(verdicts::AfterFirstLoss(Excused(why), first_loss_));
   }
   found->failed_after = after;
   TellFailure(*found);
   inquiries_.Forget(group, after);
   FailWaitingChildren(group, why);
+}
+
+// Returns `why`. If `why` blames a rank because it left or was lost, and rank 0
+// had told this rank of another failure before, the result has the blame of
+// that failure instead.
+absl::Status Hub::Excused(const absl::Status& why) const {
+  const std::optional<Blame> blame = BlameOf(why);
+  if (!blame.has_value() || blame->code != absl::StatusCode::kUnavailable) {
+    return why;
+  }
+  const auto told = told_.find(blame->rank);
+  if (told == told_.end()) return why;
+  return WithBlame(why, *BlameOf(BlamingNobody(told->second)));
 }
 
 // Tells the ranks that have joined. Each other rank learns of the failure, or

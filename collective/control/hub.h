@@ -121,6 +121,7 @@ class Hub {
   // Fails a group, for collectives behind number `after`.
   void Fail(const std::string& group, const absl::Status& why,
             uint64_t after = 0);
+  absl::Status Excused(const absl::Status& why) const;
   void TellFailure(const HubGroup& group);
   void FailWaitingChildren(const std::string& parent, const absl::Status& why);
 

@@ -14,7 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/reworded.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/engine/collective_lane.h"
 #include "lockstep/collective/engine/pair_lane.h"
 #include "lockstep/collective/transport.h"
@@ -22,6 +24,9 @@
 
 namespace lockstep::internal_collective {
 namespace {
+
+// The longest time that Close waits for rank 0's verdict after an Abort.
+constexpr absl::Duration kVerdictTakes = absl::Seconds(1);
 
 // The number of times that a rank that leaves tries to tell the others, and the
 // pause between two tries.
@@ -106,9 +111,9 @@ Engine::Engine(ControlPlane* control, const EngineOptions& options, int rank,
 }
 
 absl::Status Engine::NotMade(const absl::Status& why) const {
-  return {why.code(), absl::StrCat("making the group '", options().name, "' (",
-                                   options().backend, ") on rank ", group_.rank,
-                                   ": ", why.message())};
+  return Reworded(why, absl::StrCat("making the group '", options().name, "' (",
+                                    options().backend, ") on rank ",
+                                    group_.rank, ": ", why.message()));
 }
 
 absl::Status Engine::Connect() {
@@ -120,8 +125,10 @@ absl::Status Engine::Connect() {
   absl::StatusOr<AnyTransport> transport = CatchAll(
       "the transport", [&] { return options().make_transport(context); });
   if (!transport.ok()) {
-    const absl::Status why = NotMade(transport.status());
-    group_.control.Fail(options().key, group_.Blamed(why, group_.rank));
+    absl::Status why = NotMade(transport.status());
+    Blame blame = BlameFor(why, options().job_ranks[group_.rank]);
+    blame.has_begun = false;
+    group_.control.Fail(options().key, WithBlame(why, blame));
     return why;
   }
   MutexLock lock(group_.mutex);
@@ -218,6 +225,9 @@ absl::Status Engine::Close() {
                        group_.Counts(/*done_only=*/!group_.failure.ok()));
   // The lane also does the collectives that nobody waits for.
   group_.collectives().lane().Want(group_);
+  const SteadyTime until = After(kVerdictTakes);
+  while (awaits_verdict_ && !group_.changed.WaitUntil(group_.mutex, until)) {
+  }
   return group_.failure;
 }
 
@@ -348,11 +358,17 @@ void Engine::Abort(const absl::Status& why) {
   group_.control.Fail(options().key, aborted);
   // This rank fails in any case, whatever rank 0 decides.
   MutexLock lock(group_.mutex);
+  if (group_.failure.ok()) awaits_verdict_ = true;
   group_.Fail(aborted);
 }
 
 void Engine::OnFailure(const absl::Status& why, uint64_t after) {
   MutexLock lock(group_.mutex);
+  // Another rank may have aborted the group at the same time.
+  if (std::exchange(awaits_verdict_, false)) {
+    group_.failure = why;
+    group_.changed.NotifyAll();
+  }
   group_.FailAfter(why, after);
 }
 
@@ -458,8 +474,8 @@ void Engine::Heed(const Watchdog::Orders& orders, const absl::Status& error,
 }
 
 void Engine::DecideAlone(const Late& late) {
-  group_.Fail(verdicts::MissingIsNotKnown(late.what, late.deadline,
-                                          group_.control.DescribeHubSilence()));
+  group_.Fail(BlamingNobody(verdicts::MissingIsNotKnown(
+      late.what, late.deadline, group_.control.DescribeHubSilence())));
 }
 
 // ---- What the control plane wants to know.

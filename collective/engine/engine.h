@@ -136,6 +136,8 @@ class Engine final : public GroupMember,
   const std::unique_ptr<Store> store_;
   const SteadyTime begun_ = SteadyNow();
   Watchdog connecting_ ABSL_GUARDED_BY(group_.mutex);
+  // True if this rank has aborted the group, and rank 0 has not answered yet.
+  bool awaits_verdict_ ABSL_GUARDED_BY(group_.mutex) = false;
   std::set<std::string> splits_ ABSL_GUARDED_BY(group_.mutex);
   std::shared_ptr<IssuedWork> last_ ABSL_GUARDED_BY(group_.mutex);
   // The number of the only thread that has made the group and issued its

@@ -55,7 +55,8 @@ class LaneGroup {
     return op.DescribeIn(options.name);
   }
 
-  // Returns `why` with this rank's name, and blames this rank.
+  // Returns `why` with this rank's name and, unless `why` has blame already,
+  // blames this rank.
   absl::Status Named(const absl::Status& why) const;
 
   // Returns `why` and, unless it has blame already, blames rank `blamed` of the

@@ -96,9 +96,13 @@ void Group::ForEachPending(Function function) const {
 void Group::Fail(const absl::Status& why) {
   if (!failure_.ok()) return;
   failure_ = why;
+  CatchAll("blaming nobody", [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    failure_ = internal_collective::BlamingNobody(why);
+    return absl::OkStatus();
+  }).IgnoreError();
   ForEachPending([&](const WorkPtr& work)
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-                       work->result = why;
+                       work->result = failure_;
                        End(*work);
                      });
   meetings_.clear();

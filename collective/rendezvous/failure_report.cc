@@ -5,14 +5,15 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -21,12 +22,14 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/retry.h"
+#include "lockstep/base/utf8.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
 
 namespace lockstep {
 namespace {
 
+constexpr char kName[] = "lockstep-failures";  // of the memory
 constexpr size_t kMostText = 1000;
 // The launcher reads no more than this, whatever ranks write.
 constexpr size_t kMostRead = size_t{16} << 20;
@@ -35,6 +38,15 @@ constexpr size_t kMostRead = size_t{16} << 20;
 std::string ValueOf(const Environment& environment, const char* name) {
   const auto found = environment.find(name);
   return found == environment.end() ? "" : found->second;
+}
+
+// Returns true if the file is the memory of a launcher.
+bool IsReports(const Descriptor& file) {
+  char target[64];
+  const std::string link = absl::StrCat("/proc/self/fd/", file.fd());
+  const ssize_t size = ::readlink(link.c_str(), target, sizeof(target));
+  return size > 0 && absl::string_view(target, size) ==
+                         absl::StrCat("/memfd:", kName, " (deleted)");
 }
 
 // A report is one line: the rank, the rank whose error came first, and the
@@ -46,18 +58,20 @@ void WriteReport(const absl::Status& why) {
   if (path.empty() || !absl::SimpleAtoi(ValueOf(environment, "RANK"), &rank)) {
     return;
   }
-  const std::optional<Blame> blame = BlameOf(why);
+  const Blame blame =
+      internal_collective::BlameFor(why, static_cast<int>(rank));
   const std::string text = absl::StrReplaceAll(
       absl::StrCat(absl::StatusCodeToString(why.code()), ": ", why.message()),
       {{"\n", " "}, {"\r", " "}});
   const std::string line =
-      absl::StrCat(rank, " ", blame.has_value() ? blame->rank : rank, " ",
+      absl::StrCat(rank, " ", blame.rank, " ",
                    absl::string_view(text).substr(0, kMostText), "\n");
   // The file is never made here: it ends with the launcher.
   const Descriptor file(RetryOnSignal([&] {
-    return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+    return ::open(path.c_str(),
+                  O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   }));
-  if (!file.ok()) return;
+  if (!file.ok() || !IsReports(file)) return;
   // One call, so that the lines of several ranks do not mix.
   RetryOnSignal([&] { return ::write(file.fd(), line.data(), line.size()); });
 }
@@ -74,8 +88,7 @@ void ReportFailure(const absl::Status& why) {
 }
 
 FailureReports FailureReports::Create() {
-  return FailureReports(
-      Descriptor(::memfd_create("lockstep-failures", MFD_CLOEXEC)));
+  return FailureReports(Descriptor(::memfd_create(kName, MFD_CLOEXEC)));
 }
 
 std::string FailureReports::path() const {
@@ -107,7 +120,15 @@ std::vector<FailureReport> FailureReports::Read() const {
         !absl::SimpleAtoi(parts[1], &report.first)) {
       continue;
     }
-    report.text = std::string(parts[2].substr(0, kMostText));
+    // Whatever a rank writes, the launcher prints a line of text.
+    report.text =
+        internal_base::Utf8Of(absl::string_view(parts[2]).substr(0, kMostText));
+    std::replace_if(
+        report.text.begin(), report.text.end(),
+        [](char c) {
+          return absl::ascii_iscntrl(static_cast<unsigned char>(c));
+        },
+        ' ');
     reports.push_back(std::move(report));
   }
   return reports;

@@ -10,7 +10,9 @@
 //   }
 //
 // `lockstep launch` keeps the reports in memory, and gives the ranks a path to
-// it in the variable LOCKSTEP_FAILURES.
+// it in the variable LOCKSTEP_FAILURES. A rank writes only to such memory, not
+// to any other file that may have this path, for example because the rank is in
+// a container of its own.
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_FAILURE_REPORT_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_FAILURE_REPORT_H_
 
@@ -25,6 +27,12 @@
 
 namespace lockstep {
 
+// The exit codes after which `lockstep launch` does not start the ranks again.
+// With the first one, a rank has found a mistake before its first step, so a
+// restart would not help. With the second one, the ranks were asked to stop.
+inline constexpr int kExitForMistake = 2;
+inline constexpr int kExitForStop = 143;
+
 // Tells the launcher why this rank fails, and which rank's error came first
 // (see BlameOf). Does nothing if the launcher does not ask for it, or if the
 // launcher is gone.
@@ -34,9 +42,10 @@ void ReportFailure(const absl::Status& why);
 // What one rank has reported.
 struct FailureReport {
   int64_t rank = -1;
-  // The rank whose error came first. It is `rank` if that rank knows of none.
+  // The rank whose error came first, or -1 if no single rank is to blame. It is
+  // `rank` if that rank knows of no other one.
   int64_t first = -1;
-  // The code and the message, in one line of at most 1,000 bytes.
+  // The code and the message, in one line of at most 1,000 bytes of UTF-8.
   std::string text;
 };
 

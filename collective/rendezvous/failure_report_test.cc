@@ -68,12 +68,42 @@ TEST_F(FailureReportTest, CutsALongText) {
 TEST_F(FailureReportTest, LeavesOutWhatIsNoReport) {
   std::ofstream file(reports_.path(), std::ios::app);
   file << "\n1\n1 2\nx 2 text\n1 x text\n"
-       << std::string(1 << 20, 'x') << "\n1 2 \n4 5 half of a line";
+       << std::string(1 << 20, 'x')
+       << "\n1 2 \n1 2 \x1b[2Jred\a\n4 5 half of a line";
   file.close();
   const std::vector<FailureReport> got = reports_.Read();
-  ASSERT_THAT(got, SizeIs(1));
+  ASSERT_THAT(got, SizeIs(2));
   EXPECT_EQ(got[0].first, 2);
   EXPECT_EQ(got[0].text, "");
+  EXPECT_EQ(got[1].text, " [2Jred ");
+}
+
+TEST_F(FailureReportTest, MayBlameNobody) {
+  ReportFailure(internal_collective::BlamingNobody(
+      absl::FailedPreconditionError("they differ")));
+  ReportFailure(
+      WithBlame(absl::NotFoundError("mine"),
+                {internal_collective::kThisRank, absl::StatusCode::kNotFound}));
+  const std::vector<FailureReport> got = reports_.Read();
+  ASSERT_THAT(got, SizeIs(2));
+  EXPECT_EQ(got[0].first, -1);
+  EXPECT_EQ(got[1].first, 3);
+}
+
+// The variable may be left over, or mean another file here.
+TEST_F(FailureReportTest, WritesToNoOtherFile) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/file");
+  std::ofstream(path) << "mine";
+  ::setenv("LOCKSTEP_FAILURES", path.c_str(), 1);
+  ReportFailure(absl::InternalError("why"));
+  std::string left;
+  std::ifstream(path) >> left;
+  EXPECT_EQ(left, "mine");
+  // To open a pipe that nobody reads would block.
+  const std::string pipe = absl::StrCat(::testing::TempDir(), "/pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  ::setenv("LOCKSTEP_FAILURES", pipe.c_str(), 1);
+  ReportFailure(absl::InternalError("why"));
 }
 
 TEST_F(FailureReportTest, DoesNothingWithoutALauncher) {

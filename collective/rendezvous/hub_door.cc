@@ -424,9 +424,10 @@ void HubDoor::TellOfLateRefusal() {
   if (!options_.on_slow || (count & (count - 1)) != 0) return;
   CatchAll("on_slow", [&] {
     options_.on_slow(absl::StrCat(
-        "rank 0 has refused ", count, count == 1 ? " client" : " clients",
-        " since all ranks have joined; ",
-        count == 1 ? "it was " : "the last: ", refusals_.back()));
+        "rank 0 has refused ", count,
+        count == 1 ? " client after all ranks had joined: "
+                   : " clients after all ranks had joined; the last one was ",
+        refusals_.back()));
     return absl::OkStatus();
   }).IgnoreError();
 }

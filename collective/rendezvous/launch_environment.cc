@@ -119,7 +119,7 @@ struct Candidate {
   bool one_a_host = false;
   // The variables and their values: "RANK='2', WORLD_SIZE='4'".
   std::vector<std::string> said;
-  // Their names.
+  // The names of the variables in `said`.
   std::vector<std::string> set;
   // The reasons why the candidate is not whole, besides values without meaning.
   std::vector<std::string> missing;
@@ -568,7 +568,7 @@ absl::StatusOr<LaunchEnvironment> Reading::Read() {
 
   LaunchEnvironment result;
   absl::string_view example = "LOCKSTEP_TOKEN_FILE=$HOME/job.token ./train";
-  // Half of a launcher's variables may be left over in the user's shell.
+  // Some of a launcher's variables may be left over in the user's shell.
   std::vector<std::string> left_over;
   const Candidate* const used = ChooseCandidate();
   if (used != nullptr) {
@@ -603,8 +603,9 @@ absl::StatusOr<LaunchEnvironment> Reading::Read() {
       absl::StrJoin(problems_, "\n  "), "\nA line that works: ", example,
       left_over.empty()
           ? ""
-          : absl::StrCat("\nA process that trains alone: unset ",
-                         absl::StrJoin(left_over, " "), "; ./train")));
+          : absl::StrCat(
+                "\nA line that works for a process that trains alone: unset ",
+                absl::StrJoin(left_over, " "), "; ./train")));
 }
 
 }  // namespace

@@ -424,7 +424,7 @@ TEST(LaunchEnvironment, ListsAllThatIsWrong) {
       "A line that works: torchrun --nproc_per_node=2 --no_python ./train; or, "
       "by hand: RANK=0 WORLD_SIZE=2 MASTER_ADDR=trainer-0 MASTER_PORT=29500 "
       "./train\n"
-      "A process that trains alone: unset RANK; ./train");
+      "A line that works for a process that trains alone: unset RANK; ./train");
   EXPECT_EQ(
       Read({{"OMPI_COMM_WORLD_RANK", "1"},
             {"OMPI_COMM_WORLD_SIZE", "4"},
@@ -451,7 +451,8 @@ TEST(LaunchEnvironment, ListsAllThatIsWrong) {
       "  - {name: WORLD_SIZE, value: \"4\"}\n"
       "  - {name: MASTER_ADDR, value: train-0.train}\n"
       "  - {name: MASTER_PORT, value: \"29500\"}\n"
-      "A process that trains alone: unset JOB_COMPLETION_INDEX; ./train");
+      "A line that works for a process that trains alone: unset "
+      "JOB_COMPLETION_INDEX; ./train");
   EXPECT_EQ(
       Read(Slurm(), {{"OMPI_COMM_WORLD_RANK", "1"},
                      {"OMPI_COMM_WORLD_SIZE", "4"},

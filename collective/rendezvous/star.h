@@ -69,7 +69,6 @@ struct StarOptions {
   absl::Duration join_deadline = absl::Minutes(5);
 
   // Called with what this rank waits for, on the joining thread: when Join has
-  // Called with what this rank waits for, on the joining thread: when Join has
   // taken `slow_join`, and again whenever its time has doubled. After the join,
   // rank 0's thread calls it with the clients that rank 0 refuses.
   std::function<void(absl::string_view)> on_slow;

@@ -140,11 +140,11 @@ TEST(Strangers, ThatAreRefusedLateAreTold) {
   }
   const std::lock_guard<std::mutex> lock(mutex);
   ASSERT_THAT(told, testing::SizeIs(3));
-  EXPECT_THAT(told[0], AllOf(HasSubstr("rank 0 has refused 1 client since all "
-                                       "ranks have joined; it was 127.0.0.1:"),
+  EXPECT_THAT(told[0], AllOf(HasSubstr("rank 0 has refused 1 client after all "
+                                       "ranks had joined: 127.0.0.1:"),
                              HasSubstr("it belongs to job 'another job'")));
-  EXPECT_THAT(told[1], HasSubstr("2 clients since all ranks have joined; the "
-                                 "last: "));
+  EXPECT_THAT(told[1], HasSubstr("2 clients after all ranks had joined; the "
+                                 "last one was 127.0.0.1:"));
   EXPECT_THAT(told[2], HasSubstr("4 clients"));
 }
 

@@ -23,6 +23,7 @@
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/consistency.h"
+#include "lockstep/collective/operation_log.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
@@ -144,6 +145,6 @@ int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
   const absl::Status status = Run();
   if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::fprintf(stderr, "%s\n", lockstep::ToLines(status).c_str());
   return 1;
 }

@@ -29,6 +29,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -130,7 +131,23 @@ class Launched {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
 
-  // Does the same, and reads the rest of the streams only after that.
+  // Returns true if the launcher has ended.
+  bool HasEnded() const {
+    siginfo_t info = {};
+    EXPECT_EQ(waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+    return info.si_pid == pid_;
+  }
+
+  // Reads what stdout has now, up to a page.
+  void ReadOutPage() {
+    char bytes[4096];
+    pollfd polled = {out_.fd, POLLIN, 0};
+    if (poll(&polled, 1, 0) <= 0) return;
+    const ssize_t size = read(out_.fd, bytes, sizeof(bytes));
+    if (size > 0) out_.text.append(bytes, size);
+  }
+
+  // Does the same as Wait, and reads the rest of the streams only after that.
   int WaitUnread() {
     siginfo_t info;
     alarm(kSafetySeconds);
@@ -609,15 +626,44 @@ TEST(Launch, BlamesARankThatHasReportedNothing) {
 }
 
 TEST(Launch, BlamesARankOfAnotherNode) {
-  Launched launched(
+  LaunchCommand command =
       Shell(2,
             "echo $RANK 7 ABORTED: rank 7 aborted >> $LOCKSTEP_FAILURES; "
-            "exit 4"));
+            "exit 4");
+  command.nnodes = 4;
+  command.master_addr = "localhost";
+  command.master_port = 29500;
+  command.run_id = "run7";
+  Launched launched(command);
   EXPECT_EQ(launched.Wait(), 4);
   EXPECT_THAT(launched.err(),
               ContainsRegex("rank 7 of another node failed first; rank [01] "
                             "reports: ABORTED: rank 7 aborted\n"
                             "lockstep launch: ranks 0, 1: exited with code 4"));
+}
+
+TEST(Launch, BlamesNobodyWhereNobodyIsToBlame) {
+  Launched launched(Shell(2,
+                          "echo $RANK -1 FAILED_PRECONDITION: they differ >> "
+                          "$LOCKSTEP_FAILURES; exit 1"));
+  EXPECT_EQ(launched.Wait(), 1);
+  EXPECT_THAT(launched.err(),
+              AllOf(ContainsRegex("the ranks failed together; rank [01] "
+                                  "reports: FAILED_PRECONDITION: they differ\n"
+                                  "lockstep launch: ranks 0, 1: exited with "
+                                  "code 1"),
+                    Not(HasSubstr("because of"))));
+}
+
+// The last report of a rank counts, and none that names no rank of the job.
+TEST(Launch, ChoosesAmongReports) {
+  Launched launched(Shell(
+      1,
+      "for report in '0 INTERNAL: earlier' '0 INTERNAL: last' '9 INTERNAL: "
+      "elsewhere'; do echo 0 $report >> $LOCKSTEP_FAILURES; done; exit 1"));
+  EXPECT_EQ(launched.Wait(), 1);
+  EXPECT_THAT(launched.err(), HasSubstr("rank 0 failed first: exited with code "
+                                        "1: INTERNAL: last\n"));
 }
 
 TEST(Launch, FollowsReportsThatGoRoundInACircle) {
@@ -736,19 +782,18 @@ TEST(Launch, RestartsNoMoreThanItMay) {
 }
 
 TEST(Launch, RestartsNothingThatWouldFailAgainOrWasStopped) {
-  for (const auto& [code, why] :
-       {std::make_pair(2,
-                       "no restart, since code 2 means that the ranks would "
-                       "fail again\n"),
-        std::make_pair(143,
-                       "no restart, since code 143 means that the ranks "
-                       "were asked to stop\n")}) {
+  for (const auto& [code, why] : {std::make_pair(2, "would fail again"),
+                                  std::make_pair(143, "were asked to stop")}) {
     LaunchCommand command = Shell(2, absl::StrCat("exit ", code));
     command.max_restarts = 2;
     Launched launched(command);
     EXPECT_EQ(launched.Wait(), code);
-    EXPECT_THAT(launched.err(),
-                AllOf(HasSubstr(why), Not(HasSubstr("restart 1"))));
+    EXPECT_THAT(
+        launched.err(),
+        AllOf(HasSubstr(absl::StrCat("the ranks are not started again, "
+                                     "since exit code ",
+                                     code, " means that they ", why, "\n")),
+              Not(HasSubstr("restart 1"))));
   }
 }
 
@@ -992,9 +1037,29 @@ TEST(Launch, EndsAfterAFailureThoughNobodyReads) {
   LaunchCommand command = Shell(2, "[ $RANK = 0 ] && exec yes; exit 5");
   command.grace = kShort;
   Launched launched(command);
-  launched.AwaitErr("nobody takes stdout; ");
+  launched.AwaitErr("stdout was not read in time; ");
   launched.AwaitErr(" bytes of it are lost\n");
   EXPECT_EQ(launched.WaitUnread(), 5);
+}
+
+// The rest of the output has some 130 pages or more.
+TEST(Launch, EndsAfterASignalThoughItsReaderIsSlow) {
+  LaunchCommand command;
+  command.n = 8;
+  command.program = {"yes"};
+  Launched launched(command);
+  for (int rank = 0; rank < 8; ++rank) {
+    launched.AwaitOut(absl::StrCat("[rank ", rank, "] y\n"));
+  }
+  launched.Signal(SIGTERM);
+  int pages = 0;
+  while (!launched.HasEnded()) {
+    launched.ReadOutPage();
+    ++pages;
+    absl::SleepFor(absl::Milliseconds(200));
+  }
+  EXPECT_LT(pages, 100);
+  EXPECT_EQ(launched.Wait(), 128 + SIGTERM);
 }
 
 TEST(Launch, EndsWhenItsReaderIsGone) {

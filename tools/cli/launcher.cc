@@ -41,14 +41,11 @@ namespace {
 constexpr SteadyTime kNever = SteadyTime::max();
 // The time from SIGTERM to SIGKILL.
 constexpr absl::Duration kPatience = absl::Seconds(2);
-// A launch that has failed drops its output when nobody has taken any of it for
-// this time.
+// A launch that has failed, or that a signal ends, drops its output if nobody
+// has taken any of it for kOutputPatience, or if some of it is left after
+// kOutputTakes.
 constexpr absl::Duration kOutputPatience = absl::Seconds(2);
-
-// Codes with which a trainer says that to start it again would not help:
-// kNotBegun and kStopped of session/main.h.
-constexpr int kNotBegun = 2;
-constexpr int kStopped = 143;
+constexpr absl::Duration kOutputTakes = absl::Seconds(10);
 
 std::string Seconds(absl::Duration duration) {
   return absl::StrCat(absl::ToDoubleSeconds(duration), " s");
@@ -93,10 +90,10 @@ absl::StatusOr<int> Launcher::Run() {
     if (!end.ok() || end->code == 0 || stopping()) break;
     if (attempt == command_.max_restarts) break;
     if (end->is_final) {
-      Say(absl::StrCat("no restart, since code ", end->code,
-                       end->code == kStopped
-                           ? " means that the ranks were asked to stop"
-                           : " means that the ranks would fail again"));
+      Say(absl::StrCat("the ranks are not started again, since exit code ",
+                       end->code, " means that they ",
+                       end->code == kExitForStop ? "were asked to stop"
+                                                 : "would fail again"));
       break;
     }
     AwaitRestart(attempt + 1,
@@ -111,23 +108,26 @@ absl::StatusOr<int> Launcher::Run() {
 
 void Launcher::WriteRest(bool has_failed) {
   const auto left = [this] { return out_.pending() + err_.pending(); };
-  size_t least = left();
-  SteadyTime since = SteadyNow();
+  size_t before = left();
+  SteadyTime begun = SteadyNow(), since = begun;
   while (state_ != State::kStoppingNow && left() > 0) {
     const bool hurries = has_failed || stopping();
     PollOnce(hurries ? since + absl::ToChronoNanoseconds(kOutputPatience)
                      : kNever);
-    if (left() < least || !hurries) {
-      least = left();
-      since = SteadyNow();
-    } else if (Passed(since, kOutputPatience, SteadyNow())) {
-      if (out_.empty()) return;
-      // The standard error may have a reader all the same.
-      Say(absl::StrCat("nobody takes stdout; ", out_.Drop(),
-                       " bytes of it are lost"));
-      least = left();
-      since = SteadyNow();
+    const SteadyTime now = SteadyNow();
+    if (!hurries) begun = now;
+    if (left() != before || !hurries) since = now;
+    before = left();
+    if (!Passed(since, kOutputPatience, now) &&
+        !Passed(begun, kOutputTakes, now)) {
+      continue;
     }
+    if (out_.empty()) return;
+    // The standard error may still have a reader.
+    Say(absl::StrCat("stdout was not read in time; ", out_.Drop(),
+                     " bytes of it are lost"));
+    before = left();
+    begun = since = now;
   }
 }
 
@@ -288,19 +288,22 @@ void Launcher::TakeFirstFailure(Rank& rank) {
     }
   }
   const int64_t first = FindFirstError().rank;
-  Say(absl::StrCat(
-      "rank ", rank.number, " (pid ", rank.pid, ") ", end.exited ? "" : "was ",
-      end.ToString(),
-      first == rank.number ? "" : absl::StrCat(" because of rank ", first),
-      Running().empty() ? ""
-                        : absl::StrCat("; the others have ",
-                                       Seconds(command_.grace), " to report")));
+  Say(absl::StrCat("rank ", rank.number, " (pid ", rank.pid, ") ",
+                   end.exited ? "" : "was ", end.ToString(),
+                   first == rank.number || first < 0
+                       ? ""
+                       : absl::StrCat(" because of rank ", first),
+                   Running().empty()
+                       ? ""
+                       : absl::StrCat("; the others have ",
+                                      Seconds(command_.grace), " to report")));
   steps_ = {{After(command_.grace), SIGTERM},
             {After(command_.grace + kPatience), SIGKILL}};
 }
 
 // Makes `rank` the one that failed first. The rank that was blamed until now
-// has exited by itself while `rank` was dying, and because of that.
+// has exited by itself while `rank` was dying, or the ranks have reported that
+// the error of `rank` came first.
 void Launcher::MoveBlame(Rank& rank) {
   first_failed_ = &rank;
   for (Rank& other : ranks_) other.at_failure = AtFailure::kAlive;
@@ -381,11 +384,14 @@ Launcher::Rank* Launcher::Find(int64_t number) {
 }
 
 Launcher::FirstError Launcher::FindFirstError() const {
+  const int64_t world = *command_.n * command_.nnodes;
   FirstError first;
   first.rank = first_failed_->number;
   std::map<int64_t, FailureReport> reports;
   for (FailureReport& report : reports_->Read()) {
-    reports.emplace(report.rank, std::move(report));
+    if (report.first >= world) continue;
+    // A rank may have run another program of this kind before it failed.
+    reports[report.rank] = std::move(report);
   }
   // No report is followed twice.
   for (size_t left = reports.size(); left > 0; --left) {
@@ -415,8 +421,8 @@ Launcher::AttemptEnd Launcher::Conclude() {
   const bool is_failure =
       first_failed_->end->failed() && !first_failed_->sent_by_launcher;
   const ProcessEnd& end = *(is_failure ? first_failed_ : noticed)->end;
-  return {end.exit_code(),
-          end.exited && (end.status == kNotBegun || end.status == kStopped)};
+  return {end.exit_code(), end.exited && (end.status == kExitForMistake ||
+                                          end.status == kExitForStop)};
 }
 
 // Says how each rank has ended, unless all of them have exited with 0.
@@ -433,7 +439,10 @@ void Launcher::Summarize(const FirstError& first) {
   const bool is_elsewhere =
       first_failed_ != nullptr && first_failed_->number != first.rank;
   if (is_elsewhere) {
-    Say(absl::StrCat("rank ", first.rank, " of another node failed first",
+    Say(absl::StrCat(first.rank < 0 ? "the ranks failed together"
+                                    : absl::StrCat("rank ", first.rank,
+                                                   " of another node failed "
+                                                   "first"),
                      why));
   }
   std::map<std::string, std::vector<int64_t>> ends;

@@ -90,13 +90,15 @@ class Launcher {
     int signal;
   };
 
-  // The end of an attempt. To start the ranks again helps unless it is final.
+  // The end of an attempt. If `is_final` is true, the launcher does not start
+  // the ranks again.
   struct AttemptEnd {
     int code = 0;
     bool is_final = false;
   };
 
-  // The rank whose error came first, as ranks have reported it.
+  // The rank whose error came first, as ranks have reported it. It is -1 if no
+  // single rank is to blame.
   struct FirstError {
     int64_t rank = -1;
     int64_t told_by = -1;  // `rank` itself, if it has reported its error
