@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/mangled.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_matchers.h"
 
@@ -252,24 +253,7 @@ TEST(NpyHeader, AnyBytes) {
   Random random(1);
   int parsed = 0;
   for (int round = 0; round < 200000; ++round) {
-    std::string bytes = good;
-    const auto changes = static_cast<int>(random.Integer(1, 5));
-    for (int i = 0; i < changes; ++i) {
-      const size_t at = random.Below(bytes.size());
-      const char byte = random.Below(2) == 0
-                            ? alphabet[random.Below(alphabet.size())]
-                            : static_cast<char>(random.Below(256));
-      switch (random.Below(3)) {
-        case 0:
-          bytes[at] = byte;
-          break;
-        case 1:
-          bytes.insert(at, 1, byte);
-          break;
-        default:
-          bytes.erase(at, 1);
-      }
-    }
+    const std::string bytes = Mangled(good, alphabet, random);
     const absl::StatusOr<NpyHeader> header = ParseNpyHeader(bytes, false);
     if (header.ok()) {
       ++parsed;

@@ -101,7 +101,7 @@ struct WorldOptions {
   //     such as a rank of another job. The message comes again whenever the
   //     number of such clients has doubled.
   //
-  // What GroupOptions::on_slow says of threads applies.
+  // GroupOptions::on_slow says on which thread it runs, and what it may do.
   std::function<void(absl::string_view)> on_slow;
   absl::Duration slow_join = absl::Seconds(5);
 

@@ -72,6 +72,10 @@ struct FailureTiming {
   // The time for which it may be unknown what a device has done, before what is
   // known counts.
   absl::Duration look = absl::Milliseconds(100);
+
+  // The time that a rank which has aborted a group waits, when it closes the
+  // group, for rank 0 to say whether another rank failed first.
+  absl::Duration abort = absl::Seconds(1);
 };
 
 }  // namespace lockstep::internal_collective

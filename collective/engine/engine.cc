@@ -25,9 +25,6 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// The longest time that Close waits for rank 0's verdict after an Abort.
-constexpr absl::Duration kVerdictTakes = absl::Seconds(1);
-
 // The number of times that a rank that leaves tries to tell the others, and the
 // pause between two tries.
 constexpr int kMostTries = 10;
@@ -225,7 +222,7 @@ absl::Status Engine::Close() {
                        group_.Counts(/*done_only=*/!group_.failure.ok()));
   // The lane also does the collectives that nobody waits for.
   group_.collectives().lane().Want(group_);
-  const SteadyTime until = After(kVerdictTakes);
+  const SteadyTime until = After(group_.timing.abort);
   while (awaits_verdict_ && !group_.changed.WaitUntil(group_.mutex, until)) {
   }
   return group_.failure;

@@ -882,6 +882,46 @@ TEST(Engine, AStoppedRankIsNamedThoughItHasClosed) {
   job.stars.Continue(2);
 }
 
+// Rank 2 aborts the group before it hears that rank 1 has done so.
+TEST(Engine, RanksThatAbortAtOnceGoByRank0) {
+  FailureTiming patience;
+  patience.abort = absl::Hours(1);
+  EngineJob job(3, patience);
+  const auto ranks = job.JoinAll();
+  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  job.stars.Stop(2);
+  ranks[1]->Abort(absl::DataLossError("it is torn"));
+  const absl::Status first = Wait(ranks[0]->Barrier());
+  EXPECT_THAT(
+      first, StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1 aborted")));
+  const Work pending = *ranks[2]->Barrier();
+  ranks[2]->Abort(absl::InternalError("loss is NaN"));
+  EXPECT_THAT(pending.Wait(),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("loss is NaN")));
+  job.stars.Continue(2);
+  const absl::Status told = ranks[2]->Close();
+  EXPECT_THAT(
+      told, StatusIs(absl::StatusCode::kAborted, HasSubstr("rank 1 aborted")));
+  ASSERT_TRUE(BlameOf(told).has_value()) << told;
+  EXPECT_EQ(BlameOf(told)->rank, 1);
+  EXPECT_THAT(Wait(ranks[2]->Barrier()),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("it is torn")));
+}
+
+// Rank 0 does not answer.
+TEST(Engine, ARankThatAbortsDoesNotWaitForEver) {
+  FailureTiming hasty;
+  hasty.abort = absl::Milliseconds(1);
+  EngineJob job(2, hasty);
+  const auto ranks = job.JoinAll();
+  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  job.stars.Stop(1);
+  ranks[1]->Abort(absl::InternalError("loss is NaN"));
+  EXPECT_THAT(ranks[1]->Close(),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("loss is NaN")));
+  job.stars.Continue(1);
+}
+
 TEST(Engine, ARankThatDoesNotHearOfRank0IsNotAwaited) {
   EngineJob job(2);
   const auto first = job.Join(0);

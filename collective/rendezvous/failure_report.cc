@@ -108,7 +108,7 @@ std::vector<FailureReport> FailureReports::Read() const {
     all.append(bytes, size);
   }
   std::vector<FailureReport> reports;
-  // What follows the last end of a line is not a whole line yet.
+  // The bytes behind the last end of a line are not a whole line yet.
   const size_t end = all.rfind('\n');
   if (end == std::string::npos) return reports;
   for (const absl::string_view line :

@@ -39,7 +39,7 @@ inline constexpr int kExitForStop = 143;
 // Requires: no other thread sets an environment variable at the same time.
 void ReportFailure(const absl::Status& why);
 
-// What one rank has reported.
+// The report of one rank.
 struct FailureReport {
   int64_t rank = -1;
   // The rank whose error came first, or -1 if no single rank is to blame. It is
