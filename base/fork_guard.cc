@@ -70,6 +70,7 @@ void CloseOnExec(int fd) {
 }
 
 ClosedInForks::ClosedInForks(int fd) : fd_(fd) {
+  if (fd < 0) return;
   List& list = List::Get();
   MutexLock lock(list.mutex);
   next_ = list.first;

@@ -45,6 +45,7 @@ void CloseOnExec(int fd);
 // Thread-safety: thread-safe.
 class ClosedInForks {
  public:
+  // Does nothing if `fd` is negative, since there is no descriptor then.
   explicit ClosedInForks(int fd);
   ~ClosedInForks();
 

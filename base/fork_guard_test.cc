@@ -4,9 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <functional>
+#include <new>
 #include <optional>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace lockstep {
@@ -78,6 +81,25 @@ TEST(ClosedInForks, GoInAnyOrder) {
   first.reset();
   EXPECT_TRUE(InChild([&] { return IsOpen(ends[0]); }));
   for (const int fd : {ends[0], ends[1], others[0], others[1]}) close(fd);
+}
+
+// An object without a descriptor leaves nothing behind that others would use.
+TEST(ClosedInForks, NeedsADescriptor) {
+  constexpr unsigned char kFreed = 0xab;
+  alignas(ClosedInForks) std::array<unsigned char, sizeof(ClosedInForks)>
+      memory;
+  auto* const none = new (memory.data()) ClosedInForks(-1);
+  none->~ClosedInForks();
+  memory.fill(kFreed);
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  {
+    const ClosedInForks closed(ends[0]);
+    EXPECT_THAT(memory, testing::Each(kFreed));
+  }
+  EXPECT_THAT(memory, testing::Each(kFreed));
+  close(ends[0]);
+  close(ends[1]);
 }
 
 }  // namespace
