@@ -293,6 +293,7 @@ absl::Status Checkpoint::SaveTo(int64_t step,
   }
   for (const CheckpointTarget& target : saved) {
     if (target.name.empty()) {
+      if (step > last_step_) RemoveMark();
       last_step_ = step;
     } else if (target.best.has_value()) {
       best_[target.name] = *target.best;

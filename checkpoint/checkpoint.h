@@ -197,6 +197,26 @@ class Checkpoint {
 
   bool has_restored() const { return has_restored_; }
 
+  // Returns the number of steps after which this job has finished, or nullopt
+  // if it has not. It has finished if MarkFinished was called, the job's
+  // settings (set_job) are the same now, and the checkpoint of that step is the
+  // newest one. The log says so. All ranks must call it, after set_job and
+  // before Restore and RestoreFrom. Without a path it returns nullopt.
+  //
+  //   LOCKSTEP_ASSIGN_OR_RETURN(const auto finished,
+  //                             checkpoint.FindFinished());
+  //   if (finished.has_value()) return absl::OkStatus();  // nothing is left
+  //
+  // Returns the errors of opening the newest checkpoint, as Restore does.
+  absl::StatusOr<std::optional<int64_t>> FindFinished();
+
+  // Writes the file PATH.finished, which marks the job as finished after the
+  // step of the last checkpoint. All ranks may call it, and rank 0 writes, when
+  // that checkpoint is on the disk. Call it when no rank can fail any more,
+  // such as after a barrier at the end. A checkpoint that is saved after a
+  // later step removes the file. If there is no checkpoint, it does nothing.
+  absl::Status MarkFinished();
+
   // Returns true if a checkpoint should be saved after this step.
   bool IsDue(int64_t step) const {
     return !options_.path.empty() && options_.every_steps > 0 &&
@@ -273,6 +293,9 @@ class Checkpoint {
 
   absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewest();
   absl::Status FindNewest();
+  absl::StatusOr<std::optional<int64_t>> FindMarkedStep();
+  absl::StatusOr<std::optional<int64_t>> StepOfNewest() const;
+  void RemoveMark();
   absl::Status RestoreNewest();
   absl::Status CheckBest(absl::string_view name,
                          const std::vector<CheckpointSection>& saved) const;
@@ -323,6 +346,7 @@ class Checkpoint {
   std::unique_ptr<internal_checkpoint::SectionSink> sink_;
   std::thread thread_;      // it runs Write
   std::string noted_text_;  // of noted_, for Write
+  bool may_have_mark_ = true;
 
   Mutex mutex_;
   absl::Status written_ ABSL_GUARDED_BY(mutex_);

@@ -187,23 +187,35 @@ absl::Status Checkpoint::BeginAnew() {
   return absl::OkStatus();
 }
 
+// Returns the step after which the newest checkpoint was saved, or nullopt if
+// there is none, or if it does not say so.
+absl::StatusOr<std::optional<int64_t>> Checkpoint::StepOfNewest() const {
+  const CheckpointSection* const saved = newest_->Find(kStep);
+  int64_t step = 0;
+  if (saved == nullptr || saved->version != kSectionVersion ||
+      saved->bytes != sizeof(step)) {
+    return std::nullopt;
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string bytes,
+                            newest_->ReadBytes(*saved));
+  std::memcpy(&step, bytes.data(), sizeof(step));
+  return step;
+}
+
 absl::Status Checkpoint::RestoreNewest() {
-  int64_t step = -1;
   for (const CheckpointSection& saved : newest_->sections()) {
-    if (!IsOwn(saved.name) || saved.name == kBest) continue;
+    if (saved.name != kJob && saved.name != kNoted) continue;
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string bytes,
                               newest_->ReadBytes(saved));
     if (saved.name == kJob) {
       differences_ = Differences(bytes, TextOf(job_));
-    } else if (saved.name == kNoted) {
+    } else {
       noted_ = BestValuesOf(bytes);
-    } else if (saved.name == kStep && saved.version == kSectionVersion &&
-               bytes.size() == sizeof(step)) {
-      std::memcpy(&step, bytes.data(), sizeof(step));
     }
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckSections());
-  if (step < 0) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> step, StepOfNewest());
+  if (!step.has_value() || *step < 0) {
     return absl::FailedPreconditionError(
         absl::StrCat(newest_->path(),
                      " has no section 'step' as Checkpoint::Save writes "
@@ -219,8 +231,8 @@ absl::Status Checkpoint::RestoreNewest() {
               absl::StrCat(Shown(saved.name), ": ", error.message(), kAnew));
         }));
   }
-  last_step_ = step;
-  Log(absl::StrCat("goes on from ", newest_->path(), ", after step ", step));
+  last_step_ = *step;
+  Log(absl::StrCat("goes on from ", newest_->path(), ", after step ", *step));
   for (const std::string& difference : differences_) {
     Log(absl::StrCat("a setting has changed since then: ", difference));
   }
@@ -335,7 +347,9 @@ absl::StatusOr<WarmStart> Checkpoint::Take(const std::string& path,
   }
   const size_t shown = std::min(start.taken.size(), kMostShown);
   Log(absl::StrCat(
-      "begins with ", start.taken.size(), " sections of ", file.path(), " (",
+      "begins with ", start.taken.size(),
+      start.taken.size() == 1 ? " section of " : " sections of ", file.path(),
+      " (",
       absl::StrJoin(start.taken.begin(), start.taken.begin() + shown, ", "),
       shown < start.taken.size() ? ", ..." : "", "); ", start.left.size(),
       " others were not taken"));

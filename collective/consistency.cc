@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/blame.h"
@@ -232,6 +233,28 @@ absl::Status CheckSame(Communicator& group, absl::string_view what,
     group.Abort(why);  // other ranks wait for this one
     return why;
   }
+}
+
+absl::Status CheckSame(Communicator& group, absl::string_view what,
+                       absl::Span<const NamedBuffer> mine,
+                       const CallOptions& options) {
+  Fingerprint fingerprint;
+  for (const NamedBuffer& each : mine) {
+    const ConstBuffer& values = each.values;
+    if (values.device.kind != Device::Kind::kHost) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("CheckSame compares the host's memory, and '",
+                       absl::CHexEscape(each.name),
+                       "' is on a device: copy it to the host"));
+    }
+    const absl::string_view bytes(
+        static_cast<const char*>(values.data),
+        static_cast<size_t>(values.count * SizeOf(values.dtype)));
+    fingerprint.Add(each.name,
+                    absl::StrCat(values.count, " of ", Name(values.dtype),
+                                 ", digest ", DigestOf(bytes).ToString()));
+  }
+  return CheckSame(group, what, fingerprint, options);
 }
 
 }  // namespace lockstep

@@ -8,13 +8,24 @@
 //   LOCKSTEP_RETURN_IF_ERROR(CheckSame(*group, "the job", mine));
 //   // FAILED_PRECONDITION: the ranks of group 'world' differ in the job:
 //   //   ranks 2 and 5 of 8 in field 'seed' (8, and 7 on rank 0)
+//
+// It compares the content of memory, too, such as weights every 1,000 steps:
+//
+//   LOCKSTEP_RETURN_IF_ERROR(
+//       CheckSame(*group, "the weights",
+//                 {{"hidden", ConstBufferOf(hidden)},
+//                  {"output", ConstBufferOf(output)}}));
 #ifndef LOCKSTEP_COLLECTIVE_CONSISTENCY_H_
 #define LOCKSTEP_COLLECTIVE_CONSISTENCY_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
+#include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 
 namespace lockstep {
@@ -32,6 +43,20 @@ namespace lockstep {
 // group for the check.
 absl::Status CheckSame(Communicator& group, absl::string_view what,
                        const Fingerprint& mine,
+                       const CallOptions& options = {});
+
+// Memory with a name, such as that of a parameter.
+struct NamedBuffer {
+  std::string name;
+  ConstBuffer values;
+};
+
+// Compares the content of memory in the same way: for each name, the type, the
+// number of elements, and a digest of their bytes. So -0 and 0 differ, and so
+// do two NaNs with different bits. Returns INVALID_ARGUMENT for the memory of a
+// device, which must be copied to the host first.
+absl::Status CheckSame(Communicator& group, absl::string_view what,
+                       absl::Span<const NamedBuffer> mine,
                        const CallOptions& options = {});
 
 }  // namespace lockstep

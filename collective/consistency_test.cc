@@ -1,5 +1,7 @@
 #include "lockstep/collective/consistency.h"
 
+#include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,10 +10,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/local/local_group.h"
 #include "lockstep/collective/testing/conformance.h"
@@ -241,6 +245,48 @@ TEST(CheckSame, ComparesOneThingWithItself) {
         StatusIs(absl::StatusCode::kFailedPrecondition,
                  AllOf(HasSubstr("'the job'"), HasSubstr("'the weights'"))));
   });
+}
+
+TEST(CheckSame, ComparesMemory) {
+  const Ranks ranks = MakeRanks(3);
+  std::vector<absl::Status> results(ranks.size());
+  const auto check =
+      [&](const std::function<void(int, std::vector<float>&,
+                                   std::vector<double>&)>& change) {
+        OnAllRanks(ranks, [&](Communicator& group) {
+          std::vector<float> hidden = {1, 2, NAN};
+          std::vector<double> output = {0, 1};
+          change(group.rank(), hidden, output);
+          results[group.rank()] = CheckSame(
+              group, "the weights",
+              {{"hidden", ConstBufferOf(absl::MakeConstSpan(hidden))},
+               {"output", ConstBufferOf(absl::MakeConstSpan(output))}});
+        });
+        EXPECT_THAT(results, Each(results[0]));
+        return std::string(results[0].message());
+      };
+  EXPECT_EQ(check([](int, auto&, auto&) {}), "");
+  EXPECT_THAT(check([](int rank, auto&, auto& output) {
+                if (rank == 2) output[0] = -0.0;
+              }),
+              AllOf(HasSubstr("differ in the weights: rank 2 of 3 in field "
+                              "'output' (2 of f64, digest "),
+                    HasSubstr(", and 2 of f64, digest ")));
+  EXPECT_THAT(check([](int rank, auto& hidden, auto&) {
+                if (rank == 0) hidden.pop_back();
+              }),
+              AllOf(HasSubstr("rank 0 of 3 in field 'hidden' (2 of f32, "),
+                    HasSubstr(", and 3 of f32, ")));
+}
+
+TEST(CheckSame, ComparesNoMemoryOfDevices) {
+  const Ranks ranks = MakeRanks(1);
+  EXPECT_THAT(
+      CheckSame(*ranks[0], "the weights",
+                {{"hidden", ConstBuffer(nullptr, 3, DType::kF32,
+                                        {Device::Kind::kCuda, 0})}}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("'hidden' is on a device: copy it to the host")));
 }
 
 }  // namespace

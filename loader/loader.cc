@@ -201,6 +201,7 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
         epoch > progress().epoch && epoch - 1 == progress().epoch &&
         !forked()) {
       LOCKSTEP_RETURN_IF_ERROR(CheckFields());
+      epoch_goes_on_ = false;
       skip_ = SkipRanges();
       pipeline_->set_progress({epoch, 0, 0, progress().steps_in_total});
       state_ = State::kRunning;
@@ -230,6 +231,10 @@ absl::Status Loader::GoToEpoch(int64_t epoch) {
     return absl::OkStatus();
   }
   return StartEpoch(epoch);
+}
+
+void Loader::KeepPlace() {
+  if (state_ == State::kRunning) epoch_goes_on_ = true;
 }
 
 absl::Status Loader::RestoreState(absl::string_view bytes,

@@ -145,13 +145,19 @@ class Loader {
   void GiveUpWhen(std::function<bool(absl::Duration waited)> is_enough);
 
   // Calls StartEpoch and returns all batches of the epoch as a range.
-  // Exception: in the first call after RestoreState, or after Next has ended a
-  // Drain, the present epoch goes on, and the range is what is left of it,
-  // perhaps nothing. (The range of another epoch gives up what is left of the
-  // present one.) An error is an element, after which the range goes on. A
-  // permanent error is the last element. So is a second RESOURCE_EXHAUSTED in a
-  // row, since the caller must release batches before going on.
+  // Exception: in the first call after RestoreState or KeepPlace, or after Next
+  // has ended a Drain, the present epoch goes on, and the range is what is left
+  // of it, perhaps nothing. (The range of another epoch gives up what is left
+  // of the present one.) An error is an element, after which the range goes on.
+  // A permanent error is the last element. So is a second RESOURCE_EXHAUSTED in
+  // a row, since the caller must release batches before going on.
   EpochRange Epoch(int64_t epoch);
+
+  // Makes the next call of Epoch continue the present epoch, if it is for that
+  // epoch. So a loop that is left by `break` can be continued by another one;
+  // without this call, Epoch starts the epoch anew. At the end of an epoch, it
+  // does nothing.
+  void KeepPlace();
 
   // Returns the samples that failed the step for which Next has just returned
   // an error.

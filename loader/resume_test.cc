@@ -471,5 +471,45 @@ TEST(Resume, LargeOrdersAreRestoredWithoutReadingThem) {
   EXPECT_GT(other.positions()[0], int64_t{1} << 60);
 }
 
+// A loop that is left by `break` can be continued by another one.
+TEST(Resume, LoopsThatKeepTheirPlaceGoOn) {
+  Random random(RandomKey(6, 6, 6));
+  for (int round = 0; round < 30; ++round) {
+    TestJob job;
+    job.size = random.Integer(1, 400);
+    job.batch_size = random.Integer(1, 12);
+    const auto whole = Make(job, AnyOptions(random));
+    const auto loader = Make(job, AnyOptions(random));
+    loader->KeepPlace();  // before the first epoch, it does nothing
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      std::vector<std::string> expected, got;
+      for (const auto& batch : whole->Epoch(epoch)) {
+        LOCKSTEP_ASSERT_OK(batch.status());
+        expected.push_back(BytesOf(*batch));
+      }
+      while (got.size() < expected.size()) {
+        for (const auto& batch : loader->Epoch(epoch)) {
+          LOCKSTEP_ASSERT_OK(batch.status());
+          got.push_back(BytesOf(*batch));
+          if (random.Below(3) > 0) continue;
+          loader->KeepPlace();
+          break;
+        }
+      }
+      ASSERT_EQ(got, expected);
+    }
+    // The end of the last epoch may not have been read. When it was, the epoch
+    // begins anew.
+    for (const auto& batch : loader->Epoch(2)) LOCKSTEP_ASSERT_OK(batch);
+    loader->KeepPlace();
+    int64_t steps = 0;
+    for (const auto& batch : loader->Epoch(2)) {
+      LOCKSTEP_ASSERT_OK(batch);
+      ++steps;
+    }
+    EXPECT_GT(steps, 0);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -91,7 +91,9 @@ struct PluginContext {
   Communicator* group = nullptr;
 
   // The callbacks of a loader and the memory for its batches, which only a
-  // program can set. A loader ignores the other options in it.
+  // program can set. The loader copies the struct when the loader is made, and
+  // ignores the other options in it. Whatever the callbacks use must live as
+  // long as the loader.
   const LoaderOptions* loader = nullptr;
 
   // The registry that calls the factory, with which a factory can make inner

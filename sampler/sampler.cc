@@ -314,20 +314,35 @@ absl::Status Sampler::RestoreState(SamplerState state,
   return absl::OkStatus();
 }
 
+namespace {
+
+void AddCut(const CutOptions& cut, Fingerprint& fingerprint) {
+  fingerprint.Add("drop_last", absl::StrCat(cut.drop_last));
+  fingerprint.Add("min_last_batch", absl::StrCat(cut.min_last_batch));
+  fingerprint.Add("small_last_batch",
+                  absl::StrCat(static_cast<int>(cut.small_last_batch)));
+  fingerprint.Add("tail", absl::StrCat(static_cast<int>(cut.tail)));
+  fingerprint.Add("layout", absl::StrCat(static_cast<int>(cut.layout)));
+}
+
+}  // namespace
+
 Fingerprint Sampler::JobFingerprint() const {
-  const CutOptions& cut = options_.cut;
   Fingerprint job = order_->Describe().ToFingerprint();
-  job.Add("batch_size", absl::StrCat(cut.batch_size));
-  job.Add("drop_last", absl::StrCat(cut.drop_last));
-  job.Add("min_last_batch", absl::StrCat(cut.min_last_batch));
-  job.Add("small_last_batch",
-          absl::StrCat(static_cast<int>(cut.small_last_batch)));
-  job.Add("tail", absl::StrCat(static_cast<int>(cut.tail)));
-  job.Add("layout", absl::StrCat(static_cast<int>(cut.layout)));
-  job.Add("world", absl::StrCat(cut.world));
+  job.Add("batch_size", absl::StrCat(options_.cut.batch_size));
+  AddCut(options_.cut, job);
+  job.Add("world", absl::StrCat(options_.cut.world));
   job.Add("replicas", absl::StrCat(options_.replicas));
   job.Add("data_stride", absl::StrCat(options_.data_stride));
   return job;
+}
+
+Fingerprint Sampler::DataFingerprint() const {
+  Fingerprint data = order_->Describe().ToFingerprint();
+  data.Add("samples of a step",
+           absl::StrCat(options_.cut.batch_size * options_.cut.world));
+  AddCut(options_.cut, data);
+  return data;
 }
 
 }  // namespace lockstep

@@ -158,6 +158,12 @@ class Sampler {
   // fields of the order and of the cut.
   Fingerprint JobFingerprint() const;
 
+  // Returns the fingerprint of the settings that should be the same after a
+  // restart, for Checkpoint::set_job. A job may continue on another number of
+  // ranks. So the fingerprint has the number of samples in a step of all ranks,
+  // and neither the number of ranks nor the batch size of one rank.
+  Fingerprint DataFingerprint() const;
+
  private:
   friend class IterationSampler;
 

@@ -436,5 +436,19 @@ TEST(Sampler, JobFingerprintNamesWhatRanksDifferIn) {
             "data_stride");
 }
 
+TEST(Sampler, DataFingerprintDoesNotDependOnRanks) {
+  const auto fingerprint = [](const SamplerOptions& options, int64_t size) {
+    return (*Sampler::Create(Torch(size), options))->DataFingerprint();
+  };
+  const Fingerprint mine = fingerprint(Options(6, 2, 0), 10);
+  EXPECT_EQ(FirstDifference(mine, fingerprint(Options(4, 3, 1), 10)), "");
+  EXPECT_EQ(FirstDifference(mine, fingerprint(Options(6, 3, 0), 10)),
+            "samples of a step");
+  EXPECT_EQ(FirstDifference(mine, fingerprint(Options(6, 2, 0), 11)), "size");
+  SamplerOptions other = Options(6, 2, 0);
+  other.cut.tail = Tail::kUneven;
+  EXPECT_EQ(FirstDifference(mine, fingerprint(other, 10)), "tail");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -157,8 +157,9 @@ absl::Status CheckSameOrder(const SamplerState& state,
     return absl::FailedPreconditionError(absl::StrCat(
         "the state is of another stream: it differs in '", fields[i].name,
         "' from this sampler's ", description.ToString(),
-        ". Restore it into a sampler made as the one that saved it, or allow ",
-        "the difference in RestoreOptions"));
+        ". Restore it into a sampler made as the one that saved it. (A program "
+        "that calls RestoreState itself can allow the difference by "
+        "RestoreOptions.)"));
   }
   return absl::OkStatus();
 }

@@ -43,8 +43,8 @@ class SessionHooks {
     return absl::OkStatus();
   }
 
-  // Is called before the steps of an epoch. If a restarted training begins with
-  // the same epoch again, this is called again for it.
+  // Is called before the steps of an epoch. If a restarted training, or a later
+  // loop, goes on with the same epoch, this is called again for it.
   virtual absl::Status OnEpochBegin(Session& /*session*/, int64_t /*epoch*/) {
     return absl::OkStatus();
   }

@@ -107,7 +107,8 @@ absl::Status LoaderTable::AddTo(Checkpoint& checkpoint) {
   return checkpoint.Add(kEpochs, std::move(state));
 }
 
-// Returns lines such as "done 3 train".
+// Returns lines such as "done 3 train": a fact, an epoch or a number of steps,
+// and the loader.
 std::string LoaderTable::SaveFacts() const {
   std::string lines;
   for (const auto& [name, loader] : own_) {
@@ -119,6 +120,8 @@ std::string LoaderTable::SaveFacts() const {
       absl::StrAppend(&lines, loader->over() ? "over" : "read", end);
       continue;
     }
+    absl::StrAppend(&lines, "steps ", record.steps.value_or(0), " ",
+                    absl::CEscape(name), "\n");
     if (Holds(record, *loader, record.left)) {
       absl::StrAppend(&lines, "left", end);
     }
@@ -154,6 +157,7 @@ absl::Status LoaderTable::LoadFacts(absl::string_view bytes) {
     if (words[0] == "left") record.left = epoch;
     if (words[0] == "told") record.told = epoch;
     if (words[0] == "done") record.done = epoch;
+    if (words[0] == "steps") record.steps = epoch;
   }
   return absl::OkStatus();
 }
@@ -162,6 +166,8 @@ absl::Status LoaderTable::EndRestore(const Log& log) {
   for (const auto& [name, loader] : own_) {
     Record& record = *Find(*loader);
     if (!record.restored.has_value()) continue;
+    // Earlier releases did not save this number, so the batches count.
+    if (!record.steps.has_value()) record.steps = record.seen.steps_in_total;
     LOCKSTEP_ASSIGN_OR_RETURN(const int64_t left, loader->StepsLeft());
     const auto read = read_by_trainer_.find(loader.get());
     if (read != read_by_trainer_.end()) {
@@ -173,6 +179,7 @@ absl::Status LoaderTable::EndRestore(const Log& log) {
       Batch none;
       if (read->second) LOCKSTEP_RETURN_IF_ERROR(loader->Next(none).status());
       record.trains = false;
+      record.steps.reset();
       record.restored.reset();
       record.seen = lockstep::Progress();
     } else if (left > 0 && !Holds(record, *loader, record.left)) {
@@ -202,9 +209,10 @@ int64_t LoaderTable::FirstEpoch(const Loader& loader) const {
   const lockstep::Progress& progress = loader.progress();
   const Record* const record = Find(loader);
   const bool is_over =
-      record != nullptr
-          ? Holds(*record, loader, record->over) ||
-                Holds(*record, loader, record->done)
+      record != nullptr ? Holds(*record, loader, record->over) ||
+                              Holds(*record, loader, record->done)
+      : loader.options().advance_epochs
+          ? loader.over()
           : progress.steps_taken > 0 && loader.StepsLeft().value_or(1) == 0;
   return progress.epoch + (is_over ? 1 : 0);
 }
@@ -237,6 +245,11 @@ void LoaderTable::EndBody(const Loader& loader) {
 void LoaderTable::LeaveBody(const Loader& loader) {
   Record* const record = Find(loader);
   if (record != nullptr) record->in_body = false;
+}
+
+bool LoaderTable::IsInBody(const Loader& loader) const {
+  const Record* const record = Find(loader);
+  return record != nullptr && record->in_body;
 }
 
 bool LoaderTable::IsInOpenEpoch() const {
@@ -332,8 +345,9 @@ absl::Status LoaderTable::CheckContinues(const Record& record,
                      " steps are left, and Steps was asked for epoch ", epoch,
                      ": take epochs from session.Epochs of the same loader"));
   }
+  if (record.paused == epoch) return absl::OkStatus();
   if (!record.begun.has_value() || epoch > *record.begun) {
-    return absl::OkStatus();
+    return CheckNothingIsLeft(record, loader, epoch);
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "Steps was asked for epoch ", epoch, " of ", Describe(loader),
@@ -345,6 +359,35 @@ absl::Status LoaderTable::CheckContinues(const Record& record,
           : absl::StrCat(", and has read epoch ", *record.begun,
                          " before, so its samples would come twice: take "
                          "epochs from session.Epochs of the same loader")));
+}
+
+// Returns an error if the loop would leave steps out: the rest of an epoch in
+// which an earlier loop has ended, or whole epochs. A trainer leaves out whole
+// epochs by mistake if it passes a number of steps as the epoch.
+absl::Status LoaderTable::CheckNothingIsLeft(const Record& record,
+                                             const Loader& loader,
+                                             int64_t epoch) const {
+  if (!record.paused.has_value()) {
+    // In the body of a loop over epochs, a trainer may leave epochs out.
+    const bool is_in_body =
+        std::any_of(records_.begin(), records_.end(),
+                    [](const auto& each) { return each.second.in_body; });
+    const int64_t next = FirstEpoch(loader);
+    const int64_t most = loader.options().max_steps;
+    const bool is_at_end = most > 0 && loader.progress().steps_in_total >= most;
+    if (is_in_body || is_at_end || epoch <= next) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "Steps was asked for epoch ", epoch, " of ", Describe(loader),
+        ", whose next epoch is ", next,
+        ": take epochs from session.Epochs of the same loader; to train for a "
+        "number of steps, set StepsOptions::max_steps; to leave epochs out, "
+        "call the loader's StartEpoch before"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the last loop over steps has ended in the middle of epoch ",
+      *record.paused, ", and Steps was asked for epoch ", epoch,
+      ", so the samples in between would be lost: take epochs from "
+      "session.Epochs of the same loader"));
 }
 
 void LoaderTable::MarkOthersDone(const Loader& loader) {
@@ -368,7 +411,19 @@ void LoaderTable::BeginSteps(const Loader& loader, int64_t epoch) {
   record->begun = epoch;
   record->over.reset();
   record->left.reset();
+  record->paused.reset();
   record->done.reset();
+}
+
+void LoaderTable::CountStep(const Loader& loader) {
+  Record* const record = Find(loader);
+  if (record != nullptr) record->steps = record->steps.value_or(0) + 1;
+}
+
+int64_t LoaderTable::StepsOf(const Loader& loader) const {
+  const Record* const record = Find(loader);
+  if (record == nullptr) return loader.progress().steps_in_total;
+  return record->steps.value_or(0);
 }
 
 void LoaderTable::EndSteps(const Loader& loader, bool is_over, bool left_step) {
@@ -379,6 +434,11 @@ void LoaderTable::EndSteps(const Loader& loader, bool is_over, bool left_step) {
   record->begun = std::max(*record->begun, record->seen.epoch);
   if (is_over || left_step) record->over = record->seen.epoch;
   if (left_step) record->left = record->seen.epoch;
+}
+
+void LoaderTable::MarkPaused(const Loader& loader) {
+  Record* const record = Find(loader);
+  if (record != nullptr) record->paused = record->seen.epoch;
 }
 
 void LoaderTable::MarkTold(const Loader& loader) {

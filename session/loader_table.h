@@ -93,6 +93,9 @@ class LoaderTable {
   void EndBody(const Loader& loader);
   void LeaveBody(const Loader& loader);
 
+  // Returns true in the body of a loop over the epochs of this loader.
+  bool IsInBody(const Loader& loader) const;
+
   // Returns true if a body has begun whose steps have not ended.
   bool IsInOpenEpoch() const;
 
@@ -121,9 +124,20 @@ class LoaderTable {
 
   void BeginSteps(const Loader& loader, int64_t epoch);
 
+  // CountStep counts a step of the loader that has ended. StepsOf returns the
+  // number of these steps, over all loops and restarts. For a loader that is
+  // not in the table, it returns the number of batches, which includes those of
+  // steps that the trainer has left.
+  void CountStep(const Loader& loader);
+  int64_t StepsOf(const Loader& loader) const;
+
   // Ends a loop over steps. `is_over`: all steps of the epoch have ended.
   // `left_step`: the trainer has left a step.
   void EndSteps(const Loader& loader, bool is_over, bool left_step);
+
+  // Notes that a loop has ended in the middle of the present epoch, which
+  // another loop may continue.
+  void MarkPaused(const Loader& loader);
 
   // MarkTold notes that OnEpochEnd was called for the present epoch. IsTold
   // returns true if it was called, also before a restart.
@@ -149,8 +163,10 @@ class LoaderTable {
     std::optional<int64_t> begun;     // the last epoch that Steps has begun
     std::optional<int64_t> over;      // the last epoch that ended or was left
     std::optional<int64_t> left;      // the last epoch that was left in a step
+    std::optional<int64_t> paused;    // the epoch that a loop may continue
     std::optional<int64_t> told;      // the last epoch whose hooks were called
     std::optional<int64_t> done;      // the last epoch whose code is done
+    std::optional<int64_t> steps;     // its steps that have ended
     bool in_body = false;             // a loop over epochs is in its body
     bool is_body_done = false;        // MarkDone was called in this body
 
@@ -170,6 +186,8 @@ class LoaderTable {
   absl::Status CheckIsSaved(const Loader& loader) const;
   absl::Status CheckContinues(const Record& record, const Loader& loader,
                               int64_t epoch) const;
+  absl::Status CheckNothingIsLeft(const Record& record, const Loader& loader,
+                                  int64_t epoch) const;
   std::string SaveFacts() const;
   absl::Status LoadFacts(absl::string_view bytes);
 

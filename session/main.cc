@@ -1,11 +1,5 @@
 #include "lockstep/session/main.h"
 
-#include <sched.h>
-#include <signal.h>
-#include <sys/types.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -27,6 +21,7 @@
 #include "lockstep/base/notifier.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/stop_signals.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/operation_log.h"
 #include "lockstep/plugin/job.h"
@@ -39,56 +34,6 @@
 
 namespace lockstep {
 namespace {
-
-// The session that a signal stops, the process of that session, and the number
-// of handlers that may use it now. They are atomics because a handler may run
-// on any thread. The default order makes the session that a handler finds in
-// `running` complete for that handler.
-std::atomic<Session*> running{nullptr};
-std::atomic<pid_t> running_in{0};
-std::atomic<int> in_handlers{0};
-
-void StopAtSignal(int signal) {
-  if (running_in.load() != ::getpid()) {
-    ::raise(signal);  // SA_RESETHAND has set the default action
-    return;
-  }
-  ++in_handlers;
-  Session* const session = running.load();
-  if (session != nullptr) session->RequestStop();
-  --in_handlers;
-}
-
-// While it lives, SIGTERM and SIGINT stop the session, each once. Afterwards,
-// the first one does nothing, since the process ends, and the signal should not
-// change its exit code. A SIGINT that was ignored stays so.
-// Requires: the session outlives it, and it is the only one of the process.
-// Thread-safety: thread-compatible.
-class StopSignals {
- public:
-  explicit StopSignals(Session& session) {
-    running = &session;
-    running_in = ::getpid();
-    struct sigaction action = {};
-    action.sa_handler = StopAtSignal;
-    action.sa_flags = SA_RESTART | SA_RESETHAND;
-    ::sigaction(SIGTERM, &action, nullptr);
-    struct sigaction interrupt = {};
-    ::sigaction(SIGINT, &action, &interrupt);
-    // A shell starts what runs in the background with SIGINT ignored.
-    if (interrupt.sa_handler == SIG_IGN) {
-      ::sigaction(SIGINT, &interrupt, nullptr);
-    }
-  }
-  ~StopSignals() {
-    running = nullptr;
-    // Handlers take no longer than a few instructions.
-    while (in_handlers.load() > 0) ::sched_yield();
-  }
-
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
-};
 
 // Writes the error, tells the launcher, and returns the code. A standard error
 // that takes nothing holds the process up for no longer than kLastPatience.
@@ -156,10 +101,11 @@ std::string HelpText(absl::string_view program, const OptionTable& trainer) {
       "\n"
       "FILE is the job's text (docs/formats.md); --set changes a value of it:\n"
       "  --set loader.train.num_workers=4\n"
-      "--verify trains for 2 * STEPS (10) steps with and without a restart, "
-      "and "
+      "--verify trains for 2 * STEPS steps with and without a restart, and "
       "tells\n"
-      "whether both end alike.\n"
+      "whether both end alike. STEPS is ",
+      VerifyOptions().steps,
+      " unless it is given.\n"
       "\n",
       settings.options.empty() ? "" : ListParts({settings}));
 }
@@ -182,7 +128,7 @@ int Verify(Session& session, const std::function<absl::Status(Session&)>& train,
   VerifyOptions options;
   options.steps = steps;
   // A verification that is stopped removes its checkpoints.
-  const StopSignals signals(session);
+  const StopSignals signals([&session] { session.RequestStop(); });
   const absl::Status status = VerifyRestart(session, train, options);
   if (absl::IsCancelled(status)) return Say(status, kStopped);
   if (!status.ok()) return Say(status, CodeOf(status));
@@ -218,7 +164,14 @@ int internal_session::Main(int argc, char** argv, const OptionTable& trainer,
       Session::Create(*std::move(job), registry, options);
   if (!session.ok()) return Say(session.status(), CodeOf(session.status()));
   if (verify->has_value()) return Verify(**session, train, **verify);
-  const StopSignals signals(**session);
+  if (!options.runs_finished_jobs) {
+    const auto finished = (*session)->FindFinished();
+    if (!finished.ok()) {
+      return Say(finished.status(), CodeOf(finished.status()));
+    }
+    if (finished->has_value()) return kTrained;
+  }
+  const StopSignals signals([&] { (*session)->RequestStop(); });
   const absl::Status status = (*session)->Run(train);
   if (!status.ok()) return Say(status, CodeOf(status));
   return (*session)->stopping() ? kStopped : kTrained;

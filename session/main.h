@@ -78,7 +78,9 @@ int Main(int argc, char** argv, const OptionTable& trainer,
 // signal of the same kind ends this process at once. A first signal that comes
 // when the training has ended does nothing. On failure, writes the reason to
 // the standard error, and leaves it with the launcher (failure_report.h). The
-// handlers stay as they are until the process ends.
+// handlers stay as they are until the process ends. A job that has finished
+// before, with the same settings, returns kTrained without a call of `train` or
+// of hooks (see Session::FindFinished and SessionOptions::runs_finished_jobs).
 template <typename TrainerOptions>
 int Main(int argc, char** argv,
          absl::Status (*train)(Session&, const TrainerOptions&),

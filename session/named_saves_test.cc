@@ -559,5 +559,18 @@ TEST_F(NamedSavesTest, ThePathIsNoSettingOfTheJob) {
   EXPECT_THAT(logged_, Not(Contains(HasSubstr("has changed"))));
 }
 
+TEST_F(NamedSavesTest, AreToldToNeedAPath) {
+  EXPECT_THAT(Run(2,
+                  [](Session& session) -> absl::Status {
+                    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+                    LOCKSTEP_RETURN_IF_ERROR(session.SaveAs("final"));
+                    LOCKSTEP_RETURN_IF_ERROR(session.Save());
+                    return session.SaveAs("final");
+                  }),
+              Each(IsOk()));
+  EXPECT_THAT(logged_, ElementsAre("nothing is saved, because the job has no "
+                                   "checkpoint.path"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -72,8 +72,9 @@ const char* RemedyFor(Call call, Phase phase) {
     case Call::kMakeLoader:
       return "call it before Train returns";
     case Call::kMakeGradients:
-      return "it decides what all ranks and the checkpoints begin with: call "
-             "it before Restore and before the first Epochs or Steps";
+      return "the training has begun, and this call decides what all ranks and "
+             "checkpoints begin with: call it before Restore and before the "
+             "first Epochs or Steps";
     case Call::kRestore:
       return "call it once, in Train, when everything is made and added, and "
              "before Epochs and Steps";

@@ -38,13 +38,14 @@ namespace {
 // others.
 constexpr absl::string_view kTrainer = "trainer";
 
-// Returns the number of steps in the step's epoch, or 0 if it is not known.
+// Returns the number of steps in the step's epoch that this loop has, or 0 if
+// it is not known.
 int64_t StepsInEpoch(const StepReport& step, const Loader& loader) {
   // Batches that come as they are ready have no numbers from which to compute
   // it.
   if (loader.options().delivery == Delivery::kAsReady) return 0;
   const absl::StatusOr<int64_t> left = loader.StepsLeft();
-  return left.ok() ? step.number + 1 + *left : 0;
+  return left.ok() ? step.number + 1 + std::min(*left, step.most_left) : 0;
 }
 
 }  // namespace

@@ -35,6 +35,7 @@
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/reports.h"
+#include "lockstep/session/step_loop.h"
 #include "lockstep/session/training.h"
 
 namespace lockstep {
@@ -91,8 +92,9 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
   Training& training = *training_;
   if (training.phases.outer() != Phase::kCreated) {
     return absl::FailedPreconditionError(
-        "Run was called twice, and a session runs one training: make another "
-        "session");
+        "Run was called twice, or after an error of FindFinished, and a "
+        "session "
+        "runs one training: make another session");
   }
   training.phases.GoTo(Phase::kMaking);
   absl::Status status =
@@ -114,14 +116,38 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
       Phase::kOnShutdown,
       [&](SessionHooks& hooks) { return hooks.OnShutdown(*this); }));
   training.reports->End();
-  const absl::Status closed = training.ranks.Close();
+  status = LeaveRanks(std::move(status));
+  if (status.ok()) Finish();
+  training.notifier->Flush(training.options.log_patience);
+  return status;
+}
+
+// Returns the status with the blame on which all ranks agree.
+absl::Status Session::LeaveRanks(absl::Status status) {
+  const absl::Status closed = training_->ranks.Close();
   status.Update(closed);
   // The trainer may have made a status of its own from a failure of the group,
   // and another rank may have failed at the same time.
   const std::optional<Blame> first = BlameOf(closed);
   if (first.has_value()) status = WithBlame(std::move(status), *first);
-  training.notifier->Flush(training.options.log_patience);
   return status;
+}
+
+absl::StatusOr<std::optional<int64_t>> Session::FindFinished() {
+  Training& training = *training_;
+  if (training.phases.outer() != Phase::kCreated) {
+    return absl::FailedPreconditionError(
+        "FindFinished comes after Run: call it before, and call Run only if "
+        "it returns nullopt");
+  }
+  absl::StatusOr<std::optional<int64_t>> finished =
+      training.checkpoint->FindFinished();
+  if (finished.ok()) return finished;
+  training.phases.GoTo(Phase::kReturned);
+  const absl::Status blamed = training.Blamed(finished.status());
+  training.ranks.Abort(blamed);
+  return LeaveRanks(training.ranks.job_rank() >= 0 ? blamed
+                                                   : finished.status());
 }
 
 absl::Status Session::CallTrainer(
@@ -157,6 +183,32 @@ absl::Status Session::CallTrainer(
     LOCKSTEP_RETURN_IF_ERROR(Wait(host_group().Barrier(options)));
   }
   return training.checkpoint->Wait();
+}
+
+// If the training has finished, logs this and marks the job as finished. A
+// program that has no loop, such as one that only evaluates, has not trained.
+// An epoch without a step is a mistake, such as a batch that is larger than the
+// dataset on so many ranks.
+void Session::Finish() {
+  Training& training = *training_;
+  if (training.stopping || !training.has_looped || training.had_empty_epoch) {
+    return;
+  }
+  const bool has_path = !training.job.checkpoint.path.empty();
+  if (rank() == 0 && training.job.progress.every > absl::ZeroDuration()) {
+    Log(absl::StrCat("the training has finished after ", training.steps,
+                     training.steps == 1 ? " step" : " steps",
+                     has_path ? "; " : "",
+                     has_path ? training.LastCheckpoint() : ""));
+  }
+  if (training.saved_steps != training.steps) return;
+  const absl::Status marked = training.checkpoint->MarkFinished();
+  // The training is complete without it.
+  if (marked.ok()) return;
+  Log(
+      absl::StrCat("the job has finished, but can't be marked as finished, so "
+                   "another start of it would call the trainer again: ",
+                   marked.message()));
 }
 
 // Returns an error if the trainer has left a loop, and a step or an update of
@@ -338,8 +390,10 @@ absl::StatusOr<WarmStart> Session::RestoreFrom(
 absl::Status Session::Restore() {
   Training& training = *training_;
   LOCKSTEP_RETURN_IF_ERROR(training.Check(Call::kRestore, "Restore"));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored,
-                            training.checkpoint->Restore());
+  const absl::StatusOr<std::optional<int64_t>> found =
+      training.checkpoint->Restore();
+  training.restored = found.status();
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored, found);
   training.phases.GoTo(Phase::kBetween);
   if (restored.has_value()) {
     training.steps = training.began_at = training.saved_steps = *restored;
@@ -360,6 +414,7 @@ absl::Status Session::Restore() {
 absl::Status Session::Save() {
   Training& training = *training_;
   LOCKSTEP_RETURN_IF_ERROR(training.Check(Call::kSave, "Save"));
+  training.TellNoPath();
   if (training.phases.is_step_open()) {
     // The session can't know whether the trainer has already updated its
     // parameters, and other hooks may follow.
@@ -442,7 +497,13 @@ EpochNumbers Session::Epochs(const Loader& loader, int64_t epochs) {
 }
 
 StepRange Session::Steps(Loader& loader, int64_t epoch) {
-  return {*training_, loader, epoch};
+  return StepRange(
+      std::make_unique<internal_session::StepLoop>(*training_, loader, epoch));
+}
+
+StepRange Session::Steps(Loader& loader, const StepsOptions& options) {
+  return StepRange(std::make_unique<internal_session::StepLoop>(
+      *training_, loader, options));
 }
 
 absl::StatusOr<Evaluation> Session::Evaluate(

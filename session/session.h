@@ -43,6 +43,8 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(
 //       const std::unique_ptr<Session> session,
 //       Session::Create(job, registry, SessionOptions()));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto finished, session->FindFinished());
+//   if (finished.has_value()) return absl::OkStatus();  // nothing is left
 //   return session->Run(
 //       [&](Session& session) { return Train(session, options); });
 #ifndef LOCKSTEP_SESSION_SESSION_H_
@@ -50,7 +52,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -132,9 +136,9 @@ struct Training;
 // The calls: `loader` is MakeLoader; `make` is MakeGradients, AddState, AddPart
 // and RestoreFrom; `steps` is Epochs, and the beginning of a loop over Steps;
 // `add` is Step::Add and Step::set_weight; `average` is Step::Average; `eval`
-// is Evaluate; `as` is SaveAs and SaveIfBest; `await` is AwaitSaved. Run is
-// allowed once, in `created`. All other functions may be
-// called in each phase.
+// is Evaluate; `as` is SaveAs and SaveIfBest; `await` is AwaitSaved.
+// FindFinished and Run are allowed in `created`, and Run once. All other
+// functions may be called in each phase.
 //
 // Three facts hold beside the phase. After a failure, every call that returns a
 // Status returns the failure, and loops have at most one more step, which has
@@ -166,6 +170,20 @@ class Session {
 
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
+
+  // Returns the number of steps after which this job has finished in an earlier
+  // start, with the same settings, or nullopt. If there is a number, nothing is
+  // left to do, and the log says so. Main then returns without a call of Run.
+  // All ranks must call it, before Run. After an error, Run can't be called.
+  //
+  // A training with a path for checkpoints has finished when Run has returned
+  // OK after a loop over steps or epochs, was not stopped, and has found steps
+  // in each epoch. Rank 0 then writes the file PATH.finished beside the
+  // checkpoints. If the job's settings have changed, such as the number of
+  // epochs in its table [trainer], the job goes on, and its next checkpoint
+  // removes the file. If something that is not in the job's text has changed,
+  // remove the file yourself.
+  absl::StatusOr<std::optional<int64_t>> FindFinished();
 
   // Calls the trainer once, and returns how the training has ended on all
   // ranks. A failure or an exception of one rank's trainer ends the training on
@@ -333,23 +351,45 @@ class Session {
   // for the next one. A `break` leaves its step unfinished: that step does not
   // count, and the rest of its epoch can't be read any more. The last step is
   // the one after which all ranks stop or finish, or the first that failed. An
-  // epoch is read once, and epochs are read in ascending order. (A loader
-  // that was not made by MakeLoader is not watched in this way.) A trainer with
-  // a session must not call the loader's Drain.
+  // epoch is read once, and epochs are read in ascending order. Outside of
+  // loops over Epochs, none is left out, unless Loader::StartEpoch was called
+  // for it before, since a number of steps is easily passed as the epoch. (A
+  // loader that was not made by MakeLoader is not watched in this way.) A
+  // trainer with a session must not call the loader's Drain.
   StepRange Steps(Loader& loader, int64_t epoch);
+
+  // Returns the steps of all epochs that are left, for a training that counts
+  // steps. It does what a loop over Epochs around Steps would do: hooks are
+  // called for each epoch, and a checkpoint is saved at its end. The loop ends
+  // when the loader has done options.max_steps steps. If this is in the middle
+  // of an epoch, the loop saves a checkpoint and does not call OnEpochEnd. A
+  // later loop over the same loader continues there, also in a job that is
+  // started again with more steps.
+  //
+  //   StepsOptions steps;
+  //   steps.max_steps = options.steps;
+  //   for (Step& step : session.Steps(*train, steps)) {
+  //
+  // Code that follows the loop is repeated by a job that is started again with
+  // more steps. So what depends on the number of steps, such as a learning
+  // rate, should be computed from step.global_number() in the loop. A loop over
+  // Epochs of the same loader around this one fails the training.
+  StepRange Steps(Loader& loader, const StepsOptions& options);
+
+  // This overload is deleted, since Steps(loader, {5000}) would be epoch 5000.
+  template <typename T>
+  StepRange Steps(Loader& loader, std::initializer_list<T> options) = delete;
 
   // Ends the training after the current step: the session saves a checkpoint
   // when the step has ended, the loops over steps and epochs end, and Run
-  // returns OK. It is for early stopping, and for a trainer that counts steps.
+  // returns OK. It is for early stopping.
   // In a step, before Average, a call on one rank is enough. After Average, all
   // ranks must call it at the same place; ranks that differ get an error.
   // Outside of steps, it saves nothing, and no further step begins. The code
   // that follows the loop over steps also runs if the training finishes in the
-  // middle of an epoch; finishing() tells. A job that is started again
-  // continues the training, so a trainer that counts steps also calls it before
-  // its loops:
-  //
-  //   if (session.steps() >= options.steps) session.FinishAfterThisStep();
+  // middle of an epoch; finishing() tells. A job that is started again with the
+  // same settings does nothing, as after any other end (see FindFinished); with
+  // other settings, it continues the training.
   void FinishAfterThisStep();
 
   // Calls `evaluate` with each batch of the loader's epoch 0, adds up the sums
@@ -394,7 +434,7 @@ class Session {
   // Returns true if all ranks finish because of FinishAfterThisStep.
   bool finishing() const;
 
-  // Writes a line to the log.
+  // Writes a line to the log, on each rank that calls it.
   void Log(absl::string_view text) const;
 
   // Writes metrics, such as a learning rate, to the sinks of the job's tables
@@ -413,6 +453,8 @@ class Session {
   absl::Status Join();
   absl::Status CallTrainer(const std::function<absl::Status(Session&)>& train);
   absl::Status CheckAllIsSaved() const;
+  void Finish();
+  absl::Status LeaveRanks(absl::Status status);
   absl::Status CheckMake(absl::string_view name) const;
   Checkpoint& checkpoint();
   absl::Status Share(Gradients& gradients);

@@ -77,17 +77,24 @@ class SessionCheckpoint : public SessionWithCheckpoints {
     options.change = [](Job& job) {
       job.loaders["train"].Set("num_workers", 2);
     };
-    return UseSessions(std::vector<std::string>(size, Text()),
-                       [&](Session& session) {
-                         return VerifyRestart(
-                             session,
-                             [&](Session& session) {
-                               Counting trainer;
-                               trainer.keeps_momentum = keeps_momentum;
-                               return trainer.Train(session);
-                             },
-                             options);
-                       });
+    return UseSessions(
+        std::vector<std::string>(size, Text()), [&](Session& session) {
+          return VerifyRestart(
+              session,
+              [&](Session& session) {
+                Counting trainer;
+                trainer.keeps_momentum = keeps_momentum;
+                // The best value follows from the weight, which
+                // is told if both differ.
+                trainer.in_step = [&](Session& session) {
+                  return session
+                      .SaveIfBest("best", trainer.weight[0], Best::kHighest)
+                      .status();
+                };
+                return trainer.Train(session);
+              },
+              options);
+        });
   }
 
   std::string PathOf(int64_t step) const {
@@ -171,6 +178,36 @@ TEST_F(SessionCheckpoint, GoesOnFromTheCheckpointsOfAnEarlierRelease) {
     EXPECT_EQ(ranks[0].weight, undisturbed[0].weight);
     EXPECT_EQ(ranks[0].momentum, undisturbed[0].momentum);
   }
+}
+
+// These checkpoints do not say how many steps the loader has done.
+TEST_F(SessionCheckpoint, CountsTheStepsOfAnEarlierRelease) {
+  std::filesystem::copy_file("testdata/checkpoint/model.000000000005",
+                             PathOf(5));
+  Counting trainer;
+  EXPECT_THAT(RunJobs({Text()},
+                      [&](Session& session) -> absl::Status {
+                        LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                                  session.MakeLoader("train"));
+                        LOCKSTEP_ASSIGN_OR_RETURN(
+                            Gradients* const gradients,
+                            session.MakeGradients(
+                                {{"seen", absl::MakeSpan(trainer.seen),
+                                  &trainer.seen_gradient},
+                                 {"weight", absl::MakeSpan(trainer.weight),
+                                  &trainer.weight_gradient}}));
+                        LOCKSTEP_RETURN_IF_ERROR(session.AddState(
+                            "momentum", BufferOf(trainer.momentum)));
+                        LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+                        StepsOptions by_steps;
+                        by_steps.max_steps = 7;
+                        for (Step& step : session.Steps(*train, by_steps)) {
+                          LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+                        }
+                        EXPECT_EQ(session.steps(), 7);
+                        return absl::OkStatus();
+                      }),
+              Each(IsOk()));
 }
 
 TEST_F(SessionCheckpoint, SavesWhenItIsDue) {

@@ -509,7 +509,10 @@ TEST_F(SessionMetricsTest, ALoopThatIsLeftHasALine) {
     return absl::OkStatus();
   };
   ASSERT_THAT(RunWith("[metrics.recording]", 1, train), Each(IsOk()));
-  EXPECT_THAT(LinesWith("epoch "), ElementsAre(StartsWith("epoch 0: 1 step ")));
+  EXPECT_THAT(
+      LinesWith("epoch "),
+      ElementsAre(HasSubstr("left step 1 of epoch 0 of the loader 'train'"),
+                  StartsWith("epoch 0: 1 step ")));
 }
 
 TEST_F(SessionMetricsTest, ProgressCanBeTurnedOff) {

@@ -40,6 +40,11 @@ struct SessionOptions {
   // over restarts, as if RequestStop had been called. It is for tests.
   int64_t stop_after = 0;
 
+  // If it is true, Main calls the trainer also if the job has finished before.
+  // It is for a program that does not train, but evaluates the trained model,
+  // for instance, with the text of the job that has trained it.
+  bool runs_finished_jobs = false;
+
   // Receives the lines of the log, one at a time, on a thread of the session's
   // own. It may block: lines then wait, and the oldest of more than 1,000 are
   // dropped, which a later line tells. The lines tell the progress of the

@@ -1,5 +1,5 @@
-// The loops of a training: Session::Epochs returns the epochs of a loader, and
-// Session::Steps the steps of an epoch.
+// The loops of a training. A training by epochs has two: Session::Epochs
+// returns the epochs of a loader, and Session::Steps the steps of an epoch.
 //
 //   for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
 //     for (Step& step : session.Steps(*train, epoch)) {
@@ -10,6 +10,19 @@
 //       }
 //       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
 //       model.Update(options.learning_rate);
+//     }
+//   }
+//
+// A training by steps has one, which goes through the epochs by itself:
+//
+//   StepsOptions steps;
+//   steps.max_steps = options.steps;
+//   for (Step& step : session.Steps(*train, steps)) {
+//     ...
+//     LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+//     model.Update(RateOf(step.global_number()));
+//     if (step.IsEvery(100)) {
+//       LOCKSTEP_RETURN_IF_ERROR(session.Evaluate(*test, evaluate).status());
 //     }
 //   }
 #ifndef LOCKSTEP_SESSION_STEP_H_
@@ -37,6 +50,15 @@ class StepLoop;
 struct Training;
 }  // namespace internal_session
 
+// The settings of a loop over steps that goes through epochs.
+struct StepsOptions {
+  // The loop ends after this number of steps of its loader, counted over all
+  // loops, epochs and restarts. For a loader that was not made by MakeLoader,
+  // its batches count. With 0, the loop ends only when the training finishes,
+  // stops or fails, or when the loader has reached its own max_steps.
+  int64_t max_steps = 0;
+};
+
 // A step of a training: the batch of this rank, and the sums over all ranks. A
 // step that failed has no batch, and Average returns why it failed.
 // Thread-safety: thread-compatible.
@@ -52,6 +74,14 @@ class Step {
 
   int64_t epoch() const { return epoch_; }
   int64_t number() const { return number_; }  // in the epoch, from 0
+
+  // The number of this step in the training, from 1, counted over all loaders,
+  // epochs and restarts. It is steps() of the session when this step has ended.
+  int64_t global_number() const { return global_number_; }
+
+  // Returns true in every n-th step of the training: in steps n, 2 * n, and so
+  // on. With n = 0 it is never true.
+  bool IsEvery(int64_t n) const { return n > 0 && global_number_ % n == 0; }
 
   // The range of this rank's batches, which has one batch. A batch without data
   // has no valid rows and needs no special treatment. Hooks see the batch as
@@ -103,6 +133,7 @@ class Step {
   absl::Status status_;
   int64_t epoch_ = 0;
   int64_t number_ = 0;
+  int64_t global_number_ = 0;
   Batch* batch_ = nullptr;
   int64_t weight_ = 0;
   Sums sums_;
@@ -187,8 +218,7 @@ class StepRange {
 
  private:
   friend class Session;
-  StepRange(internal_session::Training& training, Loader& loader,
-            int64_t epoch);
+  explicit StepRange(std::unique_ptr<internal_session::StepLoop> loop);
 
   std::unique_ptr<internal_session::StepLoop> loop_;
 };

@@ -1,6 +1,8 @@
 #include "lockstep/session/step_loop.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +38,15 @@ StepLoop::StepLoop(Training& training, Loader& loader, int64_t epoch)
   step_.epoch_ = epoch;
 }
 
+StepLoop::StepLoop(Training& training, Loader& loader,
+                   const StepsOptions& options)
+    : training_(training),
+      loader_(loader),
+      goes_through_(true),
+      max_steps_(options.max_steps) {
+  step_.loop_ = this;
+}
+
 StepLoop::~StepLoop() {
   CatchAll("the end of a loop", [&] {
     Close(/*is_over=*/false);
@@ -43,7 +54,7 @@ StepLoop::~StepLoop() {
   }).IgnoreError();
 }
 
-// Ends the loop, whose epoch has ended if `is_over`.
+// `is_over`: all steps of the epoch have ended.
 void StepLoop::Close(bool is_over) {
   if (!std::exchange(is_open_, false)) return;
   const bool left_step = training_.phases.in_step();
@@ -57,8 +68,15 @@ void StepLoop::Close(bool is_over) {
          std::exchange(training_.named_saves, {})) {
       if (training_.ranks.rank() > 0 || !training_.failure.ok()) continue;
       training_.Log(absl::StrCat("the trainer has left step ", step_.number_,
-                                 " of epoch ", epoch_, ", so the checkpoint '",
-                                 target.name, "' is not saved"));
+                                 " of epoch ", step_.epoch_,
+                                 ", so the checkpoint '", target.name,
+                                 "' is not saved"));
+    }
+    if (training_.ranks.rank() == 0 && training_.failure.ok()) {
+      training_.Log(absl::StrCat(
+          "the trainer has left step ", step_.number_, " of epoch ",
+          step_.epoch_, " of ", training_.loaders.Describe(loader_),
+          ": it does not count, and the rest of the epoch is not read"));
     }
     // The step does not count, so its gradients are thrown away.
     for (const auto& gradients : training_.gradients) {
@@ -78,27 +96,104 @@ void StepLoop::Fail(const absl::Status& why) {
 
 void StepLoop::Begin() {
   done_ = false;
-  absl::Status allowed = training_.CheckLoop("Steps");
-  if (!allowed.ok()) return Fail(allowed);
+  absl::Status begun = training_.CheckLoop("Steps");
+  if (begun.ok() && goes_through_) begun = CheckGoesThrough();
+  if (!begun.ok()) return Fail(begun);
   done_ = training_.IsOver();
-  if (done_) return;
-  allowed = training_.loaders.CheckSteps(loader_, epoch_);
-  if (!allowed.ok()) return Fail(allowed);
+  if (!done_ && goes_through_) begun = GoToFirstEpoch();
+  if (begun.ok() && !done_) begun = GoOn();
+  if (!begun.ok()) Fail(begun);
+}
+
+absl::Status StepLoop::CheckGoesThrough() const {
+  if (max_steps_ < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "max_steps of Steps should be 0 or more, but is ", max_steps_));
+  }
+  if (!training_.loaders.IsInBody(loader_)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "Steps with StepsOptions goes through the epochs of ",
+      training_.loaders.Describe(loader_),
+      " by itself, and was called in the body of a loop over the same epochs: "
+      "leave out that loop, or call Steps(loader, epoch) in it"));
+}
+
+absl::Status StepLoop::GoToFirstEpoch() {
+  epoch_ = training_.loaders.FirstEpoch(loader_);
+  if (loader_.options().advance_epochs && epoch_ > loader_.progress().epoch) {
+    done_ = true;
+    training_.why_no_steps = absl::StrCat(training_.loaders.Describe(loader_),
+                                          " has done all of its epochs");
+    return absl::OkStatus();
+  }
+  if (MostLeft() > 0) return absl::OkStatus();
+  // An epoch that was over before a restart has still to be ended here.
+  LOCKSTEP_ASSIGN_OR_RETURN(const bool has_more, HasMoreToRead());
+  done_ = has_more || !training_.loaders.RepeatsEpoch(loader_);
+  if (done_) {
+    training_.why_no_steps =
+        absl::StrCat(training_.loaders.Describe(loader_), " has done ",
+                     training_.loaders.StepsOf(loader_),
+                     " steps, and max_steps allows no more");
+  }
+  return absl::OkStatus();
+}
+
+bool StepLoop::HasNextEpoch() {
+  if (!goes_through_ || loader_.options().advance_epochs || MostLeft() <= 0 ||
+      training_.IsOver()) {
+    return false;
+  }
+  if (had_steps_ || was_restored_) return true;
+  // A loop over a loader that has no steps would never end.
+  if (training_.ranks.rank() == 0 && training_.steps > training_.began_at) {
+    training_.Log(absl::StrCat(
+        "the loop over steps ends, because epoch ", epoch_, " of ",
+        training_.loaders.Describe(loader_), " has no step; it has done ",
+        training_.loaders.StepsOf(loader_), " steps, and max_steps is ",
+        max_steps_));
+  }
+  return false;
+}
+
+int64_t StepLoop::MostLeft() const {
+  int64_t left = std::numeric_limits<int64_t>::max();
+  if (max_steps_ > 0) left = max_steps_ - training_.loaders.StepsOf(loader_);
+  const int64_t of_loader = loader_.options().max_steps;
+  if (of_loader > 0) {
+    left = std::min(left, of_loader - loader_.progress().steps_in_total);
+  }
+  return left;
+}
+
+absl::StatusOr<bool> StepLoop::HasMoreToRead() const {
+  if (!loader_.options().advance_epochs) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const int64_t left, loader_.StepsLeft());
+    return left > 0;
+  }
+  // One range of such a loader has all epochs.
+  const int64_t most = loader_.options().max_steps;
+  return most == 0 || loader_.progress().steps_in_total < most;
+}
+
+absl::Status StepLoop::Open() {
+  LOCKSTEP_RETURN_IF_ERROR(training_.loaders.CheckSteps(loader_, epoch_));
   training_.loaders.MarkOthersDone(loader_);
   if (training_.loaders.WasLeft(loader_, epoch_)) {
     training_.loaders.BeginSteps(loader_, epoch_);
     training_.loaders.EndSteps(loader_, /*is_over=*/false, /*left_step=*/true);
-    done_ = true;
-    return;
+    return absl::OkStatus();
   }
-  const absl::Status begun = BeginEpoch();
-  if (!begun.ok()) return Fail(begun);
+  was_restored_ = training_.loaders.IsRestored(loader_) &&
+                  epoch_ == loader_.progress().epoch;
+  had_steps_ = false;
+  LOCKSTEP_RETURN_IF_ERROR(BeginEpoch());
   is_open_ = true;
   asked_ = before_ = SteadyNow();
   training_.reports->BeginSteps(asked_);
   batches_.emplace(loader_.Epoch(epoch_));
   at_.emplace(batches_->begin());
-  Take();
+  return absl::OkStatus();
 }
 
 absl::Status StepLoop::BeginEpoch() {
@@ -110,34 +205,45 @@ absl::Status StepLoop::BeginEpoch() {
   return absl::OkStatus();
 }
 
-void StepLoop::Take() {
-  if (*at_ != batches_->end()) {
-    absl::StatusOr<Batch>& batch = **at_;
-    if (!batch.ok()) return Fail(training_.InLoader(loader_, batch.status()));
-    step_.batch_ = &*batch;
-    const absl::Status begun = BeginStep();
-    if (!begun.ok()) Fail(begun);
-    return;
+absl::Status StepLoop::GoOn() {
+  for (;;) {
+    if (!is_open_) LOCKSTEP_RETURN_IF_ERROR(Open());
+    if (is_open_) {
+      if (*at_ != batches_->end()) return BeginStep();
+      LOCKSTEP_RETURN_IF_ERROR(EndEpoch());
+      done_ = !HasNextEpoch();
+    } else {
+      done_ = !goes_through_ || MostLeft() <= 0;
+    }
+    if (done_) return absl::OkStatus();
+    ++epoch_;
   }
-  const absl::Status ended = EndEpoch();
-  if (!ended.ok()) return Fail(ended);
-  done_ = true;
 }
 
 void StepLoop::Advance() {
   done_ = !step_.status_.ok();
   if (done_) return;
-  const absl::Status ended = EndStep();
-  if (!ended.ok()) return Fail(ended);
-  done_ = training_.IsOver();
-  if (done_) return Close(/*is_over=*/false);
+  absl::Status status = EndStep();
+  if (!status.ok()) return Fail(status);
+  done_ = is_paused_ || training_.IsOver();
+  if (done_) {
+    Close(/*is_over=*/false);
+    if (!is_paused_) return;
+    loader_.KeepPlace();
+    training_.loaders.MarkPaused(loader_);
+    return;
+  }
   asked_ = SteadyNow();
   ++*at_;
-  Take();
+  status = GoOn();
+  if (!status.ok()) Fail(status);
 }
 
 absl::Status StepLoop::EndEpoch() {
   Close(/*is_over=*/true);
+  if (!had_steps_ && !was_restored_ && MostLeft() > 0) {
+    training_.had_empty_epoch = true;
+  }
   NoteMissingAverage();
   if (training_.steps == training_.began_at) {
     training_.why_no_steps =
@@ -159,6 +265,8 @@ absl::Status StepLoop::EndEpoch() {
         return hooks.OnEpochEnd(training_.session, epoch_);
       }));
   training_.loaders.MarkTold(loader_);
+  // In a loop through epochs, no code of the trainer belongs to an epoch.
+  if (goes_through_) training_.loaders.EndBody(loader_);
   return absl::OkStatus();
 }
 
@@ -189,16 +297,21 @@ void StepLoop::NoteMissingAverage() {
 // ---- Steps.
 
 absl::Status StepLoop::BeginStep() {
+  absl::StatusOr<Batch>& next = **at_;
+  if (!next.ok()) return training_.InLoader(loader_, next.status());
+  step_.batch_ = &*next;
+  had_steps_ = true;
   begun_ = SteadyNow();
   training_.save_requested = false;
   if (!training_.has_begun) NoteFirstStep();
   training_.reports->BeginStep();
   const Batch& batch = *step_.batch_;
   training_.AddUnread(loader_, batch, unread_);
+  step_.epoch_ = batch.epoch();
   step_.number_ = batch.step();
+  step_.global_number_ = training_.steps + 1;
   step_.weight_ = rows_ = batch.valid();
   step_.sums_.Clear();
-  batch_epoch_ = batch.epoch();
   if (training_.steps + 1 == training_.options.stop_after) {
     training_.RequestStop();
   }
@@ -232,6 +345,7 @@ absl::Status StepLoop::EndStep() {
   }
   const SteadyTime ended = SteadyNow();
   ++training_.steps;
+  training_.loaders.CountStep(loader_);
   training_.phases.GoTo(Phase::kBetween);
   if (training_.reports->on()) Report(ended);
   before_ = ended;
@@ -239,11 +353,15 @@ absl::Status StepLoop::EndStep() {
       training_.CallHooks(Phase::kOnStep, [&](SessionHooks& hooks) {
         return hooks.OnStep(training_.session, step_);
       }));
+  if (goes_through_ && MostLeft() <= 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(is_paused_, HasMoreToRead());
+  }
   // The previous checkpoint may have failed while it was written.
   LOCKSTEP_RETURN_IF_ERROR(training_.checkpoint->status());
   const bool has_path = !training_.job.checkpoint.path.empty();
   return training_.Save(has_path &&
-                        (training_.IsOver() || training_.save_requested ||
+                        (training_.IsOver() || is_paused_ ||
+                         training_.save_requested ||
                          training_.checkpoint->IsDue(training_.steps)));
 }
 
@@ -257,7 +375,7 @@ void StepLoop::TakeSums(int64_t total_weight) {
 void StepLoop::Report(SteadyTime ended) {
   StepReport report;
   report.loader = training_.loaders.NameOf(loader_);
-  report.epoch = batch_epoch_;
+  report.epoch = step_.epoch_;
   report.number = step_.number_;
   report.steps = training_.steps;
   report.rows = rows_;
@@ -270,6 +388,7 @@ void StepLoop::Report(SteadyTime ended) {
   report.asked = asked_;
   report.begun = begun_;
   report.ended = ended;
+  report.most_left = MostLeft();
   training_.reports->EndStep(report, loader_);
 }
 
@@ -280,7 +399,8 @@ absl::Status StepLoop::CheckInStep(Call call, absl::string_view name) const {
   if (call == Call::kAdd && training_.phases.now() == Phase::kAveraged) {
     return absl::FailedPreconditionError(absl::StrCat(
         name, " comes after Average in step ", step_.number_, " of epoch ",
-        epoch_, ", where the ranks have already added up: call it before"));
+        step_.epoch_,
+        ", where the ranks have already added up: call it before"));
   }
   return training_.Check(call, name);
 }
@@ -310,7 +430,7 @@ absl::Status StepLoop::Average(Gradients& gradients) {
   if (gradients.is_averaged_) {
     averaged = absl::FailedPreconditionError(absl::StrCat(
         "these gradients were averaged before in step ", step_.number_,
-        " of epoch ", epoch_, "; call Average once in a step"));
+        " of epoch ", step_.epoch_, "; call Average once in a step"));
   } else {
     gradients.is_averaged_ = training_.has_averaged = true;
     averaged = gradients.on_host() ? AverageOnHost(gradients)
@@ -327,7 +447,7 @@ absl::Status StepLoop::CheckNothingIsLost(const Gradients& gradients) const {
   const std::string* const name = gradients.FindNotZero();
   if (name == nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "in step ", step_.number_, " of epoch ", epoch_,
+      "in step ", step_.number_, " of epoch ", step_.epoch_,
       ", the gradient of parameter '", *name,
       "' is not 0 and was not averaged, and the next step sets it to 0: call "
       "Average in each step, or gradients->Discard() to throw it away"));
@@ -338,7 +458,7 @@ absl::Status StepLoop::CheckNothingWasSet(const Gradients& gradients) const {
   const std::string* const name = gradients.FindNotZero();
   if (name == nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "before step ", step_.number_, " of epoch ", epoch_,
+      "before step ", step_.number_, " of epoch ", step_.epoch_,
       ", the gradient of parameter '", *name,
       "' was set to a value other than 0, and this step sets it to 0: add "
       "gradients within a step, or call gradients->Discard()"));
@@ -347,7 +467,8 @@ absl::Status StepLoop::CheckNothingWasSet(const Gradients& gradients) const {
 // Returns the name of a collective. The ranks compare it, which shows that they
 // are in the same step with the same model.
 std::string StepLoop::NameOfStep(const Gradients* gradients) const {
-  std::string name = absl::StrCat("step ", step_.number_, " of epoch ", epoch_);
+  std::string name =
+      absl::StrCat("step ", step_.number_, " of epoch ", step_.epoch_);
   if (gradients != nullptr && gradients->number_ > 0) {
     absl::StrAppend(&name, ", model ", gradients->number_);
   }
@@ -440,10 +561,8 @@ bool EpochNumbers::BeginBody() const {
   return true;
 }
 
-StepRange::StepRange(internal_session::Training& training, Loader& loader,
-                     int64_t epoch)
-    : loop_(std::make_unique<internal_session::StepLoop>(training, loader,
-                                                         epoch)) {}
+StepRange::StepRange(std::unique_ptr<internal_session::StepLoop> loop)
+    : loop_(std::move(loop)) {}
 
 StepRange::~StepRange() = default;
 

@@ -1,5 +1,5 @@
-// A StepLoop is one loop over the steps of an epoch. It stands behind a
-// StepRange. Internal.
+// A StepLoop is one loop over the steps of an epoch, or of all epochs. It
+// stands behind a StepRange. Internal.
 #ifndef LOCKSTEP_SESSION_STEP_LOOP_H_
 #define LOCKSTEP_SESSION_STEP_LOOP_H_
 
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
@@ -23,7 +24,11 @@ namespace lockstep::internal_session {
 // Thread-safety: thread-compatible.
 class StepLoop {
  public:
+  // A loop over the steps of one epoch.
   StepLoop(Training& training, Loader& loader, int64_t epoch);
+
+  // A loop over the steps of all epochs that are left.
+  StepLoop(Training& training, Loader& loader, const StepsOptions& options);
 
   // If a step has not ended, the trainer has left it.
   ~StepLoop();
@@ -49,19 +54,40 @@ class StepLoop {
   absl::Status Average(Gradients& gradients);
 
  private:
+  // Ends the steps of the epoch.
   void Close(bool is_over);
+
+  // ---- Epochs.
+
+  absl::Status CheckGoesThrough() const;
+  absl::Status GoToFirstEpoch();
+  bool HasNextEpoch();
+  // Returns how many more steps max_steps allows: that of this loop, or that of
+  // the loader if it allows fewer.
+  int64_t MostLeft() const;
+  // Returns true if the loader has a batch left in its epoch or, if it goes
+  // through epochs by itself, before its own max_steps.
+  absl::StatusOr<bool> HasMoreToRead() const;
+  // Begins the epoch. It is not open afterwards if it has no steps because the
+  // trainer had left it.
+  absl::Status Open();
   absl::Status BeginEpoch();
   absl::Status EndEpoch();
   void NoteFirstStep();
   void NoteMissingAverage();
-  // Begins the step of the current batch, or ends the epoch if no batch is
-  // left.
-  void Take();
+
+  // ---- Steps.
+
+  // Goes to the next step. It may be in a later epoch. If there is none, the
+  // loop is done.
+  absl::Status GoOn();
   absl::Status BeginStep();
   absl::Status EndStep();
   void TakeSums(int64_t total_weight);
   void Report(SteadyTime ended);
   void Fail(const absl::Status& why);
+
+  // ---- Calls of the trainer in a step.
 
   // Returns OK if a call that belongs to a step is allowed.
   absl::Status CheckInStep(Call call, absl::string_view name) const;
@@ -73,16 +99,19 @@ class StepLoop {
 
   Training& training_;
   Loader& loader_;
-  const int64_t epoch_;
+  const bool goes_through_ = false;  // this loop goes through epochs
+  const int64_t max_steps_ = 0;
+  int64_t epoch_ = 0;
   std::optional<EpochRange> batches_;
   std::optional<EpochRange::Iterator> at_;
   Step step_;
-  bool is_open_ = false;  // this loop has begun
+  bool is_open_ = false;  // the epoch has begun and has not ended
   bool done_ = false;
+  bool is_paused_ = false;     // this loop ends in the middle of an epoch
+  bool was_restored_ = false;  // this epoch goes on from a checkpoint
+  bool had_steps_ = false;     // this epoch had a step in this loop
 
-  // The numbers of the batch are kept here, since the trainer may have released
-  // it.
-  int64_t batch_epoch_ = 0;
+  // The number is kept here, since the trainer may have released the batch.
   int64_t rows_ = 0;
   int64_t unread_ = 0;  // samples of this loop that could not be read
   bool is_weight_rows_ = true;

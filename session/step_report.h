@@ -4,6 +4,7 @@
 #define LOCKSTEP_SESSION_STEP_REPORT_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -24,6 +25,7 @@ struct StepReport {
   int64_t steps = 0;     // of the training, including this one
   int64_t rows = 0;      // the valid rows of this rank
   int64_t position = 0;  // in the epoch's stream, after this step
+  int64_t most_left = std::numeric_limits<int64_t>::max();  // steps of the loop
 
   // These are over all ranks, except where the line says otherwise.
   int64_t total_weight = 0;

@@ -150,6 +150,7 @@ absl::Status Training::CheckLoop(absl::string_view name) {
   has_looped = true;
   if (phases.now() != Phase::kMaking) return absl::OkStatus();
   if (!job.checkpoint.path.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(restored);
     return absl::FailedPreconditionError(absl::StrCat(
         "the job keeps checkpoints at ", job.checkpoint.path,
         ", and the trainer has not looked for one: call session.Restore() when "
@@ -373,6 +374,14 @@ absl::Status Training::Save(bool is_numbered) {
   return absl::OkStatus();
 }
 
+void Training::TellNoPath() {
+  if (!job.checkpoint.path.empty() || ranks.rank() > 0 ||
+      std::exchange(told_no_path, true)) {
+    return;
+  }
+  Log("nothing is saved, because the job has no checkpoint.path");
+}
+
 absl::Status Training::CheckSaveAs(absl::string_view name) const {
   LOCKSTEP_RETURN_IF_ERROR(Check(Call::kSaveAs, name));
   // The code that follows the steps is repeated after the restart.
@@ -382,6 +391,7 @@ absl::Status Training::CheckSaveAs(absl::string_view name) const {
 }
 
 absl::Status Training::SaveAs(CheckpointTarget target) {
+  TellNoPath();
   const auto same = std::find_if(
       named_saves.begin(), named_saves.end(),
       [&](const CheckpointTarget& each) { return each.name == target.name; });

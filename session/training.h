@@ -140,6 +140,9 @@ struct Training {
   // is anything to save.
   absl::Status Save(bool is_numbered);
 
+  // Logs, once, that the job has no path for checkpoints.
+  void TellNoPath();
+
   // Returns OK if SaveAs and SaveIfBest are allowed now.
   absl::Status CheckSaveAs(absl::string_view name) const;
 
@@ -175,6 +178,7 @@ struct Training {
   bool left_update = false;       // the step that was left may have an update
   bool has_begun = false;         // a step has begun
   bool has_looped = false;        // Epochs or Steps was called
+  bool had_empty_epoch = false;   // an epoch had no step
   bool has_averaged = false;      // Average was called
   bool told_no_average = false;   // the log says that it was not called
   bool stopping = false;          // all ranks stop, as was agreed
@@ -182,6 +186,8 @@ struct Training {
   bool finishing = false;         // all ranks finish, as was agreed
   absl::Status failure;           // the first failure
   std::string why_no_steps;       // why the last loop had no steps
+  absl::Status restored;          // the last result of Restore
+  bool told_no_path = false;      // the log says that nothing is saved
 
  private:
   void Agree(const Tally& tally);

@@ -11,6 +11,7 @@
 #include <string>
 #include <system_error>  // NOLINT: of <filesystem>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -102,36 +103,57 @@ absl::StatusOr<std::string> ReadAll(const CheckpointReader& reader,
   return bytes;
 }
 
+// Returns true for the sections that the trainer has added, or its gradients.
+bool IsOfTrainer(const CheckpointSection& section) {
+  return !internal_checkpoint::IsOwn(section.name) &&
+         section.name != internal_session::kEpochs &&
+         !absl::StartsWith(section.name, internal_session::kLoaderPrefix);
+}
+
+// Returns the sections. Those of the trainer come first, since the others, such
+// as the best values, only follow from them.
+std::vector<const CheckpointSection*> InOrder(const CheckpointReader& reader) {
+  std::vector<const CheckpointSection*> sections;
+  for (const CheckpointSection& each : reader.sections()) {
+    sections.push_back(&each);
+  }
+  std::stable_partition(
+      sections.begin(), sections.end(),
+      [](const CheckpointSection* each) { return IsOfTrainer(*each); });
+  return sections;
+}
+
 // Returns the first section that differs, and where it differs, or "" if all
 // sections are equal.
 absl::StatusOr<std::string> FirstDifference(const CheckpointReader& one,
                                             const CheckpointReader& two) {
-  for (const CheckpointSection& section : one.sections()) {
-    if (section.name == "job") continue;  // it may have been changed
-    const CheckpointSection* const other = two.Find(section.name);
+  for (const CheckpointSection* const section : InOrder(one)) {
+    if (section->name == "job") continue;  // it may have been changed
+    const CheckpointSection* const other = two.Find(section->name);
     if (other == nullptr) {
-      return absl::StrCat(section.name, ", which is not there after a restart");
+      return absl::StrCat(section->name,
+                          ", which is not there after a restart");
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::string a, ReadAll(one, section));
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string a, ReadAll(one, *section));
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string b, ReadAll(two, *other));
     if (a == b) continue;
-    if (a.size() != b.size() || !section.dtype.has_value()) {
-      return section.name;
+    if (a.size() != b.size() || !section->dtype.has_value()) {
+      return section->name;
     }
-    const int64_t size = SizeOf(*section.dtype);
+    const int64_t size = SizeOf(*section->dtype);
     const int64_t at =
         (std::mismatch(a.begin(), a.end(), b.begin()).first - a.begin()) / size;
-    const std::string without = ElementOf(section, a.substr(at * size, size));
-    const std::string with = ElementOf(section, b.substr(at * size, size));
-    return absl::StrCat(section.name, ", from element ", at, " on",
+    const std::string without = ElementOf(*section, a.substr(at * size, size));
+    const std::string with = ElementOf(*section, b.substr(at * size, size));
+    return absl::StrCat(section->name, ", from element ", at, " on",
                         without.empty()
                             ? ""
                             : absl::StrCat(": ", without, " without, and ",
                                            with, " with a restart"));
   }
-  for (const CheckpointSection& section : two.sections()) {
-    if (one.Find(section.name) == nullptr) {
-      return absl::StrCat(section.name,
+  for (const CheckpointSection* const section : InOrder(two)) {
+    if (one.Find(section->name) == nullptr) {
+      return absl::StrCat(section->name,
                           ", which is only there after a restart");
     }
   }
@@ -141,13 +163,8 @@ absl::StatusOr<std::string> FirstDifference(const CheckpointReader& one,
 // Returns true if a checkpoint has more than the sections that every training
 // has.
 bool HasState(const CheckpointReader& reader) {
-  return std::any_of(
-      reader.sections().begin(), reader.sections().end(),
-      [](const CheckpointSection& section) {
-        return !internal_checkpoint::IsOwn(section.name) &&
-               section.name != internal_session::kEpochs &&
-               !absl::StartsWith(section.name, internal_session::kLoaderPrefix);
-      });
+  return std::any_of(reader.sections().begin(), reader.sections().end(),
+                     IsOfTrainer);
 }
 
 absl::Status Compare(const std::string& one, const std::string& two,
@@ -217,8 +234,8 @@ absl::Status TrainUntil(Session& session, int64_t steps,
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "the training ended after ", part->steps(), " steps, before the ", steps,
-      " that its verification takes: set VerifyOptions::steps lower, or train "
-      "for longer"));
+      " that its verification takes: verify fewer steps (--verify=STEPS, or "
+      "VerifyOptions::steps), or train for longer"));
 }
 
 absl::Status VerifyAt(Session& session, const std::string& path,

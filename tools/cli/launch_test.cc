@@ -793,6 +793,7 @@ TEST(Launch, RestartsNothingThatWouldFailAgainOrWasStopped) {
         AllOf(HasSubstr(absl::StrCat("the ranks are not started again, "
                                      "since exit code ",
                                      code, " means that they ", why, "\n")),
+              HasSubstr(code == 2 ? " failed first: " : " stopped first: "),
               Not(HasSubstr("restart 1"))));
   }
 }

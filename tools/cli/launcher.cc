@@ -79,6 +79,13 @@ int PollTimeout(SteadyTime until) {
       std::clamp<int64_t>(left.count(), 0, int64_t{INT_MAX}));
 }
 
+// Returns what a rank did when it ended, such as " failed".
+const char* WayOf(const ProcessEnd& end) {
+  if (!end.failed()) return " left";
+  if (!end.exited) return " died";
+  return end.status == kExitForStop ? " stopped" : " failed";
+}
+
 }  // namespace
 
 absl::StatusOr<int> Launcher::Run() {
@@ -449,13 +456,9 @@ void Launcher::Summarize(const FirstError& first) {
   for (const Rank& rank : ranks_) {
     const ProcessEnd& end = *rank.end;
     if (&rank == first_failed_ && !is_elsewhere) {
-      Say(absl::StrCat("rank ", rank.number,
-                       !end.failed() ? " left"
-                       : end.exited  ? " failed"
-                                     : " died",
-                       " first: ", end.ToString(),
-                       rank.sent_by_launcher ? ", sent by the launcher" : "",
-                       why));
+      Say(absl::StrCat(
+          "rank ", rank.number, WayOf(end), " first: ", end.ToString(),
+          rank.sent_by_launcher ? ", sent by the launcher" : "", why));
     } else {
       ends[absl::StrCat(
                end.ToString(),
