@@ -113,8 +113,8 @@ absl::StatusOr<double> Test(Communicator& group, Loader& loader,
   for (auto& batch : loader.Epoch(0)) {
     LOCKSTEP_RETURN_IF_ERROR(batch.status());
     LOCKSTEP_RETURN_IF_ERROR(Errors(group, *batch, model, sums).status());
-    loss += sums.second[2];
-    samples += sums.second[3];
+    loss += sums.second[examples::kLoss];
+    samples += sums.second[examples::kSamples];
   }
   return loss / samples;
 }

@@ -20,11 +20,13 @@ namespace examples {
 
 constexpr int64_t kInputs = 8;
 
-// A dataset in which sample i is a point x, and y is a linear function of x.
+// A dataset of points x, in which y is a linear function of x. Sample i is the
+// point `first` + i.
 // Thread-safety: thread-safe.
 class Points : public lockstep::Dataset {
  public:
-  explicit Points(int64_t size = 1003) : size_(size) {}
+  explicit Points(int64_t size = 1003, int64_t first = 0)
+      : size_(size), first_(first) {}
   int64_t size() const override { return size_; }
   absl::Span<const lockstep::FieldSpec> fields() const override {
     return fields_;
@@ -32,9 +34,10 @@ class Points : public lockstep::Dataset {
   absl::Status Read(int64_t index, lockstep::SampleContext&,
                     lockstep::SampleRow& row) override {
     LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> x, row.Mutable<float>(0));
+    const int64_t point = first_ + index;
     float y = 3;
     for (int64_t i = 0; i < kInputs; ++i) {
-      x[i] = static_cast<float>(index * (i + 3) % 17 - 8) / 8;
+      x[i] = static_cast<float>(point * (i + 3) % 17 - 8) / 8;
       y += x[i] * static_cast<float>(i + 1) / 4;
     }
     return row.Set<float>(1, y);
@@ -42,6 +45,7 @@ class Points : public lockstep::Dataset {
 
  private:
   const int64_t size_;
+  const int64_t first_;
   const std::vector<lockstep::FieldSpec> fields_ = {
       {"x", lockstep::DType::kF32, {kInputs}, 0},
       {"y", lockstep::DType::kF32, {}, 0}};
@@ -55,12 +59,16 @@ struct Model {
   float loss = 0;  // the mean over the last step
 };
 
+// The places in Sums::second, and their number (kSecond).
+enum { kScale, kBias, kLoss, kSamples, kStops, kSecond };
+
 // The sums of a step over its samples: the gradients of the first layer, and
-// those of the second one (scale, bias) followed by the loss and the number of
-// samples.
+// those of the second one followed by the loss, the number of samples and the
+// number of ranks that want to stop. An evaluation has sums of its own.
 struct Sums {
   std::vector<float> first = std::vector<float>(kInputs);
-  std::vector<float> second = std::vector<float>(4);
+  std::vector<float> second = std::vector<float>(kSecond);
+  std::vector<float> evaluated;
 };
 
 // Returns the errors of `rows` samples, and sets sums.second, since the
@@ -70,16 +78,16 @@ inline std::vector<float> SumSecondLayer(const Model& model,
                                          absl::Span<const float> y,
                                          int64_t rows, Sums& sums) {
   std::vector<float> errors;
-  sums.second.assign(4, 0);
+  sums.second.assign(kSecond, 0);
   for (int64_t row = 0; row < rows; ++row) {
     const float hidden =
         std::inner_product(model.weights.begin(), model.weights.end(),
                            x.begin() + row * kInputs, 0.F);
     const float error = model.scale * hidden + model.bias - y[row];
-    sums.second[0] += error * hidden;
-    sums.second[1] += error;
-    sums.second[2] += error * error;
-    sums.second[3] += 1;
+    sums.second[kScale] += error * hidden;
+    sums.second[kBias] += error;
+    sums.second[kLoss] += error * error;
+    sums.second[kSamples] += 1;
     errors.push_back(error);
   }
   return errors;
@@ -97,13 +105,13 @@ inline void SumFirstLayer(const Model& model, absl::Span<const float> x,
 
 // Moves the model against the mean gradient.
 inline void Update(const Sums& sums, float learning_rate, Model& model) {
-  const float samples = sums.second[3];
+  const float samples = sums.second[kSamples];
   for (int64_t i = 0; i < kInputs; ++i) {
     model.weights[i] -= learning_rate * sums.first[i] / samples;
   }
-  model.scale -= learning_rate * sums.second[0] / samples;
-  model.bias -= learning_rate * sums.second[1] / samples;
-  model.loss = sums.second[2] / samples;
+  model.scale -= learning_rate * sums.second[kScale] / samples;
+  model.bias -= learning_rate * sums.second[kBias] / samples;
+  model.loss = sums.second[kLoss] / samples;
 }
 
 }  // namespace examples

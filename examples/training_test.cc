@@ -43,7 +43,9 @@ double LossOf(const std::string& printed, int epoch) {
       LinesAfter(printed, absl::StrCat("epoch ", epoch, ": loss "));
   EXPECT_THAT(found, SizeIs(1)) << printed;
   double loss = -1;
-  EXPECT_TRUE(!found.empty() && absl::SimpleAtod(found[0], &loss)) << printed;
+  EXPECT_TRUE(!found.empty() &&
+              absl::SimpleAtod(found[0].substr(0, found[0].find(',')), &loss))
+      << printed;
   return loss;
 }
 
@@ -129,6 +131,52 @@ TEST_F(Training, KilledAndGoesOnToTheSameModel) {
   EXPECT_EQ(ended.code, 0) << ended.printed;
   const Ended whole = Launch(2, "examples/training --backend=shm --epochs=2");
   EXPECT_EQ(LossOf(ended.printed, 1), LossOf(whole.printed, 1));
+}
+
+// All ranks stop after the step in which one of them got the signal.
+TEST_F(Training, StopsAndGoesOnToTheSameModel) {
+  const Ended stopped = Train(3, "--epochs=2 --kill=13 --signal=15");
+  EXPECT_EQ(stopped.code, 128 + 15) << stopped.printed;
+  EXPECT_TRUE(std::ifstream(FileOf(14)).is_open());
+  const Ended ended = Train(3, "--epochs=2");
+  EXPECT_EQ(ended.code, 0) << ended.printed;
+  EXPECT_THAT(ended.printed, HasSubstr(GoesOnAfter(14)));
+  const Ended whole = Launch(3, "examples/training --backend=shm --epochs=2");
+  EXPECT_EQ(LossOf(ended.printed, 1), LossOf(whole.printed, 1));
+}
+
+TEST_F(Training, IsDoneOnce) {
+  EXPECT_EQ(Train(2, "--epochs=1").code, 0);
+  const Ended again = Train(3, "--epochs=1");
+  EXPECT_EQ(again.code, 0) << again.printed;
+  // Three ranks with the same batch size each train with larger steps.
+  EXPECT_THAT(again.printed, HasSubstr("samples of a step was 32, and is 48"));
+  const Ended third = Train(3, "--epochs=1");
+  EXPECT_EQ(third.code, 0) << third.printed;
+  EXPECT_THAT(third.printed, AllOf(HasSubstr("the job has finished after 32 "),
+                                   Not(HasSubstr("epoch 0: loss"))));
+  const Ended more = Train(3, "--epochs=2");
+  EXPECT_EQ(more.code, 0) << more.printed;
+  EXPECT_THAT(more.printed, AllOf(HasSubstr("epochs was 1, and is 2"),
+                                  HasSubstr("epoch 1: loss")));
+}
+
+// The mean loss of the samples that are held out is nearly the same on any
+// number of ranks.
+TEST_F(Training, EvaluatesEachSampleOnce) {
+  const auto held_out = [](int ranks, const std::string& batch) {
+    const Ended ended = Launch(
+        ranks, "examples/training --backend=shm --epochs=1 --batch=" + batch);
+    const std::vector<std::string> found =
+        LinesAfter(ended.printed, ", held out ");
+    EXPECT_THAT(found, SizeIs(1)) << ended.printed;
+    double loss = -1;
+    EXPECT_TRUE(!found.empty() && absl::SimpleAtod(found[0], &loss));
+    return loss;
+  };
+  const double one = held_out(1, "48");
+  EXPECT_GT(one, 0);
+  EXPECT_NEAR(held_out(3, "16"), one, 1e-4 * one);
 }
 
 TEST_F(Training, AnEmptyCheckpointIsNoFirstStart) {

@@ -3,6 +3,7 @@
 // the names that the documents leave out.
 #include "lockstep/plugin/plugin.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <functional>
@@ -255,6 +256,14 @@ TEST(PluginDocument, ASession) {
   return absl::OkStatus();
 }
 
+[[maybe_unused]] absl::Status BySteps(Session& session, Loader* train,
+                                      Gradients* gradients,
+                                      session::Model& model,
+                                      const job::TrainerOptions& options) {
+#include "lockstep/docs/snippets/plugin/by_steps.inc"
+  return absl::OkStatus();
+}
+
 [[maybe_unused]] absl::Status KeepBest(Session& session, Loader* test,
                                        session::Model& model,
                                        std::vector<int64_t>& patience) {
@@ -277,6 +286,16 @@ struct Loss {
 
 [[maybe_unused]] void SumsWithWeights(Step& step, const Loss& loss) {
 #include "lockstep/docs/snippets/plugin/sums.inc"
+}
+
+struct TokenLoss {
+  double sum = 0;
+  int64_t tokens = 0;
+};
+
+[[maybe_unused]] void TokensAsWeights(Step& step, Sums& sums,
+                                      const TokenLoss& loss) {
+#include "lockstep/docs/snippets/plugin/tokens.inc"
 }
 
 struct Momentum {

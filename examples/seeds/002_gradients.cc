@@ -102,7 +102,7 @@ absl::Status Ddp(Session& session, lockstep::Loader& train,
       }
     }
     LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
-    optimizer->Update();
+    optimizer->Update(/*share=*/1);
   }
   // The note's reduce_tensor computes the sum divided by the number of ranks.
   LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(session.group().AllReduce(

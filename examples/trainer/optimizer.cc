@@ -1,13 +1,18 @@
 #include "lockstep/examples/trainer/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "Eigen/Core"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -30,15 +35,49 @@ Array ArrayOf(absl::Span<float> values) {
   return Array(values.data(), static_cast<Eigen::Index>(values.size()));
 }
 
-// Calls `update` for each parameter, with its values, its gradient, and its
-// offset among all gradients. The optimizer uses the same offset in its own
-// state.
-template <typename Function>
-void ForEach(const Gradients& gradients, const Function& update) {
-  Eigen::Index at = 0;
+// The settings of one parameter.
+struct Group {
+  float rate = 1;
+  float weight_decay = 0;
+};
+
+// Returns the value of the longest key that is the end of the name.
+float ValueOf(const std::map<std::string, float>& by_ending,
+              absl::string_view name, float otherwise) {
+  size_t longest = 0;
+  float value = otherwise;
+  for (const auto& [ending, own] : by_ending) {
+    if (!absl::EndsWith(name, ending) || ending.size() < longest) continue;
+    longest = ending.size();
+    value = own;
+  }
+  return value;
+}
+
+std::vector<Group> GroupsOf(const OptimizerOptions& options,
+                            const Gradients& gradients) {
+  std::vector<Group> groups;
   for (const Parameter& parameter : gradients.parameters()) {
+    Group group;
+    group.rate = ValueOf(options.rates, parameter.name, 1);
+    group.weight_decay =
+        ValueOf(options.weight_decays, parameter.name, options.weight_decay);
+    groups.push_back(group);
+  }
+  return groups;
+}
+
+// Calls `update` for each parameter, with its values, its gradient, its offset
+// among all gradients, and its settings. The optimizer uses the same offset in
+// its own state.
+template <typename Function>
+void ForEach(const Gradients& gradients, const std::vector<Group>& groups,
+             const Function& update) {
+  Eigen::Index at = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const Parameter& parameter = gradients.parameters()[i];
     Array values = ArrayOf(parameter.values);
-    update(values, ArrayOf(*parameter.gradient), at);
+    update(values, ArrayOf(*parameter.gradient), at, groups[i]);
     at += values.size();
   }
 }
@@ -50,6 +89,7 @@ class Sgd : public Optimizer {
   Sgd(const OptimizerOptions& options, Gradients& gradients)
       : options_(options),
         gradients_(gradients),
+        groups_(GroupsOf(options, gradients)),
         velocities_(Eigen::ArrayXf::Zero(gradients.all().size())) {}
 
   absl::Status AddStateTo(Session& session) override {
@@ -58,29 +98,34 @@ class Sgd : public Optimizer {
         lockstep::BufferOf(velocities_.data(), velocities_.size()));
   }
 
-  void Update() override {
-    ForEach(gradients_,
-            [&](Array& values, const Array& gradient, Eigen::Index at) {
+  void Update(double share) override {
+    const float rate = options_.learning_rate * static_cast<float>(share);
+    ForEach(gradients_, groups_,
+            [&](Array& values, const Array& gradient, Eigen::Index at,
+                const Group& group) {
               auto velocity = velocities_.segment(at, values.size());
               velocity = options_.momentum * velocity + gradient;
-              values -= options_.learning_rate * velocity;
+              values -= rate * group.rate * velocity;
             });
   }
 
  private:
   const OptimizerOptions options_;
   const Gradients& gradients_;
+  const std::vector<Group> groups_;
   Eigen::ArrayXf velocities_;
 };
 
 // Adam divides the step of Sgd by the size of recent gradients. In its paper,
-// momentum and decay are called beta 1 and beta 2.
+// momentum and decay are called beta 1 and beta 2. With a weight decay, it is
+// AdamW.
 // Thread-safety: thread-compatible.
 class Adam : public Optimizer {
  public:
   Adam(const OptimizerOptions& options, Gradients& gradients)
       : options_(options),
         gradients_(gradients),
+        groups_(GroupsOf(options, gradients)),
         means_(Eigen::ArrayXf::Zero(gradients.all().size())),
         squares_(means_) {}
 
@@ -94,7 +139,7 @@ class Adam : public Optimizer {
         lockstep::BufferOf(squares_.data(), squares_.size()));
   }
 
-  void Update() override {
+  void Update(double share) override {
     ++updates_;
     const auto count = static_cast<double>(updates_);
     // Both averages start at 0, so at first they have only these shares of
@@ -103,15 +148,21 @@ class Adam : public Optimizer {
         static_cast<float>(1 - std::pow(double{options_.momentum}, count));
     const auto square_share =
         static_cast<float>(1 - std::pow(double{options_.decay}, count));
-    const float rate = options_.learning_rate / mean_share;
-    ForEach(
-        gradients_, [&](Array& values, const Array& gradient, Eigen::Index at) {
-          auto mean = means_.segment(at, values.size());
-          auto square = squares_.segment(at, values.size());
-          mean += (1 - options_.momentum) * (gradient - mean);
-          square += (1 - options_.decay) * (gradient.square() - square);
-          values -= rate * mean / ((square / square_share).sqrt() + kEpsilon);
-        });
+    ForEach(gradients_, groups_,
+            [&](Array& values, const Array& gradient, Eigen::Index at,
+                const Group& group) {
+              const float rate = options_.learning_rate *
+                                 static_cast<float>(share) * group.rate;
+              auto mean = means_.segment(at, values.size());
+              auto square = squares_.segment(at, values.size());
+              mean += (1 - options_.momentum) * (gradient - mean);
+              square += (1 - options_.decay) * (gradient.square() - square);
+              if (group.weight_decay > 0) {
+                values *= 1 - rate * group.weight_decay;
+              }
+              values -= rate / mean_share * mean /
+                        ((square / square_share).sqrt() + kEpsilon);
+            });
   }
 
  private:
@@ -119,9 +170,35 @@ class Adam : public Optimizer {
 
   const OptimizerOptions options_;
   const Gradients& gradients_;
+  const std::vector<Group> groups_;
   int64_t updates_ = 0;
   Eigen::ArrayXf means_, squares_;
 };
+
+absl::Status CheckNotNegative(absl::string_view name, float value) {
+  if (value >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " should be 0 or more, but is ", value));
+}
+
+absl::Status CheckGroups(absl::string_view name,
+                         const std::map<std::string, float>& by_ending,
+                         const Gradients& gradients) {
+  for (const auto& [ending, value] : by_ending) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        CheckNotNegative(absl::StrCat(name, ".", ending), value));
+    if (std::none_of(gradients.parameters().begin(),
+                     gradients.parameters().end(),
+                     [&end = ending](const Parameter& parameter) {
+                       return absl::EndsWith(parameter.name, end);
+                     })) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " has the key '", ending,
+                       "', but no parameter's name ends with it"));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckShare(absl::string_view name, float share) {
   if (share >= 0 && share < 1) return absl::OkStatus();
@@ -141,17 +218,30 @@ void BindOptions(OptimizerOptions& options, lockstep::OptionTable& table) {
             "The share of the steps before in a step, from 0 to below 1.");
   table.Add("decay", &options.decay,
             "The same for the squares of gradients, which adam alone has.");
+  table.Add("weight_decay", &options.weight_decay,
+            "How fast adam moves parameters towards 0; 0 or more.");
+  table.Add("rates", &options.rates,
+            "Factors of the learning rate, by ends of parameters' names.");
+  table.Add("weight_decays", &options.weight_decays,
+            "Other weight decays, by ends of parameters' names.");
 }
 
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
     const OptimizerOptions& options, Gradients& gradients) {
-  if (options.learning_rate < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "learning_rate should be 0 or more, but is ", options.learning_rate));
-  }
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckNotNegative("learning_rate", options.learning_rate));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckNotNegative("weight_decay", options.weight_decay));
+  LOCKSTEP_RETURN_IF_ERROR(CheckGroups("rates", options.rates, gradients));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckGroups("weight_decays", options.weight_decays, gradients));
   LOCKSTEP_RETURN_IF_ERROR(CheckShare("momentum", options.momentum));
   LOCKSTEP_RETURN_IF_ERROR(CheckShare("decay", options.decay));
   if (options.kind == OptimizerOptions::Kind::kSgd) {
+    if (options.weight_decay > 0 || !options.weight_decays.empty()) {
+      return absl::InvalidArgumentError(
+          "sgd has no weight decay: leave out weight_decay and weight_decays");
+    }
     return std::make_unique<Sgd>(options, gradients);
   }
   return std::make_unique<Adam>(options, gradients);

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +15,8 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/examples/trainer/clipping.h"
+#include "lockstep/examples/trainer/ema.h"
 #include "lockstep/session/gradients.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/session_testing.h"
@@ -84,7 +88,7 @@ TEST_F(OptimizerTest, SgdHasMomentum) {
   With(options, [&](Optimizer& optimizer, Gradients& gradients) {
     for (int update = 0; update < kUpdates; ++update) {
       SetGradients(update, gradients);
-      optimizer.Update();
+      optimizer.Update(/*share=*/1);
     }
     // Each gradient moves its parameter in its own update and, less and less,
     // in all later ones.
@@ -108,7 +112,7 @@ TEST_F(OptimizerTest, AdamIsAsItsAuthorsHaveIt) {
   With(options, [&](Optimizer& optimizer, Gradients& gradients) {
     for (int update = 0; update < kUpdates; ++update) {
       SetGradients(update, gradients);
-      optimizer.Update();
+      optimizer.Update(/*share=*/1);
     }
     for (size_t i = 0; i < 4; ++i) {
       double value = static_cast<double>(i + 1), m = 0, v = 0;
@@ -133,7 +137,7 @@ TEST_F(OptimizerTest, AdamGoesAsFarWhateverTheGradient) {
       for (size_t i = 0; i < 4; ++i) {
         gradients.all()[i] = std::pow(100.0F, static_cast<float>(i)) * 1e-5F;
       }
-      optimizer.Update();
+      optimizer.Update(/*share=*/1);
     }
     for (size_t i = 0; i < 4; ++i) {
       EXPECT_NEAR(ValueOf(gradients, i), static_cast<float>(i), 3e-3) << i;
@@ -141,8 +145,139 @@ TEST_F(OptimizerTest, AdamGoesAsFarWhateverTheGradient) {
   });
 }
 
+// The goldens are PyTorch 2.15's (testdata/generate/optimizers.py).
+TEST_F(OptimizerTest, AdamWIsPyTorchs) {
+  OptimizerOptions options;
+  options.learning_rate = 0.01F;
+  options.momentum = 0.8F;
+  options.decay = 0.95F;
+  options.weight_decay = 0.1F;
+  const std::vector<float> plain = {0.839899123F, 1.82008815F, 2.80027652F,
+                                    3.78046584F};
+  const std::vector<float> plain_averages = {0.914016962F, 1.90188992F,
+                                             2.8897624F, 3.87763572F};
+  const std::vector<float> grouped = {0.839899123F, 1.82008815F, 2.80027652F,
+                                      3.92933869F};
+  const std::vector<float> grouped_averages = {0.914016962F, 1.90188992F,
+                                               2.8897624F, 3.96286106F};
+  for (const bool has_groups : {false, true}) {
+    if (has_groups) {
+      options.rates = {{"cond", 9}, {"second", 0.5F}};
+      options.weight_decays = {{"second", 0}};
+    }
+    With(options, [&](Optimizer& optimizer, Gradients& gradients) {
+      Ema ema(gradients, 0.9F);
+      for (int update = 0; update < kUpdates; ++update) {
+        SetGradients(update, gradients);
+        optimizer.Update(/*share=*/1);
+        ema.Update();
+      }
+      const auto expect = [&](const std::vector<float>& values) {
+        for (size_t i = 0; i < 4; ++i) {
+          EXPECT_NEAR(ValueOf(gradients, i), values[i], 1e-6) << i;
+        }
+      };
+      expect(has_groups ? grouped : plain);
+      {
+        const Ema::Swapped averaged(ema);
+        expect(has_groups ? grouped_averages : plain_averages);
+      }
+      expect(has_groups ? grouped : plain);
+    });
+  }
+}
+
+// A share of the learning rate is as good as a smaller learning rate.
+TEST_F(OptimizerTest, TheShareIsOfTheLearningRate) {
+  for (const Kind kind : {Kind::kSgd, Kind::kAdam}) {
+    std::vector<float> values;
+    for (const float rate : {0.01F, 0.02F}) {
+      OptimizerOptions options;
+      options.kind = kind;
+      options.learning_rate = rate;
+      With(options, [&](Optimizer& optimizer, Gradients& gradients) {
+        for (int update = 0; update < 3; ++update) {
+          SetGradients(update, gradients);
+          optimizer.Update(rate == 0.01F ? 1 : 0.5);
+        }
+        values.push_back(ValueOf(gradients, 3));
+      });
+    }
+    EXPECT_EQ(values[0], values[1]);
+  }
+}
+
+TEST_F(OptimizerTest, ClippingIsPyTorchs) {
+  const std::map<double, std::vector<float>> clipped = {
+      {1, {0.182574153F, 0.365148306F, 0.547722459F, 0.730296612F}},
+      {4, {0.730296612F, 1.46059322F, 2.19088984F, 2.92118645F}},
+      {100, {1, 2, 3, 4}}};
+  for (const auto& [most, expected] : clipped) {
+    With(OptimizerOptions(), [&, most = most, &values = expected](
+                                 Optimizer&, Gradients& gradients) {
+      SetGradients(1, gradients);
+      EXPECT_NEAR(ClipByNorm(gradients, most), 5.47722578, 1e-6);
+      for (size_t i = 0; i < 4; ++i) {
+        EXPECT_NEAR(gradients.all()[i], values[i], 2e-6) << most;
+      }
+    });
+  }
+}
+
+TEST_F(OptimizerTest, ClippingLeavesWhatIsNotFinite) {
+  With(OptimizerOptions(), [&](Optimizer&, Gradients& gradients) {
+    SetGradients(1, gradients);
+    gradients.all()[2] = INFINITY;
+    EXPECT_EQ(ClipByNorm(gradients, 1), INFINITY);
+    EXPECT_EQ(gradients.all()[3], 4);
+    // Their squares do not fit into a float.
+    gradients.all()[2] = 3e30F;
+    EXPECT_NEAR(ClipByNorm(gradients, 1), 3e30, 1e24);
+    EXPECT_NEAR(gradients.all()[2], 1, 1e-6);
+  });
+}
+
+// The averages are in checkpoints, and so the sections of both.
+TEST_F(OptimizerTest, AveragesAreStates) {
+  EXPECT_THAT(RunQuietly(1,
+                         [&](Session& session) -> absl::Status {
+                           std::vector<float> values = {1};
+                           absl::Span<float> gradient;
+                           LOCKSTEP_ASSIGN_OR_RETURN(
+                               Gradients* const gradients,
+                               session.MakeGradients(
+                                   {{"x", absl::MakeSpan(values), &gradient}}));
+                           Ema ema(*gradients, 0.9F);
+                           LOCKSTEP_RETURN_IF_ERROR(ema.AddStateTo(session));
+                           EXPECT_THAT(
+                               session.AddState("ema/x", &values),
+                               StatusIs(absl::StatusCode::kAlreadyExists));
+                           return absl::OkStatus();
+                         }),
+              Each(lockstep::IsOk()));
+}
+
 TEST_F(OptimizerTest, RefusesOptionsOutOfRange) {
-  OptimizerOptions rate, momentum, decay;
+  OptimizerOptions rate, momentum, decay, weights, negative, nobody, sgd;
+  weights.weight_decay = -1;
+  negative.rates = {{"first", -1}};
+  nobody.weight_decays = {{"third", 1}};
+  sgd.kind = Kind::kSgd;
+  sgd.weight_decay = 1;
+  for (const auto& [options, told] :
+       {std::make_pair(weights, "weight_decay should be 0 or more"),
+        std::make_pair(negative, "rates.first should be 0 or more"),
+        std::make_pair(nobody,
+                       "weight_decays has the key 'third', but no "
+                       "parameter's name ends with it"),
+        std::make_pair(sgd, "sgd has no weight decay")}) {
+    EXPECT_THAT(
+        RunQuietly(1,
+                   [&, wrong = options](Session& session) {
+                     return UseOne(session, wrong, {});
+                   }),
+        Each(StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(told))));
+  }
   rate.learning_rate = -1;
   momentum.momentum = 1;
   decay.decay = -0.5F;

@@ -3,9 +3,12 @@
 #include <cmath>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/examples/trainer/clipping.h"
 #include "lockstep/examples/trainer/digits.h"
 #include "lockstep/examples/trainer/mlp.h"
 #include "lockstep/examples/trainer/optimizer.h"
+#include "lockstep/examples/trainer/schedule.h"
 #include "lockstep/session/main.h"
 
 namespace trainer {
@@ -18,6 +21,9 @@ void BindOptions(TrainerOptions& options, lockstep::OptionTable& table) {
   table.Add("hidden", &options.hidden, "The sizes of the hidden layers.");
   table.Add("seed", &options.seed, "The first weights come from it.");
   table.AddTable("optimizer", &options.optimizer, "The optimizer.");
+  table.AddTable("schedule", &options.schedule,
+                 "How the optimizer's learning rate changes.");
+  table.Add("clip", &options.clip, "The largest norm of the gradients.");
 }
 
 absl::Status RegisterParts(lockstep::PluginRegistry& registry) {
@@ -33,6 +39,11 @@ absl::Status Train(lockstep::Session& session, const TrainerOptions& options) {
                             session.MakeGradients(model.parameters()));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto optimizer,
                             MakeOptimizer(options.optimizer, *gradients));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSchedule(options.schedule));
+  if (!(options.clip > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("clip should be more than 0, but is ", options.clip));
+  }
   LOCKSTEP_RETURN_IF_ERROR(optimizer->AddStateTo(session));
   LOCKSTEP_RETURN_IF_ERROR(session.Restore());
 
@@ -50,7 +61,13 @@ absl::Status Train(lockstep::Session& session, const TrainerOptions& options) {
         return absl::OutOfRangeError(
             "the loss is not finite any more: take a smaller learning rate");
       }
-      optimizer->Update();
+      const double norm = ClipByNorm(*gradients, options.clip);
+      if (!std::isfinite(norm)) {
+        return absl::OutOfRangeError(
+            "the gradients are not finite any more: take a smaller learning "
+            "rate");
+      }
+      optimizer->Update(ShareOf(options.schedule, step.global_number()));
     }
     const auto evaluate = [&](const Batch& batch, lockstep::Sums& sums) {
       LOCKSTEP_ASSIGN_OR_RETURN(const DigitRows rows, RowsOf(batch));

@@ -9,10 +9,12 @@
 #define LOCKSTEP_EXAMPLES_TRAINER_TRAINER_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "lockstep/examples/trainer/optimizer.h"
+#include "lockstep/examples/trainer/schedule.h"
 #include "lockstep/session/main.h"
 
 namespace trainer {
@@ -23,6 +25,9 @@ struct TrainerOptions {
   std::vector<int64_t> hidden = {256};
   uint64_t seed = 1;
   OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  // The largest norm of the gradients.
+  double clip = std::numeric_limits<double>::infinity();
 };
 void BindOptions(TrainerOptions& options, lockstep::OptionTable& table);
 

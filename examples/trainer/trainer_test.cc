@@ -86,6 +86,12 @@ TEST(Trainer, GoesOnOnOtherNumbersOfRanks) {
               AllOf(HasSubstr("goes on from "),
                     HasSubstr("test after 120 steps: loss "),
                     HasSubstr(" over 359 samples\n"), Not(HasSubstr("nan"))));
+  const Ended again = Launch(2, command + "3");
+  EXPECT_EQ(again.code, 0) << again.printed;
+  EXPECT_THAT(again.printed,
+              AllOf(HasSubstr("the job has finished after 120 steps, as " +
+                              folder + "/digits.finished says"),
+                    Not(HasSubstr("goes on from "))));
 }
 
 TEST(Trainer, SaysWhichSettingIsWrong) {
