@@ -382,14 +382,14 @@ class Session {
 
   // Ends the training after the current step: the session saves a checkpoint
   // when the step has ended, the loops over steps and epochs end, and Run
-  // returns OK. It is for early stopping.
-  // In a step, before Average, a call on one rank is enough. After Average, all
-  // ranks must call it at the same place; ranks that differ get an error.
-  // Outside of steps, it saves nothing, and no further step begins. The code
-  // that follows the loop over steps also runs if the training finishes in the
-  // middle of an epoch; finishing() tells. A job that is started again with the
-  // same settings does nothing, as after any other end (see FindFinished); with
-  // other settings, it continues the training.
+  // returns OK. It is for early stopping. In a step, before Average, a call on
+  // one rank is enough. After Average, all ranks must call it at the same
+  // place; ranks that differ get an error. Outside of steps, it saves nothing,
+  // and no further step begins. The code that follows the loop over steps also
+  // runs if the training finishes in the middle of an epoch; finishing() tells.
+  // A job that is started again with the same settings does nothing, as after
+  // any other end (see FindFinished); with other settings, it continues the
+  // training.
   void FinishAfterThisStep();
 
   // Calls `evaluate` with each batch of the loader's epoch 0, adds up the sums
