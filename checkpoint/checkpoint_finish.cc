@@ -1,6 +1,5 @@
 // The functions of Checkpoint that tell whether the job has finished.
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,9 +11,7 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/checkpoint/checkpoint_text.h"
 #include "lockstep/checkpoint/finished_mark.h"
-#include "lockstep/checkpoint/saved_sections.h"
 #include "lockstep/checkpoint/share.h"
 #include "lockstep/collective/communicator.h"
 

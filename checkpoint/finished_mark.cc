@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -67,22 +66,6 @@ absl::StatusOr<std::optional<FinishedMark>> ReadFinishedMark(
       "it: rename the file, or give the job another path for checkpoints"));
 }
 
-absl::Status WriteFinishedMark(const std::string& path,
-                               const FinishedMark& mark) {
-  LOCKSTEP_RETURN_IF_ERROR(ReadFinishedMark(path).status());
-  const std::string name = PathOfMark(path);
-  const std::string fresh = name + ".new";
-  ::unlink(fresh.c_str());  // a killed process may have left it
-  absl::Status written = [&]() -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto file, OutputFile::Create(fresh));
-    LOCKSTEP_RETURN_IF_ERROR(file->Write(TextOf(mark)));
-    LOCKSTEP_RETURN_IF_ERROR(file->Finish());
-    return Rename(fresh, name, /*replaces=*/true);
-  }();
-  if (!written.ok()) ::unlink(fresh.c_str());
-  return written;
-}
-
 absl::Status RemoveFinishedMark(const std::string& path) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<FinishedMark> mark,
                             ReadFinishedMark(path));
@@ -90,6 +73,17 @@ absl::Status RemoveFinishedMark(const std::string& path) {
   const std::string name = PathOfMark(path);
   if (::unlink(name.c_str()) != 0) return SystemSays("can't remove", name);
   return SyncFolderOf(name);
+}
+
+absl::Status WriteFinishedMark(const std::string& path,
+                               const FinishedMark& mark) {
+  LOCKSTEP_RETURN_IF_ERROR(RemoveFinishedMark(path));
+  Draft draft(PathOfMark(path));
+  ::unlink(draft.fresh().c_str());  // a killed process may have left it
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto file, draft.CreateFile());
+  LOCKSTEP_RETURN_IF_ERROR(file->Write(TextOf(mark)));
+  LOCKSTEP_RETURN_IF_ERROR(file->Finish());
+  return draft.Finish();
 }
 
 }  // namespace lockstep::internal_checkpoint

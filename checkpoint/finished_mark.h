@@ -32,14 +32,14 @@ std::string PathOfMark(const std::string& path);
 absl::StatusOr<std::optional<FinishedMark>> ReadFinishedMark(
     const std::string& path);
 
+// Removes the mark, if there is one. Returns INVALID_ARGUMENT if a file of this
+// name is no mark.
+absl::Status RemoveFinishedMark(const std::string& path);
+
 // Writes the mark, and replaces an earlier one. Returns INVALID_ARGUMENT if a
 // file of this name is no mark.
 absl::Status WriteFinishedMark(const std::string& path,
                                const FinishedMark& mark);
-
-// Removes the mark, if there is one. Returns INVALID_ARGUMENT if a file of this
-// name is no mark.
-absl::Status RemoveFinishedMark(const std::string& path);
 
 }  // namespace lockstep::internal_checkpoint
 

@@ -45,6 +45,7 @@
 #include "lockstep/loader/loader.h"
 #include "lockstep/sampler/cut.h"
 #include "lockstep/sampler/native_shuffle.h"
+#include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sequential_order.h"
 
@@ -82,6 +83,17 @@ absl::StatusOr<Work> AddUp(Communicator& group, std::vector<float>& values,
 
 // ---- The data.
 
+// Deals an order to the ranks, without padding.
+absl::StatusOr<std::unique_ptr<lockstep::Sampler>> MakeSampler(
+    Communicator& group, std::shared_ptr<const lockstep::Order> order) {
+  lockstep::SamplerOptions dealt;
+  dealt.cut.batch_size = absl::GetFlag(FLAGS_batch);
+  dealt.cut.world = group.size();
+  dealt.cut.tail = lockstep::Tail::kUneven;
+  dealt.rank = group.rank();
+  return lockstep::Sampler::Create(std::move(order), dealt);
+}
+
 // The loader of the training, and the settings that its checkpoints store.
 struct Data {
   std::unique_ptr<lockstep::Loader> loader;
@@ -94,21 +106,14 @@ void AddFlags(lockstep::Fingerprint& settings) {
                absl::StrCat(absl::GetFlag(FLAGS_learning_rate)));
 }
 
-// Makes the loader. All ranks share one order, which has no sample twice and no
-// padding.
+// Makes the loader. All ranks share one order, which has no sample twice.
 absl::StatusOr<Data> MakeData(Communicator& group) {
   lockstep::NativeShuffleOptions shuffle;
   shuffle.size = kTraining;
   shuffle.seed = 7;
   LOCKSTEP_ASSIGN_OR_RETURN(auto order,
                             lockstep::NativeShuffle::Create(shuffle));
-  lockstep::SamplerOptions dealt;
-  dealt.cut.batch_size = absl::GetFlag(FLAGS_batch);
-  dealt.cut.world = group.size();
-  dealt.cut.tail = lockstep::Tail::kUneven;
-  dealt.rank = group.rank();
-  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
-                            lockstep::Sampler::Create(std::move(order), dealt));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, MakeSampler(group, std::move(order)));
 
   // These settings must be the same on all ranks.
   lockstep::Fingerprint job = sampler->JobFingerprint();
@@ -132,15 +137,9 @@ absl::StatusOr<Data> MakeData(Communicator& group) {
 // Makes a loader of the samples that are held out, each of which comes once.
 absl::StatusOr<std::unique_ptr<lockstep::Loader>> MakeTest(
     Communicator& group) {
-  lockstep::SamplerOptions dealt;
-  dealt.cut.batch_size = absl::GetFlag(FLAGS_batch);
-  dealt.cut.world = group.size();
-  dealt.cut.tail = lockstep::Tail::kUneven;
-  dealt.rank = group.rank();
   LOCKSTEP_ASSIGN_OR_RETURN(auto order,
                             lockstep::SequentialOrder::Create(kHeldOut));
-  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
-                            lockstep::Sampler::Create(std::move(order), dealt));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, MakeSampler(group, std::move(order)));
   return lockstep::Loader::Create(std::make_shared<Points>(kHeldOut, kTraining),
                                   std::move(sampler));
 }

@@ -140,9 +140,9 @@ absl::Status LoaderTable::LoadFacts(absl::string_view bytes) {
        absl::StrSplit(bytes, '\n', absl::SkipEmpty())) {
     const std::vector<absl::string_view> words =
         absl::StrSplit(line, absl::MaxSplits(' ', 2));
-    int64_t epoch = 0;
+    int64_t number = 0;  // of an epoch, or of steps
     std::string name;
-    if (words.size() != 3 || !absl::SimpleAtoi(words[1], &epoch) ||
+    if (words.size() != 3 || !absl::SimpleAtoi(words[1], &number) ||
         !absl::CUnescape(words[2], &name)) {
       return absl::InvalidArgumentError(
           absl::StrCat("it should have lines such as 'done 3 train', but has '",
@@ -154,10 +154,10 @@ absl::Status LoaderTable::LoadFacts(absl::string_view bytes) {
     if (words[0] == "read" || words[0] == "over") {
       read_by_trainer_[found->second.get()] = words[0] == "over";
     }
-    if (words[0] == "left") record.left = epoch;
-    if (words[0] == "told") record.told = epoch;
-    if (words[0] == "done") record.done = epoch;
-    if (words[0] == "steps") record.steps = epoch;
+    if (words[0] == "left") record.left = number;
+    if (words[0] == "told") record.told = number;
+    if (words[0] == "done") record.done = number;
+    if (words[0] == "steps") record.steps = number;
   }
   return absl::OkStatus();
 }
@@ -208,12 +208,15 @@ absl::Status LoaderTable::CheckAllAreSaved() const {
 int64_t LoaderTable::FirstEpoch(const Loader& loader) const {
   const lockstep::Progress& progress = loader.progress();
   const Record* const record = Find(loader);
-  const bool is_over =
-      record != nullptr ? Holds(*record, loader, record->over) ||
-                              Holds(*record, loader, record->done)
-      : loader.options().advance_epochs
-          ? loader.over()
-          : progress.steps_taken > 0 && loader.StepsLeft().value_or(1) == 0;
+  bool is_over = false;
+  if (record != nullptr) {
+    is_over = Holds(*record, loader, record->over) ||
+              Holds(*record, loader, record->done);
+  } else if (loader.options().advance_epochs) {
+    is_over = loader.over();
+  } else {
+    is_over = progress.steps_taken > 0 && loader.StepsLeft().value_or(1) == 0;
+  }
   return progress.epoch + (is_over ? 1 : 0);
 }
 
@@ -367,27 +370,27 @@ absl::Status LoaderTable::CheckContinues(const Record& record,
 absl::Status LoaderTable::CheckNothingIsLeft(const Record& record,
                                              const Loader& loader,
                                              int64_t epoch) const {
-  if (!record.paused.has_value()) {
-    // In the body of a loop over epochs, a trainer may leave epochs out.
-    const bool is_in_body =
-        std::any_of(records_.begin(), records_.end(),
-                    [](const auto& each) { return each.second.in_body; });
-    const int64_t next = FirstEpoch(loader);
-    const int64_t most = loader.options().max_steps;
-    const bool is_at_end = most > 0 && loader.progress().steps_in_total >= most;
-    if (is_in_body || is_at_end || epoch <= next) return absl::OkStatus();
+  if (record.paused.has_value()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "Steps was asked for epoch ", epoch, " of ", Describe(loader),
-        ", whose next epoch is ", next,
-        ": take epochs from session.Epochs of the same loader; to train for a "
-        "number of steps, set StepsOptions::max_steps; to leave epochs out, "
-        "call the loader's StartEpoch before"));
+        "the last loop over steps has ended in the middle of epoch ",
+        *record.paused, ", and Steps was asked for epoch ", epoch,
+        ", so the samples in between would be lost: take epochs from "
+        "session.Epochs of the same loader"));
   }
+  // In the body of a loop over epochs, a trainer may leave epochs out.
+  const bool is_in_body =
+      std::any_of(records_.begin(), records_.end(),
+                  [](const auto& each) { return each.second.in_body; });
+  const int64_t next = FirstEpoch(loader);
+  const int64_t most = loader.options().max_steps;
+  const bool is_at_end = most > 0 && loader.progress().steps_in_total >= most;
+  if (is_in_body || is_at_end || epoch <= next) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "the last loop over steps has ended in the middle of epoch ",
-      *record.paused, ", and Steps was asked for epoch ", epoch,
-      ", so the samples in between would be lost: take epochs from "
-      "session.Epochs of the same loader"));
+      "Steps was asked for epoch ", epoch, " of ", Describe(loader),
+      ", whose next epoch is ", next,
+      ": take epochs from session.Epochs of the same loader; to train for a "
+      "number of steps, set StepsOptions::max_steps; to leave epochs out, call "
+      "the loader's StartEpoch before"));
 }
 
 void LoaderTable::MarkOthersDone(const Loader& loader) {

@@ -93,8 +93,7 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
   if (training.phases.outer() != Phase::kCreated) {
     return absl::FailedPreconditionError(
         "Run was called twice, or after an error of FindFinished, and a "
-        "session "
-        "runs one training: make another session");
+        "session runs one training: make another session");
   }
   training.phases.GoTo(Phase::kMaking);
   absl::Status status =
