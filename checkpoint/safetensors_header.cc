@@ -15,16 +15,17 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/json.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/utf8.h"
 
 namespace lockstep::internal_checkpoint {
 namespace {
 
+using ::lockstep::internal_base::AppendJson;
 using ::lockstep::internal_base::Utf8Of;
 
 constexpr char kMetadata[] = "__metadata__";
@@ -386,24 +387,6 @@ class Parser {
   std::set<std::string> names_;
   std::vector<SafetensorsArray> arrays_;
 };
-
-// Appends a string in the form that the package writes.
-void AppendJson(absl::string_view text, std::string& json) {
-  constexpr absl::string_view kMeanings = "\"\\\b\f\n\r\t";
-  constexpr absl::string_view kEscapes = "\"\\bfnrt";
-  json += '"';
-  for (const char c : text) {
-    if (const size_t found = kMeanings.find(c); found != kMeanings.npos) {
-      json += '\\';
-      json += kEscapes[found];
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(&json, "\\u%04x", static_cast<unsigned char>(c));
-    } else {
-      json += c;
-    }
-  }
-  json += '"';
-}
 
 absl::Status CheckName(const std::string& name) {
   if (name == kMetadata) {

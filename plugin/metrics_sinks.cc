@@ -15,7 +15,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -24,9 +23,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "lockstep/base/json.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/base/utf8.h"
 #include "lockstep/plugin/metrics_file.h"
 #include "lockstep/plugin/metrics_sink.h"
 #include "lockstep/plugin/parts.h"
@@ -36,7 +35,7 @@
 namespace lockstep::internal_plugin {
 namespace {
 
-using ::lockstep::internal_base::Utf8Of;
+using ::lockstep::internal_base::AppendJson;
 
 // Appends a number with std::to_chars, which allocates no memory and takes a
 // tenth of a microsecond, since a sink prints several numbers in each step.
@@ -133,21 +132,6 @@ void BindOptions(JsonLinesOptions& options, OptionTable& table) {
       "max_bytes", &options.max_bytes,
       "The most bytes that a rank's two files may take together: the present "
       "one, and the one before it, to whose name .old is added.");
-}
-
-void AppendJson(absl::string_view text, std::string& json) {
-  json += '"';
-  for (const char c : Utf8Of(text)) {
-    if (c == '"' || c == '\\') {
-      json += '\\';
-      json += c;
-    } else if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
-      absl::StrAppendFormat(&json, "\\u%04x", static_cast<unsigned char>(c));
-    } else {
-      json += c;
-    }
-  }
-  json += '"';
 }
 
 // JSON has no NaN and no infinite numbers.

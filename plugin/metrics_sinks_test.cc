@@ -268,7 +268,7 @@ TEST_F(MetricsSinks, JsonHasNoStrangeNumbersAndNames) {
   LOCKSTEP_EXPECT_OK(sink->Flush());
   EXPECT_THAT(LinesOf(folder_ + "/steps.rank0003.jsonl").back(),
               EndsWith(R"("rank":3,"nan":null,"inf":null,"less":null,)"
-                       R"("a \"quote\" \\ \u000a":1,)"
+                       R"("a \"quote\" \\ \n":1,)"
                        "\"perda m\xc3\xa9"
                        "dia\":2,\"\xef\xbf\xbd\":3}"));
 }

@@ -10,22 +10,15 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/json.h"
 
 namespace lockstep {
 namespace {
 
 std::string Quoted(absl::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      absl::StrAppend(&quoted, "\\", absl::string_view(&c, 1));
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(&quoted, "\\u%04x", c);
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
+  std::string quoted;
+  internal_base::AppendJson(text, quoted);
+  return quoted;
 }
 
 // Returns the text for a cell of a table.
