@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 
@@ -253,9 +254,8 @@ class Parser {
     LOCKSTEP_RETURN_IF_ERROR(ParseString("the dtype in quotes", text));
     const absl::StatusOr<DType> dtype = ParseDescription(text, bf16_);
     if (!dtype.ok()) {
-      return absl::Status(dtype.status().code(),
-                          absl::StrCat("byte ", begin, " of the header: ",
-                                       dtype.status().message()));
+      return Annotate(dtype.status(),
+                      absl::StrCat("byte ", begin, " of the header"));
     }
     header_.dtype = *dtype;
     return absl::OkStatus();

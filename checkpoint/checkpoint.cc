@@ -18,13 +18,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/quiet_thread.h"
-#include "lockstep/base/reworded.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/best_value.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
@@ -402,9 +402,9 @@ absl::Status Checkpoint::SaveOwn(int64_t step,
     if (section.is_part) continue;
     const absl::Status saved = SaveSection(section);
     if (!saved.ok()) {
-      return Reworded(saved, absl::StrCat("section '", section.name,
-                                          "' of a checkpoint after step ", step,
-                                          ": ", saved.message()));
+      return Annotate(saved,
+                      absl::StrCat("section '", section.name,
+                                   "' of a checkpoint after step ", step));
     }
   }
   return absl::OkStatus();

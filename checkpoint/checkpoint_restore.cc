@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
@@ -226,9 +227,7 @@ absl::Status Checkpoint::RestoreNewest() {
     if (section == nullptr) continue;
     LOCKSTEP_RETURN_IF_ERROR(
         newest_->Load(saved, *section, [&](const absl::Status& error) {
-          return absl::Status(
-              error.code(),
-              absl::StrCat(Shown(saved.name), ": ", error.message(), kAnew));
+          return Annotate(error, Shown(saved.name), kAnew);
         }));
   }
   last_step_ = *step;
@@ -339,10 +338,9 @@ absl::StatusOr<WarmStart> Checkpoint::Take(const std::string& path,
     LOCKSTEP_RETURN_IF_ERROR(file.Load(
         *file.Find(name), *sections_.Find(name),
         [&](const absl::Status& error) {
-          return absl::Status(
-              error.code(), absl::StrCat("section '", absl::CHexEscape(name),
-                                         "' of a warm start from ", file.path(),
-                                         ": ", error.message()));
+          return Annotate(error,
+                          absl::StrCat("section '", absl::CHexEscape(name),
+                                       "' of a warm start from ", file.path()));
         }));
   }
   const size_t shown = std::min(start.taken.size(), kMostShown);

@@ -26,6 +26,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/nearest_word.h"
 #include "lockstep/base/npy_header.h"
@@ -66,11 +67,6 @@ constexpr size_t kMostListed = 8;
 
 std::string Quoted(absl::string_view name) {
   return absl::StrCat("'", absl::CHexEscape(name), "'");
-}
-
-absl::Status InFile(const std::string& path, const absl::Status& status) {
-  return absl::Status(status.code(),
-                      absl::StrCat(path, ": ", status.message()));
 }
 
 // Returns the path without slashes at its end.
@@ -335,7 +331,7 @@ absl::StatusOr<std::vector<NpyInput>> ListNpy(const std::string& folder) {
   for (const std::string& file : files) {
     NpyInput input = {absl::StrCat(folder, "/", file), ""};
     absl::StatusOr<std::string> name = NameIn(file);
-    if (!name.ok()) return InFile(input.path, name.status());
+    if (!name.ok()) return Annotate(name.status(), input.path);
     if (const auto [other, is_new] = names.emplace(*name, file); !is_new) {
       return absl::InvalidArgumentError(
           absl::StrCat(input.path, ": is called ", Quoted(*name),
@@ -439,12 +435,12 @@ absl::Status ImportSafetensors(const std::string& from, const std::string& to,
                             ReadFirst(*file, kSafetensorsPrefixBytes));
   const absl::StatusOr<int64_t> header_bytes =
       SafetensorsHeaderBytes(prefix, file->bytes());
-  if (!header_bytes.ok()) return InFile(from, header_bytes.status());
+  if (!header_bytes.ok()) return Annotate(header_bytes.status(), from);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string header,
                             ReadFirst(*file, *header_bytes));
   const absl::StatusOr<std::vector<SafetensorsArray>> arrays =
       ParseSafetensorsHeader(header, file->bytes());
-  if (!arrays.ok()) return InFile(from, arrays.status());
+  if (!arrays.ok()) return Annotate(arrays.status(), from);
   if (arrays->empty()) return NothingToImport(from, "arrays");
   LOCKSTEP_ASSIGN_OR_RETURN(const auto writer, CheckpointWriter::CreateNew(to));
   for (const SafetensorsArray& array : *arrays) {
@@ -471,7 +467,7 @@ absl::Status ImportNpy(const std::string& folder, const std::string& to,
     LOCKSTEP_ASSIGN_OR_RETURN(const auto file, InputFile::Open(input.path));
     int64_t header_bytes = 0;
     const absl::StatusOr<NpyHeader> header = ReadNpyHeader(*file, header_bytes);
-    if (!header.ok()) return InFile(input.path, header.status());
+    if (!header.ok()) return Annotate(header.status(), input.path);
     LOCKSTEP_RETURN_IF_ERROR(
         CopyToSection(*file, header_bytes, header->data_bytes,
                       options.prefix + input.name, header->dtype, *writer));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,6 +17,7 @@
 #include "absl/types/span.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
@@ -72,17 +74,24 @@ absl::StatusOr<std::string> ShareText(Communicator& group,
 absl::Status ShareStatus(Communicator& group, absl::string_view what,
                          const absl::Status& status) {
   std::string text;
-  if (!status.ok()) {
-    text =
-        absl::StrCat(static_cast<int>(status.code()), "\n", status.message());
+  absl::Status mine = status;
+  if (!status.ok() && group.rank() == 0 && group.size() > 1) {
+    // The error is that of rank 0, whose number in the job is not known here.
+    mine = WithBlame(status, internal_collective::BlameFor(
+                                 status, internal_collective::ThisProcess(-1)));
+    text = absl::StrCat(static_cast<int>(mine.code()), "\n",
+                        internal_collective::BlameText(mine), "\n",
+                        mine.message());
   }
   LOCKSTEP_ASSIGN_OR_RETURN(text, ShareText(group, what, text));
-  if (text.empty() || group.rank() == 0) return status;
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(text, absl::MaxSplits('\n', 1));
+  if (text.empty() || group.rank() == 0) return mine;
+  std::vector<absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('\n', 2));
+  parts.resize(3);
   int code = 0;
-  if (!absl::SimpleAtoi(parts.first, &code)) code = 0;
-  return absl::Status(static_cast<absl::StatusCode>(code), parts.second);
+  if (!absl::SimpleAtoi(parts[0], &code)) code = 0;
+  return internal_collective::WithBlameText(
+      absl::Status(static_cast<absl::StatusCode>(code), parts[2]), parts[1]);
 }
 
 }  // namespace lockstep::internal_checkpoint

@@ -217,9 +217,11 @@ absl::Status Compare(Communicator& group, absl::string_view what,
     differences.push_back(
         absl::StrCat("others in ", camps.size() - told, " more ways"));
   }
-  return internal_collective::BlamingNobody(absl::FailedPreconditionError(
-      absl::StrCat("the ranks of group '", group.name(), "' differ in ", what,
-                   ": ", absl::StrJoin(differences, "; "))));
+  return internal_collective::Blaming(
+      Blame::Cause::kDiffer,
+      absl::FailedPreconditionError(
+          absl::StrCat("the ranks of group '", group.name(), "' differ in ",
+                       what, ": ", absl::StrJoin(differences, "; "))));
 }
 
 }  // namespace

@@ -7,12 +7,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
-#include "lockstep/base/catch_all.h"
 
 namespace lockstep {
 
@@ -45,26 +42,8 @@ std::string OperationRecord::Describe() const {
                       absl::FormatDuration(ended - issued));
 }
 
-namespace {
-
-constexpr absl::string_view kPayload = "lockstep/recent_operations";
-
-}  // namespace
-
-std::string ToLines(const absl::Status& status) {
-  std::string first = absl::StrCat(absl::StatusCodeToString(status.code()),
-                                   ": ", status.message());
-  const auto operations = status.GetPayload(kPayload);
-  if (!operations.has_value()) return first;
-  return absl::StrCat(
-      first, "\n  the last operations of this rank:\n  ",
-      absl::StrReplaceAll(std::string(*operations), {{"\n", "\n  "}}));
-}
-
 namespace internal_collective {
 namespace {
-
-constexpr uint64_t kShown = 8;
 
 // A record keeps a time of the steady clock in this form. Recent() converts it.
 absl::Time Kept(SteadyTime time) {
@@ -116,22 +95,6 @@ std::vector<OperationRecord> OperationLog::Recent(uint64_t most) const {
     recent.back().ended += ahead;
   }
   return recent;
-}
-
-absl::Status WithRecentOperations(absl::Status status,
-                                  const OperationLog& log) {
-  if (status.ok()) return status;
-  // If there is no memory for the payload, the failure is returned without it.
-  CatchAll("describing operations", [&] {
-    if (status.GetPayload(kPayload).has_value()) return absl::OkStatus();
-    std::string text;
-    for (const OperationRecord& record : log.Recent(kShown)) {
-      absl::StrAppend(&text, text.empty() ? "" : "\n", record.Describe());
-    }
-    if (!text.empty()) status.SetPayload(kPayload, absl::Cord(text));
-    return absl::OkStatus();
-  }).IgnoreError();
-  return status;
 }
 
 }  // namespace internal_collective

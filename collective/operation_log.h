@@ -6,15 +6,6 @@
 //   }
 //   // #41 all_reduce(1000 x f32, sum, name 'bucket 3'): OK after 1.2ms
 //   // #42 barrier(): for 12.5s now
-//
-// Every failure of a group has the last 8 operations, too: as the payload
-// "lockstep/recent_operations". ToLines prints them below the message:
-//
-//   std::cerr << ToLines(status) << '\n';
-//   // UNAVAILABLE: rank 2 of 3 is lost: ...
-//   //   the last operations of this rank:
-//   //   #41 all_reduce(1000 x f32, sum, name 'bucket 3'): OK after 1.2ms
-//   //   #42 barrier(): UNAVAILABLE after 12.5ms
 #ifndef LOCKSTEP_COLLECTIVE_OPERATION_LOG_H_
 #define LOCKSTEP_COLLECTIVE_OPERATION_LOG_H_
 
@@ -55,11 +46,6 @@ struct OperationRecord {
   std::string Describe() const;
 };
 
-// Returns the code and the message in one line. If the status is the failure of
-// a group, lines with the last operations of this rank follow. There is no end
-// of a line at the end.
-std::string ToLines(const absl::Status& status);
-
 namespace internal_collective {
 
 // The last operations of one rank in one group.
@@ -90,11 +76,6 @@ class OperationLog {
   // anyway.
   std::vector<OperationRecord> records_ ABSL_GUARDED_BY(mutex_);
 };
-
-// Returns `status`. If it is a failure, it gets the last operations as a
-// payload. They are printed with it, while its message stays the same on all
-// ranks.
-absl::Status WithRecentOperations(absl::Status status, const OperationLog& log);
 
 }  // namespace internal_collective
 }  // namespace lockstep

@@ -11,7 +11,6 @@
 namespace lockstep::internal_collective {
 namespace {
 
-using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
 std::string DescribeLogged(const Operation& op) {
@@ -67,24 +66,6 @@ TEST(OperationLog, SaysWithWhom) {
   Operation receive = Make(OpKind::kRecv, 0, 9);
   receive.from = 0;
   EXPECT_THAT(DescribeLogged(receive), StartsWith("recv(9 x f32) from rank 0"));
-}
-
-TEST(OperationLog, AFailureHasLines) {
-  EXPECT_EQ(ToLines(absl::NotFoundError("no file")), "NOT_FOUND: no file");
-  OperationLog log;
-  Operation first = Make(OpKind::kAllReduce, 3, 3);
-  first.sequence = 1;
-  log.End(log.Begin(first, SteadyNow()), absl::StatusCode::kOk, SteadyNow());
-  Operation second;
-  second.sequence = 2;
-  log.End(log.Begin(second, SteadyNow()), absl::StatusCode::kUnavailable,
-          SteadyNow());
-  EXPECT_THAT(
-      ToLines(WithRecentOperations(absl::UnavailableError("lost"), log)),
-      MatchesRegex("UNAVAILABLE: lost\n"
-                   "  the last operations of this rank:\n"
-                   "  #1 all_reduce.*: OK after [^\n]*\n"
-                   "  #2 barrier\\(\\): UNAVAILABLE after [^\n]*"));
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/collective/blame.h"
 
 namespace lockstep::internal_collective::verdicts {
@@ -28,22 +28,53 @@ std::string InMilliseconds(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1)));
 }
 
-// Returns "; A; B".
-std::string Behind(const std::vector<std::string>& said) {
+// Returns "; A; B", with what is said of each rank.
+std::string Behind(const std::vector<Missing>& missing) {
   std::string text;
-  for (const std::string& each : said) absl::StrAppend(&text, "; ", each);
+  for (const Missing& each : missing) absl::StrAppend(&text, "; ", each.said);
   return text;
 }
 
-// Returns "; A", or "" if there is no A.
-std::string After(absl::string_view last) {
-  return last.empty() ? "" : absl::StrCat("; ", last);
+// Returns "; rank 2 last issued A", or "" if nothing is known of A.
+std::string LastOf(const Party& rank) {
+  if (rank.rank.last.empty()) return "";
+  return absl::StrCat("; ", DescribeLastIssued(rank.name, rank.rank.last));
+}
+
+// Returns `why` with its code and this blame.
+absl::Status Blamed(const absl::Status& why, Blame::Cause cause,
+                    std::vector<Blame::Rank> ranks, const Subject& subject = {},
+                    int64_t more = 0) {
+  Blame blame;
+  blame.cause = cause;
+  blame.code = why.code();
+  blame.ranks = std::move(ranks);
+  blame.more = more;
+  blame.operation = subject.operation;
+  blame.number = subject.number;
+  return WithBlame(why, blame);
+}
+
+// Returns the blame of ranks that differ, each with what it has issued.
+absl::Status Differ(const std::string& text, const std::vector<Issued>& issued,
+                    const Subject& subject = {}) {
+  std::vector<Blame::Rank> ranks;
+  for (const Issued& each : issued) {
+    // A rank may differ from itself, in messages to itself.
+    if (!ranks.empty() && ranks[0].rank == each.rank.rank.rank) continue;
+    ranks.push_back(each.rank.rank);
+    ranks.back().last = each.operation;
+    ranks.back().age = absl::ZeroDuration();
+  }
+  return Blamed(absl::FailedPreconditionError(text), Blame::Cause::kDiffer,
+                std::move(ranks), subject);
 }
 
 }  // namespace
 
 std::string ListRanks(const std::vector<int>& ranks, size_t longest) {
-  std::string text = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "));
+  std::string text = absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ",
+                                  absl::StrJoin(ranks, ", "));
   if (text.size() <= longest) return text;
   return absl::StrCat(ranks.size(), " ranks, ", text.substr(0, longest),
                       ", ...");
@@ -65,8 +96,8 @@ std::string DescribeLastWords(absl::string_view issued, absl::Duration ago) {
 std::string DescribeSilence(absl::string_view last_words,
                             absl::Duration silent) {
   return absl::StrCat(
-      last_words.empty() ? "has not told yet what it has issued" : last_words,
-      ", and is silent for ", InMilliseconds(silent));
+      last_words.empty() ? "has not said yet what it has issued" : last_words,
+      ", and has been silent for ", InMilliseconds(silent));
 }
 
 std::string ResultsAreSuspect(uint64_t number) {
@@ -79,128 +110,212 @@ std::string ResultsAreSuspect(uint64_t number) {
 absl::Status OperationsDiffer(absl::string_view group, uint64_t first,
                               uint64_t last, const std::vector<Issued>& issued,
                               absl::string_view suspect) {
-  std::string text = absl::StrCat("the ranks of group '", group, "' differ");
+  std::string number;
   if (last > 0) {
-    absl::StrAppend(&text, " at operation ",
-                    first < last
-                        ? absl::StrCat("#", first, " or one after it, up to ")
-                        : "",
-                    "#", last);
+    number = absl::StrCat(
+        first < last ? absl::StrCat("#", first, " or one after it, up to ")
+                     : "",
+        "#", last);
   }
+  std::string text = absl::StrCat("the ranks of group '", group, "' differ",
+                                  last > 0 ? " at operation " : "", number);
   absl::StrAppend(&text, ": ");
   for (const Issued& each : issued) {
-    absl::StrAppend(&text, &each == &issued.front() ? "" : ", and ", each.rank,
-                    " issued ",
+    absl::StrAppend(&text, &each == &issued.front() ? "" : ", and ",
+                    each.rank.name, " issued ",
                     each.operation.empty() ? "something else" : each.operation);
   }
-  return absl::FailedPreconditionError(absl::StrCat(text, suspect));
+  std::vector<Issued> in_group = issued;
+  for (Issued& each : in_group) {
+    if (each.operation.empty()) continue;
+    absl::StrAppend(&each.operation, last > 0 ? " " : "", number, " of group '",
+                    group, "'");
+  }
+  return Differ(absl::StrCat(text, suspect), in_group,
+                {in_group.front().operation, last});
 }
 
 absl::Status SendAndRecvDiffer(absl::string_view group, const Issued& send,
                                const Issued& recv) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("the ranks of group '", group, "' differ: ", send.rank,
-                   " issued ", send.operation, " to ", recv.rank,
-                   ", which issued ", recv.operation, " from it"));
+  const std::string in_group = absl::StrCat(" of group '", group, "'");
+  return Differ(
+      absl::StrCat("the ranks of group '", group, "' differ: ", send.rank.name,
+                   " issued ", send.operation, " to ", recv.rank.name,
+                   ", which issued ", recv.operation, " from it"),
+      {{send.rank, absl::StrCat(send.operation, in_group)},
+       {recv.rank, absl::StrCat(recv.operation, in_group)}},
+      {absl::StrCat(send.operation, in_group)});
 }
 
-absl::Status CountsDiffer(absl::string_view operation,
+absl::Status CountsDiffer(const Subject& subject,
                           const CountsThatDiffer& counts) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(operation, ": ", counts.from, " sends ", counts.gives,
-                   " elements to ", counts.to, ", which takes ", counts.takes));
+  return Differ(
+      absl::StrCat(subject.operation, ": ", counts.from.name, " sends ",
+                   counts.gives, " elements to ", counts.to.name,
+                   ", which takes ", counts.takes),
+      {{counts.from, subject.operation}, {counts.to, subject.operation}},
+      subject);
 }
 
 absl::Status PropertiesDiffer(absl::string_view what, absl::string_view group,
                               const Property& one, const Property& other) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the ranks differ in the ", what, " of group '", group, "': ", one.rank,
-      " has ", one.value, ", and ", other.rank, " has ", other.value));
+  return Differ(absl::StrCat("the ranks differ in the ", what, " of group '",
+                             group, "': ", one.rank.name, " has ", one.value,
+                             ", and ", other.rank.name, " has ", other.value),
+                {{one.rank, ""}, {other.rank, ""}});
 }
 
-absl::Status DidNotCome(absl::string_view operation, absl::string_view who,
+absl::Status DidNotCome(const Subject& subject, absl::string_view who,
                         absl::Duration deadline,
-                        const std::vector<std::string>& said) {
-  return absl::DeadlineExceededError(
-      absl::StrCat(operation, ": ", who, " did not come within ",
-                   absl::FormatDuration(deadline), Behind(said)));
+                        const std::vector<Missing>& missing, int64_t more) {
+  std::vector<Blame::Rank> late, silent;
+  for (const Missing& each : missing) {
+    (each.answers ? late : silent).push_back(each.rank.rank);
+  }
+  const absl::Status why = absl::DeadlineExceededError(
+      absl::StrCat(subject.operation, ": ", who, " did not come within ",
+                   absl::FormatDuration(deadline), Behind(missing)));
+  if (silent.empty()) {
+    return Blamed(why, Blame::Cause::kLate, std::move(late), subject, more);
+  }
+  // The ranks that answer may themselves wait for one that does not.
+  return Blamed(why, Blame::Cause::kSilent, std::move(silent), subject, more);
 }
 
-absl::Status WasNotDone(absl::string_view operation, absl::Duration deadline,
-                        const std::vector<std::string>& said) {
-  return absl::DeadlineExceededError(
-      absl::StrCat(operation, ": all ranks came, and it was not done within ",
-                   absl::FormatDuration(deadline),
-                   said.empty() ? "; its data does not get through, or is slow"
-                                : Behind(said)));
+absl::Status WasNotDone(const Subject& subject, absl::Duration deadline,
+                        const std::vector<Missing>& silent) {
+  std::vector<Blame::Rank> ranks;
+  for (const Missing& each : silent) ranks.push_back(each.rank.rank);
+  return Blamed(
+      absl::DeadlineExceededError(absl::StrCat(
+          subject.operation, ": all ranks came, and it was not done within ",
+          absl::FormatDuration(deadline),
+          silent.empty() ? "; its data does not get through, or is slow"
+                         : Behind(silent))),
+      silent.empty() ? Blame::Cause::kData : Blame::Cause::kSilent,
+      std::move(ranks), subject);
 }
 
-absl::Status MissingIsNotKnown(absl::string_view operation,
-                               absl::Duration deadline, absl::string_view hub) {
-  return absl::DeadlineExceededError(absl::StrCat(
-      operation, " did not end within ", absl::FormatDuration(deadline),
-      ", and who is missing is not known: ", hub));
+absl::Status MissingIsNotKnown(const Subject& subject, absl::Duration deadline,
+                               const Missing& hub) {
+  return Blamed(absl::DeadlineExceededError(absl::StrCat(
+                    subject.operation, " did not end within ",
+                    absl::FormatDuration(deadline),
+                    ", and who is missing is not known: ", hub.said)),
+                Blame::Cause::kSilent, {hub.rank.rank}, subject);
+}
+
+absl::Status HubIsSilent(absl::string_view group, const Party& hub,
+                         absl::Duration deadline) {
+  Blame::Rank rank = hub.rank;
+  rank.age = deadline;
+  return Blamed(absl::DeadlineExceededError(absl::StrCat(
+                    "group '", group, "': ", hub.name,
+                    " did not answer within ", absl::FormatDuration(deadline))),
+                Blame::Cause::kSilent, {rank});
+}
+
+absl::Status TransportFailed(const Subject& subject, int rank,
+                             const absl::Status& why) {
+  absl::Status named =
+      Annotate(why, absl::StrCat(subject.operation, " on rank ", rank));
+  if (BlameOf(why).has_value()) return named;
+  return Blamed(named, Blame::Cause::kData, {}, subject);
 }
 
 std::string IsSlow(absl::string_view operation, absl::string_view who,
-                   const std::vector<std::string>& said) {
+                   const std::vector<Missing>& missing) {
   return absl::StrCat(operation, " is slow: ",
                       who.empty()
                           ? "all ranks have come, and its data is on the way"
-                          : absl::StrCat(who, " have not come yet"),
-                      Behind(said));
+                          : absl::StrCat(who, absl::StartsWith(who, "rank ")
+                                                  ? " has not come yet"
+                                                  : " have not come yet"),
+                      Behind(missing));
 }
 
 absl::Status Deadlock(const std::vector<WaitsFor>& waits) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "ranks use groups in different orders, and wait for each other: ",
-      absl::StrJoin(waits, "; ", [](std::string* out, const WaitsFor& wait) {
-        absl::StrAppend(out, wait.operation, " waits for ", wait.rank,
-                        ", which waits for ", wait.its_operation);
-      })));
+  std::vector<Blame::Rank> ranks;
+  for (const WaitsFor& wait : waits) {
+    ranks.push_back(wait.rank.rank);
+    ranks.back().last = wait.its_operation;
+  }
+  return Blamed(
+      absl::FailedPreconditionError(absl::StrCat(
+          "ranks use groups in different orders, and wait for each other: ",
+          absl::StrJoin(waits, "; ",
+                        [](std::string* out, const WaitsFor& wait) {
+                          absl::StrAppend(out, wait.operation, " waits for ",
+                                          wait.rank.name, ", which waits for ",
+                                          wait.its_operation);
+                        }))),
+      Blame::Cause::kDiffer, std::move(ranks));
 }
 
-absl::Status HasLeftGroup(absl::string_view operation, absl::string_view rank,
-                          absl::string_view last) {
-  return absl::UnavailableError(
-      absl::StrCat(operation, ": ", rank, " has left the group", After(last)));
+// ---- Ranks that are gone.
+
+absl::Status HasLeftGroup(const Subject& subject, const Party& rank) {
+  return Blamed(
+      absl::UnavailableError(absl::StrCat(subject.operation, ": ", rank.name,
+                                          " has left the group", LastOf(rank))),
+      Blame::Cause::kLeft, {rank.rank}, subject);
 }
 
-absl::Status HasDropped(absl::string_view group, int rank,
-                        absl::string_view last) {
-  return absl::UnavailableError(
-      absl::StrCat("rank ", rank, " has dropped its communicator of group '",
-                   group, "'", After(last)));
+absl::Status HasDropped(absl::string_view group, const Party& rank) {
+  return Blamed(absl::UnavailableError(absl::StrCat(
+                    rank.name, " has dropped its communicator of group '",
+                    group, "'", LastOf(rank))),
+                Blame::Cause::kLeft, {rank.rank});
 }
 
-absl::Status LeftBeforeJoining(absl::string_view parent, int rank) {
-  return absl::UnavailableError(
-      absl::StrCat("rank ", rank, " of group '", parent,
-                   "' has left it before it joined this one"));
+absl::Status LeftBeforeMaking(absl::string_view group, const Party& rank) {
+  return Blamed(absl::UnavailableError(absl::StrCat("making the group '", group,
+                                                    "': ", rank.name,
+                                                    " has left the group")),
+                Blame::Cause::kLeft, {rank.rank});
 }
 
-absl::Status CannotJoinAnyMore(absl::string_view parent, int rank,
+absl::Status LeftBeforeJoining(absl::string_view parent, const Party& rank) {
+  return Blamed(absl::UnavailableError(
+                    absl::StrCat(rank.name, " of group '", parent,
+                                 "' has left it before it joined this one")),
+                Blame::Cause::kLeft, {rank.rank});
+}
+
+absl::Status CannotJoinAnyMore(absl::string_view parent, const Party& rank,
                                absl::string_view group) {
-  return absl::UnavailableError(
-      absl::StrCat("rank ", rank, " of group '", parent,
-                   "' has left it, and so can't join the group '", group, "'"));
+  return Blamed(
+      absl::UnavailableError(absl::StrCat(
+          rank.name, " of group '", parent,
+          "' has left it, and so can't join the group '", group, "'")),
+      Blame::Cause::kLeft, {rank.rank});
 }
 
-absl::Status IsGone(absl::string_view rank, int job_rank,
-                    const absl::Status& how, absl::string_view last_words,
+absl::Status HasClosedWorld(const Blame::Rank& rank) {
+  return Blamed(absl::UnavailableError(absl::StrCat(
+                    "rank ", rank.rank, " of the job has closed its world")),
+                Blame::Cause::kLeft, {rank});
+}
+
+absl::Status IsGone(const Party& rank, const absl::Status& how,
                     const absl::Status& told) {
-  std::string text(how.message());
-  if (how.ok()) text = absl::StrCat(rank, " has left the job");
-  if (!last_words.empty()) absl::StrAppend(&text, "; it ", last_words);
-  if (how.ok() && !told.ok()) {
-    absl::StrAppend(&text, "; it had been told: ", told.message());
+  std::string more;
+  if (!rank.rank.last.empty()) {
+    more =
+        absl::StrCat("; it ", DescribeLastWords(rank.rank.last, rank.rank.age));
   }
-  const absl::Status gone(
-      how.ok() ? absl::StatusCode::kUnavailable : how.code(), text);
-  if (how.ok() && !told.ok()) {
-    return WithBlame(gone, *BlameOf(BlamingNobody(told)));
+  if (!how.ok()) {
+    Blame blame = BlameFor(how, rank.rank);
+    // The star, which has noticed a loss, does not know the last words.
+    if (blame.cause != Blame::Cause::kFailed) blame.ranks = {rank.rank};
+    return WithBlame(Annotate(how, "", more), blame);
   }
-  return WithBlame(gone, BlameFor(how.ok() ? gone : how, job_rank));
+  if (!told.ok())
+    absl::StrAppend(&more, "; it had been told: ", told.message());
+  const absl::Status gone = absl::UnavailableError(
+      absl::StrCat(rank.name, " has left the job", more));
+  if (told.ok()) return Blamed(gone, Blame::Cause::kLeft, {rank.rank});
+  return InPlaceOf(told, gone);
 }
 
 absl::Status AfterFirstLoss(const absl::Status& why,
@@ -209,25 +324,30 @@ absl::Status AfterFirstLoss(const absl::Status& why,
       absl::StrContains(why.message(), first_loss.message())) {
     return why;
   }
-  absl::Status after = absl::UnavailableError(
-      absl::StrCat(why.message(), "; before that, ", first_loss.message()));
-  const std::optional<Blame> blame = BlameOf(first_loss);
-  return blame.has_value() ? WithBlame(std::move(after), *blame) : after;
+  return InPlaceOf(
+      first_loss,
+      Annotate(why, "", absl::StrCat("; before that, ", first_loss.message())));
 }
 
-absl::Status Aborted(absl::string_view group, int rank, int job_rank,
+absl::Status Aborted(absl::string_view group, const Party& rank,
                      const absl::Status& why) {
   return WithBlame(
-      absl::AbortedError(absl::StrCat("rank ", rank, " aborted the group '",
-                                      group, "': ", InWords(why))),
-      BlameFor(why, job_rank));
+      absl::AbortedError(absl::StrCat(rank.name, " aborted the group '", group,
+                                      "': ", InWords(why))),
+      BlameFor(why, rank.rank));
 }
 
-absl::Status AbortedJob(absl::string_view rank, int job_rank,
-                        const absl::Status& why) {
+absl::Status AbortedJob(const Party& rank, const absl::Status& why) {
   return WithBlame(absl::AbortedError(absl::StrCat(
-                       rank, " has aborted the job: ", InWords(why))),
-                   BlameFor(why, job_rank));
+                       rank.name, " has aborted the job: ", InWords(why))),
+                   BlameFor(why, rank.rank));
+}
+
+absl::Status Broke(absl::string_view group, const Party& rank,
+                   const absl::Status& why) {
+  return WithBlame(
+      Annotate(why, absl::StrCat(rank.name, " of group '", group, "'")),
+      BlameFor(why, rank.rank));
 }
 
 }  // namespace lockstep::internal_collective::verdicts

@@ -2,13 +2,14 @@
 // the engine of a rank that does not wait for rank 0 (engine/), and the local
 // backend decide why a group fails, and use these functions to say it.
 //
-//   Fail(verdicts::DidNotCome("barrier() #3 of group 'world'",
+//   Fail(verdicts::DidNotCome({"barrier() #3 of group 'world'", 3},
 //                             verdicts::ListRanks({1, 2}), absl::Seconds(5),
-//                             {"rank 1 has issued nothing"}));
+//                             {{rank_1, "rank 1 has issued nothing"}}, 1));
 //
-// A rank is named as the caller names it, for example "rank 2" or "rank 2
-// (trainer-1, pid 4711)". An operation is named as by Operation::DescribeIn.
-// The examples below abbreviate both.
+// Each verdict has blame (blame.h) with what its words say. A rank is named as
+// the caller names it, for example "rank 2" or "rank 2 (trainer-1, pid 4711)".
+// An operation is named as by Operation::DescribeIn. The examples below
+// abbreviate both.
 #ifndef LOCKSTEP_COLLECTIVE_VERDICTS_H_
 #define LOCKSTEP_COLLECTIVE_VERDICTS_H_
 
@@ -21,13 +22,27 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
+#include "lockstep/collective/blame.h"
 
 namespace lockstep::internal_collective::verdicts {
 
 // ---- Parts of verdicts.
 
-// Returns "ranks 1, 2". If that is longer than `longest` bytes, the number of
-// ranks stands before as much of it.
+// A rank that a verdict names: its name in the message, and in the blame.
+struct Party {
+  std::string name;
+  Blame::Rank rank;
+};
+
+// The operation of which a verdict says something: its name in the message, and
+// its number, which is 0 for a message between two ranks.
+struct Subject {
+  std::string operation;
+  uint64_t number = 0;
+};
+
+// Returns "ranks 1, 2", or "rank 1". If that is longer than `longest` bytes,
+// the number of ranks stands before as much of it.
 std::string ListRanks(const std::vector<int>& ranks,
                       size_t longest = std::string::npos);
 
@@ -41,9 +56,9 @@ std::string DescribeLastIssued(absl::string_view rank,
 // ago; "" stands for nothing.
 std::string DescribeLastWords(absl::string_view issued, absl::Duration ago);
 
-// Returns "had last issued ... as of 2s ago, and is silent for 2s", for a rank
-// that does not answer. `last_words` is what DescribeLastWords returns, or ""
-// if no heartbeat of the rank has come.
+// Returns "had last issued ... as of 2s ago, and has been silent for 2s", for a
+// rank that does not answer. `last_words` is what DescribeLastWords returns, or
+// "" if no heartbeat of the rank has come.
 std::string DescribeSilence(absl::string_view last_words,
                             absl::Duration silent);
 
@@ -55,7 +70,7 @@ std::string ResultsAreSuspect(uint64_t number);
 
 // A rank, and the operation that it issued, or "" if that is not known.
 struct Issued {
-  std::string rank;
+  Party rank;
   std::string operation;
 };
 
@@ -76,18 +91,18 @@ absl::Status SendAndRecvDiffer(absl::string_view group, const Issued& send,
 // The numbers of elements in an all-to-all that one rank sends to another, and
 // that the other takes from it.
 struct CountsThatDiffer {
-  std::string from, to;  // ranks
+  Party from, to;
   int64_t gives = 0, takes = 0;
 };
 
 // FAILED_PRECONDITION "all_to_all(...) #3 ...: rank 0 sends 3 elements to rank
 // 1, which takes 4".
-absl::Status CountsDiffer(absl::string_view operation,
+absl::Status CountsDiffer(const Subject& subject,
                           const CountsThatDiffer& counts);
 
 // A rank, and its value of a group's property.
 struct Property {
-  std::string rank;
+  Party rank;
   std::string value;
 };
 
@@ -98,35 +113,54 @@ absl::Status PropertiesDiffer(absl::string_view what, absl::string_view group,
 
 // ---- Ranks that do not come.
 
+// A rank that has not come or does not answer, and a clause with what is known
+// of it. `answers` is false if it had time to answer, and has not.
+struct Missing {
+  Party rank;
+  std::string said;
+  bool answers = true;
+};
+
 // DEADLINE_EXCEEDED "all_reduce(...) #17 ...: ranks 1, 2 did not come within
 // 10m; rank 1 last issued ...; rank 2 had last issued ...". `who` is what
-// ListRanks returns, and `said` has a clause for each rank of which something
-// is known.
-absl::Status DidNotCome(absl::string_view operation, absl::string_view who,
+// ListRanks returns. `missing` has the first of them, and those that do not
+// answer before the others. If there are such ranks, they are to blame, because
+// the others may wait for them. `more` is the number of further ranks to blame.
+absl::Status DidNotCome(const Subject& subject, absl::string_view who,
                         absl::Duration deadline,
-                        const std::vector<std::string>& said);
+                        const std::vector<Missing>& missing, int64_t more);
 
 // DEADLINE_EXCEEDED "all_reduce(...) #17 ...: all ranks came, and it was not
 // done within 10m; its data does not get through, or is slow". If ranks do not
-// answer, `said` names them instead.
-absl::Status WasNotDone(absl::string_view operation, absl::Duration deadline,
-                        const std::vector<std::string>& said);
+// answer, `silent` names them instead.
+absl::Status WasNotDone(const Subject& subject, absl::Duration deadline,
+                        const std::vector<Missing>& silent);
 
 // DEADLINE_EXCEEDED "all_reduce(...) #17 ... did not end within 10m, and who is
-// missing is not known: rank 0 ... is silent for 12s". A rank says this if rank
-// 0 does not answer. `hub` describes rank 0's silence.
-absl::Status MissingIsNotKnown(absl::string_view operation,
-                               absl::Duration deadline, absl::string_view hub);
+// missing is not known: rank 0 ... has been silent for 12s". A rank says this
+// if rank 0 does not answer.
+absl::Status MissingIsNotKnown(const Subject& subject, absl::Duration deadline,
+                               const Missing& hub);
+
+// DEADLINE_EXCEEDED "group 'world': rank 0 (trainer-0, pid 4711) did not answer
+// within 10m". Rank 0 has not confirmed that a rank has joined a group.
+absl::Status HubIsSilent(absl::string_view group, const Party& hub,
+                         absl::Duration deadline);
+
+// `why`, which a transport has returned on rank `rank`: "all_reduce(...) #17
+// ... on rank 1: connection reset". Another rank may know a better cause.
+absl::Status TransportFailed(const Subject& subject, int rank,
+                             const absl::Status& why);
 
 // Returns "all_reduce(...) #17 ... is slow: ranks 1, 2 have not come yet; ...",
 // for on_slow. `who` is "" if no rank is missing.
 std::string IsSlow(absl::string_view operation, absl::string_view who,
-                   const std::vector<std::string>& said);
+                   const std::vector<Missing>& missing);
 
 // An operation that waits for a rank, which waits for another operation.
 struct WaitsFor {
   std::string operation;
-  std::string rank;
+  Party rank;
   std::string its_operation;
 };
 
@@ -138,32 +172,34 @@ absl::Status Deadlock(const std::vector<WaitsFor>& waits);
 // ---- Ranks that are gone.
 
 // UNAVAILABLE "barrier() #4 ...: rank 2 has left the group; rank 2 last issued
-// ...". `last` is what DescribeLastIssued returns, or "".
-absl::Status HasLeftGroup(absl::string_view operation, absl::string_view rank,
-                          absl::string_view last);
+// ...". The second clause is left out if what the rank issued last is "".
+absl::Status HasLeftGroup(const Subject& subject, const Party& rank);
 
 // UNAVAILABLE "rank 2 has dropped its communicator of group 'world'; rank 2
 // last issued ...". The operations of the rank that have not ended end with it.
-// `last` is as above.
-absl::Status HasDropped(absl::string_view group, int rank,
-                        absl::string_view last);
+// The second clause is as above.
+absl::Status HasDropped(absl::string_view group, const Party& rank);
+
+// UNAVAILABLE "making the group 'half': rank 2 has left the group".
+absl::Status LeftBeforeMaking(absl::string_view group, const Party& rank);
 
 // UNAVAILABLE: a rank can't join a group that is split off one that it has
 // left. The first is for ranks that have joined the group before, and the
-// second for a rank that joins it later.
-absl::Status LeftBeforeJoining(absl::string_view parent, int rank);
-absl::Status CannotJoinAnyMore(absl::string_view parent, int rank,
+// second for a rank that joins it later. `rank` is a rank of the parent.
+absl::Status LeftBeforeJoining(absl::string_view parent, const Party& rank);
+absl::Status CannotJoinAnyMore(absl::string_view parent, const Party& rank,
                                absl::string_view group);
 
+// UNAVAILABLE "rank 2 of the job has closed its world".
+absl::Status HasClosedWorld(const Blame::Rank& rank);
+
 // UNAVAILABLE "rank 2 has left the job", if `how` is OK; otherwise the code and
-// the message of `how`, which says how the rank was lost. `last_words` is "" or
-// what DescribeLastWords returns. `told` is OK, or the failure that the rank
-// had been told before it left. That failure may be why the rank left, so the
+// the message of `how`, which says how the rank was lost. What the rank issued
+// last follows, if it is known. `told` is OK, or the failure that the rank had
+// been told before it left. That failure may be why the rank left, so the
 // result then has the blame of `told`. In all other cases, the result has the
-// blame of `how`. If `how` has none, the result blames the rank, whose number
-// in the job is `job_rank`.
-absl::Status IsGone(absl::string_view rank, int job_rank,
-                    const absl::Status& how, absl::string_view last_words,
+// blame of `how`, or blames the rank if `how` has none.
+absl::Status IsGone(const Party& rank, const absl::Status& how,
                     const absl::Status& told);
 
 // Appends the first rank that was lost to a failure that may be its
@@ -174,15 +210,19 @@ absl::Status AfterFirstLoss(const absl::Status& why,
                             const absl::Status& first_loss);
 
 // ABORTED "rank 1 aborted the group 'world': INTERNAL: loss is NaN". The result
-// has the blame of `why`. If `why` has none, it blames the rank that aborts,
-// whose number in the job is `job_rank`.
-absl::Status Aborted(absl::string_view group, int rank, int job_rank,
+// has the blame of `why`. If `why` has none, it blames the rank that aborts.
+absl::Status Aborted(absl::string_view group, const Party& rank,
                      const absl::Status& why);
 
 // ABORTED "rank 1 (trainer-1, pid 4711) has aborted the job: NOT_FOUND: no
 // device 3". The blame is as in Aborted.
-absl::Status AbortedJob(absl::string_view rank, int job_rank,
-                        const absl::Status& why);
+absl::Status AbortedJob(const Party& rank, const absl::Status& why);
+
+// `why`, an error of rank 1 that is not its user's, for example because memory
+// has run out: "rank 1 of group 'world': no memory". The blame is as in
+// Aborted.
+absl::Status Broke(absl::string_view group, const Party& rank,
+                   const absl::Status& why);
 
 }  // namespace lockstep::internal_collective::verdicts
 

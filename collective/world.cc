@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/notifier.h"
@@ -328,8 +329,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
     engine.make_transport = [refused](const TransportContext&) {
       return refused;
     };
-    JoinEngineGroup(control_, engine).status().IgnoreError();
-    return refused;
+    return InPlaceOf(JoinEngineGroup(control_, engine).status(), refused);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(auto group, JoinEngineGroup(control_, engine));
   LOCKSTEP_RETURN_IF_ERROR(group->AwaitConnected());

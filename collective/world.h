@@ -205,7 +205,8 @@ class World {
       const WorldOptions& options);
 
   // Leaves the job. Groups that still exist here fail. Rank 0 waits until the
-  // other ranks have left, for at most `leave_patience`.
+  // other ranks have left, for at most `leave_patience`, or 2 s if a group has
+  // failed because ranks did not come in time.
   ~World();
 
   World(const World&) = delete;

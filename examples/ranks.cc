@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/operation_log.h"
 #include "lockstep/collective/world.h"
 
 namespace {

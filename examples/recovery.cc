@@ -33,6 +33,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/operation_log.h"

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
@@ -68,9 +69,10 @@ absl::Status OfLostStep(const absl::Status& status) {
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kResourceExhausted:
-      return absl::UnknownError(
-          absl::StrCat(status.message(), " (",
-                       absl::StatusCodeToString(status.code()), ")"));
+      return InPlaceOf(status,
+                       absl::UnknownError(absl::StrCat(
+                           status.message(), " (",
+                           absl::StatusCodeToString(status.code()), ")")));
     default:
       return status;
   }

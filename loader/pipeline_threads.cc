@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/nested_threads.h"
@@ -130,9 +131,8 @@ bool Pipeline::Initialise(Worker& worker) {
   const absl::Status status = CatchAll(
       "worker_init", [&] { return options_.worker_init(worker.info); });
   if (status.ok()) return true;
-  Fail(absl::Status(status.code(),
-                    absl::StrCat("worker_init failed for worker ",
-                                 worker.info.id, ": ", status.message())));
+  Fail(Annotate(
+      status, absl::StrCat("worker_init failed for worker ", worker.info.id)));
   return false;
 }
 

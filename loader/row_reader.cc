@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
@@ -147,16 +148,18 @@ void RowReader::Complete(Slot& slot) {
   slot.Complete();
   if (options_.on_error == OnError::kStop && !slot.errors.empty()) {
     const SampleError& first = slot.errors.front();
-    std::string text =
+    const size_t more = slot.errors.size() - 1;
+    slot.status = Annotate(
+        first.status,
         absl::StrCat("epoch ", first.epoch, ", step ", first.step, ", row ",
                      first.row, ": sample ", first.index, " (position ",
                      first.position, ") could not be read by worker ",
-                     first.worker, ": ", first.status.message());
-    if (slot.errors.size() > 1) {
-      absl::StrAppend(&text, " (and ", slot.errors.size() - 1,
-                      " more samples of this step; Loader::errors() has them)");
-    }
-    slot.status = absl::Status(first.status.code(), text);
+                     first.worker),
+        more == 0
+            ? ""
+            : absl::StrCat(
+                  " (and ", more,
+                  " more samples of this step; Loader::errors() has them)"));
     return;
   }
   if (options_.collate) slot.status = RunCollate(slot);

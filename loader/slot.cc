@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/annotate.h"
 
 namespace lockstep::internal_loader {
 
@@ -24,9 +25,8 @@ void Slot::Plan(const BatchIndices& batch, uint64_t epoch_key) {
 
 absl::Status Slot::AtStep(absl::string_view what, absl::Status status) const {
   if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat("epoch ", epoch, ", step ", step, ": ", what,
-                                   " failed: ", status.message()));
+  return Annotate(status, absl::StrCat("epoch ", epoch, ", step ", step, ": ",
+                                       what, " failed"));
 }
 
 void Slot::Complete() {

@@ -15,10 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/nearest_word.h"
-#include "lockstep/base/reworded.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/world.h"
 
@@ -70,7 +70,7 @@ absl::Status InPart(const absl::Status& error, absl::string_view what,
       absl::StrAppend(&where, ", with ", value.place());
     }
   }
-  return Reworded(error, absl::StrCat(error.message(), "; in ", where));
+  return Annotate(error, "", absl::StrCat("; in ", where));
 }
 
 }  // namespace internal_plugin
@@ -239,9 +239,7 @@ absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
                      "; known: ", absl::StrJoin(names, ", ")));
   }
   if (absl::Status found = Find(kind, *text).status(); !found.ok()) {
-    if (name->place().empty()) return found;
-    return absl::Status(found.code(),
-                        absl::StrCat(name->place(), ": ", found.message()));
+    return Annotate(found, name->place());
   }
   Config::Table rest = *entries;
   rest.remove_if(

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/sampler/check_options.h"
 
@@ -241,9 +242,8 @@ absl::StatusOr<std::unique_ptr<IndexStream>> CustomOrder::Open(
     batches = absl::UnknownError("an exception that is no std::exception");
   }
   if (!batches.ok()) {
-    return absl::Status(batches.status().code(),
-                        absl::StrCat(options_.name, ", epoch ", epoch, ": ",
-                                     batches.status().message()));
+    return Annotate(batches.status(),
+                    absl::StrCat(options_.name, ", epoch ", epoch));
   }
   for (const std::vector<int64_t>& batch : *batches) {
     LOCKSTEP_RETURN_IF_ERROR(CheckIndices(options_.name, batch, options_.size));

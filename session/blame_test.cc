@@ -99,10 +99,14 @@ Outcome Launch(const std::string& settings) {
   return outcome;
 }
 
-// Returns true if the launcher has named the right rank, and all ranks have
-// ended with the right code.
+// Returns true if the launcher has named the right rank, also in its last line,
+// and all ranks have ended with the right code.
 bool IsRight(const Case& each, const Outcome& outcome) {
   bool is_named = false, have_code = true;
+  // A rank that reports nothing is lost to the others.
+  const std::string last = absl::StrCat(
+      "\nlockstep launch: ", each.words.empty() ? "lost" : "failed", ": rank ",
+      each.rank, " (");
   const std::string ended = absl::StrCat("exited with code ", each.code);
   for (absl::string_view line : absl::StrSplit(outcome.out, '\n')) {
     if (!absl::ConsumePrefix(&line, "lockstep launch: rank")) continue;
@@ -115,6 +119,7 @@ bool IsRight(const Case& each, const Outcome& outcome) {
                                each.words.empty() ? "" : ": ", each.words));
   }
   return is_named && outcome.code == each.code &&
+         absl::StrContains(outcome.out, last) &&
          (have_code || !each.code_of_all);
 }
 

@@ -23,7 +23,6 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/stop_signals.h"
 #include "lockstep/collective/blame.h"
-#include "lockstep/collective/operation_log.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/part_list.h"
 #include "lockstep/plugin/plugin.h"
@@ -49,8 +48,10 @@ int Say(const absl::Status& status, int code) {
 // ranks that know which rank's error came first.
 int CodeOf(const absl::Status& status) {
   // A rank that is not in touch with others blames nobody.
-  const Blame first = BlameOf(status).value_or(
-      Blame{/*rank=*/-1, status.code(), /*has_begun=*/false});
+  Blame alone;
+  alone.code = status.code();
+  alone.has_begun = false;
+  const Blame first = BlameOf(status).value_or(alone);
   // The job's text, or the trainer's use of it, is wrong.
   const bool is_wrong = first.code == absl::StatusCode::kInvalidArgument ||
                         first.code == absl::StatusCode::kNotFound ||

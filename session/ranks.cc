@@ -9,7 +9,6 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/collective/blame.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
 #include "lockstep/collective/world.h"
@@ -72,21 +71,22 @@ absl::StatusOr<std::unique_ptr<Communicator>> Ranks::MakeHostGroup(
 absl::Status Ranks::Close() {
   absl::Status status;
   if (own_group_ != nullptr) status.Update(own_group_->Close());
+  // A group that has failed refuses each operation with its failure.
+  if (own_group_ == nullptr && aborted_) {
+    status.Update(group_->Barrier().status());
+  }
   if (own_host_group_ != nullptr) status.Update(own_host_group_->Close());
   return status;
 }
 
 void Ranks::Abort(const absl::Status& why) {
+  aborted_ = true;
   group_->Abort(why);
   if (has_host_group()) host_group_->Abort(why);
 }
 
 void Ranks::GiveUp(const absl::Status& why) {
   if (own_world_ != nullptr) own_world_->Abort(why);
-}
-
-int Ranks::job_rank() const {
-  return world_ != nullptr ? world_->rank() : internal_collective::kThisRank;
 }
 
 }  // namespace lockstep::internal_session

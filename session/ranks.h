@@ -28,7 +28,8 @@ class Ranks {
 
   // Ends the groups that Join has made, and returns the first error. If they
   // have failed, it is the failure of which all ranks are told, which may be
-  // another one than Abort was given.
+  // another one than Abort was given. After Abort, this holds for a group of
+  // the host, too, which stays open.
   absl::Status Close();
 
   // Ends both groups for all ranks, because this one has failed.
@@ -37,10 +38,6 @@ class Ranks {
   // Ends the job on all ranks, because this rank could not begin. Does nothing
   // unless Join has made the world.
   void GiveUp(const absl::Status& why);
-
-  // Returns the number of this rank in the job, or kThisRank of blame.h if only
-  // its number in a group is known.
-  int job_rank() const;
 
   World* world() const { return world_; }  // null: the host gave only a group
   Communicator& group() const { return *group_; }
@@ -58,6 +55,7 @@ class Ranks {
   std::unique_ptr<Communicator> own_host_group_;
   World* world_ = nullptr;
   Communicator* group_ = nullptr;
+  bool aborted_ = false;
   Communicator* host_group_ = nullptr;
 };
 

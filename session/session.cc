@@ -25,6 +25,7 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
 #include "lockstep/collective/operation.h"
+#include "lockstep/collective/operation_log.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/loader.h"
@@ -34,6 +35,7 @@
 #include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/phase.h"
+#include "lockstep/session/ranks.h"
 #include "lockstep/session/reports.h"
 #include "lockstep/session/step_loop.h"
 #include "lockstep/session/training.h"
@@ -45,6 +47,9 @@ using internal_session::Phase;
 using internal_session::Training;
 
 namespace {
+
+// The number of operations that a rank tells after a failure.
+constexpr int64_t kToldLast = 8;
 
 // Returns the name of a parameter's section.
 std::string SectionOf(int64_t model, const Parameter& parameter) {
@@ -85,7 +90,7 @@ absl::Status Session::Join() {
   // The other ranks may wait for this one.
   absl::Status blamed = training.Blamed(joined);
   training.ranks.GiveUp(blamed);
-  return training.ranks.job_rank() >= 0 ? blamed : joined;
+  return blamed;
 }
 
 absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
@@ -100,10 +105,9 @@ absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
       CatchAll("a session", [&] { return CallTrainer(train); });
   training.phases.GoTo(Phase::kReturned);
   if (!status.ok()) {
-    const absl::Status blamed = training.Blamed(status);
+    status = training.Blamed(status);
     // The other ranks get this status, and return it, too.
-    training.ranks.Abort(blamed);
-    if (training.ranks.job_rank() >= 0) status = blamed;
+    training.ranks.Abort(status);
     const absl::Status hook = training.CallHooks(
         Phase::kOnFailure,
         [&](SessionHooks& hooks) { return hooks.OnFailure(*this, status); });
@@ -128,8 +132,24 @@ absl::Status Session::LeaveRanks(absl::Status status) {
   // The trainer may have made a status of its own from a failure of the group,
   // and another rank may have failed at the same time.
   const std::optional<Blame> first = BlameOf(closed);
-  if (first.has_value()) status = WithBlame(std::move(status), *first);
-  return status;
+  if (!first.has_value()) return status;
+  // They show where this rank was. The error of a rank that failed by itself
+  // says more.
+  if (first->cause != Blame::Cause::kFailed) TellLastOperations();
+  return WithBlame(std::move(status), *first);
+}
+
+void Session::TellLastOperations() const {
+  const internal_session::Ranks& ranks = training_->ranks;
+  const auto tell = [this](const Communicator& group) {
+    Log(absl::StrCat("the last operations of rank ", group.rank(),
+                     " in group '", group.name(), "':"));
+    for (const OperationRecord& record : group.RecentOperations(kToldLast)) {
+      Log(absl::StrCat("  ", record.Describe()));
+    }
+  };
+  tell(ranks.group());
+  if (ranks.has_host_group()) tell(ranks.host_group());
 }
 
 absl::StatusOr<std::optional<int64_t>> Session::FindFinished() {
@@ -145,8 +165,7 @@ absl::StatusOr<std::optional<int64_t>> Session::FindFinished() {
   training.phases.GoTo(Phase::kReturned);
   const absl::Status blamed = training.Blamed(finished.status());
   training.ranks.Abort(blamed);
-  return LeaveRanks(training.ranks.job_rank() >= 0 ? blamed
-                                                   : finished.status());
+  return LeaveRanks(blamed);
 }
 
 absl::Status Session::CallTrainer(

@@ -455,6 +455,7 @@ class Session {
   absl::Status CheckAllIsSaved() const;
   void Finish();
   absl::Status LeaveRanks(absl::Status status);
+  void TellLastOperations() const;
   absl::Status CheckMake(absl::string_view name) const;
   Checkpoint& checkpoint();
   absl::Status Share(Gradients& gradients);

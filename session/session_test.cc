@@ -24,6 +24,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/testing/blame_matchers.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
@@ -35,6 +36,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ContainsRegex;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -539,21 +541,29 @@ TEST_F(SessionTest, TellsWhereSumsDiffer) {
       Each(StatusIs(absl::StatusCode::kFailedPrecondition,
                     AllOf(HasSubstr("accuracy"), HasSubstr("Step::Add")))));
   for (const absl::Status& status : ended) {
-    ASSERT_TRUE(BlameOf(status).has_value()) << status;
-    EXPECT_EQ(BlameOf(status)->rank, -1);
+    EXPECT_THAT(status, Blames(absl::StatusCode::kFailedPrecondition,
+                               Blame::Cause::kDiffer, {0, 1}));
   }
+  // Each rank says where it was.
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(logged_, Contains(absl::StrCat("the last operations of rank ",
+                                               rank, " in group 'world':")));
+  }
+  EXPECT_THAT(logged_, Contains(HasSubstr("all_reduce(")));
 }
 
-// A session that knows no world does not know its own rank in the job.
+// A session that knows no world does not know its own rank in the job, and its
+// group does.
 TEST_F(SessionTest, BlamesTheRankWhoseErrorCameFirst) {
   const auto ended = Run(3, [&](Session& session) -> absl::Status {
     if (session.rank() == 1) return absl::DataLossError("it is torn");
     return Wait(session.host_group().Barrier());
   });
-  EXPECT_FALSE(BlameOf(ended[1]).has_value()) << ended[1];
+  EXPECT_THAT(ended[1],
+              Blames(absl::StatusCode::kDataLoss, Blame::Cause::kFailed, {1}));
   for (const int rank : {0, 2}) {
     ASSERT_TRUE(BlameOf(ended[rank]).has_value()) << ended[rank];
-    EXPECT_EQ(BlameOf(ended[rank])->rank, 1);
+    EXPECT_EQ(BlameOf(ended[rank])->rank(), 1);
     EXPECT_EQ(BlameOf(ended[rank])->code, absl::StatusCode::kDataLoss);
     EXPECT_FALSE(BlameOf(ended[rank])->has_begun);
   }
@@ -582,7 +592,7 @@ TEST_F(SessionTest, BlameSurvivesAHook) {
       options);
   EXPECT_THAT(ended[0].message(), HasSubstr("the hook of the event 'step'"));
   ASSERT_TRUE(BlameOf(ended[0]).has_value()) << ended[0];
-  EXPECT_EQ(BlameOf(ended[0])->rank, 1);
+  EXPECT_EQ(BlameOf(ended[0])->rank(), 1);
   EXPECT_TRUE(BlameOf(ended[0])->has_begun);
 }
 

@@ -16,10 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/notifier.h"
-#include "lockstep/base/reworded.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
@@ -168,9 +168,8 @@ absl::Status Training::CallHooks(
     const absl::Status status =
         CatchAll("a hook", [&] { return call(*hooks); });
     if (status.ok()) continue;
-    absl::Status named =
-        Reworded(status, absl::StrCat("the hook of the event '", EventOf(phase),
-                                      "': ", status.message()));
+    absl::Status named = Annotate(
+        status, absl::StrCat("the hook of the event '", EventOf(phase), "'"));
     Fail(named);
     return named;
   }
@@ -178,8 +177,22 @@ absl::Status Training::CallHooks(
 }
 
 absl::Status Training::Blamed(const absl::Status& error) const {
-  if (BlameOf(error).has_value()) return error;
-  return WithBlame(error, {ranks.job_rank(), error.code(), has_begun});
+  std::optional<Blame> known = BlameOf(error);
+  if (known.has_value()) {
+    // All ranks are at the same point if they share an error.
+    if (known->cause == Blame::Cause::kFailed && !has_begun) {
+      known->has_begun = false;
+    }
+    return WithBlame(error, *known);
+  }
+  Blame blame;
+  blame.cause = Blame::Cause::kFailed;
+  blame.code = error.code();
+  blame.has_begun = has_begun;
+  if (ranks.world() != nullptr) {
+    blame.ranks = {internal_collective::ThisProcess(ranks.world()->rank())};
+  }
+  return WithBlame(error, blame);
 }
 
 void Training::Log(absl::string_view text) const { notifier->WriteLine(text); }
@@ -295,12 +308,10 @@ absl::Status Training::AddUp(int64_t& weight, const Sums& sums, Float* values,
         names.empty() ? std::string(what) : absl::StrCat(what, ": ", names));
     if (absl::IsFailedPrecondition(added) &&
         absl::StrContains(added.message(), " differ ")) {
-      return Reworded(
-          added, absl::StrCat(
-                     added.message(),
-                     "; all ranks must be in the same step, average the same "
-                     "gradients, and add the same sums (Step::Add, Sums::Add) "
-                     "in the same order"));
+      return Annotate(
+          added, "",
+          "; all ranks must be in the same step, average the same gradients, "
+          "and add the same sums (Step::Add, Sums::Add) in the same order");
     }
     LOCKSTEP_RETURN_IF_ERROR(added);
     const Float* from = values + count;

@@ -764,9 +764,11 @@ TEST_F(TrapsTest, AFailureEndsBothGroups) {
             if (session.rank() == 0) return absl::DataLossError("it is torn");
             CallOptions call;
             call.deadline = absl::InfiniteDuration();
-            return Wait(
-                (waits_in_group ? session.group() : session.host_group())
-                    .Barrier(call));
+            absl::Status waited =
+                Wait((waits_in_group ? session.group() : session.host_group())
+                         .Barrier(call));
+            EXPECT_FALSE(waited.ok());
+            return waited;
           });
         });
       });

@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -133,7 +134,29 @@ def includes(commands, ending):
     return False
 
 
+# A status that is made anew from the code of another one.
+ANEW = re.compile(r"(\babsl::Status(\s+\w+)?\s*[({]|(return|=)\s*\{)"
+                  r"\s*[\w.>()*-]+(\.|->)code\(\)\s*,")
+
+
+def statuses_made_anew():
+  """Returns the places where a status loses the payloads of another one."""
+  places = []
+  for file in output_of("git", "ls-files", "*.cc", "*.h").split():
+    if file == "base/annotate.cc" or not os.path.exists(file):
+      continue
+    text = pathlib.Path(file).read_text(encoding="utf-8")
+    places += [f"{file}:{text.count(chr(10), 0, found.start()) + 1}"
+               for found in ANEW.finditer(text)]
+  return places
+
+
 def main(chosen):
+  anew = statuses_made_anew()
+  if anew:
+    sys.exit("tools/lint: a status is made anew from the code of another one, "
+             "and so loses its payloads, such as blame: use Annotate of "
+             "base/annotate.h\n" + "\n".join(anew))
   commands = collections.defaultdict(list)  # The compile commands, by file.
   with open("compile_commands.json", encoding="utf-8") as file:
     for command in json.load(file):

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/status_macros.h"
@@ -28,12 +29,17 @@ namespace {
 // The most time that counts between two ticks, which are 50 ms apart.
 constexpr absl::Duration kLongestTick = absl::Milliseconds(100);
 
-// Returns a status that shares no memory with `status`.
-absl::Status Copy(const absl::Status& status) {
-  const absl::Status copy(status.code(), status.message());
-  const std::optional<Blame> blame = BlameOf(status);
-  return blame.has_value() ? WithBlame(copy, *blame) : copy;
+// The time for which rank 0 stays for ranks that it knows to hang.
+constexpr absl::Duration kStaysForHung = absl::Seconds(2);
+
+bool SaysThatRanksHang(const absl::Status& why) {
+  const std::optional<Blame> blame = BlameOf(why);
+  return blame.has_value() && (blame->cause == Blame::Cause::kLate ||
+                               blame->cause == Blame::Cause::kSilent);
 }
+
+// Returns a status that shares no memory with `status`.
+absl::Status Copy(const absl::Status& status) { return Annotate(status, ""); }
 
 }  // namespace
 
@@ -54,6 +60,8 @@ ControlPlane::~ControlPlane() {
   Close(absl::ZeroDuration()).IgnoreError();
   star_ = nullptr;  // its thread calls us until then
 }
+
+Blame::Rank ControlPlane::self() const { return peers()[rank()].ForBlame(); }
 
 absl::Status ControlPlane::Add(const GroupInfo& info,
                                const std::shared_ptr<GroupMember>& member) {
@@ -94,9 +102,8 @@ absl::Status ControlPlane::Attach(const GroupInfo& info,
     }
   }
   if (result.ok()) {
-    result = absl::DeadlineExceededError(absl::StrCat(
-        "group '", info.name, "': ", peers()[0].Describe(),
-        " did not answer within ", absl::FormatDuration(deadline)));
+    result = verdicts::HubIsSilent(
+        info.name, {peers()[0].Describe(), peers()[0].ForBlame()}, deadline);
     Fail(info.key, result);  // the others would wait for this rank
   }
   Detach(info.key);
@@ -126,7 +133,7 @@ void ControlPlane::Fail(const std::string& key, const absl::Status& why,
 
 void ControlPlane::Abort(const absl::Status& why) {
   const absl::Status aborted =
-      verdicts::AbortedJob(peers()[rank()].Describe(), rank(), why);
+      verdicts::AbortedJob({peers()[rank()].Describe(), self()}, why);
   {
     MutexLock lock(mutex_);
     if (broken_.ok()) broken_ = aborted;
@@ -159,6 +166,7 @@ absl::Status ControlPlane::Close(absl::Duration patience) {
     MutexLock lock(mutex_);
     if (closed_) return absl::OkStatus();
     closed_ = true;
+    if (ranks_hang_) patience = std::min(patience, kStaysForHung);
     changed_.NotifyAll();
   }
   // If there is no memory for the messages, the others see that this rank
@@ -175,11 +183,7 @@ void ControlPlane::LeaveGroups() {
   for (const std::string& key : Keys()) {
     const auto member = Member(key);
     if (member != nullptr) Leave(key, member->Done());
-    FailHere(key,
-             WithBlame(absl::UnavailableError(absl::StrCat("rank ", rank(),
-                                                           " of the job has "
-                                                           "closed its world")),
-                       {rank(), absl::StatusCode::kUnavailable}));
+    FailHere(key, verdicts::HasClosedWorld(self()));
     Detach(key);
   }
   // The others notice the end of rank 0 only when it is over, and some may wait
@@ -264,7 +268,10 @@ void ControlPlane::OnMessage(int from, absl::string_view message) {
 void ControlPlane::Handle(const OpenedMessage& opened) {
   MutexLock lock(mutex_);
   const auto group = groups_.find(opened.group);
-  if (group != groups_.end()) group->second.opened = true;
+  if (group != groups_.end()) {
+    group->second.opened = true;
+    ranks_hang_ = false;  // those that did have come
+  }
   changed_.NotifyAll();
 }
 
@@ -323,8 +330,10 @@ void ControlPlane::OnGone(int rank, const absl::Status& how) {
   if (hub_ != nullptr) return hub_->OnGone(rank, how);
   // The rank is rank 0. Without it, no rank hears of the others.
   const absl::Status gone = verdicts::AfterFirstLoss(
-      verdicts::IsGone(peers()[rank].Describe(), rank, how,
-                       last_words_.OfIssued(rank), absl::OkStatus()),
+      verdicts::IsGone(
+          {peers()[rank].Describe(),
+           last_words_.RankOf(peers()[rank], star_->SilentFor(rank))},
+          how, /*told=*/absl::OkStatus()),
       first_loss_);
   {
     MutexLock lock(mutex_);
@@ -367,9 +376,9 @@ bool ControlPlane::Judges(const PlaceId& place) const {
   return hub_ != nullptr && hub_->Judges(place);
 }
 
-std::string ControlPlane::DescribeHubSilence() const {
-  return absl::StrCat(peers()[0].Describe(), " ",
-                      last_words_.OfSilent(0, star_->SilentFor(0)));
+verdicts::Missing ControlPlane::SilentHub() const {
+  return last_words_.OfSilent(peers()[0].Describe(), peers()[0],
+                              star_->SilentFor(0));
 }
 
 // ---- Groups at this rank.
@@ -411,6 +420,7 @@ void ControlPlane::FailHere(const std::string& key, const absl::Status& why,
     // Readers share nothing with `why`, whose count of references the thread
     // sanitizer does not see in a library.
     group->second.failure = Copy(why);
+    ranks_hang_ = SaysThatRanksHang(why);
     group->second.failed_after = after;
     member = group->second.member.lock();
     changed_.NotifyAll();

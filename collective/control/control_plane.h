@@ -51,12 +51,14 @@
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/control/last_words.h"
 #include "lockstep/collective/control/messages.h"
 #include "lockstep/collective/rendezvous/star.h"
 #include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
 
@@ -116,6 +118,8 @@ class ControlPlane : public StarListener {
   int size() const { return star_->size(); }
   const FailureTiming& timing() const { return timing_; }
   absl::Span<const Peer> peers() const { return star_->peers(); }
+  // Returns this rank for blame.
+  Blame::Rank self() const;
   // The address by which this rank is connected to the others.
   std::string local_address() const { return star_->local_address(); }
 
@@ -164,14 +168,15 @@ class ControlPlane : public StarListener {
 
   // Returns what this rank knows of rank 0, which does not answer. For the
   // star's thread.
-  std::string DescribeHubSilence() const;
+  verdicts::Missing SilentHub() const;
 
   // Returns how long the star's thread has run, by its ticks. The time for
   // which it was held up, and heard nothing, hardly counts. For that thread.
   absl::Duration ran() const { return ran_; }
 
   // Ends the control plane. Groups that are still there fail, and rank 0 waits
-  // for the others.
+  // for the others. It waits for no longer than 2 s if a group has failed
+  // because ranks did not come in time, and no group was made since.
   absl::Status Close(absl::Duration patience);
 
  private:
@@ -237,6 +242,8 @@ class ControlPlane : public StarListener {
   absl::Status hub_gone_ ABSL_GUARDED_BY(mutex_);
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  // True if the last failure was that ranks did not come in time.
+  bool ranks_hang_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lockstep::internal_collective

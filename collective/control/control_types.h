@@ -76,8 +76,10 @@ struct Late {
   // be the first operation, which may have a later deadline.
   bool expired = false;
   // "all_reduce(4 x f32, sum) #17 of group 'world'": the operation that has
-  // expired, or else the first one.
+  // expired, or else the first one, and its number in the group. A message
+  // between two ranks has the number 0.
   std::string what;
+  uint64_t number = 0;
   // The deadline of the operation that expires first. It counts if `expired`.
   absl::Duration deadline;
 };

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/verdicts.h"
 
@@ -110,8 +112,9 @@ void Hub::RefuseToOpen(int from, const HubGroup& group, const GroupInfo& info,
   const Peer& peer = star_.peers()[from];
   const Peer& first = star_.peers()[group.info.job_ranks[group.first]];
   const absl::Status differ = verdicts::PropertiesDiffer(
-      what, info.name, {peer.Describe(), ValueOf(what, info)},
-      {first.Describe(), ValueOf(what, group.info)});
+      what, info.name,
+      {{peer.Describe(), peer.ForBlame()}, ValueOf(what, info)},
+      {{first.Describe(), first.ForBlame()}, ValueOf(what, group.info)});
   Fail(info.key, differ);
   if (!info.parent.empty()) Fail(info.parent, differ);
   star_.Send(from, Encode(FailedMessage{info.key, differ}));
@@ -147,7 +150,10 @@ void Hub::FailIfItCannotCome(const HubGroup& group, const GroupInfo& info,
   if (parent->left.count(rank) > 0 &&
       group.joined.count(RankIn(info, job_rank)) == 0) {
     Fail(info.key,
-         verdicts::CannotJoinAnyMore(parent->info.name, rank, info.name));
+         verdicts::CannotJoinAnyMore(
+             parent->info.name,
+             {absl::StrCat("rank ", rank), star_.peers()[job_rank].ForBlame()},
+             info.name));
   }
 }
 
@@ -174,7 +180,9 @@ void Hub::Handle(int from, const FailMessage& fail) {
   // The sender may have failed to open the group. Another rank may open it only
   // later, and is told then.
   groups_.try_emplace(fail.group);
-  Fail(fail.group, fail.why, fail.after);
+  Fail(fail.group,
+       WithBlame(fail.why, BlameFor(fail.why, star_.peers()[from].ForBlame())),
+       fail.after);
 }
 
 void Hub::Fail(const std::string& group, const absl::Status& why,
@@ -186,8 +194,7 @@ void Hub::Fail(const std::string& group, const absl::Status& why,
   const bool is_same = why.code() == found->failure.code() &&
                        why.message() == found->failure.message();
   if (found->failure.ok() || (after == 0 && !is_same)) {
-    found->failure =
-        BlamingNobody(verdicts::AfterFirstLoss(Excused(why), first_loss_));
+    found->failure = verdicts::AfterFirstLoss(Excused(why), first_loss_);
   }
   found->failed_after = after;
   TellFailure(*found);
@@ -200,12 +207,13 @@ void Hub::Fail(const std::string& group, const absl::Status& why,
 // that failure instead.
 absl::Status Hub::Excused(const absl::Status& why) const {
   const std::optional<Blame> blame = BlameOf(why);
-  if (!blame.has_value() || blame->code != absl::StatusCode::kUnavailable) {
-    return why;
-  }
-  const auto told = told_.find(blame->rank);
-  if (told == told_.end()) return why;
-  return WithBlame(why, *BlameOf(BlamingNobody(told->second)));
+  const bool is_gone =
+      blame.has_value() && (blame->cause == Blame::Cause::kLeft ||
+                            blame->cause == Blame::Cause::kLost ||
+                            blame->cause == Blame::Cause::kSilent);
+  if (!is_gone) return why;
+  const auto told = told_.find(blame->rank());
+  return told == told_.end() ? why : InPlaceOf(told->second, why);
 }
 
 // Tells the ranks that have joined. Each other rank learns of the failure, or
@@ -273,7 +281,7 @@ void Hub::JudgeHearsay(const std::string& group) {
     if (!found->echoes_due.empty()) return;
     if (found->round < timing_.echo_rounds) return AskForEchoes(*found);
   }
-  Fail(group, found->hearsay);
+  Fail(group, Blaming(Blame::Cause::kData, found->hearsay));
 }
 
 // ---- How ranks leave.
@@ -295,7 +303,9 @@ void Hub::Handle(int from, const LeaveMessage& leave) {
     }
   }
   for (const std::string& child : children) {
-    Fail(child, verdicts::LeftBeforeJoining(group->info.name, rank));
+    Fail(child, verdicts::LeftBeforeJoining(group->info.name,
+                                            {absl::StrCat("rank ", rank),
+                                             star_.peers()[from].ForBlame()}));
   }
 }
 
@@ -325,7 +335,7 @@ void Hub::OnGone(int job_rank, const absl::Status& how) {
   gone_[job_rank] = gone;
   if (!how.ok() && first_loss_.ok()) {
     first_lost_ = job_rank;
-    first_loss_ = WithBlame(how, BlameFor(how, job_rank));
+    first_loss_ = InPlaceOf(gone, how);
     // The others are told now, since rank 0 may be gone, too, before a group
     // without the lost rank fails.
     const std::string lost = Encode(LostMessage{first_loss_});
@@ -345,9 +355,11 @@ void Hub::OnGone(int job_rank, const absl::Status& how) {
 
 absl::Status Hub::DescribeGone(int job_rank, const absl::Status& how) const {
   const auto told = told_.find(job_rank);
+  const Peer& peer = star_.peers()[job_rank];
   return verdicts::AfterFirstLoss(
-      verdicts::IsGone(star_.peers()[job_rank].Describe(), job_rank, how,
-                       last_words_.OfIssued(job_rank),
+      verdicts::IsGone({peer.Describe(),
+                        last_words_.RankOf(peer, star_.SilentFor(job_rank))},
+                       how,
                        told == told_.end() ? absl::OkStatus() : told->second),
       first_loss_);
 }
@@ -388,7 +400,7 @@ void Hub::FailForMarks(const HubGroup& group,
                        const MarkTable::Difference& difference) {
   std::vector<verdicts::Issued> issued;
   for (const auto& [rank, what] : difference.issued) {
-    issued.push_back({DescribeRank(group.info, rank, star_.peers()), what});
+    issued.push_back({PartyOf(group.info, rank, star_.peers()), what});
   }
   const int rank = difference.rank, other = difference.other;
   Fail(group.info.key,

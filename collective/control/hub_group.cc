@@ -53,14 +53,16 @@ bool MakesSense(const GroupInfo& info, int size) {
          info.members.size() == info.job_ranks.size();
 }
 
-std::string DescribeRank(const GroupInfo& info, int rank,
-                         absl::Span<const Peer> peers) {
+verdicts::Party PartyOf(const GroupInfo& info, int rank,
+                        absl::Span<const Peer> peers) {
   const int job_rank = info.job_ranks[rank];
   const Peer& peer = peers[job_rank];
-  return absl::StrCat(
-      "rank ", rank, " (", peer.host, ", pid ", peer.pid,
-      job_rank == rank ? "" : absl::StrCat(", rank ", job_rank, " of the job"),
-      ")");
+  return {absl::StrCat("rank ", rank, " (", peer.host, ", pid ", peer.pid,
+                       job_rank == rank
+                           ? ""
+                           : absl::StrCat(", rank ", job_rank, " of the job"),
+                       ")"),
+          peer.ForBlame()};
 }
 
 void SendToAll(const GroupInfo& info, const std::string& message, Star& star) {

@@ -15,6 +15,7 @@
 #include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/control/mark_table.h"
 #include "lockstep/collective/rendezvous/star.h"
+#include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
 
@@ -72,9 +73,10 @@ std::vector<int> RanksOf(const GroupInfo& info, const LaneId& lane);
 // Returns whether a job of `size` ranks can have such a group.
 bool MakesSense(const GroupInfo& info, int size);
 
-// Returns "rank 1 (trainer-0, pid 4711, rank 3 of the job)".
-std::string DescribeRank(const GroupInfo& info, int rank,
-                         absl::Span<const Peer> peers);
+// Returns a rank of the group for a verdict, with the name "rank 1 (trainer-0,
+// pid 4711, rank 3 of the job)".
+verdicts::Party PartyOf(const GroupInfo& info, int rank,
+                        absl::Span<const Peer> peers);
 
 // Sends the same to all ranks of the group.
 void SendToAll(const GroupInfo& info, const std::string& message, Star& star);

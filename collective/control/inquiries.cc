@@ -13,14 +13,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/control/messages.h"
 #include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
 namespace {
-
-// A verdict lists all missing ranks, and tells more about at most this many.
-constexpr size_t kMostDescribed = 16;
 
 // Returns whether the operation's lane is one of the group, and the group lives
 // or lets the operation end before its failure.
@@ -126,7 +124,7 @@ void Inquiries::Report(int from, const Late& late) {
   inquiry.positions[rank] = late.position;
   inquiry.asked.erase(rank);
   const bool expires = late.expired && !inquiry.expired;
-  if (is_new || expires) inquiry.what = late.what;
+  if (is_new || expires) inquiry.subject = {late.what, late.number};
   if (expires) {
     inquiry.expired = true;
     inquiry.deadline = late.deadline;
@@ -233,7 +231,7 @@ void Inquiries::FailForDifference(const PlaceId& place, const HubGroup& group,
                                   std::pair<int, int> ranks) {
   std::vector<verdicts::Issued> issued;
   for (const int rank : {ranks.first, ranks.second}) {
-    issued.push_back({DescribeRank(group.info, rank, star_.peers()),
+    issued.push_back({PartyOf(group.info, rank, star_.peers()),
                       inquiry.positions.at(rank).what});
   }
   const bool collective = place.lane.collective();
@@ -250,12 +248,11 @@ bool Inquiries::JudgeCounts(const PlaceId& place, const HubGroup& group,
                             const Inquiry& inquiry, int rank) {
   const std::optional<Exchange> mismatch = FindMismatch(inquiry, rank);
   if (!mismatch.has_value()) return false;
-  fail_(place.group,
-        verdicts::CountsDiffer(
-            inquiry.what,
-            {DescribeRank(group.info, mismatch->from, star_.peers()),
-             DescribeRank(group.info, mismatch->to, star_.peers()),
-             mismatch->gives, mismatch->takes}));
+  fail_(place.group, verdicts::CountsDiffer(
+                         inquiry.subject,
+                         {PartyOf(group.info, mismatch->from, star_.peers()),
+                          PartyOf(group.info, mismatch->to, star_.peers()),
+                          mismatch->gives, mismatch->takes}));
   return true;
 }
 
@@ -283,10 +280,9 @@ bool Inquiries::JudgeDeadlock(const PlaceId& start) {
           return !each.second.here && !each.second.waits.group.empty();
         });
     if (next == positions.end()) return false;
-    waits.push_back(
-        {inquiry->second.what,
-         DescribeRank(group->second.info, next->first, star_.peers()),
-         next->second.waits_what});
+    waits.push_back({inquiry->second.subject.operation,
+                     PartyOf(group->second.info, next->first, star_.peers()),
+                     next->second.waits_what});
     place = next->second.waits;
   } while (!(place == start));
   if (path.size() < 2) return false;
@@ -299,14 +295,22 @@ void Inquiries::JudgeMissing(const PlaceId& place, const HubGroup& group,
                              Inquiry& inquiry,
                              const std::vector<int>& missing) {
   // If all ranks came, a rank that does not answer any more may be stopped.
-  std::vector<int> described = missing;
+  std::vector<int> ranks = missing;
   if (missing.empty()) {
-    described.assign(inquiry.asked.begin(), inquiry.asked.end());
+    ranks.assign(inquiry.asked.begin(), inquiry.asked.end());
   }
-  described.resize(std::min(described.size(), kMostDescribed));
-  std::vector<std::string> said;
-  for (const int rank : described) {
-    said.push_back(DescribeRankAt(group, inquiry, rank));
+  // The ranks that do not answer come first, since others may wait for them.
+  const auto answers = std::stable_partition(
+      ranks.begin(), ranks.end(),
+      [&inquiry](int rank) { return inquiry.asked.count(rank) > 0; });
+  const auto silent = static_cast<size_t>(answers - ranks.begin());
+  const size_t to_blame = silent > 0 ? silent : ranks.size();
+  // A verdict lists all missing ranks, and tells more about some.
+  ranks.resize(std::min(ranks.size(), Blame::kMostRanks));
+  std::vector<verdicts::Missing> described;
+  described.reserve(ranks.size());
+  for (const int rank : ranks) {
+    described.push_back(Describe(group, inquiry, rank));
   }
   const std::string who =
       missing.empty() ? "" : verdicts::ListRanks(missing, kLongestPart);
@@ -314,32 +318,36 @@ void Inquiries::JudgeMissing(const PlaceId& place, const HubGroup& group,
     return fail_(
         place.group,
         missing.empty()
-            ? verdicts::WasNotDone(inquiry.what, inquiry.deadline, said)
-            : verdicts::DidNotCome(inquiry.what, who, inquiry.deadline, said));
+            ? verdicts::WasNotDone(inquiry.subject, inquiry.deadline, described)
+            : verdicts::DidNotCome(
+                  inquiry.subject, who, inquiry.deadline, described,
+                  static_cast<int64_t>(to_blame -
+                                       std::min(to_blame, described.size()))));
   }
   if (inquiry.told_slow) return;
   inquiry.told_slow = true;
-  const std::string slow = verdicts::IsSlow(inquiry.what, who, said);
+  const std::string slow =
+      verdicts::IsSlow(inquiry.subject.operation, who, described);
   SendToAll(group.info,
             Encode(SlowMessage{place.group, slow.substr(0, kLongestText)}),
             star_);
 }
 
-// Returns what is known of a rank that has not come, or does not answer.
-std::string Inquiries::DescribeRankAt(const HubGroup& group,
+verdicts::Missing Inquiries::Describe(const HubGroup& group,
                                       const Inquiry& inquiry, int rank) const {
-  const std::string name = DescribeRank(group.info, rank, star_.peers());
+  verdicts::Party party = PartyOf(group.info, rank, star_.peers());
   const auto position = inquiry.positions.find(rank);
   if (position == inquiry.positions.end() || inquiry.asked.count(rank) > 0) {
     const int job_rank = group.info.job_ranks[rank];
-    return absl::StrCat(
-        name, " ", last_words_.OfSilent(job_rank, star_.SilentFor(job_rank)));
+    return last_words_.OfSilent(party.name, star_.peers()[job_rank],
+                                star_.SilentFor(job_rank));
   }
-  std::string text = verdicts::DescribeLastIssued(name, position->second.last);
+  party.rank.last = position->second.last;
+  std::string said = verdicts::DescribeLastIssued(party.name, party.rank.last);
   if (!position->second.waits_what.empty()) {
-    absl::StrAppend(&text, ", and waits for ", position->second.waits_what);
+    absl::StrAppend(&said, ", and waits for ", position->second.waits_what);
   }
-  return text;
+  return {std::move(party), std::move(said)};
 }
 
 }  // namespace lockstep::internal_collective

@@ -28,13 +28,14 @@
 #include "lockstep/collective/control/hub_group.h"
 #include "lockstep/collective/control/last_words.h"
 #include "lockstep/collective/rendezvous/star.h"
+#include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
 
 // An operation that waits, as far as rank 0 knows it. Ranks are those of the
 // group.
 struct Inquiry {
-  std::string what;                   // in words
+  verdicts::Subject subject;          // the operation
   std::map<int, Position> positions;  // by rank
   std::set<int> asked;                // the ranks whose answer is due
   absl::Duration asked_at;            // by ControlPlane::ran()
@@ -114,8 +115,8 @@ class Inquiries {
   // those that do not answer are named.
   void JudgeMissing(const PlaceId& place, const HubGroup& group,
                     Inquiry& inquiry, const std::vector<int>& missing);
-  // Returns a clause for such a rank: its answer, or its silence.
-  std::string DescribeRankAt(const HubGroup& group, const Inquiry& inquiry,
+  // Returns what is known of such a rank: its answer, or its silence.
+  verdicts::Missing Describe(const HubGroup& group, const Inquiry& inquiry,
                              int rank) const;
 
   const HubGroups& groups_;

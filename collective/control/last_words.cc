@@ -2,9 +2,12 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/blame.h"
+#include "lockstep/collective/rendezvous/star.h"
 #include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
@@ -13,22 +16,28 @@ void LastWords::Hear(int job_rank, absl::string_view issued) {
   words_[job_rank] = {std::string(issued), SteadyNow()};
 }
 
-std::string LastWords::Of(int job_rank) const {
-  const auto found = words_.find(job_rank);
-  if (found == words_.end()) return "";
-  return verdicts::DescribeLastWords(
-      found->second.issued,
-      absl::FromChrono(SteadyNow() - found->second.heard));
+Blame::Rank LastWords::RankOf(const Peer& peer, absl::Duration silent) const {
+  Blame::Rank rank = peer.ForBlame();
+  rank.age = silent;
+  const auto found = words_.find(peer.rank);
+  if (found == words_.end()) return rank;
+  rank.last = found->second.issued;
+  rank.age = absl::FromChrono(SteadyNow() - found->second.heard);
+  return rank;
 }
 
-std::string LastWords::OfIssued(int job_rank) const {
-  const auto found = words_.find(job_rank);
-  const bool issued = found != words_.end() && !found->second.issued.empty();
-  return issued ? Of(job_rank) : "";
-}
-
-std::string LastWords::OfSilent(int job_rank, absl::Duration silent) const {
-  return verdicts::DescribeSilence(Of(job_rank), silent);
+verdicts::Missing LastWords::OfSilent(const std::string& name, const Peer& peer,
+                                      absl::Duration silent) const {
+  const Blame::Rank rank = RankOf(peer, silent);
+  const bool was_heard = words_.count(peer.rank) > 0;
+  return {
+      {name, rank},
+      absl::StrCat(
+          name, " ",
+          verdicts::DescribeSilence(
+              was_heard ? verdicts::DescribeLastWords(rank.last, rank.age) : "",
+              silent)),
+      /*answers=*/false};
 }
 
 }  // namespace lockstep::internal_collective

@@ -10,6 +10,9 @@
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/blame.h"
+#include "lockstep/collective/rendezvous/star.h"
+#include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
 
@@ -22,15 +25,13 @@ class LastWords {
   // for all of its groups; "" for nothing.
   void Hear(int job_rank, absl::string_view issued);
 
-  // Returns "had last issued ... as of 2s ago", or "" if no heartbeat of the
-  // rank has come.
-  std::string Of(int job_rank) const;
+  // Returns the rank that stands in the blame, if it is gone or has been silent
+  // for so long.
+  Blame::Rank RankOf(const Peer& peer, absl::Duration silent) const;
 
-  // Returns the same, or "" also if the rank had issued nothing.
-  std::string OfIssued(int job_rank) const;
-
-  // Returns what is known of a rank that has been silent for so long.
-  std::string OfSilent(int job_rank, absl::Duration silent) const;
+  // Returns such a rank as missing. `name` is its name in the message.
+  verdicts::Missing OfSilent(const std::string& name, const Peer& peer,
+                             absl::Duration silent) const;
 
  private:
   // The content of a rank's last heartbeat, and when it came.

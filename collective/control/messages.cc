@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,12 +34,7 @@ void FieldWriter::PutPart(absl::string_view text) {
 void FieldWriter::Put(const absl::Status& status) {
   Put(static_cast<int>(status.code()));
   wire_.Text(absl::string_view(status.message()).substr(0, kLongestText));
-  const std::optional<Blame> blame = BlameOf(status);
-  Put(blame.has_value());
-  if (!blame.has_value()) return;
-  Put(blame->rank);
-  Put(static_cast<int>(blame->code));
-  Put(blame->has_begun);
+  wire_.Text(BlameText(status));
 }
 
 void FieldWriter::Put(const LaneId& lane) {
@@ -77,6 +71,7 @@ void FieldWriter::Put(const Position& position) {
 void FieldWriter::Put(const Late& late) {
   Put(late.place);
   PutPart(late.what);
+  Put(late.number);
   Put(late.position);
   Put(late.expired);
   Put(absl::ToInt64Nanoseconds(late.deadline));
@@ -113,18 +108,8 @@ void FieldReader::Get(std::string& text) { text = wire_.Text(SIZE_MAX); }
 
 void FieldReader::Get(absl::Status& status) {
   const auto code = static_cast<absl::StatusCode>(Number());
-  status = absl::Status(code, wire_.Text(SIZE_MAX));
-  bool has_blame = false;
-  Get(has_blame);
-  if (!has_blame) return;
-  Blame blame;
-  Get(blame.rank);
-  int number = 0;
-  Get(number);
-  // A number that is no code of this version becomes UNKNOWN.
-  blame.code = absl::Status(static_cast<absl::StatusCode>(number), "").code();
-  Get(blame.has_begun);
-  status = WithBlame(status, blame);
+  const std::string message = wire_.Text(SIZE_MAX);
+  status = WithBlameText(absl::Status(code, message), wire_.Text(SIZE_MAX));
 }
 
 void FieldReader::Get(LaneId& lane) {
@@ -161,6 +146,7 @@ void FieldReader::Get(Position& position) {
 void FieldReader::Get(Late& late) {
   Get(late.place);
   Get(late.what);
+  Get(late.number);
   Get(late.position);
   Get(late.expired);
   late.deadline = absl::Nanoseconds(static_cast<int64_t>(Number()));

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/control/control_types.h"
+#include "lockstep/collective/testing/blame_matchers.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -65,8 +66,9 @@ TEST(Messages, AFailureComesBack) {
   EXPECT_EQ(failed.group, "world");
   EXPECT_EQ(failed.why, why);
   EXPECT_EQ(failed.after, 0u);
-  const absl::Status blamed = WithBlame(
-      why, {3, absl::StatusCode::kInvalidArgument, /*has_begun=*/false});
+  Blame blame = BlameOn(3, absl::StatusCode::kInvalidArgument);
+  blame.has_begun = false;
+  const absl::Status blamed = WithBlame(why, blame);
   EXPECT_EQ(Arrived(FailMessage{"world", blamed, 5}).why, blamed);
   EXPECT_EQ(Arrived(FailMessage{"world", blamed, 5}).after, 5u);
   EXPECT_EQ(Arrived(HearsayMessage{"world", why}).why, why);
@@ -109,10 +111,12 @@ TEST(Messages, AnOperationComesBack) {
   late.what = "all_to_all(4 x f32) of group 'part'";
   late.position = ExamplePosition();
   late.expired = true;
+  late.number = 17;
   late.deadline = absl::Seconds(5);
   const Late told = Arrived(LateMessage{late}).late;
   EXPECT_EQ(told.place, late.place);
   EXPECT_EQ(told.what, late.what);
+  EXPECT_EQ(told.number, late.number);
   EXPECT_TRUE(told.expired);
   EXPECT_EQ(told.deadline, late.deadline);
   EXPECT_EQ(Arrived(AskMessage{ExamplePlace()}).place, ExamplePlace());

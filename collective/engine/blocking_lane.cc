@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/steady_time.h"
@@ -36,9 +37,9 @@ void BlockingLane::RunFirstUnlocking(LaneGroup& group) {
   } else if (!group.failure.ok()) {
     FailFirst(group);
   } else if (absl::IsResourceExhausted(status)) {
-    group.FailOfItself(absl::ResourceExhaustedError(
-        absl::StrCat(group.Describe(turn.work->op), " on rank ", group.rank,
-                     ": ", status.message())));
+    group.FailOfItself(group.Blamed(Annotate(
+        status,
+        absl::StrCat(group.Describe(turn.work->op), " on rank ", group.rank))));
   } else {
     Stick(status);
   }

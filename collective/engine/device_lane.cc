@@ -101,7 +101,11 @@ void DeviceLane::Settle(LaneGroup& group, const LaunchQueue::Progress& seen) {
     const bool hangs = Passed(group.failed_at, kAbortTakes, SteadyNow());
     while (!empty() && (hangs || ended() < seen.ended)) FailFirst(group);
   } else if (!seen.failure.ok() && state() == State::kIdle) {
-    Stick(seen.failure);
+    if (absl::IsResourceExhausted(seen.failure)) {
+      group.FailOfItself(group.Blamed(seen.failure));
+    } else {
+      Stick(seen.failure);
+    }
   }
   // This comes last, so that turns that are done end well before a failure.
   group.FailIfDue();
@@ -170,7 +174,7 @@ absl::Status DeviceLane::WaitOnStream(LaneGroup& group, const IssuedWork& work,
       PauseUnlocking(group, waiting);
     }
     if (work.open > 0) {
-      LOCKSTEP_RETURN_IF_ERROR(WithRecentOperations(group.failure, *group.log));
+      LOCKSTEP_RETURN_IF_ERROR(group.failure);
       LookUnlocking(group);
     }
     if (work.open == 0) return absl::OkStatus();

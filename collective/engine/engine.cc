@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
-#include "lockstep/base/reworded.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/engine/collective_lane.h"
@@ -108,9 +108,9 @@ Engine::Engine(ControlPlane* control, const EngineOptions& options, int rank,
 }
 
 absl::Status Engine::NotMade(const absl::Status& why) const {
-  return Reworded(why, absl::StrCat("making the group '", options().name, "' (",
-                                    options().backend, ") on rank ",
-                                    group_.rank, ": ", why.message()));
+  return Annotate(why,
+                  absl::StrCat("making the group '", options().name, "' (",
+                               options().backend, ") on rank ", group_.rank));
 }
 
 absl::Status Engine::Connect() {
@@ -123,9 +123,10 @@ absl::Status Engine::Connect() {
       "the transport", [&] { return options().make_transport(context); });
   if (!transport.ok()) {
     absl::Status why = NotMade(transport.status());
-    Blame blame = BlameFor(why, options().job_ranks[group_.rank]);
+    Blame blame = BlameFor(why, group_.PartyOf(group_.rank).rank);
     blame.has_begun = false;
-    group_.control.Fail(options().key, WithBlame(why, blame));
+    why = WithBlame(why, blame);
+    group_.control.Fail(options().key, why);
     return why;
   }
   MutexLock lock(group_.mutex);
@@ -144,7 +145,7 @@ void Engine::ConnectTransport() {
   if (status.ok()) {
     group_.collectives().OnConnected(group_);
   } else if (absl::IsResourceExhausted(status)) {
-    group_.FailOfItself(group_.Blamed(NotMade(status), group_.rank));
+    group_.FailOfItself(group_.Blamed(NotMade(status)));
   } else {
     connecting_.SetError(NotMade(status), SteadyNow());
   }
@@ -172,7 +173,7 @@ void Engine::Shutdown() {
     Persist([this]()
                 ABSL_NO_THREAD_SAFETY_ANALYSIS { SayFarewellUnlocking(); });
     group_.Fail(CatchAll("dropping a group", [this] {
-      return verdicts::HasDropped(options().name, group_.rank, /*last=*/"");
+      return verdicts::HasDropped(options().name, group_.PartyOf(group_.rank));
     }));
     group_.phase = LaneGroup::Phase::kStopping;
     group_.changed.NotifyAll();
@@ -198,11 +199,8 @@ void Engine::SayFarewellUnlocking() {
   if (!group_.connected) {
     // The others can't connect without this rank.
     group_.control.Fail(
-        options().key,
-        group_.Blamed(absl::UnavailableError(absl::StrCat(
-                          "making the group '", options().name, "': rank ",
-                          group_.rank, " has left the group")),
-                      group_.rank));
+        options().key, verdicts::LeftBeforeMaking(options().name,
+                                                  group_.PartyOf(group_.rank)));
   }
   // A group that is not connected has done no operation here.
   group_.control.Leave(options().key, group_.connected ? counts : LaneCounts());
@@ -245,9 +243,7 @@ absl::Status Engine::CheckSupported(const Operation& op) {
 }
 
 absl::Status Engine::CheckOpen() {
-  if (!group_.failure.ok()) {
-    return WithRecentOperations(group_.failure, *group_.log);
-  }
+  LOCKSTEP_RETURN_IF_ERROR(group_.failure);
   if (group_.phase == LaneGroup::Phase::kOpen) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("rank ", group_.rank, " has left the group '",
@@ -324,10 +320,7 @@ absl::Status Engine::WaitOnStream(IssuedWork& work, Stream stream) {
   LOCKSTEP_RETURN_IF_ERROR(collectives.CheckStreams("call Wait"));
   {
     MutexLock lock(group_.mutex);
-    if (work.open > 0) {
-      LOCKSTEP_RETURN_IF_ERROR(
-          WithRecentOperations(group_.failure, *group_.log));
-    }
+    if (work.open > 0) LOCKSTEP_RETURN_IF_ERROR(group_.failure);
   }
   WaitUntil(work, absl::InfiniteFuture());
   return Result(work);
@@ -343,15 +336,18 @@ bool Engine::Done(const IssuedWork& work) {
 
 absl::Status Engine::Result(const IssuedWork& work) {
   MutexLock lock(group_.mutex);
-  if (work.open > 0 || work.result.ok()) return absl::OkStatus();
-  return WithRecentOperations(work.result, *group_.log);
+  return work.open > 0 ? absl::OkStatus() : work.result;
 }
 
 // ---- Failing.
 
 void Engine::Abort(const absl::Status& why) {
-  const absl::Status aborted = verdicts::Aborted(
-      options().name, group_.rank, options().job_ranks[group_.rank], why);
+  verdicts::Party self = group_.PartyOf(group_.rank);
+  {
+    MutexLock lock(group_.mutex);
+    if (last_ != nullptr) self.rank.last = group_.Describe(last_->op);
+  }
+  const absl::Status aborted = verdicts::Aborted(options().name, self, why);
   group_.control.Fail(options().key, aborted);
   // This rank fails in any case, whatever rank 0 decides.
   MutexLock lock(group_.mutex);
@@ -411,7 +407,18 @@ void Engine::WatchConnecting(SteadyTime now) {
   late.deadline = options().deadline;
   const Watchdog::Orders orders =
       AskWatchdog(connecting_, late, /*failure_is_coming=*/false, now);
-  Heed(orders, connecting_.error(), late);
+  absl::Status error;
+  if (orders.report_error) {
+    const bool may_be_data = absl::IsUnavailable(connecting_.error()) ||
+                             absl::IsDeadlineExceeded(connecting_.error());
+    error = Blaming(may_be_data ? Blame::Cause::kData : Blame::Cause::kUnknown,
+                    connecting_.error());
+    Blame blame = *BlameOf(error);
+    blame.operation = late.what;
+    blame.has_begun = false;
+    error = WithBlame(error, blame);
+  }
+  Heed(orders, error, late);
 }
 
 void Engine::Watch(Lane& lane, SteadyTime now) {
@@ -426,16 +433,16 @@ void Engine::Watch(Lane& lane, SteadyTime now) {
   Late late;
   late.place = lane.PlaceIn(group_);
   late.expired = now >= soonest->work->expires;
-  late.what =
-      group_.Describe((late.expired ? *soonest : lane.front()).work->op);
+  const Operation& op = (late.expired ? *soonest : lane.front()).work->op;
+  late.what = group_.Describe(op);
+  late.number = op.sequence;
   late.deadline = soonest->work->op.deadline;
   const Watchdog::Orders orders =
       AskWatchdog(lane.watchdog(), late, !group_.coming().ok(), now);
   absl::Status error;
   if (orders.report_error) {
-    const absl::Status& why = lane.watchdog().error();
-    error = {why.code(), absl::StrCat(late.what, " on rank ", group_.rank, ": ",
-                                      why.message())};
+    error = verdicts::TransportFailed({late.what, late.number}, group_.rank,
+                                      lane.watchdog().error());
   }
   if (orders.report_late) {
     late.position = PositionOf(lane.front());
@@ -471,8 +478,8 @@ void Engine::Heed(const Watchdog::Orders& orders, const absl::Status& error,
 }
 
 void Engine::DecideAlone(const Late& late) {
-  group_.Fail(BlamingNobody(verdicts::MissingIsNotKnown(
-      late.what, late.deadline, group_.control.DescribeHubSilence())));
+  group_.Fail(verdicts::MissingIsNotKnown(
+      {late.what, late.number}, late.deadline, group_.control.SilentHub()));
 }
 
 // ---- What the control plane wants to know.

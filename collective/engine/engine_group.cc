@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/collective/engine/device_lane.h"
@@ -76,7 +75,7 @@ void EngineGroup::OnAgreed(uint64_t agreed) {
 // ---- Failing.
 
 void EngineGroup::GiveUp(const absl::Status& why) noexcept {
-  const absl::Status named = CatchAll("giving up", [&] { return Named(why); });
+  const absl::Status named = CatchAll("giving up", [&] { return Broke(why); });
   MutexLock lock(mutex);
   FailOfItself(named);
 }
@@ -158,10 +157,8 @@ void EngineGroup::FailIfLeft(const Lane& lane) {
     const absl::Status why =
         !coming_.why.ok()
             ? coming_.why
-            : Blamed(verdicts::HasLeftGroup(Describe(lane.front().work->op),
-                                            absl::StrCat("rank ", left),
-                                            /*last=*/""),
-                     left);
+            : verdicts::HasLeftGroup(SubjectOf(lane.front().work->op),
+                                     PartyOf(left));
     return control.Fail(options.key, why, CollectivesDone());
   }
 }

@@ -57,7 +57,7 @@ void Lane::SleepUnlocking(LaneGroup& group) {
 
 void Lane::StartThread(LaneGroup& group, std::function<void()> first) {
   const auto fail = [&group](const absl::Status& why) {
-    group.control.Fail(group.options.key, group.Named(why));
+    group.control.Fail(group.options.key, group.Broke(why));
   };
   absl::StatusOr<std::unique_ptr<Alarm>> alarm = Alarm::Create();
   if (!alarm.ok()) return fail(alarm.status());

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/collective/blame.h"
+#include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
 
@@ -18,16 +18,9 @@ LaneGroup::LaneGroup(ControlPlane* control, const EngineOptions& options,
       size(static_cast<int>(options.job_ranks.size())),
       log(std::move(log)) {}
 
-absl::Status LaneGroup::Named(const absl::Status& why) const {
-  return WithBlame(
-      absl::Status(why.code(),
-                   absl::StrCat("rank ", rank, " of group '", options.name,
-                                "': ", why.message())),
-      BlameFor(why, options.job_ranks[rank]));
-}
-
-absl::Status LaneGroup::Blamed(const absl::Status& why, int blamed) const {
-  return WithBlame(why, BlameFor(why, options.job_ranks[blamed]));
+verdicts::Party LaneGroup::PartyOf(int each) const {
+  return {absl::StrCat("rank ", each),
+          control.peers()[options.job_ranks[each]].ForBlame()};
 }
 
 void LaneGroup::End(IssuedWork& work, const absl::Status& result,

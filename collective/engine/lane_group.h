@@ -16,12 +16,14 @@
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/control/control_plane.h"
 #include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/engine/engine_options.h"
 #include "lockstep/collective/engine/issued_work.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/operation_log.h"
+#include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
 
@@ -55,13 +57,20 @@ class LaneGroup {
     return op.DescribeIn(options.name);
   }
 
-  // Returns `why` with this rank's name and, unless `why` has blame already,
-  // blames this rank.
-  absl::Status Named(const absl::Status& why) const;
-
-  // Returns `why` and, unless it has blame already, blames rank `blamed` of the
-  // group.
-  absl::Status Blamed(const absl::Status& why, int blamed) const;
+  // Returns rank `each` of the group for a verdict, with the name "rank 2".
+  verdicts::Party PartyOf(int each) const;
+  // Returns an operation for a verdict.
+  verdicts::Subject SubjectOf(const Operation& op) const {
+    return {Describe(op), op.sequence};
+  }
+  // Returns `why` and, unless it has blame already, blames this rank. Broke
+  // also adds the name of the rank.
+  absl::Status Blamed(const absl::Status& why) const {
+    return WithBlame(why, BlameFor(why, PartyOf(rank).rank));
+  }
+  absl::Status Broke(const absl::Status& why) const {
+    return verdicts::Broke(options.name, PartyOf(rank), why);
+  }
 
   // Ends `work` in one of its lanes.
   void End(IssuedWork& work, const absl::Status& result,

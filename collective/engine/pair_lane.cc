@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
@@ -54,7 +55,7 @@ bool PairLane::MoveFirstUnlocking(LaneGroup& group, PairLane& sends,
   const Operation& from = send.work->op;
   const Operation& to = recv.work->op;
   const auto fail = [&group](const absl::Status& why) {
-    group.control.Fail(group.options.key, group.Blamed(why, group.rank));
+    group.control.Fail(group.options.key, group.Blamed(why));
     return false;
   };
   if (send.fingerprint != recv.fingerprint) {
@@ -80,8 +81,8 @@ bool PairLane::MoveFirstUnlocking(LaneGroup& group, PairLane& sends,
     }
   }
   if (moved.ok() || !group.failure.ok()) return true;
-  return fail({moved.code(), absl::StrCat(group.Describe(from), " on rank ",
-                                          group.rank, ": ", moved.message())});
+  return fail(Annotate(
+      moved, absl::StrCat(group.Describe(from), " on rank ", group.rank)));
 }
 
 }  // namespace lockstep::internal_collective

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
@@ -25,9 +26,6 @@
 
 namespace lockstep::internal_local {
 namespace {
-
-using internal_collective::WithRecentOperations;
-namespace verdicts = internal_collective::verdicts;
 
 // A rank that has waited for this long may wait for itself.
 constexpr absl::Duration kSlow = absl::Seconds(1);
@@ -64,12 +62,15 @@ class Listing {
 
 // ---- How ranks meet.
 
-std::string Group::Who(const LocalWork& work) const {
-  return work.op.DescribeIn(name_);
+verdicts::Subject Group::SubjectOf(const LocalWork& work) const {
+  return {work.op.DescribeIn(name_), work.op.sequence};
 }
 
-std::string Group::LastOf(int rank) const {
-  return verdicts::DescribeLastIssued(NameOf(rank), last_[rank]);
+verdicts::Party Group::PartyOf(int rank) const {
+  verdicts::Party party = {NameOf(rank), {}};
+  party.rank.rank = places_[rank];
+  party.rank.last = last_[rank];
+  return party;
 }
 
 void Group::End(LocalWork& work) {
@@ -96,10 +97,6 @@ void Group::ForEachPending(Function function) const {
 void Group::Fail(const absl::Status& why) {
   if (!failure_.ok()) return;
   failure_ = why;
-  CatchAll("blaming nobody", [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    failure_ = internal_collective::BlamingNobody(why);
-    return absl::OkStatus();
-  }).IgnoreError();
   ForEachPending([&](const WorkPtr& work)
                      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
                        work->result = failure_;
@@ -129,14 +126,14 @@ absl::StatusOr<Work> Group::Start(int rank, Operation op,
                                           std::move(op), std::move(log));
   MutexLock lock(mutex_);
   ExpireOverdue(SteadyNow());
-  LOCKSTEP_RETURN_IF_ERROR(WithRecentOperations(failure_, *work->log));
+  LOCKSTEP_RETURN_IF_ERROR(failure_);
   if (left_[rank]) {
     return absl::FailedPreconditionError(absl::StrCat(
         "rank ", rank, " has left the group '", name_, "' by Close"));
   }
   UsesAlone(rank);
   work->ticket = work->log->Begin(work->op);
-  last_[rank] = Who(*work);
+  last_[rank] = SubjectOf(*work).operation;
   const int to = work->op.to, from = work->op.from;
   if (work->op.collective()) {
     Meet(work);
@@ -150,7 +147,7 @@ absl::StatusOr<Work> Group::Start(int rank, Operation op,
   }
   // A rank that waits may have to wake up earlier for this deadline.
   changed_.NotifyAll();
-  LOCKSTEP_RETURN_IF_ERROR(WithRecentOperations(work->result, *work->log));
+  LOCKSTEP_RETURN_IF_ERROR(work->result);
   return Work(std::move(work));
 }
 
@@ -168,19 +165,18 @@ void Group::Meet(const WorkPtr& work) {
     const WorkPtr other = meeting.works[meeting.first];
     meeting.works[work->rank] = work;
     const uint64_t number = work->op.sequence;
-    return Fail(
-        verdicts::OperationsDiffer(name_, number, number,
-                                   {{NameOf(other->rank), other->op.Describe()},
-                                    {NameOf(work->rank), work->op.Describe()}},
-                                   /*suspect=*/""));
+    return Fail(verdicts::OperationsDiffer(
+        name_, number, number,
+        {{PartyOf(other->rank), other->op.Describe()},
+         {PartyOf(work->rank), work->op.Describe()}},
+        /*suspect=*/""));
   }
   meeting.works[work->rank] = work;
   ++meeting.arrived;
 }
 
 void Group::HasLeft(const LocalWork& needs, int rank) {
-  Fail(WithBlame(verdicts::HasLeftGroup(Who(needs), NameOf(rank), LastOf(rank)),
-                 {places_[rank], absl::StatusCode::kUnavailable}));
+  Fail(verdicts::HasLeftGroup(SubjectOf(needs), PartyOf(rank)));
 }
 
 // Does the operations for which all ranks are there. Then looks only at the
@@ -201,9 +197,9 @@ void Group::Settle() {
     for (const WorkPtr& each : meeting.works) ops.push_back(&each->op);
     const absl::Status performed = Perform(ops);
     if (!performed.ok()) {
-      return Fail(absl::Status(
-          performed.code(),
-          absl::StrCat(Who(*meeting.works[0]), ": ", performed.message())));
+      return Fail(internal_collective::Blaming(
+          Blame::Cause::kDiffer,
+          Annotate(performed, SubjectOf(*meeting.works[0]).operation)));
     }
     for (const WorkPtr& each : meeting.works) End(*each);
     meetings_.pop_front();
@@ -229,8 +225,8 @@ void Group::Settle(int from, int to) {
     if (send->op.in.count != recv->op.out.count ||
         send->op.dtype != recv->op.dtype || send->op.name != recv->op.name) {
       return Fail(verdicts::SendAndRecvDiffer(
-          name_, {NameOf(from), send->op.Describe()},
-          {NameOf(to), recv->op.Describe()}));
+          name_, {PartyOf(from), send->op.Describe()},
+          {PartyOf(to), recv->op.Describe()}));
     }
     if (send->op.in.count > 0) {
       std::memmove(recv->op.out.data, send->op.in.data,
@@ -287,20 +283,28 @@ std::vector<int> Group::Missing(const LocalWork& work) {
 
 void Group::Expire(const LocalWork& work) {
   const std::vector<int> missing = Missing(work);
-  std::vector<std::string> said;
-  for (const int rank : missing) said.push_back(LastOf(rank));
-  Fail(verdicts::DidNotCome(Who(work), verdicts::ListRanks(missing),
-                            work.op.deadline, said));
+  std::vector<verdicts::Missing> described;
+  for (const int rank : missing) {
+    if (described.size() == Blame::kMostRanks) break;
+    described.push_back({PartyOf(rank), verdicts::DescribeLastIssued(
+                                            NameOf(rank), last_[rank])});
+  }
+  Fail(verdicts::DidNotCome(
+      SubjectOf(work), verdicts::ListRanks(missing), work.op.deadline,
+      described, static_cast<int64_t>(missing.size() - described.size())));
 }
 
 void Group::Abort(int rank, const absl::Status& why) {
   MutexLock lock(mutex_);
-  Fail(verdicts::Aborted(name_, rank, places_[rank], why));
+  Fail(verdicts::Aborted(name_, PartyOf(rank), why));
 }
 
-void Group::GiveUp(const absl::Status& why) noexcept {
+void Group::GiveUp(int rank, const absl::Status& why) noexcept {
   MutexLock lock(mutex_);
-  Fail(why);
+  // Without memory for the blame, the group fails without it.
+  Fail(CatchAll("giving up", [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return verdicts::Broke(name_, PartyOf(rank), why);
+  }));
 }
 
 absl::Status Group::Leave(int rank) {
@@ -314,7 +318,7 @@ absl::Status Group::Leave(int rank) {
       if (ends.first == rank || ends.second == rank) pairs.push_back(ends);
     }
     for (const auto& [from, to] : pairs) Settle(from, to);
-    FailSplits(verdicts::LeftBeforeJoining(name_, rank), rank);
+    FailSplits(verdicts::LeftBeforeJoining(name_, PartyOf(rank)), rank);
   }
   return before;
 }
@@ -325,8 +329,7 @@ void Group::Drop(int rank) {
   bool any = false;
   ForEachPending([&](const WorkPtr& work) { any |= work->rank == rank; });
   if (!any) return;
-  Fail(WithBlame(verdicts::HasDropped(name_, rank, LastOf(rank)),
-                 {places_[rank], absl::StatusCode::kUnavailable}));
+  Fail(verdicts::HasDropped(name_, PartyOf(rank)));
 }
 
 absl::StatusOr<std::shared_ptr<Group>> Group::Child(
@@ -356,13 +359,13 @@ absl::StatusOr<std::shared_ptr<Group>> Group::Child(
   }
   if (split.members != members) {
     Fail(verdicts::PropertiesDiffer(
-        "members", name, {NameOf(rank), absl::StrJoin(members, ", ")},
-        {NameOf(split.first), absl::StrJoin(split.members, ", ")}));
+        "members", name, {PartyOf(rank), absl::StrJoin(members, ", ")},
+        {PartyOf(split.first), absl::StrJoin(split.members, ", ")}));
     return failure_;
   }
   for (const int member : members) {
     if (left_[member] && !split.joined[member]) {
-      return verdicts::CannotJoinAnyMore(name_, member, name);
+      return verdicts::CannotJoinAnyMore(name_, PartyOf(member), name);
     }
   }
   split.joined[rank] = true;
@@ -441,9 +444,11 @@ void Group::LookForDeadlock(LocalWork& start) {
     const std::vector<int>& places = work.group->places_;
     const auto rank =
         std::find(places.begin(), places.end(), next.group->places_[next.rank]);
-    waits.push_back({work.group->Who(work),
-                     NameOf(static_cast<int>(rank - places.begin())),
-                     next.group->Who(next)});
+    verdicts::Party party = {NameOf(static_cast<int>(rank - places.begin())),
+                             {}};
+    party.rank.rank = *rank;
+    waits.push_back({work.group->SubjectOf(work).operation, std::move(party),
+                     next.group->SubjectOf(next).operation});
   }
   const absl::Status why = verdicts::Deadlock(waits);
   for (const LocalWork* const work : path) FailOther(*work->group, why);
@@ -456,7 +461,7 @@ bool Group::Done(const LocalWork& work) {
 
 absl::Status Group::Result(const LocalWork& work) {
   MutexLock lock(mutex_);
-  return WithRecentOperations(work.result, *work.log);
+  return work.result;
 }
 
 LocalWork::LocalWork(std::shared_ptr<Group> group, int rank, Operation op,
@@ -475,7 +480,7 @@ bool LocalWork::WaitUntil(absl::Time until) {
           return group->WaitUntil(*this, until);
         });
     if (done.ok()) return *done;
-    group->GiveUp(done.status());
+    group->GiveUp(rank, done.status());
   }
 }
 bool LocalWork::done() const { return group->Done(*this); }

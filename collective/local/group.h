@@ -31,10 +31,12 @@
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/operation_log.h"
+#include "lockstep/collective/verdicts.h"
 #include "lockstep/collective/work.h"
 
 namespace lockstep::internal_local {
 
+namespace verdicts = internal_collective::verdicts;
 using internal_collective::OperationLog;
 using internal_collective::WorkState;
 
@@ -130,7 +132,7 @@ class Group : public std::enable_shared_from_this<Group> {
                              std::shared_ptr<OperationLog> log);
   // Fails the group for a rank that calls Abort, and for an exception.
   void Abort(int rank, const absl::Status& why);
-  void GiveUp(const absl::Status& why) noexcept;
+  void GiveUp(int rank, const absl::Status& why) noexcept;
   // Makes a rank leave after the operations that it has issued. Leave returns
   // the failure that came before. Drop also ends pending operations, since the
   // rank's memory may be freed now.
@@ -188,8 +190,8 @@ class Group : public std::enable_shared_from_this<Group> {
       ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return work.group->Missing(work);
   }
-  std::string Who(const LocalWork& work) const;
-  std::string LastOf(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  verdicts::Subject SubjectOf(const LocalWork& work) const;
+  verdicts::Party PartyOf(int rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<Family> family_;
   const std::string name_;

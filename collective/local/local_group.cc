@@ -40,7 +40,7 @@ class LocalCommunicator : public Communicator {
       group_->Drop(rank());
       return absl::OkStatus();
     });
-    if (!dropped.ok()) group_->GiveUp(dropped);
+    if (!dropped.ok()) group_->GiveUp(rank(), dropped);
   }
 
  protected:
@@ -60,7 +60,7 @@ class LocalCommunicator : public Communicator {
   }
   absl::Status CloseGroup() override { return group_->Leave(rank()); }
   void GiveUp(const absl::Status& why) noexcept override {
-    group_->GiveUp(why);
+    group_->GiveUp(rank(), why);
   }
 
   absl::Status CheckSupported(const Operation& op) const override {

@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -12,6 +14,8 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/blame.h"
+#include "lockstep/collective/testing/blame_matchers.h"
 #include "lockstep/collective/testing/conformance.h"
 
 namespace lockstep {
@@ -88,9 +92,11 @@ TEST(LocalGroup, ADroppedRankHasLeft) {
   auto ranks = Make(2);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
   ranks[1] = nullptr;
-  EXPECT_THAT(work.Wait(), StatusIs(absl::StatusCode::kUnavailable,
-                                    HasSubstr("rank 1 has left the group; "
-                                              "rank 1 has issued nothing")));
+  const absl::Status status = work.Wait();
+  ASSERT_THAT(status, AllOf(Blames(absl::StatusCode::kUnavailable,
+                                   Blame::Cause::kLeft, {1}),
+                            BlamesIn("barrier() #1 of group 'world'", 1)));
+  EXPECT_EQ(BlameOf(status)->ranks[0].last, "");
   ranks[0] = nullptr;
   EXPECT_TRUE(work.Done());
 }
@@ -101,9 +107,10 @@ TEST(LocalGroup, MessagesToAndFromARankThatHasLeftFail) {
     float value = 0;
     const Buffer buffer = BufferOf(&value, 1);
     LOCKSTEP_EXPECT_OK(ranks[1]->Close());
-    EXPECT_THAT(sends ? ranks[0]->Send(buffer, 1) : ranks[0]->Recv(buffer, 1),
-                StatusIs(absl::StatusCode::kUnavailable,
-                         HasSubstr("rank 1 has left the group")));
+    const absl::StatusOr<Work> work =
+        sends ? ranks[0]->Send(buffer, 1) : ranks[0]->Recv(buffer, 1);
+    EXPECT_THAT(work.status(), Blames(absl::StatusCode::kUnavailable,
+                                      Blame::Cause::kLeft, {1}));
   }
 }
 
@@ -117,14 +124,25 @@ TEST(LocalGroup, WhatADroppedRankHasIssuedIsDoneByNobody) {
       const Work work, ranks[0]->AllReduce(buffer, buffer, ReduceOp::kSum));
   ranks[0] = nullptr;
   gone = nullptr;
-  const auto dropped =
-      StatusIs(absl::StatusCode::kUnavailable,
-               HasSubstr("rank 0 has dropped its communicator of group "
-                         "'world'; rank 0 last issued all_reduce"));
-  EXPECT_THAT(work.Wait(), dropped);
   const Buffer other = BufferOf(absl::MakeSpan(values));
-  EXPECT_THAT(ranks[1]->AllReduce(other, other, ReduceOp::kSum), dropped);
+  for (const absl::Status& status :
+       {work.Wait(),
+        ranks[1]->AllReduce(other, other, ReduceOp::kSum).status()}) {
+    // No certain operation fails.
+    ASSERT_THAT(status, AllOf(Blames(absl::StatusCode::kUnavailable,
+                                     Blame::Cause::kLeft, {0}),
+                              BlamesIn("", 0)));
+    EXPECT_EQ(BlameOf(status)->ranks[0].last,
+              "all_reduce(2 x f32, sum) #1 of group 'world'");
+  }
   EXPECT_EQ(values, std::vector<float>(2, 1));
+}
+
+// Returns a matcher of the verdict that these ranks wait for each other.
+auto Deadlocks(const std::vector<int>& ranks) {
+  return AllOf(Blames(absl::StatusCode::kFailedPrecondition,
+                      Blame::Cause::kDiffer, ranks),
+               BlamesIn("", 0));
 }
 
 // Three ranks, each of which waits for the next, are found.
@@ -139,13 +157,13 @@ TEST(LocalGroup, GroupsInDifferentOrdersAreFound) {
     }
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work,
                                   pairs[rank.rank()]->Barrier());
-    EXPECT_THAT(
-        work.Wait(),
-        StatusIs(absl::StatusCode::kFailedPrecondition,
-                 AllOf(HasSubstr("ranks use groups in different orders"),
-                       HasSubstr("barrier() #1 of group 'pair-1' waits for "
-                                 "rank 1, which waits for barrier() #1 of "
-                                 "group 'pair-2'"))));
+    const absl::Status status = work.Wait();
+    EXPECT_THAT(status, Deadlocks({0, 1, 2}));
+    const Blame blame = BlameOf(status).value_or(Blame());
+    for (const Blame::Rank& each : blame.ranks) {
+      EXPECT_EQ(each.last,
+                absl::StrCat("barrier() #1 of group 'pair-", each.rank, "'"));
+    }
   });
 }
 
@@ -166,8 +184,13 @@ TEST(LocalGroup, GroupsInDifferentOrdersAreFoundHoweverLateTheyMeet) {
     }
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(
         const Work work, rank.rank() == 0 ? rank.Barrier() : pair->Barrier());
-    EXPECT_THAT(work.Wait(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                      HasSubstr("different orders")));
+    const absl::Status status = work.Wait();
+    EXPECT_THAT(status, Deadlocks({0, 2}));
+    const Blame blame = BlameOf(status).value_or(Blame());
+    for (const Blame::Rank& each : blame.ranks) {
+      EXPECT_EQ(each.last, each.rank == 0 ? "barrier() #2 of group 'world'"
+                                          : "barrier() #1 of group 'pair'");
+    }
   });
 }
 

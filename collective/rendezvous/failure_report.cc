@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,8 +50,7 @@ bool IsReports(const Descriptor& file) {
                          absl::StrCat("/memfd:", kName, " (deleted)");
 }
 
-// A report is one line: the rank, the rank whose error came first, and the
-// text.
+// A report is one line: the rank, the blame and the text, with tabs in between.
 void WriteReport(const absl::Status& why) {
   const Environment environment = EnvironmentOfProcess();
   const std::string path = ValueOf(environment, "LOCKSTEP_FAILURES");
@@ -58,13 +58,13 @@ void WriteReport(const absl::Status& why) {
   if (path.empty() || !absl::SimpleAtoi(ValueOf(environment, "RANK"), &rank)) {
     return;
   }
-  const Blame blame =
-      internal_collective::BlameFor(why, static_cast<int>(rank));
+  const Blame blame = internal_collective::BlameFor(
+      why, internal_collective::ThisProcess(static_cast<int>(rank)));
   const std::string text = absl::StrReplaceAll(
       absl::StrCat(absl::StatusCodeToString(why.code()), ": ", why.message()),
-      {{"\n", " "}, {"\r", " "}});
+      {{"\n", " "}, {"\r", " "}, {"\t", " "}});
   const std::string line =
-      absl::StrCat(rank, " ", blame.rank, " ",
+      absl::StrCat(rank, "\t", ToJson(blame), "\t",
                    absl::string_view(text).substr(0, kMostText), "\n");
   // The file is never made here: it ends with the launcher.
   const Descriptor file(RetryOnSignal([&] {
@@ -114,12 +114,12 @@ std::vector<FailureReport> FailureReports::Read() const {
   for (const absl::string_view line :
        absl::StrSplit(absl::string_view(all).substr(0, end), '\n')) {
     const std::vector<absl::string_view> parts =
-        absl::StrSplit(line, absl::MaxSplits(' ', 2));
+        absl::StrSplit(line, absl::MaxSplits('\t', 2));
     FailureReport report;
-    if (parts.size() < 3 || !absl::SimpleAtoi(parts[0], &report.rank) ||
-        !absl::SimpleAtoi(parts[1], &report.first)) {
-      continue;
-    }
+    if (parts.size() < 3 || !absl::SimpleAtoi(parts[0], &report.rank)) continue;
+    std::optional<Blame> blame = ParseBlame(parts[1]);
+    if (!blame.has_value()) continue;
+    report.blame = *std::move(blame);
     // Whatever a rank writes, the launcher prints a line of text.
     report.text =
         internal_base::Utf8Of(absl::string_view(parts[2]).substr(0, kMostText));

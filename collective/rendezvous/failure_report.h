@@ -9,6 +9,9 @@
 //     return 1;
 //   }
 //
+// It is best done while the World lives: on rank 0 the destructor of the World
+// waits for other ranks, and the launcher may end this one meanwhile.
+//
 // `lockstep launch` keeps the reports in memory, and gives the ranks a path to
 // it in the variable LOCKSTEP_FAILURES. A rank writes only to such memory, not
 // to any other file that may have this path, for example because the rank is in
@@ -24,6 +27,7 @@
 #include "absl/status/status.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/language.h"
+#include "lockstep/collective/blame.h"
 
 namespace lockstep {
 
@@ -33,18 +37,16 @@ namespace lockstep {
 inline constexpr int kExitForMistake = 2;
 inline constexpr int kExitForStop = 143;
 
-// Tells the launcher why this rank fails, and which rank's error came first
-// (see BlameOf). Does nothing if the launcher does not ask for it, or if the
-// launcher is gone.
-// Requires: no other thread sets an environment variable at the same time.
+// Tells the launcher why this rank fails, with the blame of `why`. If it has
+// none, this rank is to blame. Does nothing if the launcher does not ask for
+// it, or if the launcher is gone. Requires: no other thread sets an environment
+// variable at the same time.
 void ReportFailure(const absl::Status& why);
 
 // The report of one rank.
 struct FailureReport {
   int64_t rank = -1;
-  // The rank whose error came first, or -1 if no single rank is to blame. It is
-  // `rank` if that rank knows of no other one.
-  int64_t first = -1;
+  Blame blame;
   // The code and the message, in one line of at most 1,000 bytes of UTF-8.
   std::string text;
 };

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/collective/blame.h"
+#include "lockstep/collective/testing/blame_matchers.h"
 
 namespace lockstep {
 namespace {
@@ -42,7 +43,7 @@ class FailureReportTest : public testing::Test {
 TEST_F(FailureReportTest, KeepsTheOrder) {
   EXPECT_THAT(reports_.Read(), IsEmpty());
   const absl::Status told = WithBlame(absl::AbortedError("rank 3 aborted"),
-                                      {3, absl::StatusCode::kNotFound});
+                                      BlameOn(3, absl::StatusCode::kNotFound));
   Become(1);
   ReportFailure(told);
   Become(3);
@@ -51,10 +52,12 @@ TEST_F(FailureReportTest, KeepsTheOrder) {
   const std::vector<FailureReport> got = reports_.Read();
   ASSERT_THAT(got, SizeIs(2));
   EXPECT_EQ(got[0].rank, 1);
-  EXPECT_EQ(got[0].first, 3);
+  EXPECT_EQ(got[0].blame.rank(), 3);
   EXPECT_EQ(got[0].text, "ABORTED: rank 3 aborted");
   EXPECT_EQ(got[1].rank, 3);
-  EXPECT_EQ(got[1].first, 3);
+  EXPECT_EQ(got[1].blame.rank(), 3);
+  EXPECT_EQ(got[1].blame.code, absl::StatusCode::kNotFound);
+  EXPECT_EQ(got[1].blame.ranks[0].pid, ::getpid());
   EXPECT_EQ(got[1].text, "NOT_FOUND: no file in the folder");
 }
 
@@ -67,27 +70,28 @@ TEST_F(FailureReportTest, CutsALongText) {
 
 TEST_F(FailureReportTest, LeavesOutWhatIsNoReport) {
   std::ofstream file(reports_.path(), std::ios::app);
-  file << "\n1\n1 2\nx 2 text\n1 x text\n"
-       << std::string(1 << 20, 'x')
-       << "\n1 2 \n1 2 \x1b[2Jred\a\n4 5 half of a line";
+  const std::string blame = ToJson(BlameOn(2, absl::StatusCode::kInternal));
+  file << "\n1\n1\t" << blame << "\nx\t" << blame << "\ttext\n1\tx\ttext\n"
+       << std::string(1 << 20, 'x') << "\n1\t" << blame << "\t\n1\t" << blame
+       << "\t\x1b[2Jred\a\n4\t" << blame << "\thalf of a line";
   file.close();
   const std::vector<FailureReport> got = reports_.Read();
   ASSERT_THAT(got, SizeIs(2));
-  EXPECT_EQ(got[0].first, 2);
+  EXPECT_EQ(got[0].blame.rank(), 2);
   EXPECT_EQ(got[0].text, "");
   EXPECT_EQ(got[1].text, " [2Jred ");
 }
 
 TEST_F(FailureReportTest, MayBlameNobody) {
-  ReportFailure(internal_collective::BlamingNobody(
-      absl::FailedPreconditionError("they differ")));
-  ReportFailure(
-      WithBlame(absl::NotFoundError("mine"),
-                {internal_collective::kThisRank, absl::StatusCode::kNotFound}));
+  ReportFailure(internal_collective::Blaming(
+      Blame::Cause::kDiffer, absl::FailedPreconditionError("they differ")));
+  ReportFailure(WithBlame(absl::NotFoundError("mine"),
+                          BlameOn(-1, absl::StatusCode::kNotFound)));
   const std::vector<FailureReport> got = reports_.Read();
   ASSERT_THAT(got, SizeIs(2));
-  EXPECT_EQ(got[0].first, -1);
-  EXPECT_EQ(got[1].first, 3);
+  EXPECT_EQ(got[0].blame.rank(), -1);
+  EXPECT_EQ(got[0].blame.cause, Blame::Cause::kDiffer);
+  EXPECT_EQ(got[1].blame.rank(), 3);
 }
 
 // The variable may be left over, or mean another file here.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/check.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/collective/rendezvous/token.h"
 
@@ -143,10 +144,11 @@ absl::StatusOr<Peer> DecodePeer(absl::string_view payload) {
 }
 
 std::string EncodeReason(const absl::Status& why) {
-  return WireWriter()
-      .Number(static_cast<uint64_t>(why.code()))
-      .Text(why.message())
-      .Take();
+  WireWriter writer;
+  writer.Number(static_cast<uint64_t>(why.code())).Text(why.message());
+  const std::string blame = BlameText(why);
+  if (!blame.empty()) writer.Text(blame);
+  return writer.Take();
 }
 
 absl::Status DecodeReason(absl::string_view payload) {
@@ -154,10 +156,12 @@ absl::Status DecodeReason(absl::string_view payload) {
   const uint64_t code =
       reader.Number(static_cast<uint64_t>(absl::StatusCode::kUnauthenticated));
   const std::string message = reader.Text(kLargestFrame);
+  const std::string blame = reader.AtEnd() ? "" : reader.Text(kLargestFrame);
   if (!reader.AtEnd() || code == 0) {
     return absl::InternalError("it gave no reason that can be read");
   }
-  return absl::Status(static_cast<absl::StatusCode>(code), message);
+  return WithBlameText(
+      absl::Status(static_cast<absl::StatusCode>(code), message), blame);
 }
 
 }  // namespace lockstep::internal_collective

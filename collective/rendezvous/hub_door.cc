@@ -579,6 +579,34 @@ std::string HubDoor::Refusals() const {
       absl::StrJoin(refusals_, "; "), ")");
 }
 
+// Blames rank 0 if it can take no connection, and otherwise the ranks that did
+// not come. If all came, those that did not stay are to blame.
+Blame HubDoor::BlameForGivingUp(bool is_short, bool none_missing) const {
+  Blame blame;
+  blame.has_begun = false;
+  if (is_short) {
+    blame.cause = Blame::Cause::kFailed;
+    blame.code = absl::StatusCode::kResourceExhausted;
+    blame.ranks = {peers_[0].ForBlame()};
+    return blame;
+  }
+  blame.cause = none_missing ? Blame::Cause::kLost : Blame::Cause::kAbsent;
+  blame.code = none_missing ? absl::StatusCode::kUnavailable
+                            : absl::StatusCode::kDeadlineExceeded;
+  for (int rank = 1; rank < options_.size; ++rank) {
+    if (links_[rank] != nullptr || (!none_missing && gone_.count(rank) > 0)) {
+      continue;
+    }
+    if (blame.ranks.size() == Blame::kMostRanks) {
+      ++blame.more;
+      continue;
+    }
+    blame.ranks.emplace_back().rank = rank;
+    if (none_missing) blame.ranks.back() = peers_[rank].ForBlame();
+  }
+  return blame;
+}
+
 absl::Status HubDoor::GiveUp() {
   const std::string where = WhereAndWhat();
   // No client may join from now on: it would be told that all ranks have
@@ -617,9 +645,11 @@ absl::Status HubDoor::GiveUp() {
     absl::StrAppend(&message,
                     "; see that the missing ranks run, and reach this address");
   }
-  absl::Status why(is_short ? absl::StatusCode::kResourceExhausted
-                            : absl::StatusCode::kDeadlineExceeded,
-                   message);
+  absl::Status why =
+      WithBlame(absl::Status(is_short ? absl::StatusCode::kResourceExhausted
+                                      : absl::StatusCode::kDeadlineExceeded,
+                             message),
+                BlameForGivingUp(is_short, none_missing));
 
   int unsent = 0;
   for (const std::shared_ptr<Connection>& link : links_) {

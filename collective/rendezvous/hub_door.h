@@ -23,6 +23,7 @@
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/rendezvous/connection.h"
 #include "lockstep/collective/rendezvous/handshake.h"
 #include "lockstep/collective/rendezvous/slow_join.h"
@@ -98,6 +99,7 @@ class HubDoor {
   std::string WhereAndWhat() const;
   std::string Situation() const;
   absl::Status GiveUp();
+  Blame BlameForGivingUp(bool is_short, bool none_missing) const;
 
   asio::io_context& io_;
   const StarOptions options_;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/system_error.h"
@@ -242,10 +243,8 @@ absl::Status Attempt::TakeAnswer(Frame frame) {
     return absl::OkStatus();
   }
   if (genuine && frame.type == FrameType::kRefused) {
-    const absl::Status why = DecodeReason(frame.payload);
-    return absl::Status(
-        why.code(),
-        absl::StrCat("rank 0 refused rank ", self_.rank, ": ", why.message()));
+    return Annotate(DecodeReason(frame.payload),
+                    absl::StrCat("rank 0 refused rank ", self_.rank));
   }
   return absl::UnauthenticatedError("its answer does not prove who it is");
 }
@@ -381,8 +380,9 @@ absl::Status SpokeJoin::TryEndpoint(const tcp::endpoint& endpoint,
       not_ours ? (may_change ? absl::StatusCode::kUnavailable
                              : absl::StatusCode::kFailedPrecondition)
                : status.code();
-  return absl::Status(code,
-                      absl::StrCat(Format(endpoint), ": ", status.message()));
+  return InPlaceOf(status,
+                   absl::Status(code, absl::StrCat(Format(endpoint), ": ",
+                                                   status.message())));
 }
 
 absl::StatusOr<JoinedSpoke> SpokeJoin::Run() {
@@ -432,15 +432,23 @@ absl::Status SpokeJoin::GiveUp() const {
                                        absl::CHexEscape(options_.job), "'");
   const std::string time = absl::FormatDuration(options_.join_deadline);
   if (!progress_.empty()) {
-    return absl::DeadlineExceededError(absl::StrCat(
-        who, " reached rank 0 ", where, ", but not all ranks came in ", time,
-        "; rank 0 said last: ", progress_));
+    return Blaming(
+        Blame::Cause::kAbsent,
+        absl::DeadlineExceededError(absl::StrCat(
+            who, " reached rank 0 ", where, ", but not all ranks came in ",
+            time, "; rank 0 said last: ", progress_)));
   }
-  return absl::DeadlineExceededError(
-      absl::StrCat(who, " did not reach rank 0 ", where, " in ", time, ": ",
-                   Failures(), "; see that rank 0 runs, ",
-                   options_.store == nullptr ? "and that this is its address"
-                                             : "with the same job and store"));
+  Blame blame;
+  blame.cause = Blame::Cause::kAbsent;
+  blame.code = absl::StatusCode::kDeadlineExceeded;
+  blame.ranks.emplace_back().rank = 0;
+  return WithBlame(
+      absl::DeadlineExceededError(absl::StrCat(
+          who, " did not reach rank 0 ", where, " in ", time, ": ", Failures(),
+          "; see that rank 0 runs, ",
+          options_.store == nullptr ? "and that this is its address"
+                                    : "with the same job and store")),
+      blame);
 }
 
 }  // namespace

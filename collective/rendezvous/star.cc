@@ -97,9 +97,16 @@ class ConnectedStar final : public Star {
   void EmptyOutbox();
   void SayGoodbye();
 
-  absl::Status Lost(int rank, absl::string_view how) const {
-    return absl::UnavailableError(
-        absl::StrCat(peers()[rank].Describe(), " is lost: ", how));
+  absl::Status Lost(int rank, absl::string_view how,
+                    Blame::Cause cause = Blame::Cause::kLost) const {
+    const Peer& peer = peers()[rank];
+    Blame blame;
+    blame.cause = cause;
+    blame.code = absl::StatusCode::kUnavailable;
+    blame.ranks = {peer.ForBlame()};
+    return WithBlame(absl::UnavailableError(
+                         absl::StrCat(peer.Describe(), " is lost: ", how)),
+                     blame);
   }
 
   // The threads of callers call these.
@@ -285,8 +292,10 @@ void ConnectedStar::Beat() {
     if (link == nullptr || link->closed()) continue;
     link->Send(FrameType::kBeat, beat);
     if (link->CountSilence(ran) >= silence_) {
-      End(rank, Lost(rank, absl::StrCat("no word for ",
-                                        absl::FormatDuration(silence_))));
+      End(rank,
+          Lost(rank,
+               absl::StrCat("no word for ", absl::FormatDuration(silence_)),
+               Blame::Cause::kSilent));
     }
   }
 }
@@ -444,8 +453,7 @@ Peer SelfOf(const StarOptions& options) {
   self.about = options.about;
   self.host = options.host;
   if (self.host.empty()) {
-    char name[kMostHostBytes] = {};
-    if (::gethostname(name, sizeof(name) - 1) == 0) self.host = name;
+    self.host = ThisProcess(self.rank).host;
   }
   return self;
 }
@@ -479,6 +487,14 @@ absl::StatusOr<Joined> Meet(asio::io_context& io, const StarOptions& options) {
 
 std::string Peer::Describe() const {
   return absl::StrCat("rank ", rank, " (", host, ", pid ", pid, ")");
+}
+
+Blame::Rank Peer::ForBlame() const {
+  Blame::Rank blamed;
+  blamed.rank = rank;
+  blamed.host = host;
+  blamed.pid = pid;
+  return blamed;
 }
 
 absl::StatusOr<std::unique_ptr<Star>> Star::Join(const StarOptions& options) {

@@ -31,6 +31,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/rendezvous/store.h"
 
 namespace lockstep::internal_collective {
@@ -97,6 +98,8 @@ struct Peer {
 
   // Returns, for example, "rank 2 (trainer-1, pid 4711)".
   std::string Describe() const;
+  // Returns the same as blame has it.
+  Blame::Rank ForBlame() const;
 };
 
 // Receives what happens in a star.
@@ -112,8 +115,9 @@ class StarListener {
 
   // Called when the connection to `rank` has ended: at the hub that of any
   // rank, at a spoke that of rank 0. `why` is OK if the rank has left in order.
-  // Otherwise it is UNAVAILABLE, with the peer's description and how it was
-  // lost ("connection lost", "no word for 1m"). Called once for each rank.
+  // Otherwise it is UNAVAILABLE, with the peer's description, how it was lost
+  // ("connection lost", "no word for 1m"), and blame. Called once for each
+  // rank.
   virtual void OnGone(int rank, const absl::Status& why) = 0;
 
   virtual void OnTick() = 0;

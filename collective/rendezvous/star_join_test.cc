@@ -21,6 +21,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/rendezvous/handshake.h"
 #include "lockstep/collective/rendezvous/hub_door.h"
 #include "lockstep/collective/rendezvous/spoke_join.h"
@@ -28,6 +29,7 @@
 #include "lockstep/collective/rendezvous/star_testing.h"
 #include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/rendezvous/wire.h"
+#include "lockstep/collective/testing/blame_matchers.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -50,6 +52,9 @@ TEST(JoinTest, NobodyComes) {
                      HasSubstr("after 50ms: 1 of 3 ranks came; missing: ranks "
                                "1-2; there: rank 0 (host-0, pid "),
                      Not(HasSubstr("refused")))));
+  EXPECT_THAT(hub.status(), Blames(absl::StatusCode::kDeadlineExceeded,
+                                   Blame::Cause::kAbsent, {1, 2}));
+  EXPECT_FALSE(BlameOf(hub.status())->has_begun);
 }
 
 TEST(JoinTest, ASpokeThatGivesUpFirstKnowsWhoIsMissing) {
@@ -423,8 +428,10 @@ TEST_F(LateDoor, MissingRanksAreNamedOnAllSides) {
   EXPECT_THAT(door_->AwaitAll(SteadyNow()),
               StatusIs(absl::StatusCode::kDeadlineExceeded, missing));
   // The spoke hears it from rank 0, and not at its own deadline.
-  EXPECT_THAT(spoke.Await(),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, missing));
+  const absl::Status told = spoke.Await().status();
+  EXPECT_THAT(told, StatusIs(absl::StatusCode::kDeadlineExceeded, missing));
+  EXPECT_THAT(told, Blames(absl::StatusCode::kDeadlineExceeded,
+                           Blame::Cause::kAbsent, {1, 3, 4}));
 }
 
 TEST_F(LateDoor, ATokenOnTheSpokeAlone) {
@@ -571,7 +578,9 @@ TEST_F(LateDoor, WhoCameAndDidNotStayIsNotMissing) {
   const auto [type, payload] = two->hand.Next();
   EXPECT_EQ(type, FrameType::kFailed);
   EXPECT_THAT(DecodeReason(payload),
-              StatusIs(absl::StatusCode::kDeadlineExceeded, why));
+              AllOf(StatusIs(absl::StatusCode::kDeadlineExceeded, why),
+                    Blames(absl::StatusCode::kDeadlineExceeded,
+                           Blame::Cause::kAbsent, {3})));
 }
 
 TEST_F(LateDoor, AllCameAndNotAllStayed) {

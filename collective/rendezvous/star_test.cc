@@ -21,9 +21,11 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/rendezvous/star_testing.h"
 #include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/rendezvous/wire.h"
+#include "lockstep/collective/testing/blame_matchers.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -203,6 +205,8 @@ TEST(StarTest, SilenceIsLoss) {
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr("rank 1 (by-hand, pid 7) is lost"),
                              HasSubstr("no word for 100ms"))));
+  EXPECT_THAT(hub.ears.AwaitGone(1), Blames(absl::StatusCode::kUnavailable,
+                                            Blame::Cause::kSilent, {1}));
   EXPECT_GE(hub.star->SilentFor(1), absl::Milliseconds(50));
 }
 

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
@@ -165,9 +166,8 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> ShmTransport::Reach(int rank) {
                [this] { return CheckCancelled(); }));
   auto memory = SharedMemory::Open(address, layout_.total);
   if (memory.ok()) return memory;
-  return absl::Status(memory.status().code(),
-                      absl::StrCat("the shared memory of rank ", rank, ": ",
-                                   memory.status().message()));
+  return Annotate(memory.status(),
+                  absl::StrCat("the shared memory of rank ", rank));
 }
 
 absl::Status ShmTransport::Connect() {

@@ -294,7 +294,7 @@ TEST(DeviceCommunicator, TheGroupsDeadlineIsTheInnerOne) {
       OverDevice(std::move(locals[0]), &Cuda(), kOrdinal));
   EXPECT_THAT(Wait(rank->Barrier()),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       HasSubstr("ranks 1 did not come within 1ms")));
+                       HasSubstr("rank 1 did not come within 1ms")));
 }
 
 TEST(DeviceCommunicator, AnyThreadMayWait) {

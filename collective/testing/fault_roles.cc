@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/local/local_group.h"
@@ -621,6 +623,33 @@ void AwaitReady(RankProcesses& ranks, int size) {
 }
 
 void Go(const RankProcesses& ranks) { Touch(GoFile(ranks.folder())); }
+
+absl::Status StatusIn(absl::string_view printed) {
+  constexpr absl::string_view kBlame = " [lockstep/blame='";
+  absl::Status status;
+  for (const absl::string_view line : absl::StrSplit(printed, '\n')) {
+    // A message may have other codes in it.
+    size_t first = line.size();
+    for (int number = 1; number <= 16; ++number) {
+      const auto code = static_cast<absl::StatusCode>(number);
+      const std::string name =
+          absl::StrCat(absl::StatusCodeToString(code), ": ");
+      const size_t at = line.find(name);
+      if (at >= first) continue;
+      first = at;
+      const absl::string_view text = line.substr(at + name.size());
+      const size_t end = text.find(kBlame);
+      status = absl::Status(code, text.substr(0, end));
+      if (end == absl::string_view::npos) continue;
+      const absl::string_view escaped = text.substr(end + kBlame.size());
+      std::string json;
+      absl::CUnescape(escaped.substr(0, escaped.find("']")), &json);
+      status = internal_collective::WithBlameText(status, json);
+    }
+  }
+  if (status.ok()) ADD_FAILURE() << "no status is printed in\n" << printed;
+  return status;
+}
 
 FaultReport ParseFaultReport(absl::string_view printed) {
   FaultReport report;

@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
@@ -96,6 +97,10 @@ struct FaultReport {
 // Parses the last such line. If there is none, the report is empty and the test
 // fails.
 FaultReport ParseFaultReport(absl::string_view printed);
+
+// Returns the last status that a rank has printed by ToString, with its blame.
+// If there is none, the test fails.
+absl::Status StatusIn(absl::string_view printed);
 
 // Returns the reports of ranks that are threads of this process: for `aborts`
 // to `name` above, or for a deadline_barrier to which the rank `absent` does

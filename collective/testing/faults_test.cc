@@ -1,15 +1,22 @@
 // Tests what ranks, as processes, say of each other's faults: which Status each
-// returns, with which message. tools/bench faults measures how soon.
+// returns, and with which blame. tools/bench faults measures how soon.
 #include <signal.h>
+#include <sys/types.h>
 
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/blame.h"
+#include "lockstep/collective/testing/blame_matchers.h"
 #include "lockstep/collective/testing/fault_roles.h"
 #include "lockstep/collective/testing/rank_processes.h"
 
@@ -21,20 +28,32 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
+// Returns the processes of three ranks. One that has ended has no number.
+std::vector<pid_t> PidsOf(const RankProcesses& ranks) {
+  return {ranks.pid(0), ranks.pid(1), ranks.pid(2)};
+}
+
+// Matches the failure after rank 1 has called Abort, with its reason.
+testing::Matcher<absl::Status> IsAbortOfRank1() {
+  return AllOf(
+      StatusIs(absl::StatusCode::kAborted, HasSubstr("INTERNAL: loss is NaN")),
+      Blames(absl::StatusCode::kAborted, Blame::Cause::kFailed, {1}));
+}
+
 class Faults : public testing::TestWithParam<std::string> {};
 
 TEST_P(Faults, AKilledRankIsNamedOnAll) {
   for (const int killed : {3, 0}) {
     RankProcesses ranks("barriers", 4, GetParam());
     for (int rank = 0; rank < 4; ++rank) ranks.AwaitLine(rank, "joined");
-    const std::string pid = absl::StrCat("pid ", ranks.pid(killed));
+    const pid_t pid = ranks.pid(killed);
     ranks.Signal(killed, SIGKILL);
     for (int rank = 0; rank < 4; ++rank) {
       if (rank == killed) continue;
-      EXPECT_THAT(ranks.Wait(rank),
-                  AllOf(HasSubstr("UNAVAILABLE"),
-                        HasSubstr(absl::StrCat("rank ", killed, " (")),
-                        HasSubstr(pid)));
+      const absl::Status status = StatusIn(ranks.Wait(rank));
+      ASSERT_THAT(status, Blames(absl::StatusCode::kUnavailable,
+                                 Blame::Cause::kLost, {killed}));
+      EXPECT_EQ(BlameOf(status)->ranks[0].pid, pid);
     }
   }
 }
@@ -51,16 +70,17 @@ TEST_P(Faults, AStoppedRankIsNamedAtTheDeadline) {
       if (rank == stopped) continue;
       ranks.AwaitLine(rank, " | ");
     }
-    const std::string pid = absl::StrCat("pid ", ranks.pid(stopped));
+    const pid_t pid = ranks.pid(stopped);
     ranks.Signal(stopped, SIGCONT);
     for (int rank = 0; rank < 3; ++rank) {
       const std::string printed = ranks.Wait(rank);
       if (rank == stopped) continue;
-      EXPECT_THAT(printed,
-                  AllOf(HasSubstr("DEADLINE_EXCEEDED"),
-                        HasSubstr("barrier() #101 of group 'world'"),
-                        HasSubstr(absl::StrCat("rank ", stopped, " (")),
-                        HasSubstr(pid), HasSubstr("last issued barrier() #")));
+      const absl::Status status = StatusIn(printed);
+      ASSERT_THAT(status, Blames(absl::StatusCode::kDeadlineExceeded,
+                                 Blame::Cause::kSilent, {stopped}));
+      EXPECT_THAT(status, BlamesIn("barrier() #101 of group 'world'", 101));
+      EXPECT_EQ(BlameOf(status)->ranks[0].pid, pid);
+      EXPECT_THAT(BlameOf(status)->ranks[0].last, HasSubstr("barrier() #"));
     }
   }
 }
@@ -71,22 +91,18 @@ TEST_P(Faults, AnAbortThatIsNotHeardOfEndsAllByTheDeadline) {
   AwaitReady(ranks, 3);
   ranks.Signal(0, SIGSTOP);
   Go(ranks);
-  EXPECT_THAT(ranks.AwaitLine(1, " | "),
-              HasSubstr("ABORTED: rank 1 aborted the group 'world': "
-                        "INTERNAL: loss is NaN"));
-  EXPECT_THAT(ranks.AwaitLine(2, " | "),
-              AllOf(HasSubstr("DEADLINE_EXCEEDED"),
-                    HasSubstr("barrier() #101 of group 'world'"),
-                    HasSubstr("within 250ms"), HasSubstr("rank 0 ("),
-                    HasSubstr(absl::StrCat("pid ", ranks.pid(0)))));
+  EXPECT_THAT(StatusIn(ranks.AwaitLine(1, " | ")), IsAbortOfRank1());
+  const absl::Status status = StatusIn(ranks.AwaitLine(2, " | "));
+  ASSERT_THAT(status, Blames(absl::StatusCode::kDeadlineExceeded,
+                             Blame::Cause::kSilent, {0}));
+  EXPECT_THAT(status, BlamesIn("barrier() #101 of group 'world'", 101));
+  EXPECT_EQ(BlameOf(status)->ranks[0].pid, ranks.pid(0));
 }
 
 TEST_P(Faults, AbortEndsAll) {
   RankProcesses ranks("aborts", 3, GetParam());
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_THAT(ranks.Wait(rank),
-                HasSubstr("ABORTED: rank 1 aborted the group 'world': "
-                          "INTERNAL: loss is NaN"));
+    EXPECT_THAT(StatusIn(ranks.Wait(rank)), IsAbortOfRank1());
   }
 }
 
@@ -94,8 +110,9 @@ TEST_P(Faults, ARankThatHasLeftIsNamed) {
   RankProcesses ranks("leaves", 3, GetParam());
   EXPECT_THAT(ranks.Wait(1), HasSubstr("OK"));
   for (const int rank : {0, 2}) {
-    EXPECT_THAT(ranks.Wait(rank),
-                AllOf(HasSubstr("UNAVAILABLE"), HasSubstr("rank 1 has left")));
+    EXPECT_THAT(
+        StatusIn(ranks.Wait(rank)),
+        Blames(absl::StatusCode::kUnavailable, Blame::Cause::kLeft, {1}));
   }
 }
 
@@ -119,21 +136,24 @@ struct Difference {
 
 void ExpectTold(RankProcesses& ranks, const Difference& difference,
                 bool is_suspect) {
-  const std::string first =
-      absl::StrCat("pid ", ranks.pid(0), ") issued ", difference.first);
-  const std::string one =
-      absl::StrCat("pid ", ranks.pid(1), ") issued ", difference.other);
-  const std::string two =
-      absl::StrCat("pid ", ranks.pid(2), ") issued ", difference.other);
+  const std::vector<pid_t> pids = PidsOf(ranks);
   const testing::Matcher<std::string> suspect =
       HasSubstr("what came of the group's operations from #1 on is suspect");
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_THAT(ranks.Wait(rank),
-                AllOf(HasSubstr("FAILED_PRECONDITION"),
-                      HasSubstr("the ranks of group 'world' differ at "
-                                "operation #1: rank 0 ("),
-                      HasSubstr(first), AnyOf(HasSubstr(one), HasSubstr(two)),
-                      is_suspect ? suspect : Not(suspect)));
+    const absl::Status status = StatusIn(ranks.Wait(rank));
+    EXPECT_THAT(std::string(status.message()),
+                is_suspect ? suspect : Not(suspect));
+    constexpr auto kCode = absl::StatusCode::kFailedPrecondition;
+    ASSERT_THAT(status, AnyOf(Blames(kCode, Blame::Cause::kDiffer, {0, 1}),
+                              Blames(kCode, Blame::Cause::kDiffer, {0, 2})));
+    const std::optional<Blame> blame = BlameOf(status);
+    EXPECT_EQ(blame->number, 1u);
+    for (const Blame::Rank& each : blame->ranks) {
+      EXPECT_EQ(each.last, absl::StrCat(each.rank == 0 ? difference.first
+                                                       : difference.other,
+                                        " #1 of group 'world'"));
+      EXPECT_EQ(each.pid, pids[each.rank]);
+    }
   }
 }
 
@@ -202,14 +222,19 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(Faults, GroupsInDifferentOrdersAreToldToAll) {
   RankProcesses ranks("group_order", 3, GetParam());
-  const std::string pid = absl::StrCat(
-      "pid ", ranks.pid(0), "), which waits for barrier() #1 of group 'a'");
+  const std::vector<pid_t> pids = PidsOf(ranks);
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_THAT(
-        ranks.Wait(rank),
-        AllOf(HasSubstr("FAILED_PRECONDITION"), HasSubstr("different orders"),
-              HasSubstr("rank 0 ("), HasSubstr(pid),
-              HasSubstr("which waits for barrier() #1 of group 'b'")));
+    const absl::Status status = StatusIn(ranks.Wait(rank));
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition));
+    const Blame blame = BlameOf(status).value_or(Blame());
+    EXPECT_EQ(blame.cause, Blame::Cause::kDiffer) << status;
+    ASSERT_THAT(blame.ranks, testing::SizeIs(2)) << status;
+    EXPECT_EQ(RanksOf(blame)[0], 0);
+    for (const Blame::Rank& each : blame.ranks) {
+      EXPECT_EQ(each.last, each.rank == 0 ? "barrier() #1 of group 'a'"
+                                          : "barrier() #1 of group 'b'");
+      EXPECT_EQ(each.pid, pids[each.rank]);
+    }
   }
 }
 

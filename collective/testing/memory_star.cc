@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/blame.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -175,8 +176,13 @@ void MemoryStars::Lose(int rank) {
   for (int to = 0; to < static_cast<int>(nodes_.size()); ++to) {
     const int lost = to == rank ? 0 : rank;
     if (to == lost || (to != 0 && lost != 0)) continue;
-    const absl::Status why = absl::UnavailableError(
-        absl::StrCat(peers[lost].Describe(), " is lost"));
+    Blame blame;
+    blame.cause = Blame::Cause::kLost;
+    blame.code = absl::StatusCode::kUnavailable;
+    blame.ranks = {peers[lost].ForBlame()};
+    const absl::Status why = WithBlame(absl::UnavailableError(absl::StrCat(
+                                           peers[lost].Describe(), " is lost")),
+                                       blame);
     nodes_[to]->Push(
         [lost, why](StarListener& listener) { listener.OnGone(lost, why); });
   }

@@ -25,6 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/config_text.h"
 #include "lockstep/base/option_table.h"
@@ -360,9 +361,8 @@ class Report {
                                        note.claims[i]));
       absl::StatusOr<std::string> shown = Show(number, claim);
       if (!shown.ok()) {
-        return absl::Status(
-            shown.status().code(),
-            absl::StrCat("claim ", number, ": ", shown.status().message()));
+        return lockstep::Annotate(shown.status(),
+                                  absl::StrCat("claim ", number));
       }
       if (is_markdown_ && !printed.empty() && !shown->empty()) printed += "\n";
       printed += *shown;

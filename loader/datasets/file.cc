@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/retry.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/system_error.h"
@@ -44,8 +45,7 @@ absl::Status SystemError(int error, absl::string_view path,
 }
 
 absl::Status InFile(absl::string_view path, const absl::Status& status) {
-  return absl::Status(status.code(),
-                      absl::StrCat("'", path, "': ", status.message()));
+  return Annotate(status, absl::StrCat("'", path, "'"));
 }
 
 absl::StatusOr<File> File::Open(const char* path) {

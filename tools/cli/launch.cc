@@ -18,6 +18,7 @@
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/system_error.h"
+#include "lockstep/tools/cli/attempt_report.h"
 #include "lockstep/tools/cli/keeper.h"
 #include "lockstep/tools/cli/launcher.h"
 #include "lockstep/tools/cli/rank_process.h"
@@ -99,9 +100,12 @@ absl::StatusOr<int> Launch(const LaunchCommand& command,
                               RandomHex(kTokenBytes));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(Descriptor null, OpenNull());
+  LOCKSTEP_ASSIGN_OR_RETURN(ReportFile report,
+                            ReportFile::Open(command.report));
   LOCKSTEP_ASSIGN_OR_RETURN(Descriptor signals, WatchSignals());
   LOCKSTEP_ASSIGN_OR_RETURN(Keeper keeper, Keeper::Start());
   return Launcher(command, std::move(environment), std::move(signals),
+                  std::move(report),
                   {std::move(null), std::move(keeper), TakeAllDescriptors()})
       .Run();
 }

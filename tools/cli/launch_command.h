@@ -44,6 +44,9 @@ struct LaunchCommand {
   // longer than the job's stop.patience, a step and a checkpoint take together.
   absl::Duration stop_grace = absl::Seconds(30);
 
+  // A file for one line of JSON for each attempt (attempt_report.h), or "".
+  std::string report;
+
   // The words after --: the program and its arguments.
   std::vector<std::string> program;
 };

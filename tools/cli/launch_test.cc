@@ -33,6 +33,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/descriptor.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/tools/cli/launch_command.h"
@@ -584,17 +585,26 @@ TEST(Launch, BlamesNoRankThatWasKilledLater) {
                 "lockstep launch: rank 1: killed by signal 9 (SIGKILL)\n"));
 }
 
+// A function of the shell by which a rank reports: "report 1 TEXT" blames rank
+// 1, and -1 stands for no rank.
+constexpr char kReport[] = R"sh(report() {
+  [ $1 = -1 ] && set -- '' "$2" ||
+    set -- '{"rank":'$1',"host":"","pid":0,"last":"","age":0}' "$2"
+  blame='{"cause":"failed","code":"INTERNAL","ranks":['$1'],"more":0,'
+  blame=$blame'"operation":"","number":0,"has_begun":true}'
+  printf '%s\t%s\t%s\n' $RANK "$blame" "$2" >> $LOCKSTEP_FAILURES
+}
+)sh";
+
 // Rank 0 fails first, and is the last one to end.
 TEST(Launch, BlamesTheRankWhoseErrorCameFirst) {
   const Gate gate("reported");
   Launched launched(Shell(
       3, absl::StrCat(
-             "report() { echo $RANK $1 >> $LOCKSTEP_FAILURES; }\n"
-             "case $RANK in 0) read go < ",
-             gate.path(),
-             "; report '0 NOT_FOUND: no file'; exit 2;; "
-             "1) report '0 ABORTED: rank 0 aborted'; exit 1;; "
-             "2) report '1 UNAVAILABLE: rank 1 is lost'; exit 1;; esac")));
+             kReport, "case $RANK in 0) read go < ", gate.path(),
+             "; report 0 'NOT_FOUND: no file'; exit 2;; "
+             "1) report 0 'ABORTED: rank 0 aborted'; exit 1;; "
+             "2) report 1 'UNAVAILABLE: rank 1 is lost'; exit 1;; esac")));
   launched.AwaitErr(" because of rank ");
   launched.AwaitErr("; the others have inf s to report\n");
   gate.Open();
@@ -602,21 +612,22 @@ TEST(Launch, BlamesTheRankWhoseErrorCameFirst) {
   EXPECT_THAT(launched.err(),
               HasSubstr("lockstep launch: rank 0 failed first: exited with "
                         "code 2: NOT_FOUND: no file\n"
-                        "lockstep launch: ranks 1, 2: exited with code 1\n"));
+                        "lockstep launch: ranks 1, 2: exited with code 1\n"
+                        "lockstep launch: failed: rank 0; its own error "));
 }
 
 TEST(Launch, BlamesARankThatHasReportedNothing) {
-  const std::string report =
-      "[ $RANK = 0 ] || { echo $RANK 0 ABORTED: why >> $LOCKSTEP_FAILURES; "
-      "exit 3; }; ";
+  const std::string report = absl::StrCat(
+      kReport, "[ $RANK = 0 ] || { report 0 'ABORTED: why'; exit 3; }; ");
   // Such a rank hangs, or ends well. Neither is the exit code of the launch.
   LaunchCommand command = Shell(2, report + "exec sleep 1000");
   command.grace = kShort;
   Launched hangs(command);
   EXPECT_EQ(hangs.Wait(), 3);
   EXPECT_THAT(hangs.err(),
-              HasSubstr("rank 0 died first: killed by signal 15 (SIGTERM), "
-                        "sent by the launcher; rank 1 reports: ABORTED: why\n"
+              HasSubstr("rank 0 is to blame, and was ended by the launcher: "
+                        "killed by signal 15 (SIGTERM); rank 1 reports: "
+                        "ABORTED: why\n"
                         "lockstep launch: rank 1: exited with code 3\n"));
   Launched leaves(Shell(2, report));
   EXPECT_EQ(leaves.Wait(), 3);
@@ -626,10 +637,8 @@ TEST(Launch, BlamesARankThatHasReportedNothing) {
 }
 
 TEST(Launch, BlamesARankOfAnotherNode) {
-  LaunchCommand command =
-      Shell(2,
-            "echo $RANK 7 ABORTED: rank 7 aborted >> $LOCKSTEP_FAILURES; "
-            "exit 4");
+  LaunchCommand command = Shell(
+      2, absl::StrCat(kReport, "report 7 'ABORTED: rank 7 aborted'; exit 4"));
   command.nnodes = 4;
   command.master_addr = "localhost";
   command.master_port = 29500;
@@ -637,15 +646,15 @@ TEST(Launch, BlamesARankOfAnotherNode) {
   Launched launched(command);
   EXPECT_EQ(launched.Wait(), 4);
   EXPECT_THAT(launched.err(),
-              ContainsRegex("rank 7 of another node failed first; rank [01] "
+              ContainsRegex("rank 7 of another node is to blame; rank [01] "
                             "reports: ABORTED: rank 7 aborted\n"
                             "lockstep launch: ranks 0, 1: exited with code 4"));
 }
 
 TEST(Launch, BlamesNobodyWhereNobodyIsToBlame) {
-  Launched launched(Shell(2,
-                          "echo $RANK -1 FAILED_PRECONDITION: they differ >> "
-                          "$LOCKSTEP_FAILURES; exit 1"));
+  Launched launched(Shell(
+      2, absl::StrCat(kReport,
+                      "report -1 'FAILED_PRECONDITION: they differ'; exit 1")));
   EXPECT_EQ(launched.Wait(), 1);
   EXPECT_THAT(launched.err(),
               AllOf(ContainsRegex("the ranks failed together; rank [01] "
@@ -657,23 +666,103 @@ TEST(Launch, BlamesNobodyWhereNobodyIsToBlame) {
 
 // The last report of a rank counts, and none that names no rank of the job.
 TEST(Launch, ChoosesAmongReports) {
-  Launched launched(Shell(
-      1,
-      "for report in '0 INTERNAL: earlier' '0 INTERNAL: last' '9 INTERNAL: "
-      "elsewhere'; do echo 0 $report >> $LOCKSTEP_FAILURES; done; exit 1"));
+  Launched launched(
+      Shell(1, absl::StrCat(kReport,
+                            "report 0 'INTERNAL: earlier'; report 0 'INTERNAL: "
+                            "last'; report 9 'INTERNAL: elsewhere'; exit 1")));
   EXPECT_EQ(launched.Wait(), 1);
   EXPECT_THAT(launched.err(), HasSubstr("rank 0 failed first: exited with code "
                                         "1: INTERNAL: last\n"));
 }
 
 TEST(Launch, FollowsReportsThatGoRoundInACircle) {
-  Launched launched(
-      Shell(2,
-            "echo $RANK $((1 - RANK)) ABORTED: why >> $LOCKSTEP_FAILURES; "
-            "exit 4"));
+  Launched launched(Shell(
+      2, absl::StrCat(kReport, "report $((1 - RANK)) 'ABORTED: why'; exit 4")));
   EXPECT_EQ(launched.Wait(), 4);
   EXPECT_THAT(launched.err(), ContainsRegex("rank [01] failed first: exited "
                                             "with code 4"));
+}
+
+// Returns the lines of the file of --report.
+std::vector<std::string> ReportsIn(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+// Returns what stands in `text` between `begin` and the next `end`.
+std::string FirstPartOf(const std::string& text, const std::string& begin,
+                        const std::string& end) {
+  const size_t at = text.find(begin);
+  if (at == std::string::npos) return "";
+  const std::string rest = text.substr(at + begin.size());
+  return rest.substr(0, rest.find(end));
+}
+
+TEST(Launch, ReportsEachAttempt) {
+  LaunchCommand command = Shell(
+      2, absl::StrCat(kReport,
+                      "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0;"
+                      "[ $RANK = 1 ] || { report 1 'ABORTED: why'; exit 3; };"
+                      "report 1 'NOT_FOUND: no \"file\"'; exit 4"));
+  command.max_restarts = 1;
+  command.restart_delay = absl::ZeroDuration();
+  command.report = absl::StrCat(testing::TempDir(), "/launch.jsonl");
+  std::ofstream(command.report) << "what an earlier launch has left\n";
+  Launched launched(command);
+  EXPECT_EQ(launched.Wait(), 0);
+  const std::vector<std::string> lines = ReportsIn(command.report);
+  ASSERT_THAT(lines, testing::SizeIs(2));
+  EXPECT_THAT(
+      lines[0],
+      testing::MatchesRegex(
+          R"re(\{"attempt":0,"node_rank":0,"exit_code":4,"blame":\{"cause":"failed",.*)re"
+          R"re("ranks":\[\{"rank":1,.*"message":"NOT_FOUND: no \\"file\\"",)re"
+          R"re("reported_by":1,"ranks":\[\{"rank":0,"pid":[0-9]+,"exit_code":3,)re"
+          R"re("end":"exited with code 3","sent_by_launcher":false\},\{"rank":1,)re"
+          R"re("pid":[0-9]+,"exit_code":4,.*\]\})re"));
+  EXPECT_THAT(
+      lines[1],
+      testing::StartsWith(
+          R"({"attempt":1,"node_rank":0,"exit_code":0,"blame":null,"message":"",)"));
+}
+
+TEST(Launch, ReportsARankThatCouldNotReport) {
+  LaunchCommand command = Shell(2, "[ $RANK = 0 ] || kill -9 $$; sleep 1000");
+  command.grace = kShort;
+  command.report = absl::StrCat(testing::TempDir(), "/killed.jsonl");
+  Launched launched(command);
+  EXPECT_EQ(launched.Wait(), 137);
+  EXPECT_THAT(launched.err(), HasSubstr("lockstep launch: lost: rank 1 ("));
+  const std::vector<std::string> lines = ReportsIn(command.report);
+  ASSERT_THAT(lines, testing::SizeIs(1));
+  EXPECT_THAT(lines[0], HasSubstr(R"("cause":"lost","code":"UNAVAILABLE")"));
+  // The same process stands in the blame and among the ranks.
+  const std::string process = absl::StrCat(
+      "\"pid\":", FirstPartOf(lines[0], "{\"rank\":1,\"pid\":", ","), ",");
+  EXPECT_THAT(FirstPartOf(lines[0], "\"ranks\":[{\"rank\":1,", "}"),
+              HasSubstr(process));
+}
+
+TEST(Launch, TellsWhenItCannotReport) {
+  LaunchCommand command = Shell(1, "echo started");
+  command.report = "/nowhere/launch.jsonl";
+  Launched launched(command);
+  EXPECT_EQ(launched.Wait(), 2);
+  EXPECT_THAT(launched.err(), HasSubstr("--report=/nowhere/launch.jsonl: "));
+  EXPECT_EQ(launched.out(), "");
+  const std::string pipe = absl::StrCat(testing::TempDir(), "/report.pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const Descriptor reader(open(pipe.c_str(), O_RDONLY | O_NONBLOCK));
+  command.report = pipe;
+  Launched piped(command);
+  EXPECT_EQ(piped.Wait(), 2);
+  EXPECT_THAT(piped.err(), HasSubstr(" is a pipe; give the path of a file"));
+  command.report = "/dev/full";
+  Launched full(command);
+  EXPECT_EQ(full.Wait(), 0);
+  EXPECT_THAT(full.err(), HasSubstr("the report /dev/full can't be written"));
 }
 
 TEST(Launch, EndsTheOthersAfterTheGrace) {
@@ -708,7 +797,8 @@ TEST(Launch, NamesNoOthersWhereThereAreNone) {
   EXPECT_THAT(launched.err(),
               ContainsRegex("^lockstep launch: rank 0 .pid [0-9]+. exited with "
                             "code 7\nlockstep launch: rank 0 failed first: "
-                            "exited with code 7\n$"));
+                            "exited with code 7\nlockstep launch: failed: "
+                            "rank 0 .*pid [0-9]+.*\n$"));
 }
 
 TEST(Launch, WaitsForWhatRanksHaveStarted) {

@@ -146,7 +146,7 @@ absl::StatusOr<Launcher::AttemptEnd> Launcher::RunOnce(int64_t attempt) {
   while (started.ok() && !AllOver()) PollOnce(NextStep());
   Reap();
   AttemptEnd end;
-  if (started.ok()) end = Conclude();
+  if (started.ok()) end = Conclude(attempt);
   first_failed_ = nullptr;
   ranks_.clear();
   if (!started.ok()) return started;
@@ -396,7 +396,7 @@ Launcher::FirstError Launcher::FindFirstError() const {
   first.rank = first_failed_->number;
   std::map<int64_t, FailureReport> reports;
   for (FailureReport& report : reports_->Read()) {
-    if (report.first >= world) continue;
+    if (report.blame.rank() >= world) continue;
     // A rank may have run another program of this kind before it failed.
     reports[report.rank] = std::move(report);
   }
@@ -406,23 +406,55 @@ Launcher::FirstError Launcher::FindFirstError() const {
     if (report == reports.end()) break;
     first.told_by = report->second.rank;
     first.text = report->second.text;
-    if (report->second.first == first.rank) break;
-    first.rank = report->second.first;
+    first.blame = report->second.blame;
+    if (first.blame->rank() == first.rank) break;
+    first.rank = first.blame->rank();
+  }
+  // Another rank may say more about this one than it does itself, or all there
+  // is to say.
+  for (const auto& [rank, report] : reports) {
+    if (first.rank < 0 || report.blame.rank() != first.rank) continue;
+    if (!first.blame.has_value()) {
+      first.told_by = rank;
+      first.text = report.text;
+      first.blame = report.blame;
+    } else if (first.blame->rank() == first.rank &&
+               first.blame->ranks[0].last.empty()) {
+      first.blame = report.blame;
+    }
   }
   return first;
 }
 
+Blame Launcher::BlameByEnd() const {
+  Blame blame;
+  blame.cause =
+      first_failed_->end->exited ? Blame::Cause::kFailed : Blame::Cause::kLost;
+  if (!first_failed_->end->exited) blame.code = absl::StatusCode::kUnavailable;
+  blame.ranks = {internal_collective::ThisProcess(
+      static_cast<int>(first_failed_->number))};
+  blame.ranks[0].pid = first_failed_->pid;
+  return blame;
+}
+
 // Says how the attempt has ended, and returns it.
-Launcher::AttemptEnd Launcher::Conclude() {
-  if (first_failed_ == nullptr) {
-    Summarize({});
-    return {};
+Launcher::AttemptEnd Launcher::Conclude(int64_t attempt) {
+  FirstError first;
+  AttemptEnd end;
+  if (first_failed_ != nullptr) {
+    const Rank* const noticed = first_failed_;
+    first = FindFirstError();
+    Rank* const rank = Find(first.rank);
+    if (rank != nullptr && rank != noticed) MoveBlame(*rank);
+    if (!first.blame.has_value()) first.blame = BlameByEnd();
+    end = EndOfAttempt(noticed);
   }
-  const Rank* const noticed = first_failed_;
-  const FirstError first = FindFirstError();
-  Rank* const rank = Find(first.rank);
-  if (rank != nullptr && rank != noticed) MoveBlame(*rank);
   Summarize(first);
+  Report(attempt, end.code, first);
+  return end;
+}
+
+Launcher::AttemptEnd Launcher::EndOfAttempt(const Rank* noticed) const {
   // The rank whose error came first may have ended well, or may have been
   // killed because it did not end.
   const bool is_failure =
@@ -446,19 +478,22 @@ void Launcher::Summarize(const FirstError& first) {
   const bool is_elsewhere =
       first_failed_ != nullptr && first_failed_->number != first.rank;
   if (is_elsewhere) {
-    Say(absl::StrCat(first.rank < 0 ? "the ranks failed together"
-                                    : absl::StrCat("rank ", first.rank,
-                                                   " of another node failed "
-                                                   "first"),
-                     why));
+    Say(absl::StrCat(
+        first.rank < 0
+            ? "the ranks failed together"
+            : absl::StrCat("rank ", first.rank, " of another node is to blame"),
+        why));
   }
   std::map<std::string, std::vector<int64_t>> ends;
   for (const Rank& rank : ranks_) {
     const ProcessEnd& end = *rank.end;
     if (&rank == first_failed_ && !is_elsewhere) {
-      Say(absl::StrCat(
-          "rank ", rank.number, WayOf(end), " first: ", end.ToString(),
-          rank.sent_by_launcher ? ", sent by the launcher" : "", why));
+      Say(rank.sent_by_launcher
+              ? absl::StrCat("rank ", rank.number,
+                             " is to blame, and was ended by the launcher: ",
+                             end.ToString(), why)
+              : absl::StrCat("rank ", rank.number, WayOf(end),
+                             " first: ", end.ToString(), why));
     } else {
       ends[absl::StrCat(
                end.ToString(),
@@ -470,6 +505,23 @@ void Launcher::Summarize(const FirstError& first) {
   for (const auto& [end, ranks] : ends) {
     Say(absl::StrCat(RankList(ranks), ": ", end));
   }
+  if (first.blame.has_value()) Say(Describe(*first.blame));
+}
+
+void Launcher::Report(int64_t attempt, int code, const FirstError& first) {
+  AttemptReport report;
+  report.attempt = attempt;
+  report.node_rank = command_.node_rank;
+  report.exit_code = stopping() ? 128 + stop_ : code;
+  report.blame = first.blame;
+  report.message = first.text;
+  report.reported_by = first.told_by;
+  for (const Rank& rank : ranks_) {
+    report.ranks.push_back(
+        {rank.number, rank.pid, *rank.end, rank.sent_by_launcher});
+  }
+  const absl::Status written = report_.Write(report);
+  if (!written.ok()) Say(written.message());
 }
 
 }  // namespace lockstep

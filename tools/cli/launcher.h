@@ -24,8 +24,10 @@
 #include "absl/time/time.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/rendezvous/failure_report.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
+#include "lockstep/tools/cli/attempt_report.h"
 #include "lockstep/tools/cli/launch_command.h"
 #include "lockstep/tools/cli/process_end.h"
 #include "lockstep/tools/cli/process_image.h"
@@ -43,12 +45,13 @@ class Launcher {
   // `command` is valid and outlives this object. `environment` holds the
   // variables that are the same in all attempts. `signals` is a signalfd
   // without blocking, for SIGCHLD and for the signals that end the launch; all
-  // of them are blocked.
+  // of them are blocked. `report` gets a line for each attempt.
   Launcher(const LaunchCommand& command, Environment environment,
-           Descriptor signals, RankSurroundings surroundings)
+           Descriptor signals, ReportFile report, RankSurroundings surroundings)
       : command_(command),
         environment_(std::move(environment)),
         signals_(std::move(signals)),
+        report_(std::move(report)),
         surroundings_(std::move(surroundings)) {}
 
   // Runs attempts until one succeeds, none is left, or a signal ends the
@@ -97,12 +100,12 @@ class Launcher {
     bool is_final = false;
   };
 
-  // The rank whose error came first, as ranks have reported it. It is -1 if no
-  // single rank is to blame.
+  // The error that came first, as ranks have reported it.
   struct FirstError {
-    int64_t rank = -1;
+    int64_t rank = -1;     // -1 if no single rank is to blame
     int64_t told_by = -1;  // `rank` itself, if it has reported its error
     std::string text;      // "" if no rank has reported it
+    std::optional<Blame> blame;
   };
 
   absl::StatusOr<AttemptEnd> RunOnce(int64_t attempt);
@@ -137,8 +140,12 @@ class Launcher {
 
   void SendAll(int signal);
   void Reap();
-  AttemptEnd Conclude();
+  AttemptEnd Conclude(int64_t attempt);
+  AttemptEnd EndOfAttempt(const Rank* noticed) const;
   void Summarize(const FirstError& first);
+  // Returns the blame that no rank has reported, by how the rank has ended.
+  Blame BlameByEnd() const;
+  void Report(int64_t attempt, int code, const FirstError& first);
 
   // Waits until all output is written. If the launch has failed or a signal
   // ends it, drops what nobody takes.
@@ -151,6 +158,7 @@ class Launcher {
   const LaunchCommand& command_;
   const Environment environment_;
   const Descriptor signals_;
+  ReportFile report_;
   const RankSurroundings surroundings_;
   Output out_{STDOUT_FILENO, "stdout"};
   Output err_{STDERR_FILENO, "stderr"};

@@ -301,6 +301,9 @@ Subcommand StartRanks(LaunchCommand& command) {
       "how long all ranks have to end by themselves after SIGINT or\n"
       "SIGTERM; should be longer than the job's stop.patience, a step and\n"
       "a checkpoint take together");
+  line.Add("report", &command.report,
+           "a file for one line of JSON for each attempt: how the ranks have\n"
+           "ended, and which rank is to blame");
   line.AddRest("program", &command.program);
   return {line, [&command](std::ostream&) -> absl::StatusOr<int> {
             return RunLaunch(command, EnvironmentOfProcess());

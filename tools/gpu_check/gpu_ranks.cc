@@ -27,6 +27,7 @@
 #include "absl/types/span.h"
 #include "gtest/gtest-spi.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
@@ -353,10 +354,7 @@ absl::Status PlayAll(const std::string& section,
       seconds = Play(scenario, ranks);
     });
     if (!failure.empty()) seconds = absl::UnknownError(failure);
-    if (!seconds.ok()) {
-      return {seconds.status().code(),
-              absl::StrCat(scenario.what, ": ", seconds.status().message())};
-    }
+    if (!seconds.ok()) return Annotate(seconds.status(), scenario.what);
     GpuRow row = {section, scenario.what, *seconds * 1e3, "ms"};
     if (scenario.at_most > 0) {
       row.bound = GpuRow::Bound::kAtMost;
