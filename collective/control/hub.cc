@@ -207,10 +207,9 @@ void Hub::Fail(const std::string& group, const absl::Status& why,
 // that failure instead.
 absl::Status Hub::Excused(const absl::Status& why) const {
   const std::optional<Blame> blame = BlameOf(why);
-  const bool is_gone =
-      blame.has_value() && (blame->cause == Blame::Cause::kLeft ||
-                            blame->cause == Blame::Cause::kLost ||
-                            blame->cause == Blame::Cause::kSilent);
+  const bool is_gone = blame.has_value() &&
+                       blame->code == absl::StatusCode::kUnavailable &&
+                       blame->cause != Blame::Cause::kFailed;
   if (!is_gone) return why;
   const auto told = told_.find(blame->rank());
   return told == told_.end() ? why : InPlaceOf(told->second, why);
