@@ -1,5 +1,5 @@
-// Text in JSON: it is written piece by piece, and what was written is read
-// back. Internal.
+// AppendJson writes text as JSON, and JsonReader reads back JSON that was
+// written piece by piece. Internal.
 //
 //   std::string json = "{\"name\":";
 //   AppendJson(name, json);
@@ -18,13 +18,13 @@
 
 namespace lockstep::internal_base {
 
-// Appends a text in quotes. The replacement character stands for each byte that
-// is not part of a valid character.
+// Appends a text in quotes. Each byte that is not part of a valid character
+// becomes the replacement character, U+FFFD.
 void AppendJson(absl::string_view text, std::string& json);
 
-// Reads what AppendJson and StrAppend have written, in the same order and
-// without blanks. It is no reader of JSON in general. Each function returns
-// false if something else comes. What it should have read is then undefined.
+// Reads what AppendJson and absl::StrAppend have written, in the same order and
+// without blanks. It can't read other JSON. Each function returns false if the
+// text goes on with something else. Its argument then has no defined value.
 // Thread-safety: thread-compatible.
 class JsonReader {
  public:

@@ -43,23 +43,24 @@ constexpr CauseWords kCauses[] = {
     {Blame::Cause::kFailed, "failed",
      "its own error and its output say what to correct"},
     {Blame::Cause::kAbsent, "absent",
-     "the process has not joined: see that it was started, and that it reaches "
-     "rank 0"},
+     "not all ranks have joined: see that each one was started, and that it "
+     "can reach rank 0's address"},
     {Blame::Cause::kLeft, "left",
-     "it ended its part while others still needed it: find out why its program "
-     "returned or closed the group before the others"},
+     "it left while other ranks still needed it: find out why its program "
+     "returned, or closed the group, before theirs"},
     {Blame::Cause::kLost, "lost",
-     "the process or its host has ended: look at its exit code or signal, its "
-     "last output, and the kernel's log if it was killed by signal 9"},
+     "the process has ended, or its host is down: look at its exit code or "
+     "signal, its last output, and the kernel's log if it was killed by signal "
+     "9"},
     {Blame::Cause::kSilent, "silent",
      "the process may be stopped, or its host or the network may be down: look "
      "at the host"},
     {Blame::Cause::kLate, "late",
-     "the process answers, but its program did not come in time: look with a "
-     "debugger or in its output where it is, or raise the deadline"},
+     "it answers, but did not come to the operation in time: find out where it "
+     "is, from its output or with a debugger, or raise the deadline"},
     {Blame::Cause::kDiffer, "differ",
-     "the ranks do not do the same: correct the program, or the options of a "
-     "rank"},
+     "the ranks do different things or have different options: correct the "
+     "program or the options"},
     {Blame::Cause::kData, "data",
      "the ranks answer, and their data does not get through: look at the "
      "network between their hosts, and at their devices"},
@@ -81,7 +82,7 @@ std::optional<absl::StatusCode> CodeOf(absl::string_view name) {
 }
 
 std::string NameOf(const Blame::Rank& rank) {
-  std::string name = rank.rank < 0 ? "this rank" : absl::StrCat(rank.rank);
+  std::string name = rank.rank < 0 ? "a rank" : absl::StrCat(rank.rank);
   if (rank.host.empty()) return name;
   return absl::StrCat(name, " (", rank.host, ", pid ", rank.pid, ")");
 }

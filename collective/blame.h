@@ -1,6 +1,6 @@
-// Blame says why a group of ranks has failed, as data: the cause, the ranks
-// with which it lies, and the operation. Every failure of a group has it, and
-// it is the same on all ranks, whatever a rank's own code and message are.
+// Blame says why a group of ranks has failed, as data: the cause, the ranks to
+// blame, and the operation. Every failure of a group has it. It is the same on
+// all ranks, even where their codes differ, unless rank 0 is gone or silent.
 //
 //   const absl::Status status = Wait(group->Barrier());
 //   if (const std::optional<Blame> blame = BlameOf(status)) {
@@ -10,8 +10,7 @@
 //   }
 //   std::cerr << ToLines(status) << '\n';
 //   // UNAVAILABLE: rank 2 (trainer-1, pid 4711) is lost: connection lost; ...
-//   //   lost: rank 2 (trainer-1, pid 4711); its process or its host has ended:
-//   //   look at its exit code, its last output, and the kernel's log
+//   //   lost: rank 2 (trainer-1, pid 4711); the process has ended, or ...
 //
 // A status without blame is an error of this rank alone. Blame is a payload of
 // the status, "lockstep/blame", whose text is JSON. A status that is made anew
@@ -48,17 +47,20 @@ struct Blame {
     kLeft,
     // The connection to the rank has ended: its process or its host is gone.
     kLost,
-    // The rank's process lives as far as is known, and is not heard of.
+    // Nothing is heard from the rank, but nothing shows that its process has
+    // ended.
     kSilent,
-    // The ranks answer, and did not come to the operation before its deadline.
+    // The ranks answer, but did not come to the operation before its deadline.
     kLate,
-    // The ranks do not do the same, or wait for each other.
+    // The ranks have issued different operations, have different options, or
+    // wait for each other in different groups.
     kDiffer,
-    // All ranks came, and their data did not get through.
+    // All ranks came, but their data did not get through. Or a transport
+    // failed, and no rank knew why.
     kData,
   };
 
-  // A rank with which the cause lies.
+  // A rank that is to blame.
   struct Rank {
     // The rank in the job, or -1 if its number there is not known. For a group
     // of threads, and for groups that are split off it, this is the rank in the
@@ -71,9 +73,9 @@ struct Blame {
     // The operation that the rank issued last, in words; "" if it has issued
     // none, or if that is not known. A long text is cut off.
     std::string last;
-    // How old this knowledge was at the failure. It is 0 if the rank has told
-    // it itself, and grows up to a second between two heartbeats. The rank may
-    // have issued more since then.
+    // The age of `last` when the group failed. It is 0 if the rank has
+    // answered. Otherwise it is the time since the rank's last heartbeat, and
+    // the rank may have issued more operations since then.
     absl::Duration age;
   };
 
@@ -81,25 +83,25 @@ struct Blame {
   static constexpr size_t kMostRanks = 16;
 
   Cause cause = Cause::kUnknown;
-  // The code of the error of the rank that failed by itself, and otherwise that
-  // of the group's failure. It is UNAVAILABLE if a rank is gone.
+  // The code of the rank's error if the cause is kFailed. UNAVAILABLE if a rank
+  // is gone. Otherwise, the code with which the group failed.
   absl::StatusCode code = absl::StatusCode::kUnknown;
-  // The first kMostRanks of the ranks, and the number of further ones. There
-  // are none if nothing is known of a rank.
+  // The ranks to blame, at most kMostRanks of them, and the number of further
+  // ones. `ranks` is empty if it is not known which ranks are to blame.
   std::vector<Rank> ranks;
   int64_t more = 0;
   // The operation that did not end, in words, and its number in the group; ""
-  // and 0 if the group did not fail in one. Where a device can't tell in which
-  // one ranks have differed, it is the last that it may be. Messages between
-  // two ranks have no number.
+  // and 0 if the group did not fail in one. A device may not tell in which
+  // operation the ranks differed. Then this is the last one that it can be.
+  // The number is 0 for a message between two ranks.
   std::string operation;
   uint64_t number = 0;
   // False if a session's rank failed before its first step, or if the rank
   // failed to join the job or to make its part of a group.
   bool has_begun = true;
 
-  // Returns the only rank in the job with which the cause lies, or -1 if that
-  // is not one rank.
+  // Returns the number in the job of the rank to blame. Returns -1 if not
+  // exactly one rank is to blame, or if its number is not known.
   int rank() const {
     return ranks.size() == 1 && more == 0 ? ranks[0].rank : -1;
   }
@@ -131,7 +133,7 @@ std::string ToJson(const Blame& blame);
 std::optional<Blame> ParseBlame(absl::string_view json);
 
 // Returns the code and the message in one line, and the blame of the status, if
-// it has one, in another. There is no end of a line at the end.
+// it has one, in another. The text does not end with a newline.
 std::string ToLines(const absl::Status& status);
 
 namespace internal_collective {

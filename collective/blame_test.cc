@@ -100,7 +100,7 @@ TEST(BlameTest, ACauseOfANewerReleaseIsUnknown) {
   EXPECT_EQ(ParseBlame(json)->rank(), 1);
 }
 
-TEST(BlameTest, HasARankIfItLiesWithOne) {
+TEST(BlameTest, HasARankIfOneIsToBlame) {
   EXPECT_EQ(BlameOn(3, absl::StatusCode::kInternal).rank(), 3);
   EXPECT_EQ(BlameOn(-1, absl::StatusCode::kInternal).rank(), -1);
   EXPECT_EQ(FullBlame().rank(), -1);
@@ -162,7 +162,7 @@ TEST(BlameTest, IsOneLineOfText) {
   const std::string described = Describe(*read);
   EXPECT_EQ(described.find('\n'), std::string::npos);
   EXPECT_EQ(described.find('\x1b'), std::string::npos);
-  // What was cut off once stays as it is.
+  // A text that was cut off once is not changed again.
   EXPECT_EQ(ToJson(*ParseBlame(ToJson(*read))), ToJson(*read));
   blame.operation = std::string(255, 'x') + "\xc3\xa4";
   EXPECT_EQ(ParseBlame(ToJson(blame))->operation, std::string(255, 'x'));
@@ -199,16 +199,16 @@ TEST(BlameTest, IsPrintedInALineBelowTheMessage) {
 TEST(BlameTest, IsDescribedWithWhatToDo) {
   Blame blame = BlameOn(2, absl::StatusCode::kUnavailable, Blame::Cause::kLost);
   EXPECT_EQ(Describe(blame),
-            "lost: rank 2; the process or its host has ended: look at its exit "
-            "code or signal, its last output, and the kernel's log if it was "
-            "killed by signal 9");
+            "lost: rank 2; the process has ended, or its host is down: look at "
+            "its exit code or signal, its last output, and the kernel's log if "
+            "it was killed by signal 9");
   EXPECT_EQ(Describe(FullBlame()).substr(0, 106),
             "late: ranks 1 (trainer-1, pid 4001), 2 (trainer-2, pid 4002) and "
             "3 more, in all_reduce(4 x f32, sum, name ");
   EXPECT_EQ(
       Describe(BlameOn(-1, absl::StatusCode::kInternal, Blame::Cause::kDiffer)),
-      "differ; the ranks do not do the same: correct the program, or the "
-      "options of a rank");
+      "differ; the ranks do different things or have different options: "
+      "correct the program or the options");
 }
 
 TEST(BlameTest, FallsOnTheFirstRankAndNotOnTheOnesThatFollow) {

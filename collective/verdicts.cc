@@ -207,12 +207,10 @@ absl::Status MissingIsNotKnown(const Subject& subject, absl::Duration deadline,
 
 absl::Status HubIsSilent(absl::string_view group, const Party& hub,
                          absl::Duration deadline) {
-  Blame::Rank rank = hub.rank;
-  rank.age = deadline;
   return Blamed(absl::DeadlineExceededError(absl::StrCat(
                     "group '", group, "': ", hub.name,
                     " did not answer within ", absl::FormatDuration(deadline))),
-                Blame::Cause::kSilent, {rank});
+                Blame::Cause::kSilent, {hub.rank});
 }
 
 absl::Status TransportFailed(const Subject& subject, int rank,

@@ -6,9 +6,9 @@
 //                             verdicts::ListRanks({1, 2}), absl::Seconds(5),
 //                             {{rank_1, "rank 1 has issued nothing"}}, 1));
 //
-// Each verdict has blame (blame.h) with what its words say. A rank is named as
-// the caller names it, for example "rank 2" or "rank 2 (trainer-1, pid 4711)".
-// An operation is named as by Operation::DescribeIn. The examples below
+// Each verdict has blame (blame.h) that agrees with its words. A rank is named
+// as the caller names it, for example "rank 2" or "rank 2 (trainer-1, pid
+// 4711)". An operation is named as by Operation::DescribeIn. The examples below
 // abbreviate both.
 #ifndef LOCKSTEP_COLLECTIVE_VERDICTS_H_
 #define LOCKSTEP_COLLECTIVE_VERDICTS_H_
@@ -41,8 +41,8 @@ struct Subject {
   uint64_t number = 0;
 };
 
-// Returns "ranks 1, 2", or "rank 1". If that is longer than `longest` bytes,
-// the number of ranks stands before as much of it.
+// Returns "ranks 1, 2", or "rank 1". If that is longer than `longest` bytes, it
+// is cut off: "40 ranks, ranks 1, 2, ...".
 std::string ListRanks(const std::vector<int>& ranks,
                       size_t longest = std::string::npos);
 
@@ -123,16 +123,17 @@ struct Missing {
 
 // DEADLINE_EXCEEDED "all_reduce(...) #17 ...: ranks 1, 2 did not come within
 // 10m; rank 1 last issued ...; rank 2 had last issued ...". `who` is what
-// ListRanks returns. `missing` has the first of them, and those that do not
-// answer before the others. If there are such ranks, they are to blame, because
-// the others may wait for them. `more` is the number of further ranks to blame.
+// ListRanks returns. `missing` describes some of these ranks, first those that
+// do not answer. If any rank does not answer, only such ranks are to blame,
+// because the others may wait for them. `more` is the number of ranks to blame
+// that are not in `missing`.
 absl::Status DidNotCome(const Subject& subject, absl::string_view who,
                         absl::Duration deadline,
                         const std::vector<Missing>& missing, int64_t more);
 
 // DEADLINE_EXCEEDED "all_reduce(...) #17 ...: all ranks came, and it was not
-// done within 10m; its data does not get through, or is slow". If ranks do not
-// answer, `silent` names them instead.
+// done within 10m; its data does not get through, or is slow". If some ranks do
+// not answer, they are in `silent`, and stand in place of the last clause.
 absl::Status WasNotDone(const Subject& subject, absl::Duration deadline,
                         const std::vector<Missing>& silent);
 
@@ -218,9 +219,9 @@ absl::Status Aborted(absl::string_view group, const Party& rank,
 // device 3". The blame is as in Aborted.
 absl::Status AbortedJob(const Party& rank, const absl::Status& why);
 
-// `why`, an error of rank 1 that is not its user's, for example because memory
-// has run out: "rank 1 of group 'world': no memory". The blame is as in
-// Aborted.
+// `why`, an error of rank 1 that does not come from a call of Abort, for
+// example because memory has run out: "rank 1 of group 'world': no memory". The
+// blame is as in Aborted.
 absl::Status Broke(absl::string_view group, const Party& rank,
                    const absl::Status& why);
 

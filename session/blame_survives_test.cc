@@ -1,6 +1,5 @@
-// The failure of a group goes through many hands before a session returns it:
-// those of a hook, a checkpoint, a loader or an evaluation. Its blame comes
-// through on all ranks.
+// A hook, a checkpoint or a loader may pass on the failure of a group before a
+// session returns it. All ranks still get its blame.
 #include <unistd.h>
 
 #include <cstdint>
@@ -124,8 +123,8 @@ TEST_F(BlameSurvivesTest, ACheckpoint) {
   });
 }
 
-// Rank 0 reads the file for all ranks. Its number in the job is not known to a
-// checkpoint, and its process is.
+// Rank 0 reads the file for all ranks. A checkpoint does not know the number of
+// that rank in the job, but it knows its process.
 TEST_F(BlameSurvivesTest, AFileOfRank0) {
   std::ofstream(path_ + ".000000000001") << "no checkpoint";
   for (const absl::Status& status : RunJobs({Text(), Text()}, TrainOneEpoch)) {

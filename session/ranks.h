@@ -28,8 +28,8 @@ class Ranks {
 
   // Ends the groups that Join has made, and returns the first error. If they
   // have failed, it is the failure of which all ranks are told, which may be
-  // another one than Abort was given. After Abort, this holds for a group of
-  // the host, too, which stays open.
+  // another one than Abort was given. After Abort, it also returns the failure
+  // of a group that Join was given; that group stays open.
   absl::Status Close();
 
   // Ends both groups for all ranks, because this one has failed.

@@ -48,7 +48,7 @@ using internal_session::Training;
 
 namespace {
 
-// The number of operations that a rank tells after a failure.
+// The number of operations that a rank logs after a failure.
 constexpr int64_t kToldLast = 8;
 
 // Returns the name of a parameter's section.
@@ -133,8 +133,8 @@ absl::Status Session::LeaveRanks(absl::Status status) {
   // and another rank may have failed at the same time.
   const std::optional<Blame> first = BlameOf(closed);
   if (!first.has_value()) return status;
-  // They show where this rank was. The error of a rank that failed by itself
-  // says more.
+  // The last operations show where this rank was. If a rank failed by itself,
+  // its error says more.
   if (first->cause != Blame::Cause::kFailed) TellLastOperations();
   return WithBlame(std::move(status), *first);
 }

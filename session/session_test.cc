@@ -552,8 +552,8 @@ TEST_F(SessionTest, TellsWhereSumsDiffer) {
   EXPECT_THAT(logged_, Contains(HasSubstr("all_reduce(")));
 }
 
-// A session that knows no world does not know its own rank in the job, and its
-// group does.
+// A session that knows no world does not know its own rank in the job, but its
+// group knows it.
 TEST_F(SessionTest, BlamesTheRankWhoseErrorCameFirst) {
   const auto ended = Run(3, [&](Session& session) -> absl::Status {
     if (session.rank() == 1) return absl::DataLossError("it is torn");

@@ -179,7 +179,8 @@ absl::Status Training::CallHooks(
 absl::Status Training::Blamed(const absl::Status& error) const {
   std::optional<Blame> known = BlameOf(error);
   if (known.has_value()) {
-    // All ranks are at the same point if they share an error.
+    // Ranks that share an error are at the same point: if this rank has not
+    // begun, the rank that failed has not begun, either.
     if (known->cause == Blame::Cause::kFailed && !has_begun) {
       known->has_begun = false;
     }

@@ -29,7 +29,7 @@ namespace {
 // The most time that counts between two ticks, which are 50 ms apart.
 constexpr absl::Duration kLongestTick = absl::Milliseconds(100);
 
-// The time for which rank 0 stays for ranks that it knows to hang.
+// The longest time for which Close waits if ranks did not come in time.
 constexpr absl::Duration kStaysForHung = absl::Seconds(2);
 
 bool SaysThatRanksHang(const absl::Status& why) {
@@ -270,7 +270,7 @@ void ControlPlane::Handle(const OpenedMessage& opened) {
   const auto group = groups_.find(opened.group);
   if (group != groups_.end()) {
     group->second.opened = true;
-    ranks_hang_ = false;  // those that did have come
+    ranks_hang_ = false;  // the ranks that did not come in time have come
   }
   changed_.NotifyAll();
 }

@@ -118,7 +118,7 @@ class ControlPlane : public StarListener {
   int size() const { return star_->size(); }
   const FailureTiming& timing() const { return timing_; }
   absl::Span<const Peer> peers() const { return star_->peers(); }
-  // Returns this rank for blame.
+  // Returns this rank as a blame names it.
   Blame::Rank self() const;
   // The address by which this rank is connected to the others.
   std::string local_address() const { return star_->local_address(); }

@@ -1,6 +1,7 @@
-// What rank 0 decides, as a table: what the ranks report, and the verdict that
-// all of them get. The table is the specification of hub.h and inquiries.h.
-// There are three ranks unless a row says otherwise, in the group "world".
+// This is a table of what rank 0 decides: what the ranks report, and the
+// verdict that all of them get. The table is the specification of hub.h and
+// inquiries.h. There are three ranks unless a row says otherwise, in the group
+// "world".
 #include "lockstep/collective/control/hub.h"
 
 #include <cstdint>
@@ -44,11 +45,12 @@ std::vector<Peer> Peers() {
   return peers;
 }
 
-// Rank 0's end of a star whose other ends are the steps of a row.
+// Rank 0's end of a star. It keeps what is sent. There are no other ranks: the
+// steps of a row take their place.
 // Thread-safety: not thread-safe.
-class DeskStar final : public Star {
+class FakeStar final : public Star {
  public:
-  DeskStar() : Star(/*rank=*/0, Peers()) {}
+  FakeStar() : Star(/*rank=*/0, Peers()) {}
 
   std::string local_address() const override { return "127.0.0.1"; }
   void Start(StarListener&) override {}
@@ -61,9 +63,9 @@ class DeskStar final : public Star {
   std::vector<std::pair<int, std::string>> sent;
 };
 
-// Rank 0's judge at its desk, and what it has told the ranks.
+// The hub that is tested, and the star with what the hub has sent.
 // Thread-safety: not thread-safe.
-struct Court {
+struct TestedHub {
   void Send(int from, const std::string& message) {
     hub.OnMessage(from, message);
   }
@@ -87,14 +89,14 @@ struct Court {
     return count;
   }
 
-  DeskStar star;
+  FakeStar star;
   LastWords last_words;
   FailureTiming timing;
   Hub hub{star, last_words, timing};
   absl::Duration now;
 };
 
-using Step = std::function<void(Court&)>;
+using Step = std::function<void(TestedHub&)>;
 
 // ---- What ranks report.
 
@@ -102,14 +104,14 @@ using Step = std::function<void(Court&)>;
 Step Join(const std::vector<int>& ranks, const std::string& group = "world",
           const std::vector<int>& members = {0, 1, 2},
           const std::string& parent = "") {
-  return [=](Court& court) {
+  return [=](TestedHub& tested) {
     for (const int rank : ranks) {
       GroupInfo info;
       info.key = info.name = group;
       info.backend = "shm";
       info.parent = parent;
       info.members = info.job_ranks = members;
-      court.Send(rank, Encode(OpenMessage{info}));
+      tested.Send(rank, Encode(OpenMessage{info}));
     }
   };
 }
@@ -133,7 +135,7 @@ Position Here(const std::string& what) {
 Step Waits(int rank, uint64_t number, bool expired,
            const std::string& group = "world",
            const std::string& what = "barrier()") {
-  return [=](Court& court) {
+  return [=](TestedHub& tested) {
     Late late;
     late.place = At(number, group);
     late.position = Here(what);
@@ -141,7 +143,7 @@ Step Waits(int rank, uint64_t number, bool expired,
     late.what = absl::StrCat(what, " #", number, " of group '", group, "'");
     late.number = number;
     late.deadline = absl::Seconds(5);
-    court.Send(rank, Encode(LateMessage{late}));
+    tested.Send(rank, Encode(LateMessage{late}));
   };
 }
 Step Slow(int rank, uint64_t number, const std::string& group = "world") {
@@ -155,8 +157,8 @@ Step Expired(int rank, uint64_t number, const std::string& group = "world") {
 // not, it still waits in an earlier one, or it waits in one of another group.
 Step Answers(int rank, uint64_t number, const Position& position,
              const std::string& group = "world") {
-  return [=](Court& court) {
-    court.Send(rank, Encode(AnswerMessage{At(number, group), position}));
+  return [=](TestedHub& tested) {
+    tested.Send(rank, Encode(AnswerMessage{At(number, group), position}));
   };
 }
 Step SaysHere(int rank, uint64_t number,
@@ -181,58 +183,58 @@ Step SaysWaitsElsewhere(int rank, uint64_t number, const std::string& group,
 
 // Time passes, by the control plane's clock.
 Step After(absl::Duration time) {
-  return [=](Court& court) { court.hub.OnTick(court.now += time); };
+  return [=](TestedHub& tested) { tested.hub.OnTick(tested.now += time); };
 }
 
 // A rank's connection ends without a goodbye, or the rank leaves the job.
 Step Dies(int rank) {
-  return [=](Court& court) {
-    court.hub.OnGone(
+  return [=](TestedHub& tested) {
+    tested.hub.OnGone(
         rank, WithBlame(absl::UnavailableError("it is lost"),
                         BlameOn(rank, Code::kUnavailable, Cause::kLost)));
   };
 }
 Step LeavesJob(int rank) {
-  return [=](Court& court) { court.hub.OnGone(rank, absl::OkStatus()); };
+  return [=](TestedHub& tested) { tested.hub.OnGone(rank, absl::OkStatus()); };
 }
 Step LeavesGroup(int rank, const std::string& group = "world") {
-  return [=](Court& court) {
-    court.Send(rank, Encode(LeaveMessage{group, LaneCounts()}));
+  return [=](TestedHub& tested) {
+    tested.Send(rank, Encode(LeaveMessage{group, LaneCounts()}));
   };
 }
 // A rank can't go on with a group. Without blame, the error is its own.
 Step Fails(int rank, Code code, const std::string& group = "world") {
-  return [=](Court& court) {
-    court.Send(rank, Encode(FailMessage{group, absl::Status(code, "why"), 0}));
+  return [=](TestedHub& tested) {
+    tested.Send(rank, Encode(FailMessage{group, absl::Status(code, "why"), 0}));
   };
 }
 // A rank aborts the job.
 Step Aborts(int rank) {
-  return [=](Court& court) {
+  return [=](TestedHub& tested) {
     Blame blame = BlameOn(rank, Code::kNotFound);
     blame.ranks = {Peers()[rank].ForBlame()};
     const absl::Status why = WithBlame(absl::AbortedError("it aborts"), blame);
-    court.Send(rank, Encode(FailMessage{"", why, 0}));
+    tested.Send(rank, Encode(FailMessage{"", why, 0}));
   };
 }
 // A rank's transport fails, and all ranks but `except` answer two echoes.
 Step Hears(int rank) {
-  return [=](Court& court) {
-    court.Send(rank, Encode(HearsayMessage{
-                         "world", absl::UnavailableError("reset by peer")}));
+  return [=](TestedHub& tested) {
+    tested.Send(rank, Encode(HearsayMessage{
+                          "world", absl::UnavailableError("reset by peer")}));
   };
 }
 Step Echo(const std::vector<int>& ranks, int round) {
-  return [=](Court& court) {
+  return [=](TestedHub& tested) {
     for (const int rank : ranks) {
-      court.Send(rank, Encode(EchoedMessage{"world", round}));
+      tested.Send(rank, Encode(EchoedMessage{"world", round}));
     }
   };
 }
 
 // ---- The table.
 
-// What all ranks that have joined the group are told, or nothing.
+// The verdict that all ranks of the group are told, or none.
 struct Verdict {
   Code code = Code::kOk;
   Cause cause = Cause::kUnknown;
@@ -265,7 +267,7 @@ std::vector<Row> Rows() {
       {"rank 2 does not answer, and had time to",
        {all, Expired(0, 3), SaysHere(1, 3), After(answers_are_due)},
        {Code::kDeadlineExceeded, Cause::kSilent, {2}, 3}},
-      {"rank 2 does not answer, and has still time to",
+      {"rank 2 does not answer, and still has time to",
        {all, Expired(0, 3), SaysHere(1, 3), After(soon)},
        kNone},
       {"rank 1 is late, and rank 2 is silent: rank 1 may wait for rank 2",
@@ -323,7 +325,7 @@ std::vector<Row> Rows() {
       {"rank 2 leaves the group from which the others split a new one",
        {all, LeavesGroup(2), Join({0, 1}, "child", {0, 1, 2}, "world")},
        {Code::kUnavailable, Cause::kLeft, {2}, 0, "child"}},
-      {"rank 2 dies, whatever an expired operation may still show",
+      {"rank 2 dies after an operation has expired, and before ranks answer",
        {all, Expired(0, 3), Dies(2)},
        {Code::kUnavailable, Cause::kLost, {2}}},
 
@@ -337,7 +339,7 @@ std::vector<Row> Rows() {
       {"rank 2 fails the group after rank 1",
        {all, Fails(1, Code::kInternal), Fails(2, Code::kNotFound)},
        {Code::kInternal, Cause::kFailed, {1}}},
-      {"a failure may only mean that a rank is gone, and a verdict is due",
+      {"rank 1 says that a rank is gone, and a verdict on an operation is due",
        {all, Expired(0, 3), Fails(1, Code::kUnavailable)},
        kNone},
       {"rank 1 aborts the job",
@@ -360,7 +362,7 @@ std::vector<Row> Rows() {
       {"nobody knows why a transport failed",
        {all, Hears(1), Echo({0, 1, 2}, 1), Echo({0, 1, 2}, 2)},
        {Code::kUnavailable, Cause::kData, {}}},
-      {"rank 2 has still to say whether it knows why",
+      {"rank 2 still has to say whether it knows why",
        {all, Hears(1), Echo({0, 1, 2}, 1), Echo({0, 1}, 2)},
        kNone},
       {"rank 2 does not say whether it knows why",
@@ -383,12 +385,12 @@ class HubTest : public testing::TestWithParam<Row> {};
 
 TEST_P(HubTest, Decides) {
   const Row& row = GetParam();
-  Court court;
-  for (const Step& step : row.reports) step(court);
+  TestedHub tested;
+  for (const Step& step : row.reports) step(tested);
   const Verdict& verdict = row.verdict;
-  const std::optional<absl::Status> first = court.ToldTo(0, verdict.group);
+  const std::optional<absl::Status> first = tested.ToldTo(0, verdict.group);
   if (verdict.code == Code::kOk) {
-    for (const auto& [to, message] : court.star.sent) {
+    for (const auto& [to, message] : tested.star.sent) {
       EXPECT_NE(TypeOf(message), Message::kFailed) << "to rank " << to;
     }
     return;
@@ -400,9 +402,10 @@ TEST_P(HubTest, Decides) {
     EXPECT_EQ(rank.host, absl::StrCat("host-", rank.rank));
     EXPECT_EQ(rank.pid, 100 + rank.rank);
   }
-  // Whoever else is told the same words.
+  // All other ranks that are told a verdict are told the same one.
   for (int rank = 1; rank < kSize; ++rank) {
-    const std::optional<absl::Status> other = court.ToldTo(rank, verdict.group);
+    const std::optional<absl::Status> other =
+        tested.ToldTo(rank, verdict.group);
     if (other.has_value()) EXPECT_EQ(*other, *first);
   }
 }
@@ -424,17 +427,17 @@ INSTANTIATE_TEST_SUITE_P(Table, HubTest, testing::ValuesIn(Rows()), NameOf);
 
 // on_slow is told once of each operation, and the ranks are asked once more
 // when its deadline has passed.
-TEST(Hub, ToldOnceThatAnOperationIsSlow) {
-  Court court;
-  Join({0, 1, 2})(court);
-  for (int i = 0; i < 3; ++i) Slow(0, 3)(court);
-  EXPECT_EQ(court.CountOf(Message::kAsk), 2);  // ranks 1 and 2
-  SaysHere(1, 3)(court);
-  SaysNotYet(2, 3)(court);
-  for (int i = 0; i < 3; ++i) After(absl::Seconds(1))(court);
-  EXPECT_EQ(court.CountOf(Message::kSlow), 3);  // all ranks
-  Expired(0, 3)(court);
-  EXPECT_EQ(court.CountOf(Message::kAsk), 4);
+TEST(Hub, TellsOnceThatAnOperationIsSlow) {
+  TestedHub tested;
+  Join({0, 1, 2})(tested);
+  for (int i = 0; i < 3; ++i) Slow(0, 3)(tested);
+  EXPECT_EQ(tested.CountOf(Message::kAsk), 2);  // ranks 1 and 2
+  SaysHere(1, 3)(tested);
+  SaysNotYet(2, 3)(tested);
+  for (int i = 0; i < 3; ++i) After(absl::Seconds(1))(tested);
+  EXPECT_EQ(tested.CountOf(Message::kSlow), 3);  // all ranks
+  Expired(0, 3)(tested);
+  EXPECT_EQ(tested.CountOf(Message::kAsk), 4);
 }
 
 }  // namespace

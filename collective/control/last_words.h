@@ -25,8 +25,8 @@ class LastWords {
   // for all of its groups; "" for nothing.
   void Hear(int job_rank, absl::string_view issued);
 
-  // Returns the rank that stands in the blame, if it is gone or has been silent
-  // for so long.
+  // Returns a rank that is gone, or has been silent for this long, as a blame
+  // names it.
   Blame::Rank RankOf(const Peer& peer, absl::Duration silent) const;
 
   // Returns such a rank as missing. `name` is its name in the message.

@@ -557,7 +557,7 @@ TEST(Engine, ADroppedRankHasLeft) {
   auto ranks = job.JoinAll();
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
   ranks[1] = nullptr;
-  // Rank 1 may not have made the group yet, so no certain operation fails.
+  // Rank 1 may not have made the group yet, so any of the operations may fail.
   EXPECT_THAT(work.Wait(),
               Blames(absl::StatusCode::kUnavailable, Blame::Cause::kLeft, {1}));
   ranks[0] = nullptr;
@@ -790,9 +790,9 @@ TEST(Engine, WhatATransportThrowsFailsTheGroup) {
       EXPECT_THAT(said, Blames(absl::StatusCode::kResourceExhausted,
                                Blame::Cause::kFailed, {1}));
     }
-    // What a transport says while it connects or transfers may come of another
-    // rank. Then no rank is blamed, and the words alone name the one that says
-    // it.
+    // Another rank may have caused an error that a transport returns while it
+    // connects or transfers. So no rank is blamed, and only the message names
+    // the rank on which the transport failed.
     const absl::string_view name = where;
     const auto blames =
         name == "make" || name == "Move"

@@ -128,7 +128,7 @@ TEST(LocalGroup, WhatADroppedRankHasIssuedIsDoneByNobody) {
   for (const absl::Status& status :
        {work.Wait(),
         ranks[1]->AllReduce(other, other, ReduceOp::kSum).status()}) {
-    // No certain operation fails.
+    // The group does not fail in one operation.
     ASSERT_THAT(status, AllOf(Blames(absl::StatusCode::kUnavailable,
                                      Blame::Cause::kLeft, {0}),
                               BlamesIn("", 0)));

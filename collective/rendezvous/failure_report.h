@@ -9,8 +9,8 @@
 //     return 1;
 //   }
 //
-// It is best done while the World lives: on rank 0 the destructor of the World
-// waits for other ranks, and the launcher may end this one meanwhile.
+// Call ReportFailure before the World is destroyed: on rank 0, the destructor
+// of World waits for other ranks, and the launcher may end rank 0 meanwhile.
 //
 // `lockstep launch` keeps the reports in memory, and gives the ranks a path to
 // it in the variable LOCKSTEP_FAILURES. A rank writes only to such memory, not

@@ -98,7 +98,7 @@ struct Peer {
 
   // Returns, for example, "rank 2 (trainer-1, pid 4711)".
   std::string Describe() const;
-  // Returns the same as blame has it.
+  // Returns the same rank as a blame names it.
   Blame::Rank ForBlame() const;
 };
 

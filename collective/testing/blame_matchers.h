@@ -1,5 +1,6 @@
 // Matchers and values for tests of blame. Tests look at the code and the blame
-// of a failure; verdicts_test alone looks at its words.
+// of a failure. Only verdicts_test compares whole messages. Another test looks
+// for a part of a message where the blame does not tell enough.
 //
 //   EXPECT_THAT(status, Blames(absl::StatusCode::kUnavailable,
 //                              Blame::Cause::kLost, {2}));

@@ -3,8 +3,9 @@
 //
 //   lockstep launch -n 2 --report=launch.jsonl -- ./train
 //
-//   {"attempt":0,"node_rank":0,"exit_code":137,"blame":{"cause":"lost",...},"message":"",
-//    "reported_by":-1,"ranks":[{"rank":0,"pid":11,"exit_code":1,
+//   {"attempt":0,"node_rank":0,"exit_code":137,
+//    "blame":{"cause":"lost",...},"message":"","reported_by":-1,
+//    "ranks":[{"rank":0,"pid":11,"exit_code":1,
 //    "end":"exited with code 1","sent_by_launcher":false},...]}
 #ifndef LOCKSTEP_TOOLS_CLI_ATTEMPT_REPORT_H_
 #define LOCKSTEP_TOOLS_CLI_ATTEMPT_REPORT_H_
@@ -38,15 +39,15 @@ struct AttemptReport {
   int64_t attempt = 0;  // from 0
   int64_t node_rank = 0;
   int exit_code = 0;
-  // Why the ranks have failed, unless they have not.
+  // Why the ranks have failed, or nothing if no rank has failed.
   std::optional<Blame> blame;
-  // The error, in the words of the rank that has reported it, and that rank; ""
-  // and -1 if no rank has.
+  // The error, in the words of the rank that has reported it, and the number of
+  // that rank; "" and -1 if no rank has reported it.
   std::string message;
   int64_t reported_by = -1;
   std::vector<Rank> ranks;
 
-  // Returns one line of JSON, without its end.
+  // Returns one line of JSON, without a newline at its end.
   std::string ToJson() const;
 };
 

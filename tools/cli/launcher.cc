@@ -410,8 +410,8 @@ Launcher::FirstError Launcher::FindFirstError() const {
     if (first.blame->rank() == first.rank) break;
     first.rank = first.blame->rank();
   }
-  // Another rank may say more about this one than it does itself, or all there
-  // is to say.
+  // The report of another rank may say more about this rank than its own
+  // report, or may be the only report about it.
   for (const auto& [rank, report] : reports) {
     if (first.rank < 0 || report.blame.rank() != first.rank) continue;
     if (!first.blame.has_value()) {

@@ -302,8 +302,8 @@ Subcommand StartRanks(LaunchCommand& command) {
       "SIGTERM; should be longer than the job's stop.patience, a step and\n"
       "a checkpoint take together");
   line.Add("report", &command.report,
-           "a file for one line of JSON for each attempt: how the ranks have\n"
-           "ended, and which rank is to blame");
+           "the file that gets a line of JSON for each attempt: how the ranks\n"
+           "have ended, and which ranks are to blame");
   line.AddRest("program", &command.program);
   return {line, [&command](std::ostream&) -> absl::StatusOr<int> {
             return RunLaunch(command, EnvironmentOfProcess());
