@@ -1,6 +1,8 @@
 #include "lockstep/collective/communicator.h"
 
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -9,14 +11,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/engine/group.h"
+#include "lockstep/collective/engine/issued_work.h"
+#include "lockstep/collective/verdicts.h"
 
 namespace lockstep {
 namespace {
 
 using internal_collective::CheckName;
 using internal_collective::CheckReduction;
-using internal_collective::ForkedFrom;
+using internal_collective::ControlPlane;
+using internal_collective::Group;
+using internal_collective::verdicts::ForkedFrom;
 
 absl::Status CheckBuffer(absl::string_view what, const ConstBuffer& buffer) {
   if (SizeOf(buffer.dtype) == 0) {
@@ -92,48 +101,68 @@ absl::Status CheckCounts(absl::string_view what,
 
 }  // namespace
 
+Communicator::Communicator(std::shared_ptr<ControlPlane> control,
+                           std::shared_ptr<Group> group)
+    : control_(std::move(control)), group_(std::move(group)) {}
+
+absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Of(
+    std::shared_ptr<ControlPlane> control, std::shared_ptr<Group> group) {
+  Group* const joined = group.get();
+  std::unique_ptr<Communicator> communicator(
+      new (std::nothrow) Communicator(std::move(control), std::move(group)));
+  if (communicator != nullptr) return communicator;
+  joined->Shutdown();
+  return absl::ResourceExhaustedError("there is no memory for a communicator");
+}
+
+Communicator::~Communicator() {
+  if (fork_guard_.forked()) {
+    KeepForEver(group_);
+    KeepForEver(control_);
+  } else {
+    group_->Shutdown();
+  }
+}
+
+int Communicator::rank() const { return group_->rank; }
+int Communicator::size() const { return group_->size; }
+const std::string& Communicator::name() const { return group_->options.name; }
+
 template <typename Call>
 auto Communicator::Guarded(const Call& call) -> decltype(call()) {
   try {
-    if (!forked()) return call();
+    if (!fork_guard_.forked()) return call();
     return ForkedFrom(
-        absl::StrCat("rank ", rank_, " of the group '", name_, "'"));
+        absl::StrCat("rank ", rank(), " of the group '", name(), "'"));
   } catch (...) {
     absl::Status why = CurrentException("a call of the group");
-    if (!forked()) GiveUp(why);
+    if (!fork_guard_.forked()) group_->GiveUp(why);
     return why;
   }
 }
 
-void Communicator::GiveUp(const absl::Status& why) noexcept {
-  CatchAll("giving up", [&] {
-    AbortGroup(why);
-    return absl::OkStatus();
-  }).IgnoreError();
-}
-
 absl::Status Communicator::CheckRank(absl::string_view what, int rank) const {
-  if (rank >= 0 && rank < size_) return absl::OkStatus();
+  if (rank >= 0 && rank < size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(what, " should be a rank of the group '", name_, "', 0 to ",
-                   size_ - 1, ", but got ", what, "=", rank));
+      absl::StrCat(what, " should be a rank of the group '", name(), "', 0 to ",
+                   size() - 1, ", but got ", what, "=", rank));
 }
 
 absl::Status Communicator::CheckSplit(absl::string_view name,
                                       absl::Span<const int> members) const {
   LOCKSTEP_RETURN_IF_ERROR(CheckName(name, /*required=*/true));
-  std::vector<bool> seen(size_, false);
+  std::vector<bool> seen(size(), false);
   for (const int member : members) {
-    if (member < 0 || member >= size_ || seen[member]) {
+    if (member < 0 || member >= size() || seen[member]) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "members should be ranks of the group '", name_, "', 0 to ",
-          size_ - 1, ", each once, but got ", absl::StrJoin(members, ", ")));
+          "members should be ranks of the group '", this->name(), "', 0 to ",
+          size() - 1, ", each once, but got ", absl::StrJoin(members, ", ")));
     }
     seen[member] = true;
   }
-  if (!seen[rank_]) {
+  if (!seen[rank()]) {
     return absl::InvalidArgumentError(
-        absl::StrCat("rank ", rank_,
+        absl::StrCat("rank ", rank(),
                      " calls Split and should be among its members, which are ",
                      absl::StrJoin(members, ", ")));
   }
@@ -148,8 +177,9 @@ Operation Communicator::MakeOperation(OpKind kind, DType dtype,
   op.name = options.name;
   op.scale = options.scale;
   op.after = options.stream;
-  op.deadline =
-      options.deadline == absl::ZeroDuration() ? deadline_ : options.deadline;
+  op.deadline = options.deadline == absl::ZeroDuration()
+                    ? group_->options.deadline
+                    : options.deadline;
   return op;
 }
 
@@ -165,16 +195,9 @@ absl::StatusOr<Work> Communicator::Issue(Operation op) {
     return absl::InvalidArgumentError(
         absl::StrCat("scale is for reductions, and this is ", Name(op.kind)));
   }
-  const bool pairs = op.kind == OpKind::kSend || op.kind == OpKind::kRecv ||
-                     op.kind == OpKind::kSendRecv;
-  LOCKSTEP_RETURN_IF_ERROR(CheckSupported(op));
-  MutexLock lock(mutex_);
-  if (!pairs) op.sequence = sequence_ + 1;
-  absl::StatusOr<Work> work = Start(std::move(op));
-  // An operation that could not be issued gets no number, since the other ranks
-  // don't know of it.
-  if (work.ok() && !pairs) ++sequence_;
-  return work;
+  LOCKSTEP_RETURN_IF_ERROR(group_->CheckSupported(op));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto issued, group_->Issue(std::move(op)));
+  return Work(std::move(issued));
 }
 
 absl::StatusOr<Work> Communicator::AllReduce(ConstBuffer in, Buffer out,
@@ -202,7 +225,7 @@ absl::StatusOr<Work> Communicator::Reduce(ConstBuffer in, Buffer out,
     LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
     LOCKSTEP_RETURN_IF_ERROR(CheckReduction(in.dtype, reduce, options.scale));
     Operation op = MakeOperation(OpKind::kReduce, in.dtype, options);
-    if (rank_ == root) {
+    if (rank() == root) {
       LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
       LOCKSTEP_RETURN_IF_ERROR(
           CheckCount("out", out.count, in.count, "as in has"));
@@ -221,14 +244,14 @@ absl::StatusOr<Work> Communicator::ReduceScatter(ConstBuffer in, Buffer out,
                                                  const CallOptions& options) {
   return Guarded([&]() -> absl::StatusOr<Work> {
     LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
-    if (out.count > INT64_MAX / 8 / size_) {
+    if (out.count > INT64_MAX / 8 / size()) {
       return absl::InvalidArgumentError(
           "out has more elements than there can be");
     }
-    LOCKSTEP_RETURN_IF_ERROR(CheckCount("in", in.count, out.count * size_,
+    LOCKSTEP_RETURN_IF_ERROR(CheckCount("in", in.count, out.count * size(),
                                         "those of out for each rank"));
     LOCKSTEP_RETURN_IF_ERROR(CheckReduction(in.dtype, reduce, options.scale));
-    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(out, in, rank_ * out.count));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(out, in, rank() * out.count));
     Operation op = MakeOperation(OpKind::kReduceScatter, in.dtype, options);
     op.op = reduce;
     op.in = in;
@@ -244,7 +267,7 @@ absl::StatusOr<Work> Communicator::Broadcast(ConstBuffer in, Buffer out,
     LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
     LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
     Operation op = MakeOperation(OpKind::kBroadcast, out.dtype, options);
-    if (rank_ == root) {
+    if (rank() == root) {
       LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
       LOCKSTEP_RETURN_IF_ERROR(
           CheckCount("out", out.count, in.count, "as in has"));
@@ -262,16 +285,16 @@ absl::StatusOr<Work> Communicator::IssueGather(OpKind kind, ConstBuffer in,
                                                absl::Span<const int64_t> counts,
                                                int root,
                                                const CallOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckCounts("counts", counts, size_));
+  LOCKSTEP_RETURN_IF_ERROR(CheckCounts("counts", counts, size()));
   LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
   LOCKSTEP_RETURN_IF_ERROR(
-      CheckCount("in", in.count, counts[rank_], "this rank's among counts"));
+      CheckCount("in", in.count, counts[rank()], "this rank's among counts"));
   Operation op = MakeOperation(kind, in.dtype, options);
-  if (kind == OpKind::kAllGather || rank_ == root) {
+  if (kind == OpKind::kAllGather || rank() == root) {
     LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
     LOCKSTEP_RETURN_IF_ERROR(
         CheckCount("out", out.count, Sum(counts), "those of all ranks"));
-    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, Sum(counts.first(rank_))));
+    LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(in, out, Sum(counts.first(rank()))));
     op.out = out;
   }
   op.root = root;
@@ -284,7 +307,7 @@ absl::StatusOr<Work> Communicator::AllGather(ConstBuffer in, Buffer out,
                                              const CallOptions& options) {
   return Guarded([&]() -> absl::StatusOr<Work> {
     LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("in", in));
-    const std::vector<int64_t> counts(size_, in.count);
+    const std::vector<int64_t> counts(size(), in.count);
     return IssueGather(OpKind::kAllGather, in, out, counts, -1, options);
   });
 }
@@ -300,7 +323,7 @@ absl::StatusOr<Work> Communicator::AllGatherV(ConstBuffer in, Buffer out,
 absl::StatusOr<Work> Communicator::Gather(ConstBuffer in, Buffer out, int root,
                                           const CallOptions& options) {
   return Guarded([&]() -> absl::StatusOr<Work> {
-    const std::vector<int64_t> counts(size_, in.count);
+    const std::vector<int64_t> counts(size(), in.count);
     return GatherV(in, out, counts, root, options);
   });
 }
@@ -318,7 +341,7 @@ absl::StatusOr<Work> Communicator::GatherV(ConstBuffer in, Buffer out,
 absl::StatusOr<Work> Communicator::Scatter(ConstBuffer in, Buffer out, int root,
                                            const CallOptions& options) {
   return Guarded([&]() -> absl::StatusOr<Work> {
-    const std::vector<int64_t> counts(size_, out.count);
+    const std::vector<int64_t> counts(size(), out.count);
     return ScatterV(in, out, counts, root, options);
   });
 }
@@ -329,16 +352,17 @@ absl::StatusOr<Work> Communicator::ScatterV(ConstBuffer in, Buffer out,
                                             const CallOptions& options) {
   return Guarded([&]() -> absl::StatusOr<Work> {
     LOCKSTEP_RETURN_IF_ERROR(CheckRank("root", root));
-    LOCKSTEP_RETURN_IF_ERROR(CheckCounts("counts", counts, size_));
+    LOCKSTEP_RETURN_IF_ERROR(CheckCounts("counts", counts, size()));
     LOCKSTEP_RETURN_IF_ERROR(CheckBuffer("out", out));
-    LOCKSTEP_RETURN_IF_ERROR(CheckCount("out", out.count, counts[rank_],
+    LOCKSTEP_RETURN_IF_ERROR(CheckCount("out", out.count, counts[rank()],
                                         "this rank's among counts"));
     Operation op = MakeOperation(OpKind::kScatter, out.dtype, options);
-    if (rank_ == root) {
+    if (rank() == root) {
       LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
       LOCKSTEP_RETURN_IF_ERROR(
           CheckCount("in", in.count, Sum(counts), "those of all ranks"));
-      LOCKSTEP_RETURN_IF_ERROR(CheckOverlap(out, in, Sum(counts.first(rank_))));
+      LOCKSTEP_RETURN_IF_ERROR(
+          CheckOverlap(out, in, Sum(counts.first(rank()))));
       op.in = in;
     }
     op.root = root;
@@ -351,14 +375,14 @@ absl::StatusOr<Work> Communicator::ScatterV(ConstBuffer in, Buffer out,
 absl::StatusOr<Work> Communicator::AllToAll(ConstBuffer in, Buffer out,
                                             const CallOptions& options) {
   return Guarded([&]() -> absl::StatusOr<Work> {
-    if (in.count % size_ != 0) {
+    if (in.count % size() != 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("in should have as many elements for each of ", size_,
+          absl::StrCat("in should have as many elements for each of ", size(),
                        " ranks, but has ", in.count,
                        " in all; AllToAllV takes "
                        "parts of different sizes"));
     }
-    const std::vector<int64_t> counts(size_, in.count / size_);
+    const std::vector<int64_t> counts(size(), in.count / size());
     return AllToAllV(in, counts, out, counts, options);
   });
 }
@@ -368,18 +392,18 @@ absl::StatusOr<Work> Communicator::AllToAllV(
     absl::Span<const int64_t> recv_counts, const CallOptions& options) {
   return Guarded([&]() -> absl::StatusOr<Work> {
     LOCKSTEP_RETURN_IF_ERROR(CheckSameType(in, out));
-    LOCKSTEP_RETURN_IF_ERROR(CheckCounts("send_counts", send_counts, size_));
-    LOCKSTEP_RETURN_IF_ERROR(CheckCounts("recv_counts", recv_counts, size_));
+    LOCKSTEP_RETURN_IF_ERROR(CheckCounts("send_counts", send_counts, size()));
+    LOCKSTEP_RETURN_IF_ERROR(CheckCounts("recv_counts", recv_counts, size()));
     LOCKSTEP_RETURN_IF_ERROR(
         CheckCount("in", in.count, Sum(send_counts), "the sum of send_counts"));
     LOCKSTEP_RETURN_IF_ERROR(CheckCount("out", out.count, Sum(recv_counts),
                                         "the sum of recv_counts"));
-    if (send_counts[rank_] != recv_counts[rank_]) {
+    if (send_counts[rank()] != recv_counts[rank()]) {
       return absl::InvalidArgumentError(absl::StrCat(
           "what a rank gives itself should be what it takes, but got "
           "send_counts[",
-          rank_, "]=", send_counts[rank_], ", recv_counts[", rank_,
-          "]=", recv_counts[rank_]));
+          rank(), "]=", send_counts[rank()], ", recv_counts[", rank(),
+          "]=", recv_counts[rank()]));
     }
     if (in.count > 0 && out.count > 0 && in.data == out.data) {
       return absl::InvalidArgumentError(
@@ -448,31 +472,76 @@ absl::StatusOr<Work> Communicator::SendRecv(ConstBuffer in, int to, Buffer out,
 
 std::vector<OperationRecord> Communicator::RecentOperations(
     int64_t most) const {
-  if (forked() || most < 1) return {};
-  return log_->Recent(static_cast<uint64_t>(most));
+  if (fork_guard_.forked() || most < 1) return {};
+  return group_->log.Recent(static_cast<uint64_t>(most));
 }
 
 int64_t Communicator::issued_operations() const {
-  return forked() ? 0 : static_cast<int64_t>(log_->begun());
+  return fork_guard_.forked() ? 0 : static_cast<int64_t>(group_->log.begun());
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(
     absl::string_view name, absl::Span<const int> members) {
   return Guarded([&]() -> absl::StatusOr<std::unique_ptr<Communicator>> {
     LOCKSTEP_RETURN_IF_ERROR(CheckSplit(name, members));
-    return SplitGroup(name, members);
+    LOCKSTEP_ASSIGN_OR_RETURN(auto part, group_->Split(name, members));
+    return Of(control_, std::move(part));
   });
 }
 
 void Communicator::Abort(absl::Status why) {
   Guarded([&] {
-    AbortGroup(why);
+    group_->Abort(why);
     return absl::OkStatus();
   }).IgnoreError();
 }
 
 absl::Status Communicator::Close() {
-  return Guarded([&] { return CloseGroup(); });
+  return Guarded([&] { return group_->Close(); });
+}
+
+// ---- Works.
+
+namespace {
+
+absl::Status Forked() {
+  return ForkedFrom("the one that issued the operation");
+}
+
+}  // namespace
+
+absl::Status Work::Wait() const { return WaitUntil(absl::InfiniteFuture()); }
+
+absl::Status Work::WaitUntil(absl::Time until) const {
+  if (issued_ == nullptr) return absl::OkStatus();
+  return CatchAll("waiting for an operation", [&] {
+    if (issued_->forked()) return Forked();
+    Group& group = *issued_->group;
+    if (group.WaitUntil(*issued_, until)) return group.Result(*issued_);
+    return absl::DeadlineExceededError(
+        "the operation is not done yet; it goes on, and can be waited for "
+        "again");
+  });
+}
+
+absl::Status Work::WaitOnStream(Stream stream) const {
+  if (issued_ == nullptr) return absl::OkStatus();
+  return CatchAll("waiting on a stream", [&] {
+    if (issued_->forked()) return Forked();
+    return issued_->group->WaitOnStream(*issued_, stream);
+  });
+}
+
+bool Work::Done() const {
+  return issued_ == nullptr || issued_->forked() ||
+         issued_->group->Done(*issued_);
+}
+
+absl::Status Work::status() const {
+  if (issued_ == nullptr) return absl::OkStatus();
+  return CatchAll("asking for a status", [this] {
+    return issued_->forked() ? Forked() : issued_->group->Result(*issued_);
+  });
 }
 
 }  // namespace lockstep

@@ -37,7 +37,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -47,13 +46,17 @@
 #include "absl/types/span.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
-#include "lockstep/base/mutex.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/operation_log.h"
 #include "lockstep/collective/work.h"
 
 namespace lockstep {
+
+namespace internal_collective {
+class ControlPlane;
+class Group;
+}  // namespace internal_collective
 
 // The options of one call.
 struct CallOptions {
@@ -79,24 +82,23 @@ struct CallOptions {
   std::optional<Stream> stream;
 };
 
-// One rank's membership in a group. A backend of your own derives from
-// Transport or DeviceTransport (transport.h), and not from this class.
+// One rank's membership in a group.
 // Thread-safety: thread-safe. Calls of several threads are serialized, in an
 // order that other ranks will not match. So issue operations from one thread;
 // any thread may call Abort.
-class Communicator {
+class Communicator final {
  public:
   // Leaves the group, as Close does, and ends this rank's pending operations.
   // Waits until none of the caller's memory is in use, and until on_slow has
   // returned.
-  virtual ~Communicator() = default;
+  ~Communicator();
 
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-  const std::string& name() const { return name_; }
+  int rank() const;
+  int size() const;
+  const std::string& name() const;
 
   // ---- Reductions. `in` and `out` may be the same memory.
 
@@ -197,43 +199,16 @@ class Communicator {
   // first. Returns the group's failure, if there was one.
   absl::Status Close();
 
- protected:
-  Communicator(std::string name, int rank, int size, absl::Duration deadline)
-      : name_(std::move(name)),
-        rank_(rank),
-        size_(size),
-        deadline_(deadline),
-        log_(std::make_shared<internal_collective::OperationLog>()) {}
-
-  // Returns an error if this backend can't do the operation, which has no
-  // number yet.
-  virtual absl::Status CheckSupported(const Operation& op) const = 0;
-
-  // Issues an operation that was checked. The backend adds its begin and its
-  // end to the log. There is one call at a time.
-  virtual absl::StatusOr<Work> Start(Operation op) = 0;
-
-  // The backend's parts of Split, Abort and Close. The members of a split are
-  // ranks of this group, each once, and this rank is one of them.
-  virtual absl::StatusOr<std::unique_ptr<Communicator>> SplitGroup(
-      absl::string_view name, absl::Span<const int> members) = 0;
-  virtual void AbortGroup(const absl::Status& why) = 0;
-  virtual absl::Status CloseGroup() = 0;
-
-  // Fails the group after a call threw an exception, since other ranks may wait
-  // for what the call has not done. `why` is the error that the call returns.
-  virtual void GiveUp(const absl::Status& why) noexcept;
-
-  // Returns true if this process was forked from the rank. In this case, the
-  // backend's destructor never destroys objects with threads, connections or
-  // locks.
-  bool forked() const { return fork_guard_.forked(); }
-
-  const std::shared_ptr<internal_collective::OperationLog>& log() const {
-    return log_;
-  }
+  // Only Lockstep itself calls this. Returns this rank's membership in a group
+  // that it has joined. Leaves the group if there is no memory for that.
+  static absl::StatusOr<std::unique_ptr<Communicator>> Of(
+      std::shared_ptr<internal_collective::ControlPlane> control,
+      std::shared_ptr<internal_collective::Group> group);
 
  private:
+  Communicator(std::shared_ptr<internal_collective::ControlPlane> control,
+               std::shared_ptr<internal_collective::Group> group);
+
   // Returns the result of `call`. If the process was forked, returns an error
   // instead. An exception of `call` fails the group.
   template <typename Call>
@@ -249,17 +224,9 @@ class Communicator {
                                    const CallOptions& options);
   absl::Status CheckRank(absl::string_view what, int rank) const;
 
-  const std::string name_;
-  const int rank_;
-  const int size_;
-  const absl::Duration deadline_;
-  const std::shared_ptr<internal_collective::OperationLog> log_;
+  const std::shared_ptr<internal_collective::ControlPlane> control_;
+  const std::shared_ptr<internal_collective::Group> group_;
   const ForkGuard fork_guard_;
-
-  // Held while an operation gets its number and is issued, so that operations
-  // are issued in the order of their numbers.
-  Mutex mutex_;
-  uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace lockstep

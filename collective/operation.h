@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/buffer.h"
-#include "lockstep/collective/work.h"
+#include "lockstep/gpu/stream.h"
 
 namespace lockstep {
 
@@ -86,8 +86,7 @@ struct Operation {
 
   // Returns true if all ranks of the group take part. Send, Recv and SendRecv
   // are between two ranks.
-  // Requires: the operation has its number.
-  bool collective() const { return sequence > 0; }
+  bool collective() const { return to < 0 && from < 0; }
 
   // Returns what all ranks must agree on as text: "all_reduce(1000 x f32, sum,
   // name 'grad')". The counts of an all-to-all are not in it, since they may

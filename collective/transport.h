@@ -90,7 +90,7 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/store.h"
-#include "lockstep/collective/work.h"
+#include "lockstep/gpu/stream.h"
 
 namespace lockstep {
 
@@ -176,10 +176,9 @@ class TransportBase {
   virtual absl::string_view name() const = 0;
 
   // Returns UNIMPLEMENTED or INVALID_ARGUMENT if the transport can't do `op`,
-  // which has no number yet, so look at op.kind and not at op.collective(). The
-  // engine refuses op.after for a Transport. The answer should be the same on
-  // all ranks: a rank that is refused issues nothing, and the others would wait
-  // for it.
+  // which has no number yet. The engine refuses op.after for a Transport. The
+  // answer should be the same on all ranks: a rank that is refused issues
+  // nothing, and the others would wait for it.
   virtual absl::Status CheckSupported(const Operation& op) const = 0;
 
   // Connects to the other ranks. Waits for them for any length of time. Called

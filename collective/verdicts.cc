@@ -135,18 +135,6 @@ absl::Status OperationsDiffer(absl::string_view group, uint64_t first,
                 {in_group.front().operation, last});
 }
 
-absl::Status SendAndRecvDiffer(absl::string_view group, const Issued& send,
-                               const Issued& recv) {
-  const std::string in_group = absl::StrCat(" of group '", group, "'");
-  return Differ(
-      absl::StrCat("the ranks of group '", group, "' differ: ", send.rank.name,
-                   " issued ", send.operation, " to ", recv.rank.name,
-                   ", which issued ", recv.operation, " from it"),
-      {{send.rank, absl::StrCat(send.operation, in_group)},
-       {recv.rank, absl::StrCat(recv.operation, in_group)}},
-      {absl::StrCat(send.operation, in_group)});
-}
-
 absl::Status CountsDiffer(const Subject& subject,
                           const CountsThatDiffer& counts) {
   return Differ(
@@ -346,6 +334,13 @@ absl::Status Broke(absl::string_view group, const Party& rank,
   return WithBlame(
       Annotate(why, absl::StrCat(rank.name, " of group '", group, "'")),
       BlameFor(why, rank.rank));
+}
+
+absl::Status ForkedFrom(absl::string_view whom) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "this process was forked from ", whom,
+      ", and has no part in what that does: collectives are for the process "
+      "that joined, and a child can join a World of its own"));
 }
 
 }  // namespace lockstep::internal_collective::verdicts

@@ -83,11 +83,6 @@ absl::Status OperationsDiffer(absl::string_view group, uint64_t first,
                               uint64_t last, const std::vector<Issued>& issued,
                               absl::string_view suspect);
 
-// FAILED_PRECONDITION "the ranks of group 'world' differ: rank 0 issued send(4
-// x f32) to rank 1, which issued recv(5 x f32) from it".
-absl::Status SendAndRecvDiffer(absl::string_view group, const Issued& send,
-                               const Issued& recv);
-
 // The numbers of elements in an all-to-all that one rank sends to another, and
 // that the other takes from it.
 struct CountsThatDiffer {
@@ -224,6 +219,11 @@ absl::Status AbortedJob(const Party& rank, const absl::Status& why);
 // blame is as in Aborted.
 absl::Status Broke(absl::string_view group, const Party& rank,
                    const absl::Status& why);
+
+// ---- Processes that are no rank.
+
+// FAILED_PRECONDITION "this process was forked from rank 1 of ...".
+absl::Status ForkedFrom(absl::string_view whom);
 
 }  // namespace lockstep::internal_collective::verdicts
 

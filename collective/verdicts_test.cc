@@ -64,13 +64,6 @@ TEST(Verdicts, RanksThatDifferAreNamedWithWhatTheyIssued) {
                 Code::kFailedPrecondition, Cause::kDiffer, {10, 12},
                 {"barrier() of group 'world'", 0});
   ExpectVerdict(
-      SendAndRecvDiffer("world", {PartyOf(0), "send(4 x f32)"},
-                        {PartyOf(1), "recv(5 x f32)"}),
-      "the ranks of group 'world' differ: rank 0 issued send(4 x f32) to rank "
-      "1, which issued recv(5 x f32) from it",
-      Code::kFailedPrecondition, Cause::kDiffer, {10, 11},
-      {"send(4 x f32) of group 'world'", 0});
-  ExpectVerdict(
       CountsDiffer({"all_to_all(f32) #3", 3}, {PartyOf(0), PartyOf(1), 3, 4}),
       "all_to_all(f32) #3: rank 0 sends 3 elements to rank 1, which takes 4",
       Code::kFailedPrecondition, Cause::kDiffer, {10, 11},
@@ -81,12 +74,6 @@ TEST(Verdicts, RanksThatDifferAreNamedWithWhatTheyIssued) {
       "the ranks differ in the backend of group 'world': rank 1 has gloo, and "
       "rank 0 has shm",
       Code::kFailedPrecondition, Cause::kDiffer, {11, 10});
-}
-
-TEST(Verdicts, ARankMayDifferFromItself) {
-  EXPECT_THAT(SendAndRecvDiffer("world", {PartyOf(0), "send(4 x f32)"},
-                                {PartyOf(0), "recv(5 x f32)"}),
-              Blames(Code::kFailedPrecondition, Cause::kDiffer, {10}));
 }
 
 TEST(Verdicts, RanksThatAreMissingAreNamed) {

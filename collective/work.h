@@ -15,41 +15,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/gpu/stream.h"
 
 namespace lockstep {
 
 namespace internal_collective {
-
-// Returns the error of calls in a process that was forked from `whom`.
-absl::Status ForkedFrom(absl::string_view whom);
-
-// The state of an operation, which a backend implements.
-// Thread-safety: thread-safe.
-class WorkState {
- public:
-  virtual ~WorkState() = default;
-
-  // Returns true if this process was forked from the one that issued the
-  // operation. In this case, no other function may be called.
-  bool forked() const { return fork_guard_.forked(); }
-
-  // Waits until the operation is done or has failed, and returns true. Returns
-  // false if it is neither at the time `until`.
-  virtual bool WaitUntil(absl::Time until) = 0;
-  virtual absl::Status WaitOnStream(Stream stream) = 0;
-  virtual bool done() const = 0;
-  // Returns the result of the operation, or OK while it is not done.
-  virtual absl::Status status() const = 0;
-
- private:
-  const ForkGuard fork_guard_;
-};
-
+class IssuedWork;
 }  // namespace internal_collective
 
 // A handle of an operation.
@@ -91,12 +64,12 @@ class [[nodiscard]] Work {
   // Returns the result of the operation, or OK while it has not ended.
   absl::Status status() const;
 
-  // Only backends call this.
-  explicit Work(std::shared_ptr<internal_collective::WorkState> state)
-      : state_(std::move(state)) {}
+  // Only Lockstep itself calls this.
+  explicit Work(std::shared_ptr<internal_collective::IssuedWork> issued)
+      : issued_(std::move(issued)) {}
 
  private:
-  std::shared_ptr<internal_collective::WorkState> state_;
+  std::shared_ptr<internal_collective::IssuedWork> issued_;
 };
 
 // Waits for an operation that has just been issued. If it was refused, returns

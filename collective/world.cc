@@ -25,8 +25,9 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/backends.h"
 #include "lockstep/collective/control/control_plane.h"
-#include "lockstep/collective/engine/engine_communicator.h"
+#include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/engine/engine_options.h"
+#include "lockstep/collective/engine/group.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/collective/rendezvous/star.h"
@@ -39,6 +40,9 @@ using internal_base::Notifier;
 using internal_collective::CheckBackend;
 using internal_collective::ControlPlane;
 using internal_collective::EngineOptions;
+using internal_collective::Exchanges;
+using internal_collective::Group;
+using internal_collective::kLocalBackend;
 using internal_collective::Peer;
 using internal_collective::Star;
 using internal_collective::StarOptions;
@@ -217,8 +221,10 @@ absl::StatusOr<std::unique_ptr<World>> World::JoinAsTold(
 
 World::World(std::shared_ptr<ControlPlane> control,
              std::shared_ptr<Notifier> on_slow, const WorldOptions& options,
-             std::string address, std::string description)
+             std::string address, std::string description,
+             std::shared_ptr<Exchanges> exchanges)
     : control_(std::move(control)),
+      exchanges_(std::move(exchanges)),
       leave_patience_(options.leave_patience),
       on_slow_(std::move(on_slow)),
       address_(std::move(address)),
@@ -248,12 +254,20 @@ int World::rank() const { return control_->rank(); }
 int World::size() const { return control_->size(); }
 
 std::string World::AutoBackend() const {
+  if (exchanges_ != nullptr) return kLocalBackend;
   return local_size_ == size() ? "shm" : "gloo";
 }
 
 absl::Status World::CheckGroup(const GroupOptions& options,
                                const std::string& backend) const {
-  if (!options.transport) LOCKSTEP_RETURN_IF_ERROR(CheckBackend(backend));
+  if (options.transport && backend == kLocalBackend) {
+    return absl::InvalidArgumentError(
+        "GroupOptions::backend should be another name than 'local', which is "
+        "Lockstep's, if GroupOptions::transport is set");
+  }
+  const bool known =
+      options.transport || (backend == kLocalBackend && exchanges_ != nullptr);
+  if (!known) LOCKSTEP_RETURN_IF_ERROR(CheckBackend(backend));
   LOCKSTEP_RETURN_IF_ERROR(CheckPositive("deadline", options.deadline));
   LOCKSTEP_RETURN_IF_ERROR(CheckPositive("slow", options.slow));
   if (!options.transport && backend == "shm" && local_size_ != size()) {
@@ -292,7 +306,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::MakeGroup(
 absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
     const GroupOptions& options) {
   if (fork_guard_.forked()) {
-    return internal_collective::ForkedFrom(
+    return internal_collective::verdicts::ForkedFrom(
         absl::StrCat("rank ", rank(), " of the job"));
   }
   const std::string backend = options.backend == "auto" && !options.transport
@@ -305,8 +319,9 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
   engine.name = options.name;
   LOCKSTEP_ASSIGN_OR_RETURN(engine.key, TakeKey(options.name));
   engine.backend = backend;
-  engine.job_ranks.resize(size());
-  std::iota(engine.job_ranks.begin(), engine.job_ranks.end(), 0);
+  std::vector<int> all(size());
+  std::iota(all.begin(), all.end(), 0);
+  engine.job_ranks = std::make_shared<const std::vector<int>>(std::move(all));
   engine.deadline = options.deadline;
   engine.slow = options.slow;
   engine.strict = options.strict;
@@ -322,18 +337,23 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
                ? options.transport(context)
                : internal_collective::MakeTransport(backend, context);
   };
+  if (backend == kLocalBackend) engine.exchanges = exchanges_;
   if (!refused.ok()) {
     // This rank joins all the same, and fails at once. So the other ranks need
     // not wait for it, and the generation numbers of all ranks stay equal.
     engine.deadline = GroupOptions().deadline;
+    engine.exchanges = nullptr;
     engine.make_transport = [refused](const TransportContext&) {
       return refused;
     };
-    return InPlaceOf(JoinEngineGroup(control_, engine).status(), refused);
+    return InPlaceOf(Group::Join(*control_, engine).status(), refused);
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(auto group, JoinEngineGroup(control_, engine));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::shared_ptr<Group> group,
+                            Group::Join(*control_, engine));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto communicator,
+                            Communicator::Of(control_, group));
   LOCKSTEP_RETURN_IF_ERROR(group->AwaitConnected());
-  return group;
+  return communicator;
 }
 
 void World::Abort(const absl::Status& why) {

@@ -48,6 +48,7 @@ class Notifier;
 
 namespace internal_collective {
 class ControlPlane;
+class Exchanges;
 }  // namespace internal_collective
 
 // The options of a World.
@@ -127,6 +128,8 @@ struct GroupOptions {
   // The backend. "shm" is shared memory, for processes of one host. "gloo" is
   // TCP, for any hosts. "auto" is the first of these two that the ranks can
   // use. "nccl" is for memory of CUDA devices, one device a rank, on any hosts.
+  // In a LocalWorld there is also "local", for threads of one process, and
+  // "auto" stands for it.
   std::string backend = "auto";
 
   // A backend of the caller's: a function that makes the transport
@@ -253,10 +256,13 @@ class World {
   std::string AutoBackend() const;
 
  private:
+  friend class LocalWorld;
+
   World(std::shared_ptr<internal_collective::ControlPlane> control,
         std::shared_ptr<internal_base::Notifier> on_slow,
         const WorldOptions& options, std::string address,
-        std::string description);
+        std::string description,
+        std::shared_ptr<internal_collective::Exchanges> exchanges = nullptr);
 
   static absl::StatusOr<std::unique_ptr<World>> JoinAsLaunched(
       const WorldOptions& options);
@@ -270,6 +276,8 @@ class World {
 
   const ForkGuard fork_guard_;
   const std::shared_ptr<internal_collective::ControlPlane> control_;
+  // The places where ranks meet that are threads of one process; or null.
+  const std::shared_ptr<internal_collective::Exchanges> exchanges_;
   const absl::Duration leave_patience_;
   const std::shared_ptr<internal_base::Notifier> on_slow_;  // or null
   const std::string address_;  // the address of this host, for data

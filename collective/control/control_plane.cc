@@ -75,7 +75,6 @@ absl::Status ControlPlane::Add(const GroupInfo& info,
   const bool first = groups_.count(info.key) == 0;
   LOCKSTEP_CHECK(first);
   Attached& group = groups_[info.key];
-  group.info = info;
   group.member = member;
   return absl::OkStatus();
 }
@@ -85,6 +84,7 @@ absl::Status ControlPlane::Attach(const GroupInfo& info,
                                   absl::Duration deadline) {
   LOCKSTEP_RETURN_IF_ERROR(Add(info, member));
   star_->Send(0, Encode(OpenMessage{info}));
+  Flush();
   absl::Status result;
   {
     const SteadyTime until = After(deadline);
@@ -122,8 +122,11 @@ void ControlPlane::Detach(const std::string& key) {
     if (groups_.count(key) == 0) return;
   }
   star_->Send(0, std::move(message));
-  MutexLock lock(mutex_);
-  groups_.erase(key);
+  {
+    MutexLock lock(mutex_);
+    groups_.erase(key);
+  }
+  Flush();
 }
 
 void ControlPlane::Fail(const std::string& key, const absl::Status& why,
@@ -140,6 +143,7 @@ void ControlPlane::Abort(const absl::Status& why) {
   }
   star_->Send(0, Encode(FailMessage{/*group=*/"", aborted}));
   for (const std::string& key : Keys()) FailHere(key, aborted);
+  Flush();
 }
 
 void ControlPlane::FailByHearsay(const std::string& key,
@@ -200,6 +204,7 @@ std::unique_ptr<Store> ControlPlane::StoreOf(const std::string& key) {
 void ControlPlane::SetValue(const std::string& key, const std::string& name,
                             const std::string& value) {
   star_->Send(0, Encode(SetMessage{key, name, value}));
+  Flush();
 }
 
 absl::StatusOr<std::string> ControlPlane::AwaitValue(const std::string& key,
@@ -213,6 +218,7 @@ absl::StatusOr<std::string> ControlPlane::AwaitValue(const std::string& key,
             !group->second.values.insert({name, std::nullopt}).second;
   }
   if (!asked) star_->Send(0, Encode(GetMessage{key, name}));
+  Flush();
   MutexLock lock(mutex_);
   while (true) {
     const auto group = groups_.find(key);

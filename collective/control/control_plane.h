@@ -28,11 +28,15 @@
 // Which thread calls what:
 //
 //   any thread of the rank  Attach, Fail, Leave, ...  -> Star::Send
-//   the star's thread       OnMessage, OnGone         -> GroupMember, and the
+//   the star's thread (*)   OnMessage, OnGone         -> GroupMember, and the
 //                                                        Hub at rank 0
 //                           OnTick                    -> GroupMember, then Hub
 //                           Beat, each second         -> GroupMember::Where
 //                                                        and TakeMarks
+//
+// (*) If the ranks are threads of one process, it is any thread that calls
+// Flush or Hurry, one at a time. Comments that speak of the star's thread mean
+// this one, too.
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_CONTROL_PLANE_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_CONTROL_PLANE_H_
 
@@ -162,6 +166,12 @@ class ControlPlane : public StarListener {
                                          const std::string& name,
                                          SteadyTime deadline);
 
+  // These two are for ranks that are threads of this process, whose star may
+  // have no thread. Flush delivers all that was sent. Hurry first looks which
+  // operations of this rank are late. The caller holds no lock of a group.
+  void Flush() { star_->Flush(); }
+  void Hurry() { star_->Hurry(); }
+
   // Returns whether this is rank 0, and has still to decide on the operation.
   // For the star's thread.
   bool Judges(const PlaceId& place) const;
@@ -182,7 +192,6 @@ class ControlPlane : public StarListener {
  private:
   // A group at this rank.
   struct Attached {
-    GroupInfo info;
     std::weak_ptr<GroupMember> member;
     bool opened = false;
     absl::Status failure;

@@ -32,8 +32,8 @@
 #include "lockstep/collective/control/control_types.h"
 #include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/control/messages.h"
-#include "lockstep/collective/engine/engine_communicator.h"
 #include "lockstep/collective/engine/engine_options.h"
+#include "lockstep/collective/engine/group.h"
 #include "lockstep/collective/rendezvous/star.h"
 #include "lockstep/collective/testing/blame_matchers.h"
 #include "lockstep/collective/transport.h"
@@ -197,8 +197,9 @@ class WhoIsHeardFirst : public testing::Test {
   EngineOptions Options() {
     EngineOptions options;
     options.backend = "tied";
-    options.job_ranks.resize(planes_.size());
-    std::iota(options.job_ranks.begin(), options.job_ranks.end(), 0);
+    std::vector<int> all(planes_.size());
+    std::iota(all.begin(), all.end(), 0);
+    options.job_ranks = std::make_shared<const std::vector<int>>(all);
     options.make_transport = [this](const TransportContext& context) {
       return std::make_unique<Tied>(context, shared_);
     };
@@ -213,18 +214,18 @@ class WhoIsHeardFirst : public testing::Test {
     std::atomic<int> joined{0};
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
-        auto group = JoinEngineGroup(planes_[rank], options);
+        const auto group = Group::Join(*planes_[rank], options);
         EXPECT_TRUE(group.ok()) << group.status();
-        if (group.ok()) ranks_[rank] = *std::move(group);
+        if (group.ok()) {
+          LOCKSTEP_EXPECT_OK((*group)->AwaitConnected());
+          ranks_[rank] = *Communicator::Of(planes_[rank], *group);
+        }
         ++joined;
       });
     }
     RunUntil([&] { return joined == size; });
     for (std::thread& thread : threads) thread.join();
-    for (const auto& rank : ranks_) {
-      ASSERT_NE(rank, nullptr);
-      LOCKSTEP_ASSERT_OK(rank->AwaitConnected());
-    }
+    for (const auto& rank : ranks_) ASSERT_NE(rank, nullptr);
   }
 
   Work Barrier(int rank, absl::Duration deadline = absl::Hours(1)) {
@@ -313,7 +314,7 @@ class WhoIsHeardFirst : public testing::Test {
   float value_ = 0;
   Tied::Shared shared_;
   std::vector<std::shared_ptr<ControlPlane>> planes_;
-  std::vector<std::unique_ptr<JoinedGroup>> ranks_;
+  std::vector<std::unique_ptr<Communicator>> ranks_;
 };
 
 TEST_F(WhoIsHeardFirst, AnAbortIsNotOvertakenByWhatItCauses) {
@@ -353,8 +354,12 @@ TEST_F(WhoIsHeardFirst, ARankHearsOfAFailureThatCameBeforeItOpenedTheGroup) {
   absl::Status joined;
   std::atomic<bool> ended{false};
   std::thread other([&] {
-    const auto group = JoinEngineGroup(planes_[1], options);
-    joined = group.ok() ? (*group)->AwaitConnected() : group.status();
+    const auto group = Group::Join(*planes_[1], options);
+    joined = group.status();
+    if (group.ok()) {
+      joined = (*group)->AwaitConnected();
+      (*group)->Shutdown();
+    }
     ended = true;
   });
   RunUntil([&] { return ended.load(); });

@@ -84,6 +84,10 @@ struct Late {
   absl::Duration deadline;
 };
 
+// The backend of ranks that are threads of one process. No other one has this
+// name.
+inline constexpr char kLocalBackend[] = "local";
+
 // The properties of a group, which must be the same on all its ranks.
 struct GroupInfo {
   std::string key;   // unique in the job

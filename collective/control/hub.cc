@@ -129,32 +129,26 @@ void Hub::FailForWhatCameBefore(const HubGroup& group, const GroupInfo& info) {
   }
   // The rank that was lost first comes first, since others may have left
   // because of it.
-  std::vector<int> job_ranks = info.job_ranks;
-  std::stable_partition(job_ranks.begin(), job_ranks.end(),
-                        [this](int each) { return each == first_lost_; });
-  for (const int job_rank : job_ranks) {
-    FailIfItCannotCome(group, info, job_rank);
-  }
-}
-
-void Hub::FailIfItCannotCome(const HubGroup& group, const GroupInfo& info,
-                             int job_rank) {
-  const auto gone = gone_.find(job_rank);
-  if (gone != gone_.end()) {
-    Fail(info.key, gone->second);
-    return Detach(job_rank, info.key);
-  }
-  const HubGroup* const parent = Find(info.parent);
+  FailIfItIsGone(info, first_lost_);
+  for (const auto& [job_rank, how] : gone_) FailIfItIsGone(info, job_rank);
   if (parent == nullptr) return;
-  const int rank = parent->RankOf(job_rank);
-  if (parent->left.count(rank) > 0 &&
-      group.joined.count(RankIn(info, job_rank)) == 0) {
+  for (const auto& [left, counts] : parent->left) {
+    const int job_rank = parent->info.job_ranks[left];
+    const int rank = RankIn(info, job_rank);
+    if (rank < 0 || group.joined.count(rank) > 0) continue;
     Fail(info.key,
          verdicts::CannotJoinAnyMore(
              parent->info.name,
-             {absl::StrCat("rank ", rank), star_.peers()[job_rank].ForBlame()},
+             {absl::StrCat("rank ", left), star_.peers()[job_rank].ForBlame()},
              info.name));
   }
+}
+
+void Hub::FailIfItIsGone(const GroupInfo& info, int job_rank) {
+  const auto gone = gone_.find(job_rank);
+  if (gone == gone_.end() || RankIn(info, job_rank) < 0) return;
+  Fail(info.key, gone->second);
+  Detach(job_rank, info.key);
 }
 
 void Hub::ConfirmOpen(int from, const HubGroup& group, const GroupInfo& info) {
@@ -291,8 +285,7 @@ void Hub::Handle(int from, const LeaveMessage& leave) {
   const int rank = group->RankOf(from);
   if (rank < 0) return;
   group->left[rank] = leave.counts;
-  SendToAll(group->info, Encode(LeftMessage{leave.group, rank, leave.counts}),
-            star_);
+  TellThatItLeft(*group, rank, leave.counts);
   std::vector<std::string> children;
   for (const auto& [child, other] : groups_) {
     const int member = other.RankOf(from);
@@ -305,6 +298,19 @@ void Hub::Handle(int from, const LeaveMessage& leave) {
     Fail(child, verdicts::LeftBeforeJoining(group->info.name,
                                             {absl::StrCat("rank ", rank),
                                              star_.peers()[from].ForBlame()}));
+  }
+}
+
+// Ranks of a group that has failed are not told, and those that know nothing of
+// it any more. Ranks that are threads of one process tell each other.
+void Hub::TellThatItLeft(const HubGroup& group, int rank,
+                         const LaneCounts& counts) {
+  if (!group.failure.ok() && group.failed_after == 0) return;
+  if (group.info.backend == kLocalBackend) return;
+  const std::string left = Encode(LeftMessage{group.info.key, rank, counts});
+  for (size_t other = 0; other < group.info.job_ranks.size(); ++other) {
+    if (group.detached.count(static_cast<int>(other)) > 0) continue;
+    star_.Send(group.info.job_ranks[other], left);
   }
 }
 

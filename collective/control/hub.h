@@ -4,14 +4,14 @@
 // Everything below runs on the stars' threads, unless it says otherwise. An
 // operation does not end, since rank 2 has not come to it:
 //
-//   rank 1  ControlPlane::OnTick -> Engine::OnTick -> Watchdog::OnTick;
+//   rank 1  ControlPlane::OnTick -> Group::OnTick -> Watchdog::OnTick;
 //           ControlPlane::ReportLate sends kLate to rank 0
 //   rank 0  Hub::Handle(LateMessage) -> Inquiries::Report sends kAsk to the
 //           other ranks
-//   rank 2  ControlPlane::Handle(AskMessage) -> Engine::Where; sends kAnswer
+//   rank 2  ControlPlane::Handle(AskMessage) -> Group::Where; sends kAnswer
 //   rank 0  Hub::Handle(AnswerMessage) -> Inquiries::Answer -> Judge, and again
 //           at each OnTick -> Judge; at last Hub::Fail sends kFailed to all
-//   rank 1  ControlPlane::Handle(FailedMessage) -> Engine::OnFailure
+//   rank 1  ControlPlane::Handle(FailedMessage) -> Group::OnFailure
 //
 // A rank can't go on, or aborts:
 //
@@ -113,9 +113,10 @@ class Hub {
   void RefuseToOpen(int from, const HubGroup& group, const GroupInfo& info,
                     const std::string& what);
   void FailForWhatCameBefore(const HubGroup& group, const GroupInfo& info);
-  void FailIfItCannotCome(const HubGroup& group, const GroupInfo& info,
-                          int job_rank);
+  void FailIfItIsGone(const GroupInfo& info, int job_rank);
   void ConfirmOpen(int from, const HubGroup& group, const GroupInfo& info);
+  void TellThatItLeft(const HubGroup& group, int rank,
+                      const LaneCounts& counts);
   void Detach(int from, const std::string& group);
 
   // Fails a group, for collectives behind number `after`.

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "lockstep/collective/rendezvous/star.h"
 #include "lockstep/collective/verdicts.h"
@@ -45,9 +45,10 @@ std::vector<int> RanksOf(const GroupInfo& info, const LaneId& lane) {
 }
 
 bool MakesSense(const GroupInfo& info, int size) {
-  std::set<int> seen;
+  std::vector<bool> seen(size);
   for (const int rank : info.job_ranks) {
-    if (rank < 0 || rank >= size || !seen.insert(rank).second) return false;
+    if (rank < 0 || rank >= size || seen[rank]) return false;
+    seen[rank] = true;
   }
   return !info.job_ranks.empty() &&
          info.members.size() == info.job_ranks.size();
@@ -57,12 +58,18 @@ verdicts::Party PartyOf(const GroupInfo& info, int rank,
                         absl::Span<const Peer> peers) {
   const int job_rank = info.job_ranks[rank];
   const Peer& peer = peers[job_rank];
-  return {absl::StrCat("rank ", rank, " (", peer.host, ", pid ", peer.pid,
-                       job_rank == rank
-                           ? ""
-                           : absl::StrCat(", rank ", job_rank, " of the job"),
-                       ")"),
-          peer.ForBlame()};
+  std::vector<std::string> known;
+  if (!peer.host.empty()) {
+    known.push_back(absl::StrCat(peer.host, ", pid ", peer.pid));
+  }
+  if (job_rank != rank) {
+    known.push_back(absl::StrCat("rank ", job_rank, " of the job"));
+  }
+  std::string name = absl::StrCat("rank ", rank);
+  if (!known.empty()) {
+    absl::StrAppend(&name, " (", absl::StrJoin(known, ", "), ")");
+  }
+  return {std::move(name), peer.ForBlame()};
 }
 
 void SendToAll(const GroupInfo& info, const std::string& message, Star& star) {

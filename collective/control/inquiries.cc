@@ -80,14 +80,14 @@ std::vector<int> RanksToBlame(const PlaceId& place,
 
 // The numbers of elements in an all-to-all that one rank gives to another, and
 // that the other takes from it.
-struct Exchange {
+struct Counts {
   int from = 0, to = 0;
   int64_t gives = 0, takes = 0;
 };
 
 // Returns an exchange of `rank` in which the two sides differ.
-std::optional<Exchange> FindMismatch(const Inquiry& inquiry, int rank) {
-  const auto exchange = [&inquiry](int from, int to) -> Exchange {
+std::optional<Counts> FindMismatch(const Inquiry& inquiry, int rank) {
+  const auto exchange = [&inquiry](int from, int to) -> Counts {
     const auto& gives = inquiry.positions.at(from).send_counts;
     const auto& takes = inquiry.positions.at(to).recv_counts;
     const auto i = static_cast<size_t>(to), j = static_cast<size_t>(from);
@@ -100,8 +100,7 @@ std::optional<Exchange> FindMismatch(const Inquiry& inquiry, int rank) {
   }
   for (const auto& [other, position] : inquiry.positions) {
     if (position.send_counts.empty()) continue;
-    for (const Exchange& each :
-         {exchange(rank, other), exchange(other, rank)}) {
+    for (const Counts& each : {exchange(rank, other), exchange(other, rank)}) {
       if (each.gives != each.takes) return each;
     }
   }
@@ -192,15 +191,20 @@ void Inquiries::Ask(const HubGroup& group, const PlaceId& place,
 }
 
 // Asks a job rank that waits at `place` about the other operations that wait
-// for it: when it was asked before, it may have waited for nothing yet.
+// for it. When it was asked before, it may have waited for nothing yet, or for
+// an earlier operation of the lane.
 void Inquiries::AskAgain(int job_rank, const PlaceId& place) {
   for (const auto& [other, inquiry] : inquiries_) {
     const auto group = groups_.find(other.group);
     if (other == place || group == groups_.end()) continue;
     const auto position =
         inquiry.positions.find(group->second.RankOf(job_rank));
-    if (position != inquiry.positions.end() && !position->second.here &&
-        position->second.waits.group.empty()) {
+    if (position == inquiry.positions.end() || position->second.here) continue;
+    const PlaceId& waits = position->second.waits;
+    const bool was_earlier = waits.group == place.group &&
+                             waits.lane == place.lane &&
+                             waits.number < place.number;
+    if (waits.group.empty() || was_earlier) {
       star_.Send(job_rank, Encode(AskMessage{other}));
     }
   }
@@ -246,7 +250,7 @@ void Inquiries::FailForDifference(const PlaceId& place, const HubGroup& group,
 // other ranks take or give. Then the group has failed.
 bool Inquiries::JudgeCounts(const PlaceId& place, const HubGroup& group,
                             const Inquiry& inquiry, int rank) {
-  const std::optional<Exchange> mismatch = FindMismatch(inquiry, rank);
+  const std::optional<Counts> mismatch = FindMismatch(inquiry, rank);
   if (!mismatch.has_value()) return false;
   fail_(place.group, verdicts::CountsDiffer(
                          inquiry.subject,

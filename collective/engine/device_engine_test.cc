@@ -21,7 +21,7 @@
 #include "lockstep/base/notifier.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/blame.h"
-#include "lockstep/collective/engine/engine_communicator.h"
+#include "lockstep/collective/engine/group.h"
 #include "lockstep/collective/testing/blame_matchers.h"
 #include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/testing/engine_testing.h"
@@ -310,8 +310,7 @@ TEST(DeviceEngine, RanksThatDifferInStrictAreTold) {
   EngineJob job(2);
   const auto first = job.Join(0);
   job.options.strict = true;
-  const absl::Status status =
-      JoinEngineGroup(job.planes[1], job.options).status();
+  const absl::Status status = job.TryToJoin(1).status();
   EXPECT_THAT(status, Differ({1, 0}));
   EXPECT_THAT(status.message(), HasSubstr("option 'strict'"));
 }

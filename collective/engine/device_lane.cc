@@ -13,7 +13,7 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/collective/operation_log.h"
+#include "lockstep/collective/engine/group.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -28,7 +28,7 @@ constexpr std::chrono::microseconds kLongestPause(500);
 
 }  // namespace
 
-DeviceLane::DeviceLane(const LaneGroup& group, DeviceTransport& transport)
+DeviceLane::DeviceLane(Group& group, DeviceTransport& transport)
     : Lane(group, LaneId()),
       transport_(transport),
       agrees_(group.options.strict && group.size > 1),
@@ -41,141 +41,142 @@ absl::StatusOr<std::shared_ptr<Launch>> DeviceLane::Prepare(
   return transport_.Prepare({work, &work->op});
 }
 
-void DeviceLane::IssueUnlocking(LaneGroup& group,
-                                const std::shared_ptr<IssuedWork>& work,
-                                uint64_t fingerprint,
-                                std::shared_ptr<Launch> launch) {
-  Enter(group, work, fingerprint);
-  work->number = issued();
-  if (group.size > 1) marks_.Add(work->number, fingerprint, work->op);
-  if (agrees_) group.control.SendMarks(group.options.key, marks_.Take());
-  queue_.Add(std::move(launch));
-  LaunchLastUnlocking(group);
+void DeviceLane::Begin(const Turn& turn) {
+  if (group_.size > 1) {
+    marks_.Add(turn.number, turn.fingerprint, turn.work->op);
+  }
+  if (agrees_) {
+    group_.control.SendMarks(group_.options.key, marks_.Take());
+  }
+  queue_.Add(std::move(next_));
+  LaunchLast();
 }
 
-void DeviceLane::LaunchLastUnlocking(LaneGroup& group) {
+void DeviceLane::LaunchLast() {
+  group_.mutex.AssertHeld();
   LaunchQueue::Progress progress;
   {
-    const MutexUnlock unlock(group.mutex);
+    const MutexUnlock unlock(group_.mutex);
     progress = queue_.LaunchMore();
   }
   if (!progress.launches && progress.failure.ok()) return;
   const bool alone = progress.queued + 1 >= issued();
-  Want(group, alone ? SteadyNow() + kWaiterTakes : SteadyTime());
+  Want(alone ? SteadyNow() + kWaiterTakes : SteadyTime());
 }
 
-void DeviceLane::OnConnected(LaneGroup& group) {
+void DeviceLane::OnConnected() {
   queue_.AllowUpTo(agreed_);
-  Want(group);
+  Want();
 }
 
-void DeviceLane::OnAgreed(LaneGroup& group, uint64_t agreed) {
+void DeviceLane::OnAgreed(uint64_t agreed) {
+  group_.mutex.AssertHeld();
   if (!agrees_) return;
   agreed_ = std::max(agreed_, agreed);
-  if (!group.connected) return;
+  if (!group_.connected) return;
   queue_.AllowUpTo(agreed_);
-  Want(group);
+  Want();
 }
 
 // ---- Looking for what is done.
 
-LaunchQueue::Progress DeviceLane::LookUnlocking(LaneGroup& group) {
+LaunchQueue::Progress DeviceLane::Look() {
+  group_.mutex.AssertHeld();
   LaunchQueue::Progress seen;
   {
-    const MutexUnlock unlock(group.mutex);
+    const MutexUnlock unlock(group_.mutex);
     seen = queue_.Look();
   }
-  Settle(group, seen);
+  Settle(seen);
   return seen;
 }
 
 // Ends the turns that the device is done with, and those of a failed group that
 // the device has let go of. Takes in an error of the device's library.
-void DeviceLane::Settle(LaneGroup& group, const LaunchQueue::Progress& seen) {
+void DeviceLane::Settle(const LaunchQueue::Progress& seen) {
+  group_.mutex.AssertHeld();
   seen_ = std::max(seen_, seen.as_of);
   while (!empty() && ended() < seen.done) {
-    Finish(group);
-    group.FailIfLeft(*this);
+    EndFirst();
+    group_.FailIfLeft(*this);
   }
-  if (!group.failure.ok()) {
-    const bool hangs = Passed(group.failed_at, kAbortTakes, SteadyNow());
-    while (!empty() && (hangs || ended() < seen.ended)) FailFirst(group);
+  if (!group_.failure.ok()) {
+    const bool hangs = Passed(group_.failed_at, kAbortTakes, SteadyNow());
+    while (!empty() && (hangs || ended() < seen.ended)) FailFirst();
   } else if (!seen.failure.ok() && state() == State::kIdle) {
     if (absl::IsResourceExhausted(seen.failure)) {
-      group.FailOfItself(group.Blamed(seen.failure));
+      group_.FailOfItself(group_.Blamed(seen.failure));
     } else {
       Stick(seen.failure);
     }
   }
   // This comes last, so that turns that are done end well before a failure.
-  group.FailIfDue();
+  group_.FailIfDue();
 }
 
-void DeviceLane::CatchUpUnlocking(LaneGroup& group) {
+void DeviceLane::CatchUp() {
   Waiting waiting;
   const SteadyTime begin = waiting.since();
-  while (LookUnlocking(group).as_of < begin &&
-         !Passed(begin, group.timing.look, SteadyNow())) {
-    PauseUnlocking(group, waiting);
+  while (Look().as_of < begin &&
+         !Passed(begin, group_.timing.look, SteadyNow())) {
+    Pause(waiting);
   }
 }
 
-bool DeviceLane::Knows(const LaneGroup& group, SteadyTime time) const {
+bool DeviceLane::Knows(SteadyTime time) const {
   return empty() || seen_ >= time ||
-         Passed(time, group.timing.look, SteadyNow());
+         Passed(time, group_.timing.look, SteadyNow());
 }
 
-SteadyTime DeviceLane::KnownAsOf(const LaneGroup& group, SteadyTime now) const {
-  return std::max(seen_, now - absl::ToChronoNanoseconds(group.timing.look));
+SteadyTime DeviceLane::KnownAsOf(SteadyTime now) const {
+  return std::max(seen_, now - absl::ToChronoNanoseconds(group_.timing.look));
 }
 
-void DeviceLane::TendUnlocking(LaneGroup& group) {
-  if (!WantedBy(SteadyNow())) return SleepUnlocking(group);
+void DeviceLane::Tend() {
+  group_.mutex.AssertHeld();
+  if (!WantedBy(SteadyNow())) return Sleep();
   Unwant();
   Waiting waiting;
-  while (group.phase != LaneGroup::Phase::kStopping) {
-    const LaunchQueue::Progress seen = LookUnlocking(group);
-    const bool ends = !group.failure.ok() && !empty();
+  while (group_.phase != Group::Phase::kStopping) {
+    const LaunchQueue::Progress seen = Look();
+    const bool ends = !group_.failure.ok() && !empty();
     if (!ends && !seen.launches) return;
-    PauseUnlocking(group, waiting);
+    Pause(waiting);
   }
 }
 
 // ---- Waiting.
 
-bool DeviceLane::AwaitUnlocking(LaneGroup& group, const IssuedWork& work,
-                                Waiting& waiting) {
-  LookUnlocking(group);
+bool DeviceLane::Await(const IssuedWork& work, Waiting& waiting) {
+  Look();
   if (work.open == 0) return false;
   if (!waiting.for_ever() && SteadyNow() >= waiting.until()) return true;
-  PauseUnlocking(group, waiting);
+  Pause(waiting);
   return false;
 }
 
-void DeviceLane::PauseUnlocking(LaneGroup& group, Waiting& waiting) {
+void DeviceLane::Pause(Waiting& waiting) {
+  group_.mutex.AssertHeld();
   const auto waited = SteadyNow() - waiting.since();
   if (waited < kSpins) {
-    const MutexUnlock unlock(group.mutex);
+    const MutexUnlock unlock(group_.mutex);
     std::this_thread::yield();
   } else {
     const auto pause =
         std::min<SteadyTime::duration>(waited / 64, kLongestPause);
-    group.changed.WaitUntil(group.mutex,
-                            std::min(waiting.until(), SteadyNow() + pause));
+    group_.changed.WaitUntil(group_.mutex,
+                             std::min(waiting.until(), SteadyNow() + pause));
   }
 }
 
-absl::Status DeviceLane::WaitOnStream(LaneGroup& group, const IssuedWork& work,
-                                      Stream stream) {
+absl::Status DeviceLane::WaitOnStream(const IssuedWork& work, Stream stream) {
   {
-    MutexLock lock(group.mutex);
+    MutexLock lock(group_.mutex);
     Waiting waiting;
-    while (work.open > 0 && LookUnlocking(group).queued < work.number) {
-      PauseUnlocking(group, waiting);
-    }
+    while (work.open > 0 && Look().queued < work.number) Pause(waiting);
     if (work.open > 0) {
-      LOCKSTEP_RETURN_IF_ERROR(group.failure);
-      LookUnlocking(group);
+      LOCKSTEP_RETURN_IF_ERROR(group_.failure);
+      Look();
     }
     if (work.open == 0) return absl::OkStatus();
   }
@@ -186,21 +187,16 @@ absl::Status DeviceLane::WaitOnStream(LaneGroup& group, const IssuedWork& work,
 
 // Turns on the device end when the device lets go of them, and the turns behind
 // them end with them. The lane's thread looks for that.
-void DeviceLane::Fail(LaneGroup& group) { Want(group); }
+void DeviceLane::Fail() { Want(); }
 
-void DeviceLane::Cancel() {
-  queue_.Cancel();
-  transport_.Cancel();
-}
-
-void DeviceLane::AwaitIdleUnlocking(LaneGroup& group) {
+void DeviceLane::AwaitIdle() {
   Waiting waiting;
   while (!empty()) {
-    CatchAll("ending a group", [this, &group]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      LookUnlocking(group);
+    CatchAll("ending a group", [this] {
+      Look();
       return absl::OkStatus();
     }).IgnoreError();
-    PauseUnlocking(group, waiting);
+    Pause(waiting);
   }
 }
 

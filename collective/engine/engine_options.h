@@ -1,4 +1,4 @@
-// The options of a group between processes.
+// The options with which a rank joins a group.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_OPTIONS_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_ENGINE_OPTIONS_H_
 
@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/notifier.h"
+#include "lockstep/collective/engine/exchange.h"
 #include "lockstep/collective/transport.h"
 
 namespace lockstep::internal_collective {
@@ -21,7 +22,8 @@ struct EngineOptions {
   std::string name = "world";
   std::string key = "world";
   std::string backend;
-  std::vector<int> job_ranks;  // by rank of the group
+  // The ranks of the job, by rank of the group.
+  std::shared_ptr<const std::vector<int>> job_ranks;
 
   // The time that an operation may take.
   absl::Duration deadline = absl::Minutes(10);
@@ -40,6 +42,14 @@ struct EngineOptions {
   // only the world knows, such as the address of this rank.
   std::function<absl::StatusOr<AnyTransport>(TransportContext context)>
       make_transport;
+
+  // True if the calling thread makes the group for another thread, which then
+  // issues the operations.
+  bool made_elsewhere = false;
+
+  // In place of a transport, for ranks that are threads of one process: the
+  // places where they meet. Otherwise null.
+  std::shared_ptr<Exchanges> exchanges;
 };
 
 }  // namespace lockstep::internal_collective

@@ -28,7 +28,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/control/failure_timing.h"
-#include "lockstep/collective/engine/engine_communicator.h"
+#include "lockstep/collective/engine/group.h"
 #include "lockstep/collective/testing/blame_matchers.h"
 #include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/testing/engine_testing.h"
@@ -132,7 +132,8 @@ TEST(Engine, WhatIsLostBeforeRank0IsTold) {
   EngineJob job(4);
   const auto ranks = job.JoinAll();
   job.options.key = job.options.name = "part";
-  job.options.job_ranks = {0, 2};
+  job.options.job_ranks =
+      std::make_shared<const std::vector<int>>(std::vector<int>{0, 2});
   const auto first = job.Join(0), second = job.Join(2);
   job.stars.Lose(1);
   EXPECT_THAT(Wait(ranks[2]->Barrier()),
@@ -146,7 +147,8 @@ TEST(Engine, WhatIsLostBeforeRank0IsTold) {
 
 TEST(Engine, OnlyWhatMayComeOfALossTellsIt) {
   EngineJob job(3);
-  job.options.job_ranks = {0, 2};
+  job.options.job_ranks =
+      std::make_shared<const std::vector<int>>(std::vector<int>{0, 2});
   const auto join = [&job](const std::string& key) {
     job.options.key = key;
     std::vector<std::unique_ptr<Communicator>> ranks;
@@ -205,7 +207,7 @@ TEST(Engine, AGroupIsNotMadeWithoutTheLostRank) {
     if (leaves_first) job.stars.Lose(3);
     job.options.key = "again";
     for (const int rank : {0, 2}) {
-      EXPECT_THAT(JoinEngineGroup(job.planes[rank], job.options).status(),
+      EXPECT_THAT(job.TryToJoin(rank).status(),
                   AllOf(Blames(absl::StatusCode::kUnavailable,
                                Blame::Cause::kLost, {3}),
                         NamesProcesses()));
@@ -260,7 +262,9 @@ TEST(Engine, AStoppedRankIsNamedAmongManyThatAreMissing) {
   patience.verdict = absl::Seconds(30);
   EngineJob job(kSize, patience);
   const auto ranks = job.JoinAll();
-  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
+  }
   job.stars.Stop(kSize - 1);
   CallOptions options;
   options.deadline = absl::Milliseconds(50);
@@ -342,7 +346,9 @@ TEST(Engine, SlowOperationsAreToldWhenARankIsStopped) {
   EngineJob job(2, FailureTiming());
   job.options.on_slow = told.on_slow();
   const auto ranks = job.JoinAll();
-  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
+  }
   job.stars.Stop(1);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
   EXPECT_THAT(told.Await(), AllOf(HasSubstr("rank 1 has not come yet"),
@@ -360,7 +366,7 @@ TEST(Engine, AGroupIsNotMadeWithoutRank0) {
               StatusIs(absl::StatusCode::kUnavailable));
   job.options.key = "again";
   EXPECT_THAT(
-      JoinEngineGroup(job.planes[1], job.options).status(),
+      job.TryToJoin(1).status(),
       AllOf(Blames(absl::StatusCode::kUnavailable, Blame::Cause::kLost, {0}),
             NamesProcesses()));
 }
@@ -372,8 +378,7 @@ TEST(Engine, ATransportThatOneRankLacksIsToldToAll) {
     return absl::ResourceExhaustedError("no memory");
   };
   for (const absl::Status& status :
-       {JoinEngineGroup(job.planes[1], job.options).status(),
-        AwaitConnected(*first)}) {
+       {job.TryToJoin(1).status(), job.AwaitConnected(0)}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted,
                                  HasSubstr("no memory")));
     EXPECT_THAT(status, AllOf(Blames(absl::StatusCode::kResourceExhausted,
@@ -445,7 +450,9 @@ TEST(Engine, GroupsInDifferentOrdersAreFoundHoweverLateOneWaits) {
 TEST(Engine, ALeaverIsToldWithWhatItWasTold) {
   EngineJob job(3, FailureTiming());
   const auto ranks = job.JoinAll();
-  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
+  }
   job.stars.Stop(1);
   CallOptions options;
   options.deadline = absl::Milliseconds(50);
@@ -458,7 +465,7 @@ TEST(Engine, ALeaverIsToldWithWhatItWasTold) {
                                      NamesProcesses()));
   LOCKSTEP_EXPECT_OK(job.planes[2]->Close(absl::ZeroDuration()));
   job.options.name = job.options.key = "second";
-  const auto second = JoinEngineGroup(job.planes[0], job.options);
+  const auto second = job.TryToJoin(0);
   const absl::Status status =
       second.ok() ? Wait((*second)->Barrier()) : second.status();
   EXPECT_THAT(status, AllOf(Blames(absl::StatusCode::kUnavailable,
@@ -474,7 +481,9 @@ TEST(Engine, ALeaverIsNotToldWithWhatItGotOver) {
   EngineJob job(2);
   {
     const auto ranks = job.JoinAll();
-    for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
+    }
     ranks[1]->Abort(absl::InternalError("loss is NaN"));
     for (const auto& rank : ranks) {
       while (Wait(rank->Barrier()).ok()) continue;
@@ -483,11 +492,13 @@ TEST(Engine, ALeaverIsNotToldWithWhatItGotOver) {
   job.options.name = job.options.key = "second";
   {
     const auto ranks = job.JoinAll();
-    for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
+    }
   }
   LOCKSTEP_EXPECT_OK(job.planes[1]->Close(absl::ZeroDuration()));
   job.options.name = job.options.key = "third";
-  const auto third = JoinEngineGroup(job.planes[0], job.options);
+  const auto third = job.TryToJoin(0);
   const absl::Status status =
       third.ok() ? Wait((*third)->Barrier()) : third.status();
   EXPECT_THAT(status, AllOf(Blames(absl::StatusCode::kUnavailable,
@@ -589,8 +600,8 @@ TEST(Engine, ARankThatDoesNotJoinIsNamed) {
     EngineJob job(3);
     const auto second = job.Join(1);  // before rank 0's time begins
     job.options.deadline = deadline;
-    const auto first = JoinEngineGroup(job.planes[0], job.options);
-    status = first.ok() ? AwaitConnected(**first) : first.status();
+    const auto first = job.TryToJoin(0);
+    status = first.ok() ? job.AwaitConnected(0) : first.status();
     deadline *= 4;
   } while (testing::Value(status, Blames(absl::StatusCode::kDeadlineExceeded,
                                          Blame::Cause::kSilent, {0})) &&
@@ -613,7 +624,7 @@ TEST(Engine, ARankThatLeavesBeforeAGroupIsMadeIsMissing) {
   late.place.group = job.options.key;
   late.position.here = late.expired = true;
   job.planes[0]->ReportLate(late);
-  EXPECT_THAT(AwaitConnected(*waits),
+  EXPECT_THAT(job.AwaitConnected(0),
               AllOf(Blames(absl::StatusCode::kDeadlineExceeded,
                            Blame::Cause::kSilent, {1, 2}),
                     NamesProcesses()));
@@ -755,7 +766,7 @@ std::vector<absl::Status> WhereOneThrows(const std::string& where) {
   std::vector<absl::Status> said(2);
   std::vector<std::unique_ptr<Communicator>> ranks(2);
   for (int rank = 0; rank < 2; ++rank) {
-    auto group = JoinEngineGroup(job.planes[rank], job.options);
+    auto group = job.TryToJoin(rank);
     said[rank] = group.status();
     if (group.ok()) ranks[rank] = *std::move(group);
   }
@@ -938,7 +949,9 @@ TEST(Engine, AStoppedRankIsNamedThoughItHasClosed) {
   EngineJob job(3, patience);
   job.options.slow = absl::Hours(1);  // otherwise it may say where it is
   const auto ranks = job.JoinAll();
-  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
+  }
   LOCKSTEP_ASSERT_OK(ranks[2]->Barrier());
   LOCKSTEP_ASSERT_OK(ranks[2]->Close());
   job.stars.AwaitBeat(2);  // so that rank 0 knows
@@ -957,7 +970,9 @@ TEST(Engine, RanksThatAbortAtOnceGoByRank0) {
   patience.abort = absl::Hours(1);
   EngineJob job(3, patience);
   const auto ranks = job.JoinAll();
-  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
+  }
   job.stars.Stop(2);
   ranks[1]->Abort(absl::DataLossError("it is torn"));
   const auto aborted_by = [](int rank) {
@@ -983,7 +998,9 @@ TEST(Engine, ARankThatAbortsDoesNotWaitForEver) {
   hasty.abort = absl::Milliseconds(1);
   EngineJob job(2, hasty);
   const auto ranks = job.JoinAll();
-  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
+  }
   job.stars.Stop(1);
   ranks[1]->Abort(absl::InternalError("loss is NaN"));
   EXPECT_THAT(ranks[1]->Close(),
@@ -999,9 +1016,9 @@ TEST(Engine, ARankThatDoesNotHearOfRank0IsNotAwaited) {
   const auto told = AllOf(
       Blames(absl::StatusCode::kDeadlineExceeded, Blame::Cause::kSilent, {0}),
       BlamesIn("", 0), NamesProcesses());
-  EXPECT_THAT(JoinEngineGroup(job.planes[1], job.options).status(), told);
+  EXPECT_THAT(job.TryToJoin(1).status(), told);
   job.stars.Continue(0);
-  EXPECT_THAT(AwaitConnected(*first), told);
+  EXPECT_THAT(job.AwaitConnected(0), told);
 }
 
 }  // namespace

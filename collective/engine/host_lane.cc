@@ -5,39 +5,80 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/annotate.h"
+#include "lockstep/base/catch_all.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/engine/group.h"
 
 namespace lockstep::internal_collective {
 
-void HostLane::IssueUnlocking(LaneGroup& group,
-                              const std::shared_ptr<IssuedWork>& work,
-                              uint64_t fingerprint,
-                              std::shared_ptr<Launch> /*launch*/) {
-  Enter(group, work, fingerprint);
-  work->number = issued();
+void HostLane::Begin(const Turn& turn) {
   const bool alone = turns().size() == 1;
   const bool posted =
-      alone && CanRun(group) && transport_.Post(work->op, fingerprint);
-  // A posted operation is finished when a caller waits for it, or from the next
-  // tick on.
-  if (!posted) {
-    Want(group, alone ? work->issued + kWaiterTakes : SteadyTime());
-  }
+      alone && CanRun() && transport_.Post(turn.work->op, turn.fingerprint);
+  // A caller that waits finishes a posted operation. If there is none, the
+  // lane's thread finishes it from the next tick on.
+  if (!posted) Want(alone ? turn.work->issued + kWaiterTakes : SteadyTime());
 }
 
-bool HostLane::AwaitUnlocking(LaneGroup& group, const IssuedWork& /*work*/,
-                              Waiting& waiting) {
+bool HostLane::Await(const IssuedWork& work, Waiting& waiting) {
   if (!waiting.for_ever()) {
-    Want(group);
-  } else if (CanRun(group)) {
-    RunFirstUnlocking(group);
+    Want();
+  } else if (CanRun()) {
+    RunFirst();
     return false;
   }
-  return group.changed.WaitUntil(group.mutex, waiting.until());
+  return Lane::Await(work, waiting);
 }
 
-absl::Status HostLane::CheckStreams(absl::string_view instead) const {
-  return absl::UnimplementedError(absl::StrCat(
-      "this backend has no streams: ", instead, ", or use the nccl backend"));
+bool BlockingLane::CanRun() const {
+  group_.mutex.AssertHeld();
+  return group_.connected && group_.failure.ok() && state() == State::kIdle &&
+         !empty();
+}
+
+void BlockingLane::RunFirst() {
+  group_.mutex.AssertHeld();
+  MoveTo(State::kRunning);
+  // The turn stays at this address while the lane runs.
+  const Turn& turn = front();
+  absl::Status status;
+  {
+    const MutexUnlock unlock(group_.mutex);
+    status = CatchAll("the transport", [&] { return Transfer(turn); });
+  }
+  MoveTo(State::kIdle);
+  if (status.ok()) {
+    Finish();
+  } else if (!group_.failure.ok()) {
+    FailFirst();
+  } else if (absl::IsResourceExhausted(status)) {
+    group_.FailOfItself(group_.Blamed(
+        Annotate(status, absl::StrCat(group_.Describe(turn.work->op),
+                                      " on rank ", group_.rank))));
+  } else {
+    Stick(status);
+  }
+  group_.changed.NotifyAll();
+  if (CanRun()) WakeWhenWanted();
+}
+
+void BlockingLane::Tend() {
+  if (wanted() && CanRun() && WantedBy(SteadyNow())) {
+    RunFirst();
+  } else {
+    Sleep();
+  }
+}
+
+// The transport uses the memory of the turn that it does until the call comes
+// back. So that turn is kept.
+void BlockingLane::Fail() { FailBehind(state() == State::kRunning ? 1 : 0); }
+
+void BlockingLane::AwaitIdle() {
+  group_.mutex.AssertHeld();
+  while (state() == State::kRunning) group_.changed.Wait(group_.mutex);
 }
 
 }  // namespace lockstep::internal_collective

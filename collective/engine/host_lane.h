@@ -1,72 +1,54 @@
-// The lane of collectives that the host does.
+// The lane of collectives that the host does, in calls of a transport that
+// block.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_HOST_LANE_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_HOST_LANE_H_
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "lockstep/base/language.h"
-#include "lockstep/base/steady_time.h"
-#include "lockstep/collective/control/control_types.h"
-#include "lockstep/collective/engine/blocking_lane.h"
-#include "lockstep/collective/engine/collective_lane.h"
 #include "lockstep/collective/engine/issued_work.h"
 #include "lockstep/collective/engine/lane.h"
-#include "lockstep/collective/engine/lane_group.h"
 #include "lockstep/collective/transport.h"
-#include "lockstep/collective/work.h"
 
 namespace lockstep::internal_collective {
 
-// The lane of collectives that the host does. A caller that waits does the
-// turns itself. The lane's thread does them when no caller waits.
+// A lane whose turns are done by calls that block.
 // Thread-safety: that of Lane.
-class HostLane final : public BlockingLane, public CollectiveLane {
+class BlockingLane : public Lane {
+ public:
+  using Lane::Lane;
+
+  void Fail() override;
+  void AwaitIdle() override;
+
+ protected:
+  void Tend() override;
+
+  // Returns true if the first turn may be done now.
+  bool CanRun() const;
+  // Does the first turn. Releases the mutex while it is in the transport.
+  // Requires CanRun.
+  void RunFirst();
+
+ private:
+  // Does the turn, which blocks. Called without the mutex.
+  virtual absl::Status Transfer(const Turn& turn) = 0;
+};
+
+// The lane of collectives that the host does. A caller that waits without a
+// time limit does the turns itself. If there is no such caller, the lane's
+// thread does them. Thread-safety: that of Lane.
+class HostLane final : public BlockingLane {
  public:
   // Requires: `transport` outlives the thread and the last call of a caller
   // that waits.
-  HostLane(const LaneGroup& group, Transport& transport)
+  HostLane(Group& group, Transport& transport)
       : BlockingLane(group, LaneId()), transport_(transport) {}
 
-  Lane& lane() override { return *this; }
-
-  absl::StatusOr<std::shared_ptr<Launch>> Prepare(
-      const std::shared_ptr<IssuedWork>& /*work*/) override {
-    return nullptr;
-  }
-  void IssueUnlocking(LaneGroup& group, const std::shared_ptr<IssuedWork>& work,
-                      uint64_t fingerprint, std::shared_ptr<Launch> launch)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
-  bool AwaitUnlocking(LaneGroup& group, const IssuedWork& work,
-                      Waiting& waiting)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
-  void PollUnlocking(LaneGroup& group)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override {
-    Want(group);
-  }
-  absl::Status CheckStreams(absl::string_view instead) const override;
-  absl::Status WaitOnStream(LaneGroup& /*group*/, const IssuedWork& /*work*/,
-                            Stream /*stream*/) override {
-    return CheckStreams("call Wait");
-  }
-  void OnConnected(LaneGroup& /*group*/) override {}
-  void OnAgreed(LaneGroup& /*group*/, uint64_t /*agreed*/) override {}
-  // Returns nothing, since the transport compares fingerprints.
-  std::vector<Mark> TakeMarks() override { return {}; }
-  // Returns true, since a turn is done when the transport's call returns.
-  bool Knows(const LaneGroup& /*group*/, SteadyTime /*time*/) const override {
-    return true;
-  }
-  void SeekToKnow(LaneGroup& /*group*/) override {}
-  void CatchUpUnlocking(LaneGroup& /*group*/) override {}
-  bool LeavesInOrder() const override { return false; }
-  void Cancel() override { transport_.Cancel(); }
-  void Close() override {}
+  void Begin(const Turn& turn) override;
+  bool Await(const IssuedWork& work, Waiting& waiting) override;
 
  private:
   absl::Status Transfer(const Turn& turn) override {

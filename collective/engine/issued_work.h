@@ -1,35 +1,47 @@
-// An operation that was issued, with its state for the lanes and the engine.
+// An operation that was issued, with its state for the lanes and the group.
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_ISSUED_WORK_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_ISSUED_WORK_H_
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/operation.h"
-#include "lockstep/collective/work.h"
 
 namespace lockstep::internal_collective {
 
-// An operation that was issued.
+class Group;
+
+// An operation that was issued. A Work refers to it.
 // Thread-safety: the mutex of the group guards all fields that can change.
-class IssuedWork : public WorkState {
+class IssuedWork {
  public:
-  explicit IssuedWork(Operation&& operation)
-      : op(std::move(operation)),
+  IssuedWork(std::shared_ptr<Group> in_group, Operation&& operation)
+      : group(std::move(in_group)),
+        op(std::move(operation)),
         issued(SteadyNow()),
         expires(After(op.deadline, issued)) {}
 
+  // Returns true if this process was forked from the one that issued the
+  // operation. It may be called without the mutex.
+  bool forked() const { return fork_guard_.forked(); }
+
+  const std::shared_ptr<Group> group;
   const Operation op;
   const SteadyTime issued;
   const SteadyTime expires;
   uint64_t number = 0;  // of a collective, in its lane
   uint64_t ticket = 0;  // in the log
-  int open = 1;         // lanes that it waits in: two for a SendRecv
+  int open = 1;         // lanes that it waits in; SendRecv has two
   uint64_t waiter = 0;  // a thread that waits for it without an end, or 0
   absl::Status result;
+
+ private:
+  const ForkGuard fork_guard_;
 };
 
 }  // namespace lockstep::internal_collective

@@ -1,5 +1,7 @@
 #include "lockstep/collective/engine/lane.h"
 
+#include <algorithm>
+#include <chrono>  // NOLINT: base/steady_time.h speaks chrono
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,11 +14,21 @@
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/quiet_thread.h"
+#include "lockstep/collective/engine/group.h"
 
 namespace lockstep::internal_collective {
+namespace {
 
-Lane::Lane(const LaneGroup& group, const LaneId& id)
-    : id_(id), watchdog_(group.timing, group.options.slow, /*asks_why=*/true) {}
+constexpr std::chrono::milliseconds kLooksAgain(50);
+
+}  // namespace
+
+Lane::Lane(Group& group, const LaneId& id)
+    : group_(group),
+      id_(id),
+      watchdog_(group.timing, group.options.slow, /*asks_why=*/true) {}
+
+// ---- Turns.
 
 const Turn* Lane::Find(uint64_t number) const {
   for (const Turn& turn : turns_) {
@@ -26,21 +38,90 @@ const Turn* Lane::Find(uint64_t number) const {
   return past.work != nullptr && past.number == number ? &past : nullptr;
 }
 
-void Lane::Enter(LaneGroup& group, const std::shared_ptr<IssuedWork>& work,
-                 uint64_t fingerprint) {
-  turns_.push_back({work, ++issued_, fingerprint});
-  if (turns_.size() == 1) watchdog_.Start(work->issued);
-  group.FailIfLeft(*this);
+SteadyTime Lane::NextLook(SteadyTime after) const {
+  SteadyTime next = SteadyTime::max();
+  const auto consider = [after, &next](SteadyTime time) {
+    if (time > after) next = std::min(next, time);
+  };
+  if (turns_.empty()) return next;
+  consider(watchdog_.BecomesSlowAt());
+  // The watchdog waits for rank 0 to explain an error, but not for ever.
+  if (!watchdog_.error().ok()) consider(SteadyNow() + kLooksAgain);
+  for (const Turn& turn : turns_) consider(turn.work->expires);
+  return next;
 }
 
-void Lane::Want(LaneGroup& group, SteadyTime from) {
+const Turn& Lane::Soonest() const {
+  return *std::min_element(turns_.begin(), turns_.end(),
+                           [](const Turn& a, const Turn& b) {
+                             return a.work->expires < b.work->expires;
+                           });
+}
+
+Turn Lane::Enter(const std::shared_ptr<IssuedWork>& work,
+                 uint64_t fingerprint) {
+  group_.mutex.AssertHeld();
+  Turn turn = {work, ++issued_, fingerprint};
+  turns_.push_back(turn);
+  if (id_.collective()) work->number = issued_;
+  if (turns_.size() == 1) watchdog_.Start(work->issued);
+  group_.FailIfLeft(*this);
+  return turn;
+}
+
+void Lane::EndFirst() {
+  group_.mutex.AssertHeld();
+  Turn& turn = past_[turns_.front().number % kRemembered];
+  turn = std::move(turns_.front());
+  turns_.pop_front();
+  ++done_;
+  const SteadyTime now = SteadyNow();
+  watchdog_.Start(now);
+  if (turns_.empty()) Unwant();
+  group_.End(*turn.work, absl::OkStatus(), now);
+}
+
+void Lane::Finish() {
+  group_.mutex.AssertHeld();
+  EndFirst();
+  group_.FailIfDue();
+  group_.FailIfLeft(*this);
+}
+
+void Lane::Stick(const absl::Status& error) {
+  MoveTo(State::kStuck);
+  watchdog_.SetError(error, SteadyNow());
+}
+
+void Lane::FailFirst() {
+  group_.mutex.AssertHeld();
+  const std::shared_ptr<IssuedWork> work = std::move(turns_.front().work);
+  turns_.pop_front();
+  group_.End(*work, group_.failure);
+}
+
+void Lane::FailBehind(size_t kept) {
+  group_.mutex.AssertHeld();
+  const auto first = turns_.begin() + static_cast<std::ptrdiff_t>(kept);
+  for (auto turn = first; turn != turns_.end(); ++turn) {
+    group_.End(*turn->work, group_.failure);
+  }
+  turns_.erase(first, turns_.end());
+}
+
+bool Lane::Await(const IssuedWork& /*work*/, Waiting& waiting) {
+  group_.mutex.AssertHeld();
+  return group_.AwaitChange(waiting);
+}
+
+// ---- The thread.
+
+void Lane::Want(SteadyTime from) {
   if (turns_.empty() || wanted_from_ <= from) return;
   wanted_from_ = from;
-  EnsureThread(group);
+  EnsureThread();
   WakeWhenWanted();
 }
-
-void Lane::EnsureThread(LaneGroup& /*group*/) {}
 
 void Lane::WakeWhenWanted() {
   if (alarm_ != nullptr && wanted()) alarm_->Set(wanted_from_);
@@ -50,80 +131,50 @@ void Lane::Wake() {
   if (alarm_ != nullptr) alarm_->Set(SteadyTime());
 }
 
-void Lane::SleepUnlocking(LaneGroup& group) {
-  const MutexUnlock unlock(group.mutex);
+void Lane::Sleep() {
+  group_.mutex.AssertHeld();
+  const MutexUnlock unlock(group_.mutex);
   alarm_->Sleep();
 }
 
-void Lane::StartThread(LaneGroup& group, std::function<void()> first) {
-  const auto fail = [&group](const absl::Status& why) {
-    group.control.Fail(group.options.key, group.Broke(why));
+void Lane::StartThread(std::function<void()> first) {
+  const auto fail = [this](const absl::Status& why) {
+    group_.control.Fail(group_.options.key, group_.Broke(why));
   };
   absl::StatusOr<std::unique_ptr<Alarm>> alarm = Alarm::Create();
   if (!alarm.ok()) return fail(alarm.status());
   alarm_ = *std::move(alarm);
   absl::StatusOr<std::thread> thread = internal_base::StartQuietThread(
-      "lockstep-lane",
-      [this, &group, first = std::move(first)] { RunThread(group, first); });
+      "lockstep-lane", [this, first = std::move(first)] { RunThread(first); });
   if (!thread.ok()) return fail(thread.status());
   thread_ = *std::move(thread);
 }
 
 // An exception here fails the group. The thread goes on until the group is
 // stopping, since operations may still be in the transport or on the device.
-void Lane::RunThread(LaneGroup& group, const std::function<void()>& first) {
-  const auto guarded = [&group](const auto& what) {
+void Lane::RunThread(const std::function<void()>& first) {
+  const auto guarded = [this](const auto& what) {
     const absl::Status status = CatchAll("a thread of the group", [&what] {
       what();
       return absl::OkStatus();
     });
-    if (!status.ok()) group.GiveUp(status);
+    if (!status.ok()) group_.GiveUp(status);
   };
   if (first) guarded(first);
   while (true) {
     {
-      MutexLock lock(group.mutex);
-      if (group.phase == LaneGroup::Phase::kStopping) return;
+      MutexLock lock(group_.mutex);
+      if (group_.phase == Group::Phase::kStopping) return;
     }
-    guarded([this, &group] {
-      MutexLock lock(group.mutex);
-      while (group.phase != LaneGroup::Phase::kStopping) TendUnlocking(group);
+    guarded([this] {
+      MutexLock lock(group_.mutex);
+      while (group_.phase != Group::Phase::kStopping) Tend();
     });
   }
 }
 
 void Lane::JoinThread() {
   if (thread_.joinable()) thread_.join();
-}
-
-void Lane::Stick(const absl::Status& error) {
-  MoveTo(State::kStuck);
-  watchdog_.SetError(error, SteadyNow());
-}
-
-void Lane::Finish(LaneGroup& group) {
-  Turn& turn = past_[turns_.front().number % kRemembered];
-  turn = std::move(turns_.front());
-  turns_.pop_front();
-  ++done_;
-  const SteadyTime now = SteadyNow();
-  watchdog_.Start(now);
-  if (turns_.empty()) Unwant();
-  group.End(*turn.work, absl::OkStatus(), now);
-}
-
-void Lane::FailFirst(LaneGroup& group) {
-  const std::shared_ptr<IssuedWork> work = std::move(turns_.front().work);
-  turns_.pop_front();
-  group.End(*work, group.failure);
-}
-
-void Lane::FailBehind(LaneGroup& group, size_t kept) {
-  const auto first = turns_.begin() + static_cast<std::ptrdiff_t>(kept);
-  for (auto turn = first; turn != turns_.end(); ++turn) {
-    group.End(*turn->work, group.failure);
-  }
-  turns_.erase(first, turns_.end());
 }
 
 }  // namespace lockstep::internal_collective

@@ -23,7 +23,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/transport.h"
-#include "lockstep/collective/work.h"
+#include "lockstep/gpu/stream.h"
 
 namespace lockstep::internal_collective {
 

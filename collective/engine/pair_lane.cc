@@ -7,32 +7,25 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
-#include "lockstep/base/dtype.h"
-#include "lockstep/base/fingerprint.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/collective/engine/group.h"
 #include "lockstep/collective/operation.h"
 
 namespace lockstep::internal_collective {
 
-void PairLane::Issue(LaneGroup& group,
-                     const std::shared_ptr<IssuedWork>& work) {
-  const Operation& op = work->op;
-  const int64_t count = sends_ ? op.in.count : op.out.count;
-  const uint64_t tag =
-      DigestOf(absl::StrCat(group.options.key, "\n", id().from, ">", id().to,
-                            "\n", issued() + 1, "\n", count, " ",
-                            Name(op.dtype), "\n", op.name))
-          .low;
-  Enter(group, work, tag);
-  Want(group);
+void PairLane::Begin(const Turn& /*turn*/) {
+  if (id().from != id().to) return Want();
+  group_.mutex.AssertHeld();
+  auto& other =
+      static_cast<PairLane&>(group_.PairWith(group_.rank, /*sends=*/!sends_));
+  MoveToSelf(sends_ ? *this : other, sends_ ? other : *this);
 }
 
-void PairLane::EnsureThread(LaneGroup& group) {
-  if (to_itself() || has_thread() ||
-      group.phase == LaneGroup::Phase::kStopping) {
-    return;
-  }
-  StartThread(group);
+void PairLane::EnsureThread() {
+  group_.mutex.AssertHeld();
+  const bool needs_one = id().from != id().to && !has_thread() &&
+                         group_.phase != Group::Phase::kStopping;
+  if (needs_one) StartThread();
 }
 
 absl::Status PairLane::Transfer(const Turn& turn) {
@@ -41,15 +34,17 @@ absl::Status PairLane::Transfer(const Turn& turn) {
                 : transport_.Recv(op.from, op.out, turn.fingerprint);
 }
 
-void PairLane::MoveToSelfUnlocking(LaneGroup& group, PairLane& sends,
-                                   PairLane& recvs) {
+void PairLane::MoveToSelf(PairLane& sends, PairLane& recvs) {
+  Group& group = sends.group_;
+  group.mutex.AssertHeld();
   while (group.failure.ok() && !sends.empty() && !recvs.empty()) {
-    if (!MoveFirstUnlocking(group, sends, recvs)) return;
+    if (!MoveFirst(sends, recvs)) return;
   }
 }
 
-bool PairLane::MoveFirstUnlocking(LaneGroup& group, PairLane& sends,
-                                  PairLane& recvs) {
+bool PairLane::MoveFirst(PairLane& sends, PairLane& recvs) {
+  Group& group = sends.group_;
+  group.mutex.AssertHeld();
   const Turn send = sends.front();
   const Turn recv = recvs.front();
   const Operation& from = send.work->op;
@@ -75,9 +70,9 @@ bool PairLane::MoveFirstUnlocking(LaneGroup& group, PairLane& sends,
   for (PairLane* const lane : {&sends, &recvs}) {
     lane->MoveTo(State::kIdle);
     if (moved.ok()) {
-      lane->FinishRun(group);
+      lane->Finish();
     } else if (!group.failure.ok()) {
-      lane->FailFirst(group);
+      lane->FailFirst();
     }
   }
   if (moved.ok() || !group.failure.ok()) return true;

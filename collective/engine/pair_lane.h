@@ -2,57 +2,46 @@
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_PAIR_LANE_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_PAIR_LANE_H_
 
+#include <cstdint>
 #include <memory>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/control/control_types.h"
-#include "lockstep/collective/engine/blocking_lane.h"
+#include "lockstep/collective/engine/host_lane.h"
 #include "lockstep/collective/engine/issued_work.h"
 #include "lockstep/collective/engine/lane.h"
-#include "lockstep/collective/engine/lane_group.h"
 #include "lockstep/collective/transport.h"
 
 namespace lockstep::internal_collective {
 
 // A lane of messages to or from one rank. Its thread, which is started for the
 // first turn, does all turns. A lane of a rank to itself has no thread: see
-// MoveToSelfUnlocking.
+// MoveToSelf.
 // Thread-safety: that of Lane.
 class PairLane final : public BlockingLane {
  public:
   // This rank sends if `sends` is true, and else receives.
   // Requires: `transport` outlives the thread.
-  PairLane(const LaneGroup& group, const LaneId& id, bool sends,
-           TransportBase& transport)
+  PairLane(Group& group, const LaneId& id, bool sends, TransportBase& transport)
       : BlockingLane(group, id), sends_(sends), transport_(transport) {}
 
-  // Adds the send or the receive of `work`, and wakes the lane's thread for it.
-  void Issue(LaneGroup& group, const std::shared_ptr<IssuedWork>& work)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
+  void Begin(const Turn& turn) override;
+
+ protected:
+  void EnsureThread() override;
+
+ private:
+  absl::Status Transfer(const Turn& turn) override;
 
   // Moves the messages that this rank has both sent to itself and asked to
   // receive. No other rank is needed for that. Releases the mutex while the
   // transport moves them.
-  static void MoveToSelfUnlocking(LaneGroup& group, PairLane& sends,
-                                  PairLane& recvs)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
-
- protected:
-  void EnsureThread(LaneGroup& group)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex) override;
-
- private:
-  bool to_itself() const { return id().from == id().to; }
-  absl::Status Transfer(const Turn& turn) override;
-
+  static void MoveToSelf(PairLane& sends, PairLane& recvs);
   // Moves the message of the first turns of both lanes, and ends these turns.
   // Returns false if nothing more can be moved. Releases the mutex while the
   // transport moves it.
-  static bool MoveFirstUnlocking(LaneGroup& group, PairLane& sends,
-                                 PairLane& recvs)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mutex);
+  static bool MoveFirst(PairLane& sends, PairLane& recvs);
 
   const bool sends_;
   TransportBase& transport_;

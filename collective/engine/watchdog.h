@@ -68,6 +68,9 @@ class Watchdog {
     told_ = Told::kNothing;
   }
 
+  // Returns the time at which the operation becomes slow.
+  SteadyTime BecomesSlowAt() const { return After(slow_, since_); }
+
   // Lets a late operation be reported once more.
   void ForgetLate() {
     if (told_ == Told::kLate) told_ = Told::kNothing;

@@ -107,7 +107,9 @@ TEST(GlooDelay, IsSlowAndFailsNothing) {
         });
     ranks.push_back(job.Join(rank));
   }
-  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(AwaitConnected(*rank));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
+  }
 
   Job reduce;
   reduce.kind = OpKind::kAllReduce;

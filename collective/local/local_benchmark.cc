@@ -61,9 +61,9 @@ void Sends(Communicator& rank, int calls) {
   const int other = first ? rank.rank() + 1 : rank.rank() - 1;
   for (int i = 0; i < calls; ++i) {
     for (const bool sends : {first, !first}) {
-      LOCKSTEP_CHECK(Wait(sends ? rank.Send(buffer, other)
-                                : rank.Recv(buffer, other))
-                         .ok());
+      LOCKSTEP_CHECK(
+          Wait(sends ? rank.Send(buffer, other) : rank.Recv(buffer, other))
+              .ok());
     }
   }
 }
@@ -117,8 +117,7 @@ void MeasureAll(int rounds) {
       Print(name, size, rounds,
             [&, &call = call] { return OfThreads(size, calls, call); });
     }
-    Print("one_thread", size, rounds,
-          [&] { return OfOneThread(size, calls); });
+    Print("one_thread", size, rounds, [&] { return OfOneThread(size, calls); });
   }
 }
 

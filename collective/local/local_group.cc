@@ -1,6 +1,5 @@
 #include "lockstep/collective/local/local_group.h"
 
-#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -10,79 +9,64 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/catch_all.h"
-#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/collective/local/group.h"
+#include "lockstep/collective/control/control_plane.h"
+#include "lockstep/collective/control/control_types.h"
+#include "lockstep/collective/engine/engine_options.h"
+#include "lockstep/collective/engine/exchange.h"
+#include "lockstep/collective/engine/group.h"
+#include "lockstep/collective/local/local_stars.h"
 #include "lockstep/collective/operation.h"
+#include "lockstep/collective/rendezvous/star.h"
 
 namespace lockstep {
 namespace {
 
-using internal_local::Family;
-using internal_local::Group;
+using internal_collective::ControlPlane;
+using internal_collective::EngineOptions;
+using internal_collective::Exchanges;
+using internal_collective::Group;
+using internal_collective::kMostLocalRanks;
+using internal_collective::LocalStarOptions;
+using internal_collective::Star;
 
-constexpr int kMostLocalRanks = 4096;
+using Ranks = std::vector<std::unique_ptr<Communicator>>;
 
-// One rank's communicator of a group.
-// Thread-safety: thread-safe.
-class LocalCommunicator : public Communicator {
- public:
-  LocalCommunicator(std::shared_ptr<Group> group, int rank)
-      : Communicator(group->name(), rank, group->size(), group->deadline()),
-        group_(std::move(group)) {}
-
-  ~LocalCommunicator() override {
-    if (forked()) {
-      KeepForEver(group_);
-      return;
-    }
-    const absl::Status dropped = CatchAll("dropping a group", [this] {
-      group_->Drop(rank());
-      return absl::OkStatus();
-    });
-    if (!dropped.ok()) group_->GiveUp(rank(), dropped);
+absl::StatusOr<Ranks> Join(const LocalGroupOptions& options) {
+  // Ranks that wait look themselves for operations that are late.
+  LocalStarOptions stars_options;
+  stars_options.has_thread = false;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::vector<std::unique_ptr<Star>> stars,
+      internal_collective::MakeLocalStars(options.size, stars_options));
+  // Each communicator owns the control planes of all ranks: a rank that drops
+  // its communicator leaves the group, and no rank is gone from the job.
+  const auto planes =
+      std::make_shared<std::vector<std::unique_ptr<ControlPlane>>>();
+  for (std::unique_ptr<Star>& star : stars) {
+    planes->push_back(std::make_unique<ControlPlane>(std::move(star)));
   }
-
- protected:
-  absl::StatusOr<std::unique_ptr<Communicator>> SplitGroup(
-      absl::string_view name, absl::Span<const int> members) override {
+  std::vector<int> all(options.size);
+  std::iota(all.begin(), all.end(), 0);
+  EngineOptions engine;
+  engine.name = options.name;
+  engine.backend = internal_collective::kLocalBackend;
+  engine.job_ranks = std::make_shared<const std::vector<int>>(std::move(all));
+  engine.deadline = options.deadline;
+  engine.made_elsewhere = true;
+  engine.exchanges = std::make_shared<Exchanges>();
+  Ranks ranks;
+  for (const std::unique_ptr<ControlPlane>& plane : *planes) {
+    LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Group> group,
+                              Group::Join(*plane, engine));
     LOCKSTEP_ASSIGN_OR_RETURN(
-        std::shared_ptr<Group> child,
-        group_->Child(std::string(name), {members.begin(), members.end()},
-                      rank()));
-    const auto place = std::find(members.begin(), members.end(), rank());
-    return std::make_unique<LocalCommunicator>(
-        std::move(child), static_cast<int>(place - members.begin()));
+        auto rank,
+        Communicator::Of(std::shared_ptr<ControlPlane>(planes, plane.get()),
+                         std::move(group)));
+    ranks.push_back(std::move(rank));
   }
-
-  void AbortGroup(const absl::Status& why) override {
-    group_->Abort(rank(), why);
-  }
-  absl::Status CloseGroup() override { return group_->Leave(rank()); }
-  void GiveUp(const absl::Status& why) noexcept override {
-    group_->GiveUp(rank(), why);
-  }
-
-  absl::Status CheckSupported(const Operation& op) const override {
-    for (const Device device : {op.in.device, op.out.device}) {
-      if (device.kind == Device::Kind::kHost) continue;
-      return absl::InvalidArgumentError(
-          "the local backend takes host memory, and got a CUDA buffer: copy it "
-          "to the host, or use the nccl backend");
-    }
-    if (op.after.has_value()) {
-      return absl::UnimplementedError(
-          "the local backend has no streams: set no stream");
-    }
-    return absl::OkStatus();
-  }
-  absl::StatusOr<Work> Start(Operation op) override {
-    return group_->Start(rank(), std::move(op), log());
-  }
-
- private:
-  const std::shared_ptr<Group> group_;
-};
+  return ranks;
+}
 
 }  // namespace
 
@@ -98,19 +82,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MakeLocalGroup(
         absl::StrCat("deadline should be more than nothing, but got deadline=",
                      absl::FormatDuration(options.deadline)));
   }
-  using Ranks = std::vector<std::unique_ptr<Communicator>>;
-  return CatchAll("making a group", [&]() -> absl::StatusOr<Ranks> {
-    std::vector<int> places(options.size);
-    std::iota(places.begin(), places.end(), 0);
-    const auto group = std::make_shared<Group>(
-        std::make_shared<Family>(places.size()), options.name,
-        std::move(places), options.deadline);
-    Ranks ranks;
-    for (int rank = 0; rank < options.size; ++rank) {
-      ranks.push_back(std::make_unique<LocalCommunicator>(group, rank));
-    }
-    return ranks;
-  });
+  return CatchAll("making a group", [&] { return Join(options); });
 }
 
 }  // namespace lockstep

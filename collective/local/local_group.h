@@ -1,7 +1,6 @@
 // A local group's ranks are threads of this process. It is for tests and for
 // jobs of one process, and it is the reference for the behaviour of every
-// backend. It has no thread of its own and no socket, and every run gives the
-// same bits.
+// backend. It has no socket, and every run gives the same bits.
 //
 //   LocalGroupOptions options;
 //   options.size = 4;
@@ -10,11 +9,14 @@
 //       MakeLocalGroup(options));
 //   // Each thread takes one of them.
 //
-// The rank that comes last performs an operation for all ranks while it issues
-// it. The group, and all groups that were split off it, do this one at a time.
-// The deadline of an operation is noticed by a rank that waits for any
-// operation or issues one. If a rank drops its communicator while operations
-// are pending, the group fails, since the rank's memory may then be freed.
+// The rank that comes last to an operation does it for all ranks while it
+// issues it. So one thread may also issue the operations of all ranks, one
+// after the other: they are done then. The group has no thread and no
+// descriptor. The deadline of an operation is noticed while the rank that
+// issued it waits for any operation of the same group, or when that rank asks
+// whether the operation is done.
+//
+// local_world.h gives each rank a World, for the test of a trainer.
 #ifndef LOCKSTEP_COLLECTIVE_LOCAL_LOCAL_GROUP_H_
 #define LOCKSTEP_COLLECTIVE_LOCAL_LOCAL_GROUP_H_
 
@@ -42,7 +44,8 @@ struct LocalGroupOptions {
 };
 
 // Returns one communicator for each rank, in the order of ranks.
-// INVALID_ARGUMENT names the option that is wrong.
+// INVALID_ARGUMENT names the option that is wrong. Returns RESOURCE_EXHAUSTED
+// if memory has run out.
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MakeLocalGroup(
     const LocalGroupOptions& options);
 

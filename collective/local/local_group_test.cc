@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -73,6 +74,130 @@ TEST(LocalGroup, InputAndOutputMayStandSideBySide) {
   EXPECT_THAT(values, ElementsAre(3, 4, 3, 4));
 }
 
+TEST(LocalGroup, OneThreadMayIssueForAllRanks) {
+  const auto ranks = Make(3);
+  std::vector<float> values = {1, 2, 4};
+  std::vector<Work> works;
+  for (int rank = 0; rank < 3; ++rank) {
+    const Buffer buffer = BufferOf(&values[rank], 1);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        works.emplace_back(),
+        ranks[rank]->AllReduce(buffer, buffer, ReduceOp::kSum));
+    EXPECT_EQ(works[0].Done(), rank == 2);
+  }
+  for (const Work& work : works) {
+    EXPECT_TRUE(work.Done());
+    LOCKSTEP_EXPECT_OK(work.status());
+  }
+  EXPECT_THAT(values, ElementsAre(7, 7, 7));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work send,
+                                ranks[0]->Send(BufferOf(&values[0], 1), 1));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work recv,
+                                ranks[1]->Recv(BufferOf(&values[1], 1), 0));
+  EXPECT_TRUE(send.Done());
+  EXPECT_TRUE(recv.Done());
+}
+
+TEST(LocalGroup, HasNoThreadAndNoDescriptor) {
+  const Held before = HeldNow();
+  const auto ranks = Make(3);
+  std::vector<float> values(3);
+  for (const bool sends : {true, false}) {
+    for (int rank = 0; rank < 3; ++rank) {
+      const Buffer buffer = BufferOf(&values[rank], 1);
+      if (sends) {
+        LOCKSTEP_ASSERT_OK(ranks[rank]->Send(buffer, (rank + 1) % 3).status());
+      } else {
+        LOCKSTEP_ASSERT_OK(ranks[rank]->Recv(buffer, (rank + 2) % 3).status());
+      }
+    }
+  }
+  const Held now = HeldNow();
+  EXPECT_EQ(now.threads, before.threads);
+  EXPECT_EQ(now.files, before.files);
+}
+
+TEST(LocalGroup, HasUpTo4096Ranks) {
+  const auto ranks = Make(4096);
+  for (int i = 0; i < 2; ++i) {
+    std::vector<Work> works;
+    for (const auto& rank : ranks) {
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(works.emplace_back(), rank->Barrier());
+    }
+    for (const Work& work : works) ASSERT_TRUE(work.Done());
+  }
+}
+
+TEST(LocalGroup, AFailureIsToldToUpTo4096Ranks) {
+  const auto ranks = Make(4096);
+  ranks[7]->Abort(absl::InternalError("enough"));
+  for (const auto& rank : ranks) {
+    ASSERT_THAT(rank->Barrier(), StatusIs(absl::StatusCode::kAborted));
+  }
+}
+
+// Any rank may drop its communicator first, also the one that decides.
+TEST(LocalGroup, RanksGoOnWithoutOneThatHasLeft) {
+  for (int left = 0; left < 3; ++left) {
+    auto ranks = Make(3);
+    OnAllRanks(ranks, [left, &ranks](Communicator& rank) {
+      const int me = rank.rank();
+      if (me == left) {
+        LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
+        ranks[me] = nullptr;
+        return;
+      }
+      const int other = 3 - left - me;
+      std::unique_ptr<Communicator> pair;
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+          pair, rank.Split("pair",
+                           {me < other ? me : other, me < other ? other : me}));
+      LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
+      for (int i = 0; i < 100; ++i) {
+        LOCKSTEP_EXPECT_OK(Wait(pair->Barrier()));
+        float in = 1, out = 0;
+        LOCKSTEP_EXPECT_OK(Wait(
+            rank.SendRecv(BufferOf(&in, 1), other, BufferOf(&out, 1), other)));
+      }
+      LOCKSTEP_EXPECT_OK(rank.Close());
+    });
+  }
+}
+
+TEST(LocalGroup, AskingWhetherItIsDoneNoticesADeadline) {
+  LocalGroupOptions options;
+  options.size = 2;
+  options.deadline = absl::Milliseconds(10);
+  const auto ranks = *MakeLocalGroup(options);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
+  while (!work.Done()) std::this_thread::yield();
+  EXPECT_THAT(work.status(), Blames(absl::StatusCode::kDeadlineExceeded,
+                                    Blame::Cause::kLate, {1}));
+}
+
+// A rank that aborts because of what it has got in an operation takes that from
+// no other rank.
+TEST(LocalGroup, WhatIsDoneEndsWellOnAllRanks) {
+  for (int i = 0; i < 200; ++i) {
+    OnAllRanks(Make(2), [](Communicator& rank) {
+      LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
+      rank.Abort(absl::InternalError("enough"));
+    });
+  }
+}
+
+// The waits of a single rank have no other rank that would watch them.
+TEST(LocalGroup, ARankThatWaitsForItselfIsFound) {
+  LocalGroupOptions options;
+  options.deadline = absl::Milliseconds(10);
+  const auto ranks = *MakeLocalGroup(options);
+  float value = 0;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work,
+                                ranks[0]->Recv(BufferOf(&value, 1), 0));
+  EXPECT_THAT(work.Wait(), Blames(absl::StatusCode::kDeadlineExceeded,
+                                  Blame::Cause::kLate, {0}));
+}
+
 TEST(LocalGroup, CanBeMadeAgainAfterAFailure) {
   Held before;
   for (int i = 0; i < 100; ++i) {
@@ -109,8 +234,8 @@ TEST(LocalGroup, MessagesToAndFromARankThatHasLeftFail) {
     LOCKSTEP_EXPECT_OK(ranks[1]->Close());
     const absl::StatusOr<Work> work =
         sends ? ranks[0]->Send(buffer, 1) : ranks[0]->Recv(buffer, 1);
-    EXPECT_THAT(work.status(), Blames(absl::StatusCode::kUnavailable,
-                                      Blame::Cause::kLeft, {1}));
+    EXPECT_THAT(Wait(work), Blames(absl::StatusCode::kUnavailable,
+                                   Blame::Cause::kLeft, {1}));
   }
 }
 
@@ -125,16 +250,15 @@ TEST(LocalGroup, WhatADroppedRankHasIssuedIsDoneByNobody) {
   ranks[0] = nullptr;
   gone = nullptr;
   const Buffer other = BufferOf(absl::MakeSpan(values));
-  for (const absl::Status& status :
-       {work.Wait(),
-        ranks[1]->AllReduce(other, other, ReduceOp::kSum).status()}) {
-    // The group does not fail in one operation.
-    ASSERT_THAT(status, AllOf(Blames(absl::StatusCode::kUnavailable,
-                                     Blame::Cause::kLeft, {0}),
-                              BlamesIn("", 0)));
-    EXPECT_EQ(BlameOf(status)->ranks[0].last,
-              "all_reduce(2 x f32, sum) #1 of group 'world'");
-  }
+  const std::string operation = "all_reduce(2 x f32, sum) #1 of group 'world'";
+  // On the rank itself, the group does not fail in one operation.
+  const absl::Status own = work.Wait();
+  ASSERT_THAT(own, AllOf(Blames(absl::StatusCode::kUnavailable,
+                                Blame::Cause::kLeft, {0}),
+                         BlamesIn("", 0)));
+  EXPECT_EQ(BlameOf(own)->ranks[0].last, operation);
+  EXPECT_THAT(Wait(ranks[1]->AllReduce(other, other, ReduceOp::kSum)),
+              Blames(absl::StatusCode::kUnavailable, Blame::Cause::kLeft, {0}));
   EXPECT_EQ(values, std::vector<float>(2, 1));
 }
 
@@ -164,6 +288,16 @@ TEST(LocalGroup, GroupsInDifferentOrdersAreFound) {
       EXPECT_EQ(each.last,
                 absl::StrCat("barrier() #1 of group 'pair-", each.rank, "'"));
     }
+  });
+}
+
+// A rank that has issued nothing in the first group is known by its split.
+TEST(LocalGroup, ARankThatWaitsInASplitAloneIsFound) {
+  OnAllRanks(Make(2), [](Communicator& rank) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto part, rank.Split("part", {0, 1}));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        const Work work, rank.rank() == 0 ? rank.Barrier() : part->Barrier());
+    EXPECT_THAT(work.Wait(), Deadlocks({0, 1}));
   });
 }
 

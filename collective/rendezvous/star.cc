@@ -486,6 +486,7 @@ absl::StatusOr<Joined> Meet(asio::io_context& io, const StarOptions& options) {
 }  // namespace
 
 std::string Peer::Describe() const {
+  if (host.empty()) return absl::StrCat("rank ", rank);
   return absl::StrCat("rank ", rank, " (", host, ", pid ", pid, ")");
 }
 

@@ -14,7 +14,8 @@
 //   star->Leave();
 //
 // Each star has one thread, which does all its input and output and calls the
-// listener.
+// listener. Stars of ranks that are threads of one process may have none
+// (local_stars.h).
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_STAR_H_
 #define LOCKSTEP_COLLECTIVE_RENDEZVOUS_STAR_H_
 
@@ -96,15 +97,16 @@ struct Peer {
   int64_t pid = 0;
   std::string about;
 
-  // Returns, for example, "rank 2 (trainer-1, pid 4711)".
+  // Returns, for example, "rank 2 (trainer-1, pid 4711)", or "rank 2" for a
+  // rank without a host, which is a thread of this process.
   std::string Describe() const;
   // Returns the same rank as a blame names it.
   Blame::Rank ForBlame() const;
 };
 
 // Receives what happens in a star.
-// Thread-safety: all calls come from the star's thread, one at a time. They
-// must not block.
+// Thread-safety: calls come one at a time, from the star's thread, or from one
+// that calls Flush or Hurry. They must not block.
 class StarListener {
  public:
   virtual ~StarListener() = default;
@@ -164,9 +166,9 @@ class Star {
   Star& operator=(const Star&) = delete;
 
   int rank() const { return rank_; }
-  int size() const { return static_cast<int>(peers_.size()); }
+  int size() const { return static_cast<int>(peers_->size()); }
   // Returns the peers by rank, this one included.
-  absl::Span<const Peer> peers() const { return peers_; }
+  absl::Span<const Peer> peers() const { return *peers_; }
 
   // Returns the address of this host in the star: the one on which rank 0
   // listens, or the local end of a spoke's connection. "127.0.0.1" in a star of
@@ -198,13 +200,23 @@ class Star {
   // and not on the star's thread.
   virtual absl::Status Leave(absl::Duration patience) = 0;
 
+  // These two are for ranks that are threads of this process, and do nothing
+  // for others. Flush delivers all that was sent, on the calling thread. Hurry
+  // first calls OnTick. If another thread does so already, they leave it to
+  // that one. The caller holds no lock for which a listener waits.
+  virtual void Flush() {}
+  virtual void Hurry() {}
+
  protected:
-  Star(int rank, std::vector<Peer> peers)
+  Star(int rank, std::shared_ptr<const std::vector<Peer>> peers)
       : rank_(rank), peers_(std::move(peers)) {}
+  Star(int rank, std::vector<Peer> peers)
+      : Star(rank,
+             std::make_shared<const std::vector<Peer>>(std::move(peers))) {}
 
  private:
   const int rank_;
-  const std::vector<Peer> peers_;
+  const std::shared_ptr<const std::vector<Peer>> peers_;
 };
 
 }  // namespace lockstep::internal_collective

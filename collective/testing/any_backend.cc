@@ -1,10 +1,10 @@
 #include "lockstep/collective/testing/any_backend.h"
 
 #include <memory>
-#include <utility>
 
 #include "lockstep/base/status_macros.h"
-#include "lockstep/collective/testing/device_communicator.h"
+#include "lockstep/collective/backends.h"
+#include "lockstep/collective/testing/over_device.h"
 #include "lockstep/gpu/cuda_api.h"
 
 namespace lockstep {
@@ -17,9 +17,12 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeGroupForHost(
       "collective/nccl/libfake_gpu.so";
   LOCKSTEP_ASSIGN_OR_RETURN(const internal_gpu::CudaApi* const cuda,
                             internal_gpu::LoadCuda(options.cuda_library));
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
-                            world.MakeGroup(options));
-  return OverDevice(std::move(group), cuda, options.device);
+  options.transport = OverDevice(
+      [](const TransportContext& context) {
+        return internal_collective::MakeTransport("nccl", context);
+      },
+      cuda, options.device);
+  return world.MakeGroup(options);
 }
 
 }  // namespace lockstep

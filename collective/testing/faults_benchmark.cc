@@ -1,14 +1,16 @@
 // Measures how soon ranks know of each other's faults. It is half of
 // tools/bench faults.
 //
-//   faults_benchmark RUNS
+//   faults_benchmark RUNS [local]
 //
-// It prints a line for each sample, "FAULT BACKEND SECONDS", with "-" for
-// faults that come before there is a backend. The time is from the fault until
-// the last surviving rank has its Status. If one of the ranks has another
-// Status than the rest, its time has its own line: "FAULT_one BACKEND SECONDS".
-// "growth BACKEND FILES THREADS KIB" is the growth of a rank while its group is
-// made again many times. A Status other than the expected one ends the program.
+// With "local", it measures only ranks that are threads of one process.
+// Otherwise it measures all. It prints a line for each sample, "FAULT BACKEND
+// SECONDS", with "-" for faults that come before there is a backend. The time
+// is from the fault until the last surviving rank has its Status. If one of the
+// ranks has another Status than the rest, its time has its own line: "FAULT_one
+// BACKEND SECONDS". "growth BACKEND FILES THREADS KIB" is the growth of a rank
+// while its group is made again many times. A Status other than the expected
+// one ends the program.
 #include <signal.h>
 
 #include <algorithm>
@@ -200,9 +202,11 @@ void Growth(const std::string& backend) {
 
 // The faults alternate, so that other work of the machine disturbs them
 // equally.
-int MeasureAll(int runs) {
+int MeasureAll(int runs, bool local_alone) {
   const auto failed = [] { return testing::UnitTest::GetInstance()->Failed(); };
   for (int run = 0; run < runs && !failed(); ++run) {
+    for (const Fault& fault : FaultsOfGroups()) Measure(fault, "local");
+    if (local_alone) continue;
     for (const char* backend : {"shm", "gloo"}) {
       for (const Fault& fault : FaultsOfProcesses()) {
         const bool in_shm = std::string(backend) == "shm";
@@ -210,7 +214,7 @@ int MeasureAll(int runs) {
       }
       if (run == 0) Growth(backend);
     }
-    for (const char* backend : {"local", "shm", "gloo"}) {
+    for (const char* backend : {"shm", "gloo"}) {
       for (const Fault& fault : FaultsOfGroups()) Measure(fault, backend);
     }
     Socket other;
@@ -228,10 +232,12 @@ int MeasureAll(int runs) {
 int main(int argc, char** argv) {
   return lockstep::RankProcesses::Main(argc, argv, lockstep::FaultRoles(), [&] {
     int runs = 0;
-    if (argc != 2 || !absl::SimpleAtoi(argv[1], &runs) || runs < 1) {
-      std::fprintf(stderr, "usage: faults_benchmark RUNS\n");
+    const bool local_alone = argc == 3 && std::string(argv[2]) == "local";
+    if ((argc != 2 && !local_alone) || !absl::SimpleAtoi(argv[1], &runs) ||
+        runs < 1) {
+      std::fprintf(stderr, "usage: faults_benchmark RUNS [local]\n");
       return 2;
     }
-    return lockstep::MeasureAll(runs);
+    return lockstep::MeasureAll(runs, local_alone);
   });
 }

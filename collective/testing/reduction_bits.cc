@@ -28,7 +28,7 @@
 namespace lockstep::internal_collective {
 namespace {
 
-using Group = std::vector<std::unique_ptr<Communicator>>;
+using Ranks = std::vector<std::unique_ptr<Communicator>>;
 
 // The inputs by rank.
 template <typename T>
@@ -123,7 +123,7 @@ std::vector<std::vector<int>> Orders(int size) {
 template <typename T>
 class Reduction {
  public:
-  Reduction(const Group& ranks, OpKind kind, ReduceOp op, Inputs<T> inputs)
+  Reduction(const Ranks& ranks, OpKind kind, ReduceOp op, Inputs<T> inputs)
       : ranks_(ranks),
         size_(static_cast<int>(ranks.size())),
         kind_(kind),
@@ -204,7 +204,7 @@ class Reduction {
     }
   }
 
-  const Group& ranks_;
+  const Ranks& ranks_;
   const int size_;
   const OpKind kind_;
   const ReduceOp op_;
@@ -212,7 +212,7 @@ class Reduction {
 };
 
 template <typename T>
-void ExpectSameBitsOf(const Group& ranks, bool in_rank_order) {
+void ExpectSameBitsOf(const Ranks& ranks, bool in_rank_order) {
   const int size = static_cast<int>(ranks.size());
   for (const int64_t bytes : kBytes) {
     const int64_t count = (bytes / size / static_cast<int64_t>(sizeof(T))) | 1;
@@ -230,7 +230,7 @@ void ExpectSameBitsOf(const Group& ranks, bool in_rank_order) {
 
 }  // namespace
 
-void ExpectSameBits(const Group& ranks, bool in_rank_order) {
+void ExpectSameBits(const Ranks& ranks, bool in_rank_order) {
   ExpectSameBitsOf<double>(ranks, in_rank_order);
   ExpectSameBitsOf<float>(ranks, in_rank_order);
   ExpectSameBitsOf<Float16>(ranks, in_rank_order);

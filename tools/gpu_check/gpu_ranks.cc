@@ -29,12 +29,13 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/backends.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/testing/conformance.h"
-#include "lockstep/collective/testing/device_communicator.h"
 #include "lockstep/collective/testing/fault_roles.h"
+#include "lockstep/collective/testing/over_device.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/gpu/cuda_api.h"
@@ -122,10 +123,13 @@ absl::StatusOr<Joined> Join(const RankProcesses::Self& self) {
   options.size = self.size;
   Joined joined;
   LOCKSTEP_ASSIGN_OR_RETURN(joined.world, World::Join(options));
+  group_options.transport = OverDevice(
+      [](const TransportContext& context) {
+        return internal_collective::MakeTransport("nccl", context);
+      },
+      cuda, kGpuDevice);
   LOCKSTEP_ASSIGN_OR_RETURN(joined.group,
                             joined.world->MakeGroup(group_options));
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      joined.group, OverDevice(std::move(joined.group), cuda, kGpuDevice));
   return joined;
 }
 
