@@ -85,7 +85,8 @@ void Exchange::Settle(News& news) {
                   absl::FailedPreconditionError("the ranks differ"), news);
     }
     if (meeting.come < meeting.parts.size()) return;
-    // What follows an operation that was done does not throw.
+    // The memory is there before the operation is done, so that nothing throws
+    // afterwards.
     news.done.reserve(news.done.size() + meeting.parts.size());
     std::vector<const Operation*> ops;
     ops.reserve(meeting.parts.size());

@@ -1,4 +1,5 @@
-// How a group watches its operations, how it fails, and how a rank leaves it.
+// This file has the parts of Group that watch operations, fail the group, and
+// leave it.
 #include <algorithm>
 #include <chrono>  // NOLINT: base/steady_time.h speaks chrono
 #include <cstdint>

@@ -75,8 +75,8 @@ void LocalLane::OnError(uint64_t number, const absl::Status& why) {
   group_.Hurry();
 }
 
-// What the exchange has done ends well, although OnDone has yet to come: other
-// ranks may know already that it is done.
+// Turns that the exchange has done end well, although OnDone has yet to come:
+// other ranks may know already that they are done.
 void LocalLane::Fail() {
   exchange_.Drop(group_.rank);
   const uint64_t done =
