@@ -1,6 +1,7 @@
 // CatchAll turns exceptions into a Status. It stands at the boundary to code of
-// users and to libraries that throw. It also stands around own code that
-// allocates memory where no exception may escape.
+// users and to libraries that throw, and around own code that allocates memory
+// in proportion to a user's sizes. Elsewhere, own code that runs out of memory
+// ends the process (end_process.h).
 //
 //   absl::Status status = CatchAll("the progress callback", [&] {
 //     callback(report);

@@ -1,7 +1,6 @@
 #include "lockstep/base/catch_all.h"
 
 #include <cerrno>
-#include <cstdlib>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -12,19 +11,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
-
-// While this is true, no memory can be allocated.
-static bool none_left = false;
-
-void* operator new(size_t size) {
-  void* const memory = none_left ? nullptr : std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t /*size*/) noexcept {
-  std::free(memory);
-}
 
 namespace lockstep {
 namespace {
@@ -71,16 +57,6 @@ TEST(CatchAll, AShortageIsResourceExhausted) {
                        HasSubstr("raise the limit of open files")));
   EXPECT_THAT(Throwing(std::system_error(EPERM, std::generic_category())),
               StatusIs(absl::StatusCode::kUnknown, HasSubstr("not permitted")));
-}
-
-TEST(CatchAll, NeedsNoMemory) {
-  const std::bad_alloc thrown;
-  none_left = true;
-  const absl::Status status = CatchAll(
-      "the callback with a name that is too long for a string without memory",
-      [&]() -> absl::Status { throw thrown; });
-  none_left = false;
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

@@ -3,26 +3,17 @@
 //
 //   LOCKSTEP_CHECK(ticket < ring.size());
 //
-// A failed check prints its place and text to stderr and aborts.
+// A failed check ends the process with its place and text (end_process.h).
 // LOCKSTEP_DCHECK is for hot paths: it vanishes under NDEBUG (-c opt).
 #ifndef LOCKSTEP_BASE_CHECK_H_
 #define LOCKSTEP_BASE_CHECK_H_
-
-#include <cstdio>
-#include <cstdlib>
 
 #include "lockstep/base/language.h"
 
 namespace lockstep::internal_base {
 
-[[noreturn]] inline void CheckFailed(const char* file, int line,
-                                     const char* condition) {
-  std::fprintf(stderr,
-               "%s:%d: Lockstep check failed: %s. This is a bug in Lockstep; "
-               "please report it.\n",
-               file, line, condition);
-  std::abort();
-}
+[[noreturn]] void CheckFailed(const char* file, int line,
+                              const char* condition);
 
 }  // namespace lockstep::internal_base
 

@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "lockstep/base/mutex.h"
@@ -28,11 +30,13 @@ std::atomic<int64_t> forks{0};
 // a consistent list.
 // Thread-safety: thread-safe.
 struct ClosedInForks::List {
+  // Allocates no memory. The list is never destroyed.
   static List& Get() {
+    alignas(List) static unsigned char memory[sizeof(List)];
     static List* const list = [] {
       pthread_atfork([] { Get().Prepare(); }, [] { Get().GoOnInParent(); },
                      [] { Get().GoOnInChild(); });
-      return new List;
+      return new (memory) List;
     }();
     return *list;
   }
@@ -84,6 +88,16 @@ ClosedInForks::~ClosedInForks() {
   if (fd_ < 0) return;
   (previous_ != nullptr ? previous_->next_ : list.first) = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
+}
+
+// This does nothing to descriptors of files.
+void ClosedInForks::ShutDownAll() {
+  List& list = List::Get();
+  MutexLock lock(list.mutex);
+  for (const ClosedInForks* each = list.first; each != nullptr;
+       each = each->next_) {
+    shutdown(each->fd_, SHUT_RDWR);
+  }
 }
 
 void KeepForEver(std::shared_ptr<const void> object) {

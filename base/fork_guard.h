@@ -49,6 +49,10 @@ class ClosedInForks {
   explicit ClosedInForks(int fd);
   ~ClosedInForks();
 
+  // Ends the connections among the descriptors of all these objects, for a
+  // process that is about to end. Allocates no memory.
+  static void ShutDownAll();
+
   ClosedInForks(const ClosedInForks&) = delete;
   ClosedInForks& operator=(const ClosedInForks&) = delete;
 

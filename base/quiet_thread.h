@@ -2,7 +2,7 @@
 // process, so that signal handlers run on the threads where the host expects
 // them. Signals for a mistake of the thread itself are not blocked: the host's
 // handler reports the crash, while a thread that blocks them would die without
-// a message.
+// a message. An exception in a thread ends the process (end_process.h).
 #ifndef LOCKSTEP_BASE_QUIET_THREAD_H_
 #define LOCKSTEP_BASE_QUIET_THREAD_H_
 
@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/language.h"
 
 namespace lockstep::internal_base {
@@ -49,7 +50,8 @@ template <typename Body>
 absl::StatusOr<std::thread> StartQuietThread(const char* name, Body body) {
   const HostSignalsBlocked blocked;
   return CatchAll("starting a thread", [&]() -> absl::StatusOr<std::thread> {
-    std::thread thread(std::move(body));
+    std::thread thread(
+        [name, body = std::move(body)]() mutable { RunOrEnd(name, body); });
     pthread_setname_np(thread.native_handle(), name);
     return thread;
   });

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <csignal>
+#include <new>
 #include <thread>  // NOLINT: what is tested
 
 #include "gtest/gtest.h"
@@ -30,6 +31,16 @@ TEST(QuietThreadTest, BlocksSignalsInTheThreadAlone) {
   EXPECT_TRUE(blocked);
   EXPECT_FALSE(crash_blocked);
   EXPECT_FALSE(IsBlocked(SIGTERM));
+}
+
+TEST(QuietThreadDeathTest, AnExceptionEndsTheProcess) {
+  const auto run = [] {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        std::thread thread,
+        StartQuietThread("quiet", [] { throw std::bad_alloc(); }));
+    thread.join();
+  };
+  EXPECT_DEATH(run(), "^quiet ran out of memory .*so Lockstep ends");
 }
 
 }  // namespace

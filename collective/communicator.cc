@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lockstep/base/catch_all.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/control/control_plane.h"
@@ -130,15 +130,11 @@ const std::string& Communicator::name() const { return group_->options.name; }
 
 template <typename Call>
 auto Communicator::Guarded(const Call& call) -> decltype(call()) {
-  try {
+  return RunOrEnd("a call of a group", [&]() -> decltype(call()) {
     if (!fork_guard_.forked()) return call();
     return ForkedFrom(
         absl::StrCat("rank ", rank(), " of the group '", name(), "'"));
-  } catch (...) {
-    absl::Status why = CurrentException("a call of the group");
-    if (!fork_guard_.forked()) group_->GiveUp(why);
-    return why;
-  }
+  });
 }
 
 absl::Status Communicator::CheckRank(absl::string_view what, int rank) const {
@@ -514,7 +510,7 @@ absl::Status Work::Wait() const { return WaitUntil(absl::InfiniteFuture()); }
 
 absl::Status Work::WaitUntil(absl::Time until) const {
   if (issued_ == nullptr) return absl::OkStatus();
-  return CatchAll("waiting for an operation", [&] {
+  return RunOrEnd("waiting for an operation", [&] {
     if (issued_->forked()) return Forked();
     Group& group = *issued_->group;
     if (group.WaitUntil(*issued_, until)) return group.Result(*issued_);
@@ -526,20 +522,21 @@ absl::Status Work::WaitUntil(absl::Time until) const {
 
 absl::Status Work::WaitOnStream(Stream stream) const {
   if (issued_ == nullptr) return absl::OkStatus();
-  return CatchAll("waiting on a stream", [&] {
+  return RunOrEnd("waiting on a stream", [&] {
     if (issued_->forked()) return Forked();
     return issued_->group->WaitOnStream(*issued_, stream);
   });
 }
 
 bool Work::Done() const {
-  return issued_ == nullptr || issued_->forked() ||
-         issued_->group->Done(*issued_);
+  if (issued_ == nullptr || issued_->forked()) return true;
+  return RunOrEnd("asking for an operation",
+                  [this] { return issued_->group->Done(*issued_); });
 }
 
 absl::Status Work::status() const {
   if (issued_ == nullptr) return absl::OkStatus();
-  return CatchAll("asking for a status", [this] {
+  return RunOrEnd("asking for a status", [this] {
     return issued_->forked() ? Forked() : issued_->group->Result(*issued_);
   });
 }

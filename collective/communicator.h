@@ -25,7 +25,11 @@
 //                        came, or rank 0 does not answer
 //   UNAVAILABLE          a rank has left or died; it is named
 //   ABORTED              a rank called Abort; the message has its reason
-//   RESOURCE_EXHAUSTED   a rank ran out of memory, threads or descriptors
+//   RESOURCE_EXHAUSTED   a rank ran out of memory, threads or descriptors for
+//                        its data
+//
+// A rank without memory for even a small object ends its process; the others
+// are told that it is lost (docs/errors.md).
 //
 // A process that was forked from a rank has no part in the rank's groups:
 // there, every call returns FAILED_PRECONDITION, and the destructor touches
@@ -210,7 +214,7 @@ class Communicator final {
                std::shared_ptr<internal_collective::Group> group);
 
   // Returns the result of `call`. If the process was forked, returns an error
-  // instead. An exception of `call` fails the group.
+  // instead. If `call` throws, the process ends.
   template <typename Call>
   auto Guarded(const Call& call) -> decltype(call());
 

@@ -54,7 +54,8 @@
 // transport holds while it waits. A call that waits returns soon after Cancel.
 //
 // An error of Connect, Run, Send, Recv, Move, Begin or Look ends the group, and
-// so does an exception. The code decides what happens first:
+// so does an exception of one of these or of Post, which becomes an error
+// (catch_all.h). The code decides what happens first:
 //
 //   RESOURCE_EXHAUSTED   Memory, threads or descriptors have run out on this
 //                        rank. If it is not from Begin or Look, the other ranks
@@ -71,6 +72,7 @@
 // CheckSupported or Prepare refuses that operation alone, which then has not
 // been issued on this rank. An error of the factory is MakeGroup's or Split's,
 // and fails the group. An error of WaitOnStream is only returned to the caller.
+// Cancel and the destructor must not throw, since that would end the process.
 #ifndef LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 #define LOCKSTEP_COLLECTIVE_TRANSPORT_H_
 

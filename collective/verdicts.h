@@ -214,9 +214,9 @@ absl::Status Aborted(absl::string_view group, const Party& rank,
 // device 3". The blame is as in Aborted.
 absl::Status AbortedJob(const Party& rank, const absl::Status& why);
 
-// `why`, an error of rank 1 that does not come from a call of Abort, for
-// example because memory has run out: "rank 1 of group 'world': no memory". The
-// blame is as in Aborted.
+// `why`, an error of rank 1 that does not come from a call of Abort or from a
+// transport, such as a thread that does not start: "rank 1 of group 'world':
+// starting a thread ...". The blame is as in Aborted.
 absl::Status Broke(absl::string_view group, const Party& rank,
                    const absl::Status& why);
 

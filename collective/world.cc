@@ -20,6 +20,7 @@
 #include "absl/strings/strip.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/notifier.h"
 #include "lockstep/base/status_macros.h"
@@ -358,11 +359,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
 
 void World::Abort(const absl::Status& why) {
   if (fork_guard_.forked()) return;
-  // Without memory for the message, the others see that this rank leaves.
-  CatchAll("aborting the job", [&] {
-    control_->Abort(why);
-    return absl::OkStatus();
-  }).IgnoreError();
+  RunOrEnd("aborting the job", [&] { control_->Abort(why); });
 }
 
 }  // namespace lockstep

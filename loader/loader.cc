@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/cpus.h"
@@ -194,7 +195,7 @@ absl::Status Loader::Restart(const Move& move) {
 }
 
 absl::Status Loader::StartEpoch(int64_t epoch) {
-  return CatchAll("StartEpoch", [&]() -> absl::Status {
+  return RunOrEnd("StartEpoch", [&]() -> absl::Status {
     if (epoch < 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("epoch should be 0 or more, but got epoch=", epoch));
@@ -241,7 +242,7 @@ void Loader::KeepPlace() {
 
 absl::Status Loader::RestoreState(absl::string_view bytes,
                                   const RestoreOptions& options) {
-  return CatchAll("RestoreState", [&]() -> absl::Status {
+  return RunOrEnd("RestoreState", [&]() -> absl::Status {
     internal_loader::LoaderState state;
     if (bytes.substr(0, 4) == "LSSP") {
       // The state of a sampler has no seed.
@@ -272,7 +273,7 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
 }
 
 absl::Status Loader::Skip(int64_t begin, int64_t end) {
-  return CatchAll("Skip", [&]() -> absl::Status {
+  return RunOrEnd("Skip", [&]() -> absl::Status {
     LOCKSTEP_RETURN_IF_ERROR(CheckRunning("Skip"));
     const bool draining = state_ == State::kDraining;
     LOCKSTEP_ASSIGN_OR_RETURN(const SamplerState here, PresentState());
@@ -291,7 +292,7 @@ absl::Status Loader::Skip(int64_t begin, int64_t end) {
 }
 
 absl::StatusOr<std::string> Loader::SaveState() const {
-  return CatchAll("SaveState", [&]() -> absl::StatusOr<std::string> {
+  return RunOrEnd("SaveState", [&]() -> absl::StatusOr<std::string> {
     LOCKSTEP_ASSIGN_OR_RETURN(const SamplerState state, PresentState());
     return internal_loader::EncodeLoaderState(
         {options_.seed, EncodeState(state)});
@@ -383,7 +384,7 @@ absl::Status Loader::CheckRunning(absl::string_view call) const {
 absl::StatusOr<bool> Loader::Next(Batch& batch) {
   batch.ReleaseSlot();
   const absl::StatusOr<Polled> polled =
-      CatchAll("Next", [&] { return Advance(batch, true); });
+      RunOrEnd("Next", [&] { return Advance(batch, true); });
   if (batch.empty()) batch.Release();
   if (!polled.ok()) return polled.status();
   return *polled == Polled::kBatch;
@@ -391,7 +392,7 @@ absl::StatusOr<bool> Loader::Next(Batch& batch) {
 
 absl::StatusOr<Polled> Loader::TryNext(Batch& batch) {
   batch.Release();
-  return CatchAll("TryNext", [&] { return Advance(batch, false); });
+  return RunOrEnd("TryNext", [&] { return Advance(batch, false); });
 }
 
 absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {

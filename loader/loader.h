@@ -109,7 +109,7 @@ class Loader {
   // or returns false at the end of the epoch. With these errors no step is
   // lost, and the call can be repeated when their reason is gone:
   //   DEADLINE_EXCEEDED    options.timeout has passed
-  //   RESOURCE_EXHAUSTED   the caller holds every batch, or memory ran out
+  //   RESOURCE_EXHAUSTED   the caller holds every batch
   //   FAILED_PRECONDITION  there was no StartEpoch or RestoreState, or this
   //                        process is a fork
   //   OUT_OF_RANGE         the epoch is over, as an earlier call has said

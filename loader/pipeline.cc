@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/random_streams.h"
@@ -52,7 +53,7 @@ absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Create(
   if (width == 0) return self;
   auto job = [gate = self->gate_, pipeline = self.get()](int place) {
     if (!gate->Enter()) return;
-    pipeline->Pump(place);
+    RunOrEnd("a worker of a loader", [&] { pipeline->Pump(place); });
     gate->Leave();
   };
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -115,10 +116,8 @@ bool Pipeline::Plan() {
       planned - delivered_.load(std::memory_order_acquire) <= mask_;
   if (plans) {
     planning_.store(true);
-    Guard([&] {
-      PlanEntry(At(planned), *pool_->Take());
-      planned_.store(planned + 1);
-    });
+    PlanEntry(At(planned), *pool_->Take());
+    planned_.store(planned + 1);
     planning_.store(false);
   }
   plan_mutex_.Unlock();

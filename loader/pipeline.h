@@ -68,7 +68,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "lockstep/base/catch_all.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
@@ -226,16 +225,6 @@ class Pipeline : private SlotPool::Listener {
   void Pump(int place);
   void WorkFor(Worker& worker);
   void WorkHere();
-  // Calls a function that may run out of memory at any place, which ends this
-  // pipeline.
-  template <typename Function>
-  void Guard(const Function& function) {
-    absl::Status status = CatchAll("a worker", [&] {
-      function();
-      return absl::OkStatus();
-    });
-    if (!status.ok()) Fail(std::move(status));
-  }
   Worker* TakeWorker(int place);
   bool Initialise(Worker& worker);
   bool HasWork(bool eager) const;

@@ -58,11 +58,10 @@ void Pipeline::Pump(int place) {
   }
   const bool was_shared = is_shared_worker;
   is_shared_worker = executor_->shares_threads();
-  Guard([&] {
-    if (stop_.load() || !Initialise(*worker)) return;
+  if (!stop_.load() && Initialise(*worker)) {
     const NestedThreads nested(options_.limit_nested_threads);
     WorkFor(*worker);
-  });
+  }
   is_shared_worker = was_shared;
   worker->taken.store(false, std::memory_order_release);
   // A thread that makes work loads the number of active pumps afterwards. So
@@ -75,9 +74,7 @@ void Pipeline::Pump(int place) {
 void Pipeline::WorkHere() {
   consumer_works_ = true;
   if (Worker* const worker = TakeWorker(0)) {
-    Guard([&] {
-      if (Initialise(*worker)) WorkFor(*worker);
-    });
+    if (Initialise(*worker)) WorkFor(*worker);
     worker->taken.store(false, std::memory_order_release);
   }
   consumer_works_ = false;
@@ -273,8 +270,7 @@ bool Pipeline::IsEnough(int64_t waited) {
 absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
   if (failed_.load(std::memory_order_relaxed)) return failure();
   if (executor_ == nullptr) {
-    Entry* entry = nullptr;
-    Guard([&] { entry = ReadInline(); });
+    Entry* const entry = ReadInline();
     if (failed_.load(std::memory_order_relaxed)) return failure();
     if (entry == nullptr) LOCKSTEP_RETURN_IF_ERROR(CheckHeld());
     return entry;

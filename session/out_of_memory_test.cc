@@ -1,13 +1,21 @@
-// This test makes a session where memory runs out: once for each allocation of
-// the call. Each call ends in a Status.
+// This tests what a session and its group do where memory runs out. The making
+// of a session is tried with each of its allocations: it ends in a Status or,
+// within a call of the group, ends the process.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/status_matchers.h"
@@ -43,34 +51,85 @@ void operator delete(void* memory, size_t /*size*/) noexcept {
 namespace lockstep {
 namespace {
 
+// What comes of a session in which an allocation fails, as an exit code. No
+// other program has these codes.
+enum Result { kMade = 40, kExhausted, kNotMade, kDidNotFail };
+
+Result Make(PluginRegistry& registry, int64_t fails) {
+  LocalGroupOptions options;
+  options.size = 1;
+  const auto ranks = MakeLocalGroup(options);
+  SessionOptions session_options;
+  session_options.group = (*ranks)[0].get();
+  NoOptions none;
+  absl::StatusOr<Job> job = ReadJob(Config(), &none);
+  left = fails;
+  const absl::StatusOr<std::unique_ptr<Session>> session =
+      Session::Create(*std::move(job), registry, session_options);
+  if (std::exchange(left, 0) > 0) return kDidNotFail;
+  // It may be made without something that it can do without.
+  if (session.ok()) return kMade;
+  return absl::IsResourceExhausted(session.status()) ? kExhausted : kNotMade;
+}
+
+// Does this in a process of its own, whose standard error it returns.
+struct Ended {
+  int status = 0;
+  std::string said;
+};
+
+Ended MakeInChild(PluginRegistry& registry, int64_t fails) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return {};
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    dup2(ends[1], STDERR_FILENO);
+    _exit(Make(registry, fails));
+  }
+  close(ends[1]);
+  Ended ended;
+  char bytes[4096];
+  ssize_t size = 0;
+  while ((size = read(ends[0], bytes, sizeof(bytes))) > 0) {
+    ended.said.append(bytes, size);
+  }
+  close(ends[0]);
+  waitpid(child, &ended.status, 0);
+  return ended;
+}
+
+TEST(OutOfMemoryDeathTest, ACallOfAGroupEndsTheProcess) {
+  const auto call = [] {
+    LocalGroupOptions options;
+    options.size = 1;
+    const auto ranks = MakeLocalGroup(options);
+    left = 1;
+    static_cast<void>((*ranks)[0]->Barrier());
+  };
+  EXPECT_DEATH(call(), "^a call of a group ran out of memory");
+}
+
 TEST(OutOfMemory, ASessionIsNotMade) {
   PluginRegistry registry;
   LOCKSTEP_ASSERT_OK(RegisterLockstep(registry));
-  int64_t failed = 0;
-  for (int64_t fails = 1;; ++fails) {
-    LocalGroupOptions options;
-    options.size = 1;
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto ranks, MakeLocalGroup(options));
-    SessionOptions session_options;
-    session_options.group = ranks[0].get();
-    NoOptions none;
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(Job job, ReadJob(Config(), &none));
-    left = fails;
-    absl::StatusOr<std::unique_ptr<Session>> session =
-        Session::Create(std::move(job), registry, session_options);
-    const bool ran_out = std::exchange(left, 0) == 0;
-    if (!ran_out) {
-      LOCKSTEP_EXPECT_OK(session);
-      break;
+  int64_t exhausted = 0;
+  for (int64_t fails = 1; !HasFailure(); ++fails) {
+    SCOPED_TRACE(fails);
+    const Ended ended = MakeInChild(registry, fails);
+    if (WIFSIGNALED(ended.status)) {
+      EXPECT_EQ(WTERMSIG(ended.status), SIGABRT);
+      EXPECT_THAT(ended.said,
+                  testing::ContainsRegex(
+                      "^(a call of a group|waiting for an operation) ran out"));
+      continue;
     }
-    // Memory may run out where it is not needed, as in the log's thread.
-    if (session.ok()) continue;
-    ++failed;
-    EXPECT_THAT(session.status(),
-                StatusIs(absl::StatusCode::kResourceExhausted))
-        << fails;
+    const int result = WEXITSTATUS(ended.status);
+    if (result == kDidNotFail) break;
+    EXPECT_THAT(result, testing::AnyOf(kMade, kExhausted)) << ended.said;
+    exhausted += result == kExhausted;
   }
-  EXPECT_GT(failed, 10);
+  EXPECT_GT(exhausted, 10);
 }
 
 }  // namespace

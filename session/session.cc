@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/notifier.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint.h"
@@ -94,6 +95,11 @@ absl::Status Session::Join() {
 }
 
 absl::Status Session::Run(const std::function<absl::Status(Session&)>& train) {
+  return RunOrEnd("a session", [&] { return RunOnce(train); });
+}
+
+absl::Status Session::RunOnce(
+    const std::function<absl::Status(Session&)>& train) {
   Training& training = *training_;
   if (training.phases.outer() != Phase::kCreated) {
     return absl::FailedPreconditionError(

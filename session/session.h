@@ -451,6 +451,7 @@ class Session {
   Session();
 
   absl::Status Join();
+  absl::Status RunOnce(const std::function<absl::Status(Session&)>& train);
   absl::Status CallTrainer(const std::function<absl::Status(Session&)>& train);
   absl::Status CheckAllIsSaved() const;
   void Finish();

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "lockstep/base/catch_all.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
@@ -48,10 +48,7 @@ StepLoop::StepLoop(Training& training, Loader& loader,
 }
 
 StepLoop::~StepLoop() {
-  CatchAll("the end of a loop", [&] {
-    Close(/*is_over=*/false);
-    return absl::OkStatus();
-  }).IgnoreError();
+  RunOrEnd("the end of a loop", [this] { Close(/*is_over=*/false); });
 }
 
 // `is_over`: all steps of the epoch have ended.

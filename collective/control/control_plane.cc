@@ -15,8 +15,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/annotate.h"
-#include "lockstep/base/catch_all.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/control/group_store.h"
@@ -70,7 +70,7 @@ absl::Status ControlPlane::Add(const GroupInfo& info,
     return absl::FailedPreconditionError(absl::StrCat(
         "the world was closed, so the group '", info.name, "' can't be made"));
   }
-  LOCKSTEP_RETURN_IF_ERROR(broken_);
+  LOCKSTEP_RETURN_IF_ERROR(aborted_);
   LOCKSTEP_RETURN_IF_ERROR(hub_gone_);
   const bool first = groups_.count(info.key) == 0;
   LOCKSTEP_CHECK(first);
@@ -116,12 +116,11 @@ bool ControlPlane::Lives(const std::string& key) {
 }
 
 void ControlPlane::Detach(const std::string& key) {
-  std::string message = Encode(DetachMessage{key});
   {
     MutexLock lock(mutex_);
     if (groups_.count(key) == 0) return;
   }
-  star_->Send(0, std::move(message));
+  star_->Send(0, Encode(DetachMessage{key}));
   {
     MutexLock lock(mutex_);
     groups_.erase(key);
@@ -139,7 +138,7 @@ void ControlPlane::Abort(const absl::Status& why) {
       verdicts::AbortedJob({peers()[rank()].Describe(), self()}, why);
   {
     MutexLock lock(mutex_);
-    if (broken_.ok()) broken_ = aborted;
+    if (aborted_.ok()) aborted_ = aborted;
   }
   star_->Send(0, Encode(FailMessage{/*group=*/"", aborted}));
   for (const std::string& key : Keys()) FailHere(key, aborted);
@@ -173,14 +172,10 @@ absl::Status ControlPlane::Close(absl::Duration patience) {
     if (ranks_hang_) patience = std::min(patience, kStaysForHung);
     changed_.NotifyAll();
   }
-  // If there is no memory for the messages, the others see that this rank
-  // leaves the star.
-  const absl::Status left = CatchAll("leaving groups", [this] {
+  return RunOrEnd("leaving the job", [&] {
     LeaveGroups();
-    return absl::OkStatus();
+    return star_->Leave(patience);
   });
-  if (!left.ok()) EndGroups(left);
-  return star_->Leave(patience);
 }
 
 void ControlPlane::LeaveGroups() {
@@ -354,14 +349,6 @@ void ControlPlane::OnTick() {
   if (hub_ != nullptr) hub_->OnTick(ran_);
 }
 
-void ControlPlane::OnBroken(const absl::Status& why) {
-  {
-    MutexLock lock(mutex_);
-    broken_ = why;
-  }
-  EndGroups(why);
-}
-
 std::string ControlPlane::Beat() {
   std::vector<std::string> last;
   for (const auto& member : Members()) {
@@ -432,26 +419,6 @@ void ControlPlane::FailHere(const std::string& key, const absl::Status& why,
     changed_.NotifyAll();
   }
   if (member != nullptr) member->OnFailure(why, after);
-}
-
-// Fails all groups that live at this rank, and allocates nothing.
-void ControlPlane::EndGroups(const absl::Status& why) {
-  while (true) {
-    std::shared_ptr<GroupMember> member;
-    {
-      MutexLock lock(mutex_);
-      const auto group =
-          std::find_if(groups_.begin(), groups_.end(), [](const auto& each) {
-            return each.second.failure.ok() || each.second.failed_after > 0;
-          });
-      changed_.NotifyAll();
-      if (group == groups_.end()) return;
-      group->second.failure = why;
-      group->second.failed_after = 0;
-      member = group->second.member.lock();
-    }
-    if (member != nullptr) member->OnFailure(why, 0);
-  }
 }
 
 }  // namespace lockstep::internal_collective

@@ -135,8 +135,7 @@ class ControlPlane : public StarListener {
                       absl::Duration deadline);
   // Returns whether this rank has joined the group, and it lives.
   bool Lives(const std::string& key);
-  // Forgets the group at this rank, which should have left it. If it throws for
-  // want of memory, it can be called again.
+  // Forgets the group at this rank, which should have left it.
   void Detach(const std::string& key);
 
   // The following functions do not wait.
@@ -186,7 +185,8 @@ class ControlPlane : public StarListener {
 
   // Ends the control plane. Groups that are still there fail, and rank 0 waits
   // for the others. It waits for no longer than 2 s if a group has failed
-  // because ranks did not come in time, and no group was made since.
+  // because ranks did not come in time, and no group was made since. Ends the
+  // process if it has no memory to tell the others.
   absl::Status Close(absl::Duration patience);
 
  private:
@@ -205,7 +205,6 @@ class ControlPlane : public StarListener {
   void OnMessage(int from, absl::string_view message) override;
   void OnGone(int rank, const absl::Status& how) override;
   void OnTick() override;
-  void OnBroken(const absl::Status& why) override;
   std::string Beat() override;
   void OnBeat(int from, absl::string_view beat) override;
 
@@ -227,7 +226,6 @@ class ControlPlane : public StarListener {
   void FailHere(const std::string& key, const absl::Status& why,
                 uint64_t after = 0);
   void LeaveGroups();
-  void EndGroups(const absl::Status& why);
   std::vector<std::string> Keys();
   std::vector<std::shared_ptr<GroupMember>> Members();
   std::shared_ptr<GroupMember> Member(const std::string& key);
@@ -245,11 +243,10 @@ class ControlPlane : public StarListener {
   Mutex mutex_;
   CondVar changed_;
   std::map<std::string, Attached> groups_ ABSL_GUARDED_BY(mutex_);
-  // hub_gone_ says how rank 0 is gone, at the other ranks. broken_ says why
-  // this rank can't be in touch with the others any more, or why it has aborted
-  // the job.
+  // hub_gone_ says how rank 0 is gone, at the other ranks. aborted_ says why
+  // this rank has aborted the job.
   absl::Status hub_gone_ ABSL_GUARDED_BY(mutex_);
-  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
+  absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   // True if the last failure was that ranks did not come in time.
   bool ranks_hang_ ABSL_GUARDED_BY(mutex_) = false;

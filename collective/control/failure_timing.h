@@ -59,10 +59,9 @@ struct FailureTiming {
   int echo_rounds = 2;
 
   // The time that a rank keeps a transport's error to itself before it reports
-  // it. Echoes bring rank 0 only what other ranks have already sent. But a rank
-  // that fails because it is out of memory may have no memory for the message
-  // either. It still answers echoes, and tries to send the message at each
-  // tick. In this time it usually succeeds.
+  // it. Echoes bring rank 0 only what other ranks have already sent. But if the
+  // transport of a rank runs out of memory, it may end its connections some
+  // time before the call returns and the rank sends the cause.
   absl::Duration reason = absl::Milliseconds(300);
   // The same time for a mismatch that a transport has seen in an operation. It
   // is longer, since rank 0 can say which rank has issued what, and the

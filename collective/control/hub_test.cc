@@ -406,7 +406,9 @@ TEST_P(HubTest, Decides) {
   for (int rank = 1; rank < kSize; ++rank) {
     const std::optional<absl::Status> other =
         tested.ToldTo(rank, verdict.group);
-    if (other.has_value()) EXPECT_EQ(*other, *first);
+    if (other.has_value()) {
+      EXPECT_EQ(*other, *first);
+    }
   }
 }
 

@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/engine/group.h"
@@ -192,10 +191,7 @@ void DeviceLane::Fail() { Want(); }
 void DeviceLane::AwaitIdle() {
   Waiting waiting;
   while (!empty()) {
-    CatchAll("ending a group", [this] {
-      Look();
-      return absl::OkStatus();
-    }).IgnoreError();
+    Look();
     Pause(waiting);
   }
 }

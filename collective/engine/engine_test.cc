@@ -726,6 +726,9 @@ class Throwing : public Loose {
         throws_(context.rank == 1 ? std::move(throws) : "") {}
 
   absl::Status Connect() override { return Throw("Connect"); }
+  bool Post(const Operation& op, uint64_t fingerprint) override {
+    return Throw("Post").ok() && Loose::Post(op, fingerprint);
+  }
   absl::Status Run(const Operation& op, uint64_t fingerprint) override {
     LOCKSTEP_RETURN_IF_ERROR(Throw("Run"));
     return Loose::Run(op, fingerprint);
@@ -773,6 +776,8 @@ std::vector<absl::Status> WhereOneThrows(const std::string& where) {
   const auto use = [&](int rank) -> absl::Status {
     Communicator& group = *ranks[rank];
     LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
+    // Only a group that is connected posts.
+    if (where == "Post") return Wait(group.Barrier());
     float in = 0, out = 0;
     const ConstBuffer from = ConstBufferOf(&in, 1);
     const Buffer to = BufferOf(&out, 1);
@@ -793,7 +798,7 @@ std::vector<absl::Status> WhereOneThrows(const std::string& where) {
 
 TEST(Engine, WhatATransportThrowsFailsTheGroup) {
   for (const char* const where :
-       {"make", "Connect", "Run", "Send", "Recv", "Move"}) {
+       {"make", "Connect", "Post", "Run", "Send", "Recv", "Move"}) {
     SCOPED_TRACE(where);
     for (const absl::Status& said : WhereOneThrows<std::bad_alloc>(where)) {
       EXPECT_THAT(said, StatusIs(absl::StatusCode::kResourceExhausted,

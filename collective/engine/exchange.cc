@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/base/catch_all.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/perform.h"
@@ -85,14 +84,10 @@ void Exchange::Settle(News& news) {
                   absl::FailedPreconditionError("the ranks differ"), news);
     }
     if (meeting.come < meeting.parts.size()) return;
-    // The memory is there before the operation is done, so that nothing throws
-    // afterwards.
-    news.done.reserve(news.done.size() + meeting.parts.size());
     std::vector<const Operation*> ops;
     ops.reserve(meeting.parts.size());
     for (const Part& part : meeting.parts) ops.push_back(part.op);
-    const absl::Status performed =
-        CatchAll("a collective", [&ops] { return Perform(ops); });
+    const absl::Status performed = Perform(ops);
     if (!performed.ok()) return Fail(meeting.parts[0], performed, news);
     for (Part& part : meeting.parts) news.done.push_back(std::move(part));
     meetings_.pop_front();
@@ -137,7 +132,6 @@ void Exchange::Settle(Pair& pair, News& news) {
       return Fail(recv, absl::FailedPreconditionError("the ranks differ"),
                   news);
     }
-    news.done.reserve(news.done.size() + 2);
     const ConstBuffer& in = send.op->in;
     if (in.count > 0) {
       std::memmove(recv.op->out.data, in.data,

@@ -52,9 +52,8 @@ class Exchange {
     // operations of each lane. Only ranks that need more are told.
     virtual void OnLeft(int left, const LaneCounts& counts) = 0;
     // Called for one of the ranks when operation `number`, the first one of
-    // the lane that is not done, can't be done: the ranks differ in it, memory
-    // has run out, or an exception was thrown. The exchange does no further
-    // operation.
+    // the lane that is not done, can't be done, since the ranks differ in it.
+    // The exchange does no further operation.
     virtual void OnError(uint64_t number, const absl::Status& why) = 0;
   };
 
@@ -91,7 +90,6 @@ class Exchange {
   void Leave(int rank, const LaneCounts& counts);
   // Waits until no thread uses the rank's memory, and forgets all parts that
   // the rank has brought. The exchange takes no part from the rank afterwards.
-  // Allocates nothing.
   void Drop(int rank);
 
   // Return the number of collectives, or of messages of a pair of ranks, that

@@ -72,7 +72,9 @@ absl::Status Group::Begin(const std::shared_ptr<IssuedWork>& work) {
   if (work->op.collective()) {
     fingerprint = work->op.Fingerprint(options.key);
     if (device_ != nullptr) {
-      LOCKSTEP_ASSIGN_OR_RETURN(launch, device_->Prepare(work));
+      LOCKSTEP_ASSIGN_OR_RETURN(launch, CatchAll("the transport", [&] {
+                                  return device_->Prepare(work);
+                                }));
     }
   }
   MutexLock lock(mutex);
@@ -139,8 +141,9 @@ absl::Status Group::CheckSupported(const Operation& op) {
           "stream"));
     }
   }
-  return exchange_ != nullptr ? Exchange::CheckSupported(op)
-                              : transport_->CheckSupported(op);
+  if (exchange_ != nullptr) return Exchange::CheckSupported(op);
+  return CatchAll("the transport",
+                  [&] { return transport_->CheckSupported(op); });
 }
 
 absl::Status Group::CheckStreams(absl::string_view instead) const {
@@ -151,19 +154,7 @@ absl::Status Group::CheckStreams(absl::string_view instead) const {
 
 // ---- Waiting.
 
-// An exception while a rank waits fails the group. The rank then goes on
-// waiting, since the operation may still be in the transport.
 bool Group::WaitUntil(IssuedWork& work, absl::Time until) {
-  while (true) {
-    const absl::StatusOr<bool> done = CatchAll(
-        "waiting for an operation",
-        [&]() -> absl::StatusOr<bool> { return AwaitEnd(work, until); });
-    if (done.ok()) return *done;
-    GiveUp(done.status());
-  }
-}
-
-bool Group::AwaitEnd(IssuedWork& work, absl::Time until) {
   Waiting waiting(until);
   const bool collective = work.op.collective();
   MutexLock lock(mutex);

@@ -89,7 +89,8 @@ class Group final : public GroupMember,
   // deadline, so this wait needs no time limit.
   absl::Status AwaitConnected();
   // Leaves the group, ends all operations and threads, and frees the transport.
-  // Works may still hold the group afterwards.
+  // Works may still hold the group afterwards. Ends the process if it has no
+  // memory to tell the others.
   void Shutdown();
 
   // Returns an error if the backend can't do the operation.
@@ -155,10 +156,7 @@ class Group final : public GroupMember,
   // stopping. Releases the mutex meanwhile.
   void Hurry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // Fails the group because of an exception on this rank.
-  void GiveUp(const absl::Status& why) noexcept;
-  // Fails the group for a reason that lies on this rank. The others are told at
-  // a later tick if there is no memory for the message now.
+  // Fails the group for a reason that lies on this rank, and tells the others.
   void FailOfItself(const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Fails the group if a failure is coming and all operations that may end
@@ -200,6 +198,7 @@ class Group final : public GroupMember,
   absl::Status ConnectLocally();
   // Connects the transport, in the thread of the collectives.
   void ConnectTransport();
+  void ShutDownOrThrow();
   absl::Status NotMade(const absl::Status& why) const;
   // Makes the lane of collectives for the kind of transport.
   void Take(std::unique_ptr<Transport> transport)
@@ -226,7 +225,6 @@ class Group final : public GroupMember,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Notes that this thread uses the group.
   void NoteUser() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  bool AwaitEnd(IssuedWork& work, absl::Time until);
   // Returns the first time after `after` at which an operation, or the making
   // of the group, becomes late.
   SteadyTime NextLook(SteadyTime after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -247,17 +245,14 @@ class Group final : public GroupMember,
 
   // ---- Watching and failing (group_failures.cc).
 
-  // Fails the group for good, without allocating memory. An operation that is
-  // in the transport or on a device ends only when it comes back, since its
-  // memory is in use until then.
+  // Fails the group for good. An operation that is in the transport or on a
+  // device ends only when it comes back, since its memory is in use until then.
   void Fail(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Makes the group fail with `why` once `after` collectives have ended well.
   void FailAfter(const absl::Status& why, uint64_t after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Fails the group now, with the failure that is coming.
   void FailAsComing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Tells the others of this rank's failure, if they have yet to be told.
-  void TellFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   // Tell the watchdog of a lane, or that of the making of the group, that time
   // has passed, and carry out its orders.
@@ -312,9 +307,6 @@ class Group final : public GroupMember,
 
   Watchdog connecting_ ABSL_GUARDED_BY(mutex);
   Coming coming_ ABSL_GUARDED_BY(mutex);
-  // True while the others have yet to be told of the failure, since there was
-  // no memory for the message.
-  bool untold_ ABSL_GUARDED_BY(mutex) = false;
   // True if this rank has aborted the group, and rank 0 has not answered yet.
   bool awaits_verdict_ ABSL_GUARDED_BY(mutex) = false;
   // The ranks that have left, and the operations in which they take part.

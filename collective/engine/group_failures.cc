@@ -1,43 +1,22 @@
 // This file has the parts of Group that watch operations, fail the group, and
 // leave it.
 #include <algorithm>
-#include <chrono>  // NOLINT: base/steady_time.h speaks chrono
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>  // NOLINT: to sleep
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "lockstep/base/catch_all.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/engine/group.h"
 #include "lockstep/collective/verdicts.h"
 
 namespace lockstep::internal_collective {
 namespace {
-
-// The number of times that a rank that leaves tries to tell the others, and the
-// pause between two tries.
-constexpr int kMostTries = 10;
-constexpr std::chrono::milliseconds kBetweenTries(1);
-
-// Calls `tell`, which tells the others something, and tries again if memory is
-// short. If it stays short, the others wait for their deadline.
-template <typename Tell>
-void Persist(const Tell& tell) {
-  for (int i = 0; i < kMostTries; ++i) {
-    const absl::Status told = CatchAll("telling the others", [&tell] {
-      tell();
-      return absl::OkStatus();
-    });
-    if (told.ok()) return;
-    std::this_thread::sleep_for(kBetweenTries);
-  }
-}
 
 Position PositionOf(const Turn& turn) {
   Position position;
@@ -89,28 +68,10 @@ void Group::Abort(const absl::Status& why) {
   control.Flush();
 }
 
-void Group::GiveUp(const absl::Status& why) noexcept {
-  const absl::Status named = CatchAll("giving up", [&] { return Broke(why); });
-  MutexLock lock(mutex);
-  FailOfItself(named);
-  Hurry();
-}
-
 void Group::FailOfItself(const absl::Status& why) {
   if (!failure.ok()) return;
+  control.Fail(options.key, why);
   Fail(why);
-  untold_ = true;
-  TellFailure();
-}
-
-void Group::TellFailure() {
-  if (!untold_) return;
-  const absl::Status told = CatchAll("telling the others", [this] {
-    mutex.AssertHeld();
-    control.Fail(options.key, failure);
-    return absl::OkStatus();
-  });
-  untold_ = !told.ok();
 }
 
 void Group::OnFailure(const absl::Status& why, uint64_t after) {
@@ -203,7 +164,6 @@ void Group::FailIfLeft(const Lane& lane) {
 void Group::OnTick() {
   const SteadyTime now = SteadyNow();
   MutexLock lock(mutex);
-  TellFailure();
   FailIfDue();
   if (!failure.ok()) return;
   // Ranks of one process do operations before all have joined.
@@ -411,6 +371,10 @@ absl::Status Group::Close() {
 }
 
 void Group::Shutdown() {
+  RunOrEnd("leaving a group", [this] { ShutDownOrThrow(); });
+}
+
+void Group::ShutDownOrThrow() {
   {
     MutexLock lock(slow_mutex_);
     muted_ = true;
@@ -419,14 +383,8 @@ void Group::Shutdown() {
   {
     MutexLock lock(mutex);
     phase = Phase::kClosed;
-    Persist([this] {
-      mutex.AssertHeld();
-      SayFarewell();
-    });
-    Fail(CatchAll("dropping a group", [this] {
-      mutex.AssertHeld();
-      return verdicts::HasDropped(options.name, Self());
-    }));
+    SayFarewell();
+    Fail(verdicts::HasDropped(options.name, Self()));
     phase = Phase::kStopping;
     changed.NotifyAll();
     ForEachLane([](Lane& lane) { lane.Wake(); });
@@ -434,18 +392,14 @@ void Group::Shutdown() {
     ForEachLane([](Lane& lane) { lane.AwaitIdle(); });
     while (outside_ > 0) changed.Wait(mutex);
   }
-  if (exchange_ != nullptr) {
-    Persist([this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      exchange_->Leave(rank, Counts(/*done_only=*/true));
-    });
-  }
+  if (exchange_ != nullptr) exchange_->Leave(rank, Done());
   // No thread can be started any more.
   const auto join = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     ForEachLane([](Lane& lane) { lane.JoinThread(); });
   };
   join();
   if (device_ != nullptr) device_->Close();
-  Persist([this] { control.Detach(options.key); });
+  control.Detach(options.key);
   transport_ = nullptr;
   MutexLock lock(mutex);
   ForEachLane([](Lane& lane) { lane.ForgetPast(); });

@@ -15,8 +15,14 @@ namespace lockstep::internal_collective {
 
 void HostLane::Begin(const Turn& turn) {
   const bool alone = turns().size() == 1;
-  const bool posted =
-      alone && CanRun() && transport_.Post(turn.work->op, turn.fingerprint);
+  bool posted = false;
+  if (alone && CanRun()) {
+    const absl::Status status = CatchAll("the transport", [&] {
+      posted = transport_.Post(turn.work->op, turn.fingerprint);
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return TakeError(turn, status);
+  }
   // A caller that waits finishes a posted operation. If there is none, the
   // lane's thread finishes it from the next tick on.
   if (!posted) Want(alone ? turn.work->issued + kWaiterTakes : SteadyTime());
@@ -53,15 +59,18 @@ void BlockingLane::RunFirst() {
     Finish();
   } else if (!group_.failure.ok()) {
     FailFirst();
-  } else if (absl::IsResourceExhausted(status)) {
-    group_.FailOfItself(group_.Blamed(
-        Annotate(status, absl::StrCat(group_.Describe(turn.work->op),
-                                      " on rank ", group_.rank))));
   } else {
-    Stick(status);
+    TakeError(turn, status);
   }
   group_.changed.NotifyAll();
   if (CanRun()) WakeWhenWanted();
+}
+
+void BlockingLane::TakeError(const Turn& turn, const absl::Status& error) {
+  if (!absl::IsResourceExhausted(error)) return Stick(error);
+  group_.FailOfItself(
+      group_.Blamed(Annotate(error, absl::StrCat(group_.Describe(turn.work->op),
+                                                 " on rank ", group_.rank))));
 }
 
 void BlockingLane::Tend() {

@@ -31,6 +31,8 @@ class BlockingLane : public Lane {
   // Does the first turn. Releases the mutex while it is in the transport.
   // Requires CanRun.
   void RunFirst();
+  // Takes in that the transport has failed in the first turn.
+  void TakeError(const Turn& turn, const absl::Status& error);
 
  private:
   // Does the turn, which blocks. Called without the mutex.

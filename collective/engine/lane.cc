@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/quiet_thread.h"
 #include "lockstep/collective/engine/group.h"
@@ -150,27 +149,10 @@ void Lane::StartThread(std::function<void()> first) {
   thread_ = *std::move(thread);
 }
 
-// An exception here fails the group. The thread goes on until the group is
-// stopping, since operations may still be in the transport or on the device.
 void Lane::RunThread(const std::function<void()>& first) {
-  const auto guarded = [this](const auto& what) {
-    const absl::Status status = CatchAll("a thread of the group", [&what] {
-      what();
-      return absl::OkStatus();
-    });
-    if (!status.ok()) group_.GiveUp(status);
-  };
-  if (first) guarded(first);
-  while (true) {
-    {
-      MutexLock lock(group_.mutex);
-      if (group_.phase == Group::Phase::kStopping) return;
-    }
-    guarded([this] {
-      MutexLock lock(group_.mutex);
-      while (group_.phase != Group::Phase::kStopping) Tend();
-    });
-  }
+  if (first) first();
+  MutexLock lock(group_.mutex);
+  while (group_.phase != Group::Phase::kStopping) Tend();
 }
 
 void Lane::JoinThread() {

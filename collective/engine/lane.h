@@ -85,7 +85,6 @@ class Waiting {
 // A lane at this rank, with its thread if it needs one.
 // Requires: the group's mutex is held in all calls, unless a function says
 // otherwise. The lane outlives its thread, which JoinThread waits for.
-// Guarantees: the end of an operation allocates no memory.
 // Thread-safety: the group's mutex guards all fields that can change.
 class Lane {
  public:
@@ -233,8 +232,7 @@ class Lane {
 
   const LaneId id_;
   std::deque<Turn> turns_;
-  // The last turns that are done. Turn n is at index n modulo the size, so the
-  // end of an operation allocates none.
+  // The last turns that are done. Turn n is at index n modulo the size.
   std::array<Turn, kRemembered> past_;
   uint64_t issued_ = 0;
   uint64_t done_ = 0;

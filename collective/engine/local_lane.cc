@@ -7,7 +7,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/annotate.h"
-#include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/collective/engine/group.h"
 
@@ -39,24 +38,14 @@ void LocalLane::Begin(const Turn& turn) {
   }
 }
 
-// An exception here is this rank's, though it may come on another rank's
-// thread.
 void LocalLane::OnDone(uint64_t number) {
-  const absl::Status ended = CatchAll("ending an operation", [this, number] {
-    MutexLock lock(group_.mutex);
-    group_.connected = true;
-    while (!empty() && front().number <= number) Finish();
-    return absl::OkStatus();
-  });
-  if (!ended.ok()) group_.GiveUp(ended);
+  MutexLock lock(group_.mutex);
+  group_.connected = true;
+  while (!empty() && front().number <= number) Finish();
 }
 
 void LocalLane::OnLeft(int left, const LaneCounts& counts) {
-  const absl::Status told = CatchAll("hearing of a rank", [&] {
-    group_.OnLeft(left, counts);
-    return absl::OkStatus();
-  });
-  if (!told.ok()) group_.GiveUp(told);
+  group_.OnLeft(left, counts);
 }
 
 // The hub finds out which ranks differ, and how.
@@ -64,14 +53,8 @@ void LocalLane::OnError(uint64_t number, const absl::Status& why) {
   OnDone(number - 1);
   MutexLock lock(group_.mutex);
   if (empty() || !group_.failure.ok()) return;
-  const absl::Status error =
-      Annotate(why, absl::StrCat(group_.Describe(front().work->op), " on rank ",
-                                 group_.rank));
-  if (absl::IsResourceExhausted(why)) {
-    group_.FailOfItself(group_.Blamed(error));
-  } else {
-    Stick(error);
-  }
+  Stick(Annotate(why, absl::StrCat(group_.Describe(front().work->op),
+                                   " on rank ", group_.rank)));
   group_.Hurry();
 }
 

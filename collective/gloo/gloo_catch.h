@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/system_error.h"
 
@@ -29,9 +30,7 @@ absl::Status CatchGloo(const Where& where, const Call& call) {
     return absl::OkStatus();
   });
   if (status.ok()) return status;
-  // If there is no memory for the place, the second CatchAll makes a message
-  // without it.
-  return CatchAll("gloo", [&] {
+  return RunOrEnd("the message of an error", [&] {
     const int shortage = ShortageIn(status.message());
     return absl::Status(
         absl::IsResourceExhausted(status) || shortage != 0

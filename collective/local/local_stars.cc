@@ -13,12 +13,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "lockstep/base/catch_all.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/quiet_thread.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
-#include "lockstep/collective/blame.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -62,7 +61,7 @@ class LocalJob {
   void Send(int from, int to, std::string message) {
     MutexLock lock(mutex_);
     if (listeners_[from] == nullptr) return;  // the rank has left
-    Push({Event::Kind::kMessage, to, from, std::move(message), {}});
+    Push({Event::Kind::kMessage, to, from, std::move(message)});
   }
   // Delivers all events, unless another thread does so already.
   void Flush() {
@@ -92,7 +91,6 @@ class LocalJob {
     int to = 0;
     int from = 0;
     std::string message;
-    absl::Status how;  // kGone
   };
 
   void Push(Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -115,9 +113,8 @@ class LocalJob {
   template <typename Function>
   void CallUnlocking(int rank, const Function& function)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Tells the others that a rank is gone.
-  void TellGone(int rank, const absl::Status& how)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tells the others that a rank has left.
+  void TellGone(int rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const LocalStarOptions options_;
 
@@ -143,20 +140,12 @@ void LocalJob::CallUnlocking(int rank, const Function& function) {
   StarListener* const listener = listeners_[rank];
   if (listener == nullptr) return;
   called_ = rank;
-  absl::Status called;
   {
     const MutexUnlock unlock(mutex_);
-    called = CatchAll("a rank's messages", [&] {
-      function(*listener);
-      return absl::OkStatus();
-    });
-    if (!called.ok()) listener->OnBroken(called);
+    RunOrEnd("a rank's messages", [&] { function(*listener); });
   }
   called_ = -1;
   if (leaving_ > 0) changed_.NotifyAll();
-  if (called.ok()) return;
-  listeners_[rank] = nullptr;
-  TellGone(rank, called);
 }
 
 void LocalJob::TickUnlocking() {
@@ -185,7 +174,7 @@ void LocalJob::DeliverAllUnlocking() {
         case Event::Kind::kBeat:
           return listener.OnBeat(event.from, event.message);
         case Event::Kind::kGone:
-          return listener.OnGone(event.from, event.how);
+          return listener.OnGone(event.from, absl::OkStatus());
       }
     });
   }
@@ -210,44 +199,25 @@ void LocalJob::BeatAllUnlocking() {
   delivers_ = true;
   const int size = static_cast<int>(listeners_.size());
   for (int rank = 0; rank < size; ++rank) {
-    Event event = {Event::Kind::kBeat, 0, rank, {}, {}};
+    Event event = {Event::Kind::kBeat, 0, rank, {}};
     CallUnlocking(rank, [&event](StarListener& listener) {
       event.message = listener.Beat();
     });
-    // A beat for which there is no memory is left out.
-    CatchAll("a beat", [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      const int last = rank == 0 ? size - 1 : 0;
-      for (event.to = rank == 0 ? 1 : 0; event.to <= last; ++event.to) {
-        events_.push_back(event);
-      }
-      return absl::OkStatus();
-    }).IgnoreError();
+    const int last = rank == 0 ? size - 1 : 0;
+    for (event.to = rank == 0 ? 1 : 0; event.to <= last; ++event.to) {
+      events_.push_back(event);
+    }
   }
   delivers_ = false;
 }
 
 // ---- Leaving.
 
-// Without memory for the messages, the others wait for their deadlines.
-void LocalJob::TellGone(int rank, const absl::Status& how) {
-  CatchAll("telling the others", [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    Event event = {Event::Kind::kGone, 0, rank, {}, {}};
-    if (!how.ok()) {
-      Blame blame;
-      blame.cause = Blame::Cause::kLost;
-      blame.code = absl::StatusCode::kUnavailable;
-      blame.ranks.emplace_back();
-      blame.ranks[0].rank = rank;
-      event.how = WithBlame(absl::UnavailableError(absl::StrCat(
-                                "rank ", rank, " is lost: ", how.message())),
-                            blame);
-    }
-    const int last = rank == 0 ? static_cast<int>(listeners_.size()) - 1 : 0;
-    for (event.to = rank == 0 ? 1 : 0; event.to <= last; ++event.to) {
-      Push(event);
-    }
-    return absl::OkStatus();
-  }).IgnoreError();
+void LocalJob::TellGone(int rank) {
+  const int last = rank == 0 ? static_cast<int>(listeners_.size()) - 1 : 0;
+  for (int to = rank == 0 ? 1 : 0; to <= last; ++to) {
+    Push({Event::Kind::kGone, to, rank, {}});
+  }
 }
 
 absl::Status LocalJob::Leave(int rank, absl::Duration patience) {
@@ -264,7 +234,7 @@ absl::Status LocalJob::Leave(int rank, absl::Duration patience) {
   --leaving_;
   --present_;
   changed_.NotifyAll();
-  if (is_there) TellGone(rank, absl::OkStatus());
+  if (is_there) TellGone(rank);
   DeliverAllUnlocking();
   if (rank != 0 || alone) return absl::OkStatus();
   return absl::DeadlineExceededError(

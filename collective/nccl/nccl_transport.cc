@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "lockstep/base/catch_all.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/quiet_thread.h"
@@ -100,12 +99,8 @@ absl::Status NcclTransport::Open() {
                          "cuStreamCreate");
   }));
   LOCKSTEP_ASSIGN_OR_RETURN(
-      aborter_, internal_base::StartQuietThread("lockstep-abort", [this] {
-        CatchAll("aborting", [this] {
-          AbortWhenCancelled();
-          return absl::OkStatus();
-        }).IgnoreError();
-      }));
+      aborter_, internal_base::StartQuietThread(
+                    "lockstep-abort", [this] { AbortWhenCancelled(); }));
   return absl::OkStatus();
 }
 

@@ -18,8 +18,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "lockstep/base/catch_all.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/quiet_thread.h"
 #include "lockstep/base/status_macros.h"
@@ -73,7 +73,7 @@ class ConnectedStar final : public Star {
     ScheduleBeat();
     LOCKSTEP_ASSIGN_OR_RETURN(
         thread_, internal_base::StartQuietThread("lockstep-star",
-                                                 [this] { RunThread(); }));
+                                                 [this] { io_->run(); }));
     return absl::OkStatus();
   }
 
@@ -85,8 +85,6 @@ class ConnectedStar final : public Star {
 
  private:
   // The star's thread calls these.
-  void RunThread();
-  void Break(const absl::Status& why);
   void ScheduleBeat();
   void ScheduleTick();
   void Beat();
@@ -138,8 +136,6 @@ class ConnectedStar final : public Star {
   std::vector<std::pair<int, std::string>> outbox_ ABSL_GUARDED_BY(mutex_);
   std::set<int> connected_ ABSL_GUARDED_BY(mutex_);
   absl::Status hub_lost_ ABSL_GUARDED_BY(mutex_);
-  StarListener* started_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
   bool said_goodbye_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 
@@ -149,13 +145,6 @@ class ConnectedStar final : public Star {
 // ---- Functions for any thread.
 
 void ConnectedStar::Start(StarListener& listener) {
-  absl::Status broken;
-  {
-    MutexLock lock(mutex_);
-    started_ = &listener;
-    broken = broken_;
-  }
-  if (!broken.ok()) return listener.OnBroken(broken);
   asio::post(*io_, [this, &listener] {
     listener_ = &listener;
     for (const auto& event : std::exchange(before_start_, {})) event(listener);
@@ -168,7 +157,7 @@ void ConnectedStar::Send(int to, std::string message) {
   LOCKSTEP_CHECK(to == rank() || links_.at(to) != nullptr);
   LOCKSTEP_CHECK(message.size() <= kLargestFrame);
   MutexLock lock(mutex_);
-  if (stopped_ || !broken_.ok()) return;
+  if (stopped_) return;
   if (outbox_.empty()) asio::post(*io_, [this] { EmptyOutbox(); });
   outbox_.emplace_back(to, std::move(message));
 }
@@ -180,11 +169,9 @@ absl::Duration ConnectedStar::SilentFor(int rank) const {
 }
 
 absl::Status ConnectedStar::Leave(absl::Duration patience) {
-  absl::Status status =
-      CatchAll("leaving the job", [&] { return SayLast(patience); });
+  absl::Status status = SayLast(patience);
   Stop();
   MutexLock lock(mutex_);
-  status.Update(broken_);
   status.Update(hub_lost_);
   return status;
 }
@@ -217,7 +204,7 @@ absl::Status ConnectedStar::SayLast(absl::Duration patience) {
 // of a peer.
 void ConnectedStar::AwaitGoodbye() {
   MutexLock lock(mutex_);
-  while (!said_goodbye_ && broken_.ok()) changed_.Wait(mutex_);
+  while (!said_goodbye_) changed_.Wait(mutex_);
 }
 
 void ConnectedStar::AwaitNoneConnected(SteadyTime deadline) {
@@ -242,31 +229,6 @@ void ConnectedStar::Stop() {
 }
 
 // ---- Functions of the star's thread.
-
-void ConnectedStar::RunThread() {
-  const absl::Status status =
-      CatchAll("the thread that keeps this rank in touch", [this] {
-        io_->run();
-        return absl::OkStatus();
-      });
-  if (!status.ok()) Break(status);
-}
-
-// Allocates nothing.
-void ConnectedStar::Break(const absl::Status& why) {
-  for (const auto& link : links_) {
-    if (link != nullptr) link->Close();
-  }
-  StarListener* listener = nullptr;
-  {
-    MutexLock lock(mutex_);
-    broken_ = why;
-    listener = started_;
-    connected_.clear();
-    changed_.NotifyAll();
-  }
-  if (listener != nullptr) listener->OnBroken(why);
-}
 
 void ConnectedStar::ScheduleBeat() {
   beat_timer_.expires_at(After(beat_));
@@ -344,6 +306,7 @@ void ConnectedStar::OnInput(int from, absl::string_view& input) {
 }
 
 void ConnectedStar::End(int rank, const absl::Status& why) {
+  if (ProcessIsEnding()) return;  // it has ended its own connections
   links_[rank]->Close();
   Tell([rank, why](StarListener& listener) { listener.OnGone(rank, why); });
   MutexLock lock(mutex_);
@@ -500,15 +463,13 @@ Blame::Rank Peer::ForBlame() const {
 
 absl::StatusOr<std::unique_ptr<Star>> Star::Join(const StarOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(Check(options));
-  return CatchAll("joining", [&]() -> absl::StatusOr<std::unique_ptr<Star>> {
-    auto io = std::make_unique<asio::io_context>(1);
-    LOCKSTEP_ASSIGN_OR_RETURN(Joined joined, Meet(*io, options));
-    io->restart();
-    auto star = std::make_unique<ConnectedStar>(options, std::move(io),
-                                                std::move(joined));
-    LOCKSTEP_RETURN_IF_ERROR(star->Run());
-    return star;
-  });
+  auto io = std::make_unique<asio::io_context>(1);
+  LOCKSTEP_ASSIGN_OR_RETURN(Joined joined, Meet(*io, options));
+  io->restart();
+  auto star = std::make_unique<ConnectedStar>(options, std::move(io),
+                                              std::move(joined));
+  LOCKSTEP_RETURN_IF_ERROR(star->Run());
+  return star;
 }
 
 }  // namespace lockstep::internal_collective

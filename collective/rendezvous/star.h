@@ -106,7 +106,8 @@ struct Peer {
 
 // Receives what happens in a star.
 // Thread-safety: calls come one at a time, from the star's thread, or from one
-// that calls Flush or Hurry. They must not block.
+// that calls Flush or Hurry. They must not block. If one throws, the process
+// ends (end_process.h).
 class StarListener {
  public:
   virtual ~StarListener() = default;
@@ -123,12 +124,6 @@ class StarListener {
   virtual void OnGone(int rank, const absl::Status& why) = 0;
 
   virtual void OnTick() = 0;
-
-  // Called when the star can't go on, since the listener threw an exception on
-  // its thread or memory has run out. The star's connections have ended, which
-  // tells the other ranks. This is the last call. It must neither throw nor
-  // allocate.
-  virtual void OnBroken(const absl::Status& why) = 0;
 
   // Beat returns the text of this rank's next heartbeat, and OnBeat gets that
   // of another rank's heartbeat.
@@ -195,9 +190,8 @@ class Star {
   // Says goodbye, after all that was sent before. A spoke returns when this is
   // sent. The hub first waits until all other ranks have left or are lost, for
   // at most `patience`; DEADLINE_EXCEEDED names those that have not. Returns
-  // UNAVAILABLE at a spoke whose hub was lost, and OnBroken's error if the star
-  // can't go on. The listener is not called after it has returned. Called once,
-  // and not on the star's thread.
+  // UNAVAILABLE at a spoke whose hub was lost. The listener is not called after
+  // it has returned. Called once, and not on the star's thread.
   virtual absl::Status Leave(absl::Duration patience) = 0;
 
   // These two are for ranks that are threads of this process, and do nothing

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <new>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -96,41 +95,6 @@ TEST(StarTest, EndWithoutGoodbyeIsLoss) {
       job.ears[0].AwaitGone(1),
       StatusIs(absl::StatusCode::kUnavailable,
                AllOf(HasSubstr("rank 1 (host-1, pid "), HasSubstr("is lost"))));
-}
-
-// A listener that runs out of memory.
-// Thread-safety: as Ears.
-class Throws : public Ears {
- public:
-  void OnMessage(int /*from*/, absl::string_view /*message*/) override {
-    throw std::bad_alloc();
-  }
-};
-
-TEST(StarTest, WhatThrowsEndsTheRankAlone) {
-  for (const int thrower : {0, 1}) {
-    MemoryStore store;
-    Throws throws;  // declared before the stars, which call them
-    Ears hears;
-    std::vector<StarOptions> options;
-    for (int rank = 0; rank < 2; ++rank) {
-      options.push_back(OptionsOf(rank, 2, &store));
-    }
-    std::vector<JoinResult> stars = JoinAll(options);
-    for (int rank = 0; rank < 2; ++rank) {
-      LOCKSTEP_ASSERT_OK(stars[rank]);
-      (*stars[rank])->Start(rank == thrower ? throws : hears);
-    }
-    (*stars[1 - thrower])->Send(thrower, "boom");
-    const auto exhausted = StatusIs(absl::StatusCode::kResourceExhausted,
-                                    HasSubstr("ran out of memory"));
-    EXPECT_THAT(throws.AwaitBroken(), exhausted);
-    EXPECT_THAT(hears.AwaitGone(thrower),
-                StatusIs(absl::StatusCode::kUnavailable, HasSubstr("is lost")));
-    // Later calls return the error, and do not wait.
-    (*stars[thrower])->Send(1 - thrower, "unheard");
-    EXPECT_THAT((*stars[thrower])->Leave(kLong), exhausted);
-  }
 }
 
 TEST(StarTest, SpokesNoticeTheLossOfTheHub) {

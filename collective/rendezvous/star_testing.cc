@@ -105,12 +105,6 @@ void Ears::OnTick() {
   changed_.NotifyAll();
 }
 
-void Ears::OnBroken(const absl::Status& why) {
-  MutexLock lock(mutex_);
-  broken_ = why;
-  changed_.NotifyAll();
-}
-
 void Ears::OnBeat(int from, absl::string_view beat) {
   MutexLock lock(mutex_);
   beats_[from] = std::string(beat);
@@ -130,12 +124,6 @@ absl::Status Ears::AwaitGone(int rank) {
   Await([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return gone_.count(rank) > 0; });
   return gone_.count(rank) > 0 ? gone_.at(rank)
                                : absl::InternalError("it is not gone");
-}
-
-absl::Status Ears::AwaitBroken() {
-  MutexLock lock(mutex_);
-  Await([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !broken_.ok(); });
-  return broken_;
 }
 
 std::string Ears::AwaitBeat(int from) {

@@ -93,13 +93,11 @@ class Ears : public StarListener {
   void OnMessage(int from, absl::string_view message) override;
   void OnGone(int rank, const absl::Status& why) override;
   void OnTick() override;
-  void OnBroken(const absl::Status& why) override;
   std::string Beat() override { return "boom"; }
   void OnBeat(int from, absl::string_view beat) override;
 
   std::vector<std::string> AwaitMessages(int from, size_t count);
   absl::Status AwaitGone(int rank);
-  absl::Status AwaitBroken();
   std::string AwaitBeat(int from);
   int AwaitTicks(int count);
   std::map<int, absl::Status> gone();
@@ -118,7 +116,6 @@ class Ears : public StarListener {
   std::map<int, std::vector<std::string>> messages_ ABSL_GUARDED_BY(mutex_);
   std::map<int, absl::Status> gone_ ABSL_GUARDED_BY(mutex_);
   std::map<int, std::string> beats_ ABSL_GUARDED_BY(mutex_);
-  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
   int ticks_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -127,6 +127,7 @@ bool HasSealedBytes(int file, size_t bytes) {
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
     size_t bytes) {
+  Registry& registry = GetRegistry();  // it is made before its first user
   const size_t mapped = kDataOffset + bytes;
   const auto make = [](unsigned flags) {
     return memfd_create("lockstep_shm",
@@ -152,7 +153,6 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
   }
   memory->nonce_ = absl::BytesToHexString(random);
   std::memcpy(memory->mapping_, memory->nonce_.data(), 2 * kNonceBytes);
-  Registry& registry = GetRegistry();
   MutexLock lock(registry.mutex);
   registry.memories.emplace(memory->nonce_, memory);
   return memory;

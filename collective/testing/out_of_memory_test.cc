@@ -1,11 +1,14 @@
-// Tests a job in which one rank's allocation fails once: one of those that its
-// own threads and Lockstep's make between joining and leaving. This rank
-// returns RESOURCE_EXHAUSTED, or goes on. The others go on, or are told. No
-// rank throws, crashes or waits for a deadline.
+// Tests a job in which one rank's memory runs out at some allocation: one of
+// those that its main thread and Lockstep's threads make between joining and
+// leaving. Either this allocation alone fails, or all later ones fail as well.
+// The rank returns RESOURCE_EXHAUSTED, goes on, or ends. The others go on, or
+// are told. A rank that ends is stopped first, as if the system wrote its core
+// file, so that the others must be told before it is gone. No rank throws,
+// crashes or waits for a deadline.
 //
 // Every fifth allocation is tried, and each one with LOCKSTEP_STRIDE=1, as
 // tools/ci/exhaustive runs it. LOCKSTEP_WHERE=1 prints the stack of the failing
-// one.
+// one, and that of a rank's end.
 #include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
@@ -17,6 +20,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -26,11 +30,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
@@ -41,8 +48,10 @@
 
 namespace {
 
-// The number of the allocation that fails, from 1. 0: none.
+// The number of the allocation that fails, from 1, or 0 for none. If
+// `for_good` is true, all later ones fail as well.
 std::atomic<int64_t> fails{0};
+std::atomic<bool> for_good{false};
 std::atomic<int64_t> allocations{0};
 std::atomic<bool> has_failed{false};
 
@@ -55,14 +64,17 @@ bool IsOurs() {
   return std::strncmp(name, "lockstep", 8) == 0;
 }
 
+void PrintWhere() {
+  if (std::getenv("LOCKSTEP_WHERE") == nullptr) return;
+  void* frames[64];
+  backtrace_symbols_fd(frames, backtrace(frames, 64), 2);
+}
+
 bool Fails() {
   if (fails.load(std::memory_order_relaxed) == 0 || !IsOurs()) return false;
-  if (allocations.fetch_add(1) + 1 != fails) return false;
-  if (std::getenv("LOCKSTEP_WHERE") != nullptr) {
-    void* frames[64];
-    backtrace_symbols_fd(frames, backtrace(frames, 64), 2);
-  }
-  has_failed = true;
+  const int64_t number = allocations.fetch_add(1) + 1;
+  if (for_good ? number < fails : number != fails) return false;
+  if (!has_failed.exchange(true)) PrintWhere();
   return true;
 }
 
@@ -81,6 +93,9 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace lockstep {
 namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
 
 constexpr int kSize = 2;
 
@@ -135,14 +150,24 @@ absl::Status Use(Communicator& group, Memory& memory) {
   return group.Close();
 }
 
+// Stops the process, with its descriptors, as if its core file were written.
+void StopHere(int /*signal*/) {
+  PrintWhere();
+  constexpr absl::string_view kOver = "failed\nover: it has ended\n";
+  static_cast<void>(!write(STDOUT_FILENO, kOver.data(), kOver.size()));
+  kill(getpid(), SIGSTOP);
+}
+
 // Prints the result of joining, and then that of the rest.
 int Rank(const RankProcesses::Self& self) {
   alarm(kMostSeconds);
+  dup2(STDOUT_FILENO, STDERR_FILENO);
+  signal(SIGABRT, StopHere);
   const std::vector<std::string> words = absl::StrSplit(self.argument, ' ');
   int rank = -1;
   int64_t which = 0;
   if (!absl::SimpleAtoi(words[1], &rank) ||
-      !absl::SimpleAtoi(words[2], &which)) {
+      !absl::SimpleAtoi(words[3], &which)) {
     return 2;
   }
   WorldOptions options;
@@ -156,12 +181,13 @@ int Rank(const RankProcesses::Self& self) {
   group_options.backend = words[0];
   group_options.deadline = kNever;
   Memory memory;
+  for_good = words[2] == "for_good";
   if (self.rank == rank) fails = which;
   absl::Status status;
   {
     const auto world = World::Join(options);
     status = world.status();
-    std::printf(world.ok() ? "joined\n" : "not joined\n");
+    static_cast<void>(!write(STDOUT_FILENO, "joined\n", world.ok() ? 7 : 0));
     if (world.ok()) {
       const auto group = (*world)->MakeGroup(group_options);
       // The rank's own allocations may fail as well, and it handles their
@@ -172,70 +198,88 @@ int Rank(const RankProcesses::Self& self) {
     }
   }
   fails = 0;
-  std::printf("%s\n%s\n", has_failed ? "failed" : "did not fail",
+  const std::optional<Blame> blame = BlameOf(status);
+  const int blamed =
+      blame.has_value() && !blame->ranks.empty() ? blame->ranks[0].rank : -1;
+  std::printf("%s\nover: blames %d: %s\n",
+              has_failed ? "failed" : "did not fail", blamed,
               status.ToString().c_str());
   std::fflush(stdout);
   return 0;
 }
 
-// Returns the last line that a rank prints.
-std::string LastLine(const std::string& printed) {
-  const std::vector<std::string> lines =
-      absl::StrSplit(printed, '\n', absl::SkipEmpty());
-  return lines.empty() ? "" : lines.back();
+// Returns the result in what a rank has printed, such as "OK".
+std::string ResultIn(const std::string& printed) {
+  const std::vector<std::string> parts =
+      absl::StrSplit(printed, absl::MaxSplits(": ", 3));
+  return parts.size() < 3 ? "" : parts[2];
 }
 
-class OutOfMemory
-    : public testing::TestWithParam<std::tuple<std::string, int>> {};
+using Way = std::tuple<std::string, int, std::string>;
 
-TEST_P(OutOfMemory, EndsInAStatus) {
-  const auto& [backend, rank] = GetParam();
+class OutOfMemory : public testing::TestWithParam<Way> {};
+
+TEST_P(OutOfMemory, IsToldToAll) {
+  const auto& [backend, rank, how_often] = GetParam();
   const int other = 1 - rank;
   const int64_t stride = Stride();
   int64_t failed = 0;
+  int64_t ended = 0;
   int64_t unfailed_in_a_row = 0;
   // The number of allocations varies between runs. So the loop goes on some way
   // after the last one that failed.
   constexpr int64_t kPastTheEnd = 60;
-  for (int64_t i = 1; unfailed_in_a_row < kPastTheEnd / stride + 1;
+  for (int64_t i = 1;
+       unfailed_in_a_row < kPastTheEnd / stride + 1 && !HasFailure();
        i += stride) {
-    RankProcesses ranks("rank", kSize,
-                        absl::StrCat(backend, " ", rank, " ", i));
-    const std::string said = ranks.Wait(rank);
-    const bool has_failed = absl::StrContains(said, "\nfailed\n") ||
-                            absl::StartsWith(said, "failed\n");
+    const std::string argument =
+        absl::StrCat(backend, " ", rank, " ", how_often, " ", i);
+    RankProcesses ranks("rank", kSize, argument);
+    const std::string said = ranks.AwaitLine(rank, "over: ");
+    const bool joined = absl::StartsWith(said, "joined\n");
+    const bool has_failed = absl::StrContains(said, "failed\nover: ") &&
+                            !absl::StrContains(said, "did not fail");
+    const bool has_ended = absl::StrContains(said, "over: it has ended");
     unfailed_in_a_row = has_failed ? 0 : unfailed_in_a_row + 1;
     failed += has_failed;
+    ended += has_ended;
     // A rank waits for another that could not join, as for any missing one.
-    const bool joined = absl::StartsWith(said, "joined");
     if (!joined) ranks.Signal(other, SIGKILL);
     const std::string others = ranks.Wait(other);
-    const std::string told = absl::StrCat(
-        backend, ", rank ", rank, ", allocation ", i, ": ", said, others);
+    // It is stopped, or about to be, or has printed all that matters.
+    if (has_failed) ranks.Signal(rank, SIGKILL);
+    ranks.Wait(rank);
+    const std::string told = absl::StrCat(argument, ": ", said, others);
+    const std::string result = ResultIn(said);
+    const std::string result_of_other = ResultIn(others);
     if (!has_failed) {
-      EXPECT_EQ(LastLine(said), "OK") << told;
-      EXPECT_EQ(LastLine(others), "OK") << told;
+      EXPECT_EQ(result, "OK\n") << told;
+      EXPECT_EQ(result_of_other, "OK\n") << told;
       continue;
     }
-    const std::string last = LastLine(said);
-    EXPECT_TRUE(last == "OK" || absl::StartsWith(last, "RESOURCE_EXHAUSTED"))
-        << told;
+    if (has_ended) {
+      EXPECT_THAT(said, HasSubstr("so Lockstep ends this process"));
+    } else {
+      EXPECT_THAT(result, AnyOf("OK\n", "RESOURCE_EXHAUSTED")) << told;
+    }
     if (!joined) continue;
-    EXPECT_TRUE(LastLine(others) == "OK" ||
-                absl::StrContains(LastLine(others), "RESOURCE_EXHAUSTED") ||
-                absl::StartsWith(LastLine(others), "UNAVAILABLE"))
-        << told;
-    if (HasFailure()) break;
+    if (result_of_other != "OK\n") {
+      EXPECT_THAT(others, HasSubstr(absl::StrCat("blames ", rank, ": ")))
+          << told;
+    }
   }
   EXPECT_GT(failed, 100 / stride);
+  EXPECT_GT(ended, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, OutOfMemory,
                          testing::Combine(testing::Values("shm", "gloo"),
-                                          testing::Values(0, 1)),
-                         [](const auto& info) {
+                                          testing::Values(0, 1),
+                                          testing::Values("once", "for_good")),
+                         [](const testing::TestParamInfo<Way>& info) {
                            return absl::StrCat(std::get<0>(info.param), "_",
-                                               std::get<1>(info.param));
+                                               std::get<1>(info.param), "_",
+                                               std::get<2>(info.param));
                          });
 
 }  // namespace
