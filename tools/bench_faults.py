@@ -49,6 +49,8 @@ FAULTS = (
     fault("kill_0", "kill -9 of rank 0 of 4", AT_ONCE),
     fault("kill_parent", "kill -9 of rank 3 of 4, whose forked child lives on",
           AT_ONCE),
+    fault("core", "rank 3 of 4 has no memory for a small object, and a core "
+          "file of 4 GiB is written", AT_ONCE, "not tried"),
     fault("no_memory", "rank 1 of 3 has no memory for an all-reduce", AT_ONCE,
           "not tried"),
     fault("no_files", "rank 1 of 3 can open no file, and a group is made",

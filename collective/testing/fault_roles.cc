@@ -7,12 +7,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>  // NOLINT: SteadyTime is one of its
+#include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -31,6 +35,7 @@
 #include "absl/types/span.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/end_process.h"
 #include "lockstep/base/held.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
@@ -128,6 +133,35 @@ absl::StatusOr<FaultReport> Barriers(Communicator& group,
     const double issued = ClockSeconds();
     const absl::Status status = Wait(group.Barrier());
     if (!status.ok()) return ReportOf(status, issued);
+  }
+}
+
+// Limits a resource of this process from now on. Returns false if the system
+// does not allow that limit.
+bool SetLimit(int resource, rlim_t limit) {
+  rlimit both;
+  getrlimit(resource, &both);
+  both.rlim_cur = limit;
+  return setrlimit(resource, &both) == 0;
+}
+
+std::atomic<bool> is_out_of_memory{false};
+
+absl::StatusOr<FaultReport> BarriersUntilNoMemory(
+    Communicator& group, const RankProcesses::Self& self) {
+  constexpr size_t kBytes = size_t{4} << 30;
+  const std::vector<char> memory(self.rank == 3 ? kBytes : 0, 1);
+  if (chdir(self.folder.c_str()) != 0 ||
+      !SetLimit(RLIMIT_CORE, RLIM_INFINITY)) {
+    return absl::ErrnoToStatus(errno, "core files should have no limit");
+  }
+  signal(SIGUSR1, [](int) { is_out_of_memory = true; });
+  std::printf("joined\n");
+  while (true) {
+    const double issued = ClockSeconds();
+    const absl::Status status = Wait(group.Barrier());
+    if (!status.ok()) return ReportOf(status, issued);
+    if (is_out_of_memory) RunOrEnd("a test", [] { throw std::bad_alloc(); });
   }
 }
 
@@ -314,14 +348,6 @@ absl::StatusOr<FaultReport> GroupOrder(Communicator& group,
   LOCKSTEP_ASSIGN_OR_RETURN(const auto b, group.Split("b", members));
   const double issued = ClockSeconds();
   return ReportOf(Wait((group.rank() == 0 ? a : b)->Barrier()), issued);
-}
-
-// Limits a resource of this process from now on.
-void SetLimit(int resource, rlim_t limit) {
-  rlimit both;
-  getrlimit(resource, &both);
-  both.rlim_cur = limit;
-  setrlimit(resource, &both);
 }
 
 absl::StatusOr<FaultReport> NoMemory(Communicator& group,
@@ -558,6 +584,7 @@ std::map<std::string, RankProcesses::Role> FaultRoles(
   std::map<std::string, RankProcesses::Role> roles = {
       {"barriers", InGroup(Barriers)},
       {"has_child", InGroup(BarriersOfParents)},
+      {"core", InGroup(BarriersUntilNoMemory)},
       {"no_memory", InGroup(NoMemory)},
       {"no_files", NoFiles},
       {"scanned", Scanned},

@@ -33,6 +33,8 @@ struct FaultDeadlines {
 //
 //   barriers           print "joined"; do barriers until one fails
 //   has_child          the same, with a fork first; the child lives until Go
+//   core               the same as barriers; at SIGUSR1, rank 3 has no memory
+//                      for a small object, and 4 GiB for its core file
 //   deadline_barrier   do some barriers; print "ready"; after Go, do a barrier
 //                      with a deadline
 //   patient_barrier    the same, but only rank 0 has that deadline, and its

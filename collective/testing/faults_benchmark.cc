@@ -12,13 +12,16 @@
 // while its group is made again many times. A Status other than the expected
 // one ends the program.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -55,6 +58,7 @@ struct Fault {
   int size = 3;
   std::string argument = {};  // in place of the backend
   bool in_shm = true;         // false: not measured with shm
+  int signal = SIGKILL;       // what is sent to the rank that is killed
 };
 
 std::vector<Fault> FaultsOfProcesses() {
@@ -72,6 +76,14 @@ std::vector<Fault> FaultsOfProcesses() {
       {"scanned", "scanned", Since::kRankOne, "^OK|^UNAVAILABLE.*rank", "", -1,
        3, "", false},
   };
+}
+
+// The system writes the core file of a rank whose memory has run out.
+Fault WithCore() {
+  Fault fault = {"core", "core", Since::kKill, "UNAVAILABLE.*rank 3 ", "",
+                 3,      4};
+  fault.signal = SIGUSR1;
+  return fault;
 }
 
 std::vector<Fault> FaultsOfGroups() {
@@ -122,6 +134,18 @@ struct Outcome {
   std::map<int, FaultReport> reports;  // of all ranks but the silent one
 };
 
+// Returns true if a core file is in the folder, or comes within 10 s.
+bool HasCore(const std::string& folder) {
+  for (int i = 0; i < 1000; ++i) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      if (absl::StartsWith(name, "core")) return true;
+    }
+    usleep(10000);
+  }
+  return false;
+}
+
 Outcome Provoke(const Fault& fault, const std::string& backend) {
   Outcome outcome;
   if (backend == "local") {
@@ -135,7 +159,7 @@ Outcome Provoke(const Fault& fault, const std::string& backend) {
       ranks.AwaitLine(rank, "joined");
     }
     outcome.killed = ClockSeconds();
-    ranks.Signal(fault.silent, SIGKILL);
+    ranks.Signal(fault.silent, fault.signal);
   } else if (fault.since == Since::kItself) {
     AwaitReady(ranks, fault.size);
     if (fault.silent >= 0) ranks.Signal(fault.silent, SIGSTOP);
@@ -144,6 +168,11 @@ Outcome Provoke(const Fault& fault, const std::string& backend) {
   for (int rank = 0; rank < fault.size; ++rank) {
     if (rank == fault.silent) continue;
     outcome.reports[rank] = ParseFaultReport(ranks.AwaitLine(rank, " | "));
+  }
+  if (fault.role == "core") {
+    EXPECT_TRUE(HasCore(ranks.folder()))
+        << "no core file is written: /proc/sys/kernel/core_pattern should be "
+           "'core'";
   }
   Go(ranks);  // ends the forked children
   return outcome;
@@ -200,6 +229,9 @@ void Growth(const std::string& backend) {
   }
 }
 
+// The number of core files that are written.
+constexpr int kCores = 3;
+
 // The faults alternate, so that other work of the machine disturbs them
 // equally.
 int MeasureAll(int runs, bool local_alone) {
@@ -214,6 +246,7 @@ int MeasureAll(int runs, bool local_alone) {
       }
       if (run == 0) Growth(backend);
     }
+    if (run < kCores) Measure(WithCore(), "shm");
     for (const char* backend : {"shm", "gloo"}) {
       for (const Fault& fault : FaultsOfGroups()) Measure(fault, backend);
     }
