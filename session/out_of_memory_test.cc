@@ -51,8 +51,8 @@ void operator delete(void* memory, size_t /*size*/) noexcept {
 namespace lockstep {
 namespace {
 
-// What comes of a session in which an allocation fails, as an exit code. No
-// other program has these codes.
+// The exit codes of a process that makes a session in which an allocation
+// fails. Sanitizers and other programs use lower codes.
 enum Result { kMade = 40, kExhausted, kNotMade, kDidNotFail };
 
 Result Make(PluginRegistry& registry, int64_t fails) {
@@ -72,7 +72,7 @@ Result Make(PluginRegistry& registry, int64_t fails) {
   return absl::IsResourceExhausted(session.status()) ? kExhausted : kNotMade;
 }
 
-// Does this in a process of its own, whose standard error it returns.
+// The end of such a process, and its standard error.
 struct Ended {
   int status = 0;
   std::string said;

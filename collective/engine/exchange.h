@@ -111,7 +111,8 @@ class Exchange {
     std::deque<Part> sends, recvs;
     uint64_t done = 0;
   };
-  // What has happened in a call, of which the seats are told afterwards.
+  // The news of one call. The call tells them to the seats at its end, without
+  // the mutex.
   struct News {
     std::vector<Part> done;
     Part failed;
