@@ -345,16 +345,20 @@ void ExpectOneFails(const std::shared_ptr<Counting>& memory, const Kind& kind,
                     absl::StatusCode code, const std::string& text) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Loader> loader,
                                 Make(memory, kind));
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
   int64_t good = 0, failed = 0;
-  for (const absl::StatusOr<Batch>& batch : loader->Epoch(0)) {
-    if (batch.ok()) {
+  Batch batch;
+  while (true) {
+    const NextResult next = loader->Next(batch);
+    if (next.kind() == NextKind::kEnd) break;
+    if (next.ok()) {
       ++good;
       continue;
     }
     ++failed;
-    EXPECT_THAT(batch,
-                StatusIs(code, testing::AllOf(HasSubstr("epoch 0, step "),
-                                              HasSubstr(text))));
+    ASSERT_EQ(next.kind(), NextKind::kFailedStep) << next.status();
+    EXPECT_THAT(next, StatusIs(code, testing::AllOf(HasSubstr("epoch 0, step "),
+                                                    HasSubstr(text))));
   }
   EXPECT_EQ(good, kSteps - 1);
   EXPECT_EQ(failed, 1);

@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/end_process.h"
 #include "lockstep/base/fork_guard.h"
@@ -61,22 +60,11 @@ absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
   return std::min(slots, fit);
 }
 
-// Returns the error of a lost step. Some codes of Next say that no step is
-// lost, so UNKNOWN stands for these codes.
-absl::Status OfLostStep(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kOutOfRange:
-    case absl::StatusCode::kResourceExhausted:
-      return InPlaceOf(status,
-                       absl::UnknownError(absl::StrCat(
-                           status.message(), " (",
-                           absl::StatusCodeToString(status.code()), ")")));
-    default:
-      return status;
-  }
+// A trainer may call TryNext often, so this error is made only once.
+const absl::Status& NotReady() {
+  static const absl::Status& status =
+      *new absl::Status(absl::UnavailableError("no batch is ready yet"));
+  return status;
 }
 
 }  // namespace
@@ -173,7 +161,7 @@ absl::Status Loader::CheckFields() const {
 }
 
 template <typename Move>
-absl::Status Loader::Restart(const Move& move) {
+absl::Status Loader::Restart(State then, const Move& move) {
   errors_.clear();
   if (forked()) return CheckRunning("StartEpoch");
   LOCKSTEP_RETURN_IF_ERROR(failure_);
@@ -185,7 +173,7 @@ absl::Status Loader::Restart(const Move& move) {
     return status.ok();
   });
   if (status.ok()) {
-    state_ = State::kRunning;
+    state_ = then;
   } else if (state_ != State::kNew) {
     state_ = State::kStopped;
   }
@@ -204,7 +192,6 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
         epoch > progress().epoch && epoch - 1 == progress().epoch &&
         !forked()) {
       LOCKSTEP_RETURN_IF_ERROR(CheckFields());
-      epoch_goes_on_ = false;
       skip_ = SkipRanges();
       pipeline_->set_progress({epoch, 0, 0, progress().steps_in_total});
       state_ = State::kRunning;
@@ -214,8 +201,7 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
     SamplerState start;
     start.progress = {epoch, 0, 0, progress().steps_in_total};
     start.order_digests = OrderDigests(order_);
-    return Restart([&](Sampler& sampler) -> absl::Status {
-      epoch_goes_on_ = false;
+    return Restart(State::kRunning, [&](Sampler& sampler) -> absl::Status {
       LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(start));
       skip_ = SkipRanges();
       return absl::OkStatus();
@@ -227,17 +213,15 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
 absl::Status Loader::GoToEpoch(int64_t epoch) {
   // Only RestoreState leads to more steps.
   if (state_ == State::kFinished) return absl::OkStatus();
-  if (epoch_goes_on_ && epoch == progress().epoch) {
-    // A stopped loader returns its error each time, until StartEpoch or
-    // RestoreState.
-    epoch_goes_on_ = state_ == State::kStopped;
-    return absl::OkStatus();
-  }
-  return StartEpoch(epoch);
+  const bool is_kept = state_ == State::kKept || state_ == State::kDraining ||
+                       state_ == State::kStopped;
+  if (!is_kept || epoch != progress().epoch) return StartEpoch(epoch);
+  if (state_ == State::kKept) state_ = State::kRunning;
+  return absl::OkStatus();
 }
 
 void Loader::KeepPlace() {
-  if (state_ == State::kRunning) epoch_goes_on_ = true;
+  if (state_ == State::kRunning) state_ = State::kKept;
 }
 
 absl::Status Loader::RestoreState(absl::string_view bytes,
@@ -261,12 +245,10 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
                        ", and this one has seed=", options_.seed,
                        ": what samples draw at random would be different"));
     }
-    return Restart([&](Sampler& sampler) -> absl::Status {
-      epoch_goes_on_ = false;
+    return Restart(State::kKept, [&](Sampler& sampler) -> absl::Status {
       LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(position, options));
       skip_epoch_ = position.progress.epoch;
       skip_ = position.skip;
-      epoch_goes_on_ = true;
       return absl::OkStatus();
     });
   });
@@ -275,18 +257,20 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
 absl::Status Loader::Skip(int64_t begin, int64_t end) {
   return RunOrEnd("Skip", [&]() -> absl::Status {
     LOCKSTEP_RETURN_IF_ERROR(CheckRunning("Skip"));
-    const bool draining = state_ == State::kDraining;
+    const State before = state_;
     LOCKSTEP_ASSIGN_OR_RETURN(const SamplerState here, PresentState());
     absl::Status skipped;
-    LOCKSTEP_RETURN_IF_ERROR(Restart([&](Sampler& sampler) -> absl::Status {
-      LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(here));
-      // The loader goes on if the positions can't be skipped.
-      skipped = sampler.Skip(begin, end);
-      skip_epoch_ = sampler.progress().epoch;
-      skip_ = sampler.skipped();
-      return absl::OkStatus();
-    }));
-    if (draining) Drain();
+    const State then = before == State::kDraining ? State::kKept : before;
+    LOCKSTEP_RETURN_IF_ERROR(
+        Restart(then, [&](Sampler& sampler) -> absl::Status {
+          LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(here));
+          // The loader goes on if the positions can't be skipped.
+          skipped = sampler.Skip(begin, end);
+          skip_epoch_ = sampler.progress().epoch;
+          skip_ = sampler.skipped();
+          return absl::OkStatus();
+        }));
+    if (before == State::kDraining) Drain();
     return skipped;
   });
 }
@@ -340,7 +324,7 @@ absl::StatusOr<int64_t> Loader::StepsLeft() const {
 }
 
 void Loader::Drain() {
-  if (state_ != State::kRunning) return;
+  if (state_ != State::kRunning && state_ != State::kKept) return;
   state_ = State::kDraining;
   pipeline_->Drain();
 }
@@ -355,6 +339,7 @@ absl::Status Loader::CheckRunning(absl::string_view call) const {
   }
   switch (state_) {
     case State::kRunning:
+    case State::kKept:
     case State::kDraining:
       return absl::OkStatus();
     case State::kFailed:
@@ -381,48 +366,54 @@ absl::Status Loader::CheckRunning(absl::string_view call) const {
       ") to go on, or set advance_epochs"));
 }
 
-absl::StatusOr<bool> Loader::Next(Batch& batch) {
+NextResult Loader::Next(Batch& batch) {
   batch.ReleaseSlot();
-  const absl::StatusOr<Polled> polled =
-      RunOrEnd("Next", [&] { return Advance(batch, true); });
+  NextResult next = RunOrEnd("Next", [&] { return Advance(batch, true); });
   if (batch.empty()) batch.Release();
-  if (!polled.ok()) return polled.status();
-  return *polled == Polled::kBatch;
+  return next;
 }
 
-absl::StatusOr<Polled> Loader::TryNext(Batch& batch) {
+NextResult Loader::TryNext(Batch& batch) {
   batch.Release();
   return RunOrEnd("TryNext", [&] { return Advance(batch, false); });
 }
 
-absl::StatusOr<Polled> Loader::Advance(Batch& batch, bool wait) {
+NextResult Loader::Advance(Batch& batch, bool wait) {
   errors_.clear();
-  if (!running()) return CheckRunning("Next");
+  if (!running()) return NextResult(NextKind::kStopped, CheckRunning("Next"));
   while (true) {
     if (state_ == State::kDraining && pipeline_->empty()) return EndDrain();
-    LOCKSTEP_ASSIGN_OR_RETURN(Entry* const entry, Await(wait));
+    const absl::StatusOr<Entry*> awaited = Await(wait);
+    if (!awaited.ok()) {
+      if (pipeline_->failed()) return FailForGood(pipeline_->failure());
+      return NextResult(NextKind::kTryAgain, awaited.status());
+    }
+    Entry* const entry = *awaited;
     if (entry == nullptr) {
-      if (!wait) return Polled::kNotReady;
-      return absl::DeadlineExceededError(absl::StrCat(
-          "there was no batch within timeout=",
-          absl::FormatDuration(options_.timeout), ": ", pipeline_->Activity()));
+      return NextResult(NextKind::kTryAgain,
+                        wait ? absl::DeadlineExceededError(absl::StrCat(
+                                   "there was no batch within timeout=",
+                                   absl::FormatDuration(options_.timeout), ": ",
+                                   pipeline_->Activity()))
+                             : NotReady());
     }
     if (entry->kind == Entry::Kind::kBatch) return GiveOut(*entry, batch);
     if (entry->kind == Entry::Kind::kFailed) {
-      const absl::Status status = OfLostStep(entry->status);
+      absl::Status status = entry->status;
       pipeline_->Pop(*entry);
       state_ = State::kStopped;
-      return status;
+      return NextResult(NextKind::kStopped, std::move(status));
     }
     // The end of the draining is reported before the end of the epoch, so that
     // the result does not depend on how far the workers have planned.
     if (state_ == State::kDraining && IsTold(*entry)) return EndDrain();
-    if (EndEpoch(*entry)) return Polled::kEndOfEpoch;
+    if (EndEpoch(*entry)) return NextResult(NextKind::kEnd);
     if (++empty_epochs_ > kMostEmptyEpochs) {
       state_ = State::kStopped;
-      return absl::FailedPreconditionError(
-          absl::StrCat(kMostEmptyEpochs, " epochs in a row, up to epoch ",
-                       progress().epoch, ", had no step"));
+      return NextResult(NextKind::kStopped,
+                        absl::FailedPreconditionError(absl::StrCat(
+                            kMostEmptyEpochs, " epochs in a row, up to epoch ",
+                            progress().epoch, ", had no step")));
     }
   }
 }
@@ -433,8 +424,7 @@ absl::StatusOr<Entry*> Loader::Await(bool wait) {
     meter_->AddReady(pipeline_->CountReady());
   }
   absl::StatusOr<Entry*> entry = pipeline_->Await(0);
-  if (!entry.ok()) return AwaitFailed(std::move(entry).status());
-  if (*entry != nullptr || !wait) return entry;
+  if (!entry.ok() || *entry != nullptr || !wait) return entry;
   const int64_t begin = Now();
   const int64_t patience = absl::ToInt64Nanoseconds(options_.timeout);
   const int64_t deadline =
@@ -446,23 +436,16 @@ absl::StatusOr<Entry*> Loader::Await(bool wait) {
     pipeline_->trace().Add(TraceLog::Kind::kWait, -1, begin, end,
                            progress().epoch, progress().steps_taken);
   }
-  if (!entry.ok()) return AwaitFailed(std::move(entry).status());
   return entry;
 }
 
-// Only the failure of a worker is permanent.
-absl::Status Loader::AwaitFailed(absl::Status status) {
-  if (!pipeline_->failed()) return status;
-  return FailForGood(pipeline_->failure());
-}
-
-absl::Status Loader::FailForGood(absl::Status status) {
+NextResult Loader::FailForGood(absl::Status status) {
   state_ = State::kFailed;
   failure_ = std::move(status);
-  return failure_;
+  return NextResult(NextKind::kStopped, failure_);
 }
 
-absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
+NextResult Loader::GiveOut(Entry& entry, Batch& batch) {
   Slot& slot = *entry.slot;
   empty_epochs_ = 0;
   if (!slot.errors.empty() || !slot.substitutions.empty()) {
@@ -480,11 +463,11 @@ absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
     }
   }
   if (!slot.status.ok()) {
-    const absl::Status status = OfLostStep(slot.status);
+    NextResult failed(NextKind::kFailedStep, slot.status);
     errors_.swap(slot.errors);
     pipeline_->Pop(entry);
     pool_->GiveBack(slot);
-    return status;
+    return failed;
   }
   batch.Fill(&slot, pool_);
   meter_->AddBatch(slot.valid, batch.TotalBytes());
@@ -492,14 +475,13 @@ absl::StatusOr<Polled> Loader::GiveOut(Entry& entry, Batch& batch) {
   const int64_t steps_in_epoch = entry.steps_in_epoch;
   pipeline_->Pop(entry);
   if (options_.progress) meter_->Report(progress(), steps_in_epoch);
-  return Polled::kBatch;
+  return NextResult(NextKind::kBatch);
 }
 
-Polled Loader::EndDrain() {
-  state_ = State::kRunning;
-  epoch_goes_on_ = true;
+NextResult Loader::EndDrain() {
+  state_ = State::kKept;
   pipeline_->GoOn();
-  return Polled::kEndOfEpoch;
+  return NextResult(NextKind::kEnd);
 }
 
 // Returns true if Next returns false at this end.
@@ -515,7 +497,6 @@ bool Loader::EndEpoch(Entry& entry) {
   pipeline_->Pop(entry);
   if (told) {
     state_ = finished ? State::kFinished : State::kEnded;
-    epoch_goes_on_ = false;
   } else {
     meter_->GoTo(0);
   }
@@ -546,8 +527,8 @@ EpochRange::EpochRange(Loader& loader, int64_t epoch)
   absl::Status status = loader.GoToEpoch(epoch);
   if (!status.ok()) {
     batch_ = std::move(status);
-    last_ = true;
   } else if (loader.over()) {
+    kind_ = NextKind::kEnd;
     done_ = true;
   } else {
     Advance();
@@ -555,21 +536,14 @@ EpochRange::EpochRange(Loader& loader, int64_t epoch)
 }
 
 void EpochRange::Advance() {
-  if (last_) {
-    done_ = true;
-    return;
-  }
-  const bool was_short = absl::IsResourceExhausted(batch_.status());
-  if (!batch_.ok()) batch_ = Batch();
-  const absl::StatusOr<bool> more = loader_->Next(*batch_);
-  if (!more.ok()) {
-    batch_ = more.status();
-    // The loop has released no batch since the last element, so it never will.
-    last_ = !loader_->running() ||
-            (was_short && absl::IsResourceExhausted(more.status()));
-  } else {
-    done_ = !*more;
-  }
+  done_ = !batch_.ok();
+  if (done_) return;
+  const NextResult next = loader_->Next(*batch_);
+  kind_ = next.kind();
+  done_ = kind_ == NextKind::kEnd;
+  if (next.ok()) return;
+  batch_ = next.status();
+  loader_->KeepPlace();
 }
 
 }  // namespace lockstep

@@ -30,6 +30,14 @@
 //     Train(batch);
 //   }
 //
+// A trainer that can do without some steps asks what kind of result it is:
+//
+//   const NextResult next = loader->Next(batch);
+//   if (next.kind() == NextKind::kFailedStep) {
+//     Log(next.status());
+//     continue;
+//   }
+//
 // The batches have the same bytes with any number and kind of workers, with any
 // prefetching, and after any restart.
 #ifndef LOCKSTEP_LOADER_LOADER_H_
@@ -39,6 +47,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -69,8 +78,42 @@ class Pipeline;
 class SlotPool;
 }  // namespace internal_loader
 
-// The result of TryNext.
-enum class Polled { kBatch, kEndOfEpoch, kNotReady };
+// What a call of Next gives.
+enum class NextKind {
+  kBatch,  // The next step.
+  // Nothing is left of the epoch, of max_steps, or of what a Drain leaves.
+  kEnd,
+  // One step is lost, and the next call gives the step after it. The status is
+  // the error of a sample, of collate or of BatchMemory.
+  kFailedStep,
+  // No step is lost: the call can be repeated when its reason is gone.
+  //   DEADLINE_EXCEEDED    options.timeout has passed
+  //   RESOURCE_EXHAUSTED   the caller holds every batch
+  //   CANCELLED            the function of GiveUpWhen has returned true
+  //   UNAVAILABLE          in TryNext alone: the batch is not ready yet
+  kTryAgain,
+  // The loader gives nothing until StartEpoch or RestoreState is called or, if
+  // ok() is false, for ever. FAILED_PRECONDITION if there was neither call yet,
+  // or if this process is a fork; OUT_OF_RANGE if an earlier call has said that
+  // the epoch is over; otherwise the error of the order or of the loader.
+  kStopped,
+};
+
+// The result of Next: true with a batch, false at the end, or an error.
+class [[nodiscard]] NextResult : public absl::StatusOr<bool> {
+ public:
+  // `kind` is kBatch or kEnd.
+  explicit NextResult(NextKind kind)
+      : absl::StatusOr<bool>(kind == NextKind::kBatch), kind_(kind) {}
+  // `kind` is one of the others.
+  NextResult(NextKind kind, absl::Status error)
+      : absl::StatusOr<bool>(std::move(error)), kind_(kind) {}
+
+  NextKind kind() const { return kind_; }
+
+ private:
+  NextKind kind_;
+};
 
 // Gives out the batches of one rank, in the order of its sampler unless
 // LoaderOptions::delivery says otherwise.
@@ -106,25 +149,14 @@ class Loader {
   absl::Status StartEpoch(int64_t epoch);
 
   // Releases what `batch` holds, fills it with the next step and returns true;
-  // or returns false at the end of the epoch. With these errors no step is
-  // lost, and the call can be repeated when their reason is gone:
-  //   DEADLINE_EXCEEDED    options.timeout has passed
-  //   RESOURCE_EXHAUSTED   the caller holds every batch
-  //   FAILED_PRECONDITION  there was no StartEpoch or RestoreState, or this
-  //                        process is a fork
-  //   OUT_OF_RANGE         the epoch is over, as an earlier call has said
-  //   CANCELLED            the function of GiveUpWhen has returned true
-  // Any other error belongs to this step alone, which is lost. It is the error
-  // of a sample, collate, the order or BatchMemory, with its code, except that
-  // UNKNOWN stands for the five codes above; errors() has the original codes of
-  // samples. If ok() is false afterwards, the error is permanent, whatever its
-  // code. The order of an epoch that is read ahead also fails here, and not in
-  // StartEpoch. (The end of an epoch, like a batch, comes only while the
-  // caller does not hold every batch.)
-  absl::StatusOr<bool> Next(Batch& batch);
+  // or returns false at the end of the epoch; or returns an error, whose kind
+  // says whether a step is lost. (The order of an epoch that is read ahead also
+  // fails here, and not in StartEpoch. The end of an epoch, like a batch, comes
+  // only while the caller does not hold every batch.)
+  NextResult Next(Batch& batch);
 
   // Does the same without waiting. (Without workers, it reads the batch now.)
-  absl::StatusOr<Polled> TryNext(Batch& batch);
+  NextResult TryNext(Batch& batch);
 
   // Has Next call this function while it waits for a batch, some twenty times a
   // second and on the thread that called Next, with the time that it has waited
@@ -144,19 +176,18 @@ class Loader {
   // stop.patience says.
   void GiveUpWhen(std::function<bool(absl::Duration waited)> is_enough);
 
-  // Calls StartEpoch and returns all batches of the epoch as a range.
-  // Exception: in the first call after RestoreState or KeepPlace, or after Next
-  // has ended a Drain, the present epoch goes on, and the range is what is left
-  // of it, perhaps nothing. (The range of another epoch gives up what is left
-  // of the present one.) An error is an element, after which the range goes on.
-  // A permanent error is the last element. So is a second RESOURCE_EXHAUSTED in
-  // a row, since the caller must release batches before going on.
+  // Calls StartEpoch and returns all batches of the epoch as a range. An error
+  // is the last element.
+  // Exception: if the place in the present epoch is kept, the next call of
+  // Epoch for it goes on there, and the range is what is left of the epoch,
+  // perhaps nothing. RestoreState, Drain, KeepPlace and an error in a range
+  // keep the place. (The range of another epoch gives up what is left of the
+  // present one.)
   EpochRange Epoch(int64_t epoch);
 
-  // Makes the next call of Epoch continue the present epoch, if it is for that
-  // epoch. So a loop that is left by `break` can be continued by another one;
-  // without this call, Epoch starts the epoch anew. At the end of an epoch, it
-  // does nothing.
+  // Keeps the place in the present epoch for the next call of Epoch. So a loop
+  // that is left by `break` can be continued by another one; without this call,
+  // Epoch starts the epoch anew. At the end of an epoch, it does nothing.
   void KeepPlace();
 
   // Returns the samples that failed the step for which Next has just returned
@@ -250,15 +281,17 @@ class Loader {
  private:
   friend class EpochRange;
 
-  // The state that decides what Next does. StartEpoch and RestoreState lead
-  // from each state but kFailed to kRunning; if the order fails then, kNew
-  // stays as it is, and any other state becomes kStopped. A Skip that goes well
-  // changes no state.
+  // The state that decides what Next and Epoch do. From each state but kFailed,
+  // StartEpoch leads to kRunning, and RestoreState to kKept; if the order fails
+  // then, kNew stays as it is, and any other state becomes kStopped. A Skip
+  // that goes well changes no state. In kKept, kDraining and kStopped, Epoch
+  // does not start the present epoch anew.
   enum class State {
     kNew,       // StartEpoch and RestoreState have not gone well yet.
     kRunning,   // Next gives out batches.
-    kDraining,  // Drain was called while running. It is kRunning again once
-                // Next has returned false.
+    kKept,      // The same. Epoch makes it kRunning, and goes on.
+    kDraining,  // Drain was called while running. It is kKept once Next has
+                // returned false.
     kEnded,     // Next has returned false at the end of the epoch.
     kFinished,  // Next has returned false after max_steps.
     kStopped,   // The order has failed, or has had no step for many epochs.
@@ -274,25 +307,25 @@ class Loader {
   absl::Status GoToEpoch(int64_t epoch);
   SamplerState StateAt(const Progress& progress) const;
   absl::StatusOr<SamplerState> PresentState() const;
-  absl::StatusOr<Polled> Advance(Batch& batch, bool wait);
+  NextResult Advance(Batch& batch, bool wait);
   absl::StatusOr<internal_loader::Entry*> Await(bool wait);
   absl::Status CheckRunning(absl::string_view call) const;
   bool forked() const {
     return *options_.num_workers > 0 && fork_guard_.forked();
   }
   bool running() const {
-    return (state_ == State::kRunning || state_ == State::kDraining) &&
+    return (state_ == State::kRunning || state_ == State::kKept ||
+            state_ == State::kDraining) &&
            !forked();
   }
   absl::Status CheckFields() const;
-  absl::StatusOr<Polled> GiveOut(internal_loader::Entry& entry, Batch& batch);
-  Polled EndDrain();
+  NextResult GiveOut(internal_loader::Entry& entry, Batch& batch);
+  NextResult EndDrain();
   bool IsTold(const internal_loader::Entry& end) const;
   bool EndEpoch(internal_loader::Entry& entry);
-  absl::Status AwaitFailed(absl::Status status);
-  absl::Status FailForGood(absl::Status status);
+  NextResult FailForGood(absl::Status status);
   template <typename Move>
-  absl::Status Restart(const Move& move);
+  absl::Status Restart(State then, const Move& move);
 
   const std::shared_ptr<Dataset> dataset_;
   const LoaderOptions options_;
@@ -303,10 +336,6 @@ class Loader {
 
   State state_ = State::kNew;
   absl::Status failure_;  // not OK in kFailed, and OK otherwise
-  // True if a call of Epoch goes on with the present epoch instead of starting
-  // it anew. This is no state of its own, since kRunning, kDraining and
-  // kStopped each occur with either value.
-  bool epoch_goes_on_ = false;
   std::vector<SampleError> errors_;
   int empty_epochs_ = 0;
   // The ranges to skip in the epoch in which there was a RestoreState or Skip
@@ -318,7 +347,8 @@ class Loader {
   uint32_t calls_ = 0;
 };
 
-// The batches of an epoch, for one range-based for loop.
+// The batches of an epoch, for one range-based for loop. An error is the last
+// element.
 // Requires: the loader outlives it.
 // Thread-safety: thread-compatible, together with its loader.
 class EpochRange {
@@ -343,6 +373,10 @@ class EpochRange {
   Iterator begin() { return Iterator(this); }
   Iterator end() { return Iterator(nullptr); }
 
+  // Returns what the last call of Next has given. After kFailedStep and
+  // kTryAgain, another call of Epoch goes on.
+  NextKind kind() const { return kind_; }
+
  private:
   friend class Loader;
   EpochRange(Loader& loader, int64_t epoch);
@@ -350,7 +384,7 @@ class EpochRange {
 
   Loader* loader_;
   absl::StatusOr<Batch> batch_;
-  bool last_ = false;
+  NextKind kind_ = NextKind::kStopped;
   bool done_ = false;
 };
 

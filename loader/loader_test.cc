@@ -187,31 +187,54 @@ TEST_P(LoaderTest, ARangeEndsWhereAllBatchesAreHeld) {
   options_.prefetch_batches = 2;
   const auto loader = Make({}, options_);
   std::vector<Batch> held;
-  int errors = 0;
-  for (absl::StatusOr<Batch>& batch : loader->Epoch(0)) {
-    if (batch.ok()) {
-      held.push_back(*std::move(batch));
-    } else {
-      EXPECT_THAT(batch.status(),
-                  StatusIs(absl::StatusCode::kResourceExhausted));
-      ASSERT_LT(++errors, 3);
-    }
-  }
-  EXPECT_EQ(held.size(), 3u);
-  EXPECT_EQ(errors, 2);
-
-  // A loop that releases its batches goes on to the end.
-  held.clear();
   int64_t steps = 0;
-  for (absl::StatusOr<Batch>& batch : loader->Epoch(1)) {
-    if (batch.ok()) {
-      ++steps;
-      held.push_back(*std::move(batch));
-    } else {
-      held.clear();
+  int64_t ranges = 0;
+  // A loop that releases its batches goes on, and loses no step.
+  while (!loader->over()) {
+    held.clear();
+    ASSERT_LT(++ranges, 10);
+    EpochRange range = loader->Epoch(0);
+    for (absl::StatusOr<Batch>& batch : range) {
+      if (batch.ok()) {
+        EXPECT_EQ(batch->step(), steps++);
+        held.push_back(*std::move(batch));
+      } else {
+        EXPECT_THAT(batch.status(),
+                    StatusIs(absl::StatusCode::kResourceExhausted));
+        EXPECT_EQ(range.kind(), NextKind::kTryAgain);
+      }
     }
+    EXPECT_LE(held.size(), 3u);
   }
   EXPECT_EQ(steps, 13);
+  EXPECT_EQ(ranges, 5);
+}
+
+TEST_P(LoaderTest, ARangeEndsAtALostStep) {
+  const TestJob job;
+  const auto dataset = std::make_shared<TestDataset>(job.size);
+  dataset->before = [](int64_t, SampleContext& context) {
+    const int64_t step = context.position() / 8;
+    return step == 4 || step == 5 || step == 12 ? absl::DataLossError("torn")
+                                                : absl::OkStatus();
+  };
+  const auto loader = Make(job, options_, dataset);
+  for (const int64_t epoch : {0, 1}) {
+    std::string ends;
+    int64_t steps = 0;
+    do {
+      EpochRange range = loader->Epoch(epoch);
+      for (absl::StatusOr<Batch>& batch : range) {
+        EXPECT_TRUE(!batch.ok() || batch->step() == steps);
+        ++steps;
+      }
+      const NextKind kind = range.kind();
+      ASSERT_TRUE(kind == NextKind::kFailedStep || kind == NextKind::kEnd);
+      absl::StrAppend(&ends, steps, " ");
+    } while (!loader->over());
+    EXPECT_EQ(steps, 13);
+    EXPECT_EQ(ends, "5 6 13 13 ");
+  }
 }
 
 TEST_P(LoaderTest, NegativeEpochsAreRefused) {
@@ -231,11 +254,13 @@ TEST_P(LoaderTest, TryNextComesToTheSame) {
   Batch batch;
   int64_t steps = 0;
   while (true) {
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Polled polled, loader->TryNext(batch));
-    if (polled == Polled::kEndOfEpoch) break;
-    if (polled == Polled::kBatch) {
+    const NextResult next = loader->TryNext(batch);
+    if (next.kind() == NextKind::kEnd) break;
+    if (next.kind() == NextKind::kBatch) {
       EXPECT_EQ(batch.step(), steps++);
     } else {
+      ASSERT_EQ(next.kind(), NextKind::kTryAgain);
+      EXPECT_THAT(next, StatusIs(absl::StatusCode::kUnavailable));
       EXPECT_TRUE(batch.empty());
     }
   }
@@ -249,7 +274,9 @@ TEST_P(LoaderTest, SaysThatTheCallerHoldsEveryBatch) {
   std::vector<Batch> held(3);
   for (Batch& batch : held) ASSERT_TRUE(*loader->Next(batch));
   Batch next;
-  EXPECT_THAT(loader->Next(next),
+  const NextResult refused = loader->Next(next);
+  EXPECT_EQ(refused.kind(), NextKind::kTryAgain);
+  EXPECT_THAT(refused,
               StatusIs(absl::StatusCode::kResourceExhausted,
                        HasSubstr("all 3 batches of the loader are held")));
   EXPECT_TRUE(loader->ok());
@@ -666,7 +693,7 @@ TEST_P(WorkersTest, OutOfOrderTheEndComesAfterASlowBatch) {
   Batch batch;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(*loader->Next(batch));
   end_is_ready.Wait();
-  EXPECT_THAT(loader->TryNext(batch), IsOkAndHolds(Polled::kNotReady));
+  EXPECT_EQ(loader->TryNext(batch).kind(), NextKind::kTryAgain);
   barrier.Open();
   ASSERT_THAT(loader->Next(batch), IsOkAndHolds(true));
   EXPECT_EQ(batch.step(), 0);
@@ -914,9 +941,10 @@ TEST(Loader, OrdersThatFailAreToldAtTheirPlace) {
     LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
     Batch batch;
     for (int step = 0; step < 4; ++step) ASSERT_TRUE(*loader->Next(batch));
-    EXPECT_THAT(loader->Next(batch),
-                StatusIs(absl::StatusCode::kUnknown,
-                         HasSubstr("no room for it (RESOURCE_EXHAUSTED)")));
+    const NextResult failed = loader->Next(batch);
+    EXPECT_EQ(failed.kind(), NextKind::kStopped);
+    EXPECT_THAT(failed, StatusIs(absl::StatusCode::kResourceExhausted,
+                                 HasSubstr("no room for it")));
     EXPECT_THAT(loader->Next(batch),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          HasSubstr("stopped at an error of its order")));

@@ -455,7 +455,7 @@ TEST_P(PinnedMemoryTest, KernelsFindTheirBatchHoweverLateTheyAre) {
     if (kind.num_workers > 0) {
       // The third batch is being copied from there: nothing may be read into
       // it.
-      ExpectNever([&] { return *loader->TryNext(here) != Polled::kNotReady; });
+      ExpectNever([&] { return loader->TryNext(here).ok(); });
     }
     there.Release();
     gate.Open();

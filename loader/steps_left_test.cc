@@ -137,12 +137,13 @@ TEST_P(StepsLeftTest, StepsThatFailAreTaken) {
                                     : absl::OkStatus();
   };
   const auto loader = Make(options_, dataset);
-  int64_t left = kSteps;
-  for (absl::StatusOr<Batch>& batch : loader->Epoch(0)) {
-    EXPECT_EQ(batch.ok(), left != kSteps - 2);
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  Batch batch;
+  for (int64_t left = kSteps; left > 0;) {
+    EXPECT_EQ(loader->Next(batch).ok(), left != kSteps - 2);
     EXPECT_THAT(loader->StepsLeft(), IsOkAndHolds(--left));
   }
-  EXPECT_EQ(left, 0);
+  EXPECT_THAT(loader->Next(batch), IsOkAndHolds(false));
 }
 
 TEST_P(StepsLeftTest, LooksThroughOrdersThatGroup) {

@@ -141,7 +141,6 @@ TEST_F(BlameSurvivesTest, AFileOfRank0) {
 TEST_F(BlameSurvivesTest, ALoader) {
   LOCKSTEP_ASSERT_OK(
       registry_.Add<Dataset>("far", "Samples of others.", MakeFarAway));
-  // The second one is a code that Loader::Next replaces.
   for (const absl::StatusCode code :
        {absl::StatusCode::kUnavailable, absl::StatusCode::kDeadlineExceeded}) {
     ExpectFailsAt(TrainOneEpoch, {},

@@ -45,9 +45,11 @@ absl::Status ReadAll(
   Batch batch;
   int64_t unread = 0;
   for (;;) {
-    const absl::StatusOr<bool> more = loader.Next(batch);
-    if (!more.ok()) return training.InLoader(loader, more.status());
-    if (!*more) {
+    const NextResult next = loader.Next(batch);
+    if (!next.ok()) {
+      return training.InLoader(loader, next.kind(), next.status());
+    }
+    if (next.kind() == NextKind::kEnd) {
       training.TellUnread(loader, unread);
       return absl::OkStatus();
     }

@@ -295,7 +295,9 @@ void StepLoop::NoteMissingAverage() {
 
 absl::Status StepLoop::BeginStep() {
   absl::StatusOr<Batch>& next = **at_;
-  if (!next.ok()) return training_.InLoader(loader_, next.status());
+  if (!next.ok()) {
+    return training_.InLoader(loader_, batches_->kind(), next.status());
+  }
   step_.batch_ = &*next;
   had_steps_ = true;
   begun_ = SteadyNow();

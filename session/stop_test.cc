@@ -184,5 +184,33 @@ TEST_F(StopTest, DataThatDoesNotComeIsTold) {
   EXPECT_EQ(began_at_, 4);
 }
 
+// Numbers of which one fails.
+class CancelledNumbers : public Numbers {
+ public:
+  CancelledNumbers() : Numbers({12, -1}) {}
+
+  absl::Status Read(int64_t index, SampleContext& context,
+                    SampleRow& row) override {
+    if (index == 8) return absl::CancelledError("the reader has given up");
+    return Numbers::Read(index, context, row);
+  }
+};
+
+// The failure comes in the step that would stop.
+TEST_F(StopTest, ASampleThatIsCancelledIsAFailure) {
+  StopAfter stop(4);
+  SessionOptions options;
+  options.hooks = {&stop};
+  EXPECT_THAT(RunJobs(
+                  {Text("1h")},
+                  [&](Session& session) {
+                    return TrainOn(session,
+                                   std::make_shared<CancelledNumbers>());
+                  },
+                  options),
+              ElementsAre(StatusIs(absl::StatusCode::kUnknown,
+                                   HasSubstr("the reader has given up"))));
+}
+
 }  // namespace
 }  // namespace lockstep

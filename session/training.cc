@@ -224,14 +224,18 @@ absl::Status Training::StopsError() {
 
 // ---- Shared functions.
 
-absl::Status Training::InLoader(const Loader& loader,
+absl::Status Training::InLoader(const Loader& loader, NextKind kind,
                                 const absl::Status& error) const {
   const std::string* const name = loaders.FindName(loader);
   if (name == nullptr) return error;
   absl::Status named =
       internal_plugin::InPart(error, absl::StrCat("loader.", *name), Config());
-  // Only a wait that was given up has this code.
-  if (!absl::IsCancelled(error) || !stop_requested()) return named;
+  if (!absl::IsCancelled(error)) return named;
+  // In a session, this code means that the training stops.
+  if (kind != NextKind::kTryAgain) {
+    return InPlaceOf(named, absl::UnknownError(named.message()));
+  }
+  if (!stop_requested()) return named;
   return absl::CancelledError(absl::StrCat(
       "the training was asked to stop, and no data came within stop.patience=",
       absl::FormatDuration(job.stop.patience), ", so nothing was saved now; ",

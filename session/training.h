@@ -103,7 +103,8 @@ struct Training {
   // ---- Shared functions.
 
   // Adds the name of the loader to an error of its Next.
-  absl::Status InLoader(const Loader& loader, const absl::Status& error) const;
+  absl::Status InLoader(const Loader& loader, NextKind kind,
+                        const absl::Status& error) const;
 
   // Adds the samples of the batch that could not be read, and that the loader
   // has left out or replaced, to `unread`. Logs the first one.
