@@ -20,7 +20,6 @@
 namespace lockstep {
 namespace {
 
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
