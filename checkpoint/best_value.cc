@@ -13,7 +13,14 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
-namespace lockstep::internal_checkpoint {
+namespace lockstep {
+
+bool IsBetter(const BestValue& now, const BestValue& before) {
+  return now.best == Best::kLowest ? now.value < before.value
+                                   : now.value > before.value;
+}
+
+namespace internal_checkpoint {
 namespace {
 
 // The content of the section. Its numbers are little-endian, as all of
@@ -24,11 +31,6 @@ struct Content {
 };
 
 }  // namespace
-
-bool IsBetter(const BestValue& now, const BestValue& before) {
-  return now.best == Best::kLowest ? now.value < before.value
-                                   : now.value > before.value;
-}
 
 absl::string_view NameOf(Best best) {
   return best == Best::kLowest ? "lowest" : "highest";
@@ -77,4 +79,5 @@ BestValues BestValuesOf(absl::string_view text) {
   return values;
 }
 
-}  // namespace lockstep::internal_checkpoint
+}  // namespace internal_checkpoint
+}  // namespace lockstep

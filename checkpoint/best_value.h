@@ -28,10 +28,10 @@ struct BestValue {
   Best best = Best::kLowest;
 };
 
-namespace internal_checkpoint {
-
 // Returns true if `now` is better than `before`, which has the same kind.
 bool IsBetter(const BestValue& now, const BestValue& before);
+
+namespace internal_checkpoint {
 
 // Returns "lowest" or "highest".
 absl::string_view NameOf(Best best);

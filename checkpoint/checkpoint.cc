@@ -47,7 +47,6 @@ using internal_checkpoint::BestValues;
 using internal_checkpoint::BytesOf;
 using internal_checkpoint::CallFor;
 using internal_checkpoint::InOperation;
-using internal_checkpoint::IsBetter;
 using internal_checkpoint::IsTaken;
 using internal_checkpoint::kBest;
 using internal_checkpoint::kJob;
@@ -82,6 +81,10 @@ Checkpoint::~Checkpoint() {
   KeepForEver(std::make_shared<std::thread>(std::move(thread_)));
   KeepForEver(std::move(store_));
   KeepForEver(std::move(sink_));
+}
+
+absl::Status Checkpoint::CheckName(absl::string_view name) {
+  return CheckCheckpointName(name);
 }
 
 absl::Status Checkpoint::NotInAFork() {
@@ -209,7 +212,7 @@ absl::Status Checkpoint::Save(int64_t step) {
 }
 
 absl::Status Checkpoint::SaveAs(absl::string_view name, int64_t step) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckCheckpointName(name));
+  LOCKSTEP_RETURN_IF_ERROR(CheckName(name));
   return SaveTo(step, {{std::string(name), std::nullopt}});
 }
 
@@ -248,7 +251,7 @@ absl::Status Checkpoint::CheckValue(absl::string_view name,
 absl::StatusOr<bool> Checkpoint::NoteValue(absl::string_view name, double value,
                                            Best best) {
   LOCKSTEP_RETURN_IF_ERROR(CheckSave());
-  LOCKSTEP_RETURN_IF_ERROR(CheckCheckpointName(name));
+  LOCKSTEP_RETURN_IF_ERROR(CheckName(name));
   Fingerprint same;
   same.Add("name", name);
   // 17 digits tell all numbers apart. The sum makes one zero of both.
@@ -276,7 +279,7 @@ absl::Status Checkpoint::SaveTo(int64_t step,
   std::vector<CheckpointTarget> saved;
   for (const CheckpointTarget& target : targets) {
     if (!target.name.empty()) {
-      LOCKSTEP_RETURN_IF_ERROR(CheckCheckpointName(target.name));
+      LOCKSTEP_RETURN_IF_ERROR(CheckName(target.name));
     } else if (step < last_step_) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a checkpoint after step ", step,

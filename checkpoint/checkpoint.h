@@ -47,13 +47,14 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/checkpoint/best_value.h"  // IWYU pragma: export
 #include "lockstep/checkpoint/checkpoint_file.h"
-#include "lockstep/checkpoint/checkpoint_store.h"
 #include "lockstep/checkpoint/section.h"     // IWYU pragma: export
 #include "lockstep/checkpoint/warm_start.h"  // IWYU pragma: export
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 
 namespace lockstep {
+
+class CheckpointStore;
 
 namespace internal_checkpoint {
 class SavedSections;
@@ -119,6 +120,9 @@ class Checkpoint {
 
   // Returns the error that Add would return for this name.
   absl::Status CheckAdd(absl::string_view name) const;
+
+  // Returns the error that SaveAs and SaveIfBest would return for this name.
+  static absl::Status CheckName(absl::string_view name);
 
   // Adds a section. All ranks must add the same sections before Restore. Names
   // are unique, and "step", "job", "best value" and "noted values" are
@@ -351,6 +355,12 @@ class Checkpoint {
   Mutex mutex_;
   absl::Status written_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Opens the newest undamaged checkpoint at a path, such as "/data/model", for
+// reading. NOT_FOUND if there is none; FAILED_PRECONDITION if the path is in
+// use; DATA_LOSS as for Checkpoint::Restore.
+absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewestCheckpoint(
+    const std::string& path);
 
 }  // namespace lockstep
 

@@ -44,7 +44,6 @@ using internal_checkpoint::BestValueOf;
 using internal_checkpoint::BestValues;
 using internal_checkpoint::BestValuesOf;
 using internal_checkpoint::Differences;
-using internal_checkpoint::IsOwn;
 using internal_checkpoint::kBest;
 using internal_checkpoint::kJob;
 using internal_checkpoint::kNoted;
@@ -101,6 +100,16 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> Checkpoint::OpenNewest() {
   LOCKSTEP_ASSIGN_OR_RETURN(auto newest, store->OpenNewest());
   store_ = std::move(store);
   return newest;
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewestCheckpoint(
+    const std::string& path) {
+  CheckpointStoreOptions options;
+  options.path = path;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto store, CheckpointStore::Open(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto newest, store->OpenNewest());
+  if (newest != nullptr) return newest;
+  return absl::NotFoundError(absl::StrCat("there is no checkpoint at ", path));
 }
 
 // Looks for the newest checkpoint, once.
@@ -258,7 +267,7 @@ absl::Status Checkpoint::CheckSections() const {
           Shown(saved.name), " has version ", saved.version,
           ", and this release reads ", kSectionVersion, ": take a newer one"));
     }
-    if (IsOwn(saved.name)) continue;
+    if (IsOwnSection(saved.name)) continue;
     const Section* const section = sections_.Find(saved.name);
     if (section == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat(

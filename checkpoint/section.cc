@@ -25,7 +25,17 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
 
-namespace lockstep::internal_checkpoint {
+namespace lockstep {
+
+bool IsOwnSection(absl::string_view name) {
+  using internal_checkpoint::kBest;
+  using internal_checkpoint::kJob;
+  using internal_checkpoint::kNoted;
+  using internal_checkpoint::kStep;
+  return name == kStep || name == kJob || name == kBest || name == kNoted;
+}
+
+namespace internal_checkpoint {
 namespace {
 
 // Returns a text such as "100 elements of f32" or "100 bytes".
@@ -35,10 +45,6 @@ std::string SizeInWords(int64_t bytes, std::optional<DType> dtype) {
 }
 
 }  // namespace
-
-bool IsOwn(absl::string_view name) {
-  return name == kStep || name == kJob || name == kBest || name == kNoted;
-}
 
 CheckpointMemory MemoryOf(std::function<Buffer()> find) {
   const Buffer first = find();
@@ -97,7 +103,7 @@ absl::Status Sections::CheckName(absl::string_view name) const {
         "the name of a section has ", name.size(), " bytes; accepted are 1 to ",
         kMostSectionName, ": '", shown, "'"));
   }
-  if (IsOwn(name) || Find(name) != nullptr) {
+  if (IsOwnSection(name) || Find(name) != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat(
         "the checkpoint has a section '", shown,
         "' already: each needs a name of its own, and '", kStep, "', '", kJob,
@@ -151,4 +157,5 @@ absl::Status Sections::DealParts(Communicator& group) {
   return absl::OkStatus();
 }
 
-}  // namespace lockstep::internal_checkpoint
+}  // namespace internal_checkpoint
+}  // namespace lockstep

@@ -55,6 +55,10 @@ struct CheckpointMemory {
   std::function<absl::Status(int64_t offset, absl::string_view from)> write;
 };
 
+// Returns true if a checkpoint has a section of that name beside those that
+// are added.
+bool IsOwnSection(absl::string_view name);
+
 namespace internal_checkpoint {
 
 // The sections that a checkpoint has beside those that are added.
@@ -62,8 +66,6 @@ inline constexpr char kStep[] = "step";
 inline constexpr char kJob[] = "job";
 inline constexpr char kBest[] = "best value";     // of a file of SaveIfBest
 inline constexpr char kNoted[] = "noted values";  // of SaveIfBest until then
-// Returns true for such a name.
-bool IsOwn(absl::string_view name);
 
 // Returns the memory that `find` finds. It is found anew for each use, and must
 // keep its size.

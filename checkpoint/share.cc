@@ -77,11 +77,10 @@ absl::Status ShareStatus(Communicator& group, absl::string_view what,
   absl::Status mine = status;
   if (!status.ok() && group.rank() == 0 && group.size() > 1) {
     // The error is that of rank 0, whose number in the job is not known here.
-    mine = WithBlame(status, internal_collective::BlameFor(
-                                 status, internal_collective::ThisProcess(-1)));
-    text = absl::StrCat(static_cast<int>(mine.code()), "\n",
-                        internal_collective::BlameText(mine), "\n",
-                        mine.message());
+    const Blame blame = BlameFor(status, ThisProcess(-1));
+    mine = WithBlame(status, blame);
+    text = absl::StrCat(static_cast<int>(mine.code()), "\n", ToJson(blame),
+                        "\n", mine.message());
   }
   LOCKSTEP_ASSIGN_OR_RETURN(text, ShareText(group, what, text));
   if (text.empty() || group.rank() == 0) return mine;
@@ -90,8 +89,8 @@ absl::Status ShareStatus(Communicator& group, absl::string_view what,
   parts.resize(3);
   int code = 0;
   if (!absl::SimpleAtoi(parts[0], &code)) code = 0;
-  return internal_collective::WithBlameText(
-      absl::Status(static_cast<absl::StatusCode>(code), parts[2]), parts[1]);
+  return WithBlame(absl::Status(static_cast<absl::StatusCode>(code), parts[2]),
+                   ParseBlame(parts[1]).value_or(Blame()));
 }
 
 }  // namespace lockstep::internal_checkpoint

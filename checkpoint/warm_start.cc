@@ -56,7 +56,7 @@ bool MatchesAny(const std::vector<std::string>& patterns,
 
 // Returns why a section is not taken, or nullptr if it is.
 const char* WhyLeft(const WarmStartRequest& request, absl::string_view name) {
-  if (IsOwn(name) || MatchesAny(request.never, name)) {
+  if (IsOwnSection(name) || MatchesAny(request.never, name)) {
     return "it belongs to the job that saved it";
   }
   if (!MatchesAny(request.options.sections, name)) {
@@ -94,7 +94,7 @@ absl::StatusOr<WarmStart> PlanWarmStart(
   plan.is_used = true;
   std::vector<WarmStart::Left> missing, unfit;
   for (const CheckpointSection& each : saved) {
-    if (IsOwn(each.name)) continue;
+    if (IsOwnSection(each.name)) continue;
     const Section* const section = sections.Find(each.name);
     if (const char* const why = WhyLeft(request, each.name)) {
       plan.left.push_back({each.name, why});
@@ -128,7 +128,7 @@ absl::StatusOr<WarmStart> PlanWarmStart(
         std::pair("except", &options.except)}) {
     for (const std::string& pattern : *patterns) {
       const auto matches = [&pattern](const auto& each) {
-        return !IsOwn(each.name) && Matches(pattern, each.name);
+        return !IsOwnSection(each.name) && Matches(pattern, each.name);
       };
       if (std::any_of(saved.begin(), saved.end(), matches) ||
           std::any_of(sections.begin(), sections.end(), matches)) {

@@ -223,8 +223,6 @@ std::string ToLines(const absl::Status& status) {
   return lines;
 }
 
-namespace internal_collective {
-
 Blame BlameFor(const absl::Status& why, const Blame::Rank& self) {
   Blame blame;
   blame.cause = Blame::Cause::kFailed;
@@ -244,6 +242,8 @@ Blame::Rank ThisProcess(int rank) {
   self.pid = ::getpid();
   return self;
 }
+
+namespace internal_collective {
 
 absl::Status Blaming(Blame::Cause cause, const absl::Status& why) {
   if (BlameOf(why).has_value()) return why;

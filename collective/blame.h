@@ -136,8 +136,6 @@ std::optional<Blame> ParseBlame(absl::string_view json);
 // it has one, in another. The text does not end with a newline.
 std::string ToLines(const absl::Status& status);
 
-namespace internal_collective {
-
 // Returns whom to blame for `why`, which is an error of rank `self`: the blame
 // of `why` or, if it has none, `self`. A session's own error has blame without
 // a rank, since a session may not know its rank's number in the job; it gets
@@ -146,6 +144,8 @@ Blame BlameFor(const absl::Status& why, const Blame::Rank& self);
 
 // Returns this process as rank `rank`.
 Blame::Rank ThisProcess(int rank);
+
+namespace internal_collective {
 
 // Returns `why`. If it has no blame, it gets one with this cause and no ranks.
 absl::Status Blaming(Blame::Cause cause, const absl::Status& why);

@@ -213,19 +213,19 @@ TEST(BlameTest, IsDescribedWithWhatToDo) {
 
 TEST(BlameTest, FallsOnTheFirstRankAndNotOnTheOnesThatFollow) {
   const absl::Status own = absl::NotFoundError("no such file");
-  const Blame first = internal_collective::BlameFor(own, RankOf(3));
+  const Blame first = BlameFor(own, RankOf(3));
   EXPECT_EQ(first.rank(), 3);
   EXPECT_EQ(first.cause, Blame::Cause::kFailed);
   EXPECT_EQ(first.code, absl::StatusCode::kNotFound);
   const absl::Status told = WithBlame(absl::AbortedError("rank 3"), first);
-  EXPECT_EQ(internal_collective::BlameFor(told, RankOf(5)).rank(), 3);
+  EXPECT_EQ(BlameFor(told, RankOf(5)).rank(), 3);
 }
 
 // A session does not always know its rank in the job.
 TEST(BlameTest, FallsOnTheRankThatAborts) {
   Blame unknown = BlameOn(-1, absl::StatusCode::kNotFound);
   unknown.has_begun = false;
-  const Blame blame = internal_collective::BlameFor(
+  const Blame blame = BlameFor(
       WithBlame(absl::NotFoundError("no such file"), unknown), RankOf(5));
   EXPECT_EQ(blame.rank(), 5);
   EXPECT_FALSE(blame.has_begun);
@@ -236,8 +236,7 @@ TEST(BlameTest, MayFallOnNobody) {
       Blame::Cause::kDiffer, absl::FailedPreconditionError("they differ"));
   EXPECT_THAT(differ, Blames(absl::StatusCode::kFailedPrecondition,
                              Blame::Cause::kDiffer, {}));
-  EXPECT_THAT(internal_collective::BlameFor(differ, RankOf(3)).ranks,
-              IsEmpty());
+  EXPECT_THAT(BlameFor(differ, RankOf(3)).ranks, IsEmpty());
   const absl::Status own = WithBlame(absl::InternalError(""),
                                      BlameOn(1, absl::StatusCode::kInternal));
   EXPECT_EQ(internal_collective::Blaming(Blame::Cause::kDiffer, own), own);

@@ -32,7 +32,7 @@
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
 

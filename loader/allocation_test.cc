@@ -10,6 +10,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/stream.h"
+#include "lockstep/loader/cuda_memory.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/pinned_memory.h"
 #include "lockstep/loader/testing.h"
@@ -126,7 +127,7 @@ CudaApi IdleDriver() {
 
 TEST_P(AllocationTest, NoneWithADevice) {
   const CudaApi cuda = IdleDriver();
-  ExpectNone(GetParam(), *PinnedMemory::CreateWith(cuda, {}));
+  ExpectNone(GetParam(), *internal_loader::MakeCudaMemory(cuda, {}));
 }
 
 }  // namespace

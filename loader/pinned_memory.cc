@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,10 +15,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/device.h"
+#include "lockstep/gpu/stream.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/batch_memory.h"
+#include "lockstep/loader/cuda_memory.h"
 #include "lockstep/loader/field.h"
 
 namespace lockstep {
@@ -42,11 +48,9 @@ constexpr unsigned kEventFlags =
 // A gap of fewer bytes is copied as well, since another copy would take longer.
 constexpr int64_t kWorthACopy = 4096;
 
-}  // namespace
-
 // The memory of one batch: on the host, and on the device if it is copied
 // there. Thread-safety: thread-compatible.
-struct PinnedMemory::Block {
+struct Block {
   explicit Block(const Device& device) : device(device) {}
 
   Block(const Block&) = delete;
@@ -92,7 +96,73 @@ struct PinnedMemory::Block {
   absl::Status release_failure;
 };
 
-namespace {
+// Memory that is page-locked for a device, and copied there by a stream.
+// Thread-safety: thread-safe.
+class CudaMemory : public PinnedMemory {
+ public:
+  CudaMemory(std::unique_ptr<const Device> device,
+             const PinnedMemoryOptions& options)
+      : to_device_(options.to_device),
+        max_bytes_(options.max_bytes),
+        device_(std::move(device)) {}
+  ~CudaMemory() override;
+
+  // Makes the stream of the copies.
+  absl::Status Begin();
+
+  std::optional<int> device() const override { return device_->ordinal(); }
+  const absl::Status& fallback() const override { return fallback_; }
+
+  absl::StatusOr<void*> Allocate(int64_t bytes) override;
+  // Waits until the device no longer uses this memory.
+  void Free(void* memory, int64_t bytes) override;
+  absl::Status Filled(void* memory, const BatchView& batch) override;
+  absl::StatusOr<void*> OnDevice(void* memory, Stream stream) override;
+  void Released(void* memory) override;
+  absl::Status BeforeReuse(void* memory) override;
+
+ private:
+  absl::Status MakeBlock(Block& block) const;
+  absl::Status Copy(const Block& block, const BatchView& batch) const;
+  Block& BlockAt(void* memory);
+
+  const bool to_device_;
+  const int64_t max_bytes_;
+  const absl::Status fallback_;  // OK
+  const ForkGuard fork_guard_;
+  std::unique_ptr<const Device> device_;
+  // The stream of all copies, or nullptr if batches are not copied.
+  CudaStream* copies_ = nullptr;
+
+  Mutex mutex_;
+  int64_t held_ ABSL_GUARDED_BY(mutex_) = 0;  // in bytes
+  std::map<void*, std::unique_ptr<Block>> blocks_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Plain memory, which takes the place of a device's.
+// Thread-safety: thread-safe.
+class PlainMemory : public PinnedMemory {
+ public:
+  explicit PlainMemory(absl::Status why) : fallback_(std::move(why)) {}
+
+  std::optional<int> device() const override { return std::nullopt; }
+  const absl::Status& fallback() const override { return fallback_; }
+
+  absl::StatusOr<void*> Allocate(int64_t bytes) override {
+    return heap_.Allocate(bytes);
+  }
+  void Free(void* memory, int64_t bytes) override { heap_.Free(memory, bytes); }
+  int64_t BytesTaken(int64_t bytes) const override {
+    return heap_.BytesTaken(bytes);
+  }
+  absl::StatusOr<void*> OnDevice(void* memory, Stream /*stream*/) override {
+    return memory;
+  }
+
+ private:
+  const absl::Status fallback_;
+  HeapMemory heap_;
+};
 
 absl::Status Check(const PinnedMemoryOptions& options) {
   if (options.max_bytes < 0) {
@@ -109,7 +179,7 @@ absl::StatusOr<std::shared_ptr<PinnedMemory>> PinnedMemory::Create(
     const PinnedMemoryOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(Check(options));
   const absl::StatusOr<const CudaApi*> cuda = LoadCuda(options.cuda_library);
-  if (cuda.ok()) return CreateWith(**cuda, options);
+  if (cuda.ok()) return internal_loader::MakeCudaMemory(**cuda, options);
   if (!absl::IsUnavailable(cuda.status())) return cuda.status();
   if (options.device < 0) {
     return absl::InvalidArgumentError(
@@ -121,39 +191,39 @@ absl::StatusOr<std::shared_ptr<PinnedMemory>> PinnedMemory::Create(
     return absl::UnavailableError(absl::StrCat(
         "require_device is set, and there is none: ", cuda.status().message()));
   }
-  std::shared_ptr<PinnedMemory> memory(new PinnedMemory(options));
-  memory->fallback_ = absl::UnavailableError(
+  auto memory = std::make_shared<PlainMemory>(absl::UnavailableError(
       absl::StrCat("batches stay in plain memory, and ToDevice gives that: ",
-                   cuda.status().message()));
+                   cuda.status().message())));
   if (options.on_fallback) {
     CatchAll("on_fallback", [&] {
-      options.on_fallback(memory->fallback_);
+      options.on_fallback(memory->fallback());
       return absl::OkStatus();
     }).IgnoreError();
   }
   return memory;
 }
 
-absl::StatusOr<std::shared_ptr<PinnedMemory>> PinnedMemory::CreateWith(
+absl::StatusOr<std::shared_ptr<PinnedMemory>> internal_loader::MakeCudaMemory(
     const CudaApi& cuda, const PinnedMemoryOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(Check(options));
-  std::shared_ptr<PinnedMemory> memory(new PinnedMemory(options));
-  LOCKSTEP_ASSIGN_OR_RETURN(memory->device_,
-                            Device::Open(cuda, options.device));
-  if (!options.to_device) return memory;
-  const Device& device = *memory->device_;
-  LOCKSTEP_RETURN_IF_ERROR(device.InContext([&] {
-    return device.Check(
-        cuda.StreamCreate(&memory->copies_, kCudaStreamNonBlocking),
-        "cuStreamCreate");
-  }));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto device, Device::Open(cuda, options.device));
+  auto memory = std::make_shared<CudaMemory>(std::move(device), options);
+  LOCKSTEP_RETURN_IF_ERROR(memory->Begin());
   return memory;
 }
 
-PinnedMemory::PinnedMemory(const PinnedMemoryOptions& options)
-    : to_device_(options.to_device), max_bytes_(options.max_bytes) {}
+namespace {
 
-PinnedMemory::~PinnedMemory() {
+absl::Status CudaMemory::Begin() {
+  if (!to_device_) return absl::OkStatus();
+  return device_->InContext([&] {
+    return device_->Check(
+        device_->cuda().StreamCreate(&copies_, kCudaStreamNonBlocking),
+        "cuStreamCreate");
+  });
+}
+
+CudaMemory::~CudaMemory() {
   if (fork_guard_.forked()) {  // all this belongs to the parent process
     for (auto& entry : blocks_) static_cast<void>(entry.second.release());
     static_cast<void>(device_.release());
@@ -168,13 +238,7 @@ PinnedMemory::~PinnedMemory() {
       .IgnoreError();
 }
 
-std::optional<int> PinnedMemory::device() const {
-  if (device_ == nullptr) return std::nullopt;
-  return device_->ordinal();
-}
-
-absl::StatusOr<void*> PinnedMemory::Allocate(int64_t bytes) {
-  if (device_ == nullptr) return heap_.Allocate(bytes);
+absl::StatusOr<void*> CudaMemory::Allocate(int64_t bytes) {
   {
     MutexLock lock(mutex_);
     if (max_bytes_ > 0 && bytes > max_bytes_ - held_) {
@@ -199,7 +263,7 @@ absl::StatusOr<void*> PinnedMemory::Allocate(int64_t bytes) {
   return memory;
 }
 
-absl::Status PinnedMemory::MakeBlock(Block& block) const {
+absl::Status CudaMemory::MakeBlock(Block& block) const {
   const CudaApi& cuda = device_->cuda();
   // CUDA refuses to allocate 0 bytes.
   const size_t bytes = std::max<int64_t>(block.bytes, 1);
@@ -215,11 +279,7 @@ absl::Status PinnedMemory::MakeBlock(Block& block) const {
   });
 }
 
-void PinnedMemory::Free(void* memory, int64_t bytes) {
-  if (device_ == nullptr) {
-    heap_.Free(memory, bytes);
-    return;
-  }
+void CudaMemory::Free(void* memory, int64_t bytes) {
   if (fork_guard_.forked()) return;
   std::unique_ptr<Block> block;
   {
@@ -233,12 +293,12 @@ void PinnedMemory::Free(void* memory, int64_t bytes) {
   held_ -= bytes;
 }
 
-PinnedMemory::Block& PinnedMemory::BlockAt(void* memory) {
+Block& CudaMemory::BlockAt(void* memory) {
   MutexLock lock(mutex_);
   return *blocks_.find(memory)->second;
 }
 
-absl::Status PinnedMemory::Filled(void* memory, const BatchView& batch) {
+absl::Status CudaMemory::Filled(void* memory, const BatchView& batch) {
   if (copies_ == nullptr) return absl::OkStatus();
   Block& block = BlockAt(memory);
   const CudaApi& cuda = device_->cuda();
@@ -258,8 +318,8 @@ absl::Status PinnedMemory::Filled(void* memory, const BatchView& batch) {
 }
 
 // Copies the parts of the batch, in as few pieces as is worth it.
-absl::Status PinnedMemory::Copy(const Block& block,
-                                const BatchView& batch) const {
+absl::Status CudaMemory::Copy(const Block& block,
+                              const BatchView& batch) const {
   int64_t begin = 0;
   int64_t end = 0;
   const auto copy = [&] {
@@ -297,8 +357,7 @@ absl::Status PinnedMemory::Copy(const Block& block,
   return copy();
 }
 
-absl::StatusOr<void*> PinnedMemory::OnDevice(void* memory, Stream stream) {
-  if (device_ == nullptr) return memory;
+absl::StatusOr<void*> CudaMemory::OnDevice(void* memory, Stream stream) {
   if (copies_ == nullptr) {
     return absl::FailedPreconditionError(
         "batches stay in page-locked memory: set "
@@ -346,7 +405,7 @@ absl::StatusOr<void*> PinnedMemory::OnDevice(void* memory, Stream stream) {
   return block.on_device;
 }
 
-void PinnedMemory::Released(void* memory) {
+void CudaMemory::Released(void* memory) {
   // A forked process has no CUDA, and a thread of the parent may hold the lock.
   if (copies_ == nullptr || fork_guard_.forked()) return;
   Block& block = BlockAt(memory);
@@ -374,7 +433,7 @@ void PinnedMemory::Released(void* memory) {
   });
 }
 
-absl::Status PinnedMemory::BeforeReuse(void* memory) {
+absl::Status CudaMemory::BeforeReuse(void* memory) {
   if (copies_ == nullptr) return absl::OkStatus();
   Block& block = BlockAt(memory);
   // The failure is not cleared: the step that fails by it may be dropped, and
@@ -386,4 +445,5 @@ absl::Status PinnedMemory::BeforeReuse(void* memory) {
   });
 }
 
+}  // namespace
 }  // namespace lockstep

@@ -37,27 +37,16 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
-#include "lockstep/base/mutex.h"
-#include "lockstep/gpu/stream.h"
-#include "lockstep/loader/batch.h"
 #include "lockstep/loader/batch_memory.h"
 
 namespace lockstep {
-
-namespace internal_gpu {
-struct CudaApi;
-struct CudaStream;
-class Device;
-}  // namespace internal_gpu
 
 // The options of PinnedMemory.
 struct PinnedMemoryOptions {
@@ -96,49 +85,11 @@ class PinnedMemory : public BatchMemory {
   // batches are in plain memory, and ToDevice returns that memory.
   static absl::StatusOr<std::shared_ptr<PinnedMemory>> Create(
       const PinnedMemoryOptions& options);
-  ~PinnedMemory() override;
 
   // Returns nullopt if batches are in plain memory.
-  std::optional<int> device() const;
+  virtual std::optional<int> device() const = 0;
   // Returns the reason why batches are in plain memory, or OK if they are not.
-  const absl::Status& fallback() const { return fallback_; }
-
-  // The loader calls these.
-  absl::StatusOr<void*> Allocate(int64_t bytes) override;
-  // Waits until the device no longer uses this memory.
-  void Free(void* memory, int64_t bytes) override;
-  absl::Status Filled(void* memory, const BatchView& batch) override;
-  absl::StatusOr<void*> OnDevice(void* memory, Stream stream) override;
-  void Released(void* memory) override;
-  absl::Status BeforeReuse(void* memory) override;
-
-  // For tests: does what Create does with these functions, which must outlive
-  // the memory.
-  static absl::StatusOr<std::shared_ptr<PinnedMemory>> CreateWith(
-      const internal_gpu::CudaApi& cuda, const PinnedMemoryOptions& options);
-
- private:
-  struct Block;
-
-  explicit PinnedMemory(const PinnedMemoryOptions& options);
-
-  absl::Status MakeBlock(Block& block) const;
-  absl::Status Copy(const Block& block, const BatchView& batch) const;
-  Block& BlockAt(void* memory);
-
-  const bool to_device_;
-  const int64_t max_bytes_;
-  absl::Status fallback_;
-  const ForkGuard fork_guard_;
-  HeapMemory heap_;  // used if there is no device
-
-  std::unique_ptr<const internal_gpu::Device> device_;
-  // The stream of all copies, or nullptr if batches are not copied.
-  internal_gpu::CudaStream* copies_ = nullptr;
-
-  Mutex mutex_;
-  int64_t held_ ABSL_GUARDED_BY(mutex_) = 0;  // in bytes
-  std::map<void*, std::unique_ptr<Block>> blocks_ ABSL_GUARDED_BY(mutex_);
+  virtual const absl::Status& fallback() const = 0;
 };
 
 }  // namespace lockstep

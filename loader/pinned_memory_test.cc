@@ -23,6 +23,7 @@
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/device.h"
 #include "lockstep/gpu/dynamic_library.h"
+#include "lockstep/loader/cuda_memory.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/testing.h"
 
@@ -299,7 +300,7 @@ class PinnedMemoryTest : public testing::TestWithParam<const char*> {
   std::shared_ptr<PinnedMemory> Memory(
       const PinnedMemoryOptions& options = {}) const {
     absl::StatusOr<std::shared_ptr<PinnedMemory>> memory =
-        PinnedMemory::CreateWith(cuda_, options);
+        internal_loader::MakeCudaMemory(cuda_, options);
     LOCKSTEP_EXPECT_OK(memory);
     return *std::move(memory);
   }
@@ -819,14 +820,14 @@ TEST_P(PinnedMemoryTest, IsPageLockedAloneIfAsked) {
 TEST_P(PinnedMemoryTest, RefusesWhatMakesNoSense) {
   PinnedMemoryOptions options;
   options.device = -1;
-  EXPECT_THAT(PinnedMemory::CreateWith(cuda_, options),
+  EXPECT_THAT(internal_loader::MakeCudaMemory(cuda_, options),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("device should be 0 to "),
                              HasSubstr("device=-1"))));
   options = {};
   options.max_bytes = -1;
   EXPECT_THAT(
-      PinnedMemory::CreateWith(cuda_, options),
+      internal_loader::MakeCudaMemory(cuda_, options),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("max_bytes=-1")));
 }
 
@@ -840,7 +841,7 @@ void FailOnce(Calls& calls, CudaResult error = kCudaInvalidHandle) {
 TEST_P(PinnedMemoryTest, CreateFailsWithCudasWords) {
   const auto make = [this] {
     absl::StatusOr<std::shared_ptr<PinnedMemory>> memory =
-        PinnedMemory::CreateWith(cuda_, {});
+        internal_loader::MakeCudaMemory(cuda_, {});
     return memory.ok() ? Make(*std::move(memory)).status() : memory.status();
   };
   FailOnce(CallsOf<&CudaApi::DevicePrimaryCtxRetain>());

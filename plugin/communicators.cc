@@ -5,7 +5,6 @@
 #include "absl/status/statusor.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/collective/backends.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/plugin/options.h"
@@ -94,13 +93,8 @@ absl::Status RegisterCommunicators(PluginRegistry& registry) {
       kShm, "Processes of one host, by shared memory.", MakeGroup<kShm>));
   status.Update(registry.Add<Communicator>(
       kNccl, "Processes with a CUDA device each, by NCCL.", MakeGroup<kNccl>));
-  if (internal_collective::CheckBackend(kGloo).ok()) {
-    status.Update(registry.Add<Communicator>(
-        kGloo, "Processes of any hosts, by TCP.", MakeGroup<kGloo>));
-  } else {
-    registry.NoteAbsent<Communicator>(kGloo,
-                                      "--@lockstep//config:with_gloo=true");
-  }
+  status.Update(registry.Add<Communicator>(
+      kGloo, "Processes of any hosts, by TCP.", MakeGroup<kGloo>));
   return status;
 }
 

@@ -26,7 +26,7 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/loader.h"
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/plugin/options.h"
 #include "lockstep/plugin/registry.h"
 
@@ -224,9 +224,8 @@ void BindOptions(Job& job, OptionTable& table) {
   table.AddTable("stop", &job.stop, "How the session stops on request.");
 }
 
-absl::StatusOr<Job> internal_plugin::ReadJob(
-    const Config& config, const OptionTable& trainer,
-    absl::Span<const std::string> made) {
+absl::StatusOr<Job> ReadJob(const Config& config, const OptionTable& trainer,
+                            absl::Span<const std::string> made) {
   Job job;
   OptionTable table = TableOf(job);
   Config trainers;
@@ -270,8 +269,8 @@ absl::StatusOr<std::unique_ptr<Loader>> Job::MakeLoader(
   absl::StatusOr<std::unique_ptr<Loader>> loader =
       registry.CreateFrom<Loader>(found->second, context, "default");
   if (loader.ok()) return loader;
-  return internal_plugin::InPart(loader.status(), absl::StrCat("loader.", name),
-                                 Config());
+  return internal_base::InPart(loader.status(), absl::StrCat("loader.", name),
+                               Config());
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<MetricsSink>>> Job::MakeMetricsSinks(

@@ -62,7 +62,7 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/loader.h"
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/plugin/registry.h"
 
 namespace lockstep {
@@ -149,22 +149,19 @@ struct Job {
 // Binds the tables of a job's text, except the trainer's.
 void BindOptions(Job& job, OptionTable& table);
 
-namespace internal_plugin {
-absl::StatusOr<Job> ReadJob(const Config& config, const OptionTable& trainer,
-                            absl::Span<const std::string> loaders);
-}  // namespace internal_plugin
-
 // Reads a whole configuration. The table [trainer] is read into `trainer`,
-// whose struct must have BindOptions; fields that the table does not set keep
-// their values. `loaders` are the names of the loaders that the trainer makes.
-// The text must have exactly these loaders, so that a mistyped name is an
-// error. If `loaders` is empty, the text may have any. Returns
+// which is a struct with BindOptions, or its table; fields that the text does
+// not set keep their values. `loaders` are the names of the loaders that the
+// trainer makes. The text must have exactly these loaders, so that a mistyped
+// name is an error. If `loaders` is empty, the text may have any. Returns
 // INVALID_ARGUMENT, with the place of the wrong setting and the accepted
 // values.
+absl::StatusOr<Job> ReadJob(const Config& config, const OptionTable& trainer,
+                            absl::Span<const std::string> loaders = {});
 template <typename TrainerOptions>
 absl::StatusOr<Job> ReadJob(const Config& config, TrainerOptions* trainer,
                             absl::Span<const std::string> loaders = {}) {
-  return internal_plugin::ReadJob(config, TableOf(*trainer), loaders);
+  return ReadJob(config, TableOf(*trainer), loaders);
 }
 
 }  // namespace lockstep

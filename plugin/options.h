@@ -17,6 +17,7 @@
 #include "lockstep/loader/datasets/npy_dataset.h"
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
 #include "lockstep/loader/loader_options.h"
+#include "lockstep/metrics/sinks.h"
 
 namespace lockstep {
 
@@ -25,6 +26,9 @@ void BindOptions(FileFolderOptions& options, OptionTable& table);
 void BindOptions(TfRecordDatasetOptions& options, OptionTable& table);
 void BindOptions(NpyFile& options, OptionTable& table);
 void BindOptions(CacheOptions& options, OptionTable& table);
+void BindOptions(TextSinkOptions& options, OptionTable& table);
+void BindOptions(JsonLinesOptions& options, OptionTable& table);
+void BindOptions(TensorboardOptions& options, OptionTable& table);
 
 // Binds everything except the token, since a secret must not be in a text that
 // is stored and shown.

@@ -21,7 +21,7 @@
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
 #include "lockstep/loader/loader.h"
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sampler.h"
@@ -115,16 +115,8 @@ TEST_F(Plugin, RegistersExactlyTheseNames) {
               ElementsAre("cache", "concat", "file_folder", "npy", "subset",
                           "tfrecord", "zip"));
   EXPECT_THAT(NamesOf(registry_.Parts<Loader>()), ElementsAre("default"));
-#ifdef LOCKSTEP_WITH_GLOO
   EXPECT_THAT(NamesOf(registry_.Parts<Communicator>()),
               ElementsAre("auto", "gloo", "nccl", "shm"));
-#else
-  EXPECT_THAT(NamesOf(registry_.Parts<Communicator>()),
-              ElementsAre("auto", "nccl", "shm"));
-  EXPECT_THAT(registry_.Create<Communicator>("gloo", context_),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("--@lockstep//config:with_gloo=true")));
-#endif
   EXPECT_THAT(NamesOf(registry_.Parts<MetricsSink>()),
               ElementsAre("json_lines", "tensorboard", "text"));
   for (const PluginPart& part : registry_.Parts()) {
@@ -492,6 +484,14 @@ TEST_F(Plugin, GroupsNeedAWorld) {
   const auto group = registry_.Create<Communicator>("auto", context_, options);
   LOCKSTEP_ASSERT_OK(group);
   LOCKSTEP_EXPECT_OK(Wait((*group)->Barrier()));
+  options.Set("group", "another");
+  const auto gloo = registry_.Create<Communicator>("gloo", context_, options);
+#ifdef LOCKSTEP_WITH_GLOO
+  LOCKSTEP_EXPECT_OK(gloo);
+#else
+  EXPECT_THAT(gloo, StatusIs(absl::StatusCode::kUnimplemented,
+                             HasSubstr("--@lockstep//config:with_gloo=true")));
+#endif
 }
 
 TEST_F(Plugin, MetricsGoToAFile) {

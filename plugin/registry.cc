@@ -53,28 +53,6 @@ std::atomic<PluginRegistry*>& Substitute() {
 
 }  // namespace
 
-namespace internal_plugin {
-
-absl::Status InPart(const absl::Status& error, absl::string_view what,
-                    const Config& config) {
-  if (error.ok()) return error;
-  std::string where =
-      absl::StrCat(what, config.place().empty() ? "" : " at ", config.place());
-  // The wrong value may come from the command line.
-  if (const auto* const settings = config.As<Config::Table>()) {
-    for (const auto& [key, value] : *settings) {
-      if (!absl::StartsWith(value.place(), "--") ||
-          value.place() == config.place()) {
-        continue;
-      }
-      absl::StrAppend(&where, ", with ", value.place());
-    }
-  }
-  return Annotate(error, "", absl::StrCat("; in ", where));
-}
-
-}  // namespace internal_plugin
-
 PluginRegistry& PluginRegistry::Global() {
   static auto& global = *new PluginRegistry();
   PluginRegistry* const substitute = Substitute().load();
@@ -159,12 +137,6 @@ absl::Status PluginRegistry::AddItem(Item item) {
   return absl::OkStatus();
 }
 
-void PluginRegistry::AddAbsent(absl::string_view kind, absl::string_view name,
-                               absl::string_view flag) {
-  MutexLock lock(mutex_);
-  absent_[Key(kind, name)] = std::string(flag);
-}
-
 PluginContext PluginRegistry::WithRanks(const PluginContext& context) {
   PluginContext resolved = context;
   const World* const world = context.world;
@@ -187,12 +159,6 @@ absl::StatusOr<const std::any*> PluginRegistry::Find(absl::string_view kind,
 
 absl::Status PluginRegistry::Unknown(const std::string& kind,
                                      absl::string_view name) const {
-  const auto absent = absent_.find(Key(kind, name));
-  if (absent != absent_.end()) {
-    return absl::UnimplementedError(absl::StrCat(
-        kind, " '", name, "' is not part of this build; build with ",
-        absent->second));
-  }
   std::vector<std::string> names;
   for (const auto& [key, item] : items_) {
     if (key.first == kind) names.push_back(key.second);

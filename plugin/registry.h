@@ -52,6 +52,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/in_part.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/option_table.h"
@@ -210,16 +211,8 @@ class PluginRegistry {
                        const PluginContext&, const Options&),
                    PluginPlace place = PluginPlace::Here());
 
-  // Notes that this build lacks the part of that name, and which flag of the
-  // build adds it, such as "--@lockstep//config:with_gloo=true".
-  template <typename Part>
-  void NoteAbsent(absl::string_view name, absl::string_view flag) {
-    AddAbsent(PluginKind<Part>::kName, name, flag);
-  }
-
   // Makes a part. The errors are:
   //   NOT_FOUND         there is no such name; the message lists the names
-  //   UNIMPLEMENTED     this build lacks the part; the message has the flag
   //   INVALID_ARGUMENT  a setting is wrong; the message says what is accepted
   //   UNKNOWN           the factory threw an exception
   //   INTERNAL          the factory returned null
@@ -265,8 +258,6 @@ class PluginRegistry {
   using Key = std::pair<std::string, std::string>;  // kind, name
 
   absl::Status AddItem(Item item);
-  void AddAbsent(absl::string_view kind, absl::string_view name,
-                 absl::string_view flag);
   // Finds the factory of a part, and freezes the registry.
   absl::StatusOr<const std::any*> Find(absl::string_view kind,
                                        absl::string_view name);
@@ -282,7 +273,6 @@ class PluginRegistry {
 
   mutable Mutex mutex_;
   std::map<Key, Item> items_ ABSL_GUARDED_BY(mutex_);
-  std::map<Key, std::string> absent_ ABSL_GUARDED_BY(mutex_);
   std::string plugin_ ABSL_GUARDED_BY(mutex_);  // the plugin that registers now
   std::string frozen_by_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
@@ -307,14 +297,6 @@ class ScopedGlobalRegistry {
 
 // ---- Implementation details.
 
-namespace internal_plugin {
-
-// Adds the part and its place in the configuration to an error. OK stays OK.
-absl::Status InPart(const absl::Status& error, absl::string_view what,
-                    const Config& config);
-
-}  // namespace internal_plugin
-
 template <typename Part, typename Options>
 absl::Status PluginRegistry::Add(absl::string_view name,
                                  absl::string_view meaning,
@@ -332,7 +314,7 @@ absl::Status PluginRegistry::Add(absl::string_view name,
     Options options;
     const OptionTable table = TableOf(options);
     item.part.options = table.Describe();
-    return internal_plugin::InPart(table.status(), what, Config());
+    return internal_base::InPart(table.status(), what, Config());
   }));
   item.make =
       Maker<Part>([factory, what = std::move(what)](
@@ -349,7 +331,7 @@ absl::Status PluginRegistry::Add(absl::string_view name,
         if (made.ok() && *made != nullptr) return made;
         if (made.ok()) made = absl::InternalError("the factory returned null");
         if (!is_factorys) return made;
-        return internal_plugin::InPart(made.status(), what, config);
+        return internal_base::InPart(made.status(), what, config);
       });
   return AddItem(std::move(item));
 }

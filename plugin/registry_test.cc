@@ -263,11 +263,6 @@ TEST(PluginRegistry, UnknownNamesAreToldWithTheNearest) {
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("there is no wheel 'plian'; did you mean "
                                  "'plain'? Known: double, plain")));
-  registry.NoteAbsent<Wheel>("steel", "--@lockstep//config:with_steel=true");
-  EXPECT_THAT(
-      registry.Create<Wheel>("steel", {}),
-      StatusIs(absl::StatusCode::kUnimplemented,
-               HasSubstr("build with --@lockstep//config:with_steel=true")));
 }
 
 TEST(PluginRegistry, WhatIsWrongWithSettingsIsTold) {

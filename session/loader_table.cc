@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/in_part.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/loader/batch.h"
@@ -309,7 +310,7 @@ absl::Status LoaderTable::CheckIsSaved(const Loader& loader) const {
         "session.MakeLoader, before session.Restore()"));
   }
   if (loader.options().delivery == Delivery::kAsReady) {
-    return internal_plugin::InPart(
+    return internal_base::InPart(
         absl::InvalidArgumentError(absl::StrCat(
             "the job keeps checkpoints at ", path_,
             ", and batches that come as they are ready have no place to "

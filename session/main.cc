@@ -121,7 +121,7 @@ absl::StatusOr<Job> ReadJobOf(const std::vector<const char*>& words,
   LOCKSTEP_ASSIGN_OR_RETURN(
       const Config config,
       ConfigOfCommandLine(static_cast<int>(words.size()), words.data()));
-  return internal_plugin::ReadJob(config, trainer, {});
+  return ReadJob(config, trainer, {});
 }
 
 int Verify(Session& session, const std::function<absl::Status(Session&)>& train,

@@ -19,7 +19,7 @@
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/session/step_report.h"
 
 namespace lockstep::internal_session {

@@ -30,8 +30,8 @@
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/loader.h"
+#include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/plugin/job.h"
-#include "lockstep/plugin/metrics_sink.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
@@ -466,7 +466,7 @@ absl::Status Session::Save() {
 absl::Status Session::SaveAs(absl::string_view name) {
   Training& training = *training_;
   LOCKSTEP_RETURN_IF_ERROR(training.CheckSaveAs("SaveAs"));
-  LOCKSTEP_RETURN_IF_ERROR(CheckCheckpointName(name));
+  LOCKSTEP_RETURN_IF_ERROR(Checkpoint::CheckName(name));
   return training.SaveAs({std::string(name), std::nullopt});
 }
 

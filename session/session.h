@@ -71,8 +71,8 @@
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
+#include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/plugin/job.h"
-#include "lockstep/plugin/metrics_sink.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/session/gradients.h"        // IWYU pragma: export
 #include "lockstep/session/session_options.h"  // IWYU pragma: export

@@ -37,7 +37,7 @@
 #include "lockstep/base/language.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/session/gradients.h"
 #include "lockstep/session/sums.h"
 

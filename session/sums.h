@@ -24,7 +24,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 
 namespace lockstep {
 

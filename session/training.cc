@@ -19,6 +19,7 @@
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/in_part.h"
 #include "lockstep/base/notifier.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
@@ -43,8 +44,6 @@
 
 namespace lockstep::internal_session {
 namespace {
-
-using internal_checkpoint::IsBetter;
 
 absl::Status CheckWeight(int64_t weight) {
   if (weight >= 0 && weight <= kMostWeight) return absl::OkStatus();
@@ -191,7 +190,7 @@ absl::Status Training::Blamed(const absl::Status& error) const {
   blame.code = error.code();
   blame.has_begun = has_begun;
   if (ranks.world() != nullptr) {
-    blame.ranks = {internal_collective::ThisProcess(ranks.world()->rank())};
+    blame.ranks = {ThisProcess(ranks.world()->rank())};
   }
   return WithBlame(error, blame);
 }
@@ -229,7 +228,7 @@ absl::Status Training::InLoader(const Loader& loader, NextKind kind,
   const std::string* const name = loaders.FindName(loader);
   if (name == nullptr) return error;
   absl::Status named =
-      internal_plugin::InPart(error, absl::StrCat("loader.", *name), Config());
+      internal_base::InPart(error, absl::StrCat("loader.", *name), Config());
   if (!absl::IsCancelled(error)) return named;
   // In a session, this code means that the training stops.
   if (kind != NextKind::kTryAgain) {

@@ -24,7 +24,6 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
-#include "lockstep/checkpoint/checkpoint_store.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/plugin/job.h"
@@ -66,19 +65,6 @@ class TemporaryFolder {
   const std::string path_;
 };
 
-absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewest(
-    const std::string& path) {
-  CheckpointStoreOptions options;
-  options.path = path;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto store, CheckpointStore::Open(options));
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<CheckpointReader> newest,
-                            store->OpenNewest());
-  if (newest == nullptr) {
-    return absl::InternalError(absl::StrCat("nothing was saved at ", path));
-  }
-  return newest;
-}
-
 // Returns the text of an element, or "" if its type is not one of the usual
 // types of parameters.
 std::string ElementOf(const CheckpointSection& section,
@@ -105,7 +91,7 @@ absl::StatusOr<std::string> ReadAll(const CheckpointReader& reader,
 
 // Returns true for the sections that the trainer has added, or its gradients.
 bool IsOfTrainer(const CheckpointSection& section) {
-  return !internal_checkpoint::IsOwn(section.name) &&
+  return !IsOwnSection(section.name) &&
          section.name != internal_session::kEpochs &&
          !absl::StartsWith(section.name, internal_session::kLoaderPrefix);
 }
@@ -169,8 +155,8 @@ bool HasState(const CheckpointReader& reader) {
 
 absl::Status Compare(const std::string& one, const std::string& two,
                      int64_t steps) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto without, OpenNewest(one));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto with, OpenNewest(two));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto without, OpenNewestCheckpoint(one));
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto with, OpenNewestCheckpoint(two));
   if (!HasState(*without)) {
     return absl::FailedPreconditionError(
         "the training's checkpoints have no parameters, so there is nothing to "

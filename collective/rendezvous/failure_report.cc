@@ -58,8 +58,7 @@ void WriteReport(const absl::Status& why) {
   if (path.empty() || !absl::SimpleAtoi(ValueOf(environment, "RANK"), &rank)) {
     return;
   }
-  const Blame blame = internal_collective::BlameFor(
-      why, internal_collective::ThisProcess(static_cast<int>(rank)));
+  const Blame blame = BlameFor(why, ThisProcess(static_cast<int>(rank)));
   const std::string text = absl::StrReplaceAll(
       absl::StrCat(absl::StatusCodeToString(why.code()), ": ", why.message()),
       {{"\n", " "}, {"\r", " "}, {"\t", " "}});

@@ -1,6 +1,6 @@
 // A metrics sink of your own, which receives the numbers of a training. This
 // one writes them to a file as a table of steps, names and values.
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 
 #include <cstdint>
 #include <fstream>
@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/plugin/metrics_sink_conformance.h"
+#include "lockstep/metrics/metrics_sink_conformance.h"
 #include "lockstep/plugin/registry.h"
 
 namespace {

@@ -12,19 +12,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/crc32c.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/datasets/check_index.h"
-#include "lockstep/loader/datasets/crc32c.h"
 #include "lockstep/loader/datasets/file.h"
 
 namespace lockstep {
 namespace {
 
+using ::lockstep::internal_base::Crc32c;
+using ::lockstep::internal_base::MaskCrc32c;
 using ::lockstep::internal_loader::CheckIndex;
-using ::lockstep::internal_loader::Crc32c;
 using ::lockstep::internal_loader::File;
-using ::lockstep::internal_loader::MaskCrc32c;
 
 // A record is its length (8 bytes), the CRC of the length (4), the data, and
 // the CRC of the data (4).

@@ -16,11 +16,11 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/crc32c.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/loader/datasets/crc32c.h"
 #include "lockstep/loader/field.h"
 #include "lockstep/loader/row_buffer.h"
 
@@ -82,9 +82,9 @@ std::string Frame(const std::string& data) {
   };
   std::string frame;
   append(frame, static_cast<uint64_t>(data.size()));
-  append(frame, internal_loader::MaskCrc32c(internal_loader::Crc32c(frame)));
+  append(frame, internal_base::MaskCrc32c(internal_base::Crc32c(frame)));
   frame += data;
-  append(frame, internal_loader::MaskCrc32c(internal_loader::Crc32c(data)));
+  append(frame, internal_base::MaskCrc32c(internal_base::Crc32c(data)));
   return frame;
 }
 
@@ -234,8 +234,7 @@ TEST(TfRecordDataset, LengthsBeyondAnyFile) {
   for (const uint64_t length :
        {uint64_t{100}, uint64_t{1} << 62, ~uint64_t{0} - 15, ~uint64_t{0}}) {
     std::string file(reinterpret_cast<const char*>(&length), sizeof(length));
-    const uint32_t crc =
-        internal_loader::MaskCrc32c(internal_loader::Crc32c(file));
+    const uint32_t crc = internal_base::MaskCrc32c(internal_base::Crc32c(file));
     file.append(reinterpret_cast<const char*>(&crc), sizeof(crc));
     file.append(20, 'x');
     EXPECT_THAT(

@@ -431,8 +431,7 @@ Blame Launcher::BlameByEnd() const {
   blame.cause =
       first_failed_->end->exited ? Blame::Cause::kFailed : Blame::Cause::kLost;
   if (!first_failed_->end->exited) blame.code = absl::StatusCode::kUnavailable;
-  blame.ranks = {internal_collective::ThisProcess(
-      static_cast<int>(first_failed_->number))};
+  blame.ranks = {ThisProcess(static_cast<int>(first_failed_->number))};
   blame.ranks[0].pid = first_failed_->pid;
   return blame;
 }

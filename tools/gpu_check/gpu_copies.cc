@@ -17,6 +17,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/gpu/stream.h"
 #include "lockstep/loader/batch.h"
+#include "lockstep/loader/cuda_memory.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/field.h"
 #include "lockstep/loader/loader.h"
@@ -115,7 +116,7 @@ absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const CudaApi& cuda,
   pinned.device = kGpuDevice;
   LoaderOptions options;
   LOCKSTEP_ASSIGN_OR_RETURN(options.memory,
-                            PinnedMemory::CreateWith(cuda, pinned));
+                            internal_loader::MakeCudaMemory(cuda, pinned));
   options.num_workers = 2;
   options.workers = Workers::kThreads;
   options.prefetch_batches = kAhead;

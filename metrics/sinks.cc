@@ -1,4 +1,5 @@
-// Registers metrics sinks.
+#include "lockstep/metrics/sinks.h"
+
 #include <unistd.h>
 
 #include <array>
@@ -24,18 +25,19 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/json.h"
-#include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/plugin/metrics_file.h"
-#include "lockstep/plugin/metrics_sink.h"
-#include "lockstep/plugin/parts.h"
-#include "lockstep/plugin/registry.h"
-#include "lockstep/plugin/tensorboard_events.h"
+#include "lockstep/metrics/metrics_file.h"
+#include "lockstep/metrics/metrics_sink.h"
+#include "lockstep/metrics/tensorboard_events.h"
 
-namespace lockstep::internal_plugin {
+namespace lockstep {
 namespace {
 
 using ::lockstep::internal_base::AppendJson;
+using ::lockstep::internal_metrics::EventFileBegin;
+using ::lockstep::internal_metrics::MetricsEvent;
+using ::lockstep::internal_metrics::MetricsFile;
+using ::lockstep::internal_metrics::RestartEvent;
 
 // Appends a number with std::to_chars, which allocates no memory and takes a
 // tenth of a microsecond, since a sink prints several numbers in each step.
@@ -59,17 +61,6 @@ std::string RankSuffix(int64_t rank) {
 }
 
 // ---- Text.
-
-struct TextOptions {
-  std::string path;
-};
-
-void BindOptions(TextOptions& options, OptionTable& table) {
-  table.Add("path", &options.path,
-            "The file to which lines are added; empty: the standard output. "
-            "Its folder is made if it is missing. Under [rank_metrics], "
-            ".rank0003 is added to the file's name on rank 3.");
-}
 
 // Writes lines such as "step 120: loss 0.25, accuracy 0.9".
 // Thread-safety: thread-compatible.
@@ -102,37 +93,9 @@ class TextSink : public MetricsSink {
   const std::unique_ptr<MetricsFile> file_;
 };
 
-absl::StatusOr<std::unique_ptr<MetricsSink>> MakeText(
-    const PluginContext& context, const TextOptions& options) {
-  if (options.path.empty()) {
-    return std::make_unique<TextSink>(MetricsFile::StandardOutput());
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      auto file,
-      MetricsFile::Open(options.path +
-                        (context.rank > 0 ? RankSuffix(context.rank) : "")));
-  return std::make_unique<TextSink>(std::move(file));
-}
-
 // ---- Lines of JSON.
 
 constexpr int64_t kLeastBytes = int64_t{1} << 16;
-
-struct JsonLinesOptions {
-  std::string path;
-  int64_t max_bytes = int64_t{1} << 26;
-};
-
-void BindOptions(JsonLinesOptions& options, OptionTable& table) {
-  table.Add("path", &options.path,
-            "The folder and the beginning of the files' names, to which "
-            ".rank0003.jsonl is added on rank 3; or a folder with / at its "
-            "end. The folder is made if it is missing.");
-  table.AddSize(
-      "max_bytes", &options.max_bytes,
-      "The most bytes that a rank's two files may take together: the present "
-      "one, and the one before it, to whose name .old is added.");
-}
 
 // JSON has no NaN and no infinite numbers.
 void AppendJson(double value, std::string& json) {
@@ -272,38 +235,9 @@ class JsonLinesSink : public MetricsSink {
   std::unique_ptr<MetricsFile> file_;  // null if it could not be opened
 };
 
-absl::StatusOr<std::unique_ptr<MetricsSink>> MakeJsonLines(
-    const PluginContext& context, const JsonLinesOptions& options) {
-  if (options.path.empty()) {
-    return absl::InvalidArgumentError(
-        "path should name a folder and the beginning of the files' names, such "
-        "as /data/runs/7/steps");
-  }
-  if (options.max_bytes < kLeastBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_bytes is ", options.max_bytes, "; accepted are ",
-                     kLeastBytes, " and more"));
-  }
-  auto sink =
-      std::make_unique<JsonLinesSink>(options, context.rank, context.size);
-  LOCKSTEP_RETURN_IF_ERROR(sink->Open());
-  return sink;
-}
-
 // ---- TensorBoard.
 
 constexpr char kEventFile[] = "events.out.tfevents.";
-
-struct TensorboardOptions {
-  std::string folder;
-};
-
-void BindOptions(TensorboardOptions& options, OptionTable& table) {
-  table.Add("folder", &options.folder,
-            "The folder of the run, which is made if it is missing. Under "
-            "[rank_metrics], each rank from 1 on has a run of its own, in the "
-            "folders rank0001 and so on below it.");
-}
 
 // Writes event files.
 // Thread-safety: thread-compatible.
@@ -339,15 +273,45 @@ bool HasEventFiles(const std::string& folder) {
   return false;
 }
 
-absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTensorboard(
-    const PluginContext& context, const TensorboardOptions& options) {
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTextSink(
+    const TextSinkOptions& options, int64_t rank) {
+  if (options.path.empty()) {
+    return std::make_unique<TextSink>(MetricsFile::StandardOutput());
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      auto file,
+      MetricsFile::Open(options.path + (rank > 0 ? RankSuffix(rank) : "")));
+  return std::make_unique<TextSink>(std::move(file));
+}
+
+absl::StatusOr<std::unique_ptr<MetricsSink>> MakeJsonLinesSink(
+    const JsonLinesOptions& options, int64_t rank, int64_t size) {
+  if (options.path.empty()) {
+    return absl::InvalidArgumentError(
+        "path should name a folder and the beginning of the files' names, such "
+        "as /data/runs/7/steps");
+  }
+  if (options.max_bytes < kLeastBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_bytes is ", options.max_bytes, "; accepted are ",
+                     kLeastBytes, " and more"));
+  }
+  auto sink = std::make_unique<JsonLinesSink>(options, rank, size);
+  LOCKSTEP_RETURN_IF_ERROR(sink->Open());
+  return sink;
+}
+
+absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTensorboardSink(
+    const TensorboardOptions& options, int64_t rank) {
   if (options.folder.empty()) {
     return absl::InvalidArgumentError(
         "folder should name the folder of the run, such as /data/runs/7");
   }
   std::string folder = options.folder;
-  if (context.rank > 0) {
-    absl::StrAppend(&folder, "/", RankSuffix(context.rank).substr(1));
+  if (rank > 0) {
+    absl::StrAppend(&folder, "/", RankSuffix(rank).substr(1));
   }
   const bool goes_on = HasEventFiles(folder);
   const double now = SecondsSince1970();
@@ -358,18 +322,4 @@ absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTensorboard(
   return std::make_unique<TensorboardSink>(std::move(file), goes_on);
 }
 
-}  // namespace
-
-absl::Status RegisterMetricsSinks(PluginRegistry& registry) {
-  LOCKSTEP_RETURN_IF_ERROR(registry.Add<MetricsSink>(
-      "json_lines",
-      "Lines of JSON, one for each step (docs/formats.md). Under "
-      "[rank_metrics], each rank has a file of its own.",
-      MakeJsonLines));
-  LOCKSTEP_RETURN_IF_ERROR(registry.Add<MetricsSink>(
-      "tensorboard", "Event files, which TensorBoard shows.", MakeTensorboard));
-  return registry.Add<MetricsSink>("text", "A line of text for each step.",
-                                   MakeText);
-}
-
-}  // namespace lockstep::internal_plugin
+}  // namespace lockstep

@@ -12,8 +12,8 @@
 //       return absl::OkStatus();
 //     }
 //   };
-#ifndef LOCKSTEP_PLUGIN_METRICS_SINK_H_
-#define LOCKSTEP_PLUGIN_METRICS_SINK_H_
+#ifndef LOCKSTEP_METRICS_METRICS_SINK_H_
+#define LOCKSTEP_METRICS_METRICS_SINK_H_
 
 #include <cstdint>
 #include <string>
@@ -57,4 +57,4 @@ class MetricsSink {
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_PLUGIN_METRICS_SINK_H_
+#endif  // LOCKSTEP_METRICS_METRICS_SINK_H_

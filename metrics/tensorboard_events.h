@@ -4,17 +4,17 @@
 //   std::string bytes = EventFileBegin(now);   // once, at the file's begin
 //   bytes += RestartEvent(now, 120);           // what came after it is void
 //   bytes += MetricsEvent(now, 120, metrics);
-#ifndef LOCKSTEP_PLUGIN_TENSORBOARD_EVENTS_H_
-#define LOCKSTEP_PLUGIN_TENSORBOARD_EVENTS_H_
+#ifndef LOCKSTEP_METRICS_TENSORBOARD_EVENTS_H_
+#define LOCKSTEP_METRICS_TENSORBOARD_EVENTS_H_
 
 #include <cstdint>
 #include <string>
 
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 
-namespace lockstep::internal_plugin {
+namespace lockstep::internal_metrics {
 
 // Times are in seconds since 1970. This record is the first one of a file.
 std::string EventFileBegin(double time);
@@ -27,6 +27,6 @@ std::string RestartEvent(double time, int64_t step);
 std::string MetricsEvent(double time, int64_t step,
                          absl::Span<const Metric> metrics);
 
-}  // namespace lockstep::internal_plugin
+}  // namespace lockstep::internal_metrics
 
-#endif  // LOCKSTEP_PLUGIN_TENSORBOARD_EVENTS_H_
+#endif  // LOCKSTEP_METRICS_TENSORBOARD_EVENTS_H_

@@ -1,4 +1,4 @@
-#include "lockstep/plugin/metrics_file.h"
+#include "lockstep/metrics/metrics_file.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
 
-namespace lockstep::internal_plugin {
+namespace lockstep::internal_metrics {
 namespace {
 
 using ::testing::HasSubstr;
@@ -218,4 +218,4 @@ TEST_F(MetricsFileTest, TheStandardOutputKeepsTheOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep::internal_plugin
+}  // namespace lockstep::internal_metrics

@@ -5,8 +5,8 @@
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto file, MetricsFile::Open(path));
 //   LOCKSTEP_RETURN_IF_ERROR(file->AddLine("step 1: loss 0.5\n"));
-#ifndef LOCKSTEP_PLUGIN_METRICS_FILE_H_
-#define LOCKSTEP_PLUGIN_METRICS_FILE_H_
+#ifndef LOCKSTEP_METRICS_METRICS_FILE_H_
+#define LOCKSTEP_METRICS_METRICS_FILE_H_
 
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,7 @@
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
 
-namespace lockstep::internal_plugin {
+namespace lockstep::internal_metrics {
 
 // Guarantees: a failed Add leaves the file as it was, where possible.
 // Thread-safety: thread-compatible.
@@ -95,6 +95,6 @@ class MetricsFile {
   SteadyTime next_;  // the time of the next write of AddSoon
 };
 
-}  // namespace lockstep::internal_plugin
+}  // namespace lockstep::internal_metrics
 
-#endif  // LOCKSTEP_PLUGIN_METRICS_FILE_H_
+#endif  // LOCKSTEP_METRICS_METRICS_FILE_H_

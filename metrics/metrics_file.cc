@@ -1,4 +1,4 @@
-#include "lockstep/plugin/metrics_file.h"
+#include "lockstep/metrics/metrics_file.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -30,7 +30,7 @@
 #include "lockstep/base/steady_time.h"
 #include "lockstep/base/system_error.h"
 
-namespace lockstep::internal_plugin {
+namespace lockstep::internal_metrics {
 namespace {
 
 // Everyone may read and write the file, unless the process's umask forbids it.
@@ -208,4 +208,4 @@ bool MetricsFile::TakeBack(int64_t added) const {
   return ::ftruncate(descriptor_.fd(), found.st_size - added) == 0;
 }
 
-}  // namespace lockstep::internal_plugin
+}  // namespace lockstep::internal_metrics

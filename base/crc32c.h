@@ -4,8 +4,8 @@
 //   uint32_t same = ExtendCrc32c(Crc32c("1234"), "56789");
 //
 // It uses the processor's instruction if there is one, and tables otherwise.
-#ifndef LOCKSTEP_LOADER_DATASETS_CRC32C_H_
-#define LOCKSTEP_LOADER_DATASETS_CRC32C_H_
+#ifndef LOCKSTEP_BASE_CRC32C_H_
+#define LOCKSTEP_BASE_CRC32C_H_
 
 #include <cstdint>
 
@@ -13,7 +13,7 @@
 #include "lockstep/base/language.h"
 
 namespace lockstep {
-namespace internal_loader {
+namespace internal_base {
 
 // Returns the CRC of some bytes, whose CRC is `crc`, followed by `data`.
 uint32_t ExtendCrc32c(uint32_t crc, absl::string_view data);
@@ -29,7 +29,7 @@ inline uint32_t MaskCrc32c(uint32_t crc) {
 // Does what ExtendCrc32c does on processors without the instruction.
 uint32_t ExtendCrc32cByTable(uint32_t crc, absl::string_view data);
 
-}  // namespace internal_loader
+}  // namespace internal_base
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_LOADER_DATASETS_CRC32C_H_
+#endif  // LOCKSTEP_BASE_CRC32C_H_

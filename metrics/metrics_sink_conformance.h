@@ -4,15 +4,15 @@
 //   TEST(MySink, Conforms) {
 //     ExpectConforms([] { return MakeMySink(path); });
 //   }
-#ifndef LOCKSTEP_PLUGIN_METRICS_SINK_CONFORMANCE_H_
-#define LOCKSTEP_PLUGIN_METRICS_SINK_CONFORMANCE_H_
+#ifndef LOCKSTEP_METRICS_METRICS_SINK_CONFORMANCE_H_
+#define LOCKSTEP_METRICS_METRICS_SINK_CONFORMANCE_H_
 
 #include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "lockstep/base/language.h"
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 
 namespace lockstep {
 
@@ -32,4 +32,4 @@ void ExpectConforms(const MakeMetricsSink& make);
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_PLUGIN_METRICS_SINK_CONFORMANCE_H_
+#endif  // LOCKSTEP_METRICS_METRICS_SINK_CONFORMANCE_H_

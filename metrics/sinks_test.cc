@@ -1,3 +1,6 @@
+// These tests write metrics to files, and read them back.
+#include "lockstep/metrics/sinks.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,16 +14,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "lockstep/base/config.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/plugin/metrics_sink.h"
-#include "lockstep/plugin/metrics_sink_conformance.h"
-#include "lockstep/plugin/plugin.h"
-#include "lockstep/plugin/registry.h"
+#include "lockstep/metrics/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink_conformance.h"
 
 namespace lockstep {
 namespace {
@@ -36,27 +37,23 @@ using ::testing::StartsWith;
 class MetricsSinks : public testing::Test {
  protected:
   MetricsSinks() {
-    LOCKSTEP_EXPECT_OK(RegisterLockstep(registry_));
     std::string folder = testing::TempDir() + "/metricsXXXXXX";
     EXPECT_NE(mkdtemp(folder.data()), nullptr);
     folder_ = folder;
   }
 
-  auto Make(absl::string_view sink, absl::string_view key,
-            const std::string& value) {
-    Config settings;
-    settings.Set(std::string(key), value);
-    return registry_.Create<MetricsSink>(sink, PluginContext(), settings);
+  using Sink = absl::StatusOr<std::unique_ptr<MetricsSink>>;
+
+  static Sink Text(const std::string& path, int64_t rank = 0) {
+    return MakeTextSink({path}, rank);
   }
 
-  auto MakeJsonLines(const std::string& path, int64_t max_bytes = 1 << 20) {
-    PluginContext context;
-    context.rank = 3;
-    context.size = 5;
-    Config settings;
-    settings.Set("path", path);
-    settings.Set("max_bytes", max_bytes);
-    return registry_.Create<MetricsSink>("json_lines", context, settings);
+  static Sink Tensorboard(const std::string& folder, int64_t rank = 0) {
+    return MakeTensorboardSink({folder}, rank);
+  }
+
+  static Sink JsonLines(const std::string& path, int64_t max_bytes = 1 << 20) {
+    return MakeJsonLinesSink({path, max_bytes}, /*rank=*/3, /*size=*/5);
   }
 
   static std::vector<std::string> LinesOf(const std::string& path) {
@@ -99,14 +96,13 @@ class MetricsSinks : public testing::Test {
     return records;
   }
 
-  PluginRegistry registry_;
   std::string folder_;
 };
 
 TEST_F(MetricsSinks, TextHasALineForEachStep) {
   const std::string path = folder_ + "/losses";
   for (int run = 0; run < 2; ++run) {
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, Make("text", "path", path));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, Text(path));
     LOCKSTEP_EXPECT_OK(sink->Begin(run));
     LOCKSTEP_EXPECT_OK(sink->Write(run, {{"loss", 0.5}, {"rate", 1}}));
     LOCKSTEP_EXPECT_OK(sink->Flush());
@@ -118,7 +114,7 @@ TEST_F(MetricsSinks, TextHasALineForEachStep) {
 
 TEST_F(MetricsSinks, TextHasFewDigits) {
   const std::string path = folder_ + "/losses";
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, Make("text", "path", path));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, Text(path));
   LOCKSTEP_EXPECT_OK(sink->Write(1, {{"rate", 0.2F},
                                      {"tiny", 1.0 / 3e20},
                                      {"rows", 1234567},
@@ -133,18 +129,13 @@ TEST_F(MetricsSinks, TextHasFewDigits) {
 // Under [rank_metrics], each rank writes to its own place.
 TEST_F(MetricsSinks, RanksDoNotShareAPlace) {
   for (int64_t rank = 0; rank < 2; ++rank) {
-    PluginContext context;
-    context.rank = rank;
-    context.size = 2;
-    for (const char* const sink : {"text", "tensorboard"}) {
-      Config settings;
-      settings.Set(sink == absl::string_view("text") ? "path" : "folder",
-                   folder_ + "/new/" + sink);
-      LOCKSTEP_ASSERT_OK_AND_ASSIGN(
-          const auto made,
-          registry_.Create<MetricsSink>(sink, context, settings));
-      LOCKSTEP_EXPECT_OK(made->Write(1, {{"loss", 1}}));
-    }
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto text,
+                                  Text(folder_ + "/new/text", rank));
+    LOCKSTEP_EXPECT_OK(text->Write(1, {{"loss", 1}}));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        const auto tensorboard,
+        Tensorboard(folder_ + "/new/tensorboard", rank));
+    LOCKSTEP_EXPECT_OK(tensorboard->Write(1, {{"loss", 1}}));
   }
   EXPECT_THAT(NamesOf(folder_ + "/new"),
               ElementsAre("tensorboard", "text", "text.rank0001"));
@@ -157,8 +148,7 @@ TEST_F(MetricsSinks, RanksDoNotShareAPlace) {
 // at the end.
 TEST_F(MetricsSinks, TensorboardIsWrittenOnceASecond) {
   {
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
-                                  Make("tensorboard", "folder", folder_));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, Tensorboard(folder_));
     LOCKSTEP_EXPECT_OK(sink->Write(1, {{"loss", 0.5}}));
     EXPECT_EQ(RecordsOf(FilesOf(folder_)[0]).size(), 2);
     LOCKSTEP_EXPECT_OK(sink->Write(2, {{"loss", 0.5}}));
@@ -175,8 +165,7 @@ TEST_F(MetricsSinks, TensorboardIsWrittenOnceASecond) {
 TEST_F(MetricsSinks, TensorboardHasAFileForEachRun) {
   const std::string folder = folder_ + "/runs/7";
   {
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
-                                  Make("tensorboard", "folder", folder));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, Tensorboard(folder));
     LOCKSTEP_EXPECT_OK(sink->Begin(0));
     LOCKSTEP_EXPECT_OK(sink->Write(1, {{"loss", 0.5}}));
     LOCKSTEP_EXPECT_OK(sink->Write(2, {{"loss", 0.25}}));
@@ -187,8 +176,7 @@ TEST_F(MetricsSinks, TensorboardHasAFileForEachRun) {
                 ElementsAre(HasSubstr("brain.Event:2"), HasSubstr("loss"),
                             HasSubstr("loss")));
   }
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
-                                Make("tensorboard", "folder", folder));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, Tensorboard(folder));
   LOCKSTEP_EXPECT_OK(sink->Begin(1));
   LOCKSTEP_EXPECT_OK(sink->Write(2, {{"loss", 0.125}}));
   LOCKSTEP_EXPECT_OK(sink->Flush());
@@ -202,25 +190,23 @@ TEST_F(MetricsSinks, TensorboardHasAFileForEachRun) {
 }
 
 TEST_F(MetricsSinks, SayWhereTheyCanNotWrite) {
-  EXPECT_THAT(Make("tensorboard", "folder", "").status(),
+  EXPECT_THAT(Tensorboard("").status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("folder should name the folder of the run")));
-  EXPECT_THAT(Make("tensorboard", "folder", "/proc/none/7").status(),
-              Not(IsOk()));
-  EXPECT_THAT(Make("text", "path", "/proc/none/losses").status(),
+  EXPECT_THAT(Tensorboard("/proc/none/7").status(), Not(IsOk()));
+  EXPECT_THAT(Text("/proc/none/losses").status(),
               StatusIs(absl::StatusCode::kNotFound));
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto full,
-                                Make("text", "path", "/dev/full"));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto full, Text("/dev/full"));
   EXPECT_THAT(full->Write(0, {{"loss", 1}}),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        HasSubstr("can't write metrics to")));
-  EXPECT_THAT(Make("json_lines", "path", "").status(),
+  EXPECT_THAT(JsonLines("").status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("path should name a folder")));
-  EXPECT_THAT(MakeJsonLines(folder_ + "/steps", 65535).status(),
+  EXPECT_THAT(JsonLines(folder_ + "/steps", 65535).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("max_bytes is 65535; accepted are 65536")));
-  EXPECT_THAT(Make("json_lines", "path", "/proc/none/7").status(), Not(IsOk()));
+  EXPECT_THAT(JsonLines("/proc/none/7").status(), Not(IsOk()));
 }
 
 // ---- Lines of JSON.
@@ -230,7 +216,7 @@ TEST_F(MetricsSinks, SayWhereTheyCanNotWrite) {
 TEST_F(MetricsSinks, JsonLinesHaveAFileForEachRank) {
   for (int run = 0; run < 2; ++run) {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
-                                  MakeJsonLines(folder_ + "/new/steps"));
+                                  JsonLines(folder_ + "/new/steps"));
     LOCKSTEP_EXPECT_OK(sink->Begin(6));
     LOCKSTEP_EXPECT_OK(sink->Write(
         7, {{"loss", 0.1}, {"position", 123456789012}, {"tiny", 1e-20}}));
@@ -255,8 +241,7 @@ TEST_F(MetricsSinks, JsonLinesHaveAFileForEachRank) {
 }
 
 TEST_F(MetricsSinks, JsonHasNoStrangeNumbersAndNames) {
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
-                                MakeJsonLines(folder_ + "/steps"));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, JsonLines(folder_ + "/steps"));
   LOCKSTEP_EXPECT_OK(sink->Write(1, {{"nan", -NAN},
                                      {"inf", INFINITY},
                                      {"less", -INFINITY},
@@ -280,7 +265,7 @@ TEST_F(MetricsSinks, JsonLinesTakeNoMoreThanTheyMay) {
   const std::string path = folder_ + "/steps.rank0003.jsonl";
   for (int step = 0; step < kSteps;) {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
-                                  MakeJsonLines(folder_ + "/steps", 65536));
+                                  JsonLines(folder_ + "/steps", 65536));
     for (int i = 0; i < 700 && step < kSteps; ++i) {
       LOCKSTEP_ASSERT_OK(sink->Write(step++, {{"loss", 0.25}}));
     }
@@ -303,7 +288,7 @@ TEST_F(MetricsSinks, JsonLinesTakeNoMoreThanTheyMay) {
 
 TEST_F(MetricsSinks, ALineOfJsonFitsIntoAFile) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
-                                MakeJsonLines(folder_ + "/steps", 65536));
+                                JsonLines(folder_ + "/steps", 65536));
   LOCKSTEP_EXPECT_OK(sink->Write(0, {{"loss", 1}}));
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(sink->Write(1, {{std::string(40000, 'a'), 1}}),
@@ -319,8 +304,7 @@ TEST_F(MetricsSinks, ALineOfJsonFitsIntoAFile) {
 }
 
 TEST_F(MetricsSinks, AMetricIsNotTakenForTheStep) {
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
-                                MakeJsonLines(folder_ + "/steps"));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, JsonLines(folder_ + "/steps"));
   for (const char* const name :
        {"step", "time", "rank", "after", "format", ""}) {
     EXPECT_THAT(sink->Write(1, {{"loss", 1}, {name, 2}}),
@@ -332,7 +316,7 @@ TEST_F(MetricsSinks, AMetricIsNotTakenForTheStep) {
 
 TEST_F(MetricsSinks, JsonLinesMayHaveAFolder) {
   for (int run = 0; run < 2; ++run) {
-    LOCKSTEP_EXPECT_OK(MakeJsonLines(folder_ + "/new/"));
+    LOCKSTEP_EXPECT_OK(JsonLines(folder_ + "/new/"));
   }
   EXPECT_THAT(NamesOf(folder_ + "/new"), ElementsAre("rank0003.jsonl"));
 }
@@ -340,16 +324,16 @@ TEST_F(MetricsSinks, JsonLinesMayHaveAFolder) {
 // Two sinks with one file would rename it under each other when it is full.
 TEST_F(MetricsSinks, JsonLinesAreNotShared) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
-                                MakeJsonLines(folder_ + "/steps", 65536));
+                                JsonLines(folder_ + "/steps", 65536));
   EXPECT_THAT(
-      MakeJsonLines(folder_ + "/steps").status(),
+      JsonLines(folder_ + "/steps").status(),
       StatusIs(absl::StatusCode::kFailedPrecondition,
                HasSubstr("another job or another sink writes metrics")));
   // The next file is locked as well.
   for (int i = 0; i < 2; ++i) {
     LOCKSTEP_EXPECT_OK(sink->Write(i, {{std::string(20000, 'a'), 1}}));
   }
-  EXPECT_THAT(MakeJsonLines(folder_ + "/steps").status(),
+  EXPECT_THAT(JsonLines(folder_ + "/steps").status(),
               StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
@@ -357,7 +341,7 @@ TEST_F(MetricsSinks, JsonLinesAreNotShared) {
 TEST_F(MetricsSinks, JsonLinesSurviveTheirFiles) {
   const std::string path = folder_ + "/new/steps.rank0003.jsonl";
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
-                                MakeJsonLines(folder_ + "/new/steps", 65536));
+                                JsonLines(folder_ + "/new/steps", 65536));
   LOCKSTEP_EXPECT_OK(sink->Write(0, {{std::string(20000, 'a'), 1}}));
   std::filesystem::remove_all(folder_ + "/new");
   LOCKSTEP_EXPECT_OK(sink->Write(1, {{std::string(20000, 'a'), 1}}));
@@ -366,10 +350,9 @@ TEST_F(MetricsSinks, JsonLinesSurviveTheirFiles) {
 
 // Sinks of users can be tested with the same suite.
 TEST_F(MetricsSinks, Conform) {
-  ExpectConforms([&] { return Make("json_lines", "path", folder_ + "/json"); });
-  ExpectConforms([&] { return Make("text", "path", folder_ + "/text"); });
-  ExpectConforms(
-      [&] { return Make("tensorboard", "folder", folder_ + "/tb"); });
+  ExpectConforms([&] { return JsonLines(folder_ + "/json"); });
+  ExpectConforms([&] { return Text(folder_ + "/text"); });
+  ExpectConforms([&] { return Tensorboard(folder_ + "/tb"); });
 }
 
 }  // namespace

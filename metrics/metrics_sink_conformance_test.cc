@@ -1,6 +1,6 @@
 // These tests give the suite metrics sinks that are wrong, which it must
 // detect.
-#include "lockstep/plugin/metrics_sink_conformance.h"
+#include "lockstep/metrics/metrics_sink_conformance.h"
 
 #include <cmath>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/findings.h"
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "lockstep/loader/datasets/crc32c.h"
+#include "lockstep/base/crc32c.h"
 
 #include <array>
 #include <cstddef>
@@ -12,7 +12,7 @@
 #endif
 
 namespace lockstep {
-namespace internal_loader {
+namespace internal_base {
 namespace {
 
 // tables[k][b] is the change of the CRC by byte b if k bytes follow it.
@@ -88,5 +88,5 @@ uint32_t ExtendCrc32c(uint32_t crc, absl::string_view data) {
   return ExtendCrc32cByTable(crc, data);
 }
 
-}  // namespace internal_loader
+}  // namespace internal_base
 }  // namespace lockstep

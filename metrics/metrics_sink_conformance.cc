@@ -1,4 +1,4 @@
-#include "lockstep/plugin/metrics_sink_conformance.h"
+#include "lockstep/metrics/metrics_sink_conformance.h"
 
 #include <cstdint>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "lockstep/loader/datasets/crc32c.h"
+#include "lockstep/base/crc32c.h"
 
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 #include "lockstep/base/random.h"
 
 namespace lockstep {
-namespace internal_loader {
+namespace internal_base {
 namespace {
 
 // The values of RFC 3720, B.4, and the check value in catalogs of CRCs.
@@ -71,5 +71,5 @@ TEST(Crc32c, Mask) {
 }
 
 }  // namespace
-}  // namespace internal_loader
+}  // namespace internal_base
 }  // namespace lockstep

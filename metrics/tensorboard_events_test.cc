@@ -1,11 +1,11 @@
-#include "lockstep/plugin/tensorboard_events.h"
+#include "lockstep/metrics/tensorboard_events.h"
 
 #include <string>
 
 #include "absl/strings/escaping.h"
 #include "gtest/gtest.h"
 
-namespace lockstep::internal_plugin {
+namespace lockstep::internal_metrics {
 namespace {
 
 // The expected bytes were written by TensorBoard 2.21.
@@ -31,4 +31,4 @@ TEST(TensorboardEvents, HaveTheBytesOfTensorboards) {
 }
 
 }  // namespace
-}  // namespace lockstep::internal_plugin
+}  // namespace lockstep::internal_metrics

@@ -1,4 +1,4 @@
-#include "lockstep/plugin/tensorboard_events.h"
+#include "lockstep/metrics/tensorboard_events.h"
 
 #include <cstdint>
 #include <cstring>
@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/crc32c.h"
 #include "lockstep/base/utf8.h"
-#include "lockstep/loader/datasets/crc32c.h"
-#include "lockstep/plugin/metrics_sink.h"
+#include "lockstep/metrics/metrics_sink.h"
 
-namespace lockstep::internal_plugin {
+namespace lockstep::internal_metrics {
 namespace {
 
 using ::lockstep::internal_base::Utf8Of;
@@ -70,7 +70,7 @@ std::string Event(double time, int64_t step, absl::string_view content) {
 }
 
 std::string Checksum(absl::string_view bytes) {
-  return BytesOf(internal_loader::MaskCrc32c(internal_loader::Crc32c(bytes)));
+  return BytesOf(internal_base::MaskCrc32c(internal_base::Crc32c(bytes)));
 }
 
 std::string Record(absl::string_view event) {
@@ -105,4 +105,4 @@ std::string MetricsEvent(double time, int64_t step,
   return Record(Event(time, step, Bytes(kEventSummary, summary)));
 }
 
-}  // namespace lockstep::internal_plugin
+}  // namespace lockstep::internal_metrics

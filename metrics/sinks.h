@@ -1,0 +1,64 @@
+// The sinks that Lockstep has. A job's text makes them by the names "text",
+// "json_lines" and "tensorboard"; a program can make them itself:
+//
+//   JsonLinesOptions options;
+//   options.path = "/data/runs/7/steps";
+//   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<MetricsSink> sink,
+//                             MakeJsonLinesSink(options));
+//   LOCKSTEP_RETURN_IF_ERROR(sink->Write(120, {{"loss", 0.25}}));
+//
+// Where each rank has a sink, `rank` tells their files apart.
+#ifndef LOCKSTEP_METRICS_SINKS_H_
+#define LOCKSTEP_METRICS_SINKS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lockstep/base/language.h"
+#include "lockstep/metrics/metrics_sink.h"
+
+namespace lockstep {
+
+struct TextSinkOptions {
+  // The file to which lines are added, and whose folder is made if it is
+  // missing. Empty: the standard output. On rank 3, ".rank0003" is added to the
+  // name; on rank 0, nothing.
+  std::string path;
+};
+
+// Returns a sink that writes a line for each step, such as
+// "step 120: loss 0.25, accuracy 0.9".
+absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTextSink(
+    const TextSinkOptions& options, int64_t rank = 0);
+
+struct JsonLinesOptions {
+  // The folder, which is made if it is missing, and the beginning of the files'
+  // names, to which ".rank0003.jsonl" is added on rank 3; or a folder with / at
+  // its end.
+  std::string path;
+
+  // The most bytes that a rank's two files may take together: the present one,
+  // and the one before it, to whose name ".old" is added. At least 65536.
+  int64_t max_bytes = int64_t{1} << 26;
+};
+
+// Returns a sink that writes a line of JSON for each step; docs/formats.md
+// describes them. The first line has the rank and the number of ranks.
+absl::StatusOr<std::unique_ptr<MetricsSink>> MakeJsonLinesSink(
+    const JsonLinesOptions& options, int64_t rank = 0, int64_t size = 1);
+
+struct TensorboardOptions {
+  // The folder of the run, which is made if it is missing. Rank 3 writes to the
+  // folder "rank0003" in it, which is a run of its own.
+  std::string folder;
+};
+
+// Returns a sink that writes event files, which TensorBoard shows.
+absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTensorboardSink(
+    const TensorboardOptions& options, int64_t rank = 0);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_METRICS_SINKS_H_
