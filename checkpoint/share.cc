@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,8 +90,9 @@ absl::Status ShareStatus(Communicator& group, absl::string_view what,
   parts.resize(3);
   int code = 0;
   if (!absl::SimpleAtoi(parts[0], &code)) code = 0;
-  return WithBlame(absl::Status(static_cast<absl::StatusCode>(code), parts[2]),
-                   ParseBlame(parts[1]).value_or(Blame()));
+  const absl::Status shared(static_cast<absl::StatusCode>(code), parts[2]);
+  const std::optional<Blame> blame = ParseBlame(parts[1]);
+  return blame.has_value() ? WithBlame(shared, *blame) : shared;
 }
 
 }  // namespace lockstep::internal_checkpoint
