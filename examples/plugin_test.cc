@@ -38,11 +38,5 @@ TEST(FlagsExample, ReadsInTheOrderThatFlagsName) {
   EXPECT_THAT(wrong.printed, HasSubstr("did you mean 'stratified'?"));
 }
 
-TEST(NoCallExample, FindsWhatWasRegisteredBeforeMain) {
-  const Ended ended = Execute("examples/no_call");
-  EXPECT_EQ(ended.code, 0);
-  EXPECT_EQ(ended.printed, " 0 1 2\n 3 4 5\n");
-}
-
 }  // namespace
 }  // namespace examples

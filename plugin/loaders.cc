@@ -114,13 +114,11 @@ absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
       std::unique_ptr<Sampler> sampler,
       context.registry->CreateFrom<Sampler>(settings.sampler, inner));
   LoaderOptions options = settings.loader;
-  if (context.loader != nullptr) {
-    options.worker_init = context.loader->worker_init;
-    options.collate = context.loader->collate;
-    options.memory = context.loader->memory;
-    options.progress = context.loader->progress;
-    options.progress_interval = context.loader->progress_interval;
-  }
+  options.worker_init = context.loader.worker_init;
+  options.collate = context.loader.collate;
+  options.progress = context.loader.progress;
+  options.progress_interval = context.loader.progress_interval;
+  options.memory = context.loader.memory;
   return Loader::Create(inner.dataset, std::move(sampler), options);
 }
 

@@ -9,6 +9,10 @@
 #ifndef LOCKSTEP_PLUGIN_OPTIONS_H_
 #define LOCKSTEP_PLUGIN_OPTIONS_H_
 
+#include <optional>
+#include <string>
+
+#include "lockstep/base/config.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/collective/world.h"
@@ -18,8 +22,34 @@
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
 #include "lockstep/loader/loader_options.h"
 #include "lockstep/metrics/sinks.h"
+#include "lockstep/sampler/block_shuffle.h"
+#include "lockstep/sampler/cut.h"
+#include "lockstep/sampler/native_shuffle.h"
+#include "lockstep/sampler/native_weighted.h"
+#include "lockstep/sampler/torch_profile.h"
+#include "lockstep/sampler/torch_random.h"
+#include "lockstep/sampler/torch_shuffle.h"
+#include "lockstep/sampler/wrapped_orders.h"
 
 namespace lockstep {
+
+// In a text, a profile is any release of PyTorch that has it, such as "2.1".
+bool ReadOption(const Config& config, TorchProfile* value);
+std::optional<Config> WriteOption(TorchProfile value);
+std::string OptionAccepts(const TorchProfile*);
+
+// These bind what is not the dataset's: neither its size nor data of its
+// samples.
+void BindOptions(BlockShuffleOptions& options, OptionTable& table);
+void BindOptions(NativeShuffleOptions& options, OptionTable& table);
+void BindOptions(NativeWeightedOptions& options, OptionTable& table);
+void BindOptions(RepeatOptions& options, OptionTable& table);
+void BindOptions(TorchRandomOptions& options, OptionTable& table);
+void BindOptions(TorchShuffleOptions& options, OptionTable& table);
+void BindOptions(TorchWeightedOptions& options, OptionTable& table);
+
+// Binds the tail and the last batches.
+void BindOptions(CutOptions& options, OptionTable& table);
 
 void BindOptions(LoaderOptions& options, OptionTable& table);
 void BindOptions(FileFolderOptions& options, OptionTable& table);

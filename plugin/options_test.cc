@@ -167,6 +167,95 @@ bf16 = true
   ExpectText(cache, "max_bytes = 7\n");
 }
 
+TEST(OptionsAsText, Orders) {
+  NativeShuffleOptions native;
+  native.seed = 7;
+  ExpectText(native, "seed = 7\n");
+
+  TorchShuffleOptions torch;
+  torch.seed = 7;
+  torch.profile = TorchProfile::k2_5;
+  ExpectText(torch, R"(seed = 7
+profile = "2.5"
+)");
+
+  TorchRandomOptions random;
+  random.seed = 7;
+  random.profile = TorchProfile::k1_13;
+  random.num_samples = 9;
+  random.replacement = true;
+  random.generator = TorchGeneratorUse::kSharedWithLoader;
+  random.persistent_workers = true;
+  ExpectText(random, R"(seed = 7
+profile = "1.13"
+num_samples = 9
+replacement = true
+generator = "shared_with_loader"
+persistent_workers = true
+)");
+
+  TorchWeightedOptions weighted;
+  weighted.seed = 7;
+  weighted.num_samples = 9;
+  weighted.generator = TorchGeneratorUse::kDefault;
+  weighted.persistent_workers = true;
+  ExpectText(weighted, R"(seed = 7
+num_samples = 9
+generator = "default"
+persistent_workers = true
+)");
+
+  NativeWeightedOptions drawn;
+  drawn.seed = 7;
+  drawn.num_samples = 9;
+  drawn.replacement = false;
+  ExpectText(drawn, R"(seed = 7
+num_samples = 9
+replacement = false
+)");
+
+  BlockShuffleOptions blocks;
+  blocks.seed = 7;
+  blocks.chunk_size = 64;
+  blocks.open_chunks = 3;
+  ExpectText(blocks, R"(seed = 7
+chunk_size = 64
+open_chunks = 3
+)");
+
+  RepeatOptions repeat;
+  repeat.repeats = 2;
+  repeat.keep = 9;
+  ExpectText(repeat, R"(repeats = 2
+keep = 9
+)");
+
+  CutOptions cut;
+  cut.tail = Tail::kMask;
+  cut.drop_last = true;
+  cut.min_last_batch = 2;
+  cut.small_last_batch = SmallLastBatch::kSpread;
+  ExpectText(cut, R"(tail = "mask"
+drop_last = true
+min_last_batch = 2
+small_last_batch = "spread"
+)");
+}
+
+// A release is read as the first one with its orders.
+TEST(OptionsAsText, ProfilesAreReleases) {
+  Config config;
+  config.Set("profile", "2.1");
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto options,
+                                ReadOptions<TorchShuffleOptions>("it", config));
+  EXPECT_EQ(options.profile, TorchProfile::k1_13);
+  config.Set("profile", "1.12");
+  EXPECT_THAT(ReadOptions<TorchShuffleOptions>("it", config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "it: profile should be a release of PyTorch from 1.13 "
+                       "on, such as \"2.6\", but got profile = \"1.12\""));
+}
+
 TEST(OptionsAsText, Checkpoint) {
   CheckpointOptions options;
   options.path = "/data/model";

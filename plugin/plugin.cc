@@ -5,9 +5,8 @@
 #include "lockstep/plugin/registry.h"
 
 namespace lockstep {
-namespace {
 
-absl::Status RegisterAll(PluginRegistry& registry) {
+absl::Status RegisterLockstep(PluginRegistry& registry) {
   absl::Status status;
   status.Update(internal_plugin::RegisterOrders(registry));
   status.Update(internal_plugin::RegisterDatasets(registry));
@@ -15,18 +14,6 @@ absl::Status RegisterAll(PluginRegistry& registry) {
   status.Update(internal_plugin::RegisterCommunicators(registry));
   status.Update(internal_plugin::RegisterMetricsSinks(registry));
   return status;
-}
-
-}  // namespace
-
-const PluginInfo& LockstepPlugin() {
-  static const auto& plugin =
-      *new PluginInfo{kPluginApi, "lockstep", "0.1.0", RegisterAll};
-  return plugin;
-}
-
-absl::Status RegisterLockstep(PluginRegistry& registry) {
-  return registry.Register(LockstepPlugin());
 }
 
 }  // namespace lockstep

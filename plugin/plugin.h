@@ -1,4 +1,4 @@
-// This header registers Lockstep as a plugin. A trainer calls RegisterLockstep
+// This header registers Lockstep's parts. A trainer calls RegisterLockstep
 // once:
 //
 //   int main() {
@@ -7,16 +7,10 @@
 //     ...
 //   }
 //
-// A trainer that has its own registry of plugins can use LockstepPlugin():
+// A trainer that has its own registry of plugins calls it in a plugin of that:
 //
-//   const PluginInfo& lockstep = LockstepPlugin();
-//   trainer.AddPlugin(lockstep.name, lockstep.version, [&registry] {
-//     return registry.Register(LockstepPlugin());
-//   });
-//
-// A trainer that prefers to make no call can depend on
-// //plugin:static_register, which registers all parts in
-// PluginRegistry::Global() before main.
+//   trainer.AddPlugin("lockstep", kVersion,
+//                     [&registry] { return RegisterLockstep(registry); });
 #ifndef LOCKSTEP_PLUGIN_PLUGIN_H_
 #define LOCKSTEP_PLUGIN_PLUGIN_H_
 
@@ -26,14 +20,13 @@
 
 namespace lockstep {
 
+// The release of Lockstep, as in MODULE.bazel.
+inline constexpr char kVersion[] = "0.1.0";
+
 // Registers Lockstep's orders, samplers, datasets, loaders, communicators and
 // metrics sinks, except those that need code of the caller. A second call
 // changes nothing.
 absl::Status RegisterLockstep(PluginRegistry& registry);
-
-// Returns Lockstep's name, its version, and the function that registers its
-// parts.
-const PluginInfo& LockstepPlugin();
 
 }  // namespace lockstep
 

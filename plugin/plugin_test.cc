@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,9 +20,11 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/loader/batch.h"
+#include "lockstep/loader/batch_memory.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
 #include "lockstep/loader/loader.h"
+#include "lockstep/loader/loader_options.h"
 #include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/sampler/order.h"
@@ -122,12 +126,19 @@ TEST_F(Plugin, RegistersExactlyTheseNames) {
   for (const PluginPart& part : registry_.Parts()) {
     EXPECT_THAT(part.meaning,
                 AllOf(Not(testing::IsEmpty()), testing::EndsWith(".")));
-    EXPECT_EQ(part.plugin, "lockstep 0.1.0");
     for (const OptionInfo& option : part.options) {
       EXPECT_THAT(option.meaning, testing::EndsWith("."))
           << part.name << " " << option.key;
     }
   }
+}
+
+TEST(Version, IsThatOfTheModule) {
+  std::ifstream file("MODULE.bazel");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("name = \"lockstep\",\n    version "
+                                           "= \"",
+                                           kVersion, "\"")));
 }
 
 TEST_F(Plugin, MayBeRegisteredTwice) {
@@ -454,12 +465,18 @@ TEST_F(Plugin, RanksAreThoseOfTheWorld) {
 
 TEST_F(Plugin, LoadersTakeTheProgramsCallbacks) {
   int64_t collated = 0;
-  LoaderOptions hooks;
-  hooks.collate = [&](BatchView&, Random&) {
+  int64_t initialised = 0;
+  context_.loader.collate = [&](BatchView&, Random&) {
     ++collated;
     return absl::OkStatus();
   };
-  context_.loader = &hooks;
+  context_.loader.worker_init = [&](WorkerInfo&) {
+    ++initialised;
+    return absl::OkStatus();
+  };
+  context_.loader.memory = std::make_shared<HeapMemory>();
+  context_.loader.progress = [](const LoaderProgress&) {};
+  context_.loader.progress_interval = absl::Seconds(7);
   Config loader;
   loader.Set("num_workers", 0);
   loader.Set("sampler", Named("sequential")).Set("global_batch_size", 48);
@@ -467,6 +484,10 @@ TEST_F(Plugin, LoadersTakeTheProgramsCallbacks) {
   LOCKSTEP_ASSERT_OK(made);
   for (auto& batch : (*made)->Epoch(0)) LOCKSTEP_ASSERT_OK(batch);
   EXPECT_EQ(collated, 1);
+  EXPECT_EQ(initialised, 1);
+  EXPECT_EQ((*made)->options().memory, context_.loader.memory);
+  EXPECT_NE((*made)->options().progress, nullptr);
+  EXPECT_EQ((*made)->options().progress_interval, absl::Seconds(7));
 }
 
 TEST_F(Plugin, GroupsNeedAWorld) {

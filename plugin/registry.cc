@@ -1,7 +1,6 @@
 #include "lockstep/plugin/registry.h"
 
 #include <any>
-#include <atomic>
 #include <map>
 #include <string>
 #include <utility>
@@ -16,7 +15,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/annotate.h"
-#include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/nearest_word.h"
 #include "lockstep/base/status_macros.h"
@@ -44,51 +42,7 @@ absl::Status CheckName(absl::string_view kind, absl::string_view name) {
                    absl::CHexEscape(name.substr(0, kMostLetters)), "'"));
 }
 
-// The registry of a ScopedGlobalRegistry. The default memory order makes its
-// content visible to a thread that finds it in Global().
-std::atomic<PluginRegistry*>& Substitute() {
-  static std::atomic<PluginRegistry*> substitute{nullptr};
-  return substitute;
-}
-
 }  // namespace
-
-PluginRegistry& PluginRegistry::Global() {
-  static auto& global = *new PluginRegistry();
-  PluginRegistry* const substitute = Substitute().load();
-  return substitute != nullptr ? *substitute : global;
-}
-
-ScopedGlobalRegistry::ScopedGlobalRegistry(PluginRegistry& registry)
-    : before_(Substitute().exchange(&registry)) {}
-
-ScopedGlobalRegistry::~ScopedGlobalRegistry() { Substitute().store(before_); }
-
-absl::Status PluginRegistry::Register(const PluginInfo& plugin) {
-  const std::string name = absl::StrCat(plugin.name, " ", plugin.version);
-  const std::string what = absl::StrCat("plugin '", name, "'");
-  if (plugin.api < kOldestPluginApi || plugin.api > kPluginApi) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        what, " was built for version ", plugin.api,
-        " of the plugin interface, and this Lockstep takes versions ",
-        kOldestPluginApi, " to ", kPluginApi,
-        ": build the plugin and the trainer with one Lockstep"));
-  }
-  if (plugin.register_all == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " has no register_all"));
-  }
-  std::string before;  // to restore it, since a plugin may register another one
-  {
-    MutexLock lock(mutex_);
-    before = std::exchange(plugin_, name);
-  }
-  absl::Status status =
-      CatchAll(what.c_str(), [&] { return plugin.register_all(*this); });
-  MutexLock lock(mutex_);
-  plugin_ = before;
-  return status;
-}
 
 absl::Status PluginRegistry::AddItem(Item item) {
   const Key key(item.part.kind, item.part.name);
@@ -107,31 +61,17 @@ absl::Status PluginRegistry::AddItem(Item item) {
         "the name of the part; give the setting another key"));
   }
   MutexLock lock(mutex_);
-  item.part.plugin = plugin_;
-  const auto describe = [](const Item& one) {
-    return absl::StrCat(one.place.ToString(),
-                        one.part.plugin.empty() ? "" : " by plugin ",
-                        one.part.plugin);
-  };
   const auto found = items_.find(key);
   if (found != items_.end()) {
     const Item& other = found->second;
     if (other.place.line == item.place.line &&
         absl::string_view(other.place.file) == item.place.file &&
-        other.factory == item.factory &&
-        other.part.plugin == item.part.plugin) {
+        other.factory == item.factory) {
       return absl::OkStatus();
     }
     return absl::AlreadyExistsError(absl::StrCat(
-        what, " was registered at ", describe(other), ", and again at ",
-        describe(item), ": give one of them another name"));
-  }
-  if (!frozen_by_.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(what, " comes too late, at ", describe(item),
-                     ": the registry was used "
-                     "already, to make ",
-                     frozen_by_, "; register everything before that"));
+        what, " was registered at ", other.place.ToString(), ", and again at ",
+        item.place.ToString(), ": give one of them another name"));
   }
   items_.emplace(key, std::move(item));
   return absl::OkStatus();
@@ -148,12 +88,8 @@ PluginContext PluginRegistry::WithRanks(const PluginContext& context) {
 absl::StatusOr<const std::any*> PluginRegistry::Find(absl::string_view kind,
                                                      absl::string_view name) {
   MutexLock lock(mutex_);
-  LOCKSTEP_RETURN_IF_ERROR(error_);
   const auto found = items_.find(Key(kind, name));
   if (found == items_.end()) return Unknown(std::string(kind), name);
-  if (frozen_by_.empty()) frozen_by_ = absl::StrCat(kind, " '", name, "'");
-  // After the registry is frozen, its items neither move nor change, so the
-  // pointer is valid without the lock.
   return &found->second.make;
 }
 
@@ -222,11 +158,6 @@ std::vector<PluginPart> PluginRegistry::PartsOf(absl::string_view kind) const {
     if (kind.empty() || key.first == kind) parts.push_back(item.part);
   }
   return parts;
-}
-
-void PluginRegistry::NoteError(const absl::Status& error) {
-  MutexLock lock(mutex_);
-  error_.Update(error);
 }
 
 }  // namespace lockstep

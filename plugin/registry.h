@@ -31,8 +31,9 @@
 //       std::unique_ptr<Sampler> sampler,
 //       registry.Create<Sampler>("distributed", context, sampling));
 //
-// A registry is an ordinary object. PluginRegistry::Global() is the registry of
-// the process, for plugins that register themselves (//plugin:static_register).
+// A registry is an ordinary object, and nothing registers itself. A plugin is a
+// function that takes a registry and calls Add for its parts, as
+// RegisterLockstep does.
 #ifndef LOCKSTEP_PLUGIN_REGISTRY_H_
 #define LOCKSTEP_PLUGIN_REGISTRY_H_
 
@@ -50,6 +51,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/in_part.h"
@@ -60,20 +62,30 @@
 
 namespace lockstep {
 
+class BatchMemory;
+class BatchView;
 class Communicator;
 class Dataset;
 class Loader;
-struct LoaderOptions;
+struct LoaderProgress;
 class MetricsSink;
 class Order;
 class PluginRegistry;
+class Random;
 class Sampler;
+struct WorkerInfo;
 class World;
 
-// The version of the interface in this header and plugin.h. A plugin is
-// accepted if its version is from kOldestPluginApi to kPluginApi.
-inline constexpr int kPluginApi = 1;
-inline constexpr int kOldestPluginApi = 1;
+// What only a program can give to a loader, beside its settings. The fields
+// are those of LoaderOptions. Whatever the functions use must live as long as
+// the loader.
+struct LoaderHooks {
+  std::function<absl::Status(WorkerInfo&)> worker_init;
+  std::function<absl::Status(BatchView&, Random&)> collate;
+  std::function<void(const LoaderProgress&)> progress;
+  absl::Duration progress_interval = absl::Seconds(10);
+  std::shared_ptr<BatchMemory> memory;
+};
 
 // The facts about the job that a factory gets, as far as they are known.
 struct PluginContext {
@@ -91,23 +103,11 @@ struct PluginContext {
   World* world = nullptr;
   Communicator* group = nullptr;
 
-  // The callbacks of a loader and the memory for its batches, which only a
-  // program can set. The loader copies the struct when the loader is made, and
-  // ignores the other options in it. Whatever the callbacks use must live as
-  // long as the loader.
-  const LoaderOptions* loader = nullptr;
+  LoaderHooks loader;
 
   // The registry that calls the factory, with which a factory can make inner
   // parts by name. Create sets it.
   PluginRegistry* registry = nullptr;
-};
-
-// A plugin: its name, its version, and a function that registers its parts.
-struct PluginInfo {
-  int api = kPluginApi;
-  std::string name;     // "lockstep"
-  std::string version;  // "0.1.0"
-  absl::Status (*register_all)(PluginRegistry& registry) = nullptr;
 };
 
 // The properties of a kind of part. To add another kind, specialize this for
@@ -164,7 +164,6 @@ struct PluginPart {
   std::string kind;
   std::string name;
   std::string meaning;  // one sentence
-  std::string plugin;   // its name and version; "" for the host
   std::vector<OptionInfo> options;
 };
 
@@ -174,8 +173,7 @@ inline void BindOptions(NoOptions& /*options*/, OptionTable& /*table*/) {}
 
 // Guarantees: Create returns a part, or an error that names the part; it does
 // not throw.
-// Thread-safety: Create and Parts are thread-safe, and factories are called
-// without a lock. Only one thread at a time may register.
+// Thread-safety: thread-safe. Factories are called without a lock.
 class PluginRegistry {
  public:
   template <typename Part>
@@ -184,13 +182,6 @@ class PluginRegistry {
   PluginRegistry() = default;
   PluginRegistry(const PluginRegistry&) = delete;
   PluginRegistry& operator=(const PluginRegistry&) = delete;
-
-  // Returns the registry of the process, or the one of a ScopedGlobalRegistry.
-  static PluginRegistry& Global();
-
-  // Calls plugin.register_all. Returns FAILED_PRECONDITION if the plugin was
-  // built for an unsupported version of this interface.
-  absl::Status Register(const PluginInfo& plugin);
 
   // Registers a part. The name consists of lower-case letters, digits and '_'.
   // The factory takes the context and an options struct that has BindOptions,
@@ -203,8 +194,7 @@ class PluginRegistry {
   //           -> absl::StatusOr<std::shared_ptr<Dataset>> { ... });
   //
   // The same place may register the same factory again. Another factory of that
-  // name is ALREADY_EXISTS, and the message has both places. After the first
-  // Create, a new name is FAILED_PRECONDITION.
+  // name is ALREADY_EXISTS, and the message has both places.
   template <typename Part, typename Options>
   absl::Status Add(absl::string_view name, absl::string_view meaning,
                    absl::StatusOr<Pointer<Part>> (*factory)(
@@ -241,10 +231,6 @@ class PluginRegistry {
   }
   std::vector<PluginPart> Parts() const { return PartsOf(""); }
 
-  // Keeps an error of a registration before main, which nobody could handle
-  // then. Every Create returns the first such error.
-  void NoteError(const absl::Status& error);
-
  private:
   struct Item {
     PluginPart part;
@@ -258,7 +244,8 @@ class PluginRegistry {
   using Key = std::pair<std::string, std::string>;  // kind, name
 
   absl::Status AddItem(Item item);
-  // Finds the factory of a part, and freezes the registry.
+  // Finds the factory of a part. The pointer stays valid, since items are
+  // neither changed nor removed.
   absl::StatusOr<const std::any*> Find(absl::string_view kind,
                                        absl::string_view name);
   // Returns the name in the table, after checking that it is registered, and
@@ -273,26 +260,6 @@ class PluginRegistry {
 
   mutable Mutex mutex_;
   std::map<Key, Item> items_ ABSL_GUARDED_BY(mutex_);
-  std::string plugin_ ABSL_GUARDED_BY(mutex_);  // the plugin that registers now
-  std::string frozen_by_ ABSL_GUARDED_BY(mutex_);
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);
-};
-
-// Replaces the global registry while it lives, for a test:
-//
-//   PluginRegistry registry;
-//   ScopedGlobalRegistry scope(registry);
-// Requires: the registry outlives it, and scopes end in the reverse order.
-// Thread-safety: one thread at a time may make and destroy scopes.
-class ScopedGlobalRegistry {
- public:
-  explicit ScopedGlobalRegistry(PluginRegistry& registry);
-  ~ScopedGlobalRegistry();
-  ScopedGlobalRegistry(const ScopedGlobalRegistry&) = delete;
-  ScopedGlobalRegistry& operator=(const ScopedGlobalRegistry&) = delete;
-
- private:
-  PluginRegistry* const before_;
 };
 
 // ---- Implementation details.

@@ -8,10 +8,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/option_table.h"
+#include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/world.h"
 
@@ -116,19 +118,13 @@ TEST(PluginRegistry, FactoriesFindTheRanks) {
 TEST(PluginRegistry, ListsItsParts) {
   PluginRegistry registry;
   EXPECT_THAT(registry.Parts<Wheel>(), IsEmpty());
-  PluginInfo plugin;
-  plugin.name = "carts";
-  plugin.version = "1.2";
-  plugin.register_all = AddPlain;
-  LOCKSTEP_ASSERT_OK(registry.Register(plugin));
+  LOCKSTEP_ASSERT_OK(AddPlain(registry));
   LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("a_null", "Nothing.", MakeNone));
   const std::vector<PluginPart> parts = registry.Parts<Wheel>();
   ASSERT_EQ(parts.size(), 2u);
   EXPECT_EQ(parts[0].name, "a_null");
-  EXPECT_EQ(parts[0].plugin, "");
   EXPECT_EQ(parts[1].kind, "wheel");
   EXPECT_EQ(parts[1].meaning, "A wheel.");
-  EXPECT_EQ(parts[1].plugin, "carts 1.2");
   EXPECT_THAT(parts[1].options,
               ElementsAre(AllOf(Field(&OptionInfo::key, "spokes"),
                                 Field(&OptionInfo::default_value, "3"))));
@@ -144,13 +140,6 @@ TEST(PluginRegistry, TheSamePlaceMayRegisterAgain) {
                        AllOf(HasSubstr("wheel 'plain' was registered at "),
                              HasSubstr("plugin/registry_test.cc:"),
                              HasSubstr(", and again at "))));
-  PluginInfo plugin;
-  plugin.name = "carts";
-  plugin.version = "1.2";
-  plugin.register_all = AddPlain;
-  EXPECT_THAT(registry.Register(plugin),
-              StatusIs(absl::StatusCode::kAlreadyExists,
-                       HasSubstr("by plugin carts 1.2")));
 }
 
 // One place may register several factories, but only one for each name.
@@ -219,37 +208,21 @@ TEST(PluginRegistry, SettingsAreCheckedWhenTheyAreRegistered) {
       StatusIs(absl::StatusCode::kUnknown, HasSubstr("no table")));
 }
 
-TEST(PluginRegistry, APluginMayRegisterAnother) {
-  PluginInfo outer;
-  outer.name = "outer";
-  outer.version = "1";
-  outer.register_all = [](PluginRegistry& registry) {
-    PluginInfo inner;
-    inner.name = "inner";
-    inner.version = "2";
-    inner.register_all = AddPlain;
-    LOCKSTEP_RETURN_IF_ERROR(registry.Register(inner));
-    return registry.Add<Wheel>("later", "A wheel.", MakeWheel);
-  };
+// A part that a factory has found stays valid when others are added.
+TEST(PluginRegistry, PartsMayBeAddedAtAnyTime) {
   PluginRegistry registry;
-  LOCKSTEP_ASSERT_OK(registry.Register(outer));
-  EXPECT_THAT(registry.Parts<Wheel>(),
-              ElementsAre(Field(&PluginPart::plugin, "outer 1"),
-                          Field(&PluginPart::plugin, "inner 2")));
-}
-
-TEST(PluginRegistry, IsFrozenByItsFirstUse) {
-  PluginRegistry registry;
-  LOCKSTEP_ASSERT_OK(AddPlain(registry));
-  EXPECT_THAT(registry.Create<Wheel>("none", {}),
-              StatusIs(absl::StatusCode::kNotFound));
-  LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("double", "Two.", MakeTwice));
-  LOCKSTEP_ASSERT_OK(registry.Create<Wheel>("plain", {}));
-  EXPECT_THAT(registry.Add<Wheel>("late", "A late wheel.", MakeWheel),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("wheel 'late' comes too late"),
-                             HasSubstr("to make wheel 'plain'"))));
-  LOCKSTEP_EXPECT_OK(AddPlain(registry));
+  LOCKSTEP_ASSERT_OK((registry.Add<Wheel, NoOptions>(
+      "adds", "A wheel that adds others.",
+      [](const PluginContext& context,
+         const NoOptions&) -> absl::StatusOr<std::unique_ptr<Wheel>> {
+        for (int i = 0; i < 100; ++i) {
+          LOCKSTEP_RETURN_IF_ERROR(context.registry->Add<Wheel>(
+              absl::StrCat("later_", i), "A late wheel.", MakeWheel));
+        }
+        return std::make_unique<Wheel>();
+      })));
+  LOCKSTEP_EXPECT_OK(registry.Create<Wheel>("adds", {}));
+  LOCKSTEP_EXPECT_OK(registry.Create<Wheel>("later_99", {}));
 }
 
 TEST(PluginRegistry, UnknownNamesAreToldWithTheNearest) {
@@ -326,53 +299,6 @@ TEST(PluginRegistry, NamesAreChecked) {
   EXPECT_THAT(registry.Add<Wheel>("none", "No factory.", none),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("wheel 'none' has no factory")));
-}
-
-TEST(PluginRegistry, OtherVersionsOfTheInterfaceAreRefused) {
-  PluginRegistry registry;
-  PluginInfo plugin;
-  plugin.name = "carts";
-  plugin.version = "1.2";
-  plugin.register_all = AddPlain;
-  for (const int api : {0, kPluginApi + 1}) {
-    plugin.api = api;
-    EXPECT_THAT(registry.Register(plugin),
-                StatusIs(absl::StatusCode::kFailedPrecondition,
-                         AllOf(HasSubstr("plugin 'carts 1.2'"),
-                               HasSubstr("takes versions 1 to 1"))));
-  }
-  plugin.api = kPluginApi;
-  plugin.register_all = nullptr;
-  EXPECT_THAT(registry.Register(plugin),
-              StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(registry.Parts(), IsEmpty());
-}
-
-TEST(PluginRegistry, ErrorsBeforeMainAreToldByTheFirstCreate) {
-  PluginRegistry registry;
-  LOCKSTEP_ASSERT_OK(AddPlain(registry));
-  registry.NoteError(absl::OkStatus());
-  LOCKSTEP_EXPECT_OK(registry.Create<Wheel>("plain", {}));
-  registry.NoteError(absl::AlreadyExistsError("twice"));
-  registry.NoteError(absl::InternalError("later"));
-  EXPECT_THAT(registry.Create<Wheel>("plain", {}),
-              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("twice")));
-}
-
-TEST(PluginRegistry, ATestMayPutAnotherInThePlaceOfTheGlobalOne) {
-  PluginRegistry* const global = &PluginRegistry::Global();
-  {
-    PluginRegistry registry;
-    const ScopedGlobalRegistry scope(registry);
-    EXPECT_EQ(&PluginRegistry::Global(), &registry);
-    {
-      PluginRegistry inner;
-      const ScopedGlobalRegistry inner_scope(inner);
-      EXPECT_EQ(&PluginRegistry::Global(), &inner);
-    }
-    EXPECT_EQ(&PluginRegistry::Global(), &registry);
-  }
-  EXPECT_EQ(&PluginRegistry::Global(), global);
 }
 
 }  // namespace

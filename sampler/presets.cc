@@ -66,6 +66,8 @@ absl::StatusOr<std::unique_ptr<Sampler>> DistributedSampler(
   sampler.cut.tail = options.drop_last ? Tail::kDrop : Tail::kPad;
   if (order->NeedsBlockedLayout()) sampler.cut.layout = Layout::kBlocked;
   sampler.rank = options.rank;
+  sampler.replicas = options.same_data;
+  sampler.data_stride = options.data_stride;
   return Sampler::Create(std::move(order), sampler);
 }
 

@@ -60,8 +60,16 @@ struct DistributedSamplerOptions {
   // DistributedSampler over another sampler. It must be the same on all ranks.
   OrderPtr inner;
 
+  // The number of ranks that get different data, and this rank.
   int64_t num_replicas = 1;
   int64_t rank = 0;
+
+  // PyTorch has no names for these: the ranks that get the same data, and the
+  // distance between ranks that do not (SamplerOptions::replicas and
+  // data_stride).
+  int64_t same_data = 1;
+  int64_t data_stride = 1;
+
   bool shuffle = true;
   uint64_t seed = 0;
   bool drop_last = false;

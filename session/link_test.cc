@@ -82,26 +82,15 @@ class Archive : public testing::Test {
 };
 
 TEST_F(Archive, RegisterLockstepIsItsAnchor) {
-  const std::vector<std::string> names = NamesOf("anchored", "-DREGISTER");
+  const std::vector<std::string> names = NamesOf("anchored", "");
   EXPECT_THAT(names, Contains("sampler distributed"));
   EXPECT_THAT(names, Contains("dataset tfrecord"));
   EXPECT_THAT(names, Contains("loader default"));
   EXPECT_THAT(names, Contains("communicator shm"));
   EXPECT_EQ(NamesOf("collected",
-                    "-DREGISTER -ffunction-sections -fdata-sections "
+                    "-ffunction-sections -fdata-sections "
                     "-Wl,--gc-sections"),
             names);
-}
-
-// The binary is built by Bazel, and depends only on //plugin:static_register.
-TEST(StaticRegister, RegistersBeforeMain) {
-  const std::vector<std::string> names = LinesOf("session/list_names");
-  EXPECT_THAT(names, Contains("sampler distributed"));
-  EXPECT_THAT(names, Contains("communicator shm"));
-}
-
-TEST_F(Archive, WithoutItsAnchorThereAreNoNames) {
-  EXPECT_THAT(NamesOf("loose", ""), IsEmpty());
 }
 
 // A program may turn any of these warnings into errors. (This test doesn't

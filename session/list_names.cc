@@ -1,17 +1,12 @@
-// Prints the parts of the global registry, for the tests of linking. With
-// REGISTER, it first registers Lockstep's parts itself.
+// Prints the parts of a registry, for the tests of linking.
 #include <cstdio>
 
-#include "lockstep/plugin/registry.h"
-#ifdef REGISTER
 #include "lockstep/plugin/plugin.h"
-#endif
+#include "lockstep/plugin/registry.h"
 
 int main() {
-  lockstep::PluginRegistry& registry = lockstep::PluginRegistry::Global();
-#ifdef REGISTER
+  lockstep::PluginRegistry registry;
   if (!lockstep::RegisterLockstep(registry).ok()) return 1;
-#endif
   for (const lockstep::PluginPart& part : registry.Parts()) {
     std::printf("%s %s\n", part.kind.c_str(), part.name.c_str());
   }

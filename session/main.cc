@@ -152,7 +152,7 @@ int internal_session::Main(int argc, char** argv, const OptionTable& trainer,
                stdout);
     return kTrained;
   }
-  PluginRegistry& registry = PluginRegistry::Global();
+  PluginRegistry registry;
   const absl::Status registered = CatchAll(
       "register_parts", [&] { return Register(registry, register_parts); });
   if (!registered.ok()) return Say(registered, kNotBegun);

@@ -73,7 +73,7 @@ int Main(int argc, char** argv, const OptionTable& trainer,
 }  // namespace internal_session
 
 // Reads the command line and the job's text, whose table [trainer] contains
-// TrainerOptions. Then makes a Session with PluginRegistry::Global() and runs
+// TrainerOptions. Then makes a Session with a registry of its own and runs
 // `train`. SIGTERM and SIGINT make all ranks stop after the same step; a second
 // signal of the same kind ends this process at once. A first signal that comes
 // when the training has ended does nothing. On failure, writes the reason to

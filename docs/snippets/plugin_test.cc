@@ -140,16 +140,6 @@ TEST(PluginDocument, TheBackwardOrderIsASampler) {
   }
 }
 
-namespace no_call {
-#include "lockstep/docs/snippets/plugin/no_call.inc"
-}
-
-TEST(PluginDocument, NoCallRegistersBeforeMain) {
-  EXPECT_TRUE(no_call::kRingIsRegistered);
-  LOCKSTEP_EXPECT_OK(PluginRegistry::Global().Create<Dataset>(
-      "ring", PluginContext(), Config()));
-}
-
 absl::Status Settings(PluginRegistry& registry) {
 #include "lockstep/docs/snippets/plugin/settings.inc"
   return loader->StartEpoch(0);
@@ -223,8 +213,6 @@ struct Model {
 }  // namespace session
 
 TEST(PluginDocument, ASession) {
-  PluginRegistry registry;  // the global one already has a ring
-  const ScopedGlobalRegistry scoped(registry);
   const std::string test =
       "loader.test={num_workers=0, dataset={name=\"ring\"}, "
       "sampler={name=\"sequential\", global_batch_size=16, tail=\"mask\"}}";

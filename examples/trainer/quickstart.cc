@@ -170,7 +170,8 @@ absl::StatusOr<Flags> TakeFlags(std::vector<char*>& words) {
 
 // Trains on one rank of a group that this program has made. Each rank has its
 // own job and settings, as a process would.
-absl::Status TrainOn(lockstep::Communicator& group, std::vector<char*> words) {
+absl::Status TrainOn(lockstep::PluginRegistry& registry,
+                     lockstep::Communicator& group, std::vector<char*> words) {
   LOCKSTEP_ASSIGN_OR_RETURN(const lockstep::Config config,
                             lockstep::ConfigOfCommandLine(
                                 static_cast<int>(words.size()), words.data()));
@@ -181,16 +182,14 @@ absl::Status TrainOn(lockstep::Communicator& group, std::vector<char*> words) {
   lockstep::SessionOptions options;
   options.group = &group;
   options.hooks = checks.hooks();
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Session> session,
-      Session::Create(std::move(job), lockstep::PluginRegistry::Global(),
-                      options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                            Session::Create(std::move(job), registry, options));
   return session->Run(
       [&](Session& session) { return trainer::Train(session, trainer); });
 }
 
 absl::Status RunThreads(const std::vector<char*>& words, int ranks) {
-  lockstep::PluginRegistry& registry = lockstep::PluginRegistry::Global();
+  lockstep::PluginRegistry registry;
   LOCKSTEP_RETURN_IF_ERROR(lockstep::RegisterLockstep(registry));
   LOCKSTEP_RETURN_IF_ERROR(trainer::RegisterParts(registry));
   lockstep::LocalGroupOptions options;
@@ -201,7 +200,7 @@ absl::Status RunThreads(const std::vector<char*>& words, int ranks) {
   std::vector<std::thread> threads;
   for (size_t i = 0; i < group.size(); ++i) {
     threads.emplace_back([&, i] {
-      results[i] = TrainOn(*group[i], words);
+      results[i] = TrainOn(registry, *group[i], words);
       if (!results[i].ok()) group[i]->Abort(results[i]);
     });
   }

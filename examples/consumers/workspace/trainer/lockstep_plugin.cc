@@ -97,21 +97,19 @@ absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
 }  // namespace
 
 absl::Status RegisterLockstep(Plugins& plugins) {
-  const lockstep::PluginInfo& lockstep = lockstep::LockstepPlugin();
-  return plugins.Register(
-      lockstep.name, lockstep.version, [&lockstep](Plugins& acme) {
-        // The factories share the registry.
-        const auto registry = std::make_shared<PluginRegistry>();
-        LOCKSTEP_RETURN_IF_ERROR(registry->Register(lockstep));
-        for (const auto& part : registry->Parts<lockstep::Sampler>()) {
-          acme.AddLoader(
-              "lockstep." + part.name,
-              [registry, name = part.name](const LoaderSettings& settings) {
-                return MakeLoader(*registry, name, settings);
-              });
-        }
-        return absl::OkStatus();
-      });
+  return plugins.Register("lockstep", lockstep::kVersion, [](Plugins& acme) {
+    // The factories share the registry.
+    const auto registry = std::make_shared<PluginRegistry>();
+    LOCKSTEP_RETURN_IF_ERROR(lockstep::RegisterLockstep(*registry));
+    for (const auto& part : registry->Parts<lockstep::Sampler>()) {
+      acme.AddLoader(
+          "lockstep." + part.name,
+          [registry, name = part.name](const LoaderSettings& settings) {
+            return MakeLoader(*registry, name, settings);
+          });
+    }
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace acme
