@@ -22,7 +22,6 @@ namespace lockstep {
 namespace {
 
 using ::testing::Contains;
-using ::testing::IsEmpty;
 
 constexpr char kRoot[] = "session";
 constexpr char kArchive[] = "session/lib/liblockstep.a";

@@ -15,11 +15,32 @@
 
 namespace lockstep::internal_collective {
 
+// The structs below are sent in messages. Their function Fields lists what is
+// sent, in that order.
+
+// A text that may be long, and is cut off when it is sent.
+template <typename Text>
+struct Shortened {
+  explicit Shortened(Text& whole) : text(whole) {}
+  Text& text;
+};
+
+// Does what std::tie does, but takes a Shortened, too.
+template <typename... Field>
+std::tuple<Field...> FieldTuple(Field&&... fields) {
+  return {std::forward<Field>(fields)...};
+}
+
 // The name of a lane, which is a sequence of operations in a group: its
 // collectives (-1 and -1), or the messages from one rank to another.
 struct LaneId {
   int from = -1;
   int to = -1;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.from, m.to);
+  }
 
   bool collective() const { return from < 0; }
   friend bool operator<(const LaneId& a, const LaneId& b) {
@@ -35,6 +56,11 @@ struct PlaceId {
   std::string group;  // its key
   LaneId lane;
   uint64_t number = 0;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return std::tie(m.group, m.lane, m.number);
+  }
 
   friend bool operator<(const PlaceId& a, const PlaceId& b) {
     return std::tie(a.group, a.lane, a.number) <
@@ -65,6 +91,13 @@ struct Position {
   // of any group: the first operation of that lane. Otherwise all is empty.
   PlaceId waits;
   std::string waits_what;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return FieldTuple(m.here, m.behind, m.fingerprint, Shortened(m.what),
+                      m.send_counts, m.recv_counts, Shortened(m.last), m.waits,
+                      Shortened(m.waits_what));
+  }
 };
 
 // A report that a lane does not go on: its first operation is slow, the
@@ -82,6 +115,12 @@ struct Late {
   uint64_t number = 0;
   // The deadline of the operation that expires first. It counts if `expired`.
   absl::Duration deadline;
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return FieldTuple(m.place, Shortened(m.what), m.number, m.position,
+                      m.expired, m.deadline);
+  }
 };
 
 // The backend of ranks that are threads of one process. No other one has this
@@ -97,6 +136,12 @@ struct GroupInfo {
   bool strict = false;         // OnAgreed is called
   std::vector<int> members;    // ranks of the parent, by rank
   std::vector<int> job_ranks;  // ranks of the job, by rank
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return FieldTuple(m.key, m.name, Shortened(m.backend), m.parent, m.strict,
+                      m.members, m.job_ranks);
+  }
 };
 
 // A digest of the collectives that a rank has issued in a group, up to one of
@@ -105,6 +150,11 @@ struct Mark {
   uint64_t number = 0;
   uint64_t digest = 0;  // of it and of all before it
   std::string what;     // "" if it is not known any more
+
+  template <typename M>
+  static auto Fields(M& m) {
+    return FieldTuple(m.number, m.digest, Shortened(m.what));
+  }
 };
 
 // The number of operations in each lane that a rank has issued, or done.

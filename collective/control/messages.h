@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -327,27 +328,33 @@ class FieldWriter {
   explicit FieldWriter(Message type)
       : wire_(std::string(1, static_cast<char>(type))) {}
 
-  void Put(bool value) { wire_.Number(value ? 1 : 0); }
-  void Put(int value) { wire_.Number(static_cast<uint64_t>(value)); }
-  void Put(int64_t value) { wire_.Number(static_cast<uint64_t>(value)); }
-  void Put(uint64_t value) { wire_.Number(value); }
-  void Put(const std::string& text) { wire_.Text(text); }
-  void Put(const absl::Status& status);
-  void Put(const LaneId& lane);
+  // Writes a number, or the fields of a struct.
+  template <typename T>
+  void Put(const T& value) {
+    if constexpr (std::is_integral_v<T>) {
+      wire_.Number(static_cast<uint64_t>(value));
+    } else {
+      std::apply([this](const auto&... field) { (Put(field), ...); },
+                 T::Fields(value));
+    }
+  }
+  template <typename Text>
+  void Put(const Shortened<Text>& part) {
+    wire_.Text(absl::string_view(part.text).substr(0, kLongestPart));
+  }
+  template <typename T>
+  void Put(const std::vector<T>& values) {
+    Put(values.size());
+    for (const T& value : values) Put(value);
+  }
   void Put(const LaneCounts& counts);
-  void Put(const PlaceId& place);
-  void Put(const Position& position);
-  void Put(const Late& late);
-  void Put(const GroupInfo& info);
-  void Put(const std::vector<Mark>& marks);
+  void Put(const std::string& text) { wire_.Text(text); }
+  void Put(absl::Duration time) { Put(absl::ToInt64Nanoseconds(time)); }
+  void Put(const absl::Status& status);
 
   std::string Take() { return wire_.Take(); }
 
  private:
-  template <typename T>
-  void PutNumbers(const std::vector<T>& values);
-  void PutPart(absl::string_view text);
-
   WireWriter wire_;
 };
 
@@ -361,25 +368,41 @@ class FieldReader {
 
   bool good() const { return wire_.good(); }
 
-  void Get(bool& value) { value = Number() != 0; }
-  void Get(int& value) { value = static_cast<int>(Number()); }
-  void Get(int64_t& value) { value = static_cast<int64_t>(Number()); }
-  void Get(uint64_t& value) { value = Number(); }
-  void Get(std::string& text);
-  void Get(absl::Status& status);
-  void Get(LaneId& lane);
+  template <typename T>
+  void Get(T& value) {
+    if constexpr (std::is_integral_v<T>) {
+      value = static_cast<T>(wire_.Number(UINT64_MAX));
+    } else {
+      std::apply([this](auto&&... field) { (Get(field), ...); },
+                 T::Fields(value));
+    }
+  }
+  template <typename Text>
+  void Get(Shortened<Text>& part) {
+    Get(part.text);
+  }
+  template <typename T>
+  void Get(std::vector<T>& values) {
+    values.resize(wire_.Count(LeastOf<T>()));
+    for (T& value : values) Get(value);
+  }
   void Get(LaneCounts& counts);
-  void Get(PlaceId& place);
-  void Get(Position& position);
-  void Get(Late& late);
-  void Get(GroupInfo& info);
-  void Get(std::vector<Mark>& marks);
+  void Get(std::string& text) { text = wire_.Text(SIZE_MAX); }
+  void Get(absl::Duration& time);
+  void Get(absl::Status& status);
+
+  // Returns the least number of bytes that a number or a struct takes.
+  template <typename T>
+  static constexpr size_t LeastOf() {
+    if constexpr (std::is_integral_v<T>) {
+      return sizeof(uint64_t);
+    } else {
+      using Fields = decltype(T::Fields(std::declval<T&>()));
+      return std::tuple_size_v<Fields> * sizeof(uint64_t);
+    }
+  }
 
  private:
-  uint64_t Number() { return wire_.Number(UINT64_MAX); }
-  template <typename T>
-  void GetNumbers(std::vector<T>& values);
-
   WireReader wire_;
 };
 
@@ -387,8 +410,7 @@ class FieldReader {
 template <typename M>
 std::string Encode(const M& message) {
   FieldWriter out(M::kType);
-  std::apply([&out](const auto&... field) { (out.Put(field), ...); },
-             M::Fields(message));
+  out.Put(message);
   return out.Take();
 }
 
@@ -398,8 +420,7 @@ template <typename M>
 std::optional<M> Decode(absl::string_view bytes) {
   M message;
   FieldReader in(bytes.substr(1));
-  std::apply([&in](auto&... field) { (in.Get(field), ...); },
-             M::Fields(message));
+  in.Get(message);
   if (!in.good()) return std::nullopt;
   return message;
 }
