@@ -140,6 +140,19 @@ TEST_P(GiveUp, ALoaderThatGaveUpIsDestroyedWhileItsSampleIsRead) {
   hold_->Open();
 }
 
+TEST_P(GiveUp, ALoaderThatTimedOutIsDestroyedWhileItsSampleIsRead) {
+  options_.timeout = absl::Milliseconds(1);
+  auto loader = Make();
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  absl::Status end;
+  do {
+    ReadOn(*loader, end);
+    ASSERT_TRUE(absl::IsDeadlineExceeded(end)) << end;
+  } while (!hold_->has_reader());
+  loader = nullptr;
+  hold_->Open();
+}
+
 TEST_P(GiveUp, ALoaderThatGaveUpOnceGoesOnAndIsDestroyed) {
   auto loader = Make();
   loader->GiveUpWhen([](absl::Duration) { return true; });

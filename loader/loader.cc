@@ -209,19 +209,54 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
   });
 }
 
-// Goes to the place where a range of the epoch begins.
 absl::Status Loader::GoToEpoch(int64_t epoch) {
-  // Only RestoreState leads to more steps.
-  if (state_ == State::kFinished) return absl::OkStatus();
-  const bool is_kept = state_ == State::kKept || state_ == State::kDraining ||
-                       state_ == State::kStopped;
-  if (!is_kept || epoch != progress().epoch) return StartEpoch(epoch);
-  if (state_ == State::kKept) state_ = State::kRunning;
-  return absl::OkStatus();
+  switch (state_) {
+    case State::kNew:
+    case State::kEnded:
+    case State::kFailed:
+      return StartEpoch(epoch);
+    case State::kRunning: {
+      const Progress& here = progress();
+      const bool is_there = here.epoch == epoch && here.position == 0 &&
+                            here.steps_taken == 0 && pipeline_->in_order();
+      return is_there ? absl::OkStatus() : StartEpoch(epoch);
+    }
+    case State::kKept:
+    case State::kDraining:
+      return GoOn(epoch);
+    case State::kInterrupted:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the last loop over epoch ", pipeline_->epoch(),
+          " has ended at an error: call KeepPlace() to go on behind it, or "
+          "StartEpoch(",
+          epoch, ") to give up what is left of the epoch"));
+    case State::kFinished:  // Only RestoreState leads to more steps.
+      return absl::OkStatus();
+    case State::kStopped:
+      break;
+  }
+  return CheckRunning("GoToEpoch");
+}
+
+// Goes on at the place that is kept.
+absl::Status Loader::GoOn(int64_t epoch) {
+  const int64_t present = pipeline_->epoch();
+  if (epoch == present || (options_.advance_epochs && epoch < present)) {
+    if (state_ == State::kKept) state_ = State::kRunning;
+    return absl::OkStatus();
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t left, StepsLeft());
+  if (left == 0) return StartEpoch(epoch);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the loader is in epoch ", present, ", of which ", left,
+      " steps are left, and not in epoch ", epoch, ": call Epoch(", present,
+      ") to go on, or StartEpoch(", epoch, ") to give them up"));
 }
 
 void Loader::KeepPlace() {
-  if (state_ == State::kRunning) state_ = State::kKept;
+  if (state_ == State::kRunning || state_ == State::kInterrupted) {
+    state_ = State::kKept;
+  }
 }
 
 absl::Status Loader::RestoreState(absl::string_view bytes,
@@ -324,7 +359,7 @@ absl::StatusOr<int64_t> Loader::StepsLeft() const {
 }
 
 void Loader::Drain() {
-  if (state_ != State::kRunning && state_ != State::kKept) return;
+  if (!running() || state_ == State::kDraining) return;
   state_ = State::kDraining;
   pipeline_->Drain();
 }
@@ -340,6 +375,7 @@ absl::Status Loader::CheckRunning(absl::string_view call) const {
   switch (state_) {
     case State::kRunning:
     case State::kKept:
+    case State::kInterrupted:
     case State::kDraining:
       return absl::OkStatus();
     case State::kFailed:
@@ -543,7 +579,9 @@ void EpochRange::Advance() {
   done_ = kind_ == NextKind::kEnd;
   if (next.ok()) return;
   batch_ = next.status();
-  loader_->KeepPlace();
+  if (loader_->running() && loader_->state_ != Loader::State::kDraining) {
+    loader_->state_ = Loader::State::kInterrupted;
+  }
 }
 
 }  // namespace lockstep

@@ -14,15 +14,19 @@
 //     for (absl::StatusOr<Batch>& batch : loader->Epoch(epoch)) {
 //       LOCKSTEP_RETURN_IF_ERROR(batch.status());
 //       Train(*batch);
-//       if (TimeToSave()) Save(loader->SaveState());
+//       if (!TimeToSave()) continue;
+//       LOCKSTEP_ASSIGN_OR_RETURN(const std::string state,
+//                                 loader->SaveState());
+//       Save(state);
 //     }
 //   }
 //
 // A new loader begins with epoch 0. A restored one goes on after the last batch
 // that was given out before SaveState, in the middle of an epoch or at its end.
-// The same, step by step; StartEpoch is left out if a state was restored:
+// An error is the last element of its loop, so a trainer returns it. The body
+// of the loop over epochs again, without a range:
 //
-//   LOCKSTEP_RETURN_IF_ERROR(loader->StartEpoch(epoch));
+//   LOCKSTEP_RETURN_IF_ERROR(loader->GoToEpoch(epoch));
 //   Batch batch;
 //   while (true) {
 //     LOCKSTEP_ASSIGN_OR_RETURN(const bool more, loader->Next(batch));
@@ -30,13 +34,22 @@
 //     Train(batch);
 //   }
 //
-// A trainer that can do without some steps asks what kind of result it is:
+// A trainer of one rank that can do without some steps looks at the kind of a
+// result, and goes on:
 //
-//   const NextResult next = loader->Next(batch);
-//   if (next.kind() == NextKind::kFailedStep) {
-//     Log(next.status());
-//     continue;
+//   while (true) {
+//     const NextResult next = loader->Next(batch);
+//     if (next.kind() == NextKind::kEnd) break;
+//     if (next.kind() == NextKind::kFailedStep) {
+//       Log(next.status());
+//       continue;
+//     }
+//     LOCKSTEP_RETURN_IF_ERROR(next.status());
+//     Train(batch);
 //   }
+//
+// Where there are other ranks, they wait for this one in the collectives of the
+// step, so a trainer leaves out samples by OnError::kSkip instead.
 //
 // The batches have the same bytes with any number and kind of workers, with any
 // prefetching, and after any restart.
@@ -81,25 +94,33 @@ class SlotPool;
 // What a call of Next gives.
 enum class NextKind {
   kBatch,  // The next step.
-  // Nothing is left of the epoch, of max_steps, or of what a Drain leaves.
+  // Nothing is left of the epoch, or of max_steps, or all steps that were begun
+  // before Drain have been given out.
   kEnd,
-  // One step is lost, and the next call gives the step after it. The status is
-  // the error of a sample, of collate or of BatchMemory.
+  // One step is lost, with all of its samples, and the next call gives the step
+  // after it. The status is the error of a sample, of collate or of
+  // BatchMemory.
   kFailedStep,
-  // No step is lost: the call can be repeated when its reason is gone.
+  // No step is lost. The call returns at once, and can be repeated when its
+  // reason is gone.
   //   DEADLINE_EXCEEDED    options.timeout has passed
   //   RESOURCE_EXHAUSTED   the caller holds every batch
   //   CANCELLED            the function of GiveUpWhen has returned true
   //   UNAVAILABLE          in TryNext alone: the batch is not ready yet
   kTryAgain,
-  // The loader gives nothing until StartEpoch or RestoreState is called or, if
-  // ok() is false, for ever. FAILED_PRECONDITION if there was neither call yet,
-  // or if this process is a fork; OUT_OF_RANGE if an earlier call has said that
-  // the epoch is over; otherwise the error of the order or of the loader.
+  // The loader gives nothing until StartEpoch or RestoreState is called. The
+  // status is
+  //   FAILED_PRECONDITION  before the first such call, in a forked process, and
+  //                        in later calls after an error of the order
+  //   OUT_OF_RANGE         an earlier call has returned kEnd; after max_steps,
+  //                        only RestoreState helps
+  //   any code             the error of the order; or, if ok() is false, that
+  //                        of the loader, which must be made anew
   kStopped,
 };
 
-// The result of Next: true with a batch, false at the end, or an error.
+// The result of Next: true with a batch, false at the end, or an error. Decide
+// by kind() and not by the code, since a sample may fail with any code.
 class [[nodiscard]] NextResult : public absl::StatusOr<bool> {
  public:
   // `kind` is kBatch or kEnd.
@@ -133,10 +154,10 @@ class Loader {
       const LoaderOptions& options = {});
 
   // Waits for the samples that are being read, and for nothing else. If the
-  // last wait of Next was given up, the destructor does not wait for them
-  // either: their workers keep the dataset, whose Read they are in, until the
-  // process ends, and call nothing else of the caller's. Batches that the
-  // caller holds stay valid.
+  // last wait of Next was given up or timed out, the destructor does not wait
+  // for them either: their workers keep the dataset, whose Read they are in,
+  // until the process ends, and call nothing else of the caller's. Batches that
+  // the caller holds stay valid.
   ~Loader();
 
   Loader(const Loader&) = delete;
@@ -144,15 +165,28 @@ class Loader {
 
   // Goes to the start of an epoch (0 or more) from any place, and begins to
   // read it, so that the first batch is made while the trainer is still
-  // starting. After the end of epoch e, StartEpoch(e + 1) keeps the batches
-  // that were read ahead.
+  // starting. What is left of the present epoch is given up. After the end of
+  // epoch e, StartEpoch(e + 1) keeps the batches that were read ahead.
   absl::Status StartEpoch(int64_t epoch);
 
-  // Releases what `batch` holds, fills it with the next step and returns true;
-  // or returns false at the end of the epoch; or returns an error, whose kind
-  // says whether a step is lost. (The order of an epoch that is read ahead also
-  // fails here, and not in StartEpoch. The end of an epoch, like a batch, comes
-  // only while the caller does not hold every batch.)
+  // Goes to an epoch, and loses no step that the trainer may still want: goes
+  // on with the present epoch if its place is kept, and calls StartEpoch
+  // otherwise. RestoreState, Drain and KeepPlace keep the place. After `break`
+  // it is not kept, so the same epoch is read anew, and any other one may
+  // follow. FAILED_PRECONDITION if
+  //   * the place is kept, in another epoch, of which steps are left
+  //   * a range has ended at an error, and KeepPlace was not called since
+  //   * the order has failed
+  // StartEpoch helps in each case. With advance_epochs, any epoch up to the
+  // present one goes on with the place that is kept.
+  absl::Status GoToEpoch(int64_t epoch);
+
+  // Releases what `batch` holds, whatever the result. Fills it with the next
+  // step and returns true; or returns false at the end of the epoch; or returns
+  // an error, whose kind says whether a step is lost. (The order of an epoch
+  // that is read ahead also fails here, and not in StartEpoch. The end of an
+  // epoch, like a batch, comes only while the caller does not hold every
+  // batch.)
   NextResult Next(Batch& batch);
 
   // Does the same without waiting. (Without workers, it reads the batch now.)
@@ -161,33 +195,32 @@ class Loader {
   // Has Next call this function while it waits for a batch, some twenty times a
   // second and on the thread that called Next, with the time that it has waited
   // so far. When the function returns true, or throws, Next returns CANCELLED,
-  // and a trainer normally leaves its loop. A trainer that is asked to stop
-  // needs this, since data may come late or never:
+  // and a trainer leaves its loop. A trainer that is asked to stop needs this
+  // beside its own look at the flag in the loop, since data may come late or
+  // never:
   //
-  //   std::atomic<bool> stop = false;  // set by a signal handler
-  //   loader->GiveUpWhen([&stop](absl::Duration waited) {
-  //     return stop && waited >= absl::Seconds(20);
+  //   std::atomic<bool> stop = false;  // of the program; a signal sets it
+  //   ...
+  //   loader->GiveUpWhen([](absl::Duration waited) {
+  //     return stop && waited >= absl::Seconds(20);  // data may be slow
   //   });
   //
   // Objects that the function uses must live until it is replaced, or until the
   // loader is destroyed; nullptr removes it. It is not called without workers,
   // since Next then reads and does not wait, nor by TryNext. A loader of
-  // Session::MakeLoader has such a function, which does as the job's
-  // stop.patience says.
+  // Session::MakeLoader has such a function: after a request to stop, it waits
+  // for the job's stop.patience.
   void GiveUpWhen(std::function<bool(absl::Duration waited)> is_enough);
 
-  // Calls StartEpoch and returns all batches of the epoch as a range. An error
-  // is the last element.
-  // Exception: if the place in the present epoch is kept, the next call of
-  // Epoch for it goes on there, and the range is what is left of the epoch,
-  // perhaps nothing. RestoreState, Drain, KeepPlace and an error in a range
-  // keep the place. (The range of another epoch gives up what is left of the
-  // present one.)
+  // Calls GoToEpoch and returns what is left of the epoch as a range: all of it
+  // unless a place was kept, and perhaps nothing. An error, also of GoToEpoch,
+  // is the last element. (With advance_epochs, one range goes through all
+  // epochs.)
   EpochRange Epoch(int64_t epoch);
 
-  // Keeps the place in the present epoch for the next call of Epoch. So a loop
-  // that is left by `break` can be continued by another one; without this call,
-  // Epoch starts the epoch anew. At the end of an epoch, it does nothing.
+  // Keeps the place in the present epoch for the next call of Epoch or
+  // GoToEpoch. So another loop can go on where one was left by `break` or has
+  // ended at an error. After a call of Next has returned kEnd, it does nothing.
   void KeepPlace();
 
   // Returns the samples that failed the step for which Next has just returned
@@ -199,9 +232,10 @@ class Loader {
   const absl::Status& status() const { return failure_; }
   bool ok() const { return state_ != State::kFailed; }
 
-  // Returns the place of the job: after the last batch that Next gave out, or,
-  // with Delivery::kAsReady, after the last batch before which none is missing.
-  // A new loader is at the start of epoch 0.
+  // Returns the place of the job: after the last step that Next gave out, or,
+  // with Delivery::kAsReady, after the last step before which none is missing.
+  // A step that has failed counts as given out. A new loader is at the start of
+  // epoch 0.
   const Progress& progress() const;
 
   // Returns true if Next has returned false at the end of the present epoch.
@@ -222,15 +256,14 @@ class Loader {
   // same order and with the same seed can go on from them, on any number of
   // ranks and workers. FAILED_PRECONDITION before the first StartEpoch or
   // RestoreState, and if batches were given out of order and one before them
-  // was not: call Drain first.
+  // was not: call Drain first, and read until Next returns false.
   absl::StatusOr<std::string> SaveState() const;
 
-  // Goes to the place where a state was saved, and begins to read. Next and
-  // Epoch(progress().epoch) go on from there, while StartEpoch gives the place
-  // up. The state of a Sampler is accepted as well, for instance that of an
-  // IterationSampler at its start (with advance_epochs and max_steps, a loader
-  // counts iterations). If the bytes are wrong or of another order, the error
-  // changes nothing.
+  // Goes to the place where a state was saved, keeps it, and begins to read.
+  // Next and Epoch(progress().epoch) go on from there. The state of a Sampler
+  // is accepted as well, for instance that of an IterationSampler at its start
+  // (with advance_epochs and max_steps, a loader counts iterations). If the
+  // bytes are wrong or of another order, the error changes nothing.
   absl::Status RestoreState(absl::string_view bytes,
                             const RestoreOptions& options = {});
 
@@ -239,20 +272,23 @@ class Loader {
   // were read ahead are read anew.
   absl::Status Skip(int64_t begin, int64_t end);
 
-  // Begins no more steps. Next gives out the steps that were begun and then
-  // returns false, whatever is left of the epoch; a state can then be saved
-  // with any delivery. The next call of Next goes on with the epoch, and so
-  // does Epoch of the same epoch. (If the epoch was at its end, Next returns
-  // false once more, and Epoch is empty.) So a loop over epochs that drains
-  // must check whether the epoch is done:
+  // Begins no more steps, and keeps the place. Next gives out the steps that
+  // were begun and then returns false, whatever is left of the epoch; a state
+  // can then be saved with any delivery. The next call of Next goes on with the
+  // epoch, and so does Epoch of the same epoch. (If the epoch was at its end,
+  // Next returns false once more, and Epoch is empty.) So a loop over epochs
+  // that drains goes on until the epoch is over:
   //
   //   do {
   //     for (auto& batch : loader->Epoch(epoch)) {
+  //       LOCKSTEP_RETURN_IF_ERROR(batch.status());
   //       ...
   //       if (TimeToSave()) loader->Drain();
   //     }
-  //     Save(loader->SaveState());
-  //   } while (*loader->StepsLeft() > 0);
+  //     LOCKSTEP_ASSIGN_OR_RETURN(const std::string state,
+  //                               loader->SaveState());
+  //     Save(state);
+  //   } while (!loader->over());
   void Drain();
 
   // Returns how many samples the workers can read at the same time:
@@ -281,21 +317,21 @@ class Loader {
  private:
   friend class EpochRange;
 
-  // The state that decides what Next and Epoch do. From each state but kFailed,
-  // StartEpoch leads to kRunning, and RestoreState to kKept; if the order fails
-  // then, kNew stays as it is, and any other state becomes kStopped. A Skip
-  // that goes well changes no state. In kKept, kDraining and kStopped, Epoch
-  // does not start the present epoch anew.
+  // The state that decides what Next and GoToEpoch do. From each state but
+  // kFailed, StartEpoch leads to kRunning, and RestoreState to kKept; if the
+  // order fails then, kNew stays as it is, and any other state becomes
+  // kStopped. A Skip that goes well changes no state.
   enum class State {
-    kNew,       // StartEpoch and RestoreState have not gone well yet.
-    kRunning,   // Next gives out batches.
-    kKept,      // The same. Epoch makes it kRunning, and goes on.
-    kDraining,  // Drain was called while running. It is kKept once Next has
-                // returned false.
-    kEnded,     // Next has returned false at the end of the epoch.
-    kFinished,  // Next has returned false after max_steps.
-    kStopped,   // The order has failed, or has had no step for many epochs.
-    kFailed,    // status() says why. There is no way out.
+    kNew,          // StartEpoch and RestoreState have not gone well yet.
+    kRunning,      // Next gives out batches, from here to kDraining.
+    kKept,         // The same. GoToEpoch makes it kRunning, and goes on.
+    kInterrupted,  // The same. A range has ended at an error.
+    kDraining,     // Drain was called in one of these. It is kKept once Next
+                   // has returned false.
+    kEnded,        // Next has returned false at the end of the epoch.
+    kFinished,     // Next has returned false after max_steps.
+    kStopped,      // The order has failed, or has had no step for many epochs.
+    kFailed,       // status() says why. There is no way out.
   };
 
   static absl::StatusOr<std::unique_ptr<Loader>> Make(
@@ -304,7 +340,7 @@ class Loader {
   Loader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
          const OrderDescription& order);
 
-  absl::Status GoToEpoch(int64_t epoch);
+  absl::Status GoOn(int64_t epoch);
   SamplerState StateAt(const Progress& progress) const;
   absl::StatusOr<SamplerState> PresentState() const;
   NextResult Advance(Batch& batch, bool wait);
@@ -314,9 +350,7 @@ class Loader {
     return *options_.num_workers > 0 && fork_guard_.forked();
   }
   bool running() const {
-    return (state_ == State::kRunning || state_ == State::kKept ||
-            state_ == State::kDraining) &&
-           !forked();
+    return state_ >= State::kRunning && state_ <= State::kDraining && !forked();
   }
   absl::Status CheckFields() const;
   NextResult GiveOut(internal_loader::Entry& entry, Batch& batch);
@@ -347,8 +381,22 @@ class Loader {
   uint32_t calls_ = 0;
 };
 
-// The batches of an epoch, for one range-based for loop. An error is the last
-// element.
+// The batches of an epoch, for a range-based for loop. An error is the last
+// element. A trainer of one rank that can do without some steps goes on after
+// it with another range:
+//
+//   while (true) {
+//     EpochRange range = loader->Epoch(epoch);
+//     absl::Status error;
+//     for (absl::StatusOr<Batch>& batch : range) {
+//       error = batch.status();
+//       if (batch.ok()) Train(*batch);
+//     }
+//     if (range.kind() == NextKind::kEnd) break;
+//     if (range.kind() != NextKind::kFailedStep) return error;
+//     Log(error);
+//     loader->KeepPlace();
+//   }
 // Requires: the loader outlives it.
 // Thread-safety: thread-compatible, together with its loader.
 class EpochRange {
@@ -370,11 +418,15 @@ class EpochRange {
     EpochRange* range_;
   };
 
-  Iterator begin() { return Iterator(this); }
+  // A second loop over the range goes on with the next batch.
+  Iterator begin() {
+    if (std::exchange(has_begun_, true)) Advance();
+    return Iterator(this);
+  }
   Iterator end() { return Iterator(nullptr); }
 
-  // Returns what the last call of Next has given. After kFailedStep and
-  // kTryAgain, another call of Epoch goes on.
+  // Returns what the last call of Next has given, or kStopped if GoToEpoch has
+  // failed.
   NextKind kind() const { return kind_; }
 
  private:
@@ -385,6 +437,7 @@ class EpochRange {
   Loader* loader_;
   absl::StatusOr<Batch> batch_;
   NextKind kind_ = NextKind::kStopped;
+  bool has_begun_ = false;
   bool done_ = false;
 };
 

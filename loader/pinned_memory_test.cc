@@ -456,7 +456,8 @@ TEST_P(PinnedMemoryTest, KernelsFindTheirBatchHoweverLateTheyAre) {
     if (kind.num_workers > 0) {
       // The third batch is being copied from there: nothing may be read into
       // it.
-      ExpectNever([&] { return loader->TryNext(here).ok(); });
+      ExpectNever(
+          [&] { return loader->TryNext(here).kind() != NextKind::kTryAgain; });
     }
     there.Release();
     gate.Open();

@@ -143,7 +143,8 @@ class Pipeline : private SlotPool::Listener {
   void GiveUpWhen(std::function<bool(absl::Duration waited)> is_enough) {
     is_enough_ = std::move(is_enough);
   }
-  // Returns true if the last wait of Await was given up.
+  // Returns true if the last wait of Await was given up or timed out, and no
+  // entry has come since.
   bool has_given_up() const { return has_given_up_; }
 
   // Stops the pumps, and does not wait for those that are in the dataset's

@@ -275,7 +275,10 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
     if (entry == nullptr) LOCKSTEP_RETURN_IF_ERROR(CheckHeld());
     return entry;
   }
-  if (Entry* const entry = Ready()) return entry;
+  if (Entry* const entry = Ready()) {
+    has_given_up_ = false;
+    return entry;
+  }
   LOCKSTEP_RETURN_IF_ERROR(CheckHeld());
   if (deadline <= 0) {
     KickFor(true);
@@ -316,6 +319,7 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
       }
       const int64_t now = Now();
       late = now >= deadline;
+      has_given_up_ = late;
       if (late) break;
       const auto wait = std::chrono::nanoseconds(
           std::min(works ? kWorkAgain : look_again_, deadline - now));

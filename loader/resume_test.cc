@@ -282,9 +282,6 @@ TEST(EpochLoop, WhoeverStartsAnEpochHasItWhole) {
   const auto started = RestoredAfter(7);
   LOCKSTEP_ASSERT_OK(started->StartEpoch(1));
   EXPECT_EQ(BytesOfEpoch(*started, 1), whole);
-  const auto other = RestoredAfter(7);
-  EXPECT_EQ(BytesOfEpoch(*other, 0).size(), 5u);
-  EXPECT_EQ(BytesOfEpoch(*other, 1), whole);
 }
 
 TEST(EpochLoop, AStateThatIsRefusedChangesNothing) {

@@ -141,8 +141,9 @@ TEST_F(BlameSurvivesTest, AFileOfRank0) {
 TEST_F(BlameSurvivesTest, ALoader) {
   LOCKSTEP_ASSERT_OK(
       registry_.Add<Dataset>("far", "Samples of others.", MakeFarAway));
+  // A session replaces the second code.
   for (const absl::StatusCode code :
-       {absl::StatusCode::kUnavailable, absl::StatusCode::kDeadlineExceeded}) {
+       {absl::StatusCode::kUnavailable, absl::StatusCode::kCancelled}) {
     ExpectFailsAt(TrainOneEpoch, {},
                   absl::StrCat("[loader.train]\nnum_workers = 0\n"
                                "dataset = {name = \"far\", code = ",

@@ -188,6 +188,13 @@ absl::Status StepLoop::Open() {
   is_open_ = true;
   asked_ = before_ = SteadyNow();
   training_.reports->BeginSteps(asked_);
+  // The rest of an epoch that the trainer had left is given up.
+  if (epoch_ > loader_.progress().epoch && !loader_.over()) {
+    const absl::Status started = loader_.StartEpoch(epoch_);
+    if (!started.ok()) {
+      return training_.InLoader(loader_, NextKind::kStopped, started);
+    }
+  }
   batches_.emplace(loader_.Epoch(epoch_));
   at_.emplace(batches_->begin());
   return absl::OkStatus();

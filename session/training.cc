@@ -226,13 +226,15 @@ absl::Status Training::StopsError() {
 absl::Status Training::InLoader(const Loader& loader, NextKind kind,
                                 const absl::Status& error) const {
   const std::string* const name = loaders.FindName(loader);
-  if (name == nullptr) return error;
   absl::Status named =
-      internal_base::InPart(error, absl::StrCat("loader.", *name), Config());
+      name == nullptr ? error
+                      : internal_base::InPart(
+                            error, absl::StrCat("loader.", *name), Config());
   if (!absl::IsCancelled(error)) return named;
   // In a session, this code means that the training stops.
   if (kind != NextKind::kTryAgain) {
-    return InPlaceOf(named, absl::UnknownError(named.message()));
+    return InPlaceOf(named, absl::UnknownError(
+                                absl::StrCat(named.message(), " (CANCELLED)")));
   }
   if (!stop_requested()) return named;
   return absl::CancelledError(absl::StrCat(
