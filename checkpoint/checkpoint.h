@@ -357,10 +357,12 @@ class Checkpoint {
 };
 
 // Opens the newest undamaged checkpoint at a path, such as "/data/model", for
-// reading. NOT_FOUND if there is none; FAILED_PRECONDITION if the path is in
-// use; DATA_LOSS as for Checkpoint::Restore.
+// reading. It changes nothing there, and a job may save meanwhile. `log`
+// receives a line for each damaged file that is skipped. NOT_FOUND if there is
+// no checkpoint; DATA_LOSS as for Checkpoint::Restore.
 absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewestCheckpoint(
-    const std::string& path);
+    const std::string& path,
+    std::function<void(absl::string_view)> log = nullptr);
 
 }  // namespace lockstep
 

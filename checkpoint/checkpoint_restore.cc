@@ -103,11 +103,11 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> Checkpoint::OpenNewest() {
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewestCheckpoint(
-    const std::string& path) {
+    const std::string& path, std::function<void(absl::string_view)> log) {
   CheckpointStoreOptions options;
   options.path = path;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto store, CheckpointStore::Open(options));
-  LOCKSTEP_ASSIGN_OR_RETURN(auto newest, store->OpenNewest());
+  options.log = std::move(log);
+  LOCKSTEP_ASSIGN_OR_RETURN(auto newest, CheckpointStore::Read(options));
   if (newest != nullptr) return newest;
   return absl::NotFoundError(absl::StrCat("there is no checkpoint at ", path));
 }

@@ -139,6 +139,11 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
   return store;
 }
 
+absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointStore::Read(
+    const CheckpointStoreOptions& options) {
+  return CheckpointStore(options, Descriptor()).OpenNewest();
+}
+
 absl::Status CheckpointStore::RemoveUnfinished() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::set<int64_t> steps, Steps(kUnfinished));
   for (const int64_t step : steps) {
@@ -160,7 +165,9 @@ absl::Status CheckpointStore::RemoveUnfinished() {
 
 // Unlocks explicitly, since a process that is just being forked may hold a copy
 // of the descriptor, and so the lock, a little longer.
-CheckpointStore::~CheckpointStore() { ::flock(lock_.fd(), LOCK_UN); }
+CheckpointStore::~CheckpointStore() {
+  if (lock_.ok()) ::flock(lock_.fd(), LOCK_UN);
+}
 
 std::string CheckpointStore::PathOf(int64_t step) const {
   return absl::StrCat(options_.path, ".", absl::Dec(step, absl::kZeroPad12));

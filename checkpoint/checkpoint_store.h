@@ -71,6 +71,12 @@ class CheckpointStore {
   CheckpointStore(const CheckpointStore&) = delete;
   CheckpointStore& operator=(const CheckpointStore&) = delete;
 
+  // Opens the newest undamaged checkpoint of a path for reading, and changes
+  // nothing there. A job may use the path at the same time. Returns what
+  // OpenNewest returns.
+  static absl::StatusOr<std::unique_ptr<CheckpointReader>> Read(
+      const CheckpointStoreOptions& options);
+
   // Opens the newest undamaged checkpoint. Returns nullptr if there are none,
   // and DATA_LOSS if all of them are damaged, or are no files, such as links to
   // a disk that is not mounted.

@@ -359,6 +359,32 @@ TEST_F(CheckpointTest, BelongsToOneProcess) {
   EXPECT_THAT(Load("a", 1), IsOk());
 }
 
+// A program may look at a checkpoint while the job runs.
+TEST_F(CheckpointTest, IsReadByOthersMeanwhile) {
+  EXPECT_THAT(OpenNewestCheckpoint(options_.path),
+              StatusIs(absl::StatusCode::kNotFound));
+  LOCKSTEP_ASSERT_OK(Save("a", {1}));
+  LOCKSTEP_ASSERT_OK(Save("a", {2}, /*step=*/2));
+  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
+    std::vector<float> values(1);
+    Checkpoint checkpoint(group, options_);
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("a", BufferOf(values)));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
+    const std::string unfinished = PathOf(3) + ".new";
+    std::ofstream(unfinished) << "half";
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto reader,
+                              OpenNewestCheckpoint(options_.path));
+    EXPECT_EQ(reader->path(), PathOf(2));
+    EXPECT_TRUE(std::ifstream(unfinished).good());
+    Put(2, "damaged");
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto older,
+                              OpenNewestCheckpoint(options_.path, Log()));
+    EXPECT_EQ(older->path(), PathOf(1));
+    return absl::OkStatus();
+  })[0]);
+  EXPECT_EQ(logged_.size(), 3u);  // two of Save, and that the file is damaged
+}
+
 // ---- Damage and failure.
 
 TEST_F(CheckpointTest, NeverComesBackOtherwise) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -31,17 +32,19 @@ enum class Workers {
   kThreads,
 };
 
-// The ways to treat samples that can't be read. Every rank takes the same
-// number of steps in each case.
+// The ways to treat samples that can't be read. Next gives as many steps on
+// every rank in each case, those that fail included.
 enum class OnError {
-  // The step fails: Next returns the error of its first such sample, and the
-  // call after it goes on with the next step.
+  // The step fails: Next returns the error of its first such sample, and all of
+  // its samples are lost. The call after it goes on with the next step.
   kStop,
-  // The batch leaves them out: the other rows move up, valid() is lowered, and
-  // the rows left over at the end are zeros with index -1.
+  // The batch leaves them out, and no other sample: the other rows move up,
+  // valid() is lowered, and may be 0, and the rows left over at the end are
+  // zeros with index -1.
   kSkip,
-  // Another sample is read instead. It is drawn at random, but the same in
-  // every run. If 16 such samples can't be read either, the row is skipped.
+  // Another sample is read instead, in addition to its own turn. It is drawn at
+  // random, but the same in every run. If 16 such samples can't be read either,
+  // the row is skipped.
   kSubstitute,
 };
 
@@ -107,7 +110,8 @@ struct LoaderOptions {
   bool prefetch_next_epoch = true;
 
   // Next goes on with the next epoch by itself, and returns false only after
-  // max_steps or a Drain.
+  // max_steps or a Drain. A trainer then has no loop over epochs: one range
+  // goes through all of them.
   bool advance_epochs = false;
 
   // The loader ends after so many steps over all epochs, including those before
@@ -144,6 +148,7 @@ struct LoaderOptions {
 
   // The time that Next waits for a batch before it returns DEADLINE_EXCEEDED
   // with what the workers are doing. The batch is not lost: call Next again.
+  // Without workers, Next reads and does not wait.
   absl::Duration timeout = absl::InfiniteDuration();
 
   // The memory of the batches; unset: plain memory. PinnedMemory

@@ -968,6 +968,7 @@ TEST(PinnedMemory, FallsBackWhereThereIsNoDriver) {
     EXPECT_EQ(steps, kSteps);
   }
   ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(memory->BytesTaken(1), HeapMemory().BytesTaken(1));
   EXPECT_EQ(told[0], memory->fallback());
   EXPECT_THAT(told[0],
               StatusIs(absl::StatusCode::kUnavailable,

@@ -12,6 +12,9 @@
 //       return absl::OkStatus();
 //     }
 //   };
+//
+// A program without a session calls Begin before the first Write, and Flush at
+// the end.
 #ifndef LOCKSTEP_METRICS_METRICS_SINK_H_
 #define LOCKSTEP_METRICS_METRICS_SINK_H_
 

@@ -5,7 +5,11 @@
 //   options.path = "/data/runs/7/steps";
 //   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<MetricsSink> sink,
 //                             MakeJsonLinesSink(options));
+//   LOCKSTEP_RETURN_IF_ERROR(sink->Begin(steps));  // those of earlier runs
+//   ...
 //   LOCKSTEP_RETURN_IF_ERROR(sink->Write(120, {{"loss", 0.25}}));
+//   ...
+//   LOCKSTEP_RETURN_IF_ERROR(sink->Flush());
 //
 // Where each rank has a sink, `rank` tells their files apart.
 #ifndef LOCKSTEP_METRICS_SINKS_H_
@@ -34,9 +38,9 @@ absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTextSink(
     const TextSinkOptions& options, int64_t rank = 0);
 
 struct JsonLinesOptions {
-  // The folder, which is made if it is missing, and the beginning of the files'
-  // names, to which ".rank0003.jsonl" is added on rank 3; or a folder with / at
-  // its end.
+  // The beginning of the files' names, whose folder is made if it is missing.
+  // Rank 3 writes to PATH.rank0003.jsonl, and rank 0 to PATH.rank0000.jsonl. If
+  // the path ends with /, it is a folder, which has rank0003.jsonl.
   std::string path;
 
   // The most bytes that a rank's two files may take together: the present one,

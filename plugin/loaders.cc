@@ -114,11 +114,11 @@ absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
       std::unique_ptr<Sampler> sampler,
       context.registry->CreateFrom<Sampler>(settings.sampler, inner));
   LoaderOptions options = settings.loader;
-  options.worker_init = context.loader.worker_init;
-  options.collate = context.loader.collate;
-  options.progress = context.loader.progress;
-  options.progress_interval = context.loader.progress_interval;
-  options.memory = context.loader.memory;
+  options.worker_init = context.loader_hooks.worker_init;
+  options.collate = context.loader_hooks.collate;
+  options.progress = context.loader_hooks.progress;
+  options.progress_interval = context.loader_hooks.progress_interval;
+  options.memory = context.loader_hooks.memory;
   return Loader::Create(inner.dataset, std::move(sampler), options);
 }
 

@@ -33,13 +33,13 @@
 
 namespace lockstep {
 
-// In a text, a profile is any release of PyTorch that has it, such as "2.1".
+// In a text, a profile is written as a release of PyTorch, such as "2.1".
 bool ReadOption(const Config& config, TorchProfile* value);
 std::optional<Config> WriteOption(TorchProfile value);
 std::string OptionAccepts(const TorchProfile*);
 
-// These bind what is not the dataset's: neither its size nor data of its
-// samples.
+// These bind the settings of orders. The number of samples and the data of each
+// sample come from the dataset.
 void BindOptions(BlockShuffleOptions& options, OptionTable& table);
 void BindOptions(NativeShuffleOptions& options, OptionTable& table);
 void BindOptions(NativeWeightedOptions& options, OptionTable& table);

@@ -167,6 +167,23 @@ bf16 = true
   ExpectText(cache, "max_bytes = 7\n");
 }
 
+TEST(OptionsAsText, Sinks) {
+  TextSinkOptions text;
+  text.path = "/data/losses";
+  ExpectText(text, "path = \"/data/losses\"\n");
+
+  JsonLinesOptions lines;
+  lines.path = "/data/steps";
+  lines.max_bytes = 65536;
+  ExpectText(lines, R"(path = "/data/steps"
+max_bytes = "64k"
+)");
+
+  TensorboardOptions board;
+  board.folder = "/data/runs/7";
+  ExpectText(board, "folder = \"/data/runs/7\"\n");
+}
+
 TEST(OptionsAsText, Orders) {
   NativeShuffleOptions native;
   native.seed = 7;

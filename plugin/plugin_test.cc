@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>  // NOLINT: C++17's own
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -270,6 +271,25 @@ TEST_F(Plugin, DistributedIsPyTorchs) {
               ElementsAre(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23));
 }
 
+// With two replicas and a stride of two, ranks 0 and 1 get the same data.
+TEST_F(Plugin, DistributedHasReplicas) {
+  context_.size = 4;
+  context_.replicas = 2;
+  Config options;
+  options.Set("global_batch_size", 8);
+  options.Set("data_stride", 2);
+  const std::vector<int64_t> first = IndicesOf("distributed", options, 0);
+  EXPECT_EQ(IndicesOf("distributed", options, 1), first);
+  const std::vector<int64_t> second = IndicesOf("distributed", options, 2);
+  EXPECT_EQ(IndicesOf("distributed", options, 3), second);
+  std::vector<int64_t> all = first;
+  all.insert(all.end(), second.begin(), second.end());
+  std::sort(all.begin(), all.end());
+  std::vector<int64_t> expected(24);
+  for (int64_t i = 0; i < 24; ++i) expected[i] = i;
+  EXPECT_EQ(all, expected);
+}
+
 TEST_F(Plugin, BatchesAreOfAllRanksTogether) {
   Config options;
   EXPECT_THAT(registry_.Create<Sampler>("sequential", context_, options),
@@ -466,17 +486,17 @@ TEST_F(Plugin, RanksAreThoseOfTheWorld) {
 TEST_F(Plugin, LoadersTakeTheProgramsCallbacks) {
   int64_t collated = 0;
   int64_t initialised = 0;
-  context_.loader.collate = [&](BatchView&, Random&) {
+  context_.loader_hooks.collate = [&](BatchView&, Random&) {
     ++collated;
     return absl::OkStatus();
   };
-  context_.loader.worker_init = [&](WorkerInfo&) {
+  context_.loader_hooks.worker_init = [&](WorkerInfo&) {
     ++initialised;
     return absl::OkStatus();
   };
-  context_.loader.memory = std::make_shared<HeapMemory>();
-  context_.loader.progress = [](const LoaderProgress&) {};
-  context_.loader.progress_interval = absl::Seconds(7);
+  context_.loader_hooks.memory = std::make_shared<HeapMemory>();
+  context_.loader_hooks.progress = [](const LoaderProgress&) {};
+  context_.loader_hooks.progress_interval = absl::Seconds(7);
   Config loader;
   loader.Set("num_workers", 0);
   loader.Set("sampler", Named("sequential")).Set("global_batch_size", 48);
@@ -485,7 +505,7 @@ TEST_F(Plugin, LoadersTakeTheProgramsCallbacks) {
   for (auto& batch : (*made)->Epoch(0)) LOCKSTEP_ASSERT_OK(batch);
   EXPECT_EQ(collated, 1);
   EXPECT_EQ(initialised, 1);
-  EXPECT_EQ((*made)->options().memory, context_.loader.memory);
+  EXPECT_EQ((*made)->options().memory, context_.loader_hooks.memory);
   EXPECT_NE((*made)->options().progress, nullptr);
   EXPECT_EQ((*made)->options().progress_interval, absl::Seconds(7));
 }
@@ -530,6 +550,31 @@ TEST_F(Plugin, MetricsGoToAFile) {
   options.Set("path", "/proc/no_such_file");
   EXPECT_THAT(registry_.Create<MetricsSink>("text", context_, options),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("can't open")));
+}
+
+// Each rank has a place of its own.
+TEST_F(Plugin, SinksAreToldOfTheirRank) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/ranks/");
+  context_.rank = 3;
+  context_.size = 5;
+  Config options;
+  options.Set("path", folder + "steps");
+  for (const char* const name : {"text", "json_lines"}) {
+    const auto sink = registry_.Create<MetricsSink>(name, context_, options);
+    LOCKSTEP_ASSERT_OK(sink);
+    LOCKSTEP_EXPECT_OK((*sink)->Write(7, {{"loss", 0.25}}));
+    LOCKSTEP_EXPECT_OK((*sink)->Flush());
+  }
+  EXPECT_TRUE(std::ifstream(folder + "steps.rank0003").good());
+  std::ifstream file(folder + "steps.rank0003.jsonl");
+  std::string line;
+  std::getline(file, line);
+  EXPECT_THAT(line, HasSubstr("\"rank\":3,\"size\":5,"));
+  Config run;
+  run.Set("folder", folder + "run");
+  LOCKSTEP_EXPECT_OK(
+      registry_.Create<MetricsSink>("tensorboard", context_, run));
+  EXPECT_TRUE(std::filesystem::is_directory(folder + "run/rank0003"));
 }
 
 TEST_F(Plugin, SaysHowAnOrderBecomesASampler) {

@@ -103,7 +103,7 @@ struct PluginContext {
   World* world = nullptr;
   Communicator* group = nullptr;
 
-  LoaderHooks loader;
+  LoaderHooks loader_hooks;
 
   // The registry that calls the factory, with which a factory can make inner
   // parts by name. Create sets it.

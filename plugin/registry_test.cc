@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>  // NOLINT: threads that use one registry
 #include <vector>
 
 #include "absl/status/status.h"
@@ -223,6 +224,23 @@ TEST(PluginRegistry, PartsMayBeAddedAtAnyTime) {
       })));
   LOCKSTEP_EXPECT_OK(registry.Create<Wheel>("adds", {}));
   LOCKSTEP_EXPECT_OK(registry.Create<Wheel>("later_99", {}));
+}
+
+TEST(PluginRegistry, ThreadsMayRegisterAndMakeParts) {
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK(AddPlain(registry));
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&registry, thread] {
+      for (int i = 0; i < 50; ++i) {
+        LOCKSTEP_EXPECT_OK(registry.Add<Wheel>(
+            absl::StrCat("wheel_", thread, "_", i), "A wheel.", MakeWheel));
+        LOCKSTEP_EXPECT_OK(registry.Create<Wheel>("plain", {}));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(registry.Parts().size(), 201u);
 }
 
 TEST(PluginRegistry, UnknownNamesAreToldWithTheNearest) {

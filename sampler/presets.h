@@ -64,12 +64,6 @@ struct DistributedSamplerOptions {
   int64_t num_replicas = 1;
   int64_t rank = 0;
 
-  // PyTorch has no names for these: the ranks that get the same data, and the
-  // distance between ranks that do not (SamplerOptions::replicas and
-  // data_stride).
-  int64_t same_data = 1;
-  int64_t data_stride = 1;
-
   bool shuffle = true;
   uint64_t seed = 0;
   bool drop_last = false;
@@ -78,6 +72,12 @@ struct DistributedSamplerOptions {
   // The arguments of the BatchSampler around it.
   int64_t batch_size = 1;
   bool drop_last_batch = false;
+
+  // PyTorch has no names for these: the ranks that get the same data, and the
+  // distance between ranks that do not (SamplerOptions::replicas and
+  // data_stride).
+  int64_t same_data = 1;
+  int64_t data_stride = 1;
 };
 
 // Is PyTorch's DistributedSampler(dataset, num_replicas, rank, shuffle, seed,

@@ -214,7 +214,7 @@ class Session {
   Communicator& host_group() const;
 
   // Makes the loader of the job's table [loader.NAME] for this rank, and owns
-  // it. `context` may contain a dataset, and LoaderOptions with callbacks. A
+  // it. `context` may contain a dataset, and LoaderHooks. A
   // loader that is made before Restore is in checkpoints as soon as Steps or
   // the trainer itself has read it. A loader that the trainer reads itself
   // continues after a restart where it was: leave out StartEpoch if there are

@@ -391,7 +391,7 @@ class FieldReader {
   void Get(absl::Duration& time);
   void Get(absl::Status& status);
 
-  // Returns the least number of bytes that a number or a struct takes.
+  // Returns a number of bytes that a number or a struct takes at least.
   template <typename T>
   static constexpr size_t LeastOf() {
     if constexpr (std::is_integral_v<T>) {

@@ -140,6 +140,8 @@ TEST(PluginDocument, TheBackwardOrderIsASampler) {
   }
 }
 
+absl::Status Mirror(BatchView& /*batch*/) { return absl::OkStatus(); }
+
 absl::Status Settings(PluginRegistry& registry) {
 #include "lockstep/docs/snippets/plugin/settings.inc"
   return loader->StartEpoch(0);
