@@ -101,10 +101,9 @@ enum class NextKind {
   // after it. The status is the error of a sample, of collate or of
   // BatchMemory.
   kFailedStep,
-  // No step is lost. The call returns at once, and can be repeated when its
-  // reason is gone.
+  // No step is lost, and the call can be repeated when its reason is gone.
   //   DEADLINE_EXCEEDED    options.timeout has passed
-  //   RESOURCE_EXHAUSTED   the caller holds every batch
+  //   RESOURCE_EXHAUSTED   the caller holds every batch, so there was no wait
   //   CANCELLED            the function of GiveUpWhen has returned true
   //   UNAVAILABLE          in TryNext alone: the batch is not ready yet
   kTryAgain,
