@@ -210,32 +210,34 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
 }
 
 absl::Status Loader::GoToEpoch(int64_t epoch) {
-  switch (state_) {
-    case State::kNew:
-    case State::kEnded:
-    case State::kFailed:
-      return StartEpoch(epoch);
-    case State::kRunning: {
-      const Progress& here = progress();
-      const bool is_there = here.epoch == epoch && here.position == 0 &&
-                            here.steps_taken == 0 && pipeline_->in_order();
-      return is_there ? absl::OkStatus() : StartEpoch(epoch);
+  return RunOrEnd("GoToEpoch", [&]() -> absl::Status {
+    switch (state_) {
+      case State::kNew:
+      case State::kEnded:
+      case State::kFailed:
+        return StartEpoch(epoch);
+      case State::kRunning: {
+        const Progress& here = progress();
+        const bool is_there = here.epoch == epoch && here.position == 0 &&
+                              here.steps_taken == 0 && pipeline_->in_order();
+        return is_there ? absl::OkStatus() : StartEpoch(epoch);
+      }
+      case State::kKept:
+      case State::kDraining:
+        return GoOn(epoch);
+      case State::kInterrupted:
+        return absl::FailedPreconditionError(absl::StrCat(
+            "the last loop over epoch ", pipeline_->epoch(),
+            " has ended at an error: call KeepPlace() to go on behind it, or "
+            "StartEpoch(",
+            epoch, ") to give up what is left of the epoch"));
+      case State::kFinished:  // Only RestoreState leads to more steps.
+        return absl::OkStatus();
+      case State::kStopped:
+        break;
     }
-    case State::kKept:
-    case State::kDraining:
-      return GoOn(epoch);
-    case State::kInterrupted:
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the last loop over epoch ", pipeline_->epoch(),
-          " has ended at an error: call KeepPlace() to go on behind it, or "
-          "StartEpoch(",
-          epoch, ") to give up what is left of the epoch"));
-    case State::kFinished:  // Only RestoreState leads to more steps.
-      return absl::OkStatus();
-    case State::kStopped:
-      break;
-  }
-  return CheckRunning("GoToEpoch");
+    return CheckRunning("GoToEpoch");
+  });
 }
 
 // Goes on at the place that is kept.
