@@ -109,7 +109,10 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenNewestCheckpoint(
   options.log = std::move(log);
   LOCKSTEP_ASSIGN_OR_RETURN(auto newest, CheckpointStore::Read(options));
   if (newest != nullptr) return newest;
-  return absl::NotFoundError(absl::StrCat("there is no checkpoint at ", path));
+  return absl::NotFoundError(
+      absl::StrCat("there is no checkpoint at ", path,
+                   "; the path should be the folder and the beginning of the "
+                   "files' names, such as /data/model"));
 }
 
 // Looks for the newest checkpoint, once.

@@ -91,7 +91,7 @@ class Pipeline;
 class SlotPool;
 }  // namespace internal_loader
 
-// What a call of Next gives.
+// NextKind says what a call of Next has given.
 enum class NextKind {
   kBatch,  // The next step.
   // Nothing is left of the epoch, or of max_steps, or all steps that were begun

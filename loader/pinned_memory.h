@@ -7,13 +7,14 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(
 //       auto loader, Loader::Create(dataset, std::move(sampler), options));
 //   ...
-//   Batch batch;
-//   while (*loader->Next(batch)) {
+//   for (absl::StatusOr<Batch>& batch : loader->Epoch(epoch)) {
+//     LOCKSTEP_RETURN_IF_ERROR(batch.status());
 //     LOCKSTEP_ASSIGN_OR_RETURN(const DeviceBatch x,
-//                               batch.ToDevice(Stream(stream)));
+//                               batch->ToDevice(Stream(stream)));
 //     // Memory of the device. Work that uses it is queued on the stream, and
 //     // the host does not wait.
-//     absl::Span<const float> images = *x.Values<float>("image");
+//     LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<const float> images,
+//                               x.Values<float>("image"));
 //     Train(images.data(), x.valid(), stream);
 //   }
 //

@@ -565,14 +565,11 @@ void BindOptions(Distributed& settings, OptionTable& table) {
 
 SamplerResult MakeDistributed(const PluginContext& context,
                               const Distributed& settings) {
-  if (context.dataset == nullptr) {
-    return absl::FailedPreconditionError(
-        "a sampler needs a dataset: set PluginContext::dataset first");
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const Dataset* const dataset, DatasetOf(context));
   LOCKSTEP_ASSIGN_OR_RETURN(const SamplerOptions cut,
                             SamplerOptionsOf(context, settings.cut));
   DistributedSamplerOptions options = settings.options;
-  options.size = context.dataset->size();
+  options.size = dataset->size();
   options.num_replicas = cut.cut.world;
   options.batch_size = cut.cut.batch_size;
   options.rank = cut.rank;

@@ -76,9 +76,12 @@ class Sampler;
 struct WorkerInfo;
 class World;
 
-// What only a program can give to a loader, beside its settings. The fields
-// are those of LoaderOptions. Whatever the functions use must live as long as
-// the loader.
+// LoaderHooks are what a loader takes from a program, and not from settings:
+//
+//   context.loader_hooks.collate = PadToLongest;
+//
+// The fields are those of LoaderOptions. Whatever the functions use must live
+// as long as the loader.
 struct LoaderHooks {
   std::function<absl::Status(WorkerInfo&)> worker_init;
   std::function<absl::Status(BatchView&, Random&)> collate;
