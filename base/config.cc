@@ -143,7 +143,7 @@ Config& Config::operator=(const Config& other) { return *this = Config(other); }
 Config& Config::operator=(Config&& other) noexcept {
   Config moved(std::move(other));
   value_.swap(moved.value_);
-  place_.swap(moved.place_);
+  location_.swap(moved.location_);
   return *this;
 }
 

@@ -9,8 +9,8 @@
 //   loader.Set("sampler", std::move(sampler));
 //
 // An OptionTable (option_table.h) writes the values of a table into an options
-// struct. Each value has its place in the text from which it was read, so that
-// an error can name it.
+// struct. Each value has its location in the text from which it was read, so
+// that an error can name it.
 #ifndef LOCKSTEP_BASE_CONFIG_H_
 #define LOCKSTEP_BASE_CONFIG_H_
 
@@ -81,10 +81,10 @@ class Config {
   // Returns the value, whose address stays the same.
   Config& Set(absl::string_view key, Config value);
 
-  // Returns the place of the value in a text, such as "job.toml:12:5", or "" if
-  // the value comes from code.
-  const std::string& place() const { return place_; }
-  void set_place(std::string place) { place_ = std::move(place); }
+  // Returns the location of the value in a text, such as "job.toml:12:5", or ""
+  // if the value comes from code.
+  const std::string& location() const { return location_; }
+  void set_location(std::string location) { location_ = std::move(location); }
 
   // Prints the value on one line, as TOML: {name = "ring", size = 2003}.
   std::string ToString() const;
@@ -103,7 +103,7 @@ class Config {
 
  private:
   std::variant<Table, Array, bool, int64_t, double, std::string> value_;
-  std::string place_;
+  std::string location_;
 };
 
 struct Config::Entry {

@@ -77,11 +77,11 @@ TEST(Config, ValuesStayWhereTheyAre) {
 TEST(Config, CopiesAreApart) {
   Config config;
   config.Set("inner", Config()).Set("x", 1);
-  config.set_place("job.toml:1:1");
+  config.set_location("job.toml:1:1");
   Config copy = config;
   copy.Set("inner", 2);
   EXPECT_EQ(config.ToString(), "{inner = {x = 1}}");
-  EXPECT_EQ(copy.place(), "job.toml:1:1");
+  EXPECT_EQ(copy.location(), "job.toml:1:1");
   config = std::move(copy);
   EXPECT_EQ(config.ToString(), "{inner = 2}");
   config.Set("inner", Config()).Set("x", Config()).Set("y", 3);

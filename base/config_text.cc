@@ -69,8 +69,8 @@ bool IsNumberWithoutValue(const Config& value) {
 
 // Reads the value as TOML or, if it is not TOML, as a string without quotes.
 Config ParseValue(absl::string_view assignment, size_t equals,
-                  const std::string& place, size_t levels) {
-  const absl::StatusOr<Config> parsed = ParseConfig(assignment, place);
+                  const std::string& location, size_t levels) {
+  const absl::StatusOr<Config> parsed = ParseConfig(assignment, location);
   std::vector<std::string> path;
   const Config* const found =
       parsed.ok() ? FollowOnly(*parsed, levels, path) : nullptr;
@@ -79,7 +79,7 @@ Config ParseValue(absl::string_view assignment, size_t equals,
       !IsNumberWithoutValue(*found)) {
     value = *found;
   }
-  value.set_place(place);
+  value.set_location(location);
   return value;
 }
 
@@ -117,25 +117,26 @@ absl::Status OverrideConfig(absl::string_view assignment, Config& config,
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> path,
                             ParsePath(assignment.substr(0, equals)));
-  const std::string place = absl::StrCat(flag, " ", absl::StrJoin(path, "."));
-  Config value = ParseValue(assignment, equals, place, path.size());
-  if (!ParseConfig("value = " + value.ToString(), place).ok()) {
+  const std::string location =
+      absl::StrCat(flag, " ", absl::StrJoin(path, "."));
+  Config value = ParseValue(assignment, equals, location, path.size());
+  if (!ParseConfig("value = " + value.ToString(), location).ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(place, ": the value should be text in UTF-8"));
+        absl::StrCat(location, ": the value should be text in UTF-8"));
   }
   Config* table = &config;
   for (size_t i = 0; i + 1 < path.size(); ++i) {
     Config* next = table->Find(path[i]);
     if (next == nullptr) {
       next = &table->Set(path[i], Config());
-      next->set_place(place);
+      next->set_location(location);
     }
     if (next->As<Config::Table>() == nullptr) {
       const auto end = path.begin() + static_cast<ptrdiff_t>(i) + 1;
-      return absl::InvalidArgumentError(
-          absl::StrCat(place, ": '", absl::StrJoin(path.begin(), end, "."),
-                       "' is no table of settings, but ", next->Shown(),
-                       next->place().empty() ? "" : ", from ", next->place()));
+      return absl::InvalidArgumentError(absl::StrCat(
+          location, ": '", absl::StrJoin(path.begin(), end, "."),
+          "' is no table of settings, but ", next->Shown(),
+          next->location().empty() ? "" : ", from ", next->location()));
     }
     table = next;
   }

@@ -30,7 +30,7 @@ inline constexpr int64_t kMostConfigBytes = 1 << 20;
 inline constexpr int64_t kMostConfigDepth = 64;
 
 // Reads TOML 1.0. Dates and times must be strings. `file` is the name that
-// places and errors have. INVALID_ARGUMENT says where the text is wrong.
+// locations and errors have. INVALID_ARGUMENT says where the text is wrong.
 // UNIMPLEMENTED means that this build leaves TOML out.
 absl::StatusOr<Config> ParseConfig(absl::string_view text,
                                    absl::string_view file);
@@ -43,7 +43,7 @@ absl::StatusOr<Config> ReadConfigFile(const std::string& path);
 // tables that lead to the value: "loader.train.num_workers=4". The value is
 // TOML, or a string without quotes: 4, true, [1, 2], {name = "ring"}; ring,
 // 10m. It replaces the value that is there, even a whole table. In errors, the
-// place of the value has the flag's name: "--set loader.train.num_workers".
+// location of the value has the flag's name: "--set loader.train.num_workers".
 absl::Status OverrideConfig(absl::string_view assignment, Config& config,
                             absl::string_view flag = "--set");
 

@@ -85,15 +85,16 @@ v = """"é""""
 
 TEST(ParseConfig, KnowsWhereEachValueStands) {
   const Config job = Parsed(kJob);
-  EXPECT_EQ(job.place(), "job.toml");
-  EXPECT_EQ(job.Find("name")->place(), "job.toml:3:1");
+  EXPECT_EQ(job.location(), "job.toml");
+  EXPECT_EQ(job.Find("name")->location(), "job.toml:3:1");
   const Config* const train = job.Find("loader")->Find("train");
-  EXPECT_EQ(train->place(), "job.toml:5:9");
-  EXPECT_EQ(train->Find("ratios")->place(), "job.toml:7:1");
-  EXPECT_EQ((*train->Find("ratios")->As<Config::Array>())[1].place(),
+  EXPECT_EQ(train->location(), "job.toml:5:9");
+  EXPECT_EQ(train->Find("ratios")->location(), "job.toml:7:1");
+  EXPECT_EQ((*train->Find("ratios")->As<Config::Array>())[1].location(),
             "job.toml:7:16");
-  EXPECT_EQ(train->Find("dataset")->Find("size")->place(), "job.toml:8:29");
-  EXPECT_EQ(job.Find("group")->Find("a")->Find("b")->place(), "job.toml:12:3");
+  EXPECT_EQ(train->Find("dataset")->Find("size")->location(), "job.toml:8:29");
+  EXPECT_EQ(job.Find("group")->Find("a")->Find("b")->location(),
+            "job.toml:12:3");
 }
 
 TEST(ParseConfig, SaysWhatIsWrongAndWhere) {
@@ -241,7 +242,7 @@ TEST(ReadConfigFile, ReadsAFile) {
   const absl::StatusOr<Config> job = ReadConfigFile(path);
   LOCKSTEP_ASSERT_OK(job);
   EXPECT_EQ(job->ToString(), Parsed(kJob).ToString());
-  EXPECT_EQ(job->Find("seed")->place(), path + ":2:1");
+  EXPECT_EQ(job->Find("seed")->location(), path + ":2:1");
 }
 
 TEST(ReadConfigFile, SaysWhyItCanNot) {
@@ -280,7 +281,7 @@ TEST(OverrideConfig, SetsValues) {
       "wide = true}}, test = {sampler = {name = \"distributed\"}}}, group "
       "= {deadline = \"inf\", a = \"2026-11-24\"}, day = \"10m # late\", "
       "\"odd key\" = {x = \"a=b\"}, quiet = true, two = \"1\\u000ax=2\"}");
-  EXPECT_EQ(job.Find("loader")->Find("train")->Find("num_workers")->place(),
+  EXPECT_EQ(job.Find("loader")->Find("train")->Find("num_workers")->location(),
             "--set loader.train.num_workers");
 }
 

@@ -194,7 +194,8 @@ class Precheck {
 
 constexpr size_t kMostKeyBytes = 128;
 
-std::string PlaceText(absl::string_view file, const toml::source_position& at) {
+std::string LocationText(absl::string_view file,
+                         const toml::source_position& at) {
   return absl::StrCat(file, ":", at.line, ":", at.column);
 }
 
@@ -214,7 +215,7 @@ absl::StatusOr<Config> ConvertTable(const toml::table& table,
   for (const auto& [key, value] : table) {
     if (key.length() > kMostKeyBytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat(PlaceText(file, key.source().begin), ": a key has ",
+          absl::StrCat(LocationText(file, key.source().begin), ": a key has ",
                        kMostKeyBytes, " bytes at most"));
     }
     items.push_back({key.source().begin, std::string(key.str()), &value});
@@ -249,7 +250,7 @@ absl::StatusOr<Config> ConvertValue(const toml::node& node,
   // A header and the keys below it may be too deep only when taken together.
   if (depth > kMostConfigDepth) {
     return absl::InvalidArgumentError(
-        absl::StrCat(PlaceText(file, position), ": ", kTooDeep));
+        absl::StrCat(LocationText(file, position), ": ", kTooDeep));
   }
   if (const auto* const table = node.as_table()) {
     return ConvertTable(*table, file, depth + 1);
@@ -268,7 +269,7 @@ absl::StatusOr<Config> ConvertValue(const toml::node& node,
     return Config(boolean->get());
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(PlaceText(file, position),
+      absl::StrCat(LocationText(file, position),
                    ": a date or a time is no setting; put it in quotes"));
 }
 
@@ -277,7 +278,7 @@ absl::StatusOr<Config> Convert(const toml::node& node, absl::string_view file,
                                int64_t depth) {
   LOCKSTEP_ASSIGN_OR_RETURN(Config config,
                             ConvertValue(node, file, position, depth));
-  config.set_place(PlaceText(file, position));
+  config.set_location(LocationText(file, position));
   return config;
 }
 
@@ -302,13 +303,13 @@ absl::StatusOr<Config> Parse(absl::string_view text, absl::string_view file) {
       description += "; a text is in quotes, and true is in small letters";
     }
     return absl::InvalidArgumentError(absl::StrCat(
-        PlaceText(file, error.source().begin), ": this is not TOML: ",
+        LocationText(file, error.source().begin), ": this is not TOML: ",
         absl::StrReplaceAll(absl::CHexEscape(description),
                             {{"\\'", "'"}, {"\\\\", "\\"}})));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(Config config,
                             ConvertTable(parsed.table(), file, /*depth=*/1));
-  config.set_place(std::string(file));
+  config.set_location(std::string(file));
   return config;
 }
 

@@ -15,12 +15,14 @@ namespace internal_base {
 absl::Status InPart(const absl::Status& error, absl::string_view part,
                     const Config& settings) {
   if (error.ok()) return error;
-  const std::string& place = settings.place();
-  std::string where = absl::StrCat(part, place.empty() ? "" : " at ", place);
+  const std::string& location = settings.location();
+  std::string where =
+      absl::StrCat(part, location.empty() ? "" : " at ", location);
   if (const auto* const table = settings.As<Config::Table>()) {
     for (const auto& [key, value] : *table) {
-      if (absl::StartsWith(value.place(), "--") && value.place() != place) {
-        absl::StrAppend(&where, ", with ", value.place());
+      if (absl::StartsWith(value.location(), "--") &&
+          value.location() != location) {
+        absl::StrAppend(&where, ", with ", value.location());
       }
     }
   }

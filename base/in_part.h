@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace internal_base {
 
-// Adds the part and the place of its settings to an error, and those of the
+// Adds the part and the location of its settings to an error, and those of the
 // settings that the command line has changed. OK stays OK.
 absl::Status InPart(const absl::Status& error, absl::string_view part,
                     const Config& settings);

@@ -1,7 +1,6 @@
 #include "lockstep/base/option_table.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -15,19 +14,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/nearest_word.h"
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep {
 namespace {
-
-constexpr char kText[] = "a string";
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Returns the power of two that the suffix of a size stands for, or 0 if it is
 // no suffix.
@@ -48,7 +42,9 @@ int ShiftOf(char suffix) {
 
 bool ReadSize(const Config& config, int64_t* value) {
   const auto* const text = config.As<std::string>();
-  if (text == nullptr) return ReadOption(config, value) && *value >= 0;
+  if (text == nullptr) {
+    return internal_base::ReadOption(config, value) && *value >= 0;
+  }
   const int shift = text->empty() ? 0 : ShiftOf(text->back());
   int64_t number = 0;
   if (shift == 0 ||
@@ -78,9 +74,11 @@ std::string Remedy(absl::string_view accepted, const Config& value) {
   const bool is_text = value.As<std::string>() != nullptr;
   const bool is_single = value.As<Config::Table>() == nullptr &&
                          value.As<Config::Array>() == nullptr;
-  if (accepted != kText || is_text || !is_single) return "";
+  const bool wants_text = accepted == internal_base::OptionAccepts(
+                                          static_cast<std::string*>(nullptr));
+  if (!wants_text || is_text || !is_single) return "";
   const std::pair<std::string, std::string> flag_and_key =
-      absl::StrSplit(value.place(), absl::MaxSplits(' ', 1));
+      absl::StrSplit(value.location(), absl::MaxSplits(' ', 1));
   const auto& [flag, key] = flag_and_key;
   if (absl::StartsWith(flag, "--")) {
     return absl::StrCat("; write ", flag, " '", key, "=\"", value.ToString(),
@@ -89,137 +87,7 @@ std::string Remedy(absl::string_view accepted, const Config& value) {
   return absl::StrCat("; in quotes it is one: \"", value.ToString(), "\"");
 }
 
-template <typename Float>
-const char* OrInfinity(const Float* present) {
-  return present != nullptr && std::isinf(*present) ? ", inf or -inf" : "";
-}
-
 }  // namespace
-
-// ---- Reading values.
-
-bool ReadOption(const Config& config, bool* value) {
-  const auto* const boolean = config.As<bool>();
-  if (boolean != nullptr) *value = *boolean;
-  return boolean != nullptr;
-}
-
-bool ReadOption(const Config& config, int64_t* value) {
-  const auto* const integer = config.As<int64_t>();
-  if (integer != nullptr) *value = *integer;
-  return integer != nullptr;
-}
-
-bool ReadOption(const Config& config, uint64_t* value) {
-  if (const auto* const text = config.As<std::string>()) {
-    return absl::SimpleAtoi(*text, value);
-  }
-  const auto* const integer = config.As<int64_t>();
-  if (integer == nullptr || *integer < 0) return false;
-  *value = static_cast<uint64_t>(*integer);
-  return true;
-}
-
-// An infinite number is accepted where the present value is one, so that a
-// setting whose default is inf can be written.
-bool ReadOption(const Config& config, double* value) {
-  if (const auto* const integer = config.As<int64_t>()) {
-    *value = static_cast<double>(*integer);
-    return true;
-  }
-  double number = 0;
-  if (const auto* const text = config.As<std::string>()) {
-    // A command line gives inf as a string, which may be a duration.
-    if (*text != "inf" && *text != "-inf") return false;
-    number = *text == "inf" ? kInfinity : -kInfinity;
-  } else if (const auto* const other = config.As<double>()) {
-    number = *other;
-  } else {
-    return false;
-  }
-  if (!std::isfinite(number) && !(std::isinf(number) && std::isinf(*value))) {
-    return false;
-  }
-  *value = number;
-  return true;
-}
-
-bool ReadOption(const Config& config, float* value) {
-  double number = *value;
-  if (!ReadOption(config, &number)) return false;
-  const auto narrow = static_cast<float>(number);
-  if (std::isinf(narrow) && std::isfinite(number)) return false;
-  *value = narrow;
-  return true;
-}
-
-bool ReadOption(const Config& config, std::string* value) {
-  const auto* const text = config.As<std::string>();
-  if (text != nullptr) *value = *text;
-  return text != nullptr;
-}
-
-bool ReadOption(const Config& config, absl::Duration* value) {
-  const auto* const text = config.As<std::string>();
-  return text != nullptr && absl::ParseDuration(*text, value);
-}
-
-bool ReadOption(const Config& config, Config* value) {
-  *value = config;
-  return true;
-}
-
-// ---- Writing values.
-
-// Writes the shortest number that reads back as the same float: 0.1, and not
-// 0.100000001490116.
-std::optional<Config> WriteOption(float value) {
-  for (const int digits : {6, 7, 8}) {
-    const std::string text = absl::StrFormat("%.*g", digits, value);
-    double number = 0;
-    if (absl::SimpleAtod(text, &number) &&
-        static_cast<float>(number) == value) {
-      return number;
-    }
-  }
-  return static_cast<double>(value);
-}
-
-std::optional<Config> WriteOption(absl::Duration value) {
-  return absl::FormatDuration(value);
-}
-
-std::optional<Config> WriteOption(const Config& value) { return value; }
-
-// ---- Descriptions of accepted values.
-
-std::string OptionAccepts(const bool*) { return "true or false"; }
-std::string OptionAccepts(const int64_t*) { return "an integer"; }
-
-std::string OptionAccepts(const uint64_t*) {
-  return "an integer from 0 on; from 9223372036854775808 to "
-         "18446744073709551615 as a string";
-}
-
-std::string OptionAccepts(const float* present) {
-  return absl::StrCat("a finite number that a 32-bit float can hold",
-                      OrInfinity(present));
-}
-
-std::string OptionAccepts(const double* present) {
-  return absl::StrCat("a finite number", OrInfinity(present));
-}
-
-std::string OptionAccepts(const std::string*) { return kText; }
-
-std::string OptionAccepts(const absl::Duration*) {
-  return "a string with a time and its unit, such as \"500ms\", \"1m30s\" or "
-         "\"inf\"";
-}
-
-std::string OptionAccepts(const Config*) { return "anything"; }
-
-// ---- OptionTable.
 
 void OptionTable::AddSize(absl::string_view key, int64_t* field,
                           absl::string_view meaning) {
@@ -257,7 +125,7 @@ absl::Status OptionTable::Read(absl::string_view what,
   LOCKSTEP_RETURN_IF_ERROR(status_);
   const auto wrong = [&](const Config& at, absl::string_view message) {
     return absl::InvalidArgumentError(absl::StrCat(
-        at.place(), at.place().empty() ? "" : ": ", what, ": ", message));
+        at.location(), at.location().empty() ? "" : ": ", what, ": ", message));
   };
   const auto* const table = config.As<Config::Table>();
   if (table == nullptr) {

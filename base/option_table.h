@@ -34,15 +34,22 @@
 //   Config                        a table or value of any form, which other
 //                                 code reads later
 //   a struct (AddTable)           a table of the settings that are bound for it
+//
+// A type of your own needs three functions in its namespace, which
+// option_values.h has for the types above:
+//
+//   // Returns false if `config` has another type or is out of range.
+//   bool ReadOption(const Config& config, Color* value);
+//   // Returns nullopt if the value is unset.
+//   std::optional<Config> WriteOption(Color value);
+//   // Returns a text that says which values are accepted.
+//   std::string OptionAccepts(const Color*);
 #ifndef LOCKSTEP_BASE_OPTION_TABLE_H_
 #define LOCKSTEP_BASE_OPTION_TABLE_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
-#include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -57,6 +64,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/option_values.h"
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep {
@@ -69,156 +77,6 @@ struct OptionInfo {
   std::string meaning;
 };
 
-// These functions read and write values. To use a type of your own in settings,
-// define the same three functions in its namespace.
-//
-// Returns false if `config` has another type or is out of range.
-bool ReadOption(const Config& config, bool* value);
-bool ReadOption(const Config& config, int64_t* value);
-bool ReadOption(const Config& config, uint64_t* value);
-bool ReadOption(const Config& config, float* value);
-bool ReadOption(const Config& config, double* value);
-bool ReadOption(const Config& config, std::string* value);
-bool ReadOption(const Config& config, absl::Duration* value);
-bool ReadOption(const Config& config, Config* value);
-
-// Returns nullopt if the value is unset.
-std::optional<Config> WriteOption(float value);
-std::optional<Config> WriteOption(absl::Duration value);
-std::optional<Config> WriteOption(const Config& value);
-
-// Returns a text that says which values are accepted.
-std::string OptionAccepts(const bool*);
-std::string OptionAccepts(const int64_t*);
-std::string OptionAccepts(const uint64_t*);
-std::string OptionAccepts(const float*);
-std::string OptionAccepts(const double*);
-std::string OptionAccepts(const std::string*);
-std::string OptionAccepts(const absl::Duration*);
-std::string OptionAccepts(const Config*);
-
-namespace internal_base {
-// True for unsigned types of 8 bytes, such as unsigned long long.
-template <typename T>
-inline constexpr bool kIsLikeUint64 = std::is_unsigned_v<T> &&
-                                      sizeof(T) == sizeof(uint64_t);
-}  // namespace internal_base
-
-// Reads integers of other types, such as int and uint32_t.
-template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
-bool ReadOption(const Config& config, T* value) {
-  std::conditional_t<internal_base::kIsLikeUint64<T>, uint64_t, int64_t> wide =
-      0;
-  if (!ReadOption(config, &wide) || wide < std::numeric_limits<T>::min() ||
-      wide > std::numeric_limits<T>::max()) {
-    return false;
-  }
-  *value = static_cast<T>(wide);
-  return true;
-}
-
-template <typename T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
-std::string OptionAccepts(const T*) {
-  if constexpr (internal_base::kIsLikeUint64<T>) {
-    return OptionAccepts(static_cast<const uint64_t*>(nullptr));
-  }
-  return absl::StrCat("an integer from ", std::numeric_limits<T>::min(), " to ",
-                      std::numeric_limits<T>::max());
-}
-
-// These templates may be nested in each other in any way, so all are declared
-// before the first is defined.
-template <typename T>
-std::optional<Config> WriteOption(const std::vector<T>& value);
-template <typename T>
-std::optional<Config> WriteOption(const std::optional<T>& value);
-template <typename T>
-std::optional<Config> WriteOption(const std::map<std::string, T>& value);
-template <typename T>
-std::string OptionAccepts(const std::vector<T>*);
-template <typename T>
-std::string OptionAccepts(const std::optional<T>*);
-template <typename T>
-std::string OptionAccepts(const std::map<std::string, T>*);
-
-template <typename T>
-bool ReadOption(const Config& config, std::vector<T>* value) {
-  const auto* const array = config.As<Config::Array>();
-  if (array == nullptr) return false;
-  std::vector<T> read(array->size());
-  for (size_t i = 0; i < read.size(); ++i) {
-    if (!ReadOption((*array)[i], &read[i])) return false;
-  }
-  *value = std::move(read);
-  return true;
-}
-
-// Writes every type that converts to a Config.
-template <typename T,
-          std::enable_if_t<std::is_convertible_v<const T&, Config>, int> = 0>
-std::optional<Config> WriteOption(const T& value) {
-  return Config(value);
-}
-
-template <typename T>
-std::optional<Config> WriteOption(const std::vector<T>& value) {
-  Config::Array array;
-  for (const T& each : value) array.push_back(*WriteOption(each));
-  return Config(std::move(array));
-}
-
-template <typename T>
-std::string OptionAccepts(const std::vector<T>*) {
-  return absl::StrCat("a list, each of which is ",
-                      OptionAccepts(static_cast<const T*>(nullptr)));
-}
-
-template <typename T>
-bool ReadOption(const Config& config, std::optional<T>* value) {
-  T read = {};
-  if (!ReadOption(config, &read)) return false;
-  *value = std::move(read);
-  return true;
-}
-
-template <typename T>
-std::optional<Config> WriteOption(const std::optional<T>& value) {
-  return value.has_value() ? WriteOption(*value) : std::nullopt;
-}
-
-template <typename T>
-std::string OptionAccepts(const std::optional<T>*) {
-  return OptionAccepts(static_cast<const T*>(nullptr));
-}
-
-template <typename T>
-bool ReadOption(const Config& config, std::map<std::string, T>* value) {
-  const auto* const table = config.As<Config::Table>();
-  if (table == nullptr) return false;
-  std::map<std::string, T> read;
-  for (const auto& [key, each] : *table) {
-    if (!ReadOption(each, &read[key])) return false;
-  }
-  *value = std::move(read);
-  return true;
-}
-
-template <typename T>
-std::optional<Config> WriteOption(const std::map<std::string, T>& value) {
-  Config::Table table;
-  for (const auto& [key, each] : value) {
-    std::optional<Config> written = WriteOption(each);
-    if (written.has_value()) table.push_back({key, *std::move(written)});
-  }
-  return Config(std::move(table));
-}
-
-template <typename T>
-std::string OptionAccepts(const std::map<std::string, T>*) {
-  return absl::StrCat("a table, each value of which is ",
-                      OptionAccepts(static_cast<const T*>(nullptr)));
-}
-
 // A list of settings, each bound to a field of an options struct.
 // Requires: the fields outlive the table.
 // Thread-safety: thread-compatible.
@@ -229,6 +87,9 @@ class OptionTable {
   // binding. `meaning` is a sentence or two.
   template <typename T>
   void Add(absl::string_view key, T* field, absl::string_view meaning) {
+    using internal_base::OptionAccepts;
+    using internal_base::ReadOption;
+    using internal_base::WriteOption;
     AddField(
         {std::string(key), OptionAccepts(field), std::string(meaning),
          [field](const Config& config) { return ReadOption(config, field); },
@@ -254,7 +115,7 @@ class OptionTable {
 
   // Writes the fields that `config` sets, and leaves the others as they are.
   // Fails with INVALID_ARGUMENT for an unknown key, a wrong type or a number
-  // out of range. The message has the place of the setting if it is known,
+  // out of range. The message has the location of the setting if it is known,
   // `what`, and what is accepted, or the nearest key. Some fields may already
   // be written then.
   absl::Status Read(absl::string_view what, const Config& config) const;

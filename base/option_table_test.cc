@@ -212,7 +212,7 @@ TEST(OptionTable, SaysWhatIsAccepted) {
 
 TEST(OptionTable, NamesThePlaceAndTheNearestKey) {
   Config config;
-  config.Set("worker", 3).set_place("job.toml:7:3");
+  config.Set("worker", 3).set_location("job.toml:7:3");
   EXPECT_THAT(ReadOptions<Options>("loader 'train'", config),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("job.toml:7:3: loader 'train': there is no "
@@ -226,7 +226,7 @@ TEST(OptionTable, NamesThePlaceAndTheNearestKey) {
 
 TEST(OptionTable, SaysHowACommandLineStatesATextThatIsANumber) {
   Config config;
-  config.Set("path", 7).set_place("--set data.path");
+  config.Set("path", 7).set_location("--set data.path");
   EXPECT_THAT(ReadOptions<Options>("it", config),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "--set data.path: it: path should be a string, but got "
@@ -342,7 +342,7 @@ TEST(OptionTable, SaysWhatIsWrongInTables) {
     return ReadOptions<Trainer>("trainer", config).status();
   };
   Config unknown;
-  unknown.Set("ratee", 1).set_place("job.toml:3:1");
+  unknown.Set("ratee", 1).set_location("job.toml:3:1");
   EXPECT_THAT(read("optimizer", unknown),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("job.toml:3:1: trainer, optimizer: there is "

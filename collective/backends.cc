@@ -29,12 +29,13 @@ absl::Status CheckBackend(absl::string_view name) {
 }
 
 absl::StatusOr<AnyTransport> MakeTransport(absl::string_view name,
-                                           const TransportContext& context) {
+                                           const TransportContext& context,
+                                           const NcclOptions& nccl) {
   LOCKSTEP_RETURN_IF_ERROR(CheckBackend(name));
 #ifdef LOCKSTEP_WITH_GLOO
   if (name == "gloo") return MakeGlooTransport(context);
 #endif
-  if (name == "nccl") return MakeNcclTransport(context);
+  if (name == "nccl") return MakeNcclTransport(context, nccl);
   return MakeShmTransport(context);
 }
 

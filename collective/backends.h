@@ -17,7 +17,8 @@ absl::Status CheckBackend(absl::string_view name);
 // Makes a transport of the backend.
 // Requires: CheckBackend accepts the name.
 absl::StatusOr<AnyTransport> MakeTransport(absl::string_view name,
-                                           const TransportContext& context);
+                                           const TransportContext& context,
+                                           const NcclOptions& nccl = {});
 
 }  // namespace lockstep::internal_collective
 

@@ -149,9 +149,9 @@ std::string ToJson(const Blame& blame) {
   json += ",\"code\":";
   AppendJson(absl::StatusCodeToString(blame.code), json);
   json += ",\"ranks\":[";
-  const size_t told = std::min(blame.ranks.size(), Blame::kMostRanks);
+  const size_t shown = std::min(blame.ranks.size(), Blame::kMostRanks);
   const char* between = "";
-  for (size_t i = 0; i < told; ++i) {
+  for (size_t i = 0; i < shown; ++i) {
     const Blame::Rank& rank = blame.ranks[i];
     absl::StrAppend(&json, std::exchange(between, ","), "{\"rank\":", rank.rank,
                     ",\"host\":");
@@ -165,7 +165,7 @@ std::string ToJson(const Blame& blame) {
                     "}");
   }
   absl::StrAppend(&json, "],\"more\":",
-                  blame.more + static_cast<int64_t>(blame.ranks.size() - told),
+                  blame.more + static_cast<int64_t>(blame.ranks.size() - shown),
                   ",\"operation\":");
   AppendJson(Cut(blame.operation), json);
   absl::StrAppend(&json, ",\"number\":", static_cast<int64_t>(blame.number),

@@ -126,33 +126,33 @@ std::string DifferencesOf(absl::string_view list, absl::string_view others,
   std::copy_if(
       other_names.begin(), other_names.end(), std::back_inserter(names),
       [&](absl::string_view name) { return find(mine, name) == nullptr; });
-  std::vector<std::string> told;
+  std::vector<std::string> shown;
   size_t more = 0;
   for (const absl::string_view name : names) {
     const ListedField* const a = find(mine, name);
     const ListedField* const b = find(theirs, name);
     if (a != nullptr && b != nullptr && a->digest == b->digest) continue;
-    if (told.size() == kMostFieldsTold) {
+    if (shown.size() == kMostFieldsTold) {
       ++more;
       continue;
     }
-    told.push_back(
+    shown.push_back(
         absl::StrCat("in field '", name, "'", ValuesOf(a, b, other)));
   }
-  if (more > 0) told.push_back(absl::StrCat("in ", more, " more fields"));
-  return told.empty() ? "in the order of fields" : absl::StrJoin(told, ", ");
+  if (more > 0) shown.push_back(absl::StrCat("in ", more, " more fields"));
+  return shown.empty() ? "in the order of fields" : absl::StrJoin(shown, ", ");
 }
 
 // Returns, for example, "ranks 2, 5 and 7 of 8".
 std::string Describe(const Camp& camp, int size) {
-  const size_t told = std::min(camp.size(), kMostRanksTold);
+  const size_t shown = std::min(camp.size(), kMostRanksTold);
   std::string text = camp.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < told; ++i) {
+  for (size_t i = 0; i < shown; ++i) {
     const bool is_last = i > 0 && i + 1 == camp.size();
     absl::StrAppend(&text, i == 0 ? "" : is_last ? " and " : ", ", camp[i]);
   }
-  if (told < camp.size()) {
-    absl::StrAppend(&text, " and ", camp.size() - told, " more");
+  if (shown < camp.size()) {
+    absl::StrAppend(&text, " and ", camp.size() - shown, " more");
   }
   return absl::StrCat(text, " of ", size);
 }
@@ -178,10 +178,10 @@ absl::Status Compare(Communicator& group, absl::string_view what,
   if (camps.size() == 1) return absl::OkStatus();
 
   // Exchanges the list of one rank of each camp.
-  const size_t told = std::min(camps.size(), kMostTold + 1);
+  const size_t shown = std::min(camps.size(), kMostTold + 1);
   std::vector<int64_t> counts(size, 0);
   int64_t bytes = 0;
-  for (size_t camp = 0; camp < told; ++camp) {
+  for (size_t camp = 0; camp < shown; ++camp) {
     const int rank = camps[camp][0];
     if (summaries[rank].bytes > kMostBytes) continue;
     counts[rank] = static_cast<int64_t>(summaries[rank].bytes);
@@ -195,8 +195,8 @@ absl::Status Compare(Communicator& group, absl::string_view what,
   LOCKSTEP_RETURN_IF_ERROR(listed.Wait());
   // A rank may abort the group when CheckSame returns. So no rank returns
   // before all others have the lists, however this barrier ends.
-  absl::StatusOr<Work> told_all = group.Barrier(named);
-  if (told_all.ok()) told_all->Wait().IgnoreError();
+  absl::StatusOr<Work> all_know = group.Barrier(named);
+  if (all_know.ok()) all_know->Wait().IgnoreError();
 
   const auto list_of = [&](const Camp& camp) {
     int64_t begin = 0;
@@ -204,7 +204,7 @@ absl::Status Compare(Communicator& group, absl::string_view what,
     return absl::string_view(lists).substr(begin, counts[camp[0]]);
   };
   std::vector<std::string> differences;
-  for (size_t camp = 1; camp < told; ++camp) {
+  for (size_t camp = 1; camp < shown; ++camp) {
     const bool are_known = summaries[camps[0][0]].bytes <= kMostBytes &&
                            summaries[camps[camp][0]].bytes <= kMostBytes;
     differences.push_back(
@@ -213,9 +213,9 @@ absl::Status Compare(Communicator& group, absl::string_view what,
                                                list_of(camps[0]), camps[0][0])
                                : "in one of very many fields"));
   }
-  if (told < camps.size()) {
+  if (shown < camps.size()) {
     differences.push_back(
-        absl::StrCat("others in ", camps.size() - told, " more ways"));
+        absl::StrCat("others in ", camps.size() - shown, " more ways"));
   }
   return internal_collective::Blaming(
       Blame::Cause::kDiffer,

@@ -116,12 +116,19 @@ struct TransportContext {
   // the job uses, or "127.0.0.1" if all ranks are on this host.
   std::string address = "127.0.0.1";
 
-  // For transports of CUDA devices. `device` is this rank's device. -1 means
-  // the only one that there is, or, if there are several, the one whose number
-  // is `local_rank`. If a library's path is empty, the dynamic loader finds the
-  // library.
-  int device = -1;
+  // The number of this rank among those of its host. The transport of a device
+  // takes the device of that number, unless it knows better.
   int local_rank = 0;
+};
+
+// The options of the backend "nccl".
+struct NcclOptions {
+  // The CUDA device of this rank. -1 means the only one that there is, or, if
+  // there are several, the one whose number is the local rank.
+  int device = -1;
+  // The paths of NCCL and of the CUDA driver, which are loaded when they are
+  // needed. If a path is empty, the dynamic loader finds libnccl.so.2 or
+  // libcuda.so.1.
   std::string nccl_library;
   std::string cuda_library;
 };
@@ -255,8 +262,7 @@ class DeviceTransport : public TransportBase {
   // work that is queued on the stream `op.after` by now. Returns UNIMPLEMENTED
   // if that stream is being captured into a graph. A device compares no
   // fingerprints: if ranks differ, it waits for ever, or writes meaningless
-  // data. The engine finds that out at a heartbeat, or, with
-  // GroupOptions::strict, before Begin.
+  // data. The engine finds that out at a heartbeat.
   virtual absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<const Operation>& op) = 0;
 };

@@ -284,7 +284,7 @@ absl::Status HasClosedWorld(const Blame::Rank& rank) {
 }
 
 absl::Status IsGone(const Party& rank, const absl::Status& how,
-                    const absl::Status& told) {
+                    const absl::Status& reason) {
   std::string more;
   if (!rank.rank.last.empty()) {
     more =
@@ -296,12 +296,12 @@ absl::Status IsGone(const Party& rank, const absl::Status& how,
     if (blame.cause != Blame::Cause::kFailed) blame.ranks = {rank.rank};
     return WithBlame(Annotate(how, "", more), blame);
   }
-  if (!told.ok())
-    absl::StrAppend(&more, "; it had been told: ", told.message());
+  if (!reason.ok())
+    absl::StrAppend(&more, "; it had been told: ", reason.message());
   const absl::Status gone = absl::UnavailableError(
       absl::StrCat(rank.name, " has left the job", more));
-  if (told.ok()) return Blamed(gone, Blame::Cause::kLeft, {rank.rank});
-  return InPlaceOf(told, gone);
+  if (reason.ok()) return Blamed(gone, Blame::Cause::kLeft, {rank.rank});
+  return InPlaceOf(reason, gone);
 }
 
 absl::Status AfterFirstLoss(const absl::Status& why,

@@ -196,7 +196,7 @@ absl::Status HasClosedWorld(const Blame::Rank& rank);
 // result then has the blame of `told`. In all other cases, the result has the
 // blame of `how`, or blames the rank if `how` has none.
 absl::Status IsGone(const Party& rank, const absl::Status& how,
-                    const absl::Status& told);
+                    const absl::Status& reason);
 
 // Appends the first rank that was lost to a failure that may be its
 // consequence, which is one with the code UNAVAILABLE, and blames that rank.

@@ -51,9 +51,9 @@ class [[nodiscard]] Work {
 
   // Makes all work that is queued on `stream` from now on wait for the
   // operation. The host waits only until the operation is queued on the device.
-  // That needs other ranks if they must connect first, or agree first
-  // (GroupOptions::strict). Returns UNIMPLEMENTED if the backend has no
-  // streams, or if the stream is being captured into a graph.
+  // That needs other ranks if they must connect first. Returns UNIMPLEMENTED if
+  // the backend has no streams, or if the stream is being captured into a
+  // graph.
   absl::Status WaitOnStream(Stream stream) const;
 
   // Returns true if the operation has ended, with success or not. Does not

@@ -325,18 +325,14 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
   engine.job_ranks = std::make_shared<const std::vector<int>>(std::move(all));
   engine.deadline = options.deadline;
   engine.slow = options.slow;
-  engine.strict = options.strict;
   engine.on_slow = options.on_slow ? NotifierOf(options.on_slow) : on_slow_;
   engine.make_transport = [options, backend, address = address_,
                            local_rank = local_rank_](TransportContext context) {
     context.address = address;
     context.local_rank = local_rank;
-    context.device = options.device;
-    context.nccl_library = options.nccl_library;
-    context.cuda_library = options.cuda_library;
-    return options.transport
-               ? options.transport(context)
-               : internal_collective::MakeTransport(backend, context);
+    return options.transport ? options.transport(context)
+                             : internal_collective::MakeTransport(
+                                   backend, context, options.nccl);
   };
   if (backend == kLocalBackend) engine.exchanges = exchanges_;
   if (!refused.ok()) {

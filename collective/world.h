@@ -167,22 +167,8 @@ struct GroupOptions {
   // function.
   std::function<void(absl::string_view)> on_slow;
 
-  // For "nccl", and for any other backend whose device does the collectives,
-  // and so can't compare the operations of ranks by itself. If true, the ranks
-  // first agree on each collective through rank 0, before any rank launches it.
-  // Then an operation that differs never runs, but each collective takes one
-  // round trip more. If false, an operation that differs may end all the same,
-  // and the next heartbeat reports it. Must be the same on all ranks.
-  bool strict = false;
-
-  // For "nccl": the CUDA device of this rank. -1 means the device of its local
-  // rank, or the only one that there is.
-  int device = -1;
-  // The paths of NCCL and of the CUDA driver, which are loaded when they are
-  // needed. If a path is empty, the dynamic loader finds libnccl.so.2 or
-  // libcuda.so.1.
-  std::string nccl_library;
-  std::string cuda_library;
+  // What only "nccl" needs.
+  NcclOptions nccl;
 };
 
 // One process's membership in the job.

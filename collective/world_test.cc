@@ -97,24 +97,6 @@ TEST_P(Backends, Conforms) {
       conformance);
 }
 
-// If ranks agree first, a mismatch is found before the operation runs.
-TEST(Nccl, ConformsStrictly) {
-  ConformanceOptions conformance;
-  conformance.reduces_all = conformance.reduces_in_rank_order = false;
-  std::unique_ptr<Job> job;
-  ExpectConforms(
-      [&job](int size) {
-        job = nullptr;
-        job = std::make_unique<Job>(size);
-        GroupOptions options;
-        options.backend = "nccl";
-        options.slow = absl::Milliseconds(50);
-        options.strict = true;
-        return job->MakeGroups(options);
-      },
-      conformance);
-}
-
 TEST_P(Backends, SeveralGroupsAtOnceAndAgain) {
   Job job(3);
   GroupOptions options;

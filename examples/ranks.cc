@@ -20,12 +20,12 @@
 namespace {
 
 absl::Status Run() {
-  lockstep::WorldOptions told;
-  told.on_slow = [](absl::string_view what) {  // such as a missing rank
+  lockstep::WorldOptions options;
+  options.on_slow = [](absl::string_view what) {  // such as a missing rank
     std::fprintf(stderr, "slow: %s\n", std::string(what).c_str());
   };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world,
-                            lockstep::World::FromEnvironment(told));
+                            lockstep::World::FromEnvironment(options));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup());
   std::vector<int64_t> sum = {world->rank()};
   const lockstep::Buffer buffer = lockstep::BufferOf(sum);

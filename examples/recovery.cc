@@ -167,13 +167,13 @@ absl::Status Run() {
   }
   // It publishes no other memory, so its order does not matter.
   std::atomic<bool> told_slow{false};
-  lockstep::WorldOptions told;
-  told.on_slow = [&told_slow](absl::string_view text) {
+  lockstep::WorldOptions options;
+  options.on_slow = [&told_slow](absl::string_view text) {
     std::fprintf(stderr, "slow: %s\n", std::string(text).c_str());
     told_slow = true;
   };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world,
-                            lockstep::World::FromEnvironment(told));
+                            lockstep::World::FromEnvironment(options));
   absl::Status failure;
   for (int failures = 0; failures < kMostFailures; ++failures) {
     told_slow = false;

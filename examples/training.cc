@@ -296,12 +296,13 @@ absl::StatusOr<bool> Train(Communicator& group,
 
 absl::StatusOr<bool> Run() {
   Sums sums;  // outlives the group, which may still read it after a failure
-  lockstep::WorldOptions told;
-  told.on_slow = [](absl::string_view what) {  // such as a missing rank
-    std::fprintf(stderr, "slow: %s\n", std::string(what).c_str());
-  };
+  lockstep::WorldOptions world_options;
+  world_options.on_slow =
+      [](absl::string_view what) {  // such as a missing rank
+        std::fprintf(stderr, "slow: %s\n", std::string(what).c_str());
+      };
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world,
-                            lockstep::World::FromEnvironment(told));
+                            lockstep::World::FromEnvironment(world_options));
   lockstep::GroupOptions options;
   options.backend = absl::GetFlag(FLAGS_backend);
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup(options));

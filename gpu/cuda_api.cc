@@ -48,7 +48,6 @@ absl::Status FindAll(const DynamicLibrary& library, CudaApi& api) {
   LOCKSTEP_FIND(EventQuery, EventQuery);
   LOCKSTEP_FIND(EventSynchronize, EventSynchronize);
   // This is not its _v2, which drivers before CUDA 12.8 don't have.
-  LOCKSTEP_FIND(EventElapsedTime, EventElapsedTime);
   LOCKSTEP_FIND(MemAlloc, MemAlloc_v2);
   LOCKSTEP_FIND(MemFree, MemFree_v2);
   LOCKSTEP_FIND(MemHostAlloc, MemHostAlloc);
@@ -109,12 +108,14 @@ absl::StatusOr<const CudaApi*> LoadCuda(const std::string& path) {
   return api.get();
 }
 
-CudaResult PlaceOf(const CudaApi& cuda, const void* pointer, CudaPlace& place) {
-  place = {};
+CudaResult DescribePointer(const CudaApi& cuda, const void* pointer,
+                           CudaPointer& description) {
+  description = {};
   CudaPointerAttribute attributes[] = {CudaPointerAttribute::kMemoryType,
                                        CudaPointerAttribute::kIsManaged,
                                        CudaPointerAttribute::kDeviceOrdinal};
-  void* values[] = {&place.type, &place.is_managed, &place.device};
+  void* values[] = {&description.type, &description.is_managed,
+                    &description.device};
   return cuda.PointerGetAttributes(3, attributes, values, pointer);
 }
 

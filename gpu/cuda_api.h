@@ -124,8 +124,6 @@ struct CudaApi {
   CudaResult (*EventRecord)(CudaEvent* event, CudaStream* stream);
   CudaResult (*EventQuery)(CudaEvent* event);
   CudaResult (*EventSynchronize)(CudaEvent* event);
-  CudaResult (*EventElapsedTime)(float* milliseconds, CudaEvent* start,
-                                 CudaEvent* end);
 
   CudaResult (*MemAlloc)(void** device_memory, size_t bytes);
   CudaResult (*MemFree)(void* device_memory);
@@ -141,13 +139,14 @@ struct CudaApi {
 };
 
 // The kind of some memory, and the device that it belongs to.
-struct CudaPlace {
+struct CudaPointer {
   unsigned type =
       0;  // kCudaMemoryTypeHost, ...Device, or 0 if CUDA does not know it
   unsigned is_managed = 0;
   int device = 0;  // the device's ordinal
 };
-CudaResult PlaceOf(const CudaApi& cuda, const void* pointer, CudaPlace& place);
+CudaResult DescribePointer(const CudaApi& cuda, const void* pointer,
+                           CudaPointer& description);
 
 // Loads and initializes the library at `path`, or libcuda.so.1 if `path` is
 // empty. Each library is loaded only once in a process, and never unloaded.

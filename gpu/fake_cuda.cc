@@ -70,7 +70,6 @@ struct CudaEvent {
         capture;  // the capture that recorded the event last, if any
   };
   int device = 0;
-  bool timed = true;
   std::shared_ptr<State> state = std::make_shared<State>();
 };
 
@@ -92,12 +91,7 @@ struct Driver {
   Mutex mutex;
   CondVar changed;
   std::map<std::string, long long> switches = {
-      {"device_count", 8},        {"no_driver", 0},
-#ifdef LOCKSTEP_FAKE_GPU_OLD
-      {"version", 21805},
-#else
-      {"version", 22809},
-#endif
+      {"device_count", 8},        {"no_driver", 0},       {"version", 22809},
       {"in_progress", 0},         {"connects_lazily", 0}, {"async_error_at", 0},
       {"async_error", 6},         {"fault_rank", -1},     {"hang_at", 0},
       {"allow_duplicate_gpu", 0}, {"meets_by_bytes", 0},  {"init_error", 0},
@@ -511,7 +505,6 @@ CudaResult cuEventCreate(CudaEvent** event, unsigned flags) {
   if (Forbidden()) return kCudaCaptureUnsupported;
   *event = new CudaEvent;
   (*event)->device = FakeCurrentDevice();
-  (*event)->timed = (flags & kCudaEventDisableTiming) == 0;
   return kCudaSuccess;
 }
 
@@ -557,19 +550,6 @@ CudaResult cuEventSynchronize(CudaEvent* event) {
   }
   const uint64_t last = state->recorded;
   while (state->reached < last) driver.changed.Wait(driver.mutex);
-  return kCudaSuccess;
-}
-
-CudaResult cuEventElapsedTime(float* milliseconds, CudaEvent* start,
-                              CudaEvent* end) {
-  MutexLock lock(driver.mutex);
-  for (const CudaEvent* event : {start, end}) {
-    if (!event->timed || event->state->recorded == 0) return kCudaInvalidHandle;
-    if (event->state->reached < event->state->recorded) return kCudaNotReady;
-  }
-  *milliseconds = std::chrono::duration<float, std::milli>(end->state->time -
-                                                           start->state->time)
-                      .count();
   return kCudaSuccess;
 }
 

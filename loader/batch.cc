@@ -84,17 +84,18 @@ void* BatchView::Data(int field) const {
 }
 
 int64_t BatchView::Elements(int field) const {
-  const internal_loader::FieldPlace& place = slot_->layout->fields[field];
-  if (!place.ragged) return rows() * place.elements;
-  const int64_t padded = slot_->padded[place.ragged_number];
-  return padded >= 0 ? rows() * padded : slot_->Splits(place)[rows()];
+  const internal_loader::FieldLayout& layout = slot_->layout->fields[field];
+  if (!layout.ragged) return rows() * layout.elements;
+  const int64_t padded = slot_->padded[layout.ragged_number];
+  return padded >= 0 ? rows() * padded : slot_->Splits(layout)[rows()];
 }
 
 std::pair<int64_t, int64_t> BatchView::RowRange(int field, int64_t row) const {
-  const internal_loader::FieldPlace& place = slot_->layout->fields[field];
-  if (!place.ragged) return {row * place.elements, (row + 1) * place.elements};
-  const int64_t* const splits = slot_->Splits(place);
-  const int64_t padded = slot_->padded[place.ragged_number];
+  const internal_loader::FieldLayout& layout = slot_->layout->fields[field];
+  if (!layout.ragged)
+    return {row * layout.elements, (row + 1) * layout.elements};
+  const int64_t* const splits = slot_->Splits(layout);
+  const int64_t padded = slot_->padded[layout.ragged_number];
   if (padded < 0) return {splits[row], splits[row + 1]};
   return {row * padded, row * padded + splits[row + 1] - splits[row]};
 }
@@ -102,14 +103,15 @@ std::pair<int64_t, int64_t> BatchView::RowRange(int field, int64_t row) const {
 absl::StatusOr<std::vector<int64_t>> BatchView::Shape(
     absl::string_view field) const {
   LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field));
-  const internal_loader::FieldPlace& place = slot_->layout->fields[number];
+  const internal_loader::FieldLayout& layout = slot_->layout->fields[number];
   std::vector<int64_t> shape = {rows()};
-  shape.insert(shape.end(), place.spec->shape.begin(), place.spec->shape.end());
-  if (!place.ragged) return shape;
-  const int64_t padded = slot_->padded[place.ragged_number];
+  shape.insert(shape.end(), layout.spec->shape.begin(),
+               layout.spec->shape.end());
+  if (!layout.ragged) return shape;
+  const int64_t padded = slot_->padded[layout.ragged_number];
   if (padded < 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("field ", place.spec->ToString(),
+        absl::StrCat("field ", layout.spec->ToString(),
                      " has rows of different shapes: see RowShape and Splits, "
                      "or pad them by PadToLongest in collate"));
   }
@@ -122,47 +124,47 @@ absl::StatusOr<std::vector<int64_t>> BatchView::Shape(
 absl::StatusOr<absl::Span<const int64_t>> BatchView::Splits(
     absl::string_view field) const {
   LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field));
-  const internal_loader::FieldPlace& place = slot_->layout->fields[number];
-  if (!place.ragged) {
+  const internal_loader::FieldLayout& layout = slot_->layout->fields[number];
+  if (!layout.ragged) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "field ", place.spec->ToString(), " is not ragged: it has no splits"));
+        "field ", layout.spec->ToString(), " is not ragged: it has no splits"));
   }
-  return absl::MakeConstSpan(slot_->Splits(place), rows() + 1);
+  return absl::MakeConstSpan(slot_->Splits(layout), rows() + 1);
 }
 
 absl::StatusOr<absl::Span<const int64_t>> BatchView::RowShape(
     absl::string_view field, int64_t row) const {
   LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field));
   LOCKSTEP_RETURN_IF_ERROR(CheckRow(row));
-  const internal_loader::FieldPlace& place = slot_->layout->fields[number];
-  if (!place.ragged) return absl::MakeConstSpan(place.spec->shape);
+  const internal_loader::FieldLayout& layout = slot_->layout->fields[number];
+  if (!layout.ragged) return absl::MakeConstSpan(layout.spec->shape);
   return absl::MakeConstSpan(
-      slot_->RowShapes(row) + place.ragged_number * kMaxDimensions,
-      place.spec->shape.size());
+      slot_->RowShapes(row) + layout.ragged_number * kMaxDimensions,
+      layout.spec->shape.size());
 }
 
 absl::StatusOr<int64_t> BatchView::Pad(int field, const void* fill) const {
-  const internal_loader::FieldPlace& place = slot_->layout->fields[field];
-  const auto& shape = place.spec->shape;
-  if (!place.ragged || shape[0] != -1 ||
+  const internal_loader::FieldLayout& layout = slot_->layout->fields[field];
+  const auto& shape = layout.spec->shape;
+  if (!layout.ragged || shape[0] != -1 ||
       std::count(shape.begin(), shape.end(), -1) != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("field ", place.spec->ToString(),
+        absl::StrCat("field ", layout.spec->ToString(),
                      " can't be padded: its first dimension must be -1, and "
                      "no other"));
   }
   int64_t inner = 1;
   for (size_t i = 1; i < shape.size(); ++i) inner *= shape[i];
-  const int64_t* const splits = slot_->Splits(place);
+  const int64_t* const splits = slot_->Splits(layout);
   int64_t longest = 0;
   for (int64_t row = 0; row < rows(); ++row) {
     longest = std::max(longest, splits[row + 1] - splits[row]);
   }
-  const int64_t element = SizeOf(place.spec->dtype);
-  char* const first = slot_->memory + place.offset;
+  const int64_t element = SizeOf(layout.spec->dtype);
+  char* const first = slot_->memory + layout.offset;
   // It begins with the last row, since rows move to the back. Rows that are
   // padded already are at their places.
-  const bool packed = slot_->padded[place.ragged_number] < 0;
+  const bool packed = slot_->padded[layout.ragged_number] < 0;
   for (int64_t row = rows(); packed && row-- > 0;) {
     const int64_t elements = splits[row + 1] - splits[row];
     char* const target = first + row * longest * element;
@@ -171,7 +173,7 @@ absl::StatusOr<int64_t> BatchView::Pad(int field, const void* fill) const {
       std::memcpy(target + i * element, fill, element);
     }
   }
-  slot_->padded[place.ragged_number] = longest;
+  slot_->padded[layout.ragged_number] = longest;
   return inner == 0 ? 0 : longest / inner;
 }
 

@@ -48,9 +48,9 @@ void NoSuchState(const char* wanted, const char* held) {
 }  // namespace internal_loader
 
 absl::Span<const int64_t> SampleRow::shape(int field) const {
-  const internal_loader::FieldPlace& place = Place(field);
-  if (!place.ragged) return place.spec->shape;
-  return {Shape(field), place.spec->shape.size()};
+  const internal_loader::FieldLayout& layout = LayoutOf(field);
+  if (!layout.ragged) return layout.spec->shape;
+  return {Shape(field), layout.spec->shape.size()};
 }
 
 SampleRow SampleRow::Part(int first, int count) const {
@@ -96,12 +96,14 @@ absl::Status SampleRow::SetShape(int field, absl::Span<const int64_t> shape) {
     fits =
         declared.shape[i] == -1 ? shape[i] >= 0 : shape[i] == declared.shape[i];
   }
-  if (!fits || internal_loader::CountElements(shape) > Place(field).elements) {
+  if (!fits ||
+      internal_loader::CountElements(shape) > LayoutOf(field).elements) {
     return absl::InvalidArgumentError(
         absl::StrCat("field ", declared.ToString(), " can't hold a sample of ",
                      "shape [", absl::StrJoin(shape, ","), "]"));
   }
-  if (Place(field).ragged) std::copy(shape.begin(), shape.end(), Shape(field));
+  if (LayoutOf(field).ragged)
+    std::copy(shape.begin(), shape.end(), Shape(field));
   *written_ |= uint64_t{1} << (first_ + field);
   return absl::OkStatus();
 }
@@ -109,11 +111,11 @@ absl::Status SampleRow::SetShape(int field, absl::Span<const int64_t> shape) {
 absl::Status SampleRow::SetCount(int field, int64_t elements) {
   LOCKSTEP_RETURN_IF_ERROR(CheckNumber(field));
   const FieldSpec& declared = spec(field);
-  if (!Place(field).ragged) {
-    if (elements != Place(field).elements) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("field ", declared.ToString(), " takes ",
-                       Place(field).elements, " elements, but got ", elements));
+  if (!LayoutOf(field).ragged) {
+    if (elements != LayoutOf(field).elements) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "field ", declared.ToString(), " takes ", LayoutOf(field).elements,
+          " elements, but got ", elements));
     }
     *written_ |= uint64_t{1} << (first_ + field);
     return absl::OkStatus();

@@ -80,8 +80,8 @@ class WorkerState {
   const char* type_ = nullptr;
 };
 
-// A worker, as Read sees it. It is a place and not a thread: several threads
-// may serve it, one after the other.
+// A worker, as Read sees it. It is not a thread: several threads may
+// serve it, one after the other.
 struct WorkerInfo {
   int id = 0;           // from 0; also 0 if there are no workers
   int num_workers = 0;  // 0: on the thread that calls Next
@@ -151,12 +151,12 @@ class SampleRow {
   absl::StatusOr<absl::Span<T>> Mutable(int field) {
     LOCKSTEP_RETURN_IF_ERROR(CheckType(field, DTypeOf<T>()));
     LOCKSTEP_RETURN_IF_ERROR(CheckFixed(field));
-    return SpanOf<T>(field, Place(field).elements);
+    return SpanOf<T>(field, LayoutOf(field).elements);
   }
   absl::StatusOr<absl::Span<char>> MutableBytes(int field) {
     LOCKSTEP_RETURN_IF_ERROR(CheckFixed(field));
     return absl::Span<char>(Data(field),
-                            static_cast<size_t>(Place(field).row_bytes));
+                            static_cast<size_t>(LayoutOf(field).row_bytes));
   }
 
   // Do the same for a ragged field, which gets `shape` in this row.
@@ -210,7 +210,7 @@ class SampleRow {
   absl::Span<const int64_t> shape(int field) const;
 
   int fields() const { return count_; }
-  const FieldSpec& spec(int field) const { return *Place(field).spec; }
+  const FieldSpec& spec(int field) const { return *LayoutOf(field).spec; }
 
   // Returns `count` fields from `first` on as a row of their own, for datasets
   // that are made of datasets. Requires that the row has these fields.
@@ -228,13 +228,13 @@ class SampleRow {
         count_(static_cast<int>(layout.fields.size())) {}
 
  private:
-  const internal_loader::FieldPlace& Place(int field) const {
+  const internal_loader::FieldLayout& LayoutOf(int field) const {
     return layout_
         ->fields[static_cast<size_t>(first_) + static_cast<size_t>(field)];
   }
   size_t WrittenSize(int field) const {
     return static_cast<size_t>(Elements(field) *
-                               SizeOf(Place(field).spec->dtype));
+                               SizeOf(LayoutOf(field).spec->dtype));
   }
   template <typename T>
   absl::Span<T> SpanOf(int field, int64_t elements) const {
@@ -242,24 +242,24 @@ class SampleRow {
                          static_cast<size_t>(elements));
   }
   char* Data(int field) const {
-    const internal_loader::FieldPlace& place = Place(field);
-    return memory_ + place.offset + row_ * place.row_bytes;
+    const internal_loader::FieldLayout& layout = LayoutOf(field);
+    return memory_ + layout.offset + row_ * layout.row_bytes;
   }
   int64_t* Shape(int field) const {
-    return shapes_ + Place(field).ragged_number * kMaxDimensions;
+    return shapes_ + LayoutOf(field).ragged_number * kMaxDimensions;
   }
   int64_t Elements(int field) const {
     return internal_loader::CountElements(shape(field));
   }
 
   absl::Status CheckType(int field, DType dtype) const {
-    if (field >= 0 && field < count_ && Place(field).spec->dtype == dtype) {
+    if (field >= 0 && field < count_ && LayoutOf(field).spec->dtype == dtype) {
       return absl::OkStatus();
     }
     return TypeError(field, dtype);
   }
   absl::Status CheckFixed(int field) {
-    if (field >= 0 && field < count_ && !Place(field).ragged) {
+    if (field >= 0 && field < count_ && !LayoutOf(field).ragged) {
       *written_ |= uint64_t{1} << (first_ + field);
       return absl::OkStatus();
     }

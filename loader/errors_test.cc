@@ -140,7 +140,7 @@ TEST_P(ErrorsTest, StopFailsStepsAndGoesOn) {
   std::vector<SampleError> errors;
   int64_t accounted = 0;
   for (const int64_t rank : {0, 1}) {
-    const auto loader = Make(OnError::kStop, rank);
+    const auto loader = Make(OnError::kFail, rank);
     const Outcome run = RunEpoch(*loader);
     EXPECT_EQ(run.steps, 32);
     EXPECT_GT(run.failed_steps, 10);

@@ -18,9 +18,9 @@ namespace lockstep::internal_loader {
 // threads at once, and the job may run on many threads at once.
 class Executor {
  public:
-  // `place` is below the width, and nearly always differs from that of calls
+  // `number` is below the width, and nearly always differs from that of calls
   // that run at the same time.
-  using Job = std::function<void(int place)>;
+  using Job = std::function<void(int number)>;
 
   // May return before calls that were started have run. They may run later, or
   // never.

@@ -147,27 +147,27 @@ absl::Status MakeLayout(absl::Span<const FieldSpec> fields, int64_t rows,
     return offset;
   };
   for (const FieldSpec& spec : layout.specs) {
-    FieldPlace place;
-    place.spec = &spec;
-    place.ragged = spec.ragged();
-    place.elements =
-        place.ragged ? spec.max_elements : CountElements(spec.shape);
-    if (place.ragged) {
-      place.ragged_number = layout.ragged_fields++;
+    FieldLayout field;
+    field.spec = &spec;
+    field.ragged = spec.ragged();
+    field.elements =
+        field.ragged ? spec.max_elements : CountElements(spec.shape);
+    if (field.ragged) {
+      field.ragged_number = layout.ragged_fields++;
     }
-    if (place.elements >
+    if (field.elements >
         kMostBytes / SizeOf(spec.dtype) / std::max<int64_t>(1, rows)) {
       return WrongField(
           spec, absl::StrCat("takes more memory than there can be: ", rows,
-                             " rows of ", place.elements, " elements"));
+                             " rows of ", field.elements, " elements"));
     }
-    place.row_bytes = place.elements * SizeOf(spec.dtype);
-    if (!place.ragged) layout.fixed_row_bytes += place.row_bytes;
-    place.offset = take(rows * place.row_bytes);
-    layout.fields.push_back(place);
+    field.row_bytes = field.elements * SizeOf(spec.dtype);
+    if (!field.ragged) layout.fixed_row_bytes += field.row_bytes;
+    field.offset = take(rows * field.row_bytes);
+    layout.fields.push_back(field);
   }
-  for (FieldPlace& place : layout.fields) {
-    if (place.ragged) place.splits_offset = take((rows + 1) * sizeof(int64_t));
+  for (FieldLayout& field : layout.fields) {
+    if (field.ragged) field.splits_offset = take((rows + 1) * sizeof(int64_t));
   }
   return absl::OkStatus();
 }

@@ -69,7 +69,7 @@ absl::StatusOr<int> FindField(absl::Span<const FieldSpec> fields,
 namespace internal_loader {
 
 // The place of a field's rows in the memory of a batch.
-struct FieldPlace {
+struct FieldLayout {
   const FieldSpec* spec = nullptr;
   bool ragged = false;
   int64_t elements = 0;       // of a row; the most if it is ragged
@@ -86,7 +86,7 @@ struct BatchLayout {
   static constexpr int64_t kAlignment = 64;
 
   std::vector<FieldSpec> specs;
-  std::vector<FieldPlace> fields;  // one for each of `specs`
+  std::vector<FieldLayout> fields;  // one for each of `specs`
   int64_t rows = 0;
   int64_t bytes = 0;  // of the whole batch
   int ragged_fields = 0;

@@ -217,7 +217,7 @@ absl::Status Loader::GoToEpoch(int64_t epoch) {
       case State::kFailed:
         return StartEpoch(epoch);
       case State::kRunning: {
-        const Progress& here = progress();
+        const SamplerProgress& here = progress();
         const bool is_there = here.epoch == epoch && here.position == 0 &&
                               here.steps_taken == 0 && pipeline_->in_order();
         return is_there ? absl::OkStatus() : StartEpoch(epoch);
@@ -333,7 +333,7 @@ absl::StatusOr<SamplerState> Loader::PresentState() const {
   return StateAt(progress());
 }
 
-SamplerState Loader::StateAt(const Progress& progress) const {
+SamplerState Loader::StateAt(const SamplerProgress& progress) const {
   SamplerState state;
   state.progress = progress;
   if (progress.epoch == skip_epoch_) state.skip = skip_;
@@ -341,11 +341,13 @@ SamplerState Loader::StateAt(const Progress& progress) const {
   return state;
 }
 
-const Progress& Loader::progress() const { return pipeline_->progress(); }
+const SamplerProgress& Loader::progress() const {
+  return pipeline_->progress();
+}
 
 absl::StatusOr<int64_t> Loader::StepsLeft() const {
   if (over()) return 0;
-  Progress from = progress();
+  SamplerProgress from = progress();
   // If batches are given out of order, an epoch may have begun without its
   // first step.
   const int64_t epoch = pipeline_->epoch();
@@ -444,7 +446,7 @@ NextResult Loader::Advance(Batch& batch, bool wait) {
     }
     // The end of the draining is reported before the end of the epoch, so that
     // the result does not depend on how far the workers have planned.
-    if (state_ == State::kDraining && IsTold(*entry)) return EndDrain();
+    if (state_ == State::kDraining && NextEndsAt(*entry)) return EndDrain();
     if (EndEpoch(*entry)) return NextResult(NextKind::kEnd);
     if (++empty_epochs_ > kMostEmptyEpochs) {
       state_ = State::kStopped;
@@ -523,7 +525,7 @@ NextResult Loader::EndDrain() {
 }
 
 // Returns true if Next returns false at this end.
-bool Loader::IsTold(const Entry& end) const {
+bool Loader::NextEndsAt(const Entry& end) const {
   return end.kind == Entry::Kind::kEndOfSteps || !options_.advance_epochs ||
          end.progress.epoch == std::numeric_limits<int64_t>::max();
 }
@@ -531,14 +533,14 @@ bool Loader::IsTold(const Entry& end) const {
 // Passes an end. Returns true if Next returns false there.
 bool Loader::EndEpoch(Entry& entry) {
   const bool finished = entry.kind == Entry::Kind::kEndOfSteps;
-  const bool told = IsTold(entry);
+  const bool ends = NextEndsAt(entry);
   pipeline_->Pop(entry);
-  if (told) {
+  if (ends) {
     state_ = finished ? State::kFinished : State::kEnded;
   } else {
     meter_->GoTo(0);
   }
-  return told;
+  return ends;
 }
 
 int Loader::available_workers() const {

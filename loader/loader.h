@@ -235,7 +235,7 @@ class Loader {
   // with Delivery::kAsReady, after the last step before which none is missing.
   // A step that has failed counts as given out. A new loader is at the start of
   // epoch 0.
-  const Progress& progress() const;
+  const SamplerProgress& progress() const;
 
   // Returns true if Next has returned false at the end of the present epoch.
   // The state of a loader does not contain this: after RestoreState at the end
@@ -340,7 +340,7 @@ class Loader {
          const OrderDescription& order);
 
   absl::Status GoOn(int64_t epoch);
-  SamplerState StateAt(const Progress& progress) const;
+  SamplerState StateAt(const SamplerProgress& progress) const;
   absl::StatusOr<SamplerState> PresentState() const;
   NextResult Advance(Batch& batch, bool wait);
   absl::StatusOr<internal_loader::Entry*> Await(bool wait);
@@ -354,7 +354,7 @@ class Loader {
   absl::Status CheckFields() const;
   NextResult GiveOut(internal_loader::Entry& entry, Batch& batch);
   NextResult EndDrain();
-  bool IsTold(const internal_loader::Entry& end) const;
+  bool NextEndsAt(const internal_loader::Entry& end) const;
   bool EndEpoch(internal_loader::Entry& entry);
   NextResult FailForGood(absl::Status status);
   template <typename Move>

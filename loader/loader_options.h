@@ -37,7 +37,7 @@ enum class Workers {
 enum class OnError {
   // The step fails: Next returns the error of its first such sample, and all of
   // its samples are lost. The call after it goes on with the next step.
-  kStop,
+  kFail,
   // The batch leaves them out, and no other sample: the other rows move up,
   // valid() is lowered, and may be 0, and the rows left over at the end are
   // zeros with index -1.
@@ -139,7 +139,7 @@ struct LoaderOptions {
   std::function<absl::Status(BatchView&, Random&)> collate;
 
   // The treatment of samples that can't be read.
-  OnError on_error = OnError::kStop;
+  OnError on_error = OnError::kFail;
 
   // The loader fails permanently when more samples than this could not be read
   // or were substituted since it was made. They count when Next gives their

@@ -50,7 +50,7 @@ void Meter::AddBatch(int64_t samples, int64_t bytes) {
   Add(bytes_, bytes);
 }
 
-void Meter::Report(const Progress& progress, int64_t steps_in_epoch) {
+void Meter::Report(const SamplerProgress& progress, int64_t steps_in_epoch) {
   const Reported now = {Now(), Get(samples_), Get(bytes_),
                         progress.steps_taken};
   if (last_.time == 0) {

@@ -42,7 +42,7 @@ class Meter {
   // Calls options.progress if progress_interval has passed since the last call.
   // The first call of Report only notes the numbers. Ignores what the callback
   // throws.
-  void Report(const Progress& progress, int64_t steps_in_epoch);
+  void Report(const SamplerProgress& progress, int64_t steps_in_epoch);
 
   // Returns the metrics, without effective_workers and slowest.
   // `busy_nanoseconds` is what all workers have spent on samples and collate.

@@ -96,7 +96,7 @@ TEST(Metrics, Counts) {
 
 TEST(Metrics, CountsWhatFailed) {
   for (const OnError on_error :
-       {OnError::kStop, OnError::kSkip, OnError::kSubstitute}) {
+       {OnError::kFail, OnError::kSkip, OnError::kSubstitute}) {
     auto dataset = std::make_shared<TestDataset>(kSize);
     dataset->before = [](int64_t index, SampleContext&) {
       return index == 3 || index == 9 ? absl::DataLossError("torn")

@@ -19,7 +19,7 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/gpu/cuda_api.h"
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 #include "lockstep/gpu/stream.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/batch_memory.h"
@@ -33,7 +33,7 @@ using internal_gpu::CudaApi;
 using internal_gpu::CudaEvent;
 using internal_gpu::CudaResult;
 using internal_gpu::CudaStream;
-using internal_gpu::Device;
+using internal_gpu::Gpu;
 using internal_gpu::kCudaEventBlockingSync;
 using internal_gpu::kCudaEventDisableTiming;
 using internal_gpu::kCudaHostAllocPortable;
@@ -51,7 +51,7 @@ constexpr int64_t kWorthACopy = 4096;
 // The memory of one batch: on the host, and on the device if it is copied
 // there. Thread-safety: thread-compatible.
 struct Block {
-  explicit Block(const Device& device) : device(device) {}
+  explicit Block(const Gpu& device) : device(device) {}
 
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
@@ -83,7 +83,7 @@ struct Block {
     bool recorded = false;  // `done` is recorded: the stream may be gone
   };
 
-  const Device& device;
+  const Gpu& device;
   int64_t bytes = 0;
   void* on_host = nullptr;
   void* on_device = nullptr;
@@ -100,7 +100,7 @@ struct Block {
 // Thread-safety: thread-safe.
 class CudaMemory : public PinnedMemory {
  public:
-  CudaMemory(std::unique_ptr<const Device> device,
+  CudaMemory(std::unique_ptr<const Gpu> device,
              const PinnedMemoryOptions& options)
       : to_device_(options.to_device),
         max_bytes_(options.max_bytes),
@@ -130,7 +130,7 @@ class CudaMemory : public PinnedMemory {
   const int64_t max_bytes_;
   const absl::Status fallback_;  // OK
   const ForkGuard fork_guard_;
-  std::unique_ptr<const Device> device_;
+  std::unique_ptr<const Gpu> device_;
   // The stream of all copies, or nullptr if batches are not copied.
   CudaStream* copies_ = nullptr;
 
@@ -206,7 +206,7 @@ absl::StatusOr<std::shared_ptr<PinnedMemory>> PinnedMemory::Create(
 absl::StatusOr<std::shared_ptr<PinnedMemory>> internal_loader::MakeCudaMemory(
     const CudaApi& cuda, const PinnedMemoryOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(Check(options));
-  LOCKSTEP_ASSIGN_OR_RETURN(auto device, Device::Open(cuda, options.device));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto device, Gpu::Open(cuda, options.device));
   auto memory = std::make_shared<CudaMemory>(std::move(device), options);
   LOCKSTEP_RETURN_IF_ERROR(memory->Begin());
   return memory;

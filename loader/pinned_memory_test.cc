@@ -21,8 +21,8 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/gpu/capture_testing.h"
 #include "lockstep/gpu/cuda_api.h"
-#include "lockstep/gpu/device.h"
 #include "lockstep/gpu/dynamic_library.h"
+#include "lockstep/gpu/gpu.h"
 #include "lockstep/loader/cuda_memory.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/testing.h"
@@ -35,7 +35,7 @@ using internal_gpu::CudaApi;
 using internal_gpu::CudaCaptureMode;
 using internal_gpu::CudaResult;
 using internal_gpu::CudaStream;
-using internal_gpu::Device;
+using internal_gpu::Gpu;
 using internal_gpu::kCudaHostAllocPortable;
 using internal_gpu::kCudaInvalidContext;
 using internal_gpu::kCudaInvalidHandle;
@@ -143,7 +143,7 @@ std::string ValuesOf(const BatchView& batch) {
 // A stream and, in place of kernels, copies of all that a batch has.
 class Trainer {
  public:
-  explicit Trainer(const Device& device,
+  explicit Trainer(const Gpu& device,
                    unsigned stream_flags = kCudaStreamNonBlocking)
       : device_(device) {
     Run(driver->StreamCreate, &stream_, stream_flags);
@@ -209,7 +209,7 @@ class Trainer {
     }));
   }
 
-  const Device& device_;
+  const Gpu& device_;
   CudaStream* stream_ = nullptr;
   std::vector<std::unique_ptr<OneRead>> reads_;
 };
@@ -277,7 +277,7 @@ class PinnedMemoryTest : public testing::TestWithParam<const char*> {
                   &CudaApi::EventRecord, &CudaApi::EventSynchronize,
                   &CudaApi::MemAlloc, &CudaApi::MemFree, &CudaApi::MemHostAlloc,
                   &CudaApi::MemFreeHost, &CudaApi::MemcpyAsync>();
-    device_ = *Device::Open(*driver, 0);
+    device_ = *Gpu::Open(*driver, 0);
   }
 
   void TearDown() override {
@@ -306,7 +306,7 @@ class PinnedMemoryTest : public testing::TestWithParam<const char*> {
   }
 
   CudaApi cuda_;
-  std::unique_ptr<const Device> device_;
+  std::unique_ptr<const Gpu> device_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Drivers, PinnedMemoryTest,
@@ -804,9 +804,10 @@ TEST_P(PinnedMemoryTest, IsPageLockedAloneIfAsked) {
   LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
   Batch batch;
   while (*loader->Next(batch)) {
-    internal_gpu::CudaPlace place;
-    EXPECT_EQ(PlaceOf(*driver, batch.Bytes(0).data(), place), kCudaSuccess);
-    EXPECT_EQ(place.type, kCudaMemoryTypeHost);
+    internal_gpu::CudaPointer memory;
+    EXPECT_EQ(DescribePointer(*driver, batch.Bytes(0).data(), memory),
+              kCudaSuccess);
+    EXPECT_EQ(memory.type, kCudaMemoryTypeHost);
   }
   LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
   ASSERT_THAT(loader->Next(batch), IsOkAndHolds(true));

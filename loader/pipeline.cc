@@ -51,9 +51,9 @@ absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Create(
       std::move(dataset), std::move(sampler), options, std::move(pool)));
   const int width = *options.num_workers;
   if (width == 0) return self;
-  auto job = [gate = self->gate_, pipeline = self.get()](int place) {
+  auto job = [gate = self->gate_, pipeline = self.get()](int number) {
     if (!gate->Enter()) return;
-    RunOrEnd("a worker of a loader", [&] { pipeline->Pump(place); });
+    RunOrEnd("a worker of a loader", [&] { pipeline->Pump(number); });
     gate->Leave();
   };
   LOCKSTEP_ASSIGN_OR_RETURN(

@@ -102,7 +102,7 @@ struct Entry {
   Kind kind = Kind::kBatch;
   Slot* slot = nullptr;
   // The place of the job when this entry and all before it were given out.
-  Progress progress;
+  SamplerProgress progress;
   int64_t steps_in_epoch = 0;  // -1 if there are no progress reports
   absl::Status status;
 };
@@ -167,8 +167,8 @@ class Pipeline : private SlotPool::Listener {
 
   // Returns the place of the job: after the last entry before which none is
   // missing, or else the place of the last set_progress.
-  const Progress& progress() const { return progress_; }
-  void set_progress(const Progress& progress) { progress_ = progress; }
+  const SamplerProgress& progress() const { return progress_; }
+  void set_progress(const SamplerProgress& progress) { progress_ = progress; }
 
   // Returns the epoch of the steps that were given out ahead, or else that of
   // progress().
@@ -223,10 +223,10 @@ class Pipeline : private SlotPool::Listener {
 
   void OnSlotFree() override;
 
-  void Pump(int place);
+  void Pump(int number);
   void WorkFor(Worker& worker);
   void WorkHere();
-  Worker* TakeWorker(int place);
+  Worker* TakeWorker(int number);
   bool Initialise(Worker& worker);
   bool HasWork(bool eager) const;
   void KickFor(bool eager);
@@ -302,7 +302,7 @@ class Pipeline : private SlotPool::Listener {
   std::function<bool(absl::Duration waited)> is_enough_;
   bool has_given_up_ = false;
   int64_t given_ahead_ = 0;
-  Progress progress_;
+  SamplerProgress progress_;
 
   std::atomic<bool> failed_{false};
   mutable Mutex failure_mutex_;

@@ -50,8 +50,8 @@ thread_local bool is_shared_worker = false;
 
 // ---- What pumps do.
 
-void Pipeline::Pump(int place) {
-  Worker* const worker = TakeWorker(place);
+void Pipeline::Pump(int number) {
+  Worker* const worker = TakeWorker(number);
   if (worker == nullptr) {  // the consumer has it, and wakes pumps later
     gate_->End();
     return;
@@ -107,10 +107,10 @@ void Pipeline::WorkFor(Worker& worker) {
 
 // Returns a free worker. There are as many workers as pumps, so each pump gets
 // one, unless the consumer works as well: then it may return nullptr.
-Worker* Pipeline::TakeWorker(int place) {
+Worker* Pipeline::TakeWorker(int number) {
   do {
     for (size_t i = 0; i < workers_.size(); ++i) {
-      Worker& worker = workers_[(place + i) % workers_.size()];
+      Worker& worker = workers_[(number + i) % workers_.size()];
       if (!worker.taken.load(std::memory_order_relaxed) &&
           !worker.taken.exchange(true)) {
         return &worker;

@@ -146,7 +146,7 @@ bool RowReader::Substitute(Slot& slot, int64_t row, Worker& worker,
 
 void RowReader::Complete(Slot& slot) {
   slot.Complete();
-  if (options_.on_error == OnError::kStop && !slot.errors.empty()) {
+  if (options_.on_error == OnError::kFail && !slot.errors.empty()) {
     const SampleError& first = slot.errors.front();
     const size_t more = slot.errors.size() - 1;
     slot.status = Annotate(

@@ -60,10 +60,10 @@ void Slot::CloseUp() {
       continue;
     }
     if (to != row) {
-      for (const FieldPlace& place : layout->fields) {
-        char* const first = memory + place.offset;
-        std::memcpy(first + to * place.row_bytes, first + row * place.row_bytes,
-                    place.row_bytes);
+      for (const FieldLayout& field : layout->fields) {
+        char* const first = memory + field.offset;
+        std::memcpy(first + to * field.row_bytes, first + row * field.row_bytes,
+                    field.row_bytes);
       }
       std::copy_n(RowShapes(row), layout->ragged_fields * kMaxDimensions,
                   RowShapes(to));
@@ -82,35 +82,35 @@ void Slot::CloseUp() {
 }
 
 void Slot::ZeroRow(int64_t row) {
-  for (const FieldPlace& place : layout->fields) {
-    if (!place.ragged) {
-      std::memset(memory + place.offset + row * place.row_bytes, 0,
-                  place.row_bytes);
+  for (const FieldLayout& field : layout->fields) {
+    if (!field.ragged) {
+      std::memset(memory + field.offset + row * field.row_bytes, 0,
+                  field.row_bytes);
       continue;
     }
     int64_t* const shape =
-        RowShapes(row) + place.ragged_number * kMaxDimensions;
-    for (size_t i = 0; i < place.spec->shape.size(); ++i) {
-      shape[i] = std::max<int64_t>(place.spec->shape[i], 0);
+        RowShapes(row) + field.ragged_number * kMaxDimensions;
+    for (size_t i = 0; i < field.spec->shape.size(); ++i) {
+      shape[i] = std::max<int64_t>(field.spec->shape[i], 0);
     }
   }
 }
 
 void Slot::Pack(int field) {
-  const FieldPlace& place = layout->fields[field];
-  const int64_t element = SizeOf(place.spec->dtype);
-  char* const first = memory + place.offset;
-  int64_t* const ends = Splits(place);
+  const FieldLayout& packed = layout->fields[field];
+  const int64_t element = SizeOf(packed.spec->dtype);
+  char* const first = memory + packed.offset;
+  int64_t* const ends = Splits(packed);
   ends[0] = 0;
   for (int64_t row = 0; row < rows(); ++row) {
     const int64_t* const shape =
-        RowShapes(row) + place.ragged_number * kMaxDimensions;
-    const int64_t elements = CountElements({shape, place.spec->shape.size()});
-    std::memmove(first + ends[row] * element, first + row * place.row_bytes,
+        RowShapes(row) + packed.ragged_number * kMaxDimensions;
+    const int64_t elements = CountElements({shape, packed.spec->shape.size()});
+    std::memmove(first + ends[row] * element, first + row * packed.row_bytes,
                  elements * element);
     ends[row + 1] = ends[row] + elements;
   }
-  padded[place.ragged_number] = -1;
+  padded[packed.ragged_number] = -1;
 }
 
 }  // namespace lockstep::internal_loader

@@ -62,8 +62,8 @@ struct alignas(64) Slot {
   }
 
   // Returns the rows() + 1 splits of a ragged field.
-  int64_t* Splits(const FieldPlace& place) const {
-    return reinterpret_cast<int64_t*>(memory + place.splits_offset);
+  int64_t* Splits(const FieldLayout& field) const {
+    return reinterpret_cast<int64_t*>(memory + field.splits_offset);
   }
 
   // Returns the error of `what`, with the step that it fails; or OK.

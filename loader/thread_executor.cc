@@ -33,20 +33,21 @@ class ThreadExecutor : public Executor {
 
   absl::Status Create(int width) {
     threads_.reserve(width);  // a thread keeps the address of its element
-    for (int place = 0; place < width; ++place) {
-      Thread& thread = threads_.emplace_back(Thread{this, place, {}});
+    for (int number = 0; number < width; ++number) {
+      Thread& thread = threads_.emplace_back(Thread{this, number, {}});
       const int error = pthread_create(&thread.id, nullptr, RunThread, &thread);
       if (error == 0) {
-        pthread_setname_np(thread.id, absl::StrCat("lockstep-", place).c_str());
+        pthread_setname_np(thread.id,
+                           absl::StrCat("lockstep-", number).c_str());
         continue;
       }
       threads_.pop_back();
-      if (place == 0) {
+      if (number == 0) {
         return absl::ResourceExhaustedError(
             absl::StrCat("no worker thread could be started (",
                          ErrorText(error), "); or set num_workers=0"));
       }
-      if (place > 1) EndLast();
+      if (number > 1) EndLast();
       break;
     }
     return absl::OkStatus();
@@ -65,13 +66,13 @@ class ThreadExecutor : public Executor {
  private:
   struct Thread {
     ThreadExecutor* executor;
-    int place;
+    int number;
     pthread_t id;
   };
 
   static void* RunThread(void* thread) {
     const Thread& own = *static_cast<Thread*>(thread);
-    own.executor->Run(own.place);
+    own.executor->Run(own.number);
     return nullptr;
   }
 
@@ -80,26 +81,26 @@ class ThreadExecutor : public Executor {
   void EndLast() {
     {
       MutexLock lock(mutex_);
-      places_ = static_cast<int>(threads_.size()) - 1;
+      running_ = static_cast<int>(threads_.size()) - 1;
       changed_.NotifyAll();
     }
     pthread_join(threads_.back().id, nullptr);
     threads_.pop_back();
   }
 
-  void Run(int place) {
+  void Run(int number) {
     while (true) {
       {
         MutexLock lock(mutex_);
         ++idle_;
-        while (started_ == 0 && !closed_ && place < places_) {
+        while (started_ == 0 && !closed_ && number < running_) {
           changed_.Wait(mutex_);
         }
         --idle_;
-        if (closed_ || place >= places_) return;
+        if (closed_ || number >= running_) return;
         --started_;
       }
-      job_(place);
+      job_(number);
     }
   }
 
@@ -109,8 +110,8 @@ class ThreadExecutor : public Executor {
   int64_t started_ ABSL_GUARDED_BY(mutex_) = 0;
   int idle_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  // The places below this one have threads.
-  int places_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int>::max();
+  // The numbers below this one have threads.
+  int running_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int>::max();
   std::vector<Thread> threads_;
 };
 

@@ -13,14 +13,11 @@
 #include <cstdint>
 
 #include "lockstep/base/language.h"
-#include "lockstep/sampler/torch_generator.h"
 
 namespace lockstep {
 
 // Returns the first base seed of a generator with that seed.
-inline uint64_t TorchBaseSeed(uint64_t generator_seed) {
-  return static_cast<uint64_t>(TorchGenerator(generator_seed).NextInt63());
-}
+uint64_t TorchBaseSeed(uint64_t generator_seed);
 
 }  // namespace lockstep
 

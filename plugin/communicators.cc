@@ -48,18 +48,16 @@ void BindOptions(GroupOptions& options, OptionTable& table) {
             "transfer of its data.");
   table.Add("slow", &options.slow,
             "If an operation takes longer than this, on_slow is told.");
-  table.Add(
-      "strict", &options.strict,
-      "For nccl: if true, ranks agree on each collective before it runs.");
-  table.Add(
-      "device", &options.device,
-      "For nccl: the number of the CUDA device; -1: that of the local rank.");
-  table.Add(
-      "nccl_library", &options.nccl_library,
-      "For nccl: the path of NCCL's library; empty: the system finds it.");
+}
+
+void BindOptions(NcclOptions& options, OptionTable& table) {
+  table.Add("device", &options.device,
+            "The number of the CUDA device; -1: that of the local rank.");
+  table.Add("nccl_library", &options.nccl_library,
+            "The path of NCCL's library; empty: the system finds it.");
   table.Add("cuda_library", &options.cuda_library,
-            "For nccl: the path of the CUDA driver's library; empty: the "
-            "system finds it.");
+            "The path of the CUDA driver's library; empty: the system finds "
+            "it.");
 }
 
 namespace internal_plugin {
@@ -70,9 +68,17 @@ constexpr char kShm[] = "shm";
 constexpr char kGloo[] = "gloo";
 constexpr char kNccl[] = "nccl";
 
-template <const char* kBackend>
+// A group of the backend nccl, which alone has NcclOptions.
+struct NcclGroup : GroupOptions {};
+
+void BindOptions(NcclGroup& options, OptionTable& table) {
+  lockstep::BindOptions(static_cast<GroupOptions&>(options), table);
+  lockstep::BindOptions(options.nccl, table);
+}
+
+template <const char* kBackend, typename Options = GroupOptions>
 absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
-    const PluginContext& context, const GroupOptions& options) {
+    const PluginContext& context, const Options& options) {
   if (context.world == nullptr) {
     return absl::FailedPreconditionError(
         "a communicator needs the job's ranks: set PluginContext::world first");
@@ -92,7 +98,8 @@ absl::Status RegisterCommunicators(PluginRegistry& registry) {
   status.Update(registry.Add<Communicator>(
       kShm, "Processes of one host, by shared memory.", MakeGroup<kShm>));
   status.Update(registry.Add<Communicator>(
-      kNccl, "Processes with a CUDA device each, by NCCL.", MakeGroup<kNccl>));
+      kNccl, "Processes with a CUDA device each, by NCCL.",
+      MakeGroup<kNccl, NcclGroup>));
   status.Update(registry.Add<Communicator>(
       kGloo, "Processes of any hosts, by TCP.", MakeGroup<kGloo>));
   return status;

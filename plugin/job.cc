@@ -36,8 +36,8 @@ namespace {
 constexpr char kTrainer[] = "trainer";
 
 Fingerprint FingerprintOf(Config job, const Config& trainer) {
-  const Config* const told = job.Find("rank_metrics");
-  const bool is_told = told != nullptr && !told->As<Config::Table>()->empty();
+  const Config* const sinks = job.Find("rank_metrics");
+  const bool is_set = sinks != nullptr && !sinks->As<Config::Table>()->empty();
   job.Set(kTrainer, trainer);
   // These tables do not change the result of the training.
   constexpr const char* kApart[] = {"world", "metrics", "rank_metrics",
@@ -51,13 +51,13 @@ Fingerprint FingerprintOf(Config job, const Config& trainer) {
   for (const auto& [key, value] : values) fingerprint.Add(key, value);
   // If each rank reports, all ranks compare their clocks, which is a
   // collective.
-  if (is_told) fingerprint.Add("rank_metrics", "yes");
+  if (is_set) fingerprint.Add("rank_metrics", "yes");
   return fingerprint;
 }
 
 absl::Status At(const Config& config, absl::string_view message) {
   return absl::InvalidArgumentError(absl::StrCat(
-      config.place(), config.place().empty() ? "" : ": ", message));
+      config.location(), config.location().empty() ? "" : ": ", message));
 }
 
 // Returns an error if `time` is negative.

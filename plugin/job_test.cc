@@ -134,7 +134,7 @@ TEST_F(JobTest, ReadsAllTables) {
 TEST_F(JobTest, MakesLoadersByName) {
   const Job job = JobOf(kJob);
   PluginContext context;
-  context.size = 2;
+  context.world_size = 2;
   for (const auto& [name, steps] :
        {std::make_pair("train", 2), std::make_pair("test", 2)}) {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto loader,
@@ -330,13 +330,13 @@ std::vector<std::string> FieldsOf(const Fingerprint& fingerprint) {
 TEST_F(JobTest, FingerprintHasAllButARanksOwn) {
   EXPECT_THAT(FieldsOf(JobOf("loader.train = {b = [1, {c = 2}], a = \"x\"}\n"
                              "world = {rank = 3}\n"
-                             "group = {device = 2, strict = true}\n"
+                             "group = {device = 2, slow = \"1s\"}\n"
                              "trainer = {epochs = 5}\n"
                              "metrics.text = {}\n"
                              "progress = {every = \"1s\"}\n"
                              "stop = {patience = \"1s\"}\n")
                            .fingerprint),
-              ElementsAre("group.strict true", "loader.train.a \"x\"",
+              ElementsAre("group.slow \"1s\"", "loader.train.a \"x\"",
                           "loader.train.b [1, {c = 2}]", "trainer.epochs 5",
                           "trainer.learning_rate 0.1"));
   // Ranks may write their metrics to different places, but either all or none

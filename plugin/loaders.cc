@@ -56,7 +56,7 @@ void BindOptions(LoaderOptions& options, OptionTable& table) {
   table.Add("on_error", &options.on_error,
             "The policy for samples that can't be read: their step fails, they "
             "are skipped, or other samples take their place.",
-            {{"stop", OnError::kStop},
+            {{"fail", OnError::kFail},
              {"skip", OnError::kSkip},
              {"substitute", OnError::kSubstitute}});
   table.Add("max_failures", &options.max_failures,

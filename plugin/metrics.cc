@@ -50,7 +50,7 @@ SinkResult MakeText(const PluginContext& context,
 
 SinkResult MakeJsonLines(const PluginContext& context,
                          const JsonLinesOptions& options) {
-  return MakeJsonLinesSink(options, context.rank, context.size);
+  return MakeJsonLinesSink(options, context.rank, context.world_size);
 }
 
 SinkResult MakeTensorboard(const PluginContext& context,

@@ -66,6 +66,7 @@ void BindOptions(WorldOptions& options, OptionTable& table);
 
 // Binds everything except `backend`, which is the name of the part.
 void BindOptions(GroupOptions& options, OptionTable& table);
+void BindOptions(NcclOptions& options, OptionTable& table);
 
 }  // namespace lockstep
 

@@ -83,15 +83,18 @@ TEST(OptionsAsText, Group) {
   options.name = "gradients";
   options.deadline = absl::Hours(2);
   options.slow = absl::Seconds(20);
-  options.strict = true;
-  options.device = 3;
-  options.nccl_library = "/opt/libnccl.so";
-  options.cuda_library = "/opt/libcuda.so";
   ExpectText(options, R"(group = "gradients"
 deadline = "2h"
 slow = "20s"
-strict = true
-device = 3
+)");
+}
+
+TEST(OptionsAsText, Nccl) {
+  NcclOptions options;
+  options.device = 3;
+  options.nccl_library = "/opt/libnccl.so";
+  options.cuda_library = "/opt/libcuda.so";
+  ExpectText(options, R"(device = 3
 nccl_library = "/opt/libnccl.so"
 cuda_library = "/opt/libcuda.so"
 )");

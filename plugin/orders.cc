@@ -170,14 +170,14 @@ absl::StatusOr<Dataset*> DatasetOf(const PluginContext& context) {
 
 // Returns the number of ranks that get different data.
 absl::StatusOr<int64_t> RanksWithData(const PluginContext& context) {
-  if (context.size < 1 || context.replicas < 1 ||
-      context.size % context.replicas != 0) {
+  if (context.world_size < 1 || context.replicas < 1 ||
+      context.world_size % context.replicas != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "PluginContext should have one rank or more, and replicas that divide "
         "them, but got size=",
-        context.size, ", replicas=", context.replicas));
+        context.world_size, ", replicas=", context.replicas));
   }
-  return context.size / context.replicas;
+  return context.world_size / context.replicas;
 }
 
 // ---- Orders of a dataset's samples.

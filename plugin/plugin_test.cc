@@ -85,7 +85,7 @@ class Plugin : public testing::Test {
   Plugin() {
     LOCKSTEP_EXPECT_OK(RegisterLockstep(registry_));
     context_.dataset = Samples();
-    context_.size = 2;
+    context_.world_size = 2;
   }
 
   // Returns the indices of rank `rank` in epoch 0.
@@ -167,7 +167,7 @@ TEST_F(Plugin, EverySamplerConforms) {
       if (name == "token_budget") options.Set("max_tokens", 12);
       ExpectConforms([&](int64_t rank, int64_t ranks) {
         context_.rank = rank;
-        context_.size = ranks;
+        context_.world_size = ranks;
         return registry_.Create<Sampler>(name, context_, options);
       });
     }
@@ -273,7 +273,7 @@ TEST_F(Plugin, DistributedIsPyTorchs) {
 
 // With two replicas and a stride of two, ranks 0 and 1 get the same data.
 TEST_F(Plugin, DistributedHasReplicas) {
-  context_.size = 4;
+  context_.world_size = 4;
   context_.replicas = 2;
   Config options;
   options.Set("global_batch_size", 8);
@@ -476,7 +476,7 @@ TEST_F(Plugin, RanksAreThoseOfTheWorld) {
   EXPECT_EQ((*ours)->options().cut.world, 1);
   // The numbers of the context override those of the world.
   context.rank = 3;
-  context.size = 4;
+  context.world_size = 4;
   const auto said = registry_.Create<Sampler>("sequential", context, options);
   LOCKSTEP_ASSERT_OK(said);
   EXPECT_EQ((*said)->options().cut.world, 4);
@@ -556,7 +556,7 @@ TEST_F(Plugin, MetricsGoToAFile) {
 TEST_F(Plugin, SinksAreToldOfTheirRank) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/ranks/");
   context_.rank = 3;
-  context_.size = 5;
+  context_.world_size = 5;
   Config options;
   options.Set("path", folder + "steps");
   for (const char* const name : {"text", "json_lines"}) {

@@ -51,7 +51,7 @@ absl::Status PluginRegistry::AddItem(Item item) {
   if (item.factory == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " has no factory; it was to be registered at ",
-                     item.place.ToString()));
+                     item.location.ToString()));
   }
   for (const OptionInfo& option : item.part.options) {
     if (option.key != "name") continue;
@@ -64,14 +64,15 @@ absl::Status PluginRegistry::AddItem(Item item) {
   const auto found = items_.find(key);
   if (found != items_.end()) {
     const Item& other = found->second;
-    if (other.place.line == item.place.line &&
-        absl::string_view(other.place.file) == item.place.file &&
+    if (other.location.line == item.location.line &&
+        absl::string_view(other.location.file) == item.location.file &&
         other.factory == item.factory) {
       return absl::OkStatus();
     }
-    return absl::AlreadyExistsError(absl::StrCat(
-        what, " was registered at ", other.place.ToString(), ", and again at ",
-        item.place.ToString(), ": give one of them another name"));
+    return absl::AlreadyExistsError(
+        absl::StrCat(what, " was registered at ", other.location.ToString(),
+                     ", and again at ", item.location.ToString(),
+                     ": give one of them another name"));
   }
   items_.emplace(key, std::move(item));
   return absl::OkStatus();
@@ -81,7 +82,9 @@ PluginContext PluginRegistry::WithRanks(const PluginContext& context) {
   PluginContext resolved = context;
   const World* const world = context.world;
   if (context.rank == -1) resolved.rank = world == nullptr ? 0 : world->rank();
-  if (context.size == -1) resolved.size = world == nullptr ? 1 : world->size();
+  if (context.world_size == -1) {
+    resolved.world_size = world == nullptr ? 1 : world->size();
+  }
   return resolved;
 }
 
@@ -133,7 +136,7 @@ absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
     for (const PluginPart& part : PartsOf(kind)) names.push_back(part.name);
     const auto* const word = table.As<std::string>();  // just a name
     return absl::InvalidArgumentError(
-        absl::StrCat(table.place(), table.place().empty() ? "" : ": ",
+        absl::StrCat(table.location(), table.location().empty() ? "" : ": ",
                      "the settings of a part of kind ", kind,
                      " should be a table with its name, such as {name = \"",
                      word != nullptr ? *word : (names.empty() ? "x" : names[0]),
@@ -141,13 +144,13 @@ absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
                      "; known: ", absl::StrJoin(names, ", ")));
   }
   if (absl::Status found = Find(kind, *text).status(); !found.ok()) {
-    return Annotate(found, name->place());
+    return Annotate(found, name->location());
   }
   Config::Table rest = *entries;
   rest.remove_if(
       [](const Config::Entry& entry) { return entry.key == "name"; });
   Config settings(std::move(rest));
-  settings.set_place(table.place());
+  settings.set_location(table.location());
   return std::make_pair(*text, std::move(settings));
 }
 

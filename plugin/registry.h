@@ -20,7 +20,7 @@
 //       "ring", "Points on a ring.", MakeRing));
 //
 //   PluginContext context;
-//   context.size = 4;  // ranks
+//   context.world_size = 4;  // ranks
 //   Config ring;
 //   ring.Set("size", 2003);
 //   LOCKSTEP_ASSIGN_OR_RETURN(context.dataset,
@@ -95,7 +95,7 @@ struct PluginContext {
   // The rank and the number of ranks. -1 means those of `world` or, without
   // one, rank 0 of 1. A factory never gets -1.
   int64_t rank = -1;
-  int64_t size = -1;
+  int64_t world_size = -1;
   int64_t replicas = 1;  // the ranks that share each part of the data
 
   // The rows of a global batch, or 0 if unknown. Orders that arrange several
@@ -151,12 +151,12 @@ struct PluginKind<MetricsSink> {
 
 // The source location of a registration. The default is the location of the
 // call.
-struct PluginPlace {
+struct SourceLocation {
   const char* file = "";
   int line = 0;
 
-  static PluginPlace Here(const char* file = __builtin_FILE(),
-                          int line = __builtin_LINE()) {
+  static SourceLocation Here(const char* file = __builtin_FILE(),
+                             int line = __builtin_LINE()) {
     return {file, line};
   }
   std::string ToString() const { return absl::StrCat(file, ":", line); }
@@ -196,13 +196,13 @@ class PluginRegistry {
   //       [](const PluginContext& context, const RingOptions& options)
   //           -> absl::StatusOr<std::shared_ptr<Dataset>> { ... });
   //
-  // The same place may register the same factory again. Another factory of that
-  // name is ALREADY_EXISTS, and the message has both places.
+  // The same line may register the same factory again. Another factory of that
+  // name is ALREADY_EXISTS, and the message has both locations.
   template <typename Part, typename Options>
   absl::Status Add(absl::string_view name, absl::string_view meaning,
                    absl::StatusOr<Pointer<Part>> (*factory)(
                        const PluginContext&, const Options&),
-                   PluginPlace place = PluginPlace::Here());
+                   SourceLocation location = SourceLocation::Here());
 
   // Makes a part. The errors are:
   //   NOT_FOUND         there is no such name; the message lists the names
@@ -237,7 +237,7 @@ class PluginRegistry {
  private:
   struct Item {
     PluginPart part;
-    PluginPlace place;
+    SourceLocation location;
     void (*factory)() = nullptr;  // for comparison
     std::any make;                // a Maker
   };
@@ -272,10 +272,10 @@ absl::Status PluginRegistry::Add(absl::string_view name,
                                  absl::string_view meaning,
                                  absl::StatusOr<Pointer<Part>> (*factory)(
                                      const PluginContext&, const Options&),
-                                 PluginPlace place) {
+                                 SourceLocation location) {
   std::string what = absl::StrCat(PluginKind<Part>::kName, " '", name, "'");
   Item item;
-  item.place = place;
+  item.location = location;
   item.part.kind = PluginKind<Part>::kName;
   item.part.name = std::string(name);
   item.part.meaning = std::string(meaning);

@@ -260,7 +260,7 @@ TEST(PluginRegistry, WhatIsWrongWithSettingsIsTold) {
   PluginRegistry registry;
   LOCKSTEP_ASSERT_OK(AddPlain(registry));
   Config options;
-  options.Set("spoks", 2).set_place("job.toml:3:1");
+  options.Set("spoks", 2).set_location("job.toml:3:1");
   EXPECT_THAT(registry.Create<Wheel>("plain", {}, options),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "job.toml:3:1: wheel 'plain': there is no setting "
@@ -273,7 +273,7 @@ TEST(PluginRegistry, WhatIsWrongWithSettingsIsTold) {
                HasSubstr("wheel 'plain': spokes should be an integer, but got "
                          "spokes = \"two\"")));
   options.Set("spokes", 0);
-  options.set_place("job.toml:7:2");
+  options.set_location("job.toml:7:2");
   EXPECT_THAT(registry.Create<Wheel>("plain", {}, options),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "spokes should be 1 or more; in wheel 'plain' at "

@@ -124,7 +124,7 @@ void BM_NativeRestore(benchmark::State& state) {
   options.cut.world = 8;
   const auto sampler = *Sampler::Create(Native(1000000000000), options);
   LOCKSTEP_CHECK(sampler->StartEpoch(3).ok());
-  Progress middle;
+  SamplerProgress middle;
   middle.epoch = 3;
   middle.position = 499999999999;
   middle.steps_taken = middle.steps_in_total = 244140624;

@@ -280,7 +280,7 @@ absl::Status Sampler::Skip(int64_t begin, int64_t end) {
   return skip_.Add(begin, end);
 }
 
-std::string Sampler::SaveState(const Progress& progress) const {
+std::string Sampler::SaveState(const SamplerProgress& progress) const {
   SamplerState state;
   state.progress = progress;
   state.skip = skip_;

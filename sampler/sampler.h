@@ -77,7 +77,7 @@ struct BatchIndices {
   absl::Span<const int64_t> positions;
 
   // The progress to save after this batch was delivered.
-  Progress progress;
+  SamplerProgress progress;
 };
 
 struct RestoreOptions {
@@ -133,7 +133,7 @@ class Sampler {
 
   // Returns the state after the last batch, or after any batch of this epoch.
   std::string SaveState() const { return SaveState(progress_); }
-  std::string SaveState(const Progress& progress) const;
+  std::string SaveState(const SamplerProgress& progress) const;
 
   // Continues from a saved state, on any rank, and with any world and batch
   // size.
@@ -147,7 +147,7 @@ class Sampler {
 
   const Order& order() const { return *order_; }
   const SamplerOptions& options() const { return options_; }
-  const Progress& progress() const { return progress_; }
+  const SamplerProgress& progress() const { return progress_; }
   const SkipRanges& skipped() const { return skip_; }
   const SamplerStats& stats() const { return stats_; }
 
@@ -190,7 +190,7 @@ class Sampler {
   const SamplerOptions options_;
   const int64_t data_rank_;
   std::unique_ptr<IndexStream> stream_;
-  Progress progress_;
+  SamplerProgress progress_;
   SkipRanges skip_;
   SamplerStats stats_;
   std::vector<int64_t> indices_;

@@ -25,7 +25,7 @@
 namespace lockstep {
 
 // The progress of a job.
-struct Progress {
+struct SamplerProgress {
   int64_t epoch = 0;
   // The first position of the epoch's stream that was not delivered.
   int64_t position = 0;
@@ -35,7 +35,7 @@ struct Progress {
 
 // The content of a state.
 struct SamplerState {
-  Progress progress;
+  SamplerProgress progress;
   SkipRanges skip;
   // The digests of the OrderDescription's fields, in their order.
   std::array<uint64_t, 6> order_digests = {};

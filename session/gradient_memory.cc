@@ -13,7 +13,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/gpu/cuda_api.h"
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 #include "lockstep/gpu/stream.h"
 
 namespace lockstep::internal_session {
@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<GradientMemory>> GradientMemory::Create(
   LOCKSTEP_ASSIGN_OR_RETURN(const internal_gpu::CudaApi* const cuda,
                             internal_gpu::LoadCuda(cuda_library));
   LOCKSTEP_ASSIGN_OR_RETURN(memory->gpu_,
-                            internal_gpu::Device::Open(*cuda, device.ordinal));
+                            internal_gpu::Gpu::Open(*cuda, device.ordinal));
   const size_t bytes = std::max<int64_t>(floats, 1) * sizeof(float);
   void* allocated = nullptr;
   LOCKSTEP_RETURN_IF_ERROR(memory->gpu_->InContext([&] {

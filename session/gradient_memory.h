@@ -14,7 +14,7 @@
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/buffer.h"
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 #include "lockstep/gpu/stream.h"
 
 namespace lockstep::internal_session {
@@ -50,7 +50,7 @@ class GradientMemory {
   const Stream stream_;
   const ForkGuard fork_guard_;
   std::vector<float> on_host_;
-  std::unique_ptr<const internal_gpu::Device> gpu_;  // null: the host
+  std::unique_ptr<const internal_gpu::Gpu> gpu_;  // null: the host
   float* data_ = nullptr;
 };
 

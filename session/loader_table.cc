@@ -60,7 +60,7 @@ std::string LoaderTable::Describe(const Loader& loader) const {
 }
 
 bool LoaderTable::IsMoved(const Record& record, const Loader& loader) {
-  const lockstep::Progress& now = loader.progress();
+  const SamplerProgress& now = loader.progress();
   return now.epoch != record.seen.epoch ||
          now.position != record.seen.position ||
          now.steps_in_total != record.seen.steps_in_total;
@@ -126,7 +126,7 @@ std::string LoaderTable::SaveFacts() const {
     if (Holds(record, *loader, record.left)) {
       absl::StrAppend(&lines, "left", end);
     }
-    if (Holds(record, *loader, record.told)) {
+    if (Holds(record, *loader, record.hooked)) {
       absl::StrAppend(&lines, "told", end);
     }
     if (Holds(record, *loader, record.done)) {
@@ -156,7 +156,7 @@ absl::Status LoaderTable::LoadFacts(absl::string_view bytes) {
       read_by_trainer_[found->second.get()] = words[0] == "over";
     }
     if (words[0] == "left") record.left = number;
-    if (words[0] == "told") record.told = number;
+    if (words[0] == "told") record.hooked = number;
     if (words[0] == "done") record.done = number;
     if (words[0] == "steps") record.steps = number;
   }
@@ -182,10 +182,10 @@ absl::Status LoaderTable::EndRestore(const Log& log) {
       record.trains = false;
       record.steps.reset();
       record.restored.reset();
-      record.seen = lockstep::Progress();
+      record.seen = SamplerProgress();
     } else if (left > 0 && !Holds(record, *loader, record.left)) {
       // The epoch was over after max_steps, which is larger now.
-      record.told.reset();
+      record.hooked.reset();
       record.done.reset();
     }
   }
@@ -207,7 +207,7 @@ absl::Status LoaderTable::CheckAllAreSaved() const {
 // ---- Loops over epochs.
 
 int64_t LoaderTable::FirstEpoch(const Loader& loader) const {
-  const lockstep::Progress& progress = loader.progress();
+  const SamplerProgress& progress = loader.progress();
   const Record* const record = Find(loader);
   bool is_over = false;
   if (record != nullptr) {
@@ -447,12 +447,12 @@ void LoaderTable::MarkPaused(const Loader& loader) {
 
 void LoaderTable::MarkTold(const Loader& loader) {
   Record* const record = Find(loader);
-  if (record != nullptr) record->told = record->over;
+  if (record != nullptr) record->hooked = record->over;
 }
 
 bool LoaderTable::IsTold(const Loader& loader) const {
   const Record* const record = Find(loader);
-  return record != nullptr && Holds(*record, loader, record->told);
+  return record != nullptr && Holds(*record, loader, record->hooked);
 }
 
 // ---- Evaluations.

@@ -164,7 +164,7 @@ class LoaderTable {
     std::optional<int64_t> over;      // the last epoch that ended or was left
     std::optional<int64_t> left;      // the last epoch that was left in a step
     std::optional<int64_t> paused;    // the epoch that a loop may continue
-    std::optional<int64_t> told;      // the last epoch whose hooks were called
+    std::optional<int64_t> hooked;    // the last epoch whose hooks were called
     std::optional<int64_t> done;      // the last epoch whose code is done
     std::optional<int64_t> steps;     // its steps that have ended
     bool in_body = false;             // a loop over epochs is in its body
@@ -172,7 +172,7 @@ class LoaderTable {
 
     // Where the session has left the loader. If it is elsewhere, the trainer
     // has read it.
-    lockstep::Progress seen;
+    SamplerProgress seen;
   };
 
   // These return nullptr for other loaders.

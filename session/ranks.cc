@@ -26,9 +26,9 @@ absl::Status Ranks::Join(const Job& job, PluginRegistry& registry, World* world,
   host_group_ = host_group;
   if (group_ == nullptr) {
     if (world_ == nullptr) {
-      WorldOptions told = job.world;
-      if (!told.on_slow) told.on_slow = log;
-      LOCKSTEP_ASSIGN_OR_RETURN(own_world_, World::FromEnvironment(told));
+      WorldOptions options = job.world;
+      if (!options.on_slow) options.on_slow = log;
+      LOCKSTEP_ASSIGN_OR_RETURN(own_world_, World::FromEnvironment(options));
       world_ = own_world_.get();
     }
     LOCKSTEP_ASSIGN_OR_RETURN(own_group_, job.MakeGroup(registry, *world_));

@@ -24,7 +24,7 @@
 #include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/gpu/cuda_api.h"
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
@@ -54,7 +54,7 @@ const internal_gpu::CudaApi& Cuda() {
 class Gpu {
  public:
   explicit Gpu(int ordinal)
-      : device_(*internal_gpu::Device::Open(Cuda(), ordinal)) {
+      : device_(*internal_gpu::Gpu::Open(Cuda(), ordinal)) {
     LOCKSTEP_EXPECT_OK(device_->InContext([this] {
       return device_->Check(
           Cuda().StreamCreate(&stream_, internal_gpu::kCudaStreamNonBlocking),
@@ -105,7 +105,7 @@ class Gpu {
     }));
   }
 
-  const std::unique_ptr<const internal_gpu::Device> device_;
+  const std::unique_ptr<const internal_gpu::Gpu> device_;
   internal_gpu::CudaStream* stream_ = nullptr;
   std::vector<void*> memories_;
 };

@@ -289,7 +289,7 @@ void StepLoop::NoteFirstStep() {
 void StepLoop::NoteMissingAverage() {
   if (training_.ranks.rank() > 0 || training_.gradients.empty() ||
       !training_.has_begun || training_.has_averaged ||
-      std::exchange(training_.told_no_average, true)) {
+      std::exchange(training_.logged_no_average, true)) {
     return;
   }
   training_.Log(

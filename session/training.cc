@@ -131,7 +131,7 @@ absl::Status Training::Join() {
 
 PluginContext Training::InThisSession(PluginContext context) const {
   context.rank = ranks.rank();
-  context.size = ranks.size();
+  context.world_size = ranks.size();
   context.world = ranks.world();
   context.group = &ranks.group();
   return context;
@@ -393,7 +393,7 @@ absl::Status Training::Save(bool is_numbered) {
 
 void Training::TellNoPath() {
   if (!job.checkpoint.path.empty() || ranks.rank() > 0 ||
-      std::exchange(told_no_path, true)) {
+      std::exchange(logged_no_path, true)) {
     return;
   }
   Log("nothing is saved, because the job has no checkpoint.path");

@@ -175,20 +175,20 @@ struct Training {
   int64_t saved_steps = -1;     // of the last checkpoint
   bool save_requested = false;  // in this step
   std::vector<CheckpointTarget>
-      named_saves;                // that were asked for in this step
-  bool left_update = false;       // the step that was left may have an update
-  bool has_begun = false;         // a step has begun
-  bool has_looped = false;        // Epochs or Steps was called
-  bool had_empty_epoch = false;   // an epoch had no step
-  bool has_averaged = false;      // Average was called
-  bool told_no_average = false;   // the log says that it was not called
-  bool stopping = false;          // all ranks stop, as was agreed
-  bool finish_requested = false;  // on this rank
-  bool finishing = false;         // all ranks finish, as was agreed
-  absl::Status failure;           // the first failure
-  std::string why_no_steps;       // why the last loop had no steps
-  absl::Status restored;          // the last result of Restore
-  bool told_no_path = false;      // the log says that nothing is saved
+      named_saves;                 // that were asked for in this step
+  bool left_update = false;        // the step that was left may have an update
+  bool has_begun = false;          // a step has begun
+  bool has_looped = false;         // Epochs or Steps was called
+  bool had_empty_epoch = false;    // an epoch had no step
+  bool has_averaged = false;       // Average was called
+  bool logged_no_average = false;  // the log says that it was not called
+  bool stopping = false;           // all ranks stop, as was agreed
+  bool finish_requested = false;   // on this rank
+  bool finishing = false;          // all ranks finish, as was agreed
+  absl::Status failure;            // the first failure
+  std::string why_no_steps;        // why the last loop had no steps
+  absl::Status restored;           // the last result of Restore
+  bool logged_no_path = false;     // the log says that nothing is saved
 
  private:
   void Agree(const Tally& tally);

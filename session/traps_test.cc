@@ -263,7 +263,7 @@ TEST_F(TrapsTest, LoadersOfTheTrainerComeAndGo) {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
     PluginContext context;
     context.rank = session.rank();
-    context.size = session.size();
+    context.world_size = session.size();
     std::vector<int64_t> epochs;
     for (int i = 0; i < 3; ++i) {
       LOCKSTEP_ASSIGN_OR_RETURN(

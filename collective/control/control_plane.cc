@@ -257,8 +257,6 @@ void ControlPlane::OnMessage(int from, absl::string_view message) {
       return Deliver<AskMessage>(message);
     case Message::kSlow:
       return Deliver<SlowMessage>(message);
-    case Message::kAgreed:
-      return Deliver<AgreedMessage>(message);
     case Message::kValue:
       return Deliver<ValueMessage>(message);
     default:
@@ -292,11 +290,11 @@ void ControlPlane::Handle(const LeftMessage& left) {
 }
 
 void ControlPlane::Handle(const AskMessage& ask) {
-  const PlaceId& place = ask.place;
-  const auto member = Member(place.group);
+  const TurnId& turn = ask.turn;
+  const auto member = Member(turn.group);
   Position position;
   if (member != nullptr) {
-    position = member->Where(place.lane, place.number);
+    position = member->Where(turn.lane, turn.number);
     const uint64_t thread = position.here ? 0 : member->OnlyThread();
     if (thread != 0) {
       for (const auto& other : Members()) {
@@ -304,17 +302,12 @@ void ControlPlane::Handle(const AskMessage& ask) {
       }
     }
   }
-  star_->Send(0, Encode(AnswerMessage{place, position}));
+  star_->Send(0, Encode(AnswerMessage{turn, position}));
 }
 
 void ControlPlane::Handle(const SlowMessage& slow) {
   const auto member = Member(slow.group);
   if (member != nullptr) member->OnSlow(slow.what);
-}
-
-void ControlPlane::Handle(const AgreedMessage& agreed) {
-  const auto member = Member(agreed.group);
-  if (member != nullptr) member->OnAgreed(agreed.number);
 }
 
 void ControlPlane::Handle(const ValueMessage& value) {
@@ -334,7 +327,7 @@ void ControlPlane::OnGone(int rank, const absl::Status& how) {
       verdicts::IsGone(
           {peers()[rank].Describe(),
            last_words_.RankOf(peers()[rank], star_->SilentFor(rank))},
-          how, /*told=*/absl::OkStatus()),
+          how, /*reason=*/absl::OkStatus()),
       first_loss_);
   {
     MutexLock lock(mutex_);
@@ -365,8 +358,8 @@ void ControlPlane::OnBeat(int from, absl::string_view beat) {
   last_words_.Hear(from, beat);
 }
 
-bool ControlPlane::Judges(const PlaceId& place) const {
-  return hub_ != nullptr && hub_->Judges(place);
+bool ControlPlane::Judges(const TurnId& turn) const {
+  return hub_ != nullptr && hub_->Judges(turn);
 }
 
 verdicts::Missing ControlPlane::SilentHub() const {

@@ -16,10 +16,7 @@
 //                                             better cause, which may come
 //                                             later
 //   a device does what ranks differ in     -> they tell rank 0 at every
-//                                             heartbeat what they have issued;
-//                                             in a strict group at once, and
-//                                             wait until rank 0 says that it is
-//                                             the same
+//                                             heartbeat what they have issued
 //
 // Nothing else is sent per operation. Rank 0 fails a group once, so all ranks
 // have the same words. If rank 0 is lost or silent, a rank decides by itself,
@@ -81,9 +78,6 @@ class GroupMember {
   virtual void OnFailure(const absl::Status& why, uint64_t after) = 0;
   virtual void OnLeft(int rank, const LaneCounts& counts) = 0;
   virtual void OnSlow(const std::string& what) = 0;
-  // Is called when collectives up to number `agreed` are known to be the same
-  // on all ranks.
-  virtual void OnAgreed(uint64_t agreed) = 0;
   virtual void OnTick() = 0;
   virtual Position Where(const LaneId& lane, uint64_t number) = 0;
   // Returns how many operations are done in each lane, or nothing before the
@@ -94,7 +88,7 @@ class GroupMember {
   virtual uint64_t OnlyThread() = 0;
   // Returns whether thread number `thread` waits for an operation of the group,
   // and which.
-  virtual bool Waits(uint64_t thread, PlaceId& place, std::string& what) = 0;
+  virtual bool Waits(uint64_t thread, TurnId& waits, std::string& what) = 0;
   // Returns whether it takes operations: it has neither failed nor been closed.
   virtual bool Lives() = 0;
   // If nothing else compares what the ranks do, returns marks of what was
@@ -173,7 +167,7 @@ class ControlPlane : public StarListener {
 
   // Returns whether this is rank 0, and has still to decide on the operation.
   // For the star's thread.
-  bool Judges(const PlaceId& place) const;
+  bool Judges(const TurnId& turn) const;
 
   // Returns what this rank knows of rank 0, which does not answer. For the
   // star's thread.
@@ -218,7 +212,6 @@ class ControlPlane : public StarListener {
   void Handle(const LeftMessage& left);
   void Handle(const AskMessage& ask);
   void Handle(const SlowMessage& slow);
-  void Handle(const AgreedMessage& agreed);
   void Handle(const ValueMessage& value);
 
   absl::Status Add(const GroupInfo& info,

@@ -410,8 +410,8 @@ TEST_F(WhoIsHeardFirst, RanksInAnEarlierOperationAreNamedWhereAllOthersCame) {
 TEST_F(WhoIsHeardFirst, ARankThatCameAndIsSilentIsNamed) {
   Join(2, {absl::Milliseconds(10), absl::Hours(1), absl::Hours(1)});
   Late came;
-  came.place.group = EngineOptions().key;
-  came.place.number = 1;
+  came.turn.group = EngineOptions().key;
+  came.turn.number = 1;
   came.position.here = true;
   planes_[1]->ReportLate(came);
   stars_->Flush(1);

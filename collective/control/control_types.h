@@ -52,7 +52,7 @@ struct LaneId {
 };
 
 // An operation of a lane, by its number there, from 1.
-struct PlaceId {
+struct TurnId {
   std::string group;  // its key
   LaneId lane;
   uint64_t number = 0;
@@ -62,11 +62,11 @@ struct PlaceId {
     return std::tie(m.group, m.lane, m.number);
   }
 
-  friend bool operator<(const PlaceId& a, const PlaceId& b) {
+  friend bool operator<(const TurnId& a, const TurnId& b) {
     return std::tie(a.group, a.lane, a.number) <
            std::tie(b.group, b.lane, b.number);
   }
-  friend bool operator==(const PlaceId& a, const PlaceId& b) {
+  friend bool operator==(const TurnId& a, const TurnId& b) {
     return a.group == b.group && a.lane == b.lane && a.number == b.number;
   }
 };
@@ -89,7 +89,7 @@ struct Position {
   // If the operation is not here, a single thread has issued all operations of
   // the rank in this group, and this thread now waits without a limit in a lane
   // of any group: the first operation of that lane. Otherwise all is empty.
-  PlaceId waits;
+  TurnId waits;
   std::string waits_what;
 
   template <typename M>
@@ -103,7 +103,7 @@ struct Position {
 // A report that a lane does not go on: its first operation is slow, the
 // transport has failed in it, or a deadline has passed.
 struct Late {
-  PlaceId place;      // of the first operation of the lane
+  TurnId turn;        // of the first operation of the lane
   Position position;  // the rank's, at that operation
   // True if the deadline of an operation of the lane has passed. That need not
   // be the first operation, which may have a later deadline.
@@ -118,7 +118,7 @@ struct Late {
 
   template <typename M>
   static auto Fields(M& m) {
-    return FieldTuple(m.place, Shortened(m.what), m.number, m.position,
+    return FieldTuple(m.turn, Shortened(m.what), m.number, m.position,
                       m.expired, m.deadline);
   }
 };
@@ -133,14 +133,13 @@ struct GroupInfo {
   std::string name;  // in messages
   std::string backend;
   std::string parent;          // the key of the group it was split off, or ""
-  bool strict = false;         // OnAgreed is called
   std::vector<int> members;    // ranks of the parent, by rank
   std::vector<int> job_ranks;  // ranks of the job, by rank
 
   template <typename M>
   static auto Fields(M& m) {
-    return FieldTuple(m.key, m.name, Shortened(m.backend), m.parent, m.strict,
-                      m.members, m.job_ranks);
+    return FieldTuple(m.key, m.name, Shortened(m.backend), m.parent, m.members,
+                      m.job_ranks);
   }
 };
 

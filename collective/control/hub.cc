@@ -22,15 +22,13 @@ namespace {
 // Returns the property in which ranks differ that make a group, or "".
 std::string PropertyThatDiffers(const GroupInfo& a, const GroupInfo& b) {
   if (a.backend != b.backend) return "backend";
-  if (a.strict != b.strict) return "option 'strict'";
   if (a.job_ranks != b.job_ranks) return "members";
   return "";
 }
 
 std::string ValueOf(const std::string& property, const GroupInfo& info) {
   if (property == "backend") return info.backend;
-  if (property == "members") return absl::StrJoin(info.members, ", ");
-  return info.strict ? "true" : "false";
+  return absl::StrJoin(info.members, ", ");
 }
 
 }  // namespace
@@ -154,7 +152,7 @@ void Hub::FailIfItIsGone(const GroupInfo& info, int job_rank) {
 void Hub::ConfirmOpen(int from, const HubGroup& group, const GroupInfo& info) {
   // Ranks that have made a group again have got over what they had been told.
   if (group.joined.size() == info.members.size()) {
-    for (const int job_rank : info.job_ranks) told_.erase(job_rank);
+    for (const int job_rank : info.job_ranks) reasons_.erase(job_rank);
   }
   star_.Send(from, Encode(OpenedMessage{info.key}));
   for (const auto& [left, counts] : group.left) {
@@ -205,8 +203,8 @@ absl::Status Hub::Excused(const absl::Status& why) const {
                        blame->code == absl::StatusCode::kUnavailable &&
                        blame->cause != Blame::Cause::kFailed;
   if (!is_gone) return why;
-  const auto told = told_.find(blame->rank());
-  return told == told_.end() ? why : InPlaceOf(told->second, why);
+  const auto reason = reasons_.find(blame->rank());
+  return reason == reasons_.end() ? why : InPlaceOf(reason->second, why);
 }
 
 // Tells the ranks that have joined. Each other rank learns of the failure, or
@@ -218,7 +216,7 @@ void Hub::TellFailure(const HubGroup& group) {
     const int job_rank = group.info.job_ranks[rank];
     // A failure with UNAVAILABLE follows from a rank that has gone.
     // AfterFirstLoss names the cause of such failures.
-    if (!absl::IsUnavailable(group.failure)) told_[job_rank] = group.failure;
+    if (!absl::IsUnavailable(group.failure)) reasons_[job_rank] = group.failure;
     star_.Send(job_rank, failed);
   }
 }
@@ -359,13 +357,13 @@ void Hub::OnGone(int job_rank, const absl::Status& how) {
 }
 
 absl::Status Hub::DescribeGone(int job_rank, const absl::Status& how) const {
-  const auto told = told_.find(job_rank);
+  const auto reason = reasons_.find(job_rank);
   const Peer& peer = star_.peers()[job_rank];
   return verdicts::AfterFirstLoss(
-      verdicts::IsGone({peer.Describe(),
-                        last_words_.RankOf(peer, star_.SilentFor(job_rank))},
-                       how,
-                       told == told_.end() ? absl::OkStatus() : told->second),
+      verdicts::IsGone(
+          {peer.Describe(),
+           last_words_.RankOf(peer, star_.SilentFor(job_rank))},
+          how, reason == reasons_.end() ? absl::OkStatus() : reason->second),
       first_loss_);
 }
 
@@ -386,7 +384,7 @@ void Hub::Handle(int from, const LateMessage& late) {
 }
 
 void Hub::Handle(int from, const AnswerMessage& answer) {
-  inquiries_.Answer(from, answer.place, answer.position);
+  inquiries_.Answer(from, answer.turn, answer.position);
 }
 
 void Hub::Handle(int from, const MarksMessage& marks) {
@@ -398,7 +396,7 @@ void Hub::Handle(int from, const MarksMessage& marks) {
     const auto difference = group->marks.Compare(rank, mark);
     if (difference.has_value()) return FailForMarks(*group, *difference);
   }
-  DropComparedMarks(*group);
+  group->marks.Trim(group->info.job_ranks.size());
 }
 
 void Hub::FailForMarks(const HubGroup& group,
@@ -412,18 +410,6 @@ void Hub::FailForMarks(const HubGroup& group,
        verdicts::OperationsDiffer(
            group.info.name, group.marks.FirstUnknown(rank, other),
            difference.number, issued, group.WhatIsSuspect(rank, other)));
-}
-
-// Drops the marks up to the number on which all ranks agree, which are not
-// needed any more. Tells a strict group that number, or else thins out the
-// other marks.
-void Hub::DropComparedMarks(HubGroup& group) {
-  const uint64_t agreed = group.marks.AgreedByAll(group.info.job_ranks.size());
-  group.marks.Forget(agreed);
-  if (!group.info.strict) return group.marks.Thin();
-  if (agreed == group.told_agreed) return;
-  group.told_agreed = agreed;
-  SendToAll(group.info, Encode(AgreedMessage{group.info.key, agreed}), star_);
 }
 
 // ---- Values.

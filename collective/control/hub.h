@@ -86,7 +86,7 @@ class Hub {
   void OnTick(absl::Duration ran);
 
   // Returns whether the hub has still to decide on an operation.
-  bool Judges(const PlaceId& place) const { return inquiries_.Has(place); }
+  bool Judges(const TurnId& turn) const { return inquiries_.Has(turn); }
 
  private:
   template <typename M>
@@ -128,7 +128,6 @@ class Hub {
 
   void AskForEchoes(HubGroup& group);
   void JudgeHearsay(const std::string& group);
-  void DropComparedMarks(HubGroup& group);
   void FailForMarks(const HubGroup& group,
                     const MarkTable::Difference& difference);
   absl::Status DescribeGone(int job_rank, const absl::Status& how) const;
@@ -148,7 +147,7 @@ class Hub {
   // By job rank: the last failure of a group that the rank was told when the
   // group failed, for the message that it has left. A failure because other
   // ranks have left does not count: these have told why.
-  std::map<int, absl::Status> told_;
+  std::map<int, absl::Status> reasons_;
 };
 
 }  // namespace lockstep::internal_collective

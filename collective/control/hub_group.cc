@@ -15,17 +15,17 @@ namespace lockstep::internal_collective {
 
 int HubGroup::RankOf(int job_rank) const { return RankIn(info, job_rank); }
 
-bool HubGroup::DidItsPart(int rank, const PlaceId& place) const {
+bool HubGroup::DidItsPart(int rank, const TurnId& turn) const {
   const auto counts = left.find(rank);
   if (detached.count(rank) == 0 || counts == left.end()) return false;
-  const auto count = counts->second.find(place.lane);
-  return count != counts->second.end() && count->second >= place.number;
+  const auto count = counts->second.find(turn.lane);
+  return count != counts->second.end() && count->second >= turn.number;
 }
 
-// Only a device does operations in which ranks differ, and not in a strict
-// group. The ranks of a device send marks.
+// Only a device does operations in which ranks differ. The ranks of a device
+// send marks.
 std::string HubGroup::WhatIsSuspect(int rank, int other) const {
-  if (info.strict || marks.empty()) return "";
+  if (marks.empty()) return "";
   return verdicts::ResultsAreSuspect(marks.FirstUnknown(rank, other));
 }
 

@@ -46,7 +46,6 @@ struct HubGroup {
   std::map<std::string, std::set<int>> wanted;
 
   MarkTable marks;
-  uint64_t told_agreed = 0;  // the last number that ranks were told
 
   // Returns the rank in the group of a rank of the job, or -1 if that is not a
   // member.
@@ -55,7 +54,7 @@ struct HubGroup {
   // Returns whether a rank that has dropped the group, and knows nothing of it
   // any more, had done the operation before. A rank that has only left the
   // group has yet to do what it has issued.
-  bool DidItsPart(int rank, const PlaceId& place) const;
+  bool DidItsPart(int rank, const TurnId& turn) const;
 
   // Returns "" or, if a device may have done an operation in which two ranks
   // differ, which results they must not rely on.

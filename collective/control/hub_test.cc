@@ -116,8 +116,8 @@ Step Join(const std::vector<int>& ranks, const std::string& group = "world",
   };
 }
 
-// The place of the collective with this number.
-PlaceId At(uint64_t number, const std::string& group) {
+// The turn of the collective with this number.
+TurnId At(uint64_t number, const std::string& group) {
   return {group, LaneId(), number};
 }
 
@@ -137,7 +137,7 @@ Step Waits(int rank, uint64_t number, bool expired,
            const std::string& what = "barrier()") {
   return [=](TestedHub& tested) {
     Late late;
-    late.place = At(number, group);
+    late.turn = At(number, group);
     late.position = Here(what);
     late.expired = expired;
     late.what = absl::StrCat(what, " #", number, " of group '", group, "'");

@@ -22,11 +22,11 @@ namespace {
 
 // Returns whether the operation's lane is one of the group, and the group lives
 // or lets the operation end before its failure.
-bool MayStillEnd(const HubGroup& group, const PlaceId& place) {
-  const LaneId& lane = place.lane;
+bool MayStillEnd(const HubGroup& group, const TurnId& turn) {
+  const LaneId& lane = turn.lane;
   const bool ends_first =
       group.failed_after > 0 &&
-      (!lane.collective() || place.number <= group.failed_after);
+      (!lane.collective() || turn.number <= group.failed_after);
   if (!group.failure.ok() && !ends_first) return false;
   const int size = static_cast<int>(group.info.job_ranks.size());
   return lane.collective() ||
@@ -42,14 +42,14 @@ struct Attendance {
   std::vector<int> behind;  // ranks that wait in an earlier operation
 };
 
-Attendance TakeAttendance(const HubGroup& group, const PlaceId& place,
+Attendance TakeAttendance(const HubGroup& group, const TurnId& turn,
                           const Inquiry& inquiry) {
   Attendance result;
   int first = -1;  // the lowest rank whose operation is known
-  for (const int rank : RanksOf(group.info, place.lane)) {
+  for (const int rank : RanksOf(group.info, turn.lane)) {
     const auto position = inquiry.positions.find(rank);
     if (position == inquiry.positions.end() || !position->second.here) {
-      if (group.DidItsPart(rank, place)) continue;
+      if (group.DidItsPart(rank, turn)) continue;
       const bool waits =
           position != inquiry.positions.end() && position->second.behind;
       (waits ? result.behind : result.missing).push_back(rank);
@@ -66,11 +66,11 @@ Attendance TakeAttendance(const HubGroup& group, const PlaceId& place,
   return result;
 }
 
-std::vector<int> RanksToBlame(const PlaceId& place,
+std::vector<int> RanksToBlame(const TurnId& turn,
                               const Attendance& attendance) {
   // A message of a rank to itself waits for that rank.
-  if (!place.lane.collective() && place.lane.from == place.lane.to) {
-    return {place.lane.from};
+  if (!turn.lane.collective() && turn.lane.from == turn.lane.to) {
+    return {turn.lane.from};
   }
   std::vector<int> missing = attendance.missing;
   // Ranks that wait for an earlier operation are not to blame for that.
@@ -112,14 +112,14 @@ std::optional<Counts> FindMismatch(const Inquiry& inquiry, int rank) {
 // ---- What ranks say.
 
 void Inquiries::Report(int from, const Late& late) {
-  const auto found = groups_.find(late.place.group);
+  const auto found = groups_.find(late.turn.group);
   if (found == groups_.end()) return;
   const HubGroup& group = found->second;
   const int rank = group.RankOf(from);
-  if (rank < 0 || !MayStillEnd(group, late.place)) return;
-  DropEarlier(late.place);
-  const bool is_new = inquiries_.count(late.place) == 0;
-  Inquiry& inquiry = inquiries_[late.place];
+  if (rank < 0 || !MayStillEnd(group, late.turn)) return;
+  DropEarlier(late.turn);
+  const bool is_new = inquiries_.count(late.turn) == 0;
+  Inquiry& inquiry = inquiries_[late.turn];
   inquiry.positions[rank] = late.position;
   inquiry.asked.erase(rank);
   const bool expires = late.expired && !inquiry.expired;
@@ -128,30 +128,29 @@ void Inquiries::Report(int from, const Late& late) {
     inquiry.expired = true;
     inquiry.deadline = late.deadline;
   }
-  if (is_new || expires) Ask(group, late.place, inquiry, rank);
-  AskAgain(from, late.place);
-  Judge(late.place, rank);
+  if (is_new || expires) Ask(group, late.turn, inquiry, rank);
+  AskAgain(from, late.turn);
+  Judge(late.turn, rank);
 }
 
-void Inquiries::Answer(int from, const PlaceId& place,
-                       const Position& position) {
-  const auto inquiry = inquiries_.find(place);
-  const auto group = groups_.find(place.group);
+void Inquiries::Answer(int from, const TurnId& turn, const Position& position) {
+  const auto inquiry = inquiries_.find(turn);
+  const auto group = groups_.find(turn.group);
   if (inquiry == inquiries_.end() || group == groups_.end()) return;
   const int rank = group->second.RankOf(from);
   if (rank < 0) return;
   inquiry->second.asked.erase(rank);
   inquiry->second.positions[rank] = position;
-  Judge(place, rank);
+  Judge(turn, rank);
 }
 
 void Inquiries::OnTick(absl::Duration ran) {
   ran_ = ran;
-  std::vector<PlaceId> places;
-  for (const auto& [place, inquiry] : inquiries_) {
-    if (inquiry.expired || !inquiry.told_slow) places.push_back(place);
+  std::vector<TurnId> turns;
+  for (const auto& [turn, inquiry] : inquiries_) {
+    if (inquiry.expired || !inquiry.slow_reported) turns.push_back(turn);
   }
-  for (const PlaceId& place : places) Judge(place, -1);
+  for (const TurnId& turn : turns) Judge(turn, -1);
 }
 
 bool Inquiries::HasExpired(const std::string& group) const {
@@ -170,40 +169,40 @@ void Inquiries::Forget(const std::string& group, uint64_t after) {
 }
 
 // Operations of a lane end in order, so earlier ones have ended at the rank
-// that waits at `place`. A verdict is due on those that have expired.
-void Inquiries::DropEarlier(const PlaceId& place) {
-  auto earlier = inquiries_.lower_bound({place.group, place.lane, 0});
-  while (earlier != inquiries_.end() && earlier->first < place) {
+// that waits at `turn`. A verdict is due on those that have expired.
+void Inquiries::DropEarlier(const TurnId& turn) {
+  auto earlier = inquiries_.lower_bound({turn.group, turn.lane, 0});
+  while (earlier != inquiries_.end() && earlier->first < turn) {
     earlier = earlier->second.expired ? std::next(earlier)
                                       : inquiries_.erase(earlier);
   }
 }
 
-void Inquiries::Ask(const HubGroup& group, const PlaceId& place,
-                    Inquiry& inquiry, int except) {
-  const std::string ask = Encode(AskMessage{place});
+void Inquiries::Ask(const HubGroup& group, const TurnId& turn, Inquiry& inquiry,
+                    int except) {
+  const std::string ask = Encode(AskMessage{turn});
   inquiry.asked_at = ran_;
-  for (const int rank : RanksOf(group.info, place.lane)) {
-    if (rank == except || group.DidItsPart(rank, place)) continue;
+  for (const int rank : RanksOf(group.info, turn.lane)) {
+    if (rank == except || group.DidItsPart(rank, turn)) continue;
     inquiry.asked.insert(rank);
     star_.Send(group.info.job_ranks[rank], ask);
   }
 }
 
-// Asks a job rank that waits at `place` about the other operations that wait
+// Asks a job rank that waits at `turn` about the other operations that wait
 // for it. When it was asked before, it may have waited for nothing yet, or for
 // an earlier operation of the lane.
-void Inquiries::AskAgain(int job_rank, const PlaceId& place) {
+void Inquiries::AskAgain(int job_rank, const TurnId& turn) {
   for (const auto& [other, inquiry] : inquiries_) {
     const auto group = groups_.find(other.group);
-    if (other == place || group == groups_.end()) continue;
+    if (other == turn || group == groups_.end()) continue;
     const auto position =
         inquiry.positions.find(group->second.RankOf(job_rank));
     if (position == inquiry.positions.end() || position->second.here) continue;
-    const PlaceId& waits = position->second.waits;
-    const bool was_earlier = waits.group == place.group &&
-                             waits.lane == place.lane &&
-                             waits.number < place.number;
+    const TurnId& waits = position->second.waits;
+    const bool was_earlier = waits.group == turn.group &&
+                             waits.lane == turn.lane &&
+                             waits.number < turn.number;
     if (waits.group.empty() || was_earlier) {
       star_.Send(job_rank, Encode(AskMessage{other}));
     }
@@ -212,25 +211,25 @@ void Inquiries::AskAgain(int job_rank, const PlaceId& place) {
 
 // ---- What rank 0 makes of it.
 
-void Inquiries::Judge(const PlaceId& place, int newest) {
-  const auto found = inquiries_.find(place);
-  const auto at = groups_.find(place.group);
+void Inquiries::Judge(const TurnId& turn, int newest) {
+  const auto found = inquiries_.find(turn);
+  const auto at = groups_.find(turn.group);
   if (found == inquiries_.end() || at == groups_.end()) return;
   Inquiry& inquiry = found->second;
   const HubGroup& group = at->second;
-  const Attendance attendance = TakeAttendance(group, place, inquiry);
+  const Attendance attendance = TakeAttendance(group, turn, inquiry);
   if (attendance.differ.has_value()) {
-    return FailForDifference(place, group, inquiry, *attendance.differ);
+    return FailForDifference(turn, group, inquiry, *attendance.differ);
   }
-  if (newest >= 0 && JudgeCounts(place, group, inquiry, newest)) return;
-  if (JudgeDeadlock(place)) return;
+  if (newest >= 0 && JudgeCounts(turn, group, inquiry, newest)) return;
+  if (JudgeDeadlock(turn)) return;
   const bool decided =
       inquiry.asked.empty() || ran_ - inquiry.asked_at > timing_.answers;
   if (!decided) return;
-  JudgeMissing(place, group, inquiry, RanksToBlame(place, attendance));
+  JudgeMissing(turn, group, inquiry, RanksToBlame(turn, attendance));
 }
 
-void Inquiries::FailForDifference(const PlaceId& place, const HubGroup& group,
+void Inquiries::FailForDifference(const TurnId& turn, const HubGroup& group,
                                   const Inquiry& inquiry,
                                   std::pair<int, int> ranks) {
   std::vector<verdicts::Issued> issued;
@@ -238,9 +237,9 @@ void Inquiries::FailForDifference(const PlaceId& place, const HubGroup& group,
     issued.push_back({PartyOf(group.info, rank, star_.peers()),
                       inquiry.positions.at(rank).what});
   }
-  const bool collective = place.lane.collective();
-  const uint64_t number = collective ? place.number : 0;
-  fail_(place.group,
+  const bool collective = turn.lane.collective();
+  const uint64_t number = collective ? turn.number : 0;
+  fail_(turn.group,
         verdicts::OperationsDiffer(
             group.info.name, number, number, issued,
             collective ? group.WhatIsSuspect(ranks.first, ranks.second) : ""));
@@ -248,15 +247,15 @@ void Inquiries::FailForDifference(const PlaceId& place, const HubGroup& group,
 
 // Returns whether `rank` gives or takes other counts in an all-to-all than the
 // other ranks take or give. Then the group has failed.
-bool Inquiries::JudgeCounts(const PlaceId& place, const HubGroup& group,
+bool Inquiries::JudgeCounts(const TurnId& turn, const HubGroup& group,
                             const Inquiry& inquiry, int rank) {
   const std::optional<Counts> mismatch = FindMismatch(inquiry, rank);
   if (!mismatch.has_value()) return false;
-  fail_(place.group, verdicts::CountsDiffer(
-                         inquiry.subject,
-                         {PartyOf(group.info, mismatch->from, star_.peers()),
-                          PartyOf(group.info, mismatch->to, star_.peers()),
-                          mismatch->gives, mismatch->takes}));
+  fail_(turn.group, verdicts::CountsDiffer(
+                        inquiry.subject,
+                        {PartyOf(group.info, mismatch->from, star_.peers()),
+                         PartyOf(group.info, mismatch->to, star_.peers()),
+                         mismatch->gives, mismatch->takes}));
   return true;
 }
 
@@ -265,19 +264,19 @@ bool Inquiries::JudgeCounts(const PlaceId& place, const HubGroup& group,
 // in a third one, and so on, back to here. Then their groups have failed. Each
 // rank was found missing while it waited, and can't have gone on since, unless
 // its group fails. So the answers may be of different times.
-bool Inquiries::JudgeDeadlock(const PlaceId& start) {
-  std::vector<PlaceId> path;
+bool Inquiries::JudgeDeadlock(const TurnId& start) {
+  std::vector<TurnId> path;
   std::vector<verdicts::WaitsFor> waits;
-  PlaceId place = start;
+  TurnId turn = start;
   do {
-    if (std::find(path.begin(), path.end(), place) != path.end()) return false;
-    const auto inquiry = inquiries_.find(place);
-    const auto group = groups_.find(place.group);
+    if (std::find(path.begin(), path.end(), turn) != path.end()) return false;
+    const auto inquiry = inquiries_.find(turn);
+    const auto group = groups_.find(turn.group);
     if (inquiry == inquiries_.end() || group == groups_.end() ||
         !group->second.failure.ok()) {
       return false;
     }
-    path.push_back(place);
+    path.push_back(turn);
     const auto& positions = inquiry->second.positions;
     const auto next =
         std::find_if(positions.begin(), positions.end(), [](const auto& each) {
@@ -287,15 +286,15 @@ bool Inquiries::JudgeDeadlock(const PlaceId& start) {
     waits.push_back({inquiry->second.subject.operation,
                      PartyOf(group->second.info, next->first, star_.peers()),
                      next->second.waits_what});
-    place = next->second.waits;
-  } while (!(place == start));
+    turn = next->second.waits;
+  } while (!(turn == start));
   if (path.size() < 2) return false;
   const absl::Status why = verdicts::Deadlock(waits);
-  for (const PlaceId& each : path) fail_(each.group, why);
+  for (const TurnId& each : path) fail_(each.group, why);
   return true;
 }
 
-void Inquiries::JudgeMissing(const PlaceId& place, const HubGroup& group,
+void Inquiries::JudgeMissing(const TurnId& turn, const HubGroup& group,
                              Inquiry& inquiry,
                              const std::vector<int>& missing) {
   // If all ranks came, a rank that does not answer any more may be stopped.
@@ -320,7 +319,7 @@ void Inquiries::JudgeMissing(const PlaceId& place, const HubGroup& group,
       missing.empty() ? "" : verdicts::ListRanks(missing, kLongestPart);
   if (inquiry.expired) {
     return fail_(
-        place.group,
+        turn.group,
         missing.empty()
             ? verdicts::WasNotDone(inquiry.subject, inquiry.deadline, described)
             : verdicts::DidNotCome(
@@ -328,12 +327,12 @@ void Inquiries::JudgeMissing(const PlaceId& place, const HubGroup& group,
                   static_cast<int64_t>(to_blame -
                                        std::min(to_blame, described.size()))));
   }
-  if (inquiry.told_slow) return;
-  inquiry.told_slow = true;
+  if (inquiry.slow_reported) return;
+  inquiry.slow_reported = true;
   const std::string slow =
       verdicts::IsSlow(inquiry.subject.operation, who, described);
   SendToAll(group.info,
-            Encode(SlowMessage{place.group, slow.substr(0, kLongestText)}),
+            Encode(SlowMessage{turn.group, slow.substr(0, kLongestText)}),
             star_);
 }
 

@@ -41,7 +41,7 @@ struct Inquiry {
   absl::Duration asked_at;            // by ControlPlane::ran()
   bool expired = false;
   absl::Duration deadline;
-  bool told_slow = false;
+  bool slow_reported = false;
 };
 
 // Rank 0's inquiries into operations that wait.
@@ -68,14 +68,14 @@ class Inquiries {
 
   // Job rank `from` reports an operation, or answers.
   void Report(int from, const Late& late);
-  void Answer(int from, const PlaceId& place, const Position& position);
+  void Answer(int from, const TurnId& turn, const Position& position);
 
   // Judges again the operations that waited for time to pass. `ran` is
   // ControlPlane::ran().
   void OnTick(absl::Duration ran);
 
   // Returns whether there is an inquiry into this operation.
-  bool Has(const PlaceId& place) const { return inquiries_.count(place) > 0; }
+  bool Has(const TurnId& turn) const { return inquiries_.count(turn) > 0; }
 
   // Returns whether an operation of the group has expired, so that a verdict on
   // it will fail the group soon.
@@ -88,33 +88,33 @@ class Inquiries {
  private:
   // Ends the inquiries into earlier operations of the lane, which have ended at
   // a rank that reports this one. Those that have expired go on.
-  void DropEarlier(const PlaceId& place);
+  void DropEarlier(const TurnId& turn);
   // Asks all ranks that the operation needs, except rank `except`. That happens
   // when an operation is reported for the first time, and when its deadline has
   // passed.
-  void Ask(const HubGroup& group, const PlaceId& place, Inquiry& inquiry,
+  void Ask(const HubGroup& group, const TurnId& turn, Inquiry& inquiry,
            int except);
-  // Asks a job rank, which now waits at `place`, again about operations to
+  // Asks a job rank, which now waits at `turn`, again about operations to
   // which it had not come: it may now be known for what it waits.
-  void AskAgain(int job_rank, const PlaceId& place);
+  void AskAgain(int job_rank, const TurnId& turn);
 
   // Judges an operation of which rank `newest` has said something, or for which
   // time has passed if `newest` is -1. A verdict ends the inquiry.
-  void Judge(const PlaceId& place, int newest);
-  void FailForDifference(const PlaceId& place, const HubGroup& group,
+  void Judge(const TurnId& turn, int newest);
+  void FailForDifference(const TurnId& turn, const HubGroup& group,
                          const Inquiry& inquiry, std::pair<int, int> ranks);
   // Fails the group, and returns true, if `rank` gives or takes other numbers
   // of elements in an all-to-all than another rank takes or gives.
-  bool JudgeCounts(const PlaceId& place, const HubGroup& group,
+  bool JudgeCounts(const TurnId& turn, const HubGroup& group,
                    const Inquiry& inquiry, int rank);
   // Fails the groups, and returns true, if ranks wait for each other in several
   // groups.
-  bool JudgeDeadlock(const PlaceId& start);
+  bool JudgeDeadlock(const TurnId& start);
   // Names the missing ranks: fails the group if the deadline has passed, and
   // tells on_slow, once, otherwise. If `missing` is empty, all ranks came, and
   // those that do not answer are named.
-  void JudgeMissing(const PlaceId& place, const HubGroup& group,
-                    Inquiry& inquiry, const std::vector<int>& missing);
+  void JudgeMissing(const TurnId& turn, const HubGroup& group, Inquiry& inquiry,
+                    const std::vector<int>& missing);
   // Returns what is known of such a rank: its answer, or its silence.
   verdicts::Missing Describe(const HubGroup& group, const Inquiry& inquiry,
                              int rank) const;
@@ -126,7 +126,7 @@ class Inquiries {
   const FailGroup fail_;
 
   absl::Duration ran_;
-  std::map<PlaceId, Inquiry> inquiries_;
+  std::map<TurnId, Inquiry> inquiries_;
 };
 
 }  // namespace lockstep::internal_collective

@@ -37,18 +37,16 @@ uint64_t MarkTable::FirstUnknown(int rank, int other) const {
   return 1 + std::min(agreed(rank), agreed(other));
 }
 
-uint64_t MarkTable::AgreedByAll(size_t size) const {
-  if (agreed_.size() != size) return 0;
-  const auto least = std::min_element(
-      agreed_.begin(), agreed_.end(),
-      [](const auto& a, const auto& b) { return a.second < b.second; });
-  return least->second;
-}
-
-// Marks of all ages are kept, since a rank that is far behind has yet to come
-// to the old ones.
-void MarkTable::Thin() {
+void MarkTable::Trim(size_t size) {
+  if (agreed_.size() == size) {
+    const auto least = std::min_element(
+        agreed_.begin(), agreed_.end(),
+        [](const auto& a, const auto& b) { return a.second < b.second; });
+    marks_.erase(marks_.begin(), marks_.upper_bound(least->second));
+  }
   if (marks_.size() <= kMostKept) return;
+  // Marks of all ages are kept, since a rank that is far behind has yet to come
+  // to the old ones.
   for (uint64_t stride = 2; marks_.size() > kMostKept / 2; stride *= 2) {
     for (auto i = marks_.begin(); i != marks_.end();) {
       i = i->first % stride == 0 ? std::next(i) : marks_.erase(i);

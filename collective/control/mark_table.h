@@ -38,16 +38,10 @@ class MarkTable {
   // both ranks have issued the same.
   uint64_t FirstUnknown(int rank, int other) const;
 
-  // Returns the number up to which all `size` ranks are known to have issued
-  // the same.
-  uint64_t AgreedByAll(size_t size) const;
-
-  // Drops the marks up to `agreed`.
-  void Forget(uint64_t agreed) {
-    marks_.erase(marks_.begin(), marks_.upper_bound(agreed));
-  }
-  // Drops marks until at most 2,048 are left, if there are more than 4,096.
-  void Thin();
+  // Drops the marks up to the number up to which all `size` ranks are known to
+  // have issued the same. If more than 4,096 marks are left, drops others until
+  // at most 2,048 are left.
+  void Trim(size_t size);
 
   // Returns true if no rank has sent a mark.
   bool empty() const { return marks_.empty() && agreed_.empty(); }

@@ -51,7 +51,6 @@ enum class Message : uint8_t {
   kGet = 13,
   kValue = 14,
   kMarks = 15,
-  kAgreed = 16,
   kClosed = 17,
   kLost = 18,
   kHearsay = 19,
@@ -153,12 +152,12 @@ struct LateMessage {
 // The answer to kAsk.
 struct AnswerMessage {
   static constexpr Message kType = Message::kAnswer;
-  PlaceId place;
+  TurnId turn;
   Position position;
 
   template <typename M>
   static auto Fields(M& m) {
-    return std::tie(m.place, m.position);
+    return std::tie(m.turn, m.position);
   }
 };
 
@@ -274,11 +273,11 @@ struct LeftMessage {
 // The rank is to say where it is, by kAnswer.
 struct AskMessage {
   static constexpr Message kType = Message::kAsk;
-  PlaceId place;
+  TurnId turn;
 
   template <typename M>
   static auto Fields(M& m) {
-    return std::tie(m.place);
+    return std::tie(m.turn);
   }
 };
 
@@ -291,18 +290,6 @@ struct SlowMessage {
   template <typename M>
   static auto Fields(M& m) {
     return std::tie(m.group, m.what);
-  }
-};
-
-// All ranks have issued the same collectives up to number `number`.
-struct AgreedMessage {
-  static constexpr Message kType = Message::kAgreed;
-  std::string group;
-  uint64_t number = 0;
-
-  template <typename M>
-  static auto Fields(M& m) {
-    return std::tie(m.group, m.number);
   }
 };
 

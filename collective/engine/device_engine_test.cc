@@ -202,129 +202,44 @@ TEST(DeviceEngine, LateRanksOfADeviceLearnThatTheyDiffer) {
   }
 }
 
-// A device that counts launches, and whose library may hang.
+// A device whose library hangs while `hangs` is set.
 // Thread-safety: thread-safe.
-class Counting : public Blind {
+class Hanging : public Blind {
  public:
-  struct Shared {
-    std::atomic<int> launches{0};
-    std::atomic<bool> hangs{false};
-  };
-  explicit Counting(Shared& shared) : shared_(shared) {}
+  explicit Hanging(std::atomic<bool>& hangs) : hangs_(hangs) {}
 
   absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<const Operation>&) override {
-    return std::make_shared<Counted>(shared_);
+    return std::make_shared<Hung>(hangs_);
   }
-  void Cancel() override { shared_.hangs = false; }
+  void Cancel() override { hangs_ = false; }
 
  private:
-  struct Counted : Launch {
-    explicit Counted(Shared& shared) : shared(shared) {}
-    absl::StatusOr<State> Begin() override {
-      ++shared.launches;
-      return State::kQueued;
-    }
+  struct Hung : Launch {
+    explicit Hung(const std::atomic<bool>& hangs) : hangs(hangs) {}
+    absl::StatusOr<State> Begin() override { return State::kQueued; }
     absl::StatusOr<State> Look() override {
-      while (shared.hangs) std::this_thread::yield();
+      while (hangs) std::this_thread::yield();
       return State::kDone;
     }
     absl::Status WaitOnStream(Stream) override { return {}; }
 
-    Shared& shared;
+    const std::atomic<bool>& hangs;
   };
 
-  Shared& shared_;
+  std::atomic<bool>& hangs_;
 };
-
-TEST(DeviceEngine, StrictRanksAgreeBeforeTheyLaunch) {
-  Counting::Shared shared;
-  EngineJob job(3);
-  job.options.strict = true;
-  job.options.make_transport = [&shared](const TransportContext&) {
-    return std::make_unique<Counting>(shared);
-  };
-  const auto ranks = job.JoinAll();
-  constexpr int kBefore = 100;
-  OnAllRanks(ranks, [](Communicator& rank) {
-    for (int i = 0; i < kBefore; ++i) {
-      LOCKSTEP_ASSERT_OK(Wait(rank.Barrier()));
-    }
-    float value = 1;
-    const Buffer buffer = BufferOf(absl::MakeSpan(&value, 1));
-    const ReduceOp op = rank.rank() == 1 ? ReduceOp::kMax : ReduceOp::kSum;
-    const absl::Status status = Wait(rank.AllReduce(buffer, buffer, op));
-    EXPECT_THAT(status, AnyOf(Differ({0, 1}), Differ({1, 2})));
-    EXPECT_THAT(status.message(), Not(HasSubstr("suspect")));
-    const Blame blame = BlameOf(status).value_or(Blame());
-    EXPECT_EQ(blame.number, 101);
-    ExpectProcesses(blame);
-    for (const Blame::Rank& each : blame.ranks) {
-      EXPECT_EQ(each.last, absl::StrCat("all_reduce(1 x f32, ",
-                                        each.rank == 1 ? "max" : "sum", ") #",
-                                        blame.number, " of group 'world'"));
-    }
-  });
-  EXPECT_EQ(shared.launches, 3 * kBefore);
-}
-
-TEST(DeviceEngine, AStrictRankMayBeFarAhead) {
-  Counting::Shared shared;
-  EngineJob job(2);
-  job.options.strict = true;
-  job.options.make_transport = [&shared](const TransportContext&) {
-    return std::make_unique<Counting>(shared);
-  };
-  const auto ranks = job.JoinAll();
-  constexpr int kAhead = 5000;
-  std::vector<Work> works;
-  for (int i = 0; i < kAhead; ++i) {
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(Work work, ranks[0]->Barrier());
-    works.push_back(std::move(work));
-  }
-  EXPECT_EQ(shared.launches, 0);
-  for (int i = 0; i < kAhead; ++i) {
-    LOCKSTEP_ASSERT_OK(Wait(ranks[1]->Barrier()));
-  }
-  LOCKSTEP_EXPECT_OK(works.back().Wait());
-}
-
-TEST(DeviceEngine, AStrictRankThatDoesNotComeIsNamed) {
-  Counting::Shared shared;
-  EngineJob job(2);
-  job.options.strict = true;
-  job.options.make_transport = [&shared](const TransportContext&) {
-    return std::make_unique<Counting>(shared);
-  };
-  const auto ranks = job.JoinAll();
-  CallOptions options;
-  options.deadline = absl::Milliseconds(100);
-  EXPECT_THAT(Wait(ranks[0]->Barrier(options)),
-              AllOf(Blames(absl::StatusCode::kDeadlineExceeded,
-                           Blame::Cause::kLate, {1}),
-                    BlamesIn("barrier() #1 of group 'world'", 1)));
-  EXPECT_EQ(shared.launches, 0);
-}
-
-TEST(DeviceEngine, RanksThatDifferInStrictAreTold) {
-  EngineJob job(2);
-  const auto first = job.Join(0);
-  job.options.strict = true;
-  const absl::Status status = job.TryToJoin(1).status();
-  EXPECT_THAT(status, Differ({1, 0}));
-  EXPECT_THAT(status.message(), HasSubstr("option 'strict'"));
-}
 
 // The library does not hold up the star's thread either, by which rank 1 learns
 // of the deadline.
 TEST(DeviceEngine, ADevicesLibraryThatHangsHoldsUpNoDeadline) {
-  std::vector<Counting::Shared> shared(2);
+  std::vector<std::atomic<bool>> hangs(2);
   EngineJob job(2);
-  job.options.make_transport = [&shared](const TransportContext& context) {
-    return std::make_unique<Counting>(shared[context.rank]);
+  job.options.make_transport = [&hangs](const TransportContext& context) {
+    return std::make_unique<Hanging>(hangs[context.rank]);
   };
   const auto ranks = job.JoinAll();
-  shared[0].hangs = true;
+  hangs[0] = true;
   OnAllRanks(ranks, [](Communicator& rank) {
     CallOptions options;
     if (rank.rank() == 0) options.deadline = absl::Milliseconds(200);
@@ -333,7 +248,7 @@ TEST(DeviceEngine, ADevicesLibraryThatHangsHoldsUpNoDeadline) {
     EXPECT_THAT(status, AllOf(StatusIs(absl::StatusCode::kDeadlineExceeded),
                               BlamesIn("barrier() #1 of group 'world'", 1)));
   });
-  EXPECT_FALSE(shared[0].hangs);
+  EXPECT_FALSE(hangs[0]);
 }
 
 // A device that refuses its first collective, calls `on_move` in each move, and
@@ -369,7 +284,6 @@ class Choosy : public Blind {
 // another collective on the other ranks.
 TEST(DeviceEngine, WhatADeviceRefusesWasNotIssued) {
   EngineJob job(2);
-  job.options.strict = true;
   job.options.make_transport =
       [](const TransportContext& context) -> std::unique_ptr<DeviceTransport> {
     if (context.rank == 0) return std::make_unique<Blind>();
@@ -382,6 +296,7 @@ TEST(DeviceEngine, WhatADeviceRefusesWasNotIssued) {
                   StatusIs(absl::StatusCode::kUnimplemented));
     }
     for (int i = 0; i < 3; ++i) LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
+    EXPECT_EQ(rank.issued_operations(), 3);
   });
 }
 

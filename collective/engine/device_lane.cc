@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>  // NOLINT: base/steady_time.h speaks chrono
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <thread>  // NOLINT: to yield
 #include <utility>
@@ -28,10 +27,7 @@ constexpr std::chrono::microseconds kLongestPause(500);
 }  // namespace
 
 DeviceLane::DeviceLane(Group& group, DeviceTransport& transport)
-    : Lane(group, LaneId()),
-      transport_(transport),
-      agrees_(group.options.strict && group.size > 1),
-      agreed_(agrees_ ? 0 : std::numeric_limits<uint64_t>::max()) {}
+    : Lane(group, LaneId()), transport_(transport) {}
 
 // ---- Issuing.
 
@@ -44,44 +40,32 @@ void DeviceLane::Begin(const Turn& turn) {
   if (group_.size > 1) {
     marks_.Add(turn.number, turn.fingerprint, turn.work->op);
   }
-  if (agrees_) {
-    group_.control.SendMarks(group_.options.key, marks_.Take());
-  }
   queue_.Add(std::move(next_));
   LaunchLast();
 }
 
 void DeviceLane::LaunchLast() {
   group_.mutex.AssertHeld();
-  LaunchQueue::Progress progress;
+  LaunchQueue::Snapshot snapshot;
   {
     const MutexUnlock unlock(group_.mutex);
-    progress = queue_.LaunchMore();
+    snapshot = queue_.LaunchMore();
   }
-  if (!progress.launches && progress.failure.ok()) return;
-  const bool alone = progress.queued + 1 >= issued();
+  if (!snapshot.launches && snapshot.failure.ok()) return;
+  const bool alone = snapshot.queued + 1 >= issued();
   Want(alone ? SteadyNow() + kWaiterTakes : SteadyTime());
 }
 
 void DeviceLane::OnConnected() {
-  queue_.AllowUpTo(agreed_);
-  Want();
-}
-
-void DeviceLane::OnAgreed(uint64_t agreed) {
-  group_.mutex.AssertHeld();
-  if (!agrees_) return;
-  agreed_ = std::max(agreed_, agreed);
-  if (!group_.connected) return;
-  queue_.AllowUpTo(agreed_);
+  queue_.Open();
   Want();
 }
 
 // ---- Looking for what is done.
 
-LaunchQueue::Progress DeviceLane::Look() {
+LaunchQueue::Snapshot DeviceLane::Look() {
   group_.mutex.AssertHeld();
-  LaunchQueue::Progress seen;
+  LaunchQueue::Snapshot seen;
   {
     const MutexUnlock unlock(group_.mutex);
     seen = queue_.Look();
@@ -92,7 +76,7 @@ LaunchQueue::Progress DeviceLane::Look() {
 
 // Ends the turns that the device is done with, and those of a failed group that
 // the device has let go of. Takes in an error of the device's library.
-void DeviceLane::Settle(const LaunchQueue::Progress& seen) {
+void DeviceLane::Settle(const LaunchQueue::Snapshot& seen) {
   group_.mutex.AssertHeld();
   seen_ = std::max(seen_, seen.as_of);
   while (!empty() && ended() < seen.done) {
@@ -106,7 +90,7 @@ void DeviceLane::Settle(const LaunchQueue::Progress& seen) {
     if (absl::IsResourceExhausted(seen.failure)) {
       group_.FailOfItself(group_.Blamed(seen.failure));
     } else {
-      Stick(seen.failure);
+      KeepError(seen.failure);
     }
   }
   // This comes last, so that turns that are done end well before a failure.
@@ -134,10 +118,10 @@ SteadyTime DeviceLane::KnownAsOf(SteadyTime now) const {
 void DeviceLane::Tend() {
   group_.mutex.AssertHeld();
   if (!WantedBy(SteadyNow())) return Sleep();
-  Unwant();
+  WantNothing();
   Waiting waiting;
   while (group_.phase != Group::Phase::kStopping) {
-    const LaunchQueue::Progress seen = Look();
+    const LaunchQueue::Snapshot seen = Look();
     const bool ends = !group_.failure.ok() && !empty();
     if (!ends && !seen.launches) return;
     Pause(waiting);

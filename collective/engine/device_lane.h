@@ -53,9 +53,6 @@ class DeviceLane final : public Lane {
 
   // Is called when the transport is connected.
   void OnConnected();
-  // Is called when the ranks of a strict group agree on collectives up to
-  // number `agreed`.
-  void OnAgreed(uint64_t agreed);
 
   // Returns the marks of what was issued since the last call.
   std::vector<Mark> TakeMarks() { return marks_.Take(); }
@@ -86,17 +83,13 @@ class DeviceLane final : public Lane {
   // Launches the collectives that may be launched, and ends those that the
   // device is done with. Releases the mutex while the device's library is
   // called.
-  LaunchQueue::Progress Look();
-  void Settle(const LaunchQueue::Progress& seen);
+  LaunchQueue::Snapshot Look();
+  void Settle(const LaunchQueue::Snapshot& seen);
   // Lets some time pass before the next look, the less the shorter the wait is.
   // Releases the mutex meanwhile.
   void Pause(Waiting& waiting);
 
   DeviceTransport& transport_;
-  const bool agrees_;  // with the other ranks, before it launches
-  // The number of the last collective on which the ranks agree, or the greatest
-  // number if they need not agree.
-  uint64_t agreed_;
   std::shared_ptr<Launch> next_;  // from SetNext to Begin
   LaunchQueue queue_;
   MarkLog marks_;

@@ -30,10 +30,6 @@ struct EngineOptions {
   // An operation that takes longer than this is slow, and rank 0 finds out why.
   absl::Duration slow = absl::Seconds(1);
 
-  // True if the ranks agree on each collective before any of them launches it
-  // on a device. It does nothing if the host does the collectives.
-  bool strict = false;
-
   // It gets a text that names a slow operation and the ranks that it waits for.
   // It may be null.
   std::shared_ptr<internal_base::Notifier> on_slow;

@@ -621,7 +621,7 @@ TEST(Engine, ARankThatLeavesBeforeAGroupIsMadeIsMissing) {
   LOCKSTEP_EXPECT_OK(job.planes[1]->Close(absl::ZeroDuration()));
   job.stars.Stop(2);  // so that it does not answer, either
   Late late;
-  late.place.group = job.options.key;
+  late.turn.group = job.options.key;
   late.position.here = late.expired = true;
   job.planes[0]->ReportLate(late);
   EXPECT_THAT(job.AwaitConnected(0),

@@ -61,11 +61,11 @@ void Exchange::Meet(int rank, Part part) {
 }
 
 void Exchange::Add(int rank, Part part) {
-  const size_t place = part.number - done_ - 1;
-  while (meetings_.size() <= place) {
+  const size_t index = part.number - done_ - 1;
+  while (meetings_.size() <= index) {
     meetings_.push_back({std::vector<Part>(dropped_.size())});
   }
-  Meeting& meeting = meetings_[place];
+  Meeting& meeting = meetings_[index];
   if (meeting.first < 0) meeting.first = rank;
   const Part& first = meeting.parts[meeting.first];
   if (meeting.first != rank && part.fingerprint != first.fingerprint) {

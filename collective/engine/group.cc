@@ -268,7 +268,6 @@ absl::StatusOr<std::shared_ptr<Group>> Group::Join(
   info.key = options.key;
   info.name = options.name;
   info.backend = options.backend;
-  info.strict = options.strict;
   info.members = info.job_ranks = *options.job_ranks;
   return JoinAs(control, options, info);
 }
@@ -288,7 +287,6 @@ absl::StatusOr<std::shared_ptr<Group>> Group::Split(
   GroupInfo info;
   info.backend = options.backend;
   info.parent = options.key;
-  info.strict = options.strict;
   info.members.assign(members.begin(), members.end());
   for (const int member : members) {
     info.job_ranks.push_back((*options.job_ranks)[member]);
@@ -307,11 +305,11 @@ absl::StatusOr<std::shared_ptr<Group>> Group::Split(
 absl::StatusOr<std::shared_ptr<Group>> Group::JoinAs(
     ControlPlane& control, const EngineOptions& options,
     const GroupInfo& info) {
-  const auto place = std::find(options.job_ranks->begin(),
-                               options.job_ranks->end(), control.rank());
-  LOCKSTEP_CHECK(place != options.job_ranks->end());
+  const auto mine = std::find(options.job_ranks->begin(),
+                              options.job_ranks->end(), control.rank());
+  LOCKSTEP_CHECK(mine != options.job_ranks->end());
   const auto group = std::make_shared<Group>(
-      control, options, static_cast<int>(place - options.job_ranks->begin()));
+      control, options, static_cast<int>(mine - options.job_ranks->begin()));
   // If Attach throws, the others may know of this rank already, and have to be
   // told that it leaves.
   bool attached = true;

@@ -118,12 +118,11 @@ class Group final : public GroupMember,
   void OnFailure(const absl::Status& why, uint64_t after) override;
   void OnLeft(int rank, const LaneCounts& counts) override;
   void OnSlow(const std::string& what) override;
-  void OnAgreed(uint64_t agreed) override;
   void OnTick() override;
   Position Where(const LaneId& id, uint64_t number) override;
   LaneCounts Done() override;
   uint64_t OnlyThread() override;
-  bool Waits(uint64_t thread, PlaceId& place, std::string& what) override;
+  bool Waits(uint64_t thread, TurnId& waits, std::string& what) override;
   bool Lives() override;
   std::vector<Mark> TakeMarks(std::string& key) override;
 
@@ -263,8 +262,8 @@ class Group final : public GroupMember,
                                bool failure_is_coming, SteadyTime now) const;
   // Carries out the watchdog's orders, which may be to report `error` or
   // `late`.
-  void Heed(const Watchdog::Orders& orders, const absl::Status& error,
-            const Late& late) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Follow(const Watchdog::Orders& orders, const absl::Status& error,
+              const Late& late) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Fails the group because rank 0 is silent. The failure does not say which
   // ranks are missing. When rank 0 goes on, it decides by the reports that it
   // got.

@@ -182,7 +182,7 @@ void Group::WatchConnecting(SteadyTime now) {
     return Fail(coming_.why);
   }
   Late late;
-  late.place = {options.key, {}, 0};
+  late.turn = {options.key, {}, 0};
   late.what = absl::StrCat("making the group '", options.name, "'");
   late.position.here = true;
   late.expired = Passed(begun_, options.deadline, now);
@@ -200,7 +200,7 @@ void Group::WatchConnecting(SteadyTime now) {
     blame.has_begun = false;
     error = WithBlame(error, blame);
   }
-  Heed(orders, error, late);
+  Follow(orders, error, late);
 }
 
 void Group::Watch(Lane& lane, SteadyTime now) {
@@ -209,7 +209,7 @@ void Group::Watch(Lane& lane, SteadyTime now) {
   lane.Want();  // for posted operations that nobody waits for
   const Turn& soonest = lane.Soonest();
   Late late;
-  late.place = {options.key, lane.id(), lane.front().number};
+  late.turn = {options.key, lane.id(), lane.front().number};
   late.expired = now >= soonest.work->expires;
   const Operation& op = (late.expired ? soonest : lane.front()).work->op;
   late.what = Describe(op);
@@ -227,7 +227,7 @@ void Group::Watch(Lane& lane, SteadyTime now) {
     // The marks tell rank 0 that a device may have done the operation.
     SendMarks();
   }
-  Heed(orders, error, late);
+  Follow(orders, error, late);
 }
 
 // If this rank was held up, the verdict may have arrived, but has not been
@@ -241,14 +241,14 @@ Watchdog::Orders Group::AskWatchdog(Watchdog& watchdog, const Late& late,
   tick.expired = late.expired;
   tick.failure_is_coming = failure_is_coming;
   // If this is rank 0, it still decides after it was held up.
-  tick.judged_here =
-      watchdog.told() == Watchdog::Told::kExpired && control.Judges(late.place);
+  tick.judged_here = watchdog.reported() == Watchdog::Reported::kExpired &&
+                     control.Judges(late.turn);
   tick.ran = control.ran();
   return watchdog.OnTick(tick);
 }
 
-void Group::Heed(const Watchdog::Orders& orders, const absl::Status& error,
-                 const Late& late) {
+void Group::Follow(const Watchdog::Orders& orders, const absl::Status& error,
+                   const Late& late) {
   if (orders.decide_alone) return DecideAlone(late);
   if (orders.fail_as_coming) return FailAsComing();
   if (orders.report_error) control.FailByHearsay(options.key, error);
@@ -264,11 +264,6 @@ void Group::OnSlow(const std::string& what) {
   MutexLock lock(slow_mutex_);
   if (options.on_slow == nullptr || muted_) return;
   options.on_slow->WriteLine(what, this);
-}
-
-void Group::OnAgreed(uint64_t agreed) {
-  MutexLock lock(mutex);
-  if (device_ != nullptr) device_->OnAgreed(agreed);
 }
 
 // ---- What the control plane wants to know.
@@ -331,14 +326,14 @@ uint64_t Group::OnlyThread() {
   return only_thread_ == kSeveral ? 0 : only_thread_;
 }
 
-bool Group::Waits(uint64_t thread, PlaceId& place, std::string& what) {
+bool Group::Waits(uint64_t thread, TurnId& waits, std::string& what) {
   MutexLock lock(mutex);
   bool found = false;
   ForEachLane([&](const Lane& lane) {
     for (const Turn& turn : lane.turns()) {
       if (found || turn.work->waiter != thread) continue;
       found = true;
-      place = {options.key, lane.id(), lane.front().number};
+      waits = {options.key, lane.id(), lane.front().number};
       what = Describe(lane.front().work->op);
     }
   });

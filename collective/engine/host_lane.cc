@@ -67,7 +67,7 @@ void BlockingLane::RunFirst() {
 }
 
 void BlockingLane::TakeError(const Turn& turn, const absl::Status& error) {
-  if (!absl::IsResourceExhausted(error)) return Stick(error);
+  if (!absl::IsResourceExhausted(error)) return KeepError(error);
   group_.FailOfItself(
       group_.Blamed(Annotate(error, absl::StrCat(group_.Describe(turn.work->op),
                                                  " on rank ", group_.rank))));

@@ -76,7 +76,7 @@ void Lane::EndFirst() {
   ++done_;
   const SteadyTime now = SteadyNow();
   watchdog_.Start(now);
-  if (turns_.empty()) Unwant();
+  if (turns_.empty()) WantNothing();
   group_.End(*turn.work, absl::OkStatus(), now);
 }
 
@@ -87,7 +87,7 @@ void Lane::Finish() {
   group_.FailIfLeft(*this);
 }
 
-void Lane::Stick(const absl::Status& error) {
+void Lane::KeepError(const absl::Status& error) {
   MoveTo(State::kStuck);
   watchdog_.SetError(error, SteadyNow());
 }

@@ -201,14 +201,14 @@ class Lane {
   bool WantedBy(SteadyTime now) const {
     return wanted() && now >= wanted_from_;
   }
-  void Unwant() { wanted_from_ = kNever; }
+  void WantNothing() { wanted_from_ = kNever; }
   // Sleeps until the thread is woken. Releases the mutex meanwhile.
   void Sleep();
 
   void MoveTo(State state) { state_ = state; }
   // Takes in that the transport has failed in the first turn, and does no
   // further one.
-  void Stick(const absl::Status& error);
+  void KeepError(const absl::Status& error);
 
   // Ends the first turn well.
   void EndFirst();

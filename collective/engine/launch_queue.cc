@@ -23,12 +23,12 @@ void LaunchQueue::Add(std::shared_ptr<Launch> launch) {
   launches_.push_back(std::move(launch));
 }
 
-void LaunchQueue::AllowUpTo(uint64_t number) {
+void LaunchQueue::Open() {
   MutexLock lock(mutex_);
-  allowed_ = std::max(allowed_, number);
+  open_ = true;
 }
 
-LaunchQueue::Progress LaunchQueue::LaunchMore() {
+LaunchQueue::Snapshot LaunchQueue::LaunchMore() {
   MutexLock lock(mutex_);
   if (!asking_) {
     asking_ = true;
@@ -38,7 +38,7 @@ LaunchQueue::Progress LaunchQueue::LaunchMore() {
   return State();
 }
 
-LaunchQueue::Progress LaunchQueue::Look() {
+LaunchQueue::Snapshot LaunchQueue::Look() {
   MutexLock lock(mutex_);
   if (!asking_) {
     asking_ = true;
@@ -52,17 +52,16 @@ LaunchQueue::Progress LaunchQueue::Look() {
   return State();
 }
 
-LaunchQueue::Progress LaunchQueue::State() const {
-  Progress progress;
-  progress.done = done_;
-  progress.ended = ended_;
-  progress.queued = ended_ + begun_ - (unqueued_ ? 1 : 0);
-  progress.launches =
-      !cancelled_ && failure_.ok() &&
-      (unqueued_ || (begun_ < launches_.size() && ended_ + begun_ < allowed_));
-  progress.failure = failure_;
-  progress.as_of = as_of_;
-  return progress;
+LaunchQueue::Snapshot LaunchQueue::State() const {
+  Snapshot snapshot;
+  snapshot.done = done_;
+  snapshot.ended = ended_;
+  snapshot.queued = ended_ + begun_ - (unqueued_ ? 1 : 0);
+  snapshot.launches = !cancelled_ && failure_.ok() &&
+                      (unqueued_ || (open_ && begun_ < launches_.size()));
+  snapshot.failure = failure_;
+  snapshot.as_of = as_of_;
+  return snapshot;
 }
 
 absl::StatusOr<Launch::State> LaunchQueue::AskUnlocking(
@@ -83,9 +82,8 @@ absl::StatusOr<Launch::State> LaunchQueue::AskUnlocking(
 }
 
 bool LaunchQueue::MayLaunch() const {
-  return !unqueued_ && !cancelled_ && failure_.ok() &&
-         begun_ < std::min(launches_.size(), kMostBegun) &&
-         ended_ + begun_ < allowed_;
+  return open_ && !unqueued_ && !cancelled_ && failure_.ok() &&
+         begun_ < std::min(launches_.size(), kMostBegun);
 }
 
 void LaunchQueue::LaunchAllUnlocking() {

@@ -2,7 +2,7 @@
 //
 //   LaunchQueue queue;
 //   queue.Add(*transport.Prepare(op));  // number 1
-//   queue.AllowUpTo(1);
+//   queue.Open();
 //   while (queue.Look().done < 1) {
 //   }
 //
@@ -34,7 +34,7 @@ class LaunchQueue {
   // The progress of the collectives. The first three fields are numbers of
   // collectives, counted from 1. Each is about that collective and all before
   // it.
-  struct Progress {
+  struct Snapshot {
     uint64_t done = 0;    // the device is done with it
     uint64_t ended = 0;   // the same, or the device let go of it after Cancel
     uint64_t queued = 0;  // it is on the device, or was
@@ -49,14 +49,14 @@ class LaunchQueue {
 
   void Add(std::shared_ptr<Launch> launch);
 
-  // Lets the collectives up to `number` be launched.
-  void AllowUpTo(uint64_t number);
+  // Lets collectives be launched: the transport is connected.
+  void Open();
 
   // Launches the collectives that may be launched and that have room on the
   // device.
-  Progress LaunchMore();
+  Snapshot LaunchMore();
   // Does the same, and asks the device's library which collectives are done.
-  Progress Look();
+  Snapshot Look();
 
   // Makes all work that is queued on `stream` from now on wait for the
   // collective.
@@ -83,7 +83,7 @@ class LaunchQueue {
   void DropAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Leave() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayLaunch() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Progress State() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Snapshot State() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
   CondVar changed_;
@@ -95,7 +95,7 @@ class LaunchQueue {
 
   uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t allowed_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   SteadyTime as_of_ ABSL_GUARDED_BY(mutex_);

@@ -36,21 +36,21 @@ using testing::Not;
 
 using State = Launch::State;
 using Answer = absl::StatusOr<State>;
-using Progress = LaunchQueue::Progress;
+using Snapshot = LaunchQueue::Snapshot;
 
 constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();
 
 // Matches these numbers.
-testing::Matcher<Progress> At(uint64_t done, uint64_t ended, uint64_t queued) {
-  return AllOf(Field("done", &Progress::done, done),
-               Field("ended", &Progress::ended, ended),
-               Field("queued", &Progress::queued, queued));
+testing::Matcher<Snapshot> At(uint64_t done, uint64_t ended, uint64_t queued) {
+  return AllOf(Field("done", &Snapshot::done, done),
+               Field("ended", &Snapshot::ended, ended),
+               Field("queued", &Snapshot::queued, queued));
 }
 
 // Matches these numbers, with any number of collectives queued.
-testing::Matcher<Progress> Ends(uint64_t done, uint64_t ended) {
-  return AllOf(Field("done", &Progress::done, done),
-               Field("ended", &Progress::ended, ended));
+testing::Matcher<Snapshot> Ends(uint64_t done, uint64_t ended) {
+  return AllOf(Field("done", &Snapshot::done, done),
+               Field("ended", &Snapshot::ended, ended));
 }
 
 // A device's library that answers as the test says.
@@ -190,14 +190,14 @@ class LaunchQueueTest : public testing::Test {
 // ---- Launching.
 
 TEST_F(LaunchQueueTest, BeginsInOrder) {
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   EXPECT_THAT(queue_.LaunchMore(), At(0, 0, 0));
   Add(3);
   EXPECT_THAT(script_.TakeCalls(), IsEmpty());
-  const Progress progress = queue_.LaunchMore();
-  EXPECT_THAT(progress, At(0, 0, 3));
-  EXPECT_FALSE(progress.launches);
-  LOCKSTEP_EXPECT_OK(progress.failure);
+  const Snapshot snapshot = queue_.LaunchMore();
+  EXPECT_THAT(snapshot, At(0, 0, 3));
+  EXPECT_FALSE(snapshot.launches);
+  LOCKSTEP_EXPECT_OK(snapshot.failure);
   EXPECT_THAT(script_.TakeCalls(),
               ElementsAre("begin 1", "begin 2", "begin 3"));
   Add(1);
@@ -205,33 +205,23 @@ TEST_F(LaunchQueueTest, BeginsInOrder) {
   EXPECT_THAT(script_.TakeCalls(), ElementsAre("begin 4"));
 }
 
-TEST_F(LaunchQueueTest, BeginsWhatMayBe) {
-  Add(4);
-  for (const Progress& progress : {queue_.LaunchMore(), queue_.Look()}) {
-    EXPECT_THAT(progress, At(0, 0, 0));
-    EXPECT_FALSE(progress.launches);
+TEST_F(LaunchQueueTest, BeginsNothingBeforeItIsOpen) {
+  Add(2);
+  for (const Snapshot& snapshot : {queue_.LaunchMore(), queue_.Look()}) {
+    EXPECT_THAT(snapshot, At(0, 0, 0));
+    EXPECT_FALSE(snapshot.launches);
   }
   EXPECT_THAT(script_.TakeCalls(), IsEmpty());
 
-  queue_.AllowUpTo(2);
+  queue_.Open();
   EXPECT_THAT(script_.TakeCalls(), IsEmpty());
-  const Progress progress = queue_.LaunchMore();
-  EXPECT_THAT(progress, At(0, 0, 2));
-  EXPECT_FALSE(progress.launches);
+  EXPECT_THAT(queue_.LaunchMore(), At(0, 0, 2));
   EXPECT_THAT(script_.TakeCalls(), ElementsAre("begin 1", "begin 2"));
-
-  // AllowUpTo takes the number of a collective, whatever has been done since.
-  script_.Set(1, {State::kDone});
-  script_.Set(2, {State::kDone});
-  EXPECT_THAT(queue_.Look(), At(2, 2, 2));
-  queue_.AllowUpTo(3);
-  queue_.AllowUpTo(1);
-  EXPECT_THAT(queue_.Look(), At(2, 2, 3));
 }
 
 TEST_F(LaunchQueueTest, OnlyLookAsksWhatIsDone) {
   Add(2);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   queue_.LaunchMore();
   script_.Set(1, {State::kDone});
   script_.TakeCalls();
@@ -253,7 +243,7 @@ TEST_F(LaunchQueueTest, OnlyLookAsksWhatIsDone) {
 
 TEST_F(LaunchQueueTest, IsDoneInOrder) {
   Add(3);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(2, {State::kQueued, State::kDone});
   EXPECT_THAT(queue_.Look(), At(0, 0, 3));
   script_.Set(1, {State::kDone});
@@ -262,7 +252,7 @@ TEST_F(LaunchQueueTest, IsDoneInOrder) {
 
 TEST_F(LaunchQueueTest, SaysWhenItLooked) {
   Add(1);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   const SteadyTime before = SteadyNow();
   const SteadyTime as_of = queue_.Look().as_of;
   EXPECT_GE(as_of, before);
@@ -272,84 +262,84 @@ TEST_F(LaunchQueueTest, SaysWhenItLooked) {
 
 TEST_F(LaunchQueueTest, OneThatIsLaunchingHoldsUpTheNext) {
   Add(3);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(2, {State::kLaunching});
-  Progress progress = queue_.LaunchMore();
-  EXPECT_THAT(progress, At(0, 0, 1));
-  EXPECT_TRUE(progress.launches);
+  Snapshot snapshot = queue_.LaunchMore();
+  EXPECT_THAT(snapshot, At(0, 0, 1));
+  EXPECT_TRUE(snapshot.launches);
   script_.Set(1, {State::kDone});
-  progress = queue_.Look();
-  EXPECT_THAT(progress, At(1, 1, 1));
-  EXPECT_TRUE(progress.launches);
+  snapshot = queue_.Look();
+  EXPECT_THAT(snapshot, At(1, 1, 1));
+  EXPECT_TRUE(snapshot.launches);
   EXPECT_THAT(script_.TakeCalls(), Not(Contains("begin 3")));
 
   script_.Set(2, {State::kQueued});
-  progress = queue_.LaunchMore();
-  EXPECT_THAT(progress, At(1, 1, 3));
-  EXPECT_FALSE(progress.launches);
+  snapshot = queue_.LaunchMore();
+  EXPECT_THAT(snapshot, At(1, 1, 3));
+  EXPECT_FALSE(snapshot.launches);
   EXPECT_THAT(script_.TakeCalls(), ElementsAre("look 2", "begin 3"));
 }
 
 TEST_F(LaunchQueueTest, OneThatWasLaunchingIsDone) {
   Add(1);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(1, {State::kLaunching});
-  const Progress progress = queue_.Look();
-  EXPECT_THAT(progress, At(0, 0, 0));
-  EXPECT_TRUE(progress.launches);
+  const Snapshot snapshot = queue_.Look();
+  EXPECT_THAT(snapshot, At(0, 0, 0));
+  EXPECT_TRUE(snapshot.launches);
   script_.Set(1, {State::kDone});
   EXPECT_THAT(queue_.Look(), At(1, 1, 1));
 }
 
 // Whichever question is answered with kDone, the queue notices the end.
 TEST_F(LaunchQueueTest, OneIsDoneWhileItIsLaunching) {
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   for (int number = 1; number <= 5; ++number) {
     Add(1);
     std::vector<Answer> answers(number, State::kLaunching);
     answers.push_back(State::kDone);
     script_.Set(number, answers);
-    Progress progress = queue_.Look();
-    while (progress.done < static_cast<uint64_t>(number)) {
-      ASSERT_GE(progress.queued, progress.ended);
-      progress = queue_.Look();
+    Snapshot snapshot = queue_.Look();
+    while (snapshot.done < static_cast<uint64_t>(number)) {
+      ASSERT_GE(snapshot.queued, snapshot.ended);
+      snapshot = queue_.Look();
     }
-    EXPECT_THAT(progress, At(number, number, number));
-    EXPECT_FALSE(progress.launches);
+    EXPECT_THAT(snapshot, At(number, number, number));
+    EXPECT_FALSE(snapshot.launches);
   }
 }
 
 TEST_F(LaunchQueueTest, ADeviceHasRoomFor256) {
   Add(259);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   for (int i = 0; i < 2; ++i) {
-    const Progress progress = queue_.LaunchMore();
-    EXPECT_THAT(progress, At(0, 0, 256));
-    EXPECT_TRUE(progress.launches);
+    const Snapshot snapshot = queue_.LaunchMore();
+    EXPECT_THAT(snapshot, At(0, 0, 256));
+    EXPECT_TRUE(snapshot.launches);
   }
   script_.Set(1, {State::kDone});
   EXPECT_THAT(queue_.LaunchMore(), At(0, 0, 256));
-  Progress progress = queue_.Look();
-  EXPECT_THAT(progress, At(1, 1, 257));
-  EXPECT_TRUE(progress.launches);
+  Snapshot snapshot = queue_.Look();
+  EXPECT_THAT(snapshot, At(1, 1, 257));
+  EXPECT_TRUE(snapshot.launches);
   script_.Set(2, {State::kDone});
   script_.Set(3, {State::kDone});
-  progress = queue_.Look();
-  EXPECT_THAT(progress, At(3, 3, 259));
-  EXPECT_FALSE(progress.launches);
+  snapshot = queue_.Look();
+  EXPECT_THAT(snapshot, At(3, 3, 259));
+  EXPECT_FALSE(snapshot.launches);
 }
 
 // ---- Failures.
 
 TEST_F(LaunchQueueTest, NothingBeginsAfterOneThatCannot) {
   Add(3);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(2, {absl::UnavailableError("no device"), State::kQueued});
-  const auto expect_failure = [](const Progress& progress) {
-    EXPECT_THAT(progress.failure,
+  const auto expect_failure = [](const Snapshot& snapshot) {
+    EXPECT_THAT(snapshot.failure,
                 StatusIs(absl::StatusCode::kUnavailable, "no device"));
-    EXPECT_THAT(progress, Ends(0, 0));
-    EXPECT_FALSE(progress.launches);
+    EXPECT_THAT(snapshot, Ends(0, 0));
+    EXPECT_FALSE(snapshot.launches);
   };
   expect_failure(queue_.LaunchMore());
   expect_failure(queue_.LaunchMore());
@@ -361,16 +351,16 @@ TEST_F(LaunchQueueTest, NothingBeginsAfterOneThatCannot) {
 }
 
 TEST_F(LaunchQueueTest, NothingBeginsAfterALookThatFails) {
-  Add(3);
-  queue_.AllowUpTo(2);
+  Add(2);
+  queue_.Open();
   script_.Set(1, {State::kQueued, State::kDone});
   script_.Set(2, {State::kQueued, absl::InternalError("broken")});
-  Progress progress = queue_.Look();
-  EXPECT_THAT(progress, At(1, 1, 2));
-  EXPECT_THAT(progress.failure,
+  Snapshot snapshot = queue_.Look();
+  EXPECT_THAT(snapshot, At(1, 1, 2));
+  EXPECT_THAT(snapshot.failure,
               StatusIs(absl::StatusCode::kInternal, "broken"));
-  queue_.AllowUpTo(kAll);
-  for (const Progress& later : {queue_.LaunchMore(), queue_.Look()}) {
+  Add(1);
+  for (const Snapshot& later : {queue_.LaunchMore(), queue_.Look()}) {
     EXPECT_THAT(later, At(1, 1, 2));
     EXPECT_FALSE(later.launches);
     EXPECT_THAT(later.failure, StatusIs(absl::StatusCode::kInternal, "broken"));
@@ -380,13 +370,13 @@ TEST_F(LaunchQueueTest, NothingBeginsAfterALookThatFails) {
 
 TEST_F(LaunchQueueTest, NothingBeginsAfterALaunchThatFailsLater) {
   Add(2);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(1, {State::kLaunching, absl::InternalError("broken")});
   EXPECT_TRUE(queue_.LaunchMore().launches);
-  for (const Progress& progress : {queue_.LaunchMore(), queue_.Look()}) {
-    EXPECT_THAT(progress, Ends(0, 0));
-    EXPECT_FALSE(progress.launches);
-    EXPECT_THAT(progress.failure,
+  for (const Snapshot& snapshot : {queue_.LaunchMore(), queue_.Look()}) {
+    EXPECT_THAT(snapshot, Ends(0, 0));
+    EXPECT_FALSE(snapshot.launches);
+    EXPECT_THAT(snapshot.failure,
                 StatusIs(absl::StatusCode::kInternal, "broken"));
   }
   EXPECT_THAT(script_.TakeCalls(), Not(Contains("begin 2")));
@@ -394,21 +384,21 @@ TEST_F(LaunchQueueTest, NothingBeginsAfterALaunchThatFailsLater) {
 
 TEST_F(LaunchQueueTest, AFailureStandsWhateverBecomesOfLaterOnes) {
   Add(3);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(1, {State::kQueued, absl::InternalError("broken")});
   script_.Set(2, {State::kLaunching});
   EXPECT_THAT(queue_.Look().failure, StatusIs(absl::StatusCode::kInternal));
   script_.Set(2, {State::kQueued});
-  const Progress progress = queue_.Look();
-  EXPECT_THAT(progress, At(0, 0, 1));
-  EXPECT_THAT(progress.failure, StatusIs(absl::StatusCode::kInternal));
+  const Snapshot snapshot = queue_.Look();
+  EXPECT_THAT(snapshot, At(0, 0, 1));
+  EXPECT_THAT(snapshot.failure, StatusIs(absl::StatusCode::kInternal));
   EXPECT_THAT(script_.TakeCalls(), Not(Contains("begin 3")));
 }
 
 // Its output was never written, whatever the library says of it afterwards.
 TEST_F(LaunchQueueTest, WhatCouldNotBeginIsNeverDone) {
   Add(2);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(1, {State::kQueued, State::kDone});
   script_.Set(2, {absl::InternalError("broken"), State::kDone});
   for (int i = 0; i < 3; ++i) EXPECT_THAT(queue_.Look(), Ends(1, 1));
@@ -417,14 +407,14 @@ TEST_F(LaunchQueueTest, WhatCouldNotBeginIsNeverDone) {
 // No stream can wait for a collective that could not begin.
 TEST_F(LaunchQueueTest, WhatCouldNotBeginIsNotQueued) {
   Add(2);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(2, {absl::InternalError("broken")});
   EXPECT_THAT(queue_.LaunchMore(), At(0, 0, 1));
 }
 
 TEST_F(LaunchQueueTest, WhatFailedEndsAfterCancel) {
   Add(3);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(2, {absl::InternalError("broken")});
   queue_.LaunchMore();
   queue_.Cancel();
@@ -437,15 +427,15 @@ TEST_F(LaunchQueueTest, WhatFailedEndsAfterCancel) {
 // ---- Cancel.
 
 TEST_F(LaunchQueueTest, CancelledOnesEndWhenTheDeviceLetsGo) {
-  Add(5);
-  queue_.AllowUpTo(3);
+  Add(3);
+  queue_.Open();
   script_.Set(1, {State::kQueued, State::kDone});
   EXPECT_THAT(queue_.Look(), At(1, 1, 3));
   queue_.Cancel();
-  queue_.AllowUpTo(kAll);
-  for (const Progress& progress : {queue_.LaunchMore(), queue_.Look()}) {
-    EXPECT_THAT(progress, At(1, 1, 3));
-    EXPECT_FALSE(progress.launches);
+  Add(2);
+  for (const Snapshot& snapshot : {queue_.LaunchMore(), queue_.Look()}) {
+    EXPECT_THAT(snapshot, At(1, 1, 3));
+    EXPECT_FALSE(snapshot.launches);
   }
   script_.Set(2, {State::kDone});
   EXPECT_THAT(queue_.Look(), At(1, 2, 3));
@@ -460,7 +450,7 @@ TEST_F(LaunchQueueTest, CancelledOnesEndWhenTheDeviceLetsGo) {
 
 TEST_F(LaunchQueueTest, WhatNobodyHasSeenDoneIsNotDoneAfterCancel) {
   Add(1);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(1, {State::kQueued, State::kDone});
   EXPECT_THAT(queue_.LaunchMore(), At(0, 0, 1));
   queue_.Cancel();
@@ -469,7 +459,7 @@ TEST_F(LaunchQueueTest, WhatNobodyHasSeenDoneIsNotDoneAfterCancel) {
 
 TEST_F(LaunchQueueTest, OneThatIsLaunchingIsCancelled) {
   Add(2);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(1, {State::kLaunching});
   EXPECT_TRUE(queue_.LaunchMore().launches);
   queue_.Cancel();
@@ -477,9 +467,9 @@ TEST_F(LaunchQueueTest, OneThatIsLaunchingIsCancelled) {
   script_.Set(1, {State::kQueued});
   EXPECT_THAT(queue_.Look(), Ends(0, 0));
   script_.Set(1, {State::kDone});
-  const Progress progress = queue_.Look();
-  EXPECT_THAT(progress, Ends(0, 2));
-  EXPECT_FALSE(progress.launches);
+  const Snapshot snapshot = queue_.Look();
+  EXPECT_THAT(snapshot, Ends(0, 2));
+  EXPECT_FALSE(snapshot.launches);
   EXPECT_THAT(script_.TakeCalls(), Not(Contains("begin 2")));
 }
 
@@ -496,10 +486,10 @@ TEST_F(LaunchQueueTest, WhatHasNotBegunEndsAtOnceAfterCancel) {
 
 TEST_F(LaunchQueueTest, OneHangsInALookTheOthersGoOn) {
   Add(2);
-  queue_.AllowUpTo(kAll);
-  const Progress known = queue_.Look();
+  queue_.Open();
+  const Snapshot known = queue_.Look();
   script_.HangNext();
-  Progress seen;
+  Snapshot seen;
   std::thread hangs([&] { seen = queue_.Look(); });
   script_.AwaitHanging();
   const SteadyTime hung = SteadyNow();
@@ -507,10 +497,10 @@ TEST_F(LaunchQueueTest, OneHangsInALookTheOthersGoOn) {
   script_.Set(1, {State::kDone});
   Add(1);
   for (int i = 0; i < 2; ++i) {
-    for (const Progress& progress : {queue_.LaunchMore(), queue_.Look()}) {
-      EXPECT_THAT(progress, At(0, 0, 2));
-      EXPECT_TRUE(progress.launches);
-      EXPECT_EQ(progress.as_of, known.as_of);
+    for (const Snapshot& snapshot : {queue_.LaunchMore(), queue_.Look()}) {
+      EXPECT_THAT(snapshot, At(0, 0, 2));
+      EXPECT_TRUE(snapshot.launches);
+      EXPECT_EQ(snapshot.as_of, known.as_of);
     }
   }
   EXPECT_THAT(script_.TakeCalls(), IsEmpty());
@@ -527,22 +517,21 @@ TEST_F(LaunchQueueTest, OneHangsInALookTheOthersGoOn) {
 }
 
 TEST_F(LaunchQueueTest, OneHangsInALaunchTheOthersGoOn) {
-  Add(2);
-  queue_.AllowUpTo(1);
-  const Progress known = queue_.Look();
-  queue_.AllowUpTo(2);
+  Add(1);
+  queue_.Open();
+  const Snapshot known = queue_.Look();
+  Add(1);
   script_.Set(1, {State::kDone});
   script_.HangNext();
-  Progress seen;
+  Snapshot seen;
   std::thread hangs([&] { seen = queue_.LaunchMore(); });
   script_.AwaitHanging();
   Add(1);
-  for (const Progress& progress : {queue_.LaunchMore(), queue_.Look()}) {
-    EXPECT_THAT(progress, At(0, 0, 1));
-    EXPECT_TRUE(progress.launches);
-    EXPECT_EQ(progress.as_of, known.as_of);
+  for (const Snapshot& snapshot : {queue_.LaunchMore(), queue_.Look()}) {
+    EXPECT_THAT(snapshot, At(0, 0, 1));
+    EXPECT_TRUE(snapshot.launches);
+    EXPECT_EQ(snapshot.as_of, known.as_of);
   }
-  queue_.AllowUpTo(3);
   script_.Release();
   hangs.join();
   EXPECT_THAT(seen, At(0, 0, 3));
@@ -551,9 +540,9 @@ TEST_F(LaunchQueueTest, OneHangsInALaunchTheOthersGoOn) {
 
 TEST_F(LaunchQueueTest, OneIsCancelledWhileItBegins) {
   Add(2);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.HangNext();
-  Progress seen;
+  Snapshot seen;
   std::thread hangs([&] { seen = queue_.LaunchMore(); });
   script_.AwaitHanging();
   queue_.Cancel();
@@ -568,13 +557,14 @@ TEST_F(LaunchQueueTest, OneIsCancelledWhileItBegins) {
 }
 
 TEST_F(LaunchQueueTest, OneIsCancelledWhileItIsLookedAt) {
-  Add(3);
-  queue_.AllowUpTo(2);
+  Add(2);
+  queue_.Open();
   queue_.LaunchMore();
   script_.HangNext();
-  Progress seen;
+  Snapshot seen;
   std::thread hangs([&] { seen = queue_.Look(); });
   script_.AwaitHanging();
+  Add(1);
   queue_.Cancel();
   EXPECT_THAT(queue_.Look(), Ends(0, 0));
   script_.Set(1, {State::kDone});
@@ -586,7 +576,7 @@ TEST_F(LaunchQueueTest, OneIsCancelledWhileItIsLookedAt) {
 
 TEST_F(LaunchQueueTest, StreamsWait) {
   Add(2);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   script_.Set(1, {State::kQueued, State::kDone});
   EXPECT_THAT(queue_.Look(), At(1, 1, 2));
   script_.TakeCalls();
@@ -600,7 +590,7 @@ TEST_F(LaunchQueueTest, StreamsWait) {
 
 TEST_F(LaunchQueueTest, CloseWaitsForAThreadThatLooks) {
   Add(2);
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   queue_.LaunchMore();
   script_.HangNext();
   std::thread hangs([&] { queue_.Look(); });
@@ -629,7 +619,7 @@ TEST_F(LaunchQueueTest, CloseWaitsForAThreadThatLooks) {
 
 TEST_F(LaunchQueueTest, CloseWaitsForAThreadThatMakesAStreamWait) {
   Add(257);  // so that one is to be launched until the queue is closed
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   EXPECT_TRUE(queue_.LaunchMore().launches);
   script_.HangNext();
   std::thread hangs(
@@ -652,19 +642,19 @@ TEST_F(LaunchQueueTest, CloseWaitsForAThreadThatMakesAStreamWait) {
 
 TEST_F(LaunchQueueTest, AllThreadsSeeTheSame) {
   constexpr int kCount = 2000;
-  queue_.AllowUpTo(kAll);
+  queue_.Open();
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
-      Progress last;
+      Snapshot last;
       while (last.done < kCount) {
-        const Progress progress = queue_.Look();
-        EXPECT_GE(progress.done, last.done);
-        EXPECT_EQ(progress.ended, progress.done);
-        EXPECT_GE(progress.queued, last.queued);
-        EXPECT_LE(progress.queued, progress.done + 256);
-        EXPECT_GE(progress.as_of, last.as_of);
-        last = progress;
+        const Snapshot snapshot = queue_.Look();
+        EXPECT_GE(snapshot.done, last.done);
+        EXPECT_EQ(snapshot.ended, snapshot.done);
+        EXPECT_GE(snapshot.queued, last.queued);
+        EXPECT_LE(snapshot.queued, snapshot.done + 256);
+        EXPECT_GE(snapshot.as_of, last.as_of);
+        last = snapshot;
         if (last.queued == 0) continue;
         LOCKSTEP_EXPECT_OK(queue_.WaitOnStream(last.queued, Stream(nullptr)));
       }

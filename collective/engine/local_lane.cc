@@ -53,8 +53,8 @@ void LocalLane::OnError(uint64_t number, const absl::Status& why) {
   OnDone(number - 1);
   MutexLock lock(group_.mutex);
   if (empty() || !group_.failure.ok()) return;
-  Stick(Annotate(why, absl::StrCat(group_.Describe(front().work->op),
-                                   " on rank ", group_.rank)));
+  KeepError(Annotate(why, absl::StrCat(group_.Describe(front().work->op),
+                                       " on rank ", group_.rank)));
   group_.Hurry();
 }
 

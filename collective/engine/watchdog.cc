@@ -13,7 +13,7 @@ void Watchdog::SetError(const absl::Status& error, SteadyTime now) {
 
 // Returns true if the error has waited long enough for a better reason.
 bool Watchdog::MayReportError(const Tick& tick) const {
-  if (error_.ok() || (told_error_ && !tick.failure_is_coming)) return false;
+  if (error_.ok() || (error_reported_ && !tick.failure_is_coming)) return false;
   const bool is_mismatch = asks_why_ && absl::IsFailedPrecondition(error_);
   return Passed(error_since_, is_mismatch ? timing_.mismatch : timing_.reason,
                 tick.now);
@@ -21,8 +21,8 @@ bool Watchdog::MayReportError(const Tick& tick) const {
 
 Watchdog::Orders Watchdog::OnTick(const Tick& tick) {
   Orders orders;
-  if (told_ == Told::kExpired && !tick.judged_here &&
-      tick.ran - told_expired_at_ >= timing_.verdict) {
+  if (reported_ == Reported::kExpired && !tick.judged_here &&
+      tick.ran - expired_reported_at_ >= timing_.verdict) {
     orders.decide_alone = true;
     return orders;
   }
@@ -33,16 +33,16 @@ Watchdog::Orders Watchdog::OnTick(const Tick& tick) {
       orders.fail_as_coming = true;
       return orders;
     }
-    told_error_ = orders.report_error = true;
+    error_reported_ = orders.report_error = true;
   }
   const bool late =
       (asks_why_ && !error_.ok()) || Passed(since_, slow_, tick.now);
-  if (tick.expired && told_ != Told::kExpired) {
-    told_ = Told::kExpired;
-    told_expired_at_ = tick.ran;
+  if (tick.expired && reported_ != Reported::kExpired) {
+    reported_ = Reported::kExpired;
+    expired_reported_at_ = tick.ran;
     orders.report_late = true;
-  } else if (!tick.expired && late && told_ == Told::kNothing) {
-    told_ = Told::kLate;
+  } else if (!tick.expired && late && reported_ == Reported::kNothing) {
+    reported_ = Reported::kLate;
     orders.report_late = true;
   }
   return orders;

@@ -29,7 +29,7 @@ class Watchdog {
   //   | kLate    | kExpired | its or a later one's deadline has passed        |
   //   | kLate    | kNothing | ForgetLate: it is to be told once more          |
   //   | any      | kNothing | Start: the next operation is watched            |
-  enum class Told { kNothing, kLate, kExpired };
+  enum class Reported { kNothing, kLate, kExpired };
 
   // The circumstances at a tick.
   struct Tick {
@@ -65,7 +65,7 @@ class Watchdog {
   // Watches another operation from the time `since` on. An error stays.
   void Start(SteadyTime since) {
     since_ = since;
-    told_ = Told::kNothing;
+    reported_ = Reported::kNothing;
   }
 
   // Returns the time at which the operation becomes slow.
@@ -73,14 +73,14 @@ class Watchdog {
 
   // Lets a late operation be reported once more.
   void ForgetLate() {
-    if (told_ == Told::kLate) told_ = Told::kNothing;
+    if (reported_ == Reported::kLate) reported_ = Reported::kNothing;
   }
 
   // Takes in an error of the transport. The first one stays for good.
   void SetError(const absl::Status& error, SteadyTime now);
   const absl::Status& error() const { return error_; }
 
-  Told told() const { return told_; }
+  Reported reported() const { return reported_; }
 
   // Returns the actions that are due at this tick.
   Orders OnTick(const Tick& tick);
@@ -93,11 +93,11 @@ class Watchdog {
   const bool asks_why_;
 
   SteadyTime since_ = {};
-  Told told_ = Told::kNothing;
-  absl::Duration told_expired_at_;  // on the control plane's clock
+  Reported reported_ = Reported::kNothing;
+  absl::Duration expired_reported_at_;  // on the control plane's clock
   absl::Status error_;
   SteadyTime error_since_ = {};
-  bool told_error_ = false;
+  bool error_reported_ = false;
 };
 
 }  // namespace lockstep::internal_collective

@@ -46,12 +46,12 @@ bool OrdersNothing(const Watchdog::Orders& orders) {
 TEST_F(WatchdogTest, AnOperationInTimeIsNotReported) {
   EXPECT_TRUE(OrdersNothing(watchdog_.OnTick(At(absl::ZeroDuration()))));
   EXPECT_TRUE(OrdersNothing(watchdog_.OnTick(At(kSlow - kMoment))));
-  EXPECT_EQ(watchdog_.told(), Watchdog::Told::kNothing);
+  EXPECT_EQ(watchdog_.reported(), Watchdog::Reported::kNothing);
 }
 
 TEST_F(WatchdogTest, ASlowOperationIsReportedOnce) {
   EXPECT_TRUE(watchdog_.OnTick(At(kSlow)).report_late);
-  EXPECT_EQ(watchdog_.told(), Watchdog::Told::kLate);
+  EXPECT_EQ(watchdog_.reported(), Watchdog::Reported::kLate);
   EXPECT_TRUE(OrdersNothing(watchdog_.OnTick(At(10 * kSlow))));
 }
 
@@ -61,7 +61,7 @@ TEST_F(WatchdogTest, ASlowOperationIsReportedAgainWhenThatIsForgotten) {
   EXPECT_TRUE(watchdog_.OnTick(At(kSlow)).report_late);
   EXPECT_TRUE(watchdog_.OnTick(ExpiredAt(2 * kSlow)).report_late);
   watchdog_.ForgetLate();
-  EXPECT_EQ(watchdog_.told(), Watchdog::Told::kExpired);
+  EXPECT_EQ(watchdog_.reported(), Watchdog::Reported::kExpired);
   EXPECT_TRUE(OrdersNothing(watchdog_.OnTick(ExpiredAt(2 * kSlow))));
 }
 

@@ -63,8 +63,6 @@ struct Channel {
 
 // A rank's entry in the file.
 struct Seat {
-  int color;
-  int key;
   int device;
   std::atomic<bool> taken;  // set after the other fields were written
   std::atomic<bool> used;   // set when its rank has called an operation
@@ -125,24 +123,20 @@ struct NcclComm : std::enable_shared_from_this<NcclComm> {
 
   std::string path;
   Meeting* meeting = nullptr;
-  int seats = 0;
-  int seat = 0;
-  std::vector<int> members;  // seats by rank; empty before all are taken
+  int size = 0;
   int rank = 0;
+  bool complete = false;  // all ranks are known to have come
 
   Mutex mutex;
   CondVar changed;
   NcclResult error = NcclResult::kSuccess;
-  std::atomic<bool> stopped{false};  // aborted or revoked
+  std::atomic<bool> stopped{false};  // aborted
   bool running = false;
   bool finalized = false;
   uint64_t queued = 0;  // groups of operations
   uint64_t done = 0;
   long long operations = 0;
   long long polls = 0;  // how many more looks find it in progress
-  int splits = 0;
-  std::shared_ptr<NcclComm> child;  // set while a split goes on
-  NcclComm** child_handle = nullptr;
   std::vector<Scalar> scalars;
 };
 
@@ -178,17 +172,21 @@ std::string Folder() {
   return "/tmp";
 }
 
-bool AllTaken(const NcclComm& comm) {
+// Returns true if `is_so` holds for the seats of all ranks.
+template <typename Predicate>
+bool All(const NcclComm& comm, const Predicate& is_so) {
   const Seat* const first = comm.meeting->seats;
-  return std::all_of(first, first + comm.seats,
-                     [](const Seat& seat) { return seat.taken.load(); });
+  return std::all_of(first, first + comm.size, is_so);
 }
 
-NcclResult Join(NcclComm& comm, const std::string& path, int seats, int seat,
-                int color, int key) {
+bool AllTaken(const NcclComm& comm) {
+  return All(comm, [](const Seat& seat) { return seat.taken.load(); });
+}
+
+NcclResult Join(NcclComm& comm, const std::string& path, int size, int rank) {
   comm.path = path;
-  comm.seats = seats;
-  comm.seat = seat;
+  comm.size = size;
+  comm.rank = rank;
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   void* memory = MAP_FAILED;
   if (file >= 0 && ftruncate(file, sizeof(Meeting)) == 0) {
@@ -200,35 +198,21 @@ NcclResult Join(NcclComm& comm, const std::string& path, int seats, int seat,
     return Error(NcclResult::kSystemError, "can't map " + path);
   }
   comm.meeting = static_cast<Meeting*>(memory);
-  Seat& mine = comm.meeting->seats[seat];
-  mine.color = color;
-  mine.key = key;
+  Seat& mine = comm.meeting->seats[rank];
   mine.device = comm.device;
   mine.taken.store(true);
   if (AllTaken(comm)) unlink(path.c_str());  // the last one, at least, sees it
   return NcclResult::kSuccess;
 }
 
-// Finds the seats of this rank's color.
+// Returns an error if ranks share a device.
 // Requires: all seats are taken.
-NcclResult FindMembers(NcclComm& comm) {
-  const Seat* const seats = comm.meeting->seats;
-  for (int seat = 0; seat < comm.seats; ++seat) {
-    if (seats[seat].color == seats[comm.seat].color) {
-      comm.members.push_back(seat);
-    }
-  }
-  std::stable_sort(
-      comm.members.begin(), comm.members.end(),
-      [seats](int a, int b) { return seats[a].key < seats[b].key; });
-  const auto mine =
-      std::find(comm.members.begin(), comm.members.end(), comm.seat);
-  comm.rank = static_cast<int>(mine - comm.members.begin());
+NcclResult CheckDevices(const NcclComm& comm) {
   if (FakeGpuGet("allow_duplicate_gpu") != 0) return NcclResult::kSuccess;
   std::map<int, int> ranks;  // by device
-  for (const int seat : comm.members) {
-    const int rank = static_cast<int>(ranks.size());
-    const auto [other, fresh] = ranks.emplace(seats[seat].device, rank);
+  for (int rank = 0; rank < comm.size; ++rank) {
+    const auto [other, fresh] =
+        ranks.emplace(comm.meeting->seats[rank].device, rank);
     if (fresh) continue;
     return Error(NcclResult::kInvalidUsage, "Duplicate GPU detected: ranks " +
                                                 std::to_string(other->second) +
@@ -244,26 +228,14 @@ NcclResult FindMembers(NcclComm& comm) {
 NcclResult State(NcclComm& comm) {
   MutexLock lock(comm.mutex);
   if (comm.error != NcclResult::kSuccess) return comm.error;
-  if (comm.members.empty()) {
+  if (!comm.complete) {
     if (!AllTaken(comm)) return NcclResult::kInProgress;
-    comm.error = FindMembers(comm);
+    comm.complete = true;
+    comm.error = CheckDevices(comm);
     if (comm.error != NcclResult::kSuccess) return comm.error;
   }
-  if (comm.child != nullptr) {
-    const NcclResult child = State(*comm.child);
-    if (child == NcclResult::kInProgress) return child;
-    comm.error = child;
-    if (child == NcclResult::kSuccess) {
-      comm.child->handle = comm.child;
-      *comm.child_handle = comm.child.get();
-    }
-    comm.child = nullptr;
-  }
-  const auto is_used = [&comm](int seat) {
-    return comm.meeting->seats[seat].used.load();
-  };
   if (comm.lazy && comm.queued > 0 && !comm.stopped &&
-      !std::all_of(comm.members.begin(), comm.members.end(), is_used)) {
+      !All(comm, [](const Seat& seat) { return seat.used.load(); })) {
     return NcclResult::kInProgress;
   }
   const bool ends =
@@ -304,8 +276,7 @@ void Stop(NcclComm& comm) {
 }
 
 void GiveUp(NcclComm& comm) {
-  if (comm.members.empty()) unlink(comm.path.c_str());
-  if (comm.child != nullptr) GiveUp(*comm.child);
+  if (!comm.complete) unlink(comm.path.c_str());
 }
 
 // ---- Reducing.
@@ -422,8 +393,8 @@ bool Exchange(NcclComm& comm, Messages messages) {
     ++idle;
     for (auto next = messages.begin(); next != messages.end();) {
       const auto [peer, lane, sends] = next->first;
-      Channel& channel = sends ? comm.meeting->channels[comm.seat][peer][lane]
-                               : comm.meeting->channels[peer][comm.seat][lane];
+      Channel& channel = sends ? comm.meeting->channels[comm.rank][peer][lane]
+                               : comm.meeting->channels[peer][comm.rank][lane];
       std::deque<Message>& queue = next->second;
       if (Step(channel, queue.front(), sends)) idle = 0;
       const bool taken =
@@ -477,17 +448,15 @@ class Program {
   void Add(const Operation& op, std::vector<std::vector<char>>& parts) {
     const size_t bytes = op.count * Info(op.type).bytes;
     const uint64_t identity = Identity(op);
-    const int size = static_cast<int>(comm_.members.size());
+    const int size = comm_.size;
     const char* const in = static_cast<const char*>(op.in);
     char* const out = static_cast<char*>(op.out);
     const bool is_root = op.peer == comm_.rank;
     const auto send = [&](int rank, const char* from, int lane = 0) {
-      messages_[{comm_.members[rank], lane, true}].push_back(
-          {from, nullptr, bytes, identity});
+      messages_[{rank, lane, true}].push_back({from, nullptr, bytes, identity});
     };
     const auto receive = [&](int rank, char* to, int lane = 0) {
-      messages_[{comm_.members[rank], lane, false}].push_back(
-          {nullptr, to, bytes, identity});
+      messages_[{rank, lane, false}].push_back({nullptr, to, bytes, identity});
     };
     const auto receive_parts = [&] {
       parts.assign(size, std::vector<char>(bytes));
@@ -604,7 +573,7 @@ NcclResult Launch() {
                    "the stream is of another device than the communicator");
     }
     comm.queued = number;
-    comm.meeting->seats[comm.seat].used.store(true);
+    comm.meeting->seats[comm.rank].used.store(true);
   }
   return result;
 }
@@ -631,13 +600,13 @@ NcclResult CheckOperation(Operation& op) {
   if (result != NcclResult::kSuccess) return result;
   NcclComm& comm = *op.comm;
   if (comm.stopped) {
-    return Error(NcclResult::kInvalidUsage, "the communicator was revoked");
+    return Error(NcclResult::kInvalidUsage, "the communicator was aborted");
   }
   const int type = static_cast<int>(op.type);
   if (type < 0 || type >= kTypeCount) {
     return Error(NcclResult::kInvalidArgument, "unknown data type");
   }
-  if (op.peer < 0 || op.peer >= static_cast<int>(comm.members.size())) {
+  if (op.peer < 0 || op.peer >= comm.size) {
     return Error(NcclResult::kInvalidArgument,
                  "no rank " + std::to_string(op.peer));
   }
@@ -726,7 +695,7 @@ NcclResult ncclCommInitRankConfig(NcclComm** comm, int size, NcclUniqueId id,
   fresh->device = FakeCurrentDevice();
   const std::string path =
       Folder() + "/lockstep_fake_nccl_" + std::string(id.internal);
-  NcclResult result = Join(*fresh, path, size, rank, /*color=*/0, rank);
+  NcclResult result = Join(*fresh, path, size, rank);
   if (result != NcclResult::kSuccess) return result;
   result = Begun(*fresh);
   if (fresh->blocking && result != NcclResult::kSuccess) return result;
@@ -735,35 +704,12 @@ NcclResult ncclCommInitRankConfig(NcclComm** comm, int size, NcclUniqueId id,
   return fresh->blocking ? result : NcclResult::kInProgress;
 }
 
-NcclResult ncclCommSplit(NcclComm* comm, int color, int key,
-                         NcclComm** new_comm, NcclConfig* config) {
-  *new_comm = nullptr;
-  NcclResult result = CheckReady(comm);
-  if (result != NcclResult::kSuccess) return result;
-  auto child = std::make_shared<NcclComm>();
-  child->blocking = config == nullptr ? comm->blocking : config->blocking != 0;
-  child->device = comm->device;
-  const int parent_color = comm->meeting->seats[comm->seat].color;
-  const std::string path = comm->path + "_" + std::to_string(parent_color) +
-                           "_" + std::to_string(++comm->splits);
-  result = Join(*child, path, static_cast<int>(comm->members.size()),
-                comm->rank, color, key);
-  if (result != NcclResult::kSuccess) return result;
-  if (color != kNcclNoColor) {
-    MutexLock lock(comm->mutex);
-    comm->child = std::move(child);
-    comm->child_handle = new_comm;
-  }
-  return Begun(*comm);
-}
-
 NcclResult ncclCommFinalize(NcclComm* comm) {
   const std::shared_ptr<NcclComm> kept = Keep(comm);
   const NcclResult result = CheckReady(comm);
   if (result != NcclResult::kSuccess) return result;
   if (comm->stopped || comm->finalized) {
-    return Error(NcclResult::kInvalidUsage,
-                 "the communicator was revoked or finalized");
+    return Error(NcclResult::kInvalidUsage, "the communicator was finalized");
   }
   comm->finalized = true;
   return Begun(*comm);
@@ -788,16 +734,6 @@ NcclResult ncclCommDestroy(NcclComm* comm) {
   }
   return ncclCommAbort(comm);
 }
-
-#ifndef LOCKSTEP_FAKE_GPU_OLD
-NcclResult ncclCommRevoke(NcclComm* comm, int flags) {
-  if (flags != 0) {
-    return Error(NcclResult::kInvalidArgument, "flags of CommRevoke are 0");
-  }
-  Stop(*comm);
-  return Begun(*comm);
-}
-#endif
 
 NcclResult ncclCommGetAsyncError(NcclComm* comm, NcclResult* error) {
   const std::shared_ptr<NcclComm> kept = Keep(comm);

@@ -22,7 +22,6 @@ namespace lockstep::internal_collective {
   DO(GetErrorString)                \
   DO(GetLastError)                  \
   DO(CommInitRankConfig)            \
-  DO(CommSplit)                     \
   DO(CommFinalize)                  \
   DO(CommDestroy)                   \
   DO(CommAbort)                     \
@@ -45,7 +44,6 @@ extern "C" {
   std::remove_pointer_t<decltype(NcclApi::function)> nccl##function;
 LOCKSTEP_DECLARE(GetVersion)
 LOCKSTEP_NCCL_FUNCTIONS(LOCKSTEP_DECLARE)
-__attribute__((weak)) LOCKSTEP_DECLARE(CommRevoke)
 #undef LOCKSTEP_DECLARE
 }
 #endif
@@ -74,7 +72,6 @@ absl::Status FindAll(const internal_gpu::DynamicLibrary& library,
   LOCKSTEP_RETURN_IF_ERROR(library.Find("nccl" #function, api.function));
   LOCKSTEP_NCCL_FUNCTIONS(LOCKSTEP_FIND)
 #undef LOCKSTEP_FIND
-  library.Find("ncclCommRevoke", api.CommRevoke).IgnoreError();
   return absl::OkStatus();
 }
 
@@ -94,7 +91,6 @@ absl::Status LoadFrom(const std::string& name, NcclApi& api) {
 
 absl::Status LoadDefault(NcclApi& api) {
   api.GetVersion = ncclGetVersion;
-  api.CommRevoke = ncclCommRevoke;
 #define LOCKSTEP_TAKE(function) api.function = nccl##function;
   LOCKSTEP_NCCL_FUNCTIONS(LOCKSTEP_TAKE)
 #undef LOCKSTEP_TAKE

@@ -23,7 +23,8 @@
 
 namespace lockstep::internal_collective {
 
-// The oldest version that can be used. 2.18.0 is the first with CommSplit.
+// The oldest version that can be used. 2.18.0 is the first with all fields of
+// NcclConfig.
 inline constexpr int kNcclVersionNeeded = 21800;
 
 enum class NcclResult : int {
@@ -67,7 +68,6 @@ enum class NcclScalarResidence : int {
 };
 
 inline constexpr int kNcclUndefined = INT_MIN;  // NCCL takes its default
-inline constexpr int kNcclNoColor = -1;         // for CommSplit
 
 struct NcclComm;  // a type of NCCL
 
@@ -102,12 +102,9 @@ struct NcclApi {
 
   NcclResult (*CommInitRankConfig)(NcclComm** comm, int size, NcclUniqueId id,
                                    int rank, NcclConfig* config);
-  NcclResult (*CommSplit)(NcclComm* comm, int color, int key,
-                          NcclComm** new_comm, NcclConfig* config);
   NcclResult (*CommFinalize)(NcclComm* comm);
   NcclResult (*CommDestroy)(NcclComm* comm);
   NcclResult (*CommAbort)(NcclComm* comm);
-  NcclResult (*CommRevoke)(NcclComm* comm, int flags);  // nullptr before 2.28.7
   NcclResult (*CommGetAsyncError)(NcclComm* comm, NcclResult* error);
 
   NcclResult (*AllReduce)(const void* in, void* out, size_t count,

@@ -13,7 +13,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/nccl/nccl_types.h"
 #include "lockstep/collective/transport_util.h"
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 
 namespace lockstep::internal_collective {
 
@@ -205,7 +205,7 @@ void NcclCollectives::Release() {
 
 absl::StatusOr<std::shared_ptr<Launch>> NcclCollectives::Prepare(
     const std::shared_ptr<const Operation>& op) {
-  const internal_gpu::Device& device = shared_.device();
+  const internal_gpu::Gpu& device = shared_.device();
   CudaEvent* after = nullptr;
   if (op->after.has_value()) {
     LOCKSTEP_RETURN_IF_ERROR(device.InContext([&] {

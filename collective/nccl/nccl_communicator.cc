@@ -167,8 +167,6 @@ absl::Status NcclCommunicator::AsyncError() {
   return failure_;
 }
 
-// CommRevoke of newer versions would leave a communicator from which groups can
-// be split off. This one needs no further groups.
 void NcclCommunicator::Abort() {
   NcclComm* comm = nullptr;
   {

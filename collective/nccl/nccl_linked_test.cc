@@ -16,16 +16,7 @@ TEST(LinkedNccl, IsTheDefault) {
   EXPECT_EQ(nccl->GetUniqueId(&id), NcclResult::kSuccess);
   EXPECT_NE(std::string(id.internal, sizeof(id.internal)),
             std::string(sizeof(id.internal), '\0'));
-  EXPECT_NE(nccl->CommRevoke, nullptr);
   EXPECT_EQ(*LoadNccl(""), nccl);
-}
-
-TEST(LinkedNccl, AnotherOneCanBeLoaded) {
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const NcclApi* const linked, LoadNccl(""));
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const NcclApi* const loaded,
-                                LoadNccl("collective/nccl/libfake_gpu_old.so"));
-  EXPECT_NE(loaded->GetUniqueId, linked->GetUniqueId);
-  EXPECT_EQ(loaded->CommRevoke, nullptr);
 }
 
 }  // namespace

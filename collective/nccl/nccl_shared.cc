@@ -42,18 +42,18 @@ void EventPool::DestroyAll() {
   free_.clear();
 }
 
-absl::Status NcclShared::Open() {
+absl::Status NcclShared::Open(int ordinal) {
   int devices = 0;
   LOCKSTEP_RETURN_IF_ERROR(
       Check(cuda.DeviceGetCount(&devices), "cuDeviceGetCount"));
   const int by_rank = devices == 1 ? 0 : context_.local_rank;
-  const bool is_told = context_.device >= 0;
-  absl::StatusOr<std::unique_ptr<const internal_gpu::Device>> device =
-      internal_gpu::Device::Open(cuda, is_told ? context_.device : by_rank);
+  const bool is_given = ordinal >= 0;
+  absl::StatusOr<std::unique_ptr<const internal_gpu::Gpu>> device =
+      internal_gpu::Gpu::Open(cuda, is_given ? ordinal : by_rank);
   if (absl::IsInvalidArgument(device.status())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("GroupOptions::", device.status().message(),
-                     is_told ? "" : ", this rank's number on its host"));
+        absl::StrCat("NcclOptions::", device.status().message(),
+                     is_given ? "" : ", this rank's number on its host"));
   }
   LOCKSTEP_RETURN_IF_ERROR(device.status());
   device_ = *std::move(device);

@@ -17,7 +17,7 @@
 #include "lockstep/collective/nccl/nccl_api.h"
 #include "lockstep/collective/transport.h"
 #include "lockstep/gpu/cuda_api.h"
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 
 namespace lockstep::internal_collective {
 
@@ -63,10 +63,10 @@ class NcclShared {
         events(cuda_api),
         context_(context) {}
 
-  // Opens this rank's device.
-  absl::Status Open();
+  // Opens this rank's device, as NcclOptions::device says.
+  absl::Status Open(int ordinal);
   bool is_open() const { return device_ != nullptr; }
-  const internal_gpu::Device& device() const { return *device_; }
+  const internal_gpu::Gpu& device() const { return *device_; }
 
   absl::Status CheckCancelled() const;
   absl::Status Check(internal_gpu::CudaResult result,
@@ -91,7 +91,7 @@ class NcclShared {
 
  private:
   const TransportContext context_;
-  std::unique_ptr<const internal_gpu::Device> device_;
+  std::unique_ptr<const internal_gpu::Gpu> device_;
 };
 
 // Returns the handle of a trainer's stream, as the driver knows it.

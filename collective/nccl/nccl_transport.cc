@@ -24,13 +24,13 @@
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/transport_util.h"
 #include "lockstep/gpu/cuda_api.h"
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 
 namespace lockstep::internal_collective {
 namespace {
 
 using internal_gpu::CudaApi;
-using internal_gpu::CudaPlace;
+using internal_gpu::CudaPointer;
 using internal_gpu::kCudaSuccess;
 
 // The longest time that ranks that leave wait for each other.
@@ -50,7 +50,7 @@ class NcclTransport : public DeviceTransport {
   ~NcclTransport() override;
 
   // Opens the device, and starts the thread.
-  absl::Status Open();
+  absl::Status Open(int ordinal);
 
   absl::string_view name() const override { return "nccl"; }
   absl::Status CheckSupported(const Operation& op) const override;
@@ -90,8 +90,8 @@ class NcclTransport : public DeviceTransport {
 
 // ---- Its beginning and its end.
 
-absl::Status NcclTransport::Open() {
-  LOCKSTEP_RETURN_IF_ERROR(shared_.Open());
+absl::Status NcclTransport::Open(int ordinal) {
+  LOCKSTEP_RETURN_IF_ERROR(shared_.Open(ordinal));
   LOCKSTEP_RETURN_IF_ERROR(shared_.device().InContext([this] {
     LOCKSTEP_RETURN_IF_ERROR(collectives_.Open());
     return shared_.Check(shared_.cuda.StreamCreate(
@@ -236,22 +236,22 @@ absl::Status NcclTransport::CheckBuffer(absl::string_view what,
                      ", which is this rank's, but has device.ordinal=",
                      buffer.device.ordinal));
   }
-  CudaPlace place;
-  if (PlaceOf(shared_.cuda, buffer.data, place) != kCudaSuccess) {
+  CudaPointer memory;
+  if (DescribePointer(shared_.cuda, buffer.data, memory) != kCudaSuccess) {
     // Some drivers answer only in a context.
     LOCKSTEP_RETURN_IF_ERROR(shared_.device().InContext([&] {
-      return shared_.Check(PlaceOf(shared_.cuda, buffer.data, place),
+      return shared_.Check(DescribePointer(shared_.cuda, buffer.data, memory),
                            "cuPointerGetAttributes");
     }));
   }
-  const bool on_device = place.type == internal_gpu::kCudaMemoryTypeDevice;
-  if (on_device && place.device == own) return absl::OkStatus();
+  const bool on_device = memory.type == internal_gpu::kCudaMemoryTypeDevice;
+  if (on_device && memory.device == own) return absl::OkStatus();
   // Managed memory goes where it is needed.
-  if (place.is_managed != 0) return absl::OkStatus();
+  if (memory.is_managed != 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       what, " should be memory of CUDA device ", own,
       ", as its Buffer::device says, but is ",
-      on_device ? absl::StrCat("memory of device ", place.device, ": ")
+      on_device ? absl::StrCat("memory of device ", memory.device, ": ")
                 : "memory of the host: ",
       "copy it to device ", own));
 }
@@ -259,14 +259,14 @@ absl::Status NcclTransport::CheckBuffer(absl::string_view what,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNcclTransport(
-    const TransportContext& context) {
+    const TransportContext& context, const NcclOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(CheckRank(context));
   LOCKSTEP_ASSIGN_OR_RETURN(const CudaApi* const cuda,
-                            internal_gpu::LoadCuda(context.cuda_library));
+                            internal_gpu::LoadCuda(options.cuda_library));
   LOCKSTEP_ASSIGN_OR_RETURN(const NcclApi* const nccl,
-                            LoadNccl(context.nccl_library));
+                            LoadNccl(options.nccl_library));
   auto transport = std::make_unique<NcclTransport>(context, *cuda, *nccl);
-  LOCKSTEP_RETURN_IF_ERROR(transport->Open());
+  LOCKSTEP_RETURN_IF_ERROR(transport->Open(options.device));
   return transport;
 }
 

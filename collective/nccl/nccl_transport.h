@@ -19,12 +19,12 @@
 
 namespace lockstep::internal_collective {
 
-// Makes the transport of the device context.device. Every rank needs its own
+// Makes the transport of the device options.device. Every rank needs its own
 // device. Returns UNAVAILABLE if there is no NCCL, driver or device, and
 // INVALID_ARGUMENT if there is no such device. The transport has one thread,
 // and NCCL has more.
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNcclTransport(
-    const TransportContext& context);
+    const TransportContext& context, const NcclOptions& options);
 
 }  // namespace lockstep::internal_collective
 

@@ -79,16 +79,18 @@ class Switch {
   long long usual_;
 };
 
-// Returns the context for the fake. Each rank has the device of its number,
-// unless it has another one already.
-TransportContext OnFake(TransportContext context) {
-  context.local_rank = context.rank;
-  context.nccl_library = context.cuda_library = kLibrary;
-  return context;
+NcclOptions FakeOptions() {
+  NcclOptions options;
+  options.nccl_library = options.cuda_library = kLibrary;
+  return options;
 }
 
-TransportContext FakeContext(int rank, int size, Store& store) {
-  return OnFake(ContextOf(rank, size, store));
+// Makes a transport over the fake. Each rank has the device of its number,
+// unless the options say which.
+absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeOnFake(
+    TransportContext context, const NcclOptions& options = FakeOptions()) {
+  context.local_rank = context.rank;
+  return MakeNcclTransport(context, options);
 }
 
 // The transports of a group on the fake.
@@ -97,7 +99,7 @@ class NcclRanks : public RanksOf<DeviceTransport> {
  public:
   explicit NcclRanks(int size)
       : RanksOf(size, [](const TransportContext& context) {
-          return MakeNcclTransport(OnFake(context));
+          return MakeOnFake(context);
         }) {}
 };
 
@@ -655,19 +657,19 @@ TEST(NcclTransport, RefusesMemoryOfElsewhere) {
 
 TEST(NcclTransport, SaysWhatItCannotBeMadeOf) {
   MemoryStore store;
-  TransportContext context = FakeContext(0, 1, store);
-  context.device = 8;
+  TransportContext context = ContextOf(0, 1, store);
+  NcclOptions options = FakeOptions();
+  options.device = 8;
   EXPECT_THAT(
-      MakeNcclTransport(context),
+      MakeNcclTransport(context, options),
       StatusIs(kInvalidArgument, AllOf(HasSubstr("device should be 0 to 7"),
                                        HasSubstr("device=8"))));
-  context.device = -1;
+  options.device = -1;
   context.local_rank = 9;
-  EXPECT_THAT(MakeNcclTransport(context),
+  EXPECT_THAT(MakeNcclTransport(context, options),
               StatusIs(kInvalidArgument,
                        HasSubstr("device=9, this rank's number on its host")));
-  context = FakeContext(1, 1, store);
-  EXPECT_THAT(MakeNcclTransport(context),
+  EXPECT_THAT(MakeOnFake(ContextOf(1, 1, store)),
               StatusIs(kInvalidArgument, HasSubstr("rank=1, size=1")));
 }
 
@@ -677,7 +679,7 @@ TEST(NcclTransport, TakesTheOnlyDevice) {
   const Switch one("device_count", 1, 8);
   const Gpu gpu(0);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto transport,
-                                MakeNcclTransport(FakeContext(3, 4, store)));
+                                MakeOnFake(ContextOf(3, 4, store)));
   Operation op;
   op.in = gpu.BufferAt(nullptr, 1, DType::kU8);
   op.in.device.ordinal = 3;
@@ -687,25 +689,26 @@ TEST(NcclTransport, TakesTheOnlyDevice) {
 
 TEST(NcclTransport, SaysWhichLibraryIsMissing) {
   MemoryStore store;
-  TransportContext context = FakeContext(0, 1, store);
-  context.cuda_library = "no_libcuda.so";
-  EXPECT_THAT(MakeNcclTransport(context),
+  const TransportContext context = ContextOf(0, 1, store);
+  NcclOptions options = FakeOptions();
+  options.cuda_library = "no_libcuda.so";
+  EXPECT_THAT(MakeOnFake(context, options),
               StatusIs(kUnavailable, HasSubstr("no_libcuda.so")));
-  context = FakeContext(0, 1, store);
-  context.nccl_library = "no_libnccl.so";
-  EXPECT_THAT(MakeNcclTransport(context),
+  options = FakeOptions();
+  options.nccl_library = "no_libnccl.so";
+  EXPECT_THAT(MakeOnFake(context, options),
               StatusIs(kUnavailable, HasSubstr("no_libnccl.so")));
   // Libraries are loaded once. The same library by another path is loaded
   // again.
-  context.nccl_library = absl::StrCat("./", kLibrary);
+  options.nccl_library = absl::StrCat("./", kLibrary);
   {
     const Switch version("version", 21705, 22809);
-    EXPECT_THAT(MakeNcclTransport(context),
+    EXPECT_THAT(MakeOnFake(context, options),
                 StatusIs(kUnavailable, HasSubstr("2.17.5")));
   }
-  context.cuda_library = absl::StrCat("./", kLibrary);
+  options.cuda_library = absl::StrCat("./", kLibrary);
   const Switch no_driver("no_driver", 1);
-  EXPECT_THAT(MakeNcclTransport(context),
+  EXPECT_THAT(MakeOnFake(context, options),
               StatusIs(kUnavailable, HasSubstr("driver")));
 }
 
@@ -714,10 +717,10 @@ TEST(NcclTransport, SaysThatRanksShareADevice) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&store, rank] {
-      TransportContext context = FakeContext(rank, 2, store);
-      context.device = 5;
-      LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto transport,
-                                    MakeNcclTransport(context));
+      NcclOptions options = FakeOptions();
+      options.device = 5;
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+          const auto transport, MakeOnFake(ContextOf(rank, 2, store), options));
       EXPECT_THAT(
           transport->Connect(),
           StatusIs(kInvalidArgument, AllOf(HasSubstr("Duplicate GPU"),
@@ -829,7 +832,7 @@ TEST(NcclTransport, AnotherTagMovesNothing) {
 TEST(NcclTransport, CancelEndsConnectThatWaitsForAnId) {
   MemoryStore store;
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto transport,
-                                MakeNcclTransport(FakeContext(1, 2, store)));
+                                MakeOnFake(ContextOf(1, 2, store)));
   std::thread connecting(
       [&] { EXPECT_THAT(transport->Connect(), StatusIs(kCancelled)); });
   LetItWait();
@@ -842,7 +845,7 @@ TEST(NcclTransport, CancelEndsConnectThatWaitsForTheOthers) {
   for (const bool at_once : {false, true}) {
     MemoryStore store;
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto transport,
-                                  MakeNcclTransport(FakeContext(0, 2, store)));
+                                  MakeOnFake(ContextOf(0, 2, store)));
     std::thread connecting(
         [&] { EXPECT_THAT(transport->Connect(), StatusIs(kCancelled)); });
     if (!at_once) LetItWait();

@@ -12,16 +12,16 @@ namespace lockstep {
 absl::StatusOr<std::unique_ptr<Communicator>> MakeGroupForHost(
     World& world, GroupOptions options) {
   if (options.backend != "nccl") return world.MakeGroup(options);
-  options.device = world.rank();
-  options.nccl_library = options.cuda_library =
-      "collective/nccl/libfake_gpu.so";
+  NcclOptions nccl;
+  nccl.device = world.rank();
+  nccl.nccl_library = nccl.cuda_library = "collective/nccl/libfake_gpu.so";
   LOCKSTEP_ASSIGN_OR_RETURN(const internal_gpu::CudaApi* const cuda,
-                            internal_gpu::LoadCuda(options.cuda_library));
+                            internal_gpu::LoadCuda(nccl.cuda_library));
   options.transport = OverDevice(
-      [](const TransportContext& context) {
-        return internal_collective::MakeTransport("nccl", context);
+      [nccl](const TransportContext& context) {
+        return internal_collective::MakeTransport("nccl", context, nccl);
       },
-      cuda, options.device);
+      cuda, nccl.device);
   return world.MakeGroup(options);
 }
 

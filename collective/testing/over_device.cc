@@ -18,7 +18,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 #include "lockstep/gpu/stream.h"
 
 namespace lockstep {
@@ -40,9 +40,8 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
  public:
   static absl::StatusOr<std::shared_ptr<DeviceMemory>> Create(
       const CudaApi* cuda, int ordinal) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        std::unique_ptr<const internal_gpu::Device> device,
-        internal_gpu::Device::Open(*cuda, ordinal));
+    LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<const internal_gpu::Gpu> device,
+                              internal_gpu::Gpu::Open(*cuda, ordinal));
     std::shared_ptr<DeviceMemory> memory(new DeviceMemory(std::move(device)));
     LOCKSTEP_RETURN_IF_ERROR(memory->device_->InContext([&] {
       return memory->device_->Check(
@@ -105,10 +104,10 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   }
 
  private:
-  explicit DeviceMemory(std::unique_ptr<const internal_gpu::Device> device)
+  explicit DeviceMemory(std::unique_ptr<const internal_gpu::Gpu> device)
       : device_(std::move(device)) {}
 
-  const std::unique_ptr<const internal_gpu::Device> device_;
+  const std::unique_ptr<const internal_gpu::Gpu> device_;
   CudaStream* stream_ = nullptr;
 
   Mutex mutex_;

@@ -68,11 +68,12 @@ void OnDevices(int size, const std::function<void(Communicator& group)>& run) {
   const auto ended = LocalWorld(size).Run([&run](World& world) -> absl::Status {
     GroupOptions options;
     options.backend = "nccl";
-    options.device = world.rank();
-    options.nccl_library = options.cuda_library = kFake;
+    NcclOptions nccl;
+    nccl.device = world.rank();
+    nccl.nccl_library = nccl.cuda_library = kFake;
     options.transport = OverDevice(
-        [](const TransportContext& context) {
-          return internal_collective::MakeTransport("nccl", context);
+        [nccl](const TransportContext& context) {
+          return internal_collective::MakeTransport("nccl", context, nccl);
         },
         &Cuda(), world.rank());
     LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup(options));

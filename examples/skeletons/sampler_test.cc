@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> MakeEasy(const PluginContext& context,
                                                 context.dataset->size()));
   lockstep::SamplerOptions sampler;
   sampler.rank = context.rank;
-  sampler.cut.world = context.size;
+  sampler.cut.world = context.world_size;
   sampler.cut.batch_size = options.rank_batch_size;
   sampler.cut.tail = lockstep::Tail::kUneven;
   return Sampler::Create(std::move(order), sampler);
@@ -68,7 +68,7 @@ TEST(Easy, Conforms) {
           "x", {203}, std::vector<int64_t>(203))}));
   lockstep::ExpectConforms([&](int64_t rank, int64_t ranks) {
     context.rank = rank;
-    context.size = ranks;
+    context.world_size = ranks;
     return registry.Create<Sampler>("easy", context, lockstep::Config());
   });
 }

@@ -404,7 +404,7 @@ Launcher::FirstError Launcher::FindFirstError() const {
   for (size_t left = reports.size(); left > 0; --left) {
     const auto report = reports.find(first.rank);
     if (report == reports.end()) break;
-    first.told_by = report->second.rank;
+    first.reported_by = report->second.rank;
     first.text = report->second.text;
     first.blame = report->second.blame;
     if (first.blame->rank() == first.rank) break;
@@ -415,7 +415,7 @@ Launcher::FirstError Launcher::FindFirstError() const {
   for (const auto& [rank, report] : reports) {
     if (first.rank < 0 || report.blame.rank() != first.rank) continue;
     if (!first.blame.has_value()) {
-      first.told_by = rank;
+      first.reported_by = rank;
       first.text = report.text;
       first.blame = report.blame;
     } else if (first.blame->rank() == first.rank &&
@@ -470,9 +470,9 @@ void Launcher::Summarize(const FirstError& first) {
       first.text.empty()
           ? ""
           : absl::StrCat(
-                first.told_by == first.rank
+                first.reported_by == first.rank
                     ? ": "
-                    : absl::StrCat("; rank ", first.told_by, " reports: "),
+                    : absl::StrCat("; rank ", first.reported_by, " reports: "),
                 first.text);
   const bool is_elsewhere =
       first_failed_ != nullptr && first_failed_->number != first.rank;
@@ -514,7 +514,7 @@ void Launcher::Report(int64_t attempt, int code, const FirstError& first) {
   report.exit_code = stopping() ? 128 + stop_ : code;
   report.blame = first.blame;
   report.message = first.text;
-  report.reported_by = first.told_by;
+  report.reported_by = first.reported_by;
   for (const Rank& rank : ranks_) {
     report.ranks.push_back(
         {rank.number, rank.pid, *rank.end, rank.sent_by_launcher});

@@ -102,9 +102,9 @@ class Launcher {
 
   // The error that came first, as ranks have reported it.
   struct FirstError {
-    int64_t rank = -1;     // -1 if no single rank is to blame
-    int64_t told_by = -1;  // `rank` itself, if it has reported its error
-    std::string text;      // "" if no rank has reported it
+    int64_t rank = -1;         // -1 if no single rank is to blame
+    int64_t reported_by = -1;  // `rank` itself, if it has reported its error
+    std::string text;          // "" if no rank has reported it
     std::optional<Blame> blame;
   };
 

@@ -15,7 +15,7 @@ inline constexpr int kGpuDevice = 0;
 
 // The settings.
 struct GpuOptions {
-  std::string nccl_library;  // as in GroupOptions
+  std::string nccl_library;  // as in NcclOptions
   std::string cuda_library;
   absl::Duration time;          // the time of each section that measures speed
   int64_t most_bytes = 0;       // the largest operation or copy

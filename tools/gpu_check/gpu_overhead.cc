@@ -142,9 +142,9 @@ absl::Status CompareAllReduces(const std::string& section,
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world, World::Join(world_options));
   GroupOptions group_options;
   group_options.backend = "nccl";
-  group_options.device = kGpuDevice;
-  group_options.nccl_library = options.nccl_library;
-  group_options.cuda_library = options.cuda_library;
+  group_options.nccl.device = kGpuDevice;
+  group_options.nccl.nccl_library = options.nccl_library;
+  group_options.nccl.cuda_library = options.cuda_library;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world->MakeGroup(group_options));
   // These are destroyed before the card, which can't free memory while their
   // operations hang.

@@ -111,12 +111,13 @@ absl::StatusOr<Joined> Join(const RankProcesses::Self& self) {
   if (self.size > 1) ShareCard(self, nccl_version);
   GroupOptions group_options;
   group_options.backend = "nccl";
-  group_options.device = kGpuDevice;
-  group_options.nccl_library = argument[0];
-  group_options.cuda_library = argument[1];
   group_options.deadline = kConnects;
+  NcclOptions nccl;
+  nccl.device = kGpuDevice;
+  nccl.nccl_library = argument[0];
+  nccl.cuda_library = argument[1];
   LOCKSTEP_ASSIGN_OR_RETURN(const CudaApi* const cuda,
-                            LoadCuda(group_options.cuda_library));
+                            LoadCuda(nccl.cuda_library));
   WorldOptions options;
   options.init = absl::StrCat("file://", self.folder);
   options.rank = self.rank;
@@ -124,8 +125,8 @@ absl::StatusOr<Joined> Join(const RankProcesses::Self& self) {
   Joined joined;
   LOCKSTEP_ASSIGN_OR_RETURN(joined.world, World::Join(options));
   group_options.transport = OverDevice(
-      [](const TransportContext& context) {
-        return internal_collective::MakeTransport("nccl", context);
+      [nccl](const TransportContext& context) {
+        return internal_collective::MakeTransport("nccl", context, nccl);
       },
       cuda, kGpuDevice);
   LOCKSTEP_ASSIGN_OR_RETURN(joined.group,

@@ -17,7 +17,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/gpu/cuda_api.h"
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 #include "lockstep/tools/gpu_check/gpu_options.h"
 
 namespace lockstep {
@@ -25,7 +25,7 @@ namespace {
 
 using internal_gpu::CudaApi;
 using internal_gpu::CudaResult;
-using internal_gpu::Device;
+using internal_gpu::Gpu;
 using internal_gpu::kCudaEventDisableTiming;
 using internal_gpu::kCudaHostAllocPortable;
 using internal_gpu::kCudaNotReady;
@@ -105,8 +105,8 @@ absl::Status Card::Await() {
 
 absl::Status OnCard(const CudaApi& cuda,
                     const std::function<absl::Status(Card&)>& run) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<const Device> device,
-                            Device::Open(cuda, kGpuDevice));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<const Gpu> device,
+                            Gpu::Open(cuda, kGpuDevice));
   return device->InContext([&]() -> absl::Status {
     Card card(*device);
     LOCKSTEP_RETURN_IF_ERROR(card.Open());

@@ -27,7 +27,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/gpu/cuda_api.h"
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 
 namespace lockstep {
 
@@ -47,7 +47,7 @@ inline constexpr absl::Duration kHangsAfter = absl::Minutes(1);
 class Card {
  public:
   // Requires: the device's context is this thread's.
-  explicit Card(const internal_gpu::Device& device) : device_(device) {}
+  explicit Card(const internal_gpu::Gpu& device) : device_(device) {}
   ~Card();
 
   Card(const Card&) = delete;
@@ -67,7 +67,7 @@ class Card {
   internal_gpu::CudaStream* stream() const { return stream_; }
 
  private:
-  const internal_gpu::Device& device_;
+  const internal_gpu::Gpu& device_;
   internal_gpu::CudaStream* stream_ = nullptr;
   internal_gpu::CudaEvent* event_ = nullptr;
   std::vector<void*> device_memory_;

@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
     const LoaderSettings& settings) {
   PluginContext context;
   context.rank = settings.rank;
-  context.size = settings.ranks;
+  context.world_size = settings.ranks;
   context.dataset = std::make_shared<PointDataset>(settings.samples);
   Config config;
   config.Set("num_workers", 2);

@@ -11,7 +11,6 @@ constexpr int kSystemError = 2;
 ACME_UNAVAILABLE(ncclGetVersion)
 ACME_UNAVAILABLE(ncclGetUniqueId)
 ACME_UNAVAILABLE(ncclCommInitRankConfig)
-ACME_UNAVAILABLE(ncclCommSplit)
 ACME_UNAVAILABLE(ncclCommFinalize)
 ACME_UNAVAILABLE(ncclCommDestroy)
 ACME_UNAVAILABLE(ncclCommAbort)

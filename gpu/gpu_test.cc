@@ -1,4 +1,4 @@
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 
 #include <memory>
 #include <thread>  // NOLINT: another one captures
@@ -22,25 +22,25 @@ const CudaApi& Cuda() {
   return cuda;
 }
 
-TEST(Device, RefusesOneThatIsNotThere) {
+TEST(Gpu, RefusesOneThatIsNotThere) {
   for (const int ordinal : {-1, 8}) {
-    EXPECT_THAT(Device::Open(Cuda(), ordinal),
+    EXPECT_THAT(Gpu::Open(Cuda(), ordinal),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("device should be 0 to 7")));
   }
 }
 
-TEST(Device, KeepsItsContext) {
+TEST(Gpu, KeepsItsContext) {
   {
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Device::Open(Cuda(), 7));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Gpu::Open(Cuda(), 7));
     EXPECT_EQ(device->ordinal(), 7);
   }
   // No reference to the context is left.
   EXPECT_EQ(Cuda().DevicePrimaryCtxRelease(7), kCudaInvalidContext);
 }
 
-TEST(Device, ItsContextIsCurrentInACallAlone) {
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Device::Open(Cuda(), 3));
+TEST(Gpu, ItsContextIsCurrentInACallAlone) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Gpu::Open(Cuda(), 3));
   CudaEvent* event = nullptr;
   EXPECT_EQ(Cuda().EventCreate(&event, 0), kCudaInvalidContext);
   LOCKSTEP_EXPECT_OK(device->InContext([&] {
@@ -95,8 +95,8 @@ TEST(RelaxedCapture, LeavesTheModeToADriverThatRefuses) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(Device, InContextPutsBackTheModeThatWasThere) {
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Device::Open(Cuda(), 3));
+TEST(Gpu, InContextPutsBackTheModeThatWasThere) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Gpu::Open(Cuda(), 3));
   EXPECT_EQ(ModeOfThisThread(), CudaCaptureMode::kGlobal);
   const CudaCaptureMode usual = ExchangeMode(CudaCaptureMode::kThreadLocal);
   EXPECT_THAT(device->InContext([&] {
@@ -112,7 +112,7 @@ TEST(Device, InContextPutsBackTheModeThatWasThere) {
 
 // A stream of the device, and an event that this stream has reached.
 struct Used {
-  explicit Used(const Device& of) : device(of) {
+  explicit Used(const Gpu& of) : device(of) {
     LOCKSTEP_EXPECT_OK(device.InContext([&] {
       EXPECT_EQ(Cuda().StreamCreate(&stream, kCudaStreamNonBlocking),
                 kCudaSuccess);
@@ -128,7 +128,7 @@ struct Used {
     EXPECT_EQ(Cuda().StreamDestroy(stream), kCudaSuccess);
   }
 
-  const Device& device;
+  const Gpu& device;
   CudaStream* stream = nullptr;
   CudaEvent* event = nullptr;
 };
@@ -138,12 +138,12 @@ void OnAnotherThread(const Run& run) {
   std::thread(run).join();
 }
 
-TEST(Device, GoesOnBesideACapture) {
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Device::Open(Cuda(), 3));
+TEST(Gpu, GoesOnBesideACapture) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Gpu::Open(Cuda(), 3));
   const Used captured(*device), other(*device);
   Capture capture(kFake, captured.stream);
   const auto use = [&] {
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto again, Device::Open(Cuda(), 3));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto again, Gpu::Open(Cuda(), 3));
     const Used used(*again);
     const RelaxedCapture relaxed(Cuda());
     EXPECT_EQ(Cuda().EventQuery(other.event), kCudaSuccess);
@@ -156,7 +156,7 @@ TEST(Device, GoesOnBesideACapture) {
 // Shows that the fake detects what the tests above and those of the loader
 // test.
 TEST(Capture, IsBrokenByACallThatIsNotRelaxed) {
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Device::Open(Cuda(), 3));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Gpu::Open(Cuda(), 3));
   const Used captured(*device), other(*device);
   const auto query = [&] {
     EXPECT_EQ(Cuda().EventQuery(other.event), kCudaCaptureUnsupported);
@@ -177,7 +177,7 @@ TEST(Capture, IsBrokenByACallThatIsNotRelaxed) {
 }
 
 TEST(Capture, IsOfAStreamAndOfWhatWaitsForIt) {
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Device::Open(Cuda(), 3));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Gpu::Open(Cuda(), 3));
   const Used captured(*device), other(*device);
   const auto status = [](const Used& used) {
     CudaCaptureStatus found = CudaCaptureStatus::kNone;
@@ -200,8 +200,8 @@ TEST(Capture, IsOfAStreamAndOfWhatWaitsForIt) {
   EXPECT_EQ(status(captured), CudaCaptureStatus::kNone);
 }
 
-TEST(Device, NamesItselfInErrors) {
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Device::Open(Cuda(), 3));
+TEST(Gpu, NamesItselfInErrors) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto device, Gpu::Open(Cuda(), 3));
   LOCKSTEP_EXPECT_OK(device->Check(kCudaSuccess, "cuMemAlloc"));
   EXPECT_THAT(device->Check(kCudaOutOfMemory, "cuMemAlloc"),
               StatusIs(absl::StatusCode::kResourceExhausted,

@@ -1,4 +1,4 @@
-#include "lockstep/gpu/device.h"
+#include "lockstep/gpu/gpu.h"
 
 #include <memory>
 
@@ -29,8 +29,8 @@ RelaxedCapture::~RelaxedCapture() {
   if (exchanged_) cuda_.ThreadExchangeStreamCaptureMode(&mode_);
 }
 
-absl::StatusOr<std::unique_ptr<const Device>> Device::Open(const CudaApi& cuda,
-                                                           int ordinal) {
+absl::StatusOr<std::unique_ptr<const Gpu>> Gpu::Open(const CudaApi& cuda,
+                                                     int ordinal) {
   int count = 0;
   LOCKSTEP_RETURN_IF_ERROR(
       CudaStatus(cuda, cuda.DeviceGetCount(&count), "cuDeviceGetCount"));
@@ -47,17 +47,16 @@ absl::StatusOr<std::unique_ptr<const Device>> Device::Open(const CudaApi& cuda,
   LOCKSTEP_RETURN_IF_ERROR(
       CheckDevice(cuda, cuda.DevicePrimaryCtxRetain(&context, device),
                   "cuDevicePrimaryCtxRetain", ordinal));
-  return std::unique_ptr<const Device>(
-      new Device(cuda, ordinal, device, context));
+  return std::unique_ptr<const Gpu>(new Gpu(cuda, ordinal, device, context));
 }
 
-Device::~Device() {
+Gpu::~Gpu() {
   const RelaxedCapture relaxed(cuda_);
   cuda_.DevicePrimaryCtxRelease(device_);
 }
 
-absl::Status Device::CheckNotCaptured(CudaStream* stream,
-                                      absl::string_view text) const {
+absl::Status Gpu::CheckNotCaptured(CudaStream* stream,
+                                   absl::string_view text) const {
   CudaCaptureStatus status = CudaCaptureStatus::kNone;
   const CudaResult result = cuda_.StreamIsCapturing(stream, &status);
   // The default stream is never captured, but it can't be used while a stream
@@ -68,7 +67,7 @@ absl::Status Device::CheckNotCaptured(CudaStream* stream,
   return Check(result, "cuStreamIsCapturing");
 }
 
-absl::Status Device::Check(CudaResult result, absl::string_view what) const {
+absl::Status Gpu::Check(CudaResult result, absl::string_view what) const {
   return CheckDevice(cuda_, result, what, ordinal_);
 }
 

@@ -1,13 +1,13 @@
-// A Device keeps the primary context of a GPU, which is also the context of the
+// A Gpu keeps the primary context of a GPU, which is also the context of the
 // trainer's CUDA runtime. The context is current in a thread only during a call
 // that needs it. Internal.
 //
-//   LOCKSTEP_ASSIGN_OR_RETURN(const auto device, Device::Open(*cuda, 0));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto device, Gpu::Open(*cuda, 0));
 //   absl::Status status = device->InContext([&] {
 //     return device->Check(cuda->MemAlloc(&memory, bytes), "cuMemAlloc");
 //   });
-#ifndef LOCKSTEP_GPU_DEVICE_H_
-#define LOCKSTEP_GPU_DEVICE_H_
+#ifndef LOCKSTEP_GPU_GPU_H_
+#define LOCKSTEP_GPU_GPU_H_
 
 #include <memory>
 #include <utility>
@@ -45,16 +45,16 @@ class RelaxedCapture {
 
 // A GPU whose primary context is retained.
 // Thread-safety: thread-safe.
-class Device {
+class Gpu {
  public:
   // Opens the device with the number `ordinal`, from 0, with the functions of
   // `cuda`, which must outlive it. INVALID_ARGUMENT if there is no such device.
-  static absl::StatusOr<std::unique_ptr<const Device>> Open(const CudaApi& cuda,
-                                                            int ordinal);
-  ~Device();
+  static absl::StatusOr<std::unique_ptr<const Gpu>> Open(const CudaApi& cuda,
+                                                         int ordinal);
+  ~Gpu();
 
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
 
   const CudaApi& cuda() const { return cuda_; }
   int ordinal() const { return ordinal_; }
@@ -84,8 +84,7 @@ class Device {
   absl::Status Check(CudaResult result, absl::string_view what) const;
 
  private:
-  Device(const CudaApi& cuda, int ordinal, CudaDevice device,
-         CudaContext* context)
+  Gpu(const CudaApi& cuda, int ordinal, CudaDevice device, CudaContext* context)
       : cuda_(cuda), ordinal_(ordinal), device_(device), context_(context) {}
 
   const CudaApi& cuda_;
@@ -96,4 +95,4 @@ class Device {
 
 }  // namespace lockstep::internal_gpu
 
-#endif  // LOCKSTEP_GPU_DEVICE_H_
+#endif  // LOCKSTEP_GPU_GPU_H_
