@@ -10,7 +10,9 @@ of the archive.
     include/lockstep/...
 """
 
-load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+load("@rules_cc//cc:find_cc_toolchain.bzl", "find_cc_toolchain", "use_cc_toolchain")
+load("@rules_cc//cc/common:cc_common.bzl", "cc_common")
+load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
 
 _PKG_CONFIG = """prefix=${{pcfiledir}}/../..
 Name: {name}
@@ -40,7 +42,7 @@ def _archive(ctx, linker_inputs):
             ["SAVE", "END", ""],
         ),
     )
-    toolchain = find_cpp_toolchain(ctx)
+    toolchain = find_cc_toolchain(ctx)
     ctx.actions.run_shell(
         mnemonic = "CppArchiveAll",
         progress_message = "Archiving " + archive.short_path,
@@ -99,8 +101,8 @@ cc_archive = rule(
         "library": attr.string(mandatory = True),
         "version": attr.string(mandatory = True),
         "_cc_toolchain": attr.label(
-            default = Label("@bazel_tools//tools/cpp:current_cc_toolchain"),
+            default = Label("@rules_cc//cc:current_cc_toolchain"),
         ),
     },
-    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+    toolchains = use_cc_toolchain(),
 )

@@ -29,7 +29,7 @@ package(default_visibility = ["//visibility:public"])
 _FOUND = """
 cc_library(
     name = "{name}",
-    hdrs = glob({headers}),
+    hdrs = glob({headers}, allow_empty = True),
     includes = {includes},
     linkopts = {linkopts},
 )
