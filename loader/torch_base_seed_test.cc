@@ -10,7 +10,7 @@
 //                                           generator=g)])
 //
 // where sample i is read by worker i. shuffle=True gives the same.
-#include "lockstep/loader/torch_base_seed.h"
+#include "lockstep/sampler/torch_base_seed.h"
 
 #include <atomic>
 #include <cstdint>

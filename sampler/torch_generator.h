@@ -19,9 +19,6 @@
 
 namespace lockstep {
 
-// The seed of a torch.Generator() that was not seeded.
-inline constexpr uint64_t kTorchDefaultSeed = 67280421310721;
-
 // Thread-safety: thread-compatible.
 class TorchGenerator {
  public:

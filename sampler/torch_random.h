@@ -22,10 +22,12 @@
 #include "absl/status/statusor.h"
 #include "lockstep/base/language.h"
 #include "lockstep/sampler/order.h"
-#include "lockstep/sampler/torch_generator.h"
 #include "lockstep/sampler/torch_profile.h"
 
 namespace lockstep {
+
+// The seed of a torch.Generator() that was not seeded.
+inline constexpr uint64_t kTorchDefaultSeed = 67280421310721;
 
 // The generator that a sampler draws from.
 enum class TorchGeneratorUse {

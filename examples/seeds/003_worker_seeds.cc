@@ -25,8 +25,8 @@
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
-#include "lockstep/loader/torch_base_seed.h"
 #include "lockstep/sampler/presets.h"
+#include "lockstep/sampler/torch_base_seed.h"
 
 ABSL_FLAG(bool, distributed, false, "as a rank of a job");
 ABSL_FLAG(int, num_workers, 4, "DataLoader's");

@@ -1,4 +1,4 @@
-#include "lockstep/loader/torch_base_seed.h"
+#include "lockstep/sampler/torch_base_seed.h"
 
 #include <cstdint>
 

@@ -7,8 +7,8 @@
 // PyTorch draws a base seed from the loader's generator each time the loader is
 // iterated, and worker i has base_seed + i. This is the first such draw, which
 // persistent workers keep.
-#ifndef LOCKSTEP_LOADER_TORCH_BASE_SEED_H_
-#define LOCKSTEP_LOADER_TORCH_BASE_SEED_H_
+#ifndef LOCKSTEP_SAMPLER_TORCH_BASE_SEED_H_
+#define LOCKSTEP_SAMPLER_TORCH_BASE_SEED_H_
 
 #include <cstdint>
 
@@ -21,4 +21,4 @@ uint64_t TorchBaseSeed(uint64_t generator_seed);
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_LOADER_TORCH_BASE_SEED_H_
+#endif  // LOCKSTEP_SAMPLER_TORCH_BASE_SEED_H_
