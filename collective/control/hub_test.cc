@@ -197,15 +197,28 @@ Step Dies(int rank) {
 Step LeavesJob(int rank) {
   return [=](TestedHub& tested) { tested.hub.OnGone(rank, absl::OkStatus()); };
 }
-Step LeavesGroup(int rank, const std::string& group = "world") {
+// The rank has issued so many collectives.
+Step LeavesGroup(int rank, const std::string& group = "world",
+                 uint64_t issued = 0) {
   return [=](TestedHub& tested) {
-    tested.Send(rank, Encode(LeaveMessage{group, LaneCounts()}));
+    LaneCounts counts;
+    if (issued > 0) counts[LaneId()] = issued;
+    tested.Send(rank, Encode(LeaveMessage{group, counts}));
   };
 }
-// A rank can't go on with a group. Without blame, the error is its own.
-Step Fails(int rank, Code code, const std::string& group = "world") {
+// A rank that has left a group has done all that it has issued there.
+Step Detaches(int rank, const std::string& group = "world") {
   return [=](TestedHub& tested) {
-    tested.Send(rank, Encode(FailMessage{group, absl::Status(code, "why"), 0}));
+    tested.Send(rank, Encode(DetachMessage{group}));
+  };
+}
+// A rank can't go on with a group, behind some collective. Without blame, the
+// error is its own.
+Step Fails(int rank, Code code, const std::string& group = "world",
+           uint64_t after = 0) {
+  return [=](TestedHub& tested) {
+    tested.Send(rank,
+                Encode(FailMessage{group, absl::Status(code, "why"), after}));
   };
 }
 // A rank aborts the job.
@@ -256,6 +269,7 @@ std::vector<Row> Rows() {
   const absl::Duration soon = absl::Milliseconds(100);
   const absl::Duration answers_are_due = absl::Milliseconds(500);
   const Step all = Join({0, 1, 2});
+  const Step pair = Join({0, 1}, "pair", {0, 1});
   return {
       // Ranks that do not come.
       {"rank 2 answers that it has not come, and the deadline has passed",
@@ -290,6 +304,17 @@ std::vector<Row> Rows() {
       {"rank 1 waits in an earlier operation, and nobody else is missing",
        {all, Expired(0, 3), SaysBehind(1, 3), SaysHere(2, 3)},
        {Code::kDeadlineExceeded, Cause::kLate, {1}, 3}},
+      {"rank 2 came, and does not answer any more",
+       {all, Slow(2, 3), Expired(0, 3), SaysHere(1, 3), After(answers_are_due)},
+       {Code::kDeadlineExceeded, Cause::kSilent, {2}, 3}},
+      {"rank 1 left after its part, and rank 2 has not come",
+       {all, LeavesGroup(1, "world", 3), Detaches(1), LeavesJob(1),
+        Expired(0, 3), SaysNotYet(2, 3)},
+       {Code::kDeadlineExceeded, Cause::kLate, {2}, 3}},
+      {"rank 1 left before the group was made, and rank 2 does not answer",
+       {Join({0, 1}), LeavesGroup(1), Detaches(1), LeavesJob(1), Expired(0, 0),
+        After(answers_are_due)},
+       {Code::kDeadlineExceeded, Cause::kSilent, {1, 2}}},
 
       // Ranks that differ.
       {"rank 1 has issued something else, which is told at once",
@@ -303,6 +328,12 @@ std::vector<Row> Rows() {
         Slow(1, 1, "b"), SaysWaitsElsewhere(1, 1, "a", "b"),
         SaysWaitsElsewhere(0, 1, "b", "a")},
        {Code::kFailedPrecondition, Cause::kDiffer, {0, 1}, 0, "a"}},
+      {"three ranks wait for each other in three groups",
+       {Join({0, 1}, "a", {0, 1}), Join({1, 2}, "b", {1, 2}),
+        Join({0, 2}, "c", {0, 2}), Slow(0, 1, "a"), Slow(1, 1, "b"),
+        Slow(2, 1, "c"), SaysWaitsElsewhere(1, 1, "a", "b"),
+        SaysWaitsElsewhere(2, 1, "b", "c"), SaysWaitsElsewhere(0, 1, "c", "a")},
+       {Code::kFailedPrecondition, Cause::kDiffer, {0, 1, 2}, 0, "a"}},
       {"a rank waits in another group, in which nobody waits for it",
        {Join({0, 1}, "a", {0, 1}), Join({0, 1}, "b", {0, 1}), Slow(0, 1, "a"),
         Slow(1, 1, "b"), SaysWaitsElsewhere(1, 1, "a", "b")},
@@ -314,11 +345,30 @@ std::vector<Row> Rows() {
        {all, LeavesJob(2)},
        {Code::kUnavailable, Cause::kLeft, {2}}},
       {"rank 1 leaves the job after rank 2 has died",
-       {all, Join({0, 1}, "pair", {0, 1}), Dies(2), LeavesJob(1)},
+       {all, pair, Dies(2), LeavesJob(1)},
        {Code::kUnavailable, Cause::kLost, {2}, 0, "pair"}},
       {"rank 2 dies before the others join",
        {Dies(2), Join({0, 1})},
        {Code::kUnavailable, Cause::kLost, {2}}},
+      {"rank 2 dies after rank 1 has left the job, before the others join",
+       {all, LeavesJob(1), Dies(2), Join({0}, "again")},
+       {Code::kUnavailable, Cause::kLost, {2}, 0, "again"}},
+      {"rank 1 leaves the job after rank 2 has died, before the others join",
+       {all, Dies(2), LeavesJob(1), Join({0}, "again")},
+       {Code::kUnavailable, Cause::kLost, {2}, 0, "again"}},
+      {"rank 1 says that a rank is gone before rank 2 dies",
+       {pair, Fails(1, Code::kUnavailable, "pair"), Dies(2)},
+       {Code::kUnavailable, Cause::kFailed, {1}, 0, "pair"}},
+      {"rank 1 says that a rank is gone after rank 2 has died",
+       {pair, Dies(2), Fails(1, Code::kUnavailable, "pair")},
+       {Code::kUnavailable, Cause::kLost, {2}, 0, "pair"}},
+      {"rank 1 says it before rank 2 dies, and again of more collectives",
+       {pair, Fails(1, Code::kUnavailable, "pair", /*after=*/5), Dies(2),
+        Fails(1, Code::kUnavailable, "pair")},
+       {Code::kUnavailable, Cause::kFailed, {1}, 0, "pair"}},
+      {"rank 1 has another error after rank 2 has died",
+       {pair, Dies(2), Fails(1, Code::kInternal, "pair")},
+       {Code::kInternal, Cause::kFailed, {1}, 0, "pair"}},
       {"rank 2 leaves the group, and is not needed yet",
        {all, LeavesGroup(2)},
        kNone},
@@ -334,7 +384,7 @@ std::vector<Row> Rows() {
        {all, Fails(1, Code::kInternal)},
        {Code::kInternal, Cause::kFailed, {1}}},
       {"rank 1 fails the group before the others have joined it",
-       {Fails(1, Code::kInternal), Join({0, 2})},
+       {Fails(1, Code::kInternal), LeavesGroup(1), Join({0, 2})},
        {Code::kInternal, Cause::kFailed, {1}}},
       {"rank 2 fails the group after rank 1",
        {all, Fails(1, Code::kInternal), Fails(2, Code::kNotFound)},
@@ -349,6 +399,14 @@ std::vector<Row> Rows() {
        {all, Join({0, 2}, "pair", {0, 2}), Fails(1, Code::kInternal),
         LeavesJob(2)},
        {Code::kUnavailable, Cause::kFailed, {1}, 0, "pair"}},
+      {"rank 2 leaves because it was told that rank 1 is silent",
+       {all, Join({0, 2}, "pair", {0, 2}), Expired(2, 3), SaysHere(0, 3),
+        After(answers_are_due), LeavesJob(2)},
+       {Code::kUnavailable, Cause::kSilent, {1}, 3, "pair"}},
+      {"rank 2 leaves after it has got over a failure that it was told",
+       {all, Fails(1, Code::kInternal), Join({0, 2}, "pair", {0, 2}),
+        LeavesJob(2)},
+       {Code::kUnavailable, Cause::kLeft, {2}, 0, "pair"}},
       {"rank 2 does not answer after a failure that it was told",
        {all, Join({0, 2}, "pair", {0, 2}), Fails(1, Code::kInternal),
         Expired(0, 3, "pair"), After(answers_are_due)},

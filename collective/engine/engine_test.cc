@@ -145,86 +145,18 @@ TEST(Engine, WhatIsLostBeforeRank0IsTold) {
             NamesProcesses()));
 }
 
-TEST(Engine, OnlyWhatMayComeOfALossTellsIt) {
-  EngineJob job(3);
-  job.options.job_ranks =
-      std::make_shared<const std::vector<int>>(std::vector<int>{0, 2});
-  const auto join = [&job](const std::string& key) {
-    job.options.key = key;
-    std::vector<std::unique_ptr<Communicator>> ranks;
-    for (const int rank : {0, 2}) ranks.push_back(job.Join(rank));
-    return ranks;
-  };
-  const absl::Status left = absl::UnavailableError("someone has left");
-  const absl::Status other = absl::InternalError("something else");
-  const absl::Status told =
-      absl::UnavailableError("x: rank 1 (host-1, pid 101) is lost; y");
-  const auto before = join("before"), again = join("again");
-  const auto after = join("after"), not_of_it = join("not of it"),
-             named = join("named");
-  // Rank 0 gets these messages in this order.
-  job.planes[0]->Fail("before", left);
-  job.planes[0]->Fail("again", left, /*after=*/5);
-  job.stars.Lose(1);
-  job.planes[0]->Fail("again", left, /*after=*/0);
-  job.planes[0]->Fail("after", left);
-  job.planes[0]->Fail("not of it", other);
-  job.planes[0]->Fail("named", told);
-  const auto expect =
-      [](const std::vector<std::unique_ptr<Communicator>>& group,
-         const absl::Status& why, Blame::Cause cause,
-         const std::vector<int>& lost) {
-        const std::string words(why.message());
-        for (const auto& rank : group) {
-          // No rank sends this message. A barrier might be over for one rank
-          // when the other hears of the failure.
-          float value = 0;
-          const absl::Status status = Wait(rank->Recv(
-              BufferOf(absl::MakeSpan(&value, 1)), 1 - rank->rank()));
-          EXPECT_THAT(status, StatusIs(why.code(), HasSubstr(words)));
-          EXPECT_THAT(status, Blames(why.code(), cause, lost));
-        }
-      };
-  expect(before, left, Blame::Cause::kFailed, {0});
-  expect(again, left, Blame::Cause::kFailed, {0});
-  expect(after, left, Blame::Cause::kLost, {1});
-  expect(not_of_it, other, Blame::Cause::kFailed, {0});
-  expect(named, told, Blame::Cause::kFailed, {0});
-}
-
-// The lost rank is blamed, whether another rank left the job before or after
-// the loss.
-TEST(Engine, AGroupIsNotMadeWithoutTheLostRank) {
-  for (const bool leaves_first : {false, true}) {
-    EngineJob job(4);
-    auto ranks = job.JoinAll();
-    OnAllRanks(ranks, [](Communicator& rank) {
-      LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
-    });
-    if (!leaves_first) job.stars.Lose(3);
-    ranks[1] = nullptr;
-    LOCKSTEP_EXPECT_OK(job.planes[1]->Close(absl::ZeroDuration()));
-    if (leaves_first) job.stars.Lose(3);
-    job.options.key = "again";
-    for (const int rank : {0, 2}) {
-      EXPECT_THAT(job.TryToJoin(rank).status(),
-                  AllOf(Blames(absl::StatusCode::kUnavailable,
-                               Blame::Cause::kLost, {3}),
-                        NamesProcesses()));
-    }
-  }
-}
-
 TEST(Engine, ALostHubIsNamedOnAll) {
   EngineJob job(3);
   const auto ranks = job.JoinAll();
   job.stars.Lose(0);
+  const auto lost =
+      AllOf(Blames(absl::StatusCode::kUnavailable, Blame::Cause::kLost, {0}),
+            NamesProcesses());
   for (const int rank : {1, 2}) {
-    EXPECT_THAT(
-        Wait(ranks[rank]->Barrier()),
-        AllOf(Blames(absl::StatusCode::kUnavailable, Blame::Cause::kLost, {0}),
-              NamesProcesses()));
+    EXPECT_THAT(Wait(ranks[rank]->Barrier()), lost);
   }
+  job.options.key = "again";
+  EXPECT_THAT(job.TryToJoin(1).status(), lost);
 }
 
 // Ranks that are stopped, one of them rank 0, are named when the deadline is
@@ -246,8 +178,9 @@ TEST(Engine, AStoppedRankIsNamed) {
       CallOptions options;
       options.deadline = absl::Milliseconds(100);
       const absl::Status status = Wait(rank.Barrier(options));
-      EXPECT_EQ(ExpectSilent(status, stopped).last,
-                "barrier() #1 of group 'world'");
+      const Blame::Rank silent = ExpectSilent(status, stopped);
+      EXPECT_EQ(silent.last, "barrier() #1 of group 'world'");
+      EXPECT_GT(silent.age, absl::ZeroDuration());  // as of its last heartbeat
       EXPECT_THAT(status, BlamesIn("barrier() #2 of group 'world'", 2));
     });
     job.stars.Continue(stopped);
@@ -358,19 +291,6 @@ TEST(Engine, SlowOperationsAreToldWhenARankIsStopped) {
   LOCKSTEP_EXPECT_OK(work.Wait());
 }
 
-TEST(Engine, AGroupIsNotMadeWithoutRank0) {
-  EngineJob job(2);
-  const auto ranks = job.JoinAll();
-  job.stars.Lose(0);
-  EXPECT_THAT(Wait(ranks[1]->Barrier()),
-              StatusIs(absl::StatusCode::kUnavailable));
-  job.options.key = "again";
-  EXPECT_THAT(
-      job.TryToJoin(1).status(),
-      AllOf(Blames(absl::StatusCode::kUnavailable, Blame::Cause::kLost, {0}),
-            NamesProcesses()));
-}
-
 TEST(Engine, ATransportThatOneRankLacksIsToldToAll) {
   EngineJob job(2);
   const auto first = job.Join(0);
@@ -388,17 +308,6 @@ TEST(Engine, ATransportThatOneRankLacksIsToldToAll) {
   }
 }
 
-TEST(Engine, NamesMayHoldAnything) {
-  EngineJob job(1);
-  const auto rank = job.Join(0);
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto a, rank->Split("a", {0}));
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto ab, a->Split("b", {0}));
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto other, rank->Split("a/b", {0}));
-  LOCKSTEP_EXPECT_OK(Wait(other->Barrier()));
-  EXPECT_THAT(rank->Split(std::string(257, 'x'), {0}),
-              StatusIs(absl::StatusCode::kInvalidArgument));
-}
-
 // Expects that rank 0 waits in group 'a', and rank 1 in group 'b', for each
 // other.
 void ExpectDeadlock(const absl::Status& status) {
@@ -411,18 +320,6 @@ void ExpectDeadlock(const absl::Status& status) {
     EXPECT_EQ(rank.last, absl::StrCat("barrier() #1 of group '",
                                       rank.rank == 0 ? "a" : "b", "'"));
   }
-}
-
-// Two ranks, each with one thread, use two groups in different orders.
-TEST(Engine, GroupsInDifferentOrdersAreFound) {
-  EngineJob job(2);
-  const auto ranks = job.JoinAll();
-  OnAllRanks(ranks, [](Communicator& rank) {
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto a, rank.Split("a", {0, 1}));
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto b, rank.Split("b", {0, 1}));
-    const bool first = rank.rank() == 0;
-    ExpectDeadlock(Wait((first ? a : b)->Barrier()));
-  });
 }
 
 // The deadlock is found even if the second rank was asked while it did
@@ -443,89 +340,6 @@ TEST(Engine, GroupsInDifferentOrdersAreFoundHoweverLateOneWaits) {
       ExpectDeadlock(work.Wait());
     });
   }
-}
-
-// Rank 1 is stopped, rank 2 is told so and leaves. A rank that then waits for
-// rank 2 blames rank 1.
-TEST(Engine, ALeaverIsToldWithWhatItWasTold) {
-  EngineJob job(3, FailureTiming());
-  const auto ranks = job.JoinAll();
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
-  }
-  job.stars.Stop(1);
-  CallOptions options;
-  options.deadline = absl::Milliseconds(50);
-  float value = 0;
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
-      const Work receives,
-      ranks[2]->Recv(BufferOf(absl::MakeSpan(&value, 1)), 1, options));
-  EXPECT_THAT(receives.Wait(), AllOf(Blames(absl::StatusCode::kDeadlineExceeded,
-                                            Blame::Cause::kSilent, {1}),
-                                     NamesProcesses()));
-  LOCKSTEP_EXPECT_OK(job.planes[2]->Close(absl::ZeroDuration()));
-  job.options.name = job.options.key = "second";
-  const auto second = job.TryToJoin(0);
-  const absl::Status status =
-      second.ok() ? Wait((*second)->Barrier()) : second.status();
-  EXPECT_THAT(status, AllOf(Blames(absl::StatusCode::kUnavailable,
-                                   Blame::Cause::kSilent, {1}),
-                            NamesProcesses()));
-  EXPECT_EQ(BlameOf(status).value_or(Blame()).code,
-            absl::StatusCode::kDeadlineExceeded);
-  job.stars.Continue(1);
-}
-
-// A rank that has made a group again has got over the failure before that.
-TEST(Engine, ALeaverIsNotToldWithWhatItGotOver) {
-  EngineJob job(2);
-  {
-    const auto ranks = job.JoinAll();
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
-    }
-    ranks[1]->Abort(absl::InternalError("loss is NaN"));
-    for (const auto& rank : ranks) {
-      while (Wait(rank->Barrier()).ok()) continue;
-    }
-  }
-  job.options.name = job.options.key = "second";
-  {
-    const auto ranks = job.JoinAll();
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
-    }
-  }
-  LOCKSTEP_EXPECT_OK(job.planes[1]->Close(absl::ZeroDuration()));
-  job.options.name = job.options.key = "third";
-  const auto third = job.TryToJoin(0);
-  const absl::Status status =
-      third.ok() ? Wait((*third)->Barrier()) : third.status();
-  EXPECT_THAT(status, AllOf(Blames(absl::StatusCode::kUnavailable,
-                                   Blame::Cause::kLeft, {1}),
-                            NamesProcesses()));
-  EXPECT_THAT(status.message(), Not(HasSubstr("loss is NaN")));
-}
-
-// Blame describes a stopped rank as of its last heartbeat.
-TEST(Engine, WhatASilentRankIssuedIsNotTakenForKnown) {
-  EngineJob job(2, FailureTiming());
-  const auto ranks = job.JoinAll();
-  OnAllRanks(ranks, [](Communicator& rank) {
-    LOCKSTEP_ASSERT_OK(Wait(rank.Barrier()));
-  });
-  job.stars.AwaitBeat(1);
-  job.stars.Stop(1);
-  CallOptions options;
-  options.deadline = absl::Milliseconds(50);
-  const absl::Status status = Wait(ranks[0]->Barrier(options));
-  EXPECT_THAT(status, Blames(absl::StatusCode::kDeadlineExceeded,
-                             Blame::Cause::kSilent, {1}));
-  EXPECT_THAT(status, BlamesIn("barrier() #2 of group 'world'", 2));
-  const Blame::Rank silent = ExpectSilent(status, 1);
-  EXPECT_EQ(silent.last, "barrier() #1 of group 'world'");
-  EXPECT_GT(silent.age, absl::ZeroDuration());
-  job.stars.Continue(1);
 }
 
 TEST(Engine, RecentOperationsAreTheLastOnes) {
@@ -563,33 +377,6 @@ TEST(Engine, NobodyHasToWait) {
   EXPECT_EQ(values[1][3], 3);
 }
 
-TEST(Engine, ADroppedRankHasLeft) {
-  EngineJob job(2);
-  auto ranks = job.JoinAll();
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
-  ranks[1] = nullptr;
-  // Rank 1 may not have made the group yet, so any of the operations may fail.
-  EXPECT_THAT(work.Wait(),
-              Blames(absl::StatusCode::kUnavailable, Blame::Cause::kLeft, {1}));
-  ranks[0] = nullptr;
-  EXPECT_TRUE(work.Done());
-}
-
-TEST(Engine, AGroupIsMadeAgain) {
-  EngineJob job(3);
-  for (int i = 0; i < 20; ++i) {
-    job.options.key = absl::StrCat("world@", i);
-    const auto ranks = job.JoinAll();
-    OnAllRanks(ranks, [](Communicator& rank) {
-      // The other ranks may still be in this barrier when rank 1 has left it.
-      const absl::StatusOr<Work> first = rank.Barrier();
-      Wait(first).IgnoreError();
-      if (rank.rank() == 1) rank.Abort(absl::InternalError("again"));
-      EXPECT_THAT(Wait(rank.Barrier()), StatusIs(absl::StatusCode::kAborted));
-    });
-  }
-}
-
 // A rank that does not make the group is named by those that do.
 TEST(Engine, ARankThatDoesNotJoinIsNamed) {
   absl::Status status;
@@ -610,25 +397,6 @@ TEST(Engine, ARankThatDoesNotJoinIsNamed) {
               AllOf(Blames(absl::StatusCode::kDeadlineExceeded,
                            Blame::Cause::kLate, {2}),
                     BlamesIn("making the group 'world'", 0), NamesProcesses()));
-}
-
-// A rank that leaves the job before a group is made does not count as one that
-// did its part.
-TEST(Engine, ARankThatLeavesBeforeAGroupIsMadeIsMissing) {
-  EngineJob job(3, FailureTiming());
-  job.options.slow = absl::Hours(1);
-  const auto waits = job.Join(0), leaves = job.Join(1);
-  LOCKSTEP_EXPECT_OK(job.planes[1]->Close(absl::ZeroDuration()));
-  job.stars.Stop(2);  // so that it does not answer, either
-  Late late;
-  late.turn.group = job.options.key;
-  late.position.here = late.expired = true;
-  job.planes[0]->ReportLate(late);
-  EXPECT_THAT(job.AwaitConnected(0),
-              AllOf(Blames(absl::StatusCode::kDeadlineExceeded,
-                           Blame::Cause::kSilent, {1, 2}),
-                    NamesProcesses()));
-  job.stars.Continue(2);
 }
 
 // A transport that only waits. A rank that gets no result from an operation
@@ -928,23 +696,6 @@ TEST_F(EngineWithoutReceipts, ARankThatIsMissingBeforeAFailureIsNamed) {
               AllOf(Blames(absl::StatusCode::kDeadlineExceeded,
                            Blame::Cause::kLate, {3}),
                     NamesProcesses()));
-}
-
-// This holds whether the ranks have dropped the group or left the job since.
-// Rank 0 does not wait for their answers.
-TEST_F(EngineWithoutReceipts, RanksThatDidTheirPartAreNotMissing) {
-  Join(4, {absl::Hours(1), absl::Hours(1)});
-  LOCKSTEP_EXPECT_OK(Wait(Reduce(1, value_)));
-  LOCKSTEP_EXPECT_OK(Wait(Reduce(2, value_)));
-  ranks_[1] = nullptr;
-  LOCKSTEP_EXPECT_OK(job_->planes[2]->Close(absl::ZeroDuration()));
-  CallOptions options;
-  options.deadline = absl::Milliseconds(100);
-  const absl::Status status = Wait(Reduce(0, value_, options));
-  ASSERT_THAT(status, Blames(absl::StatusCode::kDeadlineExceeded,
-                             Blame::Cause::kLate, {3}));
-  EXPECT_THAT(status, NamesProcesses());
-  EXPECT_EQ(BlameOf(status)->ranks[0].last, "");
 }
 
 // Rank 2 closes after it has issued a barrier, which is not done.

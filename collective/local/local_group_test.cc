@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -226,19 +225,6 @@ TEST(LocalGroup, ADroppedRankHasLeft) {
   EXPECT_TRUE(work.Done());
 }
 
-TEST(LocalGroup, MessagesToAndFromARankThatHasLeftFail) {
-  for (const bool sends : {true, false}) {
-    const auto ranks = Make(2);
-    float value = 0;
-    const Buffer buffer = BufferOf(&value, 1);
-    LOCKSTEP_EXPECT_OK(ranks[1]->Close());
-    const absl::StatusOr<Work> work =
-        sends ? ranks[0]->Send(buffer, 1) : ranks[0]->Recv(buffer, 1);
-    EXPECT_THAT(Wait(work), Blames(absl::StatusCode::kUnavailable,
-                                   Blame::Cause::kLeft, {1}));
-  }
-}
-
 // The buffers of a rank that drops its communicator may be freed with it.
 TEST(LocalGroup, WhatADroppedRankHasIssuedIsDoneByNobody) {
   auto ranks = Make(2);
@@ -267,28 +253,6 @@ auto Deadlocks(const std::vector<int>& ranks) {
   return AllOf(Blames(absl::StatusCode::kFailedPrecondition,
                       Blame::Cause::kDiffer, ranks),
                BlamesIn("", 0));
-}
-
-// Three ranks, each of which waits for the next, are found.
-TEST(LocalGroup, GroupsInDifferentOrdersAreFound) {
-  OnAllRanks(Make(3), [](Communicator& rank) {
-    std::vector<std::unique_ptr<Communicator>> pairs(3);
-    for (int i = 0; i < 3; ++i) {
-      const int next = (i + 1) % 3;
-      if (rank.rank() != i && rank.rank() != next) continue;
-      LOCKSTEP_ASSERT_OK_AND_ASSIGN(
-          pairs[i], rank.Split(absl::StrCat("pair-", i), {i, next}));
-    }
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work,
-                                  pairs[rank.rank()]->Barrier());
-    const absl::Status status = work.Wait();
-    EXPECT_THAT(status, Deadlocks({0, 1, 2}));
-    const Blame blame = BlameOf(status).value_or(Blame());
-    for (const Blame::Rank& each : blame.ranks) {
-      EXPECT_EQ(each.last,
-                absl::StrCat("barrier() #1 of group 'pair-", each.rank, "'"));
-    }
-  });
 }
 
 // A rank that has issued nothing in the first group is known by its split.
