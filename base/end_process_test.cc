@@ -14,19 +14,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/fork_guard.h"
-
-// While this is true, no memory can be allocated.
-static bool none_left = false;
-
-void* operator new(size_t size) {
-  void* const memory = none_left ? nullptr : std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t /*size*/) noexcept {
-  std::free(memory);
-}
+#include "lockstep/base/scarce_memory.h"
 
 namespace lockstep {
 namespace {
@@ -46,14 +34,17 @@ TEST(RunOrEndDeathTest, SaysWhatThrew) {
                "^a call threw std::runtime_error: no, so Lockstep ends");
 }
 
-TEST(RunOrEndDeathTest, NeedsNoMemory) {
+TEST(RunOrEnd, NeedsNoMemory) {
   const std::bad_alloc thrown;
-  const auto run = [&] {
-    none_left = true;
+  const auto run = [&](const RunOut& run_out) {
+    run_out();
     RunOrEnd("a call with a name that is too long for a short string",
              [&] { throw thrown; });
+    return absl::OkStatus();
   };
-  EXPECT_DEATH(run(), "^a call with a name .* short string, so Lockstep ends");
+  ExpectWithoutMemory(
+      {{"RunOrEnd", run, WithoutMemory::kEnds,
+        "^a call with a name .* short string, so Lockstep ends"}});
 }
 
 // Makes the standard error of this process a pipe that is full, so that any

@@ -1,12 +1,11 @@
 // Batches of fixed shape need no allocation after the first epoch.
-#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "lockstep/base/scarce_memory.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/stream.h"
@@ -14,19 +13,6 @@
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/pinned_memory.h"
 #include "lockstep/loader/testing.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}  // namespace
-
-void* operator new(size_t size) {
-  ++allocations;
-  void* const memory = std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace lockstep {
 namespace {
@@ -72,9 +58,9 @@ void ExpectNone(const Mode& mode, std::shared_ptr<BatchMemory> memory) {
   };
   LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
   steps();
-  const int64_t before = allocations;
+  const int64_t before = Allocations();
   steps();
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(Allocations() - before, 0);
 }
 
 TEST_P(AllocationTest, NoneInSteadyState) { ExpectNone(GetParam(), nullptr); }

@@ -1,28 +1,14 @@
 // After the first batch, reading batches allocates nothing.
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
 
 #include "gtest/gtest.h"
+#include "lockstep/base/scarce_memory.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sequential_order.h"
 #include "lockstep/sampler/torch_shuffle.h"
-
-namespace {
-int64_t allocations = 0;
-}  // namespace
-
-void* operator new(size_t size) {
-  ++allocations;
-  void* const memory = std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace lockstep {
 namespace {
@@ -35,10 +21,10 @@ void ExpectNoAllocation(const std::shared_ptr<const Order>& order) {
   LOCKSTEP_ASSERT_OK(sampler->StartEpoch(0));
   BatchIndices batch;
   ASSERT_TRUE(*sampler->Next(batch));
-  const int64_t before = allocations;
+  const int64_t before = Allocations();
   int64_t steps = 0;
   while (*sampler->Next(batch)) ++steps;
-  EXPECT_EQ(allocations - before, 0) << order->Describe().ToString();
+  EXPECT_EQ(Allocations() - before, 0) << order->Describe().ToString();
   EXPECT_GT(steps, 1000);
 }
 

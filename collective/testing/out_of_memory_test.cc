@@ -19,7 +19,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -36,6 +35,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/fingerprint.h"
+#include "lockstep/base/scarce_memory.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
@@ -48,8 +48,8 @@
 
 namespace {
 
-// The number of the allocation that fails, from 1, or 0 for none. If
-// `for_good` is true, all later ones fail as well.
+// The number of the allocation that fails, from 1. If `for_good` is true, all
+// later ones fail as well.
 std::atomic<int64_t> fails{0};
 std::atomic<bool> for_good{false};
 std::atomic<int64_t> allocations{0};
@@ -71,7 +71,7 @@ void PrintWhere() {
 }
 
 bool Fails() {
-  if (fails.load(std::memory_order_relaxed) == 0 || !IsOurs()) return false;
+  if (!IsOurs()) return false;
   const int64_t number = allocations.fetch_add(1) + 1;
   if (for_good ? number < fails : number != fails) return false;
   if (!has_failed.exchange(true)) PrintWhere();
@@ -79,17 +79,6 @@ bool Fails() {
 }
 
 }  // namespace
-
-void* operator new(size_t size) {
-  void* const memory = Fails() ? nullptr : std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  return Fails() ? nullptr : std::malloc(size);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace lockstep {
 namespace {
@@ -182,7 +171,10 @@ int Rank(const RankProcesses::Self& self) {
   group_options.deadline = kNever;
   Memory memory;
   for_good = words[2] == "for_good";
-  if (self.rank == rank) fails = which;
+  if (self.rank == rank) {
+    fails = which;
+    FailAllocations(Fails);
+  }
   absl::Status status;
   {
     const auto world = World::Join(options);
@@ -197,7 +189,7 @@ int Rank(const RankProcesses::Self& self) {
                           : group.status();
     }
   }
-  fails = 0;
+  FailAllocations(nullptr);
   const std::optional<Blame> blame = BlameOf(status);
   const int blamed =
       blame.has_value() && !blame->ranks.empty() ? blame->ranks[0].rank : -1;

@@ -1,36 +1,17 @@
 // Reading samples from files allocates nothing.
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>  // NOLINT: to make folders
 #include <fstream>
-#include <new>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "lockstep/base/scarce_memory.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/file_folder.h"
 #include "lockstep/loader/datasets/npy_dataset.h"
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
 #include "lockstep/loader/row_buffer.h"
-
-namespace {
-int64_t allocations = 0;
-}  // namespace
-
-void* operator new(size_t size) {
-  ++allocations;
-  void* const memory = std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-// If these were inlined, GCC would think that they do not match operator new.
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
 
 namespace lockstep {
 namespace {
@@ -39,12 +20,12 @@ void ExpectNoAllocation(Dataset& dataset) {
   const auto buffer = *RowBuffer::Create(dataset.fields());
   ASSERT_GT(dataset.size(), 0);
   LOCKSTEP_ASSERT_OK(buffer->Read(dataset, 0));
-  const int64_t before = allocations;
+  const int64_t before = Allocations();
   bool all_ok = true;
   for (int64_t i = 0; i < dataset.size(); ++i) {
     all_ok = all_ok && buffer->Read(dataset, i).ok();
   }
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(Allocations() - before, 0);
   EXPECT_TRUE(all_ok);
 }
 

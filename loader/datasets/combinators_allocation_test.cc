@@ -1,30 +1,16 @@
 // Reading through datasets of datasets allocates nothing after the first reads.
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <numeric>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "lockstep/base/scarce_memory.h"
 #include "lockstep/loader/datasets/cache_dataset.h"
 #include "lockstep/loader/datasets/combinators.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
 #include "lockstep/loader/row_buffer.h"
-
-namespace {
-int64_t allocations = 0;
-}  // namespace
-
-void* operator new(size_t size) {
-  ++allocations;
-  void* const memory = std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace lockstep {
 namespace {
@@ -59,14 +45,14 @@ TEST(CombinatorsAllocation, NoneInSteadyState) {
   std::iota(all.begin(), all.end(), 0);
   int64_t before = 0;
   for (int round = 0; round < 3; ++round) {
-    if (round == 1) before = allocations;
+    if (round == 1) before = Allocations();
     dataset->Hint(all);
     for (const int64_t index : all) {
       ASSERT_TRUE(buffer->Read(*dataset, index).ok());
       ASSERT_TRUE(buffer->Read(*dataset, index).ok());
     }
   }
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(Allocations() - before, 0);
 }
 
 }  // namespace
