@@ -344,21 +344,6 @@ TEST_F(CheckpointTest, RefusesSectionsThatCanNotBe) {
   })[0]);
 }
 
-TEST_F(CheckpointTest, BelongsToOneProcess) {
-  LOCKSTEP_ASSERT_OK(Save("a", {1}));
-  LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
-    std::vector<float> values(1);
-    Checkpoint checkpoint(group, options_);
-    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Add("a", BufferOf(values)));
-    LOCKSTEP_RETURN_IF_ERROR(checkpoint.Restore().status());
-    EXPECT_THAT(Load("a", 1).status(),
-                StatusIs(absl::StatusCode::kFailedPrecondition,
-                         HasSubstr("keeps its checkpoints at ")));
-    return absl::OkStatus();
-  })[0]);
-  EXPECT_THAT(Load("a", 1), IsOk());
-}
-
 // A program may look at a checkpoint while the job runs.
 TEST_F(CheckpointTest, IsReadByOthersMeanwhile) {
   EXPECT_THAT(OpenNewestCheckpoint(options_.path),
@@ -386,27 +371,6 @@ TEST_F(CheckpointTest, IsReadByOthersMeanwhile) {
 }
 
 // ---- Damage and failure.
-
-TEST_F(CheckpointTest, NeverComesBackOtherwise) {
-  LOCKSTEP_ASSERT_OK(Save("weights", {1, 2, 3}));
-  const std::string whole = BytesOf(1);
-  for (size_t at = 0; at < whole.size(); ++at) {
-    std::string damaged = whole;
-    damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
-    Put(1, damaged);
-    EXPECT_THAT(Load("weights", 3).status(),
-                StatusIs(absl::StatusCode::kDataLoss))
-        << at;
-  }
-}
-
-TEST_F(CheckpointTest, PassesOverADamagedOne) {
-  LOCKSTEP_ASSERT_OK(Save("weights", {1}, /*step=*/1));
-  LOCKSTEP_ASSERT_OK(Save("weights", {2}, /*step=*/2));
-  Put(2, "LSCP");
-  EXPECT_THAT(Load("weights", 1), IsOkAndHolds(std::vector<float>{1}));
-  EXPECT_THAT(logged_, Contains(HasSubstr(PathOf(1) + " is used")));
-}
 
 TEST_F(CheckpointTest, KeepsTheLastOneWhereTheDiskIsFull) {
   LOCKSTEP_ASSERT_OK(Save("weights", std::vector<float>(5000, 1)));

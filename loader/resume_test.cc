@@ -134,45 +134,6 @@ TEST(Resume, GoesOnOnOtherNumbersOfRanks) {
   }
 }
 
-// A loader with two options does what IterationSampler does.
-TEST(Resume, TakesTheStateOfASampler) {
-  const TestJob job;
-  const auto iterations =
-      *IterationSampler::Create(TestSampler(job), /*num_iterations=*/60,
-                                /*start_iteration=*/31);
-  LoaderOptions options;
-  options.advance_epochs = true;
-  options.max_steps = 60;
-  const auto loader = Make(job, options);
-  LOCKSTEP_ASSERT_OK(loader->RestoreState(iterations->sampler().SaveState()));
-  BatchIndices expected;
-  Batch batch;
-  int64_t steps = 0;
-  while (*iterations->Next(expected)) {
-    ASSERT_TRUE(*loader->Next(batch));
-    EXPECT_EQ(batch.indices(), expected.indices);
-    EXPECT_EQ(batch.epoch(), expected.epoch);
-    ++steps;
-  }
-  EXPECT_EQ(steps, 29);
-  EXPECT_THAT(loader->Next(batch), IsOkAndHolds(false));
-}
-
-TEST(Resume, AStateOfAnEpochsEndIsItsEnd) {
-  LoaderOptions options;
-  const auto loader = Make({}, options);
-  DigestOfEpoch(*loader, 6);
-  const std::string state = *loader->SaveState();
-  const auto restored = Make({}, options);
-  LOCKSTEP_ASSERT_OK(restored->RestoreState(state));
-  Batch batch;
-  EXPECT_THAT(restored->Next(batch), IsOkAndHolds(false));
-  LOCKSTEP_ASSERT_OK(restored->StartEpoch(7));
-  EXPECT_THAT(restored->Next(batch), IsOkAndHolds(true));
-  EXPECT_EQ(loader->progress().steps_in_total + 1,
-            restored->progress().steps_in_total);
-}
-
 // ---- The loop over epochs, which is the same fresh and resumed.
 
 constexpr int64_t kEpochs = 3;
@@ -219,37 +180,45 @@ std::unique_ptr<Loader> RestoredAfter(size_t steps,
   return restored;
 }
 
+// A loop over epochs goes on from the state of each of its steps, with any
+// workers. It may end by a number of steps, in epochs of its own or in one
+// range over all of them.
 TEST(EpochLoop, GoesOnFromEveryStep) {
   Random random(RandomKey(6, 6, 6));
-  const std::vector<std::string> whole =
-      Train(*Make(FiveSteps(), AnyOptions(random)), kAll);
-  ASSERT_EQ(whole.size(), 15u);
-  for (size_t steps = 1; steps <= whole.size(); ++steps) {
-    const auto loader = Make(FiveSteps(), AnyOptions(random));
-    std::vector<std::string> batches = Train(*loader, steps);
-    const auto restored = Make(FiveSteps(), AnyOptions(random));
-    LOCKSTEP_ASSERT_OK(restored->RestoreState(*loader->SaveState()));
-    EXPECT_EQ(restored->progress().epoch, static_cast<int64_t>(steps - 1) / 5);
-    for (std::string& bytes : Train(*restored, kAll)) {
-      batches.push_back(std::move(bytes));
+  for (const auto& [advance, most] : std::vector<std::pair<bool, int64_t>>{
+           {false, 0}, {false, 12}, {true, 12}}) {
+    const auto any_options = [&, advance = advance, most = most] {
+      LoaderOptions options = AnyOptions(random);
+      options.advance_epochs = advance;
+      if (most > 0) options.max_steps = most;
+      return options;
+    };
+    const std::vector<std::string> whole =
+        Train(*Make(FiveSteps(), any_options()), kAll);
+    ASSERT_EQ(whole.size(), most > 0 ? most : 15);
+    for (size_t steps = 1; steps <= whole.size(); ++steps) {
+      const auto loader = Make(FiveSteps(), any_options());
+      std::vector<std::string> batches = Train(*loader, steps);
+      const auto restored = Make(FiveSteps(), any_options());
+      LOCKSTEP_ASSERT_OK(restored->RestoreState(*loader->SaveState()));
+      EXPECT_EQ(restored->progress().epoch,
+                static_cast<int64_t>(steps - 1) / 5);
+      for (std::string& bytes : Train(*restored, kAll)) {
+        batches.push_back(std::move(bytes));
+      }
+      EXPECT_EQ(batches, whole) << steps;
     }
-    EXPECT_EQ(batches, whole) << steps;
-  }
-}
-
-TEST(EpochLoop, AnEpochThatWasReadIsEmptyAndTheNextIsWhole) {
-  for (const int workers : {0, 2}) {
-    LoaderOptions options;
-    options.num_workers = workers;
-    const auto loader = Make(FiveSteps(), options);
-    EXPECT_EQ(BytesOfEpoch(*loader, 0).size(), 5u);
-    const auto restored = Make(FiveSteps(), options);
-    LOCKSTEP_ASSERT_OK(restored->RestoreState(*loader->SaveState()));
-    EXPECT_EQ(restored->progress().epoch, 0);
-    EXPECT_TRUE(BytesOfEpoch(*restored, 0).empty());
-    const std::vector<std::string> next = BytesOfEpoch(*restored, 1);
-    EXPECT_EQ(next.size(), 5u);
-    EXPECT_EQ(next, BytesOfEpoch(*loader, 1));
+    if (most == 0) continue;
+    // The state of a sampler says the same.
+    const auto iterations =
+        *IterationSampler::Create(TestSampler(FiveSteps()), most, 8);
+    const auto loader = Make(FiveSteps(), any_options());
+    EXPECT_EQ(loader->progress().epoch, 0);
+    LOCKSTEP_ASSERT_OK(loader->RestoreState(iterations->sampler().SaveState()));
+    EXPECT_EQ(loader->progress().epoch, 1);
+    EXPECT_EQ(loader->progress().steps_taken, 3);
+    EXPECT_EQ(Train(*loader, kAll),
+              std::vector<std::string>(whole.begin() + 8, whole.end()));
   }
 }
 
@@ -275,10 +244,7 @@ TEST(EpochLoop, GoesOnOnceAndThenReadsAnew) {
   ASSERT_THAT(ended->Next(batch), IsOkAndHolds(true));
   ASSERT_THAT(ended->Next(batch), IsOkAndHolds(false));
   EXPECT_EQ(BytesOfEpoch(*ended, 1), whole);
-}
-
-TEST(EpochLoop, WhoeverStartsAnEpochHasItWhole) {
-  const std::vector<std::string> whole = BytesOfEpoch(*RestoredAfter(5), 1);
+  // StartEpoch begins it anew.
   const auto started = RestoredAfter(7);
   LOCKSTEP_ASSERT_OK(started->StartEpoch(1));
   EXPECT_EQ(BytesOfEpoch(*started, 1), whole);
@@ -328,41 +294,6 @@ TEST(EpochLoop, GoesOnAfterADrain) {
   }
 }
 
-TEST(EpochLoop, CountsIterations) {
-  Random random(RandomKey(2, 2, 2));
-  for (const bool advance : {false, true}) {
-    const auto any_options = [&] {
-      LoaderOptions options = AnyOptions(random);
-      options.advance_epochs = advance;
-      options.max_steps = 12;
-      return options;
-    };
-    const std::vector<std::string> whole =
-        Train(*Make(FiveSteps(), any_options()), kAll);
-    ASSERT_EQ(whole.size(), 12u);
-    for (const size_t steps : {1, 5, 8, 12}) {
-      const auto loader = Make(FiveSteps(), any_options());
-      std::vector<std::string> batches = Train(*loader, steps);
-      const auto restored = Make(FiveSteps(), any_options());
-      LOCKSTEP_ASSERT_OK(restored->RestoreState(*loader->SaveState()));
-      for (std::string& bytes : Train(*restored, kAll)) {
-        batches.push_back(std::move(bytes));
-      }
-      EXPECT_EQ(batches, whole) << steps;
-    }
-    // The state of a sampler says the same.
-    const auto iterations =
-        *IterationSampler::Create(TestSampler(FiveSteps()), 12, 8);
-    const auto loader = Make(FiveSteps(), any_options());
-    EXPECT_EQ(loader->progress().epoch, 0);
-    LOCKSTEP_ASSERT_OK(loader->RestoreState(iterations->sampler().SaveState()));
-    EXPECT_EQ(loader->progress().epoch, 1);
-    EXPECT_EQ(loader->progress().steps_taken, 3);
-    EXPECT_EQ(Train(*loader, kAll),
-              std::vector<std::string>(whole.begin() + 8, whole.end()));
-  }
-}
-
 // The loop goes on when there are no more steps, and the state stays.
 TEST(EpochLoop, StaysWhereTheStepsEnded) {
   LoaderOptions options;
@@ -382,14 +313,6 @@ TEST(EpochLoop, StaysWhereTheStepsEnded) {
 }
 
 // ---- States that are refused.
-
-TEST(Resume, ASamplerSaysWhoseStateItIs) {
-  const auto loader = Make({}, {});
-  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
-  EXPECT_THAT(TestSampler({})->RestoreState(*loader->SaveState()),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("Loader::RestoreState")));
-}
 
 TEST(Resume, RefusesOtherStatesAndGoesOn) {
   LoaderOptions options;

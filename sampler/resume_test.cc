@@ -411,19 +411,6 @@ TEST(Restore, RefusesAnotherStreamUnlessAllowed) {
                        HasSubstr("differs in 'order'")));
 }
 
-TEST(Restore, RefusesAPositionBeyondTheStream) {
-  CutOptions cut;
-  Job job(Native(100), cut);
-  job.Start(0);
-  std::map<int64_t, int64_t> delivered;
-  while (job.Step(delivered)) {
-  }
-  auto other = Sampler::Create(Native(50), SamplerOptions());
-  EXPECT_THAT((*other)->RestoreState(job.Save(), {{"size"}}),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("position 100")));
-}
-
 TEST(Restore, OfAnyBatchOfTheEpoch) {
   SamplerOptions options;
   options.cut.batch_size = 7;

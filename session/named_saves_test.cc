@@ -255,25 +255,6 @@ TEST_F(NamedSavesTest, TheBestIsNeverLost) {
   EXPECT_THAT(best, ElementsAre(0, 1, 2, 3));
 }
 
-// Step 3 is repeated, and its file is there already.
-TEST_F(NamedSavesTest, RepeatedStepsGetTheSameAnswers) {
-  std::vector<int64_t> best;
-  for (int run = 0; run < 2; ++run) {
-    Counter counter;
-    counter.in_step = [&, run](Session& session, Step&) -> absl::Status {
-      if (run == 0 && session.steps() == 3) return absl::InternalError("fails");
-      LOCKSTEP_ASSIGN_OR_RETURN(
-          const bool is_best,
-          session.SaveIfBest("best", -static_cast<double>(session.steps()),
-                             Best::kLowest));
-      if (is_best) best.push_back(session.steps());
-      return absl::OkStatus();
-    };
-    EXPECT_EQ(RunCounter(counter).ok(), run == 1);
-  }
-  EXPECT_THAT(best, ElementsAre(0, 1, 2, 2, 3));
-}
-
 // If the process ends between two files of one step, the numbered one is
 // missing, so the step and its saves by name are repeated.
 TEST_F(NamedSavesTest, TheBestIsWrittenFirst) {
@@ -416,35 +397,6 @@ TEST_F(NamedSavesTest, HooksAreCalledForFiles) {
       },
       "", options));
   EXPECT_EQ(calls, 2);
-}
-
-TEST_F(NamedSavesTest, WorksWithoutAPath) {
-  std::vector<bool> were;
-  Counter counter;
-  counter.in_step = [&](Session& session, Step&) -> absl::Status {
-    LOCKSTEP_RETURN_IF_ERROR(session.SaveAs("mine"));
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        const bool is_best,
-        session.SaveIfBest("best", session.steps() == 1 ? 1 : 2,
-                           Best::kLowest));
-    were.push_back(is_best);
-    return absl::OkStatus();
-  };
-  EXPECT_THAT(Run(1, [&](Session& session) { return counter.Train(session); }),
-              Each(IsOk()));
-  EXPECT_THAT(were, ElementsAre(true, true, false, false));
-}
-
-TEST_F(NamedSavesTest, RanksThatDifferAreTold) {
-  const auto ended = RunJobs(
-      std::vector<std::string>(2, Text()),
-      [&](Session& session) -> absl::Status {
-        LOCKSTEP_RETURN_IF_ERROR(session.Restore());
-        return session.SaveIfBest("best", 1.5 + session.rank(), Best::kLowest)
-            .status();
-      });
-  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                                   HasSubstr("2.5"))));
 }
 
 // ---- The first start.

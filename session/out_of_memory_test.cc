@@ -1,7 +1,6 @@
 // This tests what a session and its group do where memory runs out: a session
 // that is made ends in a Status or, within a call of the group, ends the
 // process.
-#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"

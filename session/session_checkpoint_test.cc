@@ -125,20 +125,6 @@ TEST_F(SessionCheckpoint, GoesOnWithTheSameBits) {
   }
 }
 
-TEST_F(SessionCheckpoint, GoesOnOnAnyNumberOfRanks) {
-  int64_t stop_in = 1;
-  for (const int size : {3, 1, 2}) {
-    std::vector<Counting> ranks(size);
-    ranks.back().stop_in = stop_in;
-    EXPECT_THAT(TrainAll(ranks, Text()), Each(IsOk()));
-    EXPECT_EQ(ranks[0].began_at, stop_in - 1);
-    stop_in += 2;
-  }
-  std::vector<Counting> ranks(6);
-  EXPECT_THAT(TrainAll(ranks, Text()), Each(IsOk()));
-  for (const Counting& rank : ranks) EXPECT_THAT(rank.seen, Each(kEpochs));
-}
-
 // A trainer repeats the code that follows the steps of an epoch.
 TEST_F(SessionCheckpoint, EvaluatesTheEpochAtWhoseEndItGoesOn) {
   std::vector<Counting> first(2), second(2);
@@ -234,12 +220,6 @@ TEST_F(SessionCheckpoint, SavesWhenTheTrainerWantsIt) {
   EXPECT_TRUE(Exists(0));
 }
 
-TEST_F(SessionCheckpoint, NeedsNoPath) {
-  std::vector<Counting> ranks(2);
-  EXPECT_THAT(TrainAll(ranks, kJob), Each(IsOk()));
-  EXPECT_EQ(ranks[0].ended_at, kSteps);
-}
-
 TEST_F(SessionCheckpoint, KeepsSeveralModels) {
   for (int run = 0; run < 2; ++run) {
     std::vector<float> a = {0}, b = {0};
@@ -311,60 +291,6 @@ TEST_F(SessionCheckpoint, CallsHooks) {
   EXPECT_FALSE(Exists(6));
 }
 
-// A hook that halves a rate at the end of each epoch.
-class Halves : public SessionHooks {
- public:
-  explicit Halves(float& rate) : rate_(rate) {}
-  absl::Status OnEpochEnd(Session&, int64_t) override {
-    rate_ /= 2;
-    return absl::OkStatus();
-  }
-
- private:
-  float& rate_;
-};
-
-TEST_F(SessionCheckpoint, DoesWhatComesAtAnEpochsEndOnce) {
-  std::vector<float> rate = {1};
-  Halves hook(rate[0]);
-  SessionOptions options;
-  options.hooks = {&hook};
-  for (int run = 0; run < 2; ++run) {
-    rate[0] = 1;
-    RunJobs(
-        {Text()},
-        [&](Session& session) -> absl::Status {
-          Counting trainer;
-          LOCKSTEP_RETURN_IF_ERROR(session.AddState("rate", BufferOf(rate)));
-          trainer.in_step = [run](Session& session) {
-            return run > 0 || session.steps() < 2
-                       ? absl::OkStatus()
-                       : absl::InternalError("in epoch 1");
-          };
-          return trainer.Train(session);
-        },
-        options);
-  }
-  EXPECT_EQ(rate[0], 1.0F / 16);
-}
-
-class SavesAtBegin : public SessionHooks {
- public:
-  absl::Status OnEpochBegin(Session& session, int64_t) override {
-    return session.Save();
-  }
-};
-
-TEST_F(SessionCheckpoint, SavesBeforeTheFirstStep) {
-  SavesAtBegin hook;
-  SessionOptions options;
-  options.hooks = {&hook};
-  std::vector<Counting> ranks(2);
-  EXPECT_THAT(TrainAll(ranks, Text("keep = 100"), options), Each(IsOk()));
-  EXPECT_TRUE(Exists(0));
-  EXPECT_THAT(ranks[0].seen, Each(kEpochs));
-}
-
 // ---- How trainers are written.
 
 TEST_F(SessionCheckpoint, SavesAtTheEndOfTheStepInWhichItIsTold) {
@@ -430,39 +356,30 @@ struct Several {
   }
 };
 
-TEST_F(SessionCheckpoint, GoesOnWithTwoLoaders) {
-  for (int64_t stop_in = 0; stop_in < 12; ++stop_in) {
-    path_ += "'";
-    Several first, second;
-    first.loaders = second.loaders = {"train", "more"};
-    first.stop_in = stop_in;
-    for (Several* const trainer : {&first, &second}) {
-      EXPECT_THAT(
-          RunJobs({absl::StrCat(kMore, Text())},
-                  [&](Session& session) { return trainer->Train(session); }),
-          Each(IsOk()));
+TEST_F(SessionCheckpoint, GoesOnWithTwoLoadersOrAllEpochsInOne) {
+  for (const bool is_one : {false, true}) {
+    const int64_t steps = is_one ? 8 : 12;
+    for (int64_t stop_in = 0; stop_in < steps; ++stop_in) {
+      path_ += "'";
+      Several first, second;
+      for (Several* const trainer : {&first, &second}) {
+        trainer->loaders = {"train"};
+        if (!is_one) trainer->loaders.push_back("more");
+        trainer->epochs = is_one ? 1 : 3;
+        trainer->stop_in = trainer == &first ? stop_in : -1;
+        const std::string text = absl::StrReplaceAll(
+            absl::StrCat(kMore, Text()),
+            {{"[loader.train]\n",
+              is_one ? "[loader.train]\nadvance_epochs = true\n"
+                       "max_steps = 8\n"
+                     : "[loader.train]\n"}});
+        EXPECT_THAT(
+            RunJobs({text},
+                    [&](Session& session) { return trainer->Train(session); }),
+            Each(IsOk()));
+      }
+      EXPECT_THAT(second.seen, Each(is_one ? 4 : 2 * 3)) << stop_in;
     }
-    EXPECT_THAT(second.seen, Each(2 * 3)) << stop_in;
-  }
-}
-
-TEST_F(SessionCheckpoint, GoesOnWithAllEpochsInOne) {
-  const std::string text = absl::StrReplaceAll(
-      Text(), {{"[loader.train]\n",
-                "[loader.train]\nadvance_epochs = true\nmax_steps = 8\n"}});
-  for (int64_t stop_in = 0; stop_in < 8; ++stop_in) {
-    path_ += "'";
-    Several first, second;
-    first.loaders = second.loaders = {"train"};
-    first.epochs = second.epochs = 1;
-    first.stop_in = stop_in;
-    for (Several* const trainer : {&first, &second}) {
-      EXPECT_THAT(
-          RunJobs({text},
-                  [&](Session& session) { return trainer->Train(session); }),
-          Each(IsOk()));
-    }
-    EXPECT_THAT(second.seen, Each(4)) << stop_in;
   }
 }
 
