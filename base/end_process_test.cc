@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/fork_guard.h"
-#include "lockstep/base/scarce_memory.h"
+#include "lockstep/base/memory_testing.h"
 
 namespace lockstep {
 namespace {

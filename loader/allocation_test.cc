@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "lockstep/base/scarce_memory.h"
+#include "lockstep/base/memory_testing.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/stream.h"

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "gtest/gtest.h"
-#include "lockstep/base/scarce_memory.h"
+#include "lockstep/base/memory_testing.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/sampler.h"

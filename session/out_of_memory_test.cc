@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/config.h"
-#include "lockstep/base/scarce_memory.h"
+#include "lockstep/base/memory_testing.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/local/local_group.h"

@@ -35,7 +35,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/fingerprint.h"
-#include "lockstep/base/scarce_memory.h"
+#include "lockstep/base/memory_testing.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"

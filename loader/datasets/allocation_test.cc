@@ -5,7 +5,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "lockstep/base/scarce_memory.h"
+#include "lockstep/base/memory_testing.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/file_folder.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "lockstep/base/scarce_memory.h"
+#include "lockstep/base/memory_testing.h"
 #include "lockstep/loader/datasets/cache_dataset.h"
 #include "lockstep/loader/datasets/combinators.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"

@@ -10,8 +10,8 @@
 //                           run_out();
 //                           return Loader::Create(sampler).status();
 //                         }, WithoutMemory::kStatus}});
-#ifndef LOCKSTEP_BASE_SCARCE_MEMORY_H_
-#define LOCKSTEP_BASE_SCARCE_MEMORY_H_
+#ifndef LOCKSTEP_BASE_MEMORY_TESTING_H_
+#define LOCKSTEP_BASE_MEMORY_TESTING_H_
 
 #include <cstdint>
 #include <functional>
@@ -61,4 +61,4 @@ void ExpectWithoutMemory(const std::vector<CallWithoutMemory>& calls);
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_BASE_SCARCE_MEMORY_H_
+#endif  // LOCKSTEP_BASE_MEMORY_TESTING_H_

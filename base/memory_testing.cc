@@ -1,4 +1,4 @@
-#include "lockstep/base/scarce_memory.h"
+#include "lockstep/base/memory_testing.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>
