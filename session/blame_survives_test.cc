@@ -86,9 +86,7 @@ class BlameSurvivesTest : public SessionWithCheckpoints {
   static absl::Status TrainOneEpoch(Session& session) {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
     LOCKSTEP_RETURN_IF_ERROR(session.Restore());
-    for (Step& step : session.Steps(*train, 0)) {
-      LOCKSTEP_RETURN_IF_ERROR(step.status());
-    }
+    LOCKSTEP_RETURN_IF_ERROR(ReadSteps(session, *train, 0));
     return session.Save();
   }
 };
@@ -105,9 +103,7 @@ TEST_F(BlameSurvivesTest, AHook) {
     AtEvents hook([event](Session& session, absl::string_view at) {
       return at == event && session.rank() == 1 ? Lost() : absl::OkStatus();
     });
-    SessionOptions options;
-    options.hooks = {&hook};
-    ExpectFailsAt(TrainOneEpoch, options);
+    ExpectFailsAt(TrainOneEpoch, WithHooks({&hook}));
   }
 }
 

@@ -218,8 +218,6 @@ TEST_F(FinishedTest, IsAskedFirst) {
     return absl::OkStatus();
   };
   AtEvents hook(ask);
-  SessionOptions options;
-  options.hooks = {&hook};
   EXPECT_THAT(UseSessions(
                   {text_},
                   [&](Session& session) -> absl::Status {
@@ -231,7 +229,7 @@ TEST_F(FinishedTest, IsAskedFirst) {
                     }));
                     return ask(session, "after Run");
                   },
-                  options),
+                  WithHooks({&hook})),
               Each(IsOk()));
 }
 
@@ -242,8 +240,7 @@ TEST_F(FinishedTest, CallsNoHooks) {
     ++events;
     return absl::OkStatus();
   });
-  SessionOptions options;
-  options.hooks = {&hook};
+  const SessionOptions options = WithHooks({&hook});
   EXPECT_EQ(TrainOn(1, "", options), 4);
   EXPECT_EQ(std::exchange(events, 0), 12);
   EXPECT_EQ(TrainOn(1, "", options), -1);
@@ -256,11 +253,9 @@ TEST_F(FinishedTest, HooksMayFail) {
     return event == "OnShutdown" ? absl::InternalError("no upload")
                                  : absl::OkStatus();
   });
-  SessionOptions options;
-  options.hooks = {&hook};
   EXPECT_THAT(RunJobs(
                   {text_}, [](Session& session) { return Train(session, ""); },
-                  options),
+                  WithHooks({&hook})),
               Each(StatusIs(absl::StatusCode::kInternal, HasSubstr("upload"))));
   EXPECT_FALSE(HasMark());
 }

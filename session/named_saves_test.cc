@@ -167,10 +167,7 @@ TEST_F(NamedSavesTest, AStepThatIsLeftSavesNothing) {
     EXPECT_THAT(session.SaveAs("after"),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          HasSubstr("after the trainer has left a step")));
-    for (Step& step : session.Steps(*train, 1)) {
-      LOCKSTEP_RETURN_IF_ERROR(step.status());
-    }
-    return absl::OkStatus();
+    return ReadSteps(session, *train, 1);
   }));
   EXPECT_THAT(Number("first", "step"), IsOkAndHolds(1));
   EXPECT_FALSE(Number("second", "step").ok());
@@ -279,8 +276,6 @@ TEST_F(NamedSavesTest, HooksKeepTheBest) {
                     Best::kLowest)
         .status();
   });
-  SessionOptions options;
-  options.hooks = {&hook};
   Counter counter;
   Loader* test = nullptr;
   counter.after_steps = [&](Session& session, int64_t) -> absl::Status {
@@ -289,7 +284,7 @@ TEST_F(NamedSavesTest, HooksKeepTheBest) {
     }
     return session.Evaluate(*test, Nothing).status();
   };
-  LOCKSTEP_EXPECT_OK(RunCounter(counter, "", options));
+  LOCKSTEP_EXPECT_OK(RunCounter(counter, "", WithHooks({&hook})));
   EXPECT_THAT(Number("best", "step"), IsOkAndHolds(4));
   EXPECT_THAT(Number("ended", "step"), IsOkAndHolds(4));
 }
@@ -313,13 +308,12 @@ TEST_F(NamedSavesTest, HooksOfAStepSaveAtItsEnd) {
     if (event == "OnStep") counter.updates[0] += 100;
     return absl::OkStatus();
   });
-  SessionOptions options;
-  options.hooks = {&evaluates, &updates};
   counter.in_step = [](Session& session, Step&) {
     session.FinishAfterThisStep();
     return absl::OkStatus();
   };
-  LOCKSTEP_EXPECT_OK(RunCounter(counter, "", options));
+  LOCKSTEP_EXPECT_OK(
+      RunCounter(counter, "", WithHooks({&evaluates, &updates})));
   EXPECT_THAT(Number("mine", "updates"), IsOkAndHolds(101));
 }
 
@@ -363,8 +357,6 @@ TEST_F(NamedSavesTest, HooksSaveAfterRestore) {
     EXPECT_NE(event, "OnCheckpointSave");
     return absl::OkStatus();
   });
-  SessionOptions options;
-  options.hooks = {&hook};
   LOCKSTEP_EXPECT_OK(RunAlone(
       [](Session& session) -> absl::Status {
         LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test,
@@ -372,7 +364,7 @@ TEST_F(NamedSavesTest, HooksSaveAfterRestore) {
         LOCKSTEP_RETURN_IF_ERROR(session.Evaluate(*test, Nothing).status());
         return session.Restore();
       },
-      "", options));
+      "", WithHooks({&hook})));
   EXPECT_THAT(saved, ElementsAre(StatusIs(absl::StatusCode::kFailedPrecondition,
                                           HasSubstr("call Restore first"))));
 }
@@ -384,8 +376,6 @@ TEST_F(NamedSavesTest, HooksAreCalledForFiles) {
     if (event == "OnCheckpointSave") ++calls;
     return absl::OkStatus();
   });
-  SessionOptions options;
-  options.hooks = {&hook};
   LOCKSTEP_EXPECT_OK(RunAlone(
       [](Session& session) -> absl::Status {
         LOCKSTEP_RETURN_IF_ERROR(session.Restore());
@@ -395,7 +385,7 @@ TEST_F(NamedSavesTest, HooksAreCalledForFiles) {
         }
         return absl::OkStatus();
       },
-      "", options));
+      "", WithHooks({&hook})));
   EXPECT_EQ(calls, 2);
 }
 

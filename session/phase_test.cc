@@ -227,8 +227,6 @@ class PhaseTest : public SessionTest {
                        bool fails) {
     const std::string text = absl::StrCat(
         kJob, kOthers, "[checkpoint]\nkeep = 100\npath = \"", path, "\"\n");
-    SessionOptions options;
-    options.hooks = {&walk};
     return UseSessions(
         {text},
         [&](Session& session) {
@@ -242,7 +240,7 @@ class PhaseTest : public SessionTest {
           walk.At("returned").IgnoreError();
           return ended;
         },
-        options)[0];
+        WithHooks({&walk}))[0];
   }
 };
 

@@ -194,8 +194,6 @@ TEST_F(RestartTrapsTest, AHookSavesWhatTheOtherHooksDo) {
     if (event == "OnStep") trainer->rate[0] += 1;
     return absl::OkStatus();
   });
-  SessionOptions options;
-  options.hooks = {&saver, &counter};
   for (const bool fails : {true, false}) {
     Trainer own;
     trainer = &own;
@@ -207,7 +205,7 @@ TEST_F(RestartTrapsTest, AHookSavesWhatTheOtherHooksDo) {
                     EXPECT_EQ(own.rate[0], 1 + session.steps());
                     return own.Read(session, 0, 0);
                   },
-                  "", options)
+                  "", WithHooks({&saver, &counter}))
                   .ok(),
               !fails);
   }

@@ -245,49 +245,33 @@ TEST_F(SessionCheckpoint, KeepsSeveralModels) {
 
 // ---- Hooks.
 
-class Events : public SessionHooks {
- public:
-  absl::Status OnStep(Session& session, const Step&) override {
-    return Note("step", session);
-  }
-  absl::Status OnCheckpointSave(Session& session) override {
-    return Note("save", session);
-  }
-  absl::Status OnCheckpointLoad(Session& session) override {
-    return Note("load", session);
-  }
-  absl::Status OnEpochEnd(Session& session, int64_t) override {
-    return Note("epoch", session);
-  }
-
+TEST_F(SessionCheckpoint, CallsHooks) {
   std::vector<std::string> events;
   std::string fails;
-
- private:
-  absl::Status Note(const std::string& what, const Session& session) {
-    events.push_back(absl::StrCat(what, " ", session.steps()));
-    if (events.back() == fails) return absl::InternalError("no more");
-    return absl::OkStatus();
-  }
-};
-
-TEST_F(SessionCheckpoint, CallsHooks) {
-  Events events;
-  SessionOptions options;
-  options.hooks = {&events};
+  AtEvents hook([&](Session& session, absl::string_view event) {
+    if (event == "OnStart" || event == "OnEpochBegin" ||
+        event == "OnEvaluation" || event == "OnFailure" ||
+        event == "OnShutdown") {
+      return absl::OkStatus();
+    }
+    events.push_back(absl::StrCat(event, session.steps()));
+    return events.back() == fails ? absl::InternalError("no more")
+                                  : absl::OkStatus();
+  });
   std::vector<Counting> first(1), second(1);
   first[0].stop_in = 3;
-  EXPECT_THAT(TrainAll(first, Text("every_steps = 3"), options), Each(IsOk()));
-  EXPECT_THAT(events.events,
-              ElementsAre("step 1", "step 2", "save 2", "epoch 2", "step 3",
-                          "save 3", "step 4", "save 4"));
-  events.events.clear();
-  events.fails = "save 6";
-  EXPECT_THAT(TrainAll(second, Text("every_steps = 3"), options),
+  EXPECT_THAT(TrainAll(first, Text("every_steps = 3"), WithHooks({&hook})),
+              Each(IsOk()));
+  EXPECT_THAT(events, ElementsAre("OnStep1", "OnStep2", "OnCheckpointSave2",
+                                  "OnEpochEnd2", "OnStep3", "OnCheckpointSave3",
+                                  "OnStep4", "OnCheckpointSave4"));
+  events.clear();
+  fails = "OnCheckpointSave6";
+  EXPECT_THAT(TrainAll(second, Text("every_steps = 3"), WithHooks({&hook})),
               Each(StatusIs(absl::StatusCode::kInternal,
                             HasSubstr("'checkpoint save': no more"))));
-  EXPECT_THAT(events.events,
-              ElementsAre("load 4", "epoch 4", "step 5", "step 6", "save 6"));
+  EXPECT_THAT(events, ElementsAre("OnCheckpointLoad4", "OnEpochEnd4", "OnStep5",
+                                  "OnStep6", "OnCheckpointSave6"));
   EXPECT_FALSE(Exists(6));
 }
 
@@ -441,26 +425,11 @@ TEST_F(SessionCheckpoint, SaysThatATrainerLeftTheLastStep) {
 
 // ---- What is refused.
 
-TEST_F(SessionCheckpoint, NeedsRestore) {
-  const auto ended = RunJobs({Text(), Text()}, [](Session& session) {
-    Loader* const train = *session.MakeLoader("train");
-    for (Step& step : session.Steps(*train, 0)) {
-      if (!step.status().ok()) return step.status();
-    }
-    return absl::OkStatus();
-  });
-  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                                   HasSubstr("call session.Restore()"))));
-}
-
 TEST_F(SessionCheckpoint, NeedsThePlaceOfTheLoader) {
   const auto ended = RunJobs({Text()}, [](Session& session) -> absl::Status {
     LOCKSTEP_RETURN_IF_ERROR(session.Restore());
     Loader* const train = *session.MakeLoader("train");
-    for (Step& step : session.Steps(*train, 0)) {
-      LOCKSTEP_RETURN_IF_ERROR(step.status());
-    }
-    return absl::OkStatus();
+    return ReadSteps(session, *train, 0);
   });
   EXPECT_THAT(
       ended[0],
@@ -585,20 +554,15 @@ TEST_F(SessionCheckpoint, VerifiesThatATrainingGoesOnExactly) {
   }
 }
 
-class Cancels : public SessionHooks {
- public:
-  absl::Status OnCheckpointSave(Session& session) override {
-    return session.stopping() ? absl::CancelledError("no") : absl::OkStatus();
-  }
-};
-
 TEST_F(SessionCheckpoint, TellsThatAStopSavedNothing) {
-  Cancels hook;
-  SessionOptions options;
-  options.hooks = {&hook};
+  AtEvents hook([](Session& session, absl::string_view event) {
+    return event == "OnCheckpointSave" && session.stopping()
+               ? absl::CancelledError("no")
+               : absl::OkStatus();
+  });
   std::vector<Counting> ranks(2);
   ranks[1].stop_in = 2;
-  EXPECT_THAT(TrainAll(ranks, Text(), options),
+  EXPECT_THAT(TrainAll(ranks, Text(), WithHooks({&hook})),
               Each(StatusIs(absl::StatusCode::kCancelled)));
 }
 
@@ -642,9 +606,7 @@ TEST_F(SessionCheckpoint, VerifiesNoTrainingWithoutState) {
           Loader* const train = *session.MakeLoader("train");
           LOCKSTEP_RETURN_IF_ERROR(session.Restore());
           for (const int64_t epoch : session.Epochs(*train, kEpochs)) {
-            for (Step& step : session.Steps(*train, epoch)) {
-              LOCKSTEP_RETURN_IF_ERROR(step.status());
-            }
+            LOCKSTEP_RETURN_IF_ERROR(ReadSteps(session, *train, epoch));
           }
           return absl::OkStatus();
         },

@@ -344,10 +344,7 @@ TEST_F(SessionTest, MakesALoaderOnce) {
 TEST_F(SessionTest, TellsOfATableThatNoLoaderWasMadeOf) {
   const auto ended = RunQuietly(2, [](Session& session) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
-    for (Step& step : session.Steps(*train, 0)) {
-      LOCKSTEP_RETURN_IF_ERROR(step.status());
-    }
-    return absl::OkStatus();
+    return ReadSteps(session, *train, 0);
   });
   EXPECT_THAT(ended, Each(IsOk()));
   EXPECT_THAT(logged_, ElementsAre(HasSubstr("[loader.test]")));
@@ -481,18 +478,17 @@ TEST_F(SessionTest, TellsOfSamplesThatCanNotBeRead) {
                {"size = 10", "size = 10, broken = 7, also_broken = 2"},
                {"size = 5", "size = 5, broken = 4"}});
     logged_.clear();
-    EXPECT_THAT(RunJobs({text},
-                        [](Session& session) -> absl::Status {
-                          LOCKSTEP_ASSIGN_OR_RETURN(
-                              Loader* const train, session.MakeLoader("train"));
-                          LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test,
-                                                    session.MakeLoader("test"));
-                          for (Step& step : session.Steps(*train, 0)) {
-                            LOCKSTEP_RETURN_IF_ERROR(step.status());
-                          }
-                          return session.Evaluate(*test, Nothing).status();
-                        }),
-                Each(IsOk()));
+    EXPECT_THAT(
+        RunJobs({text},
+                [](Session& session) -> absl::Status {
+                  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                            session.MakeLoader("train"));
+                  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test,
+                                            session.MakeLoader("test"));
+                  LOCKSTEP_RETURN_IF_ERROR(ReadSteps(session, *train, 0));
+                  return session.Evaluate(*test, Nothing).status();
+                }),
+        Each(IsOk()));
     EXPECT_THAT(
         logged_,
         ElementsAre(
@@ -517,10 +513,7 @@ TEST_F(SessionTest, TellsRanksThatAreInDifferentSteps) {
       LOCKSTEP_ASSIGN_OR_RETURN(const std::string place, train->SaveState());
       LOCKSTEP_RETURN_IF_ERROR(train->RestoreState(place));
     }
-    for (Step& step : session.Steps(*train, 0)) {
-      LOCKSTEP_RETURN_IF_ERROR(step.status());
-    }
-    return absl::OkStatus();
+    return ReadSteps(session, *train, 0);
   });
   EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
                                    AllOf(HasSubstr("step 0 of epoch 0"),
@@ -567,33 +560,6 @@ TEST_F(SessionTest, BlamesTheRankWhoseErrorCameFirst) {
     EXPECT_EQ(BlameOf(ended[rank])->code, absl::StatusCode::kDataLoss);
     EXPECT_FALSE(BlameOf(ended[rank])->has_begun);
   }
-}
-
-TEST_F(SessionTest, BlameSurvivesAHook) {
-  struct Hook : SessionHooks {
-    absl::Status OnStep(Session& session, const Step&) override {
-      if (session.rank() == 1) return absl::DataLossError("it is torn");
-      return Wait(session.host_group().Barrier());
-    }
-  };
-  Hook hook;
-  SessionOptions options;
-  options.hooks = {&hook};
-  const auto ended = Run(
-      2,
-      [](Session& session) -> absl::Status {
-        LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
-                                  session.MakeLoader("train"));
-        for (Step& step : session.Steps(*train, 0)) {
-          LOCKSTEP_RETURN_IF_ERROR(step.status());
-        }
-        return absl::OkStatus();
-      },
-      options);
-  EXPECT_THAT(ended[0].message(), HasSubstr("the hook of the event 'step'"));
-  ASSERT_TRUE(BlameOf(ended[0]).has_value()) << ended[0];
-  EXPECT_EQ(BlameOf(ended[0])->rank(), 1);
-  EXPECT_TRUE(BlameOf(ended[0])->has_begun);
 }
 
 // ---- Epochs.
@@ -800,9 +766,7 @@ absl::Status TrainAndEvaluate(Session& session) {
   LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
   LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test, session.MakeLoader("test"));
   for (const int64_t epoch : session.Epochs(*train, 2)) {
-    for (Step& step : session.Steps(*train, epoch)) {
-      LOCKSTEP_RETURN_IF_ERROR(step.status());
-    }
+    LOCKSTEP_RETURN_IF_ERROR(ReadSteps(session, *train, epoch));
   }
   return session
       .Evaluate(*test, [](const Batch&, Sums&) { return absl::OkStatus(); })
@@ -811,9 +775,7 @@ absl::Status TrainAndEvaluate(Session& session) {
 
 TEST_F(SessionTest, CallsHooksAtTheEventsOfATraining) {
   Noting noting;
-  SessionOptions options;
-  options.hooks = {&noting};
-  EXPECT_THAT(Run(2, TrainAndEvaluate, options), Each(IsOk()));
+  EXPECT_THAT(Run(2, TrainAndEvaluate, WithHooks({&noting})), Each(IsOk()));
   EXPECT_THAT(noting.noted(),
               ElementsAre("start", "epoch 0 begins", "step 0 of 6",
                           "step 1 of 4", "epoch 0 ends", "epoch 1 begins",
@@ -826,9 +788,7 @@ TEST_F(SessionTest, AHookThatFailsEndsAllRanks) {
                                   "epoch 1 ends", "evaluation", "shutdown"}) {
     for (const bool throws : {false, true}) {
       Noting noting(event, throws);
-      SessionOptions options;
-      options.hooks = {&noting};
-      const auto ended = Run(2, TrainAndEvaluate, options);
+      const auto ended = Run(2, TrainAndEvaluate, WithHooks({&noting}));
       EXPECT_THAT(ended[1], StatusIs(throws ? absl::StatusCode::kUnknown
                                             : absl::StatusCode::kOutOfRange,
                                      AllOf(HasSubstr("the hook of the event"),

@@ -39,6 +39,7 @@
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/field.h"
+#include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
@@ -226,6 +227,14 @@ sampler = {name = "sequential", global_batch_size = 6, tail = "uneven"}
 
 inline absl::Status Nothing(const Batch&, Sums&) { return absl::OkStatus(); }
 
+// Does the steps of an epoch, and nothing in them.
+inline absl::Status ReadSteps(Session& session, Loader& loader, int64_t epoch) {
+  for (Step& step : session.Steps(loader, epoch)) {
+    LOCKSTEP_RETURN_IF_ERROR(step.status());
+  }
+  return absl::OkStatus();
+}
+
 // Calls a function at each event, with the event's name.
 // Thread-safety: as SessionHooks.
 class AtEvents : public SessionHooks {
@@ -264,6 +273,12 @@ class AtEvents : public SessionHooks {
  private:
   const Call call_;
 };
+
+inline SessionOptions WithHooks(std::vector<SessionHooks*> hooks) {
+  SessionOptions options;
+  options.hooks = std::move(hooks);
+  return options;
+}
 
 // A model with two parameters. Their gradients are the sum of the samples (with
 // both signs) and the number of samples.

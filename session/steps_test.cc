@@ -124,12 +124,11 @@ TEST_F(StepsTest, TellHooksOfEpochs) {
     events.push_back(absl::StrCat(event, session.steps()));
     return absl::OkStatus();
   });
-  SessionOptions options;
-  options.hooks = {&hook};
   ByStep trainer;
   trainer.max_steps = 3;
-  LOCKSTEP_EXPECT_OK(RunAlone(
-      [&](Session& session) { return trainer.Train(session); }, "", options));
+  LOCKSTEP_EXPECT_OK(
+      RunAlone([&](Session& session) { return trainer.Train(session); }, "",
+               WithHooks({&hook})));
   EXPECT_THAT(events,
               ElementsAre("OnStart0", "OnEpochBegin0", "OnStep1", "OnStep2",
                           "OnCheckpointSave2", "OnEpochEnd2", "OnEpochBegin2",
@@ -242,8 +241,7 @@ TEST_F(StepsTest, EndAnEpochThatHasNotEnded) {
       return ++ends == 2 && fails ? absl::InternalError("no room")
                                   : absl::OkStatus();
     });
-    SessionOptions options;
-    options.hooks = {&hook};
+    const SessionOptions options = WithHooks({&hook});
     const auto train = [&](Session& session) {
       ByStep trainer;
       trainer.max_steps = 4;
@@ -464,9 +462,7 @@ TEST_F(StepsTest, CountNoStepThatWasLeft) {
         if (step.number() == 1) break;
       }
       for (const int64_t epoch : session.Epochs(*train, 2)) {
-        for (Step& step : session.Steps(*train, epoch)) {
-          LOCKSTEP_RETURN_IF_ERROR(step.status());
-        }
+        LOCKSTEP_RETURN_IF_ERROR(ReadSteps(session, *train, epoch));
       }
       return absl::OkStatus();
     }
@@ -490,10 +486,7 @@ TEST_F(StepsTest, ContinueTheEpoch) {
             for (Step& step : session.Steps(*train, UpTo(1))) {
               LOCKSTEP_RETURN_IF_ERROR(step.status());
             }
-            for (Step& step : session.Steps(*train, 1)) {
-              LOCKSTEP_RETURN_IF_ERROR(step.status());
-            }
-            return absl::OkStatus();
+            return ReadSteps(session, *train, 1);
           }),
       Each(StatusIs(absl::StatusCode::kFailedPrecondition,
                     HasSubstr("has ended in the middle of epoch 0, and Steps "
@@ -622,8 +615,7 @@ TEST_F(StepsTest, TellHooksOnce) {
     }
     return absl::OkStatus();
   });
-  SessionOptions options;
-  options.hooks = {&hook};
+  const SessionOptions options = WithHooks({&hook});
   const auto train = [&](Session& session) {
     ByStep trainer;
     trainer.max_steps = 4;

@@ -134,8 +134,6 @@ TEST_F(StopTest, SlowDataEndsTheStepAndSaves) {
   const auto numbers = std::make_shared<LateNumbers>(12, 4);
   const std::vector<std::string> texts(1, Text("1h"));
   StopAfter stop(2);
-  SessionOptions options;
-  options.hooks = {&stop};
   std::thread disk([&] {
     while (!stop.asked) absl::SleepFor(absl::Milliseconds(1));
     absl::SleepFor(absl::Milliseconds(100));  // The rank normally waits by now.
@@ -149,7 +147,7 @@ TEST_F(StopTest, SlowDataEndsTheStepAndSaves) {
                     EXPECT_EQ(session.steps(), 3);
                     return ended;
                   },
-                  options),
+                  WithHooks({&stop})),
               Each(IsOk()));
   disk.join();
   EXPECT_THAT(
@@ -167,8 +165,6 @@ TEST_F(StopTest, DataThatDoesNotComeIsTold) {
     return TrainOn(session, numbers);
   };
   StopAfter stop(4);
-  SessionOptions options;
-  options.hooks = {&stop};
   const std::string said =
       "the training was asked to stop, and no data came within "
       "stop.patience=0, "
@@ -176,7 +172,7 @@ TEST_F(StopTest, DataThatDoesNotComeIsTold) {
       "the job again, and raise stop.patience if data is only slow; the wait "
       "for a batch was given up: epoch 0, step 4: ";
   EXPECT_THAT(
-      RunJobs(texts, train, options),
+      RunJobs(texts, train, WithHooks({&stop})),
       ElementsAre(StatusIs(absl::StatusCode::kCancelled, HasSubstr(said)),
                   StatusIs(absl::StatusCode::kAborted, HasSubstr(said))));
   numbers->Release();
@@ -199,15 +195,13 @@ class CancelledNumbers : public Numbers {
 // The failure comes in the step that would stop.
 TEST_F(StopTest, ASampleThatIsCancelledIsAFailure) {
   StopAfter stop(4);
-  SessionOptions options;
-  options.hooks = {&stop};
   EXPECT_THAT(RunJobs(
                   {Text("1h")},
                   [&](Session& session) {
                     return TrainOn(session,
                                    std::make_shared<CancelledNumbers>());
                   },
-                  options),
+                  WithHooks({&stop})),
               ElementsAre(StatusIs(absl::StatusCode::kUnknown,
                                    HasSubstr("the reader has given up"))));
 }

@@ -46,35 +46,6 @@ class TrapsTest : public SessionWithCheckpoints {};
 
 // ---- the end of the training.
 
-TEST_F(TrapsTest, NothingIsSavedAfterTrainHasReturned) {
-  AtEvents hook([](Session& session, absl::string_view event) -> absl::Status {
-    if (event != "OnShutdown") return absl::OkStatus();
-    EXPECT_THAT(session.Save(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                         HasSubstr("before Train returns")));
-    return absl::OkStatus();
-  });
-  SessionOptions options;
-  options.hooks = {&hook};
-  std::vector<float> outside = {0};
-  LOCKSTEP_EXPECT_OK(RunAlone(
-      [&](Session& session) -> absl::Status {
-        LOCKSTEP_RETURN_IF_ERROR(session.AddState("weight", BufferOf(outside)));
-        LOCKSTEP_RETURN_IF_ERROR(session.Restore());
-        outside[0] = 1;
-        LOCKSTEP_RETURN_IF_ERROR(session.Save());
-        LOCKSTEP_RETURN_IF_ERROR(session.AwaitSaved());
-        outside[0] = 2;  // as if the memory were used for something else
-        return absl::OkStatus();
-      },
-      "", options));
-  LOCKSTEP_EXPECT_OK(RunAlone([&](Session& session) -> absl::Status {
-    LOCKSTEP_RETURN_IF_ERROR(session.AddState("weight", BufferOf(outside)));
-    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
-    EXPECT_EQ(outside[0], 1);
-    return absl::OkStatus();
-  }));
-}
-
 // ---- an evaluation in a step in which a stop was agreed.
 
 TEST_F(TrapsTest, AnEvaluationInTheLastStepDoesNotKeepItFromBeingSaved) {
@@ -109,8 +80,6 @@ TEST_F(TrapsTest, AHookEvaluatesAfterTheLastStep) {
     return event == "OnStep" ? session.Evaluate(*test, Nothing).status()
                              : absl::OkStatus();
   });
-  SessionOptions options;
-  options.hooks = {&hook};
   LOCKSTEP_EXPECT_OK(RunAlone(
       [&](Session& session) -> absl::Status {
         LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
@@ -123,7 +92,7 @@ TEST_F(TrapsTest, AHookEvaluatesAfterTheLastStep) {
         }
         return absl::OkStatus();
       },
-      "", options));
+      "", WithHooks({&hook})));
   EXPECT_TRUE(Exists(1));
 }
 
@@ -272,17 +241,12 @@ TEST_F(TrapsTest, LoadersOfTheTrainerComeAndGo) {
       for (const int64_t upto : {1, 2}) {
         for (const int64_t epoch : session.Epochs(*own, upto)) {
           epochs.push_back(epoch);
-          for (Step& step : session.Steps(*own, epoch)) {
-            LOCKSTEP_RETURN_IF_ERROR(step.status());
-          }
+          LOCKSTEP_RETURN_IF_ERROR(ReadSteps(session, *own, epoch));
         }
       }
     }
     EXPECT_THAT(epochs, ElementsAre(0, 1, 0, 1, 0, 1));
-    for (Step& step : session.Steps(*train, 0)) {
-      LOCKSTEP_RETURN_IF_ERROR(step.status());
-    }
-    return absl::OkStatus();
+    return ReadSteps(session, *train, 0);
   });
   EXPECT_THAT(ended, Each(IsOk()));
 }
@@ -446,9 +410,7 @@ TEST_F(TrapsTest, StopsAfterSoManySteps) {
                                     session.MakeLoader("train"));
           LOCKSTEP_RETURN_IF_ERROR(session.Restore());
           for (const int64_t epoch : session.Epochs(*train, 4)) {
-            for (Step& step : session.Steps(*train, epoch)) {
-              LOCKSTEP_RETURN_IF_ERROR(step.status());
-            }
+            LOCKSTEP_RETURN_IF_ERROR(ReadSteps(session, *train, epoch));
           }
           EXPECT_EQ(session.steps(), 3);
           EXPECT_TRUE(session.stopping());
@@ -690,18 +652,17 @@ TEST_F(TrapsTest, ATrainingOfNothingIsTold) {
     logged_.clear();
     std::string text = kJob;
     if (is_empty) text.replace(text.find("size = 10"), 9, "size = 0");
-    EXPECT_THAT(RunJobs({text, text},
-                        [&](Session& session) -> absl::Status {
-                          Loader* const train = *session.MakeLoader("train");
-                          for (const int64_t epoch :
-                               session.Epochs(*train, is_empty ? 2 : -3)) {
-                            for (Step& step : session.Steps(*train, epoch)) {
-                              LOCKSTEP_RETURN_IF_ERROR(step.status());
-                            }
-                          }
-                          return absl::OkStatus();
-                        }),
-                Each(IsOk()));
+    EXPECT_THAT(
+        RunJobs({text, text},
+                [&](Session& session) -> absl::Status {
+                  Loader* const train = *session.MakeLoader("train");
+                  for (const int64_t epoch :
+                       session.Epochs(*train, is_empty ? 2 : -3)) {
+                    LOCKSTEP_RETURN_IF_ERROR(ReadSteps(session, *train, epoch));
+                  }
+                  return absl::OkStatus();
+                }),
+        Each(IsOk()));
     EXPECT_THAT(logged_,
                 Contains(is_empty ? "nothing was trained: epoch 1 of the "
                                     "loader 'train' has no step left"
@@ -833,25 +794,6 @@ TEST_F(TrapsTest, ALogThatBlocksHoldsNobodyUp) {
 }
 
 // ---- others.
-
-TEST_F(TrapsTest, AHookThatSavesDoesNotSaveForEver) {
-  int saves = 0;
-  AtEvents hook([&](Session& session, absl::string_view event) -> absl::Status {
-    if (event != "OnCheckpointSave" || ++saves > 3) return absl::OkStatus();
-    EXPECT_THAT(session.Save(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                         HasSubstr("in OnCheckpointSave")));
-    return absl::OkStatus();
-  });
-  SessionOptions options;
-  options.hooks = {&hook};
-  LOCKSTEP_EXPECT_OK(RunAlone(
-      [](Session& session) -> absl::Status {
-        LOCKSTEP_RETURN_IF_ERROR(session.Restore());
-        return session.Save();
-      },
-      "", options));
-  EXPECT_EQ(saves, 1);
-}
 
 }  // namespace
 }  // namespace lockstep
