@@ -273,28 +273,21 @@ TEST_F(CheckpointTest, ComparesTheSectionsOfRanks) {
 }
 
 TEST_F(CheckpointTest, ComparesTheOptionsOfRanks) {
-  const auto refused = [&](const CheckpointOptions& other) {
-    return Run(2, [&](Communicator& group) {
-      return Checkpoint(group, group.rank() == 0 ? options_ : other)
-          .Restore()
-          .status();
-    });
-  };
-  CheckpointOptions other = options_;
-  other.path = "";
-  EXPECT_THAT(refused(other),
-              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                            HasSubstr("in field 'path'"))));
-  other = options_;
-  other.every_steps = 7;
-  EXPECT_THAT(refused(other),
-              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                            HasSubstr("in field 'every_steps'"))));
-  other = options_;
-  other.background = false;
-  EXPECT_THAT(refused(other),
-              Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                            HasSubstr("in field 'background'"))));
+  for (const std::string field : {"path", "every_steps", "background"}) {
+    CheckpointOptions other = options_;
+    if (field == "path") other.path = "";
+    if (field == "every_steps") other.every_steps = 7;
+    if (field == "background") other.background = false;
+    EXPECT_THAT(
+        Run(2,
+            [&](Communicator& group) {
+              return Checkpoint(group, group.rank() == 0 ? options_ : other)
+                  .Restore()
+                  .status();
+            }),
+        Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                      HasSubstr(absl::StrCat("in field '", field, "'")))));
+  }
 }
 
 TEST_F(CheckpointTest, RefusesWhatComesAtTheWrongTime) {

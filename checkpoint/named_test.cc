@@ -192,19 +192,6 @@ TEST_F(NamedTest, WorksWithoutAPath) {
               ElementsAre(true, false, true));
 }
 
-TEST_F(NamedTest, ADamagedOneIsReplaced) {
-  EXPECT_THAT(SaveBest({1}, Best::kLowest), ElementsAre(true));
-  std::fstream file(options_.path + ".best",
-                    std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(200);
-  file.put('?');
-  file.close();
-  EXPECT_THAT(SaveBest({7}, Best::kLowest), ElementsAre(true));
-  EXPECT_THAT(logged_, Contains(AllOf(HasSubstr(".best is damaged"),
-                                      HasSubstr("it is replaced when"))));
-  EXPECT_THAT(WeightOf("best"), IsOkAndHolds(7));
-}
-
 TEST_F(NamedTest, SaveAsForgetsTheValue) {
   EXPECT_THAT(SaveBest({1}, Best::kLowest), ElementsAre(true));
   EXPECT_THAT(UseAll(2,
@@ -298,19 +285,14 @@ TEST_F(NamedTest, RefusesNan) {
                                     HasSubstr("SaveIfBest(best) is NaN")));
                EXPECT_THAT(checkpoint.SaveIfBest("best", 1, 9, Best::kLowest),
                            IsOkAndHolds(true));
+               LOCKSTEP_EXPECT_OK(checkpoint.SaveTo(1, {}));
+               EXPECT_THAT(
+                   checkpoint.SaveTo(1, {{"best", BestValue{std::nan("")}}}),
+                   StatusIs(absl::StatusCode::kInvalidArgument,
+                            HasSubstr("is NaN")));
                return absl::OkStatus();
              }),
       Each(IsOk()));
-}
-
-TEST_F(NamedTest, SaveToRefusesNan) {
-  EXPECT_THAT(
-      UseAll(2,
-             [&](Checkpoint& checkpoint, std::vector<float>&) {
-               LOCKSTEP_EXPECT_OK(checkpoint.SaveTo(1, {}));
-               return checkpoint.SaveTo(1, {{"best", BestValue{std::nan("")}}});
-             }),
-      Each(StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is NaN"))));
 }
 
 TEST_F(NamedTest, RefusesValuesThatDiffer) {
