@@ -22,7 +22,6 @@
 #include "lockstep/checkpoint/section.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/testing/blame_matchers.h"
-#include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/registry.h"

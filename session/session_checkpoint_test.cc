@@ -21,7 +21,6 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/buffer.h"
-#include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/session/gradients.h"
@@ -294,90 +293,48 @@ TEST_F(SessionCheckpoint, SavesAtTheEndOfTheStepInWhichItIsTold) {
   EXPECT_THAT(second[0].seen, Each(kEpochs));
 }
 
-// A trainer with one or two loaders. It stops in step `stop_in` unless that is
-// negative.
-struct Several {
-  std::vector<std::string> loaders;
-  int64_t stop_in = -1;
-  bool asks_for_epochs = true;
-  int64_t epochs = 3;
-
-  std::vector<float> seen = std::vector<float>(kSamples);  // with all loaders
-
-  absl::Status Train(Session& session) {
-    std::vector<Loader*> made;
-    for (const std::string& name : loaders) {
-      LOCKSTEP_ASSIGN_OR_RETURN(made.emplace_back(), session.MakeLoader(name));
-    }
-    LOCKSTEP_RETURN_IF_ERROR(session.AddState("seen", BufferOf(seen)));
-    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
-    if (!asks_for_epochs) {
-      for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-        LOCKSTEP_RETURN_IF_ERROR(DoEpoch(session, made, epoch));
-      }
-      return absl::OkStatus();
-    }
-    for (const int64_t epoch : session.Epochs(*made[0], epochs)) {
-      LOCKSTEP_RETURN_IF_ERROR(DoEpoch(session, made, epoch));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status DoEpoch(Session& session, const std::vector<Loader*>& made,
-                       int64_t epoch) {
-    for (Loader* const loader : made) {
-      for (Step& step : session.Steps(*loader, epoch)) {
-        for (const Batch& batch : step) {
-          for (int64_t row = 0; row < batch.valid(); ++row) {
-            seen[batch.indices()[row]] += 1;
-          }
-        }
-        if (session.steps() == stop_in) session.RequestStop();
-        LOCKSTEP_RETURN_IF_ERROR(step.status());
-      }
-    }
-    return absl::OkStatus();
-  }
-};
-
 TEST_F(SessionCheckpoint, GoesOnWithTwoLoadersOrAllEpochsInOne) {
   for (const bool is_one : {false, true}) {
-    const int64_t steps = is_one ? 8 : 12;
-    for (int64_t stop_in = 0; stop_in < steps; ++stop_in) {
+    SessionOptions stops;
+    for (const int64_t steps = is_one ? 8 : 12; stops.stop_after < steps;) {
+      ++stops.stop_after;
       path_ += "'";
-      Several first, second;
-      for (Several* const trainer : {&first, &second}) {
-        trainer->loaders = {"train"};
-        if (!is_one) trainer->loaders.push_back("more");
-        trainer->epochs = is_one ? 1 : 3;
-        trainer->stop_in = trainer == &first ? stop_in : -1;
-        const std::string text = absl::StrReplaceAll(
-            absl::StrCat(kMore, Text()),
-            {{"[loader.train]\n",
-              is_one ? "[loader.train]\nadvance_epochs = true\n"
-                       "max_steps = 8\n"
-                     : "[loader.train]\n"}});
+      const std::string text = absl::StrReplaceAll(
+          absl::StrCat(kMore, Text()),
+          {{"[loader.train]\n",
+            is_one ? "[loader.train]\nadvance_epochs = true\nmax_steps = 8\n"
+                   : "[loader.train]\n"}});
+      for (const SessionOptions& options : {stops, SessionOptions()}) {
+        ScriptedTrainer trainer;
+        if (!is_one) trainer.loaders.push_back("more");
+        trainer.trains = trainer.loaders.size();
+        trainer.epochs = is_one ? 1 : 3;
         EXPECT_THAT(
-            RunJobs({text},
-                    [&](Session& session) { return trainer->Train(session); }),
+            RunJobs(
+                {text},
+                [&](Session& session) { return trainer.Train(session); },
+                options),
             Each(IsOk()));
+        if (options.stop_after > 0) continue;
+        EXPECT_THAT(trainer.seen, Each(is_one ? 4 : 2 * 3)) << stops.stop_after;
       }
-      EXPECT_THAT(second.seen, Each(is_one ? 4 : 2 * 3)) << stop_in;
     }
   }
 }
 
 TEST_F(SessionCheckpoint, RefusesEpochsThatItHasHad) {
-  Several first, second;
-  first.loaders = second.loaders = {"train"};
-  first.asks_for_epochs = second.asks_for_epochs = false;
-  first.stop_in = 3;
-  EXPECT_THAT(
-      RunJobs({Text()}, [&](Session& session) { return first.Train(session); }),
-      Each(IsOk()));
+  ScriptedTrainer first, second;
+  SessionOptions options;
+  options.stop_after = 4;
+  LOCKSTEP_EXPECT_OK(RunJobs(
+      {Text()}, [&](Session& session) { return first.Train(session); },
+      options)[0]);
   EXPECT_THAT(
       RunJobs({Text()},
-              [&](Session& session) { return second.Train(session); }),
+              [&](Session& session) -> absl::Status {
+                LOCKSTEP_RETURN_IF_ERROR(second.Begin(session));
+                return second.Read(session, 0, 0);
+              }),
       Each(StatusIs(absl::StatusCode::kFailedPrecondition,
                     AllOf(HasSubstr("the checkpoint is in epoch 1"),
                           HasSubstr("take epochs from session.Epochs")))));

@@ -370,6 +370,67 @@ struct CountingTrainer {
   }
 };
 
+// A trainer that counts the samples of its steps, and halves its rate after
+// each epoch.
+struct ScriptedTrainer {
+  std::vector<std::string> loaders = {"train"};
+  size_t trains = 1;  // so many of the loaders are read in each epoch
+  int64_t epochs = 3;
+  float factor = 0.5;        // of the rate after each epoch
+  bool saves = false;        // calls Save after each epoch
+  int64_t fails_after = -1;  // steps
+  bool stops = false;        // in each step
+  std::function<absl::Status(Session&, Step&)> in_step;
+  std::function<absl::Status(Session&)> after_steps;  // of an epoch
+
+  int bodies = 0;
+  std::vector<float> rate = {1};
+  std::vector<float> seen = std::vector<float>(10);
+  std::vector<Loader*> made;
+
+  absl::Status Begin(Session& session) {
+    for (const std::string& name : loaders) {
+      LOCKSTEP_ASSIGN_OR_RETURN(made.emplace_back(), session.MakeLoader(name));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(session.AddState("rate", BufferOf(rate)));
+    LOCKSTEP_RETURN_IF_ERROR(session.AddState("seen", BufferOf(seen)));
+    return session.Restore();
+  }
+
+  absl::Status Read(Session& session, size_t which, int64_t epoch) {
+    for (Step& step : session.Steps(*made[which], epoch)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+      for (const Batch& batch : step) Count(batch);
+      if (in_step) LOCKSTEP_RETURN_IF_ERROR(in_step(session, step));
+      if (session.steps() == fails_after) return absl::InternalError("fails");
+      if (stops) session.RequestStop();
+    }
+    return absl::OkStatus();
+  }
+
+  void Count(const Batch& batch) {
+    for (const int64_t index : batch.indices()) seen[index] += 1;
+  }
+
+  absl::Status Train(Session& session) {
+    LOCKSTEP_RETURN_IF_ERROR(Begin(session));
+    return Continue(session);
+  }
+
+  absl::Status Continue(Session& session) {
+    for (const int64_t epoch : session.Epochs(*made[0], epochs)) {
+      for (size_t which = 0; which < trains; ++which) {
+        LOCKSTEP_RETURN_IF_ERROR(Read(session, which, epoch));
+      }
+      rate[0] *= factor;
+      ++bodies;
+      if (after_steps) LOCKSTEP_RETURN_IF_ERROR(after_steps(session));
+      if (saves) LOCKSTEP_RETURN_IF_ERROR(session.Save());
+    }
+    return absl::OkStatus();
+  }
+};
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_SESSION_SESSION_TESTING_H_

@@ -20,7 +20,6 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/collective/buffer.h"
 #include "lockstep/collective/local/local_group.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
@@ -99,29 +98,27 @@ TEST_F(TrapsTest, AHookEvaluatesAfterTheLastStep) {
 // ---- an evaluation of the loader that trains.
 
 TEST_F(TrapsTest, AnEvaluationDoesNotMoveTheLoaderThatTrains) {
-  std::vector<float> seen(10);
-  LOCKSTEP_EXPECT_OK(RunAlone([&](Session& session) -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
-    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
-    // It has not been read yet.
-    LOCKSTEP_RETURN_IF_ERROR(session.Evaluate(*train, Nothing).status());
-    const auto refused =
+  ScriptedTrainer trainer;
+  const auto is_refused = [&](Session& session) {
+    EXPECT_THAT(
+        session.Evaluate(*trainer.made[0], Nothing),
         StatusIs(absl::StatusCode::kFailedPrecondition,
                  AllOf(HasSubstr("destroy the place of the loader 'train'"),
-                       HasSubstr("[loader.NAME]")));
-    for (const int64_t epoch : session.Epochs(*train, 2)) {
-      for (Step& step : session.Steps(*train, epoch)) {
-        LOCKSTEP_RETURN_IF_ERROR(step.status());
-        for (const Batch& batch : step) {
-          for (const int64_t index : batch.indices()) seen[index] += 1;
-        }
-        EXPECT_THAT(session.Evaluate(*train, Nothing), refused);
-      }
-      EXPECT_THAT(session.Evaluate(*train, Nothing), refused);
-    }
+                       HasSubstr("[loader.NAME]"))));
     return absl::OkStatus();
+  };
+  trainer.in_step = [&](Session& session, Step&) {
+    return is_refused(session);
+  };
+  trainer.after_steps = is_refused;
+  LOCKSTEP_EXPECT_OK(RunAlone([&](Session& session) -> absl::Status {
+    LOCKSTEP_RETURN_IF_ERROR(trainer.Begin(session));
+    // It has not been read yet.
+    LOCKSTEP_RETURN_IF_ERROR(
+        session.Evaluate(*trainer.made[0], Nothing).status());
+    return trainer.Continue(session);
   }));
-  EXPECT_THAT(seen, Each(2));
+  EXPECT_THAT(trainer.seen, Each(3));
 }
 
 TEST_F(TrapsTest, AnEvaluationDoesNotMoveALoaderThatTheTrainerReads) {
@@ -352,29 +349,19 @@ TEST_F(TrapsTest, StepsWithoutAverageAreSavedOrTold) {
 }
 
 TEST_F(TrapsTest, AFinishedEpochIsNotSavedInItsMiddle) {
-  std::vector<float> rate = {1};
-  LOCKSTEP_EXPECT_OK(RunAlone([&](Session& session) -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
-    LOCKSTEP_RETURN_IF_ERROR(session.AddState("rate", BufferOf(rate)));
-    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
-    for (const int64_t epoch : session.Epochs(*train, 2)) {
-      for (Step& step : session.Steps(*train, epoch)) {
-        LOCKSTEP_RETURN_IF_ERROR(step.status());
-        session.FinishAfterThisStep();
-      }
-      rate[0] /= 2;
-      LOCKSTEP_RETURN_IF_ERROR(session.Save());
-    }
+  ScriptedTrainer first, second;
+  first.saves = true;
+  first.in_step = [](Session& session, Step&) {
+    session.FinishAfterThisStep();
     return absl::OkStatus();
-  }));
+  };
+  LOCKSTEP_EXPECT_OK(
+      RunAlone([&](Session& session) { return first.Train(session); }));
+  EXPECT_EQ(first.bodies, 1);
   EXPECT_THAT(logged_, Contains(HasSubstr("the last checkpoint is after 1")));
-  LOCKSTEP_EXPECT_OK(RunAlone([&](Session& session) -> absl::Status {
-    LOCKSTEP_RETURN_IF_ERROR(session.MakeLoader("train").status());
-    LOCKSTEP_RETURN_IF_ERROR(session.AddState("rate", BufferOf(rate)));
-    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
-    EXPECT_EQ(rate[0], 1);
-    return absl::OkStatus();
-  }));
+  LOCKSTEP_EXPECT_OK(
+      RunAlone([&](Session& session) { return second.Begin(session); }));
+  EXPECT_EQ(second.rate[0], 1);
 }
 
 TEST_F(TrapsTest, AStepThatIsLeftForgetsItsRequests) {
@@ -406,12 +393,7 @@ TEST_F(TrapsTest, StopsAfterSoManySteps) {
   for (int run = 0; run < 2; ++run) {
     LOCKSTEP_EXPECT_OK(RunAlone(
         [](Session& session) -> absl::Status {
-          LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
-                                    session.MakeLoader("train"));
-          LOCKSTEP_RETURN_IF_ERROR(session.Restore());
-          for (const int64_t epoch : session.Epochs(*train, 4)) {
-            LOCKSTEP_RETURN_IF_ERROR(ReadSteps(session, *train, epoch));
-          }
+          LOCKSTEP_RETURN_IF_ERROR(ScriptedTrainer().Train(session));
           EXPECT_EQ(session.steps(), 3);
           EXPECT_TRUE(session.stopping());
           return absl::OkStatus();
