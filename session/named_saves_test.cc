@@ -267,28 +267,6 @@ TEST_F(NamedSavesTest, TheBestIsWrittenFirst) {
   EXPECT_FALSE(Exists(1));
 }
 
-TEST_F(NamedSavesTest, HooksKeepTheBest) {
-  AtEvents hook([](Session& session, absl::string_view event) {
-    if (event == "OnEpochEnd") return session.SaveAs("ended");
-    if (event != "OnEvaluation") return absl::OkStatus();
-    return session
-        .SaveIfBest("best", -static_cast<double>(session.steps()),
-                    Best::kLowest)
-        .status();
-  });
-  Counter counter;
-  Loader* test = nullptr;
-  counter.after_steps = [&](Session& session, int64_t) -> absl::Status {
-    if (test == nullptr) {
-      LOCKSTEP_ASSIGN_OR_RETURN(test, session.MakeLoader("test"));
-    }
-    return session.Evaluate(*test, Nothing).status();
-  };
-  LOCKSTEP_EXPECT_OK(RunCounter(counter, "", WithHooks({&hook})));
-  EXPECT_THAT(Number("best", "step"), IsOkAndHolds(4));
-  EXPECT_THAT(Number("ended", "step"), IsOkAndHolds(4));
-}
-
 // An evaluation in OnStep belongs to the step, and other hooks follow.
 TEST_F(NamedSavesTest, HooksOfAStepSaveAtItsEnd) {
   Counter counter;

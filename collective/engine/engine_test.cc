@@ -235,19 +235,30 @@ class Told {
   std::string what_ ABSL_GUARDED_BY(mutex_);
 };
 
+// on_slow is also told about ranks that do not answer.
 TEST(Engine, SlowOperationsAreTold) {
-  Told told;
-  EngineJob job(2);
-  job.options.on_slow = told.on_slow();
-  const auto ranks = job.JoinAll();
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
-  EXPECT_THAT(told.Await(),
-              AllOf(HasSubstr("barrier() #1 of group 'world' is slow"),
-                    HasSubstr("rank 1 has not come yet"),
-                    HasSubstr("rank 1 (host-1, pid 101) has issued nothing"),
-                    Not(HasSubstr("silent"))));
-  LOCKSTEP_EXPECT_OK(Wait(ranks[1]->Barrier()));
-  LOCKSTEP_EXPECT_OK(work.Wait());
+  for (const bool is_stopped : {false, true}) {
+    Told told;
+    EngineJob job(2, is_stopped ? FailureTiming() : kPatient);
+    job.options.on_slow = told.on_slow();
+    const auto ranks = job.JoinAll();
+    for (const int rank : {0, 1}) LOCKSTEP_ASSERT_OK(job.AwaitConnected(rank));
+    if (is_stopped) job.stars.Stop(1);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
+    const std::string words = told.Await();
+    EXPECT_THAT(words, AllOf(HasSubstr("barrier() #1 of group 'world' is slow"),
+                             HasSubstr("rank 1 has not come yet")));
+    if (is_stopped) {
+      EXPECT_THAT(words, HasSubstr("has been silent for"));
+    } else {
+      EXPECT_THAT(
+          words, AllOf(HasSubstr("rank 1 (host-1, pid 101) has issued nothing"),
+                       Not(HasSubstr("silent"))));
+    }
+    if (is_stopped) job.stars.Continue(1);
+    LOCKSTEP_EXPECT_OK(Wait(ranks[1]->Barrier()));
+    LOCKSTEP_EXPECT_OK(work.Wait());
+  }
 }
 
 // A function that blocks, and throws at last, holds up nobody: the ranks hear
@@ -271,24 +282,6 @@ TEST(Engine, WhatOnSlowDoesConcernsNobody) {
     ranks.clear();
   }
   release.set_value();
-}
-
-// on_slow is also told about ranks that do not answer.
-TEST(Engine, SlowOperationsAreToldWhenARankIsStopped) {
-  Told told;
-  EngineJob job(2, FailureTiming());
-  job.options.on_slow = told.on_slow();
-  const auto ranks = job.JoinAll();
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    LOCKSTEP_ASSERT_OK(job.AwaitConnected(static_cast<int>(rank)));
-  }
-  job.stars.Stop(1);
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
-  EXPECT_THAT(told.Await(), AllOf(HasSubstr("rank 1 has not come yet"),
-                                  HasSubstr("has been silent for")));
-  job.stars.Continue(1);
-  LOCKSTEP_EXPECT_OK(Wait(ranks[1]->Barrier()));
-  LOCKSTEP_EXPECT_OK(work.Wait());
 }
 
 TEST(Engine, ATransportThatOneRankLacksIsToldToAll) {

@@ -75,18 +75,13 @@ GroupOptions Gloo() {
   return options;
 }
 
-// ---- A wire that is cut. These roles run on two hosts.
+// ---- A wire that is cut. This role runs on two hosts.
 
-// A rank whose group had not failed before the cut prints this and its number.
-constexpr char kAllWell[] = "all was well until the cut on rank ";
-
-absl::StatusOr<Joined> JoinByWire(const Host& host, const std::string& folder,
-                                  absl::Duration silence) {
+absl::StatusOr<Joined> JoinByWire(const Host& host, const std::string& folder) {
   WorldOptions options;
   options.init = absl::StrCat("file://", folder);
   options.token = "a secret of this test";
   options.interface = std::string(Host::kInterface);
-  options.silence = silence;
   return Join(options, host.rank(), Gloo());
 }
 
@@ -99,8 +94,7 @@ int Print(const Host& host, const absl::Status& status) {
 // during one of them.
 int AllReduces(const RankProcesses::Self& self) {
   return RunOnTwoHosts([&self](const Host& host) {
-    const absl::StatusOr<Joined> joined =
-        JoinByWire(host, self.folder, WorldOptions().silence);
+    const absl::StatusOr<Joined> joined = JoinByWire(host, self.folder);
     if (!joined.ok()) return Print(host, joined.status());
     std::vector<float> values(1 << 20, 1.0f);
     const Buffer buffer = BufferOf(absl::MakeSpan(values));
@@ -127,33 +121,6 @@ int AllReduces(const RankProcesses::Self& self) {
   });
 }
 
-// The argument has the rank that cuts the wire while the group is idle, and the
-// silence after which a rank is lost.
-int Idles(const RankProcesses::Self& self) {
-  return RunOnTwoHosts([&self](const Host& host) {
-    const std::vector<std::string> argument =
-        absl::StrSplit(self.argument, ' ');
-    absl::Duration silence;
-    if (!absl::ParseDuration(argument.back(), &silence)) return 1;
-    const absl::StatusOr<Joined> joined =
-        JoinByWire(host, self.folder, silence);
-    const absl::Status first =
-        joined.ok() ? Wait(joined->group->Barrier()) : joined.status();
-    if (absl::StrCat(host.rank()) == argument.front()) {
-      host.Await();  // the other rank is idle, too
-      if (!host.CutWire()) std::printf("the wire can't be cut\n");
-      host.Tell();
-    } else {
-      host.Tell();
-      host.Await();
-    }
-    if (!first.ok()) return Print(host, first);
-    const absl::StatusOr<Work> last = joined->group->Barrier();
-    if (last.ok()) std::printf("%s%d\n", kAllWell, host.rank());
-    return Print(host, Wait(last));
-  });
-}
-
 std::string SaidBy(int rank, const std::string& printed) {
   for (const absl::string_view line : absl::StrSplit(printed, '\n')) {
     if (absl::StartsWith(line, absl::StrCat("rank ", rank, ": "))) {
@@ -177,27 +144,6 @@ TEST_P(Wire, CutInAnAllReduce) {
                                Blame::Cause::kSilent, {1 - rank}));
     EXPECT_THAT(BlameOf(status)->operation,
                 HasSubstr("all_reduce(1048576 x f32, max)"));
-  }
-}
-
-TEST_P(Wire, CutWhenNothingRuns) {
-  std::string printed, silence;
-  // The silence grows until no rank has lost the other before the cut.
-  for (const char* const each : {"2s", "8s", "32s"}) {
-    silence = each;
-    RankProcesses hosts("idles", 1, absl::StrCat(GetParam(), " ", silence));
-    printed = hosts.Wait(0);
-    if (absl::StartsWith(printed, kNoHosts)) GTEST_SKIP() << printed;
-    if (absl::StrContains(printed, absl::StrCat(kAllWell, 0)) &&
-        absl::StrContains(printed, absl::StrCat(kAllWell, 1))) {
-      break;
-    }
-  }
-  for (const int rank : {0, 1}) {
-    const absl::Status status = StatusIn(SaidBy(rank, printed));
-    EXPECT_THAT(status, Blames(absl::StatusCode::kUnavailable,
-                               Blame::Cause::kSilent, {1 - rank}));
-    EXPECT_THAT(status.message(), HasSubstr("no word for " + silence));
   }
 }
 
@@ -320,8 +266,10 @@ TEST_F(Relayed, ACutOffRankIsLostOnBoth) {
         BufferOf(absl::MakeSpan(&values[rank], 1)), 1 - rank));
   }
   for (const int rank : {0, 1}) {
-    EXPECT_THAT(Wait(works[rank]), Blames(absl::StatusCode::kUnavailable,
-                                          Blame::Cause::kSilent, {1 - rank}));
+    const absl::Status status = Wait(works[rank]);
+    EXPECT_THAT(status, Blames(absl::StatusCode::kUnavailable,
+                               Blame::Cause::kSilent, {1 - rank}));
+    EXPECT_THAT(status.message(), HasSubstr("no word for 8s"));
   }
 }
 
@@ -329,7 +277,6 @@ TEST_F(Relayed, ACutOffRankIsLostOnBoth) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  return lockstep::RankProcesses::Main(
-      argc, argv,
-      {{"all_reduces", lockstep::AllReduces}, {"idles", lockstep::Idles}});
+  return lockstep::RankProcesses::Main(argc, argv,
+                                       {{"all_reduces", lockstep::AllReduces}});
 }
