@@ -212,11 +212,13 @@ TEST_F(NamedSavesTest, ATrainingThatHasFinishedMaySave) {
   EXPECT_THAT(Number("final", "step"), IsOkAndHolds(1));
 }
 
-// A save by name says nothing about the code of an epoch.
+// A save by name says nothing about the code of an epoch, so more of it may
+// follow.
 TEST_F(NamedSavesTest, CodeIsStillRepeated) {
   std::vector<int64_t> bodies;
   for (int run = 0; run < 2; ++run) {
     Counter counter;
+    Loader* test = nullptr;
     counter.in_step = [run](Session& session, Step&) {
       return run == 0 && session.steps() == 2 ? absl::InternalError("fails")
                                               : absl::OkStatus();
@@ -224,6 +226,10 @@ TEST_F(NamedSavesTest, CodeIsStillRepeated) {
     counter.after_steps = [&](Session& session, int64_t epoch) -> absl::Status {
       bodies.push_back(epoch);
       LOCKSTEP_RETURN_IF_ERROR(session.SaveAs("mine"));
+      if (test == nullptr) {
+        LOCKSTEP_ASSIGN_OR_RETURN(test, session.MakeLoader("test"));
+      }
+      LOCKSTEP_RETURN_IF_ERROR(session.Evaluate(*test, Nothing).status());
       return session.SaveIfBest("best", 1, Best::kLowest).status();
     };
     EXPECT_EQ(RunCounter(counter).ok(), run == 1);

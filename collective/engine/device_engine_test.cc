@@ -230,67 +230,6 @@ class Hanging : public Blind {
   std::atomic<bool>& hangs_;
 };
 
-TEST(DeviceEngine, StrictRanksAgreeBeforeTheyLaunch) {
-  Counting::Shared shared;
-  EngineJob job(3);
-  job.options.strict = true;
-  job.options.make_transport = [&shared](const TransportContext&) {
-    return std::make_unique<Counting>(shared);
-  };
-  const auto ranks = job.JoinAll();
-  constexpr int kBefore = 100;
-  OnAllRanks(ranks, [](Communicator& rank) {
-    for (int i = 0; i < kBefore; ++i) {
-      LOCKSTEP_ASSERT_OK(Wait(rank.Barrier()));
-    }
-    float value = 1;
-    const Buffer buffer = BufferOf(absl::MakeSpan(&value, 1));
-    const ReduceOp op = rank.rank() == 1 ? ReduceOp::kMax : ReduceOp::kSum;
-    const absl::Status status = Wait(rank.AllReduce(buffer, buffer, op));
-    EXPECT_THAT(status, AnyOf(Differ({0, 1}), Differ({1, 2})));
-    EXPECT_THAT(status.message(), Not(HasSubstr("suspect")));
-    const Blame blame = BlameOf(status).value_or(Blame());
-    EXPECT_EQ(blame.number, 101);
-    ExpectProcesses(blame);
-    for (const Blame::Rank& each : blame.ranks) {
-      EXPECT_EQ(each.last, absl::StrCat("all_reduce(1 x f32, ",
-                                        each.rank == 1 ? "max" : "sum", ") #",
-                                        blame.number, " of group 'world'"));
-    }
-  });
-  EXPECT_EQ(shared.launches, 3 * kBefore);
-}
-
-TEST(DeviceEngine, AStrictRankMayBeFarAhead) {
-  Counting::Shared shared;
-  EngineJob job(2);
-  job.options.strict = true;
-  job.options.make_transport = [&shared](const TransportContext&) {
-    return std::make_unique<Counting>(shared);
-  };
-  const auto ranks = job.JoinAll();
-  constexpr int kAhead = 5000;
-  std::vector<Work> works;
-  for (int i = 0; i < kAhead; ++i) {
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(Work work, ranks[0]->Barrier());
-    works.push_back(std::move(work));
-  }
-  EXPECT_EQ(shared.launches, 0);
-  for (int i = 0; i < kAhead; ++i) {
-    LOCKSTEP_ASSERT_OK(Wait(ranks[1]->Barrier()));
-  }
-  LOCKSTEP_EXPECT_OK(works.back().Wait());
-}
-
-TEST(DeviceEngine, RanksThatDifferInStrictAreTold) {
-  EngineJob job(2);
-  const auto first = job.Join(0);
-  job.options.strict = true;
-  const absl::Status status = job.TryToJoin(1).status();
-  EXPECT_THAT(status, Differ({1, 0}));
-  EXPECT_THAT(status.message(), HasSubstr("option 'strict'"));
-}
-
 // The library does not hold up the star's thread either, by which rank 1 learns
 // of the deadline.
 TEST(DeviceEngine, ADevicesLibraryThatHangsHoldsUpNoDeadline) {
