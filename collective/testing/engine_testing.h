@@ -36,8 +36,9 @@ constexpr FailureTiming kPatient = {absl::Seconds(30), absl::Seconds(30)};
 // Thread-safety: thread-compatible.
 class EngineJob {
  public:
-  explicit EngineJob(int size, const FailureTiming& patience = kPatient)
-      : stars(size), groups(size) {
+  explicit EngineJob(int size, const FailureTiming& patience = kPatient,
+                     bool by_hand = false)
+      : stars(size, by_hand), groups(size) {
     for (int rank = 0; rank < size; ++rank) {
       planes.push_back(
           std::make_shared<ControlPlane>(stars.Take(rank), patience));

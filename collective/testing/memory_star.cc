@@ -67,6 +67,18 @@ class MemoryStars::Node {
     }
   }
 
+  // Delivers the events that have come by now.
+  void Deliver(StarListener& listener) {
+    std::deque<std::function<void(StarListener&)>> now;
+    {
+      MutexLock lock(mutex);
+      now.swap(events);
+    }
+    for (const auto& event : now) event(listener);
+  }
+
+  StarListener* by_hand = nullptr;  // what is run by hand
+
   Mutex mutex;
   CondVar changed;
   std::deque<std::function<void(StarListener&)>> events ABSL_GUARDED_BY(mutex);
@@ -85,14 +97,20 @@ namespace {
 // Thread-safety: as Star.
 class MemoryStar : public Star {
  public:
-  MemoryStar(int rank, std::vector<std::shared_ptr<MemoryStars::Node>> nodes)
+  MemoryStar(int rank, bool by_hand,
+             std::vector<std::shared_ptr<MemoryStars::Node>> nodes)
       : Star(rank, MakePeers(static_cast<int>(nodes.size()))),
+        by_hand_(by_hand),
         nodes_(std::move(nodes)) {}
   ~MemoryStar() override { Leave(absl::ZeroDuration()).IgnoreError(); }
 
   std::string local_address() const override { return "127.0.0.1"; }
 
   void Start(StarListener& listener) override {
+    if (by_hand_) {
+      nodes_[rank()]->by_hand = &listener;
+      return;
+    }
     thread_ = std::thread([this, &listener] {
       nodes_[rank()]->Run(listener, [this, &listener] {
         const int from = rank();
@@ -153,13 +171,14 @@ class MemoryStar : public Star {
   }
 
  private:
+  const bool by_hand_;
   const std::vector<std::shared_ptr<MemoryStars::Node>> nodes_;
   std::thread thread_;
 };
 
 }  // namespace
 
-MemoryStars::MemoryStars(int size) {
+MemoryStars::MemoryStars(int size, bool by_hand) : by_hand_(by_hand) {
   for (int rank = 0; rank < size; ++rank) {
     nodes_.push_back(std::make_shared<Node>());
   }
@@ -168,7 +187,7 @@ MemoryStars::MemoryStars(int size) {
 MemoryStars::~MemoryStars() = default;
 
 std::unique_ptr<Star> MemoryStars::Take(int rank) {
-  return std::make_unique<MemoryStar>(rank, nodes_);
+  return std::make_unique<MemoryStar>(rank, by_hand_, nodes_);
 }
 
 void MemoryStars::Lose(int rank) {
@@ -198,6 +217,13 @@ void MemoryStars::Continue(int rank) {
   nodes_[rank]->stopped = false;
   nodes_[rank]->changed.NotifyAll();
 }
+
+void MemoryStars::Run(int rank) {
+  nodes_[rank]->Deliver(*nodes_[rank]->by_hand);
+  Tick(rank);
+}
+
+void MemoryStars::Tick(int rank) { nodes_[rank]->by_hand->OnTick(); }
 
 void MemoryStars::AwaitBeat(int rank) {
   const int size = static_cast<int>(nodes_.size());

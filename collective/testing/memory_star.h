@@ -4,6 +4,12 @@
 //   MemoryStars stars(3);
 //   ControlPlane plane(stars.Take(1));
 //   stars.Stop(0);  // as SIGSTOP would
+//
+// Each star has a thread, unless the test runs the stars by hand. It then
+// decides which rank is heard first:
+//
+//   MemoryStars stars(3, /*by_hand=*/true);
+//   stars.Run(1);  // what the others have sent to rank 1, and a tick
 #ifndef LOCKSTEP_COLLECTIVE_TESTING_MEMORY_STAR_H_
 #define LOCKSTEP_COLLECTIVE_TESTING_MEMORY_STAR_H_
 
@@ -16,10 +22,10 @@
 namespace lockstep::internal_collective {
 
 // The stars of a job's ranks.
-// Thread-safety: thread-safe, except for Take.
+// Thread-safety: thread-safe, except for Take, Run and Tick.
 class MemoryStars {
  public:
-  explicit MemoryStars(int size);
+  explicit MemoryStars(int size, bool by_hand = false);
   ~MemoryStars();
 
   std::unique_ptr<Star> Take(int rank);
@@ -30,6 +36,10 @@ class MemoryStars {
   // Stops the rank: it gets and sends nothing until Continue.
   void Stop(int rank);
   void Continue(int rank);
+  // These are for stars that are run by hand.
+  void Run(int rank);
+  void Tick(int rank);
+
   // Waits until all ranks that get heartbeats of `rank` have got one that it
   // began after this call.
   void AwaitBeat(int rank);
@@ -37,6 +47,7 @@ class MemoryStars {
   class Node;
 
  private:
+  const bool by_hand_;
   std::vector<std::shared_ptr<Node>> nodes_;
 };
 
