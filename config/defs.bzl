@@ -100,3 +100,33 @@ def lockstep_cc_benchmark(name, deps = [], runs = ".*", **kwargs):
         ],
         deps = [":" + name + "_main"],
     )
+
+def lockstep_cc_fuzz_test(name, deps = [], **kwargs):
+    """A fuzzer of x_fuzz.cc, and a test that replays its corpus.
+
+    tools/ci/fuzz builds and runs the fuzzer, with the words of x_fuzz.dict if there
+    is such a file. The corpus is //testdata:fuzz/x_fuzz. Bazel's wildcards leave the
+    fuzzer out, since only Clang has what it is linked with.
+    """
+    lockstep_cc_binary(
+        name = name,
+        testonly = True,
+        srcs = [name + ".cc"],
+        linkopts = ["-fsanitize=fuzzer"],
+        tags = [
+            "fuzz",
+            "manual",
+        ],
+        deps = deps,
+    )
+    corpus = "//testdata:fuzz/" + name
+    cc_test(
+        name = name + "_replay",
+        size = "small",
+        srcs = [name + ".cc"],
+        copts = _TEST_COPTS,
+        args = ["$(rootpaths {})".format(corpus)],
+        data = [corpus],
+        deps = deps + ["//base:fuzz_replay"] + precompiled_deps("test"),
+        **kwargs
+    )

@@ -33,6 +33,7 @@ def read_build(package):
     scope = {
         "load": lambda file, *names: scope.update(dict.fromkeys(names, rule)),
         "package": package_rule,
+        "glob": lambda patterns: [],
         "select": lambda branches: sum(branches.values(), []),
     }
     text = pathlib.Path(package, "BUILD").read_text()

@@ -1,0 +1,56 @@
+// Calls a fuzzer for each file of its corpus, as a test of the ordinary build:
+//
+//   job_fuzz_replay testdata/fuzz/job_fuzz/*
+//
+// It fails if there is no file, or if a file made the process take gigabytes.
+#include <sys/resource.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace {
+
+constexpr int64_t kMostMemory = int64_t{1} << 30;
+
+// Returns the most memory that this process has had at a time.
+int64_t PeakMemory() {
+  rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<int64_t>(usage.ru_maxrss) << 10;
+}
+
+bool Replay(const char* path) {
+  // A crash comes behind the name of its file.
+  std::printf("%s\n", path);
+  std::fflush(stdout);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    std::fprintf(stderr, "it can't be read\n");
+    return false;
+  }
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()),
+                         bytes.size());
+  if (PeakMemory() <= kMostMemory) return true;
+  std::fprintf(stderr, "the process has had more than %lld bytes of memory\n",
+               static_cast<long long>(kMostMemory));
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "there is no file to replay\n");
+    return 1;
+  }
+  for (int i = 1; i < argc; ++i) {
+    if (!Replay(argv[i])) return 1;
+  }
+}
