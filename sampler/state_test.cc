@@ -108,6 +108,25 @@ TEST(State, SaysWhatIsWrong) {
                                            HasSubstr("version 0")));
 }
 
+TEST(State, RefusesNumbersThatNoJobReaches) {
+  constexpr int64_t kMost = int64_t{1} << 62;
+  const Progress right[] = {{}, {kMost, 0, 0, 0}, {0, 0, kMost, kMost}};
+  const Progress wrong[] = {{-1, 0, 0, 0}, {kMost + 1, 0, 0, 0},
+                            {0, -1, 0, 0}, {0, 0, -1, 0},
+                            {0, 0, 1, 0},  {0, 0, 0, kMost + 1}};
+  SamplerState state;
+  for (const Progress& progress : right) {
+    state.progress = progress;
+    LOCKSTEP_EXPECT_OK(DecodeState(EncodeState(state)).status());
+  }
+  for (const Progress& progress : wrong) {
+    state.progress = progress;
+    EXPECT_THAT(DecodeState(EncodeState(state)),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr("the sampler state is corrupt: epoch=")));
+  }
+}
+
 TEST(State, RandomBytesAreHarmless) {
   Random random(1);
   for (int i = 0; i < 20000; ++i) {
