@@ -417,6 +417,9 @@ absl::Status CheckpointReader::ReadSection(int64_t at,
                                            const SectionHeader& header,
                                            const std::string& name,
                                            bool has_contents) {
+  if (header.version == 0) {
+    return Damaged(at, "a section has version 0, and versions count from 1");
+  }
   CheckpointSection section;
   section.name = name;
   section.version = header.version;
