@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -21,9 +22,15 @@ void FieldReader::Get(absl::Status& status) {
   int code = 0;
   Get(code);
   const std::string message = wire_.Text(SIZE_MAX);
-  status =
-      WithBlameText(absl::Status(static_cast<absl::StatusCode>(code), message),
-                    wire_.Text(SIZE_MAX));
+  const std::string blame = wire_.Text(SIZE_MAX);
+  // Only failures are sent.
+  status = code == 0
+               ? absl::InternalError(
+                     "a rank has reported a failure without an "
+                     "error: run the same build of Lockstep on "
+                     "all ranks")
+               : absl::Status(static_cast<absl::StatusCode>(code), message);
+  status = WithBlameText(std::move(status), blame);
 }
 
 void FieldReader::Get(absl::Duration& time) {

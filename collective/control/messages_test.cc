@@ -56,6 +56,14 @@ M Arrived(const M& message) {
   return *decoded;
 }
 
+TEST(Messages, AFailureIsAnError) {
+  const std::string bytes = Encode(FailMessage{"world", absl::OkStatus()});
+  const std::optional<FailMessage> fail = Decode<FailMessage>(bytes);
+  ASSERT_TRUE(fail.has_value());
+  EXPECT_EQ(fail->group, "world");
+  EXPECT_EQ(fail->why.code(), absl::StatusCode::kInternal);
+}
+
 TEST(Messages, AFailureComesBack) {
   const absl::Status why = absl::AbortedError("rank 1 aborted");
   const FailMessage fail = Arrived(FailMessage{"world", why, 5});
