@@ -24,6 +24,13 @@
 #include "lockstep/plugin/registry.h"
 
 namespace lockstep::internal_session {
+namespace {
+
+// The most steps and epochs in a checkpoint. No job gets so far, and a session
+// can count on from there.
+constexpr int64_t kMostCounted = int64_t{1} << 62;
+
+}  // namespace
 
 Loader& LoaderTable::Add(const std::string& name,
                          std::unique_ptr<Loader> loader) {
@@ -144,10 +151,12 @@ absl::Status LoaderTable::LoadFacts(absl::string_view bytes) {
     int64_t number = 0;  // of an epoch, or of steps
     std::string name;
     if (words.size() != 3 || !absl::SimpleAtoi(words[1], &number) ||
+        number < 0 || number > kMostCounted ||
         !absl::CUnescape(words[2], &name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("it should have lines such as 'done 3 train', but has '",
-                       absl::CHexEscape(line), "'"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "it should have lines such as 'done 3 train', with numbers from 0 to "
+          "2^62, but has '",
+          absl::CHexEscape(line), "'"));
     }
     const auto found = own_.find(name);
     if (found == own_.end()) continue;

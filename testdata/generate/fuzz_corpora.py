@@ -190,6 +190,17 @@ STORE = {
     'no_line': piece(b'lockstep%2fjob%2faddress') + piece(b'new.XXXXXX'),
 }
 
+FACTS = {
+    'steps': b'steps 12 train\n',
+    'done': b'steps 12 train\ndone 1 train\ntold 1 train\n',
+    'left': b'left 1 train\nsteps 0 train\nleft 3 valid\n',
+    'over': b'over 1 train\nread 2 train\n',
+    'escapes': b'done 1 tra\\151n\n',
+    'no_number': b'done x train\n',
+    'no_such_step': b'steps 9223372036854775807 train\n',
+    'negative': b'steps -1 train\ndone -1 train\n',
+}
+
 # ---- Rendezvous. Numbers have 8 bytes, and a text comes behind its length.
 
 
@@ -301,6 +312,18 @@ LAUNCHERS = {
     'contradiction':
         'RANK=2 WORLD_SIZE=2 PMI_RANK=1 PMI_SIZE=4 LOCAL_RANK=-1 '
         'MASTER_PORT=99999 LOCKSTEP_TOKEN=secret',
+}
+
+REPORT = b'1\t' + BLAME.encode() + b'\tUNAVAILABLE: rank 1 is lost\n'
+REPORTS = {
+    'report': REPORT,
+    'several': REPORT + b'no report\n' + REPORT.replace(b'lost"', b'late"'),
+    'torn': REPORT + REPORT[:-9],
+    'no_text': REPORT.replace(b'UNAVAILABLE: ', b'\x00\x1b\xff\xc3'),
+    'unknown': REPORT.replace(b'"lost"', b'"x"').replace(b'"UNA', b'"Y'),
+    'no_ranks': REPORT[:REPORT.index(b'{"rank')] + REPORT[REPORT.index(b'],'):],
+    'numbers': REPORT.replace(b'1.5', b'1e300').replace(b'"more":0',
+                                                       b'"more":99'),
 }
 
 # ---- Control messages.
@@ -432,6 +455,8 @@ def main():
     write('checkpoint_text_fuzz', CHECKPOINT_TEXTS)
     write('checkpoint_fuzz', RESTORED)
     write('store_fuzz', STORE)
+    write('loader_table_fuzz', FACTS)
+    write('failure_report_fuzz', REPORTS)
     write('handshake_fuzz', HANDSHAKE)
     write('hub_door_fuzz', HUB_DOOR)
     write('spoke_join_fuzz', SPOKE_JOIN)
