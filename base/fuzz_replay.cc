@@ -25,7 +25,9 @@ int64_t PeakMemory() {
   return static_cast<int64_t>(usage.ru_maxrss) << 10;
 }
 
-bool Replay(const char* path) {
+// `before` is what PeakMemory returned at the start, which may be the memory of
+// the process that has started this one.
+bool Replay(const char* path, int64_t before) {
   // A crash comes behind the name of its file.
   std::printf("%s\n", path);
   std::fflush(stdout);
@@ -37,9 +39,8 @@ bool Replay(const char* path) {
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()),
                          bytes.size());
-  if (PeakMemory() <= kMostMemory) return true;
-  std::fprintf(stderr, "the process has had more than %lld bytes of memory\n",
-               static_cast<long long>(kMostMemory));
+  if (PeakMemory() - before <= kMostMemory) return true;
+  std::fprintf(stderr, "it took more than a gigabyte of memory\n");
   return false;
 }
 
@@ -50,7 +51,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "there is no file to replay\n");
     return 1;
   }
+  const int64_t before = PeakMemory();
   for (int i = 1; i < argc; ++i) {
-    if (!Replay(argv[i])) return 1;
+    if (!Replay(argv[i], before)) return 1;
   }
 }

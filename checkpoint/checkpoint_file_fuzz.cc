@@ -14,6 +14,7 @@
 #include "lockstep/base/check.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/fuzz_files.h"
+#include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 
 namespace lockstep {
@@ -83,9 +84,8 @@ absl::Status Write(const CheckpointReader& reader, const std::string& path) {
   const auto writer = CheckpointWriter::Create(path);
   LOCKSTEP_CHECK(writer.ok());
   for (const CheckpointSection& section : reader.sections()) {
-    const absl::Status begun =
-        (*writer)->Begin(section.name, section.version, section.dtype);
-    if (!begun.ok()) return begun;
+    LOCKSTEP_RETURN_IF_ERROR(
+        (*writer)->Begin(section.name, section.version, section.dtype));
     LOCKSTEP_CHECK((*writer)->Append(Content(reader, section)).ok());
   }
   return (*writer)->Finish();

@@ -61,7 +61,7 @@ void Write(FuzzInput& input, const std::string& path) {
 // A job with two sections.
 // Thread-safety: thread-compatible.
 struct Job {
-  explicit Job(const std::string& path) : checkpoint(Group(), {path}) {
+  explicit Job(const std::string& path) : checkpoint(Group(), At(path)) {
     Fingerprint job;
     job.Add("seed", "7");
     checkpoint.set_job(job);
@@ -73,6 +73,13 @@ struct Job {
     };
     LOCKSTEP_CHECK(checkpoint.Add("weights", &weights).ok());
     LOCKSTEP_CHECK(checkpoint.Add("state", bytes).ok());
+  }
+
+  static CheckpointOptions At(const std::string& path) {
+    CheckpointOptions options;
+    options.path = path;
+    options.background = false;  // without a thread
+    return options;
   }
 
   std::vector<float> weights = std::vector<float>(4);

@@ -73,6 +73,7 @@ void Check(absl::string_view facts) {
   Write(path + ".000000000001", facts);
   CheckpointOptions options;
   options.path = path;
+  options.background = false;  // without a thread
   Checkpoint checkpoint(Group(), options);
   LoaderTable table(path);
   Loader& loader = table.Add("train", MakeLoader());
