@@ -1,6 +1,8 @@
 // Joins a job of two ranks whose rank 0 is honest up to some step of the
 // handshake, and sends bytes of the input then. The join ends with an error, or
 // with all ranks of the job, if rank 0 has proved that it has the token.
+#include <unistd.h>
+
 #include <algorithm>  // Asio allocates in another way without one before it.
 #include <asio/io_context.hpp>
 #include <asio/ip/address.hpp>
@@ -42,14 +44,13 @@ enum Honest { kNothing, kGreets, kProves, kWelcomes, kHonesties };
 class HandHub {
  public:
   HandHub(asio::io_context& io, FuzzInput input)
-      : acceptor_(io, {asio::ip::address_v4::loopback(), 0}),
+      : acceptor_(io, tcp::v4(), ::dup(Listening().native_handle())),
         honest_(static_cast<Honest>(input.Byte() % kHonesties)),
         sealed_(static_cast<FrameType>(input.Byte())),
         answer_(input.Piece()),
         rest_(input.Rest()) {
     acceptor_.async_accept([this](std::error_code error, tcp::socket socket) {
       LOCKSTEP_CHECK(!error);
-      socket.set_option(tcp::socket::linger(true, 0));  // keeps no port busy
       link_ = std::make_shared<Connection>(std::move(socket), absl::Hours(1));
       link_->Read({[this](absl::string_view& taken) { OnInput(taken); },
                    [this](const std::string&) { link_->Close(); }});
@@ -60,6 +61,10 @@ class HandHub {
   }
   ~HandHub() {
     if (link_ != nullptr) link_->Close();
+    // A connection that is not accepted would be the first one of the next hub.
+    std::error_code none;
+    acceptor_.non_blocking(true);
+    while (!none) acceptor_.accept(none);
   }
   HandHub(const HandHub&) = delete;
   HandHub& operator=(const HandHub&) = delete;
@@ -68,6 +73,15 @@ class HandHub {
   bool proves() const { return honest_ >= kProves; }
 
  private:
+  // Returns the socket of all hubs, since the system takes long to find a free
+  // port where many connections have just ended.
+  static tcp::acceptor& Listening() {
+    static asio::io_context& io = *new asio::io_context();
+    static tcp::acceptor& listening = *new tcp::acceptor(
+        io, tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+    return listening;
+  }
+
   void OnInput(absl::string_view& input) {
     if (honest_ < kProves) input = {};
     if (!greeted_) greeted_ = !input.empty() && *handshake_.TakeGreeting(input);
