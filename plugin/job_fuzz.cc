@@ -85,7 +85,7 @@ const PluginContext& Context() {
          NamedTensor::Own<int64_t>("length", {8}, numbers)});
     Require(dataset.ok(), "there is no dataset");
     made->dataset = *std::move(dataset);
-    made->size = 2;
+    made->world_size = 2;
     made->rank = 1;
     return made;
   }();

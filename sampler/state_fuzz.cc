@@ -49,7 +49,7 @@ void Check(absl::string_view bytes) {
   LOCKSTEP_CHECK(other.SaveState() == saved);
   const absl::StatusOr<int64_t> left = sampler.StepsLeft();
   LOCKSTEP_CHECK(left.ok());
-  const Progress before = sampler.progress();
+  const SamplerProgress before = sampler.progress();
   BatchIndices batch;
   for (int64_t step = 0; step < *left; ++step) {
     const absl::StatusOr<bool> more = sampler.Next(batch);

@@ -110,16 +110,16 @@ TEST(State, SaysWhatIsWrong) {
 
 TEST(State, RefusesNumbersThatNoJobReaches) {
   constexpr int64_t kMost = int64_t{1} << 62;
-  const Progress right[] = {{}, {kMost, 0, 0, 0}, {0, 0, kMost, kMost}};
-  const Progress wrong[] = {{-1, 0, 0, 0}, {kMost + 1, 0, 0, 0},
-                            {0, -1, 0, 0}, {0, 0, -1, 0},
-                            {0, 0, 1, 0},  {0, 0, 0, kMost + 1}};
+  const SamplerProgress right[] = {{}, {kMost, 0, 0, 0}, {0, 0, kMost, kMost}};
+  const SamplerProgress wrong[] = {{-1, 0, 0, 0}, {kMost + 1, 0, 0, 0},
+                                   {0, -1, 0, 0}, {0, 0, -1, 0},
+                                   {0, 0, 1, 0},  {0, 0, 0, kMost + 1}};
   SamplerState state;
-  for (const Progress& progress : right) {
+  for (const SamplerProgress& progress : right) {
     state.progress = progress;
     LOCKSTEP_EXPECT_OK(DecodeState(EncodeState(state)).status());
   }
-  for (const Progress& progress : wrong) {
+  for (const SamplerProgress& progress : wrong) {
     state.progress = progress;
     EXPECT_THAT(DecodeState(EncodeState(state)),
                 StatusIs(absl::StatusCode::kDataLoss,

@@ -47,12 +47,11 @@ class FakeGroup final : public GroupMember {
   }
   void OnLeft(int, const LaneCounts&) override {}
   void OnSlow(const std::string&) override {}
-  void OnAgreed(uint64_t) override {}
   void OnTick() override {}
   Position Where(const LaneId&, uint64_t) override { return {}; }
   LaneCounts Done() override { return {}; }
   uint64_t OnlyThread() override { return 1; }
-  bool Waits(uint64_t, PlaceId&, std::string&) override { return false; }
+  bool Waits(uint64_t, TurnId&, std::string&) override { return false; }
   bool Lives() override { return true; }
   std::vector<Mark> TakeMarks(std::string& key) override {
     key = "world";

@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
            LeaveMessage, DetachMessage, LateMessage, AnswerMessage,
            MarksMessage, SetMessage, GetMessage, ClosedMessage, OpenedMessage,
            FailedMessage, LostMessage, EchoMessage, LeftMessage, AskMessage,
-           SlowMessage, AgreedMessage, ValueMessage>(
+           SlowMessage, ValueMessage>(
       absl::string_view(reinterpret_cast<const char*>(data), size));
   return 0;
 }

@@ -239,15 +239,15 @@ HANDSHAKE = {
     'hub': b'\1\0\0' + piece(b'a payload'),
     'spoke': b'\2\0\0' + piece(b'a payload'),
     'changed': b'\1\0\7' + piece(b'a payload') + b'\1',
-    'stranger': b'\1\1\0' + piece(b'') + b'\0lockstep spoke \n' + number(3) +
+    'stranger': b'\1\1\0' + piece(b'') + b'\0lockstep spoke \n' + number(4) +
                 number(1) + bytes(32),
 }
 
-GREETING = b'lockstep spoke \n' + number(3) + number(1) + bytes(32)
+GREETING = b'lockstep spoke \n' + number(4) + number(1) + bytes(32)
 HUB_DOOR = {
     'stranger': b'\0\0' + piece(b'GET / HTTP/1.1\r\n'),
     'another_token': b'\0\0' + piece(GREETING + frame(1, bytes(32))),
-    'another_version': b'\0\0' + piece(GREETING.replace(number(3), number(4))),
+    'another_version': b'\0\0' + piece(GREETING.replace(number(4), number(5))),
     'no_token': b'\0\0' + piece(GREETING.replace(number(1), number(0))),
     'no_proof': b'\1\0' + piece(frame(3, CLAIM)),
     'claims': b'\2\0' + piece(CLAIM) + b'\2\0' + piece(CLAIM[:-1]),
@@ -329,19 +329,19 @@ REPORTS = {
 # ---- Control messages.
 
 
-def group(key, parent='', members=(0, 1, 2), backend='shm', strict=0):
+def group(key, parent='', members=(0, 1, 2), backend='shm'):
     return (text(key) + text(key) + text(backend) + text(parent) +
-            number(strict) + numbers(*members) + numbers(*members))
+            numbers(*members) + numbers(*members))
 
 
-def place(key='world', lane=(-1, -1), which=1):
+def turn(key='world', lane=(-1, -1), which=1):
     return text(key) + number(lane[0]) + number(lane[1]) + number(which)
 
 
 def position(here, what='', waits=b'', counts=()):
     return (number(here) + number(0) + number(len(what)) + text(what) +
             numbers(*counts) + numbers(*counts) + text('barrier()') +
-            (waits or place('', which=0)) + text(''))
+            (waits or turn('', which=0)) + text(''))
 
 
 def late(where, what, expired=0):
@@ -364,9 +364,9 @@ TO_HUB = {
     'fail_after': b'\3' + text('world') + status(9, 'a value', BLAME) + number(3),
     'leave': b'\5' + text('world') + LANES,
     'detach': b'\7' + text('world'),
-    'late': b'\x08' + late(place(), 'barrier()'),
-    'expired': b'\x08' + late(place(), 'barrier()', 1),
-    'answer': b'\x0a' + place() + position(0, waits=place('child')),
+    'late': b'\x08' + late(turn(), 'barrier()'),
+    'expired': b'\x08' + late(turn(), 'barrier()', 1),
+    'answer': b'\x0a' + turn() + position(0, waits=turn('child')),
     'set': b'\x0c' + text('world') + text('shm/1') + text('a value'),
     'get': b'\x0d' + text('world') + text('shm/1'),
     'marks': b'\x0f' + text('world') + MARKS,
@@ -379,10 +379,9 @@ TO_RANK = {
     'failed': b'\4' + text('world') + status(14, 'rank 1 is lost', BLAME) +
               number(0),
     'left': b'\6' + text('world') + number(1) + LANES,
-    'ask': b'\x09' + place(),
+    'ask': b'\x09' + turn(),
     'slow': b'\x0b' + text('world') + text('it is slow'),
     'value': b'\x0e' + text('world') + text('shm/1') + text('a value'),
-    'agreed': b'\x10' + text('world') + number(2),
     'lost': b'\x12' + status(14, 'rank 1 is lost', BLAME),
     'echo': b'\x14' + text('world') + number(1),
 }
@@ -405,13 +404,13 @@ def hub():
         'does_not_come': ALL_OPEN + say(1, to_hub['expired']) +
                          say(0, to_hub['answer']) + TICK + TICK,
         'another_operation': ALL_OPEN + say(1, to_hub['late']) + say(
-            2, b'\x08' + late(place(), 'all_reduce(4 x f32, sum)')),
+            2, b'\x08' + late(turn(), 'all_reduce(4 x f32, sum)')),
         'message': ALL_OPEN + say(
-            1, b'\x08' + late(place(lane=(0, 1)), 'recv(4 x f32)', 1)) + TICK,
+            1, b'\x08' + late(turn(lane=(0, 1)), 'recv(4 x f32)', 1)) + TICK,
         'deadlock': ALL_OPEN + say(0, CHILD) + say(1, CHILD) + say(
-            0, to_hub['late'], b'\x0a' + place('child') +
-            position(0, waits=place())) + say(
-                1, b'\x08' + late(place('child'), 'barrier()'),
+            0, to_hub['late'], b'\x0a' + turn('child') +
+            position(0, waits=turn())) + say(
+                1, b'\x08' + late(turn('child'), 'barrier()'),
                 to_hub['answer']),
         'child_waits': ALL_OPEN + say(0, CHILD) + say(1, to_hub['leave']),
         'marks_differ': ALL_OPEN + say(1, to_hub['marks']) + say(
