@@ -95,4 +95,17 @@ bool JsonReader::Read(bool& value) {
   return Skip("true") || Skip("false");
 }
 
+bool JsonReader::SkipRest() {
+  while (Skip(",")) {
+    std::string text;
+    double number = 0;
+    bool value = false;
+    if (!Read(text) || !Skip(":") ||
+        !(Read(text) || Read(number) || Read(value))) {
+      return false;
+    }
+  }
+  return Skip("}");
+}
+
 }  // namespace lockstep::internal_base

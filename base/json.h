@@ -37,6 +37,9 @@ class JsonReader {
   bool Read(int64_t& number);
   bool Read(double& number);
   bool Read(bool& value);
+  // Reads the rest of an object, with its brace. Members that a later release
+  // has added are passed over if they are texts, numbers or bools.
+  bool SkipRest();
 
   bool at_end() const { return left_.empty(); }
 

@@ -220,7 +220,7 @@ TEST_F(Store, KeepsFilesThatAreSavedByName) {
   }
 }
 
-TEST_F(Store, DoesNotFollowTheProgramsFolder) {
+TEST_F(Store, ARelativePathStaysWhereItWasOpened) {
   const std::string folder = options_.path.substr(0, options_.path.rfind('/'));
   const std::string before = std::filesystem::current_path();
   std::filesystem::current_path(folder);

@@ -620,7 +620,7 @@ TEST_F(CheckpointTest, RefusesOptionsThatCanNotBe) {
                                           HasSubstr("make its folder first"))));
 }
 
-TEST_F(CheckpointTest, IsNotAForksAffair) {
+TEST_F(CheckpointTest, AForkedChildCanNotSaveOrWait) {
   LOCKSTEP_EXPECT_OK(Run(1, [&](Communicator& group) -> absl::Status {
     std::vector<float> values(3);
     auto checkpoint = std::make_unique<Checkpoint>(group, options_);

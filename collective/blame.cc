@@ -49,9 +49,9 @@ constexpr CauseWords kCauses[] = {
      "it left while other ranks still needed it: find out why its program "
      "returned, or closed the group, before theirs"},
     {Blame::Cause::kLost, "lost",
-     "the process has ended, or its host is down: look at its exit code or "
-     "signal, its last output, and the kernel's log if it was killed by signal "
-     "9"},
+     "the process has ended, its host is down, or its connection was cut: look "
+     "at its exit code or signal, its last output, and the kernel's log if it "
+     "was killed by signal 9"},
     {Blame::Cause::kSilent, "silent",
      "the process may be stopped, or its host or the network may be down: look "
      "at the host"},
@@ -62,8 +62,8 @@ constexpr CauseWords kCauses[] = {
      "the ranks do different things or have different options: correct the "
      "program or the options"},
     {Blame::Cause::kData, "data",
-     "the ranks answer, and their data does not get through: look at the "
-     "network between their hosts, and at their devices"},
+     "no rank is known to be the cause, and data does not get through: look at "
+     "the network between the hosts, and at the devices"},
 };
 
 const CauseWords& WordsOf(Blame::Cause cause) {
@@ -124,7 +124,7 @@ bool ReadRank(JsonReader& in, Blame::Rank& rank) {
   if (!in.Skip("{\"rank\":") || !in.Read(number) || !in.Skip(",\"host\":") ||
       !in.Read(rank.host) || !in.Skip(",\"pid\":") || !in.Read(rank.pid) ||
       !in.Skip(",\"last\":") || !in.Read(rank.last) || !in.Skip(",\"age\":") ||
-      !in.Read(age) || !in.Skip("}")) {
+      !in.Read(age) || !in.SkipRest()) {
     return false;
   }
   rank.rank = static_cast<int>(number);
@@ -194,7 +194,7 @@ std::optional<Blame> ParseBlame(absl::string_view json) {
       !in.Skip(",\"operation\":") || !in.Read(blame.operation) ||
       !in.Skip(",\"number\":") || !in.Read(number) ||
       !in.Skip(",\"has_begun\":") || !in.Read(blame.has_begun) ||
-      !in.Skip("}") || !in.at_end()) {
+      !in.SkipRest() || !in.at_end()) {
     return std::nullopt;
   }
   for (const CauseWords& each : kCauses) {

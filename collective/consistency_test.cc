@@ -192,7 +192,7 @@ TEST(CheckSame, StaysShort) {
             "'seed' (of rank 3, and 7 on rank 10); others in 6 more ways");
 }
 
-TEST(CheckSame, LooksIntoNoEndlessList) {
+TEST(CheckSame, OfVeryManyFieldsOnlyTheRankIsNamed) {
   const Fields huge = {{std::string((1 << 20) + 1, 'n'), "1"}};
   EXPECT_EQ(MessageFor({Job(), Job(), huge, With("seed", "8")}),
             "the ranks of group 'world' differ in the job: rank 2 of 4 in one "
@@ -205,7 +205,7 @@ TEST(CheckSame, LooksIntoNoEndlessList) {
 
 // One rank may abort when it knows the difference, while another has not got
 // all of it yet.
-TEST(CheckSame, TellsAllWhereOneAbortsForIt) {
+TEST(CheckSame, AllGetTheDifferenceThoughOneRankAbortsAtOnce) {
   for (int round = 0; round < 100; ++round) {
     internal_collective::EngineJob job(3);
     const Ranks ranks = job.JoinAll();

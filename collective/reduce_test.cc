@@ -113,7 +113,7 @@ void ExpectTheSameWhateverIsSetForFloats() {
   }
 }
 
-TEST(Reduce, WhatThreadsSetForFloatsDoesNotCount) {
+TEST(Reduce, FloatModesOfTheThreadDoNotCount) {
   ExpectTheSameWhateverIsSetForFloats<float>();
   ExpectTheSameWhateverIsSetForFloats<double>();
   ExpectTheSameWhateverIsSetForFloats<Float16>();

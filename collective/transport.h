@@ -116,8 +116,8 @@ struct TransportContext {
   // the job uses, or "127.0.0.1" if all ranks are on this host.
   std::string address = "127.0.0.1";
 
-  // The number of this rank among those of its host. The transport of a device
-  // takes the device of that number, unless it knows better.
+  // The number of this rank among those of its host, and so the number of its
+  // device where each rank has one.
   int local_rank = 0;
 };
 

@@ -191,9 +191,9 @@ absl::Status HasClosedWorld(const Blame::Rank& rank);
 
 // UNAVAILABLE "rank 2 has left the job", if `how` is OK; otherwise the code and
 // the message of `how`, which says how the rank was lost. What the rank issued
-// last follows, if it is known. `told` is OK, or the failure that the rank had
-// been told before it left. That failure may be why the rank left, so the
-// result then has the blame of `told`. In all other cases, the result has the
+// last follows, if it is known. `reason` is OK, or the failure that the rank
+// had been told before it left. That failure may be why the rank left, so the
+// result then has the blame of `reason`. In all other cases, the result has the
 // blame of `how`, or blames the rank if `how` has none.
 absl::Status IsGone(const Party& rank, const absl::Status& how,
                     const absl::Status& reason);

@@ -76,9 +76,9 @@ struct WorldOptions {
   // the first line of the file that LOCKSTEP_TOKEN_FILE names.
   std::string token;
 
-  // The network interface ("eth0") or the address of this host that data uses,
-  // and with file:// or a store also rank 0. If it is empty, this rank uses the
-  // address from which it reaches rank 0, or loopback if rank 0 has no other.
+  // The network interface ("eth0") or the address of this host that data uses.
+  // With file:// or a store, rank 0 also listens there. If it is empty, this
+  // rank uses the address from which it reaches rank 0.
   std::string interface;
 
   // The longest time that ranks wait for each other.
@@ -110,8 +110,8 @@ struct WorldOptions {
   // what it issued last in each of its groups.
   absl::Duration beat = absl::Seconds(1);
 
-  // A rank that was not heard of for this time counts as lost: it may be dead,
-  // cut off or stopped.
+  // A rank that was not heard of for this time is lost to the job: it may be
+  // dead, cut off or stopped. The cause in the blame is `silent`.
   absl::Duration silence = absl::Minutes(1);
 
   // The longest time that rank 0 waits for the other ranks at the end.
@@ -134,7 +134,7 @@ struct GroupOptions {
 
   // A backend of the caller's: a function that makes the transport
   // (transport.h) of this group, and of groups that are split off it. Then
-  // `backend` is any name, the same on all ranks, and messages contain it.
+  // `backend` is its name in messages: any but "local", the same on all ranks.
   TransportFactory transport;
 
   // The longest time for an operation, its data included, unless its call sets

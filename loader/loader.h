@@ -107,14 +107,14 @@ enum class NextKind {
   //   CANCELLED            the function of GiveUpWhen has returned true
   //   UNAVAILABLE          in TryNext alone: the batch is not ready yet
   kTryAgain,
-  // The loader gives nothing until StartEpoch or RestoreState is called. The
-  // status is
+  // The loader gives nothing until StartEpoch or RestoreState is called, or, if
+  // ok() is false, for ever. The status is
   //   FAILED_PRECONDITION  before the first such call, in a forked process, and
   //                        in later calls after an error of the order
-  //   OUT_OF_RANGE         an earlier call has returned kEnd; after max_steps,
-  //                        only RestoreState helps
-  //   any code             the error of the order; or, if ok() is false, that
-  //                        of the loader, which must be made anew
+  //   OUT_OF_RANGE         the epoch is over, or max_steps, after which only
+  //                        RestoreState helps
+  //   any code             the error of the order, or that of a loader that
+  //                        must be made anew
   kStopped,
 };
 

@@ -77,7 +77,7 @@ struct LoaderProgress {
 struct LoaderOptions {
   // The number of samples that are read at the same time. 0: Next reads them,
   // on the thread that calls it. Unset: half of the processors that this
-  // process may use (cpus.h). The batches are the same for any number.
+  // process may use. The batches are the same for any number.
   std::optional<int> num_workers;
 
   // The threads that the workers run on.

@@ -336,7 +336,7 @@ TEST_P(PinnedMemoryTest, EveryBatchArrives) {
   }
 }
 
-TEST_P(PinnedMemoryTest, WhatFailedIsNotThere) {
+TEST_P(PinnedMemoryTest, ABatchWhoseCopyFailedIsNotOnTheDevice) {
   for (const Kind& kind : kKinds) {
     const auto dataset = std::make_shared<TestDataset>(Job().size);
     dataset->before = [](int64_t index, SampleContext&) {

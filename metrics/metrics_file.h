@@ -43,10 +43,10 @@ class MetricsFile {
   // line, where a bar may be.
   static std::unique_ptr<MetricsFile> StandardOutput();
 
-  // Appends all of the bytes or none of them. If the disk is full, the file
-  // stays as it was, unless another process has appended to it meanwhile. A
-  // pipe or a terminal that takes no more is an error, and the call does not
-  // wait. It may have taken a part of the bytes.
+  // Appends all of the bytes to a file, or none of them. If the disk is full,
+  // the file stays as it was, unless another process has appended to it
+  // meanwhile. A pipe or a terminal that takes no more is an error, and the
+  // call does not wait; it may have taken some of the bytes.
   absl::Status Add(absl::string_view bytes);
 
   // Appends a line in the same way. If a crash or a full disk has left an

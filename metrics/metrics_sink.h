@@ -13,8 +13,9 @@
 //     }
 //   };
 //
-// A program without a session calls Begin before the first Write, and Flush at
-// the end.
+// A program without a session may call Begin before the first Write, which some
+// sinks need to know where a restarted training goes on, and calls Flush at the
+// end.
 #ifndef LOCKSTEP_METRICS_METRICS_SINK_H_
 #define LOCKSTEP_METRICS_METRICS_SINK_H_
 

@@ -51,8 +51,10 @@ void BindOptions(GroupOptions& options, OptionTable& table) {
 }
 
 void BindOptions(NcclOptions& options, OptionTable& table) {
-  table.Add("device", &options.device,
-            "The number of the CUDA device; -1: that of the local rank.");
+  table.Add(
+      "device", &options.device,
+      "The number of the CUDA device; -1: the only one, or that of the local "
+      "rank.");
   table.Add("nccl_library", &options.nccl_library,
             "The path of NCCL's library; empty: the system finds it.");
   table.Add("cuda_library", &options.cuda_library,

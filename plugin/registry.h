@@ -227,7 +227,8 @@ class PluginRegistry {
     return Create<Part>(named.first, context, named.second);
   }
 
-  // Returns all parts of a kind, or all parts, in the order of their names.
+  // Returns all parts of a kind in the order of their names, or all parts in
+  // the order of their kinds and names.
   template <typename Part>
   std::vector<PluginPart> Parts() const {
     return PartsOf(PluginKind<Part>::kName);

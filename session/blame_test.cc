@@ -151,7 +151,7 @@ std::set<std::string> CodesIn(const std::string& out) {
 
 // All ranks go by what rank 0 says, whoever was first. They wait for that for a
 // limited time, which a busy machine may exceed now and then. The engine's test
-// RanksThatAbortAtOnceGoByRank0 has no such limit.
+// OfTwoAbortsTheOneThatReachesRank0FirstCounts has no such limit.
 TEST(Blame, RanksThatFailAtOnceEndWithOneCode) {
   for (int run = 0; run < runs; ++run) {
     Outcome outcome;

@@ -214,7 +214,7 @@ TEST_F(NamedSavesTest, ATrainingThatHasFinishedMaySave) {
 
 // A save by name says nothing about the code of an epoch, so more of it may
 // follow.
-TEST_F(NamedSavesTest, CodeIsStillRepeated) {
+TEST_F(NamedSavesTest, SaveAsDoesNotMarkTheCodeOfAnEpochAsDone) {
   std::vector<int64_t> bodies;
   for (int run = 0; run < 2; ++run) {
     Counter counter;

@@ -494,7 +494,7 @@ TEST_F(StepsTest, ContinueTheEpoch) {
 }
 
 // The number of an epoch is easily taken for the number of steps.
-TEST_F(StepsTest, AreNoEpochs) {
+TEST_F(StepsTest, RefuseAnEpochThatIsNotTheNext) {
   const auto read = [](Session& session, Loader& loader,
                        int64_t epoch) -> absl::Status {
     for (Step& step : session.Steps(loader, epoch)) {

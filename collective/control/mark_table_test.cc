@@ -55,7 +55,7 @@ TEST(MarkTable, OnlyWhatAllRanksHaveIssuedIsDropped) {
 }
 
 // A rank that is far behind finds marks of the collectives that it comes to.
-TEST(MarkTable, MarksOfAllAgesAreKept) {
+TEST(MarkTable, TrimKeepsOldAndNewMarksAlike) {
   MarkTable table;
   for (uint64_t number = 1; number <= 5000; ++number) {
     EXPECT_TRUE(IsSame(table, 0, number, 0));

@@ -19,7 +19,7 @@ TEST(Alarm, SleepsUntilThen) {
   EXPECT_GE(SteadyNow(), when);
 }
 
-TEST(Alarm, WhatIsOverIsNow) {
+TEST(Alarm, ATimeInThePastWakesAtOnce) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto alarm, Alarm::Create());
   for (const SteadyTime when : {SteadyTime(), SteadyNow()}) {
     alarm->Set(when);

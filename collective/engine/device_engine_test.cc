@@ -282,7 +282,7 @@ class Choosy : public Blind {
 
 // A refused collective has no number. Otherwise it would have the number of
 // another collective on the other ranks.
-TEST(DeviceEngine, WhatADeviceRefusesWasNotIssued) {
+TEST(DeviceEngine, ACollectiveThatADeviceRefusesWasNotIssued) {
   EngineJob job(2);
   job.options.make_transport =
       [](const TransportContext& context) -> std::unique_ptr<DeviceTransport> {

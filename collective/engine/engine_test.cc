@@ -100,7 +100,7 @@ TEST(Engine, ALostRankIsNamedOnAll) {
 
 // A rank that the group does not need is lost. A rank that it needs leaves
 // because of that loss, and is not to blame.
-TEST(Engine, WhoLeavesAfterALossTellsIt) {
+TEST(Engine, ARankThatLeavesAfterALossIsNotBlamed) {
   EngineJob job(4);
   const auto ranks = job.JoinAll();
   std::vector<std::unique_ptr<Communicator>> rows(4), columns(4);
@@ -128,7 +128,7 @@ TEST(Engine, WhoLeavesAfterALossTellsIt) {
 }
 
 // Rank 0, which tells the others of the first loss, is lost as well.
-TEST(Engine, WhatIsLostBeforeRank0IsTold) {
+TEST(Engine, TheFirstLostRankIsBlamedThoughRank0IsLostLater) {
   EngineJob job(4);
   const auto ranks = job.JoinAll();
   job.options.key = job.options.name = "part";
@@ -236,7 +236,7 @@ class Told {
 };
 
 // on_slow is also told about ranks that do not answer.
-TEST(Engine, SlowOperationsAreTold) {
+TEST(Engine, OnSlowNamesTheRanksThatHaveNotCome) {
   for (const bool is_stopped : {false, true}) {
     Told told;
     EngineJob job(2, is_stopped ? FailureTiming() : kPatient);
@@ -263,7 +263,7 @@ TEST(Engine, SlowOperationsAreTold) {
 
 // A function that blocks, and throws at last, holds up nobody: the ranks hear
 // of each other, and the group fails by its deadline and is destroyed.
-TEST(Engine, WhatOnSlowDoesConcernsNobody) {
+TEST(Engine, AnOnSlowThatBlocksOrThrowsDelaysNothing) {
   std::promise<void> release;
   const std::shared_future<void> released = release.get_future().share();
   {
@@ -284,7 +284,7 @@ TEST(Engine, WhatOnSlowDoesConcernsNobody) {
   release.set_value();
 }
 
-TEST(Engine, ATransportThatOneRankLacksIsToldToAll) {
+TEST(Engine, ATransportThatOneRankLacksFailsAll) {
   EngineJob job(2);
   const auto first = job.Join(0);
   job.options.make_transport = [](const TransportContext&) {
@@ -352,7 +352,7 @@ TEST(Engine, RecentOperationsAreTheLastOnes) {
 
 // One thread may issue operations for two ranks, and poll them instead of
 // waiting.
-TEST(Engine, NobodyHasToWait) {
+TEST(Engine, OperationsEndWhenTheyAreOnlyPolled) {
   EngineJob job(2);
   const auto ranks = job.JoinAll();
   std::vector<float> values[2] = {std::vector<float>(4, 1),
@@ -557,7 +557,7 @@ std::vector<absl::Status> WhereOneThrows(const std::string& where) {
   return said;
 }
 
-TEST(Engine, WhatATransportThrowsFailsTheGroup) {
+TEST(Engine, ATransportThatThrowsFailsTheGroup) {
   for (const char* const where :
        {"make", "Connect", "Post", "Run", "Send", "Recv", "Move"}) {
     SCOPED_TRACE(where);
@@ -590,7 +590,7 @@ TEST(Engine, WhatATransportThrowsFailsTheGroup) {
 
 // Rank 1 is ahead of the others when it fails, and they wait for it in an
 // operation that its failure would let end first.
-TEST_F(EngineWithoutReceipts, ARankThatHasFailedIsNotAwaited) {
+TEST_F(EngineWithoutReceipts, AFailureEndsOperationsThatNeedTheFailedRank) {
   Join(3);
   OnAllRanks(ranks_, [](Communicator& rank) {
     LOCKSTEP_ASSERT_OK(Wait(rank.Barrier()));
@@ -608,7 +608,7 @@ TEST_F(EngineWithoutReceipts, ARankThatHasFailedIsNotAwaited) {
 
 // A receiver does not wait for a message that a rank began to send before the
 // failure, once that rank has left.
-TEST_F(EngineWithoutReceipts, WhatARankDidNotSendIsNotAwaited) {
+TEST_F(EngineWithoutReceipts, ARecvFailsIfItsSenderFailedBeforeItSent) {
   Join(3);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work reduced, Reduce(0, value_));
   LOCKSTEP_EXPECT_OK(ranks_[0]->Close());
@@ -625,7 +625,7 @@ TEST_F(EngineWithoutReceipts, WhatARankDidNotSendIsNotAwaited) {
 
 // An operation that a failure lets end first does end, however late the last
 // rank comes.
-TEST_F(EngineWithoutReceipts, WhatCanEndBeforeAFailureEnds) {
+TEST_F(EngineWithoutReceipts, AnOperationThatNeedsNoFailedRankEndsWell) {
   Join(3);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work reduced, Reduce(0, value_));
   LOCKSTEP_EXPECT_OK(ranks_[0]->Close());
@@ -714,7 +714,7 @@ TEST(Engine, AStoppedRankIsNamedThoughItHasClosed) {
 }
 
 // Rank 2 aborts the group before it hears that rank 1 has done so.
-TEST(Engine, RanksThatAbortAtOnceGoByRank0) {
+TEST(Engine, OfTwoAbortsTheOneThatReachesRank0FirstCounts) {
   FailureTiming patience;
   patience.abort = absl::Hours(1);
   EngineJob job(3, patience);

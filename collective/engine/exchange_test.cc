@@ -142,7 +142,7 @@ TEST(Exchange, RanksThatDifferLaterAreToldLater) {
   EXPECT_THAT(values, ElementsAre(3, 10, 3, 20));
 }
 
-TEST(Exchange, NothingOfARankThatWasDroppedIsUsed) {
+TEST(Exchange, TheOperationsOfADroppedRankAreNotDone) {
   Exchange exchange(2);
   TestedSeat dropped, sends, other, recvs;
   float values[] = {1, 2};

@@ -396,7 +396,7 @@ TEST_F(LaunchQueueTest, AFailureStandsWhateverBecomesOfLaterOnes) {
 }
 
 // Its output was never written, whatever the library says of it afterwards.
-TEST_F(LaunchQueueTest, WhatCouldNotBeginIsNeverDone) {
+TEST_F(LaunchQueueTest, ACollectiveThatCouldNotBeginIsNeverDone) {
   Add(2);
   queue_.Open();
   script_.Set(1, {State::kQueued, State::kDone});
@@ -405,14 +405,14 @@ TEST_F(LaunchQueueTest, WhatCouldNotBeginIsNeverDone) {
 }
 
 // No stream can wait for a collective that could not begin.
-TEST_F(LaunchQueueTest, WhatCouldNotBeginIsNotQueued) {
+TEST_F(LaunchQueueTest, ACollectiveThatCouldNotBeginIsNotQueued) {
   Add(2);
   queue_.Open();
   script_.Set(2, {absl::InternalError("broken")});
   EXPECT_THAT(queue_.LaunchMore(), At(0, 0, 1));
 }
 
-TEST_F(LaunchQueueTest, WhatFailedEndsAfterCancel) {
+TEST_F(LaunchQueueTest, ACollectiveThatFailedEndsAfterCancel) {
   Add(3);
   queue_.Open();
   script_.Set(2, {absl::InternalError("broken")});
@@ -448,7 +448,7 @@ TEST_F(LaunchQueueTest, CancelledOnesEndWhenTheDeviceLetsGo) {
               AllOf(Not(Contains("begin 4")), Not(Contains("begin 5"))));
 }
 
-TEST_F(LaunchQueueTest, WhatNobodyHasSeenDoneIsNotDoneAfterCancel) {
+TEST_F(LaunchQueueTest, ACollectiveThatWasNotSeenDoneBeforeCancelIsNotDone) {
   Add(1);
   queue_.Open();
   script_.Set(1, {State::kQueued, State::kDone});
@@ -473,7 +473,7 @@ TEST_F(LaunchQueueTest, OneThatIsLaunchingIsCancelled) {
   EXPECT_THAT(script_.TakeCalls(), Not(Contains("begin 2")));
 }
 
-TEST_F(LaunchQueueTest, WhatHasNotBegunEndsAtOnceAfterCancel) {
+TEST_F(LaunchQueueTest, ACollectiveThatHasNotBegunEndsAtOnceAfterCancel) {
   Add(2);
   queue_.Cancel();
   EXPECT_THAT(queue_.Look(), Ends(0, 2));

@@ -44,7 +44,7 @@ void Keep(const std::vector<Mark>& marks, Digests& digests) {
   }
 }
 
-TEST(MarkLog, NothingHasNoMarks) {
+TEST(MarkLog, NothingWasAddedSoThereAreNoMarks) {
   MarkLog log;
   EXPECT_THAT(log.Take(), IsEmpty());
   AddAll(log, 1, 100);
@@ -89,7 +89,7 @@ TEST(MarkLog, TheLastOneIsThereAndTheyAreFew) {
   }
 }
 
-TEST(MarkLog, FewAreMarkedMoreClosely) {
+TEST(MarkLog, AShortBatchAfterALongOneGetsDenseMarks) {
   MarkLog log;
   AddAll(log, 1, 100000);
   log.Take();

@@ -72,7 +72,7 @@ TEST_F(WatchdogTest, TheNextOperationHasItsOwnTime) {
   EXPECT_TRUE(watchdog_.OnTick(At(2 * kSlow)).report_late);
 }
 
-TEST_F(WatchdogTest, AnExpiredOperationWaitsForTheVerdict) {
+TEST_F(WatchdogTest, ARankDecidesAloneIfNoVerdictComesInTime) {
   EXPECT_TRUE(watchdog_.OnTick(ExpiredAt(kMoment)).report_late);
   EXPECT_TRUE(OrdersNothing(watchdog_.OnTick(ExpiredAt(timing_.verdict))));
   const Watchdog::Orders orders =

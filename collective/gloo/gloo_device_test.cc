@@ -11,7 +11,7 @@ namespace {
 
 // Each Standstill has the memory of the one before. So the thread sanitizer
 // reports a race if Gloo's thread still uses that one.
-TEST(Standstill, LeavesItsMemoryToTheNext) {
+TEST(Standstill, ItsThreadDoesNotUseADestroyedStandstill) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::shared_ptr<GlooDevice> device,
                                 MakeGlooDevice("127.0.0.1"));
   for (int i = 0; i < 100; ++i) const Standstill standstill(*device);

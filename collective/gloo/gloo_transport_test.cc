@@ -215,7 +215,7 @@ TEST(GlooTransport, ABarrierWaitsForAll) {
 }
 
 // Data that is still on its way is not lost.
-TEST(GlooTransport, ARankMayGoWhenItHasSent) {
+TEST(GlooTransport, DestroyingTheSenderLosesNoSentData) {
   for (int i = 0; i < 5; ++i) {
     GlooRanks ranks(2);
     const Bytes in = Random(DType::kU8, 8 << 20, i);

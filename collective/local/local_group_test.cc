@@ -176,7 +176,7 @@ TEST(LocalGroup, AskingWhetherItIsDoneNoticesADeadline) {
 
 // A rank that aborts because of what it has got in an operation takes that from
 // no other rank.
-TEST(LocalGroup, WhatIsDoneEndsWellOnAllRanks) {
+TEST(LocalGroup, AnOperationThatIsDoneEndsWellOnAllRanks) {
   for (int i = 0; i < 200; ++i) {
     OnAllRanks(Make(2), [](Communicator& rank) {
       LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
@@ -226,7 +226,7 @@ TEST(LocalGroup, ADroppedRankHasLeft) {
 }
 
 // The buffers of a rank that drops its communicator may be freed with it.
-TEST(LocalGroup, WhatADroppedRankHasIssuedIsDoneByNobody) {
+TEST(LocalGroup, TheOperationsOfADroppedRankAreNotDone) {
   auto ranks = Make(2);
   std::vector<float> values(2, 1);
   auto gone = std::make_unique<std::vector<float>>(2, 2);

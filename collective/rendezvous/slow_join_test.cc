@@ -95,7 +95,7 @@ TEST(SlowJoin, RanksThatWereRefusedAreTold) {
   LOCKSTEP_EXPECT_OK(hub.Await());
 }
 
-TEST(SlowJoin, WhatIsInTheWayIsTold) {
+TEST(SlowJoin, OnSlowSaysWhatIsInTheWay) {
   MemoryStore store;
   Socket nobody;
   LOCKSTEP_ASSERT_OK(store.Set(AddressKey(JobName()), nobody.Bind()));
@@ -175,7 +175,7 @@ TEST(SlowJoin, TheIntervalsDouble) {
   EXPECT_EQ(told[0], "rank 0 has waited 1ns for all ranks to join: x");
 }
 
-TEST(SlowJoin, NobodyIsToldBefore) {
+TEST(SlowJoin, OnSlowIsNotCalledBeforeItsTime) {
   StarOptions options = OptionsOf(0, 2, nullptr);
   SlowJoin unheard(options, [] { return "x"; });
   unheard.TellIfDue();

@@ -119,8 +119,8 @@ class StarListener {
   // Called when the connection to `rank` has ended: at the hub that of any
   // rank, at a spoke that of rank 0. `why` is OK if the rank has left in order.
   // Otherwise it is UNAVAILABLE, with the peer's description, how it was lost
-  // ("connection lost", "no word for 1m"), and blame. Called once for each
-  // rank.
+  // ("its connection ended without a goodbye", "no word for 1m"), and blame.
+  // Called once for each rank.
   virtual void OnGone(int rank, const absl::Status& why) = 0;
 
   virtual void OnTick() = 0;

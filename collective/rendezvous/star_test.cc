@@ -134,7 +134,7 @@ class HearsLast : public Ears {
   Job& job_;
 };
 
-TEST(StarTest, TheHubHearsItselfWhenTheOthersHaveTheirs) {
+TEST(StarTest, MessagesToOthersArriveBeforeTheHubsOwn) {
   Job job(3, /*starts_hub=*/false);
   HearsLast ears(job);
   job.stars[0]->Start(ears);
@@ -174,7 +174,7 @@ TEST(StarTest, SilenceIsLoss) {
   EXPECT_GE(hub.star->SilentFor(1), absl::Milliseconds(50));
 }
 
-TEST(StarTest, WhoDoesNotReadIsLost) {
+TEST(StarTest, ARankThatDoesNotReadIsLost) {
   HubOfHand hub;
   const std::string message(kLargestFrame, 'm');
   for (int i = 0; i < 20; ++i) hub.star->Send(1, message);
@@ -189,7 +189,7 @@ TEST(StarTest, LargerFrameThanThereMayBeIsLoss) {
                                               HasSubstr("4194305 bytes")));
 }
 
-TEST(StarTest, WhatBelongsToNoJobIsLoss) {
+TEST(StarTest, BytesThatBelongToNoJobAreALoss) {
   HubOfHand hub;
   hub.spoke->socket.Write(EncodeFrame(FrameType::kClaim, ""));
   EXPECT_THAT(hub.ears.AwaitGone(1), StatusIs(absl::StatusCode::kUnavailable));
@@ -217,7 +217,7 @@ class StoppedOnce : public Ears {
   std::promise<void> begun_;
 };
 
-TEST(StarTest, WhoWasStoppedAccusesNobody) {
+TEST(StarTest, ARankThatWasStoppedTakesNobodyForSilent) {
   MemoryStore store;
   StarOptions zero = OptionsOf(0, 2, &store);
   zero.silence = absl::Seconds(3);
@@ -235,7 +235,7 @@ TEST(StarTest, WhoWasStoppedAccusesNobody) {
   EXPECT_THAT(stopped.gone(), testing::IsEmpty());
 }
 
-TEST(StarTest, WhoWasStoppedSaysGoodbyeAllTheSame) {
+TEST(StarTest, ARankThatWasStoppedSaysGoodbye) {
   MemoryStore store;
   std::vector<JoinResult> results =
       JoinAll({OptionsOf(0, 2, &store), OptionsOf(1, 2, &store)});
@@ -279,7 +279,7 @@ TEST(StarTest, AloneThereIsAStarAsWell) {
   LOCKSTEP_EXPECT_OK(star->Leave(absl::ZeroDuration()));
 }
 
-TEST(StarTest, WhatComesBeforeStartIsDeliveredThen) {
+TEST(StarTest, MessagesThatComeBeforeStartAreDeliveredThen) {
   MemoryStore store;
   std::vector<JoinResult> results =
       JoinAll({OptionsOf(0, 2, &store), OptionsOf(1, 2, &store)});

@@ -54,9 +54,9 @@ struct ConformanceOptions {
 // groups of 1, 2, 3, 5 and 8; the bits of sums, whichever rank comes first; the
 // order of operations; refusals; mismatches of every kind; abort, close and
 // deadlines. All ranks are threads of this process, so nothing tests a rank
-// whose process dies. All buffers are in the memory of the host: a transport
-// that takes only memory of a device is tested by one of the test's own, which
-// wraps it, and copies to the device and back.
+// whose process dies. All buffers are in the memory of the host. So the
+// test of a transport that takes only memory of a device wraps it in a
+// transport that copies to the device and back.
 void ExpectConforms(const MakeGroup& make,
                     const ConformanceOptions& options = {});
 

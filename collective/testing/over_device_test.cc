@@ -149,7 +149,7 @@ TEST(OverDevice, UsesMemoryAgain) {
   });
 }
 
-TEST(OverDevice, WhatFindsNoMemoryWasNotIssued) {
+TEST(OverDevice, AnOperationThatFindsNoMemoryWasNotIssued) {
   OnDevices(1, [](Communicator& group) {
     std::vector<float> values(2, 1);
     const Buffer buffer = BufferOf(values);

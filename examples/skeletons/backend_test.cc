@@ -25,7 +25,12 @@ class ThreadTransport : public Transport {
   explicit ThreadTransport(const TransportContext& context) : group_(context) {}
 
   absl::string_view name() const override { return "threads"; }
-  absl::Status CheckSupported(const lockstep::Operation&) const override {
+  absl::Status CheckSupported(const lockstep::Operation& op) const override {
+    for (const lockstep::Device& device : {op.in.device, op.out.device}) {
+      if (device.kind != lockstep::Device::Kind::kHost) {
+        return absl::UnimplementedError("'threads' takes memory of the host");
+      }
+    }
     return absl::OkStatus();
   }
   // Rank 0 publishes its address for the others in the job's store.

@@ -22,7 +22,7 @@ namespace lockstep {
 
 std::string AttemptReport::ToJson() const {
   std::string json = absl::StrCat(
-      "{\"attempt\":", attempt, ",\"node_rank\":", node_rank,
+      "{\"version\":1,\"attempt\":", attempt, ",\"node_rank\":", node_rank,
       ",\"exit_code\":", exit_code,
       ",\"blame\":", blame.has_value() ? lockstep::ToJson(*blame) : "null",
       ",\"message\":");

@@ -717,7 +717,7 @@ TEST(Launch, ReportsEachAttempt) {
   EXPECT_THAT(
       lines[0],
       testing::MatchesRegex(
-          R"re(\{"attempt":0,"node_rank":0,"exit_code":4,"blame":\{"cause":"failed",.*)re"
+          R"re(\{"version":1,"attempt":0,"node_rank":0,"exit_code":4,"blame":\{"cause":"failed",.*)re"
           R"re("ranks":\[\{"rank":1,.*"message":"NOT_FOUND: no \\"file\\"",)re"
           R"re("reported_by":1,"ranks":\[\{"rank":0,"pid":[0-9]+,"exit_code":3,)re"
           R"re("end":"exited with code 3","sent_by_launcher":false\},\{"rank":1,)re"
@@ -725,7 +725,7 @@ TEST(Launch, ReportsEachAttempt) {
   EXPECT_THAT(
       lines[1],
       testing::StartsWith(
-          R"({"attempt":1,"node_rank":0,"exit_code":0,"blame":null,"message":"",)"));
+          R"({"version":1,"attempt":1,"node_rank":0,"exit_code":0,"blame":null,"message":"",)"));
 }
 
 TEST(Launch, ReportsARankThatCouldNotReport) {
