@@ -14,7 +14,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>  // NOLINT: ranks
 #include <utility>
 #include <vector>
 
@@ -35,7 +34,8 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/local/local_group.h"
+#include "lockstep/collective/local/local_world.h"
+#include "lockstep/collective/world.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/field.h"
@@ -151,26 +151,18 @@ class SessionTest : public testing::Test {
   std::vector<absl::Status> UseSessions(const std::vector<std::string>& texts,
                                         const Train& use,
                                         const SessionOptions& options = {}) {
-    LocalGroupOptions group;
-    group.size = static_cast<int>(texts.size());
-    auto ranks = MakeLocalGroup(group);
-    LOCKSTEP_EXPECT_OK(ranks);
-    std::vector<absl::Status> ended(texts.size());
-    std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < texts.size(); ++rank) {
-      threads.emplace_back([&, rank] {
-        SessionOptions own = options;
-        own.group = (*ranks)[rank].get();
-        own.log_patience = absl::Hours(1);
-        own.log = [this](absl::string_view text) {
-          MutexLock lock(mutex_);
-          logged_.push_back(std::string(text));
-        };
-        ended[rank] = UseSession(texts[rank], own, use);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return ended;
+    const int size = static_cast<int>(texts.size());
+    return LocalWorld(size).Run([&](World& world) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup());
+      SessionOptions own = options;
+      own.group = group.get();
+      own.log_patience = absl::Hours(1);
+      own.log = [this](absl::string_view text) {
+        MutexLock lock(mutex_);
+        logged_.push_back(std::string(text));
+      };
+      return UseSession(texts[world.rank()], own, use);
+    });
   }
 
   absl::Status UseSession(const std::string& text,
