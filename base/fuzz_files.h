@@ -43,7 +43,8 @@ class MemoryFile {
   const Descriptor file_;
 };
 
-// Returns a new folder, in TEST_TMPDIR. Who runs the fuzzer removes it.
+// Returns a new folder, in TEST_TMPDIR. The program that runs the fuzzer
+// removes it.
 inline std::string FuzzFolder() {
   const char* const parent = ::getenv("TEST_TMPDIR");
   std::string folder =

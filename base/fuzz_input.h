@@ -14,6 +14,11 @@
 
 namespace lockstep {
 
+// The number of times that a fuzzer has gone beyond refusals: what it tests has
+// accepted, decided or passed on something. If all files of its corpus leave
+// this at 0, their replay fails, since the fuzzer would test nothing.
+inline int64_t fuzz_accepts = 0;
+
 // Thread-safety: thread-compatible.
 class FuzzInput {
  public:

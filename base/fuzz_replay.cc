@@ -2,7 +2,8 @@
 //
 //   job_fuzz_replay testdata/fuzz/job_fuzz/*
 //
-// It fails if there is no file, or if a file made the process take gigabytes.
+// It fails if there is no file, if a file makes the process take gigabytes, or
+// if what the fuzzer tests accepts none of the files.
 #include <sys/resource.h>
 
 #include <cstddef>
@@ -11,6 +12,8 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+
+#include "lockstep/base/fuzz_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
@@ -54,5 +57,9 @@ int main(int argc, char** argv) {
   const int64_t before = PeakMemory();
   for (int i = 1; i < argc; ++i) {
     if (!Replay(argv[i], before)) return 1;
+  }
+  if (lockstep::fuzz_accepts == 0) {
+    std::fprintf(stderr, "no file is accepted, so the fuzzer tests nothing\n");
+    return 1;
   }
 }

@@ -95,15 +95,29 @@ bool JsonReader::Read(bool& value) {
   return Skip("true") || Skip("false");
 }
 
+// Passes over a value in which values stand in each other on at most so many
+// levels.
+bool JsonReader::SkipValue(int levels) {
+  std::string text;
+  double number = 0;
+  bool value = false;
+  const bool is_object = absl::StartsWith(left_, "{");
+  if (!Skip("{") && !Skip("[")) {
+    return Skip("null") || Read(text) || Read(number) || Read(value);
+  }
+  const char* const end = is_object ? "}" : "]";
+  if (Skip(end)) return true;
+  do {
+    if (is_object && !(Read(text) && Skip(":"))) return false;
+    if (levels == 0 || !SkipValue(levels - 1)) return false;
+  } while (Skip(","));
+  return Skip(end);
+}
+
 bool JsonReader::SkipRest() {
+  std::string name;
   while (Skip(",")) {
-    std::string text;
-    double number = 0;
-    bool value = false;
-    if (!Read(text) || !Skip(":") ||
-        !(Read(text) || Read(number) || Read(value))) {
-      return false;
-    }
+    if (!Read(name) || !Skip(":") || !SkipValue(/*levels=*/8)) return false;
   }
   return Skip("}");
 }

@@ -37,14 +37,15 @@ class JsonReader {
   bool Read(int64_t& number);
   bool Read(double& number);
   bool Read(bool& value);
-  // Reads the rest of an object, with its brace. Members that a later release
-  // has added are passed over if they are texts, numbers or bools.
+  // Reads the rest of an object, with its brace, and passes over members that a
+  // later release has added.
   bool SkipRest();
 
   bool at_end() const { return left_.empty(); }
 
  private:
   absl::string_view ReadWord();
+  bool SkipValue(int levels);
 
   absl::string_view left_;
 };

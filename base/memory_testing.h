@@ -30,7 +30,7 @@ int64_t Allocations();
 // any thread, and must not allocate.
 void FailAllocations(bool (*fails)());
 
-// What a call does where an allocation fails.
+// The ways in which a call may treat an allocation that fails.
 enum class WithoutMemory {
   // One allocation of the calling thread fails, each in turn: the call returns
   // RESOURCE_EXHAUSTED.

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/base/npy_header.h"
 
 namespace lockstep::internal_base {
@@ -16,6 +17,7 @@ namespace {
 void Check(absl::string_view bytes, std::optional<bool> bf16) {
   const absl::StatusOr<NpyHeader> header = ParseNpyHeader(bytes, bf16);
   if (!header.ok()) return;
+  ++fuzz_accepts;
   LOCKSTEP_CHECK(header->data_bytes >= 0);
   if (header->shape.size() > kMostNpyDimensions) return;
   const std::string text = FormatNpyHeader(header->dtype, header->shape);

@@ -210,7 +210,7 @@ TEST(OptionTable, SaysWhatIsAccepted) {
   }
 }
 
-TEST(OptionTable, NamesThePlaceAndTheNearestKey) {
+TEST(OptionTable, NamesTheLocationAndTheNearestKey) {
   Config config;
   config.Set("worker", 3).set_location("job.toml:7:3");
   EXPECT_THAT(ReadOptions<Options>("loader 'train'", config),

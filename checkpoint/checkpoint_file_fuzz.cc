@@ -14,6 +14,7 @@
 #include "lockstep/base/check.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/fuzz_files.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 
@@ -98,6 +99,7 @@ void Check(absl::string_view bytes) {
   CheckpointReader::OpenHeaders(file.path()).IgnoreError();
   const auto reader = CheckpointReader::Open(file.path());
   if (!reader.ok()) return;
+  ++fuzz_accepts;
   LOCKSTEP_CHECK(CheckpointReader::Recognize(file.path()).ok());
   const absl::Status written = Write(**reader, again);
   LOCKSTEP_CHECK(written.ok());

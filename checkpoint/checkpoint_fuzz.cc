@@ -102,6 +102,7 @@ void Check(FuzzInput input) {
   job.checkpoint.FindFinished().IgnoreError();
   const auto step = job.checkpoint.Restore();
   if (step.ok()) {
+    ++fuzz_accepts;
     LOCKSTEP_CHECK(step->has_value() && **step >= 0);
     const auto reader = CheckpointReader::Open(path + ".000000000007");
     std::string weights(sizeof(float) * job.weights.size(), '\0');

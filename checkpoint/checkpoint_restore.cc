@@ -35,6 +35,9 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kMostShown = 5;
+// The most steps of a checkpoint. No job gets so far, and a session can count
+// on from there.
+constexpr int64_t kMostSteps = int64_t{1} << 62;
 constexpr char kAnew[] =
     "; to begin anew instead, give the job another path for checkpoints";
 
@@ -228,7 +231,7 @@ absl::Status Checkpoint::RestoreNewest() {
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckSections());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> step, StepOfNewest());
-  if (!step.has_value() || *step < 0) {
+  if (!step.has_value() || *step < 0 || *step > kMostSteps) {
     return absl::FailedPreconditionError(
         absl::StrCat(newest_->path(),
                      " has no section 'step' as Checkpoint::Save writes "

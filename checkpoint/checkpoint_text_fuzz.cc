@@ -19,6 +19,7 @@ namespace {
 void CheckSections(absl::string_view text) {
   const auto sections = SectionsOf(text);
   if (!sections.ok()) return;
+  ++fuzz_accepts;
   const std::string written = TextOf(*sections);
   const auto again = SectionsOf(written);
   LOCKSTEP_CHECK(again.ok() && again->size() == sections->size());

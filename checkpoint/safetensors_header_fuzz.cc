@@ -27,6 +27,7 @@ void Check(absl::string_view bytes, int64_t file_bytes) {
   if (!length.ok() || *length > static_cast<int64_t>(bytes.size())) return;
   auto arrays = ParseSafetensorsHeader(bytes.substr(0, *length), file_bytes);
   if (!arrays.ok()) return;
+  ++fuzz_accepts;
   int64_t at = *length;
   for (const SafetensorsArray& array : *arrays) {
     LOCKSTEP_CHECK(array.offset == at && array.bytes >= 0);

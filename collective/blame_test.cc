@@ -102,7 +102,8 @@ TEST(BlameTest, ACauseOfANewerReleaseIsUnknown) {
 
 TEST(BlameTest, KeysOfANewerReleaseArePassedOver) {
   std::string json = ToJson(FullBlame());
-  json.replace(json.rfind("}"), 1, ",\"site\":\"a, }\",\"hops\":2.5}");
+  json.replace(json.rfind('}'), 1,
+               ",\"site\":\"a, }\",\"hops\":[2.5,{},{\"a\":null,\"b\":[]}]}");
   json.replace(json.find("},{"), 1, ",\"is_head\":true}");
   ASSERT_TRUE(ParseBlame(json).has_value()) << json;
   EXPECT_EQ(ToJson(*ParseBlame(json)), ToJson(FullBlame()));

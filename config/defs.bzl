@@ -117,7 +117,7 @@ def lockstep_cc_fuzz_test(name, deps = [], **kwargs):
             "fuzz",
             "manual",
         ],
-        deps = deps,
+        deps = deps + ["//base:fuzz_input"],
     )
     corpus = "//testdata:fuzz/" + name
     cc_test(
@@ -127,6 +127,9 @@ def lockstep_cc_fuzz_test(name, deps = [], **kwargs):
         copts = _TEST_COPTS,
         args = ["$(rootpaths {})".format(corpus)],
         data = [corpus],
-        deps = deps + ["//base:fuzz_replay"] + precompiled_deps("test"),
+        deps = deps + [
+            "//base:fuzz_input",
+            "//base:fuzz_replay",
+        ] + precompiled_deps("test"),
         **kwargs
     )

@@ -47,7 +47,6 @@ absl::Status FindAll(const DynamicLibrary& library, CudaApi& api) {
   LOCKSTEP_FIND(EventRecord, EventRecord);
   LOCKSTEP_FIND(EventQuery, EventQuery);
   LOCKSTEP_FIND(EventSynchronize, EventSynchronize);
-  // This is not its _v2, which drivers before CUDA 12.8 don't have.
   LOCKSTEP_FIND(MemAlloc, MemAlloc_v2);
   LOCKSTEP_FIND(MemFree, MemFree_v2);
   LOCKSTEP_FIND(MemHostAlloc, MemHostAlloc);

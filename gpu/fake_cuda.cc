@@ -1,7 +1,6 @@
 // Implements the CUDA driver of fake_gpu.h.
 #include <algorithm>
 #include <cctype>
-#include <chrono>  // NOLINT: times of events
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -65,7 +64,6 @@ struct CudaEvent {
     uint64_t recorded = 0;  // the number of calls of EventRecord
     uint64_t reached =
         0;  // the last of these calls that the stream has reached
-    std::chrono::steady_clock::time_point time;
     std::shared_ptr<Capture>
         capture;  // the capture that recorded the event last, if any
   };
@@ -525,7 +523,6 @@ CudaResult cuEventRecord(CudaEvent* event, CudaStream* stream) {
   }
   const auto reach = [state = event->state, number = ++event->state->recorded] {
     state->reached = std::max(state->reached, number);
-    state->time = std::chrono::steady_clock::now();
   };
   Queue(actual, reach, /*locked=*/true);
   return kCudaSuccess;

@@ -92,8 +92,9 @@ int64_t BatchView::Elements(int field) const {
 
 std::pair<int64_t, int64_t> BatchView::RowRange(int field, int64_t row) const {
   const internal_loader::FieldLayout& layout = slot_->layout->fields[field];
-  if (!layout.ragged)
+  if (!layout.ragged) {
     return {row * layout.elements, (row + 1) * layout.elements};
+  }
   const int64_t* const splits = slot_->Splits(layout);
   const int64_t padded = slot_->padded[layout.ragged_number];
   if (padded < 0) return {splits[row], splits[row + 1]};

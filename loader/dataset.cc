@@ -102,8 +102,9 @@ absl::Status SampleRow::SetShape(int field, absl::Span<const int64_t> shape) {
         absl::StrCat("field ", declared.ToString(), " can't hold a sample of ",
                      "shape [", absl::StrJoin(shape, ","), "]"));
   }
-  if (LayoutOf(field).ragged)
+  if (LayoutOf(field).ragged) {
     std::copy(shape.begin(), shape.end(), Shape(field));
+  }
   *written_ |= uint64_t{1} << (first_ + field);
   return absl::OkStatus();
 }

@@ -184,9 +184,9 @@ absl::Status Loader::Restart(State then, const Move& move) {
 
 absl::Status Loader::StartEpoch(int64_t epoch) {
   return RunOrEnd("StartEpoch", [&]() -> absl::Status {
-    if (epoch < 0) {
+    if (epoch < 0 || epoch > kMostCounted) {
       return absl::InvalidArgumentError(
-          absl::StrCat("epoch should be 0 or more, but got epoch=", epoch));
+          absl::StrCat("epoch should be 0 to 2^62, but got epoch=", epoch));
     }
     if (state_ == State::kEnded && options_.prefetch_next_epoch &&
         epoch > progress().epoch && epoch - 1 == progress().epoch &&
@@ -527,7 +527,7 @@ NextResult Loader::EndDrain() {
 // Returns true if Next returns false at this end.
 bool Loader::NextEndsAt(const Entry& end) const {
   return end.kind == Entry::Kind::kEndOfSteps || !options_.advance_epochs ||
-         end.progress.epoch == std::numeric_limits<int64_t>::max();
+         end.progress.epoch == kMostCounted;
 }
 
 // Passes an end. Returns true if Next returns false there.

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/fingerprint.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/testing.h"
 #include "lockstep/sampler/sampler.h"
@@ -44,6 +45,7 @@ void Check(absl::string_view bytes) {
   options.allow_different = {"order",   "size",    "seed",
                              "profile", "details", "data"};
   if (!loader.RestoreState(bytes, options).ok()) return;
+  ++fuzz_accepts;
   const absl::StatusOr<std::string> saved = loader.SaveState();
   LOCKSTEP_CHECK(saved.ok());
   LOCKSTEP_CHECK(other.RestoreState(*saved).ok());

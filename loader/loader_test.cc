@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -521,11 +520,15 @@ TEST_P(LoaderTest, LargeBatchesOfFewSamples) {
 
 TEST_P(LoaderTest, TheLastEpochHasNoNext) {
   const auto loader = Make({}, options_);
-  const int64_t last = std::numeric_limits<int64_t>::max();
+  const int64_t last = kMostCounted;
   EXPECT_NE(DigestOfEpoch(*loader, last), "");
   Batch batch;
   EXPECT_THAT(loader->Next(batch), StatusIs(absl::StatusCode::kOutOfRange));
   LOCKSTEP_EXPECT_OK(loader->StartEpoch(last));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::string state, loader->SaveState());
+  LOCKSTEP_EXPECT_OK(loader->RestoreState(state));
+  EXPECT_THAT(loader->StartEpoch(last + 1),
+              StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST_P(LoaderTest, ProgressKnowsTheEpochAfterARestore) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>  // NOLINT: what sleep_for takes
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <thread>  // NOLINT: sleep_for
@@ -179,7 +178,7 @@ void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
     steps_in_epoch_ = -1;
     const int64_t epoch = sampler_->progress().epoch;
     if ((!options_.prefetch_next_epoch && !options_.advance_epochs) ||
-        epoch == std::numeric_limits<int64_t>::max()) {
+        epoch == kMostCounted) {
       supply_ = Supply::kExhausted;
       return;
     }

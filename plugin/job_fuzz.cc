@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/config_text.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
@@ -47,6 +48,7 @@ template <typename Options>
 void CheckRoundTrip(const Config& config) {
   const auto options = ReadOptions<Options>("it", config);
   if (!options.ok()) return;
+  ++fuzz_accepts;
   const std::string text = WriteOptions(*options).ToText();
   const auto config_again = ParseConfig(text, "again");
   Require(config_again.ok(), "options print no TOML");

@@ -174,7 +174,7 @@ absl::StatusOr<int64_t> RanksWithData(const PluginContext& context) {
       context.world_size % context.replicas != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "PluginContext should have one rank or more, and replicas that divide "
-        "them, but got size=",
+        "them, but got world_size=",
         context.world_size, ", replicas=", context.replicas));
   }
   return context.world_size / context.replicas;

@@ -327,7 +327,7 @@ TEST_F(Plugin, BatchesAreOfAllRanksTogether) {
   context_.replicas = 0;
   EXPECT_THAT(registry_.Create<Sampler>("sequential", context_, options),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("but got size=2, replicas=0")));
+                       HasSubstr("but got world_size=2, replicas=0")));
 }
 
 TEST_F(Plugin, ColumnsAreLookedUpByName) {

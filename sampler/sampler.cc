@@ -88,9 +88,9 @@ Sampler::Sampler(std::shared_ptr<const Order> order,
 
 absl::Status Sampler::StartEpoch(int64_t epoch,
                                  std::unique_ptr<IndexStream> prepared) {
-  if (epoch < 0) {
+  if (epoch < 0 || epoch > kMostCounted) {
     return absl::InvalidArgumentError(
-        absl::StrCat("epoch should be 0 or more, but got epoch=", epoch));
+        absl::StrCat("epoch should be 0 to 2^62, but got epoch=", epoch));
   }
   if (prepared == nullptr) {
     LOCKSTEP_ASSIGN_OR_RETURN(prepared, order_->Open(epoch));

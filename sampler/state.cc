@@ -19,9 +19,6 @@ constexpr char kMagic[] = {'L', 'S', 'S', 'P'};
 constexpr uint8_t kVersion = 1;
 constexpr size_t kFixedBytes = 128;
 constexpr size_t kRangeBytes = 16;
-// The most epochs and steps of a state. No job gets so far, and a sampler can
-// count on from there.
-constexpr int64_t kMost = int64_t{1} << 62;
 
 // The fixed part, byte for byte (docs/formats.md). The checksum covers all
 // other bytes, also those of the ranges.
@@ -105,9 +102,9 @@ absl::StatusOr<SamplerState> DecodeState(absl::string_view bytes) {
     return absl::DataLossError(
         "the sampler state is corrupt: its checksum does not match");
   }
-  if (fixed.epoch < 0 || fixed.epoch > kMost || fixed.position < 0 ||
+  if (fixed.epoch < 0 || fixed.epoch > kMostCounted || fixed.position < 0 ||
       fixed.steps_taken < 0 || fixed.steps_in_total < fixed.steps_taken ||
-      fixed.steps_in_total > kMost) {
+      fixed.steps_in_total > kMostCounted) {
     return absl::DataLossError(absl::StrCat(
         "the sampler state is corrupt: epoch=", fixed.epoch,
         ", position=", fixed.position, ", steps_taken=", fixed.steps_taken,

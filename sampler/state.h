@@ -24,6 +24,10 @@
 
 namespace lockstep {
 
+// The greatest epoch and number of steps. No job gets so far, and all can count
+// on from there.
+inline constexpr int64_t kMostCounted = int64_t{1} << 62;
+
 // The progress of a job.
 struct SamplerProgress {
   int64_t epoch = 0;

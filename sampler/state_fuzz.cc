@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/fingerprint.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/state.h"
@@ -43,6 +44,7 @@ void Check(absl::string_view bytes) {
   options.allow_different = {"order",   "size",    "seed",
                              "profile", "details", "data"};
   if (!sampler.RestoreState(bytes, options).ok()) return;
+  ++fuzz_accepts;
   const std::string saved = sampler.SaveState();
   LOCKSTEP_CHECK(DecodeState(saved).ok());
   LOCKSTEP_CHECK(other.RestoreState(saved).ok());

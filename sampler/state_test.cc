@@ -109,11 +109,11 @@ TEST(State, SaysWhatIsWrong) {
 }
 
 TEST(State, RefusesNumbersThatNoJobReaches) {
-  constexpr int64_t kMost = int64_t{1} << 62;
-  const SamplerProgress right[] = {{}, {kMost, 0, 0, 0}, {0, 0, kMost, kMost}};
-  const SamplerProgress wrong[] = {{-1, 0, 0, 0}, {kMost + 1, 0, 0, 0},
+  const SamplerProgress right[] = {
+      {}, {kMostCounted, 0, 0, 0}, {0, 0, kMostCounted, kMostCounted}};
+  const SamplerProgress wrong[] = {{-1, 0, 0, 0}, {kMostCounted + 1, 0, 0, 0},
                                    {0, -1, 0, 0}, {0, 0, -1, 0},
-                                   {0, 0, 1, 0},  {0, 0, 0, kMost + 1}};
+                                   {0, 0, 1, 0},  {0, 0, 0, kMostCounted + 1}};
   SamplerState state;
   for (const SamplerProgress& progress : right) {
     state.progress = progress;

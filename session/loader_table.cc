@@ -24,13 +24,7 @@
 #include "lockstep/plugin/registry.h"
 
 namespace lockstep::internal_session {
-namespace {
-
-// The most steps and epochs in a checkpoint. No job gets so far, and a session
-// can count on from there.
-constexpr int64_t kMostCounted = int64_t{1} << 62;
-
-}  // namespace
+namespace {}  // namespace
 
 Loader& LoaderTable::Add(const std::string& name,
                          std::unique_ptr<Loader> loader) {
@@ -153,7 +147,7 @@ absl::Status LoaderTable::LoadFacts(absl::string_view bytes) {
     if (words.size() != 3 || !absl::SimpleAtoi(words[1], &number) ||
         number < 0 || number > kMostCounted ||
         !absl::CUnescape(words[2], &name)) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return absl::DataLossError(absl::StrCat(
           "it should have lines such as 'done 3 train', with numbers from 0 to "
           "2^62, but has '",
           absl::CHexEscape(line), "'"));
@@ -454,12 +448,12 @@ void LoaderTable::MarkPaused(const Loader& loader) {
   if (record != nullptr) record->paused = record->seen.epoch;
 }
 
-void LoaderTable::MarkTold(const Loader& loader) {
+void LoaderTable::MarkHooked(const Loader& loader) {
   Record* const record = Find(loader);
   if (record != nullptr) record->hooked = record->over;
 }
 
-bool LoaderTable::IsTold(const Loader& loader) const {
+bool LoaderTable::IsHooked(const Loader& loader) const {
   const Record* const record = Find(loader);
   return record != nullptr && Holds(*record, loader, record->hooked);
 }

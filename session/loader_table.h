@@ -139,10 +139,10 @@ class LoaderTable {
   // another loop may continue.
   void MarkPaused(const Loader& loader);
 
-  // MarkTold notes that OnEpochEnd was called for the present epoch. IsTold
+  // MarkHooked notes that OnEpochEnd was called for the present epoch. IsHooked
   // returns true if it was called, also before a restart.
-  void MarkTold(const Loader& loader);
-  bool IsTold(const Loader& loader) const;
+  void MarkHooked(const Loader& loader);
+  bool IsHooked(const Loader& loader) const;
 
   // ---- Evaluations.
 

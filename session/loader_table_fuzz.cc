@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/fuzz_files.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/collective/communicator.h"
@@ -80,12 +81,13 @@ void Check(absl::string_view facts) {
   LOCKSTEP_CHECK(table.AddTo(checkpoint, loader).ok());
   LOCKSTEP_CHECK(table.AddTo(checkpoint).ok());
   if (!checkpoint.Restore().ok()) return;
+  ++fuzz_accepts;
   table.EndRestore([](absl::string_view) {}).IgnoreError();
   const int64_t first = table.FirstEpoch(loader);
   LOCKSTEP_CHECK(first == 1 || first == 2);
   table.CheckSteps(loader, first).IgnoreError();
   const int64_t steps = table.StepsOf(loader);
-  LOCKSTEP_CHECK(steps >= 0);
+  LOCKSTEP_CHECK(steps >= 0 && steps <= kMostCounted);
   table.CountStep(loader);
   LOCKSTEP_CHECK(table.StepsOf(loader) == steps + 1);
 }

@@ -263,12 +263,12 @@ absl::Status StepLoop::EndEpoch() {
   }
   // The checkpoint from which the training continues may be a later one, which
   // was saved in the steps of another loader.
-  if (training_.loaders.IsTold(loader_)) return absl::OkStatus();
+  if (training_.loaders.IsHooked(loader_)) return absl::OkStatus();
   LOCKSTEP_RETURN_IF_ERROR(
       training_.CallHooks(Phase::kOnEpochEnd, [&](SessionHooks& hooks) {
         return hooks.OnEpochEnd(training_.session, epoch_);
       }));
-  training_.loaders.MarkTold(loader_);
+  training_.loaders.MarkHooked(loader_);
   // In a loop through epochs, no code of the trainer belongs to an epoch.
   if (goes_through_) training_.loaders.EndBody(loader_);
   return absl::OkStatus();

@@ -775,7 +775,5 @@ TEST_F(TrapsTest, ALogThatBlocksHoldsNobodyUp) {
   log->Release();
 }
 
-// ---- others.
-
 }  // namespace
 }  // namespace lockstep

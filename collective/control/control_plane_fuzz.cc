@@ -44,6 +44,7 @@ class FakeGroup final : public GroupMember {
  public:
   void OnFailure(const absl::Status& why, uint64_t) override {
     LOCKSTEP_CHECK(!why.ok());
+    ++fuzz_accepts;
   }
   void OnLeft(int, const LaneCounts&) override {}
   void OnSlow(const std::string&) override {}

@@ -3,6 +3,7 @@
 #include "lockstep/collective/control/control_plane.h"
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -22,6 +24,7 @@
 #include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/testing/blame_matchers.h"
 #include "lockstep/collective/testing/engine_testing.h"
+#include "lockstep/collective/transport.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -64,7 +67,38 @@ std::vector<std::unique_ptr<Communicator>> JoinAll(EngineJob& job) {
     RunUntil(job, [&] { return work.Done(); });
     LOCKSTEP_EXPECT_OK(work.status());
   }
+  RunUntil(job, [&] {
+    return !job.stars.HasMail(0) && !job.stars.HasMail(1) &&
+           !job.stars.HasMail(2);
+  });
   return ranks;
+}
+
+// A transport whose barriers fail.
+// Thread-safety: thread-safe.
+class Broken : public Transport {
+ public:
+  absl::string_view name() const override { return "broken"; }
+  absl::Status CheckSupported(const Operation&) const override { return {}; }
+  absl::Status Connect() override { return {}; }
+  absl::Status Run(const Operation&, uint64_t) override {
+    return absl::UnavailableError("reset by peer");
+  }
+  absl::Status Send(int, const ConstBuffer&, uint64_t) override { return {}; }
+  absl::Status Recv(int, const Buffer&, uint64_t) override { return {}; }
+  void Cancel() override {}
+};
+
+TEST(ControlPlane, ATransportsErrorIsBelievedWhenAllRanksHaveAnswered) {
+  EngineJob job(3, {absl::Hours(1), absl::Hours(1), absl::Hours(1)});
+  job.options.make_transport = [](const TransportContext&) {
+    return std::make_unique<Broken>();
+  };
+  const auto ranks = job.JoinAll();
+  EXPECT_THAT(
+      Barrier(*ranks[1]).Wait(),
+      AllOf(Blames(absl::StatusCode::kUnavailable, Blame::Cause::kData, {}),
+            BlamesIn("barrier() #1 of group 'world'", 1)));
 }
 
 // The rank that waits does not wait for rank 0, and leaves.
@@ -88,15 +122,16 @@ TEST(ControlPlane, ARankThatWasHeldUpHearsTheVerdictBeforeItBlamesRank0) {
   const absl::Duration patience = absl::Seconds(3);
   EngineJob job(3, {absl::Hours(1), patience, absl::Hours(1)},
                 /*by_hand=*/true);
+  job.options.slow = absl::Hours(1);
   const auto ranks = JoinAll(job);
   const Work zero = Barrier(*ranks[0]);
   const Work one = Barrier(*ranks[1], absl::Milliseconds(10));
-  RunUntil(job,
-           [&] {
-             if (!zero.Done()) job.stars.Run(1);
-             return zero.Done();
-           },
-           /*still=*/{1});
+  // Rank 1 reports that its operation has expired, and stands still until long
+  // after rank 0 has given the verdict.
+  RunUntil(job, [&] { return job.stars.HasMail(0); }, /*still=*/{0, 2});
+  RunUntil(job, [&] { return zero.Done(); }, /*still=*/{1});
+  EXPECT_TRUE(job.stars.HasMail(1));
+  EXPECT_FALSE(one.Done());
   absl::SleepFor(patience);
   job.stars.Tick(1);
   RunUntil(job, [&] { return zero.Done() && one.Done(); });

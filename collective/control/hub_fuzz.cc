@@ -43,6 +43,7 @@ class FakeStar final : public Star {
     if (TypeOf(message) == Message::kFailed) {
       const auto failed = Decode<FailedMessage>(message);
       LOCKSTEP_CHECK(failed.has_value() && !failed->why.ok());
+      ++fuzz_accepts;
     }
     sent += message.size();
   }

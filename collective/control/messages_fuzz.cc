@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/collective/control/messages.h"
 
 namespace lockstep::internal_collective {
@@ -17,6 +18,7 @@ template <typename M>
 void Check(absl::string_view bytes) {
   const std::optional<M> message = Decode<M>(bytes);
   if (!message.has_value()) return;
+  ++fuzz_accepts;
   // Long texts are cut off, so there may be fewer bytes now.
   const std::string encoded = Encode(*message);
   LOCKSTEP_CHECK(TypeOf(encoded) == M::kType);

@@ -31,9 +31,7 @@ namespace lockstep::internal_collective {
 namespace {
 
 using testing::AllOf;
-using testing::AnyOf;
 using testing::HasSubstr;
-using testing::Not;
 
 // Returns a matcher of the verdict that these ranks differ.
 auto Differ(const std::vector<int>& ranks) {

@@ -27,7 +27,7 @@ class Watchdog {
   //   | kNothing | kLate    | it is slow, or its transport has failed         |
   //   | kNothing | kExpired | its or a later one's deadline has passed        |
   //   | kLate    | kExpired | its or a later one's deadline has passed        |
-  //   | kLate    | kNothing | ForgetLate: it is to be told once more          |
+  //   | kLate    | kNothing | ForgetLate: it is to be reported once more      |
   //   | any      | kNothing | Start: the next operation is watched            |
   enum class Reported { kNothing, kLate, kExpired };
 

@@ -157,7 +157,6 @@ LOCKSTEP_SAME_VALUE(NcclScalarResidence::kDevice, ncclScalarDevice);
 LOCKSTEP_SAME_VALUE(NcclScalarResidence::kHostImmediate,
                     ncclScalarHostImmediate);
 LOCKSTEP_SAME_VALUE(kNcclUndefined, NCCL_CONFIG_UNDEF_INT);
-LOCKSTEP_SAME_VALUE(kNcclNoColor, NCCL_SPLIT_NOCOLOR);
 LOCKSTEP_SAME_VALUE(kNcclVersionNeeded, NCCL_VERSION(2, 18, 0));
 
 LOCKSTEP_SAME_VALUE(sizeof(NcclUniqueId), sizeof(ncclUniqueId));

@@ -15,8 +15,7 @@
 
 namespace lockstep::internal_collective {
 
-// All functions except GetVersion, which is needed first, and CommRevoke, which
-// may be missing.
+// All functions except GetVersion, which is needed first.
 #define LOCKSTEP_NCCL_FUNCTIONS(DO) \
   DO(GetUniqueId)                   \
   DO(GetErrorString)                \

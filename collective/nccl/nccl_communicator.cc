@@ -141,7 +141,7 @@ absl::Status NcclCommunicator::Connect(int size, const NcclUniqueId& id,
   return absl::InvalidArgumentError(
       absl::StrCat(status.message(),
                    "; every rank needs a CUDA device of its own: set "
-                   "GroupOptions::device"));
+                   "NcclOptions::device"));
 }
 
 absl::Status NcclCommunicator::AsyncError() {

@@ -1,6 +1,7 @@
 // Tests the NCCL that a program is linked with, which is the fake here.
 #include <string>
 
+#include "absl/status/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
@@ -17,6 +18,12 @@ TEST(LinkedNccl, IsTheDefault) {
   EXPECT_NE(std::string(id.internal, sizeof(id.internal)),
             std::string(sizeof(id.internal), '\0'));
   EXPECT_EQ(*LoadNccl(""), nccl);
+}
+
+TEST(LinkedNccl, APathTakesPrecedence) {
+  EXPECT_THAT(LoadNccl("gpu/libfake_without_functions.so"),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       testing::HasSubstr("libfake_without_functions.so")));
 }
 
 }  // namespace

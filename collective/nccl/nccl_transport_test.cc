@@ -724,7 +724,7 @@ TEST(NcclTransport, SaysThatRanksShareADevice) {
       EXPECT_THAT(
           transport->Connect(),
           StatusIs(kInvalidArgument, AllOf(HasSubstr("Duplicate GPU"),
-                                           HasSubstr("GroupOptions::device"))));
+                                           HasSubstr("NcclOptions::device"))));
     });
   }
   for (std::thread& thread : threads) thread.join();

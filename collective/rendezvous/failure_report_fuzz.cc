@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/rendezvous/failure_report.h"
 
@@ -24,6 +25,7 @@ void Check(absl::string_view bytes) {
       *new FailureReports(FailureReports::Create());
   std::ofstream(reports.path(), std::ios::binary | std::ios::trunc) << bytes;
   for (const FailureReport& report : reports.Read()) {
+    ++fuzz_accepts;
     LOCKSTEP_CHECK(report.text.size() <= kMostText);
     LOCKSTEP_CHECK(
         std::none_of(report.text.begin(), report.text.end(), [](char c) {

@@ -39,7 +39,7 @@ using asio::ip::tcp;
 constexpr int kSize = 3;
 constexpr int kMostClients = 6;
 
-// What a client does before it sends bytes of the input.
+// The step up to which a client is honest. It sends bytes of the input then.
 enum Honest { kNothing, kGreets, kProves, kClaims, kHonesties };
 
 // A client.
@@ -124,6 +124,7 @@ void Check(FuzzInput input) {
     LOCKSTEP_CHECK((*door)->peers()[rank].rank == rank);
   }
   LOCKSTEP_CHECK(joined <= honest_ones);
+  fuzz_accepts += joined;
   clients.clear();
   io.poll();
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/collective/rendezvous/address.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/collective/rendezvous/launcher_syntax.h"
@@ -30,6 +31,7 @@ void Check(const Environment& environment, bool needs_address) {
     LOCKSTEP_CHECK(!absl::StrContains(launch.status().message(), kToken));
     return;
   }
+  ++fuzz_accepts;
   LOCKSTEP_CHECK(launch->size >= 1 && launch->size <= kMostRanks);
   LOCKSTEP_CHECK(launch->rank >= 0 && launch->rank < launch->size);
   LOCKSTEP_CHECK(launch->local_size >= -1 &&

@@ -36,7 +36,7 @@ using asio::ip::tcp;
 
 constexpr int kSize = 2;
 
-// What rank 0 does before it sends bytes of the input.
+// The step up to which rank 0 is honest. It sends bytes of the input then.
 enum Honest { kNothing, kGreets, kProves, kWelcomes, kHonesties };
 
 // Rank 0, by hand. It runs on the io_context of the rank that joins.
@@ -131,6 +131,7 @@ void Check(FuzzInput input) {
   const absl::StatusOr<JoinedSpoke> joined =
       JoinAsSpoke(io, options, {1, "host", 7, ""}, SteadyNow());
   if (!joined.ok()) return;
+  ++fuzz_accepts;
   LOCKSTEP_CHECK(hub.proves() && joined->hub != nullptr);
   LOCKSTEP_CHECK(joined->peers.size() == kSize);
   for (int rank = 0; rank < kSize; ++rank) {

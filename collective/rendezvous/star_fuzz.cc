@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/collective/rendezvous/star.h"
 #include "lockstep/collective/rendezvous/star_testing.h"
@@ -76,7 +77,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   LOCKSTEP_CHECK(star.ok());
   Listener listener;
   (*star)->Start(listener);
-  LOCKSTEP_CHECK(listener.Await() <= size);
+  const size_t heard = listener.Await();
+  LOCKSTEP_CHECK(heard <= size);
+  lockstep::fuzz_accepts += heard > 0 ? 1 : 0;
   LOCKSTEP_CHECK((*star)->Leave(absl::Minutes(1)).ok());
   spoke.join();
   return 0;

@@ -35,6 +35,7 @@ void Check(FuzzInput input) {
       store.Get(kKey, absl::InfinitePast());
   LOCKSTEP_CHECK(found.ok() || absl::IsDataLoss(found.status()));
   LOCKSTEP_CHECK(!found.ok() || absl::StrCat(kFile, "\n", *found) == bytes);
+  fuzz_accepts += found.ok() ? 1 : 0;
 
   const absl::string_view key = input.Piece();
   const absl::string_view value = input.Rest();

@@ -225,6 +225,11 @@ void MemoryStars::Run(int rank) {
 
 void MemoryStars::Tick(int rank) { nodes_[rank]->by_hand->OnTick(); }
 
+bool MemoryStars::HasMail(int rank) const {
+  MutexLock lock(nodes_[rank]->mutex);
+  return !nodes_[rank]->events.empty();
+}
+
 void MemoryStars::AwaitBeat(int rank) {
   const int size = static_cast<int>(nodes_.size());
   Node& node = *nodes_[rank];

@@ -6,7 +6,8 @@
 //   stars.Stop(0);  // as SIGSTOP would
 //
 // Each star has a thread, unless the test runs the stars by hand. It then
-// decides which rank is heard first:
+// decides which rank is heard first. There are no heartbeats, and nobody hears
+// that a rank leaves:
 //
 //   MemoryStars stars(3, /*by_hand=*/true);
 //   stars.Run(1);  // what the others have sent to rank 1, and a tick
@@ -33,12 +34,14 @@ class MemoryStars {
   // Ends the rank's connections: the others hear of its loss, and it of rank
   // 0's.
   void Lose(int rank);
-  // Stops the rank: it gets and sends nothing until Continue.
+  // Stops the rank's thread: it gets and sends nothing until Continue.
   void Stop(int rank);
   void Continue(int rank);
-  // These are for stars that are run by hand.
+  // These are for stars that are run by hand. HasMail returns true if others
+  // have sent something to the rank that it has not got.
   void Run(int rank);
   void Tick(int rank);
+  bool HasMail(int rank) const;
 
   // Waits until all ranks that get heartbeats of `rank` have got one that it
   // began after this call.

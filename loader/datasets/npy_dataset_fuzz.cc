@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/fuzz_files.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/loader/datasets/npy_dataset.h"
 #include "lockstep/loader/row_buffer.h"
 
@@ -26,6 +27,7 @@ void Check(const std::string& path, int64_t bytes, bool bf16,
   if (!dataset.ok() || (*dataset)->size() == 0) return;
   const auto row = RowBuffer::Create((*dataset)->fields());
   if (!row.ok()) return;
+  ++fuzz_accepts;
   int64_t read = 0;
   for (int64_t i = 0; i < (*dataset)->size() && i < kMostRows; ++i) {
     (*row)->Clear();

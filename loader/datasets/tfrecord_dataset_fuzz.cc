@@ -10,6 +10,7 @@
 #include "lockstep/base/check.h"
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/fuzz_files.h"
+#include "lockstep/base/fuzz_input.h"
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
 #include "lockstep/loader/row_buffer.h"
 
@@ -41,6 +42,7 @@ void Check(absl::string_view bytes, bool verify, bool is_right) {
   options.verify = verify;
   const auto dataset = TfRecordDataset::Create(options);
   if (!dataset.ok()) return;
+  ++fuzz_accepts;
   const auto row = RowBuffer::Create((*dataset)->fields());
   LOCKSTEP_CHECK(row.ok());
   size_t read = 0;

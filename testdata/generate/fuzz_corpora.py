@@ -236,10 +236,10 @@ HANDSHAKE = {
     'reasons': b'\0' + frame(5, REASON) + frame(8, number(16) + text('no')),
     'torn': b'\0' + frame(3, CLAIM)[:-1],
     'large': b'\0' + struct.pack('<IB', 2**32 - 1, 10),
-    'hub': b'\1\0\0' + piece(b'a payload'),
-    'spoke': b'\2\0\0' + piece(b'a payload'),
-    'changed': b'\1\0\7' + piece(b'a payload') + b'\1',
-    'stranger': b'\1\1\0' + piece(b'') + b'\0lockstep spoke \n' + number(4) +
+    'hub': b'\1\0\0\0' + piece(b'a payload'),
+    'spoke': b'\2\0\0\0' + piece(b'a payload'),
+    'changed': b'\1\0\7\1' + piece(b'a payload'),
+    'stranger': b'\1\1\0\0' + piece(b'') + b'lockstep spoke \n' + number(4) +
                 number(1) + bytes(32),
 }
 

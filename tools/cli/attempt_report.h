@@ -3,7 +3,7 @@
 //
 //   lockstep launch -n 2 --report=launch.jsonl -- ./train
 //
-//   {"attempt":0,"node_rank":0,"exit_code":137,
+//   {"version":1,"attempt":0,"node_rank":0,"exit_code":137,
 //    "blame":{"cause":"lost",...},"message":"","reported_by":-1,
 //    "ranks":[{"rank":0,"pid":11,"exit_code":1,
 //    "end":"exited with code 1","sent_by_launcher":false},...]}
