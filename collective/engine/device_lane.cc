@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>  // NOLINT: base/steady_time.h speaks chrono
-#include <cstdint>
 #include <memory>
 #include <thread>  // NOLINT: to yield
 #include <utility>

@@ -15,7 +15,6 @@
 #include <memory>
 #include <string>
 #include <system_error>  // NOLINT: Asio's errors
-#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"

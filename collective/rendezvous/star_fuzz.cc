@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <thread>  // NOLINT: a rank
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
