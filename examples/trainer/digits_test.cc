@@ -12,11 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/dataset_conformance.h"
 #include "lockstep/loader/loader.h"
-#include "lockstep/loader/row_buffer.h"
 #include "lockstep/sampler/cut.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sequential_order.h"
@@ -25,14 +26,10 @@ namespace trainer {
 namespace {
 
 using ::lockstep::Dataset;
-using ::lockstep::RowBuffer;
+using ::lockstep::Loader;
 using ::lockstep::StatusIs;
-using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::ElementsAre;
-using ::testing::Ge;
 using ::testing::HasSubstr;
-using ::testing::Le;
 
 using Part = DigitsOptions::Part;
 
@@ -54,43 +51,56 @@ std::string FileOf(const std::string& text) {
   return path;
 }
 
+// Returns a loader of the samples in their order.
+absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
+    const std::shared_ptr<Dataset>& digits, int64_t batch_size) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto order,
+                            lockstep::SequentialOrder::Create(digits->size()));
+  lockstep::SamplerOptions options;
+  options.cut.batch_size = batch_size;
+  options.cut.tail = lockstep::Tail::kMask;
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler,
+                            lockstep::Sampler::Create(order, options));
+  return Loader::Create(digits, std::move(sampler), {});
+}
+
+// The first samples, as a batch.
+// Thread-safety: thread-compatible.
+struct First {
+  First(const std::shared_ptr<Dataset>& digits, int64_t count)
+      : loader(*MakeLoader(digits, count)) {
+    LOCKSTEP_EXPECT_OK(loader->StartEpoch(0));
+    EXPECT_TRUE(*loader->Next(batch));
+  }
+  DigitRows rows() const { return *RowsOf(batch); }
+
+  std::unique_ptr<Loader> loader;
+  lockstep::Batch batch;
+};
+
 TEST(Digits, HoldsOutEveryFifthLine) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto training, Open());
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto held_out, Open(Part::kHeldOut));
   EXPECT_EQ(training->size(), 1438);
   EXPECT_EQ(held_out->size(), 359);
   // The file begins with the digits from 0 to 9, twice.
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto row,
-                                RowBuffer::Create(training->fields()));
-  std::vector<int64_t> digits;
-  for (int64_t i = 0; i < 9; ++i) {
-    LOCKSTEP_ASSERT_OK(row->Read(*training, i));
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto digit,
-                                  row->row().Written<int64_t>(1));
-    digits.push_back(digit[0]);
-  }
-  EXPECT_THAT(digits, ElementsAre(0, 1, 2, 3, 5, 6, 7, 8, 0));
-  LOCKSTEP_ASSERT_OK(row->Read(*held_out, 0));
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto digit,
-                                row->row().Written<int64_t>(1));
-  EXPECT_EQ(digit[0], 4);
+  EXPECT_THAT(First(training, 9).rows().digits,
+              ElementsAre(0, 1, 2, 3, 5, 6, 7, 8, 0));
+  EXPECT_THAT(First(held_out, 1).rows().digits, ElementsAre(4));
 }
 
 TEST(Digits, HaveAllPixelsFrom0To1) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto digits, Open());
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto row,
-                                RowBuffer::Create(digits->fields()));
-  for (int64_t i = 0; i < digits->size(); ++i) {
-    LOCKSTEP_ASSERT_OK(row->Read(*digits, i));
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto pixels,
-                                  row->row().Written<float>(0));
-    ASSERT_THAT(pixels, Each(AllOf(Ge(0), Le(1))));
-    if (i > 0) continue;
-    // The first row of the image in the file's first line is 0, 0, 5, 13, 9, 1,
-    // 0, 0.
-    EXPECT_THAT(pixels.first(8), ElementsAre(0, 0, 5 / 16.0F, 13 / 16.0F,
-                                             9 / 16.0F, 1 / 16.0F, 0, 0));
-  }
+  const First all(digits, digits->size());
+  const auto pixels = all.rows().pixels;
+  ASSERT_EQ(pixels.size(), digits->size() * kPixels);
+  EXPECT_GE(pixels.minCoeff(), 0);
+  EXPECT_LE(pixels.maxCoeff(), 1);
+  // The first row of the image in the file's first line is 0, 0, 5, 13, 9, 1,
+  // 0, 0.
+  EXPECT_THAT(
+      std::vector<float>(pixels.data(), pixels.data() + 8),
+      ElementsAre(0, 0, 5 / 16.0F, 13 / 16.0F, 9 / 16.0F, 1 / 16.0F, 0, 0));
 }
 
 TEST(Digits, Conform) {
@@ -105,38 +115,15 @@ TEST(Digits, Conform) {
 TEST(Digits, AreNoisyAsAsked) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto plain, Open(Part::kTraining));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto noisy, Open(Part::kTraining, 0.25F));
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto row,
-                                RowBuffer::Create(plain->fields()));
-  double squares = 0;
-  for (int64_t i = 0; i < plain->size(); ++i) {
-    LOCKSTEP_ASSERT_OK(row->Read(*plain, i));
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto pixels,
-                                  row->row().Written<float>(0));
-    const std::vector<float> clean(pixels.begin(), pixels.end());
-    LOCKSTEP_ASSERT_OK(row->Read(*noisy, i));
-    for (int64_t pixel = 0; pixel < kPixels; ++pixel) {
-      const double noise = pixels[pixel] - clean[pixel];
-      squares += noise * noise;
-    }
-  }
-  const double variance =
-      squares / static_cast<double>(plain->size() * kPixels);
-  EXPECT_NEAR(variance, 0.25 * 0.25, 0.001);
+  const First clean(plain, plain->size()), changed(noisy, noisy->size());
+  const Matrix noise = changed.rows().pixels - clean.rows().pixels;
+  EXPECT_NEAR(noise.squaredNorm() / noise.size(), 0.25 * 0.25, 0.001);
 }
 
 // The 359 digits come in batches of 100, so the last batch has padding.
 TEST(Digits, AreRowsWithoutPaddingAndWithNewNoise) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto digits, Open(Part::kHeldOut, 0.1F));
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
-      const auto order, lockstep::SequentialOrder::Create(digits->size()));
-  lockstep::SamplerOptions options;
-  options.cut.batch_size = 100;
-  options.cut.tail = lockstep::Tail::kMask;
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(auto sampler,
-                                lockstep::Sampler::Create(order, options));
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
-      const auto loader,
-      lockstep::Loader::Create(digits, std::move(sampler), {}));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto loader, MakeLoader(digits, 100));
   std::vector<std::vector<float>> firsts;
   for (const int64_t epoch : {0, 1, 0}) {
     int64_t count = 0;
