@@ -18,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/json.h"
+#include "lockstep/base/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -109,6 +110,13 @@ absl::string_view Cut(absl::string_view text) {
   return text.substr(0, size);
 }
 
+// Appends a text as JSON, and cuts it off if it is long. It is cut after bytes
+// that are no UTF-8 have been replaced, since that makes it longer.
+void AppendCut(absl::string_view text, std::string& json) {
+  const std::string whole = internal_base::Utf8Of(text);
+  AppendJson(Cut(whole), json);
+}
+
 // Returns the text in one line.
 std::string InOneLine(std::string text) {
   std::replace_if(
@@ -155,9 +163,9 @@ std::string ToJson(const Blame& blame) {
     const Blame::Rank& rank = blame.ranks[i];
     absl::StrAppend(&json, std::exchange(between, ","), "{\"rank\":", rank.rank,
                     ",\"host\":");
-    AppendJson(Cut(rank.host), json);
+    AppendCut(rank.host, json);
     absl::StrAppend(&json, ",\"pid\":", rank.pid, ",\"last\":");
-    AppendJson(Cut(rank.last), json);
+    AppendCut(rank.last, json);
     absl::StrAppend(&json, ",\"age\":",
                     absl::ToDoubleSeconds(absl::Trunc(
                         std::clamp(rank.age, absl::ZeroDuration(), kMostAge),
@@ -167,7 +175,7 @@ std::string ToJson(const Blame& blame) {
   absl::StrAppend(&json, "],\"more\":",
                   blame.more + static_cast<int64_t>(blame.ranks.size() - shown),
                   ",\"operation\":");
-  AppendJson(Cut(blame.operation), json);
+  AppendCut(blame.operation, json);
   absl::StrAppend(&json, ",\"number\":", static_cast<int64_t>(blame.number),
                   ",\"has_begun\":", blame.has_begun ? "true" : "false", "}");
   return json;
