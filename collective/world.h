@@ -167,7 +167,7 @@ struct GroupOptions {
   // function.
   std::function<void(absl::string_view)> on_slow;
 
-  // What only "nccl" needs.
+  // These options are for "nccl" alone.
   NcclOptions nccl;
 };
 
