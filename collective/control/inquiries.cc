@@ -28,9 +28,10 @@ bool MayStillEnd(const HubGroup& group, const TurnId& turn) {
       group.failed_after > 0 &&
       (!lane.collective() || turn.number <= group.failed_after);
   if (!group.failure.ok() && !ends_first) return false;
+  // Other lanes without ranks would not be found when the group is forgotten.
   const int size = static_cast<int>(group.info.job_ranks.size());
-  return lane.collective() ||
-         (lane.from < size && lane.to >= 0 && lane.to < size);
+  return lane == LaneId() ||
+         (lane.from >= 0 && lane.from < size && lane.to >= 0 && lane.to < size);
 }
 
 // The ranks that an operation needs and that have not come to it, or differ.
