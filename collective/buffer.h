@@ -7,11 +7,13 @@
 #ifndef LOCKSTEP_COLLECTIVE_BUFFER_H_
 #define LOCKSTEP_COLLECTIVE_BUFFER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "lockstep/base/check.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/language.h"
 
@@ -83,6 +85,15 @@ ConstBuffer ConstBufferOf(absl::Span<T> values) {
 template <typename T>
 ConstBuffer ConstBufferOf(const std::vector<T>& values) {
   return ConstBufferOf(values.data(), static_cast<int64_t>(values.size()));
+}
+
+// Returns the elements of a buffer.
+// Requires: they are of type T.
+template <typename T>
+absl::Span<T> SpanOf(const Buffer& buffer) {
+  LOCKSTEP_DCHECK(buffer.dtype == DTypeOf<T>());
+  return absl::MakeSpan(static_cast<T*>(buffer.data),
+                        static_cast<size_t>(buffer.count));
 }
 
 }  // namespace lockstep

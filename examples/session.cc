@@ -19,6 +19,7 @@ namespace {
 
 using examples::kInputs;
 using lockstep::Batch;
+using lockstep::BufferOf;
 using lockstep::Dataset;
 using lockstep::NoOptions;
 using lockstep::OptionTable;
@@ -33,11 +34,12 @@ using lockstep::Sums;
 struct Model {
   std::vector<float> weights = std::vector<float>(kInputs);
   std::vector<float> bias = {0};
-  absl::Span<float> weights_gradient, bias_gradient;
+  std::vector<float> weights_gradient = std::vector<float>(kInputs);
+  std::vector<float> bias_gradient = {0};
 
   // Returns the sum of the squared errors over the valid rows. Also adds their
   // gradients if `adds_gradients` is true.
-  absl::StatusOr<double> Run(const Batch& batch, bool adds_gradients) const {
+  absl::StatusOr<double> Run(const Batch& batch, bool adds_gradients) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto x, batch.Values<float>("x"));
     LOCKSTEP_ASSIGN_OR_RETURN(const auto y, batch.Values<float>("y"));
     double loss = 0;
@@ -92,8 +94,9 @@ absl::Status Train(Session& session, const TrainerOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto gradients,
       session.MakeGradients(
-          {{"weights", absl::MakeSpan(model.weights), &model.weights_gradient},
-           {"bias", absl::MakeSpan(model.bias), &model.bias_gradient}}));
+          {{"weights", BufferOf(model.weights),
+            BufferOf(model.weights_gradient)},
+           {"bias", BufferOf(model.bias), BufferOf(model.bias_gradient)}}));
   LOCKSTEP_RETURN_IF_ERROR(session.Restore());
   for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
     for (Step& step : session.Steps(*train, epoch)) {

@@ -87,10 +87,9 @@ absl::Status TrainHere(Session& session, const FailingOptions& options) {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto train, session.MakeLoader(here("loader") ? "trian" : "train"));
-  std::vector<float> weights = {0};
-  absl::Span<float> gradient;
+  std::vector<float> weights = {0}, gradient = {0};
   std::vector<Parameter> parameters = {
-      {"weights", absl::MakeSpan(weights), &gradient}};
+      {"weights", BufferOf(weights), BufferOf(gradient)}};
   LOCKSTEP_ASSIGN_OR_RETURN(const auto gradients,
                             session.MakeGradients(std::move(parameters)));
   // The other ranks are in their first step.

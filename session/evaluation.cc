@@ -74,7 +74,8 @@ absl::StatusOr<Evaluation> Evaluate(
   training.loaders.EndEvaluation(loader);
   Means means;
   if (read.ok()) {
-    read = training.AddUp(evaluation.samples, sums, "an evaluation", means);
+    read = training.AddUp(evaluation.samples, sums, "an evaluation",
+                          /*averaged=*/nullptr, means);
   }
   if (!read.ok()) {
     // Other ranks may wait for this one, so the training ends, whatever the

@@ -39,13 +39,13 @@
 #include "lockstep/base/status_macros.h"  // IWYU pragma: export
 #include "lockstep/collective/buffer.h"   // IWYU pragma: export
 #include "lockstep/collective/rendezvous/failure_report.h"
-#include "lockstep/loader/batch.h"       // IWYU pragma: export
-#include "lockstep/loader/dataset.h"     // IWYU pragma: export
-#include "lockstep/loader/loader.h"      // IWYU pragma: export
-#include "lockstep/plugin/registry.h"    // IWYU pragma: export
-#include "lockstep/session/gradients.h"  // IWYU pragma: export
-#include "lockstep/session/session.h"    // IWYU pragma: export
-#include "lockstep/session/sums.h"       // IWYU pragma: export
+#include "lockstep/gradients/gradients.h"  // IWYU pragma: export
+#include "lockstep/loader/batch.h"         // IWYU pragma: export
+#include "lockstep/loader/dataset.h"       // IWYU pragma: export
+#include "lockstep/loader/loader.h"        // IWYU pragma: export
+#include "lockstep/plugin/registry.h"      // IWYU pragma: export
+#include "lockstep/session/session.h"      // IWYU pragma: export
+#include "lockstep/session/sums.h"         // IWYU pragma: export
 
 namespace lockstep {
 

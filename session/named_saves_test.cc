@@ -19,8 +19,8 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/loader.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/session_testing.h"
@@ -321,14 +321,11 @@ TEST_F(NamedSavesTest, GradientsComeBeforeAWarmStart) {
     options.except = {"parameters/late"};
     LOCKSTEP_RETURN_IF_ERROR(session.RestoreFrom(file, options).status());
     std::vector<float> values(1);
-    absl::Span<float> gradient;
-    EXPECT_THAT(
-        session.MakeGradients({{"w", absl::MakeSpan(values), &gradient}}),
-        StatusIs(absl::StatusCode::kFailedPrecondition,
-                 HasSubstr("'parameters/w' comes after RestoreFrom")));
+    EXPECT_THAT(session.MakeGradients({{"w", BufferOf(values)}}),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("'parameters/w' comes after RestoreFrom")));
     LOCKSTEP_RETURN_IF_ERROR(
-        session.MakeGradients({{"late", absl::MakeSpan(values), &gradient}})
-            .status());
+        session.MakeGradients({{"late", BufferOf(values)}}).status());
     return session.Restore();
   }));
 }

@@ -14,7 +14,6 @@
 #include "lockstep/collective/world.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
-#include "lockstep/session/tally.h"
 
 namespace lockstep::internal_session {
 
@@ -34,7 +33,6 @@ absl::Status Ranks::Join(const Job& job, PluginRegistry& registry, World* world,
     LOCKSTEP_ASSIGN_OR_RETURN(own_group_, job.MakeGroup(registry, *world_));
     group_ = own_group_.get();
   }
-  LOCKSTEP_RETURN_IF_ERROR(CheckRanks(size()));
   if (host_group_ == nullptr) {
     // A group that moves only the memory of devices refuses this on all ranks.
     absl::Status same = CheckSame(*group_, "the job", job.fingerprint);

@@ -56,7 +56,10 @@ Reports::Reports(const Job& job, Communicator& group, Communicator& host_group,
       group_(group),
       host_group_(host_group),
       log_(std::move(log)),
-      bar_(std::move(bar)) {}
+      bar_(std::move(bar)) {
+  Watch(group);
+  if (&host_group != &group) Watch(host_group);
+}
 
 absl::Status Reports::Begin(PluginRegistry& registry,
                             const PluginContext& context) {
@@ -110,8 +113,9 @@ void Reports::BeginSteps(SteadyTime now) {
 
 void Reports::BeginStep() {
   if (!on()) return;
-  issued_ = group_.issued_operations();
-  host_issued_ = host_group_.issued_operations();
+  for (Watched& watched : watched_) {
+    watched.issued = watched.group->issued_operations();
+  }
   of_trainer_.clear();
 }
 
@@ -185,20 +189,22 @@ void Reports::Row::Put(absl::string_view group, absl::string_view name,
 
 Reports::Collectives Reports::CollectivesOfStep() const {
   Collectives all;
-  const auto add = [&](const Communicator& group, int64_t before) {
-    const int64_t count = group.issued_operations() - before;
+  for (const auto& [group, before] : watched_) {
+    const int64_t count = group->issued_operations() - before;
     all.count += count;
+    absl::Time until = absl::InfinitePast();
     // A group keeps only its last 1,024 operations.
-    for (const OperationRecord& record : group.RecentOperations(count)) {
+    for (const OperationRecord& record : group->RecentOperations(count)) {
       if (record.pending()) continue;
-      const double seconds =
-          absl::ToDoubleSeconds(record.ended - record.issued);
-      all.seconds += seconds;
-      all.slowest = std::max(all.slowest, seconds);
+      // Operations of a group end in the order in which they were issued.
+      all.seconds += absl::ToDoubleSeconds(
+          record.ended -
+          std::max(record.issued, std::min(until, record.ended)));
+      all.slowest = std::max(
+          all.slowest, absl::ToDoubleSeconds(record.ended - record.issued));
+      until = record.ended;
     }
-  };
-  add(group_, issued_);
-  if (&host_group_ != &group_) add(host_group_, host_issued_);
+  }
   return all;
 }
 

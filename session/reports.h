@@ -54,6 +54,10 @@ class Reports {
   // clocks here.
   absl::Status Begin(PluginRegistry& registry, const PluginContext& context);
 
+  // Counts the collectives of this group, too, such as one of gradients. The
+  // group must live while steps are reported.
+  void Watch(const Communicator& group) { watched_.push_back({&group, 0}); }
+
   // Returns true if this rank reports steps.
   bool on() const { return progress_.has_value() || !sinks_.empty(); }
 
@@ -91,9 +95,13 @@ class Reports {
     int64_t calls = 0;
     int64_t failures = 0;
   };
+  struct Watched {
+    const Communicator* group;
+    int64_t issued;  // the operations before this step
+  };
   struct Collectives {
     int64_t count = 0;
-    double seconds = 0;
+    double seconds = 0;  // those of operations at the same time count once
     double slowest = 0;
   };
 
@@ -141,9 +149,7 @@ class Reports {
   Row of_all_;                      // of a step, for the job's sinks
   Row of_rank_;                     // of a step, for this rank's sinks
   std::vector<Metric> of_trainer_;  // of this step
-  // The numbers of operations that the groups had issued before this step.
-  int64_t issued_ = 0;
-  int64_t host_issued_ = 0;
+  std::vector<Watched> watched_;
 };
 
 }  // namespace lockstep::internal_session

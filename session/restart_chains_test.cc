@@ -42,13 +42,13 @@
 #include "lockstep/collective/testing/rank_processes.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/session_testing.h"
@@ -149,12 +149,12 @@ class ChainTrainer : public SessionHooks {
     LOCKSTEP_ASSIGN_OR_RETURN(
         gradients_,
         session.MakeGradients(
-            {{"seen", absl::MakeSpan(seen_), &seen_gradient_},
-             {"weight", absl::MakeSpan(weight_), &weight_gradient_}}));
+            {{"seen", BufferOf(seen_), BufferOf(seen_gradient_)},
+             {"weight", BufferOf(weight_), BufferOf(weight_gradient_)}}));
     LOCKSTEP_ASSIGN_OR_RETURN(
         more_gradients_,
-        session.MakeGradients(
-            {{"seen more", absl::MakeSpan(seen_more_), &seen_more_gradient_}}));
+        session.MakeGradients({{"seen more", BufferOf(seen_more_),
+                                BufferOf(seen_more_gradient_)}}));
     LOCKSTEP_RETURN_IF_ERROR(session.AddState("momentum", &momentum_));
     LOCKSTEP_RETURN_IF_ERROR(session.AddState("rate", &rate_));
     LOCKSTEP_RETURN_IF_ERROR(session.Restore());
@@ -281,7 +281,9 @@ class ChainTrainer : public SessionHooks {
   std::vector<float> weight_ = {0.5};
   std::vector<float> momentum_ = {0};
   std::vector<float> rate_ = {1};
-  absl::Span<float> seen_gradient_, seen_more_gradient_, weight_gradient_;
+  std::vector<float> seen_gradient_ = std::vector<float>(kSamples);
+  std::vector<float> seen_more_gradient_ = std::vector<float>(kMoreSamples);
+  std::vector<float> weight_gradient_ = {0};
 };
 
 // Trains, and returns the line that the rank prints at its end.

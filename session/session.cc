@@ -1,5 +1,6 @@
 #include "lockstep/session/session.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iterator>
@@ -11,7 +12,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
@@ -33,7 +37,6 @@
 #include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/ranks.h"
@@ -52,10 +55,33 @@ namespace {
 // The number of operations that a rank logs after a failure.
 constexpr int64_t kToldLast = 8;
 
-// Returns the name of a parameter's section.
-std::string SectionOf(int64_t model, const Parameter& parameter) {
-  return model == 0 ? absl::StrCat("parameters/", parameter.name)
-                    : absl::StrCat("parameters.", model, "/", parameter.name);
+// Returns the name of a section of a model.
+std::string SectionOf(int64_t model, absl::string_view kind,
+                      absl::string_view name) {
+  return model == 0 ? absl::StrCat(kind, "/", name)
+                    : absl::StrCat(kind, ".", model, "/", name);
+}
+
+// Returns the section of a loss scale.
+CheckpointState StateOf(Gradients& gradients) {
+  CheckpointState state;
+  state.may_be_missing = true;  // the job may have begun without one
+  state.save = [&gradients]() -> absl::StatusOr<std::optional<std::string>> {
+    const LossScaleState& now = gradients.loss_scale_state();
+    return absl::StrFormat("%.17g %d", now.scale, now.good_steps);
+  };
+  state.load = [&gradients](absl::string_view bytes) -> absl::Status {
+    const std::pair<absl::string_view, absl::string_view> words =
+        absl::StrSplit(bytes, absl::MaxSplits(' ', 1));
+    LossScaleState saved;
+    if (!absl::SimpleAtod(words.first, &saved.scale) ||
+        !absl::SimpleAtoi(words.second, &saved.good_steps)) {
+      return absl::InvalidArgumentError(
+          "the section of the loss scale is not one");
+    }
+    return gradients.RestoreLossScale(saved);
+  };
+  return state;
 }
 
 }  // namespace
@@ -66,8 +92,6 @@ Session::Session() = default;
 
 Session::~Session() {
   if (training_ == nullptr) return;  // memory ran out in Create
-  // The memory of gradients on a device must not be freed while NCCL uses it.
-  training_->on_device.Wait().IgnoreError();
   training_->notifier->Flush(internal_base::kLastPatience);
 }
 
@@ -113,7 +137,7 @@ absl::Status Session::RunOnce(
   if (!status.ok()) {
     status = training.Blamed(status);
     // The other ranks get this status, and return it, too.
-    training.ranks.Abort(status);
+    training.Abort(status);
     const absl::Status hook = training.CallHooks(
         Phase::kOnFailure,
         [&](SessionHooks& hooks) { return hooks.OnFailure(*this, status); });
@@ -156,6 +180,9 @@ void Session::TellLastOperations() const {
   };
   tell(ranks.group());
   if (ranks.has_host_group()) tell(ranks.host_group());
+  for (const auto& each : training_->gradients) {
+    for (const Communicator* const group : each->groups()) tell(*group);
+  }
 }
 
 absl::StatusOr<std::optional<int64_t>> Session::FindFinished() {
@@ -170,7 +197,7 @@ absl::StatusOr<std::optional<int64_t>> Session::FindFinished() {
   if (finished.ok()) return finished;
   training.phases.GoTo(Phase::kReturned);
   const absl::Status blamed = training.Blamed(finished.status());
-  training.ranks.Abort(blamed);
+  training.Abort(blamed);
   return LeaveRanks(blamed);
 }
 
@@ -183,13 +210,19 @@ absl::Status Session::CallTrainer(
       Phase::kOnStart,
       [&](SessionHooks& hooks) { return hooks.OnStart(*this); }));
   absl::Status status = CatchAll("the trainer", [&] { return train(*this); });
+  // After a failure, those of groups that the trainer uses follow from it.
+  if (!training.failure.ok() && BlameOf(status).has_value()) {
+    status = training.failure;
+  }
   // The trainer may have left a loop without checking the status of the last
   // step.
   if (status.ok() || (training.stopping && absl::IsCancelled(status))) {
     status = training.failure;
     if (status.ok()) status = CheckAllIsSaved();
   }
-  if (status.ok()) status = training.on_device.Wait();
+  for (const auto& each : training.gradients) {
+    if (status.ok()) status = each->Await();
+  }
   if (!status.ok()) return status;
   training.phases.GoTo(Phase::kReturned);
   if (rank() == 0 && training.has_looped && !training.IsOver() &&
@@ -324,57 +357,63 @@ absl::Status Session::CheckMake(absl::string_view name) const {
 Checkpoint& Session::checkpoint() { return *training_->checkpoint; }
 
 absl::StatusOr<Gradients*> Session::MakeGradients(
-    std::vector<Parameter> parameters, const GradientOptions& options) {
+    std::vector<Parameter> parameters, GradientsOptions options) {
   LOCKSTEP_RETURN_IF_ERROR(CheckMake("MakeGradients"));
-  if (options.device.kind != Device::Kind::kHost &&
-      !training_->ranks.has_host_group()) {
+  Training& training = *training_;
+  const auto number = static_cast<int64_t>(training.gradients.size());
+  const std::string loss_scale = SectionOf(number, "gradients", "loss_scale");
+  if (options.loss_scale.has_value()) {
+    LOCKSTEP_RETURN_IF_ERROR(training.checkpoint->CheckAdd(loss_scale));
+  }
+  bool is_on_host = true;
+  for (const Parameter& parameter : parameters) {
+    is_on_host &= parameter.values.device.kind == Device::Kind::kHost;
+    LOCKSTEP_RETURN_IF_ERROR(training.checkpoint->CheckAdd(
+        SectionOf(number, "parameters", parameter.name)));
+  }
+  if (!is_on_host && !training.ranks.has_host_group()) {
     return absl::UnimplementedError(absl::StrCat(
-        "gradients on a device need a group that moves its "
-        "memory, which '",
+        "gradients on a device need a group that moves its memory, which '",
         group().name(), "' does not: set group.name = \"nccl\" in the job"));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Gradients> gradients,
-                            Gradients::Create(std::move(parameters), options));
-  gradients->number_ = static_cast<int64_t>(training_->gradients.size());
-  for (const Parameter& parameter : gradients->parameters()) {
-    LOCKSTEP_RETURN_IF_ERROR(training_->checkpoint->CheckAdd(
-        SectionOf(gradients->number_, parameter)));
+  options.host_group = &host_group();
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<Gradients> gradients,
+      Gradients::Create(is_on_host ? host_group() : group(),
+                        std::move(parameters), options));
+  training.gradients.push_back(std::move(gradients));
+  for (const Communicator* const watched :
+       training.gradients.back()->groups()) {
+    training.reports->Watch(*watched);
   }
-  training_->gradients.push_back(std::move(gradients));
-  Gradients& made = *training_->gradients.back();
-  LOCKSTEP_RETURN_IF_ERROR(Share(made));
-  LOCKSTEP_RETURN_IF_ERROR(AddToCheckpoint(made));
+  Gradients& made = *training.gradients.back();
+  LOCKSTEP_RETURN_IF_ERROR(AddToCheckpoint(number, made));
+  if (options.loss_scale.has_value()) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        training.checkpoint->Add(loss_scale, StateOf(made)));
+  }
   return &made;
 }
 
-absl::Status Session::Share(Gradients& gradients) {
-  if (size() > 1) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        CheckSame(host_group(), "the parameters", gradients.Layout()));
-    LOCKSTEP_RETURN_IF_ERROR(gradients.TakeValues());
-    const Buffer buffer = gradients.buffer();
-    CallOptions options;
-    options.name = "the parameters of rank 0";
-    LOCKSTEP_RETURN_IF_ERROR(training_->Do(
-        gradients, options,
-        [&](Communicator& group, const CallOptions& options) {
-          return group.Broadcast(buffer, buffer, /*root=*/0, options);
-        }));
-    LOCKSTEP_RETURN_IF_ERROR(gradients.PutValues());
-  }
-  return gradients.SetToZero();
-}
-
-absl::Status Session::AddToCheckpoint(const Gradients& gradients) {
-  for (const Parameter& parameter : gradients.parameters()) {
-    const std::string name = SectionOf(gradients.number_, parameter);
-    if (gradients.on_host()) {
-      LOCKSTEP_RETURN_IF_ERROR(
-          training_->checkpoint->Add(name, BufferOf(parameter.values)));
-    } else {
-      LOCKSTEP_RETURN_IF_ERROR(
-          training_->checkpoint->Add(name, gradients.MemoryOf(parameter)));
+absl::Status Session::AddToCheckpoint(int64_t number, Gradients& gradients) {
+  for (size_t i = 0; i < gradients.views().size(); ++i) {
+    const GradientView& view = gradients.views()[i];
+    const std::string name = SectionOf(number, "parameters", view.name);
+    if (view.values.device.kind == Device::Kind::kHost) {
+      LOCKSTEP_RETURN_IF_ERROR(training_->checkpoint->Add(name, view.values));
+      continue;
     }
+    CheckpointMemory memory;
+    memory.dtype = view.values.dtype;
+    memory.count = view.values.count;
+    memory.read = [&gradients, i](int64_t offset, absl::Span<char> to) {
+      return gradients.ReadValues(static_cast<int64_t>(i), offset, to);
+    };
+    memory.write = [&gradients, i](int64_t offset, absl::string_view from) {
+      return gradients.WriteValues(static_cast<int64_t>(i), offset, from);
+    };
+    LOCKSTEP_RETURN_IF_ERROR(
+        training_->checkpoint->Add(name, std::move(memory)));
   }
   return absl::OkStatus();
 }

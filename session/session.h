@@ -10,8 +10,9 @@
 //     Model model;
 //     LOCKSTEP_ASSIGN_OR_RETURN(
 //         const auto gradients,
-//         session.MakeGradients(
-//             {{"weights", absl::MakeSpan(model.weights), &model.gradient}}));
+//         session.MakeGradients({{"weights", BufferOf(model.weights)}}));
+//     LOCKSTEP_ASSIGN_OR_RETURN(model.gradient,
+//                               gradients->Of<float>("weights"));
 //     LOCKSTEP_RETURN_IF_ERROR(session.Restore());
 //     for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
 //       for (Step& step : session.Steps(*train, epoch)) {
@@ -69,12 +70,12 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/world.h"
+#include "lockstep/gradients/gradients.h"  // IWYU pragma: export
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
-#include "lockstep/session/gradients.h"        // IWYU pragma: export
 #include "lockstep/session/session_options.h"  // IWYU pragma: export
 #include "lockstep/session/step.h"             // IWYU pragma: export
 #include "lockstep/session/sums.h"             // IWYU pragma: export
@@ -156,7 +157,6 @@ class Session {
   // Joins the ranks, makes the groups, and compares the job's text over all
   // ranks. The registry must have all parts that the job names.
   //   FAILED_PRECONDITION  the ranks have different jobs, which it shows
-  //   UNIMPLEMENTED        there are more than 4,096 ranks
   //   and the errors of World::FromEnvironment and Job::MakeGroup
   // If Create fails on one rank after it has joined the others, they learn of
   // it at once. If the host has given the world, they learn of it only when
@@ -224,15 +224,15 @@ class Session {
   absl::StatusOr<Loader*> MakeLoader(absl::string_view name,
                                      PluginContext context = {});
 
-  // Allocates memory for the gradients of these parameters, and owns it. All
-  // ranks get the parameters of rank 0. Requires that the parameters and the
-  // spans of their gradients stay in their place until Train returns.
-  //   INVALID_ARGUMENT     for instance, two parameters have the same name
-  //   FAILED_PRECONDITION  the ranks have different ones, which it shows
-  //   UNIMPLEMENTED        they are on a device, and the group moves only
-  //                        the host's memory
+  // Makes the Gradients of these parameters on the job's group, and owns them.
+  // The parameters, and a loss scale, are in checkpoints. The session begins
+  // the steps, and Step::Average averages. A trainer of several models calls it
+  // once for each. Requires that the parameters stay in their place until Train
+  // returns. Returns the errors of Gradients::Create, and
+  //   UNIMPLEMENTED  they are on a device, and the group moves only the host's
+  //                  memory
   absl::StatusOr<Gradients*> MakeGradients(std::vector<Parameter> parameters,
-                                           const GradientOptions& options = {});
+                                           GradientsOptions options = {});
 
   // Adds a state of the trainer to the job's checkpoints, such as the state of
   // an optimizer or of a random number generator. The parameters of
@@ -459,8 +459,7 @@ class Session {
   void TellLastOperations() const;
   absl::Status CheckMake(absl::string_view name) const;
   Checkpoint& checkpoint();
-  absl::Status Share(Gradients& gradients);
-  absl::Status AddToCheckpoint(const Gradients& gradients);
+  absl::Status AddToCheckpoint(int64_t number, Gradients& gradients);
 
   std::unique_ptr<internal_session::Training> training_;
 };

@@ -31,6 +31,7 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/work.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
@@ -38,7 +39,6 @@
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/session.h"
 
 namespace lockstep {
@@ -110,15 +110,15 @@ absl::Status TrainByHand(Loader& loader, Communicator& group, int64_t steps,
 
 // Does the next steps of a loop.
 absl::Status TrainBySession(StepRange::Iterator& at, int64_t steps,
-                            Gradients& gradients,
+                            Gradients& gradients, absl::Span<float> all,
                             std::vector<float>& parameters) {
   for (int64_t i = 0; i < steps; ++i) {
     Step& step = *at;
     for (const Batch& batch : step) {
-      step.Add("loss", AddGradients(batch, gradients.all()));
+      step.Add("loss", AddGradients(batch, all));
     }
     LOCKSTEP_RETURN_IF_ERROR(step.Average(gradients));
-    Update(gradients.all(), absl::MakeSpan(parameters));
+    Update(all, absl::MakeSpan(parameters));
     ++at;
   }
   return absl::OkStatus();
@@ -146,10 +146,10 @@ absl::Status Measure(Session& session, int64_t size, int64_t rounds,
   LOCKSTEP_ASSIGN_OR_RETURN(Loader* const by_session,
                             session.MakeLoader("session"));
   std::vector<float> memory(size + 2), parameters(size), others(size);
-  absl::Span<float> unused;
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      Gradients* const gradients,
-      session.MakeGradients({{"all", absl::MakeSpan(others), &unused}}));
+  LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                            session.MakeGradients({{"all", BufferOf(others)}}));
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> all,
+                            gradients->Of<float>("all"));
   std::vector<double> hand, own, difference;
   StepRange range = session.Steps(*by_session, 0);
   StepRange::Iterator at = range.begin();
@@ -160,7 +160,7 @@ absl::Status Measure(Session& session, int64_t size, int64_t rounds,
                               }));
     LOCKSTEP_ASSIGN_OR_RETURN(const double second, TimeOf(steps, [&] {
                                 return TrainBySession(at, steps, *gradients,
-                                                      others);
+                                                      all, others);
                               }));
     hand.push_back(first);
     own.push_back(second);
@@ -189,23 +189,24 @@ absl::Status TrainForLong(Session& session, int64_t steps, double& seconds) {
   LOCKSTEP_ASSIGN_OR_RETURN(Loader* const loader,
                             session.MakeLoader("session"));
   std::vector<float> parameters(10'000);
-  absl::Span<float> unused;
   LOCKSTEP_ASSIGN_OR_RETURN(
       Gradients* const gradients,
-      session.MakeGradients({{"all", absl::MakeSpan(parameters), &unused}}));
+      session.MakeGradients({{"all", BufferOf(parameters)}}));
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> all,
+                            gradients->Of<float>("all"));
   LOCKSTEP_ASSIGN_OR_RETURN(
       seconds, TimeOf(steps, [&]() -> absl::Status {
         int64_t left = steps;
         for (Step& step : session.Steps(*loader, 0)) {
           const SteadyTime end = After(kComputing);
           for (const Batch& batch : step) {
-            step.Add("loss", AddGradients(batch, gradients->all()));
+            step.Add("loss", AddGradients(batch, all));
             step.Add("accuracy", 1);
           }
           while (SteadyNow() < end) {
           }
           LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
-          Update(gradients->all(), absl::MakeSpan(parameters));
+          Update(all, absl::MakeSpan(parameters));
           if (--left < 0) break;  // `steps` steps have ended
         }
         return absl::OkStatus();

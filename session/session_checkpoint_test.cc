@@ -21,9 +21,9 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/buffer.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/session_testing.h"
@@ -177,10 +177,10 @@ TEST_F(SessionCheckpoint, CountsTheStepsOfAnEarlierRelease) {
                         LOCKSTEP_ASSIGN_OR_RETURN(
                             Gradients* const gradients,
                             session.MakeGradients(
-                                {{"seen", absl::MakeSpan(trainer.seen),
-                                  &trainer.seen_gradient},
-                                 {"weight", absl::MakeSpan(trainer.weight),
-                                  &trainer.weight_gradient}}));
+                                {{"seen", BufferOf(trainer.seen),
+                                  BufferOf(trainer.seen_gradient)},
+                                 {"weight", BufferOf(trainer.weight),
+                                  BufferOf(trainer.weight_gradient)}}));
                         LOCKSTEP_RETURN_IF_ERROR(session.AddState(
                             "momentum", BufferOf(trainer.momentum)));
                         LOCKSTEP_RETURN_IF_ERROR(session.Restore());
@@ -222,20 +222,42 @@ TEST_F(SessionCheckpoint, SavesWhenTheTrainerWantsIt) {
 TEST_F(SessionCheckpoint, KeepsSeveralModels) {
   for (int run = 0; run < 2; ++run) {
     std::vector<float> a = {0}, b = {0};
-    absl::Span<float> a_gradient, b_gradient;
     const auto ended = RunJobs({Text()}, [&](Session& session) -> absl::Status {
-      for (auto [values, gradient] :
-           {std::pair(&a, &a_gradient), std::pair(&b, &b_gradient)}) {
+      for (std::vector<float>* const values : {&a, &b}) {
         LOCKSTEP_RETURN_IF_ERROR(
-            session
-                .MakeGradients({{"weight", absl::MakeSpan(*values), gradient}})
-                .status());
+            session.MakeGradients({{"weight", BufferOf(*values)}}).status());
       }
       LOCKSTEP_RETURN_IF_ERROR(session.Restore());
       EXPECT_EQ(a[0], run * 1);
       EXPECT_EQ(b[0], run * 2);
       a[0] = 1;
       b[0] = 2;
+      return session.Save();
+    });
+    EXPECT_THAT(ended, Each(IsOk()));
+  }
+}
+
+TEST_F(SessionCheckpoint, KeepsTheLossScale) {
+  for (const bool has_scale : {false, true, true}) {
+    std::vector<float> a = {0};
+    const auto ended = RunJobs({Text()}, [&](Session& session) -> absl::Status {
+      GradientsOptions options;
+      if (has_scale) options.loss_scale = LossScale();
+      LOCKSTEP_ASSIGN_OR_RETURN(
+          Gradients* const gradients,
+          session.MakeGradients({{"weight", BufferOf(a)}}, options));
+      LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+      if (a[0] == 2) {
+        EXPECT_EQ(gradients->loss_scale_state().scale, 48);
+        EXPECT_EQ(gradients->loss_scale_state().good_steps, 7);
+      }
+      // The job has begun without a scale.
+      EXPECT_TRUE(a[0] != 1 || gradients->loss_scale() == 65536);
+      ++a[0];
+      if (has_scale) {
+        LOCKSTEP_RETURN_IF_ERROR(gradients->RestoreLossScale({48, 7}));
+      }
       return session.Save();
     });
     EXPECT_THAT(ended, Each(IsOk()));
@@ -420,6 +442,7 @@ TEST_F(SessionCheckpoint, RefusesAnotherJob) {
 
   Counting larger;
   larger.seen.resize(kSamples + 1);
+  larger.seen_gradient.resize(kSamples + 1);
   others = {larger, larger};
   EXPECT_THAT(TrainAll(others, Text()),
               Each(StatusIs(absl::StatusCode::kFailedPrecondition,

@@ -175,27 +175,36 @@ std::vector<absl::Status> RunOnDevices(int size, const char* group,
   return ended;
 }
 
+Device DeviceOf(const Session& session) {
+  return {Device::Kind::kCuda, session.rank()};
+}
+
 absl::Status Train(Session& session, Gpu& gpu) {
   EXPECT_NE(&session.group(), &session.host_group());
   LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
   const auto rank = static_cast<float>(session.rank());
   const absl::Span<float> a = gpu.Put({rank, 1 + rank}),
                           b = gpu.Put({2 + rank});
-  absl::Span<float> a_gradient, b_gradient;
-  GradientOptions options;
-  options.device = {Device::Kind::kCuda, session.rank()};
+  const Device device = DeviceOf(session);
+  GradientsOptions options;
   options.stream = gpu.stream();
   options.cuda_library = kLibrary;
   LOCKSTEP_ASSIGN_OR_RETURN(
       Gradients* const gradients,
-      session.MakeGradients({{"a", a, &a_gradient}, {"b", b, &b_gradient}},
+      session.MakeGradients({{"a", BufferOf(a.data(), 2, device)},
+                             {"b", BufferOf(b.data(), 1, device)}},
                             options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> a_gradient,
+                            gradients->Of<float>("a"));
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> b_gradient,
+                            gradients->Of<float>("b"));
   EXPECT_THAT(gpu.Read(a), ElementsAre(0, 1));
   EXPECT_THAT(gpu.Read(b), ElementsAre(2));
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
     for (Step& step : session.Steps(*train, 2 * epoch)) {
       for (const Batch& batch : step) {
-        EXPECT_THAT(gpu.Read(gradients->all()), Each(0));
+        EXPECT_THAT(gpu.Read(a_gradient), Each(0));
+        EXPECT_THAT(gpu.Read(b_gradient), Each(0));
         const auto rows = static_cast<float>(batch.valid());
         gpu.Write({rows, -rows}, a_gradient);
         step.Add("rows", rows);
@@ -224,6 +233,29 @@ TEST(SessionOnDevices, AveragesWhereTheGradientsAre) {
   }
 }
 
+// A model on the host uses the group that moves the host's memory.
+TEST(SessionOnDevices, AveragesWhatIsOnTheHost) {
+  const auto ended =
+      RunOnDevices(2, "nccl", [](Session& session, Gpu&) -> absl::Status {
+        LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                  session.MakeLoader("train"));
+        std::vector<float> w = {1};
+        LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                                  session.MakeGradients({{"w", BufferOf(w)}}));
+        LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> gradient,
+                                  gradients->Of<float>("w"));
+        for (Step& step : session.Steps(*train, 0)) {
+          for (const Batch& batch : step) {
+            gradient[0] += 3 * static_cast<float>(batch.valid());
+          }
+          LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+          EXPECT_THAT(gradient, ElementsAre(3));
+        }
+        return absl::OkStatus();
+      });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
 TEST(SessionOnDevices, GoesOnWithParametersOfDevices) {
   constexpr size_t kCount = 300'000;  // more than one piece of a checkpoint
   std::string folder = testing::TempDir() + "/deviceXXXXXX";
@@ -233,13 +265,15 @@ TEST(SessionOnDevices, GoesOnWithParametersOfDevices) {
         run + 1, "nccl",
         [&](Session& session, Gpu& gpu) -> absl::Status {
           const absl::Span<float> a = gpu.Put(std::vector<float>(kCount, -1));
-          absl::Span<float> gradient;
-          GradientOptions options;
-          options.device = {Device::Kind::kCuda, session.rank()};
+          GradientsOptions options;
           options.stream = gpu.stream();
           options.cuda_library = kLibrary;
           LOCKSTEP_RETURN_IF_ERROR(
-              session.MakeGradients({{"a", a, &gradient}}, options).status());
+              session
+                  .MakeGradients(
+                      {{"a", BufferOf(a.data(), kCount, DeviceOf(session))}},
+                      options)
+                  .status());
           LOCKSTEP_RETURN_IF_ERROR(session.Restore());
           EXPECT_THAT(gpu.Read(a), Each(run - 1));
           gpu.Write(std::vector<float>(kCount, static_cast<float>(run)), a);
@@ -265,14 +299,14 @@ TEST(SessionOnDevices, TellsOfALastStepThatFails) {
       RunOnDevices(2, "nccl", [](Session& session, Gpu& gpu) -> absl::Status {
         LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
                                   session.MakeLoader("train"));
-        absl::Span<float> gradient;
-        GradientOptions options;
-        options.device = {Device::Kind::kCuda, session.rank()};
+        GradientsOptions options;
         options.stream = gpu.stream();
         options.cuda_library = kLibrary;
         LOCKSTEP_ASSIGN_OR_RETURN(
             Gradients* const gradients,
-            session.MakeGradients({{"a", gpu.Put({1}), &gradient}}, options));
+            session.MakeGradients(
+                {{"a", BufferOf(gpu.Put({1}).data(), 1, DeviceOf(session))}},
+                options));
         for (Step& step : session.Steps(*train, 0)) {
           LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
         }
@@ -287,12 +321,13 @@ TEST(SessionOnDevices, TellsOfALastStepThatFails) {
 TEST(SessionOnDevices, SaysThatAGroupOfHostsCannot) {
   const auto ended =
       RunOnDevices(2, "auto", [](Session& session, Gpu& gpu) -> absl::Status {
-        absl::Span<float> gradient;
-        GradientOptions options;
-        options.device = {Device::Kind::kCuda, session.rank()};
+        GradientsOptions options;
         options.stream = gpu.stream();
         options.cuda_library = kLibrary;
-        return session.MakeGradients({{"a", gpu.Put({1}), &gradient}}, options)
+        return session
+            .MakeGradients(
+                {{"a", BufferOf(gpu.Put({1}).data(), 1, DeviceOf(session))}},
+                options)
             .status();
       });
   for (const absl::Status& status : ended) {

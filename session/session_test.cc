@@ -149,7 +149,7 @@ TEST_F(SessionTest, RefusesWhatComesAfterAverage) {
               {[](Step& step, Gradients& gradients) {
                  step.Average(gradients).IgnoreError();
                },
-               "were averaged before in step 0 of epoch 0"}};
+               "were averaged before"}};
   for (const auto& [call, words] : late) {
     const auto ended = Run(1, [&call = call](Session& session) -> absl::Status {
       LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
@@ -227,17 +227,21 @@ TEST_F(SessionTest, GivesAllRanksTheParametersOfTheFirst) {
 TEST_F(SessionTest, ShowsParametersThatDiffer) {
   const auto ended = Run(3, [](Session& session) -> absl::Status {
     Model model;
-    if (session.rank() == 2) model.count.resize(4);
+    if (session.rank() == 2) {
+      model.count.resize(4);
+      model.count_gradient.resize(4);
+    }
     return session.MakeGradients(model.parameters()).status();
   });
   EXPECT_THAT(
       ended,
       Each(StatusIs(absl::StatusCode::kFailedPrecondition,
                     HasSubstr("differ in the parameters: rank 2 of 3 in field "
-                              "'count' (4, and 1 on rank 0)"))));
+                              "'count' (f32 of 4, gradient f32, and f32 of 1, "
+                              "gradient f32 on rank 0)"))));
 }
 
-TEST_F(SessionTest, RefusesParametersThatCannotBeToldApart) {
+TEST_F(SessionTest, RefusesParametersOfOneName) {
   const auto ended = Run(1, [](Session& session) -> absl::Status {
     Model model;
     std::vector<Parameter> parameters = model.parameters();
@@ -245,18 +249,6 @@ TEST_F(SessionTest, RefusesParametersThatCannotBeToldApart) {
     EXPECT_THAT(session.MakeGradients(parameters),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("two parameters have the name 'sum'")));
-    parameters[1] = {"", absl::MakeSpan(model.count), &model.count_gradient};
-    EXPECT_THAT(session.MakeGradients(parameters),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("needs a name")));
-    parameters[1] = {"count", absl::MakeSpan(model.count), &model.sum_gradient};
-    EXPECT_THAT(session.MakeGradients(parameters),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("has the place of another one's")));
-    parameters[1] = {"count", absl::MakeSpan(model.count), nullptr};
-    EXPECT_THAT(session.MakeGradients(parameters),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         HasSubstr("parameter 'count' has no place")));
     return absl::OkStatus();
   });
   EXPECT_THAT(ended, Each(IsOk()));

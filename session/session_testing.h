@@ -36,6 +36,7 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/local/local_world.h"
 #include "lockstep/collective/world.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/field.h"
@@ -43,7 +44,6 @@
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/sums.h"
@@ -277,14 +277,15 @@ inline SessionOptions WithHooks(std::vector<SessionHooks*> hooks) {
 struct Model {
   std::vector<float> sum = {0, 0};
   std::vector<float> count = {0};
-  absl::Span<float> sum_gradient, count_gradient;
+  std::vector<float> sum_gradient = {0, 0};
+  std::vector<float> count_gradient = {0};
 
   std::vector<Parameter> parameters() {
-    return {{"sum", absl::MakeSpan(sum), &sum_gradient},
-            {"count", absl::MakeSpan(count), &count_gradient}};
+    return {{"sum", BufferOf(sum), BufferOf(sum_gradient)},
+            {"count", BufferOf(count), BufferOf(count_gradient)}};
   }
 
-  void AddGradients(const Batch& batch) const {
+  void AddGradients(const Batch& batch) {
     sum_gradient[0] += SumOf(batch);
     sum_gradient[1] -= SumOf(batch);
     count_gradient[0] += static_cast<float>(batch.valid());
@@ -309,7 +310,8 @@ struct CountingTrainer {
   int64_t began_at = -1;
   int64_t ended_at = -1;
 
-  absl::Span<float> seen_gradient, weight_gradient;
+  std::vector<float> seen_gradient = std::vector<float>(10);
+  std::vector<float> weight_gradient = {0};
 
   absl::Status Train(Session& session) {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
@@ -317,8 +319,8 @@ struct CountingTrainer {
     LOCKSTEP_ASSIGN_OR_RETURN(
         Gradients* const gradients,
         session.MakeGradients(
-            {{"seen", absl::MakeSpan(seen), &seen_gradient},
-             {"weight", absl::MakeSpan(weight), &weight_gradient}}));
+            {{"seen", BufferOf(seen), BufferOf(seen_gradient)},
+             {"weight", BufferOf(weight), BufferOf(weight_gradient)}}));
     if (keeps_momentum) {
       LOCKSTEP_RETURN_IF_ERROR(
           session.AddState("momentum", BufferOf(momentum)));

@@ -35,10 +35,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/metrics/metrics_sink.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/sums.h"
 
 namespace lockstep {
@@ -92,10 +92,10 @@ class Step {
   const Batch* end() const { return status_.ok() ? batch_ + 1 : batch_; }
 
   // Adds to a sum of this step, such as the loss of a batch's valid rows. The
-  // session adds the sums of all ranks, with the precision of a float, and
-  // divides them by the total weight, which makes a mean over all rows. Call it
-  // before Average, and for each batch, including one without valid rows,
-  // because all ranks must add the same names.
+  // session adds the sums of all ranks, and divides them by the total weight,
+  // which makes a mean over all rows. Call it before Average, and for each
+  // batch, including one without valid rows, because all ranks must add the
+  // same names.
   void Add(absl::string_view name, double sum);
 
   // The same for a sum that is divided by the sum of these weights, such as the
@@ -108,12 +108,12 @@ class Step {
   void set_weight(int64_t weight);
   int64_t weight() const { return weight_; }
 
-  // Adds up the gradients of all ranks and divides them by the weight of all
-  // ranks. So the gradients that the trainer has added, which are sums over
-  // rows, become means. They are 0 if no rank has a row. On the host, this is
-  // one collective, which also adds up the sums. For gradients on a device, the
-  // sums have a collective of their own. A trainer with several models calls
-  // Average once for each.
+  // Averages the gradients with this step's weight (Gradients::Average), and
+  // adds up the sums of the step. So the gradients that the trainer has added,
+  // which are sums over rows, become means over the rows of all ranks. They are
+  // 0 if no rank has a row. gradients.last() has their norm, and says whether
+  // a step with a loss scale should be skipped. A trainer with several models
+  // calls Average once for each.
   absl::Status Average(Gradients& gradients);
 
   // The total over all ranks, valid after Average and in hooks. The session

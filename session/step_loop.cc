@@ -12,17 +12,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/end_process.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/collective/buffer.h"
-#include "lockstep/collective/communicator.h"
-#include "lockstep/collective/operation.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
-#include "lockstep/session/gradient_memory.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/reports.h"
@@ -323,11 +320,7 @@ absl::Status StepLoop::BeginStep() {
   }
   is_weight_rows_ = true;
   for (const auto& gradients : training_.gradients) {
-    if (!gradients->is_averaged_) {
-      LOCKSTEP_RETURN_IF_ERROR(CheckNothingWasSet(*gradients));
-    }
-    gradients->is_averaged_ = false;
-    LOCKSTEP_RETURN_IF_ERROR(gradients->SetToZero());
+    LOCKSTEP_RETURN_IF_ERROR(InStep(gradients->BeginStep()));
   }
   training_.phases.GoTo(Phase::kStep);
   return absl::OkStatus();
@@ -336,8 +329,7 @@ absl::Status StepLoop::BeginStep() {
 absl::Status StepLoop::EndStep() {
   LOCKSTEP_RETURN_IF_ERROR(training_.failure);
   for (const auto& gradients : training_.gradients) {
-    if (gradients->is_averaged_) continue;
-    LOCKSTEP_RETURN_IF_ERROR(CheckNothingIsLost(*gradients));
+    LOCKSTEP_RETURN_IF_ERROR(InStep(gradients->EndStep()));
   }
   // A trainer that averages elsewhere must still stop together with the others.
   if (training_.phases.outer() == Phase::kStep) {
@@ -345,8 +337,8 @@ absl::Status StepLoop::EndStep() {
     // not.
     int64_t weight = step_.weight_;
     LOCKSTEP_RETURN_IF_ERROR(training_.AddUp(
-        weight, step_.sums_,
-        absl::StrCat(NameOfStep(nullptr), ", without Average"), means_));
+        weight, step_.sums_, absl::StrCat(NameOfStep(), ", without Average"),
+        /*averaged=*/nullptr, means_));
     TakeSums(weight);
   }
   const SteadyTime ended = SteadyNow();
@@ -432,91 +424,28 @@ void StepLoop::SetWeight(int64_t weight) {
 
 absl::Status StepLoop::Average(Gradients& gradients) {
   LOCKSTEP_RETURN_IF_ERROR(CheckInStep(Call::kAverage, "Average"));
-  absl::Status averaged;
-  if (gradients.is_averaged_) {
-    averaged = absl::FailedPreconditionError(absl::StrCat(
-        "these gradients were averaged before in step ", step_.number_,
-        " of epoch ", step_.epoch_, "; call Average once in a step"));
-  } else {
-    gradients.is_averaged_ = training_.has_averaged = true;
-    averaged = gradients.on_host() ? AverageOnHost(gradients)
-                                   : AverageOnDevice(gradients);
-  }
+  const bool is_first = training_.phases.now() == Phase::kStep;
+  training_.has_averaged = true;
+  // The sums of the step travel with the gradients of its first model.
+  int64_t weight = step_.weight_;
+  Means unused;
+  absl::Status averaged =
+      training_.AddUp(weight, is_first ? step_.sums_ : Sums(), NameOfStep(),
+                      &gradients, is_first ? means_ : unused);
+  if (averaged.ok() && is_first) TakeSums(weight);
   if (!averaged.ok()) Fail(averaged);
   return averaged;
 }
 
-// Returns an error if the gradients of a step that does not average them are
-// not 0, because the next step sets them to 0. Gradients on a device are not
-// looked at.
-absl::Status StepLoop::CheckNothingIsLost(const Gradients& gradients) const {
-  const std::string* const name = gradients.FindNotZero();
-  if (name == nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "in step ", step_.number_, " of epoch ", step_.epoch_,
-      ", the gradient of parameter '", *name,
-      "' is not 0 and was not averaged, and the next step sets it to 0: call "
-      "Average in each step, or gradients->Discard() to throw it away"));
-}
-
-// The same for gradients that were set between two steps.
-absl::Status StepLoop::CheckNothingWasSet(const Gradients& gradients) const {
-  const std::string* const name = gradients.FindNotZero();
-  if (name == nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "before step ", step_.number_, " of epoch ", step_.epoch_,
-      ", the gradient of parameter '", *name,
-      "' was set to a value other than 0, and this step sets it to 0: add "
-      "gradients within a step, or call gradients->Discard()"));
-}
-
 // Returns the name of a collective. The ranks compare it, which shows that they
-// are in the same step with the same model.
-std::string StepLoop::NameOfStep(const Gradients* gradients) const {
-  std::string name =
-      absl::StrCat("step ", step_.number_, " of epoch ", step_.epoch_);
-  if (gradients != nullptr && gradients->number_ > 0) {
-    absl::StrAppend(&name, ", model ", gradients->number_);
-  }
-  return name;
+// are in the same step.
+std::string StepLoop::NameOfStep() const {
+  return absl::StrCat("step ", step_.number_, " of epoch ", step_.epoch_);
 }
 
-absl::Status StepLoop::AverageOnHost(Gradients& gradients) {
-  float* const values = gradients.memory_->data();
-  if (training_.phases.now() == Phase::kStep) {
-    int64_t weight = step_.weight_;
-    LOCKSTEP_RETURN_IF_ERROR(training_.AddUp(weight, step_.sums_, values,
-                                             gradients.size_,
-                                             NameOfStep(&gradients), means_));
-    TakeSums(weight);
-  } else {
-    LOCKSTEP_RETURN_IF_ERROR(
-        training_.AllReduce(values, gradients.size_, NameOfStep(&gradients)));
-  }
-  if (step_.total_weight_ == 0) return gradients.SetToZero();
-  const auto divisor = static_cast<float>(step_.total_weight_);
-  for (int64_t i = 0; i < gradients.size_; ++i) values[i] /= divisor;
-  return absl::OkStatus();
-}
-
-// The total weight must be known before the collective, since the session
-// cannot divide on the device afterwards.
-absl::Status StepLoop::AverageOnDevice(Gradients& gradients) {
-  if (training_.phases.now() == Phase::kStep) {
-    int64_t weight = step_.weight_;
-    LOCKSTEP_RETURN_IF_ERROR(
-        training_.AddUp(weight, step_.sums_, NameOfStep(nullptr), means_));
-    TakeSums(weight);
-  }
-  if (step_.total_weight_ == 0) return gradients.SetToZero();
-  CallOptions options;
-  options.name = NameOfStep(&gradients);
-  options.scale = 1 / static_cast<double>(step_.total_weight_);
-  const Buffer buffer = gradients.buffer();
-  return training_.Do(
-      gradients, options, [&](Communicator& group, const CallOptions& options) {
-        return group.AllReduce(buffer, buffer, ReduceOp::kSum, options);
-      });
+absl::Status StepLoop::InStep(const absl::Status& error) const {
+  return error.ok() ? error
+                    : Annotate(error, absl::StrCat("in ", NameOfStep()));
 }
 
 }  // namespace lockstep::internal_session

@@ -12,8 +12,8 @@
 #include "absl/strings/string_view.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/loader.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/step.h"
 #include "lockstep/session/training.h"
@@ -91,11 +91,9 @@ class StepLoop {
 
   // Returns OK if a call that belongs to a step is allowed.
   absl::Status CheckInStep(Call call, absl::string_view name) const;
-  absl::Status CheckNothingIsLost(const Gradients& gradients) const;
-  absl::Status CheckNothingWasSet(const Gradients& gradients) const;
-  absl::Status AverageOnHost(Gradients& gradients);
-  absl::Status AverageOnDevice(Gradients& gradients);
-  std::string NameOfStep(const Gradients* gradients) const;
+  std::string NameOfStep() const;
+  // Adds the step to an error about gradients.
+  absl::Status InStep(const absl::Status& error) const;
 
   Training& training_;
   Loader& loader_;

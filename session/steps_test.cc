@@ -18,9 +18,9 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/buffer.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/session_testing.h"
@@ -51,15 +51,16 @@ struct ByStep {
   std::vector<Place> places;
   std::vector<float> seen = std::vector<float>(10);
   std::vector<float> weight = {0.5};
-  absl::Span<float> seen_gradient, weight_gradient;
+  std::vector<float> seen_gradient = std::vector<float>(10);
+  std::vector<float> weight_gradient = {0};
 
   absl::Status Train(Session& session) {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
     LOCKSTEP_ASSIGN_OR_RETURN(
         Gradients* const gradients,
         session.MakeGradients(
-            {{"seen", absl::MakeSpan(seen), &seen_gradient},
-             {"weight", absl::MakeSpan(weight), &weight_gradient}}));
+            {{"seen", BufferOf(seen), BufferOf(seen_gradient)},
+             {"weight", BufferOf(weight), BufferOf(weight_gradient)}}));
     LOCKSTEP_RETURN_IF_ERROR(session.Restore());
     for (Step& step : session.Steps(*train, UpTo(max_steps))) {
       LOCKSTEP_RETURN_IF_ERROR(DoStep(step, *gradients));

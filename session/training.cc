@@ -28,28 +28,33 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/work.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/sample_error.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/session/console.h"
-#include "lockstep/session/gradient_memory.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/session_options.h"
 #include "lockstep/session/sums.h"
-#include "lockstep/session/tally.h"
 
 namespace lockstep::internal_session {
 namespace {
 
-absl::Status CheckWeight(int64_t weight) {
-  if (weight >= 0 && weight <= kMostWeight) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the weight of a step is ", weight,
-                   "; it should be from 0 to ", kMostWeight));
+// A step has at most this number of sums, each of which may have a weight.
+constexpr int64_t kMostSums = 1000;
+
+// A double represents all integers up to this one, so sums of weights are
+// exact.
+constexpr int64_t kMostWeight = int64_t{1} << 53;
+
+absl::Status CheckWeight(int64_t weight, int64_t ranks) {
+  const int64_t most = kMostWeight / ranks;
+  if (weight >= 0 && weight <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the weight of a step is ", weight, "; it should be from 0 to ", most));
 }
 
 absl::Status CheckSums(const Sums& sums, absl::string_view what) {
@@ -273,93 +278,83 @@ void Training::TellUnread(const Loader& loader, int64_t& unread) const {
   unread = 0;
 }
 
-template <typename Float>
-absl::Status Training::AllReduce(Float* values, int64_t count,
-                                 absl::string_view name) {
-  if (ranks.size() == 1) return absl::OkStatus();
-  CallOptions call;
-  call.name = std::string(name);
-  const Buffer buffer = BufferOf(values, count);
-  return Wait(
-      ranks.host_group().AllReduce(buffer, buffer, ReduceOp::kSum, call));
-}
-
-template <typename Float>
-absl::Status Training::AddUp(int64_t& weight, const Sums& sums, Float* values,
-                             int64_t count, absl::string_view what,
+absl::Status Training::AddUp(int64_t& weight, const Sums& sums,
+                             absl::string_view what, Gradients* averaged,
                              Means& means) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckWeight(weight));
   LOCKSTEP_RETURN_IF_ERROR(CheckSums(sums, what));
-  Tally tally;
-  tally.weight = weight;
-  tally.stops = stop_requested() ? 1 : 0;
-  tally.finishes = finish_requested ? 1 : 0;
   means.values.assign(sums.values().begin(), sums.values().end());
-  means.weights.clear();
+  // The elements are the request to finish, the sums, and the weights of those
+  // sums that have one.
+  elements_.assign(1, finish_requested ? 1 : 0);
+  for (const Metric& sum : means.values) elements_.push_back(sum.value);
   for (const std::optional<double>& own : sums.weights()) {
-    if (own.has_value()) means.weights.push_back(*own);
+    if (own.has_value()) elements_.push_back(*own);
   }
-  if (ranks.size() > 1) {
-    // The elements are the tally, the sums, and the weights of some sums.
-    Float* next = values + count;
-    tally.Write(next);
-    next += kTallied;
-    for (const Metric& sum : means.values) {
-      *next++ = static_cast<Float>(sum.value);
-    }
-    for (const double own : means.weights) *next++ = static_cast<Float>(own);
-    const std::string names = sums.Describe();
-    const absl::Status added = AllReduce(
-        values, next - values,
-        names.empty() ? std::string(what) : absl::StrCat(what, ": ", names));
-    if (absl::IsFailedPrecondition(added) &&
-        absl::StrContains(added.message(), " differ ")) {
-      return Annotate(
-          added, "",
-          "; all ranks must be in the same step, average the same gradients, "
-          "and add the same sums (Step::Add, Sums::Add) in the same order");
-    }
-    LOCKSTEP_RETURN_IF_ERROR(added);
-    const Float* from = values + count;
-    tally.Read(from);
-    from += kTallied;
-    for (Metric& sum : means.values) sum.value = static_cast<double>(*from++);
-    for (double& own : means.weights) own = static_cast<double>(*from++);
+  StepInput input;
+  input.weight = weight;
+  input.stop = stop_requested();
+  input.sums = absl::MakeSpan(elements_);
+  input.step = std::string(what);
+  input.sum_names = sums.Describe();
+  // All of this happens in the group of gradients if there are any. So ranks of
+  // which one averages and another does not are told that they differ.
+  const absl::StatusOr<StepResult> added =
+      averaged != nullptr ? averaged->Average(input)
+      : gradients.empty() ? AddUpAlone(input)
+                          : gradients[0]->AddUp(input);
+  if (absl::IsFailedPrecondition(added.status()) &&
+      absl::StrContains(added.status().message(), " differ at operation ")) {
+    return Annotate(
+        added.status(), "",
+        "; all ranks must be in the same step, average the same gradients, "
+        "and add the same sums (Step::Add, Sums::Add) in the same order");
   }
-  weight = tally.weight;
+  LOCKSTEP_RETURN_IF_ERROR(added.status());
+  auto next = elements_.begin() + 1;
+  for (Metric& sum : means.values) sum.value = *next++;
+  means.weights.assign(next, elements_.end());
+  weight = added->weight;
   Divide(sums, weight, means);
-  Agree(tally);
+  Agree(added->stops, static_cast<int64_t>(elements_[0]));
   return absl::OkStatus();
 }
 
-template absl::Status Training::AllReduce(float*, int64_t, absl::string_view);
-template absl::Status Training::AddUp(int64_t&, const Sums&, float*, int64_t,
-                                      absl::string_view, Means&);
+// Adds up what the ranks bring if the session has no gradients.
+absl::StatusOr<StepResult> Training::AddUpAlone(StepInput& input) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckWeight(*input.weight, ranks.size()));
+  StepResult result;
+  result.weight = *input.weight;
+  result.stops = input.stop ? 1 : 0;
+  if (ranks.size() == 1) return result;
+  std::vector<double> elements = {static_cast<double>(result.weight),
+                                  static_cast<double>(result.stops)};
+  elements.insert(elements.end(), input.sums.begin(), input.sums.end());
+  CallOptions call;
+  call.name = absl::StrCat(input.step, input.sum_names.empty() ? "" : ": ",
+                           input.sum_names);
+  const Buffer buffer = BufferOf(elements);
+  LOCKSTEP_RETURN_IF_ERROR(
+      Wait(ranks.host_group().AllReduce(buffer, buffer, ReduceOp::kSum, call)));
+  result.weight = static_cast<int64_t>(elements[0]);
+  result.stops = static_cast<int64_t>(elements[1]);
+  std::copy(elements.begin() + 2, elements.end(), input.sums.begin());
+  return result;
+}
 
-absl::Status Training::AddUp(int64_t& weight, const Sums& sums,
-                             absl::string_view what, Means& means) {
-  std::vector<double> elements(kTallied + 2 * sums.values().size());
-  return AddUp(weight, sums, elements.data(), 0, what, means);
+void Training::Abort(const absl::Status& why) {
+  ranks.Abort(why);
+  for (const auto& each : gradients) each->Abort(why);
 }
 
 // Notes the requests that have come from any rank.
-void Training::Agree(const Tally& tally) {
-  finishing = finishing || tally.finishes > 0;
-  if (tally.stops == 0 || stopping) return;
+void Training::Agree(int64_t stops, int64_t finishes) {
+  finishing = finishing || finishes > 0;
+  if (stops == 0 || stopping) return;
   stopping = true;
   if (ranks.rank() > 0) return;
   Log(absl::StrCat("the training stops after step ",
                    steps + (phases.in_step() ? 1 : 0), ", as was asked on ",
-                   tally.stops, " of ", ranks.size(), " ranks"));
-}
-
-absl::Status Training::Do(const Gradients& gradients, CallOptions call,
-                          const std::function<absl::StatusOr<Work>(
-                              Communicator&, const CallOptions&)>& issue) {
-  if (gradients.on_host()) return Wait(issue(ranks.host_group(), call));
-  call.stream = gradients.memory_->stream();
-  LOCKSTEP_ASSIGN_OR_RETURN(on_device, issue(ranks.group(), call));
-  return on_device.WaitOnStream(*call.stream);
+                   stops, " of ", ranks.size(), " ranks"));
 }
 
 // ---- Checkpoints.

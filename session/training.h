@@ -22,14 +22,12 @@
 #include "lockstep/base/notifier.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/collective/communicator.h"
-#include "lockstep/collective/work.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
-#include "lockstep/session/gradients.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/loader_table.h"
 #include "lockstep/session/phase.h"
@@ -37,7 +35,6 @@
 #include "lockstep/session/reports.h"
 #include "lockstep/session/session_options.h"
 #include "lockstep/session/sums.h"
-#include "lockstep/session/tally.h"
 
 namespace lockstep::internal_session {
 
@@ -115,26 +112,13 @@ struct Training {
   void TellUnread(const Loader& loader, int64_t& unread) const;
 
   // Adds up the weight, the sums, and the requests to stop or to finish over
-  // all ranks. They follow `count` values in the memory at `values`, which has
-  // room for them, and the same collective adds up both. Sets `weight` to the
-  // total.
-  template <typename Float>
-  absl::Status AddUp(int64_t& weight, const Sums& sums, Float* values,
-                     int64_t count, absl::string_view what, Means& means);
-
-  // The same without values.
+  // all ranks. Sets `weight` to the total. The ranks compare `what`. It
+  // averages `averaged`, too, if this is not null.
   absl::Status AddUp(int64_t& weight, const Sums& sums, absl::string_view what,
-                     Means& means);
+                     Gradients* averaged, Means& means);
 
-  // Adds up `count` values over all ranks.
-  template <typename Float>
-  absl::Status AllReduce(Float* values, int64_t count, absl::string_view name);
-
-  // Issues a collective on gradients. On the host, the collective has ended
-  // when this returns. On a device, it is queued on the gradients' stream.
-  absl::Status Do(const Gradients& gradients, CallOptions call,
-                  const std::function<absl::StatusOr<Work>(
-                      Communicator&, const CallOptions&)>& issue);
+  // Ends all groups for all ranks, because this one has failed.
+  void Abort(const absl::Status& why);
 
   // Saves what was asked for by SaveAs in this step and, if `is_numbered`, a
   // checkpoint from which the training can continue. Calls the hooks if there
@@ -150,10 +134,6 @@ struct Training {
   // Saves a file by name, now or, in a step, at its end.
   absl::Status SaveAs(CheckpointTarget target);
 
-  // The gradients are declared first, so that they outlive the groups. After a
-  // failure, a group may still use gradients on a device.
-  std::vector<std::unique_ptr<Gradients>> gradients;
-
   Session& session;
   const Job job;
   PluginRegistry& registry;
@@ -161,7 +141,7 @@ struct Training {
   // Declared before the ranks, which log to it.
   const std::shared_ptr<internal_base::Notifier> notifier;
   Ranks ranks;
-  Work on_device;  // the last operation on a device
+  std::vector<std::unique_ptr<Gradients>> gradients;
   std::optional<Reports> reports;
   LoaderTable loaders;
   std::optional<Checkpoint> checkpoint;  // destroyed before the loaders
@@ -191,7 +171,10 @@ struct Training {
   bool logged_no_path = false;     // the log says that nothing is saved
 
  private:
-  void Agree(const Tally& tally);
+  absl::StatusOr<StepResult> AddUpAlone(StepInput& input);
+  void Agree(int64_t stops, int64_t finishes);
+
+  std::vector<double> elements_;  // what AddUp adds up
 
   // The time of the first RequestStop, which any thread or a signal handler
   // sets. It publishes no other memory, so its order does not matter.

@@ -191,7 +191,7 @@ using job::TrainerOptions;
 
 struct Model {
   std::vector<float> weights = {0};
-  absl::Span<float> gradient;
+  std::vector<float> gradient = {0};
 
   absl::StatusOr<double> AddGradients(const Batch& batch) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto x, batch.Values<double>("x"));

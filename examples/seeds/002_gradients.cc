@@ -82,11 +82,10 @@ absl::Status Split(Session& session, lockstep::Loader& train) {
 // Trains the model norm(u - x) with the parameter x, by Adam.
 absl::Status Ddp(Session& session, lockstep::Loader& train,
                  int64_t skipping_rank) {
-  std::vector<float> x = {0}, total = {0};
-  absl::Span<float> gradient;
+  std::vector<float> x = {0}, gradient = {0}, total = {0};
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto gradients,
-      session.MakeGradients({{"x", absl::MakeSpan(x), &gradient}}));
+      session.MakeGradients({{"x", BufferOf(x), BufferOf(gradient)}}));
   trainer::OptimizerOptions adam;
   adam.learning_rate = 0.1F;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto optimizer,

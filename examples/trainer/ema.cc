@@ -6,19 +6,21 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
-#include "lockstep/session/gradients.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/session/session.h"
 
 namespace trainer {
 
-using lockstep::Parameter;
+using lockstep::GradientView;
 
 Ema::Ema(lockstep::Gradients& gradients, float decay)
     : gradients_(gradients), decay_(decay) {
-  for (const Parameter& parameter : gradients.parameters()) {
-    averages_.emplace_back(parameter.values.begin(), parameter.values.end());
+  for (const GradientView& view : gradients.views()) {
+    const absl::Span<float> values = lockstep::SpanOf<float>(view.values);
+    averages_.emplace_back(values.begin(), values.end());
   }
 }
 
@@ -27,7 +29,7 @@ absl::Status Ema::AddStateTo(lockstep::Session& session) {
       session.AddState("ema updates", lockstep::BufferOf(&updates_, 1)));
   for (size_t i = 0; i < averages_.size(); ++i) {
     LOCKSTEP_RETURN_IF_ERROR(session.AddState(
-        absl::StrCat("ema/", gradients_.parameters()[i].name), &averages_[i]));
+        absl::StrCat("ema/", gradients_.views()[i].name), &averages_[i]));
   }
   return absl::OkStatus();
 }
@@ -35,7 +37,8 @@ absl::Status Ema::AddStateTo(lockstep::Session& session) {
 void Ema::Update() {
   const float decay = updates_++ == 0 ? 0 : decay_;
   for (size_t i = 0; i < averages_.size(); ++i) {
-    const auto& values = gradients_.parameters()[i].values;
+    const absl::Span<float> values =
+        lockstep::SpanOf<float>(gradients_.views()[i].values);
     for (size_t j = 0; j < values.size(); ++j) {
       float& average = averages_[i][j];
       average += (1 - decay) * (values[j] - average);
@@ -45,7 +48,8 @@ void Ema::Update() {
 
 void Ema::Swap() {
   for (size_t i = 0; i < averages_.size(); ++i) {
-    const auto& values = gradients_.parameters()[i].values;
+    const absl::Span<float> values =
+        lockstep::SpanOf<float>(gradients_.views()[i].values);
     std::swap_ranges(values.begin(), values.end(), averages_[i].begin());
   }
 }

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "lockstep/session/gradients.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/session/session.h"
 
 namespace trainer {

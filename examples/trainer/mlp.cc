@@ -16,7 +16,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "lockstep/base/random.h"
-#include "lockstep/session/gradients.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/gradients/gradients.h"
 
 namespace trainer {
 namespace {
@@ -44,7 +45,10 @@ Score ScoreAndGradient(absl::Span<const int64_t> labels, Matrix& outputs) {
 }  // namespace
 
 Layer::Layer(int64_t inputs, int64_t outputs, lockstep::Random& random)
-    : weights_(inputs, outputs), bias_(Eigen::RowVectorXf::Zero(outputs)) {
+    : weights_(inputs, outputs),
+      bias_(Eigen::RowVectorXf::Zero(outputs)),
+      weights_gradient_(Matrix::Zero(inputs, outputs)),
+      bias_gradient_(bias_) {
   // With this deviation, rectified sums keep the magnitude of their inputs.
   const double deviation = std::sqrt(2.0 / static_cast<double>(inputs));
   for (float& weight : weights_.reshaped()) {
@@ -54,21 +58,20 @@ Layer::Layer(int64_t inputs, int64_t outputs, lockstep::Random& random)
 
 void Layer::AddGradients(const MatrixRef& inputs,
                          const Matrix& outputs_gradient) {
-  Eigen::Map<Matrix> weights(weights_gradient_.data(), weights_.rows(),
-                             weights_.cols());
-  Eigen::Map<Eigen::RowVectorXf> bias(bias_gradient_.data(), bias_.size());
-  weights.noalias() += inputs.transpose() * outputs_gradient;
-  bias += outputs_gradient.colwise().sum();
+  weights_gradient_.noalias() += inputs.transpose() * outputs_gradient;
+  bias_gradient_ += outputs_gradient.colwise().sum();
 }
 
 void Layer::AddParameters(const std::string& name,
                           std::vector<lockstep::Parameter>& parameters) {
-  parameters.push_back({absl::StrCat(name, "/weights"),
-                        absl::MakeSpan(weights_.data(), weights_.size()),
-                        &weights_gradient_});
-  parameters.push_back({absl::StrCat(name, "/bias"),
-                        absl::MakeSpan(bias_.data(), bias_.size()),
-                        &bias_gradient_});
+  parameters.push_back(
+      {absl::StrCat(name, "/weights"),
+       lockstep::BufferOf(weights_.data(), weights_.size()),
+       lockstep::BufferOf(weights_gradient_.data(), weights_gradient_.size())});
+  parameters.push_back(
+      {absl::StrCat(name, "/bias"),
+       lockstep::BufferOf(bias_.data(), bias_.size()),
+       lockstep::BufferOf(bias_gradient_.data(), bias_gradient_.size())});
 }
 
 absl::StatusOr<Mlp> Mlp::Create(int64_t inputs, std::vector<int64_t> hidden,

@@ -24,7 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "lockstep/base/random.h"
-#include "lockstep/session/gradients.h"
+#include "lockstep/gradients/gradients.h"
 
 namespace trainer {
 
@@ -57,15 +57,15 @@ class Layer {
     return outputs_gradient * weights_.transpose();
   }
 
-  // Appends the layer's parameters. Lockstep sets the spans of their gradients
-  // later.
+  // Appends the layer's parameters.
   void AddParameters(const std::string& name,
                      std::vector<lockstep::Parameter>& parameters);
 
  private:
   Matrix weights_;
   Eigen::RowVectorXf bias_;
-  absl::Span<float> weights_gradient_, bias_gradient_;
+  Matrix weights_gradient_;
+  Eigen::RowVectorXf bias_gradient_;
 };
 
 // The model.

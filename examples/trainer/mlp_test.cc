@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/session/gradients.h"
+#include "lockstep/gradients/gradients.h"
 
 namespace trainer {
 namespace {
@@ -23,22 +23,19 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A model with gradients in memory of the test.
+// A model, and the gradients of its parameters.
 struct Trained {
   Trained(int64_t inputs, const std::vector<int64_t>& hidden, int64_t classes)
       : model(*Mlp::Create(inputs, hidden, classes, /*seed=*/5)),
         parameters(model.parameters()) {
-    for (Parameter& parameter : parameters) {
-      gradients.emplace_back(parameter.values.size());
-    }
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      *parameters[i].gradient = absl::MakeSpan(gradients[i]);
+    for (const Parameter& parameter : parameters) {
+      gradients.push_back(lockstep::SpanOf<float>(*parameter.gradient));
     }
   }
 
   Mlp model;
   std::vector<Parameter> parameters;
-  std::vector<std::vector<float>> gradients;
+  std::vector<absl::Span<float>> gradients;
 };
 
 Matrix Inputs(int64_t rows, int64_t columns) {
@@ -56,7 +53,7 @@ TEST(Mlp, NamesItsParameters) {
   std::vector<size_t> sizes;
   for (const Parameter& parameter : trained.parameters) {
     names.push_back(parameter.name);
-    sizes.push_back(parameter.values.size());
+    sizes.push_back(lockstep::SpanOf<float>(parameter.values).size());
   }
   EXPECT_THAT(names, ElementsAre("layer0/weights", "layer0/bias",
                                  "layer1/weights", "layer1/bias"));
@@ -75,7 +72,7 @@ TEST(Mlp, ItsGradientsAreThoseOfItsLoss) {
     for (size_t i = 0; i < trained.parameters.size(); ++i) {
       for (size_t j = 0; j < trained.gradients[i].size(); ++j) {
         constexpr float kStep = 1e-3F;
-        float& value = trained.parameters[i].values[j];
+        float& value = lockstep::SpanOf<float>(trained.parameters[i].values)[j];
         const float before = value;
         value = before + kStep;
         const double above = trained.model.Evaluate(inputs, labels).loss;
@@ -107,8 +104,10 @@ TEST(Mlp, AddsToItsGradients) {
 TEST(Mlp, ScoresWhatItKnows) {
   Trained trained(2, {}, 2);
   // The model computes outputs = inputs * 10.
-  trained.parameters[0].values[0] = trained.parameters[0].values[3] = 10;
-  trained.parameters[0].values[1] = trained.parameters[0].values[2] = 0;
+  lockstep::SpanOf<float>(trained.parameters[0].values)[0] =
+      lockstep::SpanOf<float>(trained.parameters[0].values)[3] = 10;
+  lockstep::SpanOf<float>(trained.parameters[0].values)[1] =
+      lockstep::SpanOf<float>(trained.parameters[0].values)[2] = 0;
   Matrix inputs(3, 2);
   inputs << 1, 0, 0, 1, 1, 0;
   const Score score =
@@ -126,9 +125,10 @@ TEST(Mlp, BeginsWithWeightsOfItsSeed) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(Mlp one, Mlp::Create(200, {}, 100, 1));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(Mlp same, Mlp::Create(200, {}, 100, 1));
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(Mlp other, Mlp::Create(200, {}, 100, 2));
-  const absl::Span<float> weights = one.parameters()[0].values;
-  EXPECT_EQ(weights, same.parameters()[0].values);
-  EXPECT_NE(weights, other.parameters()[0].values);
+  const absl::Span<float> weights =
+      lockstep::SpanOf<float>(one.parameters()[0].values);
+  EXPECT_EQ(weights, lockstep::SpanOf<float>(same.parameters()[0].values));
+  EXPECT_NE(weights, lockstep::SpanOf<float>(other.parameters()[0].values));
   double squares = 0;
   for (const float weight : weights) squares += weight * weight;
   EXPECT_NEAR(squares / static_cast<double>(weights.size()), 2.0 / 200, 5e-4);
@@ -139,14 +139,14 @@ TEST(Mlp, TakesNoRowsAndLargeNumbers) {
   const Score none = trained.model.AddGradients(Matrix(0, 3), {});
   EXPECT_EQ(none.loss, 0);
   EXPECT_EQ(none.right, 0);
-  for (const std::vector<float>& gradient : trained.gradients) {
+  for (const absl::Span<float> gradient : trained.gradients) {
     EXPECT_THAT(gradient, Each(0));
   }
   const Matrix large = Inputs(4, 3) * 1e6F;
   const Score score =
       trained.model.AddGradients(large, std::vector<int64_t>{0, 1, 2, 3});
   EXPECT_TRUE(std::isfinite(score.loss));
-  for (const std::vector<float>& gradient : trained.gradients) {
+  for (const absl::Span<float> gradient : trained.gradients) {
     for (const float value : gradient) EXPECT_TRUE(std::isfinite(value));
   }
 }

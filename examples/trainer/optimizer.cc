@@ -19,20 +19,29 @@
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
-#include "lockstep/session/gradients.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/session/session.h"
 
 namespace trainer {
 namespace {
 
 using lockstep::Gradients;
-using lockstep::Parameter;
+using lockstep::GradientView;
 using lockstep::Session;
 
 using Array = Eigen::Map<Eigen::ArrayXf>;
 
-Array ArrayOf(absl::Span<float> values) {
-  return Array(values.data(), static_cast<Eigen::Index>(values.size()));
+Array ArrayOf(const lockstep::Buffer& values) {
+  return Array(lockstep::SpanOf<float>(values).data(), values.count);
+}
+
+// Returns the number of all gradients.
+Eigen::Index SizeOf(const Gradients& gradients) {
+  Eigen::Index size = 0;
+  for (const GradientView& view : gradients.views()) {
+    size += view.gradient.count;
+  }
+  return size;
 }
 
 // The settings of one parameter.
@@ -57,11 +66,11 @@ float ValueOf(const std::map<std::string, float>& by_ending,
 std::vector<Group> GroupsOf(const OptimizerOptions& options,
                             const Gradients& gradients) {
   std::vector<Group> groups;
-  for (const Parameter& parameter : gradients.parameters()) {
+  for (const GradientView& view : gradients.views()) {
     Group group;
-    group.rate = ValueOf(options.rates, parameter.name, 1);
+    group.rate = ValueOf(options.rates, view.name, 1);
     group.weight_decay =
-        ValueOf(options.weight_decays, parameter.name, options.weight_decay);
+        ValueOf(options.weight_decays, view.name, options.weight_decay);
     groups.push_back(group);
   }
   return groups;
@@ -75,9 +84,9 @@ void ForEach(const Gradients& gradients, const std::vector<Group>& groups,
              const Function& update) {
   Eigen::Index at = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
-    const Parameter& parameter = gradients.parameters()[i];
-    Array values = ArrayOf(parameter.values);
-    update(values, ArrayOf(*parameter.gradient), at, groups[i]);
+    const GradientView& view = gradients.views()[i];
+    Array values = ArrayOf(view.values);
+    update(values, ArrayOf(view.gradient), at, groups[i]);
     at += values.size();
   }
 }
@@ -90,7 +99,7 @@ class Sgd : public Optimizer {
       : options_(options),
         gradients_(gradients),
         groups_(GroupsOf(options, gradients)),
-        velocities_(Eigen::ArrayXf::Zero(gradients.all().size())) {}
+        velocities_(Eigen::ArrayXf::Zero(SizeOf(gradients))) {}
 
   absl::Status AddStateTo(Session& session) override {
     return session.AddState(
@@ -126,7 +135,7 @@ class Adam : public Optimizer {
       : options_(options),
         gradients_(gradients),
         groups_(GroupsOf(options, gradients)),
-        means_(Eigen::ArrayXf::Zero(gradients.all().size())),
+        means_(Eigen::ArrayXf::Zero(SizeOf(gradients))),
         squares_(means_) {}
 
   absl::Status AddStateTo(Session& session) override {
@@ -187,10 +196,9 @@ absl::Status CheckGroups(absl::string_view name,
   for (const auto& [ending, value] : by_ending) {
     LOCKSTEP_RETURN_IF_ERROR(
         CheckNotNegative(absl::StrCat(name, ".", ending), value));
-    if (std::none_of(gradients.parameters().begin(),
-                     gradients.parameters().end(),
-                     [&end = ending](const Parameter& parameter) {
-                       return absl::EndsWith(parameter.name, end);
+    if (std::none_of(gradients.views().begin(), gradients.views().end(),
+                     [&end = ending](const GradientView& view) {
+                       return absl::EndsWith(view.name, end);
                      })) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, " has the key '", ending,

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/base/option_table.h"
-#include "lockstep/session/gradients.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/session/session.h"
 
 namespace trainer {

@@ -15,16 +15,17 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/examples/trainer/clipping.h"
 #include "lockstep/examples/trainer/ema.h"
-#include "lockstep/session/gradients.h"
+#include "lockstep/gradients/gradients.h"
 #include "lockstep/session/session.h"
 #include "lockstep/session/session_testing.h"
 
 namespace trainer {
 namespace {
 
+using ::lockstep::BufferOf;
 using ::lockstep::Gradients;
+using ::lockstep::GradientView;
 using ::lockstep::Session;
 using ::lockstep::StatusIs;
 using ::testing::Each;
@@ -48,12 +49,10 @@ class OptimizerTest : public lockstep::SessionTest {
   absl::Status UseOne(Session& session, const OptimizerOptions& options,
                       const Use& use) {
     std::vector<float> first = {1, 2, 3}, second = {4};
-    absl::Span<float> first_gradient, second_gradient;
     LOCKSTEP_ASSIGN_OR_RETURN(
         Gradients* const gradients,
         session.MakeGradients(
-            {{"first", absl::MakeSpan(first), &first_gradient},
-             {"second", absl::MakeSpan(second), &second_gradient}}));
+            {{"first", BufferOf(first)}, {"second", BufferOf(second)}}));
     LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Optimizer> optimizer,
                               MakeOptimizer(options, *gradients));
     use(*optimizer, *gradients);
@@ -67,15 +66,29 @@ float GradientOf(size_t i, int update) {
          (update % 3 == 0 ? -1.0F : 1.0F + static_cast<float>(update));
 }
 
-void SetGradients(int update, Gradients& gradients) {
-  for (size_t i = 0; i < gradients.all().size(); ++i) {
-    gradients.all()[i] = GradientOf(i, update);
+// Returns element i of all values or gradients together.
+float& ElementOf(const Gradients& gradients, size_t i,
+                 lockstep::Buffer GradientView::*buffer) {
+  size_t parameter = 0;
+  for (; i >= static_cast<size_t>(gradients.views()[parameter].values.count);
+       ++parameter) {
+    i -= gradients.views()[parameter].values.count;
   }
+  return static_cast<float*>((gradients.views()[parameter].*buffer).data)[i];
 }
 
 float ValueOf(const Gradients& gradients, size_t i) {
-  return i < 3 ? gradients.parameters()[0].values[i]
-               : gradients.parameters()[1].values[0];
+  return ElementOf(gradients, i, &GradientView::values);
+}
+
+void SetGradient(const Gradients& gradients, size_t i, float value) {
+  ElementOf(gradients, i, &GradientView::gradient) = value;
+}
+
+void SetGradients(int update, const Gradients& gradients) {
+  for (size_t i = 0; i < 4; ++i) {
+    SetGradient(gradients, i, GradientOf(i, update));
+  }
 }
 
 constexpr int kUpdates = 20;
@@ -135,7 +148,8 @@ TEST_F(OptimizerTest, AdamGoesAsFarWhateverTheGradient) {
   With(options, [&](Optimizer& optimizer, Gradients& gradients) {
     for (int update = 0; update < 8; ++update) {
       for (size_t i = 0; i < 4; ++i) {
-        gradients.all()[i] = std::pow(100.0F, static_cast<float>(i)) * 1e-5F;
+        SetGradient(gradients, i,
+                    std::pow(100.0F, static_cast<float>(i)) * 1e-5F);
       }
       optimizer.Update(/*share=*/1);
     }
@@ -207,54 +221,22 @@ TEST_F(OptimizerTest, TheShareIsOfTheLearningRate) {
   }
 }
 
-TEST_F(OptimizerTest, ClippingIsPyTorchs) {
-  const std::map<double, std::vector<float>> clipped = {
-      {1, {0.182574153F, 0.365148306F, 0.547722459F, 0.730296612F}},
-      {4, {0.730296612F, 1.46059322F, 2.19088984F, 2.92118645F}},
-      {100, {1, 2, 3, 4}}};
-  for (const auto& [most, expected] : clipped) {
-    With(OptimizerOptions(), [&, most = most, &values = expected](
-                                 Optimizer&, Gradients& gradients) {
-      SetGradients(1, gradients);
-      EXPECT_NEAR(ClipByNorm(gradients, most), 5.47722578, 1e-6);
-      for (size_t i = 0; i < 4; ++i) {
-        EXPECT_NEAR(gradients.all()[i], values[i], 2e-6) << most;
-      }
-    });
-  }
-}
-
-TEST_F(OptimizerTest, ClippingLeavesWhatIsNotFinite) {
-  With(OptimizerOptions(), [&](Optimizer&, Gradients& gradients) {
-    SetGradients(1, gradients);
-    gradients.all()[2] = INFINITY;
-    EXPECT_EQ(ClipByNorm(gradients, 1), INFINITY);
-    EXPECT_EQ(gradients.all()[3], 4);
-    // Their squares do not fit into a float.
-    gradients.all()[2] = 3e30F;
-    EXPECT_NEAR(ClipByNorm(gradients, 1), 3e30, 1e24);
-    EXPECT_NEAR(gradients.all()[2], 1, 1e-6);
-  });
-}
-
 // The averages are in checkpoints, and so the sections of both.
 TEST_F(OptimizerTest, AveragesAreStates) {
-  EXPECT_THAT(RunQuietly(1,
-                         [&](Session& session) -> absl::Status {
-                           std::vector<float> values = {1};
-                           absl::Span<float> gradient;
-                           LOCKSTEP_ASSIGN_OR_RETURN(
-                               Gradients* const gradients,
-                               session.MakeGradients(
-                                   {{"x", absl::MakeSpan(values), &gradient}}));
-                           Ema ema(*gradients, 0.9F);
-                           LOCKSTEP_RETURN_IF_ERROR(ema.AddStateTo(session));
-                           EXPECT_THAT(
-                               session.AddState("ema/x", &values),
+  EXPECT_THAT(
+      RunQuietly(1,
+                 [&](Session& session) -> absl::Status {
+                   std::vector<float> values = {1};
+                   LOCKSTEP_ASSIGN_OR_RETURN(
+                       Gradients* const gradients,
+                       session.MakeGradients({{"x", BufferOf(values)}}));
+                   Ema ema(*gradients, 0.9F);
+                   LOCKSTEP_RETURN_IF_ERROR(ema.AddStateTo(session));
+                   EXPECT_THAT(session.AddState("ema/x", &values),
                                StatusIs(absl::StatusCode::kAlreadyExists));
-                           return absl::OkStatus();
-                         }),
-              Each(lockstep::IsOk()));
+                   return absl::OkStatus();
+                 }),
+      Each(lockstep::IsOk()));
 }
 
 TEST_F(OptimizerTest, RefusesOptionsOutOfRange) {

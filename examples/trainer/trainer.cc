@@ -4,7 +4,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "lockstep/examples/trainer/clipping.h"
 #include "lockstep/examples/trainer/digits.h"
 #include "lockstep/examples/trainer/mlp.h"
 #include "lockstep/examples/trainer/optimizer.h"
@@ -61,12 +60,7 @@ absl::Status Train(lockstep::Session& session, const TrainerOptions& options) {
         return absl::OutOfRangeError(
             "the loss is not finite any more: take a smaller learning rate");
       }
-      const double norm = ClipByNorm(*gradients, options.clip);
-      if (!std::isfinite(norm)) {
-        return absl::OutOfRangeError(
-            "the gradients are not finite any more: take a smaller learning "
-            "rate");
-      }
+      LOCKSTEP_RETURN_IF_ERROR(gradients->ClipByNorm(options.clip));
       optimizer->Update(ShareOf(options.schedule, step.global_number()));
     }
     const auto evaluate = [&](const Batch& batch, lockstep::Sums& sums) {

@@ -12,11 +12,11 @@ namespace acme {
 
 struct Line {
   std::vector<float> parameters = {0, 0};  // slope and offset
-  absl::Span<float> gradients;
+  std::vector<float> gradients = {0, 0};
 
   // Returns the sum of the squared errors of the batch, and adds the gradients
   // of its samples.
-  absl::StatusOr<double> AddGradients(const lockstep::Batch& batch) const {
+  absl::StatusOr<double> AddGradients(const lockstep::Batch& batch) {
     LOCKSTEP_ASSIGN_OR_RETURN(const auto x, batch.Values<float>("x"));
     LOCKSTEP_ASSIGN_OR_RETURN(const auto y, batch.Values<float>("y"));
     double loss = 0;

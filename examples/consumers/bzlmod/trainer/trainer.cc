@@ -60,8 +60,8 @@ absl::Status Train(lockstep::Session& session, const TrainerOptions& options) {
   acme::Line line;
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto gradients,
-      session.MakeGradients(
-          {{"line", absl::MakeSpan(line.parameters), &line.gradients}}));
+      session.MakeGradients({{"line", lockstep::BufferOf(line.parameters),
+                              lockstep::BufferOf(line.gradients)}}));
   LOCKSTEP_RETURN_IF_ERROR(session.Restore());
   for (const int64_t epoch : session.Epochs(*train, options.epochs)) {
     for (lockstep::Step& step : session.Steps(*train, epoch)) {

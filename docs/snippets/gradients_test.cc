@@ -1,0 +1,54 @@
+// Compiles and runs the example of docs/gradients.md, which is read from the
+// document.
+#include "lockstep/gradients/gradients.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/local/local_world.h"
+#include "lockstep/collective/world.h"
+
+namespace lockstep {
+namespace {
+
+// Moves the bias to 10, whatever the weights are.
+int64_t AddGradients(const std::vector<float>&, const std::vector<float>& bias,
+                     absl::Span<float>, absl::Span<float> of_bias) {
+  const int64_t rows = 3;
+  of_bias[0] += static_cast<float>(rows) * (bias[0] - 10);
+  return rows;
+}
+
+void Update(std::vector<float>&, std::vector<float>& bias, absl::Span<float>,
+            absl::Span<float> of_bias) {
+  bias[0] -= of_bias[0];
+}
+
+absl::Status Train(Communicator& group, int steps, float& moved) {
+#include "lockstep/docs/snippets/gradients/alone.inc"
+  moved = bias[0];
+  return absl::OkStatus();
+}
+
+TEST(GradientsDocument, Alone) {
+  const auto ended = LocalWorld(2).Run([](World& world) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup());
+    float moved = 0;
+    LOCKSTEP_RETURN_IF_ERROR(Train(*group, /*steps=*/20, moved));
+    EXPECT_NEAR(moved, 10, 1e-3);
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, testing::Each(IsOk()));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// Control is what the ranks add up at the end of a step beside the gradients:
+// weights, requests, sums, and which parameters were used. Internal.
+#ifndef LOCKSTEP_GRADIENTS_CONTROL_H_
+#define LOCKSTEP_GRADIENTS_CONTROL_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "lockstep/base/language.h"
+#include "lockstep/gradients/gradients_step.h"
+#include "lockstep/gradients/marks.h"
+
+namespace lockstep::internal_gradients {
+
+// Thread-safety: thread-compatible.
+class Control {
+ public:
+  // Begins with what this rank brings. Allocates no memory in later steps.
+  void Write(const StepInput& input);
+
+  // Adds what Average brings: whether this rank has marked parameters and, if
+  // `each` is true, which ones.
+  void WriteMarks(const Marks& marks, bool each);
+
+  // The elements that are added up over the ranks, in place.
+  std::vector<double>& elements() { return elements_; }
+
+  // Returns what all ranks have brought, and writes the sums to the input's.
+  StepResult Read(const StepInput& input) const;
+
+  // Returns true if a rank has marked the parameter, or if none has marked any.
+  // Requires: WriteMarks was called with `each`.
+  bool IsUsed(size_t parameter) const;
+
+ private:
+  std::vector<double> elements_;
+  size_t marks_ = 0;  // the place of the first element of WriteMarks
+};
+
+}  // namespace lockstep::internal_gradients
+
+#endif  // LOCKSTEP_GRADIENTS_CONTROL_H_

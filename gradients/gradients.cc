@@ -1,0 +1,596 @@
+#include "lockstep/gradients/gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/annotate.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/consistency.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/gradients/arithmetic.h"
+#include "lockstep/gradients/control.h"
+#include "lockstep/gradients/gradient_memory.h"
+#include "lockstep/gradients/loss_scaler.h"
+#include "lockstep/gradients/marks.h"
+#include "lockstep/gradients/parameters.h"
+#include "lockstep/gradients/reducer.h"
+#include "lockstep/gradients/values.h"
+
+namespace lockstep {
+namespace {
+
+using internal_gradients::Marks;
+
+// A double represents all integers up to this one, so sums of weights are
+// exact.
+constexpr int64_t kMostWeight = int64_t{1} << 53;
+
+// The most names in an error.
+constexpr int kMostTold = 5;
+
+// The most bytes of the name of a step, so that an operation may have it, and
+// those that are kept of a longer one.
+constexpr size_t kMostBytes = 236;  // a bucket's number comes before it
+constexpr size_t kKeptBytes = 200;
+
+// Returns a name that an operation may have: of a long one its beginning, and a
+// digest of all of it.
+std::string Shortened(const std::string& name) {
+  if (name.size() <= kMostBytes) return name;
+  return absl::StrCat(name.substr(0, kKeptBytes), "... (",
+                      DigestOf(name).ToString(), ")");
+}
+
+// Makes a group of the same ranks. The name of a group is used once, so a
+// number follows it if that is needed. All ranks find the same one, since all
+// of them have made the earlier groups.
+absl::StatusOr<std::unique_ptr<Communicator>> SplitAll(
+    Communicator& group, const std::string& name) {
+  std::vector<int> members(group.size());
+  std::iota(members.begin(), members.end(), 0);
+  for (int64_t number = 1;; ++number) {
+    absl::StatusOr<std::unique_ptr<Communicator>> split = group.Split(
+        number == 1 ? name : absl::StrCat(name, " ", number), members);
+    if (!absl::IsAlreadyExists(split.status())) return split;
+  }
+}
+
+}  // namespace
+
+// ---- Create.
+
+absl::StatusOr<std::unique_ptr<Gradients>> Gradients::Create(
+    Communicator& group, std::vector<Parameter> parameters,
+    const GradientsOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(internal_gradients::CheckParameters(parameters));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Device device,
+                            internal_gradients::DeviceOf(parameters));
+  LOCKSTEP_RETURN_IF_ERROR(internal_gradients::CheckOptions(options, device));
+  LOCKSTEP_ASSIGN_OR_RETURN(const internal_gradients::MemoryPlace place,
+                            internal_gradients::MemoryPlace::Open(
+                                device, options.stream, options.cuda_library));
+  const Fingerprint layout = internal_gradients::LayoutOf(parameters, options);
+  std::unique_ptr<Gradients> gradients(
+      new Gradients(std::move(parameters), options, place));
+  const absl::Status joined = gradients->Join(group, layout);
+  if (joined.ok()) return gradients;
+  // The other ranks may wait for this one.
+  gradients->Abort(joined);
+  return joined;
+}
+
+Gradients::Gradients(std::vector<Parameter> parameters,
+                     const GradientsOptions& options,
+                     const internal_gradients::MemoryPlace& place)
+    : options_(options),
+      frozen_(parameters.size()),
+      control_(std::make_unique<internal_gradients::Control>()),
+      place_(std::make_unique<internal_gradients::MemoryPlace>(place)),
+      reducer_(std::make_unique<internal_gradients::Reducer>(place)),
+      marks_(std::make_unique<Marks>(parameters.size())),
+      loss_scaler_(std::make_unique<internal_gradients::LossScaler>(
+          options.loss_scale)) {
+  views_.reserve(parameters.size());
+  for (Parameter& parameter : parameters) {
+    const Buffer gradient = internal_gradients::GradientOf(parameter);
+    numbers_.emplace(parameter.name, views_.size());
+    views_.push_back({std::move(parameter.name), parameter.values, gradient});
+  }
+}
+
+Gradients::~Gradients() {
+  // A device may still use the memory, which is freed next.
+  Await().IgnoreError();
+}
+
+absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
+  LOCKSTEP_ASSIGN_OR_RETURN(group_, SplitAll(group, options_.name));
+  if (options_.host_group != nullptr && options_.host_group != &group) {
+    if (options_.host_group->size() != group.size() ||
+        options_.host_group->rank() != group.rank()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "this is rank ", group.rank(), " of ", group.size(), " in group '",
+          group.name(), "', and rank ", options_.host_group->rank(), " of ",
+          options_.host_group->size(), " in GradientsOptions::host_group"));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        host_group_,
+        SplitAll(*options_.host_group, absl::StrCat(options_.name, ", host")));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckSame(host_group(), "the parameters", layout));
+  std::vector<Buffer> gradients;
+  for (const GradientView& view : views_) gradients.push_back(view.gradient);
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->Adopt(absl::MakeSpan(gradients)));
+  for (size_t i = 0; i < views_.size(); ++i) views_[i].gradient = gradients[i];
+  LOCKSTEP_RETURN_IF_ERROR(Plan());
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->SetToZero());
+  if (is_alone()) return absl::OkStatus();
+  if (!options_.share_values) return CompareValues("at the start");
+  return internal_gradients::ShareValues(*group_, views_, *place_, Call(""));
+}
+
+absl::Status Gradients::CompareValues(absl::string_view when) {
+  if (is_alone()) return absl::OkStatus();
+  return internal_gradients::CompareValues(
+      host_group(), absl::StrCat("the values of the parameters ", when), views_,
+      *place_, Call(""));
+}
+
+absl::StatusOr<int64_t> Gradients::NumberOf(absl::string_view name) const {
+  const auto found = numbers_.find(name);
+  if (found != numbers_.end()) return found->second;
+  return absl::NotFoundError(
+      absl::StrCat("'", options_.name, "' has no parameter '", name, "'"));
+}
+
+absl::StatusOr<Buffer> Gradients::Find(absl::string_view name,
+                                       DType dtype) const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t number, NumberOf(name));
+  const Buffer& gradient = views_[number].gradient;
+  if (gradient.dtype == dtype) return gradient;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the gradient of parameter '", name, "' is of type ",
+      Name(gradient.dtype), ", and was asked for as ", Name(dtype)));
+}
+
+// ---- A step.
+
+absl::Status Gradients::Plan() {
+  if (is_planned_) return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->Plan(frozen_, options_.bucket_bytes,
+                                          options_.send_bf16, is_alone()));
+  is_planned_ = true;
+  frozen_names_.clear();
+  for (const GradientView& view : views_) {
+    if (!view.frozen) continue;
+    absl::StrAppend(&frozen_names_, frozen_names_.empty() ? ", frozen: " : ", ",
+                    view.name);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Gradients::BeginStep(int parts) {
+  if (parts < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a step has ", parts, " parts; accepted are 1 and more"));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(EndStep());
+  LOCKSTEP_RETURN_IF_ERROR(Plan());
+  if (!options_.overwrite) LOCKSTEP_RETURN_IF_ERROR(reducer_->SetToZero());
+  marks_->BeginStep();
+  ++steps_;
+  parts_ = parts;
+  part_ = 0;
+  was_part_named_ = false;
+  stage_ = Stage::kInStep;
+  return absl::OkStatus();
+}
+
+absl::Status Gradients::BeginPart(int part) {
+  if (stage_ != Stage::kInStep) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "BeginPart(", part, ") comes outside of a step: call BeginStep first"));
+  }
+  const int next = part_ + (was_part_named_ ? 1 : 0);
+  if (part != next || part >= parts_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "BeginPart(", part, ") comes in part ", part_, " of ", parts_,
+        next < parts_ ? absl::StrCat(", where part ", next, " is next")
+                      : ", which is the last one"));
+  }
+  if (was_part_named_) {
+    LOCKSTEP_RETURN_IF_ERROR(EndPart());
+    part_ = part;
+    marks_->BeginPart();
+  }
+  was_part_named_ = true;
+  return absl::OkStatus();
+}
+
+// Sets gradients to 0 that the trainer should have overwritten and has not.
+absl::Status Gradients::EndPart() {
+  if (!options_.overwrite || part_ > 0) return absl::OkStatus();
+  for (size_t i = 0; i < views_.size(); ++i) {
+    if (frozen_[i] || marks_->IsInPart(i)) continue;
+    const Buffer& gradient = views_[i].gradient;
+    LOCKSTEP_RETURN_IF_ERROR(place_->SetToZero(
+        gradient.data, gradient.count * SizeOf(gradient.dtype)));
+  }
+  return absl::OkStatus();
+}
+
+void Gradients::MarkReady(int64_t parameter) { marks_->Mark(parameter); }
+
+absl::Status Gradients::CheckStep(const StepInput& input) {
+  if (stage_ == Stage::kAveraged) {
+    return absl::FailedPreconditionError(
+        "the gradients of this step were averaged before: call Average once in "
+        "a step, and BeginStep for the next one");
+  }
+  if (stage_ != Stage::kInStep) {
+    return absl::FailedPreconditionError(
+        "Average comes outside of a step: call BeginStep first");
+  }
+  if (part_ + 1 < parts_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("Average comes after part ", part_,
+                     " of a step that has the parts 0 "
+                     "to ",
+                     parts_ - 1, ": call BeginPart for each"));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckWeight(input));
+  return CheckMarks(input);
+}
+
+absl::Status Gradients::CheckWeight(const StepInput& input) const {
+  if (!input.weight.has_value()) {
+    return absl::InvalidArgumentError(
+        "the weight of the step is not set: set StepInput::weight to this "
+        "rank's rows or tokens, or to 0 if it has none");
+  }
+  const int64_t most = kMostWeight / group_->size();
+  if (*input.weight >= 0 && *input.weight <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the weight of a step is ", *input.weight, "; it should be from 0 to ",
+      most, ", which is 2^53 divided by the number of ranks"));
+}
+
+absl::Status Gradients::CheckMarks(const StepInput& input) {
+  const Marks::Mistake mistake = marks_->mistake();
+  switch (mistake.kind) {
+    case Marks::Mistake::Kind::kNone:
+      break;
+    case Marks::Mistake::Kind::kNoParameter:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "MarkReady(", mistake.parameter, ") names no parameter; there are ",
+          views_.size(), ", from 0 on"));
+    case Marks::Mistake::Kind::kTwice:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "parameter '", views_[mistake.parameter].name,
+          "' was marked twice in one part of a step, or too late, in the part "
+          "that followed: mark it once, when its gradient is whole"));
+    case Marks::Mistake::Kind::kOutside:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "parameter '", views_[mistake.parameter].name,
+          "' was marked outside of a step, before this one: mark it between "
+          "BeginStep and Average"));
+  }
+  if (options_.unused != GradientsOptions::Unused::kError ||
+      (!marks_->any() && (!options_.overwrite || input.weight == 0))) {
+    return absl::OkStatus();
+  }
+  std::string names;
+  int more = 0;
+  for (size_t i = 0; i < views_.size(); ++i) {
+    if (frozen_[i] || marks_->IsInStep(i)) continue;
+    if (++more > kMostTold) continue;
+    absl::StrAppend(&names, names.empty() ? "'" : ", '", views_[i].name, "'");
+  }
+  if (more == 0) return absl::OkStatus();
+  if (more > kMostTold) {
+    absl::StrAppend(&names, " and ", more - kMostTold, " more");
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("these parameters were not marked in the step: ", names,
+                   "; mark each, freeze those that are not trained, or set "
+                   "GradientsOptions::unused"));
+}
+
+absl::StatusOr<StepResult> Gradients::Average(const StepInput& input) {
+  const absl::Status allowed = CheckStep(input);
+  if (!allowed.ok()) {
+    return Annotate(allowed, absl::StrCat("in ", NameOf(input)));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(EndPart());
+  ++averages_;
+  if (options_.compare_every > 0 && averages_ % options_.compare_every == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        CompareValues(absl::StrCat("before ", NameOf(input), " is averaged")));
+  }
+  stage_ = Stage::kBetween;
+  marks_->EndStep();
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      last_, on_host() ? AverageOnHost(input) : AverageOnDevice(input));
+  stage_ = Stage::kAveraged;
+  norm_ = last_.norm;
+  return last_;
+}
+
+absl::StatusOr<StepResult> Gradients::AddUp(const StepInput& input) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckWeight(input));
+  control_->Write(input);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Work control, IssueControl(input, ""));
+  LOCKSTEP_RETURN_IF_ERROR(control.Wait());
+  return control_->Read(input);
+}
+
+absl::StatusOr<Work> Gradients::IssueControl(const StepInput& input,
+                                             absl::string_view more) {
+  if (is_alone()) return Work();
+  const Buffer buffer = BufferOf(control_->elements());
+  return host_group().AllReduce(
+      buffer, buffer, ReduceOp::kSum,
+      Call(absl::StrCat(NameOf(input), input.sum_names.empty() ? "" : ": ",
+                        input.sum_names, more)));
+}
+
+absl::StatusOr<Work> Gradients::IssueControlOfAverage(const StepInput& input) {
+  control_->Write(input);
+  control_->WriteMarks(*marks_,
+                       options_.unused == GradientsOptions::Unused::kSkip);
+  return IssueControl(input, loss_scaler_->Describe());
+}
+
+StepResult Gradients::ReadControlOfAverage(const StepInput& input) {
+  StepResult result = control_->Read(input);
+  if (options_.unused == GradientsOptions::Unused::kSkip) {
+    for (size_t i = 0; i < views_.size(); ++i) {
+      views_[i].used = control_->IsUsed(i);
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<StepResult> Gradients::AverageOnHost(const StepInput& input) {
+  const int64_t culprit =
+      options_.find_culprit ? reducer_->FindNotFinite() : -1;
+  absl::Status issued;
+  if (!is_alone()) {
+    issued = reducer_->Launch(*group_, Shortened(NameOf(input)), Call(""));
+  }
+  // It is queued behind the gradients, so its time is hidden by theirs.
+  const absl::StatusOr<Work> control =
+      issued.ok() ? IssueControlOfAverage(input) : absl::StatusOr<Work>(issued);
+  if (!control.ok()) group_->Abort(control.status());
+  // The memory may be the trainer's, so all operations must have ended.
+  absl::Status ended = control.status();
+  if (!is_alone()) ended.Update(reducer_->Wait());
+  if (control.ok()) ended.Update(control->Wait());
+  LOCKSTEP_RETURN_IF_ERROR(ended);
+  StepResult result = ReadControlOfAverage(input);
+  if (result.weight == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(Skip(result));
+    return result;
+  }
+  const internal_gradients::Division division = reducer_->Divide(
+      static_cast<double>(result.weight) * loss_scale(), is_alone());
+  result.norm = division.norm;
+  if (division.not_finite < 0) {
+    loss_scaler_->Grow();
+    return result;
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      result.not_finite,
+      DescribeNotFinite(division.not_finite, culprit, NameOf(input)));
+  LOCKSTEP_RETURN_IF_ERROR(Skip(result));
+  last_ = result;
+  if (loss_scaler_->Shrink()) return result;
+  return absl::OutOfRangeError(absl::StrCat(
+      result.not_finite,
+      ", so the parameters should not be updated: look at the loss, or take a "
+      "smaller learning rate",
+      options_.find_culprit
+          ? ""
+          : "; GradientsOptions::find_culprit names the rank"));
+}
+
+// Returns "the gradient of parameter 'w' is not finite on rank 2". `culprit` is
+// the parameter of this rank whose gradient was not finite before it was added
+// up, or -1.
+absl::StatusOr<std::string> Gradients::DescribeNotFinite(
+    int64_t parameter, int64_t culprit, const std::string& step) {
+  if (!options_.find_culprit) {
+    return absl::StrCat("in ", step, ", the mean gradient of parameter '",
+                        views_[parameter].name, "' is not finite");
+  }
+  std::vector<int64_t> culprits = {culprit};
+  if (!is_alone()) {
+    culprits.resize(group_->size());
+    LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(
+        group_->AllGather(ConstBufferOf(&culprit, 1), BufferOf(culprits),
+                          Call(absl::StrCat("not finite in ", step)))));
+  }
+  const auto first = std::find_if(culprits.begin(), culprits.end(),
+                                  [](int64_t each) { return each >= 0; });
+  if (first == culprits.end()) {
+    return absl::StrCat("in ", step,
+                        ", the sum over ranks of the gradients of parameter '",
+                        views_[parameter].name, "' is too large");
+  }
+  return absl::StrCat("in ", step, ", the gradient of parameter '",
+                      views_[*first].name, "' is not finite on rank ",
+                      first - culprits.begin());
+}
+
+absl::Status Gradients::Skip(StepResult& result) {
+  result.skipped = true;
+  result.norm = 0;
+  return reducer_->SetToZero();
+}
+
+// The total weight must be known before the collective, since nothing can be
+// divided on the device afterwards.
+absl::StatusOr<StepResult> Gradients::AverageOnDevice(const StepInput& input) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Work control, IssueControlOfAverage(input));
+  LOCKSTEP_RETURN_IF_ERROR(control.Wait());
+  StepResult result = ReadControlOfAverage(input);
+  if (result.weight == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(Skip(result));
+    return result;
+  }
+  CallOptions call = Call("");
+  call.scale = 1 / static_cast<double>(result.weight);
+  call.stream = place_->stream();
+  LOCKSTEP_RETURN_IF_ERROR(
+      reducer_->Launch(*group_, Shortened(NameOf(input)), call));
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->Wait());
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->PutBack());
+  result.norm = std::numeric_limits<double>::quiet_NaN();
+  return result;
+}
+
+absl::Status Gradients::ClipByNorm(double most) {
+  if (!(most > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the most norm should be above 0, but is ", most));
+  }
+  if (stage_ != Stage::kAveraged) {
+    return absl::FailedPreconditionError(
+        "ClipByNorm comes where the gradients are no means: call it after an "
+        "Average that was OK");
+  }
+  if (!on_host()) {
+    return absl::UnimplementedError(
+        "ClipByNorm needs gradients on the host, since Lockstep has no kernels "
+        "for a device: clip by kernels of your own on views()");
+  }
+  // So does PyTorch, which adds 1e-6.
+  const double factor = most / (norm_ + 1e-6);
+  if (factor >= 1) return absl::OkStatus();
+  reducer_->Multiply(factor);
+  norm_ *= factor;
+  return absl::OkStatus();
+}
+
+absl::Status Gradients::Discard() {
+  stage_ = Stage::kBetween;
+  marks_->EndStep();
+  return reducer_->SetToZero();
+}
+
+absl::Status Gradients::EndStep() {
+  if (stage_ == Stage::kAveraged) return absl::OkStatus();
+  const auto is_lost = [this](size_t i) {
+    if (stage_ == Stage::kInStep && marks_->IsInStep(i)) return true;
+    const Buffer& gradient = views_[i].gradient;
+    return !options_.overwrite && on_host() &&
+           !internal_gradients::AllAreZero(gradient.dtype, gradient.data,
+                                           gradient.count);
+  };
+  for (size_t i = 0; i < views_.size(); ++i) {
+    if (!is_lost(i)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the gradient of parameter '", views_[i].name,
+        "' is not 0 and was not averaged, and the next step sets it to 0: add "
+        "gradients within a step and call Average in each, or throw them away "
+        "by gradients->Discard()"));
+  }
+  stage_ = Stage::kBetween;
+  marks_->EndStep();
+  return absl::OkStatus();
+}
+
+// ---- Settings that change.
+
+absl::Status Gradients::SetFrozen(absl::string_view name, bool frozen) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t number, NumberOf(name));
+  if (stage_ == Stage::kInStep) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "SetFrozen('", name, "') comes in a step: call it between two steps"));
+  }
+  frozen_[number] = views_[number].frozen = frozen;
+  // The next step makes the plan, also for the parameters that follow.
+  is_planned_ = false;
+  return absl::OkStatus();
+}
+
+const LossScaleState& Gradients::loss_scale_state() const {
+  return loss_scaler_->state();
+}
+
+absl::Status Gradients::RestoreLossScale(const LossScaleState& state) {
+  return loss_scaler_->Restore(state);
+}
+
+// ---- The ranks.
+
+std::vector<const Communicator*> Gradients::groups() const {
+  std::vector<const Communicator*> groups = {group_.get()};
+  if (host_group_ != nullptr) groups.push_back(host_group_.get());
+  return groups;
+}
+
+void Gradients::Abort(const absl::Status& why) {
+  if (group_ != nullptr) group_->Abort(why);
+  if (host_group_ != nullptr) host_group_->Abort(why);
+}
+
+int64_t Gradients::collectives() const {
+  // A device divides in the collective, so a rank alone has one, too.
+  return (is_alone() && on_host() ? 0 : reducer_->buckets()) +
+         (is_alone() ? 0 : 1);
+}
+
+absl::Status Gradients::Await() const { return reducer_->Await(); }
+
+absl::Status Gradients::ReadValues(int64_t parameter, int64_t offset,
+                                   absl::Span<char> to) const {
+  const auto* const data =
+      static_cast<const char*>(views_[parameter].values.data);
+  LOCKSTEP_RETURN_IF_ERROR(
+      place_->Copy(data + offset, to.data(), static_cast<int64_t>(to.size())));
+  return place_->Await();
+}
+
+absl::Status Gradients::WriteValues(int64_t parameter, int64_t offset,
+                                    absl::string_view from) {
+  char* const data = static_cast<char*>(views_[parameter].values.data);
+  LOCKSTEP_RETURN_IF_ERROR(place_->Copy(from.data(), data + offset,
+                                        static_cast<int64_t>(from.size())));
+  return place_->Await();
+}
+
+bool Gradients::on_host() const { return place_->on_host(); }
+
+CallOptions Gradients::Call(const std::string& name) const {
+  CallOptions call;
+  call.name = Shortened(name);
+  call.deadline = options_.deadline;
+  return call;
+}
+
+std::string Gradients::NameOf(const StepInput& input) const {
+  return absl::StrCat(
+      input.step.empty() ? absl::StrCat("step ", steps_) : input.step,
+      frozen_names_);
+}
+
+}  // namespace lockstep

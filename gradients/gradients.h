@@ -1,0 +1,275 @@
+// Gradients averages the gradients of a model over the samples of all ranks.
+//
+//   std::vector<float> weights(640), bias(10);
+//   LOCKSTEP_ASSIGN_OR_RETURN(
+//       const std::unique_ptr<Gradients> gradients,
+//       Gradients::Create(*group, {{"weights", BufferOf(weights)},
+//                                  {"bias", BufferOf(bias)}}));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> of_weights,
+//                             gradients->Of<float>("weights"));
+//   ...
+//   LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep());
+//   ...  // adds the sums over this rank's rows to of_weights
+//   StepInput input;
+//   input.weight = rows;
+//   LOCKSTEP_ASSIGN_OR_RETURN(const StepResult step,
+//                             gradients->Average(input));
+//   LOCKSTEP_RETURN_IF_ERROR(gradients->ClipByNorm(1.0));
+//   if (!step.skipped) ...  // updates the parameters
+//
+// The gradients are then the means over the rows of all ranks, as if one rank
+// had read them all. A step may have several parts, whose gradients are added
+// up before the ranks are:
+//
+//   LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep(/*parts=*/4));
+//   for (int part = 0; part < 4; ++part) {
+//     LOCKSTEP_RETURN_IF_ERROR(gradients->BeginPart(part));
+//     ...
+//   }
+//
+// With a Session, Session::MakeGradients makes them, the session begins the
+// steps, and Step::Average averages.
+#ifndef LOCKSTEP_GRADIENTS_GRADIENTS_H_
+#define LOCKSTEP_GRADIENTS_GRADIENTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/language.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/gradients/gradients_options.h"  // IWYU pragma: export
+#include "lockstep/gradients/gradients_step.h"     // IWYU pragma: export
+
+namespace lockstep {
+
+namespace internal_gradients {
+class Control;
+class LossScaler;
+class Marks;
+class MemoryPlace;
+class Reducer;
+}  // namespace internal_gradients
+
+// The gradients of one model.
+//
+// Errors: if a call finds a mistake of this rank alone (INVALID_ARGUMENT,
+// FAILED_PRECONDITION without blame), nothing was sent, and the step goes on:
+// correct the mistake and call again. If the rank gives up instead, it calls
+// Abort with the error, since the others wait for it. OUT_OF_RANGE comes on all
+// ranks and ends the step. All other errors are failures of the group
+// (communicator.h), which BlameOf tells.
+//
+// Requires: the parameters, and gradients in the trainer's memory, stay in
+// their place while it lives. Threads that mark have done so, and the trainer
+// knows it, before BeginPart, Average, Discard or EndStep is called.
+// Guarantees: no call changes parameters but Create and WriteValues.
+// Thread-safety: MarkReady and Abort may be called on any thread. All other
+// functions must be called on one thread.
+class Gradients {
+ public:
+  // Makes a group of its own out of the ranks of `group`, so that a trainer's
+  // collectives on `group` can't come between. All ranks must call it, in the
+  // same order. `group` may be destroyed before.
+  //   INVALID_ARGUMENT     for instance, two parameters have one name, or share
+  //                        memory
+  //   FAILED_PRECONDITION  the ranks have different parameters, options or
+  //                        values, which it shows
+  //   RESOURCE_EXHAUSTED   there is no memory; the message says how much
+  //   UNIMPLEMENTED        the group does not move the memory of the device, or
+  //                        an option needs the host's memory
+  static absl::StatusOr<std::unique_ptr<Gradients>> Create(
+      Communicator& group, std::vector<Parameter> parameters,
+      const GradientsOptions& options = {});
+
+  // Waits until no collective uses the memory.
+  ~Gradients();
+
+  Gradients(const Gradients&) = delete;
+  Gradients& operator=(const Gradients&) = delete;
+
+  // Returns the gradient of a parameter. It stays in its place.
+  //   NOT_FOUND         there is no such parameter
+  //   INVALID_ARGUMENT  its gradient has another type than T
+  template <typename T>
+  absl::StatusOr<absl::Span<T>> Of(absl::string_view name) const {
+    const absl::StatusOr<Buffer> gradient = Find(name, DTypeOf<T>());
+    if (!gradient.ok()) return gradient.status();
+    return SpanOf<T>(*gradient);
+  }
+
+  // The parameters, in the order of Create. A view's place in it is the number
+  // of its parameter.
+  absl::Span<const GradientView> views() const { return views_; }
+
+  // ---- A step.
+
+  // Begins a step of so many parts, and its first part. The ranks may have
+  // different numbers of parts. Unless the trainer overwrites, it sets the
+  // gradients to 0. Returns the errors of EndStep for the step before.
+  absl::Status BeginStep(int parts = 1);
+
+  // Begins a part of the step, from 0 on, in their order. A step of one part
+  // may leave it out.
+  absl::Status BeginPart(int part);
+
+  // Says that the gradient of a parameter is whole: no later code of this part
+  // changes it. A parameter that was marked in any part of a step is used. A
+  // mistake, such as a second mark in one part, is an error of Average.
+  void MarkReady(int64_t parameter);
+
+  // Adds up the gradients of all ranks, and divides them by the total weight.
+  // Ends the step.
+  //   INVALID_ARGUMENT     the weight is not set, or negative
+  //   FAILED_PRECONDITION  a part was left out, or marks were wrong; or ranks
+  //                        are not in the same step, or differ otherwise
+  //   OUT_OF_RANGE         a gradient is not finite, and there is no loss
+  //   scale;
+  //                        gradients are then 0
+  absl::StatusOr<StepResult> Average(const StepInput& input);
+
+  // Adds up what all ranks bring, without the gradients: for a step that is not
+  // averaged, or for an evaluation. It does not end a step. Ranks that differ
+  // (one averages, another does not) are told so, since both happen in one
+  // group.
+  absl::StatusOr<StepResult> AddUp(const StepInput& input);
+
+  // Multiplies the gradients so that their norm is at most this, as PyTorch's
+  // clip_grad_norm_ does. Call it after Average.
+  absl::Status ClipByNorm(double most);
+
+  // Ends the step without the other ranks, and sets the gradients to 0. They
+  // must do the same in this step.
+  absl::Status Discard();
+
+  // Ends a step that was not averaged, which no other step follows at once.
+  // BeginStep does the same. Returns FAILED_PRECONDITION if gradients would be
+  // lost: one is not 0, or was marked. (On a device, only marks are seen.)
+  absl::Status EndStep();
+
+  // The result of the last Average. It has default values before.
+  const StepResult& last() const { return last_; }
+
+  // ---- Settings that change.
+
+  // Takes a parameter out of Average, or back. All ranks must do so between the
+  // same two steps.
+  absl::Status SetFrozen(absl::string_view name, bool frozen);
+
+  // The factor by which the trainer multiplies the loss. It is 1 without
+  // GradientsOptions::loss_scale.
+  double loss_scale() const { return loss_scale_state().scale; }
+
+  // What a checkpoint keeps of the loss scale, and restores on all ranks.
+  const LossScaleState& loss_scale_state() const;
+  //   INVALID_ARGUMENT     the scale is not a positive number
+  //   FAILED_PRECONDITION  there is no loss scale
+  absl::Status RestoreLossScale(const LossScaleState& state);
+
+  // ---- The ranks.
+
+  // The groups of the gradients: one, and for a device one more, which moves
+  // the host's memory. Only Gradients issues operations on them; what it has
+  // issued is of use in a log.
+  std::vector<const Communicator*> groups() const;
+
+  // The collectives of one Average, in all groups, without a comparison of
+  // values.
+  int64_t collectives() const;
+
+  // Fails the groups for all ranks. Any thread may call it.
+  void Abort(const absl::Status& why);
+
+  // ---- For parameters on a device.
+
+  // Waits until the last Average has ended on the device, and returns its
+  // result. On the host, Average itself does so.
+  absl::Status Await() const;
+
+  // Copy bytes of a parameter's values from a device or to it, after the work
+  // of the stream, and wait for the copy. Offsets are in bytes.
+  // Requires: the bytes are in the parameter.
+  absl::Status ReadValues(int64_t parameter, int64_t offset,
+                          absl::Span<char> to) const;
+  absl::Status WriteValues(int64_t parameter, int64_t offset,
+                           absl::string_view from);
+
+ private:
+  enum class Stage : uint8_t { kBetween, kInStep, kAveraged };
+
+  Gradients(std::vector<Parameter> parameters, const GradientsOptions& options,
+            const internal_gradients::MemoryPlace& place);
+
+  // ---- Create.
+  absl::Status Join(Communicator& group, const Fingerprint& layout);
+  absl::Status CompareValues(absl::string_view when);
+
+  absl::StatusOr<int64_t> NumberOf(absl::string_view name) const;
+  absl::StatusOr<Buffer> Find(absl::string_view name, DType dtype) const;
+
+  // ---- A step.
+  absl::Status Plan();
+  absl::Status EndPart();
+  absl::Status CheckStep(const StepInput& input);
+  absl::Status CheckWeight(const StepInput& input) const;
+  absl::Status CheckMarks(const StepInput& input);
+  absl::StatusOr<StepResult> AverageOnHost(const StepInput& input);
+  absl::StatusOr<StepResult> AverageOnDevice(const StepInput& input);
+  absl::StatusOr<Work> IssueControl(const StepInput& input,
+                                    absl::string_view more);
+  absl::StatusOr<Work> IssueControlOfAverage(const StepInput& input);
+  StepResult ReadControlOfAverage(const StepInput& input);
+  absl::StatusOr<std::string> DescribeNotFinite(int64_t parameter,
+                                                int64_t culprit,
+                                                const std::string& step);
+  absl::Status Skip(StepResult& result);
+
+  bool on_host() const;
+  Communicator& host_group() const {
+    return host_group_ == nullptr ? *group_ : *host_group_;
+  }
+  bool is_alone() const { return group_->size() == 1; }
+  CallOptions Call(const std::string& name) const;
+  // Returns the name of the step, as ranks compare it.
+  std::string NameOf(const StepInput& input) const;
+
+  const GradientsOptions options_;
+  std::vector<GradientView> views_;
+  std::map<std::string, int64_t, std::less<>> numbers_;  // by name
+  std::vector<bool> frozen_;
+  bool is_planned_ = false;   // for these frozen parameters
+  std::string frozen_names_;  // for the ranks to compare
+  const std::unique_ptr<internal_gradients::Control> control_;
+  const std::unique_ptr<const internal_gradients::MemoryPlace> place_;
+  const std::unique_ptr<internal_gradients::Reducer> reducer_;
+
+  // The groups are declared after the memory, which they use.
+  std::unique_ptr<Communicator> group_;
+  std::unique_ptr<Communicator> host_group_;  // null: group_ moves host memory
+
+  const std::unique_ptr<internal_gradients::Marks> marks_;
+  const std::unique_ptr<internal_gradients::LossScaler> loss_scaler_;
+  Stage stage_ = Stage::kBetween;
+  int64_t steps_ = 0;            // that have begun
+  int64_t averages_ = 0;         // that have begun
+  int parts_ = 0;                // of the step
+  int part_ = 0;                 // the present one
+  bool was_part_named_ = false;  // by BeginPart
+  double norm_ = 0;              // of the gradients
+  StepResult last_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_GRADIENTS_GRADIENTS_H_

@@ -1,0 +1,143 @@
+// The parameters of a model, and the settings of its Gradients.
+//
+//   std::vector<BFloat16> weights(640);
+//   Parameter parameter = {"weights", BufferOf(weights)};
+//   parameter.shape = {64, 10};
+//
+//   GradientsOptions options;
+//   options.loss_scale = LossScale();
+#ifndef LOCKSTEP_GRADIENTS_GRADIENTS_OPTIONS_H_
+#define LOCKSTEP_GRADIENTS_GRADIENTS_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/language.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/gpu/stream.h"
+
+namespace lockstep {
+
+// One array of a model's parameters.
+struct Parameter {
+  std::string name;  // unique in the model
+
+  // The trainer's memory, of type f64, f32, f16 or bf16. All parameters of a
+  // model are on the host, or all on one CUDA device.
+  Buffer values;
+
+  // The trainer's memory for the gradient, which Create sets to 0. It costs a
+  // copy in each step. Without it, Gradients allocates the memory (see Of).
+  std::optional<Buffer> gradient = std::nullopt;
+
+  // The type of the gradient in memory of Gradients. By default, it is f32 for
+  // values of type f16 and bf16, so that small addends are not lost, and
+  // otherwise the values' type.
+  std::optional<DType> gradient_dtype = std::nullopt;
+
+  // The parameter's shape, which the ranks compare. By default, it has one
+  // dimension.
+  std::vector<int64_t> shape = {};
+};
+
+// A parameter and its gradient.
+struct GradientView {
+  std::string name;
+  Buffer values;
+  Buffer gradient;
+
+  // If true, Average leaves the gradient out: it stays what this rank has
+  // added, and is of no use. The trainer should not update the parameter.
+  bool frozen = false;
+
+  // False after an Average with kSkip if ranks have marked parameters, and none
+  // has marked this one. The trainer should not update it.
+  bool used = true;
+};
+
+// How the factor of losses changes whose gradients are small.
+struct LossScale {
+  double initial = 65536;
+  double growth = 2;            // after growth_steps steps that are finite
+  int64_t growth_steps = 2000;  // 1 or more
+  double backoff = 0.5;         // after a step that is not finite
+};
+
+// How far a loss scale has come.
+struct LossScaleState {
+  double scale = 1;
+  int64_t good_steps = 0;  // since it has changed
+};
+
+// The settings of Gradients. All ranks pass the same ones, except for a
+// deadline and the settings of a device.
+struct GradientsOptions {
+  // Messages show it, as the name of the group. If that name was used before, a
+  // number follows it.
+  std::string name = "gradients";
+
+  // If true, all ranks begin with the values of rank 0. If false, the ranks'
+  // values are compared, and must be equal.
+  bool share_values = true;
+
+  // Each so many-th Average compares the values over the ranks first, and
+  // returns FAILED_PRECONDITION if they differ. 0: never. It takes a pass over
+  // the values and one more collective.
+  int64_t compare_every = 0;
+
+  // What Average does with parameters that this rank has marked in no part of
+  // the step, if it has marked others.
+  enum class Unused {
+    kError,  // it returns an error that names them
+    kZero,   // it takes their gradients as they are, which is normally 0
+    kSkip,   // the same, and GradientView::used tells which no rank has marked
+  };
+  Unused unused = Unused::kError;
+
+  // If true, the trainer sets gradients in the first part of a step, where it
+  // adds otherwise, and marks each parameter whose gradient it has set. Only
+  // the other gradients are then set to 0, so no step begins with a pass over
+  // all of them.
+  bool overwrite = false;
+
+  // If it is set, gradients are those of a loss times loss_scale(). Average
+  // divides by it, and skips a step on all ranks if a gradient is not finite.
+  std::optional<LossScale> loss_scale;
+
+  // If true, a message about a gradient that is not finite says which rank has
+  // made it. This takes a pass over the gradients before they are sent.
+  bool find_culprit = false;
+
+  // If true, sums of type f32 and f16 travel as bf16. This halves the bytes,
+  // and keeps 8 bits of precision.
+  bool send_bf16 = false;
+
+  // The most bytes that one collective moves, a multiple of 32 KiB. 0: each
+  // type of gradients has one collective.
+  int64_t bucket_bytes = 0;
+
+  // The longest time that a collective of a step takes. 0: the group's default.
+  absl::Duration deadline = absl::ZeroDuration();
+
+  // ---- For parameters on a device.
+
+  // The group of the same ranks that moves the host's memory, if `group` does
+  // not.
+  Communicator* host_group = nullptr;
+
+  // The stream on which the trainer uses parameters and gradients. The work of
+  // Gradients is queued on it. It must outlive them.
+  Stream stream = Stream(nullptr);
+
+  // The path of the CUDA driver. If it is empty, the system finds libcuda.so.1.
+  std::string cuda_library;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_GRADIENTS_GRADIENTS_OPTIONS_H_

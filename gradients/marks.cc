@@ -1,0 +1,74 @@
+#include "lockstep/gradients/marks.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace lockstep::internal_gradients {
+namespace {
+
+constexpr int64_t kKinds = 4;
+constexpr int64_t kMostParameters = int64_t{1} << 60;
+
+}  // namespace
+
+void Marks::BeginStep() {
+  for (std::atomic<uint8_t>& mark : marks_) {
+    mark.store(0, std::memory_order_relaxed);
+  }
+  any_.store(false, std::memory_order_relaxed);
+  is_open_.store(true, std::memory_order_relaxed);
+}
+
+// What nobody has asked for may be a mark that comes too late, and is told in
+// the step that follows.
+void Marks::EndStep() {
+  is_open_.store(false, std::memory_order_relaxed);
+  const bool was_told = std::exchange(is_told_, false);
+  if (!was_told && Noted().kind == Mistake::Kind::kOutside) return;
+  mistake_.store(0, std::memory_order_relaxed);
+}
+
+void Marks::BeginPart() {
+  for (std::atomic<uint8_t>& mark : marks_) {
+    mark.fetch_and(kInStep, std::memory_order_relaxed);
+  }
+}
+
+void Marks::Mark(int64_t parameter) {
+  if (parameter < 0 || parameter >= static_cast<int64_t>(marks_.size())) {
+    return Note(Mistake::Kind::kNoParameter, parameter);
+  }
+  if (!is_open_.load(std::memory_order_relaxed)) {
+    return Note(Mistake::Kind::kOutside, parameter);
+  }
+  const uint8_t before = marks_[static_cast<size_t>(parameter)].fetch_or(
+      kInPart | kInStep, std::memory_order_relaxed);
+  if ((before & kInPart) != 0) return Note(Mistake::Kind::kTwice, parameter);
+  any_.store(true, std::memory_order_relaxed);
+}
+
+void Marks::Note(Mistake::Kind kind, int64_t parameter) {
+  int64_t none = 0;
+  mistake_.compare_exchange_strong(
+      none,
+      std::clamp(parameter, -kMostParameters, kMostParameters) * kKinds +
+          static_cast<int64_t>(kind),
+      std::memory_order_relaxed);
+}
+
+Marks::Mistake Marks::mistake() {
+  const Mistake noted = Noted();
+  is_told_ = is_told_ || noted.kind != Mistake::Kind::kNone;
+  return noted;
+}
+
+Marks::Mistake Marks::Noted() const {
+  const int64_t noted = mistake_.load(std::memory_order_relaxed);
+  const int64_t kind = ((noted % kKinds) + kKinds) % kKinds;
+  return {static_cast<Mistake::Kind>(kind), (noted - kind) / kKinds};
+}
+
+}  // namespace lockstep::internal_gradients
