@@ -56,7 +56,8 @@ std::optional<std::string> FirstHostOf(absl::string_view list) {
     absl::StrAppend(&host, first);
     list.remove_prefix(end + 1);
   }
-  if (!IsHostName(host)) return std::nullopt;
+  // The list has names and no addresses, so a port would follow a colon.
+  if (!IsHostName(host) || absl::StrContains(host, ':')) return std::nullopt;
   return host;
 }
 

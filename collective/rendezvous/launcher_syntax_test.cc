@@ -55,7 +55,7 @@ TEST(FirstHostOf, ReadsLists) {
   }
   for (const char* const list :
        {"", ",", ",gpu1", "node[", "node[1-2", "node[]", "node[-2]", "node[,2]",
-        "node]", "node[[1-2]]", "two hosts"}) {
+        "node]", "node[[1-2]]", "two hosts", "node[00:3-4]", "gpu1:29500"}) {
     EXPECT_EQ(FirstHostOf(list), std::nullopt) << list;
   }
 }
