@@ -145,7 +145,7 @@ TEST(Arithmetic, ADivisorThatIsNoFloatIsNotRounded) {
 }
 
 TEST(Arithmetic, SquaresAreAddedInOneOrder) {
-  // Whoever changes the order changes the bits of norms.
+  // A change of the order would change the bits of norms.
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::vector<float> values = RandomValues<float>(4096, seed);
     double lanes[8] = {};

@@ -171,7 +171,7 @@ class Gradients {
   // GradientsOptions::loss_scale.
   double loss_scale() const { return loss_scale_state().scale; }
 
-  // What a checkpoint keeps of the loss scale, and restores on all ranks.
+  // A checkpoint keeps this of the loss scale, and restores it on all ranks.
   const LossScaleState& loss_scale_state() const;
   //   INVALID_ARGUMENT     the scale is not a positive number
   //   FAILED_PRECONDITION  there is no loss scale

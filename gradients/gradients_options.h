@@ -60,7 +60,7 @@ struct GradientView {
   bool used = true;
 };
 
-// How the factor of losses changes whose gradients are small.
+// A LossScale says how the factor of losses changes whose gradients are small.
 struct LossScale {
   double initial = 65536;
   double growth = 2;            // after growth_steps steps that are finite
@@ -68,7 +68,7 @@ struct LossScale {
   double backoff = 0.5;         // after a step that is not finite
 };
 
-// How far a loss scale has come.
+// The state of a loss scale.
 struct LossScaleState {
   double scale = 1;
   int64_t good_steps = 0;  // since it has changed
@@ -90,8 +90,8 @@ struct GradientsOptions {
   // the values and one more collective.
   int64_t compare_every = 0;
 
-  // What Average does with parameters that this rank has marked in no part of
-  // the step, if it has marked others.
+  // This says what Average does with parameters that this rank has marked in no
+  // part of the step, if it has marked others.
   enum class Unused {
     kError,  // it returns an error that names them
     kZero,   // it takes their gradients as they are, which is normally 0

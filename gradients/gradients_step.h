@@ -1,4 +1,4 @@
-// What a rank brings to the end of a step, and what it gets.
+// These structs have what a rank brings to the end of a step, and what it gets.
 //
 //   StepInput input;
 //   input.weight = rows;
@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-// What a rank brings to the end of a step. Make a new one for each step.
+// A rank brings this to the end of a step. Make a new one for each step.
 struct StepInput {
   // The weight of this rank's gradients, such as its rows or tokens, and 0 if
   // it has none. It must be set. Gradients are sums over rows or tokens, and
@@ -39,7 +39,7 @@ struct StepInput {
   std::string sum_names;
 };
 
-// What all ranks have brought, the same on each.
+// Each rank gets this, the sum of what all ranks have brought.
 struct StepResult {
   int64_t weight = 0;     // the total
   int64_t stops = 0;      // the ranks that ask to stop
