@@ -1,4 +1,5 @@
-// A batch: the rows of one step, field by field, in memory of the loader.
+// A batch: the rows of one step, or of a part of it, field by field, in memory
+// of the loader.
 //
 //   Batch batch;
 //   while (*loader->Next(batch)) {
@@ -56,6 +57,12 @@ class BatchView {
  public:
   int64_t epoch() const;
   int64_t step() const;  // in the epoch, from 0
+
+  // The number of this batch in its step, from 0, and how many batches the step
+  // has: 1, unless LoaderOptions::micro_batch_size is set.
+  int64_t part() const;
+  int64_t parts() const;
+
   int64_t rows() const;
   int64_t valid() const;  // rows [0, valid()) are data
 
@@ -150,6 +157,8 @@ class DeviceBatch : private BatchView {
  public:
   using BatchView::epoch;
   using BatchView::fields;
+  using BatchView::part;
+  using BatchView::parts;
   using BatchView::rows;
   using BatchView::Shape;
   using BatchView::step;

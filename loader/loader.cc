@@ -43,6 +43,19 @@ constexpr uint32_t kCallsToLook = 16;
 // The most epochs in a row without a step. More mean that no step will come.
 constexpr int kMostEmptyEpochs = 1000;
 
+// Returns the largest number of rows that a batch can have.
+absl::StatusOr<int64_t> MostRows(const LoaderOptions& options,
+                                 const Sampler& sampler) {
+  const int64_t micro = options.micro_batch_size;
+  if (micro == 0) return sampler.max_rows();
+  const int64_t batch_size = sampler.options().cut.batch_size;
+  if (micro <= batch_size) return micro;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a rank has ", batch_size, " rows in a step, so micro_batch_size should ",
+      "be from 1 to ", batch_size, ", or 0, with which a step has one part, ",
+      "but got micro_batch_size=", micro));
+}
+
 // Returns the number of slots that the options allow, if each takes so many
 // bytes.
 absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
@@ -95,17 +108,19 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
   LoaderOptions resolved = options;
   if (!resolved.num_workers) resolved.num_workers = DefaultWorkers();
   if (!resolved.base_seed) resolved.base_seed = resolved.seed;
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t most_rows,
+                            MostRows(resolved, *sampler));
   internal_loader::BatchLayout layout;
-  LOCKSTEP_RETURN_IF_ERROR(internal_loader::MakeLayout(
-      dataset->fields(), sampler->max_rows(), layout));
+  LOCKSTEP_RETURN_IF_ERROR(
+      internal_loader::MakeLayout(dataset->fields(), most_rows, layout));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const int64_t slots,
-      CountSlots(resolved, SlotPool::BytesPerSlot(layout, sampler->max_rows(),
+      CountSlots(resolved, SlotPool::BytesPerSlot(layout, most_rows,
                                                   resolved.memory.get())));
   std::unique_ptr<Loader> loader(new Loader(dataset, resolved, order));
   LOCKSTEP_ASSIGN_OR_RETURN(
-      loader->pool_, SlotPool::Create(layout.specs, sampler->max_rows(), slots,
-                                      resolved.memory));
+      loader->pool_,
+      SlotPool::Create(layout.specs, most_rows, slots, resolved.memory));
   LOCKSTEP_ASSIGN_OR_RETURN(
       loader->pipeline_,
       Pipeline::Create(dataset, std::move(sampler), resolved, loader->pool_));
@@ -178,6 +193,7 @@ absl::Status Loader::Restart(State then, const Move& move) {
     state_ = State::kStopped;
   }
   empty_epochs_ = 0;
+  is_in_step_ = drops_parts_ = false;
   meter_->GoTo(progress().steps_taken);
   return status;
 }
@@ -219,7 +235,8 @@ absl::Status Loader::GoToEpoch(int64_t epoch) {
       case State::kRunning: {
         const SamplerProgress& here = progress();
         const bool is_there = here.epoch == epoch && here.position == 0 &&
-                              here.steps_taken == 0 && pipeline_->in_order();
+                              here.steps_taken == 0 && !is_in_step_ &&
+                              pipeline_->in_order();
         return is_there ? absl::OkStatus() : StartEpoch(epoch);
       }
       case State::kKept:
@@ -294,6 +311,7 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
 absl::Status Loader::Skip(int64_t begin, int64_t end) {
   return RunOrEnd("Skip", [&]() -> absl::Status {
     LOCKSTEP_RETURN_IF_ERROR(CheckRunning("Skip"));
+    LOCKSTEP_RETURN_IF_ERROR(CheckBetweenSteps("Skip"));
     const State before = state_;
     LOCKSTEP_ASSIGN_OR_RETURN(const SamplerState here, PresentState());
     absl::Status skipped;
@@ -406,6 +424,13 @@ absl::Status Loader::CheckRunning(absl::string_view call) const {
       ") to go on, or set advance_epochs"));
 }
 
+absl::Status Loader::CheckBetweenSteps(absl::string_view call) const {
+  if (!is_in_step_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      call, " between the parts of step ", progress().steps_taken, " of epoch ",
+      progress().epoch, ": call it when Next has given out the ", "last part"));
+}
+
 NextResult Loader::Next(Batch& batch) {
   batch.ReleaseSlot();
   NextResult next = RunOrEnd("Next", [&] { return Advance(batch, true); });
@@ -422,7 +447,7 @@ NextResult Loader::Advance(Batch& batch, bool wait) {
   errors_.clear();
   if (!running()) return NextResult(NextKind::kStopped, CheckRunning("Next"));
   while (true) {
-    if (state_ == State::kDraining && pipeline_->empty()) return EndDrain();
+    if (state_ == State::kDraining && pipeline_->drained()) return EndDrain();
     const absl::StatusOr<Entry*> awaited = Await(wait);
     if (!awaited.ok()) {
       if (pipeline_->failed()) return FailForGood(pipeline_->failure());
@@ -437,7 +462,11 @@ NextResult Loader::Advance(Batch& batch, bool wait) {
                                    pipeline_->Activity()))
                              : NotReady());
     }
-    if (entry->kind == Entry::Kind::kBatch) return GiveOut(*entry, batch);
+    if (entry->kind == Entry::Kind::kBatch) {
+      if (!drops_parts_) return GiveOut(*entry, batch);
+      Drop(*entry);
+      continue;
+    }
     if (entry->kind == Entry::Kind::kFailed) {
       absl::Status status = entry->status;
       pipeline_->Pop(*entry);
@@ -498,17 +527,19 @@ NextResult Loader::GiveOut(Entry& entry, Batch& batch) {
                                     : slot.errors.back().status;
       return FailForGood(absl::ResourceExhaustedError(absl::StrCat(
           failures, " samples could not be read, more than max_failures=",
-          *options_.max_failures, " allows; the last one, in epoch ",
-          slot.epoch, ", step ", slot.step, ": ", last.ToString())));
+          *options_.max_failures, " allows; the last one, in ", slot.Place(),
+          ": ", last.ToString())));
     }
   }
   if (!slot.status.ok()) {
     NextResult failed(NextKind::kFailedStep, slot.status);
     errors_.swap(slot.errors);
-    pipeline_->Pop(entry);
-    pool_->GiveBack(slot);
+    is_in_step_ = false;
+    drops_parts_ = true;
+    Drop(entry);
     return failed;
   }
+  is_in_step_ = !slot.is_last_part();
   batch.Fill(&slot, pool_);
   meter_->AddBatch(slot.valid, batch.TotalBytes());
   // After Pop a worker may plan another step in this entry.
@@ -516,6 +547,15 @@ NextResult Loader::GiveOut(Entry& entry, Batch& batch) {
   pipeline_->Pop(entry);
   if (options_.progress) meter_->Report(progress(), steps_in_epoch);
   return NextResult(NextKind::kBatch);
+}
+
+// Drops a part of a step that has failed. The step counts as given out.
+void Loader::Drop(Entry& entry) {
+  Slot& slot = *entry.slot;
+  drops_parts_ = !slot.is_last_part();
+  entry.progress = entry.after_step;
+  pipeline_->Pop(entry);
+  pool_->GiveBack(slot);
 }
 
 NextResult Loader::EndDrain() {

@@ -21,6 +21,9 @@
 //     }
 //   }
 //
+// With micro_batch_size, a step is several batches, and ends with the one whose
+// part() is its last.
+//
 // A new loader begins with epoch 0. A restored one goes on after the last batch
 // that was given out before SaveState, in the middle of an epoch or at its end.
 // An error is the last element of its loop, so a trainer returns it. The body
@@ -231,10 +234,10 @@ class Loader {
   const absl::Status& status() const { return failure_; }
   bool ok() const { return state_ != State::kFailed; }
 
-  // Returns the place of the job: after the last step that Next gave out, or,
-  // with Delivery::kAsReady, after the last step before which none is missing.
-  // A step that has failed counts as given out. A new loader is at the start of
-  // epoch 0.
+  // Returns the place of the job: after the last step that Next gave out whole,
+  // or, with Delivery::kAsReady, after the last step before which none is
+  // missing. A step that has failed counts as given out. A new loader is at the
+  // start of epoch 0.
   const SamplerProgress& progress() const;
 
   // Returns true if Next has returned false at the end of the present epoch.
@@ -245,7 +248,8 @@ class Loader {
   }
 
   // Returns how many steps Next has still to give out in the present epoch,
-  // whatever was read ahead; max_steps may leave fewer than the epoch has.
+  // whatever was read ahead. A step counts until its last part was given out.
+  // max_steps may leave fewer than the epoch has.
   // Before the first StartEpoch or RestoreState, the present epoch is 0. Each
   // call opens the order's epoch, and reads through an order that groups, so
   // call it once an epoch and not at each step.
@@ -268,15 +272,16 @@ class Loader {
 
   // Leaves out positions [begin, end) of the present epoch's stream, none of
   // which may have been given out. Every rank must do the same. Batches that
-  // were read ahead are read anew.
+  // were read ahead are read anew. FAILED_PRECONDITION between the parts of a
+  // step.
   absl::Status Skip(int64_t begin, int64_t end);
 
   // Begins no more steps, and keeps the place. Next gives out the steps that
-  // were begun and then returns false, whatever is left of the epoch; a state
-  // can then be saved with any delivery. The next call of Next goes on with the
-  // epoch, and so does Epoch of the same epoch. (If the epoch was at its end,
-  // Next returns false once more, and Epoch is empty.) So a loop over epochs
-  // that drains goes on until the epoch is over:
+  // were begun, with all of their parts, and then returns false, whatever is
+  // left of the epoch; a state can then be saved with any delivery. The next
+  // call of Next goes on with the epoch, and so does Epoch of the same epoch.
+  // (If the epoch was at its end, Next returns false once more, and Epoch is
+  // empty.) So a loop over epochs that drains goes on until the epoch is over:
   //
   //   do {
   //     for (auto& batch : loader->Epoch(epoch)) {
@@ -348,11 +353,14 @@ class Loader {
   bool forked() const {
     return *options_.num_workers > 0 && fork_guard_.forked();
   }
+  // Returns FAILED_PRECONDITION if only some parts of a step were given out.
+  absl::Status CheckBetweenSteps(absl::string_view call) const;
   bool running() const {
     return state_ >= State::kRunning && state_ <= State::kDraining && !forked();
   }
   absl::Status CheckFields() const;
   NextResult GiveOut(internal_loader::Entry& entry, Batch& batch);
+  void Drop(internal_loader::Entry& entry);
   NextResult EndDrain();
   bool NextEndsAt(const internal_loader::Entry& end) const;
   bool EndEpoch(internal_loader::Entry& entry);
@@ -371,6 +379,8 @@ class Loader {
   absl::Status failure_;  // not OK in kFailed, and OK otherwise
   std::vector<SampleError> errors_;
   int empty_epochs_ = 0;
+  bool is_in_step_ = false;   // some parts of a step were given out
+  bool drops_parts_ = false;  // until the end of a step that has failed
   // The ranges to skip in the epoch in which there was a RestoreState or Skip
   // last.
   int64_t skip_epoch_ = 0;

@@ -30,6 +30,16 @@ std::string LoaderProgress::ToString() const {
 }
 
 absl::Status Validate(const LoaderOptions& options) {
+  if (options.micro_batch_size < 0) {
+    return Wrong("micro_batch_size", options.micro_batch_size,
+                 "0 (a step has one part) or more");
+  }
+  if (options.micro_batch_size > 0 && options.delivery == Delivery::kAsReady) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the parts of a step follow each other, so micro_batch_size=",
+        options.micro_batch_size,
+        " needs the delivery in_order, but it is as_ready"));
+  }
   const int workers = options.num_workers.value_or(0);
   if (workers < 0 || workers > kMostWorkers) {
     return Wrong("num_workers", workers,

@@ -36,7 +36,8 @@ enum class Workers {
 // every rank in each case, those that fail included.
 enum class OnError {
   // The step fails: Next returns the error of its first such sample, and all of
-  // its samples are lost. The call after it goes on with the next step.
+  // its samples are lost, also in parts of the step that were not given out
+  // yet. The call after it goes on with the next step.
   kFail,
   // The batch leaves them out, and no other sample: the other rows move up,
   // valid() is lowered, and may be 0, and the rows left over at the end are
@@ -75,6 +76,17 @@ struct LoaderProgress {
 };
 
 struct LoaderOptions {
+  // Gives out each step in parts of at most so many rows: batches that follow
+  // each other, whose gradients a trainer adds up before the ranks average
+  // them. So a step may have more samples than fit into memory at once. Every
+  // rank has the same number of parts in a step, as many as the rank with the
+  // most rows needs, and its rows are spread evenly over them. A step is
+  // delivered with its last part: a state that is saved before is that of the
+  // step's beginning. Steps are the same for any number, so it may change at a
+  // restart; only what collate draws at random depends on it. 0: a step has one
+  // part.
+  int64_t micro_batch_size = 0;
+
   // The number of samples that are read at the same time. 0: Next reads them,
   // on the thread that calls it. Unset: half of the processors that this
   // process may use. The batches are the same for any number.
@@ -95,8 +107,8 @@ struct LoaderOptions {
   // num_workers is how many processors the loader uses.
   bool limit_nested_threads = false;
 
-  // The number of batches that are read ahead, 1 or more. There is memory for
-  // one more batch, which is the one in use.
+  // The number of batches, or parts of steps, that are read ahead, 1 or more.
+  // There is memory for one more, which is the one in use.
   int64_t prefetch_batches = 4;
 
   // The most bytes that all these batches and the loader's notes about their

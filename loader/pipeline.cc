@@ -16,6 +16,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/random_streams.h"
 #include "lockstep/loader/recorder.h"
+#include "lockstep/sampler/cut.h"
 
 namespace lockstep::internal_loader {
 namespace {
@@ -98,7 +99,7 @@ Pipeline::~Pipeline() {
 // ---- Planning.
 
 bool Pipeline::Plan() {
-  if (!is_open() || pool_->free_slots() == 0) return false;
+  if (!may_plan() || pool_->free_slots() == 0) return false;
   if (!plan_mutex_.TryLock()) return false;
   const uint32_t planned = planned_.load(std::memory_order_relaxed);
   // Before this lock, another pump may have taken the last slot, or planned the
@@ -111,20 +112,30 @@ bool Pipeline::Plan() {
   // not wait for the planner, so a step may still be planned after it; Next
   // gives this step out before or after the end of the draining.
   const bool plans =
-      pool_->free_slots() > 0 && is_open() &&
+      pool_->free_slots() > 0 && may_plan() &&
       planned - delivered_.load(std::memory_order_acquire) <= mask_;
   if (plans) {
     planning_.store(true);
-    PlanEntry(At(planned), *pool_->Take());
-    planned_.store(planned + 1);
+    PlanNext(planned, *pool_->Take());
     planning_.store(false);
   }
   plan_mutex_.Unlock();
   return plans;
 }
 
+void Pipeline::PlanNext(uint32_t number, Slot& slot) {
+  PlanEntry(At(number), slot);
+  // pipeline.h says why the stores are in this order.
+  const bool was_in_step = in_step_.load(std::memory_order_relaxed);
+  const bool is_in_step = part_ < parts_;
+  if (is_in_step && !was_in_step) in_step_.store(true);
+  planned_.store(number + 1);
+  if (was_in_step && !is_in_step) in_step_.store(false);
+}
+
 void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
-  BatchIndices batch;
+  entry.rows.store(0, std::memory_order_relaxed);
+  if (part_ < parts_) return PlanPart(entry, slot);
   const bool ended = options_.max_steps > 0 &&
                      sampler_->progress().steps_in_total >= options_.max_steps;
   bool more = false;
@@ -135,37 +146,53 @@ void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
       LOCKSTEP_ASSIGN_OR_RETURN(const int64_t left, sampler_->StepsLeft());
       steps_in_epoch_ = sampler_->progress().steps_taken + left;
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(more, sampler_->Next(batch));
+    before_step_ = sampler_->progress();
+    LOCKSTEP_ASSIGN_OR_RETURN(more, sampler_->Next(step_));
     return absl::OkStatus();
   });
-  entry.slot = nullptr;
-  entry.progress = sampler_->progress();
+  if (!status.ok() || !more) {
+    pool_->PutBack(slot);
+    return PlanEnd(entry, ended, std::move(status));
+  }
+  part_ = 0;
+  parts_ = CountParts(step_.most_rows, options_.micro_batch_size);
+  PlanPart(entry, slot);
+}
+
+void Pipeline::PlanPart(Entry& entry, Slot& slot) {
+  entry.kind = Entry::Kind::kBatch;
+  entry.slot = &slot;
+  entry.after_step = sampler_->progress();
+  entry.progress = part_ + 1 < parts_ ? before_step_ : entry.after_step;
   entry.steps_in_epoch = steps_in_epoch_;
   entry.status = absl::OkStatus();
-  entry.rows.store(0, std::memory_order_relaxed);
-  if (status.ok() && more) {
-    entry.kind = Entry::Kind::kBatch;
-    entry.slot = &slot;
-    slot.Plan(batch, RandomKey(options_.seed, kSampleStream,
-                               static_cast<uint64_t>(batch.epoch)));
-    if (options_.memory != nullptr && slot.used_before) {
-      slot.status =
-          slot.AtStep("BatchMemory::BeforeReuse", CatchAll("it", [&] {
-                        return options_.memory->BeforeReuse(slot.memory);
-                      }));
-    }
-    slot.used_before = true;
-    if (!slot.status.ok()) return;
-    entry.rows.store(static_cast<uint32_t>(slot.rows()),
-                     std::memory_order_relaxed);
-    // An error of a hint does not matter.
-    CatchAll("Hint", [&] {
-      dataset_->Hint(absl::MakeConstSpan(slot.indices).first(slot.valid));
-      return absl::OkStatus();
-    }).IgnoreError();
-    return;
+  slot.Plan(step_, part_++, parts_,
+            RandomKey(options_.seed, kSampleStream,
+                      static_cast<uint64_t>(step_.epoch)));
+  if (options_.memory != nullptr && slot.used_before) {
+    slot.status =
+        slot.AtStep("BatchMemory::BeforeReuse", CatchAll("it", [&] {
+                      return options_.memory->BeforeReuse(slot.memory);
+                    }));
   }
-  pool_->PutBack(slot);
+  slot.used_before = true;
+  if (!slot.status.ok()) return;
+  entry.rows.store(static_cast<uint32_t>(slot.rows()),
+                   std::memory_order_relaxed);
+  // An error of a hint does not matter.
+  CatchAll("Hint", [&] {
+    dataset_->Hint(absl::MakeConstSpan(slot.indices).first(slot.valid));
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
+// Plans what follows the last step of an epoch, or of max_steps, or an error of
+// the order.
+void Pipeline::PlanEnd(Entry& entry, bool ended, absl::Status status) {
+  entry.slot = nullptr;
+  entry.progress = entry.after_step = sampler_->progress();
+  entry.steps_in_epoch = steps_in_epoch_;
+  entry.status = absl::OkStatus();
   if (!status.ok()) {
     entry.kind = Entry::Kind::kFailed;
     entry.status = std::move(status);
@@ -290,11 +317,10 @@ Entry* Pipeline::ReadInline() {
   const uint32_t next = delivered_.load(std::memory_order_relaxed);
   Entry& entry = At(next);
   if (entry.ready.load(std::memory_order_relaxed)) return &entry;
-  if (!is_open()) return nullptr;
+  if (!may_plan()) return nullptr;
   Slot* const slot = pool_->Take();
   if (slot == nullptr) return nullptr;
-  PlanEntry(entry, *slot);
-  planned_.store(next + 1, std::memory_order_relaxed);
+  PlanNext(next, *slot);
   const int64_t rows = entry.rows.load(std::memory_order_relaxed);
   int64_t row = 0;
   do {
@@ -373,6 +399,8 @@ void Pipeline::Reset(bool plan) {
   given_ahead_ = 0;
   epoch_failure_ = absl::OkStatus();
   steps_in_epoch_ = -1;
+  part_ = parts_ = 0;
+  in_step_ = false;
   supply_ = plan ? Supply::kOpen : Supply::kExhausted;
 }
 
@@ -405,9 +433,8 @@ std::string Pipeline::Activity() const {
              entry.slot == nullptr) {
     text = "the end of an epoch is next";
   } else {
-    text = absl::StrCat("epoch ", entry.slot->epoch, ", step ",
-                        entry.slot->step, ": ", entry.slot->left.load(), " of ",
-                        entry.slot->rows(), " rows are not read yet");
+    text = absl::StrCat(entry.slot->Place(), ": ", entry.slot->left.load(),
+                        " of ", entry.slot->rows(), " rows are not read yet");
   }
   const int64_t now = Now();
   int idle = 0;

@@ -6,13 +6,14 @@
 //                        v         |
 //                       workers' pumps
 //
-// An entry is one step (or the end of an epoch), in the order of the stream. A
-// pump is one call of the executor: it plans steps while there are free slots,
-// takes rows of the oldest step that has any left, and reads them. The pump
-// that reads the last row of a step completes and publishes it. Pumps return
-// when there is nothing to do. They are started again by the thread that gives
-// a slot back, by a consumer that waits, and by a pump that sees more work than
-// its own.
+// An entry is one step, or a part of one, or the end of an epoch, in the order
+// of the stream. Where the text says step and the steps have parts, it means a
+// part. A pump is one call of the executor: it plans steps while there are free
+// slots, takes rows of the oldest step that has any left, and reads them. The
+// pump that reads the last row of a step completes and publishes it. Pumps
+// return when there is nothing to do. They are started again by the thread that
+// gives a slot back, by a consumer that waits, and by a pump that sees more
+// work than its own.
 //
 // Memory ordering. Pumps and the consumer stop when they see nothing to do, and
 // are woken by others. No wake-up is lost, since in each of these three pairs
@@ -27,6 +28,11 @@
 //   * A step becomes ready: Publish stores Entry::ready, then loads awaited_.
 //     A consumer that waits stores awaited_ and then loads planned_ and
 //     Entry::ready (Ready).
+//   * A step whose parts are being planned goes on after Drain: the planner
+//     stores in_step_ before it stores planned_ for the step's first part, and
+//     clears it after it has stored planned_ for the last one. A consumer that
+//     drains loads in_step_ and then planned_ (drained), so it does not take a
+//     step that has begun for nothing.
 //   * A step was planned: its planner stores planned_ and planning_ and then
 //     loads awaited_ (WorkFor). A consumer that waits stores awaited_ and then
 //     loads planning_ (HasWork).
@@ -101,8 +107,11 @@ struct Entry {
 
   Kind kind = Kind::kBatch;
   Slot* slot = nullptr;
-  // The place of the job when this entry and all before it were given out.
+  // The place of the job when this entry and all before it were given out. For
+  // a part that is not the last one of its step, it is where the step begins.
   SamplerProgress progress;
+  // The place behind the step.
+  SamplerProgress after_step;
   int64_t steps_in_epoch = 0;  // -1 if there are no progress reports
   absl::Status status;
 };
@@ -187,6 +196,8 @@ class Pipeline : private SlotPool::Listener {
   bool empty() const {
     return delivered_.load() == planned_.load(std::memory_order_acquire);
   }
+  // Returns true if, moreover, no step is left that was begun before Drain.
+  bool drained() const { return !in_step_.load() && empty(); }
 
   // Returns how many entries are ready.
   int64_t CountReady() const;
@@ -235,11 +246,16 @@ class Pipeline : private SlotPool::Listener {
   bool TakeStart(const Function& start);
   void RampUp(const RowRange& range);
 
-  bool is_open() const {
-    return supply_.load(std::memory_order_relaxed) == Supply::kOpen;
+  // Returns true if there is something to plan: a step, or a part of one.
+  bool may_plan() const {
+    return supply_.load(std::memory_order_relaxed) == Supply::kOpen ||
+           in_step_.load(std::memory_order_relaxed);
   }
   bool Plan();
+  void PlanNext(uint32_t number, Slot& slot);
   void PlanEntry(Entry& entry, Slot& slot);
+  void PlanPart(Entry& entry, Slot& slot);
+  void PlanEnd(Entry& entry, bool ended, absl::Status status);
   bool TakeRows(RowRange& range);
   void Read(const RowRange& range, Worker& worker);
   void Learn(int64_t nanoseconds, int64_t rows);
@@ -285,14 +301,19 @@ class Pipeline : private SlotPool::Listener {
   alignas(64) std::atomic<int64_t> cost_;
   std::atomic<int64_t> chunk_{1};
 
-  // The planner holds this mutex. It guards the sampler and the two fields
-  // after it, together with Restart, which runs while no pump does.
+  // The planner holds this mutex. It guards the sampler and the fields after
+  // it, together with Restart, which runs while no pump does.
   Mutex plan_mutex_;
   std::atomic<bool> planning_{false};  // a slot is on its way into the ring
+  std::atomic<bool> in_step_{false};   // some parts of a step are not planned
   std::atomic<Supply> supply_{Supply::kExhausted};
   std::unique_ptr<Sampler> sampler_;
   absl::Status epoch_failure_;   // the reason why the next epoch can't begin
   int64_t steps_in_epoch_ = -1;  // -1: not known
+  BatchIndices step_;            // whose parts are planned
+  int64_t part_ = 0;             // of that step, the next one to plan
+  int64_t parts_ = 0;            // of that step
+  SamplerProgress before_step_;
 
   // The oldest entry while the consumer waits, or else nullptr.
   std::atomic<Entry*> awaited_{nullptr};

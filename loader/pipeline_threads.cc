@@ -146,8 +146,8 @@ bool Pipeline::HasWork(bool eager) const {
   if (failed_.load()) return false;
   const uint32_t planned = planned_.load();
   if (static_cast<uint32_t>(ticket_.load() >> 32) != planned) return true;
-  if (supply_.load() != Supply::kOpen || planning_.load() ||
-      planned - delivered_.load() > mask_) {
+  if ((supply_.load() != Supply::kOpen && !in_step_.load()) ||
+      planning_.load() || planned - delivered_.load() > mask_) {
     return false;
   }
   return pool_->free_slots() >= (eager ? 1 : wake_at());

@@ -119,9 +119,9 @@ void RowReader::Failed(Slot& slot, int64_t row, Worker& worker,
       Substitute(slot, row, worker, why)) {
     return;
   }
-  SampleError error{slot.epoch,        slot.step,           row,
-                    slot.indices[row], slot.positions[row], worker.info.id,
-                    std::move(why)};
+  SampleError error{
+      slot.epoch,        slot.step,           slot.part,      row,
+      slot.indices[row], slot.positions[row], worker.info.id, std::move(why)};
   MutexLock lock(slot.mutex);
   slot.errors.push_back(std::move(error));
 }
@@ -151,10 +151,9 @@ void RowReader::Complete(Slot& slot) {
     const size_t more = slot.errors.size() - 1;
     slot.status = Annotate(
         first.status,
-        absl::StrCat("epoch ", first.epoch, ", step ", first.step, ", row ",
-                     first.row, ": sample ", first.index, " (position ",
-                     first.position, ") could not be read by worker ",
-                     first.worker),
+        absl::StrCat(slot.Place(), ", row ", first.row, ": sample ",
+                     first.index, " (position ", first.position,
+                     ") could not be read by worker ", first.worker),
         more == 0
             ? ""
             : absl::StrCat(

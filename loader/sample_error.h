@@ -17,7 +17,8 @@ namespace lockstep {
 struct SampleError {
   int64_t epoch = 0;
   int64_t step = 0;
-  int64_t row = 0;  // the row that it would have had
+  int64_t part = 0;  // of the step
+  int64_t row = 0;   // the row that it would have had in its batch
   int64_t index = 0;
   int64_t position = 0;
   int worker = 0;

@@ -3,30 +3,41 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/annotate.h"
+#include "lockstep/sampler/cut.h"
 
 namespace lockstep::internal_loader {
 
-void Slot::Plan(const BatchIndices& batch, uint64_t epoch_key) {
-  epoch = batch.epoch;
-  step = batch.step;
-  valid = batch.valid;
-  first_position = batch.positions.empty() ? 0 : batch.positions[0];
+void Slot::Plan(const BatchIndices& of_step, int64_t part_number,
+                int64_t part_count, uint64_t epoch_key) {
+  epoch = of_step.epoch;
+  step = of_step.step;
+  part = part_number;
+  parts = part_count;
   key = epoch_key;
-  indices.resize(batch.indices.size());
-  std::copy(batch.indices.begin(), batch.indices.end(), indices.begin());
-  positions.resize(batch.positions.size());
-  std::copy(batch.positions.begin(), batch.positions.end(), positions.begin());
+  const auto [begin, end] = RowsOfPart(
+      static_cast<int64_t>(of_step.indices.size()), part_count, part_number);
+  valid = std::clamp<int64_t>(of_step.valid - begin, 0, end - begin);
+  first_position = begin == end ? 0 : of_step.positions[begin];
+  indices.assign(of_step.indices.begin() + begin,
+                 of_step.indices.begin() + end);
+  positions.assign(of_step.positions.begin() + begin,
+                   of_step.positions.begin() + end);
   left.store(rows(), std::memory_order_relaxed);
+}
+
+std::string Slot::Place() const {
+  return absl::StrCat("epoch ", epoch, ", step ", step,
+                      parts > 1 ? absl::StrCat(", part ", part) : "");
 }
 
 absl::Status Slot::AtStep(absl::string_view what, absl::Status status) const {
   if (status.ok()) return status;
-  return Annotate(status, absl::StrCat("epoch ", epoch, ", step ", step, ": ",
-                                       what, " failed"));
+  return Annotate(status, absl::StrCat(Place(), ": ", what, " failed"));
 }
 
 void Slot::Complete() {

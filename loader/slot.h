@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,6 +37,8 @@ struct alignas(64) Slot {
 
   int64_t epoch = 0;
   int64_t step = 0;
+  int64_t part = 0;   // in its step
+  int64_t parts = 1;  // of its step
   int64_t valid = 0;
   int64_t first_position = 0;  // of row 0, as planned
   size_t number = 0;           // in its pool
@@ -66,11 +69,17 @@ struct alignas(64) Slot {
     return reinterpret_cast<int64_t*>(memory + field.splits_offset);
   }
 
+  bool is_last_part() const { return part + 1 == parts; }
+
+  // Returns "epoch 0, step 3", and the part if the step has several.
+  std::string Place() const;
+
   // Returns the error of `what`, with the step that it fails; or OK.
   absl::Status AtStep(absl::string_view what, absl::Status status) const;
 
-  // Copies the rows of a step. Allocates nothing.
-  void Plan(const BatchIndices& batch, uint64_t epoch_key);
+  // Copies the rows of a part of a step. Allocates nothing.
+  void Plan(const BatchIndices& of_step, int64_t part_number,
+            int64_t part_count, uint64_t epoch_key);
 
   // Sorts the errors, moves rows up over failed ones, fills masked rows with
   // zeros, and packs ragged fields.

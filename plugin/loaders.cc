@@ -18,6 +18,10 @@
 namespace lockstep {
 
 void BindOptions(LoaderOptions& options, OptionTable& table) {
+  table.Add("micro_batch_size", &options.micro_batch_size,
+            "The most rows of a part of a step, if a step shall come in "
+            "several batches, whose gradients the trainer adds up; 0: a step "
+            "has one part.");
   table.Add("num_workers", &options.num_workers,
             "The number of workers that read samples; 0: the thread that asks "
             "for a batch reads it; unset: half of the processors.");

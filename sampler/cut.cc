@@ -112,6 +112,19 @@ Share ShareOf(const CutOptions& options, const Cut& cut, int64_t rank) {
   return share;
 }
 
+int64_t CountParts(int64_t most_rows, int64_t micro_batch_size) {
+  if (micro_batch_size == 0) return 1;
+  return std::max<int64_t>(1, DivideUp(most_rows, micro_batch_size));
+}
+
+PartRows RowsOfPart(int64_t rows, int64_t parts, int64_t part) {
+  const int64_t fewest = rows / parts, longer = rows % parts;
+  PartRows own;
+  own.begin = part * fewest + std::min(part, longer);
+  own.end = own.begin + fewest + (part < longer ? 1 : 0);
+  return own;
+}
+
 int64_t MaxRows(const CutOptions& options) {
   const bool merges = options.min_last_batch > 0 && !options.drop_last &&
                       options.small_last_batch != SmallLastBatch::kDrop;

@@ -6,6 +6,8 @@
 //   options.world = 2;
 //   Cut cut = NextCut(options, /*rest=*/21);     // 8 positions, 4 rows a rank
 //   Share share = ShareOf(options, cut, /*rank=*/1);
+//   int64_t parts = CountParts(share.rows, /*micro_batch_size=*/3);     // 2
+//   PartRows rows = RowsOfPart(share.rows, parts, /*part=*/0);  // 0 and 1
 //
 // A cut depends only on the rest of the stream, so a restart or a resize is
 // exact at any position. An order that groups samples has segments, and no
@@ -103,6 +105,21 @@ struct Share {
 };
 
 Share ShareOf(const CutOptions& options, const Cut& cut, int64_t rank);
+
+// A rank may take its share of a step in parts of at most micro_batch_size
+// rows, or in one part if that is 0. Returns their number, which is the same on
+// every rank. `most_rows` is the largest number of rows of any rank.
+int64_t CountParts(int64_t most_rows, int64_t micro_batch_size);
+
+// The rows [begin, end) of a share.
+struct PartRows {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Spreads the rows of a share over its parts, so that no part has more than one
+// row more than another: 17 rows in 3 parts are 6, 6 and 5.
+PartRows RowsOfPart(int64_t rows, int64_t parts, int64_t part);
 
 // Returns the largest number of rows that a batch can have.
 int64_t MaxRows(const CutOptions& options);

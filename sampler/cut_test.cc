@@ -156,6 +156,26 @@ TEST(Cut, JoinsUpToMaxRows) {
   EXPECT_THAT(BatchSizes(options, 10), ElementsAre(8, 0));
 }
 
+TEST(Cut, PartsSpreadTheRowsOfEachRank) {
+  EXPECT_EQ(CountParts(17, 0), 1);
+  EXPECT_EQ(CountParts(17, 8), 3);
+  EXPECT_EQ(CountParts(16, 8), 2);
+  EXPECT_EQ(CountParts(0, 8), 1);  // a step has a part even without rows
+  for (int64_t rows = 0; rows < 20; ++rows) {
+    for (int64_t parts = 1; parts < 9; ++parts) {
+      int64_t end = 0;
+      for (int64_t part = 0; part < parts; ++part) {
+        const PartRows own = RowsOfPart(rows, parts, part);
+        EXPECT_EQ(own.begin, end);
+        end = own.end;
+        EXPECT_GE(own.end - own.begin, rows / parts);
+        EXPECT_LE(own.end - own.begin, (rows + parts - 1) / parts);
+      }
+      EXPECT_EQ(end, rows);
+    }
+  }
+}
+
 TEST(Cut, HugeStreamsNeedNoTime) {
   CutOptions options;
   options.batch_size = 256;

@@ -219,6 +219,8 @@ absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
   batch.indices = indices;
   batch.positions = positions;
   batch.valid = share.valid;
+  // No rank has more rows than the first one.
+  batch.most_rows = ShareOf(rest.options, cut, 0).rows;
   return absl::OkStatus();
 }
 

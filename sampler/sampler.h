@@ -71,6 +71,9 @@ struct BatchIndices {
   // The number of rows that are data: indices[0, valid).
   int64_t valid = 0;
 
+  // The largest number of rows that any rank gets in this step.
+  int64_t most_rows = 0;
+
   // The position of each row in the stream, for random numbers that depend on
   // the position and not on the sample. Padding and masked rows have positions
   // beyond the end of the stream.
