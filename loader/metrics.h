@@ -26,7 +26,7 @@ struct SlowSample {
 
 // All numbers count from when the loader was made, unless they say otherwise.
 struct LoaderMetrics {
-  // Counted when Next gives a step out.
+  // Counted when Next gives a batch out.
   int64_t batches = 0;
   int64_t samples = 0;  // rows that are data
   int64_t bytes = 0;

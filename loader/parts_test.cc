@@ -205,6 +205,56 @@ TEST(Parts, ChainsOfRestartsReadEachStepOnce) {
   }
 }
 
+// All ranks of a job are killed between any parts, and the job goes on with
+// other numbers of ranks and other micro-batch sizes.
+TEST(Parts, ChainsOverRanksReadEachSampleOnce) {
+  Random random(RandomKey(3, 8, 1));
+  for (int chain = 0; chain < 500; ++chain) {
+    TestJob job;
+    job.size = random.Integer(1, 80);
+    job.tail = random.Below(2) == 0 ? Tail::kUneven : Tail::kMask;
+    std::vector<int64_t> times(job.size);
+    std::string state;
+    for (bool is_over = false; !is_over;) {
+      job.world = random.Integer(1, 5);
+      job.batch_size = random.Integer(1, 7);
+      const int64_t micro = random.Integer(0, job.batch_size + 1);
+      std::vector<std::unique_ptr<Loader>> ranks;
+      for (job.rank = 0; job.rank < job.world; ++job.rank) {
+        ranks.push_back(Make(job, Parts(micro, /*num_workers=*/0)));
+        LOCKSTEP_ASSERT_OK(state.empty() ? ranks.back()->StartEpoch(0)
+                                         : ranks.back()->RestoreState(state));
+      }
+      for (bool is_killed = false; !is_killed && !is_over;) {
+        std::vector<int64_t> in_step;  // the samples of the step of all ranks
+        const int64_t killed_at = random.Integer(0, 40);
+        int64_t part = 0, parts = 1;
+        for (; part < parts && !is_over && !is_killed; ++part) {
+          for (const auto& rank : ranks) {
+            Batch batch;
+            const absl::StatusOr<bool> next = rank->Next(batch);
+            LOCKSTEP_ASSERT_OK(next);
+            is_over = !*next;
+            if (is_over) continue;
+            ASSERT_EQ(batch.part(), part);
+            ASSERT_TRUE(part == 0 || batch.parts() == parts);
+            parts = batch.parts();
+            const auto read = batch.indices().first(batch.valid());
+            in_step.insert(in_step.end(), read.begin(), read.end());
+          }
+          is_killed = part == killed_at;
+        }
+        if (part == parts) {
+          for (const int64_t index : in_step) ++times[index];
+        }
+        state = *ranks[0]->SaveState();
+        for (const auto& rank : ranks) ASSERT_EQ(*rank->SaveState(), state);
+      }
+    }
+    EXPECT_THAT(times, testing::Each(1));
+  }
+}
+
 TEST(Parts, MaxStepsAndDrainCountWholeSteps) {
   for (const int workers : {0, 1, 3}) {
     TestJob job;

@@ -82,7 +82,7 @@ struct ProgressOptions {
   // epoch or of an evaluation.
   absl::Duration every = absl::Seconds(30);
 
-  // The things that Step::set_weight counts, for rates such as "12.4k
+  // The things that Step::AddWeight counts, for rates such as "12.4k
   // tokens/s".
   std::string weight = "weight";
 };

@@ -21,6 +21,7 @@
 
 namespace lockstep {
 
+class Batch;
 struct Evaluation;
 class Session;
 class Step;
@@ -46,6 +47,14 @@ class SessionHooks {
   // Is called before the steps of an epoch. If a restarted training, or a later
   // loop, goes on with the same epoch, this is called again for it.
   virtual absl::Status OnEpochBegin(Session& /*session*/, int64_t /*epoch*/) {
+    return absl::OkStatus();
+  }
+
+  // Is called with each batch of a step, before the trainer gets it. Its memory
+  // is given back after it, so OnStep sees no batches. A step has the same
+  // number of batches on all ranks.
+  virtual absl::Status OnBatch(Session& /*session*/, const Step& /*step*/,
+                               const Batch& /*batch*/) {
     return absl::OkStatus();
   }
 

@@ -36,6 +36,7 @@ constexpr Rule kRules[] = {
     {"in OnStart", {true, true}},
     {"in OnEpochBegin",
      {true, false, false, false, false, false, true, true, true, true}},
+    {"in OnBatch", {}},
     {"in OnStep",
      {true, false, false, false, false, false, true, true, true, true}},
     {"in OnEpochEnd",
@@ -62,6 +63,10 @@ const char* RemedyFor(Call call, Phase phase) {
            "call it before Train returns";
   }
   if (phase == Phase::kEvaluating) return "call it when Evaluate has returned";
+  if (phase == Phase::kOnBatch) {
+    return "a batch is on its way to the trainer: call it in OnStep, or in the "
+           "loop over steps";
+  }
   if (phase == Phase::kOnCheckpointSave) {
     return "a checkpoint is being saved: call it in another event";
   }

@@ -33,6 +33,7 @@ enum class Phase {
   kEvaluating,
   kOnStart,
   kOnEpochBegin,
+  kOnBatch,
   kOnStep,
   kOnEpochEnd,
   kOnEvaluation,
@@ -48,7 +49,7 @@ enum class Call {
   kMakeGradients,  // and AddState, AddPart, RestoreFrom
   kRestore,
   kSteps,  // and Epochs
-  kAdd,    // and set_weight
+  kAdd,    // and AddWeight
   kAverage,
   kEvaluate,
   kSave,

@@ -117,7 +117,7 @@ absl::Status Make(Made& made, const std::string& call) {
     return made.step->Average(*made.second);
   }
   made.step->Add("x", 1);
-  made.step->set_weight(1);
+  made.step->AddWeight(1);
   return made.step->status();
 }
 
@@ -132,6 +132,9 @@ class Walk : public SessionHooks {
   absl::Status OnStart(Session&) override { return At("OnStart"); }
   absl::Status OnEpochBegin(Session&, int64_t) override {
     return At("OnEpochBegin");
+  }
+  absl::Status OnBatch(Session&, const Step&, const Batch&) override {
+    return At("OnBatch");
   }
   absl::Status OnStep(Session&, const Step&) override { return At("OnStep"); }
   absl::Status OnEpochEnd(Session&, int64_t) override {
@@ -246,7 +249,7 @@ class PhaseTest : public SessionTest {
 
 TEST_F(PhaseTest, TheTableOfSessionIsTrue) {
   const Table table = ReadTable();
-  ASSERT_EQ(table.size(), 17);
+  ASSERT_EQ(table.size(), 18);
   std::string folder = testing::TempDir() + "/phaseXXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   int number = 0;

@@ -76,7 +76,7 @@ void Progress::Stretch::Add(const StepReport& step) {
   end = step.ended;
   ++steps;
   weight += static_cast<double>(step.total_weight);
-  data_seconds += step.data_seconds();
+  data_seconds += step.data_seconds;
   collective_seconds += step.collective_seconds;
   between_seconds += step.between_seconds();
   is_weight_rows = is_weight_rows && step.is_weight_rows;

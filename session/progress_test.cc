@@ -44,7 +44,7 @@ class ProgressTest : public testing::Test {
     weights_.assign(means_.size(), static_cast<double>(step.total_weight));
     step.mean_weights = weights_;
     step.before = step.asked = now_;
-    step.begun = After(duration / 4, now_);
+    step.data_seconds = absl::ToDoubleSeconds(duration / 4);
     step.ended = now_ = After(duration, now_);
     return step;
   }

@@ -150,7 +150,8 @@ void Reports::FillRows(const StepReport& step, const Collectives& collectives,
   }
   of_all_.Put("epoch", epoch);
   of_all_.Put("seconds", step.seconds());
-  of_all_.Put("data_seconds", step.data_seconds());
+  of_all_.Put("data_seconds", step.data_seconds);
+  of_all_.Put("average_seconds", step.average_seconds);
   of_all_.Put("collective_seconds", step.collective_seconds);
   of_all_.Put("between_seconds", step.between_seconds());
   of_all_.Put("weight_per_second",
@@ -164,7 +165,8 @@ void Reports::FillRows(const StepReport& step, const Collectives& collectives,
   of_rank_.Put("position", static_cast<double>(step.position));
   of_rank_.Put("rows", static_cast<double>(step.rows));
   of_rank_.Put("seconds", step.seconds());
-  of_rank_.Put("data_seconds", step.data_seconds());
+  of_rank_.Put("data_seconds", step.data_seconds);
+  of_rank_.Put("average_seconds", step.average_seconds);
   of_rank_.Put("collective_seconds", step.collective_seconds);
   of_rank_.Put("between_seconds", step.between_seconds());
   of_rank_.Put("collectives", static_cast<double>(collectives.count));

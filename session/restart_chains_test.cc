@@ -66,10 +66,12 @@ constexpr int64_t kSteps = kStepsOfEpoch * kEpochs;
 constexpr int64_t kMoreSamples = 64;
 constexpr int64_t kMoreOfEpoch2 = 30;
 
-std::string JobAt(const std::string& path) {
+std::string JobAt(const std::string& path, int64_t micro_batch_size) {
   return absl::StrCat(R"(
 [loader.train]
 num_workers = 1
+micro_batch_size = )",
+                      micro_batch_size, R"(
 dataset = {name = "numbers", size = 101}
 sampler = {name = "native_shuffle", seed = 3, global_batch_size = 12, tail = "uneven"}
 
@@ -106,7 +108,7 @@ int64_t BestStep(int64_t last) {
 }
 
 // The places where a run is disturbed.
-enum Place { kNowhere, kInStep, kInSave, kBehindEpoch, kAnywhere };
+enum Place { kNowhere, kInPart, kInStep, kInSave, kBehindEpoch, kAnywhere };
 
 // The task of a rank, which is passed to its process as text.
 struct Task {
@@ -115,20 +117,25 @@ struct Task {
   int64_t victim = -1;
   int64_t place = kNowhere;
   int64_t step = 0;
+  int64_t part = 0;   // of the step, if the place is kInPart
+  int64_t micro = 0;  // the micro-batch size
 
   std::string ToText() const {
-    return absl::StrJoin({absl::StrCat(saves), absl::StrCat(victim),
-                          absl::StrCat(place), absl::StrCat(step), path},
-                         " ");
+    return absl::StrJoin(
+        {absl::StrCat(saves), absl::StrCat(victim), absl::StrCat(place),
+         absl::StrCat(step), absl::StrCat(part), absl::StrCat(micro), path},
+        " ");
   }
   static Task Of(const std::string& text) {
     const std::vector<std::string> words = absl::StrSplit(text, ' ');
     Task task;
-    task.path = words.at(4);
+    task.path = words.at(6);
     if (!absl::SimpleAtoi(words[0], &task.saves) ||
         !absl::SimpleAtoi(words[1], &task.victim) ||
         !absl::SimpleAtoi(words[2], &task.place) ||
-        !absl::SimpleAtoi(words[3], &task.step)) {
+        !absl::SimpleAtoi(words[3], &task.step) ||
+        !absl::SimpleAtoi(words[4], &task.part) ||
+        !absl::SimpleAtoi(words[5], &task.micro)) {
       task.path = text;
     }
     return task;
@@ -209,6 +216,9 @@ class ChainTrainer : public SessionHooks {
       for (const int64_t sample : batch.indices().first(batch.valid())) {
         seen_gradient_[sample] += 1;
         weight_gradient_[0] += weight_[0] - static_cast<float>(sample % 10);
+      }
+      if (batch.part() == std::min(task_.part, batch.parts() - 1)) {
+        ComeTo(kInPart, session.steps());
       }
     }
     LOCKSTEP_RETURN_IF_ERROR(ReadMore());
@@ -298,7 +308,7 @@ absl::StatusOr<std::string> TrainRank(const RankProcesses::Self& self,
   told.rank = self.rank;
   told.size = self.size;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto world, World::Join(told));
-  LOCKSTEP_ASSIGN_OR_RETURN(Job job, JobOf(JobAt(task.path)));
+  LOCKSTEP_ASSIGN_OR_RETURN(Job job, JobOf(JobAt(task.path, task.micro)));
   SessionOptions options;
   options.world = world.get();
   options.hooks = {&trainer};
@@ -383,10 +393,12 @@ class RestartChains : public testing::Test {
   }
 
   // Runs all ranks to the end, and returns the output of rank 0.
-  std::string RunToTheEnd(const std::string& path, int size, int64_t saves) {
+  std::string RunToTheEnd(const std::string& path, int size, int64_t saves,
+                          int64_t micro) {
     Task task;
     task.path = path;
     task.saves = saves;
+    task.micro = micro;
     RankProcesses ranks("rank", size, task.ToText());
     std::string first;
     for (int rank = 0; rank < size; ++rank) {
@@ -442,8 +454,9 @@ class RestartChains : public testing::Test {
   int late_ = 0;  // ranks that had trained to the end before a signal
 };
 
-// Each chain is disturbed up to three times: a rank is killed in a step, before
-// it saves, after an epoch, or anywhere; or it gets SIGTERM anywhere.
+// Each chain is disturbed up to three times: a rank is killed in a part of a
+// step, at its end, before it saves, after an epoch, or anywhere; or it gets
+// SIGTERM anywhere. Each run has another micro-batch size.
 TEST_F(RestartChains, EndAsIfNothingHadHappened) {
   int chains = 16;
   const char* const wanted = std::getenv("LOCKSTEP_CHAINS");
@@ -454,7 +467,8 @@ TEST_F(RestartChains, EndAsIfNothingHadHappened) {
     return text.substr(std::min(text.find("each once"), text.size()));
   };
   const std::string undisturbed =
-      result_of(RunToTheEnd(PathOf("undisturbed"), 2, /*saves=*/0));
+      result_of(RunToTheEnd(PathOf("undisturbed"), 2, /*saves=*/0,
+                            /*micro=*/0));
   int damaged = 0, killed = 0, stopped = 0;
   for (int number = 0; number < chains; ++number) {
     SCOPED_TRACE(absl::StrCat("chain ", number));
@@ -470,8 +484,10 @@ TEST_F(RestartChains, EndAsIfNothingHadHappened) {
     for (int run = 0; run < 3 && expected < kSteps; ++run) {
       const int size = any_size();
       task.victim = Draw(0, size - 1);
-      task.place = Draw(kInStep, kAnywhere);
+      task.place = Draw(kInPart, kAnywhere);
       task.step = Draw(expected, kSteps - 1);
+      task.micro = Draw(0, 4);
+      task.part = Draw(0, 5);
       const bool stops = task.place == kAnywhere && Draw(0, 1) == 0;
       RunDisturbed(task, size, expected, stops ? SIGTERM : SIGKILL);
       ++(stops ? stopped : killed);
@@ -492,11 +508,12 @@ TEST_F(RestartChains, EndAsIfNothingHadHappened) {
       expected = steps.empty() ? 0 : steps.back();
       // Checkpoints come every 4 steps, at the end of epochs, and at a stop.
       if (task.place != kAnywhere) {
-        EXPECT_LE(expected, task.place == kInStep ? task.step
+        EXPECT_LE(expected, task.place <= kInStep ? task.step
                                                   : task.step + kStepsOfEpoch);
       }
     }
-    const std::string ended = RunToTheEnd(task.path, any_size(), task.saves);
+    const std::string ended =
+        RunToTheEnd(task.path, any_size(), task.saves, Draw(0, 4));
     EXPECT_TRUE(
         absl::StrContains(ended, absl::StrCat("began at ", expected, "\n")))
         << ended;

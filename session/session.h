@@ -98,7 +98,7 @@ struct Training;
 //          do instead
 //
 // A refused call that returns a Status changes nothing. The calls that return
-// no Status (Epochs, Steps, Step::Add and Step::set_weight) fail the training
+// no Status (Epochs, Steps, Step::Add and Step::AddWeight) fail the training
 // when they are refused, since otherwise nobody would notice.
 //
 //   phase            loader make restore steps add average  eval save as  await
@@ -112,6 +112,7 @@ struct Training;
 //   evaluating       -      -    -       -     -   -        -    -    -   -
 //   OnStart          yes    yes  -       -     -   -        -    -    -   -
 //   OnEpochBegin     yes    -    -       -     -   -        yes  yes  yes yes
+//   OnBatch          -      -    -       -     -   -        -    -    -   -
 //   OnStep           yes    -    -       -     -   -        yes  end  end yes
 //   OnEpochEnd       yes    -    -       -     -   -        yes  -    yes yes
 //   OnEvaluation     yes    -    -       -     -   -        -    end  end yes
@@ -136,7 +137,7 @@ struct Training;
 //
 // The calls: `loader` is MakeLoader; `make` is MakeGradients, AddState, AddPart
 // and RestoreFrom; `steps` is Epochs, and the beginning of a loop over Steps;
-// `add` is Step::Add and Step::set_weight; `average` is Step::Average; `eval`
+// `add` is Step::Add and Step::AddWeight; `average` is Step::Average; `eval`
 // is Evaluate; `as` is SaveAs and SaveIfBest; `await` is AwaitSaved.
 // FindFinished and Run are allowed in `created`, and Run once. All other
 // functions may be called in each phase.

@@ -218,7 +218,7 @@ absl::Status Train(Session& session, Gpu& gpu) {
     }
     for (Step& step : session.Steps(*train, 2 * epoch + 1)) {
       gpu.Write({7}, b_gradient);
-      step.set_weight(0);
+      step.AddWeight(0);
       LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
       EXPECT_THAT(gpu.Read(b_gradient), ElementsAre(0));
     }

@@ -199,7 +199,8 @@ TEST_F(SessionMetricsTest, MeansOfAllRanksGoToTheSinksOfRank0) {
         continue;
       }
       EXPECT_THAT(written[i].values,
-                  ElementsAre(Pair("between_seconds", Ge(0)),
+                  ElementsAre(Pair("average_seconds", Ge(0)),
+                              Pair("between_seconds", Ge(0)),
                               Pair("collective_seconds", Ge(0)),
                               Pair("data_seconds", Ge(0)), Pair("epoch", i / 3),
                               Pair("seconds", Ge(0)),
@@ -248,7 +249,8 @@ TEST_F(SessionMetricsTest, EachRankTellsOfItself) {
       EXPECT_EQ(written.step, i + 1);
       EXPECT_THAT(
           written.values,
-          ElementsAre(Pair("between_seconds", Ge(0)),
+          ElementsAre(Pair("average_seconds", Ge(0)),
+                      Pair("between_seconds", Ge(0)),
                       Pair("clock_error_seconds", Ge(0)),
                       Pair("clock_offset_seconds", AllOf(Ge(-60), Not(Ge(60)))),
                       Pair("collective_seconds", Ge(0)), Pair("collectives", 2),
@@ -280,7 +282,7 @@ TEST_F(SessionMetricsTest, BatchesMayBeReleased) {
           step.Add("loss", SumOf(batch));
           batch.Release();
         }
-        if (step.number() == 1) step.set_weight(0);
+        if (step.number() == 1) step.AddWeight(0);
       }
     }
     return absl::OkStatus();
@@ -309,7 +311,7 @@ TEST_F(SessionMetricsTest, RatesAreOfRowsAgain) {
                                                   session.MakeLoader("train"));
                         for (Step& step : session.Steps(*train, 0)) {
                           LOCKSTEP_RETURN_IF_ERROR(step.status());
-                          if (step.number() == 0) step.set_weight(100);
+                          if (step.number() == 0) step.AddWeight(100);
                         }
                         return absl::OkStatus();
                       }),

@@ -109,11 +109,11 @@ TEST_F(SessionTest, DividesByTheWeightThatIsSet) {
       step.Add("x", 0);
       if (step.number() == 0) {
         // This is more than a float represents exactly.
-        step.set_weight(session.rank() == 0 ? (1 << 26) + 1 : 2);
+        step.AddWeight(session.rank() == 0 ? (1 << 26) + 1 : 2);
         LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
         EXPECT_EQ(step.total_weight(), (1 << 26) + 3);
       } else {
-        step.set_weight(0);
+        step.AddWeight(0);
         LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
         EXPECT_EQ(model.count_gradient[0], 0);
         EXPECT_TRUE(std::isnan(step.mean("x")));  // a mean over nothing
@@ -129,13 +129,15 @@ TEST_F(SessionTest, RefusesAWeightBelowZero) {
     LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
     LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const none, session.MakeGradients({}));
     for (Step& step : session.Steps(*train, 0)) {
-      step.set_weight(-1);
+      step.AddWeight(-1);
       LOCKSTEP_RETURN_IF_ERROR(step.Average(*none));
     }
     return absl::OkStatus();
   });
   for (const absl::Status& status : ended) {
-    EXPECT_THAT(status.message(), HasSubstr("the weight of a step is -1"));
+    EXPECT_THAT(status.message(),
+                HasSubstr("AddWeight(-1) in step 0 of epoch 0: a weight "
+                          "should be from 0 to "));
   }
 }
 
@@ -144,8 +146,8 @@ TEST_F(SessionTest, RefusesWhatComesAfterAverage) {
       std::pair<std::function<void(Step&, Gradients&)>, const char*>>
       late = {{[](Step& step, Gradients&) { step.Add("x", 1); },
                "Add(x) comes after Average in step 0 of epoch 0"},
-              {[](Step& step, Gradients&) { step.set_weight(1); },
-               "set_weight comes after Average"},
+              {[](Step& step, Gradients&) { step.AddWeight(1); },
+               "AddWeight comes after Average"},
               {[](Step& step, Gradients& gradients) {
                  step.Average(gradients).IgnoreError();
                },

@@ -59,8 +59,9 @@ struct StepsOptions {
   int64_t max_steps = 0;
 };
 
-// A step of a training: the batch of this rank, and the sums over all ranks. A
-// step that failed has no batch, and Average returns why it failed.
+// A step of a training: the batches of this rank, and the sums over all ranks.
+// It has one batch, unless the loader's micro_batch_size divides it into parts.
+// A step that failed has no further batch, and Average returns why it failed.
 // Thread-safety: thread-compatible.
 class Step {
  public:
@@ -83,13 +84,35 @@ class Step {
   // on. With n = 0 it is never true.
   bool IsEvery(int64_t n) const { return n > 0 && global_number_ % n == 0; }
 
-  // The range of this rank's batches, which has one batch. A batch without data
-  // has no valid rows and needs no special treatment. Hooks see the batch as
-  // the trainer leaves it.
-  Batch* begin() { return batch_; }
-  Batch* end() { return status_.ok() ? batch_ + 1 : batch_; }
-  const Batch* begin() const { return batch_; }
-  const Batch* end() const { return status_.ok() ? batch_ + 1 : batch_; }
+  // The number of this step's batches, which is the same on all ranks.
+  int64_t parts() const { return parts_; }
+
+  // The range of this rank's batches, for one range-based for loop that goes to
+  // its end. Gradients are added up over the batches of a step. The memory of a
+  // batch is given back when the loop asks for the next one, or when the step
+  // ends. A batch without data has no valid rows and needs no special
+  // treatment. It is FAILED_PRECONDITION
+  //   * to begin the loop twice
+  //   * to go on with the next step when the loop was left early
+  //   * to call Average before the last batch
+  class Iterator {
+   public:
+    Batch& operator*() const { return *step_->batch_; }
+    Batch* operator->() const { return step_->batch_; }
+    Iterator& operator++();
+    bool operator!=(const Iterator& other) const {
+      return done() != other.done();
+    }
+
+   private:
+    friend class Step;
+    explicit Iterator(Step* step) : step_(step) {}
+    bool done() const { return step_ == nullptr || step_->batch_ == nullptr; }
+
+    Step* step_;
+  };
+  Iterator begin();
+  Iterator end() { return Iterator(nullptr); }
 
   // Adds to a sum of this step, such as the loss of a batch's valid rows. The
   // session adds the sums of all ranks, and divides them by the total weight,
@@ -102,10 +125,13 @@ class Step {
   // tokens of a batch. They must be finite and 0 or more.
   void Add(absl::string_view name, double sum, double weight);
 
-  // Sets the weight of this rank's gradients and sums: for instance, the number
-  // of tokens. By default it is the number of valid rows of the batch. It must
-  // be 0 or more. Call it before Average.
-  void set_weight(int64_t weight);
+  // Adds to the weight of this rank's gradients and sums: for instance, the
+  // number of tokens of a batch, which must be 0 or more. If it is not called
+  // in a step, the weight is the number of valid rows of the step's batches.
+  // Call it before Average.
+  void AddWeight(int64_t weight);
+
+  // The weight of this rank, from the batches so far.
   int64_t weight() const { return weight_; }
 
   // Averages the gradients with this step's weight (Gradients::Average), and
@@ -134,7 +160,8 @@ class Step {
   int64_t epoch_ = 0;
   int64_t number_ = 0;
   int64_t global_number_ = 0;
-  Batch* batch_ = nullptr;
+  int64_t parts_ = 0;
+  Batch* batch_ = nullptr;  // in the loop over the batches, or else null
   int64_t weight_ = 0;
   Sums sums_;
   int64_t total_weight_ = 0;

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/end_process.h"
 #include "lockstep/base/status_macros.h"
@@ -28,6 +29,16 @@
 #include "lockstep/session/training.h"
 
 namespace lockstep::internal_session {
+namespace {
+
+// A step of a rank has at most this weight, which no sum over parts overflows.
+constexpr int64_t kMostWeight = int64_t{1} << 53;
+
+double SecondsOf(SteadyTime::duration duration) {
+  return absl::ToDoubleSeconds(absl::FromChrono(duration));
+}
+
+}  // namespace
 
 StepLoop::StepLoop(Training& training, Loader& loader, int64_t epoch)
     : training_(training), loader_(loader), epoch_(epoch) {
@@ -302,32 +313,70 @@ absl::Status StepLoop::BeginStep() {
   if (!next.ok()) {
     return training_.InLoader(loader_, batches_->kind(), next.status());
   }
-  step_.batch_ = &*next;
   had_steps_ = true;
-  begun_ = SteadyNow();
+  waited_ = SteadyNow() - asked_;
+  averaging_ = {};
   training_.save_requested = false;
   if (!training_.has_begun) NoteFirstStep();
   training_.reports->BeginStep();
-  const Batch& batch = *step_.batch_;
-  training_.AddUnread(loader_, batch, unread_);
-  step_.epoch_ = batch.epoch();
-  step_.number_ = batch.step();
+  step_.epoch_ = next->epoch();
+  step_.number_ = next->step();
   step_.global_number_ = training_.steps + 1;
-  step_.weight_ = rows_ = batch.valid();
+  step_.parts_ = next->parts();
+  step_.batch_ = nullptr;
+  has_begun_parts_ = false;
+  rows_ = 0;
   step_.sums_.Clear();
   if (training_.steps + 1 == training_.options.stop_after) {
     training_.RequestStop();
   }
   is_weight_rows_ = true;
   for (const auto& gradients : training_.gradients) {
-    LOCKSTEP_RETURN_IF_ERROR(InStep(gradients->BeginStep()));
+    LOCKSTEP_RETURN_IF_ERROR(
+        InStep(gradients->BeginStep(static_cast<int>(step_.parts_))));
   }
   training_.phases.GoTo(Phase::kStep);
-  return absl::OkStatus();
+  return TakePart(*next);
+}
+
+absl::Status StepLoop::TakePart(Batch& batch) {
+  part_ = batch.part();
+  training_.AddUnread(loader_, batch, unread_);
+  rows_ += batch.valid();
+  if (is_weight_rows_) step_.weight_ = rows_;
+  if (step_.parts_ > 1) {
+    for (const auto& gradients : training_.gradients) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          InStep(gradients->BeginPart(static_cast<int>(part_))));
+    }
+  }
+  return training_.CallHooks(Phase::kOnBatch, [&](SessionHooks& hooks) {
+    return hooks.OnBatch(training_.session, step_, batch);
+  });
+}
+
+absl::Status StepLoop::ReadNextPart() {
+  const SteadyTime asked = SteadyNow();
+  ++*at_;
+  waited_ += SteadyNow() - asked;
+  absl::StatusOr<Batch>& next = **at_;
+  if (!next.ok()) {
+    return training_.InLoader(loader_, batches_->kind(), next.status());
+  }
+  return TakePart(*next);
+}
+
+absl::Status StepLoop::CheckAllParts(absl::string_view before) const {
+  if (part_ + 1 == step_.parts_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the trainer has read ", has_begun_parts_ ? part_ + 1 : 0, " of the ",
+      step_.parts_, " batches of ", NameOfStep(), " before ", before,
+      ": loop over the batches of each step to the end"));
 }
 
 absl::Status StepLoop::EndStep() {
   LOCKSTEP_RETURN_IF_ERROR(training_.failure);
+  LOCKSTEP_RETURN_IF_ERROR(CheckAllParts("the next step"));
   for (const auto& gradients : training_.gradients) {
     LOCKSTEP_RETURN_IF_ERROR(InStep(gradients->EndStep()));
   }
@@ -384,13 +433,34 @@ void StepLoop::Report(SteadyTime ended) {
   report.mean_weights = means_.weights;
   report.before = before_;
   report.asked = asked_;
-  report.begun = begun_;
   report.ended = ended;
+  report.data_seconds = SecondsOf(waited_);
+  report.average_seconds = SecondsOf(averaging_);
   report.most_left = MostLeft();
   training_.reports->EndStep(report, loader_);
 }
 
 // ---- Calls of the trainer in a step.
+
+void StepLoop::BeginParts() {
+  step_.batch_ = nullptr;
+  if (!step_.status_.ok()) return;
+  if (std::exchange(has_begun_parts_, true)) {
+    return Fail(absl::FailedPreconditionError(absl::StrCat(
+        "a loop over the batches of ", NameOfStep(),
+        " was begun twice, and batches are given out once: do in one loop "
+        "what needs them")));
+  }
+  step_.batch_ = &***at_;
+}
+
+void StepLoop::NextPart() {
+  step_.batch_ = nullptr;
+  if (!step_.status_.ok() || part_ + 1 == step_.parts_) return;
+  const absl::Status read = ReadNextPart();
+  if (!read.ok()) return Fail(read);
+  step_.batch_ = &***at_;
+}
 
 absl::Status StepLoop::CheckInStep(Call call, absl::string_view name) const {
   LOCKSTEP_RETURN_IF_ERROR(step_.status_);
@@ -415,23 +485,31 @@ void StepLoop::Add(absl::string_view name, double sum,
   }
 }
 
-void StepLoop::SetWeight(int64_t weight) {
-  const absl::Status allowed = CheckInStep(Call::kAdd, "set_weight");
+void StepLoop::AddWeight(int64_t weight) {
+  absl::Status allowed = CheckInStep(Call::kAdd, "AddWeight");
+  if (allowed.ok() && (weight < 0 || weight > kMostWeight)) {
+    allowed = absl::InvalidArgumentError(
+        absl::StrCat("AddWeight(", weight, ") in ", NameOfStep(),
+                     ": a weight should be from 0 to ", kMostWeight));
+  }
   if (!allowed.ok()) return Fail(allowed);
-  step_.weight_ = weight;
-  is_weight_rows_ = false;
+  if (std::exchange(is_weight_rows_, false)) step_.weight_ = 0;
+  step_.weight_ = std::min(step_.weight_ + weight, kMostWeight + 1);
 }
 
 absl::Status StepLoop::Average(Gradients& gradients) {
   LOCKSTEP_RETURN_IF_ERROR(CheckInStep(Call::kAverage, "Average"));
+  LOCKSTEP_RETURN_IF_ERROR(CheckAllParts("Average"));
   const bool is_first = training_.phases.now() == Phase::kStep;
   training_.has_averaged = true;
+  const SteadyTime called = SteadyNow();
   // The sums of the step travel with the gradients of its first model.
   int64_t weight = step_.weight_;
   Means unused;
   absl::Status averaged =
       training_.AddUp(weight, is_first ? step_.sums_ : Sums(), NameOfStep(),
                       &gradients, is_first ? means_ : unused);
+  averaging_ += SteadyNow() - called;
   if (averaged.ok() && is_first) TakeSums(weight);
   if (!averaged.ok()) Fail(averaged);
   return averaged;
@@ -462,7 +540,17 @@ void Step::Add(absl::string_view name, double sum, double weight) {
   loop_->Add(name, sum, weight);
 }
 
-void Step::set_weight(int64_t weight) { loop_->SetWeight(weight); }
+void Step::AddWeight(int64_t weight) { loop_->AddWeight(weight); }
+
+Step::Iterator Step::begin() {
+  loop_->BeginParts();
+  return Iterator(this);
+}
+
+Step::Iterator& Step::Iterator::operator++() {
+  step_->loop_->NextPart();
+  return *this;
+}
 
 absl::Status Step::Average(Gradients& gradients) {
   return loop_->Average(gradients);

@@ -49,8 +49,12 @@ class StepLoop {
 
   // ---- Calls of the trainer in a step.
 
+  // Begin and continue the loop over the batches of the step.
+  void BeginParts();
+  void NextPart();
+
   void Add(absl::string_view name, double sum, std::optional<double> weight);
-  void SetWeight(int64_t weight);
+  void AddWeight(int64_t weight);
   absl::Status Average(Gradients& gradients);
 
  private:
@@ -82,6 +86,11 @@ class StepLoop {
   // loop is done.
   absl::Status GoOn();
   absl::Status BeginStep();
+  // Adds a batch that has come to the step.
+  absl::Status TakePart(Batch& batch);
+  absl::Status ReadNextPart();
+  // Returns OK if all batches of the step have come.
+  absl::Status CheckAllParts(absl::string_view before) const;
   absl::Status EndStep();
   void TakeSums(int64_t total_weight);
   void Report(SteadyTime ended);
@@ -109,14 +118,17 @@ class StepLoop {
   bool was_restored_ = false;  // this epoch goes on from a checkpoint
   bool had_steps_ = false;     // this epoch had a step in this loop
 
-  // The number is kept here, since the trainer may have released the batch.
-  int64_t rows_ = 0;
-  int64_t unread_ = 0;  // samples of this loop that could not be read
+  int64_t part_ = 0;              // the last batch that has come
+  bool has_begun_parts_ = false;  // the trainer loops over the batches
+  int64_t rows_ = 0;              // valid rows of the batches so far
+  int64_t unread_ = 0;            // samples of this loop that could not be read
   bool is_weight_rows_ = true;
   Means means_;
-  // The times when the step before this one ended, when the session asked for
-  // this step's batch, and when the batch had come.
-  SteadyTime before_, asked_, begun_;
+  // The times when the step before this one ended, and when the session asked
+  // for this step's first batch.
+  SteadyTime before_, asked_;
+  SteadyTime::duration waited_{};     // for all batches of this step
+  SteadyTime::duration averaging_{};  // in Average
 };
 
 }  // namespace lockstep::internal_session

@@ -34,14 +34,15 @@ struct StepReport {
   absl::Span<const double> mean_weights;  // by which they were divided
 
   // The times when the step before this one ended, when the session asked for
-  // the batch, when the batch had come, and when this step ended. In the first
-  // step of a loop, `before` equals `asked`.
-  SteadyTime before, asked, begun, ended;
+  // the first batch, and when this step ended. In the first step of a loop,
+  // `before` equals `asked`.
+  SteadyTime before, asked, ended;
 
-  double collective_seconds = 0;
+  double data_seconds = 0;        // in which the session waited for batches
+  double average_seconds = 0;     // in which the trainer was in Average
+  double collective_seconds = 0;  // in which operations of the groups ran
 
   double seconds() const { return SecondsBetween(asked, ended); }
-  double data_seconds() const { return SecondsBetween(asked, begun); }
   double between_seconds() const { return SecondsBetween(before, asked); }
 
   static double SecondsBetween(SteadyTime from, SteadyTime to) {

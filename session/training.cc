@@ -88,6 +88,8 @@ const char* EventOf(Phase phase) {
       return "start";
     case Phase::kOnEpochBegin:
       return "epoch begin";
+    case Phase::kOnBatch:
+      return "batch";
     case Phase::kOnStep:
       return "step";
     case Phase::kOnEpochEnd:

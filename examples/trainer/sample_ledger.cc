@@ -62,22 +62,24 @@ absl::Status SampleLedger::OnEpochBegin(Session&, int64_t epoch) {
   return absl::OkStatus();
 }
 
-absl::Status SampleLedger::OnStep(Session& session,
-                                  const lockstep::Step& step) {
-  std::vector<int64_t> mine;
-  for (const lockstep::Batch& batch : step) {
-    const auto indices = batch.indices().first(batch.valid());
-    mine.insert(mine.end(), indices.begin(), indices.end());
-  }
+absl::Status SampleLedger::OnBatch(Session&, const lockstep::Step&,
+                                   const lockstep::Batch& batch) {
+  if (batch.part() == 0) mine_.clear();
+  const auto indices = batch.indices().first(batch.valid());
+  mine_.insert(mine_.end(), indices.begin(), indices.end());
+  return absl::OkStatus();
+}
+
+absl::Status SampleLedger::OnStep(Session& session, const lockstep::Step&) {
   lockstep::Communicator& group = session.host_group();
-  std::vector<int64_t> count = {static_cast<int64_t>(mine.size())};
+  std::vector<int64_t> count = {static_cast<int64_t>(mine_.size())};
   std::vector<int64_t> counts(group.size());
   LOCKSTEP_RETURN_IF_ERROR(
       Wait(group.AllGather(BufferOf(count), BufferOf(counts))));
   std::vector<int64_t> all(
       std::accumulate(counts.begin(), counts.end(), int64_t{0}));
   LOCKSTEP_RETURN_IF_ERROR(
-      Wait(group.AllGatherV(BufferOf(mine), BufferOf(all), counts)));
+      Wait(group.AllGatherV(BufferOf(mine_), BufferOf(all), counts)));
   for (const int64_t index : all) {
     if (index < 0 || index >= samples()) {
       return absl::DataLossError(

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/loader/batch.h"
 #include "lockstep/session/hooks.h"
 #include "lockstep/session/session.h"
 
@@ -33,6 +34,8 @@ class SampleLedger : public lockstep::SessionHooks {
   // Gets the number of samples of the loader's dataset, and adds the state.
   absl::Status OnStart(lockstep::Session& session) override;
   absl::Status OnEpochBegin(lockstep::Session& session, int64_t epoch) override;
+  absl::Status OnBatch(lockstep::Session& session, const lockstep::Step& step,
+                       const lockstep::Batch& batch) override;
   absl::Status OnStep(lockstep::Session& session,
                       const lockstep::Step& step) override;
 
@@ -51,6 +54,7 @@ class SampleLedger : public lockstep::SessionHooks {
 
   const std::string loader_;
 
+  std::vector<int64_t> mine_;  // the samples of this rank in this step
   int64_t epoch_ = -1;
   std::vector<int64_t> times_seen_;  // of each sample, in this epoch
   int64_t proven_epochs_ = 0;

@@ -58,6 +58,10 @@ class Ledgers : public lockstep::SessionHooks {
   absl::Status OnEpochBegin(Session& session, int64_t epoch) override {
     return ledgers_[session.rank()]->OnEpochBegin(session, epoch);
   }
+  absl::Status OnBatch(Session& session, const Step& step,
+                       const lockstep::Batch& batch) override {
+    return ledgers_[session.rank()]->OnBatch(session, step, batch);
+  }
   absl::Status OnStep(Session& session, const Step& step) override {
     return ledgers_[session.rank()]->OnStep(session, step);
   }

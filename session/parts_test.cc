@@ -1,0 +1,345 @@
+// These tests train with steps that have several batches: the parts of a
+// loader with micro_batch_size.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/gradients/gradients.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/session/hooks.h"
+#include "lockstep/session/session.h"
+#include "lockstep/session/session_testing.h"
+#include "lockstep/session/sums.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A job in which an epoch has two steps, of 12 and of 8 samples.
+std::string JobOfParts(int64_t micro_batch_size, absl::string_view more = "") {
+  return absl::StrCat(R"(
+[loader.train]
+num_workers = 0
+micro_batch_size = )",
+                      micro_batch_size, R"(
+dataset = {name = "numbers", size = 20}
+sampler = {name = "sequential", global_batch_size = 12, tail = "uneven"}
+
+[loader.test]
+num_workers = 0
+micro_batch_size = 2
+dataset = {name = "numbers", size = 5}
+sampler = {name = "sequential", global_batch_size = 6, tail = "mask"}
+)",
+                      more);
+}
+
+class PartsTest : public SessionWithCheckpoints {
+ protected:
+  std::vector<absl::Status> RunParts(int size, int64_t micro_batch_size,
+                                     const Train& train,
+                                     const SessionOptions& options = {},
+                                     absl::string_view more = "") {
+    return RunJobs(
+        std::vector<std::string>(size, JobOfParts(micro_batch_size, more)),
+        train, options);
+  }
+};
+
+// Trains a model for an epoch. `in_step` is called in each step.
+absl::Status TrainModel(
+    Session& session,
+    const std::function<absl::Status(Step&, Gradients&)>& in_step) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+  Model model;
+  LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                            session.MakeGradients(model.parameters()));
+  LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+  for (Step& step : session.Steps(*train, 0)) {
+    LOCKSTEP_RETURN_IF_ERROR(in_step(step, *gradients));
+  }
+  return absl::OkStatus();
+}
+
+TEST_F(PartsTest, AddUpToTheSameStep) {
+  for (const int size : {1, 2, 3}) {
+    for (const int64_t micro : {0, 1, 3, 4}) {
+      SCOPED_TRACE(absl::StrCat(size, " ranks, micro-batches of ", micro));
+      const auto ended =
+          RunParts(size, micro, [&](Session& session) -> absl::Status {
+            LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                      session.MakeLoader("train"));
+            Model model;
+            LOCKSTEP_ASSIGN_OR_RETURN(
+                Gradients* const gradients,
+                session.MakeGradients(model.parameters()));
+            for (Step& step : session.Steps(*train, 0)) {
+              int64_t parts = 0, rows = 0;
+              for (const Batch& batch : step) {
+                EXPECT_EQ(batch.part(), parts++);
+                EXPECT_EQ(batch.parts(), step.parts());
+                EXPECT_EQ(batch.step(), step.number());
+                rows += batch.valid();
+                EXPECT_EQ(step.weight(), rows);
+                model.AddGradients(batch);
+                step.Add("x", SumOf(batch));
+              }
+              EXPECT_EQ(parts, step.parts());
+              LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+              const int64_t all = step.number() == 0 ? 12 : 8;
+              const int64_t most = (all + size - 1) / size;
+              EXPECT_EQ(parts, micro == 0 ? 1 : (most + micro - 1) / micro);
+              EXPECT_EQ(step.total_weight(), all);
+              // The means of samples 0 to 11, and 12 to 19.
+              const float mean = step.number() == 0 ? 5.5F : 15.5F;
+              EXPECT_EQ(step.mean("x"), mean);
+              EXPECT_EQ(model.sum_gradient[0], mean);
+              EXPECT_EQ(model.sum_gradient[1], -mean);
+              EXPECT_EQ(model.count_gradient[0], 1);
+            }
+            EXPECT_EQ(session.steps(), 2);
+            return absl::OkStatus();
+          });
+      EXPECT_THAT(ended, Each(IsOk()));
+    }
+  }
+}
+
+TEST_F(PartsTest, AnEvaluationSeesEachSampleOnce) {
+  const auto ended = RunParts(2, 2, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test, session.MakeLoader("test"));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const Evaluation evaluation,
+        session.Evaluate(*test, [](const Batch& batch, Sums& sums) {
+          sums.Add("x", SumOf(batch));
+          return absl::OkStatus();
+        }));
+    EXPECT_EQ(evaluation.samples, 5);
+    EXPECT_EQ(evaluation.mean("x"), 2);
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+TEST_F(PartsTest, WeightsOfBatchesAreAddedUp) {
+  const auto ended = RunParts(2, 2, [](Session& session) {
+    return TrainModel(session, [](Step& step, Gradients& gradients) {
+      for (const Batch& batch : step) {
+        step.Add("x", SumOf(batch));
+        step.AddWeight(10 * batch.valid());
+      }
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(gradients));
+      EXPECT_EQ(step.total_weight(), step.number() == 0 ? 120 : 80);
+      return absl::OkStatus();
+    });
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+// ---- Mistakes.
+
+TEST_F(PartsTest, AverageComesAfterTheLastBatch) {
+  const auto ended = RunParts(2, 2, [](Session& session) {
+    return TrainModel(session, [](Step& step, Gradients& gradients) {
+      for (const Batch& batch : step) {
+        if (batch.part() + 1 == batch.parts()) continue;
+        EXPECT_THAT(
+            step.Average(gradients),
+            StatusIs(absl::StatusCode::kFailedPrecondition,
+                     HasSubstr(absl::StrCat(
+                         "the trainer has read ", batch.part() + 1, " of the ",
+                         batch.parts(), " batches of step ", step.number(),
+                         " of epoch 0 before Average: loop over the batches "
+                         "of each step to the end"))));
+      }
+      // Nothing was sent, so the step goes on.
+      return step.Average(gradients);
+    });
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+TEST_F(PartsTest, AStepThatIsNotReadCanNotBeAveraged) {
+  const auto ended = RunParts(1, 2, [](Session& session) {
+    return TrainModel(session, [](Step& step, Gradients& gradients) {
+      return step.Average(gradients);
+    });
+  });
+  EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 HasSubstr("has read 0 of the 6 batches")));
+}
+
+TEST_F(PartsTest, ALoopOverBatchesGoesToItsEnd) {
+  const auto ended = RunParts(2, 2, [](Session& session) {
+    return TrainModel(session, [](Step& step, Gradients&) {
+      for (const Batch& batch : step) {
+        EXPECT_EQ(batch.part(), 0);
+        break;
+      }
+      return step.status();
+    });
+  });
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   HasSubstr("has read 1 of the 3 batches of "
+                                             "step 0 of epoch 0 before the "
+                                             "next step"))));
+}
+
+TEST_F(PartsTest, ALoopOverBatchesIsBegunOnce) {
+  for (const int64_t micro : {0, 2}) {
+    const auto ended = RunParts(2, micro, [](Session& session) {
+      return TrainModel(session, [](Step& step, Gradients& gradients) {
+        int batches = 0;
+        for (int loop = 0; loop < 2; ++loop) {
+          for (const Batch& batch : step) batches += batch.empty() ? 0 : 1;
+        }
+        EXPECT_EQ(batches, step.parts());
+        return step.Average(gradients);
+      });
+    });
+    EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                                     HasSubstr("was begun twice"))));
+  }
+}
+
+TEST_F(PartsTest, TakeNoBatchesAsTheyAreReady) {
+  const auto ended = RunJobs(
+      {R"([loader.train]
+num_workers = 1
+micro_batch_size = 2
+delivery = "as_ready"
+dataset = {name = "numbers", size = 20}
+sampler = {name = "sequential", global_batch_size = 12})"},
+      [](Session& session) { return session.MakeLoader("train").status(); });
+  EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kInvalidArgument,
+                                 AllOf(HasSubstr("loader.train"),
+                                       HasSubstr("micro_batch_size=2 "
+                                                 "needs the delivery "
+                                                 "in_order"))));
+}
+
+// ---- A sample that can't be read.
+
+TEST_F(PartsTest, AnErrorEndsTheStepInItsPart) {
+  std::vector<int> batches(2);
+  const std::string job = absl::StrCat(JobOfParts(2), R"(
+[loader.bad]
+num_workers = 0
+micro_batch_size = 2
+dataset = {name = "numbers", size = 20, broken = 4}
+sampler = {name = "sequential", global_batch_size = 12, tail = "uneven"}
+)");
+  const auto ended = RunJobs({job, job}, [&](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const bad, session.MakeLoader("bad"));
+    Model model;
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                              session.MakeGradients(model.parameters()));
+    for (Step& step : session.Steps(*bad, 0)) {
+      for (const Batch& batch : step) {
+        model.AddGradients(batch);
+        ++batches[session.rank()];
+      }
+      const absl::Status averaged = step.Average(*gradients);
+      EXPECT_EQ(averaged.ok(), step.status().ok());
+      LOCKSTEP_RETURN_IF_ERROR(averaged);
+    }
+    return absl::OkStatus();
+  });
+  // Sample 4 is in the second part of rank 0.
+  EXPECT_THAT(batches, ElementsAre(1, 3));
+  EXPECT_THAT(ended[0],
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("epoch 0, step 0, part 1, row 0: sample 4")));
+  EXPECT_FALSE(ended[1].ok());
+  EXPECT_THAT(ended[1].message(), HasSubstr("sample 4"));
+}
+
+// ---- What belongs to steps.
+
+// Notes the batches and steps that a hook sees.
+// Thread-safety: thread-compatible.
+class Seen : public SessionHooks {
+ public:
+  absl::Status OnBatch(Session&, const Step& step,
+                       const Batch& batch) override {
+    events.push_back(absl::StrCat(step.number(), ".", batch.part(), ": ",
+                                  batch.valid(), " rows"));
+    return fails_at == static_cast<int>(events.size())
+               ? absl::InternalError("seen enough")
+               : absl::OkStatus();
+  }
+  absl::Status OnStep(Session& session, const Step&) override {
+    events.push_back(absl::StrCat(session.steps(), " steps"));
+    return absl::OkStatus();
+  }
+
+  int fails_at = 0;
+  std::vector<std::string> events;
+};
+
+absl::Status AverageAll(Step& step, Gradients& gradients) {
+  for (const Batch& batch : step) step.Add("x", SumOf(batch));
+  return step.Average(gradients);
+}
+
+TEST_F(PartsTest, HooksSeeEachBatch) {
+  Seen seen;
+  const auto train = [](Session& session) {
+    return TrainModel(session, AverageAll);
+  };
+  EXPECT_THAT(RunParts(1, 5, train, WithHooks({&seen})), Each(IsOk()));
+  EXPECT_THAT(seen.events,
+              ElementsAre("0.0: 4 rows", "0.1: 4 rows", "0.2: 4 rows",
+                          "1 steps", "1.0: 4 rows", "1.1: 4 rows", "2 steps"));
+  for (const int fails_at : {1, 2}) {
+    seen.events.clear();
+    seen.fails_at = fails_at;
+    EXPECT_THAT(RunParts(1, 5, train, WithHooks({&seen})),
+                Each(StatusIs(absl::StatusCode::kInternal,
+                              HasSubstr("the hook of the event 'batch'"))));
+    EXPECT_EQ(static_cast<int>(seen.events.size()), fails_at);
+  }
+}
+
+TEST_F(PartsTest, AStopAndASaveEndTheStepFirst) {
+  const std::string checkpoint =
+      absl::StrCat("[checkpoint]\npath = \"", path_, "\"\n");
+  int batches = 0;
+  const auto train = [&](Session& session) {
+    return TrainModel(session, [&](Step& step, Gradients& gradients) {
+      for (const Batch& batch : step) {
+        ++batches;
+        if (batch.part() > 0) continue;
+        LOCKSTEP_RETURN_IF_ERROR(session.SaveAs("named"));
+        session.RequestStop();
+      }
+      EXPECT_FALSE(Exists(session.steps() + 1));
+      return step.Average(gradients);
+    });
+  };
+  EXPECT_THAT(RunParts(1, 3, train, {}, checkpoint), Each(IsOk()));
+  EXPECT_EQ(batches, 4);  // those of the first step
+  EXPECT_TRUE(Exists(1));
+  // The job goes on with the second step, in other parts.
+  batches = 0;
+  EXPECT_THAT(RunParts(1, 2, train, {}, checkpoint), Each(IsOk()));
+  EXPECT_EQ(batches, 4);
+  EXPECT_TRUE(Exists(2));
+}
+
+}  // namespace
+}  // namespace lockstep
