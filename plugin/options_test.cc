@@ -102,6 +102,7 @@ cuda_library = "/opt/libcuda.so"
 
 TEST(OptionsAsText, Loader) {
   LoaderOptions options;
+  options.micro_batch_size = 2;
   options.num_workers = 3;
   options.workers = Workers::kThreads;
   options.keep_tbb_limit = !options.keep_tbb_limit;
@@ -118,7 +119,8 @@ TEST(OptionsAsText, Loader) {
   options.max_failures = 10;
   options.timeout = absl::Seconds(77);
   options.trace_events = 11;
-  ExpectText(options, R"(num_workers = 3
+  ExpectText(options, R"(micro_batch_size = 2
+num_workers = 3
 workers = "threads"
 keep_tbb_limit = true
 limit_nested_threads = true

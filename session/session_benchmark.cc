@@ -53,10 +53,14 @@ absl::StatusOr<std::shared_ptr<Dataset>> MakeNumbers(const PluginContext&,
       {NamedTensor::Own<float>("x", {1 << 16}, numbers)});
 }
 
-Config Settings() {
+// The batches of a step of the loader "parts".
+constexpr int64_t kParts = 8;
+
+// The loaders have batches of 64 rows on all ranks together.
+Config Settings(int ranks = 1) {
   Config config;
   Config& loaders = config.Set("loader", Config());
-  for (const char* const name : {"by_hand", "session"}) {
+  for (const char* const name : {"by_hand", "session", "parts"}) {
     Config& loader = loaders.Set(name, Config());
     loader.Set("num_workers", 0);
     loader.Set("advance_epochs", true);
@@ -65,6 +69,9 @@ Config Settings() {
     sampler.Set("name", "native_shuffle");
     sampler.Set("global_batch_size", 64);
   }
+  Config& parts = *loaders.Find("parts");
+  parts.Find("sampler")->Set("global_batch_size", 64 * kParts);
+  parts.Set("micro_batch_size", 64 / ranks);
   return config;
 }
 
@@ -86,16 +93,19 @@ void Update(absl::Span<const float> gradients, absl::Span<float> parameters) {
 }
 
 absl::Status TrainByHand(Loader& loader, Communicator& group, int64_t steps,
-                         std::vector<float>& memory,
+                         int64_t parts, std::vector<float>& memory,
                          std::vector<float>& parameters) {
   const auto size = static_cast<int64_t>(parameters.size());
   const auto gradients = absl::MakeSpan(memory).first(size);
   const Buffer buffer = BufferOf(memory);
+  int64_t part = 0;
   for (absl::StatusOr<Batch>& batch : loader.Epoch(0)) {
     LOCKSTEP_RETURN_IF_ERROR(batch.status());
-    std::fill(gradients.begin(), gradients.end(), 0.F);
-    memory[size + 1] = static_cast<float>(AddGradients(*batch, gradients));
-    memory[size] = static_cast<float>(batch->valid());
+    if (part == 0) std::fill(memory.begin(), memory.end(), 0.F);
+    memory[size + 1] += static_cast<float>(AddGradients(*batch, gradients));
+    memory[size] += static_cast<float>(batch->valid());
+    if (++part < parts) continue;
+    part = 0;
     if (group.size() > 1) {
       LOCKSTEP_RETURN_IF_ERROR(
           Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum)));
@@ -138,13 +148,14 @@ absl::StatusOr<double> TimeOf(int64_t steps,
          static_cast<double>(steps);
 }
 
-// Measures models of `size` parameters.
-absl::Status Measure(Session& session, int64_t size, int64_t rounds,
-                     int64_t steps) {
+// Measures models of `size` parameters, with steps of one batch or of kParts.
+absl::Status Measure(Session& session, int64_t size, int64_t parts,
+                     int64_t rounds, int64_t steps) {
   LOCKSTEP_ASSIGN_OR_RETURN(Loader* const by_hand,
                             session.MakeLoader("by_hand"));
-  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const by_session,
-                            session.MakeLoader("session"));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      Loader* const by_session,
+      session.MakeLoader(parts == 1 ? "session" : "parts"));
   std::vector<float> memory(size + 2), parameters(size), others(size);
   LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
                             session.MakeGradients({{"all", BufferOf(others)}}));
@@ -156,7 +167,8 @@ absl::Status Measure(Session& session, int64_t size, int64_t rounds,
   for (int64_t round = 0; round < rounds; ++round) {
     LOCKSTEP_ASSIGN_OR_RETURN(const double first, TimeOf(steps, [&] {
                                 return TrainByHand(*by_hand, session.group(),
-                                                   steps, memory, parameters);
+                                                   steps, parts, memory,
+                                                   parameters);
                               }));
     LOCKSTEP_ASSIGN_OR_RETURN(const double second, TimeOf(steps, [&] {
                                 return TrainBySession(at, steps, *gradients,
@@ -171,11 +183,13 @@ absl::Status Measure(Session& session, int64_t size, int64_t rounds,
   const double added = Median(difference) * kMicro;
   const double bound = std::max(5.0, 0.02 * Median(hand) * kMicro);
   std::printf(
-      "| %d rank%s, %lld parameters | %.1f us | %.1f us | %.2f us | at most "
+      "| %d rank%s, %lld parameters%s | %.1f us | %.1f us | %.2f us | at most "
       "%.1f us | %s |\n",
       session.size(), session.size() == 1 ? "" : "s",
-      static_cast<long long>(size), Median(own) * kMicro, Median(hand) * kMicro,
-      added, bound, added <= bound ? "" : "**missed**");
+      static_cast<long long>(size),
+      parts == 1 ? "" : absl::StrCat(", ", parts, " parts").c_str(),
+      Median(own) * kMicro, Median(hand) * kMicro, added, bound,
+      added <= bound ? "" : "**missed**");
   return absl::OkStatus();
 }
 
@@ -285,14 +299,18 @@ absl::Status Run(int64_t rounds, int64_t steps) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto session,
                             Session::Create(std::move(job), registry));
   return session->Run([&](Session& ranks) -> absl::Status {
-    Config quiet = Settings();
+    Config quiet = Settings(ranks.size());
     quiet.Set("progress", Config()).Set("every", "0s");
     for (const int64_t size : {100, 10'000, 1'000'000}) {
       const int64_t fewer =
           std::max(std::min<int64_t>(steps, 30), steps * 1000 / (1000 + size));
-      LOCKSTEP_RETURN_IF_ERROR(RunSession(ranks, quiet, [&](Session& session) {
-        return Measure(session, size, rounds, fewer);
-      }));
+      for (const int64_t parts : {int64_t{1}, kParts}) {
+        LOCKSTEP_RETURN_IF_ERROR(
+            RunSession(ranks, quiet, [&](Session& session) {
+              return Measure(session, size, parts, rounds,
+                             std::max<int64_t>(1, fewer / parts));
+            }));
+      }
     }
     return MeasureMetrics(ranks, rounds, std::min<int64_t>(steps, 300));
   });
