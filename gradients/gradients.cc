@@ -331,7 +331,28 @@ absl::StatusOr<StepResult> Gradients::Average(const StepInput& input) {
       last_, on_host() ? AverageOnHost(input) : AverageOnDevice(input));
   stage_ = Stage::kAveraged;
   norm_ = last_.norm;
+  all_are_done_ = !last_.any_more || last_.stops > 0;
   return last_;
+}
+
+absl::Status Gradients::AverageUntilAllAreDone(
+    const std::function<absl::Status(const StepResult& step)>& update,
+    StepInput input) {
+  if (!input.step.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "AverageUntilAllAreDone got the name '", input.step,
+        "' for its steps, of which each would need another name: leave "
+        "StepInput::step empty on all ranks, and steps are counted"));
+  }
+  input.weight = 0;
+  input.has_more = false;
+  while (!std::exchange(all_are_done_, false)) {
+    LOCKSTEP_RETURN_IF_ERROR(BeginStep());
+    std::fill(input.sums.begin(), input.sums.end(), 0.0);
+    LOCKSTEP_ASSIGN_OR_RETURN(const StepResult step, Average(input));
+    LOCKSTEP_RETURN_IF_ERROR(update(step));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> Gradients::AddUp(const StepInput& input) {

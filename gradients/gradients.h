@@ -27,6 +27,22 @@
 //     ...
 //   }
 //
+// Ranks may have different numbers of steps. A rank whose data has ended goes
+// on averaging, with the weight 0, until no rank has any:
+//
+//   while (const Rows* rows = Next()) {
+//     LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep());
+//     ...
+//     input.has_more = HasNext();
+//     LOCKSTEP_RETURN_IF_ERROR(gradients->Average(input).status());
+//     Update();
+//   }
+//   LOCKSTEP_RETURN_IF_ERROR(gradients->AverageUntilAllAreDone(
+//       [&](const StepResult& step) {
+//         if (!step.skipped) Update();
+//         return absl::OkStatus();
+//       }));
+//
 // With a Session, Session::MakeGradients makes them, the session begins the
 // steps, and Step::Average averages.
 #ifndef LOCKSTEP_GRADIENTS_GRADIENTS_H_
@@ -138,6 +154,26 @@ class Gradients {
   //   scale;
   //                        gradients are then 0
   absl::StatusOr<StepResult> Average(const StepInput& input);
+
+  // Ends a loop over data of which ranks may have different amounts: averages,
+  // with the weight 0, until no rank has data for a further step, and calls
+  // `update` after each Average, as the loop does. So the parameters stay the
+  // same on all ranks, and each mean is over the rows of those ranks that have
+  // any. Every rank calls it after each such loop, however many steps it had.
+  // It takes no collective if the last Average of the loop has said that no
+  // rank has more, or that one asks to stop.
+  //
+  // `input` is that of the rank's steps without data. If the ranks bring sums,
+  // it has as many, with the same names; they are set to 0 before each Average,
+  // and `update` finds the totals there. Steps must not be named by `step`.
+  //
+  // Only the operations of these Gradients are answered. If other ranks need
+  // this one for a collective of the trainer's own, they are told its name.
+  //   INVALID_ARGUMENT  `input` has a name
+  //   other codes       errors of BeginStep, Average and `update`
+  absl::Status AverageUntilAllAreDone(
+      const std::function<absl::Status(const StepResult& step)>& update,
+      StepInput input = {});
 
   // Adds up what all ranks bring, without the gradients: for a step that is not
   // averaged, or for an evaluation. It does not end a step. Ranks that differ
@@ -267,6 +303,7 @@ class Gradients {
   int part_ = 0;                 // the present one
   bool was_part_named_ = false;  // by BeginPart
   double norm_ = 0;              // of the gradients
+  bool all_are_done_ = false;    // as the last Average has said
   StepResult last_;
 };
 

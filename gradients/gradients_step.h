@@ -26,8 +26,13 @@ struct StepInput {
   // are divided by the weight of all ranks.
   std::optional<int64_t> weight;
 
-  bool stop = false;     // this rank asks all to stop
-  bool has_more = true;  // this rank has data for a further step
+  bool stop = false;  // this rank asks all to stop
+
+  // This rank has data for a further step. It matters where ranks may have
+  // different numbers of steps (Gradients::AverageUntilAllAreDone). If it is
+  // not known, it stays true, and the loop has one more step at its end, which
+  // is skipped.
+  bool has_more = true;
 
   // Numbers that are added up over all ranks, such as losses. Average replaces
   // them by their sums.

@@ -70,6 +70,7 @@ struct TwoArrays {
   std::vector<float> b = std::vector<float>(5);
   std::unique_ptr<Gradients> gradients;
   absl::Span<float> of_a, of_b;
+  int64_t operations_of_make = 0;
 
   std::vector<Parameter> parameters() {
     return {{"a", BufferOf(a)}, {"b", BufferOf(b)}};
@@ -80,6 +81,7 @@ struct TwoArrays {
                               Gradients::Create(group, parameters(), options));
     LOCKSTEP_ASSIGN_OR_RETURN(of_a, gradients->Of<float>("a"));
     LOCKSTEP_ASSIGN_OR_RETURN(of_b, gradients->Of<float>("b"));
+    operations_of_make = gradients->groups()[0]->issued_operations();
     return absl::OkStatus();
   }
 
@@ -803,6 +805,134 @@ TEST(Gradients, StopsAndEndsAreThoseOfAllRanks) {
     }
     return absl::OkStatus();
   });
+}
+
+// ---- Ranks with different numbers of steps.
+
+// Ranks have different numbers of batches, of which each has rank + 1 rows.
+// Their gradient is the number of the batch for each row.
+constexpr int64_t kBatches[][3] = {{0, 1, 5}, {2, 0, 0}, {0, 0, 0}, {3, 3, 3}};
+
+// Returns the mean gradient of a step over the rows of the ranks that have any.
+float MeanOfUnevenStep(const int64_t (&batches)[3], int64_t step) {
+  for (const int64_t each : batches) {
+    if (step < each) return static_cast<float>(step + 1);
+  }
+  return 0;
+}
+
+TEST(Gradients, RanksMayHaveDifferentNumbersOfSteps) {
+  for (const bool knows_its_end : {true, false}) {
+    OnRanks(3, [&](Communicator& group) -> absl::Status {
+      TwoArrays own;
+      LOCKSTEP_RETURN_IF_ERROR(own.Make(group));
+      int64_t averages = 0;
+      for (const auto& batches : kBatches) {
+        const int64_t mine = batches[group.rank()];
+        const int64_t most = *std::max_element(batches, batches + 3);
+        int64_t step = 0;
+        double sum = 0;
+        StepInput input;
+        input.sums = absl::MakeSpan(&sum, 1);
+        const auto update = [&](const StepResult& result) {
+          // The step at the end is there where the ranks do not know it.
+          EXPECT_EQ(result.skipped, step >= most);
+          EXPECT_EQ(own.of_a[0], MeanOfUnevenStep(batches, step));
+          EXPECT_EQ(sum, static_cast<double>(result.weight));
+          own.a[0] += own.of_a[0];
+          ++step;
+          return absl::OkStatus();
+        };
+        while (step < mine) {
+          LOCKSTEP_RETURN_IF_ERROR(own.gradients->BeginStep());
+          const int64_t rows = group.rank() + 1;
+          own.Fill(static_cast<float>((step + 1) * rows));
+          sum = static_cast<double>(rows);
+          input.weight = rows;
+          input.has_more = !knows_its_end || step + 1 < mine;
+          LOCKSTEP_ASSIGN_OR_RETURN(const StepResult result,
+                                    own.gradients->Average(input));
+          LOCKSTEP_RETURN_IF_ERROR(update(result));
+        }
+        LOCKSTEP_RETURN_IF_ERROR(
+            own.gradients->AverageUntilAllAreDone(update, input));
+        const bool has_one_more = !knows_its_end || most == 0;
+        EXPECT_EQ(step, most + (has_one_more ? 1 : 0));
+        averages += step;
+      }
+      EXPECT_EQ(own.a[0], 15 + 3 + 6);  // on all ranks
+      // The means of both arrays take one collective, and the rest another.
+      EXPECT_EQ(own.gradients->groups()[0]->issued_operations(),
+                own.operations_of_make + 2 * averages);
+      return absl::OkStatus();
+    });
+  }
+}
+
+TEST(Gradients, AStopEndsUnevenLoopsOnAllRanks) {
+  OnRanks(2, [](Communicator& group) -> absl::Status {
+    TwoArrays own;
+    LOCKSTEP_RETURN_IF_ERROR(own.Make(group));
+    int64_t steps = 0;
+    const auto update = [&steps](const StepResult&) {
+      ++steps;
+      return absl::OkStatus();
+    };
+    // Rank 0 has no data. Rank 1 asks to stop in its third step of many.
+    for (int step = 0; group.rank() == 1 && step < 3; ++step) {
+      LOCKSTEP_RETURN_IF_ERROR(own.gradients->BeginStep());
+      own.Fill(1);
+      StepInput input = Weight(1);
+      input.stop = step == 2;
+      LOCKSTEP_RETURN_IF_ERROR(own.gradients->Average(input).status());
+      ++steps;
+    }
+    LOCKSTEP_RETURN_IF_ERROR(own.gradients->AverageUntilAllAreDone(update));
+    EXPECT_EQ(steps, 3);
+    return absl::OkStatus();
+  });
+}
+
+TEST(Gradients, TheUpdateOfARankThatIsDoneMayFail) {
+  const std::vector<absl::Status> ended =
+      StatusesOf(2, [](Communicator& group) -> absl::Status {
+        TwoArrays own;
+        LOCKSTEP_RETURN_IF_ERROR(own.Make(group));
+        const auto update = [](const StepResult&) {
+          return absl::DataLossError("no more");
+        };
+        absl::Status status = own.gradients->AverageUntilAllAreDone(update);
+        EXPECT_THAT(status, StatusIs(absl::StatusCode::kDataLoss));
+        StepInput named;
+        named.step = "step 3";
+        EXPECT_THAT(own.gradients->AverageUntilAllAreDone(update, named),
+                    StatusIs(kInvalid, HasSubstr("leave StepInput::step")));
+        return status;
+      });
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kDataLoss)));
+}
+
+// A rank that is done answers the operations of its gradients alone.
+TEST(Gradients, AnOwnCollectiveThatNeedsARankThatIsDoneNamesIt) {
+  const std::vector<absl::Status> ended =
+      StatusesOf(2, [](Communicator& group) -> absl::Status {
+        TwoArrays own;
+        LOCKSTEP_RETURN_IF_ERROR(own.Make(group));
+        if (group.rank() == 1) {
+          CallOptions call;
+          call.name = "accuracy";
+          call.deadline = absl::Milliseconds(200);
+          const absl::Status late = Wait(group.Barrier(call));
+          own.gradients->Abort(late);
+          return late;
+        }
+        return own.gradients->AverageUntilAllAreDone(
+            [](const StepResult&) { return absl::OkStatus(); });
+      });
+  EXPECT_THAT(ended[1],
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr("accuracy"), HasSubstr("rank 0"))));
+  EXPECT_FALSE(ended[0].ok());
 }
 
 TEST(Gradients, SumsMayBeAddedUpWithoutGradients) {
