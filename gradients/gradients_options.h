@@ -100,9 +100,9 @@ struct GradientsOptions {
   Unused unused = Unused::kError;
 
   // If true, the trainer sets gradients in the first part of a step, where it
-  // adds otherwise, and marks each parameter whose gradient it has set. Only
-  // the other gradients are then set to 0, so no step begins with a pass over
-  // all of them.
+  // adds otherwise and in all later parts, and marks each parameter whose
+  // gradient it has set. Only the other gradients are then set to 0, so no step
+  // begins with a pass over all of them.
   bool overwrite = false;
 
   // If it is set, gradients are those of a loss times loss_scale(). Average

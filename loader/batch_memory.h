@@ -34,8 +34,9 @@ class BatchView;
 // Allocates the memory of batches, and is told what happens to them.
 // Guarantees: the calls for one piece of memory come one after the other:
 // Filled, OnDevice any number of times, Released, BeforeReuse, and Filled
-// again. Calls are left out if a step does not get so far: a step that failed
-// is not filled, and a batch that the user never got is not released.
+// again. Calls are left out if a batch does not get so far: one that failed is
+// not filled, and one that the loader drops when it goes to another place is
+// not released.
 // Thread-safety: functions are called from many threads at once, each for
 // another piece of memory. Workers call Filled and BeforeReuse (without
 // workers, Next does). The thread that holds the batch calls OnDevice and
@@ -66,7 +67,8 @@ class BatchMemory {
   virtual absl::StatusOr<void*> OnDevice(void* memory, Stream stream);
 
   // Called when the user gives the batch in this memory back, or when the
-  // loader does so because its step has failed. It must not throw.
+  // loader does so because its step has failed, in this part or in an earlier
+  // one. It must not throw.
   virtual void Released(void* /*memory*/) {}
 
   // Called before the batch in this memory is overwritten: it was given back,

@@ -44,16 +44,9 @@ constexpr uint32_t kCallsToLook = 16;
 constexpr int kMostEmptyEpochs = 1000;
 
 // Returns the largest number of rows that a batch can have.
-absl::StatusOr<int64_t> MostRows(const LoaderOptions& options,
-                                 const Sampler& sampler) {
+int64_t MostRows(const LoaderOptions& options, const Sampler& sampler) {
   const int64_t micro = options.micro_batch_size;
-  if (micro == 0) return sampler.max_rows();
-  const int64_t batch_size = sampler.options().cut.batch_size;
-  if (micro <= batch_size) return micro;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "a rank has ", batch_size, " rows in a step, so micro_batch_size should ",
-      "be from 1 to ", batch_size, ", or 0, with which a step has one part, ",
-      "but got micro_batch_size=", micro));
+  return micro == 0 ? sampler.max_rows() : std::min(micro, sampler.max_rows());
 }
 
 // Returns the number of slots that the options allow, if each takes so many
@@ -108,8 +101,7 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
   LoaderOptions resolved = options;
   if (!resolved.num_workers) resolved.num_workers = DefaultWorkers();
   if (!resolved.base_seed) resolved.base_seed = resolved.seed;
-  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t most_rows,
-                            MostRows(resolved, *sampler));
+  const int64_t most_rows = MostRows(resolved, *sampler);
   internal_loader::BatchLayout layout;
   LOCKSTEP_RETURN_IF_ERROR(
       internal_loader::MakeLayout(dataset->fields(), most_rows, layout));
@@ -443,11 +435,33 @@ NextResult Loader::TryNext(Batch& batch) {
   return RunOrEnd("TryNext", [&] { return Advance(batch, false); });
 }
 
+absl::StatusOr<Batch> Loader::EmptyBatch(int64_t epoch, int64_t step) {
+  // The caller may still have the batch of an earlier call.
+  if (empty_pool_ == nullptr || empty_pool_->free_slots() == 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        empty_pool_, SlotPool::Create(pool_->layout().specs, /*rows=*/1,
+                                      /*slots=*/1, options_.memory));
+  }
+  Slot& slot = *empty_pool_->Take();
+  pipeline_->FillEmpty(slot, epoch, step);
+  if (!slot.status.ok()) {
+    absl::Status failed = slot.status;
+    empty_pool_->PutBack(slot);
+    return failed;
+  }
+  Batch batch;
+  batch.Fill(&slot, empty_pool_);
+  return batch;
+}
+
 NextResult Loader::Advance(Batch& batch, bool wait) {
   errors_.clear();
   if (!running()) return NextResult(NextKind::kStopped, CheckRunning("Next"));
   while (true) {
-    if (state_ == State::kDraining && pipeline_->drained()) return EndDrain();
+    if (state_ == State::kDraining && !is_in_step_ && !drops_parts_ &&
+        pipeline_->empty()) {
+      return EndDrain();
+    }
     const absl::StatusOr<Entry*> awaited = Await(wait);
     if (!awaited.ok()) {
       if (pipeline_->failed()) return FailForGood(pipeline_->failure());
@@ -464,6 +478,9 @@ NextResult Loader::Advance(Batch& batch, bool wait) {
     }
     if (entry->kind == Entry::Kind::kBatch) {
       if (!drops_parts_) return GiveOut(*entry, batch);
+      const Slot& slot = *entry->slot;
+      meter_->AddFailures(static_cast<int64_t>(slot.errors.size()),
+                          static_cast<int64_t>(slot.substitutions.size()));
       Drop(*entry);
       continue;
     }

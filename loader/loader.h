@@ -24,10 +24,10 @@
 // With micro_batch_size, a step is several batches, and ends with the one whose
 // part() is its last.
 //
-// A new loader begins with epoch 0. A restored one goes on after the last batch
-// that was given out before SaveState, in the middle of an epoch or at its end.
-// An error is the last element of its loop, so a trainer returns it. The body
-// of the loop over epochs again, without a range:
+// A new loader begins with epoch 0. A restored one goes on after the last step
+// that was given out whole before SaveState, in the middle of an epoch or at
+// its end. An error is the last element of its loop, so a trainer returns it.
+// The body of the loop over epochs again, without a range:
 //
 //   LOCKSTEP_RETURN_IF_ERROR(loader->GoToEpoch(epoch));
 //   Batch batch;
@@ -51,8 +51,10 @@
 //     Train(batch);
 //   }
 //
-// Where there are other ranks, they wait for this one in the collectives of the
-// step, so a trainer leaves out samples by OnError::kSkip instead.
+// If steps have parts, it also throws away the gradients of earlier parts of
+// the step that has failed. Where there are other ranks, they wait for this one
+// in the collectives of the step, so a trainer leaves out samples by
+// OnError::kSkip instead.
 //
 // The batches have the same bytes with any number and kind of workers, with any
 // prefetching, and after any restart.
@@ -96,7 +98,7 @@ class SlotPool;
 
 // NextKind says what a call of Next has given.
 enum class NextKind {
-  kBatch,  // The next step.
+  kBatch,  // The next step, or the next part of it.
   // Nothing is left of the epoch, or of max_steps, or all steps that were begun
   // before Drain have been given out.
   kEnd,
@@ -140,7 +142,7 @@ class [[nodiscard]] NextResult : public absl::StatusOr<bool> {
 
 // Gives out the batches of one rank, in the order of its sampler unless
 // LoaderOptions::delivery says otherwise.
-// Guarantees: every step ends as a batch or as an error of Next, unless the
+// Guarantees: every step ends as its batches or as an error of Next, unless the
 // caller starts another epoch, restores a state or skips it, or the loader
 // fails for good.
 // Thread-safety: thread-compatible. Batches may be released on any thread, and
@@ -220,10 +222,17 @@ class Loader {
   // epochs.)
   EpochRange Epoch(int64_t epoch);
 
-  // Keeps the place in the present epoch for the next call of Epoch or
-  // GoToEpoch. So another loop can go on where one was left by `break` or has
-  // ended at an error. After a call of Next has returned kEnd, it does nothing.
+  // Keeps the place in the present epoch, also between two parts of a step, for
+  // the next call of Epoch or GoToEpoch. So another loop can go on where one
+  // was left by `break` or has ended at an error. After a call of Next has
+  // returned kEnd, it does nothing.
   void KeepPlace();
+
+  // Returns a batch of a step without rows, as the trainer would get it: its
+  // fields have no elements, and collate was called. It is for a rank whose
+  // data has ended, in the steps of other ranks. It is not a step of this
+  // loader.
+  absl::StatusOr<Batch> EmptyBatch(int64_t epoch, int64_t step);
 
   // Returns the samples that failed the step for which Next has just returned
   // an error.
@@ -239,6 +248,10 @@ class Loader {
   // missing. A step that has failed counts as given out. A new loader is at the
   // start of epoch 0.
   const SamplerProgress& progress() const;
+
+  // Returns true if Next has given out some parts of a step, and not its last
+  // one. progress() is then the beginning of the step.
+  bool in_step() const { return is_in_step_; }
 
   // Returns true if Next has returned false at the end of the present epoch.
   // The state of a loader does not contain this: after RestoreState at the end
@@ -373,6 +386,7 @@ class Loader {
   const OrderDescription order_;
   const ForkGuard fork_guard_;
   std::shared_ptr<internal_loader::SlotPool> pool_;
+  std::shared_ptr<internal_loader::SlotPool> empty_pool_;  // of EmptyBatch
   std::unique_ptr<internal_loader::Pipeline> pipeline_;
 
   State state_ = State::kNew;

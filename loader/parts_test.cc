@@ -401,17 +401,38 @@ TEST(Parts, RefusesSettingsThatMakeNoSense) {
   };
   EXPECT_THAT(make(Parts(-1)), StatusIs(absl::StatusCode::kInvalidArgument,
                                         HasSubstr("micro_batch_size=-1")));
-  EXPECT_THAT(make(Parts(9)),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("should be from 1 to 8, or 0, with which a "
-                                 "step has one part, but got "
-                                 "micro_batch_size=9")));
-  LOCKSTEP_EXPECT_OK(make(Parts(8)));
   LoaderOptions as_ready = Parts(4);
   as_ready.delivery = Delivery::kAsReady;
   EXPECT_THAT(make(as_ready),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("needs the delivery in_order")));
+}
+
+// A job that goes on with more ranks has fewer rows on each.
+TEST(Parts, MayBeLargerThanTheStep) {
+  for (const int64_t micro : {8, 9, 1000000000}) {
+    const auto loader = Make({}, Parts(micro));
+    LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+    EXPECT_THAT(RowsOf(NextStep(*loader)), ElementsAre(8));
+  }
+}
+
+TEST(Parts, FailuresOfPartsThatAreNotGivenOutCount) {
+  TestJob job;
+  auto dataset = std::make_shared<TestDataset>(job.size);
+  dataset->before = [](int64_t, SampleContext&) {
+    return absl::DataLossError("torn");
+  };
+  for (const int64_t micro : {0, 3}) {
+    LoaderOptions options = Parts(micro);
+    options.max_failures = 8;
+    const auto loader = Make(job, options, dataset);
+    LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+    Batch batch;
+    EXPECT_EQ(loader->Next(batch).kind(), NextKind::kFailedStep);
+    EXPECT_THAT(loader->Next(batch).status(),
+                StatusIs(absl::StatusCode::kResourceExhausted));
+  }
 }
 
 // With parts, the memory of a batch is that of a part.

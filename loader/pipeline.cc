@@ -125,12 +125,12 @@ bool Pipeline::Plan() {
 
 void Pipeline::PlanNext(uint32_t number, Slot& slot) {
   PlanEntry(At(number), slot);
-  // pipeline.h says why the stores are in this order.
-  const bool was_in_step = in_step_.load(std::memory_order_relaxed);
+  // A pump that sees planned_ sees in_step_, too, so it plans the next part.
   const bool is_in_step = part_ < parts_;
-  if (is_in_step && !was_in_step) in_step_.store(true);
+  if (in_step_.load(std::memory_order_relaxed) != is_in_step) {
+    in_step_.store(is_in_step);
+  }
   planned_.store(number + 1);
-  if (was_in_step && !is_in_step) in_step_.store(false);
 }
 
 void Pipeline::PlanEntry(Entry& entry, Slot& slot) {
@@ -166,16 +166,7 @@ void Pipeline::PlanPart(Entry& entry, Slot& slot) {
   entry.progress = part_ + 1 < parts_ ? before_step_ : entry.after_step;
   entry.steps_in_epoch = steps_in_epoch_;
   entry.status = absl::OkStatus();
-  slot.Plan(step_, part_++, parts_,
-            RandomKey(options_.seed, kSampleStream,
-                      static_cast<uint64_t>(step_.epoch)));
-  if (options_.memory != nullptr && slot.used_before) {
-    slot.status =
-        slot.AtStep("BatchMemory::BeforeReuse", CatchAll("it", [&] {
-                      return options_.memory->BeforeReuse(slot.memory);
-                    }));
-  }
-  slot.used_before = true;
+  PlanSlot(slot, step_, part_++, parts_);
   if (!slot.status.ok()) return;
   entry.rows.store(static_cast<uint32_t>(slot.rows()),
                    std::memory_order_relaxed);
@@ -184,6 +175,28 @@ void Pipeline::PlanPart(Entry& entry, Slot& slot) {
     dataset_->Hint(absl::MakeConstSpan(slot.indices).first(slot.valid));
     return absl::OkStatus();
   }).IgnoreError();
+}
+
+void Pipeline::PlanSlot(Slot& slot, const BatchIndices& step, int64_t part,
+                        int64_t parts) {
+  slot.Plan(step, part, parts,
+            RandomKey(options_.seed, kSampleStream,
+                      static_cast<uint64_t>(step.epoch)));
+  if (options_.memory != nullptr && slot.used_before) {
+    slot.status =
+        slot.AtStep("BatchMemory::BeforeReuse", CatchAll("it", [&] {
+                      return options_.memory->BeforeReuse(slot.memory);
+                    }));
+  }
+  slot.used_before = true;
+}
+
+void Pipeline::FillEmpty(Slot& slot, int64_t epoch, int64_t step) {
+  BatchIndices none;
+  none.epoch = epoch;
+  none.step = step;
+  PlanSlot(slot, none, /*part=*/0, /*parts=*/1);
+  if (slot.status.ok()) reader_.Complete(slot);
 }
 
 // Plans what follows the last step of an epoch, or of max_steps, or an error of

@@ -28,11 +28,6 @@
 //   * A step becomes ready: Publish stores Entry::ready, then loads awaited_.
 //     A consumer that waits stores awaited_ and then loads planned_ and
 //     Entry::ready (Ready).
-//   * A step whose parts are being planned goes on after Drain: the planner
-//     stores in_step_ before it stores planned_ for the step's first part, and
-//     clears it after it has stored planned_ for the last one. A consumer that
-//     drains loads in_step_ and then planned_ (drained), so it does not take a
-//     step that has begun for nothing.
 //   * A step was planned: its planner stores planned_ and planning_ and then
 //     loads awaited_ (WorkFor). A consumer that waits stores awaited_ and then
 //     loads planning_ (HasWork).
@@ -45,7 +40,8 @@
 // Elsewhere release and acquire are enough:
 //
 //   planned_       a thread that sees an entry's number sees the entry (Plan ->
-//                  TakeRows, empty).
+//                  TakeRows, empty), and whether parts of its step are left to
+//                  plan (in_step_).
 //   ticket_        a pump that sees a ticket sees planned_ at least as far as
 //                  the pump that moved it there (TakeRows).
 //   delivered_     a planner that may use a place again sees that the consumer
@@ -57,7 +53,8 @@
 // Relaxed is enough for Entry::rows in TakeRows, where a number of another step
 // makes the exchange of the ticket fail; for cost_, chunk_ and the numbers of
 // workers, which are estimates or for people; for a first look at stop_,
-// failed_ and supply_ that is repeated; for supply_ under plan_mutex_ (Plan);
+// failed_, supply_ and in_step_ that is repeated; for the last two under
+// plan_mutex_ (Plan);
 // and for everything without workers, which is done on one thread.
 #ifndef LOCKSTEP_LOADER_PIPELINE_H_
 #define LOCKSTEP_LOADER_PIPELINE_H_
@@ -186,6 +183,10 @@ class Pipeline : private SlotPool::Listener {
     return sampler_->StepsLeftFrom(state);
   }
 
+  // Makes the batch of a step without rows in a slot of another pool. The slot
+  // has a status that is not OK if that has failed.
+  void FillEmpty(Slot& slot, int64_t epoch, int64_t step);
+
   // Plans no more steps, until GoOn or Restart.
   void Drain();
   void GoOn();
@@ -196,8 +197,6 @@ class Pipeline : private SlotPool::Listener {
   bool empty() const {
     return delivered_.load() == planned_.load(std::memory_order_acquire);
   }
-  // Returns true if, moreover, no step is left that was begun before Drain.
-  bool drained() const { return !in_step_.load() && empty(); }
 
   // Returns how many entries are ready.
   int64_t CountReady() const;
@@ -255,6 +254,8 @@ class Pipeline : private SlotPool::Listener {
   void PlanNext(uint32_t number, Slot& slot);
   void PlanEntry(Entry& entry, Slot& slot);
   void PlanPart(Entry& entry, Slot& slot);
+  void PlanSlot(Slot& slot, const BatchIndices& step, int64_t part,
+                int64_t parts);
   void PlanEnd(Entry& entry, bool ended, absl::Status status);
   bool TakeRows(RowRange& range);
   void Read(const RowRange& range, Worker& worker);

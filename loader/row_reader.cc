@@ -154,11 +154,10 @@ void RowReader::Complete(Slot& slot) {
         absl::StrCat(slot.Place(), ", row ", first.row, ": sample ",
                      first.index, " (position ", first.position,
                      ") could not be read by worker ", first.worker),
-        more == 0
-            ? ""
-            : absl::StrCat(
-                  " (and ", more,
-                  " more samples of this step; Loader::errors() has them)"));
+        more == 0 ? ""
+                  : absl::StrCat(" (and ", more, " more samples of this ",
+                                 slot.parts > 1 ? "part" : "step",
+                                 "; Loader::errors() has them)"));
     return;
   }
   if (options_.collate) slot.status = RunCollate(slot);
@@ -171,7 +170,7 @@ void RowReader::Complete(Slot& slot) {
 }
 
 absl::Status RowReader::RunCollate(Slot& slot) const {
-  // No other rank and no other step has this position.
+  // No other rank and no other batch with rows has this position.
   Random random(RandomKey(options_.seed, kCollateStream,
                           static_cast<uint64_t>(slot.epoch)),
                 static_cast<uint64_t>(slot.first_position));

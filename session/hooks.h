@@ -51,8 +51,9 @@ class SessionHooks {
   }
 
   // Is called with each batch of a step, before the trainer gets it. Its memory
-  // is given back after it, so OnStep sees no batches. A step has the same
-  // number of batches on all ranks.
+  // is given back after it, so OnStep sees no batches. The ranks have the same
+  // number of batches in a step, except in one that fails, and with a loader
+  // that was not made by MakeLoader.
   virtual absl::Status OnBatch(Session& /*session*/, const Step& /*step*/,
                                const Batch& /*batch*/) {
     return absl::OkStatus();

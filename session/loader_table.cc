@@ -31,7 +31,7 @@ Loader& LoaderTable::Add(const std::string& name,
   Loader& added = *(own_[name] = std::move(loader));
   Record& record = records_[&added];
   record.name = name;
-  record.seen = added.progress();
+  See(record, added);
   return added;
 }
 
@@ -64,7 +64,13 @@ bool LoaderTable::IsMoved(const Record& record, const Loader& loader) {
   const SamplerProgress& now = loader.progress();
   return now.epoch != record.seen.epoch ||
          now.position != record.seen.position ||
-         now.steps_in_total != record.seen.steps_in_total;
+         now.steps_in_total != record.seen.steps_in_total ||
+         loader.in_step() != record.seen_in_step;
+}
+
+void LoaderTable::See(Record& record, const Loader& loader) {
+  record.seen = loader.progress();
+  record.seen_in_step = loader.in_step();
 }
 
 bool LoaderTable::Holds(const Record& record, const Loader& loader,
@@ -84,12 +90,21 @@ absl::Status LoaderTable::AddTo(Checkpoint& checkpoint, Loader& loader) {
     if (!record.trains && !IsMoved(record, loader)) return std::nullopt;
     // Such batches have no place to continue from. Steps refuses them.
     if (loader.options().delivery == Delivery::kAsReady) return std::nullopt;
+    // A training that continues would read the parts again.
+    if (loader.in_step() && !record.seen_in_step) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the trainer has read only some parts of a step of the loader '",
+          record.name,
+          "', whose place is saved between steps: read each step to its last "
+          "part, or leave micro_batch_size out of [loader.",
+          record.name, "]"));
+    }
     return loader.SaveState();
   };
   state.load = [&loader, &record](absl::string_view bytes) -> absl::Status {
     LOCKSTEP_RETURN_IF_ERROR(loader.RestoreState(bytes));
     record.trains = true;
-    record.seen = loader.progress();
+    See(record, loader);
     record.restored = record.seen.epoch;
     return absl::OkStatus();
   };
@@ -186,6 +201,7 @@ absl::Status LoaderTable::EndRestore(const Log& log) {
       record.steps.reset();
       record.restored.reset();
       record.seen = SamplerProgress();
+      record.seen_in_step = false;
     } else if (left > 0 && !Holds(record, *loader, record.left)) {
       // The epoch was over after max_steps, which is larger now.
       record.hooked.reset();
@@ -219,7 +235,8 @@ int64_t LoaderTable::FirstEpoch(const Loader& loader) const {
   } else if (loader.options().advance_epochs) {
     is_over = loader.over();
   } else {
-    is_over = progress.steps_taken > 0 && loader.StepsLeft().value_or(1) == 0;
+    is_over = loader.over() ||
+              (progress.steps_taken > 0 && loader.StepsLeft().value_or(1) == 0);
   }
   return progress.epoch + (is_over ? 1 : 0);
 }
@@ -436,7 +453,7 @@ int64_t LoaderTable::StepsOf(const Loader& loader) const {
 void LoaderTable::EndSteps(const Loader& loader, bool is_over, bool left_step) {
   Record* const record = Find(loader);
   if (record == nullptr) return;
-  record->seen = loader.progress();
+  See(*record, loader);
   // A loader with advance_epochs goes through several epochs.
   record->begun = std::max(*record->begun, record->seen.epoch);
   if (is_over || left_step) record->over = record->seen.epoch;
@@ -474,7 +491,7 @@ absl::Status LoaderTable::CheckEvaluate(const Loader& loader) const {
 
 void LoaderTable::EndEvaluation(const Loader& loader) {
   Record* const record = Find(loader);
-  if (record != nullptr) record->seen = loader.progress();
+  if (record != nullptr) See(*record, loader);
 }
 
 }  // namespace lockstep::internal_session

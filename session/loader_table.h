@@ -126,8 +126,8 @@ class LoaderTable {
 
   // CountStep counts a step of the loader that has ended. StepsOf returns the
   // number of these steps, over all loops and restarts. For a loader that is
-  // not in the table, it returns the number of batches, which includes those of
-  // steps that the trainer has left.
+  // not in the table, it returns the number of steps that it has given out,
+  // which may include steps that the trainer has left.
   void CountStep(const Loader& loader);
   int64_t StepsOf(const Loader& loader) const;
 
@@ -173,12 +173,16 @@ class LoaderTable {
     // Where the session has left the loader. If it is elsewhere, the trainer
     // has read it.
     SamplerProgress seen;
+    bool seen_in_step = false;  // Loader::in_step
   };
 
   // These return nullptr for other loaders.
   Record* Find(const Loader& loader);
   const Record* Find(const Loader& loader) const;
   static bool IsMoved(const Record& record, const Loader& loader);
+
+  // Notes the place of the loader.
+  static void See(Record& record, const Loader& loader);
   // Returns true if `fact` holds for the epoch in which the session has left
   // the loader.
   static bool Holds(const Record& record, const Loader& loader,

@@ -75,6 +75,11 @@ absl::Status TrainModel(
   return absl::OkStatus();
 }
 
+absl::Status AverageAll(Step& step, Gradients& gradients) {
+  for (const Batch& batch : step) step.Add("x", SumOf(batch));
+  return step.Average(gradients);
+}
+
 TEST_F(PartsTest, AddUpToTheSameStep) {
   for (const int size : {1, 2, 3}) {
     for (const int64_t micro : {0, 1, 3, 4}) {
@@ -232,6 +237,137 @@ sampler = {name = "sequential", global_batch_size = 12})"},
                                                  "in_order"))));
 }
 
+// A loader is read by one loop within a step.
+TEST_F(PartsTest, APartThatIsReadElsewhereIsMissed) {
+  for (const bool restarts : {false, true}) {
+    const auto ended = RunParts(1, 4, [&](Session& session) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                session.MakeLoader("train"));
+      for (Step& step : session.Steps(*train, 0)) {
+        for (const Batch& batch : step) {
+          if (batch.part() > 0) continue;
+          if (restarts) {
+            LOCKSTEP_RETURN_IF_ERROR(train->StartEpoch(0));
+          } else {
+            Batch other;
+            LOCKSTEP_RETURN_IF_ERROR(train->Next(other).status());
+          }
+        }
+        LOCKSTEP_RETURN_IF_ERROR(step.status());
+      }
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(
+        ended[0],
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 HasSubstr(absl::StrCat(
+                     "the loader 'train' was read elsewhere within step 0 of "
+                     "epoch 0, since part ",
+                     restarts ? 0 : 2,
+                     " of 3 came where part 1 of 3 was "
+                     "due"))));
+  }
+}
+
+TEST_F(PartsTest, ALoaderThatTheTrainerReadsInPartsIsNoOtherLoop) {
+  const std::string checkpoint =
+      absl::StrCat("[checkpoint]\npath = \"", path_, "\"\n");
+  const auto stop = [](Session& session) {
+    return TrainModel(session, [&](Step& step, Gradients& gradients) {
+      session.RequestStop();
+      return AverageAll(step, gradients);
+    });
+  };
+  EXPECT_THAT(RunParts(1, 4, stop, {}, checkpoint), Each(IsOk()));
+  const auto ended = RunParts(
+      1, 4,
+      [](Session& session) -> absl::Status {
+        LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                  session.MakeLoader("train"));
+        LOCKSTEP_ASSIGN_OR_RETURN(Loader* const test,
+                                  session.MakeLoader("test"));
+        Model model;
+        LOCKSTEP_RETURN_IF_ERROR(
+            session.MakeGradients(model.parameters()).status());
+        LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+        Batch batch;
+        LOCKSTEP_RETURN_IF_ERROR(train->Next(batch).status());
+        LOCKSTEP_RETURN_IF_ERROR(test->StartEpoch(0));
+        LOCKSTEP_RETURN_IF_ERROR(test->Next(batch).status());
+        EXPECT_THAT(session.Evaluate(*test, Nothing),
+                    StatusIs(absl::StatusCode::kFailedPrecondition,
+                             HasSubstr("would destroy the place")));
+        for (Step& step : session.Steps(*train, 0)) {
+          LOCKSTEP_RETURN_IF_ERROR(step.status());
+        }
+        return absl::OkStatus();
+      },
+      {}, checkpoint);
+  EXPECT_THAT(ended[0], StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 HasSubstr("the trainer itself has read")));
+}
+
+// The place of a second loader is saved between its steps.
+TEST_F(PartsTest, ASecondLoaderIsReadToTheEndOfItsStep) {
+  const std::string more = absl::StrCat(R"(
+[loader.more]
+num_workers = 0
+micro_batch_size = 2
+dataset = {name = "numbers", size = 20}
+sampler = {name = "sequential", global_batch_size = 4, tail = "uneven"}
+[checkpoint]
+every_steps = 1
+path = ")",
+                                        path_, "\"\n");
+  for (const int64_t parts : {1, 2}) {
+    const auto ended = RunParts(
+        1, 0,
+        [&](Session& session) -> absl::Status {
+          LOCKSTEP_ASSIGN_OR_RETURN(Loader* const second,
+                                    session.MakeLoader("more"));
+          LOCKSTEP_RETURN_IF_ERROR(second->StartEpoch(0));
+          return TrainModel(session, [&](Step& step, Gradients& gradients) {
+            Batch batch;
+            for (int64_t part = 0; part < parts; ++part) {
+              LOCKSTEP_RETURN_IF_ERROR(second->Next(batch).status());
+            }
+            return AverageAll(step, gradients);
+          });
+        },
+        {}, more);
+    EXPECT_EQ(ended[0].ok(), parts == 2) << ended[0];
+    if (parts == 2) continue;
+    EXPECT_THAT(ended[0],
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("only some parts of a step of the loader "
+                                   "'more'")));
+  }
+}
+
+// A step that is left between two parts is left as any other step.
+TEST_F(PartsTest, AStepThatIsLeftInAPartDoesNotCount) {
+  const std::string checkpoint =
+      absl::StrCat("[checkpoint]\npath = \"", path_, "\"\n");
+  std::vector<std::string> steps;
+  const auto train = [&](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+    for (const int64_t epoch : session.Epochs(*train, 2)) {
+      for (Step& step : session.Steps(*train, epoch)) {
+        for (const Batch& batch : step) {
+          if (epoch == 0 && step.number() == 1 && batch.part() == 1) break;
+        }
+        if (epoch == 0 && step.number() == 1) break;
+        steps.push_back(absl::StrCat(epoch, ".", step.number()));
+      }
+    }
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(RunParts(2, 2, train, {}, checkpoint), Each(IsOk()));
+  EXPECT_THAT(steps, testing::UnorderedElementsAre("0.0", "0.0", "1.0", "1.0",
+                                                   "1.1", "1.1"));
+}
+
 // ---- A sample that can't be read.
 
 TEST_F(PartsTest, AnErrorEndsTheStepInItsPart) {
@@ -276,6 +412,8 @@ class Seen : public SessionHooks {
  public:
   absl::Status OnBatch(Session&, const Step& step,
                        const Batch& batch) override {
+    EXPECT_EQ(step.total_weight(), 0);  // the step before has another one
+    EXPECT_TRUE(step.means().empty());
     events.push_back(absl::StrCat(step.number(), ".", batch.part(), ": ",
                                   batch.valid(), " rows"));
     return fails_at == static_cast<int>(events.size())
@@ -290,11 +428,6 @@ class Seen : public SessionHooks {
   int fails_at = 0;
   std::vector<std::string> events;
 };
-
-absl::Status AverageAll(Step& step, Gradients& gradients) {
-  for (const Batch& batch : step) step.Add("x", SumOf(batch));
-  return step.Average(gradients);
-}
 
 TEST_F(PartsTest, HooksSeeEachBatch) {
   Seen seen;

@@ -63,7 +63,9 @@ const char* RemedyFor(Call call, Phase phase) {
            "call it before Train returns";
   }
   if (phase == Phase::kEvaluating) return "call it when Evaluate has returned";
-  if (phase == Phase::kOnBatch) {
+  const bool belongs_to_train = call == Call::kMakeGradients ||
+                                call == Call::kRestore || call == Call::kSteps;
+  if (phase == Phase::kOnBatch && !belongs_to_train) {
     return "a batch is on its way to the trainer: call it in OnStep, or in the "
            "loop over steps";
   }

@@ -54,8 +54,9 @@ struct Training;
 struct StepsOptions {
   // The loop ends after this number of steps of its loader, counted over all
   // loops, epochs and restarts. For a loader that was not made by MakeLoader,
-  // its batches count. With 0, the loop ends only when the training finishes,
-  // stops or fails, or when the loader has reached its own max_steps.
+  // the steps count that it has given out on the rank with the most. With 0,
+  // the loop ends only when the training finishes, stops or fails, or when the
+  // loader has reached its own max_steps.
   int64_t max_steps = 0;
 };
 
@@ -142,7 +143,7 @@ class Step {
   // calls Average once for each.
   absl::Status Average(Gradients& gradients);
 
-  // The total over all ranks, valid after Average and in hooks. The session
+  // The total over all ranks, valid after Average and in OnStep. The session
   // writes the means to the log and to the job's metrics sinks.
   int64_t total_weight() const { return total_weight_; }
   absl::Span<const Metric> means() const { return means_; }

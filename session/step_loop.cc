@@ -104,6 +104,10 @@ void StepLoop::Begin() {
   absl::Status begun = training_.CheckLoop("Steps");
   if (begun.ok() && goes_through_) begun = CheckGoesThrough();
   if (!begun.ok()) return Fail(begun);
+  if (training_.loaders.FindName(loader_) == nullptr &&
+      !loader_.options().advance_epochs) {
+    uneven_.emplace(training_.ranks, loader_);
+  }
   done_ = training_.IsOver();
   if (!done_ && goes_through_) begun = GoToFirstEpoch();
   if (begun.ok() && !done_) begun = GoOn();
@@ -125,6 +129,9 @@ absl::Status StepLoop::CheckGoesThrough() const {
 
 absl::Status StepLoop::GoToFirstEpoch() {
   epoch_ = training_.loaders.FirstEpoch(loader_);
+  if (uneven_.has_value()) {
+    LOCKSTEP_RETURN_IF_ERROR(uneven_->BeginLoop(epoch_));
+  }
   if (loader_.options().advance_epochs && epoch_ > loader_.progress().epoch) {
     done_ = true;
     training_.why_no_steps = absl::StrCat(training_.loaders.Describe(loader_),
@@ -138,8 +145,7 @@ absl::Status StepLoop::GoToFirstEpoch() {
   if (done_) {
     training_.why_no_steps =
         absl::StrCat(training_.loaders.Describe(loader_), " has done ",
-                     training_.loaders.StepsOf(loader_),
-                     " steps, and max_steps allows no more");
+                     StepsOfLoader(), " steps, and max_steps allows no more");
   }
   return absl::OkStatus();
 }
@@ -155,23 +161,29 @@ bool StepLoop::HasNextEpoch() {
     training_.Log(absl::StrCat(
         "the loop over steps ends, because epoch ", epoch_, " of ",
         training_.loaders.Describe(loader_), " has no step; it has done ",
-        training_.loaders.StepsOf(loader_), " steps, and max_steps is ",
-        max_steps_));
+        StepsOfLoader(), " steps, and max_steps is ", max_steps_));
   }
   return false;
 }
 
+int64_t StepLoop::StepsOfLoader() const {
+  return uneven_.has_value() ? uneven_->steps()
+                             : training_.loaders.StepsOf(loader_);
+}
+
 int64_t StepLoop::MostLeft() const {
   int64_t left = std::numeric_limits<int64_t>::max();
-  if (max_steps_ > 0) left = max_steps_ - training_.loaders.StepsOf(loader_);
+  if (max_steps_ > 0) left = max_steps_ - StepsOfLoader();
   const int64_t of_loader = loader_.options().max_steps;
-  if (of_loader > 0) {
+  // The numbers of uneven steps contain it.
+  if (of_loader > 0 && !uneven_.has_value()) {
     left = std::min(left, of_loader - loader_.progress().steps_in_total);
   }
   return left;
 }
 
 absl::StatusOr<bool> StepLoop::HasMoreToRead() const {
+  if (uneven_.has_value() && is_open_) return uneven_->has_step();
   if (!loader_.options().advance_epochs) {
     LOCKSTEP_ASSIGN_OR_RETURN(const int64_t left, loader_.StepsLeft());
     return left > 0;
@@ -203,6 +215,14 @@ absl::Status StepLoop::Open() {
       return training_.InLoader(loader_, NextKind::kStopped, started);
     }
   }
+  batches_.reset();
+  if (uneven_.has_value()) {
+    const absl::Status agreed = uneven_->BeginEpoch(epoch_);
+    if (!agreed.ok()) {
+      return training_.InLoader(loader_, NextKind::kStopped, agreed);
+    }
+    if (!uneven_->has_data()) return absl::OkStatus();
+  }
   batches_.emplace(loader_.Epoch(epoch_));
   at_.emplace(batches_->begin());
   return absl::OkStatus();
@@ -221,7 +241,7 @@ absl::Status StepLoop::GoOn() {
   for (;;) {
     if (!is_open_) LOCKSTEP_RETURN_IF_ERROR(Open());
     if (is_open_) {
-      if (*at_ != batches_->end()) return BeginStep();
+      if (HasStep()) return BeginStep();
       LOCKSTEP_RETURN_IF_ERROR(EndEpoch());
       done_ = !HasNextEpoch();
     } else {
@@ -246,7 +266,7 @@ void StepLoop::Advance() {
     return;
   }
   asked_ = SteadyNow();
-  ++*at_;
+  if (HasBatch()) ++*at_;
   status = GoOn();
   if (!status.ok()) Fail(status);
 }
@@ -308,11 +328,19 @@ void StepLoop::NoteMissingAverage() {
 
 // ---- Steps.
 
-absl::Status StepLoop::BeginStep() {
-  absl::StatusOr<Batch>& next = **at_;
-  if (!next.ok()) {
-    return training_.InLoader(loader_, batches_->kind(), next.status());
+absl::StatusOr<Batch*> StepLoop::FirstBatch() {
+  if (!HasBatch()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(empty_,
+                              loader_.EmptyBatch(epoch_, uneven_->number()));
+    return &empty_;
   }
+  absl::StatusOr<Batch>& next = **at_;
+  if (next.ok()) return &*next;
+  return training_.InLoader(loader_, batches_->kind(), next.status());
+}
+
+absl::Status StepLoop::BeginStep() {
+  LOCKSTEP_ASSIGN_OR_RETURN(Batch* const next, FirstBatch());
   had_steps_ = true;
   waited_ = SteadyNow() - asked_;
   averaging_ = {};
@@ -320,13 +348,15 @@ absl::Status StepLoop::BeginStep() {
   if (!training_.has_begun) NoteFirstStep();
   training_.reports->BeginStep();
   step_.epoch_ = next->epoch();
-  step_.number_ = next->step();
+  step_.number_ = uneven_.has_value() ? uneven_->number() : next->step();
   step_.global_number_ = training_.steps + 1;
   step_.parts_ = next->parts();
   step_.batch_ = nullptr;
   has_begun_parts_ = false;
   rows_ = 0;
   step_.sums_.Clear();
+  step_.total_weight_ = 0;
+  step_.means_ = {};
   if (training_.steps + 1 == training_.options.stop_after) {
     training_.RequestStop();
   }
@@ -336,11 +366,19 @@ absl::Status StepLoop::BeginStep() {
         InStep(gradients->BeginStep(static_cast<int>(step_.parts_))));
   }
   training_.phases.GoTo(Phase::kStep);
-  return TakePart(*next);
+  return TakePart(*next, /*part=*/0);
 }
 
-absl::Status StepLoop::TakePart(Batch& batch) {
-  part_ = batch.part();
+absl::Status StepLoop::TakePart(Batch& batch, int64_t part) {
+  if (batch.part() != part || batch.parts() != step_.parts_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        training_.loaders.Describe(loader_), " was read elsewhere within ",
+        NameOfStep(), ", since part ", batch.part(), " of ", batch.parts(),
+        " came where part ", part, " of ", step_.parts_,
+        " was due: within its steps, let the loop alone read a loader"));
+  }
+  batch_ = &batch;
+  part_ = part;
   training_.AddUnread(loader_, batch, unread_);
   rows_ += batch.valid();
   if (is_weight_rows_) step_.weight_ = rows_;
@@ -363,7 +401,7 @@ absl::Status StepLoop::ReadNextPart() {
   if (!next.ok()) {
     return training_.InLoader(loader_, batches_->kind(), next.status());
   }
-  return TakePart(*next);
+  return TakePart(*next, part_ + 1);
 }
 
 absl::Status StepLoop::CheckAllParts(absl::string_view before) const {
@@ -393,6 +431,7 @@ absl::Status StepLoop::EndStep() {
   const SteadyTime ended = SteadyNow();
   ++training_.steps;
   training_.loaders.CountStep(loader_);
+  if (uneven_.has_value()) uneven_->EndStep();
   training_.phases.GoTo(Phase::kBetween);
   if (training_.reports->on()) Report(ended);
   before_ = ended;
@@ -451,7 +490,7 @@ void StepLoop::BeginParts() {
         " was begun twice, and batches are given out once: do in one loop "
         "what needs them")));
   }
-  step_.batch_ = &***at_;
+  step_.batch_ = batch_;
 }
 
 void StepLoop::NextPart() {
@@ -459,7 +498,7 @@ void StepLoop::NextPart() {
   if (!step_.status_.ok() || part_ + 1 == step_.parts_) return;
   const absl::Status read = ReadNextPart();
   if (!read.ok()) return Fail(read);
-  step_.batch_ = &***at_;
+  step_.batch_ = batch_;
 }
 
 absl::Status StepLoop::CheckInStep(Call call, absl::string_view name) const {

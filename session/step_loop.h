@@ -13,10 +13,12 @@
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/gradients/gradients.h"
+#include "lockstep/loader/batch.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/step.h"
 #include "lockstep/session/training.h"
+#include "lockstep/session/uneven_steps.h"
 
 namespace lockstep::internal_session {
 
@@ -66,9 +68,17 @@ class StepLoop {
   absl::Status CheckGoesThrough() const;
   absl::Status GoToFirstEpoch();
   bool HasNextEpoch();
+  // Returns the number of steps that loops over the loader have done.
+  int64_t StepsOfLoader() const;
   // Returns how many more steps max_steps allows: that of this loop, or that of
   // the loader if it allows fewer.
   int64_t MostLeft() const;
+  // Returns true if this rank has the next batch.
+  bool HasBatch() { return batches_.has_value() && *at_ != batches_->end(); }
+  // Returns true if the epoch has a further step.
+  bool HasStep() {
+    return uneven_.has_value() ? uneven_->has_step() : HasBatch();
+  }
   // Returns true if the loader has a batch left in its epoch or, if it goes
   // through epochs by itself, before its own max_steps.
   absl::StatusOr<bool> HasMoreToRead() const;
@@ -85,9 +95,11 @@ class StepLoop {
   // Goes to the next step. It may be in a later epoch. If there is none, the
   // loop is done.
   absl::Status GoOn();
+  // Returns the first batch of the next step.
+  absl::StatusOr<Batch*> FirstBatch();
   absl::Status BeginStep();
-  // Adds a batch that has come to the step.
-  absl::Status TakePart(Batch& batch);
+  // Adds a batch that has come to the step. It should be that part.
+  absl::Status TakePart(Batch& batch, int64_t part);
   absl::Status ReadNextPart();
   // Returns OK if all batches of the step have come.
   absl::Status CheckAllParts(absl::string_view before) const;
@@ -111,6 +123,8 @@ class StepLoop {
   int64_t epoch_ = 0;
   std::optional<EpochRange> batches_;
   std::optional<EpochRange::Iterator> at_;
+  std::optional<UnevenSteps> uneven_;  // of a loader that is not the session's
+  Batch empty_;                        // of a step in which this rank has none
   Step step_;
   bool is_open_ = false;  // the epoch has begun and has not ended
   bool done_ = false;
@@ -118,7 +132,8 @@ class StepLoop {
   bool was_restored_ = false;  // this epoch goes on from a checkpoint
   bool had_steps_ = false;     // this epoch had a step in this loop
 
-  int64_t part_ = 0;              // the last batch that has come
+  Batch* batch_ = nullptr;        // the last batch that has come
+  int64_t part_ = 0;              // its number
   bool has_begun_parts_ = false;  // the trainer loops over the batches
   int64_t rows_ = 0;              // valid rows of the batches so far
   int64_t unread_ = 0;            // samples of this loop that could not be read

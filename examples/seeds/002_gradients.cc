@@ -21,6 +21,7 @@
 namespace {
 
 using lockstep::BufferOf;
+using lockstep::Gradients;
 using lockstep::Session;
 using lockstep::Step;
 
@@ -29,6 +30,7 @@ enum class Experiment { kSplit, kDdp, kAsync };
 struct TrainerOptions {
   Experiment experiment = Experiment::kSplit;
   int64_t skipping_rank = -1;
+  bool join = false;
   absl::Duration late;
 };
 
@@ -39,6 +41,8 @@ void BindOptions(TrainerOptions& options, lockstep::OptionTable& table) {
              {"async", Experiment::kAsync}});
   table.Add("skipping_rank", &options.skipping_rank,
             "The rank that skips its steps; -1: none.");
+  table.Add("join", &options.join,
+            "If true, that rank joins in the steps of the others.");
   table.Add("late", &options.late, "How late rank 0 is.");
 }
 
@@ -79,34 +83,72 @@ absl::Status Split(Session& session, lockstep::Loader& train) {
   return absl::OkStatus();
 }
 
-// Trains the model norm(u - x) with the parameter x, by Adam.
-absl::Status Ddp(Session& session, lockstep::Loader& train,
-                 int64_t skipping_rank) {
+// The model norm(u - x) with the parameter x.
+struct Model {
   std::vector<float> x = {0}, gradient = {0}, total = {0};
+
+  absl::Status AddGradients(const lockstep::Batch& batch) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto u, batch.Values<int64_t>("number"));
+    for (int64_t row = 0; row < batch.valid(); ++row) {
+      const float away = static_cast<float>(u[row]) - x[0];
+      total[0] += std::abs(away);
+      gradient[0] += away == 0 ? 0 : away > 0 ? -1 : 1;
+    }
+    return absl::OkStatus();
+  }
+};
+
+// Trains with a rank that skips its steps, and joins in those of the others.
+absl::Status TrainJoined(lockstep::Loader& train, bool is_skipping,
+                         Model& model, Gradients& gradients,
+                         trainer::Optimizer& optimizer) {
+  for (absl::StatusOr<lockstep::Batch>& batch : train.Epoch(0)) {
+    LOCKSTEP_RETURN_IF_ERROR(batch.status());
+    if (is_skipping) continue;  // here PyTorch hangs without Join
+    LOCKSTEP_RETURN_IF_ERROR(gradients.BeginStep());
+    LOCKSTEP_RETURN_IF_ERROR(model.AddGradients(*batch));
+    lockstep::StepInput input;
+    input.weight = batch->valid();
+    LOCKSTEP_RETURN_IF_ERROR(gradients.Average(input).status());
+    optimizer.Update(/*share=*/1);
+  }
+  return gradients.AverageUntilAllAreDone(
+      [&](const lockstep::StepResult& step) {
+        if (!step.skipped) optimizer.Update(/*share=*/1);
+        return absl::OkStatus();
+      });
+}
+
+// Trains the model by Adam.
+absl::Status Ddp(Session& session, lockstep::Loader& train,
+                 const TrainerOptions& options) {
+  Model model;
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto gradients,
-      session.MakeGradients({{"x", BufferOf(x), BufferOf(gradient)}}));
+      session.MakeGradients(
+          {{"x", BufferOf(model.x), BufferOf(model.gradient)}}));
   trainer::OptimizerOptions adam;
   adam.learning_rate = 0.1F;
   LOCKSTEP_ASSIGN_OR_RETURN(const auto optimizer,
                             trainer::MakeOptimizer(adam, *gradients));
-  for (Step& step : session.Steps(train, /*epoch=*/0)) {
-    if (session.rank() == skipping_rank) continue;  // here PyTorch hangs
-    for (const lockstep::Batch& batch : step) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const auto u, batch.Values<int64_t>("number"));
-      for (int64_t row = 0; row < batch.valid(); ++row) {
-        const float away = static_cast<float>(u[row]) - x[0];
-        total[0] += std::abs(away);
-        gradient[0] += away == 0 ? 0 : away > 0 ? -1 : 1;
+  const bool is_skipping = session.rank() == options.skipping_rank;
+  if (options.join) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        TrainJoined(train, is_skipping, model, *gradients, *optimizer));
+  } else {
+    for (Step& step : session.Steps(train, /*epoch=*/0)) {
+      if (is_skipping) continue;  // here PyTorch hangs
+      for (const lockstep::Batch& batch : step) {
+        LOCKSTEP_RETURN_IF_ERROR(model.AddGradients(batch));
       }
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+      optimizer->Update(/*share=*/1);
     }
-    LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
-    optimizer->Update(/*share=*/1);
   }
   // The note's reduce_tensor computes the sum divided by the number of ranks.
   LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(session.group().AllReduce(
-      BufferOf(total), BufferOf(total), lockstep::ReduceOp::kAvg)));
-  absl::PrintF("tensor([%.4f])\ntensor(%.4f)\n", x[0], total[0]);
+      BufferOf(model.total), BufferOf(model.total), lockstep::ReduceOp::kAvg)));
+  absl::PrintF("tensor([%.4f])\ntensor(%.4f)\n", model.x[0], model.total[0]);
   return absl::OkStatus();
 }
 
@@ -139,7 +181,7 @@ absl::Status Train(Session& session, const TrainerOptions& options) {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const auto train, session.MakeLoader("train"));
   if (options.experiment == Experiment::kSplit) return Split(session, *train);
-  return Ddp(session, *train, options.skipping_rank);
+  return Ddp(session, *train, options);
 }
 
 }  // namespace

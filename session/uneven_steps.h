@@ -1,0 +1,75 @@
+// The steps of a loader that was not made by MakeLoader. Its ranks may have
+// different numbers of steps, so they agree on the largest one, and a rank
+// whose data has ended does the others' steps without data. Internal.
+//
+//   UnevenSteps steps(ranks, loader);
+//   LOCKSTEP_RETURN_IF_ERROR(steps.BeginLoop(epoch));
+//   LOCKSTEP_RETURN_IF_ERROR(steps.BeginEpoch(epoch));
+//   while (steps.has_step()) {
+//     ...
+//     steps.EndStep();
+//   }
+#ifndef LOCKSTEP_SESSION_UNEVEN_STEPS_H_
+#define LOCKSTEP_SESSION_UNEVEN_STEPS_H_
+
+#include <array>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/language.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/session/ranks.h"
+
+namespace lockstep::internal_session {
+
+// Requires: the ranks and the loader outlive it.
+// Thread-safety: thread-compatible.
+class UnevenSteps {
+ public:
+  UnevenSteps(Ranks& ranks, Loader& loader) : ranks_(ranks), loader_(loader) {}
+
+  // All ranks agree on the first epoch, in which one of them has steps left,
+  // and on the number of steps that were done. `epoch` is that of this rank.
+  absl::Status BeginLoop(int64_t& epoch);
+
+  // Goes to the epoch, unless this rank has done all of its steps. All ranks
+  // agree on its number of steps.
+  absl::Status BeginEpoch(int64_t epoch);
+
+  // Returns true if this rank has data in the epoch.
+  bool has_data() const { return has_data_; }
+
+  // Returns true if a rank has a further step in the epoch.
+  bool has_step() const { return left_ > 0; }
+
+  // The number of the next step in the epoch, from 0.
+  int64_t number() const { return number_; }
+
+  // The number of steps that were done in all loops.
+  int64_t steps() const { return steps_; }
+
+  void EndStep() {
+    --left_;
+    ++number_;
+    ++steps_;
+  }
+
+ private:
+  using Numbers = std::array<int64_t, 3>;
+
+  // Replaces the numbers by the largest ones of all ranks.
+  absl::Status Agree(absl::string_view what, Numbers& numbers);
+
+  Ranks& ranks_;
+  Loader& loader_;
+  bool has_data_ = false;
+  int64_t left_ = 0;
+  int64_t number_ = 0;
+  int64_t steps_ = 0;
+};
+
+}  // namespace lockstep::internal_session
+
+#endif  // LOCKSTEP_SESSION_UNEVEN_STEPS_H_
