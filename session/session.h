@@ -355,8 +355,10 @@ class Session {
   // epoch is read once, and epochs are read in ascending order. Outside of
   // loops over Epochs, none is left out, unless Loader::StartEpoch was called
   // for it before, since a number of steps is easily passed as the epoch. (A
-  // loader that was not made by MakeLoader is not watched in this way.) A
-  // trainer with a session must not call the loader's Drain.
+  // loader that was not made by MakeLoader is not watched in this way. The
+  // ranks may have different numbers of its steps: a rank whose data has ended
+  // gets batches without rows in those of the others.) A trainer with a session
+  // must not call the loader's Drain.
   StepRange Steps(Loader& loader, int64_t epoch);
 
   // Returns the steps of all epochs that are left, for a training that counts

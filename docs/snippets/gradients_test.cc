@@ -1,4 +1,4 @@
-// Compiles and runs the example of docs/gradients.md, which is read from the
+// Compiles and runs the examples of docs/gradients.md, which are read from the
 // document.
 #include "lockstep/gradients/gradients.h"
 
@@ -45,6 +45,44 @@ TEST(GradientsDocument, Alone) {
     float moved = 0;
     LOCKSTEP_RETURN_IF_ERROR(Train(*group, /*steps=*/20, moved));
     EXPECT_NEAR(moved, 10, 1e-3);
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, testing::Each(IsOk()));
+}
+
+// Moves the weight to the mean of the numbers of all ranks.
+using Rows = std::vector<float>;
+
+void AddGradients(const Rows& rows, absl::Span<float> of_weights) {
+  for (const float row : rows) of_weights[0] -= row;
+}
+
+void Update(std::vector<float>& weights, absl::Span<float> of_weights) {
+  weights[0] -= of_weights[0];
+}
+
+absl::Status TrainUnevenly(const std::vector<Rows>& mine,
+                           std::vector<float>& weights, Gradients* gradients,
+                           absl::Span<float> of_weights) {
+#include "lockstep/docs/snippets/gradients/uneven.inc"
+  return absl::OkStatus();
+}
+
+TEST(GradientsDocument, Uneven) {
+  const auto ended = LocalWorld(2).Run([](World& world) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup());
+    std::vector<float> weights = {0};
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto gradients,
+        Gradients::Create(*group, {{"weights", BufferOf(weights)}}));
+    LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> of_weights,
+                              gradients->Of<float>("weights"));
+    const std::vector<Rows> mine = world.rank() == 0
+                                       ? std::vector<Rows>{{1, 2}}
+                                       : std::vector<Rows>{{6}, {5}, {7}};
+    LOCKSTEP_RETURN_IF_ERROR(
+        TrainUnevenly(mine, weights, gradients.get(), of_weights));
+    EXPECT_EQ(weights[0], 3 + 5 + 7);  // the mean of each step is added
     return absl::OkStatus();
   });
   EXPECT_THAT(ended, testing::Each(IsOk()));
