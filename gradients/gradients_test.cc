@@ -922,7 +922,7 @@ TEST(Gradients, AnOwnCollectiveThatNeedsARankThatIsDoneNamesIt) {
           CallOptions call;
           call.name = "accuracy";
           call.deadline = absl::Milliseconds(200);
-          const absl::Status late = Wait(group.Barrier(call));
+          absl::Status late = Wait(group.Barrier(call));
           own.gradients->Abort(late);
           return late;
         }
