@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <thread>  // NOLINT: to yield
 #include <vector>
 
 #include "absl/status/status.h"
@@ -10,95 +9,28 @@
 #include "absl/time/time.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
+#include "lockstep/tools/gpu_check/bare_nccl.h"
 #include "lockstep/tools/gpu_check/gpu_speed.h"
 
 namespace lockstep {
 namespace {
 
 using internal_collective::NcclApi;
-using internal_collective::NcclComm;
-using internal_collective::NcclConfig;
-using internal_collective::NcclDataType;
-using internal_collective::NcclRedOp;
-using internal_collective::NcclResult;
-using internal_collective::NcclUniqueId;
 using internal_gpu::CudaApi;
-using internal_gpu::CudaStream;
 
 constexpr int64_t kOperationBytes[] = {4, 64 * kKiB, kMiB, 16 * kMiB,
                                        256 * kMiB};
 constexpr int kQueued = 100;
 
-// The time for NCCL to connect, which is slow.
-constexpr absl::Duration kConnects = absl::Seconds(60);
-
 // From this size on, bandwidth is measured.
 constexpr int64_t kLarge = kMiB;
 constexpr double kBandwidthKept = 98;  // percent
-
-// A communicator of NCCL alone, with one rank.
-// Thread-safety: use it on one thread.
-class BareNccl {
- public:
-  explicit BareNccl(const NcclApi& nccl) : nccl_(nccl) {}
-  // This also ends operations that hang.
-  ~BareNccl() {
-    if (comm_ != nullptr) nccl_.CommAbort(comm_);
-  }
-
-  BareNccl(const BareNccl&) = delete;
-  BareNccl& operator=(const BareNccl&) = delete;
-
-  absl::Status Open(bool blocking) {
-    NcclUniqueId id = {};
-    LOCKSTEP_RETURN_IF_ERROR(Check(nccl_.GetUniqueId(&id)));
-    NcclConfig config;
-    config.blocking = blocking ? 1 : 0;
-    return Await(nccl_.CommInitRankConfig(&comm_, 1, id, 0, &config),
-                 kConnects);
-  }
-  absl::Status AllReduce(const ConstBuffer& in, const Buffer& out,
-                         CudaStream* stream) {
-    return Await(
-        nccl_.AllReduce(in.data, out.data, in.count, NcclDataType::kFloat32,
-                        NcclRedOp::kSum, comm_, stream),
-        kHangsAfter);
-  }
-
- private:
-  // Waits until the next call may be made. A blocking communicator has waited
-  // already.
-  absl::Status Await(NcclResult result, absl::Duration patience) {
-    if (result != NcclResult::kInProgress) return Check(result);
-    const SteadyTime until = After(patience);
-    while (true) {
-      LOCKSTEP_RETURN_IF_ERROR(Check(nccl_.CommGetAsyncError(comm_, &result)));
-      if (result != NcclResult::kInProgress) return Check(result);
-      if (SteadyNow() >= until) {
-        return absl::DeadlineExceededError(
-            "nccl: a call does not come to an end");
-      }
-      std::this_thread::yield();
-    }
-  }
-
-  absl::Status Check(NcclResult result) const {
-    if (result == NcclResult::kSuccess) return absl::OkStatus();
-    return absl::InternalError(
-        absl::StrCat("nccl: ", nccl_.GetErrorString(result), " (",
-                     nccl_.GetLastError(nullptr), ")"));
-  }
-
-  const NcclApi& nccl_;
-  NcclComm* comm_ = nullptr;
-};
 
 // The seconds of rounds of operations.
 struct Times {
@@ -149,9 +81,9 @@ absl::Status CompareAllReduces(const std::string& section,
   // These are destroyed before the card, which can't free memory while their
   // operations hang.
   BareNccl bare(nccl);
-  LOCKSTEP_RETURN_IF_ERROR(bare.Open(/*blocking=*/false));
+  LOCKSTEP_RETURN_IF_ERROR(bare.OpenAlone(/*blocking=*/false));
   BareNccl blocking(nccl);
-  LOCKSTEP_RETURN_IF_ERROR(blocking.Open(/*blocking=*/true));
+  LOCKSTEP_RETURN_IF_ERROR(blocking.OpenAlone(/*blocking=*/true));
 
   std::vector<int64_t> sizes;
   for (const int64_t bytes : kOperationBytes) {

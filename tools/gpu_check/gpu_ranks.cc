@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,16 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "gtest/gtest-spi.h"
-#include "gtest/gtest.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/backends.h"
@@ -39,6 +31,7 @@
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/gpu/cuda_api.h"
+#include "lockstep/tools/gpu_check/gpu_rank.h"
 
 namespace lockstep {
 namespace {
@@ -46,56 +39,9 @@ namespace {
 using internal_gpu::CudaApi;
 using internal_gpu::LoadCuda;
 
-// The first version of NCCL that lets ranks share a card if it is asked to.
-constexpr int kNcclSharesCards = 23003;
-
-constexpr absl::Duration kConnects = absl::Minutes(2);
 constexpr absl::Duration kDeadline = absl::Seconds(1);
 
-constexpr char kJoined[] = "joined: ";
-
-// Runs `run`, and returns the first failure of Google Test's assertions in one
-// line, or "".
-std::string FailureOf(const std::function<void()>& run) {
-  testing::TestPartResultArray results;
-  {
-    using Reporter = testing::ScopedFakeTestPartResultReporter;
-    const Reporter reporter(Reporter::INTERCEPT_ALL_THREADS, &results);
-    run();
-  }
-  for (int i = 0; i < results.size(); ++i) {
-    const testing::TestPartResult& result = results.GetTestPartResult(i);
-    if (result.failed()) {
-      return absl::StrReplaceAll(result.message(), {{"\n", " "}});
-    }
-  }
-  return "";
-}
-
 // ---- A rank, in its process.
-
-// Returns the argument of RankProcesses for a rank.
-std::string ArgumentOf(const GpuOptions& options, int nccl_version) {
-  return absl::StrCat(options.nccl_library, "\n", options.cuda_library, "\n",
-                      nccl_version);
-}
-
-// Makes NCCL accept ranks that share a card. NCCL reads the variables only
-// once.
-void ShareCard(const RankProcesses::Self& self, int nccl_version) {
-  const auto set = [](const char* name, const std::string& value) {
-    setenv(name, value.c_str(), /*overwrite=*/1);
-  };
-  // Each kernel must leave room for the other rank's.
-  set("NCCL_MAX_CTAS", "1");
-  if (nccl_version >= kNcclSharesCards) {
-    set("NCCL_MULTI_RANK_GPU_ENABLE", "1");
-    return;
-  }
-  set("NCCL_HOSTID", absl::StrCat("rank", self.rank));
-  set("NCCL_SOCKET_IFNAME", "lo");
-  set("NCCL_IB_DISABLE", "1");
-}
 
 struct Joined {
   std::unique_ptr<World> world;
@@ -103,42 +49,20 @@ struct Joined {
 };
 
 absl::StatusOr<Joined> Join(const RankProcesses::Self& self) {
-  const std::vector<std::string> argument = absl::StrSplit(self.argument, '\n');
-  int nccl_version = 0;
-  if (argument.size() != 3 || !absl::SimpleAtoi(argument[2], &nccl_version)) {
-    return absl::InvalidArgumentError("this is no argument of a rank");
-  }
-  if (self.size > 1) ShareCard(self, nccl_version);
-  GroupOptions group_options;
-  group_options.backend = "nccl";
-  group_options.deadline = kConnects;
-  NcclOptions nccl;
-  nccl.device = kGpuDevice;
-  nccl.nccl_library = argument[0];
-  nccl.cuda_library = argument[1];
+  LOCKSTEP_ASSIGN_OR_RETURN(const GpuOptions options, BeginRank(self));
   LOCKSTEP_ASSIGN_OR_RETURN(const CudaApi* const cuda,
-                            LoadCuda(nccl.cuda_library));
-  WorldOptions options;
-  options.init = absl::StrCat("file://", self.folder);
-  options.rank = self.rank;
-  options.size = self.size;
+                            LoadCuda(options.cuda_library));
   Joined joined;
-  LOCKSTEP_ASSIGN_OR_RETURN(joined.world, World::Join(options));
+  LOCKSTEP_ASSIGN_OR_RETURN(joined.world, JoinWorld(self));
+  GroupOptions group_options = NcclGroupOptions(options);
   group_options.transport = OverDevice(
-      [nccl](const TransportContext& context) {
+      [nccl = group_options.nccl](const TransportContext& context) {
         return internal_collective::MakeTransport("nccl", context, nccl);
       },
       cuda, kGpuDevice);
   LOCKSTEP_ASSIGN_OR_RETURN(joined.group,
                             joined.world->MakeGroup(group_options));
   return joined;
-}
-
-// Returns the status in one line.
-std::string Line(const absl::Status& status) {
-  return absl::StrReplaceAll(
-      status.ToString(absl::StatusToStringMode::kWithNoExtraData),
-      {{"\n", " "}});
 }
 
 int Conform(const RankProcesses::Self& self) {
@@ -291,7 +215,7 @@ std::vector<Scenario> FaultScenarios() {
 RankProcesses::Role RoleOf(const Run& run) {
   return [run](const RankProcesses::Self& self) {
     const absl::StatusOr<Joined> joined = Join(self);
-    std::printf("%s%s\n", kJoined, Line(joined.status()).c_str());
+    PrintJoined(joined.status());
     if (!joined.ok()) return 0;
     AwaitGo(self);
     const double issued = ClockSeconds();
@@ -303,20 +227,6 @@ RankProcesses::Role RoleOf(const Run& run) {
 }
 
 // ---- Checks of the results.
-
-// Returns UNIMPLEMENTED if NCCL does not accept two ranks on one card.
-absl::Status ExpectJoined(const std::string& printed) {
-  const absl::string_view said = printed;
-  const std::vector<absl::string_view> parts = absl::StrSplit(
-      said.substr(std::min(said.size(), said.find(kJoined))), '\n');
-  absl::string_view status = parts[0];
-  absl::ConsumePrefix(&status, kJoined);
-  if (status == "OK") return absl::OkStatus();
-  return absl::StartsWith(status, "INVALID_ARGUMENT") &&
-                 absl::StrContains(status, "nccl, connecting")
-             ? absl::UnimplementedError(status)
-             : absl::UnknownError(status);
-}
 
 // Plays a scenario. Returns the time until the last rank had its Status.
 absl::StatusOr<double> Play(const Scenario& scenario, RankProcesses& ranks) {
