@@ -1,5 +1,5 @@
-// Tests the nccl backend, and batches that are copied ahead of use, on a
-// machine with a GPU. tools/gpu builds, packs and runs it.
+// Tests the nccl backend, gradients on a card, and batches that are copied
+// ahead of use, on a machine with a GPU. tools/gpu builds, packs and runs it.
 //
 //   gpu_check [--nccl=PATH] [--cuda=PATH] [--out=FILE.json] [--seconds=N]
 //
@@ -24,6 +24,7 @@
 #include "lockstep/collective/testing/rank_processes.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/tools/gpu_check/gpu_copies.h"
+#include "lockstep/tools/gpu_check/gpu_gradients.h"
 #include "lockstep/tools/gpu_check/gpu_options.h"
 #include "lockstep/tools/gpu_check/gpu_overhead.h"
 #include "lockstep/tools/gpu_check/gpu_ranks.h"
@@ -82,6 +83,7 @@ absl::Status RunAll(const GpuOptions& options, GpuReport& report) {
   LOCKSTEP_RETURN_IF_ERROR(AddFacts(*cuda, *nccl, report));
   CheckConformance(options, report);
   CheckTwoRanks(options, nccl->version, report);
+  CheckGradients(options, nccl->version, report);
   MeasureCopies(options, *cuda, report);
   MeasurePrefetched(options, *cuda, report);
   MeasureOverhead(options, *cuda, *nccl, report);
@@ -122,7 +124,8 @@ int Main(int argc, char** argv) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
+  auto roles = lockstep::GpuRoles();
+  roles.merge(lockstep::GradientRoles());
   return lockstep::RankProcesses::Main(
-      argc, argv, lockstep::GpuRoles(),
-      [&argc, argv] { return lockstep::Main(argc, argv); });
+      argc, argv, roles, [&argc, argv] { return lockstep::Main(argc, argv); });
 }

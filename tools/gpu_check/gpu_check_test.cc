@@ -65,7 +65,9 @@ TEST(GpuCheck, EverySectionIsDone) {
     EXPECT_THAT(run.json, AllOf(HasSubstr("\"card\": \"fake GPU 0\""),
                                 HasSubstr("\"CUDA\": \"13.0\""),
                                 HasSubstr("\"date\": \"20")));
-    for (const char* section : {"conformance", "two ranks on one card"}) {
+    for (const char* section :
+         {"conformance", "two ranks on one card", "gradients, one rank",
+          "gradients, two ranks on one card"}) {
       EXPECT_THAT(run.json, HasSubstr(Result(section, "ok\"")));
     }
     for (const char* section : {"faults", "copies", "prefetched", "overhead"}) {
@@ -88,17 +90,23 @@ TEST(GpuCheck, EverySectionIsDone) {
       EXPECT_THAT(run.json, HasSubstr(RowOf(what)));
       EXPECT_THAT(run.printed, HasSubstr(what));
     }
+    // A slow machine leaves it out.
+    EXPECT_THAT(
+        run.json,
+        ContainsRegex(RowOf("192 tensors(, 0.0 MB: Average|: models)")));
   }
 }
 
 TEST(GpuCheck, SaysThatNcclRefusesTwoRanksOnOneCard) {
   const Outcome run = Check("");
   EXPECT_EQ(run.code, 0) << run.printed;
-  for (const char* section : {"two ranks on one card", "faults"}) {
+  for (const char* section : {"two ranks on one card", "faults",
+                              "gradients, two ranks on one card"}) {
     EXPECT_THAT(run.json, ContainsRegex(Result(
                               section, "refused: .*Duplicate GPU detected")));
   }
   EXPECT_THAT(run.json, AllOf(HasSubstr(Result("conformance", "ok\"")),
+                              HasSubstr(Result("gradients, one rank", "ok\"")),
                               Not(HasSubstr(RowOf("kill -9")))));
 }
 
@@ -108,6 +116,7 @@ TEST(GpuCheck, SaysWhatFailed) {
   EXPECT_EQ(run.code, 1) << run.printed;
   EXPECT_THAT(run.json,
               AllOf(ContainsRegex(Result("conformance", "failed: .*nccl")),
+                    HasSubstr(Result("gradients, one rank", "failed: ")),
                     HasSubstr(Result("overhead", "failed: "))));
 }
 

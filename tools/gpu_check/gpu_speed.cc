@@ -33,12 +33,6 @@ using internal_gpu::kCudaStreamNonBlocking;
 
 constexpr size_t kFewestRounds = 5;
 
-absl::StatusOr<double> SecondsOf(const Way& way) {
-  const SteadyTime begin = SteadyNow();
-  LOCKSTEP_RETURN_IF_ERROR(way());
-  return std::chrono::duration<double>(SteadyNow() - begin).count();
-}
-
 }  // namespace
 
 std::string SizeText(int64_t bytes) {
@@ -57,10 +51,12 @@ Card::~Card() {
   if (stream_ != nullptr) cuda.StreamDestroy(stream_);
 }
 
-absl::Status Card::Open() {
+absl::Status Card::Open(CardStream stream) {
   const CudaApi& cuda = device_.cuda();
-  LOCKSTEP_RETURN_IF_ERROR(device_.Check(
-      cuda.StreamCreate(&stream_, kCudaStreamNonBlocking), "cuStreamCreate"));
+  if (stream == CardStream::kOwn) {
+    LOCKSTEP_RETURN_IF_ERROR(device_.Check(
+        cuda.StreamCreate(&stream_, kCudaStreamNonBlocking), "cuStreamCreate"));
+  }
   return device_.Check(cuda.EventCreate(&event_, kCudaEventDisableTiming),
                        "cuEventCreate");
 }
@@ -104,17 +100,24 @@ absl::Status Card::Await() {
 }
 
 absl::Status OnCard(const CudaApi& cuda,
-                    const std::function<absl::Status(Card&)>& run) {
+                    const std::function<absl::Status(Card&)>& run,
+                    CardStream stream) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<const Gpu> device,
                             Gpu::Open(cuda, kGpuDevice));
   return device->InContext([&]() -> absl::Status {
     Card card(*device);
-    LOCKSTEP_RETURN_IF_ERROR(card.Open());
+    LOCKSTEP_RETURN_IF_ERROR(card.Open(stream));
     return run(card);
   });
 }
 
 // ---- Turns.
+
+absl::StatusOr<double> SecondsOf(const Way& way) {
+  const SteadyTime begin = SteadyNow();
+  LOCKSTEP_RETURN_IF_ERROR(way());
+  return std::chrono::duration<double>(SteadyNow() - begin).count();
+}
 
 absl::StatusOr<Rounds> InTurns(absl::Duration time,
                                const std::vector<Way>& ways) {

@@ -40,6 +40,12 @@ std::string SizeText(int64_t bytes);
 // Work that takes longer than this counts as hanging.
 inline constexpr absl::Duration kHangsAfter = absl::Minutes(1);
 
+// The stream of a Card.
+enum class CardStream {
+  kOwn,      // one that does not wait for the default stream
+  kDefault,  // the default stream
+};
+
 // A stream, and memory that lives as long as it.
 // Requires: the device's context is the current one of the thread that uses it,
 // which OnCard makes so.
@@ -53,7 +59,7 @@ class Card {
   Card(const Card&) = delete;
   Card& operator=(const Card&) = delete;
 
-  absl::Status Open();
+  absl::Status Open(CardStream stream);
 
   absl::StatusOr<void*> TakeDeviceMemory(int64_t bytes);
   absl::StatusOr<void*> TakeLockedMemory(int64_t bytes);
@@ -64,11 +70,12 @@ class Card {
   // Waits until the device has done all that is queued on the stream.
   absl::Status Await();
 
+  const internal_gpu::Gpu& device() const { return device_; }
   internal_gpu::CudaStream* stream() const { return stream_; }
 
  private:
   const internal_gpu::Gpu& device_;
-  internal_gpu::CudaStream* stream_ = nullptr;
+  internal_gpu::CudaStream* stream_ = nullptr;  // null: the default stream
   internal_gpu::CudaEvent* event_ = nullptr;
   std::vector<void*> device_memory_;
   std::vector<void*> locked_memory_;
@@ -76,9 +83,13 @@ class Card {
 
 // Calls `run` with the device's context as this thread's.
 absl::Status OnCard(const internal_gpu::CudaApi& cuda,
-                    const std::function<absl::Status(Card&)>& run);
+                    const std::function<absl::Status(Card&)>& run,
+                    CardStream stream = CardStream::kOwn);
 
 using Way = std::function<absl::Status()>;
+
+// Returns the time that one call takes.
+absl::StatusOr<double> SecondsOf(const Way& way);
 
 // The seconds of each round, by way.
 using Rounds = std::vector<std::vector<double>>;
