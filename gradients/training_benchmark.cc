@@ -1,0 +1,450 @@
+// Steps of a training on the host, with and without Gradients, for
+// tools/bench_training.py. One process is one rank of two:
+//
+//   training_benchmark RANK FOLDER
+//   training_benchmark --once
+//
+// The ranks meet in FOLDER, which must be empty. With --once, two threads are
+// the ranks, and each does small steps of all kinds, without figures.
+//
+// A rank reads requests from its standard input, and answers each with a line
+// that has the nanoseconds of each step:
+//
+//   model shm 26 512 10
+//
+// A request has the kind of step, the way, the number of tensors, their size,
+// and the number of steps. All ranks get the same request. The kinds are:
+//
+//   model      Layers x W + b of 32 rows, each of two tensors: forward, the
+//              gradients of the mean squared error, and the update of SGD. The
+//              size is the width of a layer.
+//   gradients  Each element of the gradients is set, or, where a step begins
+//              with zeros, added to. The size is the elements of a tensor.
+//   parts      The gradients of four batches of a model are added up: as parts
+//              of a step, without Average (shm), or without a step (plain).
+//
+// These ways do a step: plain, without Gradients; shm and gloo, with BeginStep
+// and Average over that backend; and these with "_overwrite" behind them, where
+// the options say so. The other ways use a buffer of as many bytes, which was
+// written before: raw_shm and raw_gloo, one all-reduce; and pass, a
+// multiplication.
+#include <Eigen/Dense>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "lockstep/base/random.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/local/local_world.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/gradients/gradients.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int64_t kRows = 32;  // of a batch
+constexpr int kParts = 4;
+constexpr float kRate = 1e-6F;
+
+constexpr absl::string_view kOverwrite = "_overwrite";
+
+using Matrix =
+    Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Matrices = Eigen::Map<Matrix>;
+using Vectors = Eigen::Map<Eigen::RowVectorXf>;
+
+// One request.
+struct Request {
+  std::string kind;
+  std::string way;
+  int64_t tensors = 0;
+  int64_t size = 0;
+  int64_t steps = 0;
+};
+
+// Gradients of the same tensors by one way.
+struct Way {
+  std::unique_ptr<Gradients> gradients;
+  std::vector<absl::Span<float>> spans;  // one for each tensor
+  bool overwrite = false;
+};
+
+// The parameters of one request, and what steps over them do.
+// Thread-safety: thread-compatible.
+class Subject {
+ public:
+  // Makes tensors with so many elements.
+  explicit Subject(const std::vector<int64_t>& counts) {
+    Random random(7);
+    for (const int64_t count : counts) {
+      values_.emplace_back(count);
+      random.FillUniform(absl::MakeSpan(values_.back()));
+    }
+  }
+  virtual ~Subject() = default;
+
+  Subject(const Subject&) = delete;
+  Subject& operator=(const Subject&) = delete;
+
+  // Makes what a way needs, if no step of it was done.
+  absl::Status Open(const std::string& name, Communicator& group) {
+    Way& way = ways_[IsRaw(name) ? "plain" : name];
+    if (way.gradients != nullptr) return absl::OkStatus();
+    way.overwrite =
+        absl::string_view(name).find(kOverwrite) != absl::string_view::npos;
+    std::vector<Parameter> parameters;
+    for (size_t i = 0; i < values_.size(); ++i) {
+      parameters.push_back({absl::StrCat("tensor ", i), BufferOf(values_[i])});
+    }
+    GradientsOptions options;
+    options.name = name;
+    options.overwrite = way.overwrite;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        way.gradients,
+        Gradients::Create(group, std::move(parameters), options));
+    for (const GradientView& view : way.gradients->views()) {
+      way.spans.push_back(SpanOf<float>(view.gradient));
+    }
+    return absl::OkStatus();
+  }
+
+  // Does what comes before a step and is not measured.
+  virtual absl::Status Prepare(const std::string& name) {
+    if (IsRaw(name)) {
+      const absl::Span<float> buffer = RawBuffer();
+      std::fill(buffer.begin(), buffer.end(), 1.0F);
+    }
+    return absl::OkStatus();
+  }
+
+  // Does the step.
+  virtual absl::Status Run(const std::string& name, Communicator& group) {
+    if (IsRaw(name)) return RunRaw(name, group);
+    Way& way = ways_[name];
+    if (name == "plain") {
+      Backward(way, /*add=*/false);
+    } else {
+      LOCKSTEP_RETURN_IF_ERROR(way.gradients->BeginStep());
+      Backward(way, /*add=*/!way.overwrite);
+      for (size_t i = 0; way.overwrite && i < values_.size(); ++i) {
+        way.gradients->MarkReady(static_cast<int64_t>(i));
+      }
+      LOCKSTEP_RETURN_IF_ERROR(Average(way));
+    }
+    Update(way);
+    return absl::OkStatus();
+  }
+
+ protected:
+  // Sets the gradients, or adds to them.
+  virtual void Backward(Way& way, bool add) = 0;
+  virtual void Update(const Way& way) {}
+
+  absl::Status Average(const Way& way) {
+    StepInput input;
+    input.weight = kRows;
+    return way.gradients->Average(input).status();
+  }
+
+  std::vector<std::vector<float>> values_;
+  std::map<std::string, Way> ways_;
+
+ private:
+  static bool IsRaw(absl::string_view name) {
+    return name == "pass" || name.substr(0, 3) == "raw";
+  }
+
+  // Returns all gradients of the way "plain", which lie in one block.
+  absl::Span<float> RawBuffer() {
+    const std::vector<absl::Span<float>>& spans = ways_["plain"].spans;
+    float* const begin = spans.front().data();
+    return absl::MakeSpan(begin, spans.back().end() - begin);
+  }
+
+  absl::Status RunRaw(absl::string_view name, Communicator& group) {
+    const absl::Span<float> buffer = RawBuffer();
+    if (name != "pass") {
+      const Buffer all = BufferOf(buffer);
+      return Wait(group.AllReduce(all, all, ReduceOp::kSum));
+    }
+    for (float& element : buffer) element *= 0.5F;
+    return absl::OkStatus();
+  }
+};
+
+std::vector<int64_t> CountsOfLayers(int64_t tensors, int64_t width) {
+  std::vector<int64_t> counts;
+  for (int64_t i = 0; i < tensors; ++i) {
+    counts.push_back(i % 2 == 0 ? width * width : width);
+  }
+  return counts;
+}
+
+// A stack of linear layers, as wide as its input and its output.
+class Model : public Subject {
+ public:
+  Model(int64_t tensors, int64_t width)
+      : Subject(CountsOfLayers(tensors, width)),
+        width_(width),
+        activations_(tensors / 2 + 1, Matrix::Constant(kRows, width, 1)),
+        error_(kRows, width),
+        next_error_(kRows, width) {
+    // With these weights, activations are about as large in all layers.
+    const float scale = std::sqrt(12.0F / static_cast<float>(width));
+    for (std::vector<float>& values : values_) {
+      for (float& value : values) value = (value - 0.5F) * scale;
+    }
+    activations_[0].setRandom();
+  }
+
+ protected:
+  void Backward(Way& way, bool add) override {
+    const size_t layers = values_.size() / 2;
+    for (size_t i = 0; i < layers; ++i) {
+      activations_[i + 1].noalias() = activations_[i] * Weights(i);
+      activations_[i + 1].rowwise() +=
+          Vectors(values_[2 * i + 1].data(), width_);
+    }
+    error_ = 2.0F / static_cast<float>(kRows * width_) *
+             (activations_[layers].array() - 1);
+    for (size_t i = layers; i-- > 0;) {
+      Matrices weights(way.spans[2 * i].data(), width_, width_);
+      Vectors bias(way.spans[2 * i + 1].data(), width_);
+      if (add) {
+        weights.noalias() += activations_[i].transpose() * error_;
+        bias += error_.colwise().sum();
+      } else {
+        weights.noalias() = activations_[i].transpose() * error_;
+        bias = error_.colwise().sum();
+      }
+      if (i == 0) break;
+      next_error_.noalias() = error_ * Weights(i).transpose();
+      error_.swap(next_error_);
+    }
+  }
+
+  void Update(const Way& way) override {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      Vectors(values_[i].data(), values_[i].size()) -=
+          kRate * Vectors(way.spans[i].data(), way.spans[i].size());
+    }
+  }
+
+ private:
+  Matrices Weights(size_t layer) {
+    return {values_[2 * layer].data(), width_, width_};
+  }
+
+  const int64_t width_;
+  std::vector<Matrix> activations_;  // the input, and each layer's output
+  Matrix error_, next_error_;
+};
+
+// Gradients that come from nowhere.
+class BareGradients : public Subject {
+ public:
+  BareGradients(int64_t tensors, int64_t size)
+      : Subject(std::vector<int64_t>(tensors, size)) {}
+
+ protected:
+  void Backward(Way& way, bool add) override {
+    for (const absl::Span<float> span : way.spans) {
+      if (add) {
+        for (float& gradient : span) gradient += 1;
+      } else {
+        std::fill(span.begin(), span.end(), 1.0F);
+      }
+    }
+  }
+};
+
+// The gradients of several batches of a model, added up.
+class Parts : public Model {
+ public:
+  using Model::Model;
+
+  absl::Status Prepare(const std::string& name) override {
+    if (name == "plain" || !is_in_step_) return absl::OkStatus();
+    is_in_step_ = false;
+    return Average(ways_[name]);
+  }
+
+  absl::Status Run(const std::string& name, Communicator& group) override {
+    Way& way = ways_[name];
+    if (name == "plain") {
+      for (const absl::Span<float> span : way.spans) {
+        std::fill(span.begin(), span.end(), 0.0F);
+      }
+      for (int i = 0; i < kParts; ++i) Backward(way, /*add=*/true);
+      return absl::OkStatus();
+    }
+    LOCKSTEP_RETURN_IF_ERROR(way.gradients->BeginStep(kParts));
+    is_in_step_ = true;
+    for (int i = 0; i < kParts; ++i) {
+      LOCKSTEP_RETURN_IF_ERROR(way.gradients->BeginPart(i));
+      Backward(way, /*add=*/true);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  bool is_in_step_ = false;
+};
+
+// Returns null if there is no such kind.
+std::unique_ptr<Subject> MakeSubject(const Request& request) {
+  if (request.kind == "model") {
+    return std::make_unique<Model>(request.tensors, request.size);
+  }
+  if (request.kind == "gradients") {
+    return std::make_unique<BareGradients>(request.tensors, request.size);
+  }
+  if (request.kind == "parts") {
+    return std::make_unique<Parts>(request.tensors, request.size);
+  }
+  return nullptr;
+}
+
+// A rank that answers requests.
+// Thread-safety: thread-compatible.
+class TrainingRank {
+ public:
+  static absl::StatusOr<std::unique_ptr<TrainingRank>> Join(World& world) {
+    std::unique_ptr<TrainingRank> rank(new TrainingRank);
+    for (const char* const backend : {"shm", "gloo"}) {
+      GroupOptions options;
+      options.name = options.backend = backend;
+      LOCKSTEP_ASSIGN_OR_RETURN(rank->groups_[backend],
+                                world.MakeGroup(options));
+    }
+    return rank;
+  }
+
+  absl::Status Answer(std::istream& requests, std::ostream& answers) {
+    for (std::string line; std::getline(requests, line);) {
+      Request request;
+      std::istringstream words(line);
+      if (!(words >> request.kind >> request.way >> request.tensors >>
+            request.size >> request.steps)) {
+        return absl::InvalidArgumentError(absl::StrCat("no request: ", line));
+      }
+      LOCKSTEP_ASSIGN_OR_RETURN(const std::string times, TimesOf(request));
+      answers << times << std::endl;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  TrainingRank() = default;
+
+  // Returns the nanoseconds of each step.
+  absl::StatusOr<std::string> TimesOf(const Request& request) {
+    const std::string what =
+        absl::StrCat(request.kind, " ", request.tensors, " ", request.size);
+    if (what != what_) {
+      subject_.reset();  // before the next one needs memory
+      subject_ = MakeSubject(request);
+      what_ = what;
+    }
+    if (subject_ == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("no kind: ", what));
+    }
+    Communicator& shm = *groups_["shm"];
+    const bool is_gloo = request.way.find("gloo") != std::string::npos;
+    Communicator& group = is_gloo ? *groups_["gloo"] : shm;
+    LOCKSTEP_RETURN_IF_ERROR(subject_->Open(request.way, group));
+    std::string times;
+    for (int64_t i = 0; i < request.steps; ++i) {
+      LOCKSTEP_RETURN_IF_ERROR(subject_->Prepare(request.way));
+      LOCKSTEP_RETURN_IF_ERROR(Wait(shm.Barrier()));
+      const SteadyTime begin = SteadyNow();
+      LOCKSTEP_RETURN_IF_ERROR(subject_->Run(request.way, group));
+      absl::StrAppend(
+          &times,
+          absl::ToInt64Nanoseconds(absl::FromChrono(SteadyNow() - begin)), " ");
+    }
+    return times;
+  }
+
+  std::map<std::string, std::unique_ptr<Communicator>> groups_;
+  std::string what_;
+  std::unique_ptr<Subject> subject_;  // of the last request
+};
+
+absl::Status Answer(World& world, std::istream& requests,
+                    std::ostream& answers) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto rank, TrainingRank::Join(world));
+  return rank->Answer(requests, answers);
+}
+
+absl::Status JoinAndAnswer(int number, const std::string& folder) {
+  WorldOptions options;
+  options.init = "file://" + folder;
+  options.rank = number;
+  options.size = kRanks;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto world, World::Join(options));
+  return Answer(*world, std::cin, std::cout);
+}
+
+absl::Status AnswerOnce() {
+  std::string requests;
+  for (const char* const way :
+       {"plain", "shm", "shm_overwrite", "gloo", "gloo_overwrite", "raw_shm",
+        "raw_gloo", "pass"}) {
+    absl::StrAppend(&requests, "model ", way, " 4 8 2\n");
+  }
+  for (const char* const way : {"plain", "shm", "shm_overwrite"}) {
+    absl::StrAppend(&requests, "gradients ", way, " 3 100 2\n");
+  }
+  for (const char* const way : {"plain", "shm"}) {
+    absl::StrAppend(&requests, "parts ", way, " 4 8 2\n");
+  }
+  absl::Status all;
+  for (const absl::Status& status :
+       LocalWorld(kRanks).Run([&](World& world) -> absl::Status {
+         std::istringstream lines(requests);
+         std::ostringstream answers;
+         return Answer(world, lines, answers);
+       })) {
+    all.Update(status);
+  }
+  return all;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  const bool once = argc == 2 && absl::string_view(argv[1]) == "--once";
+  if (argc != 3 && !once) {
+    std::cerr << "usage: training_benchmark RANK FOLDER\n"
+                 "       training_benchmark --once\n";
+    return 2;
+  }
+  const absl::Status status =
+      once ? lockstep::AnswerOnce()
+           : lockstep::JoinAndAnswer(std::atoi(argv[1]), argv[2]);
+  if (status.ok()) return 0;
+  std::cerr << status << "\n";
+  return 1;
+}

@@ -1,0 +1,241 @@
+"""Prints the table of docs/benchmarks.md of what averaging adds to a training.
+
+  bench_training.py BIN PYTHON...
+
+BIN is Bazel's folder of built programs. Each PYTHON has a PyTorch, whose
+DistributedDataParallel is a peer. Two processes of each side run all the time
+and get requests in turns (gradients/training_benchmark.cc describes these). In
+each round, what a way adds is the difference between the medians of its steps
+and of the steps without it; the median of all rounds counts.
+"""
+
+import collections
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from bench_loader import duration, machine, output
+
+ROUNDS = 5
+# The time for the steps of a way in a round, by kind, and the bounds of their
+# number.
+SECONDS = {"model": 0.5, "gradients": 0.1, "parts": 0.5}
+LEAST_STEPS, MOST_STEPS = 2, 40
+FIRST_STEPS = 3  # DistributedDataParallel changes its buckets after the first.
+
+# What is trained: a kind of step, the number of tensors and their size.
+Case = collections.namedtuple("Case", "what kind tensors size")
+
+LAYER = 512 * 512 + 512
+TOTALS = (13 * LAYER, 96 * LAYER)  # The elements of 13 and of 96 layers.
+
+TARGETS = {"shm": 0.25, "gloo": 0.95}  # Of what DistributedDataParallel adds.
+PARTS_SHARE, PARTS_SECONDS = 0.02, 5e-6
+
+DDP_WAYS = {"ddp": "DDP", "ddp_views": "DDP with views",
+            "ddp_batched": "DDP with views and batched copies"}
+OUR_WAYS = {"shm": "shm", "shm_overwrite": "shm, overwrite",
+            "gloo": "gloo", "gloo_overwrite": "gloo, overwrite"}
+
+
+def megabytes(elements):
+  return f"{4 * elements / 1e6:.1f} MB"
+
+
+def cases():
+  for total in TOTALS:
+    layers = total // LAYER
+    yield Case(f"{layers} layers, {megabytes(total)} in {2 * layers}", "model",
+               2 * layers, 512)
+    for tensors in (4, 50, 200):
+      yield Case(f"no model, {megabytes(total)} in {tensors}", "gradients",
+                 tensors, total // tensors)
+
+
+PARTS = tuple(
+    Case(f"4 batches of {layers} layers of width {width}, as parts of a step",
+         "parts", 2 * layers, width) for layers, width in ((2, 64), (13, 512)))
+
+
+class Side:
+  """The two processes of a program, and the seconds that its steps take."""
+
+  def __init__(self, version, ways, command, folder):
+    self.version, self.ways = version, ways
+    self.steps = {}  # Of each way in a round.
+    self.rounds = {}  # The medians of each way.
+    os.mkdir(folder)
+    self.ranks = [
+        subprocess.Popen([*command, str(rank), folder], text=True,
+                         stdin=subprocess.PIPE,
+                         stdout=subprocess.DEVNULL if rank else subprocess.PIPE)
+        for rank in range(2)]
+
+  def ask(self, case, way, steps):
+    """Returns the seconds of each step."""
+    line = f"{case.kind} {way} {case.tensors} {case.size} {steps}"
+    for rank in self.ranks:
+      print(line, file=rank.stdin, flush=True)
+    times = self.ranks[0].stdout.readline().split()
+    if len(times) != steps:
+      sys.exit(f"bench_training.py: {self.version} did not answer '{line}'")
+    return [int(time) / 1e9 for time in times]
+
+  def learn(self, case, ways):
+    """Does the first steps of each way, and finds how many a round has."""
+    self.rounds, self.steps = {way: [] for way in ways}, {}
+    for way in ways:
+      last = self.ask(case, way, FIRST_STEPS)[-1]
+      self.steps[way] = max(LEAST_STEPS, min(MOST_STEPS, int(
+          SECONDS[case.kind] / last)))
+
+  def measure(self, case):
+    for way, steps in self.steps.items():
+      self.rounds[way].append(statistics.median(self.ask(case, way, steps)))
+
+  def time(self, way):
+    return statistics.median(self.rounds[way])
+
+  def differences(self, way):
+    return [with_it - without for with_it, without in
+            zip(self.rounds[way], self.rounds["plain"])]
+
+  def added(self, way):
+    return statistics.median(self.differences(way))
+
+  def best(self):
+    """Returns the way that adds least."""
+    return min(self.ways, key=self.added)
+
+  def close(self):
+    """Ends the ranks. After an error, they may wait for each other."""
+    for rank in self.ranks:
+      rank.stdin.close()
+    for rank in self.ranks:
+      try:
+        rank.wait(timeout=10)
+      except subprocess.TimeoutExpired:
+        rank.kill()
+        rank.wait()
+
+
+def measure(case, sides):
+  """Measures the sides in turns; `sides` has the ways of each."""
+  print(case.what, file=sys.stderr)
+  for side, ways in sides.items():
+    side.learn(case, ways)
+  for _ in range(ROUNDS):
+    for side in sides:
+      side.measure(case)
+
+
+def signed(seconds):
+  return duration(seconds) if seconds >= 0 else f"-{duration(-seconds)}"
+
+
+def bounded(added, other, most):
+  """Returns the words for a ratio, which are bold if it misses its target."""
+  if other <= 0:
+    return "lost in noise"
+  words = f"{added / other:.2f}"
+  return words if added / other <= most else f"**{words}**"
+
+
+def header(peers):
+  columns = ("gradients", "averaged by", "step without", "step with", "added",
+             "one all-reduce", "added / (all-reduce and a pass)",
+             *[f"added / DDP's of {peer.version}" for peer in peers],
+             "at most", "met?")
+  print(f"| {' | '.join(columns)} |")
+  print(f"|{'---|' * len(columns)}")
+
+
+def row(case, who, side, way, all_reduce, ratios, target, verdict):
+  added = side.differences(way)
+  cells = (case.what, who, duration(side.time("plain")),
+           duration(side.time(way)),
+           f"{signed(side.added(way))} ({signed(min(added))} to "
+           f"{signed(max(added))})", all_reduce, *ratios, target, verdict)
+  print(f"| {' | '.join(cells)} |")
+
+
+def verdict_of(met):
+  return "yes" if met else "**missed**"
+
+
+def peer_row(case, peer, peers):
+  """Prints the way of DistributedDataParallel that adds least."""
+  way = peer.best()
+  row(case, f"{peer.version}, {DDP_WAYS[way]}", peer, way,
+      duration(peer.time("raw")), [""] * (1 + len(peers)), "", "")
+
+
+def our_row(case, ours, way, peers):
+  backend = way.partition("_")[0]
+  added, most = ours.added(way), TARGETS[backend]
+  all_reduce, a_pass = ours.time(f"raw_{backend}"), ours.time("pass")
+  ratios = [bounded(added, all_reduce + a_pass, 1)]
+  ratios += [bounded(added, peer.added(peer.best()), most) for peer in peers]
+  row(case, OUR_WAYS[way], ours, way,
+      f"{duration(all_reduce)} (a pass: {duration(a_pass)})", ratios,
+      f"1 and {most}", verdict_of("**" not in "".join(ratios)))
+
+
+def parts_row(case, ours, peers):
+  limit = max(PARTS_SECONDS, PARTS_SHARE * ours.time("plain"))
+  row(case, "nobody", ours, "shm", "", [""] * (1 + len(peers)),
+      f"{duration(limit)}", verdict_of(ours.added("shm") <= limit))
+
+
+def print_table(ours, peers):
+  compiler = output("g++", "-dumpfullversion").strip()
+  versions = ", ".join(f"PyTorch {peer.version}" for peer in peers)
+  print("`tools/bench training`, steps of 2 processes on one host, with one "
+        f"thread each, the sides in turns, medians of {ROUNDS} rounds, in "
+        f"brackets the least and the most; on {machine()}, {versions}, GCC "
+        f"{compiler}.\n")
+  header(peers)
+  for case in cases():
+    measure(case, {**{peer: ("plain", *peer.ways, "raw") for peer in peers},
+                   ours: ("plain", "shm", "raw_shm", "pass", "shm_overwrite",
+                          "gloo", "raw_gloo", "gloo_overwrite")})
+    for peer in peers:
+      peer_row(case, peer, peers)
+    for way in OUR_WAYS:
+      our_row(case, ours, way, peers)
+  for case in PARTS:
+    measure(case, {ours: ("plain", "shm")})
+    parts_row(case, ours, peers)
+
+
+def start_peer(python, folder):
+  script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                        "bench_torch_training.py")
+  version, *ways = output(python, script).split()
+  return Side(".".join(version.split(".")[:2]), ways, [python, script], folder)
+
+
+def main(bin_folder, *pythons):
+  # The ranks of a peer have one thread each, also in its libraries.
+  os.environ["OMP_NUM_THREADS"] = "1"
+  sides = []
+  with tempfile.TemporaryDirectory() as folder:
+    try:
+      for number, python in enumerate(pythons):
+        sides.append(start_peer(python, f"{folder}/{number}"))
+      sides.append(Side("Lockstep", tuple(OUR_WAYS),
+                        [f"{bin_folder}/gradients/training_benchmark"],
+                        f"{folder}/ours"))
+      *peers, ours = sides
+      print_table(ours, peers)
+    finally:
+      for side in sides:
+        side.close()
+
+
+if __name__ == "__main__":
+  if len(sys.argv) < 3:
+    sys.exit(__doc__)
+  main(*sys.argv[1:])
