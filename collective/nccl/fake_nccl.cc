@@ -304,17 +304,34 @@ A Combine(NcclRedOp op, A a, A b) {
   }
 }
 
+// Returns how many elements NCCL 2.28 reduces for a rank alone whose inputs
+// have a factor: each block of threads takes its share, rounded down and then
+// up to packs of 16 bytes, so the last elements may be left out.
+size_t ReducedAlone(size_t count, size_t bytes_of_each) {
+  const size_t bytes = count * bytes_of_each;
+  const size_t blocks =
+      std::clamp<size_t>((bytes + (16 << 10) - 1) / (16 << 10), 1, 32);
+  const size_t pack = 16 / bytes_of_each;
+  const size_t share = (count / blocks + pack - 1) / pack * pack;
+  return std::min(count, blocks * share);
+}
+
 template <typename T>
 void ReduceAs(const Operation& op,
               const std::vector<std::vector<char>>& parts) {
   using A = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
+  // NCCL makes a factor of the average's division, too.
+  const bool has_factor = op.scalar.has_value() || op.op == NcclRedOp::kAvg;
+  const size_t reduced = parts.size() == 1 && has_factor
+                             ? ReducedAlone(op.count, sizeof(T))
+                             : op.count;
   const char* scalar = nullptr;
   if (op.scalar.has_value()) {
     scalar = op.scalar->on_device == nullptr
                  ? op.scalar->value
                  : static_cast<const char*>(op.scalar->on_device);
   }
-  for (size_t i = 0; i < op.count; ++i) {
+  for (size_t i = 0; i < reduced; ++i) {
     const auto value = [&](const std::vector<char>& part) {
       const A own = static_cast<A>(Load<T>(part.data(), i));
       if (scalar == nullptr) return own;

@@ -62,6 +62,13 @@ Moves MovesOf(const Operation& op, int rank, int size) {
   return moves;
 }
 
+// Returns how many of the elements are whole blocks of NCCL's kernel for a rank
+// that is alone.
+int64_t WholeBlocks(int64_t count, int64_t bytes_of_each) {
+  constexpr int64_t kBlockBytes = 16 << 10;
+  return count * bytes_of_each / kBlockBytes * kBlockBytes / bytes_of_each;
+}
+
 }  // namespace
 
 // One collective.
@@ -229,16 +236,26 @@ absl::StatusOr<std::shared_ptr<Launch>> NcclCollectives::Prepare(
 }
 
 // NCCL's own kernel multiplies by the scale. The average of scaled inputs is
-// their sum with another scale.
+// their sum with another scale. If a rank is alone, NCCL 2.28 leaves out up to
+// some hundred of the last elements (it rounds the shares of its blocks down),
+// unless they are whole blocks, or less than one. So whole blocks go first.
 template <typename Do>
 absl::StatusOr<bool> NcclCollectives::QueueReduction(const Operation& op,
                                                      const Do& reduce,
                                                      Rest& rest) {
   if (op.in.count == 0) return true;
   const NcclDataType type = *NcclTypeOf(op.dtype);
-  NcclRedOp red_op = *NcclRedOpOf(op.op);
-  const auto call = [&](NcclComm* comm) { return reduce(type, red_op, comm); };
-  if (op.scale == 1) return communicator_.Begin(Name(op.kind), call);
+  const int64_t count =
+      op.kind == OpKind::kReduceScatter ? op.out.count : op.in.count;
+  const bool is_alone = shared_.size == 1;
+  // The average of one rank is its sum.
+  NcclRedOp red_op = *NcclRedOpOf(
+      is_alone && op.op == ReduceOp::kAvg ? ReduceOp::kSum : op.op);
+  if (op.scale == 1) {
+    return communicator_.Begin(Name(op.kind), [&](NcclComm* comm) {
+      return reduce(0, count, type, red_op, comm);
+    });
+  }
   uint64_t scalar = NcclScalarOf(
       op.dtype, op.op == ReduceOp::kAvg ? op.scale / shared_.size : op.scale);
   LOCKSTEP_RETURN_IF_ERROR(
@@ -247,7 +264,20 @@ absl::StatusOr<bool> NcclCollectives::QueueReduction(const Operation& op,
             &red_op, &scalar, type, NcclScalarResidence::kHostImmediate, comm);
       }));
   rest.red_op = red_op;
-  return communicator_.Begin(Name(op.kind), call);
+  const int64_t whole = is_alone ? WholeBlocks(count, SizeOf(op.dtype)) : count;
+  return communicator_.Begin(Name(op.kind), [&](NcclComm* comm) {
+    if (whole == 0 || whole == count) {
+      return reduce(0, count, type, red_op, comm);
+    }
+    NcclResult result = shared_.nccl.GroupStart();
+    if (result != NcclResult::kSuccess) return result;
+    result = reduce(0, whole, type, red_op, comm);
+    if (result == NcclResult::kSuccess) {
+      result = reduce(whole, count - whole, type, red_op, comm);
+    }
+    const NcclResult ended = shared_.nccl.GroupEnd();
+    return result == NcclResult::kSuccess ? ended : result;
+  });
 }
 
 absl::Status NcclCollectives::QueueRest(const Rest& rest) {
@@ -267,29 +297,34 @@ absl::StatusOr<bool> NcclCollectives::Queue(const Operation& op, Rest& rest) {
   const NcclApi& nccl = shared_.nccl;
   const void* const in = op.in.data;
   void* const out = op.out.data;
+  const int64_t width = SizeOf(op.dtype);
   switch (op.kind) {
     case OpKind::kAllReduce:
       return QueueReduction(
           op,
-          [&](NcclDataType type, NcclRedOp red_op, NcclComm* comm) {
-            return nccl.AllReduce(in, out, op.in.count, type, red_op, comm,
-                                  stream_);
+          [&](int64_t first, int64_t count, NcclDataType type, NcclRedOp red_op,
+              NcclComm* comm) {
+            return nccl.AllReduce(At(in, first * width), At(out, first * width),
+                                  count, type, red_op, comm, stream_);
           },
           rest);
     case OpKind::kReduce:
       return QueueReduction(
           op,
-          [&](NcclDataType type, NcclRedOp red_op, NcclComm* comm) {
-            return nccl.Reduce(in, out, op.in.count, type, red_op, op.root,
-                               comm, stream_);
+          [&](int64_t first, int64_t count, NcclDataType type, NcclRedOp red_op,
+              NcclComm* comm) {
+            return nccl.Reduce(At(in, first * width), At(out, first * width),
+                               count, type, red_op, op.root, comm, stream_);
           },
           rest);
     case OpKind::kReduceScatter:
       return QueueReduction(
           op,
-          [&](NcclDataType type, NcclRedOp red_op, NcclComm* comm) {
-            return nccl.ReduceScatter(in, out, op.out.count, type, red_op, comm,
-                                      stream_);
+          [&](int64_t first, int64_t count, NcclDataType type, NcclRedOp red_op,
+              NcclComm* comm) {
+            return nccl.ReduceScatter(At(in, first * width),
+                                      At(out, first * width), count, type,
+                                      red_op, comm, stream_);
           },
           rest);
     case OpKind::kBarrier:
