@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
@@ -112,11 +113,15 @@ absl::StatusOr<std::unique_ptr<GradientMemory>> GradientMemory::Create(
   }
   const internal_gpu::Gpu& gpu = *place.gpu_;
   void* allocated = nullptr;
-  LOCKSTEP_RETURN_IF_ERROR(gpu.InContext([&] {
+  const absl::Status status = gpu.InContext([&] {
     return gpu.Check(
         gpu.cuda().MemAlloc(&allocated, std::max<int64_t>(bytes, 1)),
         "cuMemAlloc");
-  }));
+  });
+  if (!status.ok()) {
+    return Annotate(status,
+                    absl::StrCat("memory for gradients of ", bytes, " bytes"));
+  }
   memory->data_ = static_cast<char*>(allocated);
   LOCKSTEP_RETURN_IF_ERROR(place.SetToZero(allocated, bytes));
   return memory;

@@ -43,6 +43,10 @@ using internal_gradients::Marks;
 // exact.
 constexpr int64_t kMostWeight = int64_t{1} << 53;
 
+// On a device, gradients of type f16 are multiplied by 1 / weight in f16. A
+// smaller factor has fewer than 11 bits.
+constexpr int64_t kMostWeightOfF16 = 16384;
+
 // The most names in an error.
 constexpr int kMostTold = 5;
 
@@ -135,7 +139,14 @@ absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
         host_group_,
         SplitAll(*options_.host_group, absl::StrCat(options_.name, ", host")));
   }
-  LOCKSTEP_RETURN_IF_ERROR(CheckSame(host_group(), "the parameters", layout));
+  const absl::Status same = CheckSame(host_group(), "the parameters", layout);
+  if (absl::IsUnimplemented(same) && host_group_ == nullptr && !on_host()) {
+    return Annotate(same,
+                    "the weights of steps are on the host, so "
+                    "GradientsOptions::host_group should be a group of the "
+                    "same ranks that moves the host's memory");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(same);
   std::vector<Buffer> gradients;
   for (const GradientView& view : views_) gradients.push_back(view.gradient);
   LOCKSTEP_RETURN_IF_ERROR(reducer_->Adopt(absl::MakeSpan(gradients)));
@@ -467,15 +478,35 @@ absl::Status Gradients::Skip(StepResult& result) {
   return reducer_->SetToZero();
 }
 
+absl::StatusOr<StepResult> Gradients::AverageOnDevice(const StepInput& input) {
+  absl::StatusOr<StepResult> result = SendOnDevice(input);
+  // The other ranks may wait for what this one has not launched. A mistake that
+  // all ranks find at once is no reason.
+  if (!result.ok() && !absl::IsInvalidArgument(result.status())) {
+    Abort(result.status());
+  }
+  return result;
+}
+
 // The total weight must be known before the collective, since nothing can be
 // divided on the device afterwards.
-absl::StatusOr<StepResult> Gradients::AverageOnDevice(const StepInput& input) {
+absl::StatusOr<StepResult> Gradients::SendOnDevice(const StepInput& input) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Work control, IssueControlOfAverage(input));
   LOCKSTEP_RETURN_IF_ERROR(control.Wait());
   StepResult result = ReadControlOfAverage(input);
   if (result.weight == 0) {
     LOCKSTEP_RETURN_IF_ERROR(Skip(result));
     return result;
+  }
+  if (result.weight > kMostWeightOfF16 && reducer_->Moves(DType::kF16)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "in ", NameOf(input), ", the total weight is ", result.weight,
+        ", and gradients of type f16 on a device can't be divided by more "
+        "than ",
+        kMostWeightOfF16,
+        ", since f16 has no exact factor for it: leave "
+        "Parameter::gradient_dtype unset, so that gradients are f32, or bring "
+        "smaller weights"));
   }
   CallOptions call = Call("");
   call.scale = 1 / static_cast<double>(result.weight);

@@ -147,7 +147,8 @@ class Gradients {
 
   // Adds up the gradients of all ranks, and divides them by the total weight.
   // Ends the step.
-  //   INVALID_ARGUMENT     the weight is not set, or negative
+  //   INVALID_ARGUMENT     the weight is not set, or negative, or on a device
+  //                        too large for gradients of type f16
   //   FAILED_PRECONDITION  a part was left out, or marks were wrong; or ranks
   //                        are not in the same step, or differ otherwise
   //   OUT_OF_RANGE         a gradient is not finite, and there is no loss
@@ -229,8 +230,8 @@ class Gradients {
 
   // ---- For parameters on a device.
 
-  // Waits until the last Average has ended on the device, and returns its
-  // result. On the host, Average itself does so.
+  // Waits until all that was queued for the last Average or Discard has ended
+  // on the device, and returns its result. On the host, Average itself does so.
   absl::Status Await() const;
 
   // Copy bytes of a parameter's values from a device or to it, after the work
@@ -262,6 +263,7 @@ class Gradients {
   absl::Status CheckMarks(const StepInput& input);
   absl::StatusOr<StepResult> AverageOnHost(const StepInput& input);
   absl::StatusOr<StepResult> AverageOnDevice(const StepInput& input);
+  absl::StatusOr<StepResult> SendOnDevice(const StepInput& input);
   absl::StatusOr<Work> IssueControl(const StepInput& input,
                                     absl::string_view more);
   absl::StatusOr<Work> IssueControlOfAverage(const StepInput& input);

@@ -19,6 +19,7 @@
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
+#include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gradients/bucket_plan.h"
 #include "lockstep/gradients/gradients_options.h"
 
@@ -205,6 +206,13 @@ absl::Status CheckOptions(const GradientsOptions& options, Device device) {
     }
   }
   if (device.kind == Device::Kind::kHost) return absl::OkStatus();
+  // Each thread has another one.
+  if (reinterpret_cast<uintptr_t>(options.stream.handle()) ==
+      internal_gpu::kCudaPerThreadStream) {
+    return absl::InvalidArgumentError(
+        "GradientsOptions::stream should be the same in all threads, but is "
+        "cudaStreamPerThread: make one by cudaStreamCreate");
+  }
   const char* const refused = options.loss_scale.has_value() ? "loss_scale"
                               : options.find_culprit         ? "find_culprit"
                               : options.send_bf16            ? "send_bf16"

@@ -184,7 +184,15 @@ absl::Status Reducer::Wait() {
 absl::Status Reducer::Await() const {
   absl::Status status;
   for (const auto& bucket : buckets_) status.Update(bucket->work.Wait());
+  // The copies of PutBack and the zeros of SetToZero are queued on the stream.
+  status.Update(place_.Await());
   return status;
+}
+
+bool Reducer::Moves(DType dtype) const {
+  return std::any_of(
+      buckets_.begin(), buckets_.end(),
+      [dtype](const auto& bucket) { return bucket->plan.dtype == dtype; });
 }
 
 absl::Status Reducer::PutBack() {

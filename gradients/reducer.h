@@ -71,6 +71,9 @@ class Reducer {
   // Waits until the collectives that were issued last have ended.
   absl::Status Await() const;
 
+  // Returns true if gradients travel as this type.
+  bool Moves(DType dtype) const;
+
   // Puts the gradients back from a device's buckets that are copies.
   absl::Status PutBack();
 
