@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <thread>  // NOLINT: a host function that holds a stream up
@@ -289,18 +290,21 @@ TEST(GradientsOnDevice, TheGroupForTheHostIsAskedFor) {
 }
 
 TEST(GradientsOnDevice, AStreamOfEachThreadIsRefused) {
-  EXPECT_THAT(OnRanks(1,
-                      [](const OnDevice& here) {
-                        GradientsOptions options = here.options();
-                        options.stream = Stream(reinterpret_cast<void*>(
-                            internal_gpu::kCudaPerThreadStream));
-                        return Gradients::Create(here.group(),
-                                                 {{"w", here.Allocate(4)}},
-                                                 options)
-                            .status();
-                      }),
-              Each(StatusIs(absl::StatusCode::kInvalidArgument,
-                            HasSubstr("cudaStreamPerThread"))));
+  EXPECT_THAT(
+      OnRanks(1,
+              [](const OnDevice& here) {
+                // CUDA's handle of it is the number 2.
+                void* handle = nullptr;
+                const uintptr_t number = internal_gpu::kCudaPerThreadStream;
+                std::memcpy(&handle, &number, sizeof(handle));
+                GradientsOptions options = here.options();
+                options.stream = Stream(handle);
+                return Gradients::Create(here.group(),
+                                         {{"w", here.Allocate(4)}}, options)
+                    .status();
+              }),
+      Each(StatusIs(absl::StatusCode::kInvalidArgument,
+                    HasSubstr("cudaStreamPerThread"))));
 }
 
 }  // namespace
