@@ -1,5 +1,9 @@
 #include "lockstep/gradients/arithmetic.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -102,11 +106,61 @@ void AddSquares(const Wide* values, double* lanes) {
   }
 }
 
+#if defined(__x86_64__)
+
+// Divides as many whole groups of kLanes floats as there are, and adds their
+// squares to the lanes. Returns the number of these floats. The results have
+// the same bits as without these instructions.
+__attribute__((target("avx2"))) int64_t DivideAvx2(const float* from, float* to,
+                                                   int64_t count, float divisor,
+                                                   double* lanes) {
+  const __m256 by = _mm256_set1_ps(divisor);
+  __m256d first = _mm256_loadu_pd(lanes);
+  __m256d last = _mm256_loadu_pd(lanes + 4);
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const __m256 quotient = _mm256_div_ps(_mm256_loadu_ps(from + i), by);
+    _mm256_storeu_ps(to + i, quotient);
+    const __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(quotient));
+    const __m256d b = _mm256_cvtps_pd(_mm256_extractf128_ps(quotient, 1));
+    first = _mm256_add_pd(first, _mm256_mul_pd(a, a));
+    last = _mm256_add_pd(last, _mm256_mul_pd(b, b));
+  }
+  _mm256_storeu_pd(lanes, first);
+  _mm256_storeu_pd(lanes + 4, last);
+  // Otherwise, later SSE code is slow: GCC does this only from -O2 on.
+  _mm256_zeroupper();
+  return i;
+}
+static_assert(kLanes == 8, "DivideAvx2 has two registers of four lanes");
+
+#endif
+
+// Does the same if it can, and returns 0 otherwise.
+int64_t DivideFast(const float* from, float* to, int64_t count, double divisor,
+                   double* lanes) {
+#if defined(__x86_64__)
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx2 && divisor <= double{std::numeric_limits<float>::max()} &&
+      double{static_cast<float>(divisor)} == divisor) {
+    return DivideAvx2(from, to, count, static_cast<float>(divisor), lanes);
+  }
+#else
+  static_cast<void>(from), static_cast<void>(to), static_cast<void>(count);
+  static_cast<void>(divisor), static_cast<void>(lanes);
+#endif
+  return 0;
+}
+
 template <typename From, typename To>
 double DivideAs(const From* from, To* to, int64_t count, double divisor) {
   using Wide = WideOf<To>;
   double lanes[kLanes] = {};
-  for (int64_t at = 0; at < count; at += kChunk) {
+  int64_t done = 0;
+  if constexpr (std::is_same_v<From, float> && std::is_same_v<To, float>) {
+    done = DivideFast(from, to, count, divisor, lanes);
+  }
+  for (int64_t at = done; at < count; at += kChunk) {
     const int64_t now = count - at < kChunk ? count - at : kChunk;
     Wide values[kChunk];
     if (now < kChunk) std::memset(values, 0, sizeof(values));
