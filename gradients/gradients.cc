@@ -342,13 +342,17 @@ absl::StatusOr<StepResult> Gradients::Average(const StepInput& input) {
       last_, on_host() ? AverageOnHost(input) : AverageOnDevice(input));
   stage_ = Stage::kAveraged;
   norm_ = last_.norm;
-  all_are_done_ = !last_.any_more || last_.stops > 0;
   return last_;
 }
 
 absl::Status Gradients::AverageUntilAllAreDone(
     const std::function<absl::Status(const StepResult& step)>& update,
     StepInput input) {
+  if (update == nullptr) {
+    return absl::InvalidArgumentError(
+        "AverageUntilAllAreDone got no function `update`, which updates the "
+        "parameters as the loop does");
+  }
   if (!input.step.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "AverageUntilAllAreDone got the name '", input.step,
@@ -393,6 +397,7 @@ absl::StatusOr<Work> Gradients::IssueControlOfAverage(const StepInput& input) {
 
 StepResult Gradients::ReadControlOfAverage(const StepInput& input) {
   StepResult result = control_->Read(input);
+  all_are_done_ = !result.any_more || result.stops > 0;
   if (options_.unused == GradientsOptions::Unused::kSkip) {
     for (size_t i = 0; i < views_.size(); ++i) {
       views_[i].used = control_->IsUsed(i);
@@ -478,28 +483,18 @@ absl::Status Gradients::Skip(StepResult& result) {
   return reducer_->SetToZero();
 }
 
-absl::StatusOr<StepResult> Gradients::AverageOnDevice(const StepInput& input) {
-  absl::StatusOr<StepResult> result = SendOnDevice(input);
-  // The other ranks may wait for what this one has not launched. A mistake that
-  // all ranks find at once is no reason.
-  if (!result.ok() && !absl::IsInvalidArgument(result.status())) {
-    Abort(result.status());
-  }
-  return result;
-}
-
 // The total weight must be known before the collective, since nothing can be
 // divided on the device afterwards.
-absl::StatusOr<StepResult> Gradients::SendOnDevice(const StepInput& input) {
+absl::StatusOr<StepResult> Gradients::AverageOnDevice(const StepInput& input) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Work control, IssueControlOfAverage(input));
   LOCKSTEP_RETURN_IF_ERROR(control.Wait());
   StepResult result = ReadControlOfAverage(input);
-  if (result.weight == 0) {
+  const bool is_too_large =
+      result.weight > kMostWeightOfF16 && reducer_->Moves(DType::kF16);
+  if (result.weight == 0 || is_too_large) {
     LOCKSTEP_RETURN_IF_ERROR(Skip(result));
-    return result;
-  }
-  if (result.weight > kMostWeightOfF16 && reducer_->Moves(DType::kF16)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    if (!is_too_large) return result;
+    return absl::OutOfRangeError(absl::StrCat(
         "in ", NameOf(input), ", the total weight is ", result.weight,
         ", and gradients of type f16 on a device can't be divided by more "
         "than ",
@@ -508,15 +503,24 @@ absl::StatusOr<StepResult> Gradients::SendOnDevice(const StepInput& input) {
         "Parameter::gradient_dtype unset, so that gradients are f32, or bring "
         "smaller weights"));
   }
+  const absl::Status sent = SendOnDevice(input, result.weight);
+  if (!sent.ok()) {
+    // The other ranks may wait for what this one has not launched.
+    Abort(sent);
+    return sent;
+  }
+  result.norm = std::numeric_limits<double>::quiet_NaN();
+  return result;
+}
+
+absl::Status Gradients::SendOnDevice(const StepInput& input, int64_t weight) {
   CallOptions call = Call("");
-  call.scale = 1 / static_cast<double>(result.weight);
+  call.scale = 1 / static_cast<double>(weight);
   call.stream = place_->stream();
   LOCKSTEP_RETURN_IF_ERROR(
       reducer_->Launch(*group_, Shortened(NameOf(input)), call));
   LOCKSTEP_RETURN_IF_ERROR(reducer_->Wait());
-  LOCKSTEP_RETURN_IF_ERROR(reducer_->PutBack());
-  result.norm = std::numeric_limits<double>::quiet_NaN();
-  return result;
+  return reducer_->PutBack();
 }
 
 absl::Status Gradients::ClipByNorm(double most) {

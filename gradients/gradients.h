@@ -34,8 +34,10 @@
 //     LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep());
 //     ...
 //     input.has_more = HasNext();
-//     LOCKSTEP_RETURN_IF_ERROR(gradients->Average(input).status());
-//     Update();
+//     LOCKSTEP_ASSIGN_OR_RETURN(const StepResult step,
+//                               gradients->Average(input));
+//     if (!step.skipped) Update();
+//     if (step.stops > 0) break;
 //   }
 //   LOCKSTEP_RETURN_IF_ERROR(gradients->AverageUntilAllAreDone(
 //       [&](const StepResult& step) {
@@ -147,13 +149,12 @@ class Gradients {
 
   // Adds up the gradients of all ranks, and divides them by the total weight.
   // Ends the step.
-  //   INVALID_ARGUMENT     the weight is not set, or negative, or on a device
-  //                        too large for gradients of type f16
+  //   INVALID_ARGUMENT     the weight is not set, or negative
   //   FAILED_PRECONDITION  a part was left out, or marks were wrong; or ranks
   //                        are not in the same step, or differ otherwise
-  //   OUT_OF_RANGE         a gradient is not finite, and there is no loss
-  //   scale;
-  //                        gradients are then 0
+  //   OUT_OF_RANGE         a gradient is not finite without a loss scale, or
+  //                        gradients of type f16 on a device can't be divided
+  //                        by the weight; they are then 0
   absl::StatusOr<StepResult> Average(const StepInput& input);
 
   // Ends a loop over data of which ranks may have different amounts: averages,
@@ -162,15 +163,20 @@ class Gradients {
   // same on all ranks, and each mean is over the rows of those ranks that have
   // any. Every rank calls it after each such loop, however many steps it had.
   // It takes no collective if the last Average of the loop has said that no
-  // rank has more, or that one asks to stop.
+  // rank has more, or that one asks to stop: a loop ends where
+  // StepResult::stops is above 0.
   //
   // `input` is that of the rank's steps without data. If the ranks bring sums,
   // it has as many, with the same names; they are set to 0 before each Average,
   // and `update` finds the totals there. Steps must not be named by `step`.
   //
-  // Only the operations of these Gradients are answered. If other ranks need
-  // this one for a collective of the trainer's own, they are told its name.
-  //   INVALID_ARGUMENT  `input` has a name
+  // Only Average of these Gradients is answered. If other ranks need this one
+  // for a collective of the trainer's own, they are told its name. Where a step
+  // averages several Gradients, `update` of the first calls BeginStep and
+  // Average of the others, with the weight 0.
+  //   INVALID_ARGUMENT  there is no `update`, or `input` has a name
+  //   OUT_OF_RANGE      that of Average; a trainer whose loop goes on after it
+  //                     calls this again
   //   other codes       errors of BeginStep, Average and `update`
   absl::Status AverageUntilAllAreDone(
       const std::function<absl::Status(const StepResult& step)>& update,
@@ -263,7 +269,7 @@ class Gradients {
   absl::Status CheckMarks(const StepInput& input);
   absl::StatusOr<StepResult> AverageOnHost(const StepInput& input);
   absl::StatusOr<StepResult> AverageOnDevice(const StepInput& input);
-  absl::StatusOr<StepResult> SendOnDevice(const StepInput& input);
+  absl::Status SendOnDevice(const StepInput& input, int64_t weight);
   absl::StatusOr<Work> IssueControl(const StepInput& input,
                                     absl::string_view more);
   absl::StatusOr<Work> IssueControlOfAverage(const StepInput& input);

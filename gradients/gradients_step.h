@@ -31,7 +31,8 @@ struct StepInput {
   // This rank has data for a further step. It matters where ranks may have
   // different numbers of steps (Gradients::AverageUntilAllAreDone). If it is
   // not known, it stays true, and the loop has one more step at its end, which
-  // is skipped.
+  // is skipped. If no rank has more, the loop has ended, so every rank calls
+  // AverageUntilAllAreDone before the next one.
   bool has_more = true;
 
   // Numbers that are added up over all ranks, such as losses. Average replaces

@@ -893,6 +893,43 @@ TEST(Gradients, AStopEndsUnevenLoopsOnAllRanks) {
   });
 }
 
+// The last step of a loop may be one whose gradients are not finite.
+TEST(Gradients, AnUnevenLoopMayEndWithWhatIsNotFinite) {
+  OnRanks(2, [](Communicator& group) -> absl::Status {
+    TwoArrays own;
+    LOCKSTEP_RETURN_IF_ERROR(own.Make(group));
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      int64_t steps = 0;
+      for (; steps < group.rank() * 2; ++steps) {
+        LOCKSTEP_RETURN_IF_ERROR(own.gradients->BeginStep());
+        own.Fill(steps == 1 ? std::numeric_limits<float>::infinity() : 2.0F);
+        StepInput input = Weight(1);
+        input.has_more = steps == 0;
+        const absl::Status averaged = own.gradients->Average(input).status();
+        EXPECT_THAT(averaged,
+                    StatusIs(steps == 1 ? kRange : absl::StatusCode::kOk));
+      }
+      // The trainer goes on after such a step, and so does a rank that is done.
+      absl::Status done;
+      do {
+        done =
+            own.gradients->AverageUntilAllAreDone([&](const StepResult& step) {
+              ++steps;
+              EXPECT_FALSE(step.skipped);
+              EXPECT_EQ(own.of_a[0], 2);
+              return absl::OkStatus();
+            });
+        if (!done.ok()) {
+          EXPECT_THAT(done, StatusIs(kRange));
+          ++steps;
+        }
+      } while (!done.ok());
+      EXPECT_EQ(steps, 2);
+    }
+    return absl::OkStatus();
+  });
+}
+
 TEST(Gradients, TheUpdateOfARankThatIsDoneMayFail) {
   const std::vector<absl::Status> ended =
       StatusesOf(2, [](Communicator& group) -> absl::Status {
@@ -907,6 +944,8 @@ TEST(Gradients, TheUpdateOfARankThatIsDoneMayFail) {
         named.step = "step 3";
         EXPECT_THAT(own.gradients->AverageUntilAllAreDone(update, named),
                     StatusIs(kInvalid, HasSubstr("leave StepInput::step")));
+        EXPECT_THAT(own.gradients->AverageUntilAllAreDone(nullptr),
+                    StatusIs(kInvalid, HasSubstr("no function `update`")));
         return status;
       });
   EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kDataLoss)));

@@ -41,7 +41,8 @@ class BatchView;
 // another piece of memory. Workers call Filled and BeforeReuse (without
 // workers, Next does). The thread that holds the batch calls OnDevice and
 // Released. Allocate is called when a loader is made, and Free when the loader
-// and the last of its batches are gone, on any thread.
+// and the last of its batches are gone, on any thread. Loader::EmptyBatch calls
+// all of them for memory of its own, on the thread that calls it.
 class BatchMemory {
  public:
   virtual ~BatchMemory() = default;

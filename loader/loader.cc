@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/end_process.h"
 #include "lockstep/base/fork_guard.h"
@@ -436,11 +437,20 @@ NextResult Loader::TryNext(Batch& batch) {
 }
 
 absl::StatusOr<Batch> Loader::EmptyBatch(int64_t epoch, int64_t step) {
+  return CatchAll("EmptyBatch", [&] { return MakeEmpty(epoch, step); });
+}
+
+absl::StatusOr<Batch> Loader::MakeEmpty(int64_t epoch, int64_t step) {
   // The caller may still have the batch of an earlier call.
   if (empty_pool_ == nullptr || empty_pool_->free_slots() == 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        empty_pool_, SlotPool::Create(pool_->layout().specs, /*rows=*/1,
-                                      /*slots=*/1, options_.memory));
+    absl::StatusOr<std::shared_ptr<SlotPool>> pool = SlotPool::Create(
+        pool_->layout().specs, /*rows=*/1, /*slots=*/1, options_.memory);
+    if (!pool.ok()) {
+      return Annotate(pool.status(),
+                      absl::StrCat("memory for a batch without rows, for step ",
+                                   step, " of epoch ", epoch));
+    }
+    empty_pool_ = *std::move(pool);
   }
   Slot& slot = *empty_pool_->Take();
   pipeline_->FillEmpty(slot, epoch, step);

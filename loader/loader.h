@@ -360,6 +360,7 @@ class Loader {
   absl::Status GoOn(int64_t epoch);
   SamplerState StateAt(const SamplerProgress& progress) const;
   absl::StatusOr<SamplerState> PresentState() const;
+  absl::StatusOr<Batch> MakeEmpty(int64_t epoch, int64_t step);
   NextResult Advance(Batch& batch, bool wait);
   absl::StatusOr<internal_loader::Entry*> Await(bool wait);
   absl::Status CheckRunning(absl::string_view call) const;

@@ -147,7 +147,7 @@ struct LoaderOptions {
   // Changes a batch after its rows were read: it may mix rows, or pad them to
   // the longest. The random numbers are the same in every run. An error or an
   // exception fails the step. It is called on several workers at once, for
-  // different batches.
+  // different batches, of which some may have no rows.
   std::function<absl::Status(BatchView&, Random&)> collate;
 
   // The treatment of samples that can't be read.

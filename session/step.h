@@ -85,7 +85,8 @@ class Step {
   // on. With n = 0 it is never true.
   bool IsEvery(int64_t n) const { return n > 0 && global_number_ % n == 0; }
 
-  // The number of this step's batches, which is the same on all ranks.
+  // The number of this step's batches. It is the same on all ranks, except with
+  // a loader that was not made by MakeLoader.
   int64_t parts() const { return parts_; }
 
   // The range of this rank's batches, for one range-based for loop that goes to

@@ -174,9 +174,9 @@ int64_t StepLoop::StepsOfLoader() const {
 int64_t StepLoop::MostLeft() const {
   int64_t left = std::numeric_limits<int64_t>::max();
   if (max_steps_ > 0) left = max_steps_ - StepsOfLoader();
+  if (uneven_.has_value()) return std::min(left, uneven_->most_left());
   const int64_t of_loader = loader_.options().max_steps;
-  // The numbers of uneven steps contain it.
-  if (of_loader > 0 && !uneven_.has_value()) {
+  if (of_loader > 0) {
     left = std::min(left, of_loader - loader_.progress().steps_in_total);
   }
   return left;
@@ -328,12 +328,25 @@ void StepLoop::NoteMissingAverage() {
 
 // ---- Steps.
 
-absl::StatusOr<Batch*> StepLoop::FirstBatch() {
-  if (!HasBatch()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(empty_,
-                              loader_.EmptyBatch(epoch_, uneven_->number()));
-    return &empty_;
+absl::StatusOr<Batch*> StepLoop::EmptyBatch() {
+  if (uneven_->own_left() > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this loader has given no batch for step ", uneven_->number(),
+        " of epoch ", epoch_, ", although ", uneven_->own_left(),
+        " steps were left: within its steps, let the loop alone read a loader, "
+        "and do not call Drain"));
   }
+  empty_.Release();  // before its memory is used again
+  absl::StatusOr<Batch> empty = loader_.EmptyBatch(epoch_, uneven_->number());
+  if (!empty.ok()) {
+    return training_.InLoader(loader_, NextKind::kFailedStep, empty.status());
+  }
+  empty_ = *std::move(empty);
+  return &empty_;
+}
+
+absl::StatusOr<Batch*> StepLoop::FirstBatch() {
+  if (!HasBatch()) return EmptyBatch();
   absl::StatusOr<Batch>& next = **at_;
   if (next.ok()) return &*next;
   return training_.InLoader(loader_, batches_->kind(), next.status());
@@ -610,7 +623,11 @@ bool EpochNumbers::Iterator::operator!=(const Iterator& end) const {
 // Begins the body of the loop for an epoch, if there is anything left to do.
 bool EpochNumbers::BeginBody() const {
   if (!training_.failure.ok() || training_.IsOver()) return false;
-  const int64_t most = loader_.options().max_steps;
+  // Other ranks may have steps left where a loader of the trainer's own has
+  // none.
+  const bool is_shared = training_.loaders.FindName(loader_) == nullptr &&
+                         training_.ranks.size() > 1;
+  const int64_t most = is_shared ? 0 : loader_.options().max_steps;
   // After a restart at the end of an epoch, the code that follows its steps is
   // repeated, even if no step is left.
   if (most > 0 && loader_.progress().steps_in_total >= most &&

@@ -95,8 +95,10 @@ class StepLoop {
   // Goes to the next step. It may be in a later epoch. If there is none, the
   // loop is done.
   absl::Status GoOn();
-  // Returns the first batch of the next step.
+  // Return the first batch of the next step, or one without rows if this rank
+  // has none.
   absl::StatusOr<Batch*> FirstBatch();
+  absl::StatusOr<Batch*> EmptyBatch();
   absl::Status BeginStep();
   // Adds a batch that has come to the step. It should be that part.
   absl::Status TakePart(Batch& batch, int64_t part);

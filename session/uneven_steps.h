@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -41,6 +42,9 @@ class UnevenSteps {
   // Returns true if this rank has data in the epoch.
   bool has_data() const { return has_data_; }
 
+  // The steps of the epoch in which this rank has still data.
+  int64_t own_left() const { return own_left_; }
+
   // Returns true if a rank has a further step in the epoch.
   bool has_step() const { return left_ > 0; }
 
@@ -50,22 +54,31 @@ class UnevenSteps {
   // The number of steps that were done in all loops.
   int64_t steps() const { return steps_; }
 
+  // The most steps that the loaders' max_steps allow from here on.
+  int64_t most_left() const { return later_ == kAny ? kAny : left_ + later_; }
+
   void EndStep() {
+    if (own_left_ > 0) --own_left_;
     --left_;
     ++number_;
     ++steps_;
   }
 
  private:
-  using Numbers = std::array<int64_t, 3>;
+  using Numbers = std::array<int64_t, 5>;
+  static constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 
   // Replaces the numbers by the largest ones of all ranks.
   absl::Status Agree(absl::string_view what, Numbers& numbers);
+  // Returns how many steps max_steps allows this rank after so many more.
+  int64_t LaterThan(int64_t steps) const;
 
   Ranks& ranks_;
   Loader& loader_;
   bool has_data_ = false;
+  int64_t own_left_ = 0;
   int64_t left_ = 0;
+  int64_t later_ = kAny;  // in later epochs
   int64_t number_ = 0;
   int64_t steps_ = 0;
 };

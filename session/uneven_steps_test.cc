@@ -1,6 +1,7 @@
 // These tests train with loaders of the trainer's own, of which ranks have
 // different numbers of steps.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
+#include "lockstep/loader/batch_memory.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sequential_order.h"
@@ -173,6 +175,120 @@ TEST_F(UnevenStepsTest, AnEpochMayBeReadAgain) {
       }
     }
     EXPECT_EQ(steps, 6);
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+// An epoch that was left is read anew by all ranks, also by those that had had
+// their data.
+TEST_F(UnevenStepsTest, AnEpochThatWasLeftBeginsAnewOnAllRanks) {
+  const auto ended = RunQuietly(2, [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto own,
+                              MakeOwn(session.rank() == 0 ? 2 : 6));
+    Model model;
+    LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                              session.MakeGradients(model.parameters()));
+    for (Step& step : session.Steps(*own, 0)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+      if (step.number() == 1) break;
+    }
+    int64_t number = 0;
+    for (Step& step : session.Steps(*own, 0)) {
+      EXPECT_EQ(step.number(), number);
+      LOCKSTEP_ASSIGN_OR_RETURN(const float mean,
+                                DoStep(step, model, *gradients));
+      EXPECT_EQ(mean, MeanOfStep({2, 6}, number++));
+    }
+    EXPECT_EQ(number, 3);
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+// max_steps of the loaders ends each rank's data, and the loop where the last
+// one has ended.
+TEST_F(UnevenStepsTest, LoadersMayHaveMaxSteps) {
+  for (const bool by_epochs : {false, true}) {
+    const auto ended = RunQuietly(2, [&](Session& session) -> absl::Status {
+      LoaderOptions options;
+      options.max_steps = session.rank() == 0 ? 3 : 5;
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto own,
+                                MakeOwn(session.rank() == 0 ? 4 : 6, options));
+      Model model;
+      LOCKSTEP_ASSIGN_OR_RETURN(Gradients* const gradients,
+                                session.MakeGradients(model.parameters()));
+      std::vector<std::string> places;
+      const auto train = [&](Step& step) -> absl::Status {
+        LOCKSTEP_RETURN_IF_ERROR(DoStep(step, model, *gradients).status());
+        places.push_back(absl::StrCat(step.epoch(), ".", step.number(), ": ",
+                                      step.total_weight()));
+        return absl::OkStatus();
+      };
+      if (by_epochs) {
+        for (const int64_t epoch : session.Epochs(*own, 3)) {
+          for (Step& step : session.Steps(*own, epoch)) {
+            LOCKSTEP_RETURN_IF_ERROR(train(step));
+          }
+        }
+      } else {
+        for (Step& step : session.Steps(*own, StepsOptions())) {
+          LOCKSTEP_RETURN_IF_ERROR(train(step));
+        }
+      }
+      EXPECT_THAT(places, ElementsAre("0.0: 4", "0.1: 4", "0.2: 2", "1.0: 4",
+                                      "1.1: 2"));
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(ended, Each(IsOk()));
+  }
+}
+
+TEST_F(UnevenStepsTest, AStepThatIsReadElsewhereIsMissed) {
+  for (const bool drains : {false, true}) {
+    const auto ended = RunQuietly(2, [&](Session& session) -> absl::Status {
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto own, MakeOwn(6));
+      for (Step& step : session.Steps(*own, 0)) {
+        LOCKSTEP_RETURN_IF_ERROR(step.status());
+        if (session.rank() > 0 || step.number() > 0) continue;
+        if (drains) {
+          own->Drain();
+        } else {
+          Batch batch;
+          LOCKSTEP_RETURN_IF_ERROR(own->Next(batch).status());
+        }
+      }
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(ended[0],
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         HasSubstr("let the loop alone read a loader")));
+    EXPECT_FALSE(ended[1].ok());
+  }
+}
+
+// The memory of a batch without rows is used again.
+TEST_F(UnevenStepsTest, BatchesWithoutDataShareTheirMemory) {
+  // Thread-safety: thread-safe.
+  class Counted : public HeapMemory {
+   public:
+    absl::StatusOr<void*> Allocate(int64_t bytes) override {
+      ++allocated;
+      return HeapMemory::Allocate(bytes);
+    }
+    std::atomic<int> allocated{0};
+  };
+  const auto ended = RunQuietly(2, [](Session& session) -> absl::Status {
+    LoaderOptions options;
+    const auto memory = std::make_shared<Counted>();
+    options.memory = memory;
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto own,
+                              MakeOwn(session.rank() == 0 ? 0 : 20, options));
+    const int before = memory->allocated;
+    for (Step& step : session.Steps(*own, 0)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+    }
+    EXPECT_EQ(memory->allocated - before, session.rank() == 0 ? 1 : 0);
     return absl::OkStatus();
   });
   EXPECT_THAT(ended, Each(IsOk()));
