@@ -50,7 +50,7 @@ def public_targets():
     return {
         (os.path.dirname(build), name): attributes
         for build in packages
-        if not build.startswith("examples/consumers/")
+        if not build.startswith(("examples/consumers/", "examples/libtorch/"))
         for name, attributes in read_build(os.path.dirname(build)).items()
         if attributes["visibility"] == ["//visibility:public"]
     }
