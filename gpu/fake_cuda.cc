@@ -212,6 +212,9 @@ void AwaitDone(const CudaStream& stream) {
 }
 
 CudaResult Allocate(void** memory, size_t bytes, int device) {
+  // No process has as many addresses, and sanitizers end one that asks for
+  // them.
+  if (bytes > size_t{1} << 40) return kCudaOutOfMemory;
   if (Forbidden()) return kCudaCaptureUnsupported;
   if (current.empty()) return kCudaInvalidContext;
   if (bytes == 0) return kCudaInvalidValue;
