@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -18,7 +19,7 @@ namespace lockstep::internal_gradients {
 namespace {
 
 // Squares are added up in this number of lanes, and then the lanes.
-constexpr int kLanes = 8;
+constexpr int kLanes = 16;
 
 // The elements that are converted at a time. They stay in registers or in the
 // first-level cache.
@@ -108,31 +109,49 @@ void AddSquares(const Wide* values, double* lanes) {
 
 #if defined(__x86_64__)
 
+// Adds the squares of eight floats to eight lanes, in two registers.
+__attribute__((target("avx2"))) inline void AddSquaresAvx2(__m256 values,
+                                                           __m256d& first,
+                                                           __m256d& last) {
+  const __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(values));
+  const __m256d b = _mm256_cvtps_pd(_mm256_extractf128_ps(values, 1));
+  first = _mm256_add_pd(first, _mm256_mul_pd(a, a));
+  last = _mm256_add_pd(last, _mm256_mul_pd(b, b));
+}
+
 // Divides as many whole groups of kLanes floats as there are, and adds their
-// squares to the lanes. Returns the number of these floats. The results have
-// the same bits as without these instructions.
+// squares to the lanes. If `kMultiplies` is true, it multiplies by `by`
+// instead. Returns the number of these floats. The results have the same bits
+// as without these instructions.
+template <bool kMultiplies>
 __attribute__((target("avx2"))) int64_t DivideAvx2(const float* from, float* to,
-                                                   int64_t count, float divisor,
+                                                   int64_t count, float by,
                                                    double* lanes) {
-  const __m256 by = _mm256_set1_ps(divisor);
-  __m256d first = _mm256_loadu_pd(lanes);
-  __m256d last = _mm256_loadu_pd(lanes + 4);
+  const __m256 all = _mm256_set1_ps(by);
+  __m256d sums[4];
+  for (int i = 0; i < 4; ++i) sums[i] = _mm256_loadu_pd(lanes + 4 * i);
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    const __m256 quotient = _mm256_div_ps(_mm256_loadu_ps(from + i), by);
-    _mm256_storeu_ps(to + i, quotient);
-    const __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(quotient));
-    const __m256d b = _mm256_cvtps_pd(_mm256_extractf128_ps(quotient, 1));
-    first = _mm256_add_pd(first, _mm256_mul_pd(a, a));
-    last = _mm256_add_pd(last, _mm256_mul_pd(b, b));
+    __m256 low = _mm256_loadu_ps(from + i);
+    __m256 high = _mm256_loadu_ps(from + i + 8);
+    if constexpr (kMultiplies) {
+      low = _mm256_mul_ps(low, all);
+      high = _mm256_mul_ps(high, all);
+    } else {
+      low = _mm256_div_ps(low, all);
+      high = _mm256_div_ps(high, all);
+    }
+    _mm256_storeu_ps(to + i, low);
+    _mm256_storeu_ps(to + i + 8, high);
+    AddSquaresAvx2(low, sums[0], sums[1]);
+    AddSquaresAvx2(high, sums[2], sums[3]);
   }
-  _mm256_storeu_pd(lanes, first);
-  _mm256_storeu_pd(lanes + 4, last);
+  for (int j = 0; j < 4; ++j) _mm256_storeu_pd(lanes + 4 * j, sums[j]);
   // Otherwise, later SSE code is slow: GCC does this only from -O2 on.
   _mm256_zeroupper();
   return i;
 }
-static_assert(kLanes == 8, "DivideAvx2 has two registers of four lanes");
+static_assert(kLanes == 16, "DivideAvx2 has four registers of four lanes");
 
 #endif
 
@@ -141,15 +160,24 @@ int64_t DivideFast(const float* from, float* to, int64_t count, double divisor,
                    double* lanes) {
 #if defined(__x86_64__)
   static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  if (has_avx2 && divisor <= double{std::numeric_limits<float>::max()} &&
-      double{static_cast<float>(divisor)} == divisor) {
-    return DivideAvx2(from, to, count, static_cast<float>(divisor), lanes);
+  constexpr double kMost = std::numeric_limits<float>::max();
+  if (!has_avx2 || divisor > kMost ||
+      double{static_cast<float>(divisor)} != divisor) {
+    return 0;
   }
+  // The reciprocal of a power of 2 is exact, and a product is faster.
+  int exponent = 0;
+  const bool is_power =
+      std::frexp(divisor, &exponent) == 0.5 && std::abs(exponent) < 100;
+  return is_power ? DivideAvx2<true>(from, to, count,
+                                     static_cast<float>(1 / divisor), lanes)
+                  : DivideAvx2<false>(from, to, count,
+                                      static_cast<float>(divisor), lanes);
 #else
   static_cast<void>(from), static_cast<void>(to), static_cast<void>(count);
   static_cast<void>(divisor), static_cast<void>(lanes);
-#endif
   return 0;
+#endif
 }
 
 template <typename From, typename To>
