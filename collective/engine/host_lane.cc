@@ -14,9 +14,8 @@
 namespace lockstep::internal_collective {
 
 void HostLane::Begin(const Turn& turn) {
-  const bool alone = turns().size() == 1;
   bool posted = false;
-  if (alone && CanRun()) {
+  if (turns().size() == 1 && CanRun()) {
     const absl::Status status = CatchAll("the transport", [&] {
       posted = transport_.Post(turn.work->op, turn.fingerprint);
       return absl::OkStatus();
@@ -25,7 +24,7 @@ void HostLane::Begin(const Turn& turn) {
   }
   // A caller that waits finishes a posted operation. If there is none, the
   // lane's thread finishes it from the next tick on.
-  if (!posted) Want(alone ? turn.work->issued + kWaiterTakes : SteadyTime());
+  if (!posted) Want(turn.work->issued + kWaiterTakes);
 }
 
 bool HostLane::Await(const IssuedWork& work, Waiting& waiting) {

@@ -122,8 +122,12 @@ void Lane::Want(SteadyTime from) {
   WakeWhenWanted();
 }
 
+// An alarm for an earlier time is left as it is, since setting one costs more
+// than a small collective. When it wakes the thread, Sleep sets it anew.
 void Lane::WakeWhenWanted() {
-  if (alarm_ != nullptr && wanted()) alarm_->Set(wanted_from_);
+  if (alarm_ == nullptr || wanted_from_ >= armed_for_) return;
+  armed_for_ = wanted_from_;
+  alarm_->Set(armed_for_);
 }
 
 void Lane::Wake() {
@@ -132,8 +136,14 @@ void Lane::Wake() {
 
 void Lane::Sleep() {
   group_.mutex.AssertHeld();
-  const MutexUnlock unlock(group_.mutex);
-  alarm_->Sleep();
+  // If the thread is wanted already, it waits for another thread, which wakes
+  // it.
+  if (!WantedBy(SteadyNow())) WakeWhenWanted();
+  {
+    const MutexUnlock unlock(group_.mutex);
+    alarm_->Sleep();
+  }
+  armed_for_ = kNever;
 }
 
 void Lane::StartThread(std::function<void()> first) {

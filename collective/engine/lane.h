@@ -238,6 +238,7 @@ class Lane {
   uint64_t done_ = 0;
   State state_ = State::kIdle;
   SteadyTime wanted_from_ = kNever;
+  SteadyTime armed_for_ = kNever;  // the time of the alarm, until it has come
   Watchdog watchdog_;
   std::unique_ptr<Alarm> alarm_;  // on which the thread sleeps
   std::thread thread_;
