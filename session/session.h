@@ -356,9 +356,10 @@ class Session {
   // loops over Epochs, none is left out, unless Loader::StartEpoch was called
   // for it before, since a number of steps is easily passed as the epoch. (A
   // loader that was not made by MakeLoader is not watched in this way. The
-  // ranks may have different numbers of its steps: a rank whose data has ended
-  // gets batches without rows in those of the others.) A trainer with a session
-  // must not call the loader's Drain.
+  // ranks may have different numbers of its steps, unless it has
+  // advance_epochs: a rank whose data has ended gets batches without rows in
+  // those of the others. For Epochs, it should be in the same epoch on all
+  // ranks.) A trainer with a session must not call the loader's Drain.
   StepRange Steps(Loader& loader, int64_t epoch);
 
   // Returns the steps of all epochs that are left, for a training that counts
