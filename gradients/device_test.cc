@@ -40,8 +40,9 @@ const internal_gpu::CudaApi& Cuda() {
   return api;
 }
 
-// What a test uses on a rank, whose device has its number. Memory is freed at
-// the end of the process.
+// An OnDevice has what a test uses on a rank, whose device has its number.
+// Memory is freed at the end of the process.
+// Thread-safety: thread-compatible.
 class OnDevice {
  public:
   OnDevice(int rank, Communicator& group, Communicator& host_group)
@@ -126,7 +127,8 @@ StepInput Weight(int64_t weight) {
   return input;
 }
 
-// Holds a stream up until it is opened.
+// A Gate holds a stream up until it is opened.
+// Thread-safety: thread-safe.
 class Gate {
  public:
   explicit Gate(internal_gpu::CudaStream* stream) {

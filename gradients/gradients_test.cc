@@ -142,8 +142,8 @@ int64_t WeightOf(int64_t row, bool by_tokens) {
   return by_tokens ? 1 + row * row % 7 : 1;
 }
 
-// How the rows of a step are dealt: rank r has those with row % size == r, and
-// the last rank has none in every third step.
+// Returns true if the rank has the row: rank r has those with row % size == r,
+// and the last rank has none in every third step.
 bool HasRow(int rank, int size, int64_t step, int64_t row) {
   const bool is_idle = size > 1 && step % 3 == 2;
   return row % (is_idle ? size - 1 : size) == rank;

@@ -22,8 +22,8 @@ void Marks::BeginStep() {
   is_open_.store(true, std::memory_order_relaxed);
 }
 
-// What nobody has asked for may be a mark that comes too late, and is told in
-// the step that follows.
+// A mistake that nobody has asked for may be a mark that comes too late, so the
+// step that follows tells of it.
 void Marks::EndStep() {
   is_open_.store(false, std::memory_order_relaxed);
   const bool was_told = std::exchange(is_told_, false);

@@ -17,7 +17,7 @@ namespace lockstep::internal_gradients {
 // called on one thread, and not while another one marks.
 class Marks {
  public:
-  // What was wrong about a mark.
+  // A Mistake says what was wrong about a mark.
   struct Mistake {
     enum class Kind : uint8_t { kNone, kTwice, kOutside, kNoParameter };
 

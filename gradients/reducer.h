@@ -29,7 +29,7 @@
 
 namespace lockstep::internal_gradients {
 
-// What the last pass over the gradients has found.
+// A Division is what a pass that divides the gradients has found.
 struct Division {
   double norm = 0;
   int64_t not_finite =

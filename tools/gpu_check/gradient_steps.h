@@ -50,7 +50,7 @@ struct GradientSetup {
 
 std::vector<GradientSetup> GradientSetups();
 
-// What the checks have seen.
+// The checks count here what they have seen.
 struct GradientsSeen {
   int64_t elements = 0;  // that were compared, of gradients and of values
   // The largest difference by type, as Means::largest_error.

@@ -41,7 +41,7 @@ double Read(const char* from) {
   }
 }
 
-// What is known of a type.
+// A Type has what is known of a type of numbers.
 struct Type {
   double rounding;  // the largest relative error of one rounding
   void (*write)(double, char*);
