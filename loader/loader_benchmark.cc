@@ -61,12 +61,21 @@ std::unique_ptr<Loader> MakeLoader(std::shared_ptr<Dataset> dataset,
       .value();
 }
 
-int64_t RunEpoch(Loader& loader, int64_t epoch) {
+// Calls `use` for each batch, and returns how many there were.
+template <typename Use>
+int64_t RunEpoch(Loader& loader, int64_t epoch, const Use& use) {
   LOCKSTEP_CHECK(loader.StartEpoch(epoch).ok());
   Batch batch;
   int64_t batches = 0;
-  while (*loader.Next(batch)) ++batches;
+  while (*loader.Next(batch)) {
+    use(batch);
+    ++batches;
+  }
   return batches;
+}
+
+int64_t RunEpoch(Loader& loader, int64_t epoch) {
+  return RunEpoch(loader, epoch, [](const Batch&) {});
 }
 
 // ---- Rows of 1 KiB, gathered at random.
@@ -91,8 +100,89 @@ std::shared_ptr<const Order> Shuffled(int64_t rows) {
   return *NativeShuffle::Create(shuffle);
 }
 
-void Gather(benchmark::State& state, Workers workers) {
+// Copies batches `first`, first + 2, ... of the rows of the table at `indices`,
+// and calls `use` for each.
+template <typename Use>
+void GatherBare(const std::vector<int64_t>& indices, int64_t first,
+                absl::Span<float* const> batches, const Use& use) {
+  const int64_t rows = static_cast<int64_t>(indices.size());
+  const auto* const data = static_cast<const float*>(Table(rows).data.get());
+  for (int64_t batch = first; batch * kBatch < rows; batch += 2) {
+    float* const to = batches[batch % batches.size()];
+    const int64_t begin = batch * kBatch;
+    const int64_t end = std::min(rows, begin + kBatch);
+    for (int64_t row = begin; row < end; ++row) {
+      std::memcpy(to + (row - begin) * kRowFloats,
+                  data + indices[row] * kRowFloats, kRowFloats * sizeof(float));
+    }
+    use(to, end - begin);
+  }
+}
+
+// Two threads gather all rows, each thread every other batch, and call `use`
+// for it. There is no order to compute, and no thread takes the batches.
+template <typename Use>
+void GatherOnTwoThreads(benchmark::State& state, const Use& use) {
   const int64_t rows = RowsOf(state);
+  std::vector<int64_t> indices(rows);
+  auto stream = *Shuffled(rows)->Open(0);
+  LOCKSTEP_CHECK(stream->Read(0, 1, absl::MakeSpan(indices)).ok());
+  Table(rows);
+  HeapMemory memory;
+  constexpr int64_t kBytes = kBatch * kRowFloats * sizeof(float);
+  std::vector<float*> batches;
+  for (int i = 0; i < 6; ++i) {
+    batches.push_back(static_cast<float*>(*memory.Allocate(kBytes)));
+  }
+  for (auto _ : state) {
+    std::thread other([&] { GatherBare(indices, 1, batches, use); });
+    GatherBare(indices, 0, batches, use);
+    other.join();
+  }
+  for (float* batch : batches) memory.Free(batch, kBytes);
+  state.SetBytesProcessed(state.iterations() * rows * kRowFloats * 4);
+}
+
+// What a trainer would do with a batch: it reads all of it some times.
+void Compute(const float* batch, int64_t rows, int64_t times) {
+  constexpr int kLanes = 32;
+  float sums[kLanes] = {};
+  for (int64_t time = 0; time < times; ++time) {
+    for (int64_t i = 0; i < rows * kRowFloats; i += kLanes) {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        sums[lane] += batch[i + lane] * batch[i + lane];
+      }
+    }
+    benchmark::DoNotOptimize(sums);
+  }
+}
+
+// Returns how many times Compute must read a batch so that it takes as long as
+// two threads need to gather one.
+int64_t TimesToCompute(int64_t rows) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<int64_t> indices(rows);
+  auto stream = *Shuffled(rows)->Open(0);
+  LOCKSTEP_CHECK(stream->Read(0, 1, absl::MakeSpan(indices)).ok());
+  std::vector<float> batch(kBatch * kRowFloats);
+  Clock::duration gather = Clock::duration::max(), compute = gather;
+  for (int round = 0; round < 3; ++round) {
+    const auto begin = Clock::now();
+    GatherBare(indices, 0, {batch.data()}, [](const float*, int64_t) {});
+    const auto end = Clock::now();
+    gather = std::min(gather, end - begin);
+    for (int64_t i = 0; i < rows / kBatch / 2; ++i) {
+      Compute(batch.data(), kBatch, 1);
+    }
+    compute = std::min(compute, Clock::now() - end);
+  }
+  return std::max<int64_t>(
+      1, gather / (2 * std::max(compute, Clock::duration(1))));
+}
+
+void Gather(benchmark::State& state, Workers workers, bool computes) {
+  const int64_t rows = RowsOf(state);
+  const int64_t times = computes ? TimesToCompute(rows) : 0;
   SamplerOptions cut;
   cut.cut.batch_size = kBatch;
   LoaderOptions options;
@@ -104,44 +194,23 @@ void Gather(benchmark::State& state, Workers workers) {
   RunEpoch(*loader, 0);
   const int64_t before = HeldNow().resident_kib;
   int64_t epoch = 1;
-  for (auto _ : state) RunEpoch(*loader, epoch++);
+  for (auto _ : state) {
+    RunEpoch(*loader, epoch++, [times](const Batch& batch) {
+      if (times > 0) {
+        Compute(batch.Values<float>("x")->data(), batch.rows(), times);
+      }
+    });
+  }
   state.counters["rss_growth"] =
       static_cast<double>(HeldNow().resident_kib - before) * 1024;
   state.SetBytesProcessed(state.iterations() * rows * kRowFloats * 4);
 }
 
-// Two threads copy the same rows into batches, each thread every other batch.
-// There is no order to compute, and no thread takes the batches.
-void GatherMemcpy(benchmark::State& state) {
-  const int64_t rows = RowsOf(state);
-  const char* const data = static_cast<const char*>(Table(rows).data.get());
-  std::vector<int64_t> indices(rows);
-  auto stream = *Shuffled(rows)->Open(0);
-  LOCKSTEP_CHECK(stream->Read(0, 1, absl::MakeSpan(indices)).ok());
-  constexpr int64_t kRowBytes = kRowFloats * 4;
-  HeapMemory memory;
-  std::vector<char*> batches;
-  for (int i = 0; i < 6; ++i) {
-    batches.push_back(static_cast<char*>(*memory.Allocate(kBatch * kRowBytes)));
-  }
-  const auto gather = [&](int64_t thread) {
-    for (int64_t batch = thread; batch * kBatch < rows; batch += 2) {
-      char* const to = batches[batch % 6];
-      const int64_t begin = batch * kBatch;
-      const int64_t end = std::min(rows, begin + kBatch);
-      for (int64_t row = begin; row < end; ++row) {
-        std::memcpy(to + (row - begin) * kRowBytes,
-                    data + indices[row] * kRowBytes, kRowBytes);
-      }
-    }
-  };
-  for (auto _ : state) {
-    std::thread other(gather, 1);
-    gather(0);
-    other.join();
-  }
-  for (char* batch : batches) memory.Free(batch, kBatch * kRowBytes);
-  state.SetBytesProcessed(state.iterations() * rows * kRowBytes);
+void GatherMemcpy(benchmark::State& state, bool computes) {
+  const int64_t times = computes ? TimesToCompute(RowsOf(state)) : 0;
+  GatherOnTwoThreads(state, [times](const float* batch, int64_t rows) {
+    if (times > 0) Compute(batch, rows, times);
+  });
 }
 
 // ---- What a batch costs, and what a sample.
@@ -320,9 +389,18 @@ constexpr auto kThreads = Workers::kThreads;
 #define LOCKSTEP_SIZES(trial, real) \
   Arg(trial)->Arg(real)->UseRealTime()->Unit(benchmark::kMillisecond)
 
-BENCHMARK(GatherMemcpy)->LOCKSTEP_SIZES(1000, 1000000);
-BENCHMARK_CAPTURE(Gather, tbb, kTbb)->LOCKSTEP_SIZES(1000, 1000000);
-BENCHMARK_CAPTURE(Gather, threads, kThreads)->LOCKSTEP_SIZES(1000, 1000000);
+constexpr bool kTakes = false, kComputes = true;
+
+BENCHMARK_CAPTURE(GatherMemcpy, takes, kTakes)->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK_CAPTURE(Gather, tbb, kTbb, kTakes)->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK_CAPTURE(Gather, threads, kThreads, kTakes)
+    ->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK_CAPTURE(GatherMemcpy, computes, kComputes)
+    ->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK_CAPTURE(Gather, tbb_computes, kTbb, kComputes)
+    ->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK_CAPTURE(Gather, threads_computes, kThreads, kComputes)
+    ->LOCKSTEP_SIZES(1000, 1000000);
 BENCHMARK_CAPTURE(Handoff, tbb, kTbb)->LOCKSTEP_SIZES(1000, 1000000);
 BENCHMARK_CAPTURE(Handoff, threads, kThreads)->LOCKSTEP_SIZES(1000, 1000000);
 BENCHMARK_CAPTURE(EmptySamples, tbb, kTbb)->LOCKSTEP_SIZES(1000, 10000000);

@@ -27,7 +27,8 @@
 //     awaited_ after it, which a pump that ends loads before delivered_.
 //   * A step becomes ready: Publish stores Entry::ready, then loads awaited_.
 //     A consumer that waits stores awaited_ and then loads planned_ and
-//     Entry::ready (Ready).
+//     Entry::ready (Ready). (Where it first awaits a later step, it is woken
+//     late if that step is ready before the oldest; then it looks again.)
 //   * A step was planned: its planner stores planned_ and planning_ and then
 //     loads awaited_ (WorkFor). A consumer that waits stores awaited_ and then
 //     loads planning_ (HasWork).
@@ -266,6 +267,9 @@ class Pipeline : private SlotPool::Listener {
   void Fail(absl::Status status);
 
   Entry* Ready();
+  int64_t BatchTime() const;
+  uint32_t WorthWakingFor() const;
+  absl::StatusOr<Entry*> Sleep(int64_t began, int64_t deadline);
   // Asks the function of GiveUpWhen, without the lock.
   bool IsEnough(int64_t waited) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   Entry* ReadInline();
@@ -316,7 +320,8 @@ class Pipeline : private SlotPool::Listener {
   int64_t parts_ = 0;            // of that step
   SamplerProgress before_step_;
 
-  // The oldest entry while the consumer waits, or else nullptr.
+  // The entry that wakes the consumer while it waits, or else nullptr: the
+  // oldest one, or one shortly after it.
   std::atomic<Entry*> awaited_{nullptr};
   Mutex consumer_mutex_;
   CondVar published_;

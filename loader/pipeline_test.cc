@@ -27,22 +27,28 @@ namespace {
 
 constexpr int64_t kYears = int64_t{1} << 60;  // 36 years in nanoseconds
 
-// Takes four steps of one row each from a pipeline that reads one of them ahead
-// on two threads.
+struct ConsumerOptions {
+  Delivery delivery = Delivery::kInOrder;
+  int64_t steps = 4;
+  int workers = 2;
+  int64_t slots = 2;
+};
+
+// Takes steps of one row each from a pipeline that reads on threads.
 class Consumer {
  public:
   // `read` is called for the row of each step, and `plan` while one is planned.
   Consumer(
-      Delivery delivery, std::function<void(int64_t step)> read,
+      const ConsumerOptions& consumer, std::function<void(int64_t step)> read,
       std::function<void()> plan = [] {}) {
     LoaderOptions options;
-    options.num_workers = 2;
+    options.num_workers = consumer.workers;
     options.workers = Workers::kThreads;
     options.prefetch_next_epoch = false;
-    options.delivery = delivery;
+    options.delivery = consumer.delivery;
     options.base_seed = 0;
     TestJob job;
-    job.size = 4;
+    job.size = consumer.steps;
     job.batch_size = 1;
     const auto dataset = std::make_shared<TestDataset>(job.size);
     dataset->before = [read = std::move(read)](int64_t,
@@ -53,7 +59,7 @@ class Consumer {
     dataset->on_hint = [plan = std::move(plan)](absl::Span<const int64_t>) {
       plan();
     };
-    pool_ = *SlotPool::Create(dataset->fields(), /*rows=*/1, /*slots=*/2,
+    pool_ = *SlotPool::Create(dataset->fields(), /*rows=*/1, consumer.slots,
                               /*memory=*/nullptr);
     pipeline_ = *Pipeline::Create(dataset, TestSampler(job), options, pool_);
     pipeline_->set_look_again(kYears);
@@ -81,13 +87,38 @@ class Consumer {
 void ReadSlowly() { absl::SleepFor(absl::Milliseconds(1)); }
 
 TEST(Pipeline, TheOldestBatchWakesTheConsumer) {
-  Consumer consumer(Delivery::kInOrder, [](int64_t) { ReadSlowly(); });
+  Consumer consumer({}, [](int64_t) { ReadSlowly(); });
   for (const int64_t step : {0, 1, 2, 3, -1}) EXPECT_EQ(consumer.Next(), step);
+}
+
+// Where batches take some microseconds, a consumer sleeps until several of them
+// are ready. The oldest one is enough if the others take longer.
+TEST(Pipeline, TheOldestBatchIsEnoughForAConsumerThatWantsSeveral) {
+  constexpr int64_t kSlow = 50;
+  for (int round = 0; round < 10; ++round) {
+    std::promise<void> is_taken;
+    Consumer consumer({Delivery::kInOrder, /*steps=*/kSlow + 2, /*workers=*/1,
+                       /*slots=*/7},
+                      [&](int64_t step) {
+                        const absl::Time begin = absl::Now();
+                        while (absl::Now() - begin < absl::Microseconds(10)) {
+                        }
+                        if (step == kSlow) ReadSlowly();
+                        if (step == kSlow + 1) is_taken.get_future().wait();
+                      });
+    for (int64_t step = 0; step <= kSlow; ++step) {
+      EXPECT_EQ(consumer.Next(), step);
+    }
+    is_taken.set_value();
+    for (const int64_t step : {kSlow + 1, int64_t{-1}}) {
+      EXPECT_EQ(consumer.Next(), step);
+    }
+  }
 }
 
 TEST(Pipeline, OutOfOrderAnyBatchWakesTheConsumer) {
   std::promise<void> others_are_done;
-  Consumer consumer(Delivery::kAsReady, [&](int64_t step) {
+  Consumer consumer({Delivery::kAsReady}, [&](int64_t step) {
     if (step == 0) others_are_done.get_future().wait();
     ReadSlowly();
   });
@@ -101,7 +132,7 @@ TEST(Pipeline, OutOfOrderAnyBatchWakesTheConsumer) {
 TEST(Pipeline, AWorkerThatHasPlannedWakesOthers) {
   std::promise<void> others_are_done;
   Consumer consumer(
-      Delivery::kAsReady,
+      {Delivery::kAsReady},
       [&](int64_t step) {
         if (step == 0) others_are_done.get_future().wait();
       },

@@ -30,10 +30,21 @@ constexpr int64_t kQuantum = 1000000;
 // The nanoseconds after which a consumer looks again that works itself.
 constexpr int64_t kWorkAgain = 1000000;
 
-// The number of times that an idle pump and a waiting consumer look before they
-// give up the processor: some microseconds, as long as giving it up takes.
-constexpr int kPumpLooks = 200;
-constexpr int kConsumerLooks = 200;
+// The nanoseconds for which an idle pump looks for work before it gives up the
+// processor, about as long as giving it up takes. A consumer looks as long for
+// a batch that may come meanwhile. A pause between two looks takes 40 cycles on
+// some processors and 140 on others, so they also look at the clock, every
+// kLooks times.
+constexpr int kLooks = 16;
+constexpr int64_t kLookTime = 4000;
+
+// A consumer that sleeps is faster than the workers, so it loses nothing if it
+// finds several batches when it wakes. Waking it for each batch would take a
+// processor from a worker, for as long as a small batch takes. So it is woken
+// for up to kMostBatches at a time, and sleeps at most kSleepOn nanoseconds
+// while one is ready.
+constexpr int64_t kMostBatches = 4;
+constexpr int64_t kSleepOn = 100000;
 
 // Gives the core to its other hardware thread for a moment.
 inline void Relax() {
@@ -83,12 +94,13 @@ void Pipeline::WorkHere() {
 void Pipeline::WorkFor(Worker& worker) {
   const bool shares = executor_->shares_threads();
   const int64_t began = shares ? Now() : 0;
-  int idle = 0;
+  int64_t idle_since = 0;
+  int looks = 0;
   while (!stop_.load()) {
     const bool planned = Plan();
     RowRange range;
     if (TakeRows(range)) {
-      idle = 0;
+      idle_since = looks = 0;
       // A consumer that began to wait during Plan has started no pump, since a
       // planner was active. This planner now reads, so it wakes another pump.
       if (planned && awaited_.load() != nullptr) KickFor(true);
@@ -99,8 +111,11 @@ void Pipeline::WorkFor(Worker& worker) {
         return;
       }
     } else if (!planned) {
-      if (++idle > kPumpLooks) return;
       Relax();
+      if (++looks % kLooks != 0) continue;
+      const int64_t now = Now();
+      if (idle_since == 0) idle_since = now;
+      if (now - idle_since > kLookTime) return;
     }
   }
 }
@@ -200,7 +215,8 @@ void Pipeline::Publish(Entry& entry) {
   // The consumer loads `ready` after it has stored awaited_.
   const Entry* const awaited = awaited_.load();
   if (awaited == nullptr || (awaited != &entry && !as_ready_)) return;
-  MutexLock lock(consumer_mutex_);
+  // The consumer finds the mutex free when it wakes.
+  { MutexLock lock(consumer_mutex_); }
   published_.NotifyOne();
 }
 
@@ -267,6 +283,24 @@ bool Pipeline::IsEnough(int64_t waited) {
   return is_enough;
 }
 
+// Returns the nanoseconds that the workers need for a batch.
+int64_t Pipeline::BatchTime() const {
+  return cost_.load(std::memory_order_relaxed) * pool_->layout().rows /
+         workers();
+}
+
+// Returns how many batches a consumer that falls asleep should find when it
+// wakes.
+uint32_t Pipeline::WorthWakingFor() const {
+  const int64_t batch = BatchTime();
+  if (batch < kLookTime) return 1;
+  // The workers must not run out of slots meanwhile.
+  const int64_t slots =
+      planned_.load() - delivered_.load() + pool_->free_slots();
+  return static_cast<uint32_t>(std::clamp<int64_t>(
+      std::min(kSleepOn / batch, (slots + 1) / 2), 1, kMostBatches));
+}
+
 absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
   if (failed_.load(std::memory_order_relaxed)) return failure();
   if (executor_ == nullptr) {
@@ -285,13 +319,24 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
     TakeStart([this] { return executor_->Rescue(); });
     return nullptr;
   }
-  for (int look = 0; look < kConsumerLooks; ++look) {
+  int64_t began = 0;
+  for (int look = 1;; ++look) {
     if (Entry* const entry = Ready()) return entry;
     Relax();
+    if (look % kLooks != 0) continue;
+    const int64_t now = Now();
+    if (began == 0) began = now;
+    if (BatchTime() > kLookTime || now - began > kLookTime) break;
   }
-  awaited_.store(&At(delivered_.load(std::memory_order_relaxed)));
+  return Sleep(began, deadline);
+}
+
+absl::StatusOr<Entry*> Pipeline::Sleep(int64_t began, int64_t deadline) {
+  const uint32_t oldest = delivered_.load(std::memory_order_relaxed);
+  const uint32_t batches = WorthWakingFor();
+  int64_t look_again = batches > 1 ? kSleepOn : look_again_;
+  awaited_.store(&At(oldest + batches - 1));
   has_given_up_ = false;
-  const int64_t began = Now();
   Entry* entry = nullptr;
   // This thread may be the only worker of TBB.
   const bool works = is_shared_worker && executor_->shares_threads();
@@ -322,11 +367,15 @@ absl::StatusOr<Entry*> Pipeline::Await(int64_t deadline) {
       has_given_up_ = late;
       if (late) break;
       const auto wait = std::chrono::nanoseconds(
-          std::min(works ? kWorkAgain : look_again_, deadline - now));
+          std::min(works ? kWorkAgain : look_again, deadline - now));
       if (published_.WaitUntil(consumer_mutex_,
-                               std::chrono::steady_clock::now() + wait)) {
+                               std::chrono::steady_clock::now() + wait) &&
+          look_again == look_again_) {
         TakeStart([this] { return executor_->Nudge(); });
       }
+      // From now on, the oldest batch alone is worth waking for.
+      awaited_.store(&At(oldest));
+      look_again = look_again_;
     }
   }
   awaited_.store(nullptr);
