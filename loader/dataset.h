@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -36,6 +37,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
@@ -326,6 +328,14 @@ class Dataset {
   // their classes, weights or lengths. Orders that weigh or group samples ask
   // for a column by its name. NOT_FOUND if the dataset has no such column.
   virtual absl::StatusOr<Column> ReadColumn(absl::string_view name);
+
+  // Adds what tells these samples from others, such as digests of files. A
+  // session compares it over ranks, and logs what differs after a restart.
+  virtual void AddTo(Fingerprint& /*fingerprint*/) const {}
+
+  // Returns what there is, and what is in no sample, in a line for people,
+  // which a session logs; "" if there is nothing to say.
+  virtual std::string Describe() const { return ""; }
 };
 
 // Returns dataset.ReadColumn(name), or INTERNAL if the column does not have one

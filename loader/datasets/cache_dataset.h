@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/field.h"
@@ -85,6 +87,10 @@ class CacheDataset : public Dataset {
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
     return inner_->ReadColumn(name);
   }
+  void AddTo(Fingerprint& fingerprint) const override {
+    inner_->AddTo(fingerprint);
+  }
+  std::string Describe() const override { return inner_->Describe(); }
 
   // Returns numbers that are exact if no thread reads meanwhile.
   CacheStatistics Statistics() const;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -15,7 +16,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/fingerprint.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/datasets/check_index.h"
@@ -76,6 +79,10 @@ class ChangeDataset : public MapDataset {
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
     return inner_->ReadColumn(name);
   }
+  void AddTo(Fingerprint& fingerprint) const override {
+    inner_->AddTo(fingerprint);
+  }
+  std::string Describe() const override { return inner_->Describe(); }
 
  private:
   const std::shared_ptr<Dataset> inner_;
@@ -174,6 +181,10 @@ class MakeDataset : public MapDataset {
     }
     return inner_->ReadColumn(name);
   }
+  void AddTo(Fingerprint& fingerprint) const override {
+    inner_->AddTo(fingerprint);
+  }
+  std::string Describe() const override { return inner_->Describe(); }
 
  private:
   const std::shared_ptr<Dataset> inner_;
@@ -186,6 +197,20 @@ absl::Status CheckFunction(bool given) {
   if (given) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "map_dataset: the function is empty; give one to call");
+}
+
+void AddAll(absl::Span<const std::shared_ptr<Dataset>> parts,
+            Fingerprint& fingerprint) {
+  for (const std::shared_ptr<Dataset>& part : parts) part->AddTo(fingerprint);
+}
+
+std::string DescribeAll(absl::Span<const std::shared_ptr<Dataset>> parts) {
+  std::vector<std::string> texts;
+  for (const std::shared_ptr<Dataset>& part : parts) {
+    std::string text = part->Describe();
+    if (!text.empty()) texts.push_back(std::move(text));
+  }
+  return absl::StrJoin(texts, "; ");
 }
 
 absl::Status CheckParts(absl::string_view dataset,
@@ -523,6 +548,18 @@ absl::Status ZipDataset::ReadMany(absl::Span<const int64_t> indices,
   }
   return absl::OkStatus();
 }
+
+void ConcatDataset::AddTo(Fingerprint& fingerprint) const {
+  AddAll(parts_, fingerprint);
+}
+
+std::string ConcatDataset::Describe() const { return DescribeAll(parts_); }
+
+void ZipDataset::AddTo(Fingerprint& fingerprint) const {
+  AddAll(parts_, fingerprint);
+}
+
+std::string ZipDataset::Describe() const { return DescribeAll(parts_); }
 
 void ZipDataset::Hint(absl::Span<const int64_t> indices) {
   for (const std::shared_ptr<Dataset>& part : parts_) part->Hint(indices);

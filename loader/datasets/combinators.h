@@ -42,6 +42,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/field.h"
@@ -98,6 +100,10 @@ class SubsetDataset : public Dataset {
                         absl::Span<SampleRow> rows) override;
   void Hint(absl::Span<const int64_t> indices) override;
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
+  void AddTo(Fingerprint& fingerprint) const override {
+    inner_->AddTo(fingerprint);
+  }
+  std::string Describe() const override { return inner_->Describe(); }
 
  private:
   SubsetDataset(std::shared_ptr<Dataset> inner, std::vector<int64_t> indices)
@@ -130,6 +136,8 @@ class ConcatDataset : public Dataset {
                         absl::Span<SampleRow> rows) override;
   void Hint(absl::Span<const int64_t> indices) override;
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
+  void AddTo(Fingerprint& fingerprint) const override;
+  std::string Describe() const override;
 
   // Returns the number of the part that has the sample. Requires 0 <= index <
   // size().
@@ -168,6 +176,8 @@ class ZipDataset : public Dataset {
                         absl::Span<SampleRow> rows) override;
   void Hint(absl::Span<const int64_t> indices) override;
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
+  void AddTo(Fingerprint& fingerprint) const override;
+  std::string Describe() const override;
 
  private:
   ZipDataset(std::vector<std::shared_ptr<Dataset>> parts,

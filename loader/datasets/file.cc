@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -81,11 +82,46 @@ File::~File() {
 }
 
 absl::StatusOr<int64_t> File::Size() const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const FileIdentity identity, Identity());
+  return identity.size;
+}
+
+absl::StatusOr<FileIdentity> File::Identity() const {
   struct stat info;
   if (::fstat(descriptor_, &info) != 0) {
     return SystemError(errno, path_, "can't get the size");
   }
-  return static_cast<int64_t>(info.st_size);
+  FileIdentity identity;
+  identity.device = static_cast<int64_t>(info.st_dev);
+  identity.inode = static_cast<int64_t>(info.st_ino);
+  identity.size = static_cast<int64_t>(info.st_size);
+  identity.changed = static_cast<int64_t>(info.st_mtim.tv_sec) * 1000000000 +
+                     info.st_mtim.tv_nsec;
+  return identity;
+}
+
+bool File::IsOnNetwork() const {
+  struct statfs info;
+  if (::fstatfs(descriptor_, &info) != 0) return false;
+  switch (static_cast<uint32_t>(info.f_type)) {
+    case 0x6969:      // NFS
+    case 0x517b:      // SMB
+    case 0xff534d42:  // CIFS
+    case 0xfe534d42:  // SMB 2
+    case 0x01021997:  // 9P
+    case 0x65735546:  // FUSE, and virtiofs
+    case 0x00c36400:  // Ceph
+    case 0x0bd00bd0:  // Lustre
+    case 0x47504653:  // GPFS
+    case 0x19830326:  // BeeGFS
+    case 0x18031977:  // WekaFS
+    case 0x5346414f:  // AFS
+    case 0x6b414653:  // kAFS
+    case 0x73757245:  // Coda
+      return true;
+    default:
+      return false;
+  }
 }
 
 absl::Status File::CheckHas(int64_t bytes) const {

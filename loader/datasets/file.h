@@ -22,6 +22,19 @@
 namespace lockstep {
 namespace internal_loader {
 
+// What tells a file from another one, and from itself after a change.
+struct FileIdentity {
+  int64_t device = 0;
+  int64_t inode = 0;
+  int64_t size = 0;
+  int64_t changed = 0;  // the time of the last change, in nanoseconds
+
+  friend bool operator==(const FileIdentity& a, const FileIdentity& b) {
+    return a.device == b.device && a.inode == b.inode && a.size == b.size &&
+           a.changed == b.changed;
+  }
+};
+
 // An open file.
 // Thread-safety: const functions may be called from many threads at once.
 class File {
@@ -37,6 +50,11 @@ class File {
 
   // Returns the present size in bytes.
   absl::StatusOr<int64_t> Size() const;
+  absl::StatusOr<FileIdentity> Identity() const;
+
+  // Returns true if the file lies on a file system that is known to be one of a
+  // network or of a program's (FUSE).
+  bool IsOnNetwork() const;
 
   // Returns DATA_LOSS if the file now has fewer than `bytes` bytes, which it
   // had before.
