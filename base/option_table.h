@@ -28,6 +28,7 @@
 //   std::string, and lists        "text", ["a", "b"]
 //   std::map from strings         a table: {a = 1, b = 2}
 //   absl::Duration                a string with its unit: "500ms", "10m", "inf"
+//   DType                         the name of one: "u16", "bf16"
 //   a size (AddSize)              an integer, or a string: "64k", "2g"
 //   an enum                       one of the strings that were bound
 //   std::optional of these        the same; no setting leaves it unset

@@ -6,11 +6,14 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/dtype.h"
 
 namespace lockstep::internal_base {
 namespace {
@@ -92,6 +95,14 @@ bool ReadOption(const Config& config, absl::Duration* value) {
   return text != nullptr && absl::ParseDuration(*text, value);
 }
 
+bool ReadOption(const Config& config, DType* value) {
+  const auto* const text = config.As<std::string>();
+  if (text == nullptr) return false;
+  const absl::StatusOr<DType> dtype = ParseDType(*text);
+  if (dtype.ok()) *value = *dtype;
+  return dtype.ok();
+}
+
 bool ReadOption(const Config& config, Config* value) {
   *value = config;
   return true;
@@ -111,6 +122,10 @@ std::optional<Config> WriteOption(float value) {
     }
   }
   return static_cast<double>(value);
+}
+
+std::optional<Config> WriteOption(DType value) {
+  return Config(std::string(Name(value)));
 }
 
 std::optional<Config> WriteOption(absl::Duration value) {
@@ -139,6 +154,14 @@ std::string OptionAccepts(const double* present) {
 }
 
 std::string OptionAccepts(const std::string*) { return "a string"; }
+
+std::string OptionAccepts(const DType*) {
+  return absl::StrCat(
+      "one of ",
+      absl::StrJoin(kAllDTypes, ", ", [](std::string* out, DType dtype) {
+        absl::StrAppend(out, "\"", Name(dtype), "\"");
+      }));
+}
 
 std::string OptionAccepts(const absl::Duration*) {
   return "a string with a time and its unit, such as \"500ms\", \"1m30s\" or "

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/language.h"
 
 namespace lockstep::internal_base {
@@ -29,11 +30,13 @@ bool ReadOption(const Config& config, float* value);
 bool ReadOption(const Config& config, double* value);
 bool ReadOption(const Config& config, std::string* value);
 bool ReadOption(const Config& config, absl::Duration* value);
+bool ReadOption(const Config& config, DType* value);
 bool ReadOption(const Config& config, Config* value);
 
 // Returns nullopt if the value is unset.
 std::optional<Config> WriteOption(float value);
 std::optional<Config> WriteOption(absl::Duration value);
+std::optional<Config> WriteOption(DType value);
 std::optional<Config> WriteOption(const Config& value);
 
 // Returns a text that says which values are accepted.
@@ -44,6 +47,7 @@ std::string OptionAccepts(const float*);
 std::string OptionAccepts(const double*);
 std::string OptionAccepts(const std::string*);
 std::string OptionAccepts(const absl::Duration*);
+std::string OptionAccepts(const DType*);
 std::string OptionAccepts(const Config*);
 
 // True for unsigned types of 8 bytes, such as unsigned long long.

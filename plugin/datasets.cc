@@ -18,6 +18,7 @@
 #include "lockstep/loader/datasets/file_folder.h"
 #include "lockstep/loader/datasets/npy_dataset.h"
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
+#include "lockstep/loader/datasets/token_files.h"
 #include "lockstep/plugin/options.h"
 #include "lockstep/plugin/parts.h"
 #include "lockstep/plugin/registry.h"
@@ -45,6 +46,53 @@ void BindOptions(TfRecordDatasetOptions& options, OptionTable& table) {
                 "each sample; 0: the size of the longest record.");
 }
 
+void BindOptions(TokenFilesOptions& options, OptionTable& table) {
+  table.Add("files", &options.files,
+            "The paths of the files, or patterns with * and ?: Megatron's .bin "
+            "with an .idx, llm.c's .bin, or files of tokens alone.");
+  table.Add("dtype", &options.dtype,
+            "The type of the tokens in files that do not say it, such as "
+            "\"u16\".");
+  table.Add("as", &options.as,
+            "The type of the fields; unset: that of the files.");
+  table.Add(
+      "sample", &options.sample,
+      "What a sample is: `length` tokens and the one that follows; or a "
+      "document.",
+      {{"window", TokenSample::kWindow}, {"document", TokenSample::kDocument}});
+  table.Add("length", &options.length,
+            "The tokens of a window, without the one that follows; or the most "
+            "tokens of a document, 0: of the longest one.");
+  table.Add("stride", &options.stride,
+            "The tokens from one window to the next; 0: `length`.");
+  table.Add("across_documents", &options.across_documents,
+            "If false, no window goes from one document into the next.");
+  table.Add("min_length", &options.min_length,
+            "The tokens below which a document is left out.");
+  table.Add("cut", &options.cut,
+            "If true, documents with more than `length` tokens lose their "
+            "ends.");
+  table.Add("targets", &options.targets,
+            "If true, the field `targets` has the token that follows each one "
+            "of `tokens`.");
+  table.Add("document", &options.document,
+            "If true, the field `document` has the number of the document "
+            "where the sample begins.");
+  table.Add("position", &options.position,
+            "If true, the field `position` has the number of tokens before "
+            "the sample in that document.");
+  table.Add("vocabulary", &options.vocabulary,
+            "The number of different tokens, which each sample is checked "
+            "for; 0: no check.");
+  table.Add("access", &options.access,
+            "The way to read: mapped into memory; or by system calls, for "
+            "files that others may truncate; auto chooses the second one for "
+            "more than 256 files and for files on a network.",
+            {{"auto", FileAccess::kAuto},
+             {"mapped", FileAccess::kMapped},
+             {"read", FileAccess::kRead}});
+}
+
 void BindOptions(NpyFile& options, OptionTable& table) {
   table.Add("field", &options.field, "The name of the field.");
   table.Add("path", &options.path, "The path of the .npy file.");
@@ -65,6 +113,11 @@ using DatasetResult = absl::StatusOr<DatasetPtr>;
 DatasetResult MakeFileFolder(const PluginContext&,
                              const FileFolderOptions& options) {
   return FileFolder::Create(options);
+}
+
+DatasetResult MakeTokenFiles(const PluginContext&,
+                             const TokenFilesOptions& options) {
+  return TokenFiles::Create(options);
 }
 
 DatasetResult MakeTfRecord(const PluginContext&,
@@ -213,6 +266,8 @@ absl::Status RegisterDatasets(PluginRegistry& registry) {
   absl::Status status;
   status.Update(registry.Add<Dataset>(
       "npy", "Arrays in .npy files; a row is a sample.", MakeNpy));
+  status.Update(registry.Add<Dataset>(
+      "tokens", "Windows or documents of files of tokens.", MakeTokenFiles));
   status.Update(registry.Add<Dataset>(
       "tfrecord", "The records of TFRecord files.", MakeTfRecord));
   status.Update(registry.Add<Dataset>(

@@ -20,6 +20,7 @@
 #include "lockstep/loader/datasets/file_folder.h"
 #include "lockstep/loader/datasets/npy_dataset.h"
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
+#include "lockstep/loader/datasets/token_files.h"
 #include "lockstep/loader/loader_options.h"
 #include "lockstep/metrics/sinks.h"
 #include "lockstep/sampler/block_shuffle.h"
@@ -54,6 +55,7 @@ void BindOptions(CutOptions& options, OptionTable& table);
 void BindOptions(LoaderOptions& options, OptionTable& table);
 void BindOptions(FileFolderOptions& options, OptionTable& table);
 void BindOptions(TfRecordDatasetOptions& options, OptionTable& table);
+void BindOptions(TokenFilesOptions& options, OptionTable& table);
 void BindOptions(NpyFile& options, OptionTable& table);
 void BindOptions(CacheOptions& options, OptionTable& table);
 void BindOptions(TextSinkOptions& options, OptionTable& table);

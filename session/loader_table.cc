@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/fingerprint.h"
 #include "lockstep/base/in_part.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint.h"
@@ -24,7 +25,18 @@
 #include "lockstep/plugin/registry.h"
 
 namespace lockstep::internal_session {
-namespace {}  // namespace
+namespace {
+
+// Returns a digest of what tells the loader's data from others, or 0 if nothing
+// does.
+int64_t DataOf(const Loader& loader) {
+  Fingerprint data;
+  loader.dataset().AddTo(data);
+  if (data.fields().empty()) return 0;
+  return static_cast<int64_t>(data.summary().low >> 2);
+}
+
+}  // namespace
 
 Loader& LoaderTable::Add(const std::string& name,
                          std::unique_ptr<Loader> loader) {
@@ -124,6 +136,20 @@ absl::Status LoaderTable::AddTo(Checkpoint& checkpoint) {
   return checkpoint.Add(kEpochs, std::move(state));
 }
 
+Fingerprint LoaderTable::Data() const {
+  Fingerprint all;
+  for (const auto& [name, loader] : own_) {
+    Fingerprint data;
+    loader->dataset().AddTo(data);
+    for (const Fingerprint::Field& field : data.fields()) {
+      all.Add(absl::StrCat(name, ": ", field.name),
+              field.shown.empty() ? absl::StrCat(absl::Hex(field.digest))
+                                  : field.shown);
+    }
+  }
+  return all;
+}
+
 // Returns lines such as "done 3 train": a fact, an epoch or a number of steps,
 // and the loader.
 std::string LoaderTable::SaveFacts() const {
@@ -139,6 +165,9 @@ std::string LoaderTable::SaveFacts() const {
     }
     absl::StrAppend(&lines, "steps ", record.steps.value_or(0), " ",
                     absl::CEscape(name), "\n");
+    if (const int64_t data = DataOf(*loader); data != 0) {
+      absl::StrAppend(&lines, "data ", data, " ", absl::CEscape(name), "\n");
+    }
     if (Holds(record, *loader, record.left)) {
       absl::StrAppend(&lines, "left", end);
     }
@@ -177,6 +206,9 @@ absl::Status LoaderTable::LoadFacts(absl::string_view bytes) {
     if (words[0] == "told") record.hooked = number;
     if (words[0] == "done") record.done = number;
     if (words[0] == "steps") record.steps = number;
+    if (words[0] == "data") {
+      record.has_other_data = number != DataOf(*found->second);
+    }
   }
   return absl::OkStatus();
 }
@@ -185,6 +217,11 @@ absl::Status LoaderTable::EndRestore(const Log& log) {
   for (const auto& [name, loader] : own_) {
     Record& record = *Find(*loader);
     if (!record.restored.has_value()) continue;
+    if (record.has_other_data) {
+      log(absl::StrCat("the files of the loader '", name,
+                       "' are not those that the training has read before: the "
+                       "samples that follow may be others"));
+    }
     // Earlier releases did not save this number, so the batches count.
     if (!record.steps.has_value()) record.steps = record.seen.steps_in_total;
     LOCKSTEP_ASSIGN_OR_RETURN(const int64_t left, loader->StepsLeft());

@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/loader/loader.h"
@@ -67,6 +68,10 @@ class LoaderTable {
 
   // Adds a section with the facts that are saved beside the places of loaders.
   absl::Status AddTo(Checkpoint& checkpoint);
+
+  // Returns what tells the data of all loaders from others, for comparisons of
+  // ranks.
+  Fingerprint Data() const;
 
   // Completes what the sections have restored.
   absl::Status EndRestore(const Log& log);
@@ -169,6 +174,7 @@ class LoaderTable {
     std::optional<int64_t> steps;     // its steps that have ended
     bool in_body = false;             // a loop over epochs is in its body
     bool is_body_done = false;        // MarkDone was called in this body
+    bool has_other_data = false;      // than the training before a restart
 
     // Where the session has left the loader. If it is elsewhere, the trainer
     // has read it.

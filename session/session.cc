@@ -340,6 +340,10 @@ absl::StatusOr<Loader*> Session::MakeLoader(absl::string_view name,
     LOCKSTEP_RETURN_IF_ERROR(
         training.loaders.AddTo(*training.checkpoint, made));
   }
+  const std::string data = made.dataset().Describe();
+  if (rank() == 0 && !data.empty()) {
+    Log(absl::StrCat("the loader '", name, "' has ", data));
+  }
   if (made.available_workers() < *made.options().num_workers) {
     Log(absl::StrCat("rank ", rank(), ": the loader '", name, "' has ",
                      made.available_workers(), " of ",
@@ -453,8 +457,7 @@ absl::StatusOr<WarmStart> Session::RestoreFrom(
 absl::Status Session::Restore() {
   Training& training = *training_;
   LOCKSTEP_RETURN_IF_ERROR(training.Check(Call::kRestore, "Restore"));
-  const absl::StatusOr<std::optional<int64_t>> found =
-      training.checkpoint->Restore();
+  const absl::StatusOr<std::optional<int64_t>> found = training.Restore();
   training.restored = found.status();
   LOCKSTEP_ASSIGN_OR_RETURN(const std::optional<int64_t> restored, found);
   training.phases.GoTo(Phase::kBetween);

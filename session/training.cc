@@ -26,6 +26,7 @@
 #include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
+#include "lockstep/collective/consistency.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/gradients/gradients.h"
@@ -162,9 +163,15 @@ absl::Status Training::CheckLoop(absl::string_view name) {
         ", and the trainer has not looked for one: call session.Restore() when "
         "all is made, before Epochs and Steps"));
   }
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint->Restore().status());
+  LOCKSTEP_RETURN_IF_ERROR(Restore().status());
   phases.GoTo(Phase::kBetween);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<int64_t>> Training::Restore() {
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckSame(ranks.host_group(), "the data", loaders.Data()));
+  return checkpoint->Restore();
 }
 
 absl::Status Training::CallHooks(

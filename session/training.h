@@ -66,6 +66,9 @@ struct Training {
   // a job with checkpoints, and otherwise calls it and ends the phase kMaking.
   absl::Status CheckLoop(absl::string_view name);
 
+  // Compares the data of the ranks, and restores the checkpoint.
+  absl::StatusOr<std::optional<int64_t>> Restore();
+
   // Calls a function of all hooks, in this phase. If one fails, the training
   // has failed.
   absl::Status CallHooks(

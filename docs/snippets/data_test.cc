@@ -66,29 +66,6 @@ absl::Status Loading() {
   return absl::OkStatus();
 }
 
-#include "lockstep/docs/snippets/data/windows.inc"
-
-TEST(DataDocument, Windows) {
-  const std::vector<uint16_t> tokens = {1, 2, 3, 65535, 5, 6};
-  auto windows = std::make_shared<Windows>(tokens, 2);
-  EXPECT_EQ(windows->size(), 2);
-  EXPECT_EQ(Windows({}, 2).size(), 0);
-  const auto loader =
-      lockstep::Loader::Create(windows, MakeSampler(windows->size()), {});
-  LOCKSTEP_ASSERT_OK(loader);
-  std::vector<std::vector<int32_t>> rows(2);
-  for (const auto& batch : (*loader)->Epoch(0)) {
-    LOCKSTEP_ASSERT_OK(batch);
-    const auto values = *batch->Values<int32_t>("tokens");
-    for (int64_t row = 0; row < batch->valid(); ++row) {
-      const auto of_row = values.subspan(row * 3, 3);
-      rows[batch->indices()[row]].assign(of_row.begin(), of_row.end());
-    }
-  }
-  EXPECT_THAT(rows,
-              ElementsAre(ElementsAre(1, 2, 3), ElementsAre(3, 65535, 5)));
-}
-
 TEST(DataDocument, Loading) {
   trained_rows = 0;
   LOCKSTEP_ASSERT_OK(Loading());

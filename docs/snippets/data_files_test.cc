@@ -1,0 +1,153 @@
+// Runs the texts of docs/data.md on files of the formats that they name.
+#include <stdlib.h>  // NOLINT: mkdtemp
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/config_text.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/datasets/token_files.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/plugin.h"
+#include "lockstep/plugin/registry.h"
+
+namespace {
+
+using ::testing::UnorderedElementsAre;
+
+template <typename T>
+void Put(std::string& bytes, T value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Returns the tokens first, first + 1, ...
+template <typename T>
+std::string Tokens(int count, T first) {
+  std::string bytes;
+  for (int i = 0; i < count; ++i) Put(bytes, static_cast<T>(first + i));
+  return bytes;
+}
+
+std::string WorkingFolder() {
+  char path[4096];
+  return getcwd(path, sizeof(path)) != nullptr ? path : "";
+}
+
+// Runs in a folder of its own.
+class DataFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string folder = absl::StrCat(::testing::TempDir(), "/XXXXXX");
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    ASSERT_EQ(chdir(folder.c_str()), 0);
+  }
+  void TearDown() override { ASSERT_EQ(chdir(start_.c_str()), 0); }
+
+  static void Write(const std::string& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+
+  // Returns the loader that a text describes.
+  absl::StatusOr<std::unique_ptr<lockstep::Loader>> Make(
+      const std::string& text) const {
+    lockstep::PluginRegistry registry;
+    LOCKSTEP_RETURN_IF_ERROR(lockstep::RegisterLockstep(registry));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const lockstep::Config config,
+        lockstep::ReadConfigFile(
+            absl::StrCat(start_, "/docs/snippets/data/", text, ".toml")));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const lockstep::Job job,
+        lockstep::ReadJob(config, lockstep::OptionTable(), {"train"}));
+    return job.MakeLoader(registry, "train", {});
+  }
+
+ private:
+  const std::string start_ = WorkingFolder();
+};
+
+// Returns the first element of a field of each row of an epoch, and its size.
+template <typename T>
+std::vector<std::pair<T, int64_t>> FirstOf(lockstep::Loader& loader,
+                                           const char* field) {
+  std::vector<std::pair<T, int64_t>> firsts;
+  for (const auto& batch : loader.Epoch(0)) {
+    LOCKSTEP_EXPECT_OK(batch.status());
+    for (int64_t row = 0; batch.ok() && row < batch->valid(); ++row) {
+      const auto elements = *batch->Row<T>(field, row);
+      firsts.emplace_back(elements[0], elements.size());
+    }
+  }
+  return firsts;
+}
+
+TEST_F(DataFiles, BareTokens) {
+  Write("train.bin", Tokens<uint16_t>(3000, 40000));
+  const auto loader = Make("tokens_bare");
+  LOCKSTEP_ASSERT_OK(loader);
+  EXPECT_THAT(
+      FirstOf<int32_t>(**loader, "tokens"),
+      UnorderedElementsAre(std::pair(40000, 1024), std::pair(41024, 1024)));
+  EXPECT_THAT(
+      FirstOf<int32_t>(**loader, "targets"),
+      UnorderedElementsAre(std::pair(40001, 1024), std::pair(41025, 1024)));
+}
+
+TEST_F(DataFiles, TokensOfLlmc) {
+  for (const int number : {1, 2}) {
+    std::string bytes;
+    for (const int32_t word : {20240520, 1, 1500}) Put(bytes, word);
+    bytes.resize(1024);
+    bytes += Tokens<uint16_t>(1500, static_cast<uint16_t>(10000 * number));
+    Write(absl::StrCat("fineweb_train_", number, ".bin"), bytes);
+  }
+  const auto loader = Make("tokens_llmc");
+  LOCKSTEP_ASSERT_OK(loader);
+  EXPECT_THAT(
+      FirstOf<uint16_t>(**loader, "tokens"),
+      UnorderedElementsAre(std::pair(10000, 1025), std::pair(20000, 1025)));
+}
+
+TEST_F(DataFiles, DocumentsOfMegatron) {
+  std::string index("MMIDIDX\0\0", 9);
+  Put<uint64_t>(index, 1);  // the version
+  index += '\x08';          // u16
+  Put<uint64_t>(index, 2);  // sequences
+  Put<uint64_t>(index, 3);  // the list of documents
+  for (const int32_t length : {3000, 5}) Put(index, length);
+  for (const int64_t begin : {0, 6000}) Put(index, begin);
+  for (const int64_t document : {0, 1, 2}) Put(index, document);
+  Write("wiki_text_document.idx", index);
+  Write("wiki_text_document.bin", Tokens<uint16_t>(3005, 7));
+  const auto loader = Make("tokens_megatron");
+  LOCKSTEP_ASSERT_OK(loader);
+  EXPECT_THAT(FirstOf<uint16_t>(**loader, "tokens"),
+              UnorderedElementsAre(std::pair(7, 2048), std::pair(3007, 5)));
+}
+
+absl::StatusOr<int64_t> CountWindows() {
+#include "lockstep/docs/snippets/data/tokens.inc"
+  return dataset->size();
+}
+
+TEST_F(DataFiles, TokensInCode) {
+  Write("train.bin", Tokens<uint16_t>(3000, 0));
+  EXPECT_THAT(CountWindows(), lockstep::IsOkAndHolds(4));
+}
+
+}  // namespace

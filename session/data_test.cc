@@ -1,0 +1,123 @@
+// These tests train on data that differ, over the ranks or from those before a
+// restart.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/session/session.h"
+#include "lockstep/session/session_testing.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Numbers that come from a file.
+class Filed : public Numbers {
+ public:
+  explicit Filed(std::string content)
+      : Numbers({}), content_(std::move(content)) {}
+
+  void AddTo(Fingerprint& fingerprint) const override {
+    fingerprint.Add("a.bin", content_);
+  }
+  std::string Describe() const override { return "10 numbers of 1 file"; }
+
+ private:
+  const std::string content_;
+};
+
+// The content of each rank's file. (A factory has no captures.)
+std::vector<std::string> contents;
+
+class DataTest : public SessionWithCheckpoints {
+ protected:
+  DataTest() {
+    LOCKSTEP_EXPECT_OK((registry_.Add<Dataset, NumbersOptions>(
+        "filed", "Numbers of a file.",
+        [](const PluginContext& context,
+           const NumbersOptions&) -> absl::StatusOr<std::shared_ptr<Dataset>> {
+          return std::make_shared<Filed>(
+              contents[static_cast<size_t>(context.rank)]);
+        })));
+  }
+
+  // Trains until step `steps`, on as many ranks as there are contents.
+  std::vector<absl::Status> TrainOn(std::vector<std::string> of_ranks,
+                                    int64_t steps, const std::string& more) {
+    contents = std::move(of_ranks);
+    const std::string text = absl::StrCat(
+        absl::StrReplaceAll(
+            kJob, {{"{name = \"numbers\", size = 10}", "{name = \"filed\"}"}}),
+        more);
+    updates_.assign(contents.size(), {0});
+    return RunJobs(
+        std::vector<std::string>(contents.size(), text),
+        [steps, this](Session& session) -> absl::Status {
+          std::vector<int64_t>& updates =
+              updates_[static_cast<size_t>(session.rank())];
+          LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                    session.MakeLoader("train"));
+          LOCKSTEP_RETURN_IF_ERROR(session.AddState("updates", &updates));
+          LOCKSTEP_RETURN_IF_ERROR(session.Restore());
+          StepsOptions options;
+          options.max_steps = steps;
+          for (Step& step : session.Steps(*train, options)) {
+            LOCKSTEP_RETURN_IF_ERROR(step.status());
+            ++updates[0];
+          }
+          return absl::OkStatus();
+        });
+  }
+
+  std::string Checkpoints() const {
+    return absl::StrCat("[checkpoint]\npath = \"", path_, "\"\n");
+  }
+
+ private:
+  std::vector<std::vector<int64_t>> updates_;
+};
+
+TEST_F(DataTest, AreTheSameOnAllRanks) {
+  EXPECT_THAT(TrainOn({"old", "old"}, 2, ""), Each(IsOk()));
+  EXPECT_THAT(logged_, Contains(HasSubstr("the loader 'train' has 10 numbers "
+                                          "of 1 file")));
+  for (const std::string& more : {std::string(), Checkpoints()}) {
+    EXPECT_THAT(TrainOn({"old", "old", "new"}, 2, more),
+                Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                              AllOf(HasSubstr("differ in the data: rank 2 of 3 "
+                                              "in field 'train: a.bin'"),
+                                    HasSubstr("new"), HasSubstr("old")))));
+  }
+}
+
+TEST_F(DataTest, ThatAreOthersAfterARestartAreTold) {
+  const auto told = HasSubstr("the files of the loader 'train' are not those");
+  EXPECT_THAT(TrainOn({"old", "old"}, 1, Checkpoints()), Each(IsOk()));
+  EXPECT_THAT(TrainOn({"old"}, 2, Checkpoints()), Each(IsOk()));
+  EXPECT_THAT(logged_, Not(Contains(told)));
+  EXPECT_THAT(TrainOn({"new"}, 3, Checkpoints()), Each(IsOk()));
+  EXPECT_THAT(logged_, Contains(told));
+}
+
+}  // namespace
+}  // namespace lockstep
