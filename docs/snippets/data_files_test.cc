@@ -69,8 +69,7 @@ class DataFiles : public ::testing::Test {
     LOCKSTEP_RETURN_IF_ERROR(lockstep::RegisterLockstep(registry));
     LOCKSTEP_ASSIGN_OR_RETURN(
         const lockstep::Config config,
-        lockstep::ReadConfigFile(
-            absl::StrCat(start_, "/docs/snippets/data/", text, ".toml")));
+        lockstep::ReadConfigFile(absl::StrCat(start_, "/", text)));
     LOCKSTEP_ASSIGN_OR_RETURN(
         const lockstep::Job job,
         lockstep::ReadJob(config, lockstep::OptionTable(), {"train"}));
@@ -98,7 +97,7 @@ std::vector<std::pair<T, int64_t>> FirstOf(lockstep::Loader& loader,
 
 TEST_F(DataFiles, BareTokens) {
   Write("train.bin", Tokens<uint16_t>(3000, 40000));
-  const auto loader = Make("tokens_bare");
+  const auto loader = Make("docs/snippets/data/tokens_bare.toml");
   LOCKSTEP_ASSERT_OK(loader);
   EXPECT_THAT(
       FirstOf<int32_t>(**loader, "tokens"),
@@ -116,7 +115,7 @@ TEST_F(DataFiles, TokensOfLlmc) {
     bytes += Tokens<uint16_t>(1500, static_cast<uint16_t>(10000 * number));
     Write(absl::StrCat("fineweb_train_", number, ".bin"), bytes);
   }
-  const auto loader = Make("tokens_llmc");
+  const auto loader = Make("docs/snippets/data/tokens_llmc.toml");
   LOCKSTEP_ASSERT_OK(loader);
   EXPECT_THAT(
       FirstOf<uint16_t>(**loader, "tokens"),
@@ -134,7 +133,7 @@ TEST_F(DataFiles, DocumentsOfMegatron) {
   for (const int64_t document : {0, 1, 2}) Put(index, document);
   Write("wiki_text_document.idx", index);
   Write("wiki_text_document.bin", Tokens<uint16_t>(3005, 7));
-  const auto loader = Make("tokens_megatron");
+  const auto loader = Make("docs/snippets/data/tokens_megatron.toml");
   LOCKSTEP_ASSERT_OK(loader);
   EXPECT_THAT(FirstOf<uint16_t>(**loader, "tokens"),
               UnorderedElementsAre(std::pair(7, 2048), std::pair(3007, 5)));
