@@ -1,19 +1,24 @@
 #include "lockstep/loader/datasets/token_files.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -62,24 +67,75 @@ absl::Status Wrong(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("token files: ", what));
 }
 
-bool Exists(const std::string& path) { return File::Open(path.c_str()).ok(); }
+// Returns false only if there is nothing. What can't be opened must not be
+// taken for missing: the .bin beside it would be read as a bare file.
+bool Exists(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 ||
+         (errno != ENOENT && errno != ENOTDIR);
+}
+
+bool IsFile(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
 
 // Returns the paths of the files with tokens: of a pair of Megatron's, that of
-// the .bin, once.
+// the .bin. A pattern may match both files of a pair, with others between them,
+// so an .idx adds nothing if its .bin is there. A .bin that is given twice is
+// read twice.
 std::vector<std::string> DataPaths(std::vector<std::string> paths) {
+  std::set<std::string> given(paths.begin(), paths.end());
   std::vector<std::string> data;
   for (std::string& path : paths) {
     absl::string_view stem = path;
     if (absl::ConsumeSuffix(&stem, ".idx")) {
       path = absl::StrCat(stem, ".bin");
-    } else if (!absl::EndsWith(path, ".bin") && !Exists(path) &&
+      if (!given.insert(path).second) continue;
+    } else if (!absl::EndsWith(path, ".bin") && !IsFile(path) &&
                Exists(absl::StrCat(path, ".idx"))) {
       absl::StrAppend(&path, ".bin");
     }
-    // A pattern may match both files of a pair, one after the other.
-    if (data.empty() || data.back() != path) data.push_back(std::move(path));
+    data.push_back(std::move(path));
   }
   return data;
+}
+
+// Reads llm.c's header from the begin of a file of `size` bytes. Returns
+// nullptr if the file has none, and so is a bare one.
+absl::StatusOr<const LlmcHeader*> ReadLlmcHeader(absl::string_view path,
+                                                 absl::string_view head,
+                                                 int64_t size) {
+  int32_t numbers[3] = {};
+  std::memcpy(numbers, head.data(), std::min(head.size(), sizeof(numbers)));
+  const auto [magic, version, tokens] = numbers;
+  if (magic == kLlmcEvaluation) {
+    return Wrong(absl::StrCat(
+        "'", path,
+        "' has llm.c's examples for evaluation, and no tokens to train on"));
+  }
+  for (const LlmcHeader& header : kLlmcHeaders) {
+    if (magic != header.magic) continue;
+    if (size < kLlmcHeaderBytes) {
+      return absl::DataLossError(absl::StrCat(
+          "'", path, "' ends at byte ", size, ", within llm.c's header of ",
+          kLlmcHeaderBytes, " bytes: make the file again"));
+    }
+    if (version != header.version) {
+      return absl::UnimplementedError(absl::StrCat(
+          "'", path, "' has version ", version, " of llm.c's format ", magic,
+          ", and this release reads version ", header.version));
+    }
+    const int64_t room = size - kLlmcHeaderBytes;
+    if (tokens < 0 || tokens * SizeOf(header.dtype) != room) {
+      return absl::DataLossError(
+          absl::StrCat("'", path, "', byte 8: there should be ", tokens,
+                       " tokens of ", SizeOf(header.dtype), " bytes, and ",
+                       room, " bytes follow the header; make the file again"));
+    }
+    return &header;
+  }
+  return nullptr;
 }
 
 // Returns the range of a type of integers.
@@ -102,10 +158,9 @@ bool Fits(DType from, DType to, int64_t vocabulary) {
   if (!IsInteger(from) || !IsInteger(to)) return false;
   const Range of = RangeOf(from);
   const Range into = RangeOf(to);
-  if (vocabulary > 0) {
-    return static_cast<uint64_t>(vocabulary) - 1 <= into.highest;
-  }
-  return of.lowest >= into.lowest && of.highest <= into.highest;
+  if (of.lowest >= into.lowest && of.highest <= into.highest) return true;
+  return vocabulary > 0 &&
+         static_cast<uint64_t>(vocabulary) - 1 <= into.highest;
 }
 
 // Begins to fetch tokens into the caches. The processor fetches the rest of
@@ -307,33 +362,12 @@ absl::Status TokenFiles::OpenData(int64_t file) {
 
   int64_t data_begin = 0;
   std::optional<DType> dtype = options_.dtype;
-  if (size >= kLlmcHeaderBytes) {
-    const auto magic = NumberAt<int32_t>(head.data());
-    const auto version = NumberAt<int32_t>(head.data() + 4);
-    const auto tokens = NumberAt<int32_t>(head.data() + 8);
-    if (magic == kLlmcEvaluation) {
-      return Wrong(absl::StrCat(
-          "'", path,
-          "' has llm.c's examples for evaluation, and no tokens to "
-          "train on"));
-    }
-    for (const LlmcHeader& header : kLlmcHeaders) {
-      if (magic != header.magic) continue;
-      if (version != header.version) {
-        return absl::UnimplementedError(absl::StrCat(
-            "'", path, "' has version ", version, " of llm.c's format ", magic,
-            ", and this release reads version ", header.version));
-      }
-      const int64_t room = size - kLlmcHeaderBytes;
-      if (tokens < 0 || tokens * SizeOf(header.dtype) != room) {
-        return absl::DataLossError(absl::StrCat(
-            "'", path, "', byte 8: there should be ", tokens, " tokens of ",
-            SizeOf(header.dtype), " bytes, and ", room,
-            " bytes follow the header; make the file again"));
-      }
-      dtype = header.dtype;
-      data_begin = kLlmcHeaderBytes;
-    }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const LlmcHeader* const header,
+      ReadLlmcHeader(path, absl::string_view(head.data(), head.size()), size));
+  if (header != nullptr) {
+    dtype = header->dtype;
+    data_begin = kLlmcHeaderBytes;
   }
   if (!dtype.has_value()) {
     return Wrong(
