@@ -1,5 +1,4 @@
 // These tests check what TokenFiles::Create refuses, and what it says then.
-#include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -1,0 +1,217 @@
+#include "lockstep/loader/datasets/file_set.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>  // NOLINT: many readers at once are what is tested
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/random.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/datasets/file_access.h"
+#include "lockstep/loader/datasets/token_files_testing.h"
+
+namespace lockstep {
+namespace internal_loader {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Paths = std::vector<std::string>;
+
+// ---- ExpandPaths.
+
+TEST(ExpandPaths, SortsEachPatternByBytes) {
+  const TokenFolder folder;
+  const std::string path = folder.path() + "/";
+  for (const char* const name :
+       {"b", "a10", "a9", "B", "\xc3\xa4", ".hidden", "c"}) {
+    folder.Write(name, "");
+  }
+  EXPECT_THAT(
+      ExpandPaths({path + "*"}),
+      IsOkAndHolds(ElementsAre(path + "B", path + "a10", path + "a9",
+                               path + "b", path + "c", path + "\xc3\xa4")));
+  EXPECT_THAT(
+      ExpandPaths({path + "c", path + "a?", path + "[!a-b]", path + "c"}),
+      IsOkAndHolds(ElementsAre(path + "c", path + "a9", path + "B", path + "c",
+                               path + "c")));
+  std::filesystem::create_directories(path + "x/1");
+  std::filesystem::create_directories(path + "x/2");
+  folder.Write("x/2/f", "");
+  folder.Write("x/1/g", "");
+  EXPECT_THAT(ExpandPaths({path + "x/*/?"}),
+              IsOkAndHolds(ElementsAre(path + "x/1/g", path + "x/2/f")));
+}
+
+TEST(ExpandPaths, TakesOtherPathsAsTheyAre) {
+  const TokenFolder folder;
+  const std::string path = folder.path() + "/";
+  EXPECT_THAT(ExpandPaths({}), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(ExpandPaths({"missing", "", "{a,b}", "~/a"}),
+              IsOkAndHolds(ElementsAre("missing", "", "{a,b}", "~/a")));
+  // A file may have such a name.
+  folder.Write("a[1]", "");
+  folder.Write("a1", "");
+  EXPECT_THAT(ExpandPaths({path + "a[1]", path + "a[12]"}),
+              IsOkAndHolds(ElementsAre(path + "a[1]", path + "a1")));
+}
+
+TEST(ExpandPaths, EachPatternMustMatch) {
+  const TokenFolder folder;
+  folder.Write("a", "");
+  const std::string path = folder.path() + "/";
+  for (const std::string name : {"b*", "?b", "[bc]", "a/*", "missing/*"}) {
+    EXPECT_THAT(ExpandPaths({path + "*", path + name}),
+                StatusIs(absl::StatusCode::kNotFound,
+                         HasSubstr("'" + path + name + "'")));
+  }
+}
+
+// ---- FileSet.
+
+// Makes files of which each has its number as a text.
+Paths WriteNumbers(const TokenFolder& folder, int64_t count) {
+  Paths paths;
+  for (int64_t i = 0; i < count; ++i) {
+    const std::string number = absl::StrCat(i);
+    paths.push_back(folder.Write(number, number));
+  }
+  return paths;
+}
+
+absl::StatusOr<std::string> ReadFile(FileSet& files, int64_t file) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const FileSet::Pointer open, files.Use(file));
+  std::string bytes(files.size(file), '\0');
+  LOCKSTEP_RETURN_IF_ERROR(open->ReadAt(0, absl::MakeSpan(bytes)));
+  return bytes;
+}
+
+TEST(FileSet, ReadsFilesByBothKindsOfAccess) {
+  const TokenFolder folder;
+  const Paths paths = {folder.Write("a", "some bytes"), folder.Write("b", ""),
+                       folder.Write("c", "others")};
+  for (const FileAccess access :
+       {FileAccess::kAuto, FileAccess::kMapped, FileAccess::kRead}) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto files,
+                                  FileSet::Create(paths, access));
+    if (access != FileAccess::kAuto) {
+      EXPECT_EQ(files->is_mapped(), access == FileAccess::kMapped);
+    }
+    ASSERT_EQ(files->count(), 3);
+    EXPECT_EQ(files->path(2), paths[2]);
+    EXPECT_EQ(files->size(1), 0);
+    EXPECT_THAT(ReadFile(*files, 0), IsOkAndHolds("some bytes"));
+    EXPECT_THAT(ReadFile(*files, 1), IsOkAndHolds(""));
+    EXPECT_THAT(ReadFile(*files, 2), IsOkAndHolds("others"));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const FileSet::Pointer open, files->Use(2));
+    char some[3];
+    LOCKSTEP_ASSERT_OK(open->ReadAt(2, absl::MakeSpan(some)));
+    EXPECT_EQ(std::string(some, 3), "her");
+    if (files->is_mapped()) {
+      EXPECT_EQ(std::string(files->data(2), 6), "others");
+    }
+  }
+}
+
+TEST(FileSet, ErrorsNameTheFile) {
+  const TokenFolder folder;
+  const std::string a = folder.Write("a", "a"), b = folder.path() + "/b";
+  for (const FileAccess access : {FileAccess::kMapped, FileAccess::kRead}) {
+    EXPECT_THAT(
+        FileSet::Create({a, b}, access),
+        StatusIs(absl::StatusCode::kNotFound, HasSubstr("'" + b + "'")));
+    EXPECT_THAT(FileSet::Create({a, folder.path()}, access),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("'" + folder.path() + "'")));
+  }
+}
+
+// A file that is used again and again stays open while others are closed.
+TEST(FileSet, ClosesTheFileThatWasUsedLongestAgo) {
+  const TokenFolder folder;
+  const int64_t count = FileSet::kMostOpen + 3;
+  const Paths paths = WriteNumbers(folder, count);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto files,
+                                FileSet::Create(paths, FileAccess::kRead));
+  for (int64_t i = 1; i < count; ++i) {
+    EXPECT_THAT(ReadFile(*files, 0), IsOkAndHolds("0"));
+    EXPECT_THAT(ReadFile(*files, i), IsOkAndHolds(absl::StrCat(i)));
+  }
+  // Files that were removed can be read for as long as they are open.
+  for (const std::string& path : paths) std::filesystem::remove(path);
+  for (int64_t i = 0; i < count; ++i) {
+    const bool is_open = i == 0 || i > 3;
+    EXPECT_EQ(ReadFile(*files, i).ok(), is_open) << i;
+  }
+}
+
+TEST(FileSet, AFileInUseStaysOpen) {
+  const TokenFolder folder;
+  const Paths paths = WriteNumbers(folder, FileSet::kMostOpen + 1);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto files,
+                                FileSet::Create(paths, FileAccess::kRead));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const FileSet::Pointer open, files->Use(7));
+  for (int64_t i = 8; i < files->count() + 7; ++i) {
+    LOCKSTEP_ASSERT_OK(files->Use(i % files->count()));
+  }
+  std::filesystem::remove(paths[7]);
+  EXPECT_THAT(files->Use(7), StatusIs(absl::StatusCode::kNotFound));
+  char byte = 0;
+  LOCKSTEP_EXPECT_OK(open->ReadAt(0, absl::MakeSpan(&byte, 1)));
+  EXPECT_EQ(byte, '7');
+}
+
+TEST(FileSet, TellsWhetherAFileWasChangedOrReplaced) {
+  const TokenFolder folder;
+  for (const FileAccess access : {FileAccess::kMapped, FileAccess::kRead}) {
+    const Paths paths = WriteNumbers(folder, 2);
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto files,
+                                  FileSet::Create(paths, access));
+    ASSERT_EQ(::truncate(paths[0].c_str(), 5), 0);
+    EXPECT_THAT(files->Use(0),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         AllOf(HasSubstr("'" + paths[0] + "'"),
+                               HasSubstr("it had 1 bytes, and has 5"),
+                               HasSubstr("rename the new one over it"))));
+    std::filesystem::rename(folder.Write("new", "x"), paths[1]);
+    EXPECT_THAT(ReadFile(*files, 1), IsOkAndHolds("1"));
+  }
+}
+
+// Threads open and close the files of others.
+TEST(FileSet, ManyThreadsShareIt) {
+  const TokenFolder folder;
+  const int64_t count = FileSet::kMostOpen + 40;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const auto files,
+      FileSet::Create(WriteNumbers(folder, count), FileAccess::kRead));
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      Random random(t);
+      for (int i = 0; i < 1000; ++i) {
+        const int64_t file = random.Integer(0, count);
+        ASSERT_THAT(ReadFile(*files, file), IsOkAndHolds(absl::StrCat(file)));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace internal_loader
+}  // namespace lockstep
