@@ -13,7 +13,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -30,6 +29,7 @@
 #include "lockstep/loader/datasets/file.h"
 #include "lockstep/loader/datasets/file_set.h"
 #include "lockstep/loader/datasets/megatron_index.h"
+#include "lockstep/loader/datasets/token_copy.h"
 
 namespace lockstep {
 namespace {
@@ -41,6 +41,8 @@ using ::lockstep::internal_loader::FileSet;
 using ::lockstep::internal_loader::MegatronIndex;
 using ::lockstep::internal_loader::OpenFile;
 using ::lockstep::internal_loader::ReadMegatronIndex;
+using ::lockstep::internal_loader::TokenCopyOf;
+using ::lockstep::internal_loader::TokensFit;
 
 // With so many samples, checking the file costs little.
 constexpr int64_t kBulk = 64;
@@ -65,6 +67,10 @@ constexpr int64_t kLlmcHeaderBytes = 1024;
 
 absl::Status Wrong(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("token files: ", what));
+}
+
+std::string Count(int64_t count, absl::string_view what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
 // Returns false only if there is nothing. What can't be opened must not be
@@ -138,31 +144,6 @@ absl::StatusOr<const LlmcHeader*> ReadLlmcHeader(absl::string_view path,
   return nullptr;
 }
 
-// Returns the range of a type of integers.
-struct Range {
-  int64_t lowest;
-  uint64_t highest;
-};
-Range RangeOf(DType dtype) {
-  const auto bits = static_cast<uint64_t>(SizeOf(dtype)) * 8;
-  const bool is_signed = dtype == DType::kI8 || dtype == DType::kI16 ||
-                         dtype == DType::kI32 || dtype == DType::kI64;
-  if (!is_signed) return {0, ~uint64_t{0} >> (64 - bits)};
-  const auto highest = (uint64_t{1} << (bits - 1)) - 1;
-  return {-static_cast<int64_t>(highest) - 1, highest};
-}
-
-// Returns true if the tokens fit into the type.
-bool Fits(DType from, DType to, int64_t vocabulary) {
-  if (from == to) return true;
-  if (!IsInteger(from) || !IsInteger(to)) return false;
-  const Range of = RangeOf(from);
-  const Range into = RangeOf(to);
-  if (of.lowest >= into.lowest && of.highest <= into.highest) return true;
-  return vocabulary > 0 &&
-         static_cast<uint64_t>(vocabulary) - 1 <= into.highest;
-}
-
 // Begins to fetch tokens into the caches. The processor fetches the rest of
 // long windows by itself.
 void Prefetch(const char* from, int64_t bytes) {
@@ -170,42 +151,6 @@ void Prefetch(const char* from, int64_t bytes) {
   for (int64_t at = 0; at < std::min(bytes, kMost); at += kLine) {
     __builtin_prefetch(from + at);
   }
-}
-
-template <typename T>
-T NumberAt(const char* bytes) {
-  T value;
-  std::memcpy(&value, bytes, sizeof(value));
-  return value;
-}
-
-// The tokens of a file may begin at any byte.
-template <typename From, typename To>
-int64_t CopyTokens(const char* from, int64_t count, uint64_t vocabulary,
-                   char* to) {
-  if constexpr (std::is_integral_v<From>) {
-    if (vocabulary > 0) {
-      bool is_bad = false;
-      for (int64_t i = 0; i < count; ++i) {
-        const auto token = NumberAt<From>(from + i * sizeof(From));
-        is_bad |= static_cast<uint64_t>(token) >= vocabulary;
-      }
-      for (int64_t i = 0; is_bad; ++i) {
-        const auto token = NumberAt<From>(from + i * sizeof(From));
-        if (static_cast<uint64_t>(token) >= vocabulary) return i;
-      }
-    }
-  }
-  if constexpr (std::is_same_v<From, To>) {
-    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(From));
-  } else {
-    for (int64_t i = 0; i < count; ++i) {
-      const auto token =
-          static_cast<To>(NumberAt<From>(from + i * sizeof(From)));
-      std::memcpy(to + i * sizeof(To), &token, sizeof(To));
-    }
-  }
-  return -1;
 }
 
 }  // namespace
@@ -217,53 +162,6 @@ struct TokenFiles::Place {
   int64_t file;
   int64_t byte;  // in the file
 };
-
-template <typename From>
-TokenFiles::Copy TokenFiles::CopyFrom(DType to) {
-  switch (to) {
-    case DType::kI8:
-      return CopyTokens<From, int8_t>;
-    case DType::kI16:
-      return CopyTokens<From, int16_t>;
-    case DType::kI32:
-      return CopyTokens<From, int32_t>;
-    case DType::kI64:
-      return CopyTokens<From, int64_t>;
-    case DType::kU8:
-      return CopyTokens<From, uint8_t>;
-    case DType::kU16:
-      return CopyTokens<From, uint16_t>;
-    case DType::kU32:
-      return CopyTokens<From, uint32_t>;
-    default:
-      return CopyTokens<From, uint64_t>;
-  }
-}
-
-TokenFiles::Copy TokenFiles::CopyOf(DType from, DType to) {
-  switch (from) {
-    case DType::kI8:
-      return CopyFrom<int8_t>(to);
-    case DType::kI16:
-      return CopyFrom<int16_t>(to);
-    case DType::kI32:
-      return CopyFrom<int32_t>(to);
-    case DType::kI64:
-      return CopyFrom<int64_t>(to);
-    case DType::kU8:
-      return CopyFrom<uint8_t>(to);
-    case DType::kU16:
-      return CopyFrom<uint16_t>(to);
-    case DType::kU32:
-      return CopyFrom<uint32_t>(to);
-    case DType::kF32:
-      return CopyTokens<float, float>;
-    case DType::kF64:
-      return CopyTokens<double, double>;
-    default:
-      return CopyFrom<uint64_t>(to);
-  }
-}
 
 TokenFiles::TokenFiles(TokenFilesOptions options)
     : options_(std::move(options)) {}
@@ -484,7 +382,7 @@ absl::Status TokenFiles::ChooseFields() {
         " in total: raise length, or set it to 0, or set cut"));
   }
   const DType as = options_.as.value_or(dtype_);
-  if (!Fits(dtype_, as, options_.vocabulary)) {
+  if (!TokensFit(dtype_, as, options_.vocabulary)) {
     return Wrong(absl::StrCat(
         "tokens of ", Name(dtype_), " can't be given as ", Name(as),
         ", which does not hold all of their values: choose a larger type of "
@@ -496,7 +394,7 @@ absl::Status TokenFiles::ChooseFields() {
                      "are ",
                      Name(dtype_)));
   }
-  copy_ = CopyOf(dtype_, as);
+  copy_ = TokenCopyOf(dtype_, as);
   const int64_t tokens = most_ - (options_.targets ? 1 : 0);
   const bool windows = options_.sample == TokenSample::kWindow;
   FieldSpec spec;
@@ -669,25 +567,26 @@ void TokenFiles::AddTo(Fingerprint& fingerprint) const {
 }
 
 std::string TokenFiles::Describe() const {
+  const bool windows = options_.sample == TokenSample::kWindow;
   std::string text = absl::StrCat(
-      size_,
-      options_.sample == TokenSample::kWindow ? " windows" : " documents",
-      " of ", counts_.tokens, " tokens in ", counts_.documents,
-      " documents of ", counts_.files, " files, which are ",
-      is_mapped() ? "mapped" : "read");
+      Count(size_, windows ? "window" : "document"), " of ",
+      Count(counts_.tokens, "token"), " in ",
+      Count(counts_.documents, "document"), " and ",
+      Count(counts_.files, "file"), ", which ",
+      counts_.files == 1 ? "is " : "are ", is_mapped() ? "mapped" : "read");
   if (counts_.left_over > 0) {
-    absl::StrAppend(&text, "; ", counts_.left_over,
-                    " tokens at ends are left over");
+    absl::StrAppend(&text, "; left over: ", Count(counts_.left_over, "token"),
+                    " behind last windows");
   }
   if (counts_.too_short > 0) {
-    absl::StrAppend(&text, "; ", counts_.too_short,
-                    runs_are_files_ ? " files" : " documents", " with ",
-                    counts_.too_short_tokens,
-                    " tokens are too short and left out");
+    absl::StrAppend(
+        &text, "; too short: ",
+        Count(counts_.too_short, runs_are_files_ ? "file" : "document"),
+        " with ", Count(counts_.too_short_tokens, "token"));
   }
   if (counts_.cut > 0) {
-    absl::StrAppend(&text, "; ", counts_.cut, " documents are cut by ",
-                    counts_.cut_tokens, " tokens");
+    absl::StrAppend(&text, "; cut: ", Count(counts_.cut, "document"), ", by ",
+                    Count(counts_.cut_tokens, "token"));
   }
   return text;
 }

@@ -194,14 +194,6 @@ class TokenFiles : public Dataset {
                            const Place& place, int64_t skip, int field,
                            SampleRow& row) const;
 
-  // Copies tokens, and returns the first one that is not in the vocabulary, or
-  // -1.
-  using Copy = int64_t (*)(const char* from, int64_t count, uint64_t vocabulary,
-                           char* to);
-  template <typename From>
-  static Copy CopyFrom(DType to);
-  static Copy CopyOf(DType from, DType to);
-
   const TokenFilesOptions options_;
   std::unique_ptr<internal_loader::FileSet> files_;
   std::vector<FieldSpec> fields_;
@@ -212,7 +204,8 @@ class TokenFiles : public Dataset {
   int64_t most_ = 0;    // the most tokens of a sample
   DType dtype_ = {};    // of the files
   int64_t token_bytes_ = 0;
-  Copy copy_ = nullptr;
+  int64_t (*copy_)(const char* from, int64_t count, uint64_t vocabulary,
+                   char* to) = nullptr;  // a TokenCopy
 
   // Tokens are counted through all files. File i has those from
   // file_begins_[i] to file_begins_[i + 1], from byte data_begins_[i] on.

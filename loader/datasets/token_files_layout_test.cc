@@ -344,9 +344,10 @@ TEST(TokenFilesLayout, FilesWithoutTokensHaveNoSamples) {
       EXPECT_THAT(ReadField<int64_t>(*dataset, i, "document"),
                   IsOkAndHolds(I64s{i == 0 ? 1 : 4}));
     }
-    EXPECT_THAT(dataset->Describe(), AllOf(HasSubstr("2 windows of 4 tokens"),
-                                           HasSubstr("6 documents of 8 files"),
-                                           HasSubstr("6 files with 0 tokens")));
+    EXPECT_THAT(dataset->Describe(),
+                AllOf(HasSubstr("2 windows of 4 tokens"),
+                      HasSubstr("6 documents and 8 files"),
+                      HasSubstr("too short: 6 files with 0 tokens")));
     options.files = {empty, none, header};
     EXPECT_THAT(TokenFiles::Create(options),
                 StatusIs(absl::StatusCode::kInvalidArgument,

@@ -223,8 +223,8 @@ TEST(TokenFiles, LongDocumentsAreCutAndShortOnesLeftOut) {
               StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(dataset->Describe(),
               AllOf(HasSubstr("3 documents"), HasSubstr("16 tokens"),
-                    HasSubstr("2 documents with 1 tokens"),
-                    HasSubstr("2 documents are cut by 5 tokens")));
+                    HasSubstr("too short: 2 documents with 1 token"),
+                    HasSubstr("cut: 2 documents, by 5 tokens")));
   // With targets, a document of n tokens has n - 1.
   options.targets = true;
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto targets,
