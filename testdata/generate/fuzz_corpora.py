@@ -87,6 +87,57 @@ def records(*contents):
         for content in contents)
 
 
+def index(lengths, documents, type=8, width=2, version=1):
+    """An .idx of Megatron's: the lengths of sequences, and the documents."""
+    begins = [width * sum(lengths[:i]) for i in range(len(lengths))]
+    return b'MMIDIDX\0\0' + struct.pack(
+        f'<QBQQ{len(lengths)}i{len(lengths)}q{len(documents)}q', version, type,
+        len(lengths), len(documents), *lengths, *begins, *documents)
+
+
+def tokens():
+    """Options, an .idx, and the data, as token_files_fuzz.cc reads them."""
+
+    def case(bits, length, pair, data, stride=b''):
+        return bytes([bits, length]) + stride + piece(pair) + data
+
+    data = bytes(range(42))
+    small = index([3, 4, 5, 9], [0, 2, 2, 4])
+    folder = TESTDATA / 'tokens'
+    files = {
+        name: case(64 + 2, 0, (folder / f'{name}.idx').read_bytes(),
+                   (folder / f'{name}.bin').read_bytes())
+        for name in ('megatron_u8', 'megatron_f64', 'megatron_modes')
+    }
+    files.update({
+        name: case(128 + 5 * 8 + 1, 9, b'', (folder / f'{name}.bin').read_bytes(),
+                   b'\0')
+        for name in ('llmc_gpt2', 'llmc_llama3')
+    })
+    return {
+        **files,
+        'windows': case(128 + 5 * 8 + 3, 3, small, data, b'\2'),
+        'windows_of_documents': case(5 * 8, 3, small, data, b'\0'),
+        'documents': case(64 + 5 * 8 + 1, 0, small, data),
+        'cut_documents': case(64 + 5 * 8 + 2 + 4, 4, small, data),
+        'bytes': case(128 + 4 * 8, 1, index([42], [0, 1], 1, 1), data, b'\1'),
+        'no_documents': case(64, 0, index([], [0]), b''),
+        'all_empty': case(64, 0, index([0, 0], [0, 0, 1, 2, 2]), b''),
+        'version': case(64, 0, index([21], [0, 1], version=2), data),
+        'type': case(64, 0, index([21], [0, 1], 9), data),
+        'negative': case(64, 0, index([22, -1], [0, 1, 2]), data),
+        'gap': case(64, 0, index([10, 11], [0, 1, 2], width=3), data),
+        'too_long': case(64, 0, index([22], [0, 1]), data),
+        'too_short': case(64, 0, index([20], [0, 1]), data),
+        'backwards': case(64, 0, index([10, 11], [0, 2, 1, 2]), data),
+        'late': case(64, 0, index([10, 11], [1, 2]), data),
+        'early': case(64, 0, index([10, 11], [0, 1]), data),
+        'torn': case(64, 0, small[:-1], data),
+        'header': case(64, 0, small[:33], data),
+        'large': case(64, 0, small[:18] + b'\xff' * 16 + small[34:], data),
+    }
+
+
 # ---- States.
 
 
@@ -437,6 +488,7 @@ def main():
             'gzip': b'\x1f\x8b\x08' + bytes(17),
             'large': struct.pack('<QI', 2**63, 0) + bytes(8),
         })
+    write('token_files_fuzz', tokens())
     write('state_fuzz', SAMPLER_STATES)
     write(
         'loader_state_fuzz', {
