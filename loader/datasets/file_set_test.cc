@@ -77,7 +77,7 @@ TEST(ExpandPaths, EachPatternMustMatch) {
   for (const std::string name : {"b*", "?b", "[bc]", "a/*", "missing/*"}) {
     EXPECT_THAT(ExpandPaths({path + "*", path + name}),
                 StatusIs(absl::StatusCode::kNotFound,
-                         HasSubstr("'" + path + name + "'")));
+                         HasSubstr(absl::StrCat("'", path, name, "'"))));
   }
 }
 

@@ -52,8 +52,8 @@ int64_t CopyTokens(const char* from, int64_t count, uint64_t vocabulary,
     std::memcpy(to, from, static_cast<size_t>(count) * sizeof(From));
   } else {
     for (int64_t i = 0; i < count; ++i) {
-      const auto token =
-          static_cast<To>(NumberAt<From>(from + i * sizeof(From)));
+      const auto number = NumberAt<From>(from + i * sizeof(From));
+      const auto token = static_cast<To>(number);  // NOLINT: no character
       std::memcpy(to + i * sizeof(To), &token, sizeof(To));
     }
   }
