@@ -67,7 +67,7 @@ TEST(Determinism, RandomConfigurations) {
     EXPECT_EQ(DigestOfEpoch(*loader, epoch), expected)
         << job.size << " " << job.batch_size << " " << job.world << " "
         << job.rank << " tail " << static_cast<int>(job.tail) << " workers "
-        << *options.num_workers << " prefetch " << options.prefetch_batches;
+        << *options.num_workers << " prefetch " << *options.prefetch_batches;
     // The next epoch was read ahead; other epochs were not.
     const int64_t other = random.Below(2) == 0 ? epoch + 1 : epoch;
     LoaderOptions alone = options;

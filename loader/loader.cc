@@ -44,6 +44,10 @@ constexpr uint32_t kCallsToLook = 16;
 // The most epochs in a row without a step. More mean that no step will come.
 constexpr int kMostEmptyEpochs = 1000;
 
+// By default, more batches than usual are read ahead if they take no more bytes
+// together: the more there are, the less often the consumer is woken.
+constexpr int64_t kSmall = int64_t{2} << 20;
+
 // Returns the largest number of rows that a batch can have.
 int64_t MostRows(const LoaderOptions& options, const Sampler& sampler) {
   const int64_t micro = options.micro_batch_size;
@@ -54,7 +58,10 @@ int64_t MostRows(const LoaderOptions& options, const Sampler& sampler) {
 // bytes.
 absl::StatusOr<int64_t> CountSlots(const LoaderOptions& options,
                                    int64_t batch_bytes) {
-  const int64_t slots = options.prefetch_batches + 1;
+  const int64_t slots =
+      options.prefetch_batches.value_or(std::clamp<int64_t>(
+          kSmall / std::max<int64_t>(batch_bytes, 1), 4, 16)) +
+      1;
   if (options.prefetch_bytes == 0) return slots;
   const int64_t fit = options.prefetch_bytes / batch_bytes;
   if (fit < 2) {

@@ -45,8 +45,9 @@ absl::Status Validate(const LoaderOptions& options) {
     return Wrong("num_workers", workers,
                  absl::StrCat("0 (no workers) to ", kMostWorkers));
   }
-  if (options.prefetch_batches < 1 || options.prefetch_batches > kMostBatches) {
-    return Wrong("prefetch_batches", options.prefetch_batches,
+  const int64_t prefetch = options.prefetch_batches.value_or(1);
+  if (prefetch < 1 || prefetch > kMostBatches) {
+    return Wrong("prefetch_batches", prefetch,
                  absl::StrCat("1 to ", kMostBatches,
                               " (num_workers=0 is what reads nothing ahead)"));
   }

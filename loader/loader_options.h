@@ -107,9 +107,10 @@ struct LoaderOptions {
   // num_workers is how many processors the loader uses.
   bool limit_nested_threads = false;
 
-  // The number of batches, or parts of steps, that are read ahead, 1 or more.
-  // There is memory for one more, which is the one in use.
-  int64_t prefetch_batches = 4;
+  // The number of batches, or parts of steps, that are read ahead, 1 or more;
+  // unset: 4, or more of small ones, up to 16 that take 2 MiB together. There
+  // is memory for one more, which is the one in use.
+  std::optional<int64_t> prefetch_batches;
 
   // The most bytes that all these batches and the loader's notes about their
   // rows may take; 0: no limit. The loader reads fewer batches ahead to keep

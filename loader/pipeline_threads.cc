@@ -43,8 +43,8 @@ constexpr int64_t kLookTime = 4000;
 // processor from a worker, for as long as a small batch takes. So it is woken
 // for up to kMostBatches at a time, and sleeps at most kSleepOn nanoseconds
 // while one is ready.
-constexpr int64_t kMostBatches = 4;
-constexpr int64_t kSleepOn = 100000;
+constexpr int64_t kMostBatches = 8;
+constexpr int64_t kSleepOn = 200000;
 
 // Gives the core to its other hardware thread for a moment.
 inline void Relax() {

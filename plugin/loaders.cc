@@ -35,7 +35,9 @@ void BindOptions(LoaderOptions& options, OptionTable& table) {
   table.Add("limit_nested_threads", &options.limit_nested_threads,
             "If true, OpenMP and MKL use one thread while a sample is read.");
   table.Add("prefetch_batches", &options.prefetch_batches,
-            "The number of batches, or parts of steps, that are read ahead.");
+            "The number of batches, or parts of steps, that are read ahead; "
+            "unset: 4, or more of small ones, up to 16 that take 2 MiB "
+            "together.");
   table.AddSize(
       "prefetch_bytes", &options.prefetch_bytes,
       "The most memory that all these batches may take; 0: no limit.");

@@ -107,6 +107,18 @@ std::vector<std::string> DataPaths(std::vector<std::string> paths) {
   return data;
 }
 
+// Returns the first bytes of a file, and the last ones.
+template <typename Readable>
+absl::StatusOr<std::string> ReadEnds(const Readable& file, int64_t size) {
+  const auto kept = static_cast<size_t>(std::min(size, kEndBytes));
+  std::string ends(2 * kept, '\0');
+  const absl::Span<char> bytes(&ends[0], ends.size());
+  LOCKSTEP_RETURN_IF_ERROR(file.ReadAt(0, bytes.first(kept)));
+  LOCKSTEP_RETURN_IF_ERROR(
+      file.ReadAt(size - static_cast<int64_t>(kept), bytes.subspan(kept)));
+  return ends;
+}
+
 // Reads llm.c's header from the begin of a file of `size` bytes. Returns
 // nullptr if the file has none, and so is a bare one.
 absl::StatusOr<const LlmcHeader*> ReadLlmcHeader(absl::string_view path,
@@ -243,14 +255,8 @@ absl::Status TokenFiles::OpenData(int64_t file) {
   const std::string& path = files_->path(file);
   const int64_t size = files_->size(file);
   LOCKSTEP_ASSIGN_OR_RETURN(const FileSet::Pointer open, files_->Use(file));
-  std::array<char, 2 * kEndBytes> ends;
-  const auto kept = static_cast<size_t>(std::min(size, kEndBytes));
-  const absl::Span<char> head = absl::MakeSpan(ends).first(kept);
-  LOCKSTEP_RETURN_IF_ERROR(open->ReadAt(0, head));
-  LOCKSTEP_RETURN_IF_ERROR(
-      open->ReadAt(size - static_cast<int64_t>(kept),
-                   absl::MakeSpan(ends).subspan(kept, kept)));
-  digests_.push_back(DigestOf(absl::string_view(ends.data(), 2 * kept)).low);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string ends, ReadEnds(*open, size));
+  digests_.push_back(DigestOf(ends).low);
 
   absl::string_view stem = path;
   const std::string index = absl::ConsumeSuffix(&stem, ".bin")
@@ -260,9 +266,8 @@ absl::Status TokenFiles::OpenData(int64_t file) {
 
   int64_t data_begin = 0;
   std::optional<DType> dtype = options_.dtype;
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const LlmcHeader* const header,
-      ReadLlmcHeader(path, absl::string_view(head.data(), head.size()), size));
+  LOCKSTEP_ASSIGN_OR_RETURN(const LlmcHeader* const header,
+                            ReadLlmcHeader(path, ends, size));
   if (header != nullptr) {
     dtype = header->dtype;
     data_begin = kLlmcHeaderBytes;
@@ -296,6 +301,10 @@ absl::Status TokenFiles::OpenIndex(int64_t file, const std::string& path,
   LOCKSTEP_ASSIGN_OR_RETURN(const File opened, File::Open(path.c_str()));
   LOCKSTEP_ASSIGN_OR_RETURN(const MegatronIndex index,
                             ReadMegatronIndex(opened, bytes, HasDocuments()));
+  LOCKSTEP_ASSIGN_OR_RETURN(const int64_t index_bytes, opened.Size());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string ends,
+                            ReadEnds(opened, index_bytes));
+  digests_.back() = DigestOf(absl::StrCat(digests_.back(), ends)).low;
   LOCKSTEP_RETURN_IF_ERROR(CheckType(file, index.dtype));
   const int64_t begin = file_begins_.back();
   document_ends_.reserve(document_ends_.size() + index.ends.size());

@@ -153,7 +153,8 @@ class TokenFiles : public Dataset {
 
   // Before it reads, each call checks that the files are those which Create has
   // opened: DATA_LOSS names one that has another size or time of change by now.
-  // A file that was renamed is read on.
+  // A file that is open is read on after it was renamed; kRead opens files
+  // again if there are more than 256.
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;
   int64_t max_bulk() const override;
@@ -165,7 +166,8 @@ class TokenFiles : public Dataset {
   // as the field "tokens" has.
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
 
-  // The fields are the size and a digest of the ends of each file.
+  // The fields are the tokens of each file, and a digest of its ends and those
+  // of its .idx.
   void AddTo(Fingerprint& fingerprint) const override;
   std::string Describe() const override;
 

@@ -33,7 +33,7 @@ struct LoaderCommand {
   int64_t steps = 0;  // The most steps of an epoch; 0 stands for all.
   std::optional<int64_t> num_workers;  // The loader's default if not given.
   std::string workers = "tbb";
-  int64_t prefetch_batches = 4;
+  std::optional<int64_t> prefetch_batches;  // The same.
   std::string trace;  // The file to which a trace is written, or "".
 };
 

@@ -192,8 +192,9 @@ Subcommand BenchLoader(LoaderCommand& command) {
   line.Add("num_workers", &command.num_workers,
            "how many workers; half of the processors if not given");
   line.Add("workers", &command.workers, "tbb or threads");
-  line.Add("prefetch_batches", &command.prefetch_batches,
-           "how many batches are read ahead");
+  line.Add(
+      "prefetch_batches", &command.prefetch_batches,
+      "how many batches are read ahead; 4, or more small ones, if not given");
   line.Add("trace", &command.trace,
            "a file to write, with a trace in Chrome's format");
   return {line, [&command](std::ostream& out) {
