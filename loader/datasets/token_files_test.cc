@@ -454,6 +454,22 @@ TEST(TokenFiles, TheFingerprintTellsFilesApart) {
   }
 }
 
+TEST(TokenFiles, TheFingerprintTellsIndicesApart) {
+  const TokenFolder folder;
+  const std::string path =
+      folder.Write("a.bin", TokenBytes(TokensFrom<uint16_t>(0, 9)));
+  const auto summary = [&](const TokenDocuments& documents) {
+    folder.Write("a.idx", MegatronIndexBytes(documents, 8, 2));
+    const auto dataset = TokenFiles::Create(WindowsOf({path}, 2));
+    EXPECT_THAT(dataset, IsOk());
+    Fingerprint fingerprint;
+    (*dataset)->AddTo(fingerprint);
+    return fingerprint.summary();
+  };
+  EXPECT_EQ(summary({{4}, {5}}), summary({{4}, {5}}));
+  EXPECT_NE(summary({{4}, {5}}), summary({{5}, {4}}));
+}
+
 TEST(TokenFiles, TheFingerprintOfVeryManyFilesHasOneField) {
   const TokenFolder folder;
   TokenFilesOptions options;
