@@ -20,6 +20,7 @@ from bench_loader import (EXECUTORS, UNITS, Figures, at_most, at_most_ratio,
                           row)
 
 ROUNDS = 3
+REPETITIONS = 2  # Of Lockstep's and the bare copies' in each round.
 TOKENS, LENGTH, FILES = 1 << 30, 1024, 10_000
 WINDOWS = (TOKENS - 1) // LENGTH
 MOST, TIMES = 1.1, 10  # Of the bare copy's time, and of Lockstep's.
@@ -48,10 +49,14 @@ def make_file(path):
 
 def measure_lockstep(figures, program):
   runs = json.loads(output(program, "--benchmark_format=json",
+                           "--benchmark_min_time=0.1",
+                           f"--benchmark_repetitions={REPETITIONS}",
                            f"--benchmark_filter=/({TOKENS}|{FILES})/"))
   for run in runs["benchmarks"]:
     if run.get("error_occurred"):
       sys.exit(f"bench_tokens.py: {run['name']}: {run['error_message']}")
+    if run["run_type"] != "iteration":
+      continue
     seconds = run["real_time"] * UNITS[run["time_unit"]]
     if matches(run["name"], f"OpenFiles/{FILES}"):
       figures.note("open", "", seconds)
@@ -91,18 +96,18 @@ def bare_rows(figures, executor):
         f"{'memcpy' if kind == 'u16' else 'widen'}",
         figures.get(f"Windows mapped_{kind}_{executor}"),
         figures.get(f"Bare {kind}"), MOST)
+  # A system call for each window has no target.
   ours = figures.get(f"Windows read_u16_{executor}")
   theirs = figures.get("Bare read_u16")
   row(f"windows of u16, read, {executor}; two bare threads that pread",
-      duration(ours), duration(theirs),
-      f"{ours / theirs:.2f}")
+      duration(ours), duration(theirs), f"{ours / theirs:.2f}")
 
 
 def setting_name(peer, setting):
   workers, other = setting
   name = f"{workers} workers" if workers != 1 else "1 worker"
   if peer in THREADED:
-    return f"{name}, {other} threads" if other else name
+    return f"{name}, num_threads {other}"
   return f"{name}, prefetch_factor {other}" if workers else name
 
 
@@ -124,8 +129,9 @@ def print_table(figures):
   names = {"nanogpt": "PyTorch", "megatron": "megatron-core", "grain": "grain"}
   versions = "".join(f", {names[peer]} {version.partition('+')[0]}"
                      for peer, version in figures.versions.items())
-  print(f"`tools/bench tokens`, the sides in turns, the best of {ROUNDS} runs; "
-        f"on {machine()}, GCC {compiler}{versions}. The times are for one "
+  print(f"`tools/bench tokens`, the sides in turns, the best of {ROUNDS} runs of "
+        f"each peer and of {ROUNDS} times {REPETITIONS} of the others; on "
+        f"{machine()}, GCC {compiler}{versions}. The times are for one "
         f"window of {LENGTH:,} tokens and the next one. The windows are in a "
         f"shuffled order in a file of {TOKENS * 2 >> 30} GiB, which is in "
         "memory, with batches of 64 and 2 workers. A ratio is the peer's time "

@@ -159,7 +159,7 @@ absl::StatusOr<const LlmcHeader*> ReadLlmcHeader(absl::string_view path,
 // Begins to fetch tokens into the caches. The processor fetches the rest of
 // long windows by itself.
 void Prefetch(const char* from, int64_t bytes) {
-  constexpr int64_t kLine = 64, kMost = 1024;
+  constexpr int64_t kLine = 64, kMost = 512;
   for (int64_t at = 0; at < std::min(bytes, kMost); at += kLine) {
     __builtin_prefetch(from + at);
   }
@@ -519,7 +519,7 @@ absl::Status TokenFiles::ReadMany(absl::Span<const int64_t> indices,
                                   absl::Span<SampleContext> contexts,
                                   absl::Span<SampleRow> rows) {
   // The samples that are fetched ahead of the one that is copied.
-  constexpr size_t kAhead = 4;
+  constexpr size_t kAhead = 2;
   std::array<Place, kBulk> places;
   if (!is_mapped() || indices.size() > places.size()) {
     return Dataset::ReadMany(indices, contexts, rows);
