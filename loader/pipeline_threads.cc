@@ -294,9 +294,10 @@ int64_t Pipeline::BatchTime() const {
 uint32_t Pipeline::WorthWakingFor() const {
   const int64_t batch = BatchTime();
   if (batch < kLookTime) return 1;
-  // The workers must not run out of slots meanwhile.
-  const int64_t slots =
-      planned_.load() - delivered_.load() + pool_->free_slots();
+  // The workers must not run out of slots meanwhile, and must be able to read
+  // so many.
+  const int64_t slots = planned_.load() - delivered_.load() +
+                        (may_plan() ? pool_->free_slots() : 0);
   return static_cast<uint32_t>(std::clamp<int64_t>(
       std::min(kSleepOn / batch, (slots + 1) / 2), 1, kMostBatches));
 }
@@ -355,7 +356,7 @@ absl::StatusOr<Entry*> Pipeline::Sleep(int64_t began, int64_t deadline) {
         WorkHere();
       }
       const bool is_enough = IsEnough(Now() - began);
-      if (Ready() != nullptr) continue;
+      if (Ready() != nullptr || failed_.load()) continue;
       has_given_up_ = is_enough;
       if (is_enough) {
         held = absl::CancelledError(
@@ -366,8 +367,8 @@ absl::StatusOr<Entry*> Pipeline::Sleep(int64_t began, int64_t deadline) {
       late = now >= deadline;
       has_given_up_ = late;
       if (late) break;
-      const auto wait = std::chrono::nanoseconds(
-          std::min(works ? kWorkAgain : look_again, deadline - now));
+      const auto wait = std::chrono::nanoseconds(std::min(
+          {works ? kWorkAgain : look_again, look_again, deadline - now}));
       if (published_.WaitUntil(consumer_mutex_,
                                std::chrono::steady_clock::now() + wait) &&
           look_again == look_again_) {

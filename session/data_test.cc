@@ -11,11 +11,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/batch.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/registry.h"
@@ -61,13 +63,15 @@ class DataTest : public SessionWithCheckpoints {
         })));
   }
 
-  // Trains until step `steps`, on as many ranks as there are contents.
+  // Trains until step `steps`, on as many ranks as there are contents. In each
+  // step, the trainer itself reads a batch of the loader 'more'.
   std::vector<absl::Status> TrainOn(std::vector<std::string> of_ranks,
                                     int64_t steps, const std::string& more) {
     contents = std::move(of_ranks);
     const std::string text = absl::StrCat(
         absl::StrReplaceAll(
-            kJob, {{"{name = \"numbers\", size = 10}", "{name = \"filed\"}"}}),
+            absl::StrCat(kJob, kMore),
+            {{"{name = \"numbers\", size = 10}", "{name = \"filed\"}"}}),
         more);
     updates_.assign(contents.size(), {0});
     return RunJobs(
@@ -77,6 +81,8 @@ class DataTest : public SessionWithCheckpoints {
               updates_[static_cast<size_t>(session.rank())];
           LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
                                     session.MakeLoader("train"));
+          LOCKSTEP_ASSIGN_OR_RETURN(Loader* const more,
+                                    session.MakeLoader("more"));
           LOCKSTEP_RETURN_IF_ERROR(session.AddState("updates", &updates));
           LOCKSTEP_RETURN_IF_ERROR(session.Restore());
           StepsOptions options;
@@ -84,6 +90,11 @@ class DataTest : public SessionWithCheckpoints {
           for (Step& step : session.Steps(*train, options)) {
             LOCKSTEP_RETURN_IF_ERROR(step.status());
             ++updates[0];
+            if (more->progress().steps_in_total == 0) {
+              LOCKSTEP_RETURN_IF_ERROR(more->StartEpoch(0));
+            }
+            Batch batch;
+            LOCKSTEP_RETURN_IF_ERROR(more->Next(batch).status());
           }
           return absl::OkStatus();
         });
@@ -105,18 +116,22 @@ TEST_F(DataTest, AreTheSameOnAllRanks) {
     EXPECT_THAT(TrainOn({"old", "old", "new"}, 2, more),
                 Each(StatusIs(absl::StatusCode::kFailedPrecondition,
                               AllOf(HasSubstr("differ in the data: rank 2 of 3 "
-                                              "in field 'train: a.bin'"),
+                                              "in field 'more: a.bin'"),
                                     HasSubstr("new"), HasSubstr("old")))));
   }
 }
 
 TEST_F(DataTest, ThatAreOthersAfterARestartAreTold) {
-  const auto told = HasSubstr("the files of the loader 'train' are not those");
+  const auto told = [](absl::string_view loader) {
+    return HasSubstr(
+        absl::StrCat("the files of the loader '", loader, "' are not those"));
+  };
   EXPECT_THAT(TrainOn({"old", "old"}, 1, Checkpoints()), Each(IsOk()));
   EXPECT_THAT(TrainOn({"old"}, 2, Checkpoints()), Each(IsOk()));
-  EXPECT_THAT(logged_, Not(Contains(told)));
+  EXPECT_THAT(logged_, Not(Contains(HasSubstr("the files of the loader"))));
   EXPECT_THAT(TrainOn({"new"}, 3, Checkpoints()), Each(IsOk()));
-  EXPECT_THAT(logged_, Contains(told));
+  EXPECT_THAT(logged_, Contains(told("train")));
+  EXPECT_THAT(logged_, Contains(told("more")));
 }
 
 }  // namespace

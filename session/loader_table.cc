@@ -158,16 +158,16 @@ std::string LoaderTable::SaveFacts() const {
     const Record& record = records_.at(loader.get());
     const std::string end = absl::StrCat(" ", loader->progress().epoch, " ",
                                          absl::CEscape(name), "\n");
+    if (!record.trains && !IsMoved(record, *loader)) continue;
+    if (const int64_t data = DataOf(*loader); data != 0) {
+      absl::StrAppend(&lines, "data ", data, " ", absl::CEscape(name), "\n");
+    }
     if (!record.trains) {
-      if (!IsMoved(record, *loader)) continue;
       absl::StrAppend(&lines, loader->over() ? "over" : "read", end);
       continue;
     }
     absl::StrAppend(&lines, "steps ", record.steps.value_or(0), " ",
                     absl::CEscape(name), "\n");
-    if (const int64_t data = DataOf(*loader); data != 0) {
-      absl::StrAppend(&lines, "data ", data, " ", absl::CEscape(name), "\n");
-    }
     if (Holds(record, *loader, record.left)) {
       absl::StrAppend(&lines, "left", end);
     }

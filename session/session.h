@@ -219,9 +219,9 @@ class Session {
   // loader that is made before Restore is in checkpoints as soon as Steps or
   // the trainer itself has read it. A loader that the trainer reads itself
   // continues after a restart where it was: leave out StartEpoch if there are
-  // steps left. Restore, or else the first step, compares the data of all
-  // loaders over the ranks (Dataset::AddTo), and is FAILED_PRECONDITION if they
-  // differ.
+  // steps left. Restore, or else the first step, compares the data of the
+  // loaders that were made before it over the ranks (Dataset::AddTo), and is
+  // FAILED_PRECONDITION if they differ.
   //   NOT_FOUND       there is no such table; the message lists the tables
   //   ALREADY_EXISTS  this loader was made before
   absl::StatusOr<Loader*> MakeLoader(absl::string_view name,

@@ -95,8 +95,10 @@ absl::StatusOr<FileIdentity> File::Identity() const {
   identity.device = static_cast<int64_t>(info.st_dev);
   identity.inode = static_cast<int64_t>(info.st_ino);
   identity.size = static_cast<int64_t>(info.st_size);
-  identity.changed = static_cast<int64_t>(info.st_mtim.tv_sec) * 1000000000 +
-                     info.st_mtim.tv_nsec;
+  // After the year 2262 it wraps, and still tells one time from another.
+  identity.changed = static_cast<int64_t>(
+      static_cast<uint64_t>(info.st_mtim.tv_sec) * 1000000000 +
+      static_cast<uint64_t>(info.st_mtim.tv_nsec));
   return identity;
 }
 

@@ -91,6 +91,12 @@ bool IsFile(const std::string& path) {
 // so an .idx adds nothing if its .bin is there. A .bin that is given twice is
 // read twice.
 std::vector<std::string> DataPaths(std::vector<std::string> paths) {
+  for (std::string& path : paths) {
+    if (!absl::EndsWith(path, ".bin") && !absl::EndsWith(path, ".idx") &&
+        !IsFile(path) && Exists(absl::StrCat(path, ".idx"))) {
+      absl::StrAppend(&path, ".bin");
+    }
+  }
   std::set<std::string> given(paths.begin(), paths.end());
   std::vector<std::string> data;
   for (std::string& path : paths) {
@@ -98,9 +104,6 @@ std::vector<std::string> DataPaths(std::vector<std::string> paths) {
     if (absl::ConsumeSuffix(&stem, ".idx")) {
       path = absl::StrCat(stem, ".bin");
       if (!given.insert(path).second) continue;
-    } else if (!absl::EndsWith(path, ".bin") && !IsFile(path) &&
-               Exists(absl::StrCat(path, ".idx"))) {
-      absl::StrAppend(&path, ".bin");
     }
     data.push_back(std::move(path));
   }
@@ -206,7 +209,7 @@ absl::Status TokenFiles::CheckOptions() const {
     return Wrong(absl::StrCat(
         "stride should be 0 (as `length`) to 2^40, and is ", options.stride));
   }
-  if (options.min_length < 1 ||
+  if (options.min_length < 1 || options.min_length > kMost ||
       (options.length > 0 && options.min_length > options.length)) {
     return Wrong(absl::StrCat("min_length should be 1 to `length`, and is ",
                               options.min_length));
@@ -307,7 +310,6 @@ absl::Status TokenFiles::OpenIndex(int64_t file, const std::string& path,
   digests_.back() = DigestOf(absl::StrCat(digests_.back(), ends)).low;
   LOCKSTEP_RETURN_IF_ERROR(CheckType(file, index.dtype));
   const int64_t begin = file_begins_.back();
-  document_ends_.reserve(document_ends_.size() + index.ends.size());
   for (const int64_t end : index.ends) document_ends_.push_back(begin + end);
   counts_.documents += index.documents;
   data_begins_.push_back(0);
@@ -365,7 +367,8 @@ void TokenFiles::CountSamples() {
       ++counts_.too_short;
       counts_.too_short_tokens += tokens;
     } else if (windows) {
-      counts_.left_over += tokens - (samples - 1) * stride_ - needed_;
+      counts_.left_over +=
+          tokens - needed_ - (samples - 1) * std::min(stride_, needed_);
     } else {
       longest = std::max(longest, tokens);
       if (tokens > limit) {
@@ -563,16 +566,19 @@ absl::StatusOr<Dataset::Column> TokenFiles::ReadColumn(absl::string_view name) {
 // ---- What it is.
 
 void TokenFiles::AddTo(Fingerprint& fingerprint) const {
-  std::string files;
+  std::string all;
   for (size_t file = 0; file < digests_.size(); ++file) {
-    absl::StrAppend(&files, file_begins_[file + 1] - file_begins_[file], " ",
-                    absl::Hex(digests_[file]), "\n");
-    if (counts_.files > FileSet::kMostOpen) continue;
+    const std::string content =
+        absl::StrCat(file_begins_[file + 1] - file_begins_[file], " tokens, ",
+                     absl::Hex(digests_[file], absl::kZeroPad16));
     const std::string& path = files_->path(static_cast<int64_t>(file));
-    fingerprint.Add(path.substr(path.rfind('/') + 1), files);
-    files.clear();
+    if (counts_.files <= FileSet::kMostOpen) {
+      fingerprint.Add(path.substr(path.rfind('/') + 1), content);
+    } else {
+      absl::StrAppend(&all, content, "\n");
+    }
   }
-  if (!files.empty()) fingerprint.Add("files", files);
+  if (!all.empty()) fingerprint.Add("files", all);
 }
 
 std::string TokenFiles::Describe() const {
@@ -584,8 +590,8 @@ std::string TokenFiles::Describe() const {
       Count(counts_.files, "file"), ", which ",
       counts_.files == 1 ? "is " : "are ", is_mapped() ? "mapped" : "read");
   if (counts_.left_over > 0) {
-    absl::StrAppend(&text, "; left over: ", Count(counts_.left_over, "token"),
-                    " behind last windows");
+    absl::StrAppend(&text,
+                    "; in no window: ", Count(counts_.left_over, "token"));
   }
   if (counts_.too_short > 0) {
     absl::StrAppend(

@@ -86,7 +86,8 @@ struct TokenFilesOptions {
   // are those of Megatron's .idx; any other file is one document.
   bool across_documents = true;
 
-  // If documents are the samples: shorter ones are left out, and counted.
+  // If documents are the samples: those with fewer elements in "tokens" are
+  // left out, and counted.
   int64_t min_length = 1;
 
   // If documents are the samples: true if longer ones than `length` lose their
@@ -118,8 +119,9 @@ struct TokenCounts {
   int64_t tokens = 0;
   int64_t documents = 0;
 
-  // Tokens behind the last window of a file, or of a document if each has
-  // windows of its own.
+  // Tokens in no window: those behind the last one of a file, or of a document
+  // if each has windows of its own, and those between windows that are further
+  // apart than they are long.
   int64_t left_over = 0;
 
   // Documents, or files, that are too short for a sample. Their tokens are not

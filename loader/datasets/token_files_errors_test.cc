@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,11 @@ TEST(TokenFilesErrors, OptionsHaveRanges) {
               o.min_length = bad;
             });
   }
+  refuses(kDocument, "min_length should be 1 to `length`, and is 9223372036854",
+          [](Options& o) {
+            o.min_length = std::numeric_limits<int64_t>::max();
+            o.targets = true;
+          });
   refuses(kWindow, "set sample=document", [](Options& o) { o.cut = true; });
   refuses(kWindow, "set sample=document", [](Options& o) { o.min_length = 2; });
   refuses(kDocument, "set sample=window", [](Options& o) { o.stride = 1; });

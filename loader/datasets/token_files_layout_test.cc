@@ -59,11 +59,15 @@ void AddSamples(const TokenFilesOptions& options, int64_t begin, int64_t end,
   } else if (options.sample == TokenSample::kWindow) {
     const int64_t stride =
         options.stride == 0 ? options.length : options.stride;
-    int64_t token = begin;
-    for (; token + options.length < end; token += stride) {
+    std::vector<bool> is_in_window(static_cast<size_t>(tokens));
+    for (int64_t token = begin; token + options.length < end; token += stride) {
       model.samples.push_back({token, options.length + 1, 0, 0});
+      for (int64_t i = 0; i <= options.length; ++i) {
+        is_in_window[static_cast<size_t>(token - begin + i)] = true;
+      }
     }
-    counts.left_over += end - (token - stride + options.length + 1);
+    counts.left_over +=
+        std::count(is_in_window.begin(), is_in_window.end(), false);
   } else {
     int64_t count = tokens;
     if (options.length > 0 && count > options.length + targets) {
@@ -300,6 +304,7 @@ TEST(TokenFilesLayout, APairHasThreeNames) {
   EXPECT_THAT(FirstTokens(DocumentsOf({b, a + ".idx"})), ElementsAre(2, 1));
   EXPECT_THAT(FirstTokens(DocumentsOf({a + ".bin", a + ".idx", b})),
               ElementsAre(1, 2));
+  EXPECT_THAT(FirstTokens(DocumentsOf({a, a + ".idx", b})), ElementsAre(1, 2));
   // A folder may have the name of a pair.
   std::filesystem::create_directory(a);
   EXPECT_THAT(FirstTokens(DocumentsOf({a, b})), ElementsAre(1, 2));
