@@ -143,7 +143,7 @@ void GatherOnTwoThreads(benchmark::State& state, const Use& use) {
   state.SetBytesProcessed(state.iterations() * rows * kRowFloats * 4);
 }
 
-// What a trainer would do with a batch: it reads all of it some times.
+// Does what a trainer would do with a batch: reads all of it some times.
 void Compute(const float* batch, int64_t rows, int64_t times) {
   constexpr int kLanes = 32;
   float sums[kLanes] = {};

@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace internal_loader {
 
-// What tells a file from another one, and from itself after a change.
+// A FileIdentity tells a file from another one, and from itself after a change.
 struct FileIdentity {
   int64_t device = 0;
   int64_t inode = 0;

@@ -1,4 +1,4 @@
-// How datasets read their files.
+// A FileAccess is a way in which datasets read their files.
 #ifndef LOCKSTEP_LOADER_DATASETS_FILE_ACCESS_H_
 #define LOCKSTEP_LOADER_DATASETS_FILE_ACCESS_H_
 

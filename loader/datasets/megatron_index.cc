@@ -81,7 +81,7 @@ class Numbers {
   size_t next_ = 0;
 };
 
-// What the header says.
+// The header of an index.
 struct Header {
   DType dtype = DType::kU16;
   int64_t sequences = 0;

@@ -170,7 +170,7 @@ void Prefetch(const char* from, int64_t bytes) {
 
 }  // namespace
 
-// Where the tokens of a sample are.
+// The place of a sample's tokens.
 struct TokenFiles::Place {
   int64_t token;  // the first one
   int64_t count;

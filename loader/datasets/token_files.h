@@ -46,9 +46,9 @@ class FileSet;
 class OpenFile;
 }  // namespace internal_loader
 
-// What a sample of a TokenFiles is.
+// The kinds of samples that a TokenFiles can have.
 enum class TokenSample {
-  // As many tokens as `length` says, and the next one.
+  // A window of `length` tokens, and the next one.
   kWindow,
   // A document. The fields are ragged.
   kDocument,
@@ -109,11 +109,11 @@ struct TokenFilesOptions {
   // vocabulary) is DATA_LOSS. 0: tokens are not checked.
   int64_t vocabulary = 0;
 
-  // How the files are read.
+  // The way in which the files are read.
   FileAccess access = FileAccess::kAuto;
 };
 
-// What is in the files, and what no sample has.
+// The numbers of what is in the files, and of what no sample has.
 struct TokenCounts {
   int64_t files = 0;
   int64_t tokens = 0;
