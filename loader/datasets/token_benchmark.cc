@@ -135,8 +135,8 @@ int64_t RunEpoch(Loader& loader, int64_t epoch) {
   return batches;
 }
 
-// What a sample is: a window as it is in the file, a window of i32, or inputs
-// and targets of i64.
+// The kinds of samples: a window as it is in the file, a window of i32, or
+// inputs and targets of i64.
 enum class Kind { kU16, kI32, kPairs };
 
 void Windows(benchmark::State& state, Workers workers, FileAccess access,

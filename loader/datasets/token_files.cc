@@ -437,7 +437,7 @@ TokenFiles::Place TokenFiles::Find(int64_t index) const {
   Place place;
   place.token = begin + left * stride_;
   place.count = std::min(most_, run_ends_[run] - begin);
-  // Of files without tokens, the last one begins where the next one does.
+  // A file without tokens begins where the next one does, and is not found.
   place.file =
       std::upper_bound(file_begins_.begin(), file_begins_.end(), place.token) -
       file_begins_.begin() - 1;

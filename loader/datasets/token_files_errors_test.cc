@@ -128,8 +128,8 @@ TEST(TokenFilesErrors, FilesMustExist) {
               StatusIs(kInvalid, HasSubstr("is a directory")));
 }
 
-// What stands in the place of an .idx, and can't be read, must not make the
-// .bin a bare file.
+// Something in the place of an .idx that can't be read must not make the .bin a
+// bare file.
 TEST(TokenFilesErrors, AnIndexThatCannotBeOpenedIsNotIgnored) {
   const TokenFolder folder;
   TokenFilesOptions options =
