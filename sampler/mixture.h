@@ -24,6 +24,8 @@
 
 namespace lockstep {
 
+struct MixtureRound;
+
 // The end of an epoch.
 enum class MixtureStop {
   // The epoch ends before a source begins again, so no sample comes twice.
@@ -51,7 +53,7 @@ struct MixtureOptions {
   uint64_t seed = 0;
 };
 
-// Memory: 16 bytes for each unit of weight, shared by all epochs. Reads any
+// Memory: 8 bytes for each unit of weight, shared by all epochs. Reads any
 // position in constant time.
 // Thread-safety: immutable.
 class MixtureOrder : public Order {
@@ -64,20 +66,11 @@ class MixtureOrder : public Order {
   OrderDescription Describe() const override;
   bool NeedsBlockedLayout() const override { return true; }
 
-  // One position of a round, which the mixture repeats.
-  struct Turn {
-    int64_t source;
-    int64_t turns_before;  // turns of the same source earlier in the round
-  };
-
  private:
   explicit MixtureOrder(const MixtureOptions& options);
 
-  int64_t LengthByStop() const;
-  int64_t PositionOfTurn(int64_t source, int64_t turn, int64_t place) const;
-
   const MixtureOptions options_;
-  const std::shared_ptr<const std::vector<Turn>> round_;
+  const std::shared_ptr<const MixtureRound> round_;
   const int64_t length_;
 };
 

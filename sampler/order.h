@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -101,6 +102,25 @@ class Order {
   // Returns true if neighbours in the stream belong together. Dealing such a
   // stream position by position would give the ranks wrong shares.
   virtual bool NeedsBlockedLayout() const { return false; }
+
+  // A part of a mixture. Its samples follow those of the part before it in the
+  // indices.
+  struct Part {
+    int64_t size = 0;   // in samples
+    double share = 0;   // of the stream, at the place that was asked for
+    int64_t drawn = 0;  // samples of it that come before that place
+  };
+  // Returns the parts that the stream mixes, with the samples that come before
+  // a position, from epoch 0 on; empty if it mixes none. An order that
+  // rearranges a mixture counts those of the mixture.
+  virtual std::vector<Part> PartsAt(int64_t /*epoch*/,
+                                    int64_t /*position*/) const {
+    return {};
+  }
+
+  // Returns what people should know of the stream and can't see in its
+  // settings, in a line, which a session logs; "" if there is nothing to say.
+  virtual std::string Explain() const { return ""; }
 };
 
 }  // namespace lockstep
