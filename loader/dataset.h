@@ -329,6 +329,11 @@ class Dataset {
   // for a column by its name. NOT_FOUND if the dataset has no such column.
   virtual absl::StatusOr<Column> ReadColumn(absl::string_view name);
 
+  // Returns the sizes of the parts of which the dataset consists, one after the
+  // other, for orders that mix them. They add up to size(), which is the only
+  // part unless a dataset says otherwise.
+  virtual std::vector<int64_t> parts() const { return {size()}; }
+
   // Adds what tells these samples from others, such as digests of files. A
   // session compares it over ranks, and logs what differs after a restart.
   virtual void AddTo(Fingerprint& /*fingerprint*/) const {}

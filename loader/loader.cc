@@ -131,7 +131,7 @@ Loader::Loader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
                const OrderDescription& order)
     : dataset_(std::move(dataset)),
       options_(options),
-      order_(order),
+      order_description_(order),
       meter_(std::make_unique<Meter>(options_)) {}
 
 Loader::~Loader() {
@@ -216,7 +216,7 @@ absl::Status Loader::StartEpoch(int64_t epoch) {
     }
     SamplerState start;
     start.progress = {epoch, 0, 0, progress().steps_in_total};
-    start.order_digests = OrderDigests(order_);
+    start.order_digests = OrderDigests(order_description_);
     return Restart(State::kRunning, [&](Sampler& sampler) -> absl::Status {
       LOCKSTEP_RETURN_IF_ERROR(sampler.RestoreState(start));
       skip_ = SkipRanges();
@@ -292,7 +292,7 @@ absl::Status Loader::RestoreState(absl::string_view bytes,
     LOCKSTEP_ASSIGN_OR_RETURN(SamplerState position,
                               DecodeState(state.sampler));
     LOCKSTEP_RETURN_IF_ERROR(
-        CheckSameOrder(position, order_, options.allow_different));
+        CheckSameOrder(position, order_description_, options.allow_different));
     if (state.seed != options_.seed) {
       return absl::FailedPreconditionError(
           absl::StrCat("the state was saved by a loader with seed=", state.seed,
@@ -355,7 +355,7 @@ SamplerState Loader::StateAt(const SamplerProgress& progress) const {
   SamplerState state;
   state.progress = progress;
   if (progress.epoch == skip_epoch_) state.skip = skip_;
-  state.order_digests = OrderDigests(order_);
+  state.order_digests = OrderDigests(order_description_);
   return state;
 }
 
@@ -621,6 +621,8 @@ int Loader::available_workers() const {
   // In a forked process, a lock may be held for ever by a thread of the parent.
   return forked() ? 0 : pipeline_->available_workers();
 }
+
+const Order& Loader::order() const { return pipeline_->order(); }
 
 LoaderMetrics Loader::Metrics() const {
   LoaderMetrics metrics = meter_->Metrics(pipeline_->busy_nanoseconds());

@@ -327,6 +327,8 @@ class Loader {
   std::string Trace() const;
 
   const Dataset& dataset() const { return *dataset_; }
+  // Returns the order of the sampler.
+  const Order& order() const;
   // Returns the options, with num_workers and base_seed filled in if they were
   // unset.
   const LoaderOptions& options() const { return options_; }
@@ -384,7 +386,7 @@ class Loader {
 
   const std::shared_ptr<Dataset> dataset_;
   const LoaderOptions options_;
-  const OrderDescription order_;
+  const OrderDescription order_description_;
   const ForkGuard fork_guard_;
   std::shared_ptr<internal_loader::SlotPool> pool_;
   std::shared_ptr<internal_loader::SlotPool> empty_pool_;  // of EmptyBatch

@@ -83,6 +83,7 @@
 #include "lockstep/loader/row_reader.h"
 #include "lockstep/loader/slot.h"
 #include "lockstep/loader/slot_pool.h"
+#include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/state.h"
 
@@ -180,6 +181,7 @@ class Pipeline : private SlotPool::Listener {
   // Returns the epoch of the steps that were given out ahead, or else that of
   // progress().
   int64_t epoch() const;
+  const Order& order() const { return sampler_->order(); }
   absl::StatusOr<int64_t> StepsLeftFrom(const SamplerState& state) const {
     return sampler_->StepsLeftFrom(state);
   }

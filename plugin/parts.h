@@ -9,8 +9,13 @@
 
 namespace lockstep::internal_plugin {
 
-// Registers the orders, and a sampler of the same name for each.
+// Register the orders, and a sampler of the same name for each. The outer ones
+// are made of others.
 absl::Status RegisterOrders(PluginRegistry& registry);
+absl::Status RegisterOuterOrders(PluginRegistry& registry);
+
+// Registers the samplers that have other names than orders.
+absl::Status RegisterSamplers(PluginRegistry& registry);
 absl::Status RegisterDatasets(PluginRegistry& registry);
 absl::Status RegisterLoaders(PluginRegistry& registry);
 absl::Status RegisterCommunicators(PluginRegistry& registry);

@@ -9,6 +9,8 @@ namespace lockstep {
 absl::Status RegisterLockstep(PluginRegistry& registry) {
   absl::Status status;
   status.Update(internal_plugin::RegisterOrders(registry));
+  status.Update(internal_plugin::RegisterOuterOrders(registry));
+  status.Update(internal_plugin::RegisterSamplers(registry));
   status.Update(internal_plugin::RegisterDatasets(registry));
   status.Update(internal_plugin::RegisterLoaders(registry));
   status.Update(internal_plugin::RegisterCommunicators(registry));

@@ -101,6 +101,9 @@ struct PluginContext {
   // The rows of a global batch, or 0 if unknown. Orders that arrange several
   // batches at once use it.
   int64_t global_batch_size = 0;
+  // If true, each rank has a number of rows, so global_batch_size is another
+  // one with other ranks.
+  bool global_batch_varies = false;
 
   std::shared_ptr<Dataset> dataset;
   World* world = nullptr;

@@ -156,6 +156,7 @@ void Reports::FillRows(const StepReport& step, const Collectives& collectives,
   of_all_.Put("between_seconds", step.between_seconds());
   of_all_.Put("weight_per_second",
               static_cast<double>(step.total_weight) / std::max(whole, 1e-9));
+  PutParts(step, loader);
   for (const Metric& metric : of_trainer_) {
     of_all_.Put(kTrainer, metric.name, metric.value);
   }
@@ -174,6 +175,19 @@ void Reports::FillRows(const StepReport& step, const Collectives& collectives,
   of_rank_.Put("ready_batches", static_cast<double>(loader.ReadyBatches()));
   of_rank_.Put("clock_offset_seconds", clock_.seconds);
   of_rank_.Put("clock_error_seconds", clock_.error);
+}
+
+// Puts what came of each part of a mixture.
+void Reports::PutParts(const StepReport& step, const Loader& loader) {
+  const auto parts = loader.order().PartsAt(step.epoch, step.position);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string part = absl::StrCat("part", i);
+    of_all_.Put(step.loader, part + "_share", parts[i].share);
+    if (parts[i].size == 0) continue;
+    of_all_.Put(step.loader, part + "_passes",
+                static_cast<double>(parts[i].drawn) /
+                    static_cast<double>(parts[i].size));
+  }
 }
 
 void Reports::Row::Put(absl::string_view group, absl::string_view name,

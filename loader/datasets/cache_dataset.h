@@ -91,6 +91,7 @@ class CacheDataset : public Dataset {
     inner_->AddTo(fingerprint);
   }
   std::string Describe() const override { return inner_->Describe(); }
+  std::vector<int64_t> parts() const override { return inner_->parts(); }
 
   // Returns numbers that are exact if no thread reads meanwhile.
   CacheStatistics Statistics() const;

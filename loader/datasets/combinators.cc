@@ -83,6 +83,7 @@ class ChangeDataset : public MapDataset {
     inner_->AddTo(fingerprint);
   }
   std::string Describe() const override { return inner_->Describe(); }
+  std::vector<int64_t> parts() const override { return inner_->parts(); }
 
  private:
   const std::shared_ptr<Dataset> inner_;
@@ -185,6 +186,7 @@ class MakeDataset : public MapDataset {
     inner_->AddTo(fingerprint);
   }
   std::string Describe() const override { return inner_->Describe(); }
+  std::vector<int64_t> parts() const override { return inner_->parts(); }
 
  private:
   const std::shared_ptr<Dataset> inner_;
@@ -553,6 +555,13 @@ void ConcatDataset::AddTo(Fingerprint& fingerprint) const {
   AddAll(parts_, fingerprint);
 }
 
+std::vector<int64_t> ConcatDataset::parts() const {
+  std::vector<int64_t> sizes;
+  for (const std::shared_ptr<Dataset>& part : parts_) {
+    sizes.push_back(part->size());
+  }
+  return sizes;
+}
 std::string ConcatDataset::Describe() const { return DescribeAll(parts_); }
 
 void ZipDataset::AddTo(Fingerprint& fingerprint) const {

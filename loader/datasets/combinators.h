@@ -123,6 +123,7 @@ class ConcatDataset : public Dataset {
       std::vector<std::shared_ptr<Dataset>> parts);
 
   int64_t size() const override { return ends_.back(); }
+  std::vector<int64_t> parts() const override;
   absl::Span<const FieldSpec> fields() const override {
     return parts_[0]->fields();
   }
@@ -167,6 +168,7 @@ class ZipDataset : public Dataset {
       std::vector<std::shared_ptr<Dataset>> parts);
 
   int64_t size() const override { return parts_[0]->size(); }
+  std::vector<int64_t> parts() const override { return parts_[0]->parts(); }
   absl::Span<const FieldSpec> fields() const override { return fields_; }
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;

@@ -1,0 +1,252 @@
+#include "lockstep/plugin/sampling.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/plugin/options.h"
+#include "lockstep/plugin/parts.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/sampler/cut.h"
+#include "lockstep/sampler/order.h"
+#include "lockstep/sampler/presets.h"
+#include "lockstep/sampler/sampler.h"
+#include "lockstep/sampler/torch_profile.h"
+
+namespace lockstep {
+
+void BindOptions(CutOptions& cut, OptionTable& table) {
+  table.Add("tail", &cut.tail,
+            "The policy for a last global batch that is too short: samples are "
+            "repeated and marked; left out; dealt unevenly; or missing rows "
+            "are marked and empty.",
+            {{"pad", Tail::kPad},
+             {"drop", Tail::kDrop},
+             {"uneven", Tail::kUneven},
+             {"mask", Tail::kMask}});
+  table.Add(
+      "drop_last", &cut.drop_last,
+      "If true, a last batch that has fewer rows on any rank is left out.");
+  table.Add("min_last_batch", &cut.min_last_batch,
+            "The fewest rows that a last batch may have on any rank; 0: any.");
+  table.Add(
+      "small_last_batch", &cut.small_last_batch,
+      "The policy for a last batch that has fewer rows: it is left out; it is "
+      "joined to the batch before it; or the last two share their rows.",
+      {{"drop", SmallLastBatch::kDrop},
+       {"merge", SmallLastBatch::kMerge},
+       {"spread", SmallLastBatch::kSpread}});
+}
+
+namespace internal_plugin {
+
+absl::StatusOr<Dataset*> DatasetOf(const PluginContext& context) {
+  if (context.dataset != nullptr) return context.dataset.get();
+  return absl::FailedPreconditionError(
+      "an order needs a dataset: set PluginContext::dataset first");
+}
+
+// Returns the number of ranks that get different data.
+absl::StatusOr<int64_t> RanksWithData(const PluginContext& context) {
+  if (context.world_size < 1 || context.replicas < 1 ||
+      context.world_size % context.replicas != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "PluginContext should have one rank or more, and replicas that divide "
+        "them, but got world_size=",
+        context.world_size, ", replicas=", context.replicas));
+  }
+  return context.world_size / context.replicas;
+}
+
+void BindSeed(uint64_t& seed, OptionTable& table) {
+  table.Add("seed", &seed,
+            "Tells one random order from another. All ranks have the same.");
+}
+
+void BindProfile(TorchProfile& profile, OptionTable& table) {
+  table.Add("profile", &profile,
+            "The release of PyTorch whose order this is, such as \"2.1\". It "
+            "matters from 214,748,364 samples on.");
+}
+
+void BindInner(Inner& inner, OptionTable& table) {
+  table.Add("order", &inner.table,
+            "The inner order, which is rearranged: a table with its name and "
+            "its settings.");
+}
+
+OrderResult MakeInner(const PluginContext& context, const Inner& inner) {
+  return context.registry->CreateFrom<Order>(inner.table, context);
+}
+
+namespace {
+
+void BindBatchSizes(CutSettings& settings, OptionTable& table) {
+  table.Add("global_batch_size", &settings.global_batch_size,
+            "The number of rows of all ranks together in a step, so that a job "
+            "means the same on any number of ranks. It must be a multiple of "
+            "the number of ranks.");
+  table.Add("rank_batch_size", &settings.rank_batch_size,
+            "In place of global_batch_size: the number of rows of each rank in "
+            "a step.");
+}
+
+void BindDataStride(int64_t& data_stride, OptionTable& table) {
+  table.Add("data_stride", &data_stride,
+            "The distance between the numbers of two ranks that get different "
+            "data. Ranks that are closer together get the same data.");
+}
+
+}  // namespace
+
+void BindCut(CutSettings& settings, OptionTable& table) {
+  BindBatchSizes(settings, table);
+  BindOptions(settings.options.cut, table);
+  table.Add("layout", &settings.layout,
+            "The rows of a global batch that a rank gets: every W-th row for W "
+            "ranks, as in PyTorch; neighbouring rows; or the rows that the "
+            "order needs.",
+            {{"auto", LayoutChoice::kAuto},
+             {"strided", LayoutChoice::kStrided},
+             {"blocked", LayoutChoice::kBlocked}});
+  BindDataStride(settings.options.data_stride, table);
+}
+
+namespace {
+
+// The maximum that CutOptions accepts.
+constexpr int64_t kMostRows = int64_t{1} << 24;
+
+// Returns the number of rows of one rank in a batch.
+absl::StatusOr<int64_t> RowsOfRank(const CutSettings& settings, int64_t ranks) {
+  if (settings.global_batch_size.has_value() ==
+      settings.rank_batch_size.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "either global_batch_size or rank_batch_size should be set, but ",
+        settings.rank_batch_size.has_value() ? "both are" : "neither is"));
+  }
+  if (settings.rank_batch_size.has_value()) {
+    const int64_t rows = *settings.rank_batch_size;
+    if (rows >= 1 && rows <= kMostRows) return rows;
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank_batch_size should be from 1 to ", kMostRows,
+                     ", but got rank_batch_size=", rows));
+  }
+  const int64_t all = *settings.global_batch_size;
+  if (all >= 1 && all % ranks == 0 && all / ranks <= kMostRows) {
+    return all / ranks;
+  }
+  const int64_t below =
+      std::clamp<int64_t>(all / ranks, 1, kMostRows - 1) * ranks;
+  return absl::InvalidArgumentError(
+      absl::StrCat("global_batch_size should be a positive multiple of the "
+                   "number of ranks that get "
+                   "different data, ",
+                   ranks, ", such as ", below, " or ", below + ranks,
+                   ", but got global_batch_size=", all));
+}
+
+}  // namespace
+
+absl::StatusOr<SamplerOptions> SamplerOptionsOf(const PluginContext& context,
+                                                const CutSettings& settings) {
+  SamplerOptions options = settings.options;
+  LOCKSTEP_ASSIGN_OR_RETURN(options.cut.world, RanksWithData(context));
+  LOCKSTEP_ASSIGN_OR_RETURN(options.cut.batch_size,
+                            RowsOfRank(settings, options.cut.world));
+  options.rank = context.rank;
+  options.replicas = context.replicas;
+  return options;
+}
+
+PluginContext WithBatch(const PluginContext& context,
+                        const CutSettings& settings,
+                        const SamplerOptions& options) {
+  PluginContext with_batch = context;
+  with_batch.global_batch_size = options.cut.batch_size * options.cut.world;
+  with_batch.global_batch_varies = !settings.global_batch_size.has_value();
+  return with_batch;
+}
+
+Layout LayoutOf(LayoutChoice choice, const Order& order) {
+  const bool blocked =
+      choice == LayoutChoice::kBlocked ||
+      (choice == LayoutChoice::kAuto && order.NeedsBlockedLayout());
+  return blocked ? Layout::kBlocked : Layout::kStrided;
+}
+
+namespace {
+
+// The settings of a sampler with any registered order, including the host's
+// own.
+struct AnyOrder {
+  Inner order;
+};
+
+void BindOptions(AnyOrder& settings, OptionTable& table) {
+  table.Add("order", &settings.order.table,
+            "The order: a table with its name and its settings.");
+}
+
+OrderResult MakeAny(const PluginContext& context, const AnyOrder& settings) {
+  return MakeInner(context, settings.order);
+}
+
+// The settings of PyTorch's DistributedSampler in a BatchSampler, with
+// PyTorch's names.
+struct Distributed {
+  DistributedSamplerOptions options;
+  CutSettings cut;  // the batch sizes alone
+};
+
+void BindOptions(Distributed& settings, OptionTable& table) {
+  DistributedSamplerOptions& options = settings.options;
+  table.Add("shuffle", &options.shuffle, "If true, the samples are shuffled.");
+  BindSeed(options.seed, table);
+  BindProfile(options.profile, table);
+  BindBatchSizes(settings.cut, table);
+  table.Add(
+      "drop_last", &options.drop_last,
+      "The drop_last of DistributedSampler: if true, the last samples that do "
+      "not suffice for all ranks are left out; otherwise they are padded.");
+  table.Add("drop_last_batch", &options.drop_last_batch,
+            "The drop_last of BatchSampler: if true, a last batch that is not "
+            "full is left out.");
+  BindDataStride(options.data_stride, table);
+}
+
+SamplerResult MakeDistributed(const PluginContext& context,
+                              const Distributed& settings) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const Dataset* const dataset, DatasetOf(context));
+  LOCKSTEP_ASSIGN_OR_RETURN(const SamplerOptions cut,
+                            SamplerOptionsOf(context, settings.cut));
+  DistributedSamplerOptions options = settings.options;
+  options.size = dataset->size();
+  options.num_replicas = cut.cut.world;
+  options.batch_size = cut.cut.batch_size;
+  options.rank = cut.rank;
+  options.same_data = cut.replicas;
+  return DistributedSampler(options);
+}
+
+}  // namespace
+
+absl::Status RegisterSamplers(PluginRegistry& registry) {
+  absl::Status status;
+  status.Update(registry.Add<Sampler>(
+      "order", "Any order, by its name, cut into batches and dealt to ranks.",
+      MakeSampler<AnyOrder, MakeAny>));
+  status.Update(registry.Add<Sampler>(
+      "distributed", "PyTorch's DistributedSampler in a BatchSampler.",
+      MakeDistributed));
+  return status;
+}
+
+}  // namespace internal_plugin
+}  // namespace lockstep
