@@ -33,6 +33,11 @@ absl::Span<const int64_t> BatchView::positions() const {
   return slot_->positions;
 }
 
+absl::Span<const int64_t> BatchView::sample_splits() const {
+  if (slot_ == nullptr) return {};
+  return slot_->splits;
+}
+
 absl::Span<const FieldSpec> BatchView::fields() const {
   if (slot_ == nullptr) return {};
   return slot_->layout->specs;

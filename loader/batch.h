@@ -72,6 +72,12 @@ class BatchView {
   absl::Span<const int64_t> indices() const;
   absl::Span<const int64_t> positions() const;
 
+  // Returns rows() + 1 numbers if the order packs several samples into a row
+  // (packed.h): row i has the samples from indices()[splits[i]] to
+  // indices()[splits[i + 1] - 1], and a masked row has none. Otherwise it is
+  // empty.
+  absl::Span<const int64_t> sample_splits() const;
+
   absl::Span<const FieldSpec> fields() const;
 
   // Returns all elements of all rows.

@@ -19,6 +19,7 @@
 #include "lockstep/loader/cpus.h"
 #include "lockstep/loader/loader_state.h"
 #include "lockstep/loader/meter.h"
+#include "lockstep/loader/packed_rows.h"
 #include "lockstep/loader/pipeline.h"
 #include "lockstep/loader/recorder.h"
 #include "lockstep/loader/slot.h"
@@ -81,6 +82,17 @@ const absl::Status& NotReady() {
   return status;
 }
 
+// Returns the fields of a batch: those of the dataset, or of rows that have
+// several samples.
+absl::StatusOr<std::vector<FieldSpec>> BatchFields(const Dataset& dataset,
+                                                   const Order& order) {
+  const absl::Span<const FieldSpec> fields = dataset.fields();
+  if (const auto packing = order.packing()) {
+    return internal_loader::PackedFields(fields, *packing);
+  }
+  return std::vector<FieldSpec>(fields.begin(), fields.end());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
@@ -110,9 +122,11 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
   if (!resolved.num_workers) resolved.num_workers = DefaultWorkers();
   if (!resolved.base_seed) resolved.base_seed = resolved.seed;
   const int64_t most_rows = MostRows(resolved, *sampler);
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<FieldSpec> fields,
+                            BatchFields(*dataset, sampler->order()));
   internal_loader::BatchLayout layout;
   LOCKSTEP_RETURN_IF_ERROR(
-      internal_loader::MakeLayout(dataset->fields(), most_rows, layout));
+      internal_loader::MakeLayout(fields, most_rows, layout));
   LOCKSTEP_ASSIGN_OR_RETURN(
       const int64_t slots,
       CountSlots(resolved, SlotPool::BytesPerSlot(layout, most_rows,
@@ -152,11 +166,10 @@ void Loader::GiveUpWhen(std::function<bool(absl::Duration waited)> is_enough) {
 // ---- Going to a place.
 
 absl::Status Loader::CheckFields() const {
-  absl::Span<const FieldSpec> now;
-  LOCKSTEP_RETURN_IF_ERROR(CatchAll("Dataset::fields", [&] {
-    now = dataset_->fields();
-    return absl::OkStatus();
-  }));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<FieldSpec> now,
+                            CatchAll("Dataset::fields", [&] {
+                              return BatchFields(*dataset_, order());
+                            }));
   const auto& then = pool_->layout().specs;
   if (now.size() != then.size()) {
     return absl::FailedPreconditionError(
@@ -575,7 +588,12 @@ NextResult Loader::GiveOut(Entry& entry, Batch& batch) {
   }
   is_in_step_ = !slot.is_last_part();
   batch.Fill(&slot, pool_);
-  meter_->AddBatch(slot.valid, batch.TotalBytes());
+  meter_->AddBatch(slot.samples(), batch.TotalBytes());
+  if (slot.is_packed()) {
+    const int64_t row_length = slot.layout->fields.back().elements;
+    const int64_t elements = slot.valid * row_length;
+    meter_->AddPacked(elements, elements - slot.filled.load());
+  }
   // After Pop a worker may plan another step in this entry.
   const int64_t steps_in_epoch = entry.steps_in_epoch;
   pipeline_->Pop(entry);

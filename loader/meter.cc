@@ -50,6 +50,11 @@ void Meter::AddBatch(int64_t samples, int64_t bytes) {
   Add(bytes_, bytes);
 }
 
+void Meter::AddPacked(int64_t elements, int64_t empty) {
+  Add(packed_elements_, elements);
+  Add(empty_elements_, empty);
+}
+
 void Meter::Report(const SamplerProgress& progress, int64_t steps_in_epoch) {
   const Reported now = {Now(), Get(samples_), Get(bytes_),
                         progress.steps_taken};
@@ -84,6 +89,8 @@ LoaderMetrics Meter::Metrics(int64_t busy_nanoseconds) const {
   metrics.batches = Get(batches_);
   metrics.samples = Get(samples_);
   metrics.bytes = Get(bytes_);
+  metrics.packed_elements = Get(packed_elements_);
+  metrics.empty_elements = Get(empty_elements_);
   metrics.failed_samples = Get(failed_);
   metrics.substituted_samples = Get(substituted_);
   const int64_t began = Get(began_);

@@ -39,6 +39,10 @@ class Meter {
   // Adds a batch that is given out.
   void AddBatch(int64_t samples, int64_t bytes);
 
+  // Adds the elements of its rows that pack several samples, and how many of
+  // them no sample has filled.
+  void AddPacked(int64_t elements, int64_t empty);
+
   // Calls options.progress if progress_interval has passed since the last call.
   // The first call of Report only notes the numbers. Ignores what the callback
   // throws.
@@ -61,6 +65,8 @@ class Meter {
   std::atomic<int64_t> batches_{0};
   std::atomic<int64_t> samples_{0};
   std::atomic<int64_t> bytes_{0};
+  std::atomic<int64_t> packed_elements_{0};
+  std::atomic<int64_t> empty_elements_{0};
   std::atomic<int64_t> failed_{0};
   std::atomic<int64_t> substituted_{0};
   std::atomic<int64_t> began_{0};   // when, by Now(); 0: not yet

@@ -23,6 +23,12 @@ std::string LoaderMetrics::ToString() const {
     absl::StrAppend(&text, "samples not read: ", failed_samples,
                     ", substituted: ", substituted_samples, "\n");
   }
+  if (packed_elements > 0) {
+    absl::StrAppend(
+        &text, absl::StrFormat(
+                   "packed rows: %.2f %% of %d elements are empty\n",
+                   100.0 * empty_elements / packed_elements, packed_elements));
+  }
   if (!slowest.empty()) absl::StrAppend(&text, "slowest samples:");
   for (const SlowSample& slow : slowest) {
     absl::StrAppend(

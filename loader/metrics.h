@@ -28,10 +28,13 @@ struct SlowSample {
 struct LoaderMetrics {
   // Counted when Next gives a batch out.
   int64_t batches = 0;
-  int64_t samples = 0;  // rows that are data
+  int64_t samples = 0;  // that are data
   int64_t bytes = 0;
   int64_t failed_samples = 0;  // neither read nor substituted
   int64_t substituted_samples = 0;
+  // Of rows that pack several samples: all elements, and those of no sample.
+  int64_t packed_elements = 0;
+  int64_t empty_elements = 0;
 
   // The time since the first StartEpoch or RestoreState.
   double elapsed_seconds = 0;

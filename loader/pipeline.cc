@@ -72,7 +72,7 @@ Pipeline::Pipeline(std::shared_ptr<Dataset> dataset,
       dataset_(std::move(dataset)),
       pool_(std::move(pool)),
       as_ready_(options.delivery == Delivery::kAsReady),
-      reader_(dataset_, options_),
+      reader_(dataset_, options_, sampler->order().packing()),
       trace_(options.trace_events),
       entries_(RingSize(pool_->size())),
       mask_(static_cast<uint32_t>(entries_.size() - 1)),
@@ -172,7 +172,7 @@ void Pipeline::PlanPart(Entry& entry, Slot& slot) {
                    std::memory_order_relaxed);
   // An error of a hint does not matter.
   CatchAll("Hint", [&] {
-    dataset_->Hint(absl::MakeConstSpan(slot.indices).first(slot.valid));
+    dataset_->Hint(absl::MakeConstSpan(slot.indices).first(slot.samples()));
     return absl::OkStatus();
   }).IgnoreError();
 }
@@ -268,7 +268,11 @@ void Pipeline::Read(const RowRange& range, Worker& worker) {
     begin = Now();
     worker.since.store(begin, std::memory_order_relaxed);
   }
-  const int64_t index = slot.indices[range.begin];
+  // A packed row may have no samples.
+  const int64_t first = slot.SamplesBegin(range.begin);
+  const int64_t index = first < static_cast<int64_t>(slot.indices.size())
+                            ? slot.indices[first]
+                            : -1;
   if (reader_.Read(slot, range.begin, range.end, worker, stop_) < rows) return;
   int64_t spent = expected;
   if (timed) {
@@ -276,7 +280,7 @@ void Pipeline::Read(const RowRange& range, Worker& worker) {
     const int64_t end = Now();
     spent = end - begin;
     Learn(spent, rows);
-    slowest_.Add(index, spent, rows);
+    if (index >= 0) slowest_.Add(index, spent, rows);
     if (trace_.on()) {
       trace_.Add(TraceLog::Kind::kRead, worker.info.id, begin, end, slot.epoch,
                  slot.step);

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
+#include "lockstep/base/check.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/batch.h"
@@ -26,13 +29,21 @@ constexpr int64_t kMostBulk = 1024;
 }  // namespace
 
 RowReader::RowReader(std::shared_ptr<Dataset> dataset,
-                     const LoaderOptions& options)
+                     const LoaderOptions& options,
+                     std::optional<Order::Packing> packing)
     : dataset_(std::move(dataset)),
       options_(options),
       size_(dataset_->size()),
-      max_bulk_(std::min(dataset_->max_bulk(), kMostBulk)) {}
+      max_bulk_(packing ? 1 : std::min(dataset_->max_bulk(), kMostBulk)),
+      packing_(packing) {}
 
 void RowReader::Prepare(Worker& worker) const {
+  if (packing_.has_value()) {
+    absl::StatusOr<std::unique_ptr<RowBuffer>> sample =
+        RowBuffer::Create(dataset_->fields());
+    LOCKSTEP_CHECK(sample.ok());  // PackedFields has checked the fields
+    worker.sample = *std::move(sample);
+  }
   if (max_bulk_ <= 1) return;
   worker.contexts.reserve(max_bulk_);
   worker.rows.reserve(max_bulk_);
@@ -55,14 +66,36 @@ int64_t RowReader::Read(Slot& slot, int64_t begin, int64_t end, Worker& worker,
 }
 
 void RowReader::ReadRow(Slot& slot, int64_t row, Worker& worker) {
+  if (packing_.has_value()) return ReadPackedRow(slot, row, worker);
   const int64_t index = slot.indices[row];
   if (index < 0 && row >= slot.valid) return;  // masked
   worker.reading.store(index, std::memory_order_relaxed);
-  absl::Status status = ReadIndex(slot, row, index, worker);
-  if (!status.ok()) Failed(slot, row, worker, std::move(status));
+  const Place place = {row, row};
+  absl::Status status = ReadIndex(slot, place, index, worker);
+  if (!status.ok()) Failed(slot, place, worker, std::move(status));
 }
 
-absl::Status RowReader::ReadIndex(Slot& slot, int64_t row, int64_t index,
+// Samples that could not be read come last, so that substitutes take no room of
+// others.
+void RowReader::ReadPackedRow(Slot& slot, int64_t row, Worker& worker) {
+  PackedRow packed(*slot.layout, slot.memory, row, *packing_);
+  worker.failed.clear();
+  for (int64_t i = slot.SamplesBegin(row); i < slot.SamplesEnd(row); ++i) {
+    const int64_t index = slot.indices[i];
+    worker.reading.store(index, std::memory_order_relaxed);
+    absl::Status status = ReadIndex(slot, {row, i, &packed}, index, worker);
+    if (!status.ok()) worker.failed.emplace_back(i, std::move(status));
+  }
+  for (auto& [sample, why] : worker.failed) {
+    Failed(slot, {row, sample, &packed}, worker, std::move(why));
+  }
+  packed.Finish();
+  if (row < slot.valid) {
+    slot.filled.fetch_add(packed.filled(), std::memory_order_relaxed);
+  }
+}
+
+absl::Status RowReader::ReadIndex(Slot& slot, const Place& place, int64_t index,
                                   Worker& worker) {
   if (index < 0 || index >= size_) {
     return absl::OutOfRangeError(
@@ -71,9 +104,14 @@ absl::Status RowReader::ReadIndex(Slot& slot, int64_t row, int64_t index,
   }
   uint64_t written = 0;
   SampleContext context(worker.info, slot.key, slot.epoch, index,
-                        slot.positions[row]);
-  SampleRow sample(*slot.layout, slot.memory, row, slot.RowShapes(row),
-                   &written);
+                        slot.positions[place.sample]);
+  if (place.packed != nullptr) {
+    LOCKSTEP_RETURN_IF_ERROR(worker.sample->Read(*dataset_, index, context));
+    return place.packed->Append(worker.sample->row(),
+                                place.sample - slot.SamplesBegin(place.row));
+  }
+  SampleRow sample(*slot.layout, slot.memory, place.row,
+                   slot.RowShapes(place.row), &written);
   return ReadChecked(*dataset_, index, context, sample, written, *slot.layout);
 }
 
@@ -113,32 +151,39 @@ int64_t RowReader::ReadBulk(Slot& slot, int64_t begin, int64_t end,
   return row;
 }
 
-void RowReader::Failed(Slot& slot, int64_t row, Worker& worker,
+void RowReader::Failed(Slot& slot, const Place& place, Worker& worker,
                        absl::Status why) {
   if (options_.on_error == OnError::kSubstitute &&
-      Substitute(slot, row, worker, why)) {
+      Substitute(slot, place, worker, why)) {
     return;
   }
-  SampleError error{
-      slot.epoch,        slot.step,           slot.part,      row,
-      slot.indices[row], slot.positions[row], worker.info.id, std::move(why)};
+  SampleError error{slot.epoch,
+                    slot.step,
+                    slot.part,
+                    place.row,
+                    slot.indices[place.sample],
+                    slot.positions[place.sample],
+                    worker.info.id,
+                    std::move(why)};
   MutexLock lock(slot.mutex);
   slot.errors.push_back(std::move(error));
 }
 
 // The substitute depends only on the place in the stream.
-bool RowReader::Substitute(Slot& slot, int64_t row, Worker& worker,
+bool RowReader::Substitute(Slot& slot, const Place& place, Worker& worker,
                            const absl::Status& why) {
   Random random(RandomKey(options_.seed, kSubstituteStream,
                           static_cast<uint64_t>(slot.epoch)),
-                static_cast<uint64_t>(slot.positions[row]));
-  const int64_t wanted = slot.indices[row];
+                static_cast<uint64_t>(slot.positions[place.sample]));
+  const int64_t wanted = slot.indices[place.sample];
   for (int tried = 0; tried < kSubstitutes; ++tried) {
     const int64_t index = random.Integer(0, size_);
-    if (index == wanted || !ReadIndex(slot, row, index, worker).ok()) continue;
-    slot.indices[row] = index;
+    if (index == wanted || !ReadIndex(slot, place, index, worker).ok()) {
+      continue;
+    }
+    slot.indices[place.sample] = index;
     MutexLock lock(slot.mutex);
-    slot.substitutions.push_back({row, wanted, index, why});
+    slot.substitutions.push_back({place.row, wanted, index, why});
     return true;
   }
   return false;

@@ -6,14 +6,19 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "lockstep/base/language.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader_options.h"
+#include "lockstep/loader/packed_rows.h"
 #include "lockstep/loader/recorder.h"
+#include "lockstep/loader/row_buffer.h"
 #include "lockstep/loader/slot.h"
+#include "lockstep/sampler/order.h"
 
 namespace lockstep::internal_loader {
 
@@ -35,6 +40,11 @@ struct alignas(64) Worker {
   std::vector<SampleRow> rows;
   std::vector<uint64_t> written;
 
+  // What packed rows need: the memory of one sample, and the samples of the row
+  // that could not be read.
+  std::unique_ptr<RowBuffer> sample;
+  std::vector<std::pair<int64_t, absl::Status>> failed;
+
   // Other threads load these. Each is a number by itself, so relaxed order is
   // enough, except where pipeline.h says so of `reading`.
   alignas(64) std::atomic<int64_t> busy_nanoseconds{0};
@@ -55,7 +65,9 @@ struct alignas(64) Worker {
 // rows.
 class RowReader {
  public:
-  RowReader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options);
+  // `packing` is that of the sampler's order.
+  RowReader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
+            std::optional<Order::Packing> packing);
 
   // Reserves the memory of a worker.
   void Prepare(Worker& worker) const;
@@ -70,11 +82,20 @@ class RowReader {
 
  private:
   void ReadRow(Slot& slot, int64_t row, Worker& worker);
+  void ReadPackedRow(Slot& slot, int64_t row, Worker& worker);
   int64_t ReadBulk(Slot& slot, int64_t begin, int64_t end, Worker& worker);
-  absl::Status ReadIndex(Slot& slot, int64_t row, int64_t index,
+
+  // A place is the number of a sample in its slot. Where rows have several
+  // samples, `packed` is the row.
+  struct Place {
+    int64_t row;
+    int64_t sample;
+    PackedRow* packed = nullptr;
+  };
+  absl::Status ReadIndex(Slot& slot, const Place& place, int64_t index,
                          Worker& worker);
-  void Failed(Slot& slot, int64_t row, Worker& worker, absl::Status why);
-  bool Substitute(Slot& slot, int64_t row, Worker& worker,
+  void Failed(Slot& slot, const Place& place, Worker& worker, absl::Status why);
+  bool Substitute(Slot& slot, const Place& place, Worker& worker,
                   const absl::Status& why);
   absl::Status RunCollate(Slot& slot) const;
 
@@ -82,6 +103,7 @@ class RowReader {
   const LoaderOptions& options_;
   const int64_t size_;
   const int64_t max_bulk_;
+  const std::optional<Order::Packing> packing_;
 };
 
 }  // namespace lockstep::internal_loader

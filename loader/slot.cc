@@ -19,14 +19,23 @@ void Slot::Plan(const BatchIndices& of_step, int64_t part_number,
   part = part_number;
   parts = part_count;
   key = epoch_key;
-  const auto [begin, end] = RowsOfPart(
-      static_cast<int64_t>(of_step.indices.size()), part_count, part_number);
+  const auto [begin, end] = RowsOfPart(of_step.rows(), part_count, part_number);
   valid = std::clamp<int64_t>(of_step.valid - begin, 0, end - begin);
-  first_position = begin == end ? 0 : of_step.positions[begin];
-  indices.assign(of_step.indices.begin() + begin,
-                 of_step.indices.begin() + end);
-  positions.assign(of_step.positions.begin() + begin,
-                   of_step.positions.begin() + end);
+  int64_t first = begin, last = end;
+  splits.clear();
+  if (!of_step.splits.empty()) {
+    first = of_step.splits[begin];
+    last = of_step.splits[end];
+    for (int64_t row = begin; row <= end; ++row) {
+      splits.push_back(of_step.splits[row] - first);
+    }
+  }
+  filled.store(0, std::memory_order_relaxed);
+  first_position = first == last ? 0 : of_step.positions[first];
+  indices.assign(of_step.indices.begin() + first,
+                 of_step.indices.begin() + last);
+  positions.assign(of_step.positions.begin() + first,
+                   of_step.positions.begin() + last);
   left.store(rows(), std::memory_order_relaxed);
 }
 
@@ -42,14 +51,17 @@ absl::Status Slot::AtStep(absl::string_view what, absl::Status status) const {
 
 void Slot::Complete() {
   if (!errors.empty()) {
-    std::sort(errors.begin(), errors.end(),
-              [](const auto& a, const auto& b) { return a.row < b.row; });
-    CloseUp();
+    std::stable_sort(
+        errors.begin(), errors.end(),
+        [](const auto& a, const auto& b) { return a.row < b.row; });
+    if (!is_packed()) CloseUp();
   }
   if (substitutions.size() > 1) {
-    std::sort(substitutions.begin(), substitutions.end(),
-              [](const auto& a, const auto& b) { return a.row < b.row; });
+    std::stable_sort(
+        substitutions.begin(), substitutions.end(),
+        [](const auto& a, const auto& b) { return a.row < b.row; });
   }
+  if (is_packed()) return;
   for (int64_t row = rows(); row > valid && indices[row - 1] < 0; --row) {
     ZeroRow(row - 1);
   }

@@ -45,6 +45,10 @@ struct alignas(64) Slot {
   uint64_t key = 0;            // for the random numbers of its rows
   std::vector<int64_t> indices;
   std::vector<int64_t> positions;
+  // As in BatchIndices: empty unless rows have several samples.
+  std::vector<int64_t> splits;
+  // The elements of packed rows that samples have filled.
+  std::atomic<int64_t> filled{0};
 
   // The shapes of ragged fields: kMaxDimensions numbers for each such field of
   // each row.
@@ -59,7 +63,22 @@ struct alignas(64) Slot {
   // Not OK if the whole step fails.
   absl::Status status;
 
-  int64_t rows() const { return static_cast<int64_t>(indices.size()); }
+  int64_t rows() const {
+    return static_cast<int64_t>(splits.empty() ? indices.size()
+                                               : splits.size() - 1);
+  }
+  bool is_packed() const { return !splits.empty(); }
+
+  // Return the indices that are data, and those of one row: [begin, end).
+  int64_t samples() const {
+    return is_packed() ? splits[static_cast<size_t>(valid)] : valid;
+  }
+  int64_t SamplesBegin(int64_t row) const {
+    return is_packed() ? splits[static_cast<size_t>(row)] : row;
+  }
+  int64_t SamplesEnd(int64_t row) const {
+    return is_packed() ? splits[static_cast<size_t>(row) + 1] : row + 1;
+  }
   int64_t* RowShapes(int64_t row) {
     return shapes.data() + row * layout->ragged_fields * kMaxDimensions;
   }
@@ -77,12 +96,13 @@ struct alignas(64) Slot {
   // Returns the error of `what`, with the step that it fails; or OK.
   absl::Status AtStep(absl::string_view what, absl::Status status) const;
 
-  // Copies the rows of a part of a step. Allocates nothing.
+  // Copies the rows of a part of a step. Allocates nothing, except for packed
+  // rows that have more samples than any before.
   void Plan(const BatchIndices& of_step, int64_t part_number,
             int64_t part_count, uint64_t epoch_key);
 
   // Sorts the errors, moves rows up over failed ones, fills masked rows with
-  // zeros, and packs ragged fields.
+  // zeros, and packs ragged fields. Rows with several samples are whole.
   void Complete();
 
  private:

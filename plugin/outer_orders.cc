@@ -26,6 +26,7 @@
 #include "lockstep/sampler/continued_mixture.h"
 #include "lockstep/sampler/mixture.h"
 #include "lockstep/sampler/order.h"
+#include "lockstep/sampler/packed.h"
 #include "lockstep/sampler/windowed.h"
 #include "lockstep/sampler/wrapped_orders.h"
 
@@ -157,6 +158,23 @@ OrderResult MakeTokenBudget(const PluginContext& context,
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t ranks, RanksWithData(context));
   if (options.world == 0) options.world = ranks;
   return TokenBudget::Create(std::move(options));
+}
+
+struct Packed : ByLength<PackedOptions> {};
+
+void BindOptions(Packed& settings, OptionTable& table) {
+  BindOptions<PackedOptions>(settings, table);
+  table.Add("row_length", &settings.options.row_length,
+            "The number of elements of a row.");
+  table.Add("cut", &settings.options.cut,
+            "If true, samples that are longer than a row lose their ends; "
+            "otherwise they are an error.");
+}
+
+OrderResult MakePacked(const PluginContext& context, const Packed& settings) {
+  LOCKSTEP_ASSIGN_OR_RETURN(PackedOptions options,
+                            CompleteLengths<PackedOptions>(context, settings));
+  return PackedOrder::Create(std::move(options));
 }
 
 // ---- Mixtures.
@@ -329,6 +347,9 @@ absl::Status RegisterOuterOrders(PluginRegistry& registry) {
   status.Update(AddOrder<Budget, MakeTokenBudget>(
       registry, "token_budget",
       "Batches of as many samples as fit into a number of tokens."));
+  status.Update(AddOrder<Packed, MakePacked>(
+      registry, "packed",
+      "Rows of a fixed length, into which several samples are packed."));
   status.Update(AddOrder<Mixture, MakeMixture>(
       registry, "mixture", "The parts of a dataset in proportion to weights."));
   return status;

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,8 +60,13 @@ class IndexStream {
     int64_t end;           // the position after the last one
     int64_t max_rows = 0;  // the limit of rows per rank, or 0 for no limit
     int64_t rows = 0;      // the rows of a full batch, or 0 for the batch size
+    // In orders that pack several samples into a row: the position after the
+    // last one of each row of the segment. Otherwise it is empty, and each
+    // position is a row.
+    absl::Span<const int64_t> row_ends = {};
   };
-  // Returns the segment of a position below size().
+  // Returns the segment of a position below size(). Its span is valid until the
+  // next call of any function.
   virtual absl::StatusOr<Segment> SegmentAt(int64_t /*position*/) {
     return Segment{0, size(), 0};
   }
@@ -102,6 +108,14 @@ class Order {
   // Returns true if neighbours in the stream belong together. Dealing such a
   // stream position by position would give the ranks wrong shares.
   virtual bool NeedsBlockedLayout() const { return false; }
+
+  // The rows of an order that packs several samples into each.
+  struct Packing {
+    int64_t row_length = 0;  // the elements of a row
+    bool cut = false;        // if true, longer samples lose their ends
+  };
+  // Returns how rows are packed, or nothing if each row is one sample.
+  virtual std::optional<Packing> packing() const { return std::nullopt; }
 
   // A part of a mixture. Its samples follow those of the part before it in the
   // indices.

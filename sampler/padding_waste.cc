@@ -22,6 +22,7 @@ absl::StatusOr<PaddingWaste> MeasurePaddingWaste(
                                                    " samples, but there are ",
                                                    lengths.size(), " lengths"));
   }
+  const auto packing = order->packing();
   PaddingWaste waste;
   for (options.rank = 0; options.rank < options.cut.world * options.replicas;
        ++options.rank) {
@@ -32,16 +33,16 @@ absl::StatusOr<PaddingWaste> MeasurePaddingWaste(
     while (true) {
       LOCKSTEP_ASSIGN_OR_RETURN(const bool more, sampler->Next(batch));
       if (!more) break;
-      int64_t longest = 0;
-      for (size_t row = 0; row < batch.indices.size(); ++row) {
-        const int64_t index = batch.indices[row];
+      int64_t longest = packing ? packing->row_length : 0;
+      for (size_t i = 0; i < batch.indices.size(); ++i) {
+        const int64_t index = batch.indices[i];
         if (index < 0) continue;
-        longest = std::max(longest, lengths[index]);
-        if (static_cast<int64_t>(row) < batch.valid) {
-          waste.data += lengths[index];
-        }
+        const int64_t length =
+            packing ? std::min(lengths[index], longest) : lengths[index];
+        longest = std::max(longest, length);
+        if (static_cast<int64_t>(i) < batch.samples()) waste.data += length;
       }
-      waste.tokens += longest * static_cast<int64_t>(batch.indices.size());
+      waste.tokens += longest * batch.rows();
     }
   }
   return waste;

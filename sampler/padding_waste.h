@@ -31,7 +31,9 @@ struct PaddingWaste {
 };
 
 // Reads an epoch on every rank. `lengths` holds the length of each sample of
-// the dataset. Rows that the tail policy adds count as padding.
+// the dataset. Rows that the tail policy adds count as padding. The rows of an
+// order that packs samples have the length that it says, and what it cuts does
+// not count.
 absl::StatusOr<PaddingWaste> MeasurePaddingWaste(
     const std::shared_ptr<const Order>& order, SamplerOptions options,
     absl::Span<const int64_t> lengths, int64_t epoch);

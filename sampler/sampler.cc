@@ -36,28 +36,6 @@ absl::Status ValidateRanks(const SamplerOptions& options) {
   return absl::OkStatus();
 }
 
-// The numbers of a rank's rows that are not data: `first`, `first` + `stride`
-// and so on. They count such rows of all ranks in a segment.
-struct Padding {
-  int64_t first;
-  int64_t stride;
-};
-
-Padding PaddingOf(const CutOptions& options, const Cut& cut, const Share& share,
-                  int64_t rank, bool is_last) {
-  // Padding continues beyond the data of all ranks. With the mask and blocked
-  // layout, each rank has masked rows after its own data, so their numbers are
-  // dealt to the ranks in turn.
-  Padding padding = {share.first + share.valid * share.stride - cut.data,
-                     share.stride};
-  if (options.tail == Tail::kMask && options.layout == Layout::kBlocked) {
-    padding = {rank, options.world};
-  }
-  // If the last batch was spread over two steps, both may have masked rows.
-  if (!is_last) padding.first += MaxRows(options) * options.world;
-  return padding;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
@@ -119,13 +97,16 @@ absl::StatusOr<bool> Sampler::Next(BatchIndices& batch) {
     const Cut cut = NextCut(rest.options, rest.end - rest.next);
     if (cut.data > 0) {
       LOCKSTEP_RETURN_IF_ERROR(FillBatch(rest, cut, batch));
-      stats_.delivered += cut.data;
+      const int64_t end = rest.PositionOf(rest.next + cut.data);
+      stats_.delivered += end - next;
       batch.epoch = progress_.epoch;
       batch.step = progress_.steps_taken++;
       ++progress_.steps_in_total;
     }
-    stats_.dropped += cut.dropped;
-    MoveTo(rest.next + cut.data + cut.dropped);
+    const int64_t after = rest.next + cut.data + cut.dropped;
+    stats_.dropped +=
+        rest.PositionOf(after) - rest.PositionOf(rest.next + cut.data);
+    MoveTo(rest.PositionOf(after));
     batch.progress = progress_;
     if (cut.data > 0) return true;
   }
@@ -141,7 +122,7 @@ absl::StatusOr<int64_t> Sampler::StepsLeft() {
   while (next < kept()) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Rest rest, RestOfSegment(next));
     steps += CountSteps(rest.options, rest.end - rest.next);
-    next = rest.end;
+    next = rest.PositionOf(rest.end);
   }
   return steps;
 }
@@ -157,11 +138,16 @@ absl::StatusOr<int64_t> Sampler::StepsLeftFrom(SamplerState state) const {
   return there.StepsLeft();
 }
 
-absl::StatusOr<Sampler::Rest> Sampler::RestOfSegment(int64_t next) const {
+absl::StatusOr<Sampler::Rest> Sampler::RestOfSegment(int64_t next) {
   LOCKSTEP_ASSIGN_OR_RETURN(const IndexStream::Segment segment,
                             stream_->SegmentAt(skip_.ToRaw(next)));
-  Rest rest{options_.cut, skip_.ToKept(segment.begin), next,
-            skip_.ToKept(segment.end)};
+  Rest rest{options_.cut,
+            skip_.ToKept(segment.begin),
+            next,
+            skip_.ToKept(segment.end),
+            0,
+            {}};
+  if (!segment.row_ends.empty()) FindRows(segment, next, rest);
   for (const int64_t rows : {segment.max_rows, segment.rows}) {
     if (rows > 0) {
       rest.options.batch_size = std::min(rest.options.batch_size, rows);
@@ -181,9 +167,73 @@ absl::StatusOr<Sampler::Rest> Sampler::RestOfSegment(int64_t next) const {
   return rest;
 }
 
+// Finds the rows of a segment that have kept positions. Rows whose positions
+// are all skipped do not count.
+void Sampler::FindRows(const IndexStream::Segment& segment, int64_t next,
+                       Rest& rest) {
+  rest.first_position = rest.begin;
+  rest.row_ends = segment.row_ends;
+  if (!skip_.empty()) {
+    kept_ends_.clear();
+    int64_t last = rest.begin;
+    for (const int64_t end : segment.row_ends) {
+      const int64_t kept = skip_.ToKept(end);
+      if (kept > last) kept_ends_.push_back(last = kept);
+    }
+    rest.row_ends = kept_ends_;
+  }
+  rest.begin = 0;
+  rest.next =
+      std::upper_bound(rest.row_ends.begin(), rest.row_ends.end(), next) -
+      rest.row_ends.begin();
+  rest.end = static_cast<int64_t>(rest.row_ends.size());
+}
+
+Sampler::Padding Sampler::PaddingOf(const CutOptions& options, const Cut& cut,
+                                    const Share& share, int64_t rank,
+                                    bool is_last) {
+  // Padding continues beyond the data of all ranks. With the mask and blocked
+  // layout, each rank has masked rows after its own data, so their numbers are
+  // dealt to the ranks in turn.
+  Padding padding = {share.first + share.valid * share.stride - cut.data,
+                     share.stride};
+  if (options.tail == Tail::kMask && options.layout == Layout::kBlocked) {
+    padding = {rank, options.world};
+  }
+  // If the last batch was spread over two steps, both may have masked rows.
+  if (!is_last) padding.first += MaxRows(options) * options.world;
+  return padding;
+}
+
 absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
                                 BatchIndices& batch) {
   const Share share = ShareOf(rest.options, cut, data_rank_);
+  const bool is_last = rest.next + cut.data + cut.dropped == rest.end;
+  const Padding padding =
+      PaddingOf(rest.options, cut, share, data_rank_, is_last);
+  LOCKSTEP_RETURN_IF_ERROR(rest.row_ends.empty()
+                               ? FillRows(rest, share, padding)
+                               : FillPacked(rest, share, padding));
+  // These are all rows of all ranks that are not data.
+  const int64_t ranks = options_.cut.world;
+  if (options_.cut.tail == Tail::kPad || options_.cut.tail == Tail::kMask) {
+    stats_.padded += share.rows * ranks - cut.data;
+  }
+  batch.splits = rest.row_ends.empty() ? absl::Span<const int64_t>() : splits_;
+  const int64_t samples = batch.splits.empty() ? share.rows : splits_.back();
+  batch.indices = absl::MakeSpan(indices_.data(), samples);
+  batch.positions = absl::MakeSpan(positions_.data(), samples);
+  batch.valid = share.valid;
+  // No rank has more rows than the first one.
+  batch.most_rows = ShareOf(rest.options, cut, 0).rows;
+  return absl::OkStatus();
+}
+
+// Padding starts again at the front of the segment, as often as needed. For
+// most orders the segment is the whole stream. Each round has its own positions
+// beyond the stream, as if the stream were repeated for it.
+absl::Status Sampler::FillRows(const Rest& rest, const Share& share,
+                               const Padding& padding) {
   if (indices_.size() < static_cast<size_t>(share.rows)) {
     indices_.resize(share.rows);  // within the reserved capacity
     positions_.resize(share.rows);
@@ -193,13 +243,7 @@ absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
   LOCKSTEP_RETURN_IF_ERROR(ReadKept(rest.next + share.first, share.stride,
                                     indices.first(share.valid),
                                     positions.first(share.valid)));
-  // Padding starts again at the front of the segment, as often as needed. For
-  // most orders the segment is the whole stream. Each round has its own
-  // positions beyond the stream, as if the stream were repeated for it.
   const int64_t length = rest.end - rest.begin;
-  const bool is_last = rest.next + cut.data + cut.dropped == rest.end;
-  const Padding padding =
-      PaddingOf(rest.options, cut, share, data_rank_, is_last);
   for (int64_t row = share.valid; row < share.rows; ++row) {
     const int64_t number = padding.first + (row - share.valid) * padding.stride;
     const int64_t wrapped = rest.begin + number % length;
@@ -211,16 +255,37 @@ absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
     }
     positions[row] = wrapped + stream_->size() * (1 + number / length);
   }
-  // These are all rows of all ranks that are not data.
-  const int64_t ranks = options_.cut.world;
-  if (options_.cut.tail == Tail::kPad || options_.cut.tail == Tail::kMask) {
-    stats_.padded += share.rows * ranks - cut.data;
+  return absl::OkStatus();
+}
+
+// Does the same for packed rows.
+absl::Status Sampler::FillPacked(const Rest& rest, const Share& share,
+                                 const Padding& padding) {
+  indices_.clear();
+  positions_.clear();
+  splits_.assign(1, 0);
+  const int64_t length = rest.end - rest.begin;
+  for (int64_t row = 0; row < share.rows; ++row) {
+    int64_t number = rest.next + share.first + row * share.stride;
+    int64_t round = 0;
+    if (row >= share.valid) {
+      number = padding.first + (row - share.valid) * padding.stride;
+      round = 1 + number / length;
+      number = rest.begin + number % length;
+    }
+    if (row < share.valid || options_.cut.tail == Tail::kPad) {
+      const int64_t first = rest.PositionOf(number);
+      const int64_t count = rest.PositionOf(number + 1) - first;
+      const size_t from = indices_.size();
+      indices_.resize(from + static_cast<size_t>(count));
+      positions_.resize(indices_.size());
+      const auto positions = absl::MakeSpan(positions_).subspan(from);
+      LOCKSTEP_RETURN_IF_ERROR(ReadKept(
+          first, 1, absl::MakeSpan(indices_).subspan(from), positions));
+      for (int64_t& position : positions) position += stream_->size() * round;
+    }
+    splits_.push_back(static_cast<int64_t>(indices_.size()));
   }
-  batch.indices = indices;
-  batch.positions = positions;
-  batch.valid = share.valid;
-  // No rank has more rows than the first one.
-  batch.most_rows = ShareOf(rest.options, cut, 0).rows;
   return absl::OkStatus();
 }
 
@@ -263,7 +328,7 @@ absl::Status Sampler::PassSteps(int64_t steps) {
     const int64_t passed = full > 0 ? full : cut.data > 0;
     progress_.steps_taken += passed;
     steps -= passed;
-    MoveTo(next + cut.data + cut.dropped);
+    MoveTo(rest.PositionOf(rest.next + cut.data + cut.dropped));
   }
   return absl::OkStatus();
 }

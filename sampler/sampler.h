@@ -20,6 +20,7 @@
 #ifndef LOCKSTEP_SAMPLER_SAMPLER_H_
 #define LOCKSTEP_SAMPLER_SAMPLER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -68,16 +69,32 @@ struct BatchIndices {
   // The dataset indices, data first, then padding. Masked rows have index -1.
   absl::Span<const int64_t> indices;
 
-  // The number of rows that are data: indices[0, valid).
+  // If rows have several samples (packed.h): one number more than there are
+  // rows. Row i has the samples from indices[splits[i]] to
+  // indices[splits[i + 1] - 1], and masked rows have none. Otherwise it is
+  // empty, and row i has sample indices[i].
+  absl::Span<const int64_t> splits;
+
+  // The number of rows that are data; they come first.
   int64_t valid = 0;
 
   // The largest number of rows that any rank gets in this step.
   int64_t most_rows = 0;
 
-  // The position of each row in the stream, for random numbers that depend on
+  // The position of each index in the stream, for random numbers that depend on
   // the position and not on the sample. Padding and masked rows have positions
   // beyond the end of the stream.
   absl::Span<const int64_t> positions;
+
+  // Return the number of rows, and that of the indices that are data, which are
+  // the first ones.
+  int64_t rows() const {
+    return static_cast<int64_t>(splits.empty() ? indices.size()
+                                               : splits.size() - 1);
+  }
+  int64_t samples() const {
+    return splits.empty() ? valid : splits[static_cast<size_t>(valid)];
+  }
 
   // The progress to save after this batch was delivered.
   SamplerProgress progress;
@@ -116,7 +133,8 @@ class Sampler {
   // Fills `batch` with the next step and returns true, or returns false at the
   // end of the epoch. FAILED_PRECONDITION before the first StartEpoch or
   // RestoreState. Allocates nothing after the first reads of the stream, except
-  // in orders that rearrange windows, which allocate at each window.
+  // in orders that rearrange windows, which allocate at each window, and in
+  // mixtures, which allocate when a part comes anew.
   absl::StatusOr<bool> Next(BatchIndices& batch);
 
   // Returns the number of steps that the epoch still has. This takes constant
@@ -172,17 +190,41 @@ class Sampler {
 
   Sampler(std::shared_ptr<const Order> order, const SamplerOptions& options);
 
+  // The numbers of a rank's rows that are not data: `first`, `first` + `stride`
+  // and so on. They count such rows of all ranks in a segment.
+  struct Padding {
+    int64_t first;
+    int64_t stride;
+  };
+  static Padding PaddingOf(const CutOptions& options, const Cut& cut,
+                           const Share& share, int64_t rank, bool is_last);
+
   // Moves past `steps` steps of the epoch without reading them.
   // Requires: the epoch has as many steps left.
   absl::Status PassSteps(int64_t steps);
 
-  // The segment of the next position, counted in kept positions.
+  // The segment of the next position, counted in rows. A row is a kept
+  // position, or, in packed orders, some of them; `row_ends` then has the kept
+  // positions after each row of the segment, and rows count from its beginning.
   struct Rest {
     CutOptions options;  // with the segment's limits of rows
     int64_t begin, next, end;
+    int64_t first_position = 0;
+    absl::Span<const int64_t> row_ends;
+
+    // Returns the first kept position of a row.
+    int64_t PositionOf(int64_t row) const {
+      if (row_ends.empty()) return row;
+      return row == 0 ? first_position : row_ends[static_cast<size_t>(row) - 1];
+    }
   };
-  absl::StatusOr<Rest> RestOfSegment(int64_t next) const;
+  absl::StatusOr<Rest> RestOfSegment(int64_t next);
+  void FindRows(const IndexStream::Segment& segment, int64_t next, Rest& rest);
   absl::Status FillBatch(const Rest& rest, const Cut& cut, BatchIndices& batch);
+  absl::Status FillRows(const Rest& rest, const Share& share,
+                        const Padding& padding);
+  absl::Status FillPacked(const Rest& rest, const Share& share,
+                          const Padding& padding);
   absl::Status ReadKept(int64_t first, int64_t stride,
                         absl::Span<int64_t> indices,
                         absl::Span<int64_t> positions);
@@ -198,6 +240,8 @@ class Sampler {
   SamplerStats stats_;
   std::vector<int64_t> indices_;
   std::vector<int64_t> positions_;
+  std::vector<int64_t> splits_;     // of packed rows
+  std::vector<int64_t> kept_ends_;  // of packed rows, if positions are skipped
 };
 
 }  // namespace lockstep

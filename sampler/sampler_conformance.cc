@@ -53,10 +53,10 @@ Account Open(const Order& order, int64_t epoch) {
 }
 
 void Count(const BatchIndices& batch, Account& account) {
-  for (int64_t row = 0; row < batch.valid; ++row) {
-    const auto at = static_cast<size_t>(batch.positions[row]);
+  for (int64_t i = 0; i < batch.samples(); ++i) {
+    const auto at = static_cast<size_t>(batch.positions[i]);
     ASSERT_LT(at, account.indices.size());
-    EXPECT_EQ(batch.indices[row], account.indices[at]) << "position " << at;
+    EXPECT_EQ(batch.indices[i], account.indices[at]) << "position " << at;
     ++account.times[at];
   }
 }

@@ -27,7 +27,7 @@ class WindowedStream : public IndexStream {
       : order_(std::move(order)),
         key_(key),
         inner_(std::move(inner)),
-        window_(order_->options_.global_batch * order_->options_.batches) {}
+        window_(order_->positions_) {}
 
   int64_t size() const override { return inner_->size(); }
   absl::Status Prepare() override { return inner_->Prepare(); }
@@ -49,7 +49,7 @@ class WindowedStream : public IndexStream {
     const size_t number = after - ends_.begin();
     const WindowedOrder::Planned& planned = plan_.segments[number];
     return Segment{begin_ + *after - planned.size, begin_ + *after,
-                   planned.max_rows, planned.rows};
+                   planned.max_rows, planned.rows, row_ends_};
   }
 
  private:
@@ -59,6 +59,7 @@ class WindowedStream : public IndexStream {
     begin_ = window * window_;
     plan_.indices.resize(std::min(window_, size() - begin_));
     plan_.segments.clear();
+    plan_.row_sizes.clear();
     LOCKSTEP_RETURN_IF_ERROR(
         inner_->Read(begin_, 1, absl::MakeSpan(plan_.indices)));
     order_->Rearrange(Random(key_, static_cast<uint64_t>(window))(), plan_);
@@ -66,6 +67,11 @@ class WindowedStream : public IndexStream {
     int64_t end = 0;
     for (const WindowedOrder::Planned& planned : plan_.segments) {
       ends_.push_back(end += planned.size);
+    }
+    row_ends_.clear();
+    int64_t row_end = begin_;
+    for (const int64_t size : plan_.row_sizes) {
+      row_ends_.push_back(row_end += size);
     }
     held_ = window;
     return absl::OkStatus();
@@ -79,53 +85,13 @@ class WindowedStream : public IndexStream {
   int64_t begin_ = 0;
   WindowedOrder::Plan plan_;
   std::vector<int64_t> ends_;  // of the segments, from the window's begin
+  std::vector<int64_t> row_ends_;
 };
 
 namespace {
 
 using Plan = WindowedOrder::Plan;
 using Planned = WindowedOrder::Planned;
-
-absl::Status CheckWindow(absl::string_view what, const WindowOptions& options,
-                         absl::Span<const int64_t> values,
-                         absl::string_view values_name) {
-  if (options.inner == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " needs an inner order, but got none"));
-  }
-  if (dynamic_cast<const WindowedOrder*>(options.inner.get()) != nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        what, ": the inner order rearranges too (",
-        options.inner->Describe().order, "), and its batches would be lost"));
-  }
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckPositive(what, "global_batch", options.global_batch));
-  LOCKSTEP_RETURN_IF_ERROR(CheckPositive(what, "batches", options.batches));
-  constexpr int64_t kMost = int64_t{1} << 32;
-  if (options.batches > kMost / options.global_batch) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        what, ": a window may have at most 2^32 positions, but got batches=",
-        options.batches, " of global_batch=", options.global_batch));
-  }
-  const int64_t size = options.inner->Describe().size;
-  if (static_cast<int64_t>(values.size()) != size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        what, ": the inner order walks ", size, " samples, but there are ",
-        values.size(), " ", values_name));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckLengths(absl::string_view what,
-                          absl::Span<const int64_t> lengths, int64_t most) {
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    if (lengths[i] >= 0 && lengths[i] <= most) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, ": lengths must be from 0 to ", most,
-                     ", but lengths[", i, "] is ", lengths[i]));
-  }
-  return absl::OkStatus();
-}
 
 // Shuffles the segments with their indices.
 void ShuffleSegments(uint64_t key, Plan& plan) {
@@ -151,11 +117,57 @@ void ShuffleSegments(uint64_t key, Plan& plan) {
 
 }  // namespace
 
+absl::Status WindowedOrder::CheckWindow(absl::string_view what,
+                                        const WindowOptions& options,
+                                        absl::Span<const int64_t> values,
+                                        absl::string_view values_name) {
+  if (options.inner == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " needs an inner order, but got none"));
+  }
+  if (dynamic_cast<const WindowedOrder*>(options.inner.get()) != nullptr ||
+      options.inner->packing().has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ": the inner order rearranges too (",
+        options.inner->Describe().order, "), and its batches would be lost"));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckPositive(what, "global_batch", options.global_batch));
+  LOCKSTEP_RETURN_IF_ERROR(CheckPositive(what, "batches", options.batches));
+  constexpr int64_t kMost = int64_t{1} << 32;
+  if (options.batches > kMost / options.global_batch) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ": a window may have at most 2^32 positions, but got batches=",
+        options.batches, " of global_batch=", options.global_batch));
+  }
+  const int64_t size = options.inner->Describe().size;
+  if (static_cast<int64_t>(values.size()) != size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ": the inner order walks ", size, " samples, but there are ",
+        values.size(), " ", values_name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WindowedOrder::CheckLengths(absl::string_view what,
+                                         absl::Span<const int64_t> lengths,
+                                         int64_t most) {
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] >= 0 && lengths[i] <= most) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": lengths must be from 0 to ", most,
+                     ", but lengths[", i, "] is ", lengths[i]));
+  }
+  return absl::OkStatus();
+}
+
 WindowedOrder::WindowedOrder(std::string name, WindowOptions options,
-                             std::vector<int64_t> values)
+                             std::vector<int64_t> values, int64_t positions)
     : name_(std::move(name)),
       options_(std::move(options)),
       values_(std::move(values)),
+      positions_(positions > 0 ? positions
+                               : options_.global_batch * options_.batches),
       digest_(DigestOfValues(values_)) {}
 
 absl::StatusOr<std::unique_ptr<IndexStream>> WindowedOrder::Open(

@@ -30,6 +30,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/sampler/order.h"
@@ -70,11 +71,30 @@ class WindowedOrder : public Order,
   struct Plan {
     std::vector<int64_t> indices;   // a permutation of the window's indices
     std::vector<Planned> segments;  // in the order of the indices
+    // The samples of each row, if rows have several. Then there is one segment.
+    std::vector<int64_t> row_sizes;
   };
 
+  std::vector<Part> PartsAt(int64_t epoch, int64_t position) const override {
+    return options_.inner->PartsAt(epoch, position);
+  }
+  std::string Explain() const override { return options_.inner->Explain(); }
+
  protected:
+  // `positions` are those of a window; 0: global_batch times batches.
   WindowedOrder(std::string name, WindowOptions options,
-                std::vector<int64_t> values);
+                std::vector<int64_t> values, int64_t positions = 0);
+
+  // Return INVALID_ARGUMENT that begins with `what`, the name of the order, or
+  // OK. There must be a value for each sample; `values_name` says what they
+  // are. Lengths must be 0 to `most`.
+  static absl::Status CheckWindow(absl::string_view what,
+                                  const WindowOptions& options,
+                                  absl::Span<const int64_t> values,
+                                  absl::string_view values_name);
+  static absl::Status CheckLengths(absl::string_view what,
+                                   absl::Span<const int64_t> lengths,
+                                   int64_t most);
 
   // Rearranges one window, whose indices are in `plan`. `key` differs between
   // windows and between epochs.
@@ -84,6 +104,7 @@ class WindowedOrder : public Order,
   virtual std::string Details() const { return ""; }
 
   const WindowOptions& window() const { return options_; }
+  int64_t window_positions() const { return positions_; }
   // Returns the group or the length of a sample.
   int64_t ValueOf(int64_t index) const {
     return values_[static_cast<size_t>(index)];
@@ -95,6 +116,7 @@ class WindowedOrder : public Order,
   const std::string name_;
   const WindowOptions options_;
   const std::vector<int64_t> values_;
+  const int64_t positions_;
   const uint64_t digest_;
 };
 

@@ -171,6 +171,12 @@ absl::StatusOr<std::shared_ptr<const RepeatedOrder>> RepeatedOrder::Create(
   LOCKSTEP_RETURN_IF_ERROR(CheckInner("repeated", inner));
   LOCKSTEP_RETURN_IF_ERROR(
       CheckPositive("repeated", "repeats", options.repeats));
+  if (inner->packing().has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "repeated: the inner order, '", inner->Describe().order,
+        "', packs several samples into a row, which can't be repeated: pack "
+        "the repeated order instead"));
+  }
   if (options.keep < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "repeated: keep must be 0 (for all) or more, but got keep=",

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ class SubsetOrder : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  std::optional<Packing> packing() const override { return inner_->packing(); }
+  std::string Explain() const override { return inner_->Explain(); }
   bool NeedsBlockedLayout() const override {
     return inner_->NeedsBlockedLayout();
   }

@@ -238,9 +238,9 @@ class Sha1 {
 // that is out of range or was delivered before.
 absl::Status MarkDelivered(const BatchIndices& batch, int64_t size,
                            std::vector<bool>& delivered) {
-  for (int64_t row = 0; row < batch.valid; ++row) {
-    const int64_t position = batch.positions[row];
-    const int64_t index = batch.indices[row];
+  for (int64_t i = 0; i < batch.samples(); ++i) {
+    const int64_t position = batch.positions[i];
+    const int64_t index = batch.indices[i];
     const bool known =
         position >= 0 && position < static_cast<int64_t>(delivered.size());
     if (!known || index < 0 || index >= size || delivered[position]) {
