@@ -43,10 +43,10 @@ using ::testing::Not;
 
 const std::vector<std::string>& OrderNames() {
   static const auto& names = *new std::vector<std::string>{
-      "block_shuffle",   "grouped",       "length_buckets", "native_shuffle",
-      "native_weighted", "repeat_factor", "repeated",       "sequential",
-      "stratified",      "token_budget",  "torch_random",   "torch_shuffle",
-      "torch_weighted"};
+      "block_shuffle",  "grouped",         "length_buckets", "mixture",
+      "native_shuffle", "native_weighted", "packed",         "repeat_factor",
+      "repeated",       "sequential",      "stratified",     "token_budget",
+      "torch_random",   "torch_shuffle",   "torch_weighted"};
   return names;
 }
 
@@ -71,6 +71,15 @@ std::shared_ptr<Dataset> Samples() {
       NamedTensor::Own<double>("weight", {24}, weights),
       NamedTensor::Own<double>("factor", {24}, weights),
   });
+}
+
+// Returns the settings without which an order can't be made of these samples.
+Config Needed(const std::string& order) {
+  Config options;
+  if (order == "token_budget") options.Set("max_tokens", 12);
+  if (order == "packed") options.Set("row_length", 5);
+  if (order == "mixture") options.Set("weights", Config::Array{1});
+  return options;
 }
 
 // Returns a table with the name of a part.
@@ -100,7 +109,7 @@ class Plugin : public testing::Test {
     BatchIndices batch;
     while (*(*made)->Next(batch)) {
       indices.insert(indices.end(), batch.indices.begin(),
-                     batch.indices.begin() + batch.valid);
+                     batch.indices.begin() + batch.samples());
     }
     return indices;
   }
@@ -114,7 +123,7 @@ TEST_F(Plugin, RegistersExactlyTheseNames) {
               ElementsAreArray(OrderNames()));
   std::vector<std::string> samplers = OrderNames();
   samplers.insert(samplers.begin() + 1, "distributed");
-  samplers.insert(samplers.begin() + 6, "order");
+  samplers.insert(samplers.begin() + 7, "order");
   EXPECT_THAT(NamesOf(registry_.Parts<Sampler>()), ElementsAreArray(samplers));
   EXPECT_THAT(NamesOf(registry_.Parts<Dataset>()),
               ElementsAre("cache", "concat", "file_folder", "npy", "subset",
@@ -148,9 +157,8 @@ TEST_F(Plugin, MayBeRegisteredTwice) {
 
 TEST_F(Plugin, EveryOrderIsMadeByName) {
   for (const std::string& name : OrderNames()) {
-    Config options;
+    Config options = Needed(name);
     options.Set("global_batch_size", 8);
-    if (name == "token_budget") options.Set("max_tokens", 12);
     EXPECT_THAT(IndicesOf(name, options), Not(testing::IsEmpty())) << name;
   }
 }
@@ -160,11 +168,10 @@ TEST_F(Plugin, EverySamplerConforms) {
   for (const std::string& name : NamesOf(registry_.Parts<Sampler>())) {
     for (const char* const tail : {"pad", "drop", "uneven", "mask"}) {
       SCOPED_TRACE(name + " " + tail);
-      Config options;
+      Config options = Needed(name);
       options.Set("global_batch_size", 6);
       // It has PyTorch's settings, which have only two tails.
       if (name != "distributed") options.Set("tail", tail);
-      if (name == "token_budget") options.Set("max_tokens", 12);
       ExpectConforms([&](int64_t rank, int64_t ranks) {
         context_.rank = rank;
         context_.world_size = ranks;

@@ -521,15 +521,17 @@ std::string ContinuedMixture::Explain() const {
     const MixtureRound& round = *phase.round;
     for (size_t i = 0; i < plan_->sources.size(); ++i) {
       const Source& source = plan_->sources[i];
-      const double share = static_cast<double>(round.weights[i]) /
-                           static_cast<double>(round.length());
       absl::StrAppend(&text, i == 0 ? ": " : ", ", "part ", i, " of ",
                       source.samples, " samples has ", round.weights[i], " of ",
                       round.length(), " turns");
       if (source.positions == 0) continue;
+      const double draws = plan_->draws.empty()
+                               ? static_cast<double>(plan_->length) *
+                                     static_cast<double>(round.weights[i]) /
+                                     static_cast<double>(round.length())
+                               : static_cast<double>(plan_->draws[i]);
       absl::StrAppend(&text, " (it comes ",
-                      share * static_cast<double>(plan_->length) /
-                          static_cast<double>(source.positions),
+                      draws / static_cast<double>(source.positions),
                       " times an epoch)");
     }
   }
