@@ -340,10 +340,12 @@ absl::StatusOr<Loader*> Session::MakeLoader(absl::string_view name,
     LOCKSTEP_RETURN_IF_ERROR(
         training.loaders.AddTo(*training.checkpoint, made));
   }
-  for (const std::string& text :
-       {made.dataset().Describe(), made.order().Explain()}) {
-    if (rank() != 0 || text.empty()) continue;
-    Log(absl::StrCat("the loader '", name, "' has ", text));
+  if (rank() == 0) {
+    for (const std::string& text :
+         {made.dataset().Describe(), made.order().Explain()}) {
+      if (text.empty()) continue;
+      Log(absl::StrCat("the loader '", name, "' has ", text));
+    }
   }
   if (made.available_workers() < *made.options().num_workers) {
     Log(absl::StrCat("rank ", rank(), ": the loader '", name, "' has ",

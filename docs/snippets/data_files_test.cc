@@ -2,6 +2,7 @@
 #include <stdlib.h>  // NOLINT: mkdtemp
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -28,6 +29,12 @@
 
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::Gt;
+using ::testing::IsSupersetOf;
+using ::testing::Lt;
+using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 template <typename T>
@@ -48,6 +55,10 @@ std::string WorkingFolder() {
   return getcwd(path, sizeof(path)) != nullptr ? path : "";
 }
 
+void Write(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
 // Runs in a folder of its own.
 class DataFiles : public ::testing::Test {
  protected:
@@ -57,10 +68,6 @@ class DataFiles : public ::testing::Test {
     ASSERT_EQ(chdir(folder.c_str()), 0);
   }
   void TearDown() override { ASSERT_EQ(chdir(start_.c_str()), 0); }
-
-  static void Write(const std::string& path, const std::string& bytes) {
-    std::ofstream(path, std::ios::binary) << bytes;
-  }
 
   // Returns the loader that a text describes.
   absl::StatusOr<std::unique_ptr<lockstep::Loader>> Make(
@@ -122,7 +129,8 @@ TEST_F(DataFiles, TokensOfLlmc) {
       UnorderedElementsAre(std::pair(10000, 1025), std::pair(20000, 1025)));
 }
 
-TEST_F(DataFiles, DocumentsOfMegatron) {
+// Writes two documents, of 3,000 tokens and of 5, in Megatron's format.
+void WriteDocuments() {
   std::string index("MMIDIDX\0\0", 9);
   Put<uint64_t>(index, 1);  // the version
   index += '\x08';          // u16
@@ -133,10 +141,62 @@ TEST_F(DataFiles, DocumentsOfMegatron) {
   for (const int64_t document : {0, 1, 2}) Put(index, document);
   Write("wiki_text_document.idx", index);
   Write("wiki_text_document.bin", Tokens<uint16_t>(3005, 7));
+}
+
+TEST_F(DataFiles, DocumentsOfMegatron) {
+  WriteDocuments();
   const auto loader = Make("docs/snippets/data/tokens_megatron.toml");
   LOCKSTEP_ASSERT_OK(loader);
   EXPECT_THAT(FirstOf<uint16_t>(**loader, "tokens"),
               UnorderedElementsAre(std::pair(7, 2048), std::pair(3007, 5)));
+}
+
+// Writes three windows of one corpus and two of another.
+void WriteCorpora() {
+  Write("web_1.bin", Tokens<uint16_t>(3073, 0));
+  Write("books.bin", Tokens<uint16_t>(2049, 40000));
+}
+
+TEST_F(DataFiles, AMixture) {
+  WriteCorpora();
+  const auto loader = Make("docs/snippets/data/tokens_mixture.toml");
+  LOCKSTEP_ASSERT_OK(loader);
+  // The first corpus comes whole, and the second one in part.
+  const auto windows = FirstOf<uint16_t>(**loader, "tokens");
+  EXPECT_THAT(windows, IsSupersetOf({std::pair(0, 1025), std::pair(1024, 1025),
+                                     std::pair(2048, 1025)}));
+  EXPECT_THAT(windows, SizeIs(AllOf(Gt(3), Lt(6))));
+}
+
+TEST_F(DataFiles, AMixtureWithASchedule) {
+  WriteCorpora();
+  const auto loader = Make("docs/snippets/data/tokens_schedule.toml");
+  LOCKSTEP_ASSERT_OK(loader);
+  std::vector<int64_t> books;  // of each step
+  for (const auto& batch : (*loader)->Epoch(0)) {
+    LOCKSTEP_ASSERT_OK(batch.status());
+    books.push_back(std::count_if(batch->indices().begin(),
+                                  batch->indices().end(),
+                                  [](int64_t index) { return index >= 3; }));
+  }
+  EXPECT_THAT(books, ElementsAre(0, 0, 0, 8));
+}
+
+TEST_F(DataFiles, PackedDocuments) {
+  WriteDocuments();
+  const auto loader = Make("docs/snippets/data/tokens_packed.toml");
+  LOCKSTEP_ASSERT_OK(loader);
+  // The long document is cut and fills a row, so the short one has a row, too.
+  std::vector<int64_t> filled;
+  for (const auto& batch : (*loader)->Epoch(0)) {
+    LOCKSTEP_ASSERT_OK(batch.status());
+    for (int64_t row = 0; row < batch->valid(); ++row) {
+      const auto segments = *batch->Row<int32_t>("segment", row);
+      EXPECT_EQ(segments.size(), 2048);
+      filled.push_back(std::count(segments.begin(), segments.end(), 0));
+    }
+  }
+  EXPECT_THAT(filled, UnorderedElementsAre(2048, 5));
 }
 
 absl::StatusOr<int64_t> CountWindows() {
