@@ -41,11 +41,12 @@ enum class OnError {
   kFail,
   // The batch leaves them out, and no other sample: the other rows move up,
   // valid() is lowered, and may be 0, and the rows left over at the end are
-  // zeros with index -1.
+  // zeros with index -1. A row that packs several samples stays, and the room
+  // of those that can't be read is empty, at its end.
   kSkip,
   // Another sample is read instead, in addition to its own turn. It is drawn at
   // random, but the same in every run. If 16 such samples can't be read either,
-  // the row is skipped.
+  // or do not fit into a packed row, the sample is skipped.
   kSubstitute,
 };
 

@@ -65,8 +65,8 @@ class IndexStream {
     // position is a row.
     absl::Span<const int64_t> row_ends = {};
   };
-  // Returns the segment of a position below size(). Its span is valid until the
-  // next call of any function.
+  // Returns the segment of a position below size(). Its span is valid until a
+  // position of another segment is read or asked for.
   virtual absl::StatusOr<Segment> SegmentAt(int64_t /*position*/) {
     return Segment{0, size(), 0};
   }

@@ -141,6 +141,9 @@ std::string PackedOrder::Explain() const {
     absl::StrAppend(&text, "; ", cut, " samples are longer and lose ",
                     static_cast<double>(lost), " elements at their ends");
   }
+  // More samples may take long to shuffle.
+  constexpr int64_t kMostMeasured = int64_t{1} << 24;
+  if (size > kMostMeasured) return text;
   const auto stream = Open(0);
   if (!stream.ok() || (*stream)->size() == 0) return text;
   const auto segment = (*stream)->SegmentAt(0);

@@ -156,7 +156,7 @@ void Reports::FillRows(const StepReport& step, const Collectives& collectives,
   of_all_.Put("between_seconds", step.between_seconds());
   of_all_.Put("weight_per_second",
               static_cast<double>(step.total_weight) / std::max(whole, 1e-9));
-  PutParts(step, loader);
+  PutOrder(step, loader);
   for (const Metric& metric : of_trainer_) {
     of_all_.Put(kTrainer, metric.name, metric.value);
   }
@@ -177,8 +177,15 @@ void Reports::FillRows(const StepReport& step, const Collectives& collectives,
   of_rank_.Put("clock_error_seconds", clock_.error);
 }
 
-// Puts what came of each part of a mixture.
-void Reports::PutParts(const StepReport& step, const Loader& loader) {
+// Puts what came of each part of a mixture, and how well rows are packed.
+void Reports::PutOrder(const StepReport& step, const Loader& loader) {
+  if (loader.order().packing().has_value()) {
+    const LoaderMetrics metrics = loader.Metrics();
+    of_all_.Put(
+        step.loader, "empty_share",
+        static_cast<double>(metrics.empty_elements) /
+            static_cast<double>(std::max<int64_t>(metrics.packed_elements, 1)));
+  }
   const auto parts = loader.order().PartsAt(step.epoch, step.position);
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string part = absl::StrCat("part", i);

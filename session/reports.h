@@ -128,7 +128,7 @@ class Reports {
   void WriteTo(Sink& sink, int64_t steps, absl::Span<const Metric> metrics);
   void FillRows(const StepReport& step, const Collectives& collectives,
                 const Loader& loader);
-  void PutParts(const StepReport& step, const Loader& loader);
+  void PutOrder(const StepReport& step, const Loader& loader);
   void WriteToAll(int64_t steps, Row row);
   // Returns the collectives that were issued since BeginStep.
   Collectives CollectivesOfStep() const;

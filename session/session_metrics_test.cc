@@ -17,12 +17,15 @@
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/gradients/gradients.h"
 #include "lockstep/loader/batch.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/field.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/plugin/job.h"
@@ -231,6 +234,88 @@ TEST_F(SessionMetricsTest, ATrainerAddsItsOwn) {
   ASSERT_THAT(told_.written, ElementsAre(Pair(0, SizeIs(4))));
   EXPECT_THAT(OfTrainer(),
               ElementsAre("0 begin 1", "1 rate 0.5", "2 rate 0.5", "2 end 2"));
+}
+
+// ---- Of orders.
+
+// Returns the last value of a metric.
+double LastOf(const std::vector<Written>& written, const std::string& name) {
+  for (auto each = written.rbegin(); each != written.rend(); ++each) {
+    const auto found = each->values.find(name);
+    if (found != each->values.end()) return found->second;
+  }
+  return -1;
+}
+
+absl::Status TakeSteps(Session& session) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+  for (const int64_t epoch : session.Epochs(*train, 2)) {
+    for (Step& step : session.Steps(*train, epoch)) {
+      LOCKSTEP_RETURN_IF_ERROR(step.status());
+    }
+  }
+  return absl::OkStatus();
+}
+
+TEST_F(SessionMetricsTest, PartsOfAMixtureAreTold) {
+  const char* const text = R"(
+[loader.train]
+sampler = {name = "mixture", weights = [2, 1], end = "samples", num_samples = 12, global_batch_size = 6}
+[loader.train.dataset]
+name = "concat"
+datasets = [{name = "numbers", size = 32}, {name = "numbers", size = 4}]
+[metrics.recording]
+)";
+  ASSERT_THAT(RunJobs({text, text}, TakeSteps), Each(IsOk()));
+  const std::vector<Written>& written = told_.written[0];
+  // Two epochs of 12 samples have 16 of the one part and 8 of the other.
+  EXPECT_DOUBLE_EQ(LastOf(written, "train/part0_share"), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(LastOf(written, "train/part1_share"), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(LastOf(written, "train/part0_passes"), 0.5);
+  EXPECT_DOUBLE_EQ(LastOf(written, "train/part1_passes"), 2);
+  EXPECT_THAT(LinesWith("the loader 'train' has a mixture with 12 samples an "
+                        "epoch: part 0 of 32 samples has 2 of 3 turns"),
+              SizeIs(1));
+}
+
+// Sample i has 1 + i % 3 elements.
+// Thread-safety: thread-safe.
+class Documents : public Dataset {
+ public:
+  int64_t size() const override { return 12; }
+  absl::Span<const FieldSpec> fields() const override { return fields_; }
+  absl::Status Read(int64_t index, SampleContext&, SampleRow& row) override {
+    const std::vector<int32_t> tokens(static_cast<size_t>(1 + index % 3), 7);
+    return row.Copy<int32_t>(0, tokens);
+  }
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
+    if (name != "length") return Dataset::ReadColumn(name);
+    return std::vector<int64_t>{1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3};
+  }
+
+ private:
+  const std::vector<FieldSpec> fields_ = {{"tokens", DType::kI32, {-1}, 3}};
+};
+
+TEST_F(SessionMetricsTest, WhatStaysEmptyInPackedRowsIsTold) {
+  LOCKSTEP_ASSERT_OK((registry_.Add<Dataset, NoOptions>(
+      "documents", "A few.",
+      [](const PluginContext&,
+         const NoOptions&) -> absl::StatusOr<std::shared_ptr<Dataset>> {
+        return std::make_shared<Documents>();
+      })));
+  const char* const text = R"(
+[loader.train]
+dataset = {name = "documents"}
+sampler = {name = "packed", row_length = 4, order = {name = "sequential"}, global_batch_size = 4}
+[metrics.recording]
+)";
+  ASSERT_THAT(RunJobs({text}, TakeSteps), Each(IsOk()));
+  // First fit makes seven rows of 4: 1 2 1, 3 1, 2 2, 3 1, 3, 2, 3.
+  EXPECT_DOUBLE_EQ(LastOf(told_.written[0], "train/empty_share"), 4.0 / 28);
+  EXPECT_THAT(LinesWith("the loader 'train' has rows of 4 elements; the first "
+                        "window packs 12 samples into 7 rows"),
+              SizeIs(1));
 }
 
 // ---- Of each rank.
