@@ -377,7 +377,10 @@ void TokenFiles::CountSamples() {
       }
     }
   }
-  most_ = windows ? needed_ : std::min(longest, limit);
+  most_ = windows ? needed_ : longest;
+  // A length that is set is the bound, so that the memory of batches, and what
+  // they can be padded to, do not depend on the documents.
+  if (!windows && options_.length > 0) most_ = limit;
 }
 
 absl::Status TokenFiles::ChooseFields() {

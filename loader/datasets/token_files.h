@@ -73,8 +73,8 @@ struct TokenFilesOptions {
   TokenSample sample = TokenSample::kWindow;
 
   // The tokens of a window, without the one that follows: at least 1. The most
-  // tokens of a document, if documents are the samples; 0: as many as the
-  // longest one has.
+  // tokens of a document, if documents are the samples, for which batches have
+  // memory; 0: as many as the longest one has.
   int64_t length = 0;
 
   // The tokens from the begin of a window to that of the next one; 0: `length`,

@@ -240,7 +240,9 @@ TEST(TokenFilesLayout, SamplesAreThoseOfTheModelWithAnyOptions) {
       if (options.sample == TokenSample::kWindow) continue;
       EXPECT_THAT(ReadIntegers(**dataset, "length"), IsOkAndHolds(lengths));
       EXPECT_EQ((*dataset)->fields()[0].max_elements,
-                *std::max_element(lengths.begin(), lengths.end()));
+                options.length > 0
+                    ? options.length
+                    : *std::max_element(lengths.begin(), lengths.end()));
     }
     found += static_cast<int>(model.samples.size());
   }
