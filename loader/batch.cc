@@ -13,6 +13,19 @@
 #include "lockstep/loader/slot.h"
 
 namespace lockstep {
+namespace {
+
+// Fills `bytes` bytes at `to`, a multiple of `size`, with copies of an element.
+// Each copy is as long as all that came before it.
+void Repeat(const void* element, int64_t size, char* to, int64_t bytes) {
+  if (bytes == 0) return;
+  std::memcpy(to, element, size);
+  for (int64_t done = size; done < bytes; done *= 2) {
+    std::memcpy(to + done, to, std::min(done, bytes - done));
+  }
+}
+
+}  // namespace
 
 int64_t BatchView::epoch() const { return slot_ ? slot_->epoch : 0; }
 int64_t BatchView::step() const { return slot_ ? slot_->step : 0; }
@@ -153,38 +166,48 @@ absl::StatusOr<absl::Span<const int64_t>> BatchView::RowShape(
       layout.spec->shape.size());
 }
 
-absl::StatusOr<int64_t> BatchView::Pad(int field, const void* fill) const {
+absl::StatusOr<int64_t> BatchView::Pad(int field, const void* fill,
+                                       int64_t multiple_of) const {
   const internal_loader::FieldLayout& layout = slot_->layout->fields[field];
-  const auto& shape = layout.spec->shape;
-  if (!layout.ragged || shape[0] != -1 ||
-      std::count(shape.begin(), shape.end(), -1) != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("field ", layout.spec->ToString(),
-                     " can't be padded: its first dimension must be -1, and "
-                     "no other"));
+  LOCKSTEP_RETURN_IF_ERROR(internal_loader::CheckPadding(*layout.spec));
+  if (multiple_of < 1) return internal_loader::WrongMultiple(multiple_of);
+  const int64_t inner = internal_loader::InnerElements(*layout.spec);
+  int64_t& padded = slot_->padded[layout.ragged_number];
+  if (inner == 0) return padded = 0;
+  if (padded >= 0) {
+    const int64_t length = padded / inner;
+    if (length % multiple_of == 0) return length;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "field ", layout.spec->ToString(), " is padded already, to the length ",
+        length, ", which is no multiple of ", multiple_of,
+        ": pad it once, with that multiple"));
   }
-  int64_t inner = 1;
-  for (size_t i = 1; i < shape.size(); ++i) inner *= shape[i];
   const int64_t* const splits = slot_->Splits(layout);
   int64_t longest = 0;
   for (int64_t row = 0; row < rows(); ++row) {
     longest = std::max(longest, splits[row + 1] - splits[row]);
   }
-  const int64_t element = SizeOf(layout.spec->dtype);
-  char* const first = slot_->memory + layout.offset;
-  // It begins with the last row, since rows move to the back. Rows that are
-  // padded already are at their places.
-  const bool packed = slot_->padded[layout.ragged_number] < 0;
-  for (int64_t row = rows(); packed && row-- > 0;) {
-    const int64_t elements = splits[row + 1] - splits[row];
-    char* const target = first + row * longest * element;
-    std::memmove(target, first + splits[row] * element, elements * element);
-    for (int64_t i = elements; i < longest; ++i) {
-      std::memcpy(target + i * element, fill, element);
+  int64_t length = longest / inner;
+  const int64_t over = length % multiple_of;
+  if (over > 0 || (length == 0 && multiple_of > 1)) {
+    const int64_t added = multiple_of - over;
+    if (added > layout.elements / inner - length) {
+      return internal_loader::NoRoomForMultiple(*layout.spec, multiple_of);
     }
+    length += added;
   }
-  slot_->padded[layout.ragged_number] = longest;
-  return inner == 0 ? 0 : longest / inner;
+  padded = length * inner;
+  const int64_t element = SizeOf(layout.spec->dtype);
+  const int64_t row_bytes = padded * element;
+  char* const first = slot_->memory + layout.offset;
+  // It begins with the last row, since rows move to the back.
+  for (int64_t row = rows(); row-- > 0;) {
+    const int64_t bytes = (splits[row + 1] - splits[row]) * element;
+    char* const target = first + row * row_bytes;
+    std::memmove(target, first + splits[row] * element, bytes);
+    Repeat(fill, element, target + bytes, row_bytes - bytes);
+  }
+  return length;
 }
 
 absl::StatusOr<DeviceBatch> Batch::ToDevice(Stream stream) {

@@ -129,10 +129,17 @@ class BatchView {
   // Extends the rows of a ragged field to the length of the longest one, with
   // elements of value `fill`, and returns that length. Only the first dimension
   // may be -1. It is meant for collate; a second call changes nothing.
+  //
+  // With `multiple_of` above 1, the length is the next multiple of it, and at
+  // least one, also if all rows are empty. INVALID_ARGUMENT if the memory of a
+  // row, FieldSpec::max_elements, is too small for that. If a row has room for
+  // exactly `multiple_of`, all batches have the same length. It is also
+  // INVALID_ARGUMENT if rows are already padded to another multiple.
   template <typename T>
-  absl::StatusOr<int64_t> PadToLongest(absl::string_view field, T fill) const {
+  absl::StatusOr<int64_t> PadToLongest(absl::string_view field, T fill,
+                                       int64_t multiple_of = 1) const {
     LOCKSTEP_ASSIGN_OR_RETURN(const int number, Find(field, DTypeOf<T>()));
-    return Pad(number, &fill);
+    return Pad(number, &fill, multiple_of);
   }
 
   // Return the samples that failed and the samples that were read instead of
@@ -149,7 +156,8 @@ class BatchView {
   void* Data(int field) const;
   int64_t Elements(int field) const;
   std::pair<int64_t, int64_t> RowRange(int field, int64_t row) const;
-  absl::StatusOr<int64_t> Pad(int field, const void* fill) const;
+  absl::StatusOr<int64_t> Pad(int field, const void* fill,
+                              int64_t multiple_of) const;
 
   internal_loader::Slot* slot_;
 };

@@ -1,7 +1,6 @@
 #include "lockstep/loader/batch.h"
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/collate.h"
 #include "lockstep/loader/eigen_views.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/sampler/sampler.h"
@@ -25,8 +25,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-using Collate = std::function<absl::Status(BatchView&, Random&)>;
 
 // Sample i has i % 4 tokens, i % 3 pairs and a picture of i % 3 lines.
 class Samples : public Dataset {

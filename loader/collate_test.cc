@@ -1,7 +1,8 @@
 // These tests check that LoaderOptions::collate changes batches in the same way
 // in every run.
+#include "lockstep/loader/collate.h"
+
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <new>
 #include <set>
@@ -25,8 +26,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-using Collate = std::function<absl::Status(BatchView&, Random&)>;
 
 TestJob Job() {
   TestJob job;

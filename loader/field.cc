@@ -178,5 +178,37 @@ absl::Status WrongType(const FieldSpec& spec, DType asked) {
                    ", and was asked for as ", Name(asked)));
 }
 
+absl::Status CheckPadding(const FieldSpec& spec) {
+  if (!spec.shape.empty() && spec.shape[0] == -1 &&
+      std::count(spec.shape.begin(), spec.shape.end(), -1) == 1) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("field ", spec.ToString(),
+                   " can't be padded: its first dimension must be -1, and no "
+                   "other"));
+}
+
+int64_t InnerElements(const FieldSpec& spec) {
+  return CountElements(absl::MakeConstSpan(spec.shape).subspan(1));
+}
+
+absl::Status WrongMultiple(int64_t multiple_of) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("multiple_of should be 1 (any length) or more, but got "
+                   "multiple_of=",
+                   multiple_of));
+}
+
+absl::Status NoRoomForMultiple(const FieldSpec& spec, int64_t multiple_of) {
+  const int64_t bound = spec.max_elements / InnerElements(spec);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "field ", spec.ToString(), " can't be padded to each multiple of ",
+      multiple_of, ": the memory of a row has room for the length ", bound,
+      ", which should be such a multiple; set the bound in the dataset, such "
+      "as `length` of `tokens`, to ",
+      bound - bound % multiple_of + multiple_of, " for example"));
+}
+
 }  // namespace internal_loader
 }  // namespace lockstep

@@ -115,6 +115,18 @@ absl::Status MakeLayout(absl::Span<const FieldSpec> fields, int64_t rows,
 // Returns the error for a typed view of a field that has another type.
 absl::Status WrongType(const FieldSpec& spec, DType asked);
 
+// Returns INVALID_ARGUMENT if rows of the field can't be padded to one length:
+// if not exactly its first dimension is -1.
+absl::Status CheckPadding(const FieldSpec& spec);
+
+// Returns how many elements one step of the first dimension has.
+int64_t InnerElements(const FieldSpec& spec);
+
+// Return the errors for a `multiple_of` that is below 1, or for which the
+// memory of a row is too small.
+absl::Status WrongMultiple(int64_t multiple_of);
+absl::Status NoRoomForMultiple(const FieldSpec& spec, int64_t multiple_of);
+
 }  // namespace internal_loader
 }  // namespace lockstep
 

@@ -15,6 +15,7 @@
 #include "lockstep/base/random.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/batch_memory.h"
+#include "lockstep/loader/collate.h"
 #include "lockstep/loader/dataset.h"
 
 namespace lockstep {
@@ -146,11 +147,8 @@ struct LoaderOptions {
   // reads samples. Next returns its error, or what it throws, from then on.
   std::function<absl::Status(WorkerInfo&)> worker_init;
 
-  // Changes a batch after its rows were read: it may mix rows, or pad them to
-  // the longest. The random numbers are the same in every run. An error or an
-  // exception fails the step. It is called on several workers at once, for
-  // different batches, of which some may have no rows.
-  std::function<absl::Status(BatchView&, Random&)> collate;
+  // Changes a batch after its rows were read (collate.h).
+  Collate collate;
 
   // The treatment of samples that can't be read.
   OnError on_error = OnError::kFail;
