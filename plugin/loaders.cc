@@ -1,12 +1,19 @@
 // Registers loaders.
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/in_part.h"
 #include "lockstep/base/option_table.h"
+#include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/collate.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/loader_options.h"
@@ -80,6 +87,7 @@ namespace {
 struct LoaderSettings {
   Config dataset;
   Config sampler;
+  Config collate;
   LoaderOptions loader;
 };
 
@@ -90,12 +98,59 @@ void BindOptions(LoaderSettings& settings, OptionTable& table) {
   table.Add("sampler", &settings.sampler,
             "The sampler, which decides which samples a rank gets: a table "
             "with its name and its settings.");
+  table.Add("collate", &settings.collate,
+            "What changes each batch after its rows were read: a table with "
+            "its name and its settings, or a list of such tables, which are "
+            "called one after the other; empty: nothing.");
   BindOptions(settings.loader, table);
 }
 
 bool IsEmpty(const Config& config) {
   const auto* const table = config.As<Config::Table>();
   return table != nullptr && table->empty();
+}
+
+// Returns a collate whose errors say which one it is.
+absl::StatusOr<Collate> MakeNamedCollate(const PluginContext& context,
+                                         const Config& table) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      Collate collate, context.registry->CreateFrom<Collate>(table, context));
+  const std::string what =
+      absl::StrCat(PluginKind<Collate>::kName, " '",
+                   *table.Find("name")->As<std::string>(), "'");
+  return [collate = std::move(collate), what, table](BatchView& batch,
+                                                     Random& random) {
+    return internal_base::InPart(collate(batch, random), what, table);
+  };
+}
+
+// Returns what calls the collates of the settings and then that of the program,
+// with the same random numbers, one after the other. It is null if there are
+// none.
+absl::StatusOr<Collate> MakeCollate(const PluginContext& context,
+                                    const Config& settings) {
+  std::vector<Collate> collates;
+  if (const auto* const tables = settings.As<Config::Array>()) {
+    for (const Config& table : *tables) {
+      LOCKSTEP_ASSIGN_OR_RETURN(Collate collate,
+                                MakeNamedCollate(context, table));
+      collates.push_back(std::move(collate));
+    }
+  } else if (!IsEmpty(settings)) {
+    LOCKSTEP_ASSIGN_OR_RETURN(Collate collate,
+                              MakeNamedCollate(context, settings));
+    collates.push_back(std::move(collate));
+  }
+  if (collates.empty()) return context.loader_hooks.collate;
+  if (context.loader_hooks.collate != nullptr) {
+    collates.push_back(context.loader_hooks.collate);
+  }
+  return [collates = std::move(collates)](BatchView& batch, Random& random) {
+    for (const Collate& collate : collates) {
+      LOCKSTEP_RETURN_IF_ERROR(collate(batch, random));
+    }
+    return absl::OkStatus();
+  };
 }
 
 absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
@@ -121,7 +176,8 @@ absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
       context.registry->CreateFrom<Sampler>(settings.sampler, inner));
   LoaderOptions options = settings.loader;
   options.worker_init = context.loader_hooks.worker_init;
-  options.collate = context.loader_hooks.collate;
+  LOCKSTEP_ASSIGN_OR_RETURN(options.collate,
+                            MakeCollate(inner, settings.collate));
   options.progress = context.loader_hooks.progress;
   options.progress_interval = context.loader_hooks.progress_interval;
   options.memory = context.loader_hooks.memory;

@@ -16,6 +16,7 @@
 #include "lockstep/base/language.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/collective/world.h"
+#include "lockstep/loader/collate.h"
 #include "lockstep/loader/datasets/cache_dataset.h"
 #include "lockstep/loader/datasets/file_folder.h"
 #include "lockstep/loader/datasets/npy_dataset.h"
@@ -52,6 +53,7 @@ void BindOptions(TorchWeightedOptions& options, OptionTable& table);
 // Binds the tail and the last batches.
 void BindOptions(CutOptions& options, OptionTable& table);
 
+void BindOptions(PadOptions& options, OptionTable& table);
 void BindOptions(LoaderOptions& options, OptionTable& table);
 void BindOptions(FileFolderOptions& options, OptionTable& table);
 void BindOptions(TfRecordDatasetOptions& options, OptionTable& table);

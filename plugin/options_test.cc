@@ -67,6 +67,17 @@ leave_patience = "3s"
 )");
 }
 
+TEST(OptionsAsText, Padding) {
+  PadOptions options;
+  options.field = "tokens";
+  options.fill = -100;
+  options.multiple_of = 8;
+  ExpectText(options, R"(field = "tokens"
+fill = -100
+multiple_of = 8
+)");
+}
+
 TEST(OptionsAsText, TheTokenIsNoneOfThem) {
   WorldOptions options;
   options.token = "secret";

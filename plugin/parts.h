@@ -17,6 +17,7 @@ absl::Status RegisterOuterOrders(PluginRegistry& registry);
 // Registers the samplers that have other names than orders.
 absl::Status RegisterSamplers(PluginRegistry& registry);
 absl::Status RegisterDatasets(PluginRegistry& registry);
+absl::Status RegisterCollates(PluginRegistry& registry);
 absl::Status RegisterLoaders(PluginRegistry& registry);
 absl::Status RegisterCommunicators(PluginRegistry& registry);
 absl::Status RegisterMetricsSinks(PluginRegistry& registry);

@@ -12,6 +12,7 @@ absl::Status RegisterLockstep(PluginRegistry& registry) {
   status.Update(internal_plugin::RegisterOuterOrders(registry));
   status.Update(internal_plugin::RegisterSamplers(registry));
   status.Update(internal_plugin::RegisterDatasets(registry));
+  status.Update(internal_plugin::RegisterCollates(registry));
   status.Update(internal_plugin::RegisterLoaders(registry));
   status.Update(internal_plugin::RegisterCommunicators(registry));
   status.Update(internal_plugin::RegisterMetricsSinks(registry));

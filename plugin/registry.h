@@ -1,7 +1,7 @@
 // A PluginRegistry maps names to the parts of a training job: orders, samplers,
-// datasets, loaders, communicators and metrics sinks. A trainer registers
-// Lockstep's parts and its own parts once. Then it makes parts by name, with
-// the settings of its configuration:
+// datasets, collates, loaders, communicators and metrics sinks. A trainer
+// registers Lockstep's parts and its own parts once. Then it makes parts by
+// name, with the settings of its configuration:
 //
 //   struct RingOptions {
 //     int64_t size = 1000;
@@ -59,11 +59,11 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/loader/collate.h"
 
 namespace lockstep {
 
 class BatchMemory;
-class BatchView;
 class Communicator;
 class Dataset;
 class Loader;
@@ -71,7 +71,6 @@ struct LoaderProgress;
 class MetricsSink;
 class Order;
 class PluginRegistry;
-class Random;
 class Sampler;
 struct WorkerInfo;
 class World;
@@ -80,11 +79,12 @@ class World;
 //
 //   context.loader_hooks.collate = PadToLongest;
 //
-// The fields are those of LoaderOptions. Whatever the functions use must live
-// as long as the loader.
+// The fields are those of LoaderOptions. If the loader's settings name
+// collates, too, `collate` is called after them. Whatever the functions use
+// must live as long as the loader.
 struct LoaderHooks {
   std::function<absl::Status(WorkerInfo&)> worker_init;
-  std::function<absl::Status(BatchView&, Random&)> collate;
+  Collate collate;
   std::function<void(const LoaderProgress&)> progress;
   absl::Duration progress_interval = absl::Seconds(10);
   std::shared_ptr<BatchMemory> memory;
@@ -135,6 +135,11 @@ template <>
 struct PluginKind<Dataset> {
   static constexpr char kName[] = "dataset";
   using Pointer = std::shared_ptr<Dataset>;
+};
+template <>
+struct PluginKind<Collate> {
+  static constexpr char kName[] = "collate";
+  using Pointer = Collate;  // a function, which is null if it is empty
 };
 template <>
 struct PluginKind<Loader> {

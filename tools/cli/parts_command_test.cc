@@ -60,7 +60,7 @@ TEST(Parts, SaysWhatThereIs) {
   } cases[] = {
       {{"samplers", ""},
        "there is no --kind 'samplers'; did you mean 'sampler'? Known: "
-       "communicator, dataset, loader, metrics sink, order, sampler"},
+       "collate, communicator, dataset, loader, metrics sink, order, sampler"},
       {{"dataset", "stratified"}, "there is no --name 'stratified'"},
       {{"", "distribute"}, "did you mean 'distributed'?"},
       {{"", "", "html"}, "there is no --format 'html'"},
