@@ -23,9 +23,9 @@ namespace lockstep {
 // The release of Lockstep, as in MODULE.bazel.
 inline constexpr char kVersion[] = "0.1.0";
 
-// Registers Lockstep's orders, samplers, datasets, loaders, communicators and
-// metrics sinks, except those that need code of the caller. A second call
-// changes nothing.
+// Registers Lockstep's orders, samplers, datasets, collates, loaders,
+// communicators and metrics sinks, except those that need code of the caller. A
+// second call changes nothing.
 absl::Status RegisterLockstep(PluginRegistry& registry);
 
 }  // namespace lockstep

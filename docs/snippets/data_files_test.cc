@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/config.h"
@@ -29,6 +30,7 @@
 
 namespace {
 
+using ::lockstep::IsOkAndHolds;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::Gt;
@@ -199,6 +201,21 @@ TEST_F(DataFiles, PackedDocuments) {
   EXPECT_THAT(filled, UnorderedElementsAre(2048, 5));
 }
 
+TEST_F(DataFiles, DocumentsArePadded) {
+  WriteDocuments();
+  const auto loader = Make("docs/snippets/data/tokens_padded.toml");
+  LOCKSTEP_ASSERT_OK(loader);
+  for (const auto& batch : (*loader)->Epoch(0)) {
+    LOCKSTEP_ASSERT_OK(batch);
+    EXPECT_THAT(batch->Shape("tokens"), IsOkAndHolds(ElementsAre(2, 2048)));
+    const absl::Span<const int64_t> splits = *batch->Splits("targets");
+    const int64_t second = splits[1] == 4 ? 0 : 1;  // the short document
+    EXPECT_EQ(splits[second + 1] - splits[second], 4);
+    EXPECT_EQ((*batch->Values<int64_t>("tokens"))[2048 * second + 4], 0);
+    EXPECT_EQ((*batch->Values<int64_t>("targets"))[2048 * second + 4], -100);
+  }
+}
+
 absl::StatusOr<int64_t> CountWindows() {
 #include "lockstep/docs/snippets/data/tokens.inc"
   return dataset->size();
@@ -206,7 +223,7 @@ absl::StatusOr<int64_t> CountWindows() {
 
 TEST_F(DataFiles, TokensInCode) {
   Write("train.bin", Tokens<uint16_t>(3000, 0));
-  EXPECT_THAT(CountWindows(), lockstep::IsOkAndHolds(4));
+  EXPECT_THAT(CountWindows(), IsOkAndHolds(4));
 }
 
 }  // namespace

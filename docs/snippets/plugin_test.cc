@@ -87,6 +87,7 @@ class Ring : public Dataset {
 };
 
 #include "lockstep/docs/snippets/plugin/backward.inc"
+#include "lockstep/docs/snippets/plugin/mixup.inc"
 #include "lockstep/docs/snippets/plugin/ring.inc"
 
 Ring::Ring(const RingOptions& options) : size_(options.size) {}
@@ -101,6 +102,7 @@ void Post(int64_t step, const std::string& name, double value) {
 absl::Status RegisterParts(PluginRegistry& registry) {
 #include "lockstep/docs/snippets/plugin/register_backward.inc"
 #include "lockstep/docs/snippets/plugin/register_dashboard.inc"
+#include "lockstep/docs/snippets/plugin/register_mixup.inc"
 #include "lockstep/docs/snippets/plugin/register_ring.inc"
   return absl::OkStatus();
 }
@@ -137,6 +139,25 @@ TEST(PluginDocument, TheBackwardOrderIsASampler) {
     LOCKSTEP_ASSERT_OK(batch);
     EXPECT_EQ(batch->indices()[0], 99);
     return;
+  }
+}
+
+TEST(PluginDocument, MixupMixesRows) {
+  const auto settings = ParseConfig(
+      "dataset = {name = 'ring', size = 2}\n"
+      "sampler = {name = 'sequential', global_batch_size = 2}\n"
+      "collate = {name = 'mixup', most = 0.2}",
+      "text");
+  LOCKSTEP_ASSERT_OK(settings);
+  const auto loader =
+      RegistryOfAll().Create<Loader>("default", PluginContext(), *settings);
+  LOCKSTEP_ASSERT_OK(loader);
+  for (auto& batch : (*loader)->Epoch(0)) {
+    LOCKSTEP_ASSERT_OK(batch);
+    const absl::Span<const double> x = *batch->Values<double>("x");
+    EXPECT_GT(x[0], 0);
+    EXPECT_LT(x[0], 0.2);
+    EXPECT_DOUBLE_EQ(x[0] + x[1], 1);
   }
 }
 
