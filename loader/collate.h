@@ -4,8 +4,9 @@
 //   options.collate = [](BatchView& batch, Random& random) -> absl::Status {
 //     LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> x,
 //                               batch.Values<float>("x"));
-//     for (float& value : x) value += 0.1F *
-//     static_cast<float>(random.Normal()); return absl::OkStatus();
+//     const float share = static_cast<float>(random.Uniform());
+//     for (float& value : x) value *= share;
+//     return absl::OkStatus();
 //   };
 //
 // MakePad returns one that pads a ragged field:

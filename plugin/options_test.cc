@@ -343,6 +343,8 @@ TEST(OptionsAsText, EverySamplerTakesItsDefaults) {
     for (Config* const config : {&defaults, &none}) {
       config->Set("global_batch_size", 2);
       if (part.name == "token_budget") config->Set("max_tokens", 6);
+      if (part.name == "packed") config->Set("row_length", 6);
+      if (part.name == "mixture") config->Set("weights", Config::Array{1});
     }
     const std::string with =
         MadeBy(registry.Create<Sampler>(part.name, context, defaults));
@@ -350,7 +352,7 @@ TEST(OptionsAsText, EverySamplerTakesItsDefaults) {
     EXPECT_EQ(with.substr(0, 3), "OK ") << part.name << " " << with;
     ++made;
   }
-  EXPECT_EQ(made, 15);
+  EXPECT_EQ(made, 17);
 }
 
 }  // namespace
