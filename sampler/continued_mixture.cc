@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <queue>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,47 +28,79 @@ __extension__ using Wide = __int128;
 
 Wide DivideDown(Wide a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
-// Returns the whole numbers that add up to `denominator` and are nearest to
-// shares of it, or nothing if one would be further from its share than
-// kClosest.
-std::vector<int64_t> Fractions(const std::vector<double>& shares,
-                               int64_t denominator) {
+// Adds to the number of an epoch of a source, which wraps beyond 64 bits.
+int64_t AddPasses(int64_t pass, int64_t more) {
+  return static_cast<int64_t>(static_cast<uint64_t>(pass) +
+                              static_cast<uint64_t>(more));
+}
+
+// Sets `turns` to the whole numbers that are nearest to shares of
+// `denominator`. Returns false if they don't add up to it, or if one would be
+// further from its share than kClosest or leave a source out.
+bool FindFractions(const std::vector<double>& shares, int64_t denominator,
+                   std::vector<int64_t>& turns) {
   constexpr double kClosest = 1.0 / (int64_t{1} << 21);
-  std::vector<int64_t> turns;
+  turns.clear();
   int64_t total = 0;
   for (const double share : shares) {
     const double exact = share * static_cast<double>(denominator);
     const double whole = std::floor(exact + 0.5);
     if (std::abs(exact - whole) > kClosest * static_cast<double>(denominator) ||
         (share > 0 && whole < 1)) {
-      return {};
+      return false;
     }
     turns.push_back(static_cast<int64_t>(whole));
     total += turns.back();
   }
-  return total == denominator ? turns : std::vector<int64_t>();
+  return total == denominator;
+}
+
+// Returns turns that add up to kMostTurns. Each share has those of its part
+// that is a whole number, and at least one. The turns that are then left go to
+// the sources that lack most, and turns that are too many come from those that
+// lack least.
+std::vector<int64_t> MostTurns(const std::vector<double>& shares) {
+  constexpr auto kAll = static_cast<double>(kMostTurns);
+  std::vector<int64_t> turns;
+  for (const double share : shares) {
+    turns.push_back(std::max(static_cast<int64_t>(std::floor(share * kAll)),
+                             int64_t{share > 0 ? 1 : 0}));
+  }
+  int64_t left =
+      kMostTurns - std::accumulate(turns.begin(), turns.end(), int64_t{0});
+  const int64_t step = left < 0 ? -1 : 1;
+  // By how much a source lacks a step, and its number from behind.
+  std::priority_queue<std::pair<double, int64_t>> lacks;
+  auto add = [&](size_t i) {
+    if (turns[i] <= (step < 0 ? 1 : 0)) return;
+    const double lack = shares[i] * kAll - static_cast<double>(turns[i]);
+    lacks.emplace(static_cast<double>(step) * lack, -static_cast<int64_t>(i));
+  };
+  for (size_t i = 0; left != 0 && i < shares.size(); ++i) add(i);
+  for (; left != 0; left -= step) {
+    const auto i = static_cast<size_t>(-lacks.top().second);
+    lacks.pop();
+    turns[i] += step;
+    add(i);
+  }
+  return turns;
 }
 
 // Returns the turns of each source in a round of the fewest turns.
+// Requires: 1 to kMostTurns weights are positive, and their sum is finite.
 std::vector<int64_t> TurnsOf(const std::vector<double>& weights) {
+  // A quotient of a weight must not become 0, which would leave a source out.
+  constexpr double kLeast = std::numeric_limits<double>::min();
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<double> shares;
-  for (const double weight : weights) shares.push_back(weight / sum);
-  for (int64_t turns = 1; turns <= kMostTurns; ++turns) {
-    std::vector<int64_t> found = Fractions(shares, turns);
-    if (!found.empty()) return found;
+  for (const double weight : weights) {
+    shares.push_back(weight > 0 ? std::max(weight / sum, kLeast) : 0);
   }
-  // Here the fractions of 2^20 don't add up, or a share is less than half of
-  // one. What is missing goes to the largest source, and comes from it.
   std::vector<int64_t> turns;
-  for (const double share : shares) {
-    const double exact = share * static_cast<double>(kMostTurns);
-    turns.push_back(std::max(static_cast<int64_t>(std::floor(exact)),
-                             int64_t{share > 0 ? 1 : 0}));
+  for (int64_t number = 1; number <= kMostTurns; ++number) {
+    if (FindFractions(shares, number, turns)) return turns;
   }
-  const int64_t total = std::accumulate(turns.begin(), turns.end(), int64_t{0});
-  *std::max_element(turns.begin(), turns.end()) += kMostTurns - total;
-  return turns;
+  return MostTurns(shares);
 }
 
 absl::Status Wrong(absl::string_view what) {
@@ -83,6 +116,7 @@ absl::Status CheckPhase(const ContinuedMixtureOptions& options, size_t number) {
                               phase.weights.size()));
   }
   double sum = 0;
+  int64_t positive = 0;
   for (const double weight : phase.weights) {
     if (!std::isfinite(weight) || weight < 0) {
       return Wrong(absl::StrCat(
@@ -90,6 +124,12 @@ absl::Status CheckPhase(const ContinuedMixtureOptions& options, size_t number) {
           number, " has ", weight));
     }
     sum += weight;
+    if (weight > 0) ++positive;
+  }
+  if (positive > kMostTurns) {
+    return Wrong(absl::StrCat(
+        "at most 2^20 sources of a phase should have a weight, but phase ",
+        number, " has ", positive));
   }
   if (!(sum > 0) || !std::isfinite(sum)) {
     return Wrong(absl::StrCat("the weights of phase ", number,
@@ -162,10 +202,16 @@ class ContinuedMixtureStream : public IndexStream {
         piece.starts.push_back(
             {static_cast<int64_t>(pass),
              static_cast<int64_t>(place.rounds[i] - pass * positions)});
+        if (begin > 0) continue;
+        passes_.push_back(
+            static_cast<int64_t>(DivideDown(place.drawn[i], positions)));
       }
       begin = piece.end;
       pieces_.push_back(std::move(piece));
     }
+    met_.reserve(std::min(sources.size(), static_cast<size_t>(kMostAtOnce)));
+    turns_.reserve(kMostAtOnce);
+    drawn_.reserve(kMostAtOnce);
   }
 
   int64_t size() const override { return order_->plan_->length; }
@@ -176,7 +222,7 @@ class ContinuedMixtureStream : public IndexStream {
     const Piece& piece = pieces_.front();
     for (size_t i = 0; i < runs_.size(); ++i) {
       if (piece.round->weights[i] == 0) continue;
-      LOCKSTEP_RETURN_IF_ERROR(Hold(i, piece.starts[i].pass));
+      LOCKSTEP_RETURN_IF_ERROR(Hold(i, passes_[i]));
       LOCKSTEP_RETURN_IF_ERROR(runs_[i].stream->Prepare());
     }
     return absl::OkStatus();
@@ -269,7 +315,7 @@ class ContinuedMixtureStream : public IndexStream {
     const ContinuedMixture::Source& source = order_->plan_->sources[number];
     Run& run = runs_[number];
     int64_t at = start.offset + run.first;
-    int64_t pass = start.pass + at / source.positions;
+    int64_t pass = AddPasses(start.pass, at / source.positions);
     at %= source.positions;
     absl::Span<int64_t> out = absl::MakeSpan(drawn_).subspan(
         static_cast<size_t>(run.next), static_cast<size_t>(run.count));
@@ -281,7 +327,7 @@ class ContinuedMixtureStream : public IndexStream {
       for (int64_t& index : out.first(count)) index += source.begin;
       out.remove_prefix(count);
       at = 0;
-      ++pass;
+      pass = AddPasses(pass, 1);
     }
     return absl::OkStatus();
   }
@@ -307,6 +353,7 @@ class ContinuedMixtureStream : public IndexStream {
 
   const std::shared_ptr<const ContinuedMixture> order_;
   std::vector<Piece> pieces_;
+  std::vector<int64_t> passes_;  // of each source, where the epoch begins
   std::vector<Run> runs_;        // one for each source
   std::vector<uint32_t> met_;    // the sources of the positions that are read
   std::vector<uint32_t> turns_;  // the source of each position
@@ -348,6 +395,14 @@ int64_t LengthOf(const ContinuedMixtureOptions& options,
   return options.num_samples;
 }
 
+// Returns true if a stream has batches of its own.
+absl::StatusOr<bool> HasBatches(IndexStream& stream) {
+  if (stream.size() == 0) return false;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto segment, stream.SegmentAt(0));
+  return segment.end < stream.size() || segment.max_rows > 0 ||
+         segment.rows > 0;
+}
+
 // Returns the positions of an epoch of a source's order.
 absl::StatusOr<int64_t> CountPositions(const Order& order, size_t number) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto stream, order.Open(0));
@@ -360,9 +415,11 @@ absl::StatusOr<int64_t> CountPositions(const Order& order, size_t number) {
         number, ", '", name, "', has ", stream->size(), " in epoch 0 and ",
         next->size(), " in epoch 1"));
   }
-  if (stream->size() == 0) return 0;
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto segment, stream->SegmentAt(0));
-  if (segment.end < stream->size()) {
+  LOCKSTEP_ASSIGN_OR_RETURN(bool has_batches, HasBatches(*stream));
+  if (!has_batches) {
+    LOCKSTEP_ASSIGN_OR_RETURN(has_batches, HasBatches(*next));
+  }
+  if (has_batches) {
     return Wrong(absl::StrCat(
         "the order of source ", number, ", '", name,
         "', makes batches, which would be lost here: put it around the "
@@ -410,7 +467,8 @@ ContinuedMixture::Create(ContinuedMixtureOptions options) {
       if (source.positions > 0 || phase.weights[i] == 0) continue;
       return Wrong(absl::StrCat("source ", i, " has a weight of ",
                                 phase.weights[i],
-                                " and no samples; its weight should be 0"));
+                                " and an order without samples; its weight "
+                                "should be 0"));
     }
     sources.push_back(std::move(source));
   }
@@ -526,8 +584,8 @@ std::string ContinuedMixture::Explain() const {
                       round.length(), " turns");
       if (source.positions == 0) continue;
       const double draws = plan_->draws.empty()
-                               ? static_cast<double>(plan_->length) *
-                                     static_cast<double>(round.weights[i]) /
+                               ? static_cast<double>(round.weights[i]) *
+                                     static_cast<double>(plan_->length) /
                                      static_cast<double>(round.length())
                                : static_cast<double>(plan_->draws[i]);
       absl::StrAppend(&text, " (it comes ",

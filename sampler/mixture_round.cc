@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -16,11 +17,12 @@ namespace {
 std::vector<MixtureRound::Turn> DealTurns(const std::vector<int64_t>& weights) {
   QuotaTurns deal(weights);
   std::vector<int64_t> taken(weights.size());
-  std::vector<MixtureRound::Turn> turns;
-  while (taken != weights) {
+  std::vector<MixtureRound::Turn> turns(static_cast<size_t>(
+      std::accumulate(weights.begin(), weights.end(), int64_t{0})));
+  for (MixtureRound::Turn& turn : turns) {
     const int64_t source = deal.Next();
-    turns.push_back({static_cast<uint32_t>(source),
-                     static_cast<uint32_t>(taken[source]++)});
+    turn = {static_cast<uint32_t>(source),
+            static_cast<uint32_t>(taken[source]++)};
   }
   return turns;
 }

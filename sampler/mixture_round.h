@@ -28,8 +28,11 @@ struct MixtureRound {
   explicit MixtureRound(std::vector<int64_t> source_weights);
 
   // Each returns a number of positions, at most 2^62, from the beginning of a
-  // round on: those before any source with a weight has a turn more than its
-  // size, and those with which the last of these sources has had as many turns.
+  // round on. UntilFirstEnds: those before the first turn that a source gets
+  // beyond its size. UntilAllEnd: those with which each source with a weight
+  // has had as many turns as its size.
+  // Requires: a source with a weight has a positive size, and no size is more
+  // than 2^62.
   int64_t UntilFirstEnds(absl::Span<const int64_t> sizes) const;
   int64_t UntilAllEnd(absl::Span<const int64_t> sizes) const;
 
