@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/sampler/block_shuffle.h"
+#include "lockstep/sampler/continued_mixture.h"
 #include "lockstep/sampler/mixture.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/native_weighted.h"
@@ -75,6 +76,35 @@ TEST(NativeGoldens, Mixture) {
   options.seed = kSeed;
   EXPECT_EQ(DigestOfEpoch(**MixtureOrder::Create(options)),
             "0d7ec66126488d2db020014749c0a4d0");
+}
+
+// A phase begins in the middle of the epoch, and each source begins anew.
+TEST(NativeGoldens, ContinuedMixture) {
+  ContinuedMixtureOptions options;
+  options.sources = {*NativeShuffle::Create({100, kSeed}),
+                     *NativeShuffle::Create({70, kSeed + 1}),
+                     *NativeShuffle::Create({9, kSeed + 2})};
+  options.phases = {{0, {0.7, 0.3, 0}},
+                    {3 * kSize + 250, {0.123456789, 0.3, 1e-9}}};
+  options.end = MixtureStop::kNumSamples;
+  options.num_samples = kSize;
+  EXPECT_EQ(DigestOfEpoch(**ContinuedMixture::Create(options)),
+            "da92489e9df8ed4453a32139b05ae6f6");
+}
+
+// Each epoch begins with a round, and goes on with the sources.
+TEST(NativeGoldens, ContinuedMixtureOfRounds) {
+  ContinuedMixtureOptions options;
+  options.sources = {*NativeShuffle::Create({100, kSeed}),
+                     *NativeShuffle::Create({70, kSeed + 1}),
+                     *NativeShuffle::Create({30, kSeed + 2})};
+  options.phases = {{0, {0.4, 0.35, 0.25}}};
+  options.end = MixtureStop::kFirstExhausted;
+  EXPECT_EQ(DigestOfEpoch(**ContinuedMixture::Create(options)),
+            "a2d7fad873278840656c8630181c8fc3");
+  options.end = MixtureStop::kAllExhausted;
+  EXPECT_EQ(DigestOfEpoch(**ContinuedMixture::Create(options)),
+            "5ea9057e579e2fca9b20848c52befa6d");
 }
 
 // The stream has three windows and a short chunk.

@@ -1,4 +1,5 @@
 // Measures reads of whole epochs, of first batches and of single positions.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -7,7 +8,9 @@
 #include "absl/types/span.h"
 #include "benchmark/benchmark.h"
 #include "lockstep/base/check.h"
+#include "lockstep/sampler/continued_mixture.h"
 #include "lockstep/sampler/iteration_sampler.h"
+#include "lockstep/sampler/mixture.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sampler.h"
@@ -105,6 +108,55 @@ void BM_NativeSingle(benchmark::State& state) {
   benchmark::DoNotOptimize(at);
 }
 BENCHMARK(BM_NativeSingle)->Arg(1000000)->Arg(1000000000000);
+
+// Reads an epoch, or its beginning, in blocks of 256, as the rows of a batch,
+// and reports the time of each.
+void ReadBlocks(benchmark::State& state, const Order& order) {
+  constexpr int64_t kBlock = 256, kBlocks = 4096;
+  std::vector<int64_t> indices(kBlock);
+  int64_t read = 0, epoch = 0;
+  for (auto _ : state) {
+    const std::unique_ptr<IndexStream> stream = *order.Open(epoch++);
+    const int64_t blocks = std::min(kBlocks, stream->size() / kBlock);
+    for (int64_t block = 0; block < blocks; ++block) {
+      LOCKSTEP_CHECK(
+          stream->Read(block * kBlock, 1, absl::MakeSpan(indices)).ok());
+      benchmark::DoNotOptimize(indices.data());
+    }
+    read += blocks * kBlock;
+  }
+  state.counters["each"] = benchmark::Counter(
+      static_cast<double>(read),
+      benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+// The weight of a source: 7, 3, 7, 3 ...
+int64_t WeightOf(int64_t source) { return source % 2 == 0 ? 7 : 3; }
+
+// Every second source has a billion samples, and the others have a million.
+int64_t SizeOf(int64_t source) {
+  return source % 2 == 0 ? 1000000000 : 1000000;
+}
+
+void BM_ContinuedMixture(benchmark::State& state) {
+  ContinuedMixtureOptions options;
+  options.phases.emplace_back();
+  for (int64_t i = 0; i < state.range(0); ++i) {
+    options.sources.push_back(Native(SizeOf(i)));
+    options.phases[0].weights.push_back(static_cast<double>(WeightOf(i)) / 10);
+  }
+  ReadBlocks(state, **ContinuedMixture::Create(options));
+}
+BENCHMARK(BM_ContinuedMixture)->Arg(2)->Arg(100)->Unit(benchmark::kMillisecond);
+
+void BM_Mixture(benchmark::State& state) {
+  MixtureOptions options;
+  for (int64_t i = 0; i < state.range(0); ++i) {
+    options.sources.push_back({SizeOf(i), WeightOf(i)});
+  }
+  ReadBlocks(state, **MixtureOrder::Create(options));
+}
+BENCHMARK(BM_Mixture)->Arg(2)->Arg(100)->Unit(benchmark::kMillisecond);
 
 // Measures the way to the first 2048 indices, which 8 ranks share.
 void BM_TorchFirstBatch(benchmark::State& state) {

@@ -14,6 +14,7 @@
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/sampler/block_shuffle.h"
+#include "lockstep/sampler/continued_mixture.h"
 #include "lockstep/sampler/mixture.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/native_weighted.h"
@@ -178,6 +179,17 @@ std::shared_ptr<const Order> Mixture(int64_t size) {
   return *MixtureOrder::Create(options);
 }
 
+// Its weights change in the middle of epoch 5, where the chains are.
+std::shared_ptr<const Order> Continued(int64_t size) {
+  if (size == 0) return Sequential(0);
+  ContinuedMixtureOptions options;
+  options.sources = {Native(size), Sequential(7)};
+  options.phases = {{0, {0.7, 0.3}}, {5 * size + size / 2 + 1, {0.2, 0.8}}};
+  options.end = MixtureStop::kNumSamples;
+  options.num_samples = size;
+  return *ContinuedMixture::Create(options);
+}
+
 std::shared_ptr<const Order> Blocks(int64_t size) {
   BlockShuffleOptions options;
   options.size = size;
@@ -259,6 +271,7 @@ const std::map<std::string, OrderCase>& Orders() {
       {"blocks", {Blocks}},
       {"buckets", {Buckets}},
       {"budget", {Budget}},
+      {"continued_mixture", {Continued, false}},
       {"custom", {Custom}},
       {"grouped", {Grouped}},
       {"mixture", {Mixture, false}},
