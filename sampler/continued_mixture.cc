@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <numeric>
-#include <queue>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,75 +30,6 @@ Wide DivideDown(Wide a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 int64_t AddPasses(int64_t pass, int64_t more) {
   return static_cast<int64_t>(static_cast<uint64_t>(pass) +
                               static_cast<uint64_t>(more));
-}
-
-// Sets `turns` to the whole numbers that are nearest to shares of
-// `denominator`. Returns false if they don't add up to it, or if one would be
-// further from its share than kClosest or leave a source out.
-bool FindFractions(const std::vector<double>& shares, int64_t denominator,
-                   std::vector<int64_t>& turns) {
-  constexpr double kClosest = 1.0 / (int64_t{1} << 21);
-  turns.clear();
-  int64_t total = 0;
-  for (const double share : shares) {
-    const double exact = share * static_cast<double>(denominator);
-    const double whole = std::floor(exact + 0.5);
-    if (std::abs(exact - whole) > kClosest * static_cast<double>(denominator) ||
-        (share > 0 && whole < 1)) {
-      return false;
-    }
-    turns.push_back(static_cast<int64_t>(whole));
-    total += turns.back();
-  }
-  return total == denominator;
-}
-
-// Returns turns that add up to kMostTurns. Each share has those of its part
-// that is a whole number, and at least one. The turns that are then left go to
-// the sources that lack most, and turns that are too many come from those that
-// lack least.
-std::vector<int64_t> MostTurns(const std::vector<double>& shares) {
-  constexpr auto kAll = static_cast<double>(kMostTurns);
-  std::vector<int64_t> turns;
-  for (const double share : shares) {
-    turns.push_back(std::max(static_cast<int64_t>(std::floor(share * kAll)),
-                             int64_t{share > 0 ? 1 : 0}));
-  }
-  int64_t left =
-      kMostTurns - std::accumulate(turns.begin(), turns.end(), int64_t{0});
-  const int64_t step = left < 0 ? -1 : 1;
-  // By how much a source lacks a step, and its number from behind.
-  std::priority_queue<std::pair<double, int64_t>> lacks;
-  auto add = [&](size_t i) {
-    if (turns[i] <= (step < 0 ? 1 : 0)) return;
-    const double lack = shares[i] * kAll - static_cast<double>(turns[i]);
-    lacks.emplace(static_cast<double>(step) * lack, -static_cast<int64_t>(i));
-  };
-  for (size_t i = 0; left != 0 && i < shares.size(); ++i) add(i);
-  for (; left != 0; left -= step) {
-    const auto i = static_cast<size_t>(-lacks.top().second);
-    lacks.pop();
-    turns[i] += step;
-    add(i);
-  }
-  return turns;
-}
-
-// Returns the turns of each source in a round of the fewest turns.
-// Requires: 1 to kMostTurns weights are positive, and their sum is finite.
-std::vector<int64_t> TurnsOf(const std::vector<double>& weights) {
-  // A quotient of a weight must not become 0, which would leave a source out.
-  constexpr double kLeast = std::numeric_limits<double>::min();
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  std::vector<double> shares;
-  for (const double weight : weights) {
-    shares.push_back(weight > 0 ? std::max(weight / sum, kLeast) : 0);
-  }
-  std::vector<int64_t> turns;
-  for (int64_t number = 1; number <= kMostTurns; ++number) {
-    if (FindFractions(shares, number, turns)) return turns;
-  }
-  return MostTurns(shares);
 }
 
 absl::Status Wrong(absl::string_view what) {
@@ -415,7 +344,10 @@ absl::StatusOr<int64_t> CountPositions(const Order& order, size_t number) {
         number, ", '", name, "', has ", stream->size(), " in epoch 0 and ",
         next->size(), " in epoch 1"));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(bool has_batches, HasBatches(*stream));
+  bool has_batches = order.packing().has_value();
+  if (!has_batches) {
+    LOCKSTEP_ASSIGN_OR_RETURN(has_batches, HasBatches(*stream));
+  }
   if (!has_batches) {
     LOCKSTEP_ASSIGN_OR_RETURN(has_batches, HasBatches(*next));
   }
@@ -484,7 +416,8 @@ ContinuedMixture::Create(ContinuedMixtureOptions options) {
     }
     plan->phases.push_back(
         {phase.first_sample,
-         std::make_shared<const MixtureRound>(TurnsOf(phase.weights)), drawn});
+         std::make_shared<const MixtureRound>(TurnsByWeight(phase.weights)),
+         drawn});
   }
   const MixtureRound& round = *plan->phases.front().round;
   std::vector<int64_t> positions;

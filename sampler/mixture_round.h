@@ -16,6 +16,11 @@ namespace lockstep {
 // The most turns of a round.
 inline constexpr int64_t kMostTurns = int64_t{1} << 20;
 
+// Returns the turns of each source in a round of the fewest turns that changes
+// no share by more than 2^-21; if there is none, in a round of kMostTurns.
+// Requires: 1 to kMostTurns weights are positive, and their sum is finite.
+std::vector<int64_t> TurnsByWeight(const std::vector<double>& weights);
+
 // One round.
 // Thread-safety: immutable.
 struct MixtureRound {
