@@ -14,6 +14,7 @@
 #include "lockstep/sampler/native_weighted.h"
 #include "lockstep/sampler/order.h"
 #include "lockstep/sampler/order_conformance.h"
+#include "lockstep/sampler/packed.h"
 #include "lockstep/sampler/repeat_factor.h"
 #include "lockstep/sampler/stratified.h"
 #include "lockstep/sampler/windowed.h"
@@ -35,6 +36,8 @@ std::string DigestOfEpoch(const Order& order) {
          {segment.begin, segment.end, segment.max_rows, segment.rows}) {
       values.push_back(value);
     }
+    values.insert(values.end(), segment.row_ends.begin(),
+                  segment.row_ends.end());
   }
   return DigestOf({reinterpret_cast<const char*>(values.data()),
                    values.size() * sizeof(int64_t)})
@@ -128,6 +131,22 @@ TEST(NativeGoldens, TokenBudget) {
   EXPECT_EQ(DigestOfEpoch(**TokenBudget::Create(
                 {Window(), Labels(), /*max_tokens=*/20, /*world=*/3})),
             "973bb66fb3248d77bc3a2f15f33868c8");
+}
+
+// The epoch is one window, which has empty samples too.
+TEST(NativeGoldens, Packed) {
+  EXPECT_EQ(DigestOfEpoch(**PackedOrder::Create({Window(), Labels(),
+                                                 /*row_length=*/20})),
+            "82cb5e6855ad3ca8e0f76c1cae2e0a18");
+}
+
+// The longest samples lose their ends. An epoch has several windows.
+TEST(NativeGoldens, PackedAndCut) {
+  WindowOptions window = Window();
+  window.batches = 3;
+  EXPECT_EQ(DigestOfEpoch(**PackedOrder::Create(
+                {window, Labels(), /*row_length=*/7, /*cut=*/true})),
+            "865781853c9c09ec898112fbcbcfcff8");
 }
 
 TEST(NativeGoldens, RepeatFactors) {

@@ -1,5 +1,7 @@
 // Measures reads of whole epochs, of first batches and of single positions.
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,11 +10,13 @@
 #include "absl/types/span.h"
 #include "benchmark/benchmark.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/random.h"
 #include "lockstep/sampler/continued_mixture.h"
 #include "lockstep/sampler/iteration_sampler.h"
 #include "lockstep/sampler/mixture.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/order.h"
+#include "lockstep/sampler/packed.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/torch_random.h"
 #include "lockstep/sampler/torch_shuffle.h"
@@ -168,6 +172,43 @@ void BM_TorchFirstBatch(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_TorchFirstBatch)->Unit(benchmark::kMicrosecond);
+
+// Returns lengths like those of documents: log-normal with a mean of 600.
+std::vector<int64_t> DocumentLengths(int64_t size) {
+  Random random(5);
+  std::vector<int64_t> lengths(static_cast<size_t>(size));
+  for (int64_t& length : lengths) {
+    length = static_cast<int64_t>(600 * std::exp(random.Normal(-0.5, 1)));
+  }
+  return lengths;
+}
+
+// Measures the planning of windows of some batches of 128 rows, and tells the
+// share of the rows that stays empty, in percent.
+void BM_Packed(benchmark::State& state) {
+  constexpr int64_t kSize = 200000, kRowLength = 2048;
+  PackedOptions options;
+  options.window.inner = Native(kSize);
+  options.window.global_batch = 128;
+  options.window.batches = state.range(0);
+  options.lengths = DocumentLengths(kSize);
+  options.row_length = kRowLength;
+  options.cut = true;
+  const auto order = *PackedOrder::Create(options);
+  ReadAll(state, *order, kSize);
+  const auto stream = *order->Open(0);
+  double rows = 0, filled = 0;
+  for (int64_t at = 0; at < kSize;) {
+    const auto segment = *stream->SegmentAt(at);
+    rows += static_cast<double>(segment.row_ends.size());
+    at = segment.end;
+  }
+  for (const int64_t length : options.lengths) {
+    filled += static_cast<double>(std::min(length, kRowLength));
+  }
+  state.counters["empty_percent"] = 100 * (1 - filled / rows / kRowLength);
+}
+BENCHMARK(BM_Packed)->Arg(1)->Arg(10)->Arg(100)->Unit(benchmark::kMillisecond);
 
 // Measures the way from a state in the middle of an epoch to the next batch.
 void BM_NativeRestore(benchmark::State& state) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_matchers.h"
@@ -30,25 +31,47 @@ void ExpectSameInPieces(IndexStream& stream,
   }
 }
 
-std::vector<IndexStream::Segment> SegmentsOf(IndexStream& stream) {
-  std::vector<IndexStream::Segment> segments;
-  for (int64_t at = 0; at < stream.size(); at = segments.back().end) {
+// A segment whose ends of rows stay valid.
+struct KeptSegment {
+  IndexStream::Segment segment;
+  std::vector<int64_t> row_ends;
+};
+
+// Each row ends after the one before it, and the last one ends the segment.
+void ExpectRows(const IndexStream::Segment& segment, bool is_packed) {
+  EXPECT_EQ(!segment.row_ends.empty(), is_packed)
+      << "an order whose packing() is set has row_ends, and no other one";
+  int64_t last = segment.begin;
+  for (const int64_t end : segment.row_ends) {
+    EXPECT_GT(end, last);
+    last = end;
+  }
+  if (is_packed) {
+    EXPECT_EQ(last, segment.end);
+  }
+}
+
+std::vector<KeptSegment> SegmentsOf(IndexStream& stream, bool is_packed) {
+  std::vector<KeptSegment> segments;
+  for (int64_t at = 0; at < stream.size(); at = segments.back().segment.end) {
     const absl::StatusOr<IndexStream::Segment> segment = stream.SegmentAt(at);
     EXPECT_THAT(segment, IsOk());
     if (!segment.ok() || segment->end <= at) break;
     EXPECT_EQ(segment->begin, at);
     EXPECT_LE(segment->end, stream.size());
     EXPECT_GE(segment->max_rows, 0);
-    segments.push_back(*segment);
+    ExpectRows(*segment, is_packed);
+    segments.push_back(
+        {*segment, {segment->row_ends.begin(), segment->row_ends.end()}});
   }
   return segments;
 }
 
 void ExpectSameSegments(IndexStream& stream,
-                        const std::vector<IndexStream::Segment>& expected,
+                        const std::vector<KeptSegment>& expected,
                         Random& random) {
   for (int i = 0; i < 50 && !expected.empty(); ++i) {
-    const auto& segment = expected[random.Below(expected.size())];
+    const auto& [segment, row_ends] = expected[random.Below(expected.size())];
     const absl::StatusOr<IndexStream::Segment> found =
         stream.SegmentAt(random.Integer(segment.begin, segment.end));
     ASSERT_THAT(found, IsOk());
@@ -56,6 +79,7 @@ void ExpectSameSegments(IndexStream& stream,
     ASSERT_EQ(found->end, segment.end);
     ASSERT_EQ(found->max_rows, segment.max_rows);
     ASSERT_EQ(found->rows, segment.rows);
+    ASSERT_THAT(found->row_ends, testing::ElementsAreArray(row_ends));
   }
 }
 
@@ -81,7 +105,8 @@ void ExpectConforms(const Order& order, int64_t epoch) {
   const std::unique_ptr<IndexStream> again = *order.Open(epoch);
   ASSERT_EQ(again->size(), static_cast<int64_t>(expected.size()));
   ExpectSameInPieces(*again, expected, random);
-  const std::vector<IndexStream::Segment> segments = SegmentsOf(*again);
+  const std::vector<KeptSegment> segments =
+      SegmentsOf(*again, order.packing().has_value());
   ExpectSameSegments(*again, segments, random);
   ExpectSameInPieces(*again, expected, random);
 

@@ -19,7 +19,8 @@ namespace lockstep {
 // Fails the running test unless the stream of `epoch`
 // * has only indices from 0 to below Describe().size;
 // * is the same in any pieces, at any stride, backwards, and when opened again;
-// * has segments that cover it without gaps, the same after any reads.
+// * has segments that cover it without gaps, the same after any reads;
+// * has rows that are not empty and cover each segment, if packing() is set.
 void ExpectConforms(const Order& order, int64_t epoch);
 
 // Returns the whole stream of `epoch`. Fails the running test if it can't be

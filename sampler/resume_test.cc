@@ -18,6 +18,7 @@
 #include "lockstep/sampler/mixture.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/native_weighted.h"
+#include "lockstep/sampler/packed.h"
 #include "lockstep/sampler/repeat_factor.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sequential_order.h"
@@ -86,10 +87,10 @@ class Job {
       EXPECT_THAT(more, IsOk());
       if (!*more) continue;
       ++stepped;
-      for (int64_t row = 0; row < batch.valid; ++row) {
+      for (int64_t i = 0; i < batch.samples(); ++i) {
         EXPECT_TRUE(
-            delivered.emplace(batch.positions[row], batch.indices[row]).second)
-            << "position " << batch.positions[row] << " came twice";
+            delivered.emplace(batch.positions[i], batch.indices[i]).second)
+            << "position " << batch.positions[i] << " came twice";
       }
     }
     EXPECT_TRUE(stepped == 0 || stepped == static_cast<int>(ranks_.size()));
@@ -222,6 +223,11 @@ std::shared_ptr<const Order> Budget(int64_t size) {
   return *TokenBudget::Create(options);
 }
 
+std::shared_ptr<const Order> Packed(int64_t size) {
+  return *PackedOrder::Create(
+      {Window(Native(size)), SmallNumbers(size), /*row_length=*/6});
+}
+
 std::shared_ptr<const Order> TorchPart(int64_t size) {
   TorchSubsetOptions options;
   options.size = size;
@@ -276,6 +282,7 @@ const std::map<std::string, OrderCase>& Orders() {
       {"grouped", {Grouped}},
       {"mixture", {Mixture, false}},
       {"native", {Native}},
+      {"packed", {Packed}},
       {"repeat_factors", {RepeatFactors, false}},
       {"repeated", {Repeated, false}},
       {"sequential", {Sequential}},
@@ -389,7 +396,8 @@ TEST_P(Resize, KeepsGlobalBatches) {
     return batches;
   };
   const auto expected = global_batches({1});
-  EXPECT_GE(expected.size(), 42u);
+  // A packed row has two samples.
+  EXPECT_GE(expected.size(), order->packing() ? 21u : 42u);
   EXPECT_EQ(global_batches({2, 3, 4, 8, 24}), expected);
   EXPECT_EQ(global_batches({12, 1, 6}), expected);
 }

@@ -168,24 +168,28 @@ absl::StatusOr<Sampler::Rest> Sampler::RestOfSegment(int64_t next) {
 }
 
 // Finds the rows of a segment that have kept positions. Rows whose positions
-// are all skipped do not count.
+// are all skipped do not count. A state of another order may be in the middle
+// of a row: then its rest is a row.
 void Sampler::FindRows(const IndexStream::Segment& segment, int64_t next,
                        Rest& rest) {
   rest.first_position = rest.begin;
   rest.row_ends = segment.row_ends;
-  if (!skip_.empty()) {
+  const auto place_of_next = [&rest, next] {
+    return std::upper_bound(rest.row_ends.begin(), rest.row_ends.end(), next) -
+           rest.row_ends.begin();
+  };
+  if (!skip_.empty() || rest.PositionOf(place_of_next()) != next) {
     kept_ends_.clear();
     int64_t last = rest.begin;
     for (const int64_t end : segment.row_ends) {
       const int64_t kept = skip_.ToKept(end);
+      if (last < next && next < kept) kept_ends_.push_back(next);
       if (kept > last) kept_ends_.push_back(last = kept);
     }
     rest.row_ends = kept_ends_;
   }
   rest.begin = 0;
-  rest.next =
-      std::upper_bound(rest.row_ends.begin(), rest.row_ends.end(), next) -
-      rest.row_ends.begin();
+  rest.next = place_of_next();
   rest.end = static_cast<int64_t>(rest.row_ends.size());
 }
 
