@@ -68,7 +68,8 @@ class BatchView {
 
   // Return the dataset index of each row, and its position in the stream. A
   // masked row has index -1; a row that is left over after failed ones has
-  // index and position -1.
+  // index and position -1. If rows have several samples, there are an index and
+  // a position for each of them, and a sample that failed has -1 for both.
   absl::Span<const int64_t> indices() const;
   absl::Span<const int64_t> positions() const;
 
@@ -183,6 +184,7 @@ class DeviceBatch : private BatchView {
   using BatchView::indices;
   using BatchView::positions;
   using BatchView::RowShape;
+  using BatchView::sample_splits;
 
   // Returns false if the memory has no device (PinnedMemory::fallback). The
   // values are then the batch's own, on the host.

@@ -588,7 +588,7 @@ NextResult Loader::GiveOut(Entry& entry, Batch& batch) {
   }
   is_in_step_ = !slot.is_last_part();
   batch.Fill(&slot, pool_);
-  meter_->AddBatch(slot.samples(), batch.TotalBytes());
+  meter_->AddBatch(slot.SamplesRead(), batch.TotalBytes());
   if (slot.is_packed()) {
     const int64_t row_length = slot.layout->fields.back().elements;
     const int64_t elements = slot.valid * row_length;

@@ -11,6 +11,7 @@
 #include "lockstep/base/memory_testing.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/loader.h"
+#include "lockstep/loader/packed_testing.h"
 #include "lockstep/loader/testing.h"
 
 namespace lockstep {
@@ -35,6 +36,17 @@ absl::StatusOr<std::unique_ptr<Loader>> Make(int workers, const RunOut& run_out,
   return Loader::Create(dataset, std::move(sampler), options);
 }
 
+// Workers that pack have memory for a sample.
+absl::Status MakePacked(int workers, const RunOut& run_out) {
+  PackedJob job;
+  job.loader.num_workers = workers;
+  job.loader.workers = Workers::kThreads;
+  const auto dataset = std::make_shared<RaggedDataset>(job.lengths);
+  auto sampler = PackedSampler(job);
+  run_out();
+  return Loader::Create(dataset, std::move(sampler), job.loader).status();
+}
+
 absl::Status Start(int workers, const RunOut& run_out) {
   LOCKSTEP_ASSIGN_OR_RETURN(const auto loader, Make(workers, NotYet));
   run_out();
@@ -55,6 +67,9 @@ TEST(OutOfMemory, IsAStatusOrEndsTheProcess) {
     const auto make = [=](const RunOut& run_out) {
       return Make(workers, run_out).status();
     };
+    const auto make_packed = [=](const RunOut& run_out) {
+      return MakePacked(workers, run_out);
+    };
     const auto start = [=](const RunOut& run_out) {
       return Start(workers, run_out);
     };
@@ -63,6 +78,7 @@ TEST(OutOfMemory, IsAStatusOrEndsTheProcess) {
     };
     ExpectWithoutMemory({
         {"Create", make, WithoutMemory::kStatus},
+        {"Create, packed", make_packed, WithoutMemory::kStatus},
         {"StartEpoch", start, WithoutMemory::kEnds,
          "^StartEpoch, so Lockstep ends this process"},
         {"Next", read, WithoutMemory::kEnds,

@@ -49,6 +49,9 @@ absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Create(
     const LoaderOptions& options, std::shared_ptr<SlotPool> pool) {
   std::unique_ptr<Pipeline> self(new Pipeline(
       std::move(dataset), std::move(sampler), options, std::move(pool)));
+  for (Worker& worker : self->workers_) {
+    LOCKSTEP_RETURN_IF_ERROR(self->reader_.Prepare(worker));
+  }
   const int width = *options.num_workers;
   if (width == 0) return self;
   auto job = [gate = self->gate_, pipeline = self.get()](int number) {
@@ -85,7 +88,6 @@ Pipeline::Pipeline(std::shared_ptr<Dataset> dataset,
     worker.info.id = static_cast<int>(id);
     worker.info.num_workers = *options.num_workers;
     worker.info.seed = *options.base_seed + id;
-    reader_.Prepare(worker);
   }
 }
 

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/catch_all.h"
-#include "lockstep/base/check.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/batch.h"
@@ -37,17 +36,16 @@ RowReader::RowReader(std::shared_ptr<Dataset> dataset,
       max_bulk_(packing ? 1 : std::min(dataset_->max_bulk(), kMostBulk)),
       packing_(packing) {}
 
-void RowReader::Prepare(Worker& worker) const {
+absl::Status RowReader::Prepare(Worker& worker) const {
   if (packing_.has_value()) {
-    absl::StatusOr<std::unique_ptr<RowBuffer>> sample =
-        RowBuffer::Create(dataset_->fields());
-    LOCKSTEP_CHECK(sample.ok());  // PackedFields has checked the fields
-    worker.sample = *std::move(sample);
+    LOCKSTEP_ASSIGN_OR_RETURN(worker.sample,
+                              RowBuffer::Create(dataset_->fields()));
   }
-  if (max_bulk_ <= 1) return;
+  if (max_bulk_ <= 1) return absl::OkStatus();
   worker.contexts.reserve(max_bulk_);
   worker.rows.reserve(max_bulk_);
   worker.written.reserve(max_bulk_);
+  return absl::OkStatus();
 }
 
 int64_t RowReader::Read(Slot& slot, int64_t begin, int64_t end, Worker& worker,
@@ -165,6 +163,10 @@ void RowReader::Failed(Slot& slot, const Place& place, Worker& worker,
                     slot.positions[place.sample],
                     worker.info.id,
                     std::move(why)};
+  if (place.packed != nullptr) {
+    slot.indices[place.sample] = -1;
+    slot.positions[place.sample] = -1;
+  }
   MutexLock lock(slot.mutex);
   slot.errors.push_back(std::move(error));
 }
@@ -215,7 +217,7 @@ void RowReader::Complete(Slot& slot) {
 }
 
 absl::Status RowReader::RunCollate(Slot& slot) const {
-  // No other rank and no other batch with rows has this position.
+  // No other rank and no other batch with samples has this position.
   Random random(RandomKey(options_.seed, kCollateStream,
                           static_cast<uint64_t>(slot.epoch)),
                 static_cast<uint64_t>(slot.first_position));

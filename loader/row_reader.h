@@ -69,8 +69,9 @@ class RowReader {
   RowReader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,
             std::optional<Order::Packing> packing);
 
-  // Reserves the memory of a worker.
-  void Prepare(Worker& worker) const;
+  // Reserves the memory of a worker. RESOURCE_EXHAUSTED if there is too little
+  // for a sample.
+  absl::Status Prepare(Worker& worker) const;
 
   // Reads rows [begin, end), until `stop` becomes true. Returns the number of
   // rows that were read or have failed.

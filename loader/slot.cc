@@ -39,6 +39,13 @@ void Slot::Plan(const BatchIndices& of_step, int64_t part_number,
   left.store(rows(), std::memory_order_relaxed);
 }
 
+int64_t Slot::SamplesRead() const {
+  if (!is_packed() || errors.empty()) return samples();
+  // Those of packed rows that were not read keep their places.
+  return samples() -
+         std::count(indices.begin(), indices.begin() + samples(), -1);
+}
+
 std::string Slot::Place() const {
   return absl::StrCat("epoch ", epoch, ", step ", step,
                       parts > 1 ? absl::StrCat(", part ", part) : "");

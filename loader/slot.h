@@ -79,6 +79,11 @@ struct alignas(64) Slot {
   int64_t SamplesEnd(int64_t row) const {
     return is_packed() ? splits[static_cast<size_t>(row) + 1] : row + 1;
   }
+
+  // Returns how many samples that are data were read. Requires that Complete
+  // was called.
+  int64_t SamplesRead() const;
+
   int64_t* RowShapes(int64_t row) {
     return shapes.data() + row * layout->ragged_fields * kMaxDimensions;
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,20 +103,43 @@ int64_t PackedOrder::RoomFor(int64_t index) const {
 }
 
 void PackedOrder::Rearrange(uint64_t key, Plan& plan) const {
-  FirstFit rows(plan.indices.size(), packing_.row_length);
-  std::vector<std::vector<int64_t>> samples;  // of each row
+  std::vector<int64_t> rooms;
+  rooms.reserve(plan.indices.size());
+  int64_t total = 0;
   for (const int64_t index : plan.indices) {
-    const size_t row = rows.Take(RoomFor(index));
-    if (row == samples.size()) samples.emplace_back();
-    samples[row].push_back(index);
+    rooms.push_back(RoomFor(index));
+    total += rooms.back();
   }
-  Random(key).Shuffle(absl::MakeSpan(samples));
+  // Any two rows that follow each other have more than row_length together, so
+  // there are fewer than this.
+  const int64_t most_rows = 2 * (total / packing_.row_length) + 2;
+  FirstFit fit(std::min(plan.indices.size(), static_cast<size_t>(most_rows)),
+               packing_.row_length);
+  std::vector<uint32_t> row_of;  // each sample
+  row_of.reserve(plan.indices.size());
+  std::vector<int64_t> sizes;  // of the rows
+  for (const int64_t room : rooms) {
+    const size_t row = fit.Take(room);
+    if (row == sizes.size()) sizes.push_back(0);
+    ++sizes[row];
+    row_of.push_back(static_cast<uint32_t>(row));
+  }
+  std::vector<uint32_t> shuffled(sizes.size());
+  std::iota(shuffled.begin(), shuffled.end(), 0);
+  Random(key).Shuffle(absl::MakeSpan(shuffled));
+  std::vector<size_t> next(sizes.size());  // the place of the row's next sample
+  size_t begin = 0;
+  for (const uint32_t row : shuffled) {
+    next[row] = begin;
+    begin += static_cast<size_t>(sizes[row]);
+    plan.row_sizes.push_back(sizes[row]);
+  }
+  std::vector<int64_t> packed(plan.indices.size());
+  for (size_t i = 0; i < packed.size(); ++i) {
+    packed[next[row_of[i]]++] = plan.indices[i];
+  }
+  plan.indices = std::move(packed);
   plan.segments.push_back({static_cast<int64_t>(plan.indices.size())});
-  auto next = plan.indices.begin();
-  for (const std::vector<int64_t>& row : samples) {
-    next = std::copy(row.begin(), row.end(), next);
-    plan.row_sizes.push_back(static_cast<int64_t>(row.size()));
-  }
 }
 
 std::string PackedOrder::Details() const {
