@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>  // NOLINT: samples that sleep
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -16,9 +18,11 @@
 
 #include "lockstep/base/check.h"
 #include "lockstep/base/held.h"
+#include "lockstep/base/random.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/sampler/native_shuffle.h"
+#include "lockstep/sampler/packed.h"
 #include "lockstep/sampler/sequential_order.h"
 
 namespace lockstep {
@@ -213,6 +217,82 @@ void GatherMemcpy(benchmark::State& state, bool computes) {
   });
 }
 
+// ---- Documents in memory, packed into rows or read as they are.
+
+constexpr int64_t kRowLength = 2048;
+
+// Sample i is a document of some tokens.
+class Documents : public Dataset {
+ public:
+  explicit Documents(int64_t size) {
+    Random random(5);
+    begins_.push_back(0);
+    for (int64_t i = 0; i < size; ++i) {
+      const double length = 600 * std::exp(random.Normal(-0.5, 1));
+      lengths_.push_back(std::min(static_cast<int64_t>(length), kRowLength));
+      begins_.push_back(begins_.back() + lengths_.back());
+    }
+    tokens_.assign(static_cast<size_t>(begins_.back()), 7);
+  }
+
+  int64_t size() const override {
+    return static_cast<int64_t>(lengths_.size());
+  }
+  absl::Span<const FieldSpec> fields() const override { return fields_; }
+  absl::Status Read(int64_t index, SampleContext&, SampleRow& row) override {
+    return row.Copy<uint16_t>(
+        0, absl::MakeConstSpan(tokens_).subspan(
+               static_cast<size_t>(begins_[static_cast<size_t>(index)]),
+               static_cast<size_t>(lengths_[static_cast<size_t>(index)])));
+  }
+
+  const std::vector<int64_t>& lengths() const { return lengths_; }
+  int64_t tokens() const { return begins_.back(); }
+
+ private:
+  std::vector<int64_t> lengths_, begins_;
+  std::vector<uint16_t> tokens_;
+  const std::vector<FieldSpec> fields_ = {
+      {"tokens", DType::kU16, {-1}, kRowLength}};
+};
+
+// Measures samples and tokens of each second, and packed rows. Unpacked batches
+// have as many samples as packed ones have on average.
+void ReadDocuments(benchmark::State& state, bool packs) {
+  const int64_t size = state.range(0);
+  const auto documents = std::make_shared<Documents>(size);
+  constexpr int64_t kRows = 32;
+  SamplerOptions options;
+  std::shared_ptr<const Order> order = Shuffled(size);
+  options.cut.batch_size = kRows * kRowLength * size / documents->tokens();
+  if (packs) {
+    options.cut.batch_size = kRows;
+    PackedOptions packed;
+    packed.window.inner = order;
+    packed.window.global_batch = kRows;
+    packed.window.batches = 10;
+    packed.lengths = documents->lengths();
+    packed.row_length = kRowLength;
+    order = *PackedOrder::Create(std::move(packed));
+  }
+  LoaderOptions loading;
+  loading.num_workers = 2;
+  const auto loader = MakeLoader(
+      documents, *Sampler::Create(std::move(order), options), loading);
+  int64_t epoch = 0, rows = 0;
+  for (auto _ : state) {
+    RunEpoch(*loader, epoch++,
+             [&rows](const Batch& batch) { rows += batch.rows(); });
+  }
+  const auto rate = [](int64_t count) {
+    return benchmark::Counter(static_cast<double>(count),
+                              benchmark::Counter::kIsRate);
+  };
+  state.counters["rows"] = rate(rows);
+  state.counters["samples"] = rate(state.iterations() * size);
+  state.counters["tokens"] = rate(state.iterations() * documents->tokens());
+}
+
 // ---- What a batch costs, and what a sample.
 
 void EmptyBatches(benchmark::State& state, Workers workers, int64_t batch_size,
@@ -401,6 +481,8 @@ BENCHMARK_CAPTURE(Gather, tbb_computes, kTbb, kComputes)
     ->LOCKSTEP_SIZES(1000, 1000000);
 BENCHMARK_CAPTURE(Gather, threads_computes, kThreads, kComputes)
     ->LOCKSTEP_SIZES(1000, 1000000);
+BENCHMARK_CAPTURE(ReadDocuments, unpacked, false)->LOCKSTEP_SIZES(1000, 100000);
+BENCHMARK_CAPTURE(ReadDocuments, packed, true)->LOCKSTEP_SIZES(1000, 100000);
 BENCHMARK_CAPTURE(Handoff, tbb, kTbb)->LOCKSTEP_SIZES(1000, 1000000);
 BENCHMARK_CAPTURE(Handoff, threads, kThreads)->LOCKSTEP_SIZES(1000, 1000000);
 BENCHMARK_CAPTURE(EmptySamples, tbb, kTbb)->LOCKSTEP_SIZES(1000, 10000000);

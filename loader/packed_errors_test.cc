@@ -186,9 +186,9 @@ TEST_P(PackedErrors, SubstitutesFitAndAreTheSameOnAnyWorkers) {
   const auto loader = Make(OnError::kSubstitute);
   const std::string bytes = Substituted(*loader, job_);
   EXPECT_GT(loader->Metrics().substituted_samples, 10);
-  EXPECT_EQ(loader->Metrics().substituted_samples +
-                loader->Metrics().failed_samples,
-            24);
+  EXPECT_EQ(
+      loader->Metrics().substituted_samples + loader->Metrics().failed_samples,
+      24);
   EXPECT_EQ(loader->Metrics().samples, 120 - loader->Metrics().failed_samples);
   job_.loader.num_workers = 0;
   EXPECT_EQ(Substituted(*Make(OnError::kSubstitute), job_), bytes);
@@ -225,8 +225,8 @@ TEST_P(PackedErrors, ASampleLongerThanTheColumnSaysDoesNotOverflow) {
       actual.lengths[i] += more;
     }
     job_.loader.on_error = OnError::kSkip;
-    const auto loader = MakePackedLoader(
-        job_, std::make_shared<RaggedDataset>(actual.lengths));
+    const auto loader =
+        MakePackedLoader(job_, std::make_shared<RaggedDataset>(actual.lengths));
     int64_t failed = 0;
     for (absl::StatusOr<Batch>& batch : loader->Epoch(0)) {
       ASSERT_THAT(batch, IsOk());
@@ -262,10 +262,9 @@ TEST_P(PackedErrors, FieldsOfASampleHaveTheSameLength) {
     for (const SampleError& error : batch->errors()) {
       ++errors;
       EXPECT_EQ(error.index, 17);
-      EXPECT_THAT(error.status,
-                  StatusIs(absl::StatusCode::kInvalidArgument,
-                           AllOf(HasSubstr("'tokens' has 9"),
-                                 HasSubstr("'boxes' has 10"))));
+      EXPECT_THAT(error.status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                         AllOf(HasSubstr("'tokens' has 9"),
+                                               HasSubstr("'boxes' has 10"))));
     }
   }
   EXPECT_EQ(errors, 1);

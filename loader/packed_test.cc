@@ -46,8 +46,8 @@ TEST(PackedLoader, RowsHaveTheirSamplesSideBySide) {
     if (cut) job.lengths = {0, 1, 9, 10, 11, 12, 3, 3, 3, 8, 0, 2, 40, 0};
     const auto dataset = std::make_shared<RaggedDataset>(job.lengths);
     const auto loader = MakePackedLoader(job, dataset);
-    EXPECT_THAT(
-        loader->order().packing()->row_length, testing::Eq(job.row_length));
+    EXPECT_THAT(loader->order().packing()->row_length,
+                testing::Eq(job.row_length));
     std::multiset<int64_t> seen;
     for (absl::StatusOr<Batch>& batch : loader->Epoch(0)) {
       ASSERT_THAT(batch, IsOk());
@@ -109,9 +109,8 @@ TEST(PackedLoader, BytesDoNotDependOnWorkersOrParts) {
 }
 
 // Takes steps on all ranks, and notes how often each position has come.
-void TakeSteps(const std::vector<std::unique_ptr<Loader>>& ranks,
-               int64_t most, std::map<int64_t, int>& times,
-               const PackedJob& job) {
+void TakeSteps(const std::vector<std::unique_ptr<Loader>>& ranks, int64_t most,
+               std::map<int64_t, int>& times, const PackedJob& job) {
   for (int64_t step = 0; step < most; ++step) {
     int64_t stepped = 0;
     for (const auto& rank : ranks) {

@@ -142,8 +142,8 @@ inline void ExpectRow(const BatchView& batch, int64_t row, const PackedJob& job,
   SCOPED_TRACE(testing::Message() << "row " << row);
   std::vector<int32_t> tokens, segments, positions;
   for (const auto& [index, number] : samples) {
-    const int64_t length = std::min(job.lengths[static_cast<size_t>(index)],
-                                    job.row_length);
+    const int64_t length =
+        std::min(job.lengths[static_cast<size_t>(index)], job.row_length);
     for (int64_t i = 0; i < length; ++i) {
       tokens.push_back(RaggedDataset::TokenOf(index, i));
       segments.push_back(number);

@@ -26,12 +26,12 @@ class FirstFit {
  public:
   FirstFit(size_t most_rows, int64_t row_length) {
     while (leaves_ < most_rows) leaves_ *= 2;
-    room_.assign(2 * leaves_, row_length);
+    room_.assign(2 * leaves_, static_cast<int32_t>(row_length));
   }
 
   // Takes room in the first row that has it, and returns the row's number.
   // Requires: `room` is at most the length of a row.
-  size_t Take(int64_t room) {
+  size_t Take(int32_t room) {
     size_t node = 1;
     while (node < leaves_) node = 2 * node + (room_[2 * node] < room ? 1 : 0);
     const size_t row = node - leaves_;
@@ -45,7 +45,7 @@ class FirstFit {
 
  private:
   size_t leaves_ = 1;
-  std::vector<int64_t> room_;
+  std::vector<int32_t> room_;  // rows are shorter than 2^31
 };
 
 // Returns the samples of a window that has `rows` rows.
@@ -103,11 +103,11 @@ int64_t PackedOrder::RoomFor(int64_t index) const {
 }
 
 void PackedOrder::Rearrange(uint64_t key, Plan& plan) const {
-  std::vector<int64_t> rooms;
+  std::vector<int32_t> rooms;
   rooms.reserve(plan.indices.size());
   int64_t total = 0;
   for (const int64_t index : plan.indices) {
-    rooms.push_back(RoomFor(index));
+    rooms.push_back(static_cast<int32_t>(RoomFor(index)));
     total += rooms.back();
   }
   // Any two rows that follow each other have more than row_length together, so
@@ -118,7 +118,7 @@ void PackedOrder::Rearrange(uint64_t key, Plan& plan) const {
   std::vector<uint32_t> row_of;  // each sample
   row_of.reserve(plan.indices.size());
   std::vector<int64_t> sizes;  // of the rows
-  for (const int64_t room : rooms) {
+  for (const int32_t room : rooms) {
     const size_t row = fit.Take(room);
     if (row == sizes.size()) sizes.push_back(0);
     ++sizes[row];
