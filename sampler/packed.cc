@@ -38,7 +38,9 @@ class FirstFit {
     room_[node] -= room;
     while (node > 1) {
       node /= 2;
-      room_[node] = std::max(room_[2 * node], room_[2 * node + 1]);
+      const int32_t most = std::max(room_[2 * node], room_[2 * node + 1]);
+      if (room_[node] == most) break;  // the nodes above stay too
+      room_[node] = most;
     }
     return row;
   }
@@ -87,7 +89,8 @@ absl::StatusOr<std::shared_ptr<const PackedOrder>> PackedOrder::Create(
         "packed: ", longer, " of ", options.lengths.size(),
         " samples are longer than row_length=", options.row_length,
         "; the longest is sample ", longest - options.lengths.begin(), " with ",
-        *longest, ". Let them be cut, or make rows longer"));
+        *longest,
+        ". Set cut, so that they lose their ends, or make rows longer"));
   }
   const int64_t positions = PositionsOf(
       options, options.window.global_batch * options.window.batches);

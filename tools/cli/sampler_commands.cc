@@ -176,7 +176,7 @@ class PlanPrinter {
         out_ << " -";
         continue;
       }
-      const bool padding = static_cast<int64_t>(row) >= batch.valid;
+      const bool padding = static_cast<int64_t>(row) >= batch.samples();
       out_ << " " << batch.indices[row] << (padding ? "*" : "");
     }
     out_ << "\n";
@@ -186,7 +186,7 @@ class PlanPrinter {
     for (size_t row = 0; row < batch.indices.size(); ++row) {
       out_ << batch.epoch << "," << rank << "," << batch.step << "," << row
            << "," << batch.positions[row] << "," << batch.indices[row] << ","
-           << (static_cast<int64_t>(row) < batch.valid ? 1 : 0) << "\n";
+           << (static_cast<int64_t>(row) < batch.samples() ? 1 : 0) << "\n";
     }
   }
 
