@@ -113,8 +113,8 @@ void PackedOrder::Rearrange(uint64_t key, Plan& plan) const {
     rooms.push_back(static_cast<int32_t>(RoomFor(index)));
     total += rooms.back();
   }
-  // Any two rows that follow each other have more than row_length together, so
-  // there are fewer than this.
+  // Any two rows that follow each other take more than row_length together, so
+  // there are at most so many.
   const int64_t most_rows = 2 * (total / packing_.row_length) + 2;
   FirstFit fit(std::min(plan.indices.size(), static_cast<size_t>(most_rows)),
                packing_.row_length);
