@@ -127,7 +127,8 @@ TEST_P(PackedErrors, ASkippedSampleLeavesItsPlaceEmpty) {
       for (const auto& [index, number] : samples) {
         EXPECT_TRUE(read.insert(index).second);
       }
-      for (const int32_t segment : *batch->Row<int32_t>("segment", row)) {
+      const auto segments = *batch->Row<int32_t>("segment", row);
+      for (const int32_t segment : segments) {
         ++elements;
         empty += segment < 0;
       }

@@ -216,7 +216,8 @@ TEST(PackedLoader, HintAndCollateGetTheSamplesOfABatch) {
     collated.emplace_back(
         batch.indices().begin(),
         batch.indices().begin() + batch.sample_splits()[batch.valid()]);
-    for (int32_t& token : *batch.Values<int32_t>("tokens")) token = 7;
+    const auto tokens = *batch.Values<int32_t>("tokens");
+    std::fill(tokens.begin(), tokens.end(), 7);
     return absl::OkStatus();
   };
   job.loader.prefetch_next_epoch = false;
