@@ -217,6 +217,41 @@ TEST_P(PackedErrors, ARowOfWhichNothingIsReadIsEmpty) {
   }
 }
 
+// Rank 1 has a row of its own, and repeats one of rank 0.
+TEST_P(PackedErrors, PaddingThatFailsIsNotCounted) {
+  job_.lengths = {10, 10, 10};
+  job_.tail = Tail::kPad;
+  job_.world = 2;
+  job_.rank = 1;
+  job_.loader.on_error = OnError::kSkip;
+  const auto dataset = std::make_shared<RaggedDataset>(job_.lengths);
+  for (const bool only_padding : {false, true}) {
+    std::vector<int64_t> rows;  // the sample of each row
+    dataset->before = nullptr;
+    const auto good = MakePackedLoader(job_, dataset);
+    for (absl::StatusOr<Batch>& batch : good->Epoch(0)) {
+      ASSERT_THAT(batch, IsOk());
+      EXPECT_EQ(batch->valid(), 1);
+      rows.assign(batch->indices().begin(), batch->indices().end());
+    }
+    ASSERT_EQ(rows.size(), 2u);
+    dataset->before = [&](int64_t index) -> absl::Status {
+      if (only_padding && index != rows[1]) return absl::OkStatus();
+      return absl::DataLossError("torn");
+    };
+    const auto loader = MakePackedLoader(job_, dataset);
+    for (absl::StatusOr<Batch>& batch : loader->Epoch(0)) {
+      ASSERT_THAT(batch, IsOk());
+      EXPECT_EQ(batch->valid(), 1);
+      EXPECT_EQ(batch->indices()[0], only_padding ? rows[0] : -1);
+      EXPECT_EQ(batch->indices()[1], -1);
+    }
+    EXPECT_EQ(loader->Metrics().samples, only_padding ? 1 : 0);
+    EXPECT_EQ(loader->Metrics().packed_elements, 10);
+    EXPECT_EQ(loader->Metrics().empty_elements, only_padding ? 0 : 10);
+  }
+}
+
 // The dataset's samples may not be those by which the order packs. If one takes
 // a little more room, a later one of its row may find none.
 TEST_P(PackedErrors, ASampleLongerThanTheColumnSaysDoesNotOverflow) {

@@ -164,6 +164,22 @@ TEST(PackedLoader, GoesOnAfterAnyStepOnAnyNumberOfRanks) {
   }
 }
 
+TEST(PackedLoader, SkippedPositionsDoNotCome) {
+  PackedJob job;
+  std::map<int64_t, int> times;
+  const auto ranks = AllRanks(job, 2);
+  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(rank->StartEpoch(0));
+  TakeSteps(ranks, 2, times, job);
+  const int64_t position = ranks[0]->progress().position;
+  ASSERT_LT(position, 50);
+  for (const auto& rank : ranks) LOCKSTEP_ASSERT_OK(rank->Skip(51, 94));
+  TakeSteps(ranks, 1000, times, job);
+  for (int64_t at = 0; at < 120; ++at) {
+    EXPECT_EQ(times.count(at), at >= 51 && at < 94 ? 0u : 1u) << at;
+  }
+  for (const auto& [at, count] : times) EXPECT_EQ(count, 1) << at;
+}
+
 TEST(PackedLoader, MaskedRowsAreEmptyAndPaddedRowsRepeat) {
   PackedJob job;
   job.lengths = {10, 4, 6, 10};  // three rows
