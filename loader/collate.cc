@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/dtype.h"
@@ -121,6 +122,14 @@ absl::StatusOr<Collate> PadOf(const FieldSpec& spec,
 absl::StatusOr<Collate> MakePad(absl::Span<const FieldSpec> fields,
                                 const PadOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(ValidateFields(fields));
+  if (options.field.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("set `field` to the field that is to be padded: ",
+                     absl::StrJoin(fields, " or ",
+                                   [](std::string* out, const FieldSpec& spec) {
+                                     absl::StrAppend(out, "'", spec.name, "'");
+                                   })));
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(const int number, FindField(fields, options.field));
   const FieldSpec& spec = fields[static_cast<size_t>(number)];
   LOCKSTEP_RETURN_IF_ERROR(internal_loader::CheckPadding(spec));

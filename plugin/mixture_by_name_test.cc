@@ -165,9 +165,10 @@ TEST_F(MixtureByName, StepsNeedBatchesThatRanksDoNotChange) {
   ranks.Set("schedule", Config::Array{later});
   ranks.Set("rank_batch_size", 4);
   settings_ = ranks;
-  EXPECT_THAT(Make(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("needs a sampler with "
-                                         "global_batch_size")));
+  EXPECT_THAT(Make(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("`mixture` as the sampler itself, and its "
+                                 "global_batch_size")));
 }
 
 TEST_F(MixtureByName, SaysWhatIsWrong) {
@@ -175,8 +176,8 @@ TEST_F(MixtureByName, SaysWhatIsWrong) {
   EXPECT_THAT(Make(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("a weight for each part of its dataset"),
-                             HasSubstr("the dataset has 2 parts"),
-                             HasSubstr("there are 3 weights and 0 orders"))));
+                             HasSubstr("The dataset has 2 parts"),
+                             HasSubstr("got weights = [1, 2, 3]"))));
   settings_.Set("weights", Config::Array{1, 2});
   Config inner;
   inner.Set("name", "length_buckets");
@@ -190,6 +191,8 @@ TEST_F(MixtureByName, SaysWhatIsWrong) {
   both.Set("weights", Config::Array{0, 1});
   Config settings;
   settings.Set("weights", Config::Array{1, 2});
+  settings.Set("end", "samples");
+  settings.Set("num_samples", 40);
   settings.Set("schedule", Config::Array{both});
   settings_ = settings;
   EXPECT_THAT(Make(), StatusIs(absl::StatusCode::kInvalidArgument,
@@ -197,9 +200,79 @@ TEST_F(MixtureByName, SaysWhatIsWrong) {
                                          "but one has neither")));
   both.Set("after_samples", 10);
   settings_.Set("schedule", Config::Array{both});
+  settings_.Set("end", "all_exhausted");
   EXPECT_THAT(Make(), StatusIs(absl::StatusCode::kInvalidArgument,
-                               HasSubstr("weights that change need epochs of "
-                                         "num_samples")));
+                               HasSubstr("set end = \"samples\"")));
+}
+
+TEST_F(MixtureByName, SaysWhichSettingsBelongTogether) {
+  settings_.Set("num_samples", 40);
+  EXPECT_THAT(Make(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               AllOf(HasSubstr("num_samples has no effect"),
+                                     HasSubstr("num_samples=40"))));
+  settings_.Set("end", "samples");
+  settings_.Set("num_samples", 0);
+  EXPECT_THAT(Make(), StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("num_samples should be set")));
+  settings_.Set("num_samples", 40);
+  Config first, second;
+  first.Set("after_samples", 80);
+  first.Set("weights", Config::Array{1, 1});
+  second.Set("after_samples", 60);
+  second.Set("weights", Config::Array{1, 2});
+  settings_.Set("schedule", Config::Array{first, second});
+  EXPECT_THAT(Make(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("table 1 (counted from 0) begins with sample "
+                                 "60, and the weights before it with sample "
+                                 "80")));
+}
+
+TEST_F(MixtureByName, StepsAreNotKnownInsideAnotherOrder) {
+  Config later;
+  later.Set("after_steps", 10);
+  later.Set("weights", Config::Array{1, 1});
+  settings_.Set("name", "mixture");
+  settings_.Set("end", "samples");
+  settings_.Set("num_samples", 40);
+  settings_.Set("schedule", Config::Array{later});
+  Config outer;
+  outer.Set("order", settings_);
+  outer.Set("lengths", "x");
+  outer.Set("global_batch_size", 4);
+  EXPECT_THAT(registry_.Create<Sampler>("length_buckets", context_, outer),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("Inside another order")));
+}
+
+// The seed of an outer order reaches the orders inside it.
+TEST_F(MixtureByName, OrdersInsideGetTheSeed) {
+  const auto description_of = [&](const Config& settings) {
+    const auto order = registry_.Create<Order>("grouped", context_, settings);
+    LOCKSTEP_EXPECT_OK(order);
+    return order.ok() ? (*order)->Describe().ToString() : "";
+  };
+  Config grouped;
+  grouped.Set("groups", "x");
+  grouped.Set("planned_batch_size", 4);
+  grouped.Set("seed", 7);
+  EXPECT_THAT(description_of(grouped),
+              HasSubstr("native_shuffle(size:110,seed:7)"));
+  Config inner;
+  inner.Set("name", "torch_shuffle");
+  inner.Set("seed", 9);
+  grouped.Set("order", inner);
+  EXPECT_THAT(description_of(grouped), HasSubstr("seed:9"));
+  inner = Config();
+  inner.Set("name", "mixture");
+  inner.Set("weights", Config::Array{1, 1});
+  Config sequential, shuffled;
+  sequential.Set("name", "sequential");
+  shuffled.Set("name", "torch_shuffle");
+  inner.Set("of", Config::Array{sequential, shuffled});
+  grouped.Set("order", inner);
+  EXPECT_THAT(description_of(grouped),
+              HasSubstr("torch_shuffle(size:10,seed:8"));
 }
 
 TEST_F(MixtureByName, Conforms) {

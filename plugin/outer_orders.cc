@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/config.h"
@@ -33,6 +34,33 @@
 namespace lockstep::internal_plugin {
 namespace {
 
+// Returns the settings of an order that is part of another one. If it takes a
+// seed and has none, it gets `seed`.
+Config WithSeed(const PluginContext& context, const Config& order,
+                uint64_t seed) {
+  const Config* const name = order.Find("name");
+  const auto* const text = name == nullptr ? nullptr : name->As<std::string>();
+  if (text == nullptr || order.Find("seed") != nullptr) return order;
+  for (const PluginPart& part : context.registry->Parts<Order>()) {
+    if (part.name != *text) continue;
+    for (const OptionInfo& option : part.options) {
+      if (option.key != "seed") continue;
+      Config with_seed = order;
+      with_seed.Set("seed", seed);
+      return with_seed;
+    }
+  }
+  return order;
+}
+
+// Returns the context of an order that is part of another one, whose steps have
+// numbers of samples that the inner order can't know.
+PluginContext ForInner(const PluginContext& context) {
+  PluginContext inner = context;
+  inner.global_batch_varies = true;
+  return inner;
+}
+
 struct Repeated {
   Inner inner;
   RepeatOptions options;
@@ -45,7 +73,8 @@ void BindOptions(Repeated& settings, OptionTable& table) {
 
 OrderResult MakeRepeated(const PluginContext& context,
                          const Repeated& settings) {
-  LOCKSTEP_ASSIGN_OR_RETURN(OrderPtr inner, MakeInner(context, settings.inner));
+  LOCKSTEP_ASSIGN_OR_RETURN(OrderPtr inner,
+                            MakeInner(ForInner(context), settings.inner));
   return RepeatedOrder::Create(std::move(inner), settings.options);
 }
 
@@ -62,7 +91,9 @@ template <typename Options>
 void BindWindow(Windowed<Options>& settings, OptionTable& table) {
   WindowOptions& window = settings.options.window;
   BindInner(settings.inner, table);
-  BindSeed(window.seed, table);
+  table.Add("seed", &window.seed,
+            "Tells one random order from another. All ranks have the same. It "
+            "is also the seed of the inner order, unless that has one.");
   table.Add("planned_batch_size", &window.global_batch,
             "The number of rows of a global batch for which the order plans; "
             "0: that of the sampler. A job that goes on with other batches "
@@ -76,7 +107,10 @@ template <typename Options>
 absl::Status CompleteWindow(const PluginContext& context, const Inner& inner,
                             Options& options) {
   WindowOptions& window = options.window;
-  LOCKSTEP_ASSIGN_OR_RETURN(window.inner, MakeInner(context, inner));
+  Inner with_seed;
+  with_seed.table = WithSeed(context, inner.table, window.seed);
+  LOCKSTEP_ASSIGN_OR_RETURN(window.inner,
+                            MakeInner(ForInner(context), with_seed));
   if (window.global_batch == 0) window.global_batch = context.global_batch_size;
   if (window.batches >= 1 && window.global_batch >= 1) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -165,7 +199,7 @@ struct Packed : ByLength<PackedOptions> {};
 void BindOptions(Packed& settings, OptionTable& table) {
   BindOptions<PackedOptions>(settings, table);
   table.Add("row_length", &settings.options.row_length,
-            "The number of elements of a row.");
+            "The number of elements of a row, which must be set.");
   table.Add("cut", &settings.options.cut,
             "If true, samples that are longer than a row lose their ends; "
             "otherwise they are an error.");
@@ -206,12 +240,13 @@ struct Mixture {
 
 void BindOptions(Mixture& settings, OptionTable& table) {
   table.Add("weights", &settings.weights,
-            "The weight of each part of the dataset, such as [0.7, 0.3]. The "
-            "dataset has several parts, as `concat` has.");
+            "The weight of each part of the dataset, such as [0.7, 0.3]; 0 "
+            "leaves a part out. The dataset has several parts, as `concat` "
+            "has.");
   table.Add("of", &settings.of,
             "The order of each part, a list of tables; empty: each part has "
-            "`native_shuffle`, whose seed is that of the mixture plus the "
-            "number of the part.");
+            "`native_shuffle`. An order that takes a seed and has none gets "
+            "that of the mixture plus the number of the part, from 0.");
   table.Add("end", &settings.end,
             "The end of an epoch: when the first part has come once; when each "
             "part has come at least once; or after num_samples.",
@@ -273,8 +308,9 @@ absl::StatusOr<int64_t> FirstSample(const PluginContext& context,
   const int64_t batch = context.global_batch_size;
   if (batch < 1 || context.global_batch_varies) {
     return absl::InvalidArgumentError(
-        "after_steps needs a sampler with global_batch_size, since a step "
-        "would have other samples on other ranks; after_samples does not");
+        "after_steps needs steps that all have the same samples on any number "
+        "of ranks: `mixture` as the sampler itself, and its global_batch_size. "
+        "Inside another order, or with rank_batch_size, set after_samples");
   }
   if (mixture.num_samples % batch != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -292,19 +328,44 @@ absl::StatusOr<int64_t> FirstSample(const PluginContext& context,
   return samples;
 }
 
+// Checks the settings of which some need, and some exclude, others.
+absl::Status CheckEnd(const Mixture& settings) {
+  const bool by_samples = settings.end == MixtureStop::kNumSamples;
+  if (by_samples && settings.num_samples < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("with end = \"samples\", num_samples should be set to the "
+                     "samples of an "
+                     "epoch, 1 or more, but got num_samples=",
+                     settings.num_samples));
+  }
+  if (!by_samples &&
+      (settings.num_samples != 0 || !settings.schedule.empty())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        settings.schedule.empty() ? "num_samples has no effect"
+                                  : "a schedule can't be kept",
+        " unless the epochs end by samples: set end = \"samples\" and "
+        "num_samples, but got num_samples=",
+        settings.num_samples, " and another end"));
+  }
+  return absl::OkStatus();
+}
+
 OrderResult MakeMixture(const PluginContext& context, const Mixture& settings) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Dataset* const dataset, DatasetOf(context));
   const std::vector<int64_t> parts = dataset->parts();
   if (settings.weights.size() != parts.size() ||
       (!settings.of.empty() && settings.of.size() != parts.size())) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a mixture should have a weight for each part of its dataset, and as "
-        "many orders in `of` if there are any; the dataset has ",
-        parts.size(), parts.size() == 1 ? " part" : " parts",
-        " (`concat` makes one of several), and there are ",
-        settings.weights.size(), " weights and ", settings.of.size(),
-        " orders"));
+        "a mixture should have a weight for each part of its dataset, and an "
+        "order, too, if `of` is set. The dataset has ",
+        parts.size(),
+        parts.size() == 1 ? " part (`concat` has several)" : " parts",
+        ", but got weights = [", absl::StrJoin(settings.weights, ", "), "]",
+        settings.of.empty()
+            ? ""
+            : absl::StrCat(" and ", settings.of.size(), " orders")));
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckEnd(settings));
   ContinuedMixtureOptions options;
   options.end = settings.end;
   options.num_samples = settings.num_samples;
@@ -312,14 +373,14 @@ OrderResult MakeMixture(const PluginContext& context, const Mixture& settings) {
   for (size_t i = 0; i < parts.size(); ++i) {
     Config order;
     order.Set("name", "native_shuffle");
-    order.Set("seed", settings.seed + i);
-    PluginContext part = context;
+    if (!settings.of.empty()) order = settings.of[i];
+    PluginContext part = ForInner(context);
     part.dataset = std::make_shared<PartView>(context.dataset, begin, parts[i]);
     begin += parts[i];
     LOCKSTEP_ASSIGN_OR_RETURN(
         OrderPtr source,
         context.registry->CreateFrom<Order>(
-            settings.of.empty() ? order : settings.of[i], part));
+            WithSeed(context, order, settings.seed + i), part));
     options.sources.push_back(std::move(source));
   }
   options.phases.push_back({0, settings.weights});
@@ -329,6 +390,14 @@ OrderResult MakeMixture(const PluginContext& context, const Mixture& settings) {
         ReadOptions<ScheduledWeights>("`schedule` of order 'mixture'", config));
     LOCKSTEP_ASSIGN_OR_RETURN(const int64_t first,
                               FirstSample(context, settings, weights));
+    const int64_t last = options.phases.back().first_sample;
+    if (first <= last) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the tables of `schedule` should come in the order of their samples, "
+          "the first of them after sample 0, but table ",
+          options.phases.size() - 1, " (counted from 0) begins with sample ",
+          first, ", and the weights before it with sample ", last));
+    }
     options.phases.push_back({first, weights.weights});
   }
   return ContinuedMixture::Create(std::move(options));

@@ -101,8 +101,8 @@ struct PluginContext {
   // The rows of a global batch, or 0 if unknown. Orders that arrange several
   // batches at once use it.
   int64_t global_batch_size = 0;
-  // If true, each rank has a number of rows, so global_batch_size is another
-  // one with other ranks.
+  // If true, steps may have another number of samples than that: with other
+  // ranks, or since an order around this one makes the batches.
   bool global_batch_varies = false;
 
   std::shared_ptr<Dataset> dataset;

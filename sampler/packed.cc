@@ -73,8 +73,8 @@ absl::StatusOr<std::shared_ptr<const PackedOrder>> PackedOrder::Create(
   // A position in a row is an i32.
   if (options.row_length < 1 || options.row_length >= int64_t{1} << 31) {
     return absl::InvalidArgumentError(
-        absl::StrCat("packed: row_length should be from 1 to 2^31 - 1, but got "
-                     "row_length=",
+        absl::StrCat("packed: row_length should be set to the elements of a "
+                     "row, from 1 to 2^31 - 1, but got row_length=",
                      options.row_length));
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckLengths("packed", options.lengths, kMaxSize));

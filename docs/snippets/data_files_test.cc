@@ -132,7 +132,7 @@ TEST_F(DataFiles, TokensOfLlmc) {
 }
 
 // Writes two documents, of 3,000 tokens and of 5, in Megatron's format.
-void WriteDocuments() {
+void WriteDocuments(const std::string& name = "wiki_text_document") {
   std::string index("MMIDIDX\0\0", 9);
   Put<uint64_t>(index, 1);  // the version
   index += '\x08';          // u16
@@ -141,8 +141,8 @@ void WriteDocuments() {
   for (const int32_t length : {3000, 5}) Put(index, length);
   for (const int64_t begin : {0, 6000}) Put(index, begin);
   for (const int64_t document : {0, 1, 2}) Put(index, document);
-  Write("wiki_text_document.idx", index);
-  Write("wiki_text_document.bin", Tokens<uint16_t>(3005, 7));
+  Write(name + ".idx", index);
+  Write(name + ".bin", Tokens<uint16_t>(3005, 7));
 }
 
 TEST_F(DataFiles, DocumentsOfMegatron) {
@@ -199,6 +199,26 @@ TEST_F(DataFiles, PackedDocuments) {
     }
   }
   EXPECT_THAT(filled, UnorderedElementsAre(2048, 5));
+}
+
+TEST_F(DataFiles, AMixtureOfDocumentsIsPacked) {
+  WriteDocuments();
+  WriteDocuments("code_text_document");
+  const auto loader = Make("docs/snippets/data/tokens_packed_mixture.toml");
+  LOCKSTEP_ASSERT_OK(loader);
+  // The parts have two documents each: 4 of 5 turns are of the first part.
+  EXPECT_THAT((*loader)->dataset().parts(), ElementsAre(2, 2));
+  int64_t documents = 0, of_first = 0;
+  for (const auto& batch : (*loader)->Epoch(0)) {
+    LOCKSTEP_ASSERT_OK(batch.status());
+    const auto count = batch->sample_splits()[batch->valid()];
+    documents += count;
+    for (const int64_t index : batch->indices().first(count)) {
+      of_first += index < 2 ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(documents, 5000);
+  EXPECT_EQ(of_first, 4000);
 }
 
 TEST_F(DataFiles, DocumentsArePadded) {

@@ -240,15 +240,20 @@ int64_t LargestBulk(absl::Span<const std::shared_ptr<Dataset>> parts) {
   return largest;
 }
 
-// Returns an error with the first field of `got` that differs from that of
-// `first`, or OK.
-absl::Status CheckSameFields(absl::Span<const FieldSpec> first,
-                             absl::Span<const FieldSpec> got, size_t part) {
+// Raises the bounds of ragged fields to those of `got`. Returns an error with
+// the first field of `got` that otherwise differs from that of `first`, or OK.
+absl::Status MergeFields(absl::Span<FieldSpec> first,
+                         absl::Span<const FieldSpec> got, size_t part) {
   constexpr absl::string_view kAdvice =
       "; all should have the same, in the same order (a MapDataset can change "
       "them)";
   for (size_t i = 0; i < std::min(first.size(), got.size()); ++i) {
-    if (first[i] == got[i]) continue;
+    FieldSpec other = got[i];
+    const int64_t bound = std::max(first[i].max_elements, other.max_elements);
+    if (first[i].ragged() && other.ragged()) {
+      first[i].max_elements = other.max_elements = bound;
+    }
+    if (first[i] == other) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("concat_dataset: field ", i, " of dataset ", part, " is ",
                      got[i].ToString(), ", but that of dataset 0 is ",
@@ -353,11 +358,13 @@ absl::StatusOr<Dataset::Column> SubsetDataset::ReadColumn(
 absl::StatusOr<std::shared_ptr<ConcatDataset>> ConcatDataset::Create(
     std::vector<std::shared_ptr<Dataset>> parts) {
   LOCKSTEP_RETURN_IF_ERROR(CheckParts("concat_dataset", parts));
+  const absl::Span<const FieldSpec> first = parts[0]->fields();
+  std::vector<FieldSpec> fields(first.begin(), first.end());
   std::vector<int64_t> ends;
   int64_t end = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     LOCKSTEP_RETURN_IF_ERROR(
-        CheckSameFields(parts[0]->fields(), parts[i]->fields(), i));
+        MergeFields(absl::MakeSpan(fields), parts[i]->fields(), i));
     const int64_t size = parts[i]->size();
     if (size > std::numeric_limits<int64_t>::max() - end) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -368,13 +375,15 @@ absl::StatusOr<std::shared_ptr<ConcatDataset>> ConcatDataset::Create(
     ends.push_back(end);
   }
   return std::shared_ptr<ConcatDataset>(
-      new ConcatDataset(std::move(parts), std::move(ends)));
+      new ConcatDataset(std::move(parts), std::move(ends), std::move(fields)));
 }
 
 ConcatDataset::ConcatDataset(std::vector<std::shared_ptr<Dataset>> parts,
-                             std::vector<int64_t> ends)
+                             std::vector<int64_t> ends,
+                             std::vector<FieldSpec> fields)
     : parts_(std::move(parts)),
       ends_(std::move(ends)),
+      fields_(std::move(fields)),
       max_bulk_(LargestBulk(parts_)) {}
 
 int ConcatDataset::PartOf(int64_t index) const {

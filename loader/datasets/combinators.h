@@ -114,8 +114,8 @@ class SubsetDataset : public Dataset {
 };
 
 // Has the samples of several datasets, one dataset after the other. All must
-// have the same fields.
-//
+// have the same fields; a ragged field gets the largest of their max_elements.
+// The datasets are the parts() of this one.
 // Thread-safety: thread-safe.
 class ConcatDataset : public Dataset {
  public:
@@ -124,9 +124,7 @@ class ConcatDataset : public Dataset {
 
   int64_t size() const override { return ends_.back(); }
   std::vector<int64_t> parts() const override;
-  absl::Span<const FieldSpec> fields() const override {
-    return parts_[0]->fields();
-  }
+  absl::Span<const FieldSpec> fields() const override { return fields_; }
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;
 
@@ -146,7 +144,7 @@ class ConcatDataset : public Dataset {
 
  private:
   ConcatDataset(std::vector<std::shared_ptr<Dataset>> parts,
-                std::vector<int64_t> ends);
+                std::vector<int64_t> ends, std::vector<FieldSpec> fields);
 
   int64_t StartOf(int part) const {
     return part == 0 ? 0 : ends_[static_cast<size_t>(part) - 1];
@@ -154,6 +152,7 @@ class ConcatDataset : public Dataset {
 
   const std::vector<std::shared_ptr<Dataset>> parts_;
   const std::vector<int64_t> ends_;  // the first index after each part
+  const std::vector<FieldSpec> fields_;
   int64_t max_bulk_ = 1;
 };
 

@@ -320,6 +320,53 @@ TEST(ConcatDataset, Conforms) {
   EXPECT_EQ(inner->largest(), 40);
 }
 
+// One sample of `length` elements.
+class OneText : public Dataset {
+ public:
+  explicit OneText(int64_t length)
+      : length_(length), fields_({{"text", DType::kU8, {-1}, length}}) {}
+  int64_t size() const override { return 1; }
+  absl::Span<const FieldSpec> fields() const override { return fields_; }
+  absl::Status Read(int64_t, SampleContext&, SampleRow& row) override {
+    return row.Copy<uint8_t>(
+        0, std::vector<uint8_t>(static_cast<size_t>(length_), 7));
+  }
+
+ private:
+  const int64_t length_;
+  const std::vector<FieldSpec> fields_;
+};
+
+TEST(ConcatDataset, HasRoomForTheLargestBound) {
+  const auto dataset = *ConcatDataset::Create({std::make_shared<OneText>(3),
+                                               std::make_shared<OneText>(900),
+                                               std::make_shared<OneText>(5)});
+  ASSERT_EQ(dataset->fields().size(), 1);
+  EXPECT_EQ(dataset->fields()[0].max_elements, 900);
+  const auto buffer = *RowBuffer::Create(dataset->fields());
+  for (const int64_t index : {0, 1, 2}) {
+    LOCKSTEP_ASSERT_OK(buffer->Read(*dataset, index));
+    EXPECT_EQ(buffer->row().Written<uint8_t>(0)->size(),
+              std::vector<size_t>({3, 900, 5})[static_cast<size_t>(index)]);
+  }
+}
+
+TEST(ConcatDataset, TellsItsParts) {
+  const auto two =
+      *ConcatDataset::Create({Tensor("x", 2, 0), Tensor("x", 5, 0)});
+  EXPECT_THAT(two->parts(), testing::ElementsAre(2, 5));
+  const auto nested = *ConcatDataset::Create({two, Tensor("x", 1, 0)});
+  EXPECT_THAT(nested->parts(), testing::ElementsAre(7, 1));
+  const auto zipped = *ZipDataset::Create({two, Tensor("y", 7, 0)});
+  EXPECT_THAT(zipped->parts(), testing::ElementsAre(2, 5));
+  const auto mapped = *MapDataset::Create(
+      zipped, [](SampleContext&, SampleRow&) { return absl::OkStatus(); });
+  EXPECT_THAT(mapped->parts(), testing::ElementsAre(2, 5));
+  // What a subset leaves of the parts is not known.
+  const auto subset = *SubsetDataset::Create(two, {0, 1, 2});
+  EXPECT_THAT(subset->parts(), testing::ElementsAre(3));
+}
+
 TEST(ConcatDataset, SaysWhatIsWrong) {
   ExpectInvalid(ConcatDataset::Create({}), "give one at least");
   ExpectInvalid(ConcatDataset::Create({Tensor("x", 2, 0), nullptr}),

@@ -551,9 +551,12 @@ absl::Status TokenFiles::ReadMany(absl::Span<const int64_t> indices,
 }
 
 absl::StatusOr<Dataset::Column> TokenFiles::ReadColumn(absl::string_view name) {
-  if (name != "length" || options_.sample != TokenSample::kDocument) {
-    return Dataset::ReadColumn(name);
+  if (name == "length" && options_.sample != TokenSample::kDocument) {
+    return absl::NotFoundError(
+        "tokens: windows have no column 'length', since all have the same; "
+        "set sample = \"document\" for samples that differ in length");
   }
+  if (name != "length") return Dataset::ReadColumn(name);
   std::vector<int64_t> lengths;
   lengths.reserve(static_cast<size_t>(size_));
   int64_t begin = 0;
