@@ -30,7 +30,7 @@ absl::Status Run() {
   lockstep::BatchIndices batch;
   for (int step = 0; step < 2; ++step) {
     LOCKSTEP_RETURN_IF_ERROR(sampler->Next(batch).status());
-    Train(batch.indices.first(batch.valid));
+    Train(batch.indices.first(batch.samples()));
   }
   const std::string state = sampler->SaveState();
 
@@ -40,7 +40,7 @@ absl::Status Run() {
   while (true) {
     LOCKSTEP_ASSIGN_OR_RETURN(const bool more, sampler->Next(batch));
     if (!more) return absl::OkStatus();
-    Train(batch.indices.first(batch.valid));
+    Train(batch.indices.first(batch.samples()));
   }
 }
 

@@ -173,15 +173,17 @@ absl::StatusOr<int64_t> BatchView::Pad(int field, const void* fill,
   if (multiple_of < 1) return internal_loader::WrongMultiple(multiple_of);
   const int64_t inner = internal_loader::InnerElements(*layout.spec);
   int64_t& padded = slot_->padded[layout.ragged_number];
+  int64_t& multiple = slot_->multiples[layout.ragged_number];
   if (inner == 0) return padded = 0;
   if (padded >= 0) {
-    const int64_t length = padded / inner;
-    if (length % multiple_of == 0) return length;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "field ", layout.spec->ToString(), " is padded already, to the length ",
-        length, ", which is no multiple of ", multiple_of,
-        ": pad it once, with that multiple"));
+    if (multiple % multiple_of == 0) return padded / inner;
+    return absl::InvalidArgumentError(
+        absl::StrCat("field ", layout.spec->ToString(),
+                     " is padded already, to a multiple of ", multiple,
+                     ", which need not be one of ", multiple_of,
+                     ": pad it once, with that multiple"));
   }
+  multiple = multiple_of;
   const int64_t* const splits = slot_->Splits(layout);
   int64_t longest = 0;
   for (int64_t row = 0; row < rows(); ++row) {

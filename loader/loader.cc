@@ -82,17 +82,6 @@ const absl::Status& NotReady() {
   return status;
 }
 
-// Returns the fields of a batch: those of the dataset, or of rows that have
-// several samples.
-absl::StatusOr<std::vector<FieldSpec>> BatchFields(const Dataset& dataset,
-                                                   const Order& order) {
-  const absl::Span<const FieldSpec> fields = dataset.fields();
-  if (const auto packing = order.packing()) {
-    return internal_loader::PackedFields(fields, *packing);
-  }
-  return std::vector<FieldSpec>(fields.begin(), fields.end());
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(
@@ -139,6 +128,15 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Make(
       loader->pipeline_,
       Pipeline::Create(dataset, std::move(sampler), resolved, loader->pool_));
   return loader;
+}
+
+absl::StatusOr<std::vector<FieldSpec>> Loader::BatchFields(
+    const Dataset& dataset, const Order& order) {
+  const absl::Span<const FieldSpec> fields = dataset.fields();
+  if (const auto packing = order.packing()) {
+    return internal_loader::PackedFields(fields, *packing);
+  }
+  return std::vector<FieldSpec>(fields.begin(), fields.end());
 }
 
 Loader::Loader(std::shared_ptr<Dataset> dataset, const LoaderOptions& options,

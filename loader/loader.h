@@ -157,6 +157,11 @@ class Loader {
       std::shared_ptr<Dataset> dataset, std::unique_ptr<Sampler> sampler,
       const LoaderOptions& options = {});
 
+  // Returns the fields of the batches of such a loader: those of the dataset,
+  // or those of packed rows if the order packs (packed.h).
+  static absl::StatusOr<std::vector<FieldSpec>> BatchFields(
+      const Dataset& dataset, const Order& order);
+
   // Waits for the samples that are being read, and for nothing else. If the
   // last wait of Next was given up or timed out, the destructor does not wait
   // for them either: their workers keep the dataset, whose Read they are in,

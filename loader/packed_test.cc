@@ -246,6 +246,17 @@ TEST(PackedLoader, HintAndCollateGetTheSamplesOfABatch) {
   EXPECT_THAT(collated, testing::UnorderedElementsAreArray(hinted));
 }
 
+TEST(PackedLoader, AnEmptyBatchHasTheShapeOfOthers) {
+  PackedJob job;
+  const auto loader =
+      MakePackedLoader(job, std::make_shared<RaggedDataset>(job.lengths));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Batch batch, loader->EmptyBatch(0, 3));
+  EXPECT_EQ(batch.rows(), 0);
+  EXPECT_THAT(batch.sample_splits(), testing::ElementsAre(0));
+  EXPECT_THAT(batch.Shape("segment"),
+              IsOkAndHolds(testing::ElementsAre(0, job.row_length)));
+}
+
 TEST(PackedLoader, CountsWhatStaysEmpty) {
   PackedJob job;
   job.lengths = {10, 4, 3, 0, 9};  // three rows of 10, of which 4 are empty

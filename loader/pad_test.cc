@@ -335,8 +335,11 @@ TEST(PadToLongest, ASecondMultipleMustDivideTheFirst) {
     EXPECT_THAT(batch.PadToLongest<int32_t>("tokens", 9, 1), IsOkAndHolds(8));
     EXPECT_THAT(batch.PadToLongest<int32_t>("tokens", 9, 2), IsOkAndHolds(8));
     EXPECT_THAT(batch.PadToLongest<int32_t>("tokens", 9, 3),
-                Invalid("is padded already, to the length 8, which is no "
-                        "multiple of 3"));
+                Invalid("is padded already, to a multiple of 4, which need "
+                        "not be one of 3"));
+    // It is refused whatever the rows are: here the length is one of 8.
+    EXPECT_THAT(batch.PadToLongest<int32_t>("tokens", 9, 8),
+                Invalid("which need not be one of 8"));
     EXPECT_THAT(batch.PadToLongest<int32_t>("tokens", 9, 0),
                 Invalid("multiple_of should be 1 (any length) or more"));
     return absl::OkStatus();

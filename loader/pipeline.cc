@@ -197,6 +197,8 @@ void Pipeline::FillEmpty(Slot& slot, int64_t epoch, int64_t step) {
   BatchIndices none;
   none.epoch = epoch;
   none.step = step;
+  constexpr int64_t kNoRows[] = {0};
+  if (order().packing().has_value()) none.splits = kNoRows;
   PlanSlot(slot, none, /*part=*/0, /*parts=*/1);
   if (slot.status.ok()) reader_.Complete(slot);
 }

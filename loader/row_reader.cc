@@ -85,6 +85,7 @@ void RowReader::ReadPackedRow(Slot& slot, int64_t row, Worker& worker) {
     if (!status.ok()) worker.failed.emplace_back(i, std::move(status));
   }
   for (auto& [sample, why] : worker.failed) {
+    worker.reading.store(slot.indices[sample], std::memory_order_relaxed);
     Failed(slot, {row, sample, &packed}, worker, std::move(why));
   }
   packed.Finish();

@@ -56,6 +56,8 @@ struct alignas(64) Slot {
   // For each ragged field: the elements of a padded row, or -1 if rows are
   // packed.
   std::vector<int64_t> padded;
+  // The numbers to multiples of which they were padded.
+  std::vector<int64_t> multiples;
 
   Mutex mutex;  // guards the two lists while rows are read
   std::vector<SampleError> errors;

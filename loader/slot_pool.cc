@@ -27,6 +27,7 @@ absl::StatusOr<std::shared_ptr<SlotPool>> SlotPool::Create(
     slot->positions.reserve(rows);
     slot->shapes.resize(rows * layout.ragged_fields * kMaxDimensions);
     slot->padded.assign(layout.ragged_fields, -1);
+    slot->multiples.assign(layout.ragged_fields, 1);
     LOCKSTEP_ASSIGN_OR_RETURN(void* const bytes,
                               pool->memory_->Allocate(layout.bytes));
     if (bytes == nullptr ||

@@ -35,7 +35,9 @@ absl::StatusOr<Collate> MakePadOf(const PluginContext& context,
         "it needs a dataset, whose fields it pads: set "
         "PluginContext::dataset");
   }
-  return MakePad(context.dataset->fields(), options);
+  return MakePad(context.batch_fields.empty() ? context.dataset->fields()
+                                              : context.batch_fields,
+                 options);
 }
 
 }  // namespace

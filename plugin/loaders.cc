@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/in_part.h"
 #include "lockstep/base/option_table.h"
@@ -15,6 +16,7 @@
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/collate.h"
 #include "lockstep/loader/dataset.h"
+#include "lockstep/loader/field.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/loader_options.h"
 #include "lockstep/plugin/options.h"
@@ -120,7 +122,8 @@ absl::StatusOr<Collate> MakeNamedCollate(const PluginContext& context,
                    *table.Find("name")->As<std::string>(), "'");
   return [collate = std::move(collate), what, table](BatchView& batch,
                                                      Random& random) {
-    return internal_base::InPart(collate(batch, random), what, table);
+    return internal_base::InPart(
+        CatchAll("it", [&] { return collate(batch, random); }), what, table);
   };
 }
 
@@ -174,6 +177,10 @@ absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
   LOCKSTEP_ASSIGN_OR_RETURN(
       std::unique_ptr<Sampler> sampler,
       context.registry->CreateFrom<Sampler>(settings.sampler, inner));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::vector<FieldSpec> fields,
+      Loader::BatchFields(*inner.dataset, sampler->order()));
+  inner.batch_fields = fields;
   LoaderOptions options = settings.loader;
   options.worker_init = context.loader_hooks.worker_init;
   LOCKSTEP_ASSIGN_OR_RETURN(options.collate,

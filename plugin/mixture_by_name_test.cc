@@ -11,16 +11,19 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/config.h"
+#include "lockstep/base/option_table.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/combinators.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
+#include "lockstep/loader/field.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sampler_conformance.h"
+#include "lockstep/sampler/sequential_order.h"
 
 namespace lockstep {
 namespace {
@@ -226,6 +229,59 @@ TEST_F(MixtureByName, SaysWhichSettingsBelongTogether) {
                        HasSubstr("table 1 (counted from 0) begins with sample "
                                  "60, and the weights before it with sample "
                                  "80")));
+}
+
+// A dataset of other parts than it says.
+class WrongParts : public Dataset {
+ public:
+  WrongParts(std::shared_ptr<Dataset> inner, std::vector<int64_t> parts)
+      : inner_(std::move(inner)), parts_(std::move(parts)) {}
+  int64_t size() const override { return inner_->size(); }
+  absl::Span<const FieldSpec> fields() const override {
+    return inner_->fields();
+  }
+  absl::Status Read(int64_t index, SampleContext& context,
+                    SampleRow& row) override {
+    return inner_->Read(index, context, row);
+  }
+  std::vector<int64_t> parts() const override { return parts_; }
+
+ private:
+  const std::shared_ptr<Dataset> inner_;
+  const std::vector<int64_t> parts_;
+};
+
+TEST_F(MixtureByName, PartsMustAddUpToTheDataset) {
+  const std::shared_ptr<Dataset> inner = context_.dataset;
+  for (const std::vector<int64_t>& parts : {std::vector<int64_t>{100, 11},
+                                            {100, 9},
+                                            {120, -10},
+                                            {INT64_MAX, INT64_MAX}}) {
+    context_.dataset = std::make_shared<WrongParts>(inner, parts);
+    EXPECT_THAT(Make(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 HasSubstr("should add up to the size of the "
+                                           "dataset, 110, but returned ")));
+  }
+}
+
+struct HalfOptions {};
+void BindOptions(HalfOptions&, OptionTable&) {}
+
+TEST_F(MixtureByName, AnOrderMustWalkItsWholePart) {
+  LOCKSTEP_ASSERT_OK((registry_.Add<Order, HalfOptions>(
+      "half", "The first half.",
+      [](const PluginContext& context,
+         const HalfOptions&) -> absl::StatusOr<std::shared_ptr<const Order>> {
+        return SequentialOrder::Create(context.dataset->size() / 2);
+      })));
+  Config half, whole;
+  half.Set("name", "half");
+  whole.Set("name", "sequential");
+  settings_.Set("of", Config::Array{half, whole});
+  EXPECT_THAT(Make(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("the order of part 0, sequential(size:50), is "
+                                 "over 50 samples, and the part has 100")));
 }
 
 TEST_F(MixtureByName, StepsAreNotKnownInsideAnotherOrder) {

@@ -1,6 +1,8 @@
 // Registers orders that are made of other orders.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -262,12 +264,37 @@ void BindOptions(Mixture& settings, OptionTable& table) {
   BindSeed(settings.seed, table);
 }
 
-// A part of a dataset, for the order that walks it.
-// Thread-safety: thread-safe if the dataset is.
+// Reads each column of a dataset once.
+// Thread-safety: thread-compatible.
+class Columns {
+ public:
+  explicit Columns(std::shared_ptr<Dataset> dataset)
+      : dataset_(std::move(dataset)) {}
+
+  absl::StatusOr<const Dataset::Column*> Read(absl::string_view name) {
+    const std::string key(name);
+    const auto found = columns_.find(key);
+    if (found != columns_.end()) return &found->second;
+    LOCKSTEP_ASSIGN_OR_RETURN(Dataset::Column column,
+                              ReadWholeColumn(*dataset_, name));
+    return &(columns_[key] = std::move(column));
+  }
+
+ private:
+  const std::shared_ptr<Dataset> dataset_;
+  std::map<std::string, Dataset::Column> columns_;
+};
+
+// A part of a dataset, for the making of the order that walks it.
+// Thread-safety: thread-compatible.
 class PartView : public Dataset {
  public:
-  PartView(std::shared_ptr<Dataset> whole, int64_t begin, int64_t size)
-      : whole_(std::move(whole)), begin_(begin), size_(size) {}
+  PartView(std::shared_ptr<Dataset> whole, std::shared_ptr<Columns> columns,
+           int64_t begin, int64_t size)
+      : whole_(std::move(whole)),
+        columns_(std::move(columns)),
+        begin_(begin),
+        size_(size) {}
 
   int64_t size() const override { return size_; }
   absl::Span<const FieldSpec> fields() const override {
@@ -278,18 +305,18 @@ class PartView : public Dataset {
     return whole_->Read(begin_ + index, context, row);
   }
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Column column,
-                              ReadWholeColumn(*whole_, name));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Column* const column, columns_->Read(name));
     return std::visit(
         [this](const auto& values) {
           const auto first = values.begin() + begin_;
           return Column(std::decay_t<decltype(values)>(first, first + size_));
         },
-        column);
+        *column);
   }
 
  private:
   const std::shared_ptr<Dataset> whole_;
+  const std::shared_ptr<Columns> columns_;
   const int64_t begin_;
   const int64_t size_;
 };
@@ -326,6 +353,20 @@ absl::StatusOr<int64_t> FirstSample(const PluginContext& context,
                      " samples are more than 2^63"));
   }
   return samples;
+}
+
+absl::Status CheckParts(const std::vector<int64_t>& parts, int64_t size) {
+  int64_t left = size;
+  for (const int64_t part : parts) {
+    if (part < 0 || part > left) break;
+    left -= part;
+  }
+  const bool negative = std::any_of(parts.begin(), parts.end(),
+                                    [](int64_t part) { return part < 0; });
+  if (left == 0 && !negative) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "Dataset::parts() should add up to the size of the dataset, ", size,
+      ", but returned ", absl::StrJoin(parts, ", ")));
 }
 
 // Checks the settings of which some need, and some exclude, others.
@@ -365,7 +406,9 @@ OrderResult MakeMixture(const PluginContext& context, const Mixture& settings) {
             ? ""
             : absl::StrCat(" and ", settings.of.size(), " orders")));
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckParts(parts, dataset->size()));
   LOCKSTEP_RETURN_IF_ERROR(CheckEnd(settings));
+  const auto columns = std::make_shared<Columns>(context.dataset);
   ContinuedMixtureOptions options;
   options.end = settings.end;
   options.num_samples = settings.num_samples;
@@ -375,12 +418,19 @@ OrderResult MakeMixture(const PluginContext& context, const Mixture& settings) {
     order.Set("name", "native_shuffle");
     if (!settings.of.empty()) order = settings.of[i];
     PluginContext part = ForInner(context);
-    part.dataset = std::make_shared<PartView>(context.dataset, begin, parts[i]);
+    part.dataset =
+        std::make_shared<PartView>(context.dataset, columns, begin, parts[i]);
     begin += parts[i];
     LOCKSTEP_ASSIGN_OR_RETURN(
         OrderPtr source,
         context.registry->CreateFrom<Order>(
             WithSeed(context, order, settings.seed + i), part));
+    if (source->Describe().size != parts[i]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the order of part ", i, ", ", source->Describe().ToString(),
+          ", is over ", source->Describe().size, " samples, and the part has ",
+          parts[i]));
+    }
     options.sources.push_back(std::move(source));
   }
   options.phases.push_back({0, settings.weights});

@@ -107,6 +107,15 @@ class PackedByName : public testing::Test {
   PluginRegistry registry_;
 };
 
+// Packed rows have one length, so there is nothing to pad.
+TEST_F(PackedByName, PaddingIsRefusedWhenTheLoaderIsMade) {
+  EXPECT_THAT(
+      Make("row_length = 64}\ncollate = {name = \"pad\", field = \"tokens\""),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("tokens u16[64] can't be padded"),
+                     HasSubstr("in collate 'pad' at job.toml"))));
+}
+
 TEST_F(PackedByName, AnEpochHasEachDocumentOnce) {
   for (const std::string order :
        {"", ", order = {name = \"native_shuffle\", seed = 3}",
@@ -149,9 +158,10 @@ TEST_F(PackedByName, SaysHowManyDocumentsAreTooLong) {
 }
 
 TEST_F(PackedByName, NeedsTheLengthOfARow) {
-  EXPECT_THAT(Make("seed = 1").status(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("row_length should be from 1")));
+  EXPECT_THAT(
+      Make("seed = 1").status(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("row_length should be set to the elements of a row")));
   EXPECT_THAT(
       Make("row_length = \"long\"").status(),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("row_length")));

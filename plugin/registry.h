@@ -52,6 +52,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/in_part.h"
@@ -66,6 +67,7 @@ namespace lockstep {
 class BatchMemory;
 class Communicator;
 class Dataset;
+struct FieldSpec;
 class Loader;
 struct LoaderProgress;
 class MetricsSink;
@@ -110,6 +112,10 @@ struct PluginContext {
   Communicator* group = nullptr;
 
   LoaderHooks loader_hooks;
+
+  // The fields of the batches, for factories of collates. They are those of the
+  // dataset, or those of packed rows (sampler/packed.h); empty: not known.
+  absl::Span<const FieldSpec> batch_fields;
 
   // The registry that calls the factory, with which a factory can make inner
   // parts by name. Create sets it.

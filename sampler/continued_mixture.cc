@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,9 @@ namespace {
 
 // Counts over many epochs. They may be negative, since epochs may be.
 __extension__ using Wide = __int128;
+
+// The most turns of the rounds of all phases: 128 MiB of them.
+constexpr int64_t kMostTurnsOfAll = int64_t{1} << 24;
 
 Wide DivideDown(Wide a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
@@ -208,6 +212,8 @@ class ContinuedMixtureStream : public IndexStream {
     int64_t place = piece.place + (first - piece.begin);
     int64_t rounds = place / round.length();
     place %= round.length();
+    // The counts of a read that has failed may be left.
+    for (const uint32_t source : met_) runs_[source].count = 0;
     met_.clear();
     turns_.clear();
     for (size_t i = 0; i < out.size(); ++i) {
@@ -224,15 +230,12 @@ class ContinuedMixtureStream : public IndexStream {
     }
     drawn_.resize(out.size());
     int64_t next = 0;
-    absl::Status status;
     for (const uint32_t source : met_) {
       Run& run = runs_[source];
       run.next = next;
       next += run.count;
-      status.Update(Draw(source, piece.starts[source]));
-      run.count = 0;
+      LOCKSTEP_RETURN_IF_ERROR(Draw(source, piece.starts[source]));
     }
-    LOCKSTEP_RETURN_IF_ERROR(status);
     for (size_t i = 0; i < out.size(); ++i) {
       out[i] = drawn_[static_cast<size_t>(runs_[turns_[i]].next++)];
     }
@@ -405,6 +408,8 @@ ContinuedMixture::Create(ContinuedMixtureOptions options) {
     sources.push_back(std::move(source));
   }
   auto plan = std::make_unique<Plan>();
+  std::map<std::vector<double>, std::shared_ptr<const MixtureRound>> rounds;
+  int64_t turns = 0;
   plan->end = options.end;
   std::vector<Wide> drawn(sources.size());
   for (const ContinuedMixtureOptions::Phase& phase : options.phases) {
@@ -414,10 +419,20 @@ ContinuedMixture::Create(ContinuedMixtureOptions options) {
       AddRounds(*before.round, turn, drawn);
       AddTurns(*before.round, static_cast<int64_t>(turn), drawn);
     }
-    plan->phases.push_back(
-        {phase.first_sample,
-         std::make_shared<const MixtureRound>(TurnsByWeight(phase.weights)),
-         drawn});
+    std::shared_ptr<const MixtureRound>& round = rounds[phase.weights];
+    if (round == nullptr) {
+      round =
+          std::make_shared<const MixtureRound>(TurnsByWeight(phase.weights));
+      turns += round->length();
+    }
+    if (turns > kMostTurnsOfAll) {
+      return Wrong(absl::StrCat(
+          "the rounds of all phases may have 2^24 turns together, but those up "
+          "to phase ",
+          plan->phases.size(), " have ", turns,
+          "; weights with few digits have short rounds"));
+    }
+    plan->phases.push_back({phase.first_sample, round, drawn});
   }
   const MixtureRound& round = *plan->phases.front().round;
   std::vector<int64_t> positions;

@@ -77,7 +77,8 @@ struct ContinuedMixtureOptions {
 };
 
 // Memory: 8 bytes for each turn of a phase's round (ten and two in the
-// example), and one open stream for each source in each open epoch. A stream
+// example; 2^24 at most, where phases with the same weights share one), and
+// one open stream for each source in each open epoch. A stream
 // that is prepared allocates only where a source begins anew, or first gets a
 // weight. Thread-safety: immutable.
 class ContinuedMixture : public Order,

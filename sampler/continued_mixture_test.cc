@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -696,8 +697,19 @@ TEST(ContinuedMixture, SaysWhatIsWrongWithPhases) {
                                         "num_samples, so that it is known "
                                         "where they change, but there are 2 "
                                         "phases"));
+  // Phases of the same weights share a round.
+  options = Mixed({Native(3), Native(4)}, {1, 1}, MixtureStop::kNumSamples, 5);
+  for (int64_t i = 1; i <= 20; ++i) {
+    options.phases.push_back({i, {0.70710678, 0.57721566}});
+  }
+  LOCKSTEP_EXPECT_OK(ErrorOf(options));
+  for (int64_t i = 21; i <= 100; ++i) {
+    options.phases.push_back({i, {1, 1e-8 * static_cast<double>(i)}});
+  }
+  EXPECT_THAT(ErrorOf(options),
+              Refused("the rounds of all phases may have 2^24 turns together"));
   options.phases.clear();
-  EXPECT_THAT(ErrorOf(options), Refused("there are 1 sources and 0 phases"));
+  EXPECT_THAT(ErrorOf(options), Refused("there are 2 sources and 0 phases"));
   for (const int64_t samples : {int64_t{0}, int64_t{-1}, kFar + 1}) {
     EXPECT_THAT(
         ErrorOf(Mixed({Native(3)}, {1}, MixtureStop::kNumSamples, samples)),
@@ -794,6 +806,38 @@ TEST(ContinuedMixture, AFailedReadLeavesTheStreamAsItWas) {
   EXPECT_THAT(stream->Read(0, 1, absl::MakeSpan(out)),
               StatusIs(absl::StatusCode::kUnavailable));
   *failing = false;
+  LOCKSTEP_ASSERT_OK(stream->Read(0, 1, absl::MakeSpan(out)));
+  EXPECT_EQ(out, expected);
+}
+
+// An order that throws once.
+class ThrowingOrder : public Order {
+ public:
+  explicit ThrowingOrder(std::shared_ptr<bool> throws)
+      : throws_(std::move(throws)) {}
+  absl::StatusOr<std::unique_ptr<IndexStream>> Open(
+      int64_t epoch) const override {
+    if (*throws_) throw std::bad_alloc();
+    return Native(3)->Open(epoch);
+  }
+  OrderDescription Describe() const override { return Native(3)->Describe(); }
+
+ private:
+  const std::shared_ptr<bool> throws_;
+};
+
+TEST(ContinuedMixture, AReadThatThrowsLeavesTheStreamAsItWas) {
+  const auto throws = std::make_shared<bool>(false);
+  const auto order =
+      Mix(Mixed({Native(5), std::make_shared<ThrowingOrder>(throws), Native(4)},
+                {1, 1, 1}, MixtureStop::kNumSamples, 60));
+  const std::vector<int64_t> expected = ReadEpoch(*order, 0);
+  const auto stream = *order->Open(0);
+  std::vector<int64_t> out(60);
+  *throws = true;
+  EXPECT_THROW(stream->Read(0, 1, absl::MakeSpan(out)).IgnoreError(),
+               std::bad_alloc);
+  *throws = false;
   LOCKSTEP_ASSERT_OK(stream->Read(0, 1, absl::MakeSpan(out)));
   EXPECT_EQ(out, expected);
 }

@@ -322,7 +322,8 @@ TEST(PackedOrder, NamesWhatItRefuses) {
                             HasSubstr("longest is sample 3 with 20"))));
   for (const int64_t wrong : {int64_t{0}, int64_t{-1}, int64_t{1} << 31}) {
     EXPECT_THAT(StatusOf(InOrder({}, wrong)),
-                refuses(HasSubstr("row_length should be from 1 to 2^31 - 1")));
+                refuses(HasSubstr("row_length should be set to the elements of "
+                                  "a row, from 1 to 2^31 - 1")));
   }
   EXPECT_THAT(StatusOf(InOrder({1, 2, -3}, 10)),
               refuses(HasSubstr("lengths[2] is -3")));

@@ -78,6 +78,7 @@ absl::Status Sampler::StartEpoch(int64_t epoch,
   progress_.position = 0;
   progress_.steps_taken = 0;
   skip_ = SkipRanges();
+  kept_ends_of_ = -1;
   stats_ = SamplerStats();
   return absl::OkStatus();
 }
@@ -167,6 +168,21 @@ absl::StatusOr<Sampler::Rest> Sampler::RestOfSegment(int64_t next) {
   return rest;
 }
 
+// Sets kept_ends_ to the ends of a segment's rows, which begins at the kept
+// position `begin`. A row that has `middle` inside becomes two.
+void Sampler::KeepEnds(const IndexStream::Segment& segment, int64_t begin,
+                       int64_t middle) {
+  kept_ends_of_ = -1;
+  kept_ends_.clear();
+  int64_t last = begin;
+  for (const int64_t end : segment.row_ends) {
+    const int64_t kept = skip_.ToKept(end);
+    if (last < middle && middle < kept) kept_ends_.push_back(middle);
+    if (kept > last) kept_ends_.push_back(last = kept);
+  }
+  if (middle < 0) kept_ends_of_ = segment.begin;
+}
+
 // Finds the rows of a segment that have kept positions. Rows whose positions
 // are all skipped do not count. A state of another order may be in the middle
 // of a row: then its rest is a row.
@@ -178,14 +194,12 @@ void Sampler::FindRows(const IndexStream::Segment& segment, int64_t next,
     return std::upper_bound(rest.row_ends.begin(), rest.row_ends.end(), next) -
            rest.row_ends.begin();
   };
-  if (!skip_.empty() || rest.PositionOf(place_of_next()) != next) {
-    kept_ends_.clear();
-    int64_t last = rest.begin;
-    for (const int64_t end : segment.row_ends) {
-      const int64_t kept = skip_.ToKept(end);
-      if (last < next && next < kept) kept_ends_.push_back(next);
-      if (kept > last) kept_ends_.push_back(last = kept);
-    }
+  if (!skip_.empty()) {
+    if (kept_ends_of_ != segment.begin) KeepEnds(segment, rest.begin, -1);
+    rest.row_ends = kept_ends_;
+  }
+  if (rest.PositionOf(place_of_next()) != next) {
+    KeepEnds(segment, rest.begin, next);
     rest.row_ends = kept_ends_;
   }
   rest.begin = 0;
@@ -348,6 +362,7 @@ absl::Status Sampler::Skip(int64_t begin, int64_t end) {
                      progress_.epoch, ", [", progress_.position, ", ",
                      stream_->size(), "), but got [", begin, ", ", end, ")"));
   }
+  kept_ends_of_ = -1;
   return skip_.Add(begin, end);
 }
 
@@ -381,6 +396,7 @@ absl::Status Sampler::RestoreState(SamplerState state,
   stream_ = std::move(stream);
   progress_ = state.progress;
   skip_ = std::move(state.skip);
+  kept_ends_of_ = -1;
   stats_ = SamplerStats();
   return absl::OkStatus();
 }

@@ -11,7 +11,9 @@
 //     LOCKSTEP_RETURN_IF_ERROR((*sampler)->StartEpoch(epoch));
 //     BatchIndices batch;
 //     while (*(*sampler)->Next(batch)) {
-//       for (int64_t index : batch.indices.first(batch.valid)) Train(index);
+//       for (int64_t index : batch.indices.first(batch.samples())) {
+//         Train(index);
+//       }
 //     }
 //   }
 //
@@ -220,6 +222,8 @@ class Sampler {
   };
   absl::StatusOr<Rest> RestOfSegment(int64_t next);
   void FindRows(const IndexStream::Segment& segment, int64_t next, Rest& rest);
+  void KeepEnds(const IndexStream::Segment& segment, int64_t begin,
+                int64_t middle);
   absl::Status FillBatch(const Rest& rest, const Cut& cut, BatchIndices& batch);
   absl::Status FillRows(const Rest& rest, const Share& share,
                         const Padding& padding);
@@ -242,6 +246,7 @@ class Sampler {
   std::vector<int64_t> positions_;
   std::vector<int64_t> splits_;     // of packed rows
   std::vector<int64_t> kept_ends_;  // of packed rows, if positions are skipped
+  int64_t kept_ends_of_ = -1;       // the beginning of their segment, or -1
 };
 
 }  // namespace lockstep
