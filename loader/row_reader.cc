@@ -68,9 +68,8 @@ void RowReader::ReadRow(Slot& slot, int64_t row, Worker& worker) {
   const int64_t index = slot.indices[row];
   if (index < 0 && row >= slot.valid) return;  // masked
   worker.reading.store(index, std::memory_order_relaxed);
-  const Place place = {row, row};
-  absl::Status status = ReadIndex(slot, place, index, worker);
-  if (!status.ok()) Failed(slot, place, worker, std::move(status));
+  absl::Status status = ReadAlone(slot, row, index, worker);
+  if (!status.ok()) Failed(slot, {row, row}, worker, std::move(status));
 }
 
 // Samples that could not be read come last, so that substitutes take no room of
@@ -94,24 +93,34 @@ void RowReader::ReadPackedRow(Slot& slot, int64_t row, Worker& worker) {
   }
 }
 
-absl::Status RowReader::ReadIndex(Slot& slot, const Place& place, int64_t index,
+absl::Status RowReader::NoSuchIndex(int64_t index) const {
+  return absl::OutOfRangeError(
+      absl::StrCat("the order gave index ", index, ", and the dataset has ",
+                   size_, " samples: make the order for the dataset's size"));
+}
+
+absl::Status RowReader::ReadAlone(Slot& slot, int64_t row, int64_t index,
                                   Worker& worker) {
-  if (index < 0 || index >= size_) {
-    return absl::OutOfRangeError(
-        absl::StrCat("the order gave index ", index, ", and the dataset has ",
-                     size_, " samples: make the order for the dataset's size"));
-  }
+  if (index < 0 || index >= size_) return NoSuchIndex(index);
   uint64_t written = 0;
   SampleContext context(worker.info, slot.key, slot.epoch, index,
-                        slot.positions[place.sample]);
-  if (place.packed != nullptr) {
-    LOCKSTEP_RETURN_IF_ERROR(worker.sample->Read(*dataset_, index, context));
-    return place.packed->Append(worker.sample->row(),
-                                place.sample - slot.SamplesBegin(place.row));
-  }
-  SampleRow sample(*slot.layout, slot.memory, place.row,
-                   slot.RowShapes(place.row), &written);
+                        slot.positions[row]);
+  SampleRow sample(*slot.layout, slot.memory, row, slot.RowShapes(row),
+                   &written);
   return ReadChecked(*dataset_, index, context, sample, written, *slot.layout);
+}
+
+absl::Status RowReader::ReadIndex(Slot& slot, const Place& place, int64_t index,
+                                  Worker& worker) {
+  if (place.packed == nullptr) {
+    return ReadAlone(slot, place.row, index, worker);
+  }
+  if (index < 0 || index >= size_) return NoSuchIndex(index);
+  SampleContext context(worker.info, slot.key, slot.epoch, index,
+                        slot.positions[place.sample]);
+  LOCKSTEP_RETURN_IF_ERROR(worker.sample->Read(*dataset_, index, context));
+  return place.packed->Append(worker.sample->row(),
+                              place.sample - slot.SamplesBegin(place.row));
 }
 
 // Reads as many rows as possible in one call of ReadMany, and returns the first

@@ -95,6 +95,10 @@ class RowReader {
   };
   absl::Status ReadIndex(Slot& slot, const Place& place, int64_t index,
                          Worker& worker);
+  // Does the same for a row of one sample.
+  absl::Status ReadAlone(Slot& slot, int64_t row, int64_t index,
+                         Worker& worker);
+  absl::Status NoSuchIndex(int64_t index) const;
   void Failed(Slot& slot, const Place& place, Worker& worker, absl::Status why);
   bool Substitute(Slot& slot, const Place& place, Worker& worker,
                   const absl::Status& why);
