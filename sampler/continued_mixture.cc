@@ -365,6 +365,37 @@ absl::StatusOr<int64_t> CountPositions(const Order& order, size_t number) {
 
 }  // namespace
 
+absl::StatusOr<std::vector<ContinuedMixture::Phase>>
+ContinuedMixture::MakePhases(const ContinuedMixtureOptions& options) {
+  std::map<std::vector<double>, std::shared_ptr<const MixtureRound>> rounds;
+  int64_t turns = 0;
+  std::vector<Phase> phases;
+  std::vector<Wide> drawn(options.sources.size());
+  for (const ContinuedMixtureOptions::Phase& phase : options.phases) {
+    if (!phases.empty()) {
+      const Phase& before = phases.back();
+      Wide turn = phase.first_sample - before.first_sample;
+      AddRounds(*before.round, turn, drawn);
+      AddTurns(*before.round, static_cast<int64_t>(turn), drawn);
+    }
+    std::shared_ptr<const MixtureRound>& round = rounds[phase.weights];
+    if (round == nullptr) {
+      round =
+          std::make_shared<const MixtureRound>(TurnsByWeight(phase.weights));
+      turns += round->length();
+    }
+    if (turns > kMostTurnsOfAll) {
+      return Wrong(absl::StrCat(
+          "the rounds of all phases may have 2^24 turns together, but those up "
+          "to phase ",
+          phases.size(), " have ", turns,
+          "; weights with few digits have short rounds"));
+    }
+    phases.push_back({phase.first_sample, round, drawn});
+  }
+  return phases;
+}
+
 absl::StatusOr<std::shared_ptr<const ContinuedMixture>>
 ContinuedMixture::Create(ContinuedMixtureOptions options) {
   if (options.sources.empty() || options.phases.empty()) {
@@ -408,32 +439,8 @@ ContinuedMixture::Create(ContinuedMixtureOptions options) {
     sources.push_back(std::move(source));
   }
   auto plan = std::make_unique<Plan>();
-  std::map<std::vector<double>, std::shared_ptr<const MixtureRound>> rounds;
-  int64_t turns = 0;
   plan->end = options.end;
-  std::vector<Wide> drawn(sources.size());
-  for (const ContinuedMixtureOptions::Phase& phase : options.phases) {
-    if (!plan->phases.empty()) {
-      const Phase& before = plan->phases.back();
-      Wide turn = phase.first_sample - before.first_sample;
-      AddRounds(*before.round, turn, drawn);
-      AddTurns(*before.round, static_cast<int64_t>(turn), drawn);
-    }
-    std::shared_ptr<const MixtureRound>& round = rounds[phase.weights];
-    if (round == nullptr) {
-      round =
-          std::make_shared<const MixtureRound>(TurnsByWeight(phase.weights));
-      turns += round->length();
-    }
-    if (turns > kMostTurnsOfAll) {
-      return Wrong(absl::StrCat(
-          "the rounds of all phases may have 2^24 turns together, but those up "
-          "to phase ",
-          plan->phases.size(), " have ", turns,
-          "; weights with few digits have short rounds"));
-    }
-    plan->phases.push_back({phase.first_sample, round, drawn});
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(plan->phases, MakePhases(options));
   const MixtureRound& round = *plan->phases.front().round;
   std::vector<int64_t> positions;
   for (const Source& source : sources) positions.push_back(source.positions);

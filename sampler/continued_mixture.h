@@ -111,6 +111,8 @@ class ContinuedMixture : public Order,
 
   explicit ContinuedMixture(std::unique_ptr<const Plan> plan);
 
+  static absl::StatusOr<std::vector<Phase>> MakePhases(
+      const ContinuedMixtureOptions& options);
   Place PlaceOf(int64_t epoch, int64_t position) const;
 
   const std::unique_ptr<const Plan> plan_;
