@@ -32,7 +32,8 @@ struct LoaderMetrics {
   int64_t bytes = 0;
   int64_t failed_samples = 0;  // neither read nor substituted
   int64_t substituted_samples = 0;
-  // Of rows that pack several samples: all elements, and those of no sample.
+  // These count the elements of rows that pack several samples: all of them,
+  // and those of no sample.
   int64_t packed_elements = 0;
   int64_t empty_elements = 0;
 

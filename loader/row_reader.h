@@ -40,8 +40,8 @@ struct alignas(64) Worker {
   std::vector<SampleRow> rows;
   std::vector<uint64_t> written;
 
-  // What packed rows need: the memory of one sample, and the samples of the row
-  // that could not be read.
+  // Packed rows need these: the memory of one sample, and the samples of the
+  // row that could not be read.
   std::unique_ptr<RowBuffer> sample;
   std::vector<std::pair<int64_t, absl::Status>> failed;
 

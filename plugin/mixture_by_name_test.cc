@@ -331,6 +331,26 @@ TEST_F(MixtureByName, OrdersInsideGetTheSeed) {
               HasSubstr("torch_shuffle(size:10,seed:8"));
 }
 
+// Inner orders had seed 0 when the outer seed did not reach them.
+TEST_F(MixtureByName, AStateOfAnotherInnerSeedIsRefused) {
+  Config grouped;
+  grouped.Set("groups", "x");
+  grouped.Set("global_batch_size", 4);
+  grouped.Set("seed", 7);
+  const auto now = registry_.Create<Sampler>("grouped", context_, grouped);
+  LOCKSTEP_ASSERT_OK(now);
+  Config inner;
+  inner.Set("name", "native_shuffle");
+  inner.Set("seed", 0);
+  grouped.Set("order", inner);
+  const auto before = registry_.Create<Sampler>("grouped", context_, grouped);
+  LOCKSTEP_ASSERT_OK(before);
+  LOCKSTEP_ASSERT_OK((*before)->StartEpoch(0));
+  EXPECT_THAT(
+      (*now)->RestoreState((*before)->SaveState()),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("details")));
+}
+
 TEST_F(MixtureByName, Conforms) {
   settings_.Set("end", "samples");
   settings_.Set("num_samples", 72);

@@ -251,7 +251,8 @@ void BindOptions(Mixture& settings, OptionTable& table) {
             "that of the mixture plus the number of the part, from 0.");
   table.Add("end", &settings.end,
             "The end of an epoch: when the first part has come once; when each "
-            "part has come at least once; or after num_samples.",
+            "part has had as many turns as it has samples; or after "
+            "num_samples.",
             {{"first_exhausted", MixtureStop::kFirstExhausted},
              {"all_exhausted", MixtureStop::kAllExhausted},
              {"samples", MixtureStop::kNumSamples}});

@@ -101,7 +101,8 @@ struct ContinuedMixture::Plan {
   std::vector<Source> sources;
   std::vector<Phase> phases;
   int64_t length;  // of an epoch
-  // What an epoch has of each source, if each epoch begins with a round.
+  // These are the draws of each source in an epoch, if each begins with a
+  // round.
   std::vector<int64_t> draws;
 };
 

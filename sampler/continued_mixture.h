@@ -10,7 +10,7 @@
 //   options.num_samples = 100000;  // of an epoch
 //   auto order = ContinuedMixture::Create(options);
 //
-// What comes from a source are the epochs of its order, one after the other. If
+// A source gives the epochs of its order, one after the other. If
 // they are permutations, a sample comes for the second time when all samples of
 // its source have come, whatever the epoch of the mixture. So a large source
 // goes on where the last epoch has left it, and a small one goes through as

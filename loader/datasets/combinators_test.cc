@@ -362,7 +362,7 @@ TEST(ConcatDataset, TellsItsParts) {
   const auto mapped = *MapDataset::Create(
       zipped, [](SampleContext&, SampleRow&) { return absl::OkStatus(); });
   EXPECT_THAT(mapped->parts(), testing::ElementsAre(2, 5));
-  // What a subset leaves of the parts is not known.
+  // A subset does not know what it leaves of the parts.
   const auto subset = *SubsetDataset::Create(two, {0, 1, 2});
   EXPECT_THAT(subset->parts(), testing::ElementsAre(3));
 }
