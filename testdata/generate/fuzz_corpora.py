@@ -138,6 +138,93 @@ def tokens():
     }
 
 
+# ---- Shards of samples.
+
+
+def cut(shard, *ranges, end=1024):
+    """Blocks of a golden tar file, and zeros."""
+    content = (TESTDATA / 'tar' / f'{shard}.tar').read_bytes()
+    return b''.join(
+        content[512 * a:512 * b] for a, b in ranges) + bytes(end)
+
+
+def large_field(header):
+    """A header whose size is written to the base 256, as for large members."""
+    size = int(header[124:135], 8)
+    header = (header[:124] + b'\x80' + size.to_bytes(11, 'big') +
+              header[136:148] + b' ' * 8 + header[156:])
+    return header[:148] + b'%06o\0 ' % sum(header) + header[156:]
+
+
+def archives():
+    """Tar files of at most 4 KiB, whose checksums are right."""
+    ustar = cut('gnu_ustar', (0, 6))
+    size = cut('tarfile_gnu', (12, 14))
+    return {
+        **golden('tar', ['gzip.tar', 'bzip2.tar', 'xz.tar', 'zstd.tar']),
+        'v7': cut('gnu_v7', (0, 6)),
+        'ustar': ustar,
+        'two_parts': cut('gnu_ustar', (12, 18)),
+        'prefix': cut('gnu_ustar', (24, 28)),
+        'hidden': cut('gnu_ustar', (6, 12)),
+        'bsdtar': cut('bsdtar_ustar', (0, 5)),
+        'gnu': cut('gnu_gnu', (0, 3), (23, 25)),
+        'gnu_long_name': cut('gnu_gnu', (15, 19)),
+        'gnu_long_link': cut('gnu_gnu', (25, 30)),
+        'gnu_hard_link': cut('gnu_gnu', (30, 35)),
+        'pax': cut('gnu_pax', (5, 9)),
+        'pax_global': cut('gnu_pax', (0, 2), (5, 9)),
+        'pax_long_name': cut('gnu_pax', (25, 29)),
+        'pax_of_bsdtar': cut('bsdtar_pax', (3, 7)),
+        'pax_of_webdataset': cut('webdataset', (0, 4)),
+        'pax_of_nothing': cut('webdataset', (4, 6)),
+        'pax_size': cut('tarfile_pax', (25, 29)),
+        'types': cut('tarfile_ustar', (10, 14)),
+        'base_256': cut('tarfile_gnu', (12, 18)),
+        'base_256_size': large_field(size[:512]) + size[512:],
+        'sparse': cut('sparse', (2, 4)),
+        'sparse_extended': cut('sparse', (4, 12), end=0),
+        'sparse_pax': cut('sparse_pax', (4, 9)),
+        'no_end': ustar[:-1024],
+        'truncated': ustar[:-1024 - 500],
+        'truncated_header': ustar[:-1024 - 1000],
+        'truncated_pax': cut('gnu_pax', (5, 7), end=0),
+        'half_an_end': ustar[:-512],
+        'more': cut('gnu_ustar', (1, 3)) + b'more',
+        'checksum': ustar.replace(b'train/0000.jpg', b'train/0000.gif'),
+        'empty': bytes(1024),
+    }
+
+
+INDICES = {
+    'version_1_1': 'v1.1 2\ncls 512 1 txt 1536 16\ntxt 2560 16\n',
+    'another_version': 'v1.3 1\ncls 512 1 a.cls\n',
+    'no_version': '1\ncls 512 1 a.cls\n',
+    'no_samples': 'v1.2 0\n',
+    'no_count': 'v1.2\ncls 512 1 a.cls\n',
+    'too_few': 'v1.2 2\ncls 512 1 a.cls\n',
+    'too_many': 'v1.2 1\ncls 512 1 a.cls\ncls 1536 1 b.cls\n',
+    'no_such_count': 'v1.2 9223372036854775807\ncls 512 1 a.cls\n',
+    'torn': 'v1.2 1\ncls 512 1 a.cls txt 15',
+    'no_name': 'v1.2 1\ncls 512 1\n',
+    'no_line_end': 'v1.2 1\ncls 512 1 a.cls',
+    'carriage_return': 'v1.2 1\r\ncls 512 1 a.cls\r\n',
+    'empty_line': 'v1.2 2\n\ncls 512 1 a.cls\n',
+    'twice': 'v1.2 1\ncls 512 1 a.cls cls 1536 1 a.CLS\n',
+    'two_keys': 'v1.2 1\ncls 512 1 a.cls txt 1536 16 b.txt\n',
+    'spaces': 'v1.2 1\ntxt 512 16 a b.txt cls 1536 1 a b.cls\n',
+    'two_parts': 'v1.2 1\nleft.jpg 512 256 v1.5/a.left.jpg\n',
+    'backwards': 'v1.2 2\ncls 1536 1 b.cls\ncls 512 1 a.cls\n',
+    'same_place': 'v1.2 2\ncls 512 1 a.cls\ncls 512 1 b.cls\n',
+    'not_a_block': 'v1.2 1\ncls 513 1 a.cls\n',
+    'in_the_header': 'v1.2 1\ncls 0 1 a.cls\n',
+    'negative': 'v1.2 1\ncls 512 -1 a.cls\n',
+    'large': 'v1.2 1\ncls 9223372036854775296 9223372036854775807 a.cls\n',
+    'too_large': 'v1.2 1\ncls 512 18446744073709551617 a.cls\n',
+    'no_number': 'v1.2 1\ncls x 1 a.cls\n',
+    'zeros': 'v1.2 1\ncls 512 1 a\0.cls\n',
+}
+
 # ---- States.
 
 
@@ -489,6 +576,12 @@ def main():
             'large': struct.pack('<QI', 2**63, 0) + bytes(8),
         })
     write('token_files_fuzz', tokens())
+    write('tar_archive_fuzz', archives())
+    write(
+        'shard_index_fuzz', {
+            **golden('tar', ['webdataset.idx', 'gnu_ustar.idx', 'gnu_gnu.idx']),
+            **{name: value.encode() for name, value in INDICES.items()}
+        })
     write('state_fuzz', SAMPLER_STATES)
     write(
         'loader_state_fuzz', {
