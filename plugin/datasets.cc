@@ -17,6 +17,8 @@
 #include "lockstep/loader/datasets/combinators.h"
 #include "lockstep/loader/datasets/file_folder.h"
 #include "lockstep/loader/datasets/npy_dataset.h"
+#include "lockstep/loader/datasets/tar_files.h"
+#include "lockstep/loader/datasets/tar_options.h"
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
 #include "lockstep/loader/datasets/token_files.h"
 #include "lockstep/plugin/options.h"
@@ -93,6 +95,37 @@ void BindOptions(TokenFilesOptions& options, OptionTable& table) {
              {"read", FileAccess::kRead}});
 }
 
+void BindOptions(TarField& options, OptionTable& table) {
+  table.Add("field", &options.field, "The name of the field.");
+  table.Add("extensions", &options.extensions,
+            "What follows the first dot in the names of its members, such as "
+            "\"jpg\"; of those that a sample has, the first one is read.");
+  table.Add("content", &options.content,
+            "What the members are: bytes as they are; a number as text; or an "
+            "array in a .npy. Unset: as the first extension says, which is an "
+            "array for npy, and a number for cls, cls2, id, index and inx.",
+            {{"bytes", TarContent::kBytes},
+             {"number", TarContent::kNumber},
+             {"array", TarContent::kArray}});
+  table.Add("json_key", &options.json_key,
+            "The place of the number in a JSON object, such as \"label\" or "
+            "\"size.width\"; none: the member is the number.");
+  table.Add("dtype", &options.dtype,
+            "The type of a number, unset: i64; for an array it is a check.");
+  table.Add("shape", &options.shape,
+            "The shape of an array, with -1 for a dimension that differs; "
+            "unset: that of the first sample, which all must have.");
+  table.AddSize("max_bytes", &options.max_bytes,
+                "The most bytes that a member may have, which is the memory of "
+                "each sample; 0: the size of the largest member.");
+  table.Add("missing", &options.missing,
+            "If a sample has no such member: an error at the start; the sample "
+            "is left out; or the field is empty, or zero.",
+            {{"error", TarMissing::kError},
+             {"skip", TarMissing::kSkip},
+             {"empty", TarMissing::kEmpty}});
+}
+
 void BindOptions(NpyFile& options, OptionTable& table) {
   table.Add("field", &options.field, "The name of the field.");
   table.Add("path", &options.path, "The path of the .npy file.");
@@ -123,6 +156,51 @@ DatasetResult MakeTokenFiles(const PluginContext&,
 DatasetResult MakeTfRecord(const PluginContext&,
                            const TfRecordDatasetOptions& options) {
   return TfRecordDataset::Create(options);
+}
+
+struct TarSettings {
+  TarFilesOptions tar;
+  std::vector<Config> fields;
+};
+
+void BindOptions(TarSettings& settings, OptionTable& table) {
+  TarFilesOptions& options = settings.tar;
+  table.Add("files", &options.files,
+            "The paths of the files, or patterns with *, ? and numbers in "
+            "braces, such as \"train-{000..127}.tar\".");
+  table.Add("fields", &settings.fields,
+            "One table for each field, with its name as `field` and the "
+            "endings of its members' names as `extensions`; and, if needed, "
+            "content, json_key, dtype, shape, max_bytes and missing.");
+  table.Add("key", &options.key,
+            "If true, the field `key` has the part of the names that the "
+            "members of a sample share.");
+  table.Add("index", &options.index,
+            "The index beside each file (DALI's .idx): read it if it is there "
+            "and fits; the same, and write it if not; or ignore it.",
+            {{"read", TarIndex::kRead},
+             {"write", TarIndex::kWrite},
+             {"ignore", TarIndex::kIgnore}});
+}
+
+DatasetResult MakeTarFiles(const PluginContext& context,
+                           const TarSettings& settings) {
+  TarFilesOptions options = settings.tar;
+  for (const Config& table : settings.fields) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        TarField field,
+        ReadOptions<TarField>("a field of dataset 'tar'", table));
+    options.fields.push_back(std::move(field));
+  }
+  if (context.tell != nullptr) {
+    options.progress = [&context](const TarProgress& progress) {
+      context.tell(
+          absl::StrCat("looking for the members of tar files: ", progress.files,
+                       " of ", progress.all_files, " files done, ",
+                       progress.members, " members found"));
+    };
+  }
+  return TarFiles::Create(std::move(options));
 }
 
 struct NpySettings {
@@ -266,6 +344,9 @@ absl::Status RegisterDatasets(PluginRegistry& registry) {
   absl::Status status;
   status.Update(registry.Add<Dataset>(
       "npy", "Arrays in .npy files; a row is a sample.", MakeNpy));
+  status.Update(registry.Add<Dataset>(
+      "tar", "The samples of tar files, as WebDataset stores them.",
+      MakeTarFiles));
   status.Update(registry.Add<Dataset>(
       "tokens", "Windows or documents of files of tokens.", MakeTokenFiles));
   status.Update(registry.Add<Dataset>(

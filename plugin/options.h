@@ -20,6 +20,7 @@
 #include "lockstep/loader/datasets/cache_dataset.h"
 #include "lockstep/loader/datasets/file_folder.h"
 #include "lockstep/loader/datasets/npy_dataset.h"
+#include "lockstep/loader/datasets/tar_options.h"
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
 #include "lockstep/loader/datasets/token_files.h"
 #include "lockstep/loader/loader_options.h"
@@ -58,6 +59,7 @@ void BindOptions(LoaderOptions& options, OptionTable& table);
 void BindOptions(FileFolderOptions& options, OptionTable& table);
 void BindOptions(TfRecordDatasetOptions& options, OptionTable& table);
 void BindOptions(TokenFilesOptions& options, OptionTable& table);
+void BindOptions(TarField& options, OptionTable& table);
 void BindOptions(NpyFile& options, OptionTable& table);
 void BindOptions(CacheOptions& options, OptionTable& table);
 void BindOptions(TextSinkOptions& options, OptionTable& table);

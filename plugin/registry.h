@@ -113,6 +113,11 @@ struct PluginContext {
 
   LoaderHooks loader_hooks;
 
+  // Called on the thread that makes parts, about every two seconds, with a
+  // sentence that says how far it has come, if one takes long: a dataset that
+  // looks through its files. A session logs it.
+  std::function<void(absl::string_view)> tell;
+
   // The fields of the batches, for factories of collates. They are those of the
   // dataset, or those of packed rows (sampler/packed.h); empty: not known.
   absl::Span<const FieldSpec> batch_fields;

@@ -142,6 +142,9 @@ PluginContext Training::InThisSession(PluginContext context) const {
   context.world_size = ranks.size();
   context.world = ranks.world();
   context.group = &ranks.group();
+  if (context.tell == nullptr && ranks.rank() == 0) {
+    context.tell = [this](absl::string_view text) { Log(text); };
+  }
   return context;
 }
 

@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -134,27 +137,36 @@ absl::Status File::CheckHas(int64_t bytes) const {
       " when it was opened: it was truncated; restore it and start again"));
 }
 
-absl::Status File::ReadAt(int64_t offset, absl::Span<char> out) const {
-  int64_t at = offset;
-  for (absl::Span<char> left = out; !left.empty();) {
-    const ssize_t got = ::pread(descriptor_, left.data(), left.size(), at);
+absl::Status File::ReadAt(int64_t offset, absl::Span<char> first,
+                          absl::Span<char> second) const {
+  const int64_t end =
+      offset + static_cast<int64_t>(first.size() + second.size());
+  for (int64_t at = offset; at < end;) {
+    const iovec parts[] = {{first.data(), first.size()},
+                           {second.data(), second.size()}};
+    const ssize_t got = ::preadv(descriptor_, parts, 2, at);
     if (got < 0) {
       if (errno == EINTR) continue;
       return SystemError(
           errno, path_,
-          absl::StrCat("can't read ", left.size(), " bytes at byte ", at));
+          absl::StrCat("can't read ", end - at, " bytes at byte ", at));
     }
     if (got == 0) {
       return absl::DataLossError(
           absl::StrCat("'", path_, "' ends at byte ", Size().value_or(at),
-                       ", and should have bytes ", offset, " to ",
-                       offset + static_cast<int64_t>(out.size()),
+                       ", and should have bytes ", offset, " to ", end,
                        ": it was truncated; restore it"));
     }
-    left.remove_prefix(got);
     at += got;
+    const size_t of_first = std::min(static_cast<size_t>(got), first.size());
+    first.remove_prefix(of_first);
+    second.remove_prefix(static_cast<size_t>(got) - of_first);
   }
   return absl::OkStatus();
+}
+
+void File::ReadAhead(int64_t offset, int64_t bytes) const {
+  ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
 }
 
 absl::StatusOr<Mapping> Mapping::Create(const File& file, int64_t bytes) {

@@ -61,7 +61,16 @@ class File {
   absl::Status CheckHas(int64_t bytes) const;
 
   // Fills `out` from `offset` on. Returns DATA_LOSS if the file ends too early.
-  absl::Status ReadAt(int64_t offset, absl::Span<char> out) const;
+  absl::Status ReadAt(int64_t offset, absl::Span<char> out) const {
+    return ReadAt(offset, out, {});
+  }
+  // Fills `first`, and `second` with the bytes behind, by one system call.
+  absl::Status ReadAt(int64_t offset, absl::Span<char> first,
+                      absl::Span<char> second) const;
+
+  // Asks the system to have these bytes in memory soon, if they are not, and
+  // returns at once.
+  void ReadAhead(int64_t offset, int64_t bytes) const;
 
   const char* path() const { return path_; }
 

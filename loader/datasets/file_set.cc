@@ -6,53 +6,134 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/base/status_macros.h"
 
 namespace lockstep {
 namespace internal_loader {
 
+namespace {
+
+constexpr size_t kMostPaths = 1000000;
+
+bool IsFile(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+// Adds `pattern` with each number that its first braces stand for, and so on
+// for its other braces. Braces that hold something else stay as they are.
+absl::Status ExpandBraces(const std::string& pattern, size_t from,
+                          std::vector<std::string>& patterns) {
+  const size_t open = pattern.find('{', from);
+  const size_t close = pattern.find('}', open);
+  if (close == std::string::npos) {
+    patterns.push_back(pattern);
+    return absl::OkStatus();
+  }
+  const absl::string_view inner =
+      absl::string_view(pattern).substr(open + 1, close - open - 1);
+  const size_t dots = inner.find("..");
+  const auto is_number = [](absl::string_view text) {
+    return !text.empty() && text.size() <= 18 &&
+           std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
+  };
+  if (dots == absl::string_view::npos || !is_number(inner.substr(0, dots)) ||
+      !is_number(inner.substr(dots + 2))) {
+    return ExpandBraces(pattern, open + 1, patterns);
+  }
+  const absl::string_view first_text = inner.substr(0, dots);
+  const absl::string_view last_text = inner.substr(dots + 2);
+  int64_t first = 0;
+  int64_t last = 0;
+  if (!absl::SimpleAtoi(first_text, &first) ||
+      !absl::SimpleAtoi(last_text, &last) || first > last ||
+      last - first >= static_cast<int64_t>(kMostPaths)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", pattern,
+                     "': the braces should have two numbers, of which the "
+                     "second one is larger by less than a million"));
+  }
+  // 8..11 has no digits to be filled up with zeros.
+  const size_t width =
+      first_text[0] == '0' ? std::max(first_text.size(), last_text.size()) : 0;
+  for (int64_t number = first; number <= last; ++number) {
+    std::string digits = absl::StrCat(number);
+    digits.insert(0, width > digits.size() ? width - digits.size() : 0, '0');
+    const std::string with = absl::StrCat(pattern.substr(0, open), digits,
+                                          pattern.substr(close + 1));
+    LOCKSTEP_RETURN_IF_ERROR(
+        ExpandBraces(with, open + digits.size(), patterns));
+    if (patterns.size() > kMostPaths) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", pattern, "': its braces stand for more than a million paths"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Adds the paths that match a pattern with *, ? and [.
+absl::Status ExpandStars(const std::string& pattern,
+                         std::vector<std::string>& paths) {
+  glob_t found = {};
+  const int error = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  const size_t begin = paths.size();
+  for (size_t i = 0; error == 0 && i < found.gl_pathc; ++i) {
+    paths.emplace_back(found.gl_pathv[i]);
+  }
+  ::globfree(&found);
+  if (error == GLOB_NOSPACE) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "there is no memory for the files that match '", pattern, "'"));
+  }
+  if (paths.size() == begin) {
+    return absl::NotFoundError(
+        absl::StrCat("no file matches '", pattern,
+                     "': check the path, and that its folders can be read"));
+  }
+  std::sort(paths.begin() + static_cast<int64_t>(begin), paths.end());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<std::string>> ExpandPaths(
     absl::Span<const std::string> patterns) {
   std::vector<std::string> paths;
-  for (const std::string& pattern : patterns) {
-    struct stat info;
-    if (pattern.find_first_of("*?[") == std::string::npos ||
-        ::stat(pattern.c_str(), &info) == 0) {
-      paths.push_back(pattern);
-      continue;
+  for (const std::string& given : patterns) {
+    std::vector<std::string> expanded;
+    if (IsFile(given)) {
+      expanded.push_back(given);
+    } else {
+      LOCKSTEP_RETURN_IF_ERROR(ExpandBraces(given, 0, expanded));
     }
-    glob_t found = {};
-    const int error = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
-    const size_t begin = paths.size();
-    for (size_t i = 0; error == 0 && i < found.gl_pathc; ++i) {
-      paths.emplace_back(found.gl_pathv[i]);
+    for (std::string& pattern : expanded) {
+      if (pattern.find_first_of("*?[") == std::string::npos ||
+          IsFile(pattern)) {
+        paths.push_back(std::move(pattern));
+      } else {
+        LOCKSTEP_RETURN_IF_ERROR(ExpandStars(pattern, paths));
+      }
     }
-    ::globfree(&found);
-    if (error == GLOB_NOSPACE) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "there is no memory for the files that match '", pattern, "'"));
-    }
-    if (paths.size() == begin) {
-      return absl::NotFoundError(absl::StrCat("no file matches '", pattern,
-                                              "': check the path, and that "
-                                              "its folders can be read"));
-    }
-    std::sort(paths.begin() + static_cast<int64_t>(begin), paths.end());
   }
   return paths;
 }
 
-absl::Status OpenFile::ReadAt(int64_t offset, absl::Span<char> out) const {
-  if (mapping_.data() == nullptr) return file_.ReadAt(offset, out);
-  std::memcpy(out.data(), mapping_.data() + offset, out.size());
+absl::Status OpenFile::ReadAt(int64_t offset, absl::Span<char> first,
+                              absl::Span<char> second) const {
+  if (mapping_.data() == nullptr) return file_.ReadAt(offset, first, second);
+  const char* const from = mapping_.data() + offset;
+  std::copy_n(from, first.size(), first.data());
+  std::copy_n(from + first.size(), second.size(), second.data());
   return absl::OkStatus();
 }
 

@@ -26,9 +26,11 @@ namespace lockstep {
 namespace internal_loader {
 
 // Returns the paths that match the patterns: those of one pattern sorted by
-// their bytes, and the patterns in their order. What has none of *, ? and [, or
-// is the path of a file, is taken as it is. NOT_FOUND if a pattern matches no
-// file.
+// their bytes, and the patterns in their order. {08..11} stands for 08, 09, 10
+// and 11, with as many digits as both ends have. What has none of *, ? and [,
+// or is the path of a file, is taken as it is. NOT_FOUND if a pattern matches
+// no file; INVALID_ARGUMENT if the numbers in braces stand for more than a
+// million paths, or go down.
 absl::StatusOr<std::vector<std::string>> ExpandPaths(
     absl::Span<const std::string> patterns);
 
@@ -36,7 +38,17 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(
 class OpenFile {
  public:
   // Fills `out` from `offset` on, from memory if the file is mapped.
-  absl::Status ReadAt(int64_t offset, absl::Span<char> out) const;
+  absl::Status ReadAt(int64_t offset, absl::Span<char> out) const {
+    return ReadAt(offset, out, {});
+  }
+  // Fills `first`, and `second` with the bytes behind.
+  absl::Status ReadAt(int64_t offset, absl::Span<char> first,
+                      absl::Span<char> second) const;
+
+  // Asks the system to have these bytes in memory soon, and returns at once.
+  void ReadAhead(int64_t offset, int64_t bytes) const {
+    file_.ReadAhead(offset, bytes);
+  }
 
  private:
   friend class FileSet;

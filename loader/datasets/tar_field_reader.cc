@@ -1,0 +1,427 @@
+#include "lockstep/loader/datasets/tar_field_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/annotate.h"
+#include "lockstep/base/npy_header.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/datasets/json_number.h"
+
+namespace lockstep::internal_loader {
+namespace {
+
+using ::lockstep::internal_base::kNpyPrefixBytes;
+using ::lockstep::internal_base::NpyHeader;
+using ::lockstep::internal_base::NpyHeaderBytes;
+using ::lockstep::internal_base::ParseNpyHeader;
+
+// The bytes of a member that are read to the stack: all of most numbers, and
+// the header of most arrays.
+constexpr int64_t kHead = 2048;
+
+// The most bytes of a number as text, and of the header of an array.
+constexpr int64_t kMostNumber = 512;
+constexpr int64_t kMostNpyHeader = 65536;
+
+absl::Status Wrong(const TarField& options, absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("tar: field '", options.field, "': ", what));
+}
+
+TarContent ContentOf(const TarField& options) {
+  if (options.content.has_value()) return *options.content;
+  if (!options.json_key.empty()) return TarContent::kNumber;
+  const std::string& extension = options.extensions[0];
+  if (absl::EqualsIgnoreCase(extension, "npy")) return TarContent::kArray;
+  for (const char* const number : {"cls", "cls2", "id", "index", "inx"}) {
+    if (absl::EqualsIgnoreCase(extension, number)) return TarContent::kNumber;
+  }
+  return TarContent::kBytes;
+}
+
+template <typename T>
+bool StoreInteger(absl::string_view text, char* to) {
+  using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
+  Wide wide = 0;
+  if (!absl::SimpleAtoi(text, &wide)) {
+    // Some programs write 7 as 7.0.
+    constexpr double kMost = 9007199254740992;  // 2^53
+    double number = 0;
+    if (!absl::SimpleAtod(text, &number) || number != std::floor(number) ||
+        std::abs(number) > kMost || (number < 0 && !std::is_signed_v<T>)) {
+      return false;
+    }
+    wide = static_cast<Wide>(number);
+  }
+  if (wide < std::numeric_limits<T>::min() ||
+      wide > std::numeric_limits<T>::max()) {
+    return false;
+  }
+  const auto value = static_cast<T>(wide);
+  std::memcpy(to, &value, sizeof(value));
+  return true;
+}
+
+// Writes a number of that type. Returns false if the text is none.
+bool StoreNumber(absl::string_view text, DType dtype, char* to) {
+  switch (dtype) {
+    case DType::kI8:
+      return StoreInteger<int8_t>(text, to);
+    case DType::kI16:
+      return StoreInteger<int16_t>(text, to);
+    case DType::kI32:
+      return StoreInteger<int32_t>(text, to);
+    case DType::kI64:
+      return StoreInteger<int64_t>(text, to);
+    case DType::kU8:
+      return StoreInteger<uint8_t>(text, to);
+    case DType::kU16:
+      return StoreInteger<uint16_t>(text, to);
+    case DType::kU32:
+      return StoreInteger<uint32_t>(text, to);
+    case DType::kU64:
+      return StoreInteger<uint64_t>(text, to);
+    case DType::kF32: {
+      float value = 0;
+      if (!absl::SimpleAtof(text, &value)) return false;
+      std::memcpy(to, &value, sizeof(value));
+      return true;
+    }
+    case DType::kF64: {
+      double value = 0;
+      if (!absl::SimpleAtod(text, &value)) return false;
+      std::memcpy(to, &value, sizeof(value));
+      return true;
+    }
+    case DType::kBool:
+      *to = text == "true" || text == "1" ? 1 : 0;
+      return *to == 1 || text == "false" || text == "0";
+    default:
+      return false;
+  }
+}
+
+bool HasNumbers(DType dtype) {
+  return dtype != DType::kF16 && dtype != DType::kBF16;
+}
+
+absl::Status InMember(const TarSource& source, const ShardMember& member,
+                      absl::Span<const char> header,
+                      const absl::Status& status) {
+  return Annotate(status, absl::StrCat("'", source.path, "', byte ",
+                                       member.offset - kTarBlock, ", member ",
+                                       ShownName(header)));
+}
+
+absl::Status Moved(const TarSource& source, const ShardMember& member,
+                   absl::Span<const char> header) {
+  const std::string index = IndexPath(source.path);
+  return absl::DataLossError(absl::StrCat(
+      "'", source.path, "', byte ", member.offset - kTarBlock, ": there is ",
+      ShownName(header), ", and not the header of the member of ", member.size,
+      " bytes that should be there: ",
+      source.has_index
+          ? absl::StrCat("remove its index '", index,
+                         "', which belongs to another file, and start again")
+          : "the file was changed; start again"));
+}
+
+// Reads the header of a member and the begin of its content by one call.
+absl::Status ReadMember(const TarSource& source, const ShardMember& member,
+                        absl::Span<char> header, absl::Span<char> content) {
+  LOCKSTEP_RETURN_IF_ERROR(
+      source.file.ReadAt(member.offset - kTarBlock, header, content));
+  return IsHeaderOf(header, member.mark, member.has_size ? member.size : -1)
+             ? absl::OkStatus()
+             : Moved(source, member, header);
+}
+
+// Reads the header of the array in a member.
+absl::StatusOr<std::string> ReadNpyHeader(const TarSource& source,
+                                          const ShardMember& member) {
+  char prefix[kNpyPrefixBytes];
+  const absl::Span<char> begin(
+      prefix, static_cast<size_t>(std::min(member.size, kNpyPrefixBytes)));
+  LOCKSTEP_RETURN_IF_ERROR(source.file.ReadAt(member.offset, begin));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const int64_t bytes,
+      NpyHeaderBytes(absl::string_view(begin.data(), begin.size())));
+  if (bytes > std::min(member.size, kMostNpyHeader)) {
+    return absl::DataLossError(absl::StrCat(
+        "the header of its array should have ", bytes, " bytes, and there are ",
+        member.size, ", of which at most ", kMostNpyHeader, " are read"));
+  }
+  std::string header(static_cast<size_t>(bytes), '\0');
+  LOCKSTEP_RETURN_IF_ERROR(source.file.ReadAt(
+      member.offset, absl::MakeSpan(&header[0], header.size())));
+  return header;
+}
+
+}  // namespace
+
+// ---- Making it.
+
+absl::Status TarFieldReader::Check(const TarField& options) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  if (options.extensions.empty()) {
+    return Wrong(options,
+                 "there are no extensions: say which members it has, "
+                 "such as [\"jpg\", \"png\"]");
+  }
+  for (const std::string& extension : options.extensions) {
+    if (extension.empty() || extension[0] == '.' ||
+        absl::StrContains(extension, "/")) {
+      return Wrong(options,
+                   absl::StrCat("the extension '", absl::CHexEscape(extension),
+                                "' should be what follows the first dot of a "
+                                "name, such as 'jpg' or 'seg.png'"));
+    }
+  }
+  if (options.max_bytes < 0 || options.max_bytes > kMost) {
+    return Wrong(options, absl::StrCat("max_bytes should be 0 (as the largest "
+                                       "member) to 2^40, and is ",
+                                       options.max_bytes));
+  }
+  const TarContent content = ContentOf(options);
+  if (content != TarContent::kNumber && !options.json_key.empty()) {
+    return Wrong(options,
+                 "json_key is for numbers: leave out `content`, or set it to "
+                 "number");
+  }
+  if (content == TarContent::kBytes &&
+      options.dtype.value_or(DType::kU8) != DType::kU8) {
+    return Wrong(options, absl::StrCat("bytes have the dtype u8, and dtype is ",
+                                       Name(*options.dtype),
+                                       ": set content = \"number\" "
+                                       "for numbers as text"));
+  }
+  if (content == TarContent::kNumber &&
+      !HasNumbers(options.dtype.value_or(DType::kI64))) {
+    return Wrong(options,
+                 absl::StrCat("numbers are integers, f32, f64 or bool, "
+                              "and dtype is ",
+                              Name(*options.dtype)));
+  }
+  if (content != TarContent::kArray && options.shape.has_value()) {
+    return Wrong(options,
+                 "shape is for arrays: leave it out, or set content = "
+                 "\"array\"");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TarFieldReader> TarFieldReader::Create(
+    const TarField& options, int64_t largest, const TarSource& source,
+    const ShardMember& first) {
+  TarFieldReader reader;
+  reader.content_ = ContentOf(options);
+  reader.json_key_ = options.json_key;
+  FieldSpec& spec = reader.spec_;
+  spec.name = options.field;
+  if (options.max_bytes > 0 && largest > options.max_bytes) {
+    return Wrong(options,
+                 absl::StrCat("the largest member has ", largest,
+                              " bytes, and max_bytes is ", options.max_bytes));
+  }
+  const int64_t most = options.max_bytes > 0 ? options.max_bytes : largest;
+  switch (reader.content_) {
+    case TarContent::kBytes:
+      spec.dtype = DType::kU8;
+      spec.shape = {-1};
+      spec.max_elements = std::max(most, int64_t{1});
+      break;
+    case TarContent::kNumber:
+      spec.dtype = options.dtype.value_or(DType::kI64);
+      break;
+    case TarContent::kArray:
+      LOCKSTEP_RETURN_IF_ERROR(reader.Learn(options, most, source, first));
+      break;
+  }
+  reader.is_ragged_ = spec.ragged();
+  return reader;
+}
+
+// Takes the type and the shape of arrays from the first one.
+absl::Status TarFieldReader::Learn(const TarField& options, int64_t largest,
+                                   const TarSource& source,
+                                   const ShardMember& first) {
+  char header[kTarBlock];
+  LOCKSTEP_RETURN_IF_ERROR(
+      ReadMember(source, first, absl::MakeSpan(header), {}));
+  const auto learn = [&]() -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(npy_header_, ReadNpyHeader(source, first));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        first_, ParseNpyHeader(npy_header_, /*bf16=*/std::nullopt));
+    return absl::OkStatus();
+  };
+  const absl::Status status = learn();
+  if (!status.ok()) return InMember(source, first, header, status);
+  spec_.dtype = options.dtype.value_or(first_.dtype);
+  spec_.shape = options.shape.value_or(first_.shape);
+  if (spec_.ragged()) {
+    std::vector<int64_t> least = spec_.shape;
+    std::replace(least.begin(), least.end(), int64_t{-1}, int64_t{1});
+    spec_.max_elements =
+        std::max(largest / SizeOf(spec_.dtype), CountElements(least));
+  }
+  return absl::OkStatus();
+}
+
+// ---- Reading.
+
+absl::Status TarFieldReader::Read(const TarSource& source,
+                                  const ShardMember& member, int field,
+                                  SampleRow& row) const {
+  if (member.size < 0) return ReadEmpty(field, row);
+  char bytes[kTarBlock];
+  const absl::Span<char> header = absl::MakeSpan(bytes);
+  switch (content_) {
+    case TarContent::kBytes: {
+      LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<char> out,
+                                row.MutableRaggedBytes(field, {member.size}));
+      return ReadMember(source, member, header, out);
+    }
+    case TarContent::kNumber: {
+      LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<char> out,
+                                row.MutableBytes(field));
+      return ReadNumber(source, member, out);
+    }
+    case TarContent::kArray:
+      return ReadArray(source, member, header, field, row);
+  }
+  return absl::InternalError("there is no such content");
+}
+
+absl::Status TarFieldReader::ReadEmpty(int field, SampleRow& row) const {
+  if (!is_ragged_) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<char> out,
+                              row.MutableBytes(field));
+    std::fill(out.begin(), out.end(), '\0');
+    return absl::OkStatus();
+  }
+  std::array<int64_t, kMaxDimensions> shape = {};
+  for (size_t i = 0; i < spec_.shape.size(); ++i) {
+    shape[i] = std::max<int64_t>(spec_.shape[i], 0);
+  }
+  return row
+      .MutableRaggedBytes(field,
+                          absl::MakeConstSpan(shape).first(spec_.shape.size()))
+      .status();
+}
+
+absl::Status TarFieldReader::ReadNumber(const TarSource& source,
+                                        const ShardMember& member,
+                                        absl::Span<char> out) const {
+  if (member.size < 0) {
+    std::fill(out.begin(), out.end(), '\0');
+    return absl::OkStatus();
+  }
+  char block[kTarBlock];
+  const absl::Span<char> header = absl::MakeSpan(block);
+  char few[kHead];
+  std::string many;  // of a large JSON
+  absl::Span<char> bytes(few,
+                         static_cast<size_t>(std::min(member.size, kHead)));
+  const bool is_json = !json_key_.empty();
+  if (is_json && member.size > kHead) {
+    many.resize(static_cast<size_t>(member.size));
+    bytes = absl::MakeSpan(&many[0], many.size());
+  }
+  LOCKSTEP_RETURN_IF_ERROR(ReadMember(source, member, header, bytes));
+  absl::string_view text(bytes.data(), bytes.size());
+  if (is_json) {
+    const absl::StatusOr<absl::string_view> found =
+        FindJsonNumber(text, json_key_);
+    if (!found.ok()) return InMember(source, member, header, found.status());
+    text = *found;
+  } else {
+    text = absl::StripAsciiWhitespace(text.substr(0, kMostNumber));
+  }
+  if ((is_json || member.size <= kMostNumber) &&
+      StoreNumber(text, spec_.dtype, out.data())) {
+    return absl::OkStatus();
+  }
+  return InMember(
+      source, member, header,
+      absl::DataLossError(absl::StrCat(
+          "it should have a number of type ", Name(spec_.dtype), ", and has ",
+          is_json || member.size <= kMostNumber ? "" : "more than ",
+          is_json || member.size <= kMostNumber
+              ? absl::StrCat("'", absl::CHexEscape(text.substr(0, 64)), "'")
+              : absl::StrCat(kMostNumber, " bytes"),
+          is_json ? absl::StrCat(" at '", json_key_, "'") : "")));
+}
+
+absl::Status TarFieldReader::ReadArray(const TarSource& source,
+                                       const ShardMember& member,
+                                       absl::Span<char> header, int field,
+                                       SampleRow& row) const {
+  char few[kHead];
+  const absl::Span<char> head(
+      few, static_cast<size_t>(std::min(member.size, kHead)));
+  LOCKSTEP_RETURN_IF_ERROR(ReadMember(source, member, header, head));
+  const absl::Status status = WriteArray(source, member, head, field, row);
+  return status.ok() ? status : InMember(source, member, header, status);
+}
+
+// Writes the array of a member that begins with `head`.
+absl::Status TarFieldReader::WriteArray(const TarSource& source,
+                                        const ShardMember& member,
+                                        absl::Span<const char> head, int field,
+                                        SampleRow& row) const {
+  auto header_bytes = static_cast<int64_t>(npy_header_.size());
+  const NpyHeader* array = &first_;
+  NpyHeader other;
+  if (!absl::StartsWith(absl::string_view(head.data(), head.size()),
+                        npy_header_)) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string header,
+                              ReadNpyHeader(source, member));
+    LOCKSTEP_ASSIGN_OR_RETURN(other,
+                              ParseNpyHeader(header, /*bf16=*/std::nullopt));
+    header_bytes = static_cast<int64_t>(header.size());
+    array = &other;
+  }
+  if (array->dtype != spec_.dtype) {
+    return absl::DataLossError(
+        absl::StrCat("it has an array of ", Name(array->dtype),
+                     ", and there should be ", Name(spec_.dtype)));
+  }
+  if (array->fortran_order && array->shape.size() > 1) {
+    return absl::UnimplementedError(
+        "its array is in Fortran order: save it by numpy.ascontiguousarray");
+  }
+  if (array->data_bytes != member.size - header_bytes) {
+    return absl::DataLossError(
+        absl::StrCat("its array has ", array->data_bytes, " bytes, and ",
+                     member.size - header_bytes, " follow the header"));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(absl::Span<char> out,
+                            row.MutableRaggedBytes(field, array->shape));
+  const auto skip = std::min(static_cast<size_t>(header_bytes), head.size());
+  const absl::Span<const char> begun = head.subspan(skip);
+  std::copy(begun.begin(), begun.end(), out.begin());
+  out.remove_prefix(begun.size());
+  const int64_t at = std::max(header_bytes, static_cast<int64_t>(head.size()));
+  return source.file.ReadAt(member.offset + at, out);
+}
+
+}  // namespace lockstep::internal_loader

@@ -1,0 +1,86 @@
+// Reads one field of samples in tar files. Internal.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(
+//       const TarFieldReader reader,
+//       TarFieldReader::Create(options, largest, first_source, first_member));
+//   LOCKSTEP_RETURN_IF_ERROR(reader.Read(source, member, /*field=*/0, row));
+#ifndef LOCKSTEP_LOADER_DATASETS_TAR_FIELD_READER_H_
+#define LOCKSTEP_LOADER_DATASETS_TAR_FIELD_READER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/language.h"
+#include "lockstep/base/npy_header.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/datasets/file_set.h"
+#include "lockstep/loader/datasets/shard_index.h"
+#include "lockstep/loader/datasets/tar_archive.h"
+#include "lockstep/loader/datasets/tar_options.h"
+#include "lockstep/loader/field.h"
+
+namespace lockstep::internal_loader {
+
+// The tar file from which a member is read.
+struct TarSource {
+  const OpenFile& file;
+  absl::string_view path;
+  bool has_index = false;  // its index was read
+};
+
+// Thread-safety: const functions are thread-safe.
+class TarFieldReader {
+ public:
+  // Returns INVALID_ARGUMENT for options that do not fit to each other, without
+  // looking at files.
+  static absl::Status Check(const TarField& options);
+
+  // Requires that Check accepts the options. `largest` is the size of the
+  // largest member of the field. If it has arrays, their type and shape are
+  // those of `first`.
+  static absl::StatusOr<TarFieldReader> Create(const TarField& options,
+                                               int64_t largest,
+                                               const TarSource& source,
+                                               const ShardMember& first);
+
+  const FieldSpec& spec() const { return spec_; }
+  bool is_number() const { return content_ == TarContent::kNumber; }
+
+  // Reads the member into a field of the row. Errors name the file, the member
+  // and the byte.
+  absl::Status Read(const TarSource& source, const ShardMember& member,
+                    int field, SampleRow& row) const;
+
+  // Reads a number to `out`. Requires is_number().
+  absl::Status ReadNumber(const TarSource& source, const ShardMember& member,
+                          absl::Span<char> out) const;
+
+ private:
+  TarFieldReader() = default;
+
+  absl::Status Learn(const TarField& options, int64_t largest,
+                     const TarSource& source, const ShardMember& first);
+  absl::Status ReadEmpty(int field, SampleRow& row) const;
+  absl::Status ReadArray(const TarSource& source, const ShardMember& member,
+                         absl::Span<char> header, int field,
+                         SampleRow& row) const;
+  absl::Status WriteArray(const TarSource& source, const ShardMember& member,
+                          absl::Span<const char> head, int field,
+                          SampleRow& row) const;
+
+  TarContent content_ = TarContent::kBytes;
+  std::string json_key_;
+  FieldSpec spec_;
+  bool is_ragged_ = false;
+  std::string npy_header_;  // of the first array
+  internal_base::NpyHeader first_;
+};
+
+}  // namespace lockstep::internal_loader
+
+#endif  // LOCKSTEP_LOADER_DATASETS_TAR_FIELD_READER_H_

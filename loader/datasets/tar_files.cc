@@ -1,0 +1,427 @@
+#include "lockstep/loader/datasets/tar_files.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/fingerprint.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/datasets/check_index.h"
+#include "lockstep/loader/datasets/file_access.h"
+#include "lockstep/loader/datasets/file_set.h"
+#include "lockstep/loader/datasets/inner_dataset.h"
+#include "lockstep/loader/datasets/scalar_column.h"
+#include "lockstep/loader/datasets/shard_index.h"
+#include "lockstep/loader/datasets/shard_list.h"
+#include "lockstep/loader/datasets/tar_archive.h"
+#include "lockstep/loader/datasets/tar_field_reader.h"
+
+namespace lockstep {
+namespace {
+
+using ::lockstep::internal_loader::CheckIndex;
+using ::lockstep::internal_loader::ExpandPaths;
+using ::lockstep::internal_loader::FileSet;
+using ::lockstep::internal_loader::IndexPath;
+using ::lockstep::internal_loader::IndexShards;
+using ::lockstep::internal_loader::kBulk;
+using ::lockstep::internal_loader::kHintBulk;
+using ::lockstep::internal_loader::kTarBlock;
+using ::lockstep::internal_loader::OpenFile;
+using ::lockstep::internal_loader::ScalarColumn;
+using ::lockstep::internal_loader::ScanShard;
+using ::lockstep::internal_loader::ShardFields;
+using ::lockstep::internal_loader::ShardIndex;
+using ::lockstep::internal_loader::ShardMember;
+using ::lockstep::internal_loader::TarFieldReader;
+using ::lockstep::internal_loader::TarSource;
+
+// Bytes between two samples that are read with them from a disk, since that
+// takes less time than another access.
+constexpr int64_t kSmallGap = int64_t{1} << 18;
+
+absl::Status Wrong(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("tar: ", what));
+}
+
+std::string Count(int64_t count, absl::string_view what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+// The file of a sample, and its number there.
+struct TarFiles::Place {
+  size_t file;
+  int64_t sample;
+};
+
+TarFiles::TarFiles(TarFilesOptions options) : options_(std::move(options)) {}
+
+TarFiles::~TarFiles() = default;
+
+absl::StatusOr<std::shared_ptr<TarFiles>> TarFiles::Create(
+    TarFilesOptions options) {
+  std::shared_ptr<TarFiles> dataset(new TarFiles(std::move(options)));
+  LOCKSTEP_RETURN_IF_ERROR(dataset->CheckOptions());
+  LOCKSTEP_RETURN_IF_ERROR(dataset->Open());
+  LOCKSTEP_RETURN_IF_ERROR(dataset->CountSamples());
+  LOCKSTEP_RETURN_IF_ERROR(dataset->ChooseFields());
+  return dataset;
+}
+
+absl::Status TarFiles::CheckOptions() const {
+  if (options_.files.empty()) {
+    return Wrong("there are no files: give the paths of one or more");
+  }
+  for (const TarField& field : options_.fields) {
+    LOCKSTEP_RETURN_IF_ERROR(TarFieldReader::Check(field));
+  }
+  return absl::OkStatus();
+}
+
+// ---- Opening.
+
+absl::Status TarFiles::Open() {
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<std::string> paths,
+                            ExpandPaths(options_.files));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      files_, FileSet::Create(std::move(paths), FileAccess::kRead));
+  if (options_.fields.empty()) return NoFields();
+  ShardFields fields;
+  for (const TarField& field : options_.fields) {
+    fields.extensions.push_back(field.extensions);
+    fields.skips.push_back(field.missing == TarMissing::kSkip);
+  }
+  fields.keeps_keys = options_.key;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      shards_, IndexShards(*files_, fields, options_.index, options_.progress));
+  return absl::OkStatus();
+}
+
+// Returns the error for options without fields, with those of the first file.
+absl::Status TarFiles::NoFields() const {
+  LOCKSTEP_ASSIGN_OR_RETURN(const FileSet::Pointer file, files_->Use(0));
+  std::atomic<int64_t> members{0};
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const ShardIndex index,
+      ScanShard(*file, files_->path(0), files_->size(0), ShardFields(), members,
+                /*text=*/nullptr));
+  std::vector<std::string> fields;
+  for (const auto& [extension, count] : index.extensions) {
+    fields.push_back(absl::StrCat("{field = \"", absl::CHexEscape(extension),
+                                  "\", extensions = [\"",
+                                  absl::CHexEscape(extension), "\"]}"));
+  }
+  return Wrong(absl::StrCat(
+      "there are no fields: say which members to read. With all of those in '",
+      files_->path(0), "' it is fields = [", absl::StrJoin(fields, ", "), "]"));
+}
+
+absl::Status TarFiles::CountSamples() {
+  counts_.files = files_->count();
+  for (const ShardIndex& shard : shards_) {
+    size_ += shard.samples;
+    begins_.push_back(size_);
+    counts_.members += shard.named;
+    counts_.skipped += shard.skipped;
+    counts_.unused += shard.unused;
+    counts_.unnamed += shard.unnamed;
+    counts_.indices_read += shard.was_read ? 1 : 0;
+    counts_.indices_wrong += shard.why_wrong.empty() ? 0 : 1;
+    counts_.indices_written += shard.was_written ? 1 : 0;
+  }
+  for (size_t field = 0; field < options_.fields.size(); ++field) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckMissing(field));
+  }
+  if (size_ == 0) {
+    return Wrong(absl::StrCat(
+        "no sample of '", files_->path(0), "' and ", counts_.files - 1,
+        " more files has members for all fields for which missing is skip"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TarFiles::CheckMissing(size_t field) const {
+  const TarField& options = options_.fields[field];
+  int64_t missing = 0;
+  std::string first;
+  std::map<std::string, int64_t> extensions;
+  for (size_t file = 0; file < shards_.size(); ++file) {
+    const ShardIndex& shard = shards_[file];
+    if (missing == 0 && shard.missing[field] > 0) {
+      first = absl::StrCat("'", files_->path(static_cast<int64_t>(file)),
+                           "': the sample '",
+                           absl::CHexEscape(shard.first_missing[field]), "'");
+    }
+    missing += shard.missing[field];
+    for (const auto& [extension, count] : shard.extensions) {
+      extensions[extension] += count;
+    }
+  }
+  const int64_t samples = size_ + counts_.skipped;
+  const std::string wanted = absl::StrJoin(options.extensions, "' or '");
+  if (missing == samples) {
+    std::vector<std::string> found;
+    for (const auto& [extension, count] : extensions) {
+      found.push_back(
+          absl::StrCat("'", absl::CHexEscape(extension), "' (", count, ")"));
+    }
+    return Wrong(absl::StrCat(
+        "field '", options.field, "': none of ", Count(samples, "sample"),
+        " in ", Count(counts_.files, "file"), " has a member '", wanted,
+        "'; there are ",
+        found.empty() ? "no members of samples" : absl::StrJoin(found, ", ")));
+  }
+  if (missing == 0 || options.missing != TarMissing::kError) {
+    return absl::OkStatus();
+  }
+  return Wrong(absl::StrCat(
+      first, " has no member '", wanted, "', nor have ", missing - 1,
+      " more of ", samples, ": set missing = \"skip\" or \"empty\" for field '",
+      options.field, "', to leave them out or to have nothing there"));
+}
+
+absl::Status TarFiles::ChooseFields() {
+  for (size_t field = 0; field < options_.fields.size(); ++field) {
+    int64_t largest = -1;
+    size_t first_file = 0;
+    const ShardMember* first = nullptr;
+    for (size_t file = 0; file < shards_.size(); ++file) {
+      for (int64_t sample = 0; sample < shards_[file].samples; ++sample) {
+        const ShardMember& member = MemberOf({file, sample}, field);
+        largest = std::max(largest, member.size);
+        if (first != nullptr || member.size < 0) continue;
+        first = &member;
+        first_file = file;
+      }
+    }
+    if (first == nullptr) {
+      return Wrong(absl::StrCat("field '", options_.fields[field].field,
+                                "': no sample that is not left out has it"));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(const FileSet::Pointer file,
+                              files_->Use(static_cast<int64_t>(first_file)));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        TarFieldReader reader,
+        TarFieldReader::Create(options_.fields[field], largest,
+                               SourceOf(first_file, *file), *first));
+    specs_.push_back(reader.spec());
+    readers_.push_back(std::move(reader));
+  }
+  if (options_.key) {
+    int64_t longest = 1;
+    for (const ShardIndex& shard : shards_) {
+      for (int64_t sample = 0; sample < shard.samples; ++sample) {
+        longest =
+            std::max(longest, static_cast<int64_t>(shard.KeyOf(sample).size()));
+      }
+    }
+    specs_.push_back({"key", DType::kU8, {-1}, longest});
+  }
+  return ValidateFields(specs_);
+}
+
+// ---- Reading.
+
+TarFiles::Place TarFiles::Find(int64_t index) const {
+  const auto behind = std::upper_bound(begins_.begin(), begins_.end(), index);
+  const auto file = static_cast<size_t>(behind - begins_.begin() - 1);
+  return {file, index - begins_[file]};
+}
+
+const ShardMember& TarFiles::MemberOf(const Place& place, size_t field) const {
+  const size_t count = options_.fields.size();
+  return shards_[place.file]
+      .members[static_cast<size_t>(place.sample) * count + field];
+}
+
+TarSource TarFiles::SourceOf(size_t file, const OpenFile& open) const {
+  return {open, files_->path(static_cast<int64_t>(file)),
+          shards_[file].was_read};
+}
+
+const std::string& TarFiles::path(int64_t index) const {
+  return files_->path(static_cast<int64_t>(Find(index).file));
+}
+
+absl::Status TarFiles::Read(int64_t index, SampleContext&, SampleRow& row) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckIndex("tar", index, size_));
+  const Place place = Find(index);
+  LOCKSTEP_ASSIGN_OR_RETURN(const FileSet::Pointer file,
+                            files_->Use(static_cast<int64_t>(place.file)));
+  return Write(*file, place, row);
+}
+
+int64_t TarFiles::max_bulk() const { return kBulk; }
+
+absl::Status TarFiles::ReadMany(absl::Span<const int64_t> indices,
+                                absl::Span<SampleContext>,
+                                absl::Span<SampleRow> rows) {
+  FileSet::Pointer file;
+  size_t number = 0;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckIndex("tar", indices[i], size_));
+    const Place place = Find(indices[i]);
+    if (file == nullptr || place.file != number) {
+      LOCKSTEP_ASSIGN_OR_RETURN(file,
+                                files_->Use(static_cast<int64_t>(place.file)));
+      number = place.file;
+    }
+    LOCKSTEP_RETURN_IF_ERROR(Write(*file, place, rows[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TarFiles::Write(const OpenFile& file, const Place& place,
+                             SampleRow& row) const {
+  const TarSource source = SourceOf(place.file, file);
+  for (size_t field = 0; field < readers_.size(); ++field) {
+    LOCKSTEP_RETURN_IF_ERROR(readers_[field].Read(
+        source, MemberOf(place, field), static_cast<int>(field), row));
+  }
+  if (!options_.key) return absl::OkStatus();
+  const absl::string_view key = shards_[place.file].KeyOf(place.sample);
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const absl::Span<char> out,
+      row.MutableRaggedBytes(static_cast<int>(readers_.size()),
+                             {static_cast<int64_t>(key.size())}));
+  std::copy(key.begin(), key.end(), out.begin());
+  return absl::OkStatus();
+}
+
+void TarFiles::Hint(absl::Span<const int64_t> indices) {
+  // The bytes of a sample, from the first header of its fields to the last end.
+  struct Range {
+    size_t file = 0;
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  std::array<Range, kHintBulk> ranges;
+  while (!indices.empty()) {
+    size_t count = 0;
+    for (const int64_t index :
+         indices.subspan(0, static_cast<size_t>(kHintBulk))) {
+      if (index < 0 || index >= size_) continue;
+      const Place place = Find(index);
+      Range range = {place.file, files_->size(static_cast<int64_t>(place.file)),
+                     0};
+      for (size_t field = 0; field < readers_.size(); ++field) {
+        const ShardMember& member = MemberOf(place, field);
+        if (member.size < 0) continue;
+        range.begin = std::min(range.begin, member.offset - kTarBlock);
+        range.end = std::max(range.end, member.offset + member.size);
+      }
+      if (range.begin < range.end) ranges[count++] = range;
+    }
+    indices.remove_prefix(
+        std::min(indices.size(), static_cast<size_t>(kHintBulk)));
+    std::sort(ranges.begin(), ranges.begin() + static_cast<int64_t>(count),
+              [](const Range& a, const Range& b) {
+                return a.file != b.file ? a.file < b.file : a.begin < b.begin;
+              });
+    for (size_t i = 0; i < count;) {
+      Range whole = ranges[i++];
+      for (; i < count && ranges[i].file == whole.file &&
+             ranges[i].begin <= whole.end + kSmallGap;
+           ++i) {
+        whole.end = std::max(whole.end, ranges[i].end);
+      }
+      const absl::StatusOr<FileSet::Pointer> file =
+          files_->Use(static_cast<int64_t>(whole.file));
+      // Read tells the error.
+      if (file.ok()) (*file)->ReadAhead(whole.begin, whole.end - whole.begin);
+    }
+  }
+}
+
+absl::StatusOr<Dataset::Column> TarFiles::ReadColumn(absl::string_view name) {
+  if (name == "bytes") {
+    std::vector<int64_t> bytes;
+    bytes.reserve(static_cast<size_t>(size_));
+    for (int64_t index = 0; index < size_; ++index) {
+      const Place place = Find(index);
+      int64_t sum = 0;
+      for (size_t field = 0; field < readers_.size(); ++field) {
+        sum += std::max<int64_t>(MemberOf(place, field).size, 0);
+      }
+      bytes.push_back(sum);
+    }
+    return Column(std::move(bytes));
+  }
+  for (size_t field = 0; field < readers_.size(); ++field) {
+    const TarFieldReader& reader = readers_[field];
+    if (reader.spec().name != name || !reader.is_number()) continue;
+    return ScalarColumn(
+        reader.spec(), size_,
+        [&](int64_t index, absl::Span<char> out) -> absl::Status {
+          const Place place = Find(index);
+          LOCKSTEP_ASSIGN_OR_RETURN(
+              const FileSet::Pointer file,
+              files_->Use(static_cast<int64_t>(place.file)));
+          return reader.ReadNumber(SourceOf(place.file, *file),
+                                   MemberOf(place, field), out);
+        });
+  }
+  return Dataset::ReadColumn(name);
+}
+
+// ---- What it is.
+
+void TarFiles::AddTo(Fingerprint& fingerprint) const {
+  std::string all;
+  for (size_t file = 0; file < shards_.size(); ++file) {
+    const std::string content =
+        absl::StrCat(shards_[file].named, " members, ",
+                     absl::Hex(shards_[file].digest, absl::kZeroPad16));
+    const std::string& path = files_->path(static_cast<int64_t>(file));
+    if (counts_.files <= FileSet::kMostOpen) {
+      fingerprint.Add(path.substr(path.rfind('/') + 1), content);
+    } else {
+      absl::StrAppend(&all, content, "\n");
+    }
+  }
+  if (!all.empty()) fingerprint.Add("files", all);
+}
+
+std::string TarFiles::Describe() const {
+  std::string text = absl::StrCat(
+      Count(size_, "sample"), " of ", Count(counts_.members, "member"), " in ",
+      Count(counts_.files, "file"), ", of which ", counts_.indices_read,
+      counts_.indices_read == 1 ? " has its index" : " have their index");
+  const auto add = [&text](absl::string_view what, int64_t count,
+                           absl::string_view of) {
+    if (count > 0) absl::StrAppend(&text, "; ", what, ": ", Count(count, of));
+  };
+  add("indices written", counts_.indices_written, "file");
+  add("left out, without a field", counts_.skipped, "sample");
+  add("in no field", counts_.unused, "member");
+  add("in no sample", counts_.unnamed, "member");
+  if (counts_.indices_wrong > 0) {
+    const auto wrong = std::find_if(
+        shards_.begin(), shards_.end(),
+        [](const ShardIndex& shard) { return !shard.why_wrong.empty(); });
+    absl::StrAppend(&text, "; indices not used, since they do not fit: ",
+                    counts_.indices_wrong, ", such as '",
+                    IndexPath(files_->path(wrong - shards_.begin())), "' (",
+                    wrong->why_wrong, ")");
+  }
+  return text;
+}
+
+}  // namespace lockstep
