@@ -1,0 +1,391 @@
+// Benchmarks of tar files: what TarFiles and the loader cost in addition to
+// reading the same members, how long an index takes, and what Hint gains if the
+// files are not in memory. tools/bench shards prints the results beside those
+// of other loaders.
+//
+// The files are made in the temporary folder and removed at the end.
+#include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>  // NOLINT: for Google Benchmark's manual time
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>  // NOLINT: C++17's own
+#include <memory>
+#include <string>
+#include <system_error>  // NOLINT: of <filesystem>
+#include <thread>        // NOLINT: the bare reads
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "lockstep/base/check.h"
+#include "lockstep/loader/batch.h"
+#include "lockstep/loader/batch_memory.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/datasets/file.h"
+#include "lockstep/loader/datasets/tar_archive.h"
+#include "lockstep/loader/datasets/tar_files.h"
+#include "lockstep/loader/datasets/tar_options.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/sampler/block_shuffle.h"
+#include "lockstep/sampler/native_shuffle.h"
+#include "lockstep/sampler/sampler.h"
+#include "lockstep/sampler/sequential_order.h"
+
+namespace lockstep {
+namespace {
+
+using ::lockstep::internal_loader::File;
+using ::lockstep::internal_loader::kTarBlock;
+using ::lockstep::internal_loader::TarEnd;
+
+constexpr int64_t kImage = 100000;  // bytes of a .jpg member
+constexpr int64_t kBatch = 64;
+constexpr int64_t kShards = 4;
+
+// The bytes from a sample to the next one: a .jpg and a .cls.
+const int64_t kStep = TarEnd(kTarBlock, kImage) + 2 * kTarBlock;
+
+// ---- Files.
+
+// A temporary folder, which is removed at the end of the process.
+class Folder {
+ public:
+  Folder() {
+    path_ = std::filesystem::temp_directory_path() / "shards.XXXXXX";
+    LOCKSTEP_CHECK(::mkdtemp(path_.data()) != nullptr);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  std::string File(int64_t number) const {
+    return absl::StrCat(path_, "/", number, ".tar");
+  }
+
+ private:
+  std::string path_;
+};
+
+// Writes the header of a file in the format ustar.
+void WriteHeader(const std::string& name, int64_t size, char* header) {
+  std::memset(header, 0, kTarBlock);
+  std::memcpy(header, name.data(), name.size());
+  std::snprintf(header + 100, 8, "%07o", 0644);
+  std::snprintf(header + 124, 12, "%011llo",
+                static_cast<unsigned long long>(size));  // NOLINT: of printf
+  std::snprintf(header + 136, 12, "%011o", 0);
+  std::memset(header + 148, ' ', 8);
+  header[156] = '0';
+  std::memcpy(header + 257, "ustar\00000", 8);
+  int sum = 0;
+  for (int i = 0; i < kTarBlock; ++i) {
+    sum += static_cast<unsigned char>(header[i]);
+  }
+  std::snprintf(header + 148, 8, "%06o", sum);
+}
+
+// Writes a tar file, and waits until it is on the disk, so that the system does
+// not write while something is measured.
+void MakeFile(const std::string& path, int64_t samples, int64_t size,
+              bool has_label) {
+  std::FILE* const file = std::fopen(path.c_str(), "wbe");
+  LOCKSTEP_CHECK(file != nullptr);
+  std::string content(static_cast<size_t>(TarEnd(0, size)), '\0');
+  uint64_t state = 1;
+  for (size_t i = 0; i < static_cast<size_t>(size); ++i) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    content[i] = static_cast<char>(state >> 56);
+  }
+  const auto write = [file](const char* bytes, size_t count) {
+    LOCKSTEP_CHECK(std::fwrite(bytes, 1, count, file) == count);
+  };
+  char block[kTarBlock];
+  for (int64_t i = 0; i < samples; ++i) {
+    WriteHeader(absl::StrCat(i, ".jpg"), size, block);
+    write(block, kTarBlock);
+    write(content.data(), content.size());
+    if (!has_label) continue;
+    WriteHeader(absl::StrCat(i, ".cls"), 1, block);
+    write(block, kTarBlock);
+    std::memset(block, 0, kTarBlock);
+    block[0] = static_cast<char>('0' + i % 10);
+    write(block, kTarBlock);
+  }
+  std::memset(block, 0, kTarBlock);
+  write(block, kTarBlock);
+  write(block, kTarBlock);
+  LOCKSTEP_CHECK(std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0);
+  LOCKSTEP_CHECK(std::fclose(file) == 0);
+}
+
+// Returns the paths of kShards files with as many samples together as the
+// benchmark's argument, which stay until the process ends.
+std::vector<std::string> Shards(const benchmark::State& state) {
+  static const Folder folder;
+  static int64_t made = 0;
+  std::vector<std::string> paths;
+  for (int64_t i = 0; i < kShards; ++i) {
+    paths.push_back(folder.File(i));
+    if (made != state.range(0)) {
+      MakeFile(paths.back(), state.range(0) / kShards, kImage,
+               /*has_label=*/true);
+    }
+  }
+  made = state.range(0);
+  return paths;
+}
+
+// ---- Samples in batches, from memory.
+
+enum class Kind { kOwn, kShuffled, kBlocks };
+
+// kBlocks reads from 4 blocks of 64 samples at a time.
+std::shared_ptr<const Order> OrderOf(Kind kind, int64_t samples) {
+  if (kind == Kind::kOwn) return *SequentialOrder::Create(samples);
+  if (kind == Kind::kBlocks) {
+    BlockShuffleOptions blocks;
+    blocks.size = samples;
+    blocks.chunk_size = 64;
+    blocks.open_chunks = 4;
+    return *BlockShuffle::Create(blocks);
+  }
+  NativeShuffleOptions shuffle;
+  shuffle.size = samples;
+  return *NativeShuffle::Create(shuffle);
+}
+
+std::shared_ptr<TarFiles> Open(std::vector<std::string> paths) {
+  TarFilesOptions options;
+  options.files = std::move(paths);
+  options.fields.resize(2);
+  options.fields[0].field = "image";
+  options.fields[0].extensions = {"jpg"};
+  options.fields[1].field = "label";
+  options.fields[1].extensions = {"cls"};
+  return std::move(TarFiles::Create(std::move(options))).value();
+}
+
+std::unique_ptr<Loader> MakeLoader(std::shared_ptr<Dataset> dataset,
+                                   Workers workers, Kind kind) {
+  SamplerOptions cut;
+  cut.cut.batch_size = kBatch;
+  LoaderOptions options;
+  options.num_workers = 2;
+  options.workers = workers;
+  auto sampler = *Sampler::Create(OrderOf(kind, dataset->size()), cut);
+  return std::move(
+             Loader::Create(std::move(dataset), std::move(sampler), options))
+      .value();
+}
+
+void RunEpoch(Loader& loader, int64_t epoch) {
+  LOCKSTEP_CHECK(loader.StartEpoch(epoch).ok());
+  Batch batch;
+  while (*loader.Next(batch)) {
+  }
+}
+
+void Samples(benchmark::State& state, Workers workers, Kind kind) {
+  const auto loader = MakeLoader(Open(Shards(state)), workers, kind);
+  RunEpoch(*loader, 0);
+  int64_t epoch = 1;
+  for (auto _ : state) RunEpoch(*loader, epoch++);
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+// Two threads read the content of the same members in the same order into
+// batches, by a system call each, and each thread every other batch. There is
+// no order to compute, and no thread takes the batches.
+class BareReader {
+ public:
+  BareReader(const std::vector<std::string>& paths, int64_t samples, Kind kind)
+      : paths_(paths), per_file_(samples / kShards), indices_(samples) {
+    auto stream = *OrderOf(kind, samples)->Open(1);
+    LOCKSTEP_CHECK(stream->Read(0, 1, absl::MakeSpan(indices_)).ok());
+    for (const std::string& path : paths_) {
+      files_.push_back(std::move(File::Open(path.c_str())).value());
+    }
+    for (char*& batch : batches_) {
+      batch = static_cast<char*>(*memory_.Allocate(kMemory));
+    }
+  }
+  ~BareReader() {
+    for (char* const batch : batches_) memory_.Free(batch, kMemory);
+  }
+  BareReader(const BareReader&) = delete;
+  BareReader& operator=(const BareReader&) = delete;
+
+  void ReadAll() {
+    std::thread other([this] { ReadHalf(1); });
+    ReadHalf(0);
+    other.join();
+  }
+
+ private:
+  static constexpr int64_t kMemory = kBatch * (kImage + 1);
+
+  void ReadHalf(int64_t thread) {
+    const auto samples = static_cast<int64_t>(indices_.size());
+    for (int64_t batch = thread; batch * kBatch < samples; batch += 2) {
+      const int64_t begin = batch * kBatch;
+      char* const out = batches_[batch % batches_.size()];
+      for (int64_t i = begin; i < std::min(samples, begin + kBatch); ++i) {
+        const int64_t at = indices_[i] % per_file_ * kStep + kTarBlock;
+        const File& file = files_[indices_[i] / per_file_];
+        char* const row = out + (i - begin) * kImage;
+        LOCKSTEP_CHECK(file.ReadAt(at, absl::MakeSpan(row, kImage)).ok());
+        char* const label = out + kBatch * kImage + (i - begin);
+        LOCKSTEP_CHECK(
+            file.ReadAt(at + kStep - 2 * kTarBlock, absl::MakeSpan(label, 1))
+                .ok());
+      }
+    }
+  }
+
+  const std::vector<std::string> paths_;  // a File refers to its path
+  const int64_t per_file_;
+  std::vector<int64_t> indices_;
+  std::vector<File> files_;
+  HeapMemory memory_;
+  std::array<char*, 6> batches_;
+};
+
+void Bare(benchmark::State& state, Kind kind) {
+  BareReader reader(Shards(state), state.range(0), kind);
+  reader.ReadAll();
+  for (auto _ : state) reader.ReadAll();
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+// ---- Samples in batches, from the disk.
+
+// Passes everything on except hints.
+class WithoutHints : public Dataset {
+ public:
+  explicit WithoutHints(std::shared_ptr<Dataset> inner)
+      : inner_(std::move(inner)) {}
+
+  int64_t size() const override { return inner_->size(); }
+  absl::Span<const FieldSpec> fields() const override {
+    return inner_->fields();
+  }
+  absl::Status Read(int64_t index, SampleContext& context,
+                    SampleRow& row) override {
+    return inner_->Read(index, context, row);
+  }
+
+ private:
+  const std::shared_ptr<Dataset> inner_;
+};
+
+// Drops the pages of the files from memory.
+void Drop(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    LOCKSTEP_CHECK(file >= 0);
+    LOCKSTEP_CHECK(::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0);
+    LOCKSTEP_CHECK(::close(file) == 0);
+  }
+}
+
+template <typename Run>
+void MeasureCold(benchmark::State& state, const std::vector<std::string>& paths,
+                 Run run) {
+  for (auto _ : state) {
+    Drop(paths);
+    const auto begin = std::chrono::steady_clock::now();
+    run();
+    state.SetIterationTime(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+            .count());
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+void Cold(benchmark::State& state, Kind kind, bool hints) {
+  const std::vector<std::string> paths = Shards(state);
+  std::shared_ptr<Dataset> dataset = Open(paths);
+  if (!hints) dataset = std::make_shared<WithoutHints>(std::move(dataset));
+  const auto loader = MakeLoader(std::move(dataset), Workers::kThreads, kind);
+  int64_t epoch = 1;
+  MeasureCold(state, paths, [&] { RunEpoch(*loader, epoch++); });
+}
+
+void ColdBare(benchmark::State& state, Kind kind) {
+  const std::vector<std::string> paths = Shards(state);
+  BareReader reader(paths, state.range(0), kind);
+  MeasureCold(state, paths, [&] { reader.ReadAll(); });
+}
+
+// ---- Indices.
+
+// Makes the index of a file of as many members of 1,024 bytes as the argument
+// says, from its headers or from the text beside it.
+void Index(benchmark::State& state, TarIndex use) {
+  const Folder folder;
+  TarFilesOptions options;
+  options.files = {folder.File(0)};
+  options.fields.resize(1);
+  options.fields[0].field = "image";
+  options.fields[0].extensions = {"jpg"};
+  options.index = TarIndex::kWrite;
+  MakeFile(options.files[0], state.range(0), 1024, /*has_label=*/false);
+  LOCKSTEP_CHECK(TarFiles::Create(options).ok());
+  options.index = use;
+  for (auto _ : state) {
+    const auto dataset = *TarFiles::Create(options);
+    LOCKSTEP_CHECK(dataset->size() == state.range(0));
+    LOCKSTEP_CHECK(dataset->counts().indices_read ==
+                   (use == TarIndex::kRead ? 1 : 0));
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+
+// The sizes are a trial and the real one.
+#define LOCKSTEP_SIZES(trial, real) \
+  Arg(trial)->Arg(real)->UseRealTime()->Unit(benchmark::kMillisecond)
+#define LOCKSTEP_SAMPLES LOCKSTEP_SIZES(12, 2000)
+
+BENCHMARK_CAPTURE(Bare, own, Kind::kOwn)->LOCKSTEP_SAMPLES;
+BENCHMARK_CAPTURE(Bare, shuffled, Kind::kShuffled)->LOCKSTEP_SAMPLES;
+
+#define LOCKSTEP_EXECUTORS(order, kind)                                \
+  BENCHMARK_CAPTURE(Samples, order##_tbb, Workers::kTbb, kind)         \
+      ->LOCKSTEP_SAMPLES;                                              \
+  BENCHMARK_CAPTURE(Samples, order##_threads, Workers::kThreads, kind) \
+      ->LOCKSTEP_SAMPLES
+
+LOCKSTEP_EXECUTORS(own, Kind::kOwn);
+LOCKSTEP_EXECUTORS(shuffled, Kind::kShuffled);
+
+#define LOCKSTEP_COLD(name, function, ...)       \
+  BENCHMARK_CAPTURE(function, name, __VA_ARGS__) \
+      ->Arg(12)                                  \
+      ->Arg(8000)                                \
+      ->Iterations(1)                            \
+      ->UseManualTime()                          \
+      ->Unit(benchmark::kMillisecond)
+
+LOCKSTEP_COLD(blocks, ColdBare, Kind::kBlocks);
+LOCKSTEP_COLD(blocks_without_hints, Cold, Kind::kBlocks, false);
+LOCKSTEP_COLD(blocks, Cold, Kind::kBlocks, true);
+LOCKSTEP_COLD(shuffled, ColdBare, Kind::kShuffled);
+LOCKSTEP_COLD(shuffled_without_hints, Cold, Kind::kShuffled, false);
+LOCKSTEP_COLD(shuffled, Cold, Kind::kShuffled, true);
+
+BENCHMARK_CAPTURE(Index, scan, TarIndex::kIgnore)->LOCKSTEP_SIZES(20, 1000000);
+BENCHMARK_CAPTURE(Index, read, TarIndex::kRead)->LOCKSTEP_SIZES(20, 1000000);
+
+}  // namespace
+}  // namespace lockstep
