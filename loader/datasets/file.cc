@@ -137,30 +137,41 @@ absl::Status File::CheckHas(int64_t bytes) const {
       " when it was opened: it was truncated; restore it and start again"));
 }
 
-absl::Status File::ReadAt(int64_t offset, absl::Span<char> first,
-                          absl::Span<char> second) const {
-  const int64_t end =
-      offset + static_cast<int64_t>(first.size() + second.size());
-  for (int64_t at = offset; at < end;) {
-    const iovec parts[] = {{first.data(), first.size()},
-                           {second.data(), second.size()}};
-    const ssize_t got = ::preadv(descriptor_, parts, 2, at);
+absl::Status File::ReadAt(int64_t offset,
+                          absl::Span<const absl::Span<char>> parts) const {
+  constexpr size_t kMost = 16;
+  int64_t at = offset;
+  size_t done = 0;  // bytes of parts[0]
+  while (!parts.empty()) {
+    iovec left[kMost];
+    const size_t count = std::min(parts.size(), kMost);
+    int64_t wanted = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const absl::Span<char> part = parts[i].subspan(i == 0 ? done : 0);
+      left[i] = {part.data(), part.size()};
+      wanted += static_cast<int64_t>(part.size());
+    }
+    const ssize_t got =
+        wanted == 0 ? 0
+                    : ::preadv(descriptor_, left, static_cast<int>(count), at);
     if (got < 0) {
       if (errno == EINTR) continue;
       return SystemError(
           errno, path_,
-          absl::StrCat("can't read ", end - at, " bytes at byte ", at));
+          absl::StrCat("can't read ", wanted, " bytes at byte ", at));
     }
-    if (got == 0) {
+    if (got == 0 && wanted > 0) {
       return absl::DataLossError(
           absl::StrCat("'", path_, "' ends at byte ", Size().value_or(at),
-                       ", and should have bytes ", offset, " to ", end,
+                       ", and should have bytes ", offset, " to ", at + wanted,
                        ": it was truncated; restore it"));
     }
     at += got;
-    const size_t of_first = std::min(static_cast<size_t>(got), first.size());
-    first.remove_prefix(of_first);
-    second.remove_prefix(static_cast<size_t>(got) - of_first);
+    done += static_cast<size_t>(got);
+    while (!parts.empty() && done >= parts[0].size()) {
+      done -= parts[0].size();
+      parts.remove_prefix(1);
+    }
   }
   return absl::OkStatus();
 }

@@ -62,11 +62,12 @@ class File {
 
   // Fills `out` from `offset` on. Returns DATA_LOSS if the file ends too early.
   absl::Status ReadAt(int64_t offset, absl::Span<char> out) const {
-    return ReadAt(offset, out, {});
+    return ReadAt(offset, absl::MakeConstSpan(&out, 1));
   }
-  // Fills `first`, and `second` with the bytes behind, by one system call.
-  absl::Status ReadAt(int64_t offset, absl::Span<char> first,
-                      absl::Span<char> second) const;
+  // Fills several spans with bytes that follow each other, by one system call
+  // if there are at most 16.
+  absl::Status ReadAt(int64_t offset,
+                      absl::Span<const absl::Span<char>> parts) const;
 
   // Asks the system to have these bytes in memory soon, if they are not, and
   // returns at once.

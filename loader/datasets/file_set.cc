@@ -128,12 +128,14 @@ absl::StatusOr<std::vector<std::string>> ExpandPaths(
   return paths;
 }
 
-absl::Status OpenFile::ReadAt(int64_t offset, absl::Span<char> first,
-                              absl::Span<char> second) const {
-  if (mapping_.data() == nullptr) return file_.ReadAt(offset, first, second);
-  const char* const from = mapping_.data() + offset;
-  std::copy_n(from, first.size(), first.data());
-  std::copy_n(from + first.size(), second.size(), second.data());
+absl::Status OpenFile::ReadAt(int64_t offset,
+                              absl::Span<const absl::Span<char>> parts) const {
+  if (mapping_.data() == nullptr) return file_.ReadAt(offset, parts);
+  const char* from = mapping_.data() + offset;
+  for (const absl::Span<char> part : parts) {
+    std::copy_n(from, part.size(), part.data());
+    from += part.size();
+  }
   return absl::OkStatus();
 }
 

@@ -39,11 +39,11 @@ class OpenFile {
  public:
   // Fills `out` from `offset` on, from memory if the file is mapped.
   absl::Status ReadAt(int64_t offset, absl::Span<char> out) const {
-    return ReadAt(offset, out, {});
+    return ReadAt(offset, absl::MakeConstSpan(&out, 1));
   }
-  // Fills `first`, and `second` with the bytes behind.
-  absl::Status ReadAt(int64_t offset, absl::Span<char> first,
-                      absl::Span<char> second) const;
+  // Fills several spans with bytes that follow each other.
+  absl::Status ReadAt(int64_t offset,
+                      absl::Span<const absl::Span<char>> parts) const;
 
   // Asks the system to have these bytes in memory soon, and returns at once.
   void ReadAhead(int64_t offset, int64_t bytes) const {

@@ -34,10 +34,6 @@ using ::lockstep::internal_base::NpyHeader;
 using ::lockstep::internal_base::NpyHeaderBytes;
 using ::lockstep::internal_base::ParseNpyHeader;
 
-// The bytes of a member that are read to the stack: all of most numbers, and
-// the header of most arrays.
-constexpr int64_t kHead = 2048;
-
 // The most bytes of a number as text, and of the header of an array.
 constexpr int64_t kMostNumber = 512;
 constexpr int64_t kMostNpyHeader = 65536;
@@ -145,14 +141,20 @@ absl::Status Moved(const TarSource& source, const ShardMember& member,
           : "the file was changed; start again"));
 }
 
-// Reads the header of a member and the begin of its content by one call.
-absl::Status ReadMember(const TarSource& source, const ShardMember& member,
-                        absl::Span<char> header, absl::Span<char> content) {
-  LOCKSTEP_RETURN_IF_ERROR(
-      source.file.ReadAt(member.offset - kTarBlock, header, content));
+absl::Status CheckHeader(const TarSource& source, const ShardMember& member,
+                         absl::Span<const char> header) {
   return IsHeaderOf(header, member.mark, member.has_size ? member.size : -1)
              ? absl::OkStatus()
              : Moved(source, member, header);
+}
+
+// Reads the header of a member and the begin of its content.
+absl::Status ReadMember(const TarSource& source, const ShardMember& member,
+                        absl::Span<char> header, absl::Span<char> content) {
+  const absl::Span<char> parts[] = {header, content};
+  LOCKSTEP_RETURN_IF_ERROR(
+      source.file.ReadAt(member.offset - kTarBlock, parts));
+  return CheckHeader(source, member, header);
 }
 
 // Reads the header of the array in a member.
@@ -288,30 +290,34 @@ absl::Status TarFieldReader::Learn(const TarField& options, int64_t largest,
 
 // ---- Reading.
 
-absl::Status TarFieldReader::Read(const TarSource& source,
-                                  const ShardMember& member, int field,
-                                  SampleRow& row) const {
-  if (member.size < 0) return ReadEmpty(field, row);
-  char bytes[kTarBlock];
-  const absl::Span<char> header = absl::MakeSpan(bytes);
-  switch (content_) {
-    case TarContent::kBytes: {
-      LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<char> out,
-                                row.MutableRaggedBytes(field, {member.size}));
-      return ReadMember(source, member, header, out);
-    }
-    case TarContent::kNumber: {
-      LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<char> out,
-                                row.MutableBytes(field));
-      return ReadNumber(source, member, out);
-    }
-    case TarContent::kArray:
-      return ReadArray(source, member, header, field, row);
+absl::StatusOr<absl::Span<char>> TarFieldReader::Begin(
+    const ShardMember& member, int field, SampleRow& row,
+    absl::Span<char> scratch) const {
+  if (content_ == TarContent::kBytes) {
+    return row.MutableRaggedBytes(field, {member.size});
   }
-  return absl::InternalError("there is no such content");
+  return scratch.first(static_cast<size_t>(std::min(member.size, kScratch)));
 }
 
-absl::Status TarFieldReader::ReadEmpty(int field, SampleRow& row) const {
+absl::Status TarFieldReader::End(const TarSource& source,
+                                 const ShardMember& member,
+                                 absl::Span<const char> header,
+                                 absl::Span<const char> content, int field,
+                                 SampleRow& row) const {
+  LOCKSTEP_RETURN_IF_ERROR(CheckHeader(source, member, header));
+  if (content_ == TarContent::kBytes) return absl::OkStatus();
+  absl::Status status;
+  if (content_ == TarContent::kArray) {
+    status = WriteArray(source, member, content, field, row);
+  } else {
+    LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<char> out,
+                              row.MutableBytes(field));
+    status = WriteNumber(source, member, content, out);
+  }
+  return status.ok() ? status : InMember(source, member, header, status);
+}
+
+absl::Status TarFieldReader::WriteEmpty(int field, SampleRow& row) const {
   if (!is_ragged_) {
     LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<char> out,
                               row.MutableBytes(field));
@@ -335,52 +341,43 @@ absl::Status TarFieldReader::ReadNumber(const TarSource& source,
     std::fill(out.begin(), out.end(), '\0');
     return absl::OkStatus();
   }
-  char block[kTarBlock];
-  const absl::Span<char> header = absl::MakeSpan(block);
-  char few[kHead];
-  std::string many;  // of a large JSON
-  absl::Span<char> bytes(few,
-                         static_cast<size_t>(std::min(member.size, kHead)));
-  const bool is_json = !json_key_.empty();
-  if (is_json && member.size > kHead) {
-    many.resize(static_cast<size_t>(member.size));
-    bytes = absl::MakeSpan(&many[0], many.size());
-  }
-  LOCKSTEP_RETURN_IF_ERROR(ReadMember(source, member, header, bytes));
-  absl::string_view text(bytes.data(), bytes.size());
-  if (is_json) {
-    const absl::StatusOr<absl::string_view> found =
-        FindJsonNumber(text, json_key_);
-    if (!found.ok()) return InMember(source, member, header, found.status());
-    text = *found;
-  } else {
-    text = absl::StripAsciiWhitespace(text.substr(0, kMostNumber));
-  }
-  if ((is_json || member.size <= kMostNumber) &&
-      StoreNumber(text, spec_.dtype, out.data())) {
-    return absl::OkStatus();
-  }
-  return InMember(
-      source, member, header,
-      absl::DataLossError(absl::StrCat(
-          "it should have a number of type ", Name(spec_.dtype), ", and has ",
-          is_json || member.size <= kMostNumber ? "" : "more than ",
-          is_json || member.size <= kMostNumber
-              ? absl::StrCat("'", absl::CHexEscape(text.substr(0, 64)), "'")
-              : absl::StrCat(kMostNumber, " bytes"),
-          is_json ? absl::StrCat(" at '", json_key_, "'") : "")));
+  char header[kTarBlock];
+  char scratch[kScratch];
+  const absl::Span<char> content(
+      scratch, static_cast<size_t>(std::min(member.size, kScratch)));
+  LOCKSTEP_RETURN_IF_ERROR(
+      ReadMember(source, member, absl::MakeSpan(header), content));
+  const absl::Status status = WriteNumber(source, member, content, out);
+  return status.ok() ? status : InMember(source, member, header, status);
 }
 
-absl::Status TarFieldReader::ReadArray(const TarSource& source,
-                                       const ShardMember& member,
-                                       absl::Span<char> header, int field,
-                                       SampleRow& row) const {
-  char few[kHead];
-  const absl::Span<char> head(
-      few, static_cast<size_t>(std::min(member.size, kHead)));
-  LOCKSTEP_RETURN_IF_ERROR(ReadMember(source, member, header, head));
-  const absl::Status status = WriteArray(source, member, head, field, row);
-  return status.ok() ? status : InMember(source, member, header, status);
+// Writes the number of a member that begins with `content`.
+absl::Status TarFieldReader::WriteNumber(const TarSource& source,
+                                         const ShardMember& member,
+                                         absl::Span<const char> content,
+                                         absl::Span<char> out) const {
+  absl::string_view text(content.data(), content.size());
+  std::string whole;
+  if (!json_key_.empty()) {
+    if (member.size > kScratch) {
+      whole.resize(static_cast<size_t>(member.size));
+      LOCKSTEP_RETURN_IF_ERROR(source.file.ReadAt(
+          member.offset, absl::MakeSpan(&whole[0], whole.size())));
+      text = whole;
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(text, FindJsonNumber(text, json_key_));
+  } else if (member.size > kMostNumber) {
+    return absl::DataLossError(absl::StrCat("it should have a number of type ",
+                                            Name(spec_.dtype), ", and has ",
+                                            member.size, " bytes"));
+  } else {
+    text = absl::StripAsciiWhitespace(text);
+  }
+  if (StoreNumber(text, spec_.dtype, out.data())) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "it should have a number of type ", Name(spec_.dtype),
+      json_key_.empty() ? "" : absl::StrCat(" at '", json_key_, "'"),
+      ", and has '", absl::CHexEscape(text.substr(0, 64)), "'"));
 }
 
 // Writes the array of a member that begins with `head`.

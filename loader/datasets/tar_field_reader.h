@@ -1,9 +1,14 @@
-// Reads one field of samples in tar files. Internal.
+// Makes one field of samples of members of tar files. Internal.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(
 //       const TarFieldReader reader,
 //       TarFieldReader::Create(options, largest, first_source, first_member));
-//   LOCKSTEP_RETURN_IF_ERROR(reader.Read(source, member, /*field=*/0, row));
+//   LOCKSTEP_ASSIGN_OR_RETURN(
+//       const absl::Span<char> content,
+//       reader.Begin(member, field, row, absl::MakeSpan(scratch)));
+//   ... read the header and the begin of the content
+//   LOCKSTEP_RETURN_IF_ERROR(
+//       reader.End(source, member, header, content, field, row));
 #ifndef LOCKSTEP_LOADER_DATASETS_TAR_FIELD_READER_H_
 #define LOCKSTEP_LOADER_DATASETS_TAR_FIELD_READER_H_
 
@@ -51,12 +56,28 @@ class TarFieldReader {
   const FieldSpec& spec() const { return spec_; }
   bool is_number() const { return content_ == TarContent::kNumber; }
 
-  // Reads the member into a field of the row. Errors name the file, the member
-  // and the byte.
-  absl::Status Read(const TarSource& source, const ShardMember& member,
-                    int field, SampleRow& row) const;
+  // The bytes of a member that are read at once if they do not go to the row:
+  // all of most numbers, and the header of most arrays.
+  static constexpr int64_t kScratch = 2048;
 
-  // Reads a number to `out`. Requires is_number().
+  // Returns the place to which the first bytes of the member should be read. It
+  // is in `scratch`, which has kScratch bytes, or in the row, and then for all
+  // of them.
+  absl::StatusOr<absl::Span<char>> Begin(const ShardMember& member, int field,
+                                         SampleRow& row,
+                                         absl::Span<char> scratch) const;
+
+  // Checks the header that was read, and writes the field. Errors name the
+  // file, the member and the byte.
+  absl::Status End(const TarSource& source, const ShardMember& member,
+                   absl::Span<const char> header,
+                   absl::Span<const char> content, int field,
+                   SampleRow& row) const;
+
+  // Writes the field of a sample that has no member for it.
+  absl::Status WriteEmpty(int field, SampleRow& row) const;
+
+  // Reads a number to `out`, without a row. Requires is_number().
   absl::Status ReadNumber(const TarSource& source, const ShardMember& member,
                           absl::Span<char> out) const;
 
@@ -65,10 +86,9 @@ class TarFieldReader {
 
   absl::Status Learn(const TarField& options, int64_t largest,
                      const TarSource& source, const ShardMember& first);
-  absl::Status ReadEmpty(int field, SampleRow& row) const;
-  absl::Status ReadArray(const TarSource& source, const ShardMember& member,
-                         absl::Span<char> header, int field,
-                         SampleRow& row) const;
+  absl::Status WriteNumber(const TarSource& source, const ShardMember& member,
+                           absl::Span<const char> content,
+                           absl::Span<char> out) const;
   absl::Status WriteArray(const TarSource& source, const ShardMember& member,
                           absl::Span<const char> head, int field,
                           SampleRow& row) const;

@@ -55,6 +55,11 @@ using ::lockstep::internal_loader::TarSource;
 // takes less time than another access.
 constexpr int64_t kSmallGap = int64_t{1} << 18;
 
+// The most members that are read together, and bytes between two of them: those
+// that end a block, and another header.
+constexpr size_t kTogether = 4;
+constexpr int64_t kTarGap = 2048;
+
 absl::Status Wrong(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("tar: ", what));
 }
@@ -290,10 +295,8 @@ absl::Status TarFiles::ReadMany(absl::Span<const int64_t> indices,
 
 absl::Status TarFiles::Write(const OpenFile& file, const Place& place,
                              SampleRow& row) const {
-  const TarSource source = SourceOf(place.file, file);
-  for (size_t field = 0; field < readers_.size(); ++field) {
-    LOCKSTEP_RETURN_IF_ERROR(readers_[field].Read(
-        source, MemberOf(place, field), static_cast<int>(field), row));
+  for (size_t field = 0; field < readers_.size(); field += kTogether) {
+    LOCKSTEP_RETURN_IF_ERROR(WriteFields(file, place, field, row));
   }
   if (!options_.key) return absl::OkStatus();
   const absl::string_view key = shards_[place.file].KeyOf(place.sample);
@@ -302,6 +305,68 @@ absl::Status TarFiles::Write(const OpenFile& file, const Place& place,
       row.MutableRaggedBytes(static_cast<int>(readers_.size()),
                              {static_cast<int64_t>(key.size())}));
   std::copy(key.begin(), key.end(), out.begin());
+  return absl::OkStatus();
+}
+
+// Writes up to kTogether fields. Members that lie close together in the file
+// are read together.
+absl::Status TarFiles::WriteFields(const OpenFile& file, const Place& place,
+                                   size_t first, SampleRow& row) const {
+  struct Part {
+    size_t field;
+    const ShardMember* member;
+    absl::Span<char> content;
+    char header[kTarBlock];
+    char scratch[TarFieldReader::kScratch];
+  };
+  Part parts[kTogether];
+  Part* by_place[kTogether];
+  size_t count = 0;
+  const size_t end = std::min(first + kTogether, readers_.size());
+  for (size_t field = first; field < end; ++field) {
+    const ShardMember& member = MemberOf(place, field);
+    if (member.size < 0) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          readers_[field].WriteEmpty(static_cast<int>(field), row));
+      continue;
+    }
+    Part& part = parts[count];
+    part.field = field;
+    part.member = &member;
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        part.content, readers_[field].Begin(member, static_cast<int>(field),
+                                            row, absl::MakeSpan(part.scratch)));
+    size_t at = count++;
+    for (; at > 0 && by_place[at - 1]->member->offset > member.offset; --at) {
+      by_place[at] = by_place[at - 1];
+    }
+    by_place[at] = &part;
+  }
+  char gap[kTarGap];
+  for (size_t i = 0; i < count;) {
+    absl::Span<char> pieces[3 * kTogether];
+    size_t used = 0;
+    const int64_t begin = by_place[i]->member->offset - kTarBlock;
+    int64_t at = begin;
+    for (; i < count; ++i) {
+      Part& part = *by_place[i];
+      const int64_t skip = part.member->offset - kTarBlock - at;
+      if (skip < 0 || skip > kTarGap) break;
+      pieces[used++] = absl::Span<char>(gap, static_cast<size_t>(skip));
+      pieces[used++] = absl::MakeSpan(part.header);
+      pieces[used++] = part.content;
+      at += skip + kTarBlock + static_cast<int64_t>(part.content.size());
+    }
+    LOCKSTEP_RETURN_IF_ERROR(
+        file.ReadAt(begin, absl::MakeConstSpan(pieces, used)));
+  }
+  const TarSource source = SourceOf(place.file, file);
+  for (size_t i = 0; i < count; ++i) {
+    const Part& part = parts[i];
+    LOCKSTEP_RETURN_IF_ERROR(readers_[part.field].End(
+        source, *part.member, part.header, part.content,
+        static_cast<int>(part.field), row));
+  }
   return absl::OkStatus();
 }
 

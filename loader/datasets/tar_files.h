@@ -142,6 +142,9 @@ class TarFiles : public Dataset {
       size_t file, const internal_loader::OpenFile& open) const;
   absl::Status Write(const internal_loader::OpenFile& file, const Place& place,
                      SampleRow& row) const;
+  absl::Status WriteFields(const internal_loader::OpenFile& file,
+                           const Place& place, size_t first,
+                           SampleRow& row) const;
 
   const TarFilesOptions options_;
   std::unique_ptr<internal_loader::FileSet> files_;
