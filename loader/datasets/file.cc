@@ -176,6 +176,12 @@ absl::Status File::ReadAt(int64_t offset,
   return absl::OkStatus();
 }
 
+bool File::IsInMemory(int64_t offset) const {
+  char byte;
+  const iovec part = {&byte, 1};
+  return ::preadv2(descriptor_, &part, 1, offset, RWF_NOWAIT) == 1;
+}
+
 void File::ReadAhead(int64_t offset, int64_t bytes) const {
   ::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED);
 }

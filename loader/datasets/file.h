@@ -69,6 +69,9 @@ class File {
   absl::Status ReadAt(int64_t offset,
                       absl::Span<const absl::Span<char>> parts) const;
 
+  // Returns true if the byte is known to be in memory.
+  bool IsInMemory(int64_t offset) const;
+
   // Asks the system to have these bytes in memory soon, if they are not, and
   // returns at once.
   void ReadAhead(int64_t offset, int64_t bytes) const;

@@ -45,6 +45,8 @@ class OpenFile {
   absl::Status ReadAt(int64_t offset,
                       absl::Span<const absl::Span<char>> parts) const;
 
+  bool IsInMemory(int64_t offset) const { return file_.IsInMemory(offset); }
+
   // Asks the system to have these bytes in memory soon, and returns at once.
   void ReadAhead(int64_t offset, int64_t bytes) const {
     file_.ReadAhead(offset, bytes);

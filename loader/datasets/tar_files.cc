@@ -370,32 +370,54 @@ absl::Status TarFiles::WriteFields(const OpenFile& file, const Place& place,
   return absl::OkStatus();
 }
 
+// The bytes of a sample, from the first header of its fields to the last end.
+struct TarFiles::Range {
+  size_t file = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+TarFiles::Range TarFiles::RangeOf(int64_t index) const {
+  const Place place = Find(index);
+  Range range = {place.file, files_->size(static_cast<int64_t>(place.file)), 0};
+  for (size_t field = 0; field < readers_.size(); ++field) {
+    const ShardMember& member = MemberOf(place, field);
+    if (member.size < 0) continue;
+    range.begin = std::min(range.begin, member.offset - kTarBlock);
+    range.end = std::max(range.end, member.offset + member.size);
+  }
+  return range;
+}
+
+// Returns true if some of the samples are in memory, so that probably all are.
+bool TarFiles::AreInMemory(absl::Span<const int64_t> indices) const {
+  constexpr size_t kProbes = 4;
+  const size_t step = std::max<size_t>(indices.size() / kProbes, 1);
+  for (size_t i = step / 2; i < indices.size(); i += step) {
+    if (indices[i] < 0 || indices[i] >= size_) continue;
+    const Range range = RangeOf(indices[i]);
+    const absl::StatusOr<FileSet::Pointer> file =
+        files_->Use(static_cast<int64_t>(range.file));
+    if (file.ok() && range.begin < range.end &&
+        !(*file)->IsInMemory((range.begin + range.end) / 2)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 void TarFiles::Hint(absl::Span<const int64_t> indices) {
-  // The bytes of a sample, from the first header of its fields to the last end.
-  struct Range {
-    size_t file = 0;
-    int64_t begin = 0;
-    int64_t end = 0;
-  };
+  if (AreInMemory(indices)) return;
   std::array<Range, kHintBulk> ranges;
   while (!indices.empty()) {
     size_t count = 0;
-    for (const int64_t index :
-         indices.subspan(0, static_cast<size_t>(kHintBulk))) {
+    const size_t bulk = std::min(indices.size(), ranges.size());
+    for (const int64_t index : indices.first(bulk)) {
       if (index < 0 || index >= size_) continue;
-      const Place place = Find(index);
-      Range range = {place.file, files_->size(static_cast<int64_t>(place.file)),
-                     0};
-      for (size_t field = 0; field < readers_.size(); ++field) {
-        const ShardMember& member = MemberOf(place, field);
-        if (member.size < 0) continue;
-        range.begin = std::min(range.begin, member.offset - kTarBlock);
-        range.end = std::max(range.end, member.offset + member.size);
-      }
+      const Range range = RangeOf(index);
       if (range.begin < range.end) ranges[count++] = range;
     }
-    indices.remove_prefix(
-        std::min(indices.size(), static_cast<size_t>(kHintBulk)));
+    indices.remove_prefix(bulk);
     std::sort(ranges.begin(), ranges.begin() + static_cast<int64_t>(count),
               [](const Range& a, const Range& b) {
                 return a.file != b.file ? a.file < b.file : a.begin < b.begin;

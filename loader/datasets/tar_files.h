@@ -108,7 +108,8 @@ class TarFiles : public Dataset {
                         absl::Span<SampleRow> rows) override;
 
   // Asks the system to read the samples from the disk, in as large pieces as
-  // their places allow. With the order `block_shuffle` the pieces are largest.
+  // their places allow, unless some that it looks at are in memory. With the
+  // order `block_shuffle` the pieces are largest.
   void Hint(absl::Span<const int64_t> indices) override;
 
   // The column "bytes" has the bytes of each sample's members. Each field of
@@ -127,6 +128,7 @@ class TarFiles : public Dataset {
 
  private:
   struct Place;
+  struct Range;
 
   explicit TarFiles(TarFilesOptions options);
   absl::Status CheckOptions() const;
@@ -145,6 +147,8 @@ class TarFiles : public Dataset {
   absl::Status WriteFields(const internal_loader::OpenFile& file,
                            const Place& place, size_t first,
                            SampleRow& row) const;
+  Range RangeOf(int64_t index) const;
+  bool AreInMemory(absl::Span<const int64_t> indices) const;
 
   const TarFilesOptions options_;
   std::unique_ptr<internal_loader::FileSet> files_;
