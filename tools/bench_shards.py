@@ -1,0 +1,157 @@
+"""Prints the tables of docs/benchmarks.md of tar shards.
+
+  bench_shards.py BIN [PYTHON]
+
+BIN is Bazel's folder of built programs. PYTHON has the peers, which are left
+out without it: webdataset and PyTorch, DALI, and SPDL. All sides read the same
+shards, which are in memory. They run in turns, each in a process of its own,
+and the median of their runs counts.
+"""
+
+import io
+import json
+import os
+import random
+import statistics
+import sys
+import tarfile
+import tempfile
+import time
+
+from bench_loader import Figures, duration, header, machine, output, row
+
+ROUNDS = 5
+SHARDS, SAMPLES, BYTES = 4, 500, 100_000
+INDEXED, SMALL = 100_000, 1000  # The members of a shard to index, and a size.
+
+# Each peer, and how its settings after the order read.
+PEERS = {
+    "webdataset": ("webdataset in PyTorch's DataLoader",
+                   "{}, {} workers, prefetch_factor {}"),
+    "dali": ("DALI's fn.readers.webdataset", "{}, prefetch_queue_depth {}"),
+    "spdl": ("SPDL's iter_tarfile in two threads", "{}")}
+ORDERS = {"own": "in the shards' order", "shuffled": "shuffled"}
+INDEXERS = {"GNU tar": "wds2idx with GNU tar",
+            "tarfile": "wds2idx with Python's tarfile",
+            "DALI": "DALI without an index"}
+
+
+class Medians(Figures):
+  """The figures of each subject and setting, of which the median counts."""
+
+  def note(self, subject, setting, value):
+    self.of.setdefault(subject, {}).setdefault(setting, []).append(value)
+
+  def get(self, subject, setting=""):
+    values = self.of.get(subject, {}).get(setting)
+    return statistics.median(values) if values else None
+
+  def best(self, subject, where=lambda setting: True):
+    return min((self.get(subject, setting), setting)
+               for setting in self.of[subject] if where(setting))[::-1]
+
+
+def make_shard(path, first, samples, label, size):
+  """Writes a shard as webdataset's ShardWriter does, with PAX records."""
+  numbers = random.Random(first)
+  with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as shard:
+    for sample in range(first, first + samples):
+      for ending, data in (("cls", label), ("jpg", numbers.randbytes(size))):
+        member = tarfile.TarInfo(f"{sample:06}.{ending}")
+        member.size, member.mtime = len(data), time.time()
+        shard.addfile(member, io.BytesIO(data))
+
+
+def measure_peer(python, *arguments):
+  script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                        "bench_shard_peers.py")
+  return json.loads(output(python, script, *arguments) or "{}")
+
+
+def measure_peers(figures, python, folder, small):
+  for peer in PEERS:
+    got = measure_peer(python, peer, folder)
+    for run in got.get("runs", []):
+      figures.note(peer, tuple(run["setting"]), run["sample"])
+    if got:
+      figures.versions[peer] = got["version"]
+  if "dali" in figures.versions:
+    for way, seconds in measure_peer(python, "index", small).items():
+      figures.note(f"index {way}", "", seconds / INDEXED)
+
+
+def measure(bin_folder, python):
+  figures = Medians()
+  with tempfile.TemporaryDirectory() as folder:
+    for shard in range(SHARDS):
+      make_shard(f"{folder}/shard-{shard:06}.tar", shard * SAMPLES, SAMPLES,
+                 b"7", BYTES)
+    os.mkdir(f"{folder}/small")
+    small = f"{folder}/small/shard.tar"
+    make_shard(small, 0, INDEXED // 2, b"7" * SMALL, SMALL)
+    os.sync()
+    for turn in range(ROUNDS):
+      print(f"round {turn + 1} of {ROUNDS}", file=sys.stderr)
+      if python:
+        measure_peers(figures, python, folder, small)
+  return figures
+
+
+def rate(seconds):
+  if seconds is None:
+    return duration(seconds)
+  return f"{duration(seconds)}, {(BYTES + 1) / seconds / 1e6:,.0f} MB/s"
+
+
+def compare(what, ours, theirs, show):
+  row(what, show(ours), show(theirs), f"{theirs / ours:.1f}" if ours else "")
+
+
+def peer_rows(figures, order):
+  ours = figures.get("sample", order)
+  for peer, (what, words) in PEERS.items():
+    if peer not in figures.of:
+      continue
+    settings = [setting for setting in figures.of[peer] if setting[0] == order]
+    for workers in (0, 2) if peer == "webdataset" else (None,):
+      (_, *setting), theirs = figures.best(
+          peer, lambda setting: setting in settings and
+          (workers is None or setting[2] == workers))
+      told = words.format(*setting)
+      if workers == 0:
+        told = told.partition(", prefetch")[0]
+      compare(f"a sample, {ORDERS[order]}; {what}, its best ({told})", ours,
+              theirs, rate)
+
+
+def print_tables(figures):
+  compiler = output("g++", "-dumpfullversion").strip()
+  names = {"webdataset": "webdataset", "dali": "DALI", "spdl": "SPDL"}
+  versions = "".join(f", {names[peer]} {version}"
+                     for peer, version in figures.versions.items())
+  print(f"`tools/bench shards`, the sides in turns, the medians of {ROUNDS} "
+        f"runs; on {machine()}, GCC {compiler}{versions}. The times are for a "
+        f"sample of {BYTES:,} random bytes and a label of one byte. {SHARDS} "
+        f"shards of {SAMPLES} samples are in memory. Batches have 64 samples, "
+        "and all but webdataset have 2 threads. A ratio is the peer's time "
+        "divided by Lockstep's.\n")
+  header()
+  for order in ORDERS:
+    peer_rows(figures, order)
+  print(f"\nThe time per member for an index of a shard of {INDEXED:,} members "
+        f"of {SMALL:,} bytes:\n")
+  header()
+  for way, what in INDEXERS.items():
+    if f"index {way}" in figures.of:
+      compare(f"indexing, a member; {what}", figures.get("index"),
+              figures.get(f"index {way}"), duration)
+
+
+def main(bin_folder, python=None):
+  print_tables(measure(bin_folder, python))
+
+
+if __name__ == "__main__":
+  if len(sys.argv) not in (2, 3):
+    sys.exit(__doc__)
+  main(*sys.argv[1:])
