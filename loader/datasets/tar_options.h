@@ -51,18 +51,18 @@ struct TarField {
   // Unset: an array for "npy", a number for "cls", "cls2", "id", "index" and
   // "inx", or if json_key is set, and otherwise bytes, as the first extension
   // says.
-  std::optional<TarContent> content;
+  std::optional<TarContent> content = {};
 
   // The place of the number in a JSON object: "label", or "size.width" for
   // {"size": {"width": 7}}. Empty: the member is the number.
-  std::string json_key;
+  std::string json_key = {};
 
   // The type of a number; unset: i64. For an array it is a check.
-  std::optional<DType> dtype;
+  std::optional<DType> dtype = {};
 
   // The shape of an array. A dimension of -1 differs from sample to sample.
   // Unset: the shape of the first sample, which all others must have.
-  std::optional<std::vector<int64_t>> shape;
+  std::optional<std::vector<int64_t>> shape = {};
 
   // The most bytes that a member may have. For bytes and arrays with a -1, it
   // is the memory that a sample takes in a batch. Create returns an error if a
