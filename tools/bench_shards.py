@@ -18,11 +18,15 @@ import tarfile
 import tempfile
 import time
 
-from bench_loader import Figures, duration, header, machine, output, row
+from bench_loader import (EXECUTORS, UNITS, Figures, at_most, at_most_ratio,
+                          duration, faster, header, machine, output, row)
 
 ROUNDS = 5
 SHARDS, SAMPLES, BYTES = 4, 500, 100_000
 INDEXED, SMALL = 100_000, 1000  # The members of a shard to index, and a size.
+REPETITIONS = 2  # Of Lockstep's and the bare reads' in each round.
+COLD, MANY = 8000, 1_000_000  # Lockstep's samples on a disk, and to index.
+MOST, SECONDS = 1.1, 2  # Of the bare reads' time, and for the index of MANY.
 
 # Each peer, and how its settings after the order read.
 PEERS = {
@@ -62,6 +66,22 @@ def make_shard(path, first, samples, label, size):
         shard.addfile(member, io.BytesIO(data))
 
 
+def measure_lockstep(figures, program):
+  """Notes the seconds of a sample or a member in each of the benchmarks."""
+  sizes = f"/({SHARDS * SAMPLES}|{COLD}|{MANY})/"
+  runs = json.loads(output(program, "--benchmark_format=json",
+                           "--benchmark_min_time=0.1",
+                           f"--benchmark_repetitions={REPETITIONS}",
+                           f"--benchmark_filter={sizes}"))
+  for run in runs["benchmarks"]:
+    if run.get("error_occurred"):
+      sys.exit(f"bench_shards.py: {run['name']}: {run['error_message']}")
+    if run["run_type"] == "iteration":
+      case, name, size = run["name"].split("/")[:3]
+      figures.note(f"{case} {name}", "",
+                   run["real_time"] * UNITS[run["time_unit"]] / int(size))
+
+
 def measure_peer(python, *arguments):
   script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                         "bench_shard_peers.py")
@@ -92,6 +112,8 @@ def measure(bin_folder, python):
     os.sync()
     for turn in range(ROUNDS):
       print(f"round {turn + 1} of {ROUNDS}", file=sys.stderr)
+      measure_lockstep(figures,
+                       f"{bin_folder}/loader/datasets/shard_benchmark")
       if python:
         measure_peers(figures, python, folder, small)
   return figures
@@ -103,12 +125,23 @@ def rate(seconds):
   return f"{duration(seconds)}, {(BYTES + 1) / seconds / 1e6:,.0f} MB/s"
 
 
-def compare(what, ours, theirs, show):
-  row(what, show(ours), show(theirs), f"{theirs / ours:.1f}" if ours else "")
+def bare_rows(figures, order, executor):
+  at_most_ratio(f"a sample, {ORDERS[order]}, {executor}; two bare threads that "
+                "pread", figures.get(f"Samples {order}_{executor}"),
+                figures.get(f"Bare {order}"), MOST)
 
 
-def peer_rows(figures, order):
-  ours = figures.get("sample", order)
+def cold_rows(figures, order, what):
+  ours = figures.get(f"Cold {order}")
+  for case, name in ((f"Cold {order}_without_hints", "without hints"),
+                     (f"ColdBare {order}", "two bare threads that pread")):
+    theirs = figures.get(case)
+    row(f"a sample, {what}, threads; {name}", rate(ours), rate(theirs),
+        f"{theirs / ours:.2f}")
+
+
+def peer_rows(figures, order, executor):
+  ours = figures.get(f"Samples {order}_{executor}")
   for peer, (what, words) in PEERS.items():
     if peer not in figures.of:
       continue
@@ -120,8 +153,8 @@ def peer_rows(figures, order):
       told = words.format(*setting)
       if workers == 0:
         told = told.partition(", prefetch")[0]
-      compare(f"a sample, {ORDERS[order]}; {what}, its best ({told})", ours,
-              theirs, rate)
+      faster(f"a sample, {ORDERS[order]}, {executor}; {what}, its best "
+             f"({told})", ours, theirs, 1)
 
 
 def print_tables(figures):
@@ -137,14 +170,26 @@ def print_tables(figures):
         "divided by Lockstep's.\n")
   header()
   for order in ORDERS:
-    peer_rows(figures, order)
-  print(f"\nThe time per member for an index of a shard of {INDEXED:,} members "
-        f"of {SMALL:,} bytes:\n")
+    for executor in EXECUTORS:
+      bare_rows(figures, order, executor)
+  for order in ORDERS:
+    for executor in EXECUTORS:
+      peer_rows(figures, order, executor)
+  print(f"\nThe same with shards of {COLD:,} samples that are on the disk, and "
+        "not in memory. Blocks have 64 samples, and 4 of them are mixed.\n")
   header()
+  cold_rows(figures, "blocks", "in shuffled blocks")
+  cold_rows(figures, "shuffled", "shuffled")
+  print(f"\nAn index of a shard of {MANY:,} members of 1,024 bytes; the peers' "
+        f"shard has {INDEXED:,} of {SMALL:,} bytes.\n")
+  header()
+  ours = figures.get("Index scan")
+  at_most(f"an index of {MANY:,} members", ours * MANY, SECONDS)
   for way, what in INDEXERS.items():
     if f"index {way}" in figures.of:
-      compare(f"indexing, a member; {what}", figures.get("index"),
-              figures.get(f"index {way}"), duration)
+      faster(f"an index, a member; {what}", ours, figures.get(f"index {way}"))
+  row("an index that is read, a member", duration(figures.get("Index read")),
+      "")
 
 
 def main(bin_folder, python=None):
