@@ -12,16 +12,20 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/config_text.h"
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/npy_header.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/batch.h"
+#include "lockstep/loader/datasets/tar_files.h"
+#include "lockstep/loader/datasets/tar_testing.h"
 #include "lockstep/loader/datasets/token_files.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
@@ -234,6 +238,83 @@ TEST_F(DataFiles, DocumentsArePadded) {
     EXPECT_EQ((*batch->Values<int64_t>("tokens"))[2048 * second + 4], 0);
     EXPECT_EQ((*batch->Values<int64_t>("targets"))[2048 * second + 4], -100);
   }
+}
+
+// Writes 128 tar files of two samples each. Sample i of all has i % 10 as its
+// label, and an image of i bytes.
+void WriteShards() {
+  for (int shard = 0; shard < 128; ++shard) {
+    lockstep::TarWriter tar;
+    for (int i = 2 * shard; i < 2 * shard + 2; ++i) {
+      tar.Add(absl::StrCat(i, ".cls"), absl::StrCat(i % 10, "\n"))
+          .Add(absl::StrCat(i, ".jpg"), std::string(i, 'j'))
+          .Add(absl::StrCat(i, ".json"),
+               absl::StrCat(R"({"size": {"width": )", i, R"(.5}})"))
+          .Add(absl::StrCat(i, ".npy"),
+               lockstep::internal_base::FormatNpyHeader(lockstep::DType::kU8,
+                                                        {2}) +
+                   "ab");
+      if (i % 2 == 0) tar.Add(absl::StrCat(i, ".txt"), "a caption");
+    }
+    Write(absl::StrFormat("train-%03d.tar", shard), tar.Finish());
+  }
+}
+
+TEST_F(DataFiles, ImagesAndLabelsOfTarFiles) {
+  WriteShards();
+  const auto loader = Make("docs/snippets/data/tar_images.toml");
+  LOCKSTEP_ASSERT_OK(loader);
+  EXPECT_EQ((*loader)->dataset().size(), 256);
+  for (const auto& batch : (*loader)->Epoch(0)) {
+    LOCKSTEP_ASSERT_OK(batch.status());
+    const auto labels = *batch->Values<int64_t>("label");
+    for (int64_t row = 0; row < batch->valid(); ++row) {
+      EXPECT_EQ(batch->Row<uint8_t>("image", row)->size(),
+                batch->indices()[row]);
+      EXPECT_EQ(labels[row], batch->indices()[row] % 10);
+    }
+  }
+}
+
+TEST_F(DataFiles, FieldsOfTarFiles) {
+  WriteShards();
+  const auto loader = Make("docs/snippets/data/tar_fields.toml");
+  LOCKSTEP_ASSERT_OK(loader);
+  for (const auto& batch : (*loader)->Epoch(0)) {
+    LOCKSTEP_ASSERT_OK(batch.status());
+    for (int64_t row = 0; row < batch->valid(); ++row) {
+      const int64_t index = batch->indices()[row];
+      EXPECT_EQ(batch->Row<uint8_t>("caption", row)->size(),
+                index % 2 == 0 ? 9 : 0);
+      EXPECT_EQ((*batch->Values<float>("width"))[row], index + 0.5F);
+      EXPECT_THAT(*batch->Row<uint8_t>("embedding", row),
+                  ElementsAre('a', 'b'));
+      const auto key = *batch->Row<uint8_t>("key", row);
+      EXPECT_EQ(std::string(key.begin(), key.end()), absl::StrCat(index));
+    }
+  }
+}
+
+TEST_F(DataFiles, BlocksOfTarFiles) {
+  WriteShards();
+  const auto loader = Make("docs/snippets/data/tar_blocks.toml");
+  LOCKSTEP_ASSERT_OK(loader);
+  int64_t samples = 0;
+  for (const auto& batch : (*loader)->Epoch(0)) {
+    LOCKSTEP_ASSERT_OK(batch.status());
+    samples += batch->valid();
+  }
+  EXPECT_EQ(samples, 256);
+}
+
+absl::StatusOr<int64_t> CountSamples() {
+#include "lockstep/docs/snippets/data/tar.inc"
+  return dataset->size();
+}
+
+TEST_F(DataFiles, TarFilesInCode) {
+  WriteShards();
+  EXPECT_THAT(CountSamples(), IsOkAndHolds(256));
 }
 
 absl::StatusOr<int64_t> CountWindows() {
