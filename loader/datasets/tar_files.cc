@@ -487,15 +487,15 @@ void TarFiles::AddTo(Fingerprint& fingerprint) const {
 }
 
 std::string TarFiles::Describe() const {
-  std::string text = absl::StrCat(
-      Count(size_, "sample"), " of ", Count(counts_.members, "member"), " in ",
-      Count(counts_.files, "file"), ", of which ", counts_.indices_read,
-      counts_.indices_read == 1 ? " has its index" : " have their index");
+  std::string text = absl::StrCat(Count(size_, "sample"), " of ",
+                                  Count(counts_.members, "member"), " in ",
+                                  Count(counts_.files, "file"));
   const auto add = [&text](absl::string_view what, int64_t count,
                            absl::string_view of) {
     if (count > 0) absl::StrAppend(&text, "; ", what, ": ", Count(count, of));
   };
-  add("indices written", counts_.indices_written, "file");
+  add("with an index", counts_.indices_read, "file");
+  add("with an index now", counts_.indices_written, "file");
   add("left out, without a field", counts_.skipped, "sample");
   add("in no field", counts_.unused, "member");
   add("in no sample", counts_.unnamed, "member");
