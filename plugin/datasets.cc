@@ -193,11 +193,10 @@ DatasetResult MakeTarFiles(const PluginContext& context,
     options.fields.push_back(std::move(field));
   }
   if (context.tell != nullptr) {
-    options.progress = [&context](const TarProgress& progress) {
-      context.tell(
-          absl::StrCat("looking for the members of tar files: ", progress.files,
-                       " of ", progress.all_files, " files done, ",
-                       progress.members, " members found"));
+    options.progress = [tell = context.tell](const TarProgress& progress) {
+      tell(absl::StrCat("looking for the members of tar files: ",
+                        progress.files, " of ", progress.all_files,
+                        " files done, ", progress.members, " members found"));
     };
   }
   return TarFiles::Create(std::move(options));

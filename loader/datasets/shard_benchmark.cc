@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>  // NOLINT: C++17's own
+#include <iterator>
 #include <memory>
 #include <string>
 #include <system_error>  // NOLINT: of <filesystem>
@@ -80,14 +81,15 @@ class Folder {
 // Writes the header of a file in the format ustar.
 void WriteHeader(const std::string& name, int64_t size, char* header) {
   std::memset(header, 0, kTarBlock);
-  std::memcpy(header, name.data(), name.size());
+  std::copy(name.begin(), name.end(), header);
   std::snprintf(header + 100, 8, "%07o", 0644);
   std::snprintf(header + 124, 12, "%011llo",
                 static_cast<unsigned long long>(size));  // NOLINT: of printf
   std::snprintf(header + 136, 12, "%011o", 0);
   std::memset(header + 148, ' ', 8);
   header[156] = '0';
-  std::memcpy(header + 257, "ustar\00000", 8);
+  constexpr char kMagic[] = {'u', 's', 't', 'a', 'r', 0, '0', '0'};
+  std::copy(std::begin(kMagic), std::end(kMagic), header + 257);
   int sum = 0;
   for (int i = 0; i < kTarBlock; ++i) {
     sum += static_cast<unsigned char>(header[i]);
