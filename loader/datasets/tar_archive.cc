@@ -148,7 +148,8 @@ bool IsHeaderOf(absl::Span<const char> header, uint32_t mark, int64_t size) {
   const char* const bytes = header.data();
   // A name that fits is enough, and the sum takes longer.
   if (mark != 0 ? MarkOf(header) != mark : !HasItsSum(bytes)) return false;
-  if (KindOf(bytes[156], NameOf(bytes)) != TarKind::kFile) return false;
+  // A part of a long name may end with a slash, as names of folders do.
+  if (KindOf(bytes[156], /*name=*/"") != TarKind::kFile) return false;
   return size < 0 || NumberAt(bytes, 124, 12) == size;
 }
 

@@ -66,8 +66,7 @@ absl::StatusOr<Members> Walk(const std::string& bytes, int64_t begin = 0) {
 auto Is(const std::string& name, TarKind kind, int64_t offset, int64_t size,
         bool has_size = true) {
   return AllOf(Field(&TarMember::name, name), Field(&TarMember::kind, kind),
-               Field(&TarMember::offset, offset),
-               Field(&TarMember::size, size),
+               Field(&TarMember::offset, offset), Field(&TarMember::size, size),
                Field(&TarMember::has_size, has_size));
 }
 
@@ -79,10 +78,10 @@ TEST(TarWalk, FindsMembersAndTheirBytes) {
   TarWriter tar;
   tar.Add("a.txt", "seven").Add("empty.txt").Add("full", std::string(512, 'x'));
   tar.Add("more", std::string(513, 'y')).Add("last.txt", "z");
-  const auto all = ElementsAre(
-      IsFile("a.txt", 512, 5), IsFile("empty.txt", 1536, 0),
-      IsFile("full", 2048, 512), IsFile("more", 3072, 513),
-      IsFile("last.txt", 4608, 1));
+  const auto all =
+      ElementsAre(IsFile("a.txt", 512, 5), IsFile("empty.txt", 1536, 0),
+                  IsFile("full", 2048, 512), IsFile("more", 3072, 513),
+                  IsFile("last.txt", 4608, 1));
   EXPECT_THAT(Walk(tar.Finish()), IsOkAndHolds(all));
   // Programs fill up their last record, and a record may be torn in zeros.
   EXPECT_THAT(Walk(tar.Finish(20)), IsOkAndHolds(all));
@@ -142,11 +141,11 @@ TEST(TarWalk, LongNamesOfGnuAreForTheNextMemberOnly) {
   tar.GnuName(name).GnuName(std::string(600, 't'), 'K').Link("n", "t", '1');
   tar.GnuName("target", 'K').Link("link", "t");
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Members members, Walk(tar.Finish()));
-  EXPECT_THAT(members, ElementsAre(IsFile(name, 1536, 1),
-                                   IsFile("short.txt", 2560, 1),
-                                   Is(name, TarKind::kLink, 5632, 0),
-                                   Is(name, TarKind::kLink, 8704, 0),
-                                   Is("link", TarKind::kLink, 10240, 0)));
+  EXPECT_THAT(members,
+              ElementsAre(IsFile(name, 1536, 1), IsFile("short.txt", 2560, 1),
+                          Is(name, TarKind::kLink, 5632, 0),
+                          Is(name, TarKind::kLink, 8704, 0),
+                          Is("link", TarKind::kLink, 10240, 0)));
   EXPECT_EQ(members[0].mark, MarkOfName(name.substr(0, 100)));
 }
 
@@ -175,13 +174,12 @@ TEST(TarWalk, RecordsOfPaxAreForTheNextMemberOnly) {
   tar.Records({{"path", ""}}).Add("g.txt", "6");
   tar.Records({}).Add("h.txt", "7");
   tar.Records({{"path", "no"}, {"path", "i.txt"}}).Add("i", "8");
-  EXPECT_THAT(
-      Walk(tar.Finish()),
-      IsOkAndHolds(ElementsAre(
-          IsFile("ä/b.txt", 1536, 1), IsFile("c.txt", 2560, 1),
-          IsFile("a\nb=c", 4608, 1), IsFile("e.txt", 6656, 1),
-          IsFile("x.txt", 8704, 1), IsFile("g.txt", 10752, 1),
-          IsFile("h.txt", 12288, 1), IsFile("i.txt", 14336, 1))));
+  EXPECT_THAT(Walk(tar.Finish()),
+              IsOkAndHolds(ElementsAre(
+                  IsFile("ä/b.txt", 1536, 1), IsFile("c.txt", 2560, 1),
+                  IsFile("a\nb=c", 4608, 1), IsFile("e.txt", 6656, 1),
+                  IsFile("x.txt", 8704, 1), IsFile("g.txt", 10752, 1),
+                  IsFile("h.txt", 12288, 1), IsFile("i.txt", 14336, 1))));
 }
 
 TEST(TarWalk, AGlobalHeaderMayHaveWhatConcernsNoPlace) {
@@ -210,10 +208,15 @@ TEST(TarWalk, NamesAndRecordsMayHaveTheMostBytes) {
 // ---- Numbers.
 
 TEST(TarWalk, ReadsSizesAsProgramsWriteThem) {
-  const std::vector<std::string> sevens = {
-      "00000000007",  "000000000007", "          7 ", "7",
-      "          07", "7 ",           std::string("7\0garbage", 9),
-      "       7 xyz", TarBase256(7)};
+  const std::vector<std::string> sevens = {"00000000007",
+                                           "000000000007",
+                                           "          7 ",
+                                           "7",
+                                           "          07",
+                                           "7 ",
+                                           std::string("7\0garbage", 9),
+                                           "       7 xyz",
+                                           TarBase256(7)};
   for (const std::string& size : sevens) {
     TarHeader header;
     header.name = "a";
@@ -225,15 +228,14 @@ TEST(TarWalk, ReadsSizesAsProgramsWriteThem) {
         IsOkAndHolds(ElementsAre(IsFile("a", 512, 7), IsFile("b", 1536, 0))))
         << size;
   }
-  for (const std::string& size :
-       {std::string(12, '\0'), std::string(12, ' '), std::string("0"),
-        TarBase256(0)}) {
+  for (const std::string& size : {std::string(12, '\0'), std::string(12, ' '),
+                                  std::string("0"), TarBase256(0)}) {
     TarHeader header;
     header.name = "a";
     header.size = size;
-    EXPECT_THAT(Walk(TarWriter().Header(header).Add("b").Finish()),
-                IsOkAndHolds(
-                    ElementsAre(IsFile("a", 512, 0), IsFile("b", 1024, 0))))
+    EXPECT_THAT(
+        Walk(TarWriter().Header(header).Add("b").Finish()),
+        IsOkAndHolds(ElementsAre(IsFile("a", 512, 0), IsFile("b", 1024, 0))))
         << size;
   }
 }
@@ -264,8 +266,8 @@ TEST(TarWalk, TheSizeOfPaxCounts) {
               IsOkAndHolds(ElementsAre(
                   Is("a.txt", TarKind::kFile, 1536, 600, false),
                   IsFile("b.txt", 4096, 2), IsFile("c.txt", 5120, 1),
-                  Is("d.txt", TarKind::kFile, 8192, 600, false),
-                  ::testing::_, IsFile("f.txt", 11264, 1))));
+                  Is("d.txt", TarKind::kFile, 8192, 600, false), ::testing::_,
+                  IsFile("f.txt", 11264, 1))));
 }
 
 // The file has a hole instead of most bytes.
@@ -342,15 +344,14 @@ TEST(TarWalk, GoesPastTheBlocksOfSparseMembers) {
   tar.GnuName(std::string(200, 'g')).Sparse("g", std::string(512, 'g'), 2);
   tar.Add("h.bin", "7");
   using Kind = TarKind;
-  EXPECT_THAT(
-      Walk(tar.Finish()),
-      IsOkAndHolds(ElementsAre(
-          Is("a.bin", Kind::kSparse, 512, 1),
-          Is("b.bin", Kind::kSparse, 2048, 1),
-          Is("c.bin", Kind::kSparse, 4608, 1), IsFile("d.bin", 5632, 1),
-          Is("e.bin", Kind::kSparse, 7680, 1), IsFile("f.bin", 8704, 1),
-          Is(std::string(200, 'g'), Kind::kSparse, 11776, 512),
-          IsFile("h.bin", 12800, 1))));
+  EXPECT_THAT(Walk(tar.Finish()),
+              IsOkAndHolds(ElementsAre(
+                  Is("a.bin", Kind::kSparse, 512, 1),
+                  Is("b.bin", Kind::kSparse, 2048, 1),
+                  Is("c.bin", Kind::kSparse, 4608, 1), IsFile("d.bin", 5632, 1),
+                  Is("e.bin", Kind::kSparse, 7680, 1), IsFile("f.bin", 8704, 1),
+                  Is(std::string(200, 'g'), Kind::kSparse, 11776, 512),
+                  IsFile("h.bin", 12800, 1))));
 }
 
 // ---- Pieces that are read at once.
@@ -433,6 +434,21 @@ TEST(TarHeader, IsThatOfAFile) {
   header.name = "n\n\xff";
   header.magic = "";
   EXPECT_EQ(ShownName(header.Bytes()), "'n\\n\\xff'");
+}
+
+// A header has the first 100 bytes of a long name, which may end with a slash.
+TEST(TarHeader, OfALongNameMayEndWithASlash) {
+  const std::string name = std::string(99, 'n') + "/7.txt";
+  TarWriter tar;
+  tar.GnuName(name).Add(name, "1").Records({{"path", name}}).Add(name, "2");
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Members members, Walk(tar.Finish()));
+  EXPECT_THAT(members,
+              ElementsAre(IsFile(name, 1536, 1), IsFile(name, 3584, 1)));
+  for (const TarMember& member : members) {
+    EXPECT_TRUE(IsHeaderOf(
+        absl::MakeConstSpan(tar.bytes()).subspan(member.offset - 512, 512),
+        member.mark, member.size));
+  }
 }
 
 }  // namespace
