@@ -271,11 +271,12 @@ absl::string_view TakeWord(absl::string_view& line) {
   return word;
 }
 
+// Takes a line, without the white space at its end.
 absl::string_view TakeLine(absl::string_view& text) {
   const size_t end = std::min(text.find('\n'), text.size());
-  absl::string_view line = text.substr(0, end);
+  const absl::string_view line = text.substr(0, end);
   text.remove_prefix(std::min(end + 1, text.size()));
-  return absl::StripSuffix(line, "\r");
+  return absl::StripTrailingAsciiWhitespace(line);
 }
 
 // Returns true if a header has the name as it is, without another header before

@@ -130,7 +130,8 @@ TEST(ShardText, WordsMayBePartedAsDaliAcceptsIt) {
   const std::string last(kSmall.substr(0, kSmall.size() - 1));
   for (const std::string& text :
        {std::string(kSmall), last, With(" ", "\t"), With(" ", "  "),
-        With(" ", " \t "), With("\n", "\r\n"), last + "\r",
+        With(" ", " \t "), With("\n", "\r\n"), With("\n", " \n"),
+        With("\n", "\t\r\n"), last + "\r", last + "  ",
         " " + With("\ncls", "\n cls"), With("a.txt\n", "a.txt "),
         With("txt 1536", "\ntxt 1536")}) {
     std::string counted = text;
