@@ -347,11 +347,12 @@ class IndexParser {
                                    "' can't be at byte ", member.offset));
     }
     const bool is_first = end_ == 0;
+    const bool has_one_header = member.offset == end_ + kTarBlock;
     end_ = TarEnd(member.offset, member.size);
-    if (FitsHeader(name)) member.mark = MarkOfName(name);
-    // A name that no header has tells nothing, and programs have put the place
-    // of the name in such an index, so that each of these is looked at.
-    if (is_first || member.mark == 0) {
+    if (has_one_header || FitsHeader(name)) member.mark = MarkOfName(name);
+    // Programs have put the place of the name in an index, instead of that of
+    // the member, so that each of these headers is looked at.
+    if (is_first || !FitsHeader(name)) {
       LOCKSTEP_RETURN_IF_ERROR(CheckHeader(member));
     }
     last_ = member;

@@ -1,5 +1,6 @@
 // These tests check which texts are accepted as the index of a tar file, and
 // that what is written can be read.
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/datasets/shard_index.h"
 #include "lockstep/loader/datasets/shard_testing.h"
+#include "lockstep/loader/datasets/tar_archive.h"
 #include "lockstep/loader/datasets/tar_testing.h"
 #include "lockstep/loader/datasets/token_files_testing.h"
 
@@ -324,6 +326,66 @@ TEST(ShardText, ASampleHasOneMemberOfAnExtension) {
   EXPECT_THAT(ParseText("v1.2 1\ncls 512 1 a.cls CLS 1536 1 a.CLS\n",
                         tar.Finish(), Fields()),
               StatusIs(kInvalid, HasSubstr("has a second member")));
+}
+
+// Each byte of the text matters, except for those of members in the middle,
+// whose headers are compared when they are read, and for zeros before numbers.
+// A name that is long or has other bytes than ASCII may be in a header before
+// that of the member, or not: then it is compared.
+TEST(ShardText, AnyNameIsThatOfTheHeaderIfItHasOneOnly) {
+  TarHeader header;
+  header.name = "n.txt";
+  header.prefix = std::string(120, 'p');
+  TarWriter tar;
+  tar.Add("ä.cls", "1").Add(header, "2").Add("c.cls", "3");
+  const std::string text =
+      absl::StrCat("v1.2 3\ncls 512 1 ä.cls\ntxt 1536 1 ", header.prefix,
+                   "/n.txt\ncls 2560 1 c.cls\n");
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const ShardIndex scanned,
+                                ScanTar(tar.Finish(), Fields()));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const ShardIndex parsed,
+                                ParseText(text, tar.Finish(), Fields()));
+  ExpectSameIndex(scanned, parsed);
+  ExpectRefused(absl::StrReplaceAll(text, {{"ä", "ö"}}), "before byte 512",
+                tar.Finish());
+  // The middle one is compared when it is read: its mark is that of the text.
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const ShardIndex other,
+      ParseText(absl::StrReplaceAll(text, {{"/n.txt", "/m.txt"}}), tar.Finish(),
+                Fields()));
+  EXPECT_EQ(other.members[2].mark, MarkOfName(header.prefix + "/m.txt"));
+  EXPECT_NE(other.members[2].mark, scanned.members[2].mark);
+}
+
+TEST(ShardText, WithAnyByteChangedItTellsTheSameOrIsRefused) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const ShardIndex scanned,
+                                ScanTar(Small().Finish(), Fields()));
+  const OpenTar file = OpenBytes(Small().Finish());
+  std::atomic<int64_t> members{0};
+  const auto parse = [&](absl::string_view text) {
+    return ParseShardIndex(text, *file, file.path(), file.size(), Fields(),
+                           members);
+  };
+  const size_t middle = kSmall.find("txt 1536");
+  const size_t last = kSmall.find("txt 3584");
+  int accepted = 0;
+  for (size_t i = 0; i < kSmall.size(); ++i) {
+    if (i >= middle && i < last) continue;
+    for (int c = 0; c < 256; ++c) {
+      std::string text(kSmall);
+      text[i] = static_cast<char>(c);
+      const auto parsed = parse(text);
+      if (!parsed.ok()) continue;
+      ++accepted;
+      ExpectSameIndex(scanned, *parsed);
+      if (HasFailure()) FAIL() << "byte " << i << " is " << c;
+    }
+  }
+  EXPECT_GT(accepted, static_cast<int>(kSmall.size() - (last - middle)));
+  // A part of the text is refused, except without its last newline.
+  for (size_t i = 0; i + 1 < kSmall.size(); ++i) {
+    EXPECT_FALSE(parse(kSmall.substr(0, i)).ok()) << i;
+  }
 }
 
 }  // namespace
