@@ -173,6 +173,14 @@ absl::Status NotPlain(absl::string_view path, const TarMember& member) {
           : "no file"));
 }
 
+// Returns true if a header has the name as it is, without another header before
+// it.
+bool FitsHeader(absl::string_view name) {
+  return name.size() <= 100 &&
+         std::all_of(name.begin(), name.end(),
+                     [](char c) { return absl::ascii_isprint(c); });
+}
+
 // Adds a member to the text of an index, in which white space parts words.
 absl::Status AppendMember(absl::string_view path, const TarMember& member,
                           absl::string_view extension, std::string& text) {
@@ -184,6 +192,14 @@ absl::Status AppendMember(absl::string_view path, const TarMember& member,
           "' has white space or a backslash, for which an index has no place: "
           "set index = \"read\""));
     }
+  }
+  if (!member.has_size ||
+      (FitsHeader(member.name) && member.mark != MarkOfName(member.name))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", path, "', byte ", member.offset - kTarBlock, ": the header of '",
+        absl::CHexEscape(member.name),
+        "' has another name or size than its PAX records, for which an index "
+        "has no place: set index = \"read\""));
   }
   absl::StrAppend(&text, extension, " ", member.offset, " ", member.size, " ",
                   member.name);
@@ -277,14 +293,6 @@ absl::string_view TakeLine(absl::string_view& text) {
   const absl::string_view line = text.substr(0, end);
   text.remove_prefix(std::min(end + 1, text.size()));
   return absl::StripTrailingAsciiWhitespace(line);
-}
-
-// Returns true if a header has the name as it is, without another header before
-// it.
-bool FitsHeader(absl::string_view name) {
-  return name.size() <= 100 &&
-         std::all_of(name.begin(), name.end(),
-                     [](char c) { return absl::ascii_isprint(c); });
 }
 
 // Reads an index whose members are looked for in a file.
