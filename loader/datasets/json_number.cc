@@ -59,10 +59,14 @@ class Scan {
     return at_ > begin;
   }
 
-  // Reads a value to which the first `matched` keys have led.
+  // Reads a value to which the first `matched` keys have led, within `nested`
+  // objects and lists.
   bool ReadValue(size_t matched, int nested) {
     SkipBlanks();
-    if (at_ == text_.size() || nested > kMostNested) return false;
+    if (at_ == text_.size()) return false;
+    if (nested == kMostNested && (text_[at_] == '{' || text_[at_] == '[')) {
+      return false;
+    }
     const size_t begin = at_;
     const bool is_it = matched == path_.size();
     const auto found = [&](absl::string_view kind) {

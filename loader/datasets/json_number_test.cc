@@ -212,5 +212,38 @@ TEST(FindJsonNumber, RefusesWhatIsNoJson) {
   }
 }
 
+TEST(FindJsonNumber, AllowsAHundredNestedObjectsAndLists) {
+  const auto lists = [](int count, const std::string& inside) {
+    std::string text = "{\"a\":7,\"b\":";
+    for (int i = 1; i < count; ++i) text += "[";
+    text += inside;
+    for (int i = 1; i < count; ++i) text += "]";
+    return text + "}";
+  };
+  const auto objects = [](int count, const std::string& inside) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += "{\"a\":";
+    text += inside;
+    for (int i = 0; i < count; ++i) text += "}";
+    return text;
+  };
+  std::string key = "a";
+  for (int i = 1; i < 100; ++i) key += ".a";
+  EXPECT_THAT(FindJsonNumber(objects(100, "7"), key), IsOkAndHolds("7"));
+  for (const char* const inside : {"", "7", "\"\"", "null"}) {
+    EXPECT_THAT(FindJsonNumber(lists(100, inside), "a"), IsOkAndHolds("7"));
+  }
+  for (const char* const inside : {"[]", "{}", "[7]", "{\"a\":7}"}) {
+    EXPECT_THAT(FindJsonNumber(lists(99, inside), "a"), IsOkAndHolds("7"));
+    EXPECT_THAT(FindJsonNumber(lists(100, inside), "a"),
+                StatusIs(kDataLoss, HasSubstr("no JSON from byte 110")));
+    EXPECT_THAT(FindJsonNumber(objects(100, inside), key),
+                StatusIs(kDataLoss, HasSubstr("no JSON from byte 500")));
+  }
+  // It does not take the stack of a program.
+  EXPECT_THAT(FindJsonNumber(lists(1000000, "7"), "a"),
+              StatusIs(kDataLoss, HasSubstr("no JSON from byte 110")));
+}
+
 }  // namespace
 }  // namespace lockstep::internal_loader
