@@ -3,7 +3,6 @@
 // them.
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -16,7 +15,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -27,6 +25,7 @@
 #include "lockstep/loader/datasets/dataset_conformance.h"
 #include "lockstep/loader/datasets/tar_files.h"
 #include "lockstep/loader/datasets/tar_options.h"
+#include "lockstep/loader/datasets/tar_testing.h"
 #include "lockstep/loader/datasets/token_files_testing.h"
 #include "lockstep/loader/field.h"
 
@@ -38,10 +37,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string Golden(absl::string_view name) {
-  return absl::StrCat("testdata/tar/", name);
-}
-
 // What a shard has: the size and the CRC of each member, by key and extension.
 using Members = std::map<std::pair<std::string, std::string>, std::string>;
 
@@ -51,14 +46,10 @@ std::string DigestOf(absl::string_view bytes) {
 
 Members MembersOf(const std::string& shard) {
   Members members;
-  std::ifstream file(Golden("digests.txt"));
-  std::string line;
-  while (std::getline(file, line)) {
-    const std::vector<std::string> words = absl::StrSplit(line, '\t');
-    if (words[0] != shard) continue;
-    members[{words[1], words[2]}] = absl::StrCat(words[3], " ", words[4]);
+  for (const GoldenTarMember& member : GoldenTarMembers(shard)) {
+    members[{member.key, member.extension}] =
+        absl::StrFormat("%d %08x", member.size, member.crc);
   }
-  EXPECT_FALSE(members.empty()) << shard;
   return members;
 }
 
@@ -115,12 +106,7 @@ std::string WithoutLinks(std::string bytes) {
     if (bytes.compare(at + 257, 5, "ustar") != 0) continue;
     if (type != '1' && type != '2') continue;
     type = '5';
-    bytes.replace(at + 148, 8, "        ");
-    int sum = 0;
-    for (size_t i = at; i < at + 512; ++i) {
-      sum += static_cast<unsigned char>(bytes[i]);
-    }
-    bytes.replace(at + 148, 7, absl::StrFormat("%06o", sum) + '\0');
+    PutTarSum(bytes, at);
   }
   return bytes;
 }
@@ -130,7 +116,7 @@ TEST(TarFilesGolden, EachShardHasItsMembers) {
        {"webdataset", "gnu_v7", "gnu_ustar", "bsdtar_ustar", "tarfile_ustar"}) {
     SCOPED_TRACE(name);
     const Members members = MembersOf(name + ".tar");
-    TarFilesOptions options = AllBytes(Golden(name + ".tar"), members);
+    TarFilesOptions options = AllBytes(GoldenTarPath(name + ".tar"), members);
     const bool has_index = name == "webdataset" || name == "gnu_ustar";
     for (const TarIndex index : {TarIndex::kRead, TarIndex::kIgnore}) {
       options.index = index;
@@ -152,7 +138,7 @@ TEST(TarFilesGolden, EachShardWithoutItsLinksHasItsMembers) {
     SCOPED_TRACE(name);
     const Members members = MembersOf(name + ".tar");
     const std::string path = folder.Write(
-        name + ".tar", WithoutLinks(FileBytes(Golden(name + ".tar"))));
+        name + ".tar", WithoutLinks(FileBytes(GoldenTarPath(name + ".tar"))));
     const TarFilesOptions options = AllBytes(path, members);
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto dataset,
                                   TarFiles::Create(options));
@@ -165,7 +151,7 @@ TEST(TarFilesGolden, LinksInFieldsAreRefused) {
   for (const std::string name :
        {"gnu_gnu", "gnu_pax", "bsdtar_pax", "tarfile_gnu", "tarfile_pax"}) {
     TarFilesOptions options;
-    options.files = {Golden(name + ".tar")};
+    options.files = {GoldenTarPath(name + ".tar")};
     options.fields = {{"text", {"txt"}}};
     options.fields[0].missing = TarMissing::kSkip;
     EXPECT_THAT(TarFiles::Create(options),
@@ -176,7 +162,7 @@ TEST(TarFilesGolden, LinksInFieldsAreRefused) {
   }
   // They do no harm in other members, and count as such of no sample.
   TarFilesOptions options;
-  options.files = {Golden("gnu_gnu.tar")};
+  options.files = {GoldenTarPath("gnu_gnu.tar")};
   options.fields = {{"label", {"cls"}}};
   options.fields[0].missing = TarMissing::kSkip;
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto dataset, TarFiles::Create(options));
@@ -195,18 +181,19 @@ TEST(TarFilesGolden, LinksInFieldsAreRefused) {
 TEST(TarFilesGolden, SparseFilesInFieldsAreRefused) {
   for (const std::string name : {"sparse.tar", "sparse_pax.tar"}) {
     const Members all = MembersOf(name);
-    TarFilesOptions options = AllBytes(Golden(name), all);
+    TarFilesOptions options = AllBytes(GoldenTarPath(name), all);
     EXPECT_THAT(
         TarFiles::Create(options),
         StatusIs(absl::StatusCode::kUnimplemented,
-                 AllOf(HasSubstr("'" + Golden(name) + "', byte "),
+                 AllOf(HasSubstr("'" + GoldenTarPath(name) + "', byte "),
                        HasSubstr("0001.bin'"), HasSubstr("without --sparse"))));
     Members texts;
     for (const auto& member : all) {
       if (member.first.second == "txt") texts.insert(member);
     }
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(
-        const auto dataset, TarFiles::Create(AllBytes(Golden(name), texts)));
+        const auto dataset,
+        TarFiles::Create(AllBytes(GoldenTarPath(name), texts)));
     ASSERT_EQ(dataset->size(), 2);
     ExpectMembers(*dataset, texts);
     EXPECT_EQ(dataset->counts().unnamed, 2);
@@ -216,7 +203,7 @@ TEST(TarFilesGolden, SparseFilesInFieldsAreRefused) {
 TEST(TarFilesGolden, CompressedShardsAreRefused) {
   for (const std::string program : {"gzip", "bzip2", "xz", "zstd"}) {
     TarFilesOptions options;
-    options.files = {Golden(program + ".tar")};
+    options.files = {GoldenTarPath(program + ".tar")};
     options.fields = {{"text", {"txt"}}};
     EXPECT_THAT(TarFiles::Create(options),
                 StatusIs(absl::StatusCode::kInvalidArgument,
@@ -229,7 +216,7 @@ TEST(TarFilesGolden, CompressedShardsAreRefused) {
 
 TEST(TarFilesGolden, ContentsOfWebdatasetAreRead) {
   TarFilesOptions options;
-  options.files = {Golden("webdataset.tar")};
+  options.files = {GoldenTarPath("webdataset.tar")};
   options.fields = {{"array", {"npy"}},
                     {"label", {"cls"}},
                     {"number", {"json"}},
@@ -273,7 +260,7 @@ TEST(TarFilesGolden, ContentsOfWebdatasetAreRead) {
 TEST(TarFilesGolden, NumbersAreFoundBehindLongNames) {
   for (const std::string name : {"gnu_gnu", "gnu_pax", "bsdtar_pax"}) {
     TarFilesOptions options;
-    options.files = {Golden(name + ".tar")};
+    options.files = {GoldenTarPath(name + ".tar")};
     options.fields = {{"label", {"cls"}}};
     options.fields[0].missing = TarMissing::kSkip;
     options.key = true;
