@@ -81,6 +81,78 @@ TEST(ExpandPaths, EachPatternMustMatch) {
   }
 }
 
+// ---- Numbers in braces.
+
+TEST(ExpandPaths, BracesStandForNumbers) {
+  EXPECT_THAT(
+      ExpandPaths({"a{8..11}.tar"}),
+      IsOkAndHolds(ElementsAre("a8.tar", "a9.tar", "a10.tar", "a11.tar")));
+  EXPECT_THAT(ExpandPaths({"b", "{3..3}", "c"}),
+              IsOkAndHolds(ElementsAre("b", "3", "c")));
+  EXPECT_THAT(
+      ExpandPaths({"{0..1}{2..3}/x{1..2}y"}),
+      IsOkAndHolds(ElementsAre("02/x1y", "02/x2y", "03/x1y", "03/x2y", "12/x1y",
+                               "12/x2y", "13/x1y", "13/x2y")));
+  EXPECT_THAT(ExpandPaths({"{{0..1}}"}),
+              IsOkAndHolds(ElementsAre("{0}", "{1}")));
+  EXPECT_THAT(ExpandPaths({"{a{0..1}b}{2..2}"}),
+              IsOkAndHolds(ElementsAre("{a0b}2", "{a1b}2")));
+}
+
+TEST(ExpandPaths, OtherBracesStayAsTheyAre) {
+  const Paths others = {
+      "{a,b}", "{a..c}", "{..}", "{1..}", "{..1}", "{1..2..3}", "{-1..1}",
+      "{1.2}", "{+1..2}", "{ 1..2}", "{1..2", "1..2}", "}{", "{}", "{",
+      "{1...2}", "{0x1..2}",
+      // These have more than 18 digits.
+      "{0..9999999999999999999}", "{9223372036854775807..9223372036854775808}"};
+  EXPECT_THAT(ExpandPaths(others), IsOkAndHolds(others));
+}
+
+TEST(ExpandPaths, BracesMayStandBesideStars) {
+  const TokenFolder folder;
+  const std::string path = folder.path() + "/";
+  for (const char* const name : {"a1x", "a1y", "a2x", "b1x"}) {
+    folder.Write(name, "");
+  }
+  EXPECT_THAT(
+      ExpandPaths({path + "a{1..2}*"}),
+      IsOkAndHolds(ElementsAre(path + "a1x", path + "a1y", path + "a2x")));
+  EXPECT_THAT(
+      ExpandPaths({path + "[ab]{1..1}?"}),
+      IsOkAndHolds(ElementsAre(path + "a1x", path + "a1y", path + "b1x")));
+  EXPECT_THAT(
+      ExpandPaths({path + "a{1..3}*"}),
+      StatusIs(absl::StatusCode::kNotFound, HasSubstr("'" + path + "a3*'")));
+  // A file may have such a name, also one of many.
+  folder.Write("{1..2}", "");
+  folder.Write("c1*", "");
+  EXPECT_THAT(ExpandPaths({path + "{1..2}", path + "c{1..1}*"}),
+              IsOkAndHolds(ElementsAre(path + "{1..2}", path + "c1*")));
+}
+
+TEST(ExpandPaths, BracesMustGoUpAndNotTooFar) {
+  const auto is_wrong = [](const std::string& pattern,
+                           const std::string& words) {
+    return StatusIs(absl::StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr("'" + pattern + "'"), HasSubstr(words)));
+  };
+  for (const std::string pattern :
+       {"{2..1}", "a{000..1000000}", "{0..999999999999999999}",
+        "{999999999999999999..0}"}) {
+    EXPECT_THAT(ExpandPaths({pattern}),
+                is_wrong(pattern, "the second one is larger by less"));
+  }
+  EXPECT_THAT(ExpandPaths({"{0..999}{0..999}{0..999}"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("more than a million paths")));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const Paths most,
+      ExpandPaths({"{999999999999000000..999999999999999999}"}));
+  EXPECT_EQ(most.size(), 1000000u);
+  EXPECT_EQ(most.back(), "999999999999999999");
+}
+
 // ---- FileSet.
 
 // Makes files of which each has its number as a text.
