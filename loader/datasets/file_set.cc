@@ -63,9 +63,13 @@ absl::Status ExpandBraces(const std::string& pattern, size_t from,
                      "': the braces should have two numbers, of which the "
                      "second one is larger by less than a million"));
   }
-  // 8..11 has no digits to be filled up with zeros.
-  const size_t width =
-      first_text[0] == '0' ? std::max(first_text.size(), last_text.size()) : 0;
+  // 8..11 has no digits to be filled up with zeros, nor has 0..11.
+  const auto has_zeros = [](absl::string_view text) {
+    return text.size() > 1 && text[0] == '0';
+  };
+  const size_t width = has_zeros(first_text) || has_zeros(last_text)
+                           ? std::max(first_text.size(), last_text.size())
+                           : 0;
   for (int64_t number = first; number <= last; ++number) {
     std::string digits = absl::StrCat(number);
     digits.insert(0, width > digits.size() ? width - digits.size() : 0, '0');

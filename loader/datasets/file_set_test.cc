@@ -99,6 +99,25 @@ TEST(ExpandPaths, BracesStandForNumbers) {
               IsOkAndHolds(ElementsAre("{a0b}2", "{a1b}2")));
 }
 
+// As in a shell: a 0 by itself is no number with zeros in front.
+TEST(ExpandPaths, NumbersWithZerosInFrontHaveOneLength) {
+  EXPECT_THAT(ExpandPaths({"{08..11}"}),
+              IsOkAndHolds(ElementsAre("08", "09", "10", "11")));
+  EXPECT_THAT(ExpandPaths({"{000..002}"}),
+              IsOkAndHolds(ElementsAre("000", "001", "002")));
+  EXPECT_THAT(ExpandPaths({"{9..011}"}),
+              IsOkAndHolds(ElementsAre("009", "010", "011")));
+  EXPECT_THAT(ExpandPaths({"{099..100}"}),
+              IsOkAndHolds(ElementsAre("099", "100")));
+  EXPECT_THAT(ExpandPaths({"{00..1}"}), IsOkAndHolds(ElementsAre("00", "01")));
+  EXPECT_THAT(ExpandPaths({"{0..10}"}),
+              IsOkAndHolds(ElementsAre("0", "1", "2", "3", "4", "5", "6", "7",
+                                       "8", "9", "10")));
+  EXPECT_THAT(
+      ExpandPaths({"{000000000000000000..1}"}),
+      IsOkAndHolds(ElementsAre("000000000000000000", "000000000000000001")));
+}
+
 TEST(ExpandPaths, OtherBracesStayAsTheyAre) {
   const Paths others = {
       "{a,b}", "{a..c}", "{..}", "{1..}", "{..1}", "{1..2..3}", "{-1..1}",
