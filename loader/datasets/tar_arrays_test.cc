@@ -144,6 +144,25 @@ TEST(TarArrays, RaggedOnesHaveTheirOwnShapes) {
   ExpectConforms(*dataset);
 }
 
+// A bool that is neither 0 nor 1 would be undefined behaviour.
+TEST(TarArrays, OtherBytesThanZeroAreTrue) {
+  TarField ragged = {"x", {"npy"}};
+  ragged.shape = Shape{-1};
+  const std::string data("\0\xff\2\1", 4);
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += data;
+  for (const TarField& field : {TarField{"x", {"npy"}}, ragged}) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        const auto dataset,
+        OpenArrays({WithHeader(Dictionary("|b1", "(4000,)"), 0, many)}, field));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::string text,
+                                  ReadSample(*dataset, 0));
+    std::string expected = "[4000]";
+    for (int i = 0; i < 1000; ++i) expected += std::string("\0\1\1\1", 4);
+    EXPECT_EQ(text.substr(0, expected.size()), expected);
+  }
+}
+
 // ---- Errors.
 
 TEST(TarArrays, WhatIsWrongIsToldWithItsPlace) {

@@ -411,14 +411,19 @@ absl::Status TarFieldReader::WriteArray(const TarSource& source,
         absl::StrCat("its array has ", array->data_bytes, " bytes, and ",
                      member.size - header_bytes, " follow the header"));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(absl::Span<char> out,
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<char> out,
                             row.MutableRaggedBytes(field, array->shape));
   const auto skip = std::min(static_cast<size_t>(header_bytes), head.size());
   const absl::Span<const char> begun = head.subspan(skip);
   std::copy(begun.begin(), begun.end(), out.begin());
-  out.remove_prefix(begun.size());
   const int64_t at = std::max(header_bytes, static_cast<int64_t>(head.size()));
-  return source.file.ReadAt(member.offset + at, out);
+  LOCKSTEP_RETURN_IF_ERROR(
+      source.file.ReadAt(member.offset + at, out.subspan(begun.size())));
+  if (spec_.dtype == DType::kBool) {
+    // Other bytes than 0 and 1 are true in NumPy, and undefined in C++.
+    for (char& byte : out) byte = byte != 0 ? 1 : 0;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep::internal_loader
