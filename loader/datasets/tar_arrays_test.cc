@@ -218,5 +218,31 @@ TEST(TarArrays, ATornFirstOneIsToldAtOnce) {
   }
 }
 
+// Each sample would be an error, which a loader may leave out.
+TEST(TarArrays, SettingsMustFitToTheFirstOne) {
+  const std::vector<std::string> arrays = {NpyBytes({2, 3}, FloatsFrom(0, 6))};
+  TarField field = {"x", {"npy"}};
+  field.dtype = DType::kF32;
+  field.shape = Shape{2, -1};
+  LOCKSTEP_EXPECT_OK(OpenArrays(arrays, field));
+  field.dtype = DType::kF64;
+  EXPECT_THAT(OpenArrays(arrays, field),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("field 'x'"), HasSubstr("f64"),
+                             HasSubstr("f32[2,3]"), HasSubstr("a.tar'"),
+                             HasSubstr("'0.npy'"))));
+  field.dtype.reset();
+  for (const Shape& shape : {Shape{3, 2}, Shape{6}, Shape{-1}, Shape{},
+                             Shape{2, 3, 1}, Shape{-1, 2}}) {
+    field.shape = shape;
+    EXPECT_THAT(OpenArrays(arrays, field),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("field 'x'"), HasSubstr("f32[2,3]"))));
+  }
+  field.shape = Shape{2, -3};
+  EXPECT_THAT(OpenArrays(arrays, field),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 }  // namespace
 }  // namespace lockstep

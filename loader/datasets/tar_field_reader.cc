@@ -120,6 +120,13 @@ bool HasNumbers(DType dtype) {
   return dtype != DType::kF16 && dtype != DType::kBF16;
 }
 
+// Returns true if an array has such a shape, in which -1 stands for any number.
+bool Fits(const std::vector<int64_t>& array,
+          const std::vector<int64_t>& shape) {
+  return std::equal(array.begin(), array.end(), shape.begin(), shape.end(),
+                    [](int64_t a, int64_t b) { return b == -1 || a == b; });
+}
+
 absl::Status InMember(const TarSource& source, const ShardMember& member,
                       absl::Span<const char> header,
                       const absl::Status& status) {
@@ -279,6 +286,16 @@ absl::Status TarFieldReader::Learn(const TarField& options, int64_t largest,
   if (!status.ok()) return InMember(source, first, header, status);
   spec_.dtype = options.dtype.value_or(first_.dtype);
   spec_.shape = options.shape.value_or(first_.shape);
+  if (spec_.dtype != first_.dtype || !Fits(first_.shape, spec_.shape)) {
+    FieldSpec found = spec_;
+    found.dtype = first_.dtype;
+    found.shape = first_.shape;
+    return InMember(source, first, header,
+                    Wrong(options, absl::StrCat("there is ", found.ToString(),
+                                                ", and the settings dtype and "
+                                                "shape say ",
+                                                spec_.ToString())));
+  }
   if (spec_.ragged()) {
     std::vector<int64_t> least = spec_.shape;
     std::replace(least.begin(), least.end(), int64_t{-1}, int64_t{1});

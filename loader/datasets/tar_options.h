@@ -57,7 +57,8 @@ struct TarField {
   // {"size": {"width": 7}}. Empty: the member is the number.
   std::string json_key = {};
 
-  // The type of a number; unset: i64. For an array it is a check.
+  // The type of a number; unset: i64. For an array it is a check: Create
+  // returns an error if the first sample has another type, or another shape.
   std::optional<DType> dtype = {};
 
   // The shape of an array. A dimension of -1 differs from sample to sample.
