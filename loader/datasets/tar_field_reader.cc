@@ -60,7 +60,7 @@ bool StoreInteger(absl::string_view text, char* to) {
   Wide wide = 0;
   if (!absl::SimpleAtoi(text, &wide)) {
     // Some programs write 7 as 7.0.
-    constexpr double kMost = 9007199254740992;  // 2^53
+    constexpr double kMost = 9007199254740991;  // 2^53 - 1: it is exact
     double number = 0;
     if (!absl::SimpleAtod(text, &number) || number != std::floor(number) ||
         std::abs(number) > kMost || (number < 0 && !std::is_signed_v<T>)) {
@@ -73,6 +73,16 @@ bool StoreInteger(absl::string_view text, char* to) {
     return false;
   }
   const auto value = static_cast<T>(wide);
+  std::memcpy(to, &value, sizeof(value));
+  return true;
+}
+
+// Returns false for digits that stand for a number too large for the type.
+template <typename T>
+bool StoreFloat(T value, absl::string_view text, char* to) {
+  if (std::isinf(value) && text.find_first_of("0123456789") != text.npos) {
+    return false;
+  }
   std::memcpy(to, &value, sizeof(value));
   return true;
 }
@@ -98,15 +108,11 @@ bool StoreNumber(absl::string_view text, DType dtype, char* to) {
       return StoreInteger<uint64_t>(text, to);
     case DType::kF32: {
       float value = 0;
-      if (!absl::SimpleAtof(text, &value)) return false;
-      std::memcpy(to, &value, sizeof(value));
-      return true;
+      return absl::SimpleAtof(text, &value) && StoreFloat(value, text, to);
     }
     case DType::kF64: {
       double value = 0;
-      if (!absl::SimpleAtod(text, &value)) return false;
-      std::memcpy(to, &value, sizeof(value));
-      return true;
+      return absl::SimpleAtod(text, &value) && StoreFloat(value, text, to);
     }
     case DType::kBool:
       *to = text == "true" || text == "1" ? 1 : 0;

@@ -146,6 +146,19 @@ TEST(TarFields, IntegersOfEachTypeHaveTheirLimits) {
   ExpectLimits<uint64_t>();
 }
 
+// From 2^53 on, a double may stand for another integer than the text does.
+TEST(TarFields, IntegersWithAPointAreExact) {
+  EXPECT_THAT(NumberIn<int64_t>("9007199254740991.0"),
+              IsOkAndHolds(9007199254740991));
+  EXPECT_THAT(NumberIn<int64_t>("-9007199254740991.0"),
+              IsOkAndHolds(-9007199254740991));
+  ExpectNoNumber<int64_t>("9007199254740993.0");
+  ExpectNoNumber<int64_t>("-9007199254740993.0");
+  ExpectNoNumber<uint64_t>("9007199254740993.0");
+  EXPECT_THAT(NumberIn<int64_t>("9007199254740993"),
+              IsOkAndHolds(9007199254740993));
+}
+
 TEST(TarFields, NumbersMayHaveFractions) {
   EXPECT_THAT(NumberIn<float>("0.1"), IsOkAndHolds(0.1F));
   EXPECT_THAT(NumberIn<double>("0.1\n"), IsOkAndHolds(0.1));
@@ -162,6 +175,15 @@ TEST(TarFields, NumbersMayHaveFractions) {
     ExpectNoNumber<float>(text);
     ExpectNoNumber<double>(text);
   }
+}
+
+TEST(TarFields, ANumberThatIsTooLargeIsNotInfinite) {
+  ExpectNoNumber<float>("1e39");
+  ExpectNoNumber<float>("-1e39");
+  ExpectNoNumber<float>("1e999");
+  ExpectNoNumber<double>("-1e999");
+  EXPECT_THAT(NumberIn<float>("3.4028235e38"),
+              IsOkAndHolds(std::numeric_limits<float>::max()));
 }
 
 TEST(TarFields, BoolsAreWordsOrDigits) {
