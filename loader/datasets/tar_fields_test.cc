@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
-#include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/dataset_conformance.h"
 #include "lockstep/loader/datasets/tar_files.h"
 #include "lockstep/loader/datasets/tar_files_testing.h"
@@ -28,7 +29,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 // Opens a shard of one sample, or of several, with one member each.
 absl::StatusOr<std::shared_ptr<TarFiles>> OpenOne(

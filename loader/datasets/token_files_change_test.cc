@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -131,20 +130,6 @@ INSTANTIATE_TEST_SUITE_P(, TokenFilesChange,
 
 constexpr int64_t kMany = 300;
 constexpr int64_t kMostOpen = 256;
-
-// Returns how many files of a folder the process has open.
-int64_t CountOpen(const TokenFolder& folder) {
-  const std::string name =
-      std::filesystem::path(folder.path()).filename().string();
-  int64_t count = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;  // the iterator's own descriptor may be
-    const auto path = std::filesystem::read_symlink(entry.path(), gone);
-    if (path.parent_path().filename() == name) ++count;
-  }
-  return count;
-}
 
 // File i has the tokens i and i + 1, which are one sample.
 std::string ManyFile(const TokenFolder& folder, int64_t i) {

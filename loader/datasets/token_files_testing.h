@@ -11,9 +11,11 @@
 #include <stdlib.h>  // NOLINT: mkdtemp
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -55,6 +57,20 @@ class TokenFolder {
  private:
   std::string path_;
 };
+
+// Returns how many files of a folder the process has open.
+inline int64_t CountOpen(const TokenFolder& folder) {
+  const std::string name =
+      std::filesystem::path(folder.path()).filename().string();
+  int64_t count = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the iterator's own descriptor may be
+    const auto path = std::filesystem::read_symlink(entry.path(), gone);
+    if (path.parent_path().filename() == name) ++count;
+  }
+  return count;
+}
 
 inline std::string FileBytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
