@@ -445,7 +445,13 @@ absl::StatusOr<Dataset::Column> TarFiles::ReadColumn(absl::string_view name) {
       const Place place = Find(index);
       int64_t sum = 0;
       for (size_t field = 0; field < readers_.size(); ++field) {
-        sum += std::max<int64_t>(MemberOf(place, field).size, 0);
+        const ShardMember& member = MemberOf(place, field);
+        // Several fields may be made of one member.
+        bool is_new = member.size > 0;
+        for (size_t other = 0; other < field && is_new; ++other) {
+          is_new = MemberOf(place, other).offset != member.offset;
+        }
+        if (is_new) sum += member.size;
       }
       bytes.push_back(sum);
     }

@@ -346,6 +346,10 @@ TEST(TarFiles, NumbersAndBytesAreColumns) {
               IsOkAndHolds(ElementsAre(-7, 8, 0)));
   EXPECT_THAT(ReadNumbers(*dataset, "a"), IsOkAndHolds(ElementsAre(0.5, 0, 0)));
   EXPECT_THAT(ReadIntegers(*dataset, "b"), IsOkAndHolds(ElementsAre(3, 0, 0)));
+  // The member of two fields counts once.
+  EXPECT_THAT(ReadIntegers(*dataset, "bytes"),
+              IsOkAndHolds(ElementsAre(7 + static_cast<int64_t>(json.size()), 1,
+                                       static_cast<int64_t>(array.size()))));
   for (const char* const name : {"image", "array", "nothing"}) {
     EXPECT_THAT(dataset->ReadColumn(name),
                 StatusIs(absl::StatusCode::kNotFound, HasSubstr(name)));
