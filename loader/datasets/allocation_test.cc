@@ -10,6 +10,8 @@
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/file_folder.h"
 #include "lockstep/loader/datasets/npy_dataset.h"
+#include "lockstep/loader/datasets/tar_files.h"
+#include "lockstep/loader/datasets/tar_options.h"
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
 #include "lockstep/loader/row_buffer.h"
 
@@ -54,6 +56,24 @@ TEST(Allocation, FileFolder) {
   std::filesystem::create_directories(options.path + "/x");
   std::ofstream(options.path + "/x/a file with a long name") << "content";
   ExpectNoAllocation(**FileFolder::Create(options));
+}
+
+// A number in a JSON object is not among them.
+TEST(Allocation, TarFiles) {
+  TarFilesOptions options;
+  options.files = {"testdata/tar/webdataset.tar"};
+  options.fields = {{"image", {"jpg"}},
+                    {"label", {"cls"}},
+                    {"array", {"npy"}},
+                    {"ragged", {"npy"}},
+                    {"missing", {"none", "txt"}}};
+  options.fields[3].shape = {-1, 3};
+  options.fields[4].missing = TarMissing::kEmpty;
+  options.key = true;
+  for (const TarIndex index : {TarIndex::kRead, TarIndex::kIgnore}) {
+    options.index = index;
+    ExpectNoAllocation(**TarFiles::Create(options));
+  }
 }
 
 }  // namespace
