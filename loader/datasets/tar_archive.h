@@ -52,7 +52,8 @@ uint32_t MarkOf(absl::Span<const char> header);
 uint32_t MarkOfName(absl::string_view name);
 
 // Returns true if the block is the header of a file with that mark and that
-// size. A mark of 0 stands for any name, and a size of -1 for any size.
+// size. A mark of 0 stands for any name in a header that has its sum, and a
+// size of -1 for any size.
 bool IsHeaderOf(absl::Span<const char> header, uint32_t mark, int64_t size);
 
 // Returns the name in a header, for messages: at most 256 characters, of which

@@ -426,7 +426,8 @@ TEST(TarHeader, IsThatOfAFile) {
   }
   std::string bytes = header.Bytes();
   bytes[300] ^= 1;
-  EXPECT_FALSE(IsHeaderOf(bytes, mark, 7));
+  // The sum counts only if the name is not known.
+  EXPECT_TRUE(IsHeaderOf(bytes, mark, 7));
   EXPECT_FALSE(IsHeaderOf(bytes, 0, -1));
   EXPECT_EQ(ShownName(bytes), "no header");
   EXPECT_FALSE(IsHeaderOf(std::string(512, '\0'), 0, -1));

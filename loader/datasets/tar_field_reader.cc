@@ -390,17 +390,17 @@ absl::Status TarFieldReader::WriteNumber(const TarSource& source,
     }
     LOCKSTEP_ASSIGN_OR_RETURN(text, FindJsonNumber(text, json_key_));
   } else if (member.size > kMostNumber) {
-    return absl::DataLossError(absl::StrCat("it should have a number of type ",
-                                            Name(spec_.dtype), ", and has ",
-                                            member.size, " bytes"));
+    return absl::DataLossError(
+        absl::StrCat("it should have a number of type ", Name(spec_.dtype),
+                     ", and has more than ", kMostNumber, " bytes"));
   } else {
     text = absl::StripAsciiWhitespace(text);
   }
   if (StoreNumber(text, spec_.dtype, out.data())) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
-      "it should have a number of type ", Name(spec_.dtype),
-      json_key_.empty() ? "" : absl::StrCat(" at '", json_key_, "'"),
-      ", and has '", absl::CHexEscape(text.substr(0, 64)), "'"));
+      "it should have a number of type ", Name(spec_.dtype), ", and has '",
+      absl::CHexEscape(text.substr(0, 64)), "'",
+      json_key_.empty() ? "" : absl::StrCat(" at '", json_key_, "'")));
 }
 
 // Writes the array of a member that begins with `head`.

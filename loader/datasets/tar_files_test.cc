@@ -258,7 +258,7 @@ TEST(TarFiles, CountsWhatIsInNoSample) {
   EXPECT_EQ(counts.indices_wrong, 0);
   EXPECT_EQ(counts.indices_written, 0);
   EXPECT_THAT(dataset->Describe(),
-              AllOf(HasSubstr("4 samples of 8 members in 2 files, of which 0 "),
+              AllOf(HasSubstr("4 samples of 8 members in 2 files; in no "),
                     HasSubstr("in no field: 4 members"),
                     HasSubstr("in no sample: 6 members"),
                     Not(HasSubstr("left out")), Not(HasSubstr("written"))));
@@ -286,10 +286,10 @@ TEST(TarFiles, TheFingerprintIsTheSameWithAnyUseOfTheIndex) {
   EXPECT_EQ(scanned->counts().indices_read, 0);
   const auto written = open(TarIndex::kWrite);
   EXPECT_EQ(written->counts().indices_written, 1);
-  EXPECT_THAT(written->Describe(), HasSubstr("indices written: 1 file"));
+  EXPECT_THAT(written->Describe(), HasSubstr("with an index now: 1 file"));
   const auto read = open(TarIndex::kRead);
   EXPECT_EQ(read->counts().indices_read, 1);
-  EXPECT_THAT(read->Describe(), HasSubstr("of which 1 has its index"));
+  EXPECT_THAT(read->Describe(), HasSubstr("with an index: 1 file"));
   const auto ignored = open(TarIndex::kIgnore);
   EXPECT_EQ(ignored->counts().indices_read, 0);
   for (const auto& other : {written, read, ignored}) {
