@@ -46,8 +46,8 @@ absl::StatusOr<std::string> ReadText(const std::string& path, int64_t most) {
   LOCKSTEP_ASSIGN_OR_RETURN(const File file, File::Open(path.c_str()));
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t size, file.Size());
   if (size > most) {
-    return absl::DataLossError(
-        absl::StrCat("it has ", size, " bytes, more than the tar file"));
+    return absl::DataLossError(absl::StrCat(
+        "it has ", size, " bytes, more than an index of the file has"));
   }
   std::string text(static_cast<size_t>(size), '\0');
   LOCKSTEP_RETURN_IF_ERROR(
@@ -179,9 +179,10 @@ class Indexing {
 
   absl::StatusOr<ShardIndex> ReadIndex(const OpenFile& file,
                                        const std::string& path, int64_t size) {
-    // The text of a member is shorter than the two blocks that it has.
+    // The text of a member has its name, which the file has too, the extension
+    // in it once more, and numbers that are shorter than its header.
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string text,
-                              ReadText(IndexPath(path), size));
+                              ReadText(IndexPath(path), 2 * size));
     return ParseShardIndex(text, file, path, size, fields_, members_);
   }
 

@@ -196,6 +196,24 @@ TEST(IndexShards, WritesNothingUnlessItIsAsked) {
   }
 }
 
+// What is written can be read, even if names are much of the file.
+TEST(IndexShards, ReadsLongTextsThatItHasWritten) {
+  TarWriter tar;
+  for (int i = 100; i < 500; ++i) {
+    const std::string name = absl::StrCat(i, ".", std::string(1019, 'e'));
+    tar.GnuName(name).Add(name);
+  }
+  const TokenFolder folder;
+  const std::string path = folder.Write("a.tar", tar.Finish());
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Shards written,
+                                IndexOf({path}, TarIndex::kWrite));
+  EXPECT_GT(fs::file_size(folder.path() + "/a.idx"), fs::file_size(path));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Shards read, IndexOf({path}));
+  EXPECT_THAT(read[0].why_wrong, IsEmpty());
+  EXPECT_TRUE(read[0].was_read);
+  ExpectSameIndex(written[0], read[0]);
+}
+
 TEST(IndexShards, WritesNoPartIfItFails) {
   const TokenFolder folder;
   // There is a folder that is not empty at the place of the text.
