@@ -223,6 +223,34 @@ INDICES = {
     'too_large': 'v1.2 1\ncls 512 18446744073709551617 a.cls\n',
     'no_number': 'v1.2 1\ncls x 1 a.cls\n',
     'zeros': 'v1.2 1\ncls 512 1 a\0.cls\n',
+    'all_of_plain': 'v1.2 2\ncls 512 1 a.cls txt 1536 16 a.txt\n'
+                    'TXT 3072 16 b/ä.TXT left.jpg 5120 600 b/ä.left.jpg\n',
+    'all_of_long': f'v1.2 3\ncls 512 1 a.cls\ncls 2560 1 {"n" * 110}.cls\n'
+                   'txt 4608 1 ä.txt\n',
+}
+
+# The key and the text, as json_number_fuzz.cc reads them.
+JSON_NUMBERS = {
+    'number': ('a', '{"a": 7}'),
+    'fraction': ('a', '{"a":-0.5e+09,"b":[1,2]}'),
+    'nested': ('size.width', '{"size": {"height": 3, "width": 4}, "x": null}'),
+    'words': ('b', '{"a": NaN, "b": -Infinity, "c": true, "d": false}'),
+    'truth': ('a', ' {\n\t"a" : true\r\n}\n'),
+    'twice': ('a.b', '{"a": {"b": 1}, "a": {"b": 2, "b": 3}}'),
+    'lost': ('a.b', '{"a": {"b": 1}, "a": 2}'),
+    'escapes': ('\\u0061\\"', '{"x": "\\\\\\n\\/\\"}", "\\u0061\\"": 1}'),
+    'lists': ('a', '{"b": [[], [1, [2.5, {}]], "]"], "a": 1}'),
+    'empty_key': ('.', '{"": {"": 1e3}}'),
+    'deep': ('a', '{"a": 1, "b": ' + 99 * '[' + 99 * ']' + '}'),
+    'too_deep': ('a', '{"a": 1, "b": ' + 100 * '[' + 100 * ']' + '}'),
+    'text': ('a', '{"a": "7"}'),
+    'object': ('a', '{"a": {"b": 7}}'),
+    'list': ('a', '[{"a": 7}]'),
+    'no_key': ('b', '{"a": 7}'),
+    'comma': ('a', '{"a": 7,}'),
+    'zero': ('a', '{"a": 07}'),
+    'torn': ('a', '{"a": 7, "b": "\\u00'),
+    'more': ('a', '{"a": 7} {}'),
 }
 
 # ---- States.
@@ -581,6 +609,11 @@ def main():
         'shard_index_fuzz', {
             **golden('tar', ['webdataset.idx', 'gnu_ustar.idx', 'gnu_gnu.idx']),
             **{name: value.encode() for name, value in INDICES.items()}
+        })
+    write(
+        'json_number_fuzz', {
+            name: piece(key.encode()) + value.encode()
+            for name, (key, value) in JSON_NUMBERS.items()
         })
     write('state_fuzz', SAMPLER_STATES)
     write(
