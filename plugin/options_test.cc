@@ -14,8 +14,10 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/config_text.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/loader/datasets/tar_options.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/plugin.h"
@@ -176,6 +178,25 @@ max_record_bytes = "4k"
   ExpectText(file, R"(field = "x"
 path = "/data/x.npy"
 bf16 = true
+)");
+
+  TarField field;
+  field.field = "width";
+  field.extensions = {"json", "JSON"};
+  field.content = TarContent::kNumber;
+  field.json_key = "size.width";
+  field.dtype = DType::kU16;
+  field.shape = std::vector<int64_t>{-1, 3};
+  field.max_bytes = 65536;
+  field.missing = TarMissing::kSkip;
+  ExpectText(field, R"(field = "width"
+extensions = ["json", "JSON"]
+content = "number"
+json_key = "size.width"
+dtype = "u16"
+shape = [-1, 3]
+max_bytes = "64k"
+missing = "skip"
 )");
 
   CacheOptions cache;

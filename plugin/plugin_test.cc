@@ -127,7 +127,7 @@ TEST_F(Plugin, RegistersExactlyTheseNames) {
   EXPECT_THAT(NamesOf(registry_.Parts<Sampler>()), ElementsAreArray(samplers));
   EXPECT_THAT(NamesOf(registry_.Parts<Dataset>()),
               ElementsAre("cache", "concat", "file_folder", "npy", "subset",
-                          "tfrecord", "tokens", "zip"));
+                          "tar", "tfrecord", "tokens", "zip"));
   EXPECT_THAT(NamesOf(registry_.Parts<Loader>()), ElementsAre("default"));
   EXPECT_THAT(NamesOf(registry_.Parts<Communicator>()),
               ElementsAre("auto", "gloo", "nccl", "shm"));

@@ -10,11 +10,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/fingerprint.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/batch.h"
@@ -30,6 +32,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -132,6 +135,78 @@ TEST_F(DataTest, ThatAreOthersAfterARestartAreTold) {
   EXPECT_THAT(TrainOn({"new"}, 3, Checkpoints()), Each(IsOk()));
   EXPECT_THAT(logged_, Contains(told("train")));
   EXPECT_THAT(logged_, Contains(told("more")));
+}
+
+// ---- What is told while a dataset is made.
+
+// The calls of a factory that got a function to tell things.
+std::vector<int64_t> telling_ranks;
+Mutex telling_mutex;
+
+absl::StatusOr<std::shared_ptr<Dataset>> MakeTelling(
+    const PluginContext& context, const NumbersOptions& options) {
+  if (context.tell != nullptr) {
+    context.tell(absl::StrCat("rank ", context.rank, " looks through files"));
+    MutexLock lock(telling_mutex);
+    telling_ranks.push_back(context.rank);
+  }
+  return std::make_shared<Numbers>(options);
+}
+
+class TellingTest : public SessionTest {
+ protected:
+  TellingTest() {
+    LOCKSTEP_EXPECT_OK(
+        registry_.Add<Dataset>("telling", "It tells.", MakeTelling));
+    telling_ranks.clear();
+  }
+
+  // Makes the loader on some ranks, whose dataset is inside another one.
+  std::vector<absl::Status> MakeOn(int ranks, const PluginContext& context) {
+    const std::string text = absl::StrReplaceAll(
+        kJob, {{"{name = \"numbers\", size = 10}",
+                "{name = \"subset\", dataset = {name = \"telling\"}}"}});
+    return RunJobs(std::vector<std::string>(static_cast<size_t>(ranks), text),
+                   [&context](Session& session) {
+                     return session.MakeLoader("train", context).status();
+                   });
+  }
+};
+
+TEST_F(TellingTest, RankZeroLogsWhatItsDatasetsTell) {
+  EXPECT_THAT(MakeOn(3, PluginContext()), Each(IsOk()));
+  EXPECT_THAT(logged_, Contains(HasSubstr("rank 0 looks through files")));
+  EXPECT_THAT(telling_ranks, ElementsAre(0));
+}
+
+TEST_F(TellingTest, ATrainersOwnFunctionIsCalledInPlaceOfTheLog) {
+  std::vector<std::string> told;
+  PluginContext context;
+  context.tell = [&told](absl::string_view text) {
+    told.push_back(std::string(text));
+  };
+  EXPECT_THAT(MakeOn(1, context), Each(IsOk()));
+  EXPECT_THAT(told, ElementsAre("rank 0 looks through files"));
+  EXPECT_THAT(logged_, Not(Contains(HasSubstr("looks through"))));
+}
+
+TEST_F(SessionTest, RankZeroLogsWhatTarFilesHave) {
+  const std::string text = absl::StrReplaceAll(
+      kJob,
+      {{"{name = \"numbers\", size = 10}",
+        "{name = \"tar\", files = [\"testdata/tar/gnu_ustar.tar\"], fields = "
+        "[{field = \"x\", extensions = [\"cls\"], missing = \"skip\"}]}"}});
+  EXPECT_THAT(RunJobs({text, text},
+                      [](Session& session) {
+                        return session.MakeLoader("train").status();
+                      }),
+              Each(IsOk()));
+  EXPECT_THAT(logged_,
+              Contains(HasSubstr("the loader 'train' has 2 samples of 13 "
+                                 "members in 1 file, of which 1 has its "
+                                 "index; left out, without a field: 6 "
+                                 "samples; in no field: 3 members")))
+      << absl::StrJoin(logged_, "\n");
 }
 
 }  // namespace
