@@ -22,6 +22,7 @@
 #include "lockstep/loader/datasets/tar_testing.h"
 #include "lockstep/loader/datasets/token_files_testing.h"
 #include "lockstep/loader/field.h"
+#include "lockstep/loader/row_buffer.h"
 
 namespace lockstep {
 namespace {
@@ -183,8 +184,15 @@ TEST(TarFiles, MissingMembersAreEmptyOrZero) {
   EXPECT_THAT(ReadIntegers(*dataset, "number"),
               IsOkAndHolds(ElementsAre(7, 0, 8)));
   EXPECT_EQ(dataset->counts().skipped, 0);
-  // Zeros are written over what a row had.
   ExpectConforms(*dataset);
+  // Zeros are written over what a row had.
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto buffer,
+                                RowBuffer::Create(dataset->fields()));
+  LOCKSTEP_ASSERT_OK(buffer->Read(*dataset, 2));
+  EXPECT_THAT(buffer->row().Written<int64_t>(1), IsOkAndHolds(ElementsAre(8)));
+  LOCKSTEP_ASSERT_OK(buffer->Read(*dataset, 1));
+  EXPECT_THAT(buffer->row().Written<int64_t>(1), IsOkAndHolds(ElementsAre(0)));
+  EXPECT_THAT(buffer->row().Written<float>(2), IsOkAndHolds(ElementsAre(0, 0)));
 }
 
 TEST(TarFiles, AFieldThatNoSampleHasIsAnErrorThatListsExtensions) {
