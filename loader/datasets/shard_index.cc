@@ -355,13 +355,13 @@ class IndexParser {
                                    "' can't be at byte ", member.offset));
     }
     const bool is_first = end_ == 0;
-    const bool has_one_header = member.offset == end_ + kTarBlock;
+    const int64_t begin = end_;
     end_ = TarEnd(member.offset, member.size);
-    if (has_one_header || FitsHeader(name)) member.mark = MarkOfName(name);
-    // Programs have put the place of the name in an index, instead of that of
-    // the member, so that each of these headers is looked at.
+    if (FitsHeader(name)) member.mark = MarkOfName(name);
+    // Other names may stand in a header before that of the member, whose place
+    // programs have put in an index.
     if (is_first || !FitsHeader(name)) {
-      LOCKSTEP_RETURN_IF_ERROR(CheckHeader(member));
+      LOCKSTEP_RETURN_IF_ERROR(FindMember(name, begin, member));
     }
     last_ = member;
     if (!is_named) {
@@ -372,34 +372,68 @@ class IndexParser {
     return samples_.Add(key, extension, member);
   }
 
-  // Checks the header of a member, whose mark it sets if it is not known.
-  absl::Status CheckHeader(ShardMember& member) const {
-    char bytes[kTarBlock];
-    const absl::Span<char> header = absl::MakeSpan(bytes);
-    LOCKSTEP_RETURN_IF_ERROR(file_.ReadAt(member.offset - kTarBlock, header));
-    if (!IsHeaderOf(header, member.mark, member.size)) {
-      return NotRight(absl::StrCat(
-          "before byte ", member.offset, " of the tar file there is ",
-          ShownName(header), ", and not the header that the index says"));
+  // Walks to a member from the end of the one before it, and sets its mark.
+  absl::Status FindMember(absl::string_view name, int64_t begin,
+                          ShardMember& member) const {
+    TarWalk walk(file_, path_, size_, begin);
+    while (true) {
+      LOCKSTEP_ASSIGN_OR_RETURN(const TarMember* const found, walk.Next());
+      if (found == nullptr || found->offset > member.offset) {
+        return OtherHeader(member.offset);
+      }
+      if (found->offset < member.offset) {
+        LOCKSTEP_RETURN_IF_ERROR(CheckLeftOut(*found));
+        continue;
+      }
+      if (found->kind != TarKind::kFile || found->size != member.size ||
+          found->name != name) {
+        return OtherHeader(member.offset);
+      }
+      member.mark = found->mark;
+      member.has_size = found->has_size;
+      return absl::OkStatus();
     }
-    member.mark = MarkOf(header);
-    return absl::OkStatus();
   }
 
-  // Checks that the index has all members: only such follow its last one as
-  // belong to no sample.
+  // Checks the header of a member whose mark is known.
+  absl::Status CheckHeader(const ShardMember& member) const {
+    char header[kTarBlock];
+    LOCKSTEP_RETURN_IF_ERROR(
+        file_.ReadAt(member.offset - kTarBlock, absl::MakeSpan(header)));
+    return IsHeaderOf(header, member.mark, member.has_size ? member.size : -1)
+               ? absl::OkStatus()
+               : OtherHeader(member.offset);
+  }
+
+  absl::Status OtherHeader(int64_t offset) const {
+    char header[kTarBlock];
+    LOCKSTEP_RETURN_IF_ERROR(
+        file_.ReadAt(offset - kTarBlock, absl::MakeSpan(header)));
+    return NotRight(absl::StrCat(
+        "before byte ", offset, " of the tar file there is ", ShownName(header),
+        ", and not the header that the index says"));
+  }
+
+  // Checks that a member which the index has not belongs to no sample.
+  static absl::Status CheckLeftOut(const TarMember& member) {
+    absl::string_view key;
+    absl::string_view extension;
+    if (member.kind != TarKind::kFile ||
+        !SplitName(member.name, key, extension)) {
+      return absl::OkStatus();
+    }
+    return NotRight(absl::StrCat("it does not have the member '",
+                                 absl::CHexEscape(member.name), "'"));
+  }
+
+  // Checks that only such members follow the last one of the index as belong to
+  // no sample.
   absl::Status CheckRest() {
     TarWalk walk(file_, path_, size_, end_);
     while (true) {
       LOCKSTEP_ASSIGN_OR_RETURN(const TarMember* const member, walk.Next());
       if (member == nullptr) return absl::OkStatus();
-      absl::string_view key;
-      absl::string_view extension;
-      if (member->kind == TarKind::kFile &&
-          SplitName(member->name, key, extension)) {
-        return NotRight(absl::StrCat("it ends before the member '",
-                                     absl::CHexEscape(member->name), "'"));
-      }
+      LOCKSTEP_RETURN_IF_ERROR(CheckLeftOut(*member));
     }
   }
 

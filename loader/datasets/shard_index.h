@@ -108,8 +108,9 @@ absl::StatusOr<ShardIndex> ScanShard(const OpenFile& file,
                                      std::string* text);
 
 // Makes the index of a file from a text. Any error means that the text is no
-// index, or does not fit to the file, and says why. Of the file it reads the
-// headers of the first and of the last member, and what follows.
+// index, or does not fit to the file, and says why. Of the file it reads what
+// stands before the first member and behind the last one, their headers, and
+// those of members whose names are long or have other bytes than ASCII.
 absl::StatusOr<ShardIndex> ParseShardIndex(absl::string_view text,
                                            const OpenFile& file,
                                            absl::string_view path, int64_t size,

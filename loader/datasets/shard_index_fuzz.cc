@@ -35,9 +35,7 @@ const ShardFields& Fields() {
 // Thread-safety: thread-compatible.
 class Shard {
  public:
-  // `has_long_names` says if headers before those of members have names.
-  Shard(const TarWriter& tar, bool has_long_names)
-      : bytes_(tar.Finish()), has_long_names_(has_long_names) {
+  explicit Shard(const TarWriter& tar) : bytes_(tar.Finish()) {
     file_.Put(bytes_);
     const OpenTar file(file_.path());
     std::atomic<int64_t> members{0};
@@ -79,8 +77,7 @@ class Shard {
     }
     LOCKSTEP_CHECK(found <= scanned_.named);
     if (found < scanned_.named || index->named > found) return false;
-    // It lists all members. Names that are in another header may differ.
-    if (has_long_names_) return true;
+    // It lists all members.
     LOCKSTEP_CHECK(index->digest == scanned_.digest);
     LOCKSTEP_CHECK(index->keys == scanned_.keys);
     LOCKSTEP_CHECK(index->key_ends == scanned_.key_ends);
@@ -91,7 +88,6 @@ class Shard {
 
  private:
   const std::string bytes_;
-  const bool has_long_names_;
   MemoryFile file_;
   ShardIndex scanned_;
   std::map<int64_t, int64_t> sizes_;  // of members, by their offsets
@@ -105,8 +101,7 @@ const Shard& Plain() {
                      .Folder("b")
                      .Add("b/ä.TXT", "sixteen bytes...")
                      .Add("b/README", "x")
-                     .Add("b/ä.left.jpg", std::string(600, 'x')),
-                 /*has_long_names=*/false);
+                     .Add("b/ä.left.jpg", std::string(600, 'x')));
   return shard;
 }
 
@@ -116,15 +111,14 @@ const Shard& Long() {
     const std::string name = std::string(110, 'n') + ".cls";
     tar.Add("a.cls", "1").GnuName(name).Add(name, "2");
     tar.Records({{"path", "ä.txt"}}).Add("header", "3").Add(".hidden");
-    return new Shard(tar, /*has_long_names=*/true);
+    return new Shard(tar);
   }();
   return shard;
 }
 
 // Has the one member that most of the corpus has.
 const Shard& Single() {
-  static const Shard& shard =
-      *new Shard(TarWriter().Add("a.cls", "1"), /*has_long_names=*/false);
+  static const Shard& shard = *new Shard(TarWriter().Add("a.cls", "1"));
   return shard;
 }
 

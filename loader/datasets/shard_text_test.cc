@@ -26,7 +26,6 @@ namespace lockstep::internal_loader {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
@@ -232,7 +231,7 @@ TEST(ShardText, BeginsWithAVersionAndACount) {
                   "it has 2 lines of samples, and says ");
   }
   ExpectRefused("", "its first line is not");
-  ExpectRefused("v1.2 0\n", "it ends before the member 'a.cls'");
+  ExpectRefused("v1.2 0\n", "it does not have the member 'a.cls'");
   ExpectRefused("v1.2 1\n", "it has 0 lines of samples, and says 1");
 }
 
@@ -309,10 +308,12 @@ TEST(ShardText, FitsToTheFirstAndTheLastHeader) {
                 tar.Finish());
 }
 
-TEST(ShardText, ListsTheLastMembers) {
+TEST(ShardText, ListsTheFirstAndTheLastMembers) {
+  const std::string second = "v1.2 1\ncls 2560 1 b.cls txt 3584 1 b.txt\n";
+  ExpectRefused(second, "it does not have the member 'a.cls'");
   const std::string first = "v1.2 1\ncls 512 1 a.cls txt 1536 16 a.txt\n";
-  ExpectRefused(first, "it ends before the member 'b.cls'");
-  ExpectRefused(With(" txt 3584 1 b.txt", ""), "before the member 'b.txt'");
+  ExpectRefused(first, "it does not have the member 'b.cls'");
+  ExpectRefused(With(" txt 3584 1 b.txt", ""), "not have the member 'b.txt'");
   // The end of the file is checked too.
   ExpectRefused(std::string(kSmall), "it was cut", Small().bytes());
   ExpectRefused(std::string(kSmall), "cut", Small().Finish() + "x");
@@ -348,8 +349,8 @@ TEST(ShardText, ASampleHasOneMemberOfAnExtension) {
 // Each byte of the text matters, except for those of members in the middle,
 // whose headers are compared when they are read, and for zeros before numbers.
 // A name that is long or has other bytes than ASCII may be in a header before
-// that of the member, or not: then it is compared.
-TEST(ShardText, AnyNameIsThatOfTheHeaderIfItHasOneOnly) {
+// that of the member, or not.
+TEST(ShardText, AnyNameThatAHeaderHasInPartOrNotIsCompared) {
   TarHeader header;
   header.name = "n.txt";
   header.prefix = std::string(120, 'p');
@@ -367,6 +368,18 @@ TEST(ShardText, AnyNameIsThatOfTheHeaderIfItHasOneOnly) {
                 tar.Finish());
   ExpectRefused(absl::StrReplaceAll(text, {{"/n.txt", "/m.txt"}}),
                 "before byte 1536", tar.Finish());
+  // Another header has it, and a folder is not in the index.
+  const std::string name = std::string(150, 'n') + ".txt";
+  TarWriter more;
+  more.Folder("f").GnuName(name).Add(name, "1").Folder("g");
+  more.Records({{"path", "ä.txt"}}).Add("b.txt", "2").Add("c.txt", "3");
+  const std::string lines = absl::StrCat(
+      "v1.2 3\ntxt 2048 1 ", name, "\ntxt 4608 1 ä.txt\ntxt 5632 1 c.txt\n");
+  LOCKSTEP_EXPECT_OK(ParseText(lines, more.Finish(), Fields()));
+  ExpectRefused(absl::StrReplaceAll(lines, {{"n.txt", "m.txt"}}),
+                "before byte 2048", more.Finish());
+  ExpectRefused(absl::StrReplaceAll(lines, {{"ä", "ö"}}), "before byte 4608",
+                more.Finish());
 }
 
 TEST(ShardText, WithAnyByteChangedItTellsTheSameOrIsRefused) {

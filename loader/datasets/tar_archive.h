@@ -104,7 +104,9 @@ class TarWalk {
 
   std::vector<char> piece_;  // the bytes of the file from piece_at_ on
   int64_t piece_at_ = 0;
-  int64_t distance_ = 0;  // a mean of those between the latest headers
+  // A mean of those between the latest headers. The first piece is small, since
+  // some walks have few steps.
+  int64_t distance_ = int64_t{1} << 15;
   TarMember member_;
 };
 
