@@ -13,8 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/status_macros.h"
 
@@ -30,38 +32,30 @@ bool IsFile(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0;
 }
 
-// Adds `pattern` with each number that its first braces stand for, and so on
-// for its other braces. Braces that hold something else stay as they are.
-absl::Status ExpandBraces(const std::string& pattern, size_t from,
-                          std::vector<std::string>& patterns) {
-  const size_t open = pattern.find('{', from);
-  const size_t close = pattern.find('}', open);
-  if (close == std::string::npos) {
-    patterns.push_back(pattern);
-    return absl::OkStatus();
-  }
-  const absl::string_view inner =
-      absl::string_view(pattern).substr(open + 1, close - open - 1);
-  const size_t dots = inner.find("..");
+// Returns what braces with that text inside stand for: the numbers from one to
+// another, or the texts of a list. Nothing if they stand for themselves.
+absl::StatusOr<std::vector<std::string>> ChoicesOf(absl::string_view inner) {
+  std::vector<std::string> choices;
   const auto is_number = [](absl::string_view text) {
     return !text.empty() && text.size() <= 18 &&
            std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
   };
-  if (dots == absl::string_view::npos || !is_number(inner.substr(0, dots)) ||
-      !is_number(inner.substr(dots + 2))) {
-    return ExpandBraces(pattern, open + 1, patterns);
-  }
+  const size_t dots = std::min(inner.find(".."), inner.size());
   const absl::string_view first_text = inner.substr(0, dots);
-  const absl::string_view last_text = inner.substr(dots + 2);
+  const absl::string_view last_text =
+      inner.substr(std::min(dots + 2, inner.size()));
+  if (!is_number(first_text) || !is_number(last_text)) {
+    if (absl::StrContains(inner, ",")) choices = absl::StrSplit(inner, ',');
+    return choices;
+  }
   int64_t first = 0;
   int64_t last = 0;
   if (!absl::SimpleAtoi(first_text, &first) ||
       !absl::SimpleAtoi(last_text, &last) || first > last ||
       last - first >= static_cast<int64_t>(kMostPaths)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", pattern,
-                     "': the braces should have two numbers, of which the "
-                     "second one is larger by less than a million"));
+        "the second number in the braces should be that of the first one, or "
+        "larger by less than a million");
   }
   // 8..11 has no digits to be filled up with zeros, nor has 0..11.
   const auto has_zeros = [](absl::string_view text) {
@@ -73,10 +67,30 @@ absl::Status ExpandBraces(const std::string& pattern, size_t from,
   for (int64_t number = first; number <= last; ++number) {
     std::string digits = absl::StrCat(number);
     digits.insert(0, width > digits.size() ? width - digits.size() : 0, '0');
-    const std::string with = absl::StrCat(pattern.substr(0, open), digits,
+    choices.push_back(std::move(digits));
+  }
+  return choices;
+}
+
+// Adds `pattern` with each text that its first braces from `from` on stand for,
+// and so on for its other braces.
+absl::Status ExpandBraces(const std::string& pattern, size_t from,
+                          std::vector<std::string>& patterns) {
+  const size_t open = pattern.find('{', from);
+  const size_t close = pattern.find('}', open);
+  if (close == std::string::npos) {
+    patterns.push_back(pattern);
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<std::vector<std::string>> choices =
+      ChoicesOf(absl::string_view(pattern).substr(open + 1, close - open - 1));
+  if (!choices.ok()) return InFile(pattern, choices.status());
+  if (choices->empty()) return ExpandBraces(pattern, open + 1, patterns);
+  for (const std::string& choice : *choices) {
+    const std::string with = absl::StrCat(pattern.substr(0, open), choice,
                                           pattern.substr(close + 1));
     LOCKSTEP_RETURN_IF_ERROR(
-        ExpandBraces(with, open + digits.size(), patterns));
+        ExpandBraces(with, open + choice.size(), patterns));
     if (patterns.size() > kMostPaths) {
       return absl::InvalidArgumentError(absl::StrCat(
           "'", pattern, "': its braces stand for more than a million paths"));
@@ -194,7 +208,7 @@ absl::Status FileSet::Check(int64_t file, const OpenFile& open) const {
   return absl::DataLossError(absl::StrCat(
       "'", path(file), "' was changed after it was opened: it had ",
       before.size, " bytes, and has ", now.size,
-      now.size == before.size ? " others" : "",
+      now.size == before.size ? " with another time of change" : "",
       "; start again. To replace a file, rename the new one over it"));
 }
 

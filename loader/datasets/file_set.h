@@ -26,12 +26,11 @@ namespace lockstep {
 namespace internal_loader {
 
 // Returns the paths that match the patterns: those of one pattern sorted by
-// their bytes, and the patterns in their order. {08..11} stands for 08, 09, 10
-// and 11, which have as many digits as the longer end since one of them begins
-// with a zero; {0..11} has no such zeros. What has none of *, ? and [, or is
-// the path of a file, is taken as it is. NOT_FOUND if a pattern matches
-// no file; INVALID_ARGUMENT if the numbers in braces stand for more than a
-// million paths, or go down.
+// their bytes, and the patterns in their order. Braces are those of a shell:
+// {08..11} stands for 08, 09, 10 and 11, which have zeros in front since one of
+// the ends has, and {a,b} for a and b. What has none of *, ? and [, or is the
+// path of a file, is taken as it is. NOT_FOUND if a pattern matches no file;
+// INVALID_ARGUMENT if braces stand for more than a million paths, or go down.
 absl::StatusOr<std::vector<std::string>> ExpandPaths(
     absl::Span<const std::string> patterns);
 
