@@ -41,13 +41,23 @@ using ::lockstep::internal_base::StartQuietThread;
 constexpr int64_t kMostThreads = 8;
 constexpr absl::Duration kProgressInterval = absl::Seconds(2);
 
-// Reads a whole index. `most` is the bytes that it can have.
+// Reads a whole index. `most` is the bytes that it can have. Returns
+// FAILED_PRECONDITION if the file begins as no index does.
 absl::StatusOr<std::string> ReadText(const std::string& path, int64_t most) {
   LOCKSTEP_ASSIGN_OR_RETURN(const File file, File::Open(path.c_str()));
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t size, file.Size());
   if (size > most) {
     return absl::DataLossError(absl::StrCat(
         "it has ", size, " bytes, more than an index of the file has"));
+  }
+  char begin[3] = {};
+  if (size > 0) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        file.ReadAt(0, absl::MakeSpan(begin).first(std::min<size_t>(size, 3))));
+    if (absl::string_view(begin, sizeof(begin)) != "v1.") {
+      return absl::FailedPreconditionError(
+          "it does not begin with 'v1.', as an index of a tar file does");
+    }
   }
   std::string text(static_cast<size_t>(size), '\0');
   LOCKSTEP_RETURN_IF_ERROR(
@@ -65,8 +75,13 @@ bool WriteAll(int fd, absl::string_view bytes) {
   return true;
 }
 
-// Writes a file under another name, and renames it when it is whole.
-absl::Status WriteText(const std::string& path, absl::string_view text) {
+// Writes a file under another name, and renames it when it is whole. Those who
+// may read the tar file may read it.
+absl::Status WriteText(const std::string& path, const std::string& tar_path,
+                       absl::string_view text) {
+  struct stat info;
+  const mode_t mode =
+      ::stat(tar_path.c_str(), &info) == 0 ? info.st_mode & 0666 : 0600;
   std::string draft = absl::StrCat(path, ".XXXXXX");
   Descriptor file(::mkostemp(&draft[0], O_CLOEXEC));
   if (!file.ok()) {
@@ -74,7 +89,7 @@ absl::Status WriteText(const std::string& path, absl::string_view text) {
                        "can't make the index (set index = \"read\" for a "
                        "folder that can't be written)");
   }
-  if (!WriteAll(file.fd(), text) || ::fchmod(file.fd(), 0644) != 0 ||
+  if (!WriteAll(file.fd(), text) || ::fchmod(file.fd(), mode) != 0 ||
       ::fsync(file.fd()) != 0 || file.Close() != 0 ||
       std::rename(draft.c_str(), path.c_str()) != 0) {
     const int error = errno;
@@ -100,7 +115,8 @@ class Indexing {
     while (true) {
       const int64_t file = next_.fetch_add(1);
       if (file >= files_.count()) return;
-      absl::StatusOr<ShardIndex> index = MakeIndex(file);
+      absl::StatusOr<ShardIndex> index = CatchAll(
+          "making the index of a tar file", [&] { return MakeIndex(file); });
       MutexLock lock(mutex_);
       ++done_;
       if (index.ok()) {
@@ -109,11 +125,14 @@ class Indexing {
         first_failed_ = file;
         status_ = index.status();
         // Files before this one were all taken earlier.
-        next_.store(files_.count());
+        Stop();
       }
       changed_.NotifyAll();
     }
   }
+
+  // Lets threads end after the files that they have.
+  void Stop() { next_.store(files_.count()); }
 
   // Waits for the end of all threads' work or for the time, and returns true if
   // all is done.
@@ -160,6 +179,13 @@ class Indexing {
         index->was_read = true;
         return index;
       }
+      if (absl::IsFailedPrecondition(index.status()) &&
+          use_ == TarIndex::kWrite) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "'", index_path, "' should be written as the index of '", path,
+            "', but there is another file: ", index.status().message(),
+            "; rename one of them, or set index = \"read\""));
+      }
       if (!absl::IsNotFound(index.status())) {
         why_wrong = std::string(index.status().message());
       }
@@ -171,7 +197,7 @@ class Indexing {
                                         writes ? &text : nullptr));
     index.why_wrong = std::move(why_wrong);
     if (writes) {
-      LOCKSTEP_RETURN_IF_ERROR(WriteText(index_path, text));
+      LOCKSTEP_RETURN_IF_ERROR(WriteText(index_path, path, text));
       index.was_written = true;
     }
     return index;
@@ -231,6 +257,7 @@ absl::StatusOr<std::vector<ShardIndex>> IndexShards(
       progress(indexing.progress());
       return absl::OkStatus();
     });
+    if (!told.ok()) indexing.Stop();
   }
   for (std::thread& thread : threads) thread.join();
   LOCKSTEP_RETURN_IF_ERROR(told);

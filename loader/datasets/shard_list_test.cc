@@ -243,6 +243,37 @@ TEST(IndexShards, WritesNoPartIfItFails) {
 }
 
 // Readers see the whole text or none, whoever writes it.
+// Megatron's indices have this ending, too.
+TEST(IndexShards, ReplacesNoFileOfAnotherKind) {
+  const TokenFolder folder;
+  const Paths paths = {folder.Write("a.tar", Numbers(2).Finish())};
+  const std::string other = folder.Write("a.idx", "MMIDIDX of tokens");
+  EXPECT_THAT(IndexOf(paths, TarIndex::kWrite),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("a.idx'"), HasSubstr("v1."),
+                             HasSubstr("set index = \"read\""))));
+  EXPECT_EQ(fs::file_size(other), 17);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Shards read, IndexOf(paths));
+  EXPECT_THAT(read[0].why_wrong, HasSubstr("does not begin with 'v1.'"));
+  // An empty one may be what is left of an index.
+  folder.Write("a.idx", "");
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Shards written,
+                                IndexOf(paths, TarIndex::kWrite));
+  EXPECT_TRUE(written[0].was_written);
+}
+
+TEST(IndexShards, ThoseWhoMayReadTheFileMayReadItsIndex) {
+  const TokenFolder folder;
+  for (const int mode : {0600, 0640, 0444, 0666}) {
+    const std::string path =
+        folder.Write(absl::StrCat(mode, ".tar"), Numbers(2).Finish());
+    fs::permissions(path, static_cast<fs::perms>(mode));
+    LOCKSTEP_ASSERT_OK(IndexOf({path}, TarIndex::kWrite));
+    const std::string index = absl::StrCat(folder.path(), "/", mode, ".idx");
+    EXPECT_EQ(static_cast<int>(fs::status(index).permissions()), mode);
+  }
+}
+
 TEST(IndexShards, ManyMayWriteOneIndex) {
   const TokenFolder folder;
   Paths paths;
