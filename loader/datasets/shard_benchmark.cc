@@ -3,7 +3,10 @@
 // files are not in memory. tools/bench shards prints the results beside those
 // of other loaders.
 //
-// The files are made in the temporary folder and removed at the end.
+// The files are made in the temporary folder and removed at the end. If the
+// environment variable SHARD_FOLDER has the path of a folder, the samples in
+// memory are those of its files shard-00000[0-3].tar, and Index/given reads its
+// small/shard.tar.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -25,12 +28,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/check.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/batch_memory.h"
 #include "lockstep/loader/dataset.h"
-#include "lockstep/loader/datasets/file.h"
+#include "lockstep/loader/datasets/file_access.h"
+#include "lockstep/loader/datasets/file_set.h"
 #include "lockstep/loader/datasets/tar_archive.h"
 #include "lockstep/loader/datasets/tar_files.h"
 #include "lockstep/loader/datasets/tar_options.h"
@@ -43,16 +48,17 @@
 namespace lockstep {
 namespace {
 
-using ::lockstep::internal_loader::File;
+using ::lockstep::internal_loader::FileSet;
 using ::lockstep::internal_loader::kTarBlock;
+using ::lockstep::internal_loader::OpenFile;
 using ::lockstep::internal_loader::TarEnd;
+using ::lockstep::internal_loader::TarMember;
+using ::lockstep::internal_loader::TarWalk;
 
 constexpr int64_t kImage = 100000;  // bytes of a .jpg member
 constexpr int64_t kBatch = 64;
 constexpr int64_t kShards = 4;
-
-// The bytes from a sample to the next one: a .jpg and a .cls.
-const int64_t kStep = TarEnd(kTarBlock, kImage) + 2 * kTarBlock;
+constexpr int64_t kSamples = 2000;
 
 // ---- Files.
 
@@ -131,12 +137,24 @@ void MakeFile(const std::string& path, int64_t samples, int64_t size,
   LOCKSTEP_CHECK(std::fclose(file) == 0);
 }
 
+// Returns a path in SHARD_FOLDER, or "".
+std::string Given(absl::string_view name) {
+  const char* const folder = std::getenv("SHARD_FOLDER");
+  return folder == nullptr ? "" : absl::StrCat(folder, "/", name);
+}
+
 // Returns the paths of kShards files with as many samples together as the
 // benchmark's argument, which stay until the process ends.
 std::vector<std::string> Shards(const benchmark::State& state) {
   static const Folder folder;
   static int64_t made = 0;
   std::vector<std::string> paths;
+  if (state.range(0) == kSamples && !Given("").empty()) {
+    for (int64_t i = 0; i < kShards; ++i) {
+      paths.push_back(Given(absl::StrCat("shard-00000", i, ".tar")));
+    }
+    return paths;
+  }
   for (int64_t i = 0; i < kShards; ++i) {
     paths.push_back(folder.File(i));
     if (made != state.range(0)) {
@@ -207,17 +225,17 @@ void Samples(benchmark::State& state, Workers workers, Kind kind) {
 }
 
 // Two threads read the content of the same members in the same order into
-// batches, by a system call each, and each thread every other batch. There is
-// no order to compute, and no thread takes the batches.
+// batches, by one system call for both members of a sample, and each thread
+// every other batch. There is no order to compute, and no thread takes the
+// batches.
 class BareReader {
  public:
   BareReader(const std::vector<std::string>& paths, int64_t samples, Kind kind)
-      : paths_(paths), per_file_(samples / kShards), indices_(samples) {
+      : files_(*FileSet::Create(paths, FileAccess::kRead)), indices_(samples) {
     auto stream = *OrderOf(kind, samples)->Open(1);
     LOCKSTEP_CHECK(stream->Read(0, 1, absl::MakeSpan(indices_)).ok());
-    for (const std::string& path : paths_) {
-      files_.push_back(std::move(File::Open(path.c_str())).value());
-    }
+    for (int64_t file = 0; file < files_->count(); ++file) FindSamples(file);
+    LOCKSTEP_CHECK(static_cast<int64_t>(samples_.size()) == samples);
     for (char*& batch : batches_) {
       batch = static_cast<char*>(*memory_.Allocate(kMemory));
     }
@@ -237,28 +255,52 @@ class BareReader {
  private:
   static constexpr int64_t kMemory = kBatch * (kImage + 1);
 
+  struct Sample {
+    const OpenFile* file;
+    int64_t image;
+    int64_t label;
+  };
+
+  void FindSamples(int64_t number) {
+    open_.push_back(*files_->Use(number));
+    const OpenFile& file = *open_.back();
+    TarWalk walk(file, files_->path(number), files_->size(number),
+                 /*begin=*/0);
+    Sample sample = {&file, 0, 0};
+    int64_t members = 0;
+    while (const TarMember* const member = *walk.Next()) {
+      (member->size == 1 ? sample.label : sample.image) = member->offset;
+      if (++members % 2 == 0) samples_.push_back(sample);
+    }
+  }
+
   void ReadHalf(int64_t thread) {
-    const auto samples = static_cast<int64_t>(indices_.size());
-    for (int64_t batch = thread; batch * kBatch < samples; batch += 2) {
+    char gap[8192];
+    const auto count = static_cast<int64_t>(indices_.size());
+    for (int64_t batch = thread; batch * kBatch < count; batch += 2) {
       const int64_t begin = batch * kBatch;
       char* const out = batches_[batch % batches_.size()];
-      for (int64_t i = begin; i < std::min(samples, begin + kBatch); ++i) {
-        const int64_t at = indices_[i] % per_file_ * kStep + kTarBlock;
-        const File& file = files_[indices_[i] / per_file_];
-        char* const row = out + (i - begin) * kImage;
-        LOCKSTEP_CHECK(file.ReadAt(at, absl::MakeSpan(row, kImage)).ok());
-        char* const label = out + kBatch * kImage + (i - begin);
-        LOCKSTEP_CHECK(
-            file.ReadAt(at + kStep - 2 * kTarBlock, absl::MakeSpan(label, 1))
-                .ok());
+      for (int64_t i = begin; i < std::min(count, begin + kBatch); ++i) {
+        const Sample& sample = samples_[indices_[i]];
+        const bool image_is_first = sample.image < sample.label;
+        absl::Span<char> parts[] = {
+            absl::MakeSpan(out + (i - begin) * kImage, kImage),
+            {},
+            absl::MakeSpan(out + kBatch * kImage + (i - begin), 1)};
+        if (!image_is_first) std::swap(parts[0], parts[2]);
+        const int64_t first = std::min(sample.image, sample.label);
+        const int64_t second = std::max(sample.image, sample.label);
+        parts[1] = absl::MakeSpan(gap).first(
+            second - first - static_cast<int64_t>(parts[0].size()));
+        LOCKSTEP_CHECK(sample.file->ReadAt(first, parts).ok());
       }
     }
   }
 
-  const std::vector<std::string> paths_;  // a File refers to its path
-  const int64_t per_file_;
+  const std::unique_ptr<FileSet> files_;
   std::vector<int64_t> indices_;
-  std::vector<File> files_;
+  std::vector<FileSet::Pointer> open_;
+  std::vector<Sample> samples_;
   HeapMemory memory_;
   std::array<char*, 6> batches_;
 };
@@ -332,32 +374,51 @@ void ColdBare(benchmark::State& state, Kind kind) {
 
 // ---- Indices.
 
+void MakeIndices(benchmark::State& state, TarFilesOptions options) {
+  options.fields.resize(1);
+  options.fields[0].field = "image";
+  options.fields[0].extensions = {"jpg"};
+  int64_t members = 0;
+  for (auto _ : state) {
+    const auto dataset = *TarFiles::Create(options);
+    members = dataset->counts().members;
+    LOCKSTEP_CHECK(dataset->counts().indices_read ==
+                   (options.index == TarIndex::kRead ? 1 : 0));
+  }
+  LOCKSTEP_CHECK(members == state.range(0));
+  state.SetItemsProcessed(state.iterations() * members);
+}
+
 // Makes the index of a file of as many members of 1,024 bytes as the argument
 // says, from its headers or from the text beside it.
 void Index(benchmark::State& state, TarIndex use) {
   const Folder folder;
   TarFilesOptions options;
   options.files = {folder.File(0)};
-  options.fields.resize(1);
-  options.fields[0].field = "image";
-  options.fields[0].extensions = {"jpg"};
-  options.index = TarIndex::kWrite;
   MakeFile(options.files[0], state.range(0), 1024, /*has_label=*/false);
+  options.fields = {{"image", {"jpg"}}};
+  options.index = TarIndex::kWrite;
   LOCKSTEP_CHECK(TarFiles::Create(options).ok());
   options.index = use;
-  for (auto _ : state) {
-    const auto dataset = *TarFiles::Create(options);
-    LOCKSTEP_CHECK(dataset->size() == state.range(0));
-    LOCKSTEP_CHECK(dataset->counts().indices_read ==
-                   (use == TarIndex::kRead ? 1 : 0));
+  MakeIndices(state, options);
+}
+
+// Makes the index of a file that others have written, too.
+void IndexGiven(benchmark::State& state) {
+  TarFilesOptions options;
+  options.files = {Given("small/shard.tar")};
+  options.index = TarIndex::kIgnore;
+  if (options.files[0].empty()) {
+    state.SkipWithError("SHARD_FOLDER is not set");
+  } else {
+    MakeIndices(state, options);
   }
-  state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 
 // The sizes are a trial and the real one.
 #define LOCKSTEP_SIZES(trial, real) \
   Arg(trial)->Arg(real)->UseRealTime()->Unit(benchmark::kMillisecond)
-#define LOCKSTEP_SAMPLES LOCKSTEP_SIZES(12, 2000)
+#define LOCKSTEP_SAMPLES LOCKSTEP_SIZES(12, kSamples)
 
 BENCHMARK_CAPTURE(Bare, own, Kind::kOwn)->LOCKSTEP_SAMPLES;
 BENCHMARK_CAPTURE(Bare, shuffled, Kind::kShuffled)->LOCKSTEP_SAMPLES;
@@ -388,6 +449,11 @@ LOCKSTEP_COLD(shuffled, Cold, Kind::kShuffled, true);
 
 BENCHMARK_CAPTURE(Index, scan, TarIndex::kIgnore)->LOCKSTEP_SIZES(20, 1000000);
 BENCHMARK_CAPTURE(Index, read, TarIndex::kRead)->LOCKSTEP_SIZES(20, 1000000);
+BENCHMARK(IndexGiven)
+    ->Name("Index/given")
+    ->Arg(100000)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace lockstep
