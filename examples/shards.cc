@@ -22,7 +22,7 @@
 
 namespace {
 
-// How often each letter has come in the lines of each file.
+// The numbers of times that letters have come in the lines of each file.
 class Letters {
  public:
   Letters() {

@@ -176,8 +176,8 @@ absl::StatusOr<absl::string_view> FindJsonNumber(absl::string_view text,
     return absl::DataLossError(
         absl::StrCat("it is no JSON from byte ", scan.at(), " on"));
   }
-  if (scan.kind().empty()) {
-    return absl::DataLossError(
+  if (scan.kind().empty() || scan.kind() == "null") {
+    return absl::NotFoundError(
         absl::StrCat("its JSON has no value at '", absl::CHexEscape(key), "'"));
   }
   if (scan.kind() != "a number") {

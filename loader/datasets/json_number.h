@@ -13,9 +13,9 @@ namespace lockstep::internal_loader {
 // Returns the word at a key: a number, which may be NaN or Infinity as Python
 // writes them, "true" or "false". Dots in the key part the keys of objects in
 // objects. Keys are compared as they are written, with escapes. If a key comes
-// twice, the last one counts. DATA_LOSS with the place in the text if it is no
-// JSON, has no such key, or something else there; at most 100 objects and lists
-// may be nested.
+// twice, the last one counts. NOT_FOUND if there is no such key, or null there.
+// DATA_LOSS if there is something else, or with the place in the text if it is
+// no JSON; at most 100 objects and lists may be nested.
 absl::StatusOr<absl::string_view> FindJsonNumber(absl::string_view text,
                                                  absl::string_view key);
 

@@ -16,6 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
+constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
@@ -64,7 +65,7 @@ TEST(FindJsonNumber, FollowsTheKeys) {
        {"c.a", "e", "x.b", "x.a.b", "a.a", "B", "a.b.b", "l.a", "l.0", "fa\"",
         "x.a.", ".", "b.", "a.b.c.d"}) {
     EXPECT_THAT(FindJsonNumber(text, key),
-                StatusIs(kDataLoss, HasSubstr("no value at '")))
+                StatusIs(kNotFound, HasSubstr("no value at '")))
         << key;
   }
 }
@@ -86,15 +87,14 @@ TEST(FindJsonNumber, TheLastValueOfAKeyCounts) {
        {R"({"a": {"b": 1}, "a": {}})", R"({"a": {"b": 1}, "a": 2})",
         R"({"a": {"b": 1}, "a": {"c": 2}})", R"({"a": {"b": 1}, "a": []})"}) {
     EXPECT_THAT(FindJsonNumber(text, "a.b"),
-                StatusIs(kDataLoss, HasSubstr("no value at 'a.b'")))
+                StatusIs(kNotFound, HasSubstr("no value at 'a.b'")))
         << text;
   }
 }
 
 TEST(FindJsonNumber, SaysWhatStandsThereInstead) {
   for (const auto& [value, words] :
-       Pairs{{"null", "has null at 'a'"},
-             {"\"7\"", "has a text at 'a'"},
+       Pairs{{"\"7\"", "has a text at 'a'"},
              {"\"\"", "has a text at 'a'"},
              {"[7]", "has a list at 'a'"},
              {"[]", "has a list at 'a'"},
@@ -112,13 +112,14 @@ TEST(FindJsonNumber, SaysWhatStandsThereInstead) {
         FindJsonNumber(absl::StrCat("{\"b\": ", value, ", \"a\": 7}"), "a"),
         IsOkAndHolds("7"));
   }
-  for (const char* const text : {"7", "[]", "[{\"a\": 7}]", "\"a\"", "null",
-                                 "{}", " {} ", "true", "NaN"}) {
+  for (const char* const text :
+       {"7", "[]", "[{\"a\": 7}]", "\"a\"", "null", "{}", " {} ", "true", "NaN",
+        "{\"a\": null}", "{\"a\": 1, \"a\": null}"}) {
     EXPECT_THAT(FindJsonNumber(text, "a"),
-                StatusIs(kDataLoss, HasSubstr("its JSON has no value at 'a'")));
+                StatusIs(kNotFound, HasSubstr("its JSON has no value at 'a'")));
   }
   EXPECT_THAT(FindJsonNumber("{}", "a\n"),
-              StatusIs(kDataLoss, HasSubstr("at 'a\\n'")));
+              StatusIs(kNotFound, HasSubstr("at 'a\\n'")));
 }
 
 TEST(FindJsonNumber, SkipsTextsAndLists) {

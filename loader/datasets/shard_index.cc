@@ -119,12 +119,14 @@ class Samples {
   void Close() {
     if (members_ == 0) return;
     bool skip = false;
+    for (size_t field = 0; field < current_.size(); ++field) {
+      if (current_[field].rank < 0 && fields_.skips[field]) skip = true;
+    }
     int64_t used = 0;
     for (size_t field = 0; field < current_.size(); ++field) {
       const ShardMember& member = current_[field].member;
-      if (member.size < 0) {
+      if (member.size < 0 && skip == fields_.skips[field]) {
         if (index_.missing[field]++ == 0) index_.first_missing[field] = key_;
-        if (fields_.skips[field]) skip = true;
       }
       // Several fields may be made of one member.
       const auto same = [&member](const Current& other) {

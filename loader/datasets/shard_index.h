@@ -4,8 +4,11 @@
 //
 //   ShardFields fields;
 //   fields.extensions = {{"jpg", "png"}, {"cls"}};
-//   LOCKSTEP_ASSIGN_OR_RETURN(const ShardIndex index,
-//                             ScanShard(*file, path, size, fields));
+//   fields.skips = {false, false};
+//   std::atomic<int64_t> count{0};
+//   LOCKSTEP_ASSIGN_OR_RETURN(
+//       const ShardIndex index,
+//       ScanShard(*file, path, size, fields, count, /*text=*/nullptr));
 //   const ShardMember& label = index.members[2 * sample + 1];
 #ifndef LOCKSTEP_LOADER_DATASETS_SHARD_INDEX_H_
 #define LOCKSTEP_LOADER_DATASETS_SHARD_INDEX_H_
@@ -33,10 +36,10 @@ namespace lockstep::internal_loader {
 bool SplitName(absl::string_view name, absl::string_view& key,
                absl::string_view& extension);
 
-// What of a file's samples is looked for.
+// The fields to look for.
 struct ShardFields {
-  // The extensions of each field, in lower case. Of those that a sample has,
-  // the first one is the field's member.
+  // The extensions of each field, in upper or lower case. Of those that a
+  // sample has, the first one is the field's member.
   std::vector<std::vector<std::string>> extensions;
 
   // True for a field without which a sample is left out. Otherwise the member
@@ -76,7 +79,7 @@ struct ShardIndex {
   int64_t unnamed = 0;
 
   // For each field, the samples that have no member for it, and the key of the
-  // first one.
+  // first one. Samples that are left out count for the fields that skip them.
   std::vector<int64_t> missing;
   std::vector<std::string> first_missing;
 
@@ -98,7 +101,7 @@ std::string IndexPath(absl::string_view path);
 
 // Makes the index of a file from its headers. Counts members in `members` as
 // they are found. If `text` is not null, it gets the text of the index.
-// Besides the errors of TarWalk: INVALID_ARGUMENT if a sample has two members
+// Besides the errors of TarWalk: INVALID_ARGUMENT if a field has two members
 // of one extension or if a name has no place in the text, and UNIMPLEMENTED if
 // the member of a field is no plain file.
 absl::StatusOr<ShardIndex> ScanShard(const OpenFile& file,

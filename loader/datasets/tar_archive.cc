@@ -296,9 +296,12 @@ absl::StatusOr<const TarMember*> TarWalk::Next() {
   while (true) {
     if (size_ - at_ < kTarBlock) {
       LOCKSTEP_RETURN_IF_ERROR(CheckCompression());
-      return Torn(size_,
-                  "the file ends without the two blocks of zeros that end an "
-                  "archive: it was cut; make it again");
+      return Torn(
+          size_,
+          size_ == 0
+              ? "the file is empty: make it again"
+              : "the file ends without the two blocks of zeros that end an "
+                "archive: it was cut; make it again");
     }
     LOCKSTEP_ASSIGN_OR_RETURN(const char* const block, Fetch(at_, kTarBlock));
     std::memcpy(header, block, kTarBlock);

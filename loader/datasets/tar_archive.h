@@ -56,8 +56,8 @@ uint32_t MarkOfName(absl::string_view name);
 // size of -1 for any size.
 bool IsHeaderOf(absl::Span<const char> header, uint32_t mark, int64_t size);
 
-// Returns the name in a header, for messages: at most 256 characters, of which
-// those that can't be printed are escaped.
+// Returns the name in a header, for messages. Characters that can't be printed
+// are escaped.
 std::string ShownName(absl::Span<const char> header);
 
 // Walks from member to member, and checks that nothing but zeros follows the
@@ -79,7 +79,7 @@ class TarWalk {
   absl::StatusOr<const TarMember*> Next();
 
  private:
-  // What headers in front of the member's own say about it.
+  // The facts that headers before the member's own tell about it.
   struct Extras {
     std::string name;
     int64_t size = -1;

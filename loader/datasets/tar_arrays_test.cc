@@ -173,11 +173,12 @@ TEST(TarArrays, WhatIsWrongIsToldWithItsPlace) {
     const char* words;
   } cases[] = {
       {NpyBytes<int32_t>({2, 3}, {1, 2, 3, 4, 5, 6}),
-       absl::StatusCode::kDataLoss, "an array of i32, and there should be f32"},
-      {NpyBytes({3, 2}, FloatsFrom(0, 6)), absl::StatusCode::kInvalidArgument,
-       "can't hold a sample of shape [3,2]"},
-      {NpyBytes({6}, FloatsFrom(0, 6)), absl::StatusCode::kInvalidArgument,
-       "can't hold a sample of shape [6]"},
+       absl::StatusCode::kDataLoss,
+       "an array of i32[2,3], and the field is x f32[2,3]"},
+      {NpyBytes({3, 2}, FloatsFrom(0, 6)), absl::StatusCode::kDataLoss,
+       "an array of f32[3,2], and the field is x f32[2,3]: set its shape"},
+      {NpyBytes({6}, FloatsFrom(0, 6)), absl::StatusCode::kDataLoss,
+       "an array of f32[6], and"},
       {WithHeader(Dictionary("<f4", "(2, 3)", /*fortran=*/true), 0,
                   std::string(24, '\0')),
        absl::StatusCode::kUnimplemented, "numpy.ascontiguousarray"},
@@ -216,6 +217,18 @@ TEST(TarArrays, ATornFirstOneIsToldAtOnce) {
                 StatusIs(absl::StatusCode::kDataLoss,
                          HasSubstr("a.tar', byte 0, member '0.npy'")));
   }
+}
+
+// The memory of batches is that of the first array.
+TEST(TarArrays, TheFirstOneMustHaveItsBytes) {
+  EXPECT_THAT(OpenArrays({WithHeader(Dictionary("<f4", "(17179869184,)"), 0,
+                                     std::string(8, '\0'))}),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("its array has 68719476736 bytes, and 8")));
+  EXPECT_THAT(OpenArrays({WithHeader(Dictionary("<f4", "(2, 3)", true), 0,
+                                     std::string(24, '\0'))}),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("numpy.ascontiguousarray")));
 }
 
 // Each sample would be an error, which a loader may leave out.

@@ -19,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/annotate.h"
@@ -56,19 +57,14 @@ TarContent ContentOf(const TarField& options) {
 
 template <typename T>
 bool StoreInteger(absl::string_view text, char* to) {
+  // Some programs write 7 as 7.0.
+  const size_t zeros = text.find_last_not_of('0') + 1;
+  if (zeros > 1 && zeros < text.size() && text[zeros - 1] == '.') {
+    text = text.substr(0, zeros - 1);
+  }
   using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
   Wide wide = 0;
-  if (!absl::SimpleAtoi(text, &wide)) {
-    // Some programs write 7 as 7.0.
-    constexpr double kMost = 9007199254740991;  // 2^53 - 1: it is exact
-    double number = 0;
-    if (!absl::SimpleAtod(text, &number) || number != std::floor(number) ||
-        std::abs(number) > kMost || (number < 0 && !std::is_signed_v<T>)) {
-      return false;
-    }
-    wide = static_cast<Wide>(number);
-  }
-  if (wide < std::numeric_limits<T>::min() ||
+  if (!absl::SimpleAtoi(text, &wide) || wide < std::numeric_limits<T>::min() ||
       wide > std::numeric_limits<T>::max()) {
     return false;
   }
@@ -77,10 +73,12 @@ bool StoreInteger(absl::string_view text, char* to) {
   return true;
 }
 
-// Returns false for digits that stand for a number too large for the type.
+// Returns false for digits that stand for a number too large for the type, and
+// for those of base 16.
 template <typename T>
 bool StoreFloat(T value, absl::string_view text, char* to) {
-  if (std::isinf(value) && text.find_first_of("0123456789") != text.npos) {
+  if ((std::isinf(value) && text.find_first_of("0123456789") != text.npos) ||
+      text.find_first_of("xX") != text.npos) {
     return false;
   }
   std::memcpy(to, &value, sizeof(value));
@@ -252,11 +250,6 @@ absl::StatusOr<TarFieldReader> TarFieldReader::Create(
   reader.json_key_ = options.json_key;
   FieldSpec& spec = reader.spec_;
   spec.name = options.field;
-  if (options.max_bytes > 0 && largest > options.max_bytes) {
-    return Wrong(options,
-                 absl::StrCat("the largest member has ", largest,
-                              " bytes, and max_bytes is ", options.max_bytes));
-  }
   const int64_t most = options.max_bytes > 0 ? options.max_bytes : largest;
   switch (reader.content_) {
     case TarContent::kBytes:
@@ -264,9 +257,15 @@ absl::StatusOr<TarFieldReader> TarFieldReader::Create(
       spec.shape = {-1};
       spec.max_elements = std::max(most, int64_t{1});
       break;
-    case TarContent::kNumber:
+    case TarContent::kNumber: {
       spec.dtype = options.dtype.value_or(DType::kI64);
+      reader.may_be_empty_ = options.missing == TarMissing::kEmpty;
+      // What is wrong with the settings is wrong with the first number.
+      char number[8];
+      LOCKSTEP_RETURN_IF_ERROR(
+          reader.ReadNumber(source, first, absl::MakeSpan(number)));
       break;
+    }
     case TarContent::kArray:
       LOCKSTEP_RETURN_IF_ERROR(reader.Learn(options, most, source, first));
       break;
@@ -286,29 +285,24 @@ absl::Status TarFieldReader::Learn(const TarField& options, int64_t largest,
     LOCKSTEP_ASSIGN_OR_RETURN(npy_header_, ReadNpyHeader(source, first));
     LOCKSTEP_ASSIGN_OR_RETURN(
         first_, ParseNpyHeader(npy_header_, /*bf16=*/std::nullopt));
-    return absl::OkStatus();
+    spec_.dtype = options.dtype.value_or(first_.dtype);
+    spec_.shape = options.shape.value_or(first_.shape);
+    if (spec_.ragged()) {
+      std::vector<int64_t> least = spec_.shape;
+      std::replace(least.begin(), least.end(), int64_t{-1}, int64_t{1});
+      spec_.max_elements =
+          std::max(largest / SizeOf(spec_.dtype), CountElements(least));
+    }
+    const absl::Status status = CheckArray(
+        first_, first.size - static_cast<int64_t>(npy_header_.size()));
+    // The settings are wrong, and not the file.
+    return absl::IsDataLoss(status) &&
+                   (options.dtype.has_value() || options.shape.has_value())
+               ? Wrong(options, status.message())
+               : status;
   };
   const absl::Status status = learn();
-  if (!status.ok()) return InMember(source, first, header, status);
-  spec_.dtype = options.dtype.value_or(first_.dtype);
-  spec_.shape = options.shape.value_or(first_.shape);
-  if (spec_.dtype != first_.dtype || !Fits(first_.shape, spec_.shape)) {
-    FieldSpec found = spec_;
-    found.dtype = first_.dtype;
-    found.shape = first_.shape;
-    return InMember(source, first, header,
-                    Wrong(options, absl::StrCat("there is ", found.ToString(),
-                                                ", and the settings dtype and "
-                                                "shape say ",
-                                                spec_.ToString())));
-  }
-  if (spec_.ragged()) {
-    std::vector<int64_t> least = spec_.shape;
-    std::replace(least.begin(), least.end(), int64_t{-1}, int64_t{1});
-    spec_.max_elements =
-        std::max(largest / SizeOf(spec_.dtype), CountElements(least));
-  }
-  return absl::OkStatus();
+  return status.ok() ? status : InMember(source, first, header, status);
 }
 
 // ---- Reading.
@@ -388,19 +382,56 @@ absl::Status TarFieldReader::WriteNumber(const TarSource& source,
           member.offset, absl::MakeSpan(&whole[0], whole.size())));
       text = whole;
     }
-    LOCKSTEP_ASSIGN_OR_RETURN(text, FindJsonNumber(text, json_key_));
+    const absl::StatusOr<absl::string_view> found =
+        FindJsonNumber(text, json_key_);
+    if (absl::IsNotFound(found.status())) {
+      if (may_be_empty_) {
+        std::fill(out.begin(), out.end(), '\0');
+        return absl::OkStatus();
+      }
+      return absl::DataLossError(absl::StrCat(
+          found.status().message(), " for field '", spec_.name,
+          "': correct its json_key, or set missing = \"empty\" to have 0 "
+          "there"));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(found.status());
+    text = *found;
   } else if (member.size > kMostNumber) {
     return absl::DataLossError(
-        absl::StrCat("it should have a number of type ", Name(spec_.dtype),
-                     ", and has more than ", kMostNumber, " bytes"));
+        absl::StrCat("field '", spec_.name, "' is a number of type ",
+                     Name(spec_.dtype), ", and there are more than ",
+                     kMostNumber, " bytes: set content = \"bytes\" for texts"));
   } else {
     text = absl::StripAsciiWhitespace(text);
   }
   if (StoreNumber(text, spec_.dtype, out.data())) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
-      "it should have a number of type ", Name(spec_.dtype), ", and has '",
-      absl::CHexEscape(text.substr(0, 64)), "'",
-      json_key_.empty() ? "" : absl::StrCat(" at '", json_key_, "'")));
+      "field '", spec_.name, "' is a number of type ", Name(spec_.dtype),
+      ", and there is '", absl::CHexEscape(text.substr(0, 64)), "'",
+      json_key_.empty() ? "" : absl::StrCat(" at '", json_key_, "'"),
+      ": set its dtype, such as \"f32\", to one that holds all numbers"));
+}
+
+// Checks that an array, which has `bytes` bytes, is of the field.
+absl::Status TarFieldReader::CheckArray(const NpyHeader& array,
+                                        int64_t bytes) const {
+  if (array.dtype != spec_.dtype || !Fits(array.shape, spec_.shape)) {
+    return absl::DataLossError(absl::StrCat(
+        "it has an array of ", Name(array.dtype), "[",
+        absl::StrJoin(array.shape, ","), "], and the field is ",
+        spec_.ToString(),
+        is_ragged_ ? "" : ": set its shape, with -1 for what differs"));
+  }
+  if (array.fortran_order && array.shape.size() > 1) {
+    return absl::UnimplementedError(
+        "its array is in Fortran order: save it by numpy.ascontiguousarray");
+  }
+  if (array.data_bytes != bytes) {
+    return absl::DataLossError(absl::StrCat("its array has ", array.data_bytes,
+                                            " bytes, and ", bytes,
+                                            " follow the header"));
+  }
+  return absl::OkStatus();
 }
 
 // Writes the array of a member that begins with `head`.
@@ -420,20 +451,7 @@ absl::Status TarFieldReader::WriteArray(const TarSource& source,
     header_bytes = static_cast<int64_t>(header.size());
     array = &other;
   }
-  if (array->dtype != spec_.dtype) {
-    return absl::DataLossError(
-        absl::StrCat("it has an array of ", Name(array->dtype),
-                     ", and there should be ", Name(spec_.dtype)));
-  }
-  if (array->fortran_order && array->shape.size() > 1) {
-    return absl::UnimplementedError(
-        "its array is in Fortran order: save it by numpy.ascontiguousarray");
-  }
-  if (array->data_bytes != member.size - header_bytes) {
-    return absl::DataLossError(
-        absl::StrCat("its array has ", array->data_bytes, " bytes, and ",
-                     member.size - header_bytes, " follow the header"));
-  }
+  LOCKSTEP_RETURN_IF_ERROR(CheckArray(*array, member.size - header_bytes));
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<char> out,
                             row.MutableRaggedBytes(field, array->shape));
   const auto skip = std::min(static_cast<size_t>(header_bytes), head.size());

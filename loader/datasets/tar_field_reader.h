@@ -89,12 +89,15 @@ class TarFieldReader {
   absl::Status WriteNumber(const TarSource& source, const ShardMember& member,
                            absl::Span<const char> content,
                            absl::Span<char> out) const;
+  absl::Status CheckArray(const internal_base::NpyHeader& array,
+                          int64_t bytes) const;
   absl::Status WriteArray(const TarSource& source, const ShardMember& member,
                           absl::Span<const char> head, int field,
                           SampleRow& row) const;
 
   TarContent content_ = TarContent::kBytes;
   std::string json_key_;
+  bool may_be_empty_ = false;
   FieldSpec spec_;
   bool is_ragged_ = false;
   std::string npy_header_;  // of the first array

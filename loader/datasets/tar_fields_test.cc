@@ -94,10 +94,11 @@ TEST(TarFields, MaxBytesIsTheMemoryOfASample) {
   field.max_bytes = 7;
   LOCKSTEP_EXPECT_OK(OpenOne({"1234567", ""}, field));
   field.max_bytes = 6;
-  EXPECT_THAT(OpenOne({"1", "1234567"}, field),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("field 'image'"),
-                             HasSubstr("7 bytes, and max_bytes is 6"))));
+  EXPECT_THAT(
+      OpenOne({"1", "1234567"}, field),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("field 'image'"),
+                     HasSubstr("7 bytes at byte 1024, and max_bytes is 6"))));
   // Nothing but empty members needs a bound, too.
   field.max_bytes = 0;
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto empty, OpenOne({""}, field));
@@ -128,10 +129,11 @@ void ExpectLimits() {
   EXPECT_THAT(NumberIn<T>("7"), IsOkAndHolds(T{7}));
   EXPECT_THAT(NumberIn<T>(" 7\r\n"), IsOkAndHolds(T{7}));
   EXPECT_THAT(NumberIn<T>("7.0"), IsOkAndHolds(T{7}));
-  EXPECT_THAT(NumberIn<T>("1.2e1"), IsOkAndHolds(T{12}));
+  EXPECT_THAT(NumberIn<T>("70.00"), IsOkAndHolds(T{70}));
   for (const std::string text :
        {"", " ", "7.5", "seven", "7 8", "7x", "nan", "inf", "-inf", "7,0",
-        "true", "-0.5", "1e300"}) {
+        "true", "-0.5", "1e300", "1e1", "0x10", "7.", ".0", "0.",
+        "7.0000000000000000001"}) {
     ExpectNoNumber<T>(text);
   }
   ExpectNoNumber<T>(std::string("7\0", 2));
@@ -148,20 +150,26 @@ TEST(TarFields, IntegersOfEachTypeHaveTheirLimits) {
   ExpectLimits<uint64_t>();
 }
 
-// From 2^53 on, a double may stand for another integer than the text does.
+// A double could not hold all of these.
 TEST(TarFields, IntegersWithAPointAreExact) {
   EXPECT_THAT(NumberIn<int64_t>("9007199254740991.0"),
               IsOkAndHolds(9007199254740991));
   EXPECT_THAT(NumberIn<int64_t>("-9007199254740991.0"),
               IsOkAndHolds(-9007199254740991));
-  ExpectNoNumber<int64_t>("9007199254740993.0");
-  ExpectNoNumber<int64_t>("-9007199254740993.0");
-  ExpectNoNumber<uint64_t>("9007199254740993.0");
+  EXPECT_THAT(NumberIn<int64_t>("9007199254740993.0"),
+              IsOkAndHolds(9007199254740993));
+  EXPECT_THAT(NumberIn<int64_t>("-9223372036854775808.0"),
+              IsOkAndHolds(std::numeric_limits<int64_t>::min()));
+  EXPECT_THAT(NumberIn<uint64_t>("18446744073709551615.0"),
+              IsOkAndHolds(std::numeric_limits<uint64_t>::max()));
+  ExpectNoNumber<int64_t>("9223372036854775808.0");
   EXPECT_THAT(NumberIn<int64_t>("9007199254740993"),
               IsOkAndHolds(9007199254740993));
 }
 
 TEST(TarFields, NumbersMayHaveFractions) {
+  ExpectNoNumber<float>("0x10");
+  ExpectNoNumber<double>("0x10");
   EXPECT_THAT(NumberIn<float>("0.1"), IsOkAndHolds(0.1F));
   EXPECT_THAT(NumberIn<double>("0.1\n"), IsOkAndHolds(0.1));
   EXPECT_THAT(NumberIn<double>("-1e300"), IsOkAndHolds(-1e300));
@@ -276,11 +284,13 @@ TEST(TarFields, WhatIsWrongWithJsonIsToldWithItsPlace) {
   } cases[] = {
       {"", "no JSON from byte 0"},
       {"{\"x\": 7", "no JSON from byte 7"},
-      {"{}", "no value at 'x'"},
+      {"{}", "no value at 'x' for field 'x': correct its json_key"},
+      {"{\"x\": null}", "no value at 'x' for field 'x'"},
       {"{\"x\": \"7\"}", "a text at 'x'"},
       {"{\"x\": [7]}", "a list at 'x'"},
-      {"{\"x\": 7.5}", "a number of type i64, and has '7.5' at 'x'"},
-      {"{\"x\": true}", "a number of type i64, and has 'true' at 'x'"},
+      {"{\"x\": 7.5}",
+       "a number of type i64, and there is '7.5' at 'x': set its"},
+      {"{\"x\": true}", "a number of type i64, and there is 'true' at 'x'"},
   };
   TarField field = {"x", {"json"}};
   field.json_key = "x";
@@ -294,6 +304,41 @@ TEST(TarFields, WhatIsWrongWithJsonIsToldWithItsPlace) {
                          AllOf(HasSubstr("a.tar', byte 1024, member '1.json'"),
                                HasSubstr(c.words))));
   }
+}
+
+TEST(TarFields, AMissingValueInJsonMayBeZero) {
+  TarField field = {"x", {"json"}};
+  field.json_key = "a.x";
+  field.missing = TarMissing::kEmpty;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const auto dataset,
+      OpenOne({"{}", R"({"a": {"x": 7}})", R"({"a": {"x": null}})",
+               R"({"a": 7})", R"({"a": {"x": "7"}})"},
+              field));
+  for (const int64_t i : {0, 2, 3}) {
+    EXPECT_THAT(ReadField<int64_t>(*dataset, i, "x"),
+                IsOkAndHolds(ElementsAre(0)));
+  }
+  EXPECT_THAT(ReadField<int64_t>(*dataset, 1, "x"),
+              IsOkAndHolds(ElementsAre(7)));
+  EXPECT_THAT(ReadField<int64_t>(*dataset, 4, "x"),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("a text")));
+}
+
+// Mistakes in settings are mistakes for the first sample.
+TEST(TarFields, TheFirstNumberIsReadAtTheStart) {
+  TarField field = {"x", {"json"}};
+  field.json_key = "scor";
+  EXPECT_THAT(OpenOne({R"({"score": 0.5})"}, field),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr("a.tar', byte 0, member '0.json'"),
+                             HasSubstr("no value at 'scor' for field 'x'"))));
+  field.json_key = "score";
+  EXPECT_THAT(
+      OpenOne({R"({"score": 0.5})"}, field),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("set its dtype")));
+  field.dtype = DType::kF32;
+  LOCKSTEP_EXPECT_OK(OpenOne({R"({"score": 0.5})"}, field));
 }
 
 // ---- Options that do not fit to each other.

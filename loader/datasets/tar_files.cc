@@ -51,6 +51,9 @@ using ::lockstep::internal_loader::ShardMember;
 using ::lockstep::internal_loader::TarFieldReader;
 using ::lockstep::internal_loader::TarSource;
 
+// The most bytes of a file. Sums of places and sizes can be counted then.
+constexpr int64_t kMostBytes = int64_t{1} << 60;
+
 // Bytes between two samples that are read with them from a disk, since that
 // takes less time than another access.
 constexpr int64_t kSmallGap = int64_t{1} << 18;
@@ -94,10 +97,17 @@ absl::Status TarFiles::CheckOptions() const {
   if (options_.files.empty()) {
     return Wrong("there are no files: give the paths of one or more");
   }
+  std::vector<FieldSpec> names;
   for (const TarField& field : options_.fields) {
     LOCKSTEP_RETURN_IF_ERROR(TarFieldReader::Check(field));
+    names.push_back({field.field, DType::kU8, {}, 0});
+    if (options_.key && field.field == "key") {
+      return Wrong(
+          "key = true adds a field 'key', and there is one of this name: "
+          "give it another one, or leave out key");
+    }
   }
-  return absl::OkStatus();
+  return names.empty() ? absl::OkStatus() : ValidateFields(names);
 }
 
 // ---- Opening.
@@ -107,6 +117,13 @@ absl::Status TarFiles::Open() {
                             ExpandPaths(options_.files));
   LOCKSTEP_ASSIGN_OR_RETURN(
       files_, FileSet::Create(std::move(paths), FileAccess::kRead));
+  for (int64_t file = 0; file < files_->count(); ++file) {
+    if (files_->size(file) > kMostBytes) {
+      return Wrong(absl::StrCat("'", files_->path(file), "' has ",
+                                files_->size(file),
+                                " bytes, and should have at most 2^60"));
+    }
+  }
   if (options_.fields.empty()) return NoFields();
   ShardFields fields;
   for (const TarField& field : options_.fields) {
@@ -129,9 +146,10 @@ absl::Status TarFiles::NoFields() const {
                 /*text=*/nullptr));
   std::vector<std::string> fields;
   for (const auto& [extension, count] : index.extensions) {
-    fields.push_back(absl::StrCat("{field = \"", absl::CHexEscape(extension),
-                                  "\", extensions = [\"",
-                                  absl::CHexEscape(extension), "\"]}"));
+    fields.push_back(absl::StrCat(
+        "{field = \"", absl::CHexEscape(extension), "\", extensions = [\"",
+        absl::CHexEscape(extension), "\"]",
+        count < index.samples ? ", missing = \"empty\"" : "", "}"));
   }
   return Wrong(absl::StrCat(
       "there are no fields: say which members to read. With all of those in '",
@@ -156,30 +174,36 @@ absl::Status TarFiles::CountSamples() {
   }
   if (size_ == 0) {
     return Wrong(absl::StrCat(
-        "no sample of '", files_->path(0), "' and ", counts_.files - 1,
-        " more files has members for all fields for which missing is skip"));
+        "no sample in ", Count(counts_.files, "file"),
+        " has members for all fields for which missing is \"skip\""));
   }
   return absl::OkStatus();
 }
 
+int64_t TarFiles::CountMissing(size_t field) const {
+  int64_t missing = 0;
+  for (const ShardIndex& shard : shards_) missing += shard.missing[field];
+  return missing;
+}
+
 absl::Status TarFiles::CheckMissing(size_t field) const {
   const TarField& options = options_.fields[field];
-  int64_t missing = 0;
+  const int64_t missing = CountMissing(field);
   std::string first;
   std::map<std::string, int64_t> extensions;
   for (size_t file = 0; file < shards_.size(); ++file) {
     const ShardIndex& shard = shards_[file];
-    if (missing == 0 && shard.missing[field] > 0) {
-      first = absl::StrCat("'", files_->path(static_cast<int64_t>(file)),
-                           "': the sample '",
-                           absl::CHexEscape(shard.first_missing[field]), "'");
+    if (first.empty() && shard.missing[field] > 0) {
+      first =
+          absl::StrCat("'", absl::CHexEscape(shard.first_missing[field]),
+                       "' in '", files_->path(static_cast<int64_t>(file)), "'");
     }
-    missing += shard.missing[field];
     for (const auto& [extension, count] : shard.extensions) {
       extensions[extension] += count;
     }
   }
-  const int64_t samples = size_ + counts_.skipped;
+  const int64_t samples =
+      size_ + (options.missing == TarMissing::kSkip ? counts_.skipped : 0);
   const std::string wanted = absl::StrJoin(options.extensions, "' or '");
   if (missing == samples) {
     std::vector<std::string> found;
@@ -189,6 +213,7 @@ absl::Status TarFiles::CheckMissing(size_t field) const {
     }
     return Wrong(absl::StrCat(
         "field '", options.field, "': none of ", Count(samples, "sample"),
+        samples == size_ && counts_.skipped > 0 ? " that are not left out" : "",
         " in ", Count(counts_.files, "file"), " has a member '", wanted,
         "'; there are ",
         found.empty() ? "no members of samples" : absl::StrJoin(found, ", ")));
@@ -197,13 +222,17 @@ absl::Status TarFiles::CheckMissing(size_t field) const {
     return absl::OkStatus();
   }
   return Wrong(absl::StrCat(
-      first, " has no member '", wanted, "', nor have ", missing - 1,
-      " more of ", samples, ": set missing = \"skip\" or \"empty\" for field '",
-      options.field, "', to leave them out or to have nothing there"));
+      missing, " of ", Count(samples, "sample"), " have no member '", wanted,
+      "', such as ", first, ": set missing = \"skip\" or \"empty\" for field '",
+      options.field,
+      "', to leave them out or to have nothing there; or, if the members of a "
+      "sample do not follow each other, make the files again by tar "
+      "--sort=name"));
 }
 
 absl::Status TarFiles::ChooseFields() {
   for (size_t field = 0; field < options_.fields.size(); ++field) {
+    const TarField& options = options_.fields[field];
     int64_t largest = -1;
     size_t first_file = 0;
     const ShardMember* first = nullptr;
@@ -211,21 +240,26 @@ absl::Status TarFiles::ChooseFields() {
       for (int64_t sample = 0; sample < shards_[file].samples; ++sample) {
         const ShardMember& member = MemberOf({file, sample}, field);
         largest = std::max(largest, member.size);
+        if (options.max_bytes > 0 && member.size > options.max_bytes) {
+          return Wrong(absl::StrCat(
+              "field '", options.field, "': '",
+              files_->path(static_cast<int64_t>(file)), "' has a member of ",
+              member.size, " bytes at byte ", member.offset - kTarBlock,
+              ", and max_bytes is ", options.max_bytes,
+              ": raise it, or leave it out for that of the largest"));
+        }
         if (first != nullptr || member.size < 0) continue;
         first = &member;
         first_file = file;
       }
     }
-    if (first == nullptr) {
-      return Wrong(absl::StrCat("field '", options_.fields[field].field,
-                                "': no sample that is not left out has it"));
-    }
+    // CheckMissing has found that some sample has it.
     LOCKSTEP_ASSIGN_OR_RETURN(const FileSet::Pointer file,
                               files_->Use(static_cast<int64_t>(first_file)));
     LOCKSTEP_ASSIGN_OR_RETURN(
         TarFieldReader reader,
-        TarFieldReader::Create(options_.fields[field], largest,
-                               SourceOf(first_file, *file), *first));
+        TarFieldReader::Create(options, largest, SourceOf(first_file, *file),
+                               *first));
     specs_.push_back(reader.spec());
     readers_.push_back(std::move(reader));
   }
@@ -389,7 +423,8 @@ TarFiles::Range TarFiles::RangeOf(int64_t index) const {
   return range;
 }
 
-// Returns true if some of the samples are in memory, so that probably all are.
+// Looks at some of the samples. Returns true if these are in memory, so that
+// probably all are.
 bool TarFiles::AreInMemory(absl::Span<const int64_t> indices) const {
   constexpr size_t kProbes = 4;
   const size_t step = std::max<size_t>(indices.size() / kProbes, 1);
@@ -438,6 +473,20 @@ void TarFiles::Hint(absl::Span<const int64_t> indices) {
 }
 
 absl::StatusOr<Dataset::Column> TarFiles::ReadColumn(absl::string_view name) {
+  for (size_t field = 0; field < readers_.size(); ++field) {
+    const TarFieldReader& reader = readers_[field];
+    if (reader.spec().name != name || !reader.is_number()) continue;
+    return ScalarColumn(
+        reader.spec(), size_,
+        [&](int64_t index, absl::Span<char> out) -> absl::Status {
+          const Place place = Find(index);
+          LOCKSTEP_ASSIGN_OR_RETURN(
+              const FileSet::Pointer file,
+              files_->Use(static_cast<int64_t>(place.file)));
+          return reader.ReadNumber(SourceOf(place.file, *file),
+                                   MemberOf(place, field), out);
+        });
+  }
   if (name == "bytes") {
     std::vector<int64_t> bytes;
     bytes.reserve(static_cast<size_t>(size_));
@@ -457,21 +506,13 @@ absl::StatusOr<Dataset::Column> TarFiles::ReadColumn(absl::string_view name) {
     }
     return Column(std::move(bytes));
   }
-  for (size_t field = 0; field < readers_.size(); ++field) {
-    const TarFieldReader& reader = readers_[field];
-    if (reader.spec().name != name || !reader.is_number()) continue;
-    return ScalarColumn(
-        reader.spec(), size_,
-        [&](int64_t index, absl::Span<char> out) -> absl::Status {
-          const Place place = Find(index);
-          LOCKSTEP_ASSIGN_OR_RETURN(
-              const FileSet::Pointer file,
-              files_->Use(static_cast<int64_t>(place.file)));
-          return reader.ReadNumber(SourceOf(place.file, *file),
-                                   MemberOf(place, field), out);
-        });
+  std::vector<std::string> columns = {"bytes"};
+  for (const TarFieldReader& reader : readers_) {
+    if (reader.is_number()) columns.push_back(reader.spec().name);
   }
-  return Dataset::ReadColumn(name);
+  return absl::NotFoundError(
+      absl::StrCat("tar: there is no column '", absl::CHexEscape(name),
+                   "'; there are '", absl::StrJoin(columns, "', '"), "'"));
 }
 
 // ---- What it is.
@@ -502,7 +543,12 @@ std::string TarFiles::Describe() const {
   };
   add("with an index", counts_.indices_read, "file");
   add("with an index now", counts_.indices_written, "file");
-  add("left out, without a field", counts_.skipped, "sample");
+  add("left out", counts_.skipped, "sample");
+  for (size_t field = 0; field < options_.fields.size(); ++field) {
+    if (options_.fields[field].missing != TarMissing::kSkip) continue;
+    add(absl::StrCat("without '", options_.fields[field].field, "'"),
+        CountMissing(field), "sample");
+  }
   add("in no field", counts_.unused, "member");
   add("in no sample", counts_.unnamed, "member");
   if (counts_.indices_wrong > 0) {

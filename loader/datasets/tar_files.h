@@ -96,10 +96,11 @@ class TarFiles : public Dataset {
   int64_t size() const override { return size_; }
   absl::Span<const FieldSpec> fields() const override { return specs_; }
 
-  // Each member is read by one system call, together with its header, which is
-  // compared with the index: DATA_LOSS names a file that does not fit to its
-  // index, or that was changed after Create. At most 256 files are open at a
-  // time.
+  // Members that lie close together are read by one system call, with their
+  // headers, which are compared with the index: DATA_LOSS names a file that
+  // does not fit to its index, or whose size or time of change is another one
+  // than in Create. At most 256 files are open at a time, so that of more files
+  // any can be opened again. An open one is read on after it was renamed.
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;
   int64_t max_bulk() const override;
@@ -108,7 +109,7 @@ class TarFiles : public Dataset {
                         absl::Span<SampleRow> rows) override;
 
   // Asks the system to read the samples from the disk, in as large pieces as
-  // their places allow, unless some that it looks at are in memory. With the
+  // their places allow, unless all that it looks at are in memory. With the
   // order `block_shuffle` the pieces are largest.
   void Hint(absl::Span<const int64_t> indices) override;
 
@@ -134,6 +135,7 @@ class TarFiles : public Dataset {
   absl::Status CheckOptions() const;
   absl::Status Open();
   absl::Status CountSamples();
+  int64_t CountMissing(size_t field) const;
   absl::Status CheckMissing(size_t field) const;
   absl::Status NoFields() const;
   absl::Status ChooseFields();

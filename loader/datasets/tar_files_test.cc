@@ -141,8 +141,8 @@ TEST(TarFiles, AMissingMemberIsAnErrorByDefault) {
   for (const std::string extension : {"jpg", "id", "npy"}) {
     EXPECT_THAT(
         OpenShards({path}, {{"label", {"cls"}}, {"x", {extension}}}),
-        IsWrong(absl::StrCat("'", path, "': the sample '1' has no member '",
-                             extension, "', nor have 0 more of 3")));
+        IsWrong(absl::StrCat("1 of 3 samples have no member '", extension,
+                             "', such as '1' in '", path, "'")));
   }
 }
 
@@ -158,7 +158,7 @@ TEST(TarFiles, SamplesWithAMissingMemberAreSkipped) {
   EXPECT_EQ(dataset->counts().skipped, 1);
   EXPECT_EQ(dataset->counts().unused, 4);
   EXPECT_THAT(dataset->Describe(),
-              HasSubstr("left out, without a field: 1 sample"));
+              HasSubstr("left out: 1 sample; without 'image': 1 sample"));
 }
 
 TEST(TarFiles, MissingMembersAreEmptyOrZero) {
@@ -211,11 +211,36 @@ TEST(TarFiles, AFieldThatNoSampleHasIsAnErrorThatListsExtensions) {
   EXPECT_THAT(
       OpenShards({other}, {Missing({"image", {"jpg"}}, TarMissing::kSkip),
                            Missing({"number", {"id"}}, TarMissing::kSkip)}),
-      IsWrong("no sample of '" + other + "' and 0 more files"));
+      IsWrong("no sample in 1 file has members for all fields"));
   EXPECT_THAT(
       OpenShards({other}, {Missing({"image", {"jpg"}}, TarMissing::kSkip),
                            Missing({"number", {"id"}}, TarMissing::kEmpty)}),
-      IsWrong("field 'number': no sample that is not left out has it"));
+      IsWrong("none of 1 sample that are not left out in 1 file has"));
+}
+
+// What one field leaves out is no error of another one.
+TEST(TarFiles, SamplesThatAreLeftOutMayLackMore) {
+  const TokenFolder folder;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+      const auto dataset,
+      OpenShards({WriteSomeMissing(folder)},
+                 {Missing({"image", {"jpg"}}, TarMissing::kSkip),
+                  {"number", {"id"}}}));
+  EXPECT_THAT(ReadIntegers(*dataset, "number"),
+              IsOkAndHolds(ElementsAre(7, 8)));
+}
+
+// A tar file that was not sorted has its members apart.
+TEST(TarFiles, AnErrorSaysThatMembersMustFollowEachOther) {
+  const TokenFolder folder;
+  EXPECT_THAT(
+      OpenShards(
+          {WriteShard(
+              folder, "a.tar",
+              {{"0.jpg", ""}, {"1.jpg", ""}, {"0.cls", "0"}, {"1.cls", "1"}})},
+          {{"image", {"jpg"}}, {"label", {"cls"}}}),
+      AllOf(IsWrong("2 of 4 samples have no member 'jpg'"),
+            IsWrong("tar --sort=name")));
 }
 
 TEST(TarFiles, WithoutFieldsTheErrorSaysWhatToWrite) {
@@ -227,6 +252,12 @@ TEST(TarFiles, WithoutFieldsTheErrorSaysWhatToWrite) {
       IsWrong("'" + path +
               "' it is fields = [{field = \"cls\", extensions = [\"cls\"]}, "
               "{field = \"seg.png\", extensions = [\"seg.png\"]}]"));
+  EXPECT_THAT(
+      OpenShards({WriteShard(folder, "b.tar",
+                             {{"0.cls", ""}, {"1.cls", ""}, {"1.txt", ""}})},
+                 {}),
+      IsWrong("[{field = \"cls\", extensions = [\"cls\"]}, {field = \"txt\", "
+              "extensions = [\"txt\"], missing = \"empty\"}]"));
 }
 
 TEST(TarFiles, FilesThatAreNotThereAreErrors) {
@@ -374,6 +405,27 @@ TEST(TarFiles, AColumnTellsWhereItIsNoNumber) {
   EXPECT_THAT(dataset->ReadColumn("x"),
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("a.tar', byte 1024, member '1.cls'")));
+}
+
+TEST(TarFiles, AFieldMayHaveTheNameOfTheOtherColumn) {
+  const TokenFolder folder;
+  const std::string path = WriteShard(folder, "a.tar", {{"0.cls", "7"}});
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto dataset,
+                                OpenShards({path}, {{"bytes", {"cls"}}}));
+  EXPECT_THAT(ReadIntegers(*dataset, "bytes"), IsOkAndHolds(ElementsAre(7)));
+  EXPECT_THAT(dataset->ReadColumn("weight"),
+              StatusIs(absl::StatusCode::kNotFound,
+                       AllOf(HasSubstr("no column 'weight'"),
+                             HasSubstr("there are 'bytes'"))));
+}
+
+TEST(TarFiles, TheFieldWithTheKeyHasItsName) {
+  TarFilesOptions options;
+  options.files = {"no file is looked at"};
+  options.fields = {{"key", {"cls"}}};
+  options.key = true;
+  EXPECT_THAT(TarFiles::Create(options),
+              IsWrong("key = true adds a field 'key'"));
 }
 
 // ---- Many files.

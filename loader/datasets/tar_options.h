@@ -34,7 +34,8 @@ enum class TarMissing {
   kError,
   // The sample is left out, and counted.
   kSkip,
-  // The field is empty if it is ragged, and otherwise has zeros.
+  // The field is empty if it is ragged, and otherwise has zeros, also if a JSON
+  // object has no value at the key.
   kEmpty,
 };
 
@@ -43,18 +44,20 @@ struct TarField {
   // The name of the field.
   std::string field;
 
-  // What follows the first dot in the names of its members, such as "jpg" or
+  // The parts of its members' names behind the first dot, such as "jpg" or
   // "seg.png", in upper or lower case. If a sample has several of them, the
   // one that stands first here is read.
   std::vector<std::string> extensions;
 
-  // Unset: an array for "npy", a number for "cls", "cls2", "id", "index" and
-  // "inx", or if json_key is set, and otherwise bytes, as the first extension
-  // says.
+  // The kind of its content. Unset: an array for "npy", a number for "cls",
+  // "cls2", "id", "index" and "inx", or if json_key is set, and otherwise
+  // bytes, as the first extension says.
   std::optional<TarContent> content = {};
 
   // The place of the number in a JSON object: "label", or "size.width" for
-  // {"size": {"width": 7}}. Empty: the member is the number.
+  // {"size": {"width": 7}}. Keys are compared as the file has them: Python
+  // writes other characters than ASCII as escapes. Empty: the member is the
+  // number.
   std::string json_key = {};
 
   // The type of a number; unset: i64. For an array it is a check: Create
@@ -93,9 +96,9 @@ struct TarProgress {
 
 // The options of a TarFiles.
 struct TarFilesOptions {
-  // Paths, or patterns with *, ?, [...] and numbers in braces, as {000..127},
+  // Paths, or patterns with *, ?, [...] and braces, as in {train,val}-{00..63},
   // each of which must match a file. The files of a pattern are sorted by the
-  // bytes of their names.
+  // bytes of their names. What is given twice is read twice.
   std::vector<std::string> files;
 
   // The fields to read. Members that are in none of them are left out.

@@ -201,6 +201,9 @@ absl::Status TokenFiles::CheckOptions() const {
     return Wrong("there are no files: give the paths of one or more");
   }
   if (options.length < (windows ? 1 : 0) || options.length > kMost) {
+    if (options.length == 0) {
+      return Wrong("length is not set: say how many tokens a window has");
+    }
     return Wrong(absl::StrCat("length should be ",
                               windows ? "1" : "0 (as the longest document)",
                               " to 2^40 tokens, and is ", options.length));
