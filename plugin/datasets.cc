@@ -166,8 +166,8 @@ struct TarSettings {
 void BindOptions(TarSettings& settings, OptionTable& table) {
   TarFilesOptions& options = settings.tar;
   table.Add("files", &options.files,
-            "The paths of the files, or patterns with *, ? and numbers in "
-            "braces, such as \"train-{000..127}.tar\".");
+            "The paths of the files, or patterns with *, ? and braces, such "
+            "as \"train-{000..127}.tar\".");
   table.Add("fields", &settings.fields,
             "One table for each field, with its name as `field` and the "
             "endings of its members' names as `extensions`; and, if needed, "

@@ -23,9 +23,10 @@ namespace lockstep {
 
 void BindOptions(CutOptions& cut, OptionTable& table) {
   table.Add("tail", &cut.tail,
-            "The policy for a last global batch that is too short: samples are "
-            "repeated and marked; left out; dealt unevenly; or missing rows "
-            "are marked and empty.",
+            "The policy for a last global batch that is too short. Ranks get "
+            "equally many rows of it, since samples are repeated and marked, "
+            "or left out; it is dealt unevenly; or, so that the batch has its "
+            "full size, missing rows are marked and empty.",
             {{"pad", Tail::kPad},
              {"drop", Tail::kDrop},
              {"uneven", Tail::kUneven},
