@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/status_macros.h"
@@ -210,6 +211,18 @@ absl::Status FileSet::Check(int64_t file, const OpenFile& open) const {
       before.size, " bytes, and has ", now.size,
       now.size == before.size ? " with another time of change" : "",
       "; start again. To replace a file, rename the new one over it"));
+}
+
+void FileSet::AddTo(absl::Span<const std::string> contents,
+                    Fingerprint& fingerprint) const {
+  if (count() > kMostOpen) {
+    fingerprint.Add("files", absl::StrCat(absl::StrJoin(contents, "\n"), "\n"));
+    return;
+  }
+  for (size_t file = 0; file < paths_.size(); ++file) {
+    const std::string& path = paths_[file];
+    fingerprint.Add(path.substr(path.rfind('/') + 1), contents[file]);
+  }
 }
 
 absl::StatusOr<FileSet::Pointer> FileSet::Use(int64_t file) {

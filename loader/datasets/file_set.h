@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/loader/datasets/file.h"
@@ -79,6 +80,12 @@ class FileSet {
     return identities_[static_cast<size_t>(file)].size;
   }
   bool is_mapped() const { return is_mapped_; }
+
+  // Adds what tells the content of each file from another one: a field for each
+  // file, with its name, or one for all if they are more than kMostOpen.
+  // Requires one text for each file.
+  void AddTo(absl::Span<const std::string> contents,
+             Fingerprint& fingerprint) const;
 
   // Opens the file if it is not open, and returns it. It stays open for as long
   // as the pointer lives. DATA_LOSS if it is not the file that it was when the

@@ -518,19 +518,12 @@ absl::StatusOr<Dataset::Column> TarFiles::ReadColumn(absl::string_view name) {
 // ---- What it is.
 
 void TarFiles::AddTo(Fingerprint& fingerprint) const {
-  std::string all;
-  for (size_t file = 0; file < shards_.size(); ++file) {
-    const std::string content =
-        absl::StrCat(shards_[file].named, " members, ",
-                     absl::Hex(shards_[file].digest, absl::kZeroPad16));
-    const std::string& path = files_->path(static_cast<int64_t>(file));
-    if (counts_.files <= FileSet::kMostOpen) {
-      fingerprint.Add(path.substr(path.rfind('/') + 1), content);
-    } else {
-      absl::StrAppend(&all, content, "\n");
-    }
+  std::vector<std::string> contents;
+  for (const ShardIndex& shard : shards_) {
+    contents.push_back(absl::StrCat(shard.named, " members, ",
+                                    absl::Hex(shard.digest, absl::kZeroPad16)));
   }
-  if (!all.empty()) fingerprint.Add("files", all);
+  files_->AddTo(contents, fingerprint);
 }
 
 std::string TarFiles::Describe() const {

@@ -575,19 +575,13 @@ absl::StatusOr<Dataset::Column> TokenFiles::ReadColumn(absl::string_view name) {
 // ---- What it is.
 
 void TokenFiles::AddTo(Fingerprint& fingerprint) const {
-  std::string all;
+  std::vector<std::string> contents;
   for (size_t file = 0; file < digests_.size(); ++file) {
-    const std::string content =
+    contents.push_back(
         absl::StrCat(file_begins_[file + 1] - file_begins_[file], " tokens, ",
-                     absl::Hex(digests_[file], absl::kZeroPad16));
-    const std::string& path = files_->path(static_cast<int64_t>(file));
-    if (counts_.files <= FileSet::kMostOpen) {
-      fingerprint.Add(path.substr(path.rfind('/') + 1), content);
-    } else {
-      absl::StrAppend(&all, content, "\n");
-    }
+                     absl::Hex(digests_[file], absl::kZeroPad16)));
   }
-  if (!all.empty()) fingerprint.Add("files", all);
+  files_->AddTo(contents, fingerprint);
 }
 
 std::string TokenFiles::Describe() const {
