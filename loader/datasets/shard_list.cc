@@ -46,10 +46,6 @@ constexpr absl::Duration kProgressInterval = absl::Seconds(2);
 absl::StatusOr<std::string> ReadText(const std::string& path, int64_t most) {
   LOCKSTEP_ASSIGN_OR_RETURN(const File file, File::Open(path.c_str()));
   LOCKSTEP_ASSIGN_OR_RETURN(const int64_t size, file.Size());
-  if (size > most) {
-    return absl::DataLossError(absl::StrCat(
-        "it has ", size, " bytes, more than an index of the file has"));
-  }
   char begin[3] = {};
   if (size > 0) {
     LOCKSTEP_RETURN_IF_ERROR(
@@ -58,6 +54,10 @@ absl::StatusOr<std::string> ReadText(const std::string& path, int64_t most) {
       return absl::FailedPreconditionError(
           "it does not begin with 'v1.', as an index of a tar file does");
     }
+  }
+  if (size > most) {
+    return absl::DataLossError(absl::StrCat(
+        "it has ", size, " bytes, more than an index of the file has"));
   }
   std::string text(static_cast<size_t>(size), '\0');
   LOCKSTEP_RETURN_IF_ERROR(

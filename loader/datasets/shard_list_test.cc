@@ -141,7 +141,7 @@ TEST(IndexShards, LooksThroughTheFileIfItsTextIsWrong) {
     folder.Write("a.idx", text);
     expect_wrong("");
   }
-  folder.Write("a.idx", std::string(1 << 20, ' '));
+  folder.Write("a.idx", "v1.2" + std::string((1 << 20) - 4, ' '));
   expect_wrong("it has 1048576 bytes, more than");
   fs::remove(folder.path() + "/a.idx");
   fs::create_directory(folder.path() + "/a.idx");
@@ -242,7 +242,6 @@ TEST(IndexShards, WritesNoPartIfItFails) {
   }
 }
 
-// Readers see the whole text or none, whoever writes it.
 // Megatron's indices have this ending, too.
 TEST(IndexShards, ReplacesNoFileOfAnotherKind) {
   const TokenFolder folder;
@@ -255,6 +254,14 @@ TEST(IndexShards, ReplacesNoFileOfAnotherKind) {
   EXPECT_EQ(fs::file_size(other), 17);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Shards read, IndexOf(paths));
   EXPECT_THAT(read[0].why_wrong, HasSubstr("does not begin with 'v1.'"));
+  // It may also be larger or smaller than any index of the file.
+  for (const size_t bytes : {1, 2, 100000}) {
+    folder.Write("a.idx", std::string(bytes, 'M'));
+    EXPECT_THAT(IndexOf(paths, TarIndex::kWrite),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("does not begin with 'v1.'")));
+    EXPECT_EQ(fs::file_size(other), bytes);
+  }
   // An empty one may be what is left of an index.
   folder.Write("a.idx", "");
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Shards written,
@@ -274,6 +281,7 @@ TEST(IndexShards, ThoseWhoMayReadTheFileMayReadItsIndex) {
   }
 }
 
+// Readers see the whole text or none, whoever writes it.
 TEST(IndexShards, ManyMayWriteOneIndex) {
   const TokenFolder folder;
   Paths paths;
