@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -41,6 +42,40 @@ TEST(File, ReadsAnywhere) {
               StatusIs(absl::StatusCode::kDataLoss,
                        AllOf(HasSubstr(path), HasSubstr("ends at byte 10"),
                              HasSubstr("bytes 7 to 11"))));
+}
+
+TEST(File, ReadsSeveralPartsWhateverTheirNumberAndBytes) {
+  std::string content;
+  for (int i = 0; i < 100; ++i) content += static_cast<char>(' ' + i % 90);
+  const std::string path = Write("parts", content);
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const File file, File::Open(path.c_str()));
+  for (const size_t empty : {0, 1, 15, 16, 17, 40}) {
+    for (const size_t count : {1, 2, 8, 16, 17, 33, 40}) {
+      std::string out(count * 2 + 1, '?');
+      std::vector<absl::Span<char>> parts(empty);
+      for (size_t i = 0; i < count; ++i) {
+        parts.push_back(absl::MakeSpan(&out[2 * i], i + 1 == count ? 3 : 2));
+        if (i % 5 == 0) parts.emplace_back();
+      }
+      LOCKSTEP_EXPECT_OK(file.ReadAt(7, parts));
+      EXPECT_EQ(out, content.substr(7, out.size()));
+    }
+  }
+}
+
+// It reads on behind the bytes that it got.
+TEST(File, TellsWhichBytesOfSeveralPartsItLacks) {
+  const std::string path = Write("lacks", "0123456789");
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const File file, File::Open(path.c_str()));
+  char out[9] = {};
+  const absl::Span<char> all = absl::MakeSpan(out);
+  const absl::Span<char> parts[] = {all.subspan(0, 2), all.subspan(2, 4),
+                                    all.subspan(6, 3)};
+  EXPECT_THAT(
+      file.ReadAt(6, parts),
+      StatusIs(absl::StatusCode::kDataLoss,
+               AllOf(HasSubstr("ends at byte 10"), HasSubstr("6 to 15:"))));
+  EXPECT_EQ(std::string(out, 4), "6789");
 }
 
 TEST(File, SeesThatItShrank) {

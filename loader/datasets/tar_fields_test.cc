@@ -22,6 +22,7 @@
 #include "lockstep/loader/datasets/tar_options.h"
 #include "lockstep/loader/datasets/token_files_testing.h"
 #include "lockstep/loader/field.h"
+#include "lockstep/loader/row_buffer.h"
 
 namespace lockstep {
 namespace {
@@ -323,6 +324,33 @@ TEST(TarFields, AMissingValueInJsonMayBeZero) {
               IsOkAndHolds(ElementsAre(7)));
   EXPECT_THAT(ReadField<int64_t>(*dataset, 4, "x"),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("a text")));
+}
+
+TEST(TarFields, AMissingValueInJsonIsNotThatOfAnotherSample) {
+  TarField field = {"x", {"json"}};
+  field.json_key = "x";
+  field.missing = TarMissing::kEmpty;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto dataset,
+                                OpenOne({R"({"x": 7})", "{}"}, field));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto buffer,
+                                RowBuffer::Create(dataset->fields()));
+  LOCKSTEP_ASSERT_OK(buffer->Read(*dataset, 0));
+  EXPECT_THAT(buffer->row().Written<int64_t>(0), IsOkAndHolds(ElementsAre(7)));
+  LOCKSTEP_ASSERT_OK(buffer->Read(*dataset, 1));
+  EXPECT_THAT(buffer->row().Written<int64_t>(0), IsOkAndHolds(ElementsAre(0)));
+}
+
+// Which samples are left out is known from the names of members alone.
+TEST(TarFields, AMissingValueInJsonSkipsNoSample) {
+  TarField field = {"x", {"json"}};
+  field.json_key = "x";
+  field.missing = TarMissing::kSkip;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto dataset,
+                                OpenOne({R"({"x": 7})", "{}"}, field));
+  ASSERT_EQ(dataset->size(), 2);
+  EXPECT_THAT(
+      ReadField<int64_t>(*dataset, 1, "x"),
+      StatusIs(absl::StatusCode::kDataLoss, HasSubstr("no value at 'x'")));
 }
 
 // Mistakes in settings are mistakes for the first sample.
