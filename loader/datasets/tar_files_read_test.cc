@@ -168,10 +168,11 @@ TEST(TarFilesRead, AHintReadsTheFileThatIsNotInMemory) {
   if (!wait_for(1000) || !Evict(b) || IsInCache(b, byte)) {
     GTEST_SKIP() << "the system reads nothing ahead";
   }
-  dataset->Hint({0, 1, 2, 3, 4, 5, 6, 7});
-  // It may take any time.
-  while (!wait_for(1000)) {
-  }
+  // It may take any time, and a system without memory may forget it.
+  do {
+    ASSERT_TRUE(Evict(b));
+    dataset->Hint({0, 1, 2, 3, 4, 5, 6, 7});
+  } while (!wait_for(1000));
   // Whatever is no index is left out, too, where others are not in memory.
   ASSERT_TRUE(Evict(b));
   dataset->Hint({-1, 8, INT64_MIN, INT64_MAX, 4, 5, 6, 7});
