@@ -1124,8 +1124,15 @@ TEST(Launch, EndsAfterASignalThoughNobodyReads) {
   EXPECT_EQ(launched.WaitUnread(), 128 + SIGTERM);
 }
 
+// Rank 0 writes what its pipe can hold, which is more than that of the launcher
+// can, since each line has the rank there. Rank 1 fails after that.
 TEST(Launch, EndsAfterAFailureThoughNobodyReads) {
-  LaunchCommand command = Shell(2, "[ $RANK = 0 ] && exec yes; exit 5");
+  const std::string written = ::testing::TempDir() + "/nobody_reads";
+  LaunchCommand command = Shell(
+      2, absl::StrCat("[ $RANK = 1 ] && until [ -e ", written,
+                      " ]; do sleep 0.01; done && exit 5; yes | head -n 25000; "
+                      "echo >",
+                      written, "; exec sleep 1000"));
   command.grace = kShort;
   Launched launched(command);
   launched.AwaitErr("stdout was not read in time; ");
