@@ -48,6 +48,21 @@ void BindOptions(TfRecordDatasetOptions& options, OptionTable& table) {
                 "each sample; 0: the size of the longest record.");
 }
 
+namespace {
+
+// Binds the way in which files are read.
+void AddAccess(FileAccess* access, OptionTable& table) {
+  table.Add("access", access,
+            "The way to read: mapped into memory; or by system calls, for "
+            "files that others may truncate; auto chooses the second one for "
+            "more than 256 files and for files on a network.",
+            {{"auto", FileAccess::kAuto},
+             {"mapped", FileAccess::kMapped},
+             {"read", FileAccess::kRead}});
+}
+
+}  // namespace
+
 void BindOptions(TokenFilesOptions& options, OptionTable& table) {
   table.Add("files", &options.files,
             "The paths of the files, or patterns with * and ?: Megatron's .bin "
@@ -86,13 +101,7 @@ void BindOptions(TokenFilesOptions& options, OptionTable& table) {
   table.Add("vocabulary", &options.vocabulary,
             "The number of different tokens, which each sample is checked "
             "for; 0: no check.");
-  table.Add("access", &options.access,
-            "The way to read: mapped into memory; or by system calls, for "
-            "files that others may truncate; auto chooses the second one for "
-            "more than 256 files and for files on a network.",
-            {{"auto", FileAccess::kAuto},
-             {"mapped", FileAccess::kMapped},
-             {"read", FileAccess::kRead}});
+  AddAccess(&options.access, table);
 }
 
 void BindOptions(TarField& options, OptionTable& table) {
@@ -181,6 +190,7 @@ void BindOptions(TarSettings& settings, OptionTable& table) {
             {{"read", TarIndex::kRead},
              {"write", TarIndex::kWrite},
              {"ignore", TarIndex::kIgnore}});
+  AddAccess(&options.access, table);
 }
 
 DatasetResult MakeTarFiles(const PluginContext& context,

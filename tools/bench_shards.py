@@ -126,23 +126,29 @@ def rate(seconds):
   return f"{duration(seconds)}, {(BYTES + 1) / seconds / 1e6:,.0f} MB/s"
 
 
+def ours(figures, order, access, executor):
+  name = {"tbb": "kTbb", "threads": "kThreads"}[executor]
+  return figures.get(f"Samples {order}_{access}_{name}")
+
+
 def bare_rows(figures, order, executor):
-  at_most_ratio(f"a sample, {ORDERS[order]}, {executor}; two bare threads that "
-                "pread", figures.get(f"Samples {order}_{executor}"),
-                figures.get(f"Bare {order}"), MOST)
+  for access in ("mapped", "read"):
+    at_most_ratio(f"a sample, {ORDERS[order]}, {access}, {executor}; two bare "
+                  "threads that pread", ours(figures, order, access, executor),
+                  figures.get(f"Bare {order}"), MOST)
 
 
 def cold_rows(figures, order, what):
-  ours = figures.get(f"Cold {order}")
+  cold = figures.get(f"Cold {order}")
   for case, name in ((f"Cold {order}_without_hints", "without hints"),
                      (f"ColdBare {order}", "two bare threads that pread")):
     theirs = figures.get(case)
-    row(f"a sample, {what}, threads; {name}", rate(ours), rate(theirs),
-        f"{theirs / ours:.2f}")
+    row(f"a sample, {what}, read, threads; {name}", rate(cold), rate(theirs),
+        f"{theirs / cold:.2f}")
 
 
 def peer_rows(figures, order, executor):
-  ours = figures.get(f"Samples {order}_{executor}")
+  mine = ours(figures, order, "mapped", executor)
   for peer, (what, words) in PEERS.items():
     if peer not in figures.of:
       continue
@@ -154,8 +160,8 @@ def peer_rows(figures, order, executor):
       told = words.format(*setting)
       if workers == 0:
         told = told.partition(", prefetch")[0]
-      faster(f"a sample, {ORDERS[order]}, {executor}; {what}, its best "
-             f"({told})", ours, theirs, 1)
+      faster(f"a sample, {ORDERS[order]}, mapped, {executor}; {what}, its "
+             f"best ({told})", mine, theirs, 1)
 
 
 def print_tables(figures):

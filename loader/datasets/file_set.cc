@@ -151,7 +151,13 @@ absl::Status OpenFile::ReadAt(int64_t offset,
                               absl::Span<const absl::Span<char>> parts) const {
   if (mapping_.data() == nullptr) return file_.ReadAt(offset, parts);
   const char* from = mapping_.data() + offset;
+  const char* const end = mapping_.data() + mapping_.size();
   for (const absl::Span<char> part : parts) {
+    if (static_cast<int64_t>(part.size()) > end - from) {
+      return absl::DataLossError(
+          absl::StrCat("'", file_.path(), "' ends at byte ", mapping_.size(),
+                       ", and should have bytes from ", offset, " on"));
+    }
     std::copy_n(from, part.size(), part.data());
     from += part.size();
   }

@@ -241,6 +241,28 @@ TEST(FileSet, ErrorsNameTheFile) {
   }
 }
 
+// A mapping has no end of its own.
+TEST(FileSet, NothingIsReadBehindTheEndOfAFile) {
+  const TokenFolder folder;
+  const Paths paths = {folder.Write("a", "seven b")};
+  for (const FileAccess access : {FileAccess::kMapped, FileAccess::kRead}) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto files,
+                                  FileSet::Create(paths, access));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto file, files->Use(0));
+    char first[4];
+    char second[4];
+    const absl::Span<char> parts[] = {absl::MakeSpan(first),
+                                      absl::MakeSpan(second)};
+    EXPECT_THAT(file->ReadAt(0, parts),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr("a' ends at byte 7, and should have")));
+    EXPECT_THAT(file->ReadAt(4, absl::MakeSpan(second)),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("byte 7")));
+    LOCKSTEP_EXPECT_OK(file->ReadAt(3, absl::MakeSpan(second)));
+    EXPECT_EQ(std::string(second, 4), "en b");
+  }
+}
+
 // A file that is used again and again stays open while others are closed.
 TEST(FileSet, ClosesTheFileThatWasUsedLongestAgo) {
   const TokenFolder folder;

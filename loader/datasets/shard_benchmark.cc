@@ -185,8 +185,10 @@ std::shared_ptr<const Order> OrderOf(Kind kind, int64_t samples) {
   return *NativeShuffle::Create(shuffle);
 }
 
-std::shared_ptr<TarFiles> Open(std::vector<std::string> paths) {
+std::shared_ptr<TarFiles> Open(std::vector<std::string> paths,
+                               FileAccess access) {
   TarFilesOptions options;
+  options.access = access;
   options.files = std::move(paths);
   options.fields.resize(2);
   options.fields[0].field = "image";
@@ -216,8 +218,9 @@ void RunEpoch(Loader& loader, int64_t epoch) {
   }
 }
 
-void Samples(benchmark::State& state, Workers workers, Kind kind) {
-  const auto loader = MakeLoader(Open(Shards(state)), workers, kind);
+void Samples(benchmark::State& state, Workers workers, FileAccess access,
+             Kind kind) {
+  const auto loader = MakeLoader(Open(Shards(state), access), workers, kind);
   RunEpoch(*loader, 0);
   int64_t epoch = 1;
   for (auto _ : state) RunEpoch(*loader, epoch++);
@@ -359,7 +362,8 @@ void MeasureCold(benchmark::State& state, const std::vector<std::string>& paths,
 
 void Cold(benchmark::State& state, Kind kind, bool hints) {
   const std::vector<std::string> paths = Shards(state);
-  std::shared_ptr<Dataset> dataset = Open(paths);
+  // The system forgets no pages that are mapped.
+  std::shared_ptr<Dataset> dataset = Open(paths, FileAccess::kRead);
   if (!hints) dataset = std::make_shared<WithoutHints>(std::move(dataset));
   const auto loader = MakeLoader(std::move(dataset), Workers::kThreads, kind);
   int64_t epoch = 1;
@@ -423,14 +427,18 @@ void IndexGiven(benchmark::State& state) {
 BENCHMARK_CAPTURE(Bare, own, Kind::kOwn)->LOCKSTEP_SAMPLES;
 BENCHMARK_CAPTURE(Bare, shuffled, Kind::kShuffled)->LOCKSTEP_SAMPLES;
 
-#define LOCKSTEP_EXECUTORS(order, kind)                                \
-  BENCHMARK_CAPTURE(Samples, order##_tbb, Workers::kTbb, kind)         \
-      ->LOCKSTEP_SAMPLES;                                              \
-  BENCHMARK_CAPTURE(Samples, order##_threads, Workers::kThreads, kind) \
+#define LOCKSTEP_WAYS(order, workers, kind)                              \
+  BENCHMARK_CAPTURE(Samples, order##_mapped_##workers, Workers::workers, \
+                    FileAccess::kMapped, kind)                           \
+      ->LOCKSTEP_SAMPLES;                                                \
+  BENCHMARK_CAPTURE(Samples, order##_read_##workers, Workers::workers,   \
+                    FileAccess::kRead, kind)                             \
       ->LOCKSTEP_SAMPLES
 
-LOCKSTEP_EXECUTORS(own, Kind::kOwn);
-LOCKSTEP_EXECUTORS(shuffled, Kind::kShuffled);
+LOCKSTEP_WAYS(own, kTbb, Kind::kOwn);
+LOCKSTEP_WAYS(own, kThreads, Kind::kOwn);
+LOCKSTEP_WAYS(shuffled, kTbb, Kind::kShuffled);
+LOCKSTEP_WAYS(shuffled, kThreads, Kind::kShuffled);
 
 #define LOCKSTEP_COLD(name, function, ...)       \
   BENCHMARK_CAPTURE(function, name, __VA_ARGS__) \

@@ -115,8 +115,8 @@ absl::Status TarFiles::CheckOptions() const {
 absl::Status TarFiles::Open() {
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<std::string> paths,
                             ExpandPaths(options_.files));
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      files_, FileSet::Create(std::move(paths), FileAccess::kRead));
+  LOCKSTEP_ASSIGN_OR_RETURN(files_,
+                            FileSet::Create(std::move(paths), options_.access));
   for (int64_t file = 0; file < files_->count(); ++file) {
     if (files_->size(file) > kMostBytes) {
       return Wrong(absl::StrCat("'", files_->path(file), "' has ",
@@ -308,6 +308,8 @@ absl::Status TarFiles::Read(int64_t index, SampleContext&, SampleRow& row) {
 }
 
 int64_t TarFiles::max_bulk() const { return kBulk; }
+
+bool TarFiles::is_mapped() const { return files_->is_mapped(); }
 
 absl::Status TarFiles::ReadMany(absl::Span<const int64_t> indices,
                                 absl::Span<SampleContext>,
@@ -527,9 +529,10 @@ void TarFiles::AddTo(Fingerprint& fingerprint) const {
 }
 
 std::string TarFiles::Describe() const {
-  std::string text = absl::StrCat(Count(size_, "sample"), " of ",
-                                  Count(counts_.members, "member"), " in ",
-                                  Count(counts_.files, "file"));
+  std::string text = absl::StrCat(
+      Count(size_, "sample"), " of ", Count(counts_.members, "member"), " in ",
+      Count(counts_.files, "file"), ", which ",
+      counts_.files == 1 ? "is " : "are ", is_mapped() ? "mapped" : "read");
   const auto add = [&text](absl::string_view what, int64_t count,
                            absl::string_view of) {
     if (count > 0) absl::StrAppend(&text, "; ", what, ": ", Count(count, of));

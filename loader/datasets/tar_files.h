@@ -96,11 +96,12 @@ class TarFiles : public Dataset {
   int64_t size() const override { return size_; }
   absl::Span<const FieldSpec> fields() const override { return specs_; }
 
-  // Members that lie close together are read by one system call, with their
-  // headers, which are compared with the index: DATA_LOSS names a file that
-  // does not fit to its index, or whose size or time of change is another one
-  // than in Create. At most 256 files are open at a time, so that of more files
-  // any can be opened again. An open one is read on after it was renamed.
+  // Each member is read with its header, which is compared with the index:
+  // DATA_LOSS names a file that does not fit to its index, or whose size or
+  // time of change is another one than in Create. With kRead, one system call
+  // reads the members that lie close together, and at most 256 files are open
+  // at a time, so that of more files any can be opened again. An open file is
+  // read on after it was renamed.
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override;
   int64_t max_bulk() const override;
@@ -122,6 +123,9 @@ class TarFiles : public Dataset {
   std::string Describe() const override;
 
   const TarCounts& counts() const { return counts_; }
+
+  // Returns true if the files are mapped into memory.
+  bool is_mapped() const;
 
   // Returns the path of the tar file that has the sample. Requires 0 <= index <
   // size().

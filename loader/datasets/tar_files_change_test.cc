@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/datasets/dataset_conformance.h"
+#include "lockstep/loader/datasets/file_access.h"
 #include "lockstep/loader/datasets/tar_files.h"
 #include "lockstep/loader/datasets/tar_files_testing.h"
 #include "lockstep/loader/datasets/tar_options.h"
@@ -62,10 +63,13 @@ void WriteUnseen(const TokenFolder& folder, const std::string& name,
 
 // ---- Files that change while they are open.
 
-class TarFilesChange : public testing::Test {
+class TarFilesChange : public testing::TestWithParam<FileAccess> {
  protected:
   void SetUp() override {
-    LOCKSTEP_ASSERT_OK_AND_ASSIGN(dataset_, OpenShards({a_, b_}, TextFields()));
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+        dataset_,
+        OpenShards({a_, b_}, TextFields(), TarIndex::kRead, GetParam()));
+    ASSERT_EQ(dataset_->is_mapped(), GetParam() == FileAccess::kMapped);
     ASSERT_EQ(dataset_->size(), 8);
     ExpectRead(0);
   }
@@ -94,7 +98,11 @@ class TarFilesChange : public testing::Test {
   std::shared_ptr<TarFiles> dataset_;
 };
 
-TEST_F(TarFilesChange, ATruncatedFileIsLost) {
+INSTANTIATE_TEST_SUITE_P(Access, TarFilesChange,
+                         testing::Values(FileAccess::kMapped,
+                                         FileAccess::kRead));
+
+TEST_P(TarFilesChange, ATruncatedFileIsLost) {
   const auto bytes = static_cast<int64_t>(ShardBytes(Four()).size());
   ASSERT_EQ(::truncate(a_.c_str(), 1024), 0);
   ExpectLost(absl::StrCat("it had ", bytes, " bytes, and has 1024"));
@@ -102,12 +110,12 @@ TEST_F(TarFilesChange, ATruncatedFileIsLost) {
   ExpectLost(absl::StrCat("it had ", bytes, " bytes, and has 0"));
 }
 
-TEST_F(TarFilesChange, AFileWithMoreIsLost) {
+TEST_P(TarFilesChange, AFileWithMoreIsLost) {
   ASSERT_EQ(::truncate(a_.c_str(), 100000), 0);
   ExpectLost("and has 100000");
 }
 
-TEST_F(TarFilesChange, AFileThatIsWrittenAgainIsLost) {
+TEST_P(TarFilesChange, AFileThatIsWrittenAgainIsLost) {
   folder_.Write("a.tar", ShardBytes(Four()));
   // The clock of a file system may stand still for some milliseconds.
   const timespec times[] = {{0, UTIME_OMIT}, {1000000000, 7}};
@@ -115,14 +123,14 @@ TEST_F(TarFilesChange, AFileThatIsWrittenAgainIsLost) {
   ExpectLost("was changed after it was opened");
 }
 
-TEST_F(TarFilesChange, AFileThatWasReplacedOrRemovedIsReadOnAsItWas) {
+TEST_P(TarFilesChange, AFileThatWasReplacedOrRemovedIsReadOnAsItWas) {
   const std::string other = WriteShard(folder_, "c.tar", {{"0.txt", "other"}});
   std::filesystem::rename(other, a_);
   std::filesystem::remove(b_);
   ExpectRead(0);
 }
 
-TEST_F(TarFilesChange, MembersThatMovedUnseenAreLost) {
+TEST_P(TarFilesChange, MembersThatMovedUnseenAreLost) {
   ShardContent other = Four();
   std::swap(other[1].second, other[2].second);
   WriteUnseen(folder_, "a.tar", ShardBytes(other));

@@ -23,6 +23,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/datasets/dataset_conformance.h"
+#include "lockstep/loader/datasets/file_access.h"
 #include "lockstep/loader/datasets/tar_files.h"
 #include "lockstep/loader/datasets/tar_options.h"
 #include "lockstep/loader/datasets/tar_testing.h"
@@ -120,6 +121,8 @@ TEST(TarFilesGolden, EachShardHasItsMembers) {
     const bool has_index = name == "webdataset" || name == "gnu_ustar";
     for (const TarIndex index : {TarIndex::kRead, TarIndex::kIgnore}) {
       options.index = index;
+      options.access =
+          index == TarIndex::kRead ? FileAccess::kMapped : FileAccess::kRead;
       LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto dataset,
                                     TarFiles::Create(options));
       EXPECT_EQ(dataset->counts().indices_read,

@@ -13,6 +13,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/datasets/combinators.h"
+#include "lockstep/loader/datasets/file_access.h"
 #include "lockstep/loader/datasets/tar_files.h"
 #include "lockstep/loader/datasets/tar_files_testing.h"
 #include "lockstep/loader/datasets/tar_options.h"
@@ -111,6 +112,8 @@ TEST(TarFilesLoader, BatchesAreTheSameWithAnyWorkersAndIndex) {
     for (const TarIndex index :
          {TarIndex::kIgnore, TarIndex::kWrite, TarIndex::kRead}) {
       options.index = index;
+      options.access =
+          index == TarIndex::kIgnore ? FileAccess::kRead : FileAccess::kMapped;
       for (const Workers executor : {Workers::kTbb, Workers::kThreads}) {
         for (const int workers : {0, 1, 3}) {
           const std::string digest = DigestOfEpoch(

@@ -17,6 +17,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/datasets/dataset_conformance.h"
 #include "lockstep/loader/datasets/file.h"
+#include "lockstep/loader/datasets/file_access.h"
 #include "lockstep/loader/datasets/tar_files.h"
 #include "lockstep/loader/datasets/tar_files_testing.h"
 #include "lockstep/loader/datasets/tar_options.h"
@@ -51,8 +52,11 @@ TEST(TarFilesRead, FieldsMayHaveAnyOrderAndAnyBytesBetweenThem) {
       for (const std::string& name : order) fields.push_back({name, {name}});
       // It is read with those that follow the first four.
       fields.push_back({"a again", {"a"}});
-      LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto dataset,
-                                    OpenShards({path}, fields));
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(
+          const auto dataset,
+          OpenShards(
+              {path}, fields, TarIndex::kRead,
+              order[0] < order[1] ? FileAccess::kRead : FileAccess::kMapped));
       EXPECT_THAT(TextField(*dataset, 0, "a"),
                   IsOkAndHolds(std::string(700, 'a')));
       EXPECT_THAT(TextField(*dataset, 0, "a again"),
@@ -80,7 +84,8 @@ int64_t CountReads() {
 
 // Returns how many calls read the first sample of a shard.
 int64_t ReadsOf(const std::string& path, const std::vector<TarField>& fields) {
-  const auto dataset = OpenShards({path}, fields);
+  const auto dataset =
+      OpenShards({path}, fields, TarIndex::kRead, FileAccess::kRead);
   LOCKSTEP_EXPECT_OK(dataset);
   LOCKSTEP_EXPECT_OK(ReadSample(**dataset, 0));
   const int64_t begin = CountReads();
@@ -150,7 +155,8 @@ TEST(TarFilesRead, AHintReadsTheFileThatIsNotInMemory) {
   const std::string a = WriteShard(folder, "a.tar", members);
   const std::string b = WriteShard(folder, "b.tar", members);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto dataset,
-                                OpenShards({a, b}, {{"text", {"txt"}}}));
+                                OpenShards({a, b}, {{"text", {"txt"}}},
+                                           TarIndex::kRead, FileAccess::kRead));
   // The begin of sample 6: what is only looked at lies in the middle of
   // samples.
   const int64_t byte = 2 * (kBytes + 1000) + 20000;

@@ -22,6 +22,7 @@
 #include "lockstep/base/npy_header.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/dataset.h"
+#include "lockstep/loader/datasets/file_access.h"
 #include "lockstep/loader/datasets/tar_files.h"
 #include "lockstep/loader/datasets/tar_options.h"
 #include "lockstep/loader/datasets/tar_testing.h"
@@ -46,8 +47,9 @@ inline std::string WriteShard(const TokenFolder& folder,
 
 inline absl::StatusOr<std::shared_ptr<TarFiles>> OpenShards(
     std::vector<std::string> files, std::vector<TarField> fields,
-    TarIndex index = TarIndex::kRead) {
+    TarIndex index = TarIndex::kRead, FileAccess access = FileAccess::kAuto) {
   TarFilesOptions options;
+  options.access = access;
   options.files = std::move(files);
   options.fields = std::move(fields);
   options.index = index;

@@ -15,6 +15,7 @@
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/language.h"
+#include "lockstep/loader/datasets/file_access.h"
 
 namespace lockstep {
 
@@ -109,6 +110,9 @@ struct TarFilesOptions {
   bool key = false;
 
   TarIndex index = TarIndex::kRead;
+
+  // The way in which the files are read.
+  FileAccess access = FileAccess::kAuto;
 
   // Called about every two seconds while Create reads the files, on the thread
   // that called it.
