@@ -261,7 +261,7 @@ absl::StatusOr<std::vector<ShardIndex>> IndexShards(
   }
   for (std::thread& thread : threads) thread.join();
   LOCKSTEP_RETURN_IF_ERROR(told);
-  // With fewer threads it takes longer.
+  // Fewer threads take longer.
   if (threads.empty()) LOCKSTEP_RETURN_IF_ERROR(status);
   return indexing.Finish();
 }

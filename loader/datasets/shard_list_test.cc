@@ -196,7 +196,7 @@ TEST(IndexShards, WritesNothingUnlessItIsAsked) {
   }
 }
 
-// What is written can be read, even if names are much of the file.
+// A text that was written can be read, even if names are much of the file.
 TEST(IndexShards, ReadsLongTextsThatItHasWritten) {
   TarWriter tar;
   for (int i = 100; i < 500; ++i) {

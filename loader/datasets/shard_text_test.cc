@@ -113,7 +113,7 @@ TEST(ShardText, HasNoPlaceForSomeNames) {
     EXPECT_THAT(ScanTar(tar.Finish(), Fields(), &text),
                 StatusIs(kInvalid, AllOf(HasSubstr("/a.tar', byte 512: "),
                                          HasSubstr("set index = \"read\""))));
-    // Without a text such names are no matter.
+    // Such names do no harm without a text.
     LOCKSTEP_EXPECT_OK(ScanTar(tar.Finish(), Fields()));
     // Neither are they if they belong to no sample.
     TarWriter hidden;
@@ -270,7 +270,7 @@ TEST(ShardText, MembersFollowEachOtherInTheFile) {
        {"16 a", "-1 a", "1 a", "0 a", "511 a", "2048 a"}) {
     EXPECT_NE(kSmall.find("16 a"), absl::string_view::npos);
     if (absl::string_view(bytes) == "16 a") continue;
-    // With another size, the members still lie apart, or they do not.
+    // The members still lie apart with another size, or they do not.
     const auto parsed =
         ParseText(With("16 a", bytes), Small().Finish(), Fields());
     const int size = std::atoi(bytes);

@@ -46,7 +46,7 @@ absl::StatusOr<int> Walk(absl::string_view bytes,
   while (true) {
     LOCKSTEP_ASSIGN_OR_RETURN(const TarMember* const member, walk.Next());
     if (member == nullptr) return count;
-    // Whatever follows, no member lies outside of the file.
+    // No member lies outside of the file, whatever follows.
     EXPECT_GE(member->size, 0);
     EXPECT_GE(member->offset, 512);
     EXPECT_LE(member->size, file.size() - member->offset);

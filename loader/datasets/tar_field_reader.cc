@@ -260,7 +260,7 @@ absl::StatusOr<TarFieldReader> TarFieldReader::Create(
     case TarContent::kNumber: {
       spec.dtype = options.dtype.value_or(DType::kI64);
       reader.may_be_empty_ = options.missing == TarMissing::kEmpty;
-      // What is wrong with the settings is wrong with the first number.
+      // Mistakes in the settings show at the first number.
       char number[8];
       LOCKSTEP_RETURN_IF_ERROR(
           reader.ReadNumber(source, first, absl::MakeSpan(number)));

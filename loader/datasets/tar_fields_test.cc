@@ -100,7 +100,7 @@ TEST(TarFields, MaxBytesIsTheMemoryOfASample) {
       StatusIs(absl::StatusCode::kInvalidArgument,
                AllOf(HasSubstr("field 'image'"),
                      HasSubstr("7 bytes at byte 1024, and max_bytes is 6"))));
-  // Nothing but empty members needs a bound, too.
+  // A field whose members are all empty needs a bound, too.
   field.max_bytes = 0;
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto empty, OpenOne({""}, field));
   EXPECT_THAT(TextField(*empty, 0, "image"), IsOkAndHolds(""));
@@ -340,7 +340,7 @@ TEST(TarFields, AMissingValueInJsonIsNotThatOfAnotherSample) {
   EXPECT_THAT(buffer->row().Written<int64_t>(0), IsOkAndHolds(ElementsAre(0)));
 }
 
-// Which samples are left out is known from the names of members alone.
+// The names of members alone tell which samples are left out.
 TEST(TarFields, AMissingValueInJsonSkipsNoSample) {
   TarField field = {"x", {"json"}};
   field.json_key = "x";

@@ -209,7 +209,7 @@ TEST(TarFilesStale, OtherSizesInTheMiddleAreLost) {
                 IsLost(path, "remove its index '" + folder.path() + "/a.idx'"));
     EXPECT_THAT(ReadSamples(*dataset, {0, i}), IsLost(path, "a.idx'"));
   }
-  // As it says, it helps to remove the index.
+  // It helps to remove the index, as the message says.
   std::filesystem::remove(folder.path() + "/a.idx");
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto again,
                                 OpenShards({path}, TextFields()));

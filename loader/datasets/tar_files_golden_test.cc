@@ -38,7 +38,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What a shard has: the size and the CRC of each member, by key and extension.
+// The size and the CRC of each member of a shard, by key and extension.
 using Members = std::map<std::pair<std::string, std::string>, std::string>;
 
 std::string DigestOf(absl::string_view bytes) {

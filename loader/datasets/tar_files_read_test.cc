@@ -1,13 +1,15 @@
+// These tests check how TarFiles reads: members that lie close together by one
+// call, and hints.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <chrono>  // NOLINT: for std::this_thread
 #include <cstdint>
 #include <fstream>
 #include <string>
-#include <thread>
+#include <thread>  // NOLINT: waits for the system
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -32,8 +34,8 @@ using ::lockstep::internal_loader::File;
 
 // ---- Members that are read together.
 
-// With 1536 bytes in a member between them, two members are as far apart as
-// those that are read together may be.
+// Two members with one of 1536 bytes between them are as far apart as those
+// that are read together may be.
 TEST(TarFilesRead, FieldsMayHaveAnyOrderAndAnyBytesBetweenThem) {
   const TokenFolder folder;
   const std::string array = NpyBytes<int32_t>({3}, {7, 8, 9});
@@ -179,7 +181,7 @@ TEST(TarFilesRead, AHintReadsTheFileThatIsNotInMemory) {
     ASSERT_TRUE(Evict(b));
     dataset->Hint({0, 1, 2, 3, 4, 5, 6, 7});
   } while (!wait_for(1000));
-  // Whatever is no index is left out, too, where others are not in memory.
+  // Numbers that are no index are left out, also if others are not in memory.
   ASSERT_TRUE(Evict(b));
   dataset->Hint({-1, 8, INT64_MIN, INT64_MAX, 4, 5, 6, 7});
   EXPECT_THAT(TextField(*dataset, 6, "text"),

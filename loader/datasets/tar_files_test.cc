@@ -218,7 +218,7 @@ TEST(TarFiles, AFieldThatNoSampleHasIsAnErrorThatListsExtensions) {
       IsWrong("none of 1 sample that are not left out in 1 file has"));
 }
 
-// What one field leaves out is no error of another one.
+// A sample that one field leaves out is no error of another field.
 TEST(TarFiles, SamplesThatAreLeftOutMayLackMore) {
   const TokenFolder folder;
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(

@@ -88,7 +88,7 @@ enum class TarIndex {
   kIgnore,
 };
 
-// How far Create has come.
+// The progress of Create.
 struct TarProgress {
   int64_t files = 0;  // that are done
   int64_t all_files = 0;

@@ -51,7 +51,7 @@ inline std::string TarBase256(int64_t number, size_t width = 12) {
   return bytes;
 }
 
-// What a header has. Fields that are too long are cut.
+// The fields of a header. Those that are too long are cut.
 // Thread-safety: thread-compatible.
 struct TarHeader {
   std::string name;
