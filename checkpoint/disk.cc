@@ -21,6 +21,7 @@
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/retry.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/write_all.h"
 
 namespace lockstep::internal_checkpoint {
 namespace {
@@ -149,13 +150,8 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(
 }
 
 absl::Status OutputFile::Write(absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = RetryOnSignal(
-        [&] { return ::write(file_.fd(), bytes.data(), bytes.size()); });
-    if (written < 0) return SystemSays("can't write", path_);
-    bytes.remove_prefix(written);
-  }
-  return absl::OkStatus();
+  return WriteAll(file_.fd(), bytes) ? absl::OkStatus()
+                                     : SystemSays("can't write", path_);
 }
 
 absl::Status OutputFile::Finish() {

@@ -27,6 +27,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/base/system_error.h"
+#include "lockstep/base/write_all.h"
 
 namespace lockstep {
 namespace {
@@ -135,16 +136,6 @@ absl::Status MakeFolder(const std::string& folder) {
     if (is_there()) return absl::OkStatus();
   }
   return SystemError(errno, folder, "can't make the folder");
-}
-
-bool WriteAll(int fd, absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(fd, bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return false;
-    bytes.remove_prefix(put);
-  }
-  return true;
 }
 
 // Reads to the end, or one byte more than `most`.

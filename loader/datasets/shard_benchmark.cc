@@ -18,12 +18,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>  // NOLINT: C++17's own
 #include <iterator>
 #include <memory>
 #include <string>
-#include <system_error>  // NOLINT: of <filesystem>
-#include <thread>        // NOLINT: the bare reads
+#include <thread>  // NOLINT: the bare reads
 #include <utility>
 #include <vector>
 
@@ -34,6 +32,7 @@
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/batch_memory.h"
 #include "lockstep/loader/dataset.h"
+#include "lockstep/loader/datasets/benchmark_folder.h"
 #include "lockstep/loader/datasets/file_access.h"
 #include "lockstep/loader/datasets/file_set.h"
 #include "lockstep/loader/datasets/tar_archive.h"
@@ -48,6 +47,7 @@
 namespace lockstep {
 namespace {
 
+using ::lockstep::internal_loader::BenchmarkFolder;
 using ::lockstep::internal_loader::FileSet;
 using ::lockstep::internal_loader::kTarBlock;
 using ::lockstep::internal_loader::OpenFile;
@@ -62,27 +62,10 @@ constexpr int64_t kSamples = 2000;
 
 // ---- Files.
 
-// A temporary folder, which is removed at the end of the process.
-class Folder {
- public:
-  Folder() {
-    path_ = std::filesystem::temp_directory_path() / "shards.XXXXXX";
-    LOCKSTEP_CHECK(::mkdtemp(path_.data()) != nullptr);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  std::string File(int64_t number) const {
-    return absl::StrCat(path_, "/", number, ".tar");
-  }
-
- private:
-  std::string path_;
-};
+// Returns the path of a file in a folder.
+std::string FileIn(const BenchmarkFolder& folder, int64_t number) {
+  return absl::StrCat(folder.path(), "/", number, ".tar");
+}
 
 // Writes the header of a file in the format ustar.
 void WriteHeader(const std::string& name, int64_t size, char* header) {
@@ -146,7 +129,7 @@ std::string Given(absl::string_view name) {
 // Returns the paths of kShards files with as many samples together as the
 // benchmark's argument, which stay until the process ends.
 std::vector<std::string> Shards(const benchmark::State& state) {
-  static const Folder folder;
+  static const BenchmarkFolder folder;
   static int64_t made = 0;
   std::vector<std::string> paths;
   if (state.range(0) == kSamples && !Given("").empty()) {
@@ -156,7 +139,7 @@ std::vector<std::string> Shards(const benchmark::State& state) {
     return paths;
   }
   for (int64_t i = 0; i < kShards; ++i) {
-    paths.push_back(folder.File(i));
+    paths.push_back(FileIn(folder, i));
     if (made != state.range(0)) {
       MakeFile(paths.back(), state.range(0) / kShards, kImage,
                /*has_label=*/true);
@@ -396,9 +379,9 @@ void MakeIndices(benchmark::State& state, TarFilesOptions options) {
 // Makes the index of a file of as many members of 1,024 bytes as the argument
 // says, from its headers or from the text beside it.
 void Index(benchmark::State& state, TarIndex use) {
-  const Folder folder;
+  const BenchmarkFolder folder;
   TarFilesOptions options;
-  options.files = {folder.File(0)};
+  options.files = {FileIn(folder, 0)};
   MakeFile(options.files[0], state.range(0), 1024, /*has_label=*/false);
   options.fields = {{"image", {"jpg"}}};
   options.index = TarIndex::kWrite;

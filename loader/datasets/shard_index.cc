@@ -245,8 +245,9 @@ absl::StatusOr<ShardIndex> ScanShard(const OpenFile& file,
     absl::string_view extension;
     const bool is_named = SplitName(member->name, key, extension);
     if (member->kind != TarKind::kFile || !is_named) {
-      if (is_named && samples.IsField(extension))
+      if (is_named && samples.IsField(extension)) {
         return NotPlain(path, *member);
+      }
       samples.AddUnnamed();
       continue;
     }

@@ -28,9 +28,9 @@
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/quiet_thread.h"
-#include "lockstep/base/retry.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/base/write_all.h"
 #include "lockstep/loader/datasets/file.h"
 
 namespace lockstep::internal_loader {
@@ -63,16 +63,6 @@ absl::StatusOr<std::string> ReadText(const std::string& path, int64_t most) {
   LOCKSTEP_RETURN_IF_ERROR(
       file.ReadAt(0, absl::MakeSpan(&text[0], text.size())));
   return text;
-}
-
-bool WriteAll(int fd, absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written =
-        RetryOnSignal([&] { return ::write(fd, bytes.data(), bytes.size()); });
-    if (written < 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
 }
 
 // Writes a file under another name, and renames it when it is whole. Those who

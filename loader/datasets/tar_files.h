@@ -69,11 +69,12 @@ struct TarCounts {
   // and others that are no files. Folders are not counted.
   int64_t unnamed = 0;
 
-  // Files whose index was read; was there, but did not fit, so that the file
-  // was looked through; and was written.
+  // Files whose index was read, and those whose index was written.
   int64_t indices_read = 0;
-  int64_t indices_wrong = 0;
   int64_t indices_written = 0;
+
+  // Files whose index does not fit, so that their headers were read.
+  int64_t indices_wrong = 0;
 };
 
 // The samples of tar files.

@@ -27,6 +27,7 @@
 #include "lockstep/base/check.h"
 #include "lockstep/loader/batch.h"
 #include "lockstep/loader/batch_memory.h"
+#include "lockstep/loader/datasets/benchmark_folder.h"
 #include "lockstep/loader/datasets/file.h"
 #include "lockstep/loader/datasets/file_access.h"
 #include "lockstep/loader/datasets/token_files.h"
@@ -37,6 +38,7 @@
 namespace lockstep {
 namespace {
 
+using ::lockstep::internal_loader::BenchmarkFolder;
 using ::lockstep::internal_loader::File;
 using ::lockstep::internal_loader::Mapping;
 
@@ -48,30 +50,13 @@ constexpr uint64_t kVocabulary = 50257;
 
 // ---- Files.
 
-// A temporary folder, which is removed at the end of the process.
-class Folder {
- public:
-  Folder() {
-    path_ = std::filesystem::temp_directory_path() / "tokens.XXXXXX";
-    LOCKSTEP_CHECK(::mkdtemp(path_.data()) != nullptr);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
+// Returns the path of a file in a folder.
+std::string FileIn(const BenchmarkFolder& folder, int64_t number) {
+  return absl::StrCat(folder.path(), "/", number, ".bin");
+}
 
-  std::string File(int64_t number) const {
-    return absl::StrCat(path_, "/", number, ".bin");
-  }
-
- private:
-  std::string path_;
-};
-
-const Folder& TheFolder() {
-  static const Folder folder;
+const BenchmarkFolder& TheFolder() {
+  static const BenchmarkFolder folder;
   return folder;
 }
 
@@ -110,7 +95,7 @@ const std::string& TokenFile(const benchmark::State& state) {
                               given, error)) == tokens * 2) {
     return path = given;
   }
-  path = TheFolder().File(0);
+  path = FileIn(TheFolder(), 0);
   MakeFile(path, tokens, /*sync=*/true);
   return path;
 }
@@ -248,9 +233,9 @@ void OpenFiles(benchmark::State& state) {
   options.dtype = DType::kU16;
   options.length = kLength;
   options.access = FileAccess::kRead;
-  const Folder folder;
+  const BenchmarkFolder folder;
   for (int64_t file = 0; file < state.range(0); ++file) {
-    options.files.push_back(folder.File(file));
+    options.files.push_back(FileIn(folder, file));
     MakeFile(options.files.back(), kTokens, /*sync=*/false);
   }
   for (auto _ : state) {

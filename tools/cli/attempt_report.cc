@@ -17,6 +17,7 @@
 #include "lockstep/base/json.h"
 #include "lockstep/base/retry.h"
 #include "lockstep/base/system_error.h"
+#include "lockstep/base/write_all.h"
 
 namespace lockstep {
 
@@ -64,18 +65,9 @@ absl::StatusOr<ReportFile> ReportFile::Open(const std::string& path) {
 
 absl::Status ReportFile::Write(const AttemptReport& report) {
   if (path_.empty()) return absl::OkStatus();
-  const std::string line = report.ToJson() + '\n';
-  absl::string_view left = line;
-  while (!left.empty()) {
-    const ssize_t size = RetryOnSignal(
-        [&] { return ::write(file_.fd(), left.data(), left.size()); });
-    if (size < 0) {
-      return SystemError(
-          errno, absl::StrCat("the report ", path_, " can't be written"));
-    }
-    left.remove_prefix(size);
-  }
-  return absl::OkStatus();
+  if (WriteAll(file_.fd(), report.ToJson() + '\n')) return absl::OkStatus();
+  return SystemError(errno,
+                     absl::StrCat("the report ", path_, " can't be written"));
 }
 
 }  // namespace lockstep

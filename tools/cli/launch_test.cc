@@ -1128,6 +1128,7 @@ TEST(Launch, EndsAfterASignalThoughNobodyReads) {
 // can, since each line has the rank there. Rank 1 fails after that.
 TEST(Launch, EndsAfterAFailureThoughNobodyReads) {
   const std::string written = ::testing::TempDir() + "/nobody_reads";
+  std::remove(written.c_str());
   LaunchCommand command = Shell(
       2, absl::StrCat("[ $RANK = 1 ] && until [ -e ", written,
                       " ]; do sleep 0.01; done && exit 5; yes | head -n 25000; "
