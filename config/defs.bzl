@@ -21,6 +21,13 @@ REQUIRES_CUDA = select({
     "//conditions:default": ["//config:incompatible"],
 })
 
+# The target_compatible_with of every target that includes a header of libjpeg-turbo
+# or libspng.
+REQUIRES_IMAGES = select({
+    "//config:images_enabled": [],
+    "//conditions:default": ["//config:incompatible"],
+})
+
 # Compiling most tests takes longer than running them. So tests and testonly
 # libraries are compiled without optimization, unless they are `optimized`.
 _TEST_COPTS = _COPTS + ["-O0"] + precompiled_copts("test")

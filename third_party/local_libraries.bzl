@@ -1,7 +1,7 @@
 """Repositories over libraries that are installed on this machine.
 
-No registry holds CUDA, NCCL or Gloo, so they are looked for where they are
-usually installed. A repository has the same labels whether its libraries were
+No registry holds CUDA, NCCL or Gloo, and few builds need libjpeg-turbo and
+libspng, so they are looked for where they are usually installed. A repository has the same labels whether its libraries were
 found or not: what needs a missing one fails in analysis, with the places that
 were searched and what to set.
 """
@@ -103,9 +103,13 @@ local_cuda = repository_rule(
     local = True,
 )
 
+def _in_usr(repository_ctx, header):
+    """Whether the compiler finds `header` without being told where it is."""
+    return _paths(repository_ctx, "/usr", ["include/" + header, "local/include/" + header])
+
 def _local_gloo_impl(repository_ctx):
     build = _HEAD
-    if _paths(repository_ctx, "/usr", ["include/gloo/context.h", "local/include/gloo/context.h"]):
+    if _in_usr(repository_ctx, "gloo/context.h"):
         build += _found("gloo", linkopts = ["-lgloo", "-pthread"])
     else:
         build += _missing(
@@ -120,5 +124,32 @@ local_gloo = repository_rule(
     implementation = _local_gloo_impl,
     configure = True,
     doc = "The Gloo that the system's package manager installed.",
+    local = True,
+)
+
+def _local_images_impl(repository_ctx):
+    build = _HEAD
+    for name, header, package in [
+        ("jpeg", "jpeglib.h", "libjpeg62-turbo-dev"),
+        ("spng", "spng.h", "libspng-dev"),
+    ]:
+        if _in_usr(repository_ctx, header):
+            build += _found(name, linkopts = ["-l" + name])
+        else:
+            build += _missing(
+                name,
+                enabled_by = _config("with_images"),
+                remedy = ("images are on (--@lockstep//config:with_images), but %s is neither in " +
+                          "/usr/include nor in /usr/local/include. Install %s (Debian), or hand " +
+                          "in your own library with --@lockstep//config:lib%s=//your:label, or " +
+                          "leave images out with --@lockstep//config:with_images=false.") %
+                         (header, package, name),
+            )
+    repository_ctx.file("BUILD.bazel", build)
+
+local_images = repository_rule(
+    implementation = _local_images_impl,
+    configure = True,
+    doc = "The libjpeg-turbo and libspng that the system's package manager installed.",
     local = True,
 )

@@ -1,6 +1,6 @@
 """The dependencies of Lockstep for Bazel 4.2 to 7 without bzlmod."""
 
-load(":local_libraries.bzl", "local_cuda", "local_gloo")
+load(":local_libraries.bzl", "local_cuda", "local_gloo", "local_images")
 
 _SYSTEM = [
     "abseil-cpp",
@@ -33,6 +33,7 @@ def lockstep_dependencies(path = "third_party"):
         _define(native.local_repository, name, path = path + "/bazel4/" + name)
     _define(local_cuda, "local_cuda")
     _define(local_gloo, "local_gloo")
+    _define(local_images, "local_images")
 
 def _define(rule, name, **kwargs):
     if native.existing_rule(name) == None:
