@@ -338,6 +338,13 @@ class Dataset {
   // session compares it over ranks, and logs what differs after a restart.
   virtual void AddTo(Fingerprint& /*fingerprint*/) const {}
 
+  // Returns where a field of a sample lies, for messages, such as the path of a
+  // file; "" if there is nothing to say. It may read files, but should not
+  // fail.
+  virtual std::string PlaceOf(int64_t /*index*/, int /*field*/) const {
+    return "";
+  }
+
   // Returns what there is, and what is in no sample, in a line for people,
   // which a session logs; "" if there is nothing to say.
   virtual std::string Describe() const { return ""; }

@@ -21,6 +21,8 @@
 #include "lockstep/loader/datasets/tar_options.h"
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
 #include "lockstep/loader/datasets/token_files.h"
+#include "lockstep/loader/images/image_dataset.h"
+#include "lockstep/loader/images/image_options.h"
 #include "lockstep/plugin/options.h"
 #include "lockstep/plugin/parts.h"
 #include "lockstep/plugin/registry.h"
@@ -144,6 +146,59 @@ void BindOptions(NpyFile& options, OptionTable& table) {
 void BindOptions(CacheOptions& options, OptionTable& table) {
   table.AddSize("max_bytes", &options.max_bytes,
                 "The most memory for the samples that are kept.");
+}
+
+void BindOptions(ImageOptions& options, OptionTable& table) {
+  table.Add("field", &options.field,
+            "The field with the files, which becomes the field with the "
+            "pixels.");
+  table.Add("height", &options.height,
+            "The height of the result; 0, with width=0: images keep their "
+            "sizes.");
+  table.Add("width", &options.width, "The width of the result.");
+  table.Add("crop", &options.crop,
+            "The part of an image that is used: all of it; its middle, for "
+            "evaluation; or a random rectangle, for training.",
+            {{"none", ImageCrop::kNone},
+             {"center", ImageCrop::kCenter},
+             {"random", ImageCrop::kRandom}});
+  table.Add("resize", &options.resize,
+            "For crop=center: the pixels of the shorter side before the middle "
+            "is cut out; 0: 8/7 of the larger one of height and width.");
+  table.Add("min_area", &options.min_area,
+            "For crop=random: the smallest part of the image's area.");
+  table.Add("max_area", &options.max_area,
+            "For crop=random: the largest part of the image's area.");
+  table.Add("min_aspect", &options.min_aspect,
+            "For crop=random: the smallest width of a rectangle divided by its "
+            "height.");
+  table.Add("max_aspect", &options.max_aspect,
+            "For crop=random: the largest width of a rectangle divided by its "
+            "height.");
+  table.Add("flip", &options.flip,
+            "If true, half of the images are mirrored: left is right.");
+  table.Add("filter", &options.filter, "The way to resize.",
+            {{"bilinear", ImageFilter::kBilinear},
+             {"bicubic", ImageFilter::kBicubic}});
+  table.Add("scaled_decoding", &options.scaled_decoding,
+            "If true, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where "
+            "this has enough pixels: faster, with other bits.");
+  table.Add("dtype", &options.dtype,
+            "The type of the pixels: u8, from 0 to 255; or f32, which are "
+            "(pixel / 255 - mean) / deviation.");
+  table.Add("mean", &options.mean,
+            "For dtype=f32: a mean for each of red, green and blue; none: 0.");
+  table.Add("deviation", &options.deviation,
+            "For dtype=f32: a deviation for each of red, green and blue; none: "
+            "1.");
+  table.Add("layout", &options.layout,
+            "The order of the dimensions: [height, width, 3], or "
+            "[3, height, width].",
+            {{"channels_last", ImageLayout::kChannelsLast},
+             {"channels_first", ImageLayout::kChannelsFirst}});
+  table.Add("max_pixels", &options.max_pixels,
+            "The most pixels that an image may have; 0: 100 million. It must "
+            "be given if images keep their sizes.");
 }
 
 namespace internal_plugin {
@@ -271,6 +326,25 @@ DatasetResult MakeCache(const PluginContext& context,
   return CacheDataset::Create(std::move(inner), options.cache);
 }
 
+struct ImageSettings {
+  InnerOptions inner;
+  ImageOptions image;
+};
+
+void BindOptions(ImageSettings& options, OptionTable& table) {
+  BindOptions(options.inner, table);
+  BindOptions(options.image, table);
+}
+
+DatasetResult MakeImages(const PluginContext& context,
+                         const ImageSettings& settings) {
+  LOCKSTEP_ASSIGN_OR_RETURN(DatasetPtr inner,
+                            MakeInner(context, settings.inner));
+  ImageOptions options = settings.image;
+  options.warn = context.tell;
+  return ImageDataset::Create(std::move(inner), std::move(options));
+}
+
 struct SubsetSettings {
   InnerOptions inner;
   int64_t begin = 0;
@@ -364,6 +438,9 @@ absl::Status RegisterDatasets(PluginRegistry& registry) {
       "file_folder",
       "The files of a folder, which has a sub-folder for each class.",
       MakeFileFolder));
+  status.Update(registry.Add<Dataset>(
+      "image", "The JPEG and PNG images of another dataset, decoded.",
+      MakeImages));
   status.Update(registry.Add<Dataset>(
       "cache", "Another dataset, whose samples are kept in memory.",
       MakeCache));

@@ -91,6 +91,9 @@ class CacheDataset : public Dataset {
     inner_->AddTo(fingerprint);
   }
   std::string Describe() const override { return inner_->Describe(); }
+  std::string PlaceOf(int64_t index, int field) const override {
+    return inner_->PlaceOf(index, field);
+  }
   std::vector<int64_t> parts() const override { return inner_->parts(); }
 
   // Returns numbers that are exact if no thread reads meanwhile.

@@ -13,16 +13,15 @@
 #include <variant>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/fingerprint.h"
-#include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/datasets/check_index.h"
 #include "lockstep/loader/datasets/inner_dataset.h"
+#include "lockstep/loader/datasets/lender.h"
 #include "lockstep/loader/row_buffer.h"
 
 namespace lockstep {
@@ -33,6 +32,7 @@ using internal_loader::CheckIndex;
 using internal_loader::CheckInner;
 using internal_loader::kBulk;
 using internal_loader::kHintBulk;
+using internal_loader::Lender;
 using internal_loader::ReadInner;
 
 // The function may take long. Then many workers with few samples each are
@@ -83,64 +83,14 @@ class ChangeDataset : public MapDataset {
     inner_->AddTo(fingerprint);
   }
   std::string Describe() const override { return inner_->Describe(); }
+  std::string PlaceOf(int64_t index, int field) const override {
+    return inner_->PlaceOf(index, field);
+  }
   std::vector<int64_t> parts() const override { return inner_->parts(); }
 
  private:
   const std::shared_ptr<Dataset> inner_;
   const Change change_;
-};
-
-// Lends each row to one call of Read at a time, and gets it back even if the
-// call throws. Thread-safety: thread-safe.
-class RowBuffers {
- public:
-  class Lease {
-   public:
-    Lease(RowBuffers& owner, std::unique_ptr<RowBuffer> buffer)
-        : owner_(owner), buffer_(std::move(buffer)) {}
-    ~Lease() { owner_.GiveBack(std::move(buffer_)); }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-
-    RowBuffer* operator->() const { return buffer_.get(); }
-
-   private:
-    RowBuffers& owner_;
-    std::unique_ptr<RowBuffer> buffer_;
-  };
-
-  // Returns a row that is left over from earlier calls, or a new one.
-  absl::StatusOr<std::unique_ptr<RowBuffer>> Take(
-      absl::Span<const FieldSpec> fields) {
-    {
-      MutexLock lock(mutex_);
-      if (!free_.empty()) {
-        std::unique_ptr<RowBuffer> buffer = std::move(free_.back());
-        free_.pop_back();
-        return buffer;
-      }
-    }
-    absl::StatusOr<std::unique_ptr<RowBuffer>> buffer =
-        RowBuffer::Create(fields);
-    if (buffer.ok()) {
-      // There is room for all rows, so that GiveBack neither allocates nor
-      // throws.
-      MutexLock lock(mutex_);
-      free_.reserve(made_ + 1);
-      ++made_;
-    }
-    return buffer;
-  }
-
-  void GiveBack(std::unique_ptr<RowBuffer> buffer) {
-    MutexLock lock(mutex_);
-    free_.push_back(std::move(buffer));
-  }
-
- private:
-  Mutex mutex_;
-  std::vector<std::unique_ptr<RowBuffer>> free_ ABSL_GUARDED_BY(mutex_);
-  size_t made_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class MakeDataset : public MapDataset {
@@ -152,12 +102,7 @@ class MakeDataset : public MapDataset {
         make_(std::move(make)) {}
 
   // Returns the error of making a row of the inner fields, or OK.
-  absl::Status Prepare() {
-    LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<RowBuffer> buffer,
-                              buffers_.Take(inner_->fields()));
-    buffers_.GiveBack(std::move(buffer));
-    return absl::OkStatus();
-  }
+  absl::Status Prepare() { return TakeBuffer().status(); }
 
   int64_t size() const override { return inner_->size(); }
   absl::Span<const FieldSpec> fields() const override { return fields_; }
@@ -165,9 +110,8 @@ class MakeDataset : public MapDataset {
   absl::Status Read(int64_t index, SampleContext& context,
                     SampleRow& row) override {
     LOCKSTEP_RETURN_IF_ERROR(CheckIndex("map_dataset", index, size()));
-    LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<RowBuffer> buffer,
-                              buffers_.Take(inner_->fields()));
-    const RowBuffers::Lease from(buffers_, std::move(buffer));
+    LOCKSTEP_ASSIGN_OR_RETURN(const Lender<RowBuffer>::Lease from,
+                              TakeBuffer());
     LOCKSTEP_RETURN_IF_ERROR(from->Read(*inner_, index, context));
     return make_(context, from->row(), row);
   }
@@ -189,10 +133,15 @@ class MakeDataset : public MapDataset {
   std::vector<int64_t> parts() const override { return inner_->parts(); }
 
  private:
+  absl::StatusOr<Lender<RowBuffer>::Lease> TakeBuffer() {
+    return buffers_.Take(
+        [this] { return RowBuffer::Create(inner_->fields()); });
+  }
+
   const std::shared_ptr<Dataset> inner_;
   const std::vector<FieldSpec> fields_;
   const Make make_;
-  RowBuffers buffers_;
+  Lender<RowBuffer> buffers_;
 };
 
 absl::Status CheckFunction(bool given) {
@@ -339,6 +288,11 @@ void SubsetDataset::Hint(absl::Span<const int64_t> indices) {
     }
   }
   if (count > 0) inner_->Hint(absl::MakeConstSpan(mapped).first(count));
+}
+
+std::string SubsetDataset::PlaceOf(int64_t index, int field) const {
+  if (index < 0 || index >= size()) return "";
+  return inner_->PlaceOf(indices_[index], field);
 }
 
 absl::StatusOr<Dataset::Column> SubsetDataset::ReadColumn(
@@ -573,11 +527,26 @@ std::vector<int64_t> ConcatDataset::parts() const {
 }
 std::string ConcatDataset::Describe() const { return DescribeAll(parts_); }
 
+std::string ConcatDataset::PlaceOf(int64_t index, int field) const {
+  if (index < 0 || index >= size()) return "";
+  const int part = PartOf(index);
+  return parts_[part]->PlaceOf(index - StartOf(part), field);
+}
+
 void ZipDataset::AddTo(Fingerprint& fingerprint) const {
   AddAll(parts_, fingerprint);
 }
 
 std::string ZipDataset::Describe() const { return DescribeAll(parts_); }
+
+std::string ZipDataset::PlaceOf(int64_t index, int field) const {
+  for (const std::shared_ptr<Dataset>& part : parts_) {
+    const auto fields = static_cast<int>(part->fields().size());
+    if (field < fields) return part->PlaceOf(index, field);
+    field -= fields;
+  }
+  return "";
+}
 
 void ZipDataset::Hint(absl::Span<const int64_t> indices) {
   for (const std::shared_ptr<Dataset>& part : parts_) part->Hint(indices);

@@ -104,6 +104,7 @@ class SubsetDataset : public Dataset {
     inner_->AddTo(fingerprint);
   }
   std::string Describe() const override { return inner_->Describe(); }
+  std::string PlaceOf(int64_t index, int field) const override;
 
  private:
   SubsetDataset(std::shared_ptr<Dataset> inner, std::vector<int64_t> indices)
@@ -137,6 +138,7 @@ class ConcatDataset : public Dataset {
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
   void AddTo(Fingerprint& fingerprint) const override;
   std::string Describe() const override;
+  std::string PlaceOf(int64_t index, int field) const override;
 
   // Returns the number of the part that has the sample. Requires 0 <= index <
   // size().
@@ -179,6 +181,7 @@ class ZipDataset : public Dataset {
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
   void AddTo(Fingerprint& fingerprint) const override;
   std::string Describe() const override;
+  std::string PlaceOf(int64_t index, int field) const override;
 
  private:
   ZipDataset(std::vector<std::shared_ptr<Dataset>> parts,

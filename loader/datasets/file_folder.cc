@@ -163,6 +163,11 @@ absl::string_view FileFolder::path(int64_t index) const {
   return &paths_[samples_[index].path];
 }
 
+std::string FileFolder::PlaceOf(int64_t index, int /*field*/) const {
+  if (index < 0 || index >= size()) return "";
+  return absl::StrCat("'", path(index), "'");
+}
+
 absl::Status FileFolder::Read(int64_t index, SampleContext& context,
                               SampleRow& row) {
   LOCKSTEP_RETURN_IF_ERROR(CheckIndex("file_folder", index, size()));

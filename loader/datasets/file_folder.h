@@ -70,6 +70,9 @@ class FileFolder : public Dataset {
   // The columns are "label", and "bytes", the size of each file.
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override;
 
+  // Returns the path of the sample's file.
+  std::string PlaceOf(int64_t index, int field) const override;
+
   // Returns the names of the classes: label i is classes()[i].
   absl::Span<const std::string> classes() const { return classes_; }
 

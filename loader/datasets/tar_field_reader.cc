@@ -131,12 +131,16 @@ bool Fits(const std::vector<int64_t>& array,
                     [](int64_t a, int64_t b) { return b == -1 || a == b; });
 }
 
+std::string PlaceOf(const TarSource& source, const ShardMember& member,
+                    absl::Span<const char> header) {
+  return absl::StrCat("'", source.path, "', byte ", member.offset - kTarBlock,
+                      ", member ", ShownName(header));
+}
+
 absl::Status InMember(const TarSource& source, const ShardMember& member,
                       absl::Span<const char> header,
                       const absl::Status& status) {
-  return Annotate(status, absl::StrCat("'", source.path, "', byte ",
-                                       member.offset - kTarBlock, ", member ",
-                                       ShownName(header)));
+  return Annotate(status, PlaceOf(source, member, header));
 }
 
 absl::Status Moved(const TarSource& source, const ShardMember& member,
@@ -349,6 +353,16 @@ absl::Status TarFieldReader::WriteEmpty(int field, SampleRow& row) const {
       .MutableRaggedBytes(field,
                           absl::MakeConstSpan(shape).first(spec_.shape.size()))
       .status();
+}
+
+std::string TarFieldReader::PlaceOfMember(const TarSource& source,
+                                          const ShardMember& member) {
+  if (member.size < 0) return absl::StrCat("'", source.path, "'");
+  std::array<char, kTarBlock> header = {};
+  absl::Span<char> none;
+  // Without a name there is still the byte.
+  ReadMember(source, member, absl::MakeSpan(header), none).IgnoreError();
+  return PlaceOf(source, member, header);
 }
 
 absl::Status TarFieldReader::ReadNumber(const TarSource& source,

@@ -77,6 +77,11 @@ class TarFieldReader {
   // Writes the field of a sample that has no member for it.
   absl::Status WriteEmpty(int field, SampleRow& row) const;
 
+  // Returns the path of the file, and the byte and the name of the member,
+  // whose header is read for it.
+  static std::string PlaceOfMember(const TarSource& source,
+                                   const ShardMember& member);
+
   // Reads a number to `out`, without a row. Requires is_number().
   absl::Status ReadNumber(const TarSource& source, const ShardMember& member,
                           absl::Span<char> out) const;

@@ -307,6 +307,19 @@ absl::Status TarFiles::Read(int64_t index, SampleContext&, SampleRow& row) {
   return Write(*file, place, row);
 }
 
+std::string TarFiles::PlaceOf(int64_t index, int field) const {
+  if (index < 0 || index >= size_) return "";
+  const Place place = Find(index);
+  const absl::StatusOr<FileSet::Pointer> file =
+      files_->Use(static_cast<int64_t>(place.file));
+  const bool has_member =
+      field >= 0 && static_cast<size_t>(field) < options_.fields.size();
+  if (!file.ok() || !has_member) return absl::StrCat("'", path(index), "'");
+  return TarFieldReader::PlaceOfMember(
+      SourceOf(place.file, **file),
+      MemberOf(place, static_cast<size_t>(field)));
+}
+
 int64_t TarFiles::max_bulk() const { return kBulk; }
 
 bool TarFiles::is_mapped() const { return files_->is_mapped(); }

@@ -123,6 +123,9 @@ class TarFiles : public Dataset {
   void AddTo(Fingerprint& fingerprint) const override;
   std::string Describe() const override;
 
+  // Returns "'train-000.tar', byte 1024, member 'n01/7.jpg'".
+  std::string PlaceOf(int64_t index, int field) const override;
+
   const TarCounts& counts() const { return counts_; }
 
   // Returns true if the files are mapped into memory.

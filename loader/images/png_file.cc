@@ -1,0 +1,122 @@
+#include "lockstep/loader/images/png_file.h"
+
+#include <spng.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "lockstep/base/status_macros.h"
+
+namespace lockstep::internal_loader {
+namespace {
+
+constexpr int64_t kPixelBytes = RowSink::kPixelBytes;
+
+// The most memory for chunks that are no pixels, such as texts and profiles.
+constexpr size_t kChunkBytes = size_t{16} << 20;
+
+absl::Status CheckSpng(int error) {
+  switch (error) {
+    case SPNG_OK:
+      return absl::OkStatus();
+    case SPNG_EMEM:
+      return absl::ResourceExhaustedError("there is no memory to decode a PNG");
+    case SPNG_IO_EOF:
+      return absl::DataLossError("the PNG is truncated");
+    default:
+      return absl::DataLossError(
+          absl::StrCat("the PNG can't be decoded: ", spng_strerror(error)));
+  }
+}
+
+}  // namespace
+
+// Thread-safety: thread-compatible.
+struct PngFile::Context {
+  Context() : spng(spng_ctx_new(0)) {}
+  ~Context() { spng_ctx_free(spng); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  spng_ctx* const spng;
+};
+
+PngFile::PngFile() = default;
+PngFile::~PngFile() = default;
+
+absl::Status PngFile::Open(absl::Span<const char> bytes, int64_t max_pixels) {
+  context_ = std::make_unique<Context>();
+  spng_ctx* const spng = context_->spng;
+  if (spng == nullptr) return CheckSpng(SPNG_EMEM);
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckSpng(spng_set_chunk_limits(spng, kChunkBytes, kChunkBytes)));
+  LOCKSTEP_RETURN_IF_ERROR(
+      CheckSpng(spng_set_png_buffer(spng, bytes.data(), bytes.size())));
+  spng_ihdr header;
+  LOCKSTEP_RETURN_IF_ERROR(CheckSpng(spng_get_ihdr(spng, &header)));
+  width_ = header.width;
+  height_ = header.height;
+  interlaced_ = header.interlace_method != 0;
+  LOCKSTEP_RETURN_IF_ERROR(CheckImageSize(width_, height_, max_pixels));
+  orientation_ = 1;
+  spng_exif exif;
+  if (spng_get_exif(spng, &exif) == SPNG_OK) {
+    orientation_ = ExifOrientation(absl::MakeConstSpan(
+        reinterpret_cast<const uint8_t*>(exif.data), exif.length));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PngFile::ReadAll(int /*divisor*/, uint8_t* pixels) {
+  const size_t bytes = static_cast<size_t>(width_ * height_) * 3;
+  LOCKSTEP_RETURN_IF_ERROR(CheckSpng(
+      spng_decode_image(context_->spng, pixels, bytes, SPNG_FMT_RGB8, 0)));
+  return End();
+}
+
+absl::Status PngFile::ReadRegion(int /*divisor*/, const ImageRegion& region,
+                                 RowSink& sink) {
+  LOCKSTEP_RETURN_IF_ERROR(interlaced_ ? ReadInterlaced(region, sink)
+                                       : ReadRows(region, sink));
+  return End();
+}
+
+absl::Status PngFile::ReadRows(const ImageRegion& region, RowSink& sink) {
+  spng_ctx* const spng = context_->spng;
+  const auto row_bytes = static_cast<size_t>(width_ * kPixelBytes);
+  scratch_.resize(row_bytes + size_t{RowSink::kBehind});
+  LOCKSTEP_RETURN_IF_ERROR(CheckSpng(spng_decode_image(
+      spng, nullptr, 0, SPNG_FMT_RGBA8, SPNG_DECODE_PROGRESSIVE)));
+  for (int64_t row = 0; row < height_; ++row) {
+    const int error = spng_decode_row(spng, scratch_.data(), row_bytes);
+    if (error != SPNG_EOI) LOCKSTEP_RETURN_IF_ERROR(CheckSpng(error));
+    if (row >= region.top && row < region.top + region.height) {
+      sink.Take(scratch_.data() + region.left * kPixelBytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PngFile::ReadInterlaced(const ImageRegion& region, RowSink& sink) {
+  const auto bytes = static_cast<size_t>(width_ * height_ * kPixelBytes);
+  scratch_.resize(bytes + size_t{RowSink::kBehind});
+  LOCKSTEP_RETURN_IF_ERROR(CheckSpng(spng_decode_image(
+      context_->spng, scratch_.data(), bytes, SPNG_FMT_RGBA8, 0)));
+  for (int64_t row = 0; row < region.height; ++row) {
+    sink.Take(scratch_.data() +
+              ((region.top + row) * width_ + region.left) * kPixelBytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PngFile::End() {
+  const absl::Status status = CheckSpng(spng_decode_chunks(context_->spng));
+  context_ = nullptr;
+  return status;
+}
+
+}  // namespace lockstep::internal_loader
