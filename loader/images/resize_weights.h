@@ -4,11 +4,9 @@
 //   ResizeWeights weights;
 //   weights.Compute({/*in=*/640, /*out=*/224, /*first=*/0, /*count=*/224},
 //                   ImageFilter::kBilinear);
-//   SumAcross(weights, pixels, /*mirror=*/false, row);
 //
 // They are those of Pillow: multiples of 2^-22, whose exact values come from
-// sums, products and quotients of doubles. A sum is rounded to a byte. So all
-// bits are the same everywhere.
+// sums, products and quotients of doubles, so they are the same everywhere.
 #ifndef LOCKSTEP_LOADER_IMAGES_RESIZE_WEIGHTS_H_
 #define LOCKSTEP_LOADER_IMAGES_RESIZE_WEIGHTS_H_
 
@@ -35,15 +33,21 @@ class ResizeWeights {
  public:
   void Compute(const ResizeAxis& axis, ImageFilter filter);
 
-  // Pixel `first` and the next ones, of which there are `pairs` pairs; or one
-  // less than that, and then the last weight is 0. A weight is high * 2^11 +
-  // low, where both have 16 bits, which the processor can multiply in pairs: an
-  // element of `high` or `low` has the parts of two weights.
+  // The bits of a weight behind the point, and those of its low part.
+  static constexpr int kBits = 22;
+  static constexpr int kLowBits = 11;
+
+  // A new pixel is made of `count` old ones from `first` on, which are `pairs`
+  // pairs; if `count` is odd, the last pair has one with the weight 0. A weight
+  // has a high and a low part of 16 bits each, since processors multiply pairs
+  // of these at once. An element of `high` or `low` has the parts of two
+  // weights, the first of which is in the lower 16 bits. The elements of each
+  // pixel are followed by one with weights of 0 if there is an odd number.
   struct Pixel {
     int32_t first = 0;
-    int32_t count = 0;  // of pixels whose weight is not that of a missing one
+    int32_t count = 0;
     int32_t pairs = 0;
-    size_t weights = 0;  // the first element of `high` and `low`
+    size_t weights = 0;  // the first element
   };
   const std::vector<Pixel>& pixels() const { return pixels_; }
   const int32_t* high() const { return high_.data(); }
@@ -64,18 +68,6 @@ class ResizeWeights {
   int64_t end_ = 0;
   int64_t most_ = 0;
 };
-
-// Makes the wanted pixels of a row, of 3 bytes, from one whose pixels from
-// weights.begin() on are given, of 4 bytes. `mirror` turns the new row around.
-// It reads up to 16 bytes behind the given pixels, and writes one byte behind
-// the new row.
-void SumAcross(const ResizeWeights& weights, const uint8_t* from, bool mirror,
-               uint8_t* to);
-
-// Makes `bytes` bytes of a row from `pixel.pairs` pairs of rows. It reads up to
-// 32 bytes behind them.
-void SumDown(const ResizeWeights& weights, const ResizeWeights::Pixel& pixel,
-             const uint8_t* const* from, int64_t bytes, uint8_t* to);
 
 }  // namespace lockstep::internal_loader
 

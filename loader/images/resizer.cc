@@ -6,6 +6,7 @@
 #include "lockstep/loader/images/image_file.h"
 #include "lockstep/loader/images/image_options.h"
 #include "lockstep/loader/images/resize_weights.h"
+#include "lockstep/loader/images/weighted_sums.h"
 
 namespace lockstep::internal_loader {
 namespace {
