@@ -1,5 +1,6 @@
 // Runs the texts of docs/data.md on files of the formats that they name.
 #include <stdlib.h>  // NOLINT: mkdtemp
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,9 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -27,6 +30,7 @@
 #include "lockstep/loader/datasets/tar_files.h"
 #include "lockstep/loader/datasets/tar_testing.h"
 #include "lockstep/loader/datasets/token_files.h"
+#include "lockstep/loader/images/image_dataset.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/plugin.h"
@@ -315,6 +319,89 @@ absl::StatusOr<int64_t> CountSamples() {
 TEST_F(DataFiles, TarFilesInCode) {
   WriteShards();
   EXPECT_THAT(CountSamples(), IsOkAndHolds(256));
+}
+
+// A PNG of 4 x 2 pixels, which all are (10, 20, 30).
+constexpr absl::string_view kPng(
+    "\211\120\116\107\015\012\032\012\000\000\000\015\111\110\104\122\000"
+    "\000\000\004\000\000\000\002\010\002\000\000\000\360\312\352\064\000"
+    "\000\000\022\111\104\101\124\170\234\143\344\022\221\143\200\001\046"
+    "\006\044\000\000\005\332\000\100\371\273\235\106\000\000\000\000\111"
+    "\105\116\104\256\102\140\202",
+    75);
+
+// Writes 128 tar files of two images each, and a folder with three. They are
+// not read where a build has no images.
+void WriteImages() {
+  for (int shard = 0; shard < 128; ++shard) {
+    lockstep::TarWriter tar;
+    for (int i = 2 * shard; i < 2 * shard + 2; ++i) {
+      tar.Add(absl::StrCat(i, ".cls"), absl::StrCat(i % 10))
+          .Add(absl::StrCat(i, i % 3 == 0 ? ".jpg" : ".png"), kPng);
+    }
+    Write(absl::StrFormat("train-%03d.tar", shard), tar.Finish());
+  }
+  for (const char* const folder : {"images", "images/cats", "images/dogs"}) {
+    ASSERT_EQ(mkdir(folder, 0700), 0);
+  }
+  for (const char* const file : {"cats/1", "dogs/1", "dogs/2"}) {
+    Write(absl::StrCat("images/", file), std::string(kPng));
+  }
+}
+
+TEST_F(DataFiles, RandomPartsOfImages) {
+  WriteImages();
+  const auto loader = Make("docs/snippets/data/images_train.toml");
+  if (absl::IsUnimplemented(loader.status())) GTEST_SKIP();
+  LOCKSTEP_ASSERT_OK(loader);
+  int64_t samples = 0;
+  for (const auto& batch : (*loader)->Epoch(0)) {
+    LOCKSTEP_ASSERT_OK(batch.status());
+    EXPECT_THAT(batch->Shape("image"),
+                IsOkAndHolds(ElementsAre(32, 224, 224, 3)));
+    EXPECT_EQ((*batch->Values<float>("image"))[0],
+              (10 / 255.0F - 0.485F) / 0.229F);
+    EXPECT_EQ((*batch->Values<int64_t>("label"))[0], batch->indices()[0] % 10);
+    samples += batch->valid();
+  }
+  EXPECT_EQ(samples, 256);
+}
+
+TEST_F(DataFiles, MiddlesOfImagesInFolders) {
+  WriteImages();
+  const auto loader = Make("docs/snippets/data/images_folder.toml");
+  if (absl::IsUnimplemented(loader.status())) GTEST_SKIP();
+  LOCKSTEP_ASSERT_OK(loader);
+  for (const auto& batch : (*loader)->Epoch(0)) {
+    LOCKSTEP_ASSERT_OK(batch.status());
+    EXPECT_EQ((*batch->Row<uint8_t>("data", 0)).size(), 224 * 224 * 3);
+    EXPECT_EQ((*batch->Values<uint8_t>("data"))[2], 30);
+    EXPECT_THAT((*batch->Values<int64_t>("label")).first(3),
+                ElementsAre(0, 1, 1));
+  }
+}
+
+TEST_F(DataFiles, ImagesThatKeepTheirSizes) {
+  WriteImages();
+  const auto loader = Make("docs/snippets/data/images_whole.toml");
+  if (absl::IsUnimplemented(loader.status())) GTEST_SKIP();
+  LOCKSTEP_ASSERT_OK(loader);
+  for (const auto& batch : (*loader)->Epoch(0)) {
+    LOCKSTEP_ASSERT_OK(batch.status());
+    EXPECT_EQ((*batch->Row<uint8_t>("image", 0)).size(), 4 * 2 * 3);
+  }
+}
+
+absl::StatusOr<int64_t> CountImages() {
+#include "lockstep/docs/snippets/data/images.inc"
+  return dataset->size();
+}
+
+TEST_F(DataFiles, ImagesInCode) {
+  WriteImages();
+  const absl::StatusOr<int64_t> count = CountImages();
+  if (absl::IsUnimplemented(count.status())) GTEST_SKIP();
+  EXPECT_THAT(count, IsOkAndHolds(256));
 }
 
 absl::StatusOr<int64_t> CountWindows() {
