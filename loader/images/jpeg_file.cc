@@ -11,15 +11,17 @@
 #include <string>
 #include <vector>
 
-// These two need what stands above.
-#include <jerror.h>
-#include <jpeglib.h>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "jerror.h"
+#include "jpeglib.h"
 #include "lockstep/base/status_macros.h"
+
+#ifndef JCS_EXTENSIONS
+#error "This jpeglib.h is not that of libjpeg-turbo, which Lockstep needs."
+#endif
 
 namespace lockstep::internal_loader {
 namespace {

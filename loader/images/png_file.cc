@@ -1,7 +1,5 @@
 #include "lockstep/loader/images/png_file.h"
 
-#include <spng.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "lockstep/base/status_macros.h"
+#include "spng.h"
 
 namespace lockstep::internal_loader {
 namespace {
