@@ -360,8 +360,10 @@ std::string TarFieldReader::PlaceOfMember(const TarSource& source,
   if (member.size < 0) return absl::StrCat("'", source.path, "'");
   std::array<char, kTarBlock> header = {};
   absl::Span<char> none;
-  // Without a name there is still the byte.
-  ReadMember(source, member, absl::MakeSpan(header), none).IgnoreError();
+  if (!ReadMember(source, member, absl::MakeSpan(header), none).ok()) {
+    return absl::StrCat("'", source.path, "', byte ",
+                        member.offset - kTarBlock);
+  }
   return PlaceOf(source, member, header);
 }
 

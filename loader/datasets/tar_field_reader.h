@@ -78,7 +78,8 @@ class TarFieldReader {
   absl::Status WriteEmpty(int field, SampleRow& row) const;
 
   // Returns the path of the file, and the byte and the name of the member,
-  // whose header is read for it.
+  // whose header is read for it. If that can't be read or is that of another
+  // member, the name is left out.
   static std::string PlaceOfMember(const TarSource& source,
                                    const ShardMember& member);
 
