@@ -43,6 +43,10 @@ using internal_loader::Lender;
 
 constexpr int64_t kDefaultMaxPixels = 100'000'000;
 
+// The largest max_pixels: more than any memory has room for, and so small that
+// the bytes of the pixels do not overflow.
+constexpr int64_t kMostPixels = int64_t{1} << 40;
+
 // The largest height and width of a result.
 constexpr int64_t kMaxSide = 65'535;
 
@@ -64,12 +68,15 @@ absl::Status CheckSizes(const ImageOptions& options) {
         "height and width should be given, since only with crop=none can "
         "images keep their sizes");
   }
-  if (options.max_pixels < 0 || (options.max_pixels == 0 && !has_size)) {
+  if (options.max_pixels < 0 || options.max_pixels > kMostPixels) {
+    return Wrong("max_pixels should be from 1 to ", kMostPixels,
+                 ", or 0 for the default, but got ", options.max_pixels);
+  }
+  if (options.max_pixels == 0 && !has_size) {
     return Wrong(
         "max_pixels should be given if images keep their sizes (height and "
         "width are 0): the most pixels of an image, for which each row of a "
-        "batch has memory; but got max_pixels=",
-        options.max_pixels);
+        "batch has memory");
   }
   const int64_t larger = std::max(options.height, options.width);
   if (options.resize == 0 || options.crop != ImageCrop::kCenter) {

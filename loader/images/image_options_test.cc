@@ -183,6 +183,27 @@ TEST(ImageOptions, OfWrongSizesAreRefused) {
   });
 }
 
+TEST(ImageOptions, WithAWrongMostOfPixelsAreRefused) {
+  const std::string given =
+      "max_pixels should be given if images keep their sizes";
+  const std::string range =
+      "max_pixels should be from 1 to 1099511627776, or 0 for the default, but "
+      "got ";
+  ExpectWrong({
+      {[](ImageOptions& o) { o.height = o.width = 0; }, given},
+      {[](ImageOptions& o) { o.max_pixels = -1; }, range + "-1"},
+      {[](ImageOptions& o) { o.height = o.width = 0, o.max_pixels = -5; },
+       range + "-5"},
+      {[](ImageOptions& o) { o.max_pixels = INT64_MAX; },
+       range + "9223372036854775807"},
+      {[](ImageOptions& o) {
+         o.height = o.width = 0;
+         o.max_pixels = INT64_MAX / 3 + 1;
+       },
+       range},
+  });
+}
+
 TEST(ImageOptions, ResizeOnlyForTheMiddle) {
   ExpectWrong({
       {[](ImageOptions& o) { o.resize = 8; },
