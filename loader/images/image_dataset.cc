@@ -50,6 +50,10 @@ constexpr int64_t kMostPixels = int64_t{1} << 40;
 // The largest height and width of a result.
 constexpr int64_t kMaxSide = 65'535;
 
+// The largest aspect ratio of a random rectangle. The smallest is 1 divided by
+// it, so that no side of a rectangle overflows.
+constexpr double kMostAspect = 1000.0;
+
 template <typename... Parts>
 absl::Status Wrong(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("image: ", parts...));
@@ -92,11 +96,25 @@ absl::Status CheckSizes(const ImageOptions& options) {
                ", but got ", options.resize);
 }
 
-absl::Status CheckBounds(absl::string_view what, double min, double max,
-                         double most) {
-  if (min > 0 && min <= max && max <= most) return absl::OkStatus();
-  return Wrong("min_", what, " and max_", what, " should be above 0, at most ",
-               most, ", and in this order, but got ", min, " and ", max);
+absl::Status CheckArea(const ImageOptions& options) {
+  const double min = options.min_area;
+  const double max = options.max_area;
+  if (min > 0 && min <= max && max <= 1) return absl::OkStatus();
+  return Wrong(
+      "min_area and max_area should be above 0, at most 1, and in this order, "
+      "but got ",
+      min, " and ", max);
+}
+
+absl::Status CheckAspect(const ImageOptions& options) {
+  const double min = options.min_aspect;
+  const double max = options.max_aspect;
+  if (min >= 1 / kMostAspect && min <= max && max <= kMostAspect) {
+    return absl::OkStatus();
+  }
+  return Wrong("min_aspect and max_aspect should be from ", 1 / kMostAspect,
+               " to ", kMostAspect, ", and in this order, but got ", min,
+               " and ", max);
 }
 
 absl::Status CheckNormalization(const ImageOptions& options) {
@@ -130,10 +148,8 @@ absl::Status CheckNormalization(const ImageOptions& options) {
 
 absl::Status CheckOptions(const ImageOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(CheckSizes(options));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckBounds("area", options.min_area, options.max_area, 1.0));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckBounds("aspect", options.min_aspect, options.max_aspect, 1000.0));
+  LOCKSTEP_RETURN_IF_ERROR(CheckArea(options));
+  LOCKSTEP_RETURN_IF_ERROR(CheckAspect(options));
   return CheckNormalization(options);
 }
 

@@ -228,6 +228,33 @@ TEST(ImageOptions, ResizeOnlyForTheMiddle) {
   });
 }
 
+TEST(ImageOptions, OfWrongBoundsAreRefused) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const std::string area =
+      "min_area and max_area should be above 0, at most 1, and in this order, "
+      "but got ";
+  const std::string aspect =
+      "min_aspect and max_aspect should be from 0.001 to 1000, and in this "
+      "order, but got ";
+  ExpectWrong({
+      {[](ImageOptions& o) { o.min_area = 0; }, area + "0 and 1"},
+      {[](ImageOptions& o) { o.min_area = -1; }, area + "-1 and 1"},
+      {[](ImageOptions& o) { o.max_area = 1.5; }, area + "0.08 and 1.5"},
+      {[](ImageOptions& o) { o.min_area = 0.6, o.max_area = 0.5; },
+       area + "0.6 and 0.5"},
+      {[](ImageOptions& o) { o.min_area = kNan; }, area},
+      {[](ImageOptions& o) { o.max_area = kNan; }, area},
+      {[](ImageOptions& o) { o.min_aspect = 0; }, aspect + "0 and 1.33333"},
+      {[](ImageOptions& o) { o.min_aspect = 1e-300; }, aspect + "1e-300"},
+      {[](ImageOptions& o) { o.min_aspect = 0.0009; }, aspect + "0.0009"},
+      {[](ImageOptions& o) { o.max_aspect = 1001; }, aspect + "0.75 and 1001"},
+      {[](ImageOptions& o) { o.max_aspect = 0.7; }, aspect + "0.75 and 0.7"},
+      {[](ImageOptions& o) { o.max_aspect = kNan; }, aspect},
+      {[](ImageOptions& o) { o.max_aspect = INFINITY; },
+       aspect + "0.75 and inf"},
+  });
+}
+
 TEST(ImageOptions, OfAWrongTypeAreRefused) {
   ExpectWrong({
       {[](ImageOptions& o) { o.dtype = DType::kI64; },
