@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -133,14 +134,14 @@ absl::Status CheckNormalization(const ImageOptions& options) {
                    " should have 3 values, for red, green and blue, but has ",
                    values->size());
     }
+    const bool is_mean = values == &options.mean;
     for (const double value : *values) {
-      const bool is_right =
-          std::isfinite(value) && (values == &options.mean || value > 0);
-      if (!is_right) {
-        return Wrong(
-            name, " has the value ", value, ", but should have ",
-            values == &options.mean ? "finite ones" : "finite ones above 0");
+      if (std::abs(value) <= std::numeric_limits<float>::max() &&
+          (is_mean || value >= std::numeric_limits<float>::min())) {
+        continue;
       }
+      return Wrong(name, " should have numbers ", is_mean ? "" : "above 0 ",
+                   "that are finite as f32, but has ", value);
     }
   }
   return absl::OkStatus();

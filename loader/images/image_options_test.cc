@@ -271,6 +271,37 @@ TEST(ImageOptions, OfAWrongTypeAreRefused) {
   });
 }
 
+TEST(ImageOptions, WithAWrongNormalizationAreRefused) {
+  const auto normalize = [](std::vector<double> mean,
+                            std::vector<double> deviation) -> Change {
+    return [mean, deviation](ImageOptions& o) {
+      o.dtype = DType::kF32;
+      o.mean = mean;
+      o.deviation = deviation;
+    };
+  };
+  const std::string mean =
+      "mean should have numbers that are finite as f32, but has ";
+  const std::string deviation =
+      "deviation should have numbers above 0 that are finite as f32, but has ";
+  ExpectWrong({
+      {normalize({0.5}, {}),
+       "mean should have 3 values, for red, green and blue, but has 1"},
+      {normalize({}, {1, 1, 1, 1}),
+       "deviation should have 3 values, for red, green and blue, but has 4"},
+      {normalize({0, NAN, 0}, {}), mean + "nan"},
+      {normalize({0, 0, -INFINITY}, {}), mean + "-inf"},
+      {normalize({1e39, 0, 0}, {}), mean + "1e+39"},
+      {normalize({0, 0, 0}, {1, 0, 1}), deviation + "0"},
+      {normalize({}, {1, 1, -1}), deviation + "-1"},
+      {normalize({}, {1, 1, NAN}), deviation + "nan"},
+      {normalize({}, {1, 1, INFINITY}), deviation + "inf"},
+      {normalize({}, {1e39, 1, 1}), deviation + "1e+39"},
+      // It is 0 as f32.
+      {normalize({}, {1, 1e-60, 1}), deviation + "1e-60"},
+  });
+}
+
 // ---- Inner datasets that do not fit.
 
 TEST(ImageOptions, TheInnerDatasetMustHaveTheFilesInItsField) {
