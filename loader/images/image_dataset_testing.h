@@ -139,13 +139,17 @@ struct FieldContent {
   }
 };
 
-// Reads a sample, and returns a field of it.
+// Reads a sample, with random numbers of the key 0 and the position `index`,
+// and returns a field of it.
 inline absl::StatusOr<FieldContent> ReadContent(Dataset& dataset, int64_t index,
                                                 absl::string_view name) {
   LOCKSTEP_ASSIGN_OR_RETURN(const int field, FindField(dataset.fields(), name));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto buffer,
                             RowBuffer::Create(dataset.fields()));
-  LOCKSTEP_RETURN_IF_ERROR(buffer->Read(dataset, index));
+  const WorkerInfo worker;
+  SampleContext context(worker, /*key=*/0, /*epoch=*/0, index,
+                        /*position=*/index);
+  LOCKSTEP_RETURN_IF_ERROR(buffer->Read(dataset, index, context));
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<char> bytes,
                             buffer->row().WrittenBytes(field));
   const absl::Span<const int64_t> shape = buffer->row().shape(field);
