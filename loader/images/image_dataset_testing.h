@@ -27,6 +27,7 @@
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
+#include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/field.h"
@@ -47,6 +48,80 @@ inline std::string JpegWithWarning() {
   std::string bytes = GoodJpeg();
   const size_t sizes = bytes.find("\xFF\xC0");  // the marker of the frame
   return bytes.insert(sizes, "between");
+}
+
+// Returns bytes of noise for an image: red, green and blue of each pixel.
+inline std::string NoisePixels(int64_t width, int64_t height, uint64_t seed) {
+  std::string pixels(static_cast<size_t>(width * height * 3), '\0');
+  Random random(seed);
+  for (char& value : pixels) value = static_cast<char>(random.Below(256));
+  return pixels;
+}
+
+// Returns a number of 4 bytes, the largest part first.
+inline std::string BigEndian(uint32_t number) {
+  std::string bytes;
+  for (const int shift : {24, 16, 8, 0}) {
+    bytes += static_cast<char>(number >> shift & 0xFF);
+  }
+  return bytes;
+}
+
+// Returns a chunk of a PNG, with its checksum.
+inline std::string PngChunk(absl::string_view type, absl::string_view data) {
+  const std::string body = absl::StrCat(type, data);
+  uint32_t crc = 0xFFFFFFFF;
+  for (const char byte : body) {
+    crc ^= static_cast<uint8_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) {
+      crc = crc >> 1 ^ ((crc & 1) != 0 ? 0xEDB88320 : 0);
+    }
+  }
+  return absl::StrCat(BigEndian(static_cast<uint32_t>(data.size())), body,
+                      BigEndian(~crc));
+}
+
+// Returns a PNG with these pixels, which are stored without compression, and
+// with `chunks` before them.
+inline std::string PngOf(int64_t width, int64_t height,
+                         absl::string_view pixels,
+                         absl::string_view chunks = "") {
+  std::string rows;
+  const auto row_bytes = static_cast<size_t>(width * 3);
+  for (size_t at = 0; at < pixels.size(); at += row_bytes) {
+    absl::StrAppend(&rows, absl::string_view("\0", 1),
+                    pixels.substr(at, row_bytes));
+  }
+  std::string data = "\x78\x01";
+  constexpr size_t kBlock = 65535;
+  uint32_t low = 1;
+  uint32_t high = 0;
+  for (size_t at = 0; at < rows.size(); at += kBlock) {
+    const std::string block = rows.substr(at, kBlock);
+    const auto size = static_cast<uint16_t>(block.size());
+    data += static_cast<char>(at + kBlock >= rows.size() ? 1 : 0);
+    for (const uint16_t number : {size, static_cast<uint16_t>(~size)}) {
+      data += static_cast<char>(number & 0xFF);
+      data += static_cast<char>(number >> 8);
+    }
+    data += block;
+    for (const char byte : block) {
+      low = (low + static_cast<uint8_t>(byte)) % 65521;
+      high = (high + low) % 65521;
+    }
+  }
+  data += BigEndian(high << 16 | low);
+  const std::string header =
+      absl::StrCat(BigEndian(static_cast<uint32_t>(width)),
+                   BigEndian(static_cast<uint32_t>(height)),
+                   absl::string_view("\x08\x02\0\0\0", 5));
+  return absl::StrCat(absl::string_view("\x89PNG\r\n\x1A\n", 8),
+                      PngChunk("IHDR", header), chunks, PngChunk("IDAT", data),
+                      PngChunk("IEND", ""));
+}
+
+inline std::string NoisePng(int64_t width, int64_t height, uint64_t seed) {
+  return PngOf(width, height, NoisePixels(width, height, seed));
 }
 
 // Sample i has the id i, file i, i % 3 letters, and a box.
