@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -18,25 +19,45 @@ constexpr int64_t kPixelBytes = RowSink::kPixelBytes;
 // The most memory for chunks that are no pixels, such as texts and profiles.
 constexpr size_t kChunkBytes = size_t{16} << 20;
 
+// True if the decoder of this thread got no memory for its image. It tells this
+// by EMEM, and by errors of zlib, which broken images have too.
+thread_local bool had_no_memory = false;
+
+// Returns memory, after a note if there is none.
+void* Noted(void* memory) {
+  if (memory == nullptr) had_no_memory = true;
+  return memory;
+}
+
+void* Allocate(size_t bytes) { return Noted(std::malloc(bytes)); }
+void* Reallocate(void* memory, size_t bytes) {
+  return Noted(std::realloc(memory, bytes));
+}
+void* AllocateZeros(size_t count, size_t bytes) {
+  return Noted(std::calloc(count, bytes));
+}
+
+spng_ctx* NewDecoder() {
+  had_no_memory = false;
+  spng_alloc memory = {Allocate, Reallocate, AllocateZeros, std::free};
+  return spng_ctx_new2(&memory, 0);
+}
+
 absl::Status CheckSpng(int error) {
-  switch (error) {
-    case SPNG_OK:
-      return absl::OkStatus();
-    case SPNG_EMEM:
-      return absl::ResourceExhaustedError("there is no memory to decode a PNG");
-    case SPNG_IO_EOF:
-      return absl::DataLossError("the PNG is truncated");
-    default:
-      return absl::DataLossError(
-          absl::StrCat("the PNG can't be decoded: ", spng_strerror(error)));
+  if (error == SPNG_OK) return absl::OkStatus();
+  if (error == SPNG_EMEM || had_no_memory) {
+    return absl::ResourceExhaustedError("there is no memory to decode a PNG");
   }
+  if (error == SPNG_IO_EOF) return absl::DataLossError("the PNG is truncated");
+  return absl::DataLossError(
+      absl::StrCat("the PNG can't be decoded: ", spng_strerror(error)));
 }
 
 }  // namespace
 
 // Thread-safety: thread-compatible.
 struct PngFile::Context {
-  Context() : spng(spng_ctx_new(0)) {}
+  Context() : spng(NewDecoder()) {}
   ~Context() { spng_ctx_free(spng); }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
