@@ -225,6 +225,8 @@ std::vector<BadFile> BadFiles() {
       {good.substr(0, good.size() - 2), kDataLoss, "the JPEG is truncated: "},
       {good.substr(0, 3), kDataLoss, "the JPEG is truncated: "},
       {std::string("\x89PNG\r\n\x1A\n", 8), kDataLoss, "the PNG is truncated"},
+      {PngOf(2, 1, "123456", PngChunk("ABCD", "")), kDataLoss,
+       "the PNG can't be decoded: unknown critical chunk"},
       {"", kDataLoss, "the image has no bytes"},
       {large, kInvalid, "65281 x 65280 pixels, which is more than max_pixels="},
       {"RIFF1234WEBPVP8 ", kInvalid, "\"RIFF1234WEBP\" (WebP)"},

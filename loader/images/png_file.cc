@@ -83,11 +83,13 @@ absl::Status PngFile::Open(absl::Span<const char> bytes, int64_t max_pixels) {
   interlaced_ = header.interlace_method != 0;
   LOCKSTEP_RETURN_IF_ERROR(CheckImageSize(width_, height_, max_pixels));
   orientation_ = 1;
+  // This reads all chunks before the pixels.
   spng_exif exif;
-  if (spng_get_exif(spng, &exif) == SPNG_OK) {
-    orientation_ = ExifOrientation(absl::MakeConstSpan(
-        reinterpret_cast<const uint8_t*>(exif.data), exif.length));
-  }
+  const int error = spng_get_exif(spng, &exif);
+  if (error == SPNG_ECHUNKAVAIL) return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(CheckSpng(error));
+  orientation_ = ExifOrientation(absl::MakeConstSpan(
+      reinterpret_cast<const uint8_t*>(exif.data), exif.length));
   return absl::OkStatus();
 }
 
