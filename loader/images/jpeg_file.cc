@@ -191,17 +191,14 @@ class JpegFile::Decoder {
       const bool done = Try([this] { jpeg_finish_decompress(&jpeg_); });
       return done ? absl::OkStatus() : Error();
     }
-    // The decoder reads ahead, so it may have passed the end: then its input is
-    // complete, or it keeps the marker of the end until it needs it.
-    if (jpeg_input_complete(&jpeg_) || jpeg_.unread_marker == JPEG_EOI) {
-      return absl::OkStatus();
-    }
-    // All scans of a file with several of them were read by Start. In a single
-    // scan, FF D9 is the end, and stands nowhere else. The decoder reads ahead.
-    if (jpeg_input_complete(&jpeg_) || jpeg_has_multiple_scans(&jpeg_) ||
+    // All scans of a file with several of them were read by Start. The decoder
+    // reads ahead, so it may have passed the end: then its input is complete,
+    // or it keeps the marker of the end until it needs it.
+    if (jpeg_has_multiple_scans(&jpeg_) || jpeg_input_complete(&jpeg_) ||
         jpeg_.unread_marker == JPEG_EOI) {
       return absl::OkStatus();
     }
+    // In a single scan, FF D9 is the end, and stands nowhere else.
     const absl::string_view rest(
         reinterpret_cast<const char*>(jpeg_.src->next_input_byte),
         jpeg_.src->bytes_in_buffer);
