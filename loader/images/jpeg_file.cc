@@ -156,7 +156,10 @@ class JpegFile::Decoder {
   // Decodes only these columns, and some on either side. Sets `left` to the
   // first column that is decoded.
   absl::Status Crop(int64_t& left, int64_t width) {
-    if (width == output_width()) return absl::OkStatus();
+    if (width == output_width() || !CanCrop()) {
+      left = 0;
+      return absl::OkStatus();
+    }
     const int64_t right = std::min(left + width + kMargin, output_width());
     auto first = static_cast<JDIMENSION>(std::max<int64_t>(left - kMargin, 0));
     auto columns = static_cast<JDIMENSION>(right - first);
@@ -214,6 +217,25 @@ class JpegFile::Decoder {
   }
 
  private:
+  // Returns false for images whose columns next to the edge of a region
+  // libjpeg-turbo decodes with other pixels: if the colours of more than two
+  // columns are stored as one, and the image is decoded at a fraction of its
+  // size. Nobody makes images with components of other sizes than those that
+  // are known to be right.
+  bool CanCrop() const {
+    const jpeg_component_info& first = jpeg_.comp_info[0];
+    for (int i = 0; i < jpeg_.num_components; ++i) {
+      const jpeg_component_info& other = jpeg_.comp_info[i];
+      const bool is_like_first = other.h_samp_factor == first.h_samp_factor &&
+                                 other.v_samp_factor == first.v_samp_factor;
+      if (!is_like_first &&
+          (other.h_samp_factor != 1 || other.v_samp_factor != 1)) {
+        return false;
+      }
+    }
+    return jpeg_.scale_denom == 1 || first.h_samp_factor <= 2;
+  }
+
   static Decoder& Of(j_common_ptr jpeg) {
     return *static_cast<Decoder*>(jpeg->client_data);
   }
