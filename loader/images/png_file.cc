@@ -7,6 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "lockstep/base/status_macros.h"
 #include "spng.h"
@@ -15,6 +17,8 @@ namespace lockstep::internal_loader {
 namespace {
 
 constexpr int64_t kPixelBytes = RowSink::kPixelBytes;
+
+constexpr absl::string_view kExifHead("Exif\0\0", 6);
 
 // The most memory for chunks that are no pixels, such as texts and profiles.
 constexpr size_t kChunkBytes = size_t{16} << 20;
@@ -53,6 +57,31 @@ absl::Status CheckSpng(int error) {
       absl::StrCat("the PNG can't be decoded: ", spng_strerror(error)));
 }
 
+// Returns the TIFF structure of a PNG's EXIF block, or nothing if there is
+// none. libspng gives no block that stands behind the pixels, or that begins
+// like those of JPEGs; some programs write such. It compares the checksum
+// later.
+absl::Span<const uint8_t> FindTiff(absl::Span<const char> png) {
+  constexpr size_t kSignature = 8;  // the bytes before the first chunk
+  constexpr size_t kAround = 12;    // a chunk's length, type and checksum
+  const absl::string_view bytes(png.data(), png.size());
+  size_t at = kSignature;
+  while (bytes.size() - at >= kAround) {
+    const auto* const head = reinterpret_cast<const uint8_t*>(png.data() + at);
+    const size_t length = size_t{head[0]} << 24 | size_t{head[1]} << 16 |
+                          size_t{head[2]} << 8 | size_t{head[3]};
+    const absl::string_view type = bytes.substr(at + 4, 4);
+    if (length > bytes.size() - at - kAround || type == "IEND") break;
+    if (type == "eXIf") {
+      absl::string_view tiff = bytes.substr(at + 8, length);
+      absl::ConsumePrefix(&tiff, kExifHead);
+      return {reinterpret_cast<const uint8_t*>(tiff.data()), tiff.size()};
+    }
+    at += kAround + length;
+  }
+  return {};
+}
+
 }  // namespace
 
 // Thread-safety: thread-compatible.
@@ -75,6 +104,8 @@ absl::Status PngFile::Open(absl::Span<const char> bytes, int64_t max_pixels) {
   LOCKSTEP_RETURN_IF_ERROR(
       CheckSpng(spng_set_chunk_limits(spng, kChunkBytes, kChunkBytes)));
   LOCKSTEP_RETURN_IF_ERROR(
+      CheckSpng(spng_set_crc_action(spng, SPNG_CRC_ERROR, SPNG_CRC_ERROR)));
+  LOCKSTEP_RETURN_IF_ERROR(
       CheckSpng(spng_set_png_buffer(spng, bytes.data(), bytes.size())));
   spng_ihdr header;
   LOCKSTEP_RETURN_IF_ERROR(CheckSpng(spng_get_ihdr(spng, &header)));
@@ -82,14 +113,7 @@ absl::Status PngFile::Open(absl::Span<const char> bytes, int64_t max_pixels) {
   height_ = header.height;
   interlaced_ = header.interlace_method != 0;
   LOCKSTEP_RETURN_IF_ERROR(CheckImageSize(width_, height_, max_pixels));
-  orientation_ = 1;
-  // This reads all chunks before the pixels.
-  spng_exif exif;
-  const int error = spng_get_exif(spng, &exif);
-  if (error == SPNG_ECHUNKAVAIL) return absl::OkStatus();
-  LOCKSTEP_RETURN_IF_ERROR(CheckSpng(error));
-  orientation_ = ExifOrientation(absl::MakeConstSpan(
-      reinterpret_cast<const uint8_t*>(exif.data), exif.length));
+  orientation_ = ExifOrientation(FindTiff(bytes));
   return absl::OkStatus();
 }
 
@@ -136,7 +160,7 @@ absl::Status PngFile::ReadInterlaced(const ImageRegion& region, RowSink& sink) {
 }
 
 absl::Status PngFile::End() {
-  const absl::Status status = CheckSpng(spng_decode_chunks(context_->spng));
+  absl::Status status = CheckSpng(spng_decode_chunks(context_->spng));
   context_ = nullptr;
   return status;
 }
