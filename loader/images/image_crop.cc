@@ -20,8 +20,12 @@ int64_t HalfOfRest(int64_t all, int64_t part) {
   return rest % 2 != 0 && half % 2 != 0 ? half + 1 : half;
 }
 
-// Rounds a positive number to nearest.
-int64_t Round(double value) { return static_cast<int64_t>(value + 0.5); }
+// Rounds a positive number to nearest, and to even from the middle.
+int64_t Round(double value) {
+  const auto below = static_cast<int64_t>(value);
+  const double rest = value - static_cast<double>(below);
+  return rest > 0.5 || (rest == 0.5 && below % 2 != 0) ? below + 1 : below;
+}
 
 // Returns the largest part in the middle of the image whose aspect is within
 // the bounds.
