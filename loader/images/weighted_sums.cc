@@ -1,6 +1,8 @@
 #include "lockstep/loader/images/weighted_sums.h"
 
-#ifdef __x86_64__
+// LOCKSTEP_PLAIN_SUMS is for tests.
+#if defined(__x86_64__) && !defined(LOCKSTEP_PLAIN_SUMS)
+#define LOCKSTEP_AVX2_SUMS
 #include <immintrin.h>
 #endif
 
@@ -81,7 +83,7 @@ void SumBlockPlain(const ResizeWeights& weights,
   for (int c = 0; c < kBlock; ++c) to[c] = ByteOf(high_sums[c], low_sums[c]);
 }
 
-#ifdef __x86_64__
+#ifdef LOCKSTEP_AVX2_SUMS
 
 bool HasAvx2() {
   static const bool has_avx2 = __builtin_cpu_supports("avx2");
