@@ -162,6 +162,15 @@ TEST(RandomCrop, ExtremeImagesGiveTheirMiddle) {
   EXPECT_EQ(Draw({{1, 1}, {0.01, 100}}, 1000, 1001, 5), "0,0 1000x1001");
 }
 
+TEST(RandomCrop, TheMiddleIsRoundedToEven) {
+  EXPECT_EQ(Draw({{1, 1}, {0.5, 1.5}}, 100, 3, 5), "48,0 4x3");  // 4.5
+  EXPECT_EQ(Draw({{1, 1}, {0.5, 1.5}}, 100, 5, 5), "46,0 8x5");  // 7.5
+  EXPECT_EQ(Draw({{1, 1}, {0.4, 1.5}}, 1, 100, 5), "0,49 1x2");  // 2.5
+  EXPECT_EQ(Draw({{1, 1}, {0.4, 1.5}}, 3, 100, 5), "0,46 3x8");  // 7.5
+  // No part is empty, though 0.3 is nearer to 0.
+  EXPECT_EQ(Draw({{1, 1}, {0.1, 0.3}}, 100, 1, 5), "49,0 1x1");
+}
+
 TEST(RandomCrop, EqualBoundsAreOneSize) {
   for (uint64_t i = 0; i < 20; ++i) {
     Random random(6, i);
