@@ -32,8 +32,9 @@ class RandomCrop {
   // Requires 0 < min <= max for both, and area.max <= 1.
   RandomCrop(Bounds area, Bounds aspect);
 
-  // Takes two draws for each try, and two calls of Below, for the top and the
-  // left. Requires a width and a height of 1 or more.
+  // Takes two draws for each try, or one if the bounds of the area are equal,
+  // and two calls of Below, for the top and the left. Requires a width and a
+  // height of 1 or more.
   ImageRegion Draw(int64_t width, int64_t height, Random& random) const;
 
  private:

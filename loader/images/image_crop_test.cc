@@ -178,6 +178,7 @@ TEST(RandomCrop, EqualBoundsAreOneSize) {
         RandomCrop({0.25, 0.25}, {1, 1}).Draw(200, 200, random);
     EXPECT_EQ(part.width, 100);
     EXPECT_EQ(part.height, 100);
+    EXPECT_EQ(random.draws(), 3U);  // none for the area
     ExpectInside(part, 200, 200);
     Random all(6, i);
     EXPECT_EQ(ToString(RandomCrop({1, 1}, {2, 2}).Draw(40, 20, all)),
