@@ -83,12 +83,13 @@ void SumBlockPlain(const ResizeWeights& weights,
   for (int c = 0; c < kBlock; ++c) to[c] = ByteOf(high_sums[c], low_sums[c]);
 }
 
-#ifdef LOCKSTEP_AVX2_SUMS
+// The functions for a kind of processors.
+struct Functions {
+  decltype(&SumPixelsPlain) sum_pixels;
+  decltype(&SumBlockPlain) sum_block;
+};
 
-bool HasAvx2() {
-  static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  return has_avx2;
-}
+#ifdef LOCKSTEP_AVX2_SUMS
 
 // The same with AVX2, which nearly every x86-64 has.
 #define LOCKSTEP_TARGET_AVX2 __attribute__((target("avx2")))
@@ -195,11 +196,15 @@ LOCKSTEP_TARGET_AVX2 void SumBlockAvx2(const ResizeWeights& weights,
                       _mm256_packus_epi16(left, right));
 }
 
+Functions FunctionsOfProcessor() {
+  static const bool has_avx2 = __builtin_cpu_supports("avx2");
+  if (has_avx2) return {SumPixelsAvx2, SumBlockAvx2};
+  return {SumPixelsPlain, SumBlockPlain};
+}
+
 #else
 
-bool HasAvx2() { return false; }
-constexpr auto SumPixelsAvx2 = SumPixelsPlain;
-constexpr auto SumBlockAvx2 = SumBlockPlain;
+Functions FunctionsOfProcessor() { return {SumPixelsPlain, SumBlockPlain}; }
 
 #endif
 
@@ -207,12 +212,12 @@ constexpr auto SumBlockAvx2 = SumBlockPlain;
 
 void SumAcross(const ResizeWeights& weights, const uint8_t* from, bool mirror,
                uint8_t* to) {
-  (HasAvx2() ? SumPixelsAvx2 : SumPixelsPlain)(weights, from, mirror, to);
+  FunctionsOfProcessor().sum_pixels(weights, from, mirror, to);
 }
 
 void SumDown(const ResizeWeights& weights, const ResizeWeights::Pixel& pixel,
              const uint8_t* const* from, int64_t bytes, uint8_t* to) {
-  const auto sum_block = HasAvx2() ? SumBlockAvx2 : SumBlockPlain;
+  const auto sum_block = FunctionsOfProcessor().sum_block;
   int64_t at = 0;
   for (; at + kBlock <= bytes; at += kBlock) {
     sum_block(weights, pixel, from, at, to + at);
