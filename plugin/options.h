@@ -23,6 +23,7 @@
 #include "lockstep/loader/datasets/tar_options.h"
 #include "lockstep/loader/datasets/tfrecord_dataset.h"
 #include "lockstep/loader/datasets/token_files.h"
+#include "lockstep/loader/images/image_options.h"
 #include "lockstep/loader/loader_options.h"
 #include "lockstep/metrics/sinks.h"
 #include "lockstep/sampler/block_shuffle.h"
@@ -62,6 +63,7 @@ void BindOptions(TokenFilesOptions& options, OptionTable& table);
 void BindOptions(TarField& options, OptionTable& table);
 void BindOptions(NpyFile& options, OptionTable& table);
 void BindOptions(CacheOptions& options, OptionTable& table);
+void BindOptions(ImageOptions& options, OptionTable& table);
 void BindOptions(TextSinkOptions& options, OptionTable& table);
 void BindOptions(JsonLinesOptions& options, OptionTable& table);
 void BindOptions(TensorboardOptions& options, OptionTable& table);

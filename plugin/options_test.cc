@@ -19,6 +19,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/loader/datasets/tar_options.h"
 #include "lockstep/loader/datasets/tensor_dataset.h"
+#include "lockstep/loader/images/image_options.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
@@ -202,6 +203,45 @@ missing = "skip"
   CacheOptions cache;
   cache.max_bytes = 7;
   ExpectText(cache, "max_bytes = 7\n");
+}
+
+TEST(OptionsAsText, Images) {
+  ImageOptions options;
+  options.field = "photo";
+  options.height = 160;
+  options.width = 224;
+  options.crop = ImageCrop::kCenter;
+  options.resize = 232;
+  options.min_area = 0.25;
+  options.max_area = 0.75;
+  options.min_aspect = 0.5;
+  options.max_aspect = 2;
+  options.flip = true;
+  options.filter = ImageFilter::kBicubic;
+  options.scaled_decoding = true;
+  options.dtype = DType::kF32;
+  options.mean = {0.485, 0.456, 0.406};
+  options.deviation = {0.229, 0.224, 0.225};
+  options.layout = ImageLayout::kChannelsFirst;
+  options.max_pixels = 1000000;
+  ExpectText(options, R"(field = "photo"
+height = 160
+width = 224
+crop = "center"
+resize = 232
+min_area = 0.25
+max_area = 0.75
+min_aspect = 0.5
+max_aspect = 2.0
+flip = true
+filter = "bicubic"
+scaled_decoding = true
+dtype = "f32"
+mean = [0.485, 0.456, 0.406]
+deviation = [0.229, 0.224, 0.225]
+layout = "channels_first"
+max_pixels = 1000000
+)");
 }
 
 TEST(OptionsAsText, Sinks) {

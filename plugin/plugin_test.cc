@@ -126,8 +126,8 @@ TEST_F(Plugin, RegistersExactlyTheseNames) {
   samplers.insert(samplers.begin() + 7, "order");
   EXPECT_THAT(NamesOf(registry_.Parts<Sampler>()), ElementsAreArray(samplers));
   EXPECT_THAT(NamesOf(registry_.Parts<Dataset>()),
-              ElementsAre("cache", "concat", "file_folder", "npy", "subset",
-                          "tar", "tfrecord", "tokens", "zip"));
+              ElementsAre("cache", "concat", "file_folder", "image", "npy",
+                          "subset", "tar", "tfrecord", "tokens", "zip"));
   EXPECT_THAT(NamesOf(registry_.Parts<Loader>()), ElementsAre("default"));
   EXPECT_THAT(NamesOf(registry_.Parts<Communicator>()),
               ElementsAre("auto", "gloo", "nccl", "shm"));
