@@ -113,9 +113,12 @@ struct PluginContext {
 
   LoaderHooks loader_hooks;
 
-  // Called on the thread that makes parts, about every two seconds, with a
-  // sentence that says how far it has come, if one takes long: a dataset that
-  // looks through its files. A session logs it.
+  // Called with a sentence for people, which a session logs. While parts are
+  // made, the thread that makes them says about every two seconds how far it
+  // has come, if one takes long: a dataset that looks through its files. Later,
+  // any thread that reads samples may tell what it finds: a dataset of images
+  // does, if their decoder warns. So the function must be thread-safe, and work
+  // for as long as the parts live.
   std::function<void(absl::string_view)> tell;
 
   // The fields of the batches, for factories of collates. They are those of the
