@@ -4,11 +4,13 @@
     testdata/generate/fuzz_corpora.py
 
 Files named found_* are regressions that fuzzers have found, and stay as they are.
-Checksums are left 0, since the fuzzers put them right.
+Checksums are left 0, since the fuzzers put them right. It needs Pillow 12.3.0.
 """
 
 import pathlib
 import struct
+
+import fuzz_images
 
 TESTDATA = pathlib.Path(__file__).parent.parent
 
@@ -605,6 +607,9 @@ def main():
         })
     write('token_files_fuzz', tokens())
     write('tar_archive_fuzz', archives())
+    write('jpeg_fuzz', fuzz_images.jpegs())
+    write('png_fuzz', fuzz_images.pngs())
+    write('exif_fuzz', fuzz_images.exifs())
     write(
         'shard_index_fuzz', {
             **golden('tar', ['webdataset.idx', 'gnu_ustar.idx', 'gnu_gnu.idx']),
