@@ -43,7 +43,8 @@ bool SwapsAxes(int orientation) { return orientation >= 5; }
 absl::Status UnknownKind(absl::string_view bytes) {
   if (bytes.empty()) return absl::DataLossError("the image has no bytes");
   const char* kind = "";
-  if (bytes.substr(0, 4) == "RIFF" && bytes.substr(8, 4) == "WEBP") {
+  if (bytes.substr(0, 4) == "RIFF" &&
+      absl::ClippedSubstr(bytes, 8, 4) == "WEBP") {
     kind = " (WebP)";
   } else if (bytes.substr(0, 4) == "GIF8") {
     kind = " (GIF)";
