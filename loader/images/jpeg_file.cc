@@ -219,9 +219,10 @@ class JpegFile::Decoder {
  private:
   // Returns false for images whose columns next to the edge of a region
   // libjpeg-turbo decodes with other pixels: if the colours of more than two
-  // columns are stored as one, and the image is decoded at a fraction of its
-  // size. Nobody makes images with components of other sizes than those that
-  // are known to be right.
+  // columns or rows are stored as one, and the image is decoded at a fraction
+  // of its size; and if blocks are smoothed, by those beside them. Nobody makes
+  // images with components of other sizes than those that are known to be
+  // right.
   bool CanCrop() const {
     const jpeg_component_info& first = jpeg_.comp_info[0];
     for (int i = 0; i < jpeg_.num_components; ++i) {
@@ -233,7 +234,24 @@ class JpegFile::Decoder {
         return false;
       }
     }
-    return jpeg_.scale_denom == 1 || first.h_samp_factor <= 2;
+    const bool is_known = jpeg_.scale_denom == 1 || (first.h_samp_factor <= 2 &&
+                                                     first.v_samp_factor <= 2);
+    return is_known && !MayBeSmoothed();
+  }
+
+  // Returns true for progressive images without all coefficients, which
+  // libjpeg smooths over several blocks.
+  bool MayBeSmoothed() const {
+    if (jpeg_.coef_bits == nullptr) return false;
+    for (int i = 0; i < jpeg_.num_components; ++i) {
+      // The bits that each coefficient lacks, or -1 if it was not in any scan.
+      const int* const lacks = jpeg_.coef_bits[i];
+      if (std::any_of(lacks, lacks + DCTSIZE2,
+                      [](int bits) { return bits != 0; })) {
+        return true;
+      }
+    }
+    return false;
   }
 
   static Decoder& Of(j_common_ptr jpeg) {

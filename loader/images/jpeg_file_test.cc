@@ -129,6 +129,10 @@ std::vector<JpegKind> AllKinds() {
       }
     }
   }
+  JpegKind tall;
+  tall.across = 2;
+  tall.down = 4;
+  kinds.push_back(tall);
   JpegKind grey;
   grey.components = 1;
   kinds.push_back(grey);
@@ -186,6 +190,31 @@ TEST(JpegFile, ARegionHasThePixelsOfTheWholeImage) {
               << region.height;
         }
       }
+    }
+  }
+}
+
+// An image that lacks coefficients is smoothed over several blocks.
+TEST(JpegFile, ARegionOfASmoothedImageHasThePixelsOfTheWholeImage) {
+  JpegKind kind;
+  kind.across = kind.down = 2;
+  kind.progressive = true;
+  std::string bytes = MakeJpeg(149, 113, kind);
+  const size_t second_scan = bytes.find("\xFF\xDA", bytes.find("\xFF\xDA") + 2);
+  bytes = bytes.substr(0, second_scan) + "\xFF\xD9";
+  Random random(/*key=*/6);
+  JpegFile file;
+  for (const int divisor : {1, 2, 4, 8}) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::vector<uint8_t> all,
+                                  ReadAll(file, bytes, divisor));
+    for (int i = 0; i < 100; ++i) {
+      const ImageRegion region =
+          Draw(Scaled(149, divisor), Scaled(113, divisor), random);
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(const std::vector<uint8_t> part,
+                                    ReadRegion(file, bytes, divisor, region));
+      EXPECT_TRUE(part == CutOut(all, Scaled(149, divisor), region))
+          << "divided by " << divisor << ", region at " << region.left << ", "
+          << region.top << " of " << region.width << " x " << region.height;
     }
   }
 }

@@ -173,6 +173,8 @@ def jpegs():
             struct.pack('>HH', 27, 41), struct.pack('>HH', 65500, 65500)),
         'h4v2': options(SCALED, 9, 3, 1, INNER) +
                 coded((70, 40), [(4, 2), (1, 1), (1, 1)]),
+        'h2v4': options(SCALED, 9, 3, 1, INNER) +
+                coded((40, 70), [(2, 4), (1, 1), (1, 1)]),
         'h4v1_mixed': options(region=(0, 4, 90, 90)) +
                       coded((70, 24), [(4, 1), (1, 1), (2, 1)]),
         'h1v2': options(region=WIDE) + coded((30, 40), [(1, 2), (1, 1), (1, 1)]),
@@ -182,6 +184,8 @@ def jpegs():
         'grey_2x2': options(region=INNER) + coded((40, 40), [(2, 2)]),
         'separate': options(region=INNER) + coded((50, 40), TWO, [[0], [1], [2]]),
         'missing': options(region=TALL) + coded((50, 40), TWO, [[0], [1]]),
+        'dc_only': options(region=(130, 20, 130, 20)) +
+                   coded((90, 60), TWO, frame=0xC2),
         'dc_high_bits': options(region=INNER) +
                         coded((60, 60), [(1, 1)], frame=0xC2, low=1),
         'ycck': options(region=INNER) +
