@@ -86,22 +86,20 @@ class JpegFile::Decoder {
     handler_.error_exit = OnError;
     handler_.emit_message = OnMessage;
     progress_.progress_monitor = OnProgress;
-    made_ = Try([this] {
-      jpeg_create_decompress(&jpeg_);
-      jpeg_.progress = &progress_;
-      // All of a segment is kept: at most 65,533 bytes.
-      jpeg_save_markers(&jpeg_, kExifMarker, 0xFFFF);
-    });
   }
   ~Decoder() { jpeg_destroy_decompress(&jpeg_); }
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
   absl::Status ReadHeader(absl::Span<const char> bytes) {
-    if (!made_) return Error();
     warnings_ = 0;
     const bool read = Try([this, bytes] {
-      jpeg_abort_decompress(&jpeg_);
+      // A file that lacks tables must not be decoded by those of the last one.
+      jpeg_destroy_decompress(&jpeg_);
+      jpeg_create_decompress(&jpeg_);
+      jpeg_.progress = &progress_;
+      // All of a segment is kept: at most 65,533 bytes.
+      jpeg_save_markers(&jpeg_, kExifMarker, 0xFFFF);
       jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(bytes.data()),
                    bytes.size());
       jpeg_read_header(&jpeg_, TRUE);
@@ -320,7 +318,6 @@ class JpegFile::Decoder {
   int code_ = 0;
   int warnings_ = 0;
   bool too_many_scans_ = false;
-  bool made_ = false;
 };
 
 JpegFile::JpegFile() = default;

@@ -219,6 +219,22 @@ TEST(JpegFile, ARegionOfASmoothedImageHasThePixelsOfTheWholeImage) {
   }
 }
 
+TEST(JpegFile, TablesOfOneImageDoNotServeTheNext) {
+  const std::string good = MakeJpeg(40, 30, {});
+  std::string without = good;
+  for (size_t at; (at = without.find("\xFF\xDB")) != std::string::npos;) {
+    const size_t length = static_cast<uint8_t>(without[at + 3]);
+    without.erase(at, 2 + length);
+  }
+  JpegFile file;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(ReadAll(file, without, 1),
+                StatusIs(absl::StatusCode::kDataLoss,
+                         HasSubstr("Quantization table 0x00 was not defined")));
+    LOCKSTEP_EXPECT_OK(ReadAll(file, good, 1));
+  }
+}
+
 TEST(JpegFile, AFileWithoutItsEndIsAnError) {
   JpegFile file;
   for (const bool progressive : {false, true}) {

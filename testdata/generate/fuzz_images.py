@@ -169,6 +169,10 @@ def jpegs():
         'no_end': options(region=INNER) + small[:-2],
         'behind_the_end': options(region=INNER) + small + small[:50],
         'no_scan': options() + small[:small.index(b'\xff\xda')],
+        'no_quantizations': options(region=INNER) + b''.join(
+            part for part in parts(small) if part[:2] != b'\xff\xdb'),
+        'no_codes': options(region=INNER) + b''.join(
+            part for part in parts(small) if part[:2] != b'\xff\xc4'),
         'large': options() + small.replace(
             struct.pack('>HH', 27, 41), struct.pack('>HH', 65500, 65500)),
         'h4v2': options(SCALED, 9, 3, 1, INNER) +
