@@ -93,13 +93,13 @@ class JpegFile::Decoder {
 
   absl::Status ReadHeader(absl::Span<const char> bytes) {
     warnings_ = 0;
+    orientation_ = 0;
     const bool read = Try([this, bytes] {
       // A file that lacks tables must not be decoded by those of the last one.
       jpeg_destroy_decompress(&jpeg_);
       jpeg_create_decompress(&jpeg_);
       jpeg_.progress = &progress_;
-      // All of a segment is kept: at most 65,533 bytes.
-      jpeg_save_markers(&jpeg_, kExifMarker, 0xFFFF);
+      jpeg_set_marker_processor(&jpeg_, kExifMarker, OnExif);
       jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(bytes.data()),
                    bytes.size());
       jpeg_read_header(&jpeg_, TRUE);
@@ -124,17 +124,7 @@ class JpegFile::Decoder {
   int64_t height() const { return jpeg_.image_height; }
   bool is_cmyk() const { return jpeg_.num_components == 4; }
 
-  int Orientation() const {
-    for (jpeg_saved_marker_ptr marker = jpeg_.marker_list; marker != nullptr;
-         marker = marker->next) {
-      const absl::string_view data(reinterpret_cast<const char*>(marker->data),
-                                   marker->data_length);
-      if (data.substr(0, kExifHead.size()) != kExifHead) continue;
-      return ExifOrientation(absl::MakeConstSpan(marker->data, data.size())
-                                 .subspan(kExifHead.size()));
-    }
-    return 1;
-  }
+  int orientation() const { return std::max(orientation_, 1); }
 
   // Begins to decode to pixels of 3 or 4 bytes, or of 4 for CMYK.
   absl::Status Start(int divisor, int bytes) {
@@ -271,6 +261,29 @@ class JpegFile::Decoder {
     if (self.warnings_++ == 0) jpeg->err->format_message(jpeg, self.text_);
   }
 
+  // Takes the orientation from a segment. libjpeg could keep these segments,
+  // but then the time for many of them is that for their number squared.
+  static boolean OnExif(j_decompress_ptr jpeg) {
+    jpeg_source_mgr& source = *jpeg->src;
+    // This does not return: the file ends here.
+    if (source.bytes_in_buffer < 2) source.fill_input_buffer(jpeg);
+    const auto* const length = source.next_input_byte;
+    source.next_input_byte += 2;
+    source.bytes_in_buffer -= 2;
+    const int64_t rest = length[0] * 256 + length[1] - 2;
+    if (rest <= 0) return TRUE;
+    const auto segment =
+        absl::MakeConstSpan(source.next_input_byte, source.bytes_in_buffer)
+            .subspan(0, static_cast<size_t>(rest));
+    Decoder& self = Of(reinterpret_cast<j_common_ptr>(jpeg));
+    if (self.orientation_ == 0 && segment.size() >= kExifHead.size() &&
+        std::memcmp(segment.data(), kExifHead.data(), kExifHead.size()) == 0) {
+      self.orientation_ = ExifOrientation(segment.subspan(kExifHead.size()));
+    }
+    source.skip_input_data(jpeg, static_cast<long>(rest));  // NOLINT
+    return TRUE;
+  }
+
   static void OnProgress(j_common_ptr jpeg) {
     const auto* const self = reinterpret_cast<j_decompress_ptr>(jpeg);
     if (self->input_scan_number <= kMaxScans) return;
@@ -318,6 +331,7 @@ class JpegFile::Decoder {
   int code_ = 0;
   int warnings_ = 0;
   bool too_many_scans_ = false;
+  int orientation_ = 0;  // 0: no segment was read that may have one
 };
 
 JpegFile::JpegFile() = default;
@@ -339,7 +353,7 @@ absl::Status JpegFile::Open(absl::Span<const char> bytes, int64_t max_pixels) {
   if (!status.ok()) return EndWith(status);
   width_ = decoder_->width();
   height_ = decoder_->height();
-  orientation_ = decoder_->Orientation();
+  orientation_ = decoder_->orientation();
   return CheckImageSize(width_, height_, max_pixels);
 }
 

@@ -235,6 +235,42 @@ TEST(JpegFile, TablesOfOneImageDoNotServeTheNext) {
   }
 }
 
+// If each of them was looked at for each, this would take hours.
+TEST(JpegFile, MillionsOfSegmentsTakeLittleTime) {
+  const std::string good = MakeJpeg(40, 30, {});
+  std::string many = good.substr(0, 2);
+  for (int i = 0; i < 2'000'000; ++i) many.append("\xFF\xE1\0\2", 4);
+  JpegFile file;
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto pixels, ReadAll(file, good, 1));
+  EXPECT_THAT(ReadAll(file, many + good.substr(2), 1), IsOkAndHolds(pixels));
+  EXPECT_EQ(file.orientation(), 1);
+}
+
+TEST(JpegFile, TheFirstExifSegmentHasTheOrientation) {
+  const std::string good = MakeJpeg(16, 16, {});
+  const auto exif = [](char orientation) {
+    const std::string tiff("MM\0*\0\0\0\x8\0\1\1\x12\0\3\0\0\0\1\0", 19);
+    return absl::StrCat(absl::string_view("\xFF\xE1\0\x20"
+                                          "Exif\0\0",
+                                          10),
+                        tiff, std::string(1, orientation),
+                        std::string(4, '\0'));
+  };
+  const std::string other(
+      "\xFF\xE1\0\x9"
+      "XMP.org",
+      11);
+  JpegFile file;
+  for (const std::string& bytes :
+       {good.substr(0, 2) + other + exif(6) + exif(3) + good.substr(2),
+        good.substr(0, 20) + exif(6) + good.substr(20)}) {
+    LOCKSTEP_EXPECT_OK(ReadAll(file, bytes, 1));
+    EXPECT_EQ(file.orientation(), 6);
+    LOCKSTEP_EXPECT_OK(ReadAll(file, good, 1));
+    EXPECT_EQ(file.orientation(), 1);
+  }
+}
+
 TEST(JpegFile, AFileWithoutItsEndIsAnError) {
   JpegFile file;
   for (const bool progressive : {false, true}) {
