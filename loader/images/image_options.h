@@ -82,8 +82,9 @@ struct ImageOptions {
 
   // The most pixels that an image may have. It must be given if images keep
   // their sizes, since each row of a batch has memory for so many. 0: 100
-  // million. A progressive JPEG takes up to 6 bytes of memory for each pixel
-  // while it is decoded, and other images take less.
+  // million. While it is decoded, a progressive JPEG takes up to 6 bytes of
+  // memory for each pixel, or 8 in CMYK, and other images take less. An image
+  // that is turned takes 4 more.
   int64_t max_pixels = 0;
 
   // Called with a line for people if a decoder warns about an image, at the
