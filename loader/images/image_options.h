@@ -66,8 +66,8 @@ struct ImageOptions {
   ImageFilter filter = ImageFilter::kBilinear;
 
   // If true, a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where this still
-  // has at least as many pixels as are needed. It is much faster for large
-  // photos, and has other bits.
+  // has at least as many pixels as are needed. It is faster for large photos,
+  // and has other bits.
   bool scaled_decoding = false;
 
   // kU8: the pixels as they are, from 0 to 255. kF32: (pixel / 255 - mean) /
