@@ -108,9 +108,10 @@ LOCKSTEP_TARGET_AVX2 inline __m256i WeightsOf(const int32_t* two) {
                                      _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
 }
 
-LOCKSTEP_TARGET_AVX2 void SumPixelAvx2(const ResizeWeights& weights,
-                                       const ResizeWeights::Pixel& pixel,
-                                       const uint8_t* from, uint8_t* to) {
+// Always a part of its caller, which cleans up the vector registers.
+LOCKSTEP_TARGET_AVX2 __attribute__((always_inline)) inline void SumPixelAvx2(
+    const ResizeWeights& weights, const ResizeWeights::Pixel& pixel,
+    const uint8_t* from, uint8_t* to) {
   // Two pairs of pixels at a time, one in each half of a register: their bytes
   // become words, and the words of a colour become neighbours.
   const __m256i places = _mm256_setr_epi8(
@@ -151,6 +152,8 @@ LOCKSTEP_TARGET_AVX2 void SumPixelsAvx2(const ResizeWeights& weights,
     SumPixelAvx2(weights, pixel, from + (pixel.first - weights.begin()) * 4,
                  to);
   }
+  // Otherwise, later SSE code is slow: GCC does this only from -O2 on.
+  _mm256_zeroupper();
 }
 
 // Four of these add up 32 bytes.
@@ -194,6 +197,7 @@ LOCKSTEP_TARGET_AVX2 void SumBlockAvx2(const ResizeWeights& weights,
                                            Rounded(sums[3].high, sums[3].low));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
                       _mm256_packus_epi16(left, right));
+  _mm256_zeroupper();
 }
 
 Functions FunctionsOfProcessor() {
