@@ -157,7 +157,7 @@ absl::Status CheckOptions(const ImageOptions& options) {
 // Returns the number of the field with the files.
 absl::StatusOr<int> FindFiles(absl::Span<const FieldSpec> fields,
                               const std::string& name) {
-  const absl::StatusOr<int> number = FindField(fields, name);
+  absl::StatusOr<int> number = FindField(fields, name);
   if (!number.ok()) return Annotate(number.status(), "image");
   const FieldSpec& field = fields[static_cast<size_t>(*number)];
   if (field.dtype == DType::kU8 && field.shape == std::vector<int64_t>{-1}) {

@@ -38,9 +38,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 using Files = std::vector<std::string>;

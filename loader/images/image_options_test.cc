@@ -272,8 +272,8 @@ TEST(ImageOptions, OfAWrongTypeAreRefused) {
 }
 
 TEST(ImageOptions, WithAWrongNormalizationAreRefused) {
-  const auto normalize = [](std::vector<double> mean,
-                            std::vector<double> deviation) -> Change {
+  const auto normalize = [](const std::vector<double>& mean,
+                            const std::vector<double>& deviation) -> Change {
     return [mean, deviation](ImageOptions& o) {
       o.dtype = DType::kF32;
       o.mean = mean;
