@@ -55,10 +55,10 @@ void ResizeWeights::Compute(const ResizeAxis& axis, ImageFilter filter) {
   for (int64_t i = 0; i < axis.count; ++i) {
     const double center = (static_cast<double>(axis.first + i) + 0.5) * scale;
     // These are rounded towards 0, before negative ones become 0.
-    const int64_t first =
-        std::max<int64_t>(static_cast<int64_t>(center - support + 0.5), 0);
-    const int64_t end =
-        std::min(static_cast<int64_t>(center + support + 0.5), axis.in);
+    const double from = center - support + 0.5;
+    const double to = center + support + 0.5;
+    const int64_t first = std::max<int64_t>(static_cast<int64_t>(from), 0);
+    const int64_t end = std::min(static_cast<int64_t>(to), axis.in);
     exact_.clear();
     double sum = 0.0;
     for (int64_t at = first; at < end; ++at) {
