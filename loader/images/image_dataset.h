@@ -27,9 +27,11 @@
 // more than `max_pixels`, for which nothing is allocated.
 //
 // The pixels of a PNG are the same everywhere. Those of a JPEG depend on the
-// decoder: libjpeg-turbo's releases differ by 1 in some pixels. So the
-// fingerprint has a digest of the pixels of a built-in image: a session ends if
-// its ranks have different decoders, and logs a difference after a restart.
+// decoder, and releases of libjpeg-turbo may differ. So the fingerprint has a
+// digest of the pixels of a built-in image: a session ends if its ranks decode
+// it to other pixels, and logs a difference after a restart. The digest does
+// not show how a progressive JPEG that lacks scans is smoothed, in which
+// releases do differ.
 // Everything else has the same bits everywhere: random parts are chosen with
 // products, sums and square roots, and images are resized with the bits of
 // Pillow 9 to 12 (Pillow 13 differs by 1 for some images that lose more of
