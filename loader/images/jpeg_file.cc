@@ -135,7 +135,17 @@ class JpegFile::Decoder {
           is_cmyk() ? JCS_CMYK : (bytes == 3 ? JCS_EXT_RGB : JCS_EXT_RGBX);
       jpeg_start_decompress(&jpeg_);
     });
-    return started ? absl::OkStatus() : Error();
+    if (!started) return Error();
+    // The caller's memory has room for no more. Later releases of libjpeg-turbo
+    // decode lossless images, but only at their full size.
+    if (output_width() == DivideUp(width(), divisor) &&
+        output_height() == DivideUp(height(), divisor)) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the JPEG can't be decoded at 1/", divisor,
+        " of its size, since it is lossless; set scaled_decoding to false, or "
+        "store it in another way"));
   }
 
   int64_t output_width() const { return jpeg_.output_width; }
