@@ -1,5 +1,5 @@
-// What bare libjpeg-turbo takes to decode images, so that bench_images.py can
-// compare.
+// This program measures the time that bare libjpeg-turbo takes to decode
+// images, for bench_images.py.
 //
 //   bench_turbojpeg FOLDER
 //

@@ -34,7 +34,7 @@ constexpr int64_t kPixels = 1 << 16;
 // see nothing of the libraries, which are not compiled for it.
 __attribute__((section("__libfuzzer_extra_counters"))) uint8_t counters[1024];
 
-// What came of reading an image.
+// The result of reading an image.
 struct Result {
   absl::Status status;
   std::string warning;
@@ -102,8 +102,8 @@ Result Open(ImageFile& file, absl::string_view bytes, const ImageCase& image) {
   LOCKSTEP_CHECK(file.orientation() >= 1 && file.orientation() <= 8);
   result.orientation = file.orientation();
   const int divisor = DivisorOf(file, image);
-  result.shape = {(file.height() + divisor - 1) / divisor,
-                  (file.width() + divisor - 1) / divisor, 3};
+  result.shape = {DivideUp(file.height(), divisor),
+                  DivideUp(file.width(), divisor), 3};
   return result;
 }
 

@@ -1,4 +1,4 @@
-// What the fuzzers of images have in common.
+// The fuzzers of images have this in common.
 //
 //   FuzzInput input(data, size);
 //   const ImageCase image = TakeImageCase(input);

@@ -28,6 +28,7 @@
 #include "lockstep/loader/datasets/inner_dataset.h"
 #include "lockstep/loader/datasets/lender.h"
 #include "lockstep/loader/field.h"
+#include "lockstep/loader/images/image_file.h"
 #include "lockstep/loader/images/image_options.h"
 #include "lockstep/loader/images/image_reader.h"
 #include "lockstep/loader/images/test_image.h"
@@ -49,7 +50,7 @@ constexpr int64_t kDefaultMaxPixels = 100'000'000;
 constexpr int64_t kMostPixels = int64_t{1} << 40;
 
 // The largest height and width of a result.
-constexpr int64_t kMaxSide = 65'535;
+constexpr int64_t kMaxSide = internal_loader::kMaxImageSide;
 
 // The largest aspect ratio of a random rectangle. The smallest is 1 divided by
 // it, so that no side of a rectangle overflows.

@@ -22,9 +22,10 @@
 // red, green, blue. The other fields stay as they are. A file may be a JPEG
 // (also progressive, grey or CMYK) or a PNG (of any kind; what is transparent
 // loses its transparency, and of 16 bits the upper 8 count). The image is
-// turned as its EXIF orientation says. An image that is truncated or broken,
-// or a PNG with a wrong checksum, is an error of its sample, as is one with
-// more than `max_pixels`, for which nothing is allocated.
+// turned as its EXIF orientation says. An image that is truncated or can't be
+// decoded, or a PNG with a wrong checksum, is an error of its sample, as is one
+// with more than `max_pixels` or more than 65,535 on a side, for which nothing
+// is allocated. A JPEG has no checksums: changed bytes may be other pixels.
 //
 // The pixels of a PNG are the same everywhere. Those of a JPEG depend on the
 // decoder, and releases of libjpeg-turbo may differ. So the fingerprint has a

@@ -61,11 +61,18 @@ absl::Status CheckImageSize(int64_t width, int64_t height, int64_t max_pixels) {
     return absl::DataLossError(
         absl::StrCat("the image has ", width, " x ", height, " pixels"));
   }
-  if (width <= max_pixels / height) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the image has ", width, " x ", height,
-      " pixels, which is more than max_pixels=", max_pixels,
-      "; make max_pixels larger if such images are meant to be read"));
+  if (width > max_pixels / height) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the image has ", width, " x ", height,
+        " pixels, which is more than max_pixels=", max_pixels,
+        "; make max_pixels larger if such images are meant to be read"));
+  }
+  if (width > kMaxImageSide || height > kMaxImageSide) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the image has ", width, " x ", height, " pixels, but at most ",
+        kMaxImageSide, " on each side are accepted; cut it into smaller ones"));
+  }
+  return absl::OkStatus();
 }
 
 int ExifOrientation(absl::Span<const uint8_t> tiff) {

@@ -4,8 +4,8 @@
 //   LOCKSTEP_RETURN_IF_ERROR(file.Open(bytes, /*max_pixels=*/1 << 26));
 //   LOCKSTEP_RETURN_IF_ERROR(file.ReadAll(/*divisor=*/1, pixels));
 //
-// Errors say what is wrong with the file: DATA_LOSS if it is broken,
-// INVALID_ARGUMENT if it is of a kind that can't be read or has too many
+// Errors say what is wrong with the file: DATA_LOSS if it is broken or if the
+// decoder can't read it, INVALID_ARGUMENT if it is no image or has too many
 // pixels, and RESOURCE_EXHAUSTED if there is no memory.
 #ifndef LOCKSTEP_LOADER_IMAGES_IMAGE_FILE_H_
 #define LOCKSTEP_LOADER_IMAGES_IMAGE_FILE_H_
@@ -77,6 +77,15 @@ class ImageFile {
   int orientation_ = 1;
   std::string warning_;
 };
+
+// Returns value / divisor, rounded up.
+inline int64_t DivideUp(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+// The most pixels of a side, which is what a JPEG can have at most. The memory
+// and the time to resize an image depend on its sides.
+inline constexpr int64_t kMaxImageSide = 65'535;
 
 // Returns the error for an image with no or too many pixels, or OK.
 absl::Status CheckImageSize(int64_t width, int64_t height, int64_t max_pixels);

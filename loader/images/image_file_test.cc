@@ -47,7 +47,7 @@ class Tiff {
     Add(tag, 2).Add(type, 2).Add(1, 4);
     const int bytes = type == kByte ? 1 : type == kShort ? 2 : 4;
     Add(value, bytes);
-    // What is behind it does not count.
+    // The bytes behind it do not count.
     for (int i = bytes; i < 4; ++i) Add(0xEE, 1);
     return *this;
   }
@@ -233,6 +233,17 @@ TEST(CheckImageSize, MorePixelsAreAnInvalidArgument) {
         CheckImageSize(width, height, most),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("max_pixels")))
         << width << " " << height;
+  }
+}
+
+TEST(CheckImageSize, LongerSidesAreAnInvalidArgument) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  LOCKSTEP_EXPECT_OK(CheckImageSize(65535, 1, kMost));
+  for (const auto& status :
+       {CheckImageSize(65536, 1, kMost), CheckImageSize(1, 65536, kMost)}) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                 AllOf(HasSubstr("65536"),
+                                       HasSubstr("at most 65535"))));
   }
 }
 

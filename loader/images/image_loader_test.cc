@@ -230,7 +230,7 @@ TEST(ImageLoader, ASampleHasAnotherPartInEachEpochAndWithEachSeed) {
     EXPECT_NE(first.at(i), second.at(i));
     EXPECT_NE(first.at(i), seeded.at(i));
   }
-  // What is not random stays the same.
+  // Pixels that are not random stay the same.
   ImageOptions center = RandomParts();
   center.crop = ImageCrop::kCenter;
   center.flip = false;

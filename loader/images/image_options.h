@@ -43,7 +43,7 @@ struct ImageOptions {
   std::string field = "image";
 
   // The size of the result. 0 for both: each image keeps its own size, and the
-  // field is u8[-1, -1, 3].
+  // field is ragged, [-1, -1, 3].
   int64_t height = 0;
   int64_t width = 0;
 

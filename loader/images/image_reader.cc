@@ -24,12 +24,8 @@ namespace {
 constexpr absl::string_view kJpegHead("\xFF\xD8\xFF", 3);
 constexpr absl::string_view kPngHead("\x89PNG\r\n\x1A\n", 8);
 
-int64_t DivideUp(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
-
-// How an EXIF orientation turns an image: first it is mirrored, and then rows
-// become columns.
+// An EXIF orientation turns an image in two steps: first it is mirrored, and
+// then rows become columns. These functions say which of them it has.
 bool MirrorsColumns(int orientation) {
   return orientation == 2 || orientation == 3 || orientation == 6 ||
          orientation == 7;

@@ -28,8 +28,8 @@ template <typename Check>
 void ForEachPart(const std::string& file, const Check& check) {
   JpegFile jpeg;
   for (const int divisor : {1, 2, 4, 8}) {
-    const int64_t width = (41 + divisor - 1) / divisor;
-    const int64_t height = (27 + divisor - 1) / divisor;
+    const int64_t width = DivideUp(41, divisor);
+    const int64_t height = DivideUp(27, divisor);
     for (int64_t top = 0; top < height; ++top) {
       for (int64_t rows = 1; rows <= height - top; ++rows) {
         for (const int64_t columns : {width, std::max<int64_t>(width / 3, 1)}) {
@@ -51,7 +51,7 @@ void ForEachPart(const std::string& file, const Check& check) {
 TEST(JpegEnd, EachPartOfAWholeImageIsRead) {
   ForEachPart(GoodJpeg(),
               [](const absl::Status& status) { LOCKSTEP_EXPECT_OK(status); });
-  // What stands behind the end does not matter.
+  // Bytes behind the end do not matter.
   ForEachPart(GoodJpeg() + "text",
               [](const absl::Status& status) { LOCKSTEP_EXPECT_OK(status); });
 }

@@ -52,10 +52,6 @@ uint8_t* Unaligned(uint8_t* memory) {
   return memory + (kAlignment - behind + kOffset) % kAlignment;
 }
 
-int64_t DivideUp(int64_t value, int64_t divisor) {
-  return (value + divisor - 1) / divisor;
-}
-
 // Returns a * b / 255, rounded to nearest, for a and b up to 255.
 uint8_t MultiplyParts(uint8_t a, uint8_t b) {
   const int product = a * b + 128;

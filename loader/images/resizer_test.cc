@@ -134,7 +134,7 @@ Image Mirrored(const Image& image) {
   return result;
 }
 
-// What an image is resized to.
+// A way to resize an image.
 struct Case {
   ResizeAxis x;
   ResizeAxis y;

@@ -10,6 +10,7 @@
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/loader/images/image_file.h"
 #include "lockstep/loader/images/jpeg_file.h"
 
 namespace lockstep::internal_loader {
@@ -92,8 +93,8 @@ constexpr int64_t kMaxPixels = 10000;
 absl::Status AppendPixels(int divisor, std::string& pixels) {
   JpegFile file;
   LOCKSTEP_RETURN_IF_ERROR(file.Open(TestImage(), kMaxPixels));
-  const int64_t width = (file.width() + divisor - 1) / divisor;
-  const int64_t height = (file.height() + divisor - 1) / divisor;
+  const int64_t width = DivideUp(file.width(), divisor);
+  const int64_t height = DivideUp(file.height(), divisor);
   const size_t before = pixels.size();
   pixels.resize(before + static_cast<size_t>(width * height * 3));
   return file.ReadAll(divisor, reinterpret_cast<uint8_t*>(&pixels[before]));
