@@ -144,15 +144,18 @@ TEST_F(ImageByName, EachSettingIsTaken) {
   };
   const std::string all = digest(kAll);
   EXPECT_EQ(digest(kAll), all);
+  const char* const random_crop =
+      "crop = \"random\"\nmin_area = 0.25\nmax_area = 0.75\nmin_aspect = 0.5\n"
+      "max_aspect = 2.0";
   const struct {
     const char* from;
     const char* to;
   } cases[] = {
       {"height = 20", "height = 21"},
       {"width = 30", "width = 31"},
-      {"crop = \"random\"", "crop = \"none\""},
-      {"crop = \"random\"", "crop = \"center\""},
-      {"crop = \"random\"", "crop = \"center\"\nresize = 77"},
+      {random_crop, "crop = \"none\""},
+      {random_crop, "crop = \"center\""},
+      {random_crop, "crop = \"center\"\nresize = 77"},
       {"min_area = 0.25", "min_area = 0.26"},
       {"max_area = 0.75", "max_area = 1"},
       {"min_aspect = 0.5", "min_aspect = 0.6"},

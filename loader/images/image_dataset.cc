@@ -148,10 +148,26 @@ absl::Status CheckNormalization(const ImageOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckOptions(const ImageOptions& options) {
-  LOCKSTEP_RETURN_IF_ERROR(CheckSizes(options));
+// Checks the bounds of random rectangles.
+absl::Status CheckBounds(const ImageOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(CheckArea(options));
   LOCKSTEP_RETURN_IF_ERROR(CheckAspect(options));
+  const ImageOptions defaults;
+  if (options.crop == ImageCrop::kRandom ||
+      (options.min_area == defaults.min_area &&
+       options.max_area == defaults.max_area &&
+       options.min_aspect == defaults.min_aspect &&
+       options.max_aspect == defaults.max_aspect)) {
+    return absl::OkStatus();
+  }
+  return Wrong(
+      "min_area, max_area, min_aspect and max_aspect are only for crop=random; "
+      "leave them out, or set crop");
+}
+
+absl::Status CheckOptions(const ImageOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckSizes(options));
+  LOCKSTEP_RETURN_IF_ERROR(CheckBounds(options));
   return CheckNormalization(options);
 }
 

@@ -255,6 +255,20 @@ TEST(ImageOptions, OfWrongBoundsAreRefused) {
   });
 }
 
+TEST(ImageOptions, OfRandomRectanglesAreRefusedWithoutThem) {
+  const std::string message =
+      "min_area, max_area, min_aspect and max_aspect are only for crop=random; "
+      "leave them out, or set crop";
+  ExpectWrong({
+      {[](ImageOptions& o) { o.min_area = 0.5; }, message},
+      {[](ImageOptions& o) { o.max_area = 0.5; }, message},
+      {[](ImageOptions& o) { o.min_aspect = 0.5; }, message},
+      {[](ImageOptions& o) { o.max_aspect = 2; }, message},
+      {[](ImageOptions& o) { o.crop = ImageCrop::kCenter, o.max_area = 0.5; },
+       message},
+  });
+}
+
 TEST(ImageOptions, OfAWrongTypeAreRefused) {
   ExpectWrong({
       {[](ImageOptions& o) { o.dtype = DType::kI64; },

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
@@ -181,8 +182,8 @@ absl::Status ImageReader::ReadTurned(const ImageRegion& region) {
   constexpr int64_t kBytes = RowSink::kPixelBytes;
   const ImageRegion stored = Stored(region);
   const int64_t row_bytes = stored.width * kBytes;
-  stored_.resize(static_cast<size_t>(row_bytes * stored.height));
-  KeptRows kept(row_bytes, stored_.data());
+  std::vector<uint8_t> pixels(static_cast<size_t>(row_bytes * stored.height));
+  KeptRows kept(row_bytes, pixels.data());
   LOCKSTEP_RETURN_IF_ERROR(file_->ReadRegion(divisor_, stored, kept));
 
   // The first pixel of the region, and the bytes from it to those on its right
@@ -190,7 +191,7 @@ absl::Status ImageReader::ReadTurned(const ImageRegion& region) {
   const int orientation = file_->orientation();
   int64_t right = SwapsAxes(orientation) ? row_bytes : kBytes;
   int64_t down = SwapsAxes(orientation) ? kBytes : row_bytes;
-  const uint8_t* first = stored_.data();
+  const uint8_t* first = pixels.data();
   if (MirrorsColumns(orientation)) {
     first += right * (region.width - 1);
     right = -right;

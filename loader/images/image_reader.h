@@ -74,8 +74,7 @@ class ImageReader {
   ResizeAxis y_;
   int divisor_ = 1;
 
-  std::vector<uint8_t> stored_;  // pixels before they are turned
-  std::vector<uint8_t> turned_;  // a row of them
+  std::vector<uint8_t> turned_;  // a row of an image that is turned
 };
 
 }  // namespace lockstep::internal_loader

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -134,14 +135,14 @@ absl::Status PngFile::ReadRegion(int /*divisor*/, const ImageRegion& region,
 absl::Status PngFile::ReadRows(const ImageRegion& region, RowSink& sink) {
   spng_ctx* const spng = context_->spng;
   const auto row_bytes = static_cast<size_t>(width_ * kPixelBytes);
-  scratch_.resize(row_bytes + size_t{RowSink::kBehind});
+  row_.resize(row_bytes + size_t{RowSink::kBehind});
   LOCKSTEP_RETURN_IF_ERROR(CheckSpng(spng_decode_image(
       spng, nullptr, 0, SPNG_FMT_RGBA8, SPNG_DECODE_PROGRESSIVE)));
   for (int64_t row = 0; row < height_; ++row) {
-    const int error = spng_decode_row(spng, scratch_.data(), row_bytes);
+    const int error = spng_decode_row(spng, row_.data(), row_bytes);
     if (error != SPNG_EOI) LOCKSTEP_RETURN_IF_ERROR(CheckSpng(error));
     if (row >= region.top && row < region.top + region.height) {
-      sink.Take(scratch_.data() + region.left * kPixelBytes);
+      sink.Take(row_.data() + region.left * kPixelBytes);
     }
   }
   return absl::OkStatus();
@@ -149,11 +150,11 @@ absl::Status PngFile::ReadRows(const ImageRegion& region, RowSink& sink) {
 
 absl::Status PngFile::ReadInterlaced(const ImageRegion& region, RowSink& sink) {
   const auto bytes = static_cast<size_t>(width_ * height_ * kPixelBytes);
-  scratch_.resize(bytes + size_t{RowSink::kBehind});
+  std::vector<uint8_t> pixels(bytes + size_t{RowSink::kBehind});
   LOCKSTEP_RETURN_IF_ERROR(CheckSpng(spng_decode_image(
-      context_->spng, scratch_.data(), bytes, SPNG_FMT_RGBA8, 0)));
+      context_->spng, pixels.data(), bytes, SPNG_FMT_RGBA8, 0)));
   for (int64_t row = 0; row < region.height; ++row) {
-    sink.Take(scratch_.data() +
+    sink.Take(pixels.data() +
               ((region.top + row) * width_ + region.left) * kPixelBytes);
   }
   return absl::OkStatus();

@@ -35,7 +35,7 @@ class PngFile : public ImageFile {
 
   std::unique_ptr<Context> context_;
   bool interlaced_ = false;
-  std::vector<uint8_t> scratch_;  // a row, or all of an interlaced image
+  std::vector<uint8_t> row_;
 };
 
 }  // namespace lockstep::internal_loader
