@@ -137,6 +137,11 @@ absl::Status OptionTable::Read(absl::string_view what,
   for (const auto& [key, value] : *table) {
     const auto found = std::find(keys.begin(), keys.end(), key);
     if (found == keys.end()) {
+      for (const auto& [word, where] : hints_) {
+        if (word != key) continue;
+        return wrong(value,
+                     absl::StrCat("there is no setting '", key, "': ", where));
+      }
       return wrong(value,
                    absl::StrCat("there is no setting ", SayUnknown(key, keys)));
     }

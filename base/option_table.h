@@ -114,6 +114,12 @@ class OptionTable {
   void AddSize(absl::string_view key, int64_t* field,
                absl::string_view meaning);
 
+  // Has the error of an unknown `key` say `where` it is set instead: "set it in
+  // the sampler's table".
+  void AddHint(absl::string_view key, absl::string_view where) {
+    hints_.emplace_back(key, where);
+  }
+
   // Writes the fields that `config` sets, and leaves the others as they are.
   // Fails with INVALID_ARGUMENT for an unknown key, a wrong type or a number
   // out of range. The message has the location of the setting if it is known,
@@ -145,6 +151,7 @@ class OptionTable {
   void AddField(Field field);
 
   std::vector<Field> fields_;
+  std::vector<std::pair<std::string, std::string>> hints_;  // by key
   absl::Status status_;
 };
 

@@ -224,6 +224,19 @@ TEST(OptionTable, NamesTheLocationAndTheNearestKey) {
                        "\"fast\""));
 }
 
+TEST(OptionTable, AHintSaysWhereAnUnknownSettingIs) {
+  int64_t value = 0;
+  OptionTable table;
+  table.Add("sizes", &value, "A value.");
+  table.AddHint("size", "set it in the table `sampler`");
+  Config config;
+  config.Set("size", 3).set_location("job.toml:7:3");
+  EXPECT_THAT(table.Read("loader 'train'", config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "job.toml:7:3: loader 'train': there is no setting "
+                       "'size': set it in the table `sampler`"));
+}
+
 TEST(OptionTable, SaysHowACommandLineStatesATextThatIsANumber) {
   Config config;
   config.Set("path", 7).set_location("--set data.path");

@@ -211,10 +211,13 @@ void RowReader::Complete(Slot& slot) {
         absl::StrCat(slot.Place(), ", row ", first.row, ": sample ",
                      first.index, " (position ", first.position,
                      ") could not be read by worker ", first.worker),
-        more == 0 ? ""
-                  : absl::StrCat(" (and ", more, " more samples of this ",
-                                 slot.parts > 1 ? "part" : "step",
-                                 "; Loader::errors() has them)"));
+        absl::StrCat(
+            more == 0 ? ""
+                      : absl::StrCat(" (and ", more, " more samples of this ",
+                                     slot.parts > 1 ? "part" : "step",
+                                     "; Loader::errors() has them)"),
+            "; a loader with on_error=skip goes on without such "
+            "samples"));
     return;
   }
   if (options_.collate) slot.status = RunCollate(slot);

@@ -185,7 +185,8 @@ void BindOptions(ImageOptions& options, OptionTable& table) {
             "this has enough pixels: faster, with other bits.");
   table.Add("dtype", &options.dtype,
             "The type of the pixels: u8, from 0 to 255; or f32, which are "
-            "(pixel / 255 - mean) / deviation.");
+            "(pixel / 255 - mean) / deviation.",
+            {{"u8", DType::kU8}, {"f32", DType::kF32}});
   table.Add("mean", &options.mean,
             "For dtype=f32: a mean for each of red, green and blue; none: 0.");
   table.Add("deviation", &options.deviation,
@@ -306,6 +307,12 @@ void BindOptions(InnerOptions& options, OptionTable& table) {
 
 DatasetResult MakeInner(const PluginContext& context,
                         const InnerOptions& options) {
+  const auto* const table = options.dataset.As<Config::Table>();
+  if (table != nullptr && table->empty()) {
+    return absl::InvalidArgumentError(
+        "it needs an inner dataset: set `dataset` to a table with its name and "
+        "its settings, such as {name = \"tar\", files = [\"train-*.tar\"]}");
+  }
   return context.registry->CreateFrom<Dataset>(options.dataset, context);
 }
 

@@ -224,7 +224,9 @@ TEST_F(ImageByName, ErrorsOfImagesNameTheMember) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr(absl::StrCat("'", path_, "', byte ")),
                              HasSubstr("member '1.jpg': the image is neither a "
-                                       "JPEG nor a PNG"))));
+                                       "JPEG nor a PNG"),
+                             HasSubstr("; a loader with on_error=skip goes on "
+                                       "without such samples"))));
 }
 
 TEST_F(ImageByName, WhatIsWrongIsToldWithItsPlace) {
@@ -237,6 +239,7 @@ TEST_F(ImageByName, WhatIsWrongIsToldWithItsPlace) {
       {"height = \"20\"", "height"},
       {"height = 20", "height=20, width=0"},
       {"crop = \"middle\"", "\"none\", \"center\""},
+      {"dtype = \"f16\"", "dtype should be one of \"u8\", \"f32\", but got"},
       {"filter = \"nearest\"", "\"bilinear\""},
       {"layout = \"nchw\"", "\"channels_last\", \"channels_first\""},
       {"flip = 0.5", "flip"},

@@ -274,6 +274,8 @@ TEST_F(JobTest, SaysWhereALoaderIsWrong) {
       {"num_workers", "num_worker", absl::StatusCode::kInvalidArgument,
        "job.toml:9:1: loader 'default': there is no setting 'num_worker'; did "
        "you mean 'num_workers'?"},
+      {"num_workers = ", "batch_size = ", absl::StatusCode::kInvalidArgument,
+       "there is no setting 'batch_size': set global_batch_size"},
       {"size = 8", "sise = 8", absl::StatusCode::kInvalidArgument,
        "job.toml:10:27: dataset 'ring': there is no setting 'sise'; did you "
        "mean 'size'? Known: size; in loader 'default' at job.toml:8:9; in "

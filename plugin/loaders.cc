@@ -105,6 +105,14 @@ void BindOptions(LoaderSettings& settings, OptionTable& table) {
             "its name and its settings, or a list of such tables, which are "
             "called one after the other; empty: nothing.");
   BindOptions(settings.loader, table);
+  // These are arguments of PyTorch's DataLoader.
+  table.AddHint("batch_size",
+                "set global_batch_size, the rows of all ranks together, or "
+                "rank_batch_size in the table `sampler`");
+  table.AddHint("shuffle",
+                "the sampler's name says it: name = \"native_shuffle\" in the "
+                "table `sampler` shuffles, and \"sequential\" does not");
+  table.AddHint("drop_last", "set it in the table `sampler`");
 }
 
 bool IsEmpty(const Config& config) {

@@ -79,9 +79,9 @@ class DataFiles : public ::testing::Test {
   }
   void TearDown() override { ASSERT_EQ(chdir(start_.c_str()), 0); }
 
-  // Returns the loader that a text describes.
+  // Returns the loader of that name that a text describes.
   absl::StatusOr<std::unique_ptr<lockstep::Loader>> Make(
-      const std::string& text) const {
+      const std::string& text, const std::string& name = "train") const {
     lockstep::PluginRegistry registry;
     LOCKSTEP_RETURN_IF_ERROR(lockstep::RegisterLockstep(registry));
     LOCKSTEP_ASSIGN_OR_RETURN(
@@ -89,8 +89,8 @@ class DataFiles : public ::testing::Test {
         lockstep::ReadConfigFile(absl::StrCat(start_, "/", text)));
     LOCKSTEP_ASSIGN_OR_RETURN(
         const lockstep::Job job,
-        lockstep::ReadJob(config, lockstep::OptionTable(), {"train"}));
-    return job.MakeLoader(registry, "train", {});
+        lockstep::ReadJob(config, lockstep::OptionTable(), {name}));
+    return job.MakeLoader(registry, name, {});
   }
 
  private:
@@ -369,7 +369,8 @@ TEST_F(DataFiles, RandomPartsOfImages) {
 
 TEST_F(DataFiles, MiddlesOfImagesInFolders) {
   WriteImages();
-  const auto loader = Make("docs/snippets/data/images_folder.toml");
+  const auto loader =
+      Make("docs/snippets/data/images_folder.toml", "evaluation");
   if (absl::IsUnimplemented(loader.status())) GTEST_SKIP();
   LOCKSTEP_ASSERT_OK(loader);
   for (const auto& batch : (*loader)->Epoch(0)) {

@@ -421,11 +421,17 @@ absl::Status TarFieldReader::WriteNumber(const TarSource& source,
     text = absl::StripAsciiWhitespace(text);
   }
   if (StoreNumber(text, spec_.dtype, out.data())) return absl::OkStatus();
+  double number = 0;
+  const char* remedy = ": store a number there";
+  if (absl::SimpleAtod(text, &number)) {
+    remedy = ": set its dtype, such as \"f32\", to one that holds all numbers";
+  } else if (json_key_.empty()) {
+    remedy = ": store a number there, or set content = \"bytes\" for texts";
+  }
   return absl::DataLossError(absl::StrCat(
       "field '", spec_.name, "' is a number of type ", Name(spec_.dtype),
       ", and there is '", absl::CHexEscape(text.substr(0, 64)), "'",
-      json_key_.empty() ? "" : absl::StrCat(" at '", json_key_, "'"),
-      ": set its dtype, such as \"f32\", to one that holds all numbers"));
+      json_key_.empty() ? "" : absl::StrCat(" at '", json_key_, "'"), remedy));
 }
 
 // Checks that an array, which has `bytes` bytes, is of the field.

@@ -64,6 +64,16 @@ void ExpectNoNumber(const std::string& text) {
       << text;
 }
 
+TEST(TarFields, ATextThatIsNoNumberIsToldHowToBeRead) {
+  EXPECT_THAT(NumberIn<int64_t>("cat"),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("there is 'cat': store a number there, or set "
+                                 "content = \"bytes\" for texts")));
+  EXPECT_THAT(NumberIn<int64_t>("7.5"),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       HasSubstr("there is '7.5': set its dtype")));
+}
+
 // ---- Bytes.
 
 TEST(TarFields, BytesAreThoseOfTheMember) {
@@ -291,7 +301,9 @@ TEST(TarFields, WhatIsWrongWithJsonIsToldWithItsPlace) {
       {"{\"x\": [7]}", "a list at 'x'"},
       {"{\"x\": 7.5}",
        "a number of type i64, and there is '7.5' at 'x': set its"},
-      {"{\"x\": true}", "a number of type i64, and there is 'true' at 'x'"},
+      {"{\"x\": true}",
+       "a number of type i64, and there is 'true' at 'x': store a number "
+       "there"},
   };
   TarField field = {"x", {"json"}};
   field.json_key = "x";

@@ -104,8 +104,8 @@ absl::Status CheckArea(const ImageOptions& options) {
   if (min > 0 && min <= max && max <= 1) return absl::OkStatus();
   return Wrong(
       "min_area and max_area should be above 0, at most 1, and in this order, "
-      "but got ",
-      min, " and ", max);
+      "but got min_area=",
+      min, ", max_area=", max);
 }
 
 absl::Status CheckAspect(const ImageOptions& options) {
@@ -115,8 +115,9 @@ absl::Status CheckAspect(const ImageOptions& options) {
     return absl::OkStatus();
   }
   return Wrong("min_aspect and max_aspect should be from ", 1 / kMostAspect,
-               " to ", kMostAspect, ", and in this order, but got ", min,
-               " and ", max);
+               " to ", kMostAspect,
+               ", and in this order, but got min_aspect=", min,
+               ", max_aspect=", max);
 }
 
 absl::Status CheckNormalization(const ImageOptions& options) {
@@ -137,12 +138,17 @@ absl::Status CheckNormalization(const ImageOptions& options) {
     }
     const bool is_mean = values == &options.mean;
     for (const double value : *values) {
-      if (std::abs(value) <= std::numeric_limits<float>::max() &&
-          (is_mean || value >= std::numeric_limits<float>::min())) {
+      if (is_mean ? std::abs(value) <= 1
+                  : value >= std::numeric_limits<float>::min() &&
+                        value <= std::numeric_limits<float>::max()) {
         continue;
       }
-      return Wrong(name, " should have numbers ", is_mean ? "" : "above 0 ",
-                   "that are finite as f32, but has ", value);
+      return Wrong(name, " should have numbers ",
+                   is_mean
+                       ? "from -1 to 1, since pixels are from 0 to 1 before "
+                         "it is subtracted,"
+                       : "above 0 that are finite as f32,",
+                   " but has ", value);
     }
   }
   return absl::OkStatus();

@@ -127,11 +127,11 @@ TEST(ImageOptions, AreAcceptedAtTheirBounds) {
       [](ImageOptions& o) { o.height = o.width = 0, o.max_pixels = 1; },
       [](ImageOptions& o) {
         o.dtype = DType::kF32;
-        o.mean = {0, -3e38, 3e38};
+        o.mean = {0, -1, 1};
         o.deviation = {1e-37, 1, 3e38};
       },
       [](ImageOptions& o) {
-        o.dtype = DType::kF32, o.mean = {1, 2, 3};
+        o.dtype = DType::kF32, o.mean = {0.1, 0.2, 0.3};
       },
       [](ImageOptions& o) {
         o.dtype = DType::kF32, o.deviation = {1, 2, 3};
@@ -237,21 +237,29 @@ TEST(ImageOptions, OfWrongBoundsAreRefused) {
       "min_aspect and max_aspect should be from 0.001 to 1000, and in this "
       "order, but got ";
   ExpectWrong({
-      {[](ImageOptions& o) { o.min_area = 0; }, area + "0 and 1"},
-      {[](ImageOptions& o) { o.min_area = -1; }, area + "-1 and 1"},
-      {[](ImageOptions& o) { o.max_area = 1.5; }, area + "0.08 and 1.5"},
+      {[](ImageOptions& o) { o.min_area = 0; },
+       area + "min_area=0, max_area=1"},
+      {[](ImageOptions& o) { o.min_area = -1; },
+       area + "min_area=-1, max_area=1"},
+      {[](ImageOptions& o) { o.max_area = 1.5; },
+       area + "min_area=0.08, max_area=1.5"},
       {[](ImageOptions& o) { o.min_area = 0.6, o.max_area = 0.5; },
-       area + "0.6 and 0.5"},
+       area + "min_area=0.6, max_area=0.5"},
       {[](ImageOptions& o) { o.min_area = kNan; }, area},
       {[](ImageOptions& o) { o.max_area = kNan; }, area},
-      {[](ImageOptions& o) { o.min_aspect = 0; }, aspect + "0 and 1.33333"},
-      {[](ImageOptions& o) { o.min_aspect = 1e-300; }, aspect + "1e-300"},
-      {[](ImageOptions& o) { o.min_aspect = 0.0009; }, aspect + "0.0009"},
-      {[](ImageOptions& o) { o.max_aspect = 1001; }, aspect + "0.75 and 1001"},
-      {[](ImageOptions& o) { o.max_aspect = 0.7; }, aspect + "0.75 and 0.7"},
+      {[](ImageOptions& o) { o.min_aspect = 0; },
+       aspect + "min_aspect=0, max_aspect=1.33333"},
+      {[](ImageOptions& o) { o.min_aspect = 1e-300; },
+       aspect + "min_aspect=1e-300"},
+      {[](ImageOptions& o) { o.min_aspect = 0.0009; },
+       aspect + "min_aspect=0.0009"},
+      {[](ImageOptions& o) { o.max_aspect = 1001; },
+       aspect + "min_aspect=0.75, max_aspect=1001"},
+      {[](ImageOptions& o) { o.max_aspect = 0.7; },
+       aspect + "min_aspect=0.75, max_aspect=0.7"},
       {[](ImageOptions& o) { o.max_aspect = kNan; }, aspect},
       {[](ImageOptions& o) { o.max_aspect = INFINITY; },
-       aspect + "0.75 and inf"},
+       aspect + "min_aspect=0.75, max_aspect=inf"},
   });
 }
 
@@ -295,7 +303,8 @@ TEST(ImageOptions, WithAWrongNormalizationAreRefused) {
     };
   };
   const std::string mean =
-      "mean should have numbers that are finite as f32, but has ";
+      "mean should have numbers from -1 to 1, since pixels are from 0 to 1 "
+      "before it is subtracted, but has ";
   const std::string deviation =
       "deviation should have numbers above 0 that are finite as f32, but has ";
   ExpectWrong({
@@ -305,6 +314,7 @@ TEST(ImageOptions, WithAWrongNormalizationAreRefused) {
        "deviation should have 3 values, for red, green and blue, but has 4"},
       {normalize({0, NAN, 0}, {}), mean + "nan"},
       {normalize({0, 0, -INFINITY}, {}), mean + "-inf"},
+      {normalize({123.675, 116.28, 103.53}, {}), mean + "123.675"},
       {normalize({1e39, 0, 0}, {}), mean + "1e+39"},
       {normalize({0, 0, 0}, {1, 0, 1}), deviation + "0"},
       {normalize({}, {1, 1, -1}), deviation + "-1"},
