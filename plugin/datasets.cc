@@ -192,6 +192,7 @@ void BindOptions(ImageOptions& options, OptionTable& table) {
   table.Add("deviation", &options.deviation,
             "For dtype=f32: a deviation for each of red, green and blue; none: "
             "1.");
+  table.AddHint("std", "it is `deviation`");
   table.Add("layout", &options.layout,
             "The order of the dimensions: [height, width, 3], or "
             "[3, height, width].",

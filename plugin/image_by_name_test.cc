@@ -239,6 +239,7 @@ TEST_F(ImageByName, WhatIsWrongIsToldWithItsPlace) {
       {"height = \"20\"", "height"},
       {"height = 20", "height=20, width=0"},
       {"crop = \"middle\"", "\"none\", \"center\""},
+      {"std = [1, 1, 1]", "there is no setting 'std': it is `deviation`"},
       {"dtype = \"f16\"", "dtype should be one of \"u8\", \"f32\", but got"},
       {"filter = \"nearest\"", "\"bilinear\""},
       {"layout = \"nchw\"", "\"channels_last\", \"channels_first\""},

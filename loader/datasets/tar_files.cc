@@ -205,12 +205,12 @@ absl::Status TarFiles::CheckMissing(size_t field) const {
   const int64_t samples =
       size_ + (options.missing == TarMissing::kSkip ? counts_.skipped : 0);
   const std::string wanted = absl::StrJoin(options.extensions, "' or '");
+  std::vector<std::string> found;
+  for (const auto& [extension, count] : extensions) {
+    found.push_back(
+        absl::StrCat("'", absl::CHexEscape(extension), "' (", count, ")"));
+  }
   if (missing == samples) {
-    std::vector<std::string> found;
-    for (const auto& [extension, count] : extensions) {
-      found.push_back(
-          absl::StrCat("'", absl::CHexEscape(extension), "' (", count, ")"));
-    }
     return Wrong(absl::StrCat(
         "field '", options.field, "': none of ", Count(samples, "sample"),
         samples == size_ && counts_.skipped > 0 ? " that are not left out" : "",
@@ -223,11 +223,13 @@ absl::Status TarFiles::CheckMissing(size_t field) const {
   }
   return Wrong(absl::StrCat(
       missing, " of ", Count(samples, "sample"), " have no member '", wanted,
-      "', such as ", first, ": set missing = \"skip\" or \"empty\" for field '",
+      "', such as ", first, "; there are ", absl::StrJoin(found, ", "),
+      ": if another of these is meant, too, add it to the extensions of field "
+      "'",
       options.field,
-      "', to leave them out or to have nothing there; or, if the members of a "
-      "sample do not follow each other, make the files again by tar "
-      "--sort=name"));
+      "'; or set its missing to \"skip\" or \"empty\", to leave such samples "
+      "out or to have nothing there; or, if the members of a sample do not "
+      "follow each other, make the files again by tar --sort=name"));
 }
 
 absl::Status TarFiles::ChooseFields() {
