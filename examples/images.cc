@@ -15,6 +15,8 @@
 #include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/loader/batch.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/field.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/plugin.h"
@@ -57,8 +59,8 @@ absl::Status Run(int argc, char** argv) {
       lockstep::ReadJob(config, lockstep::OptionTable(), {"train"}));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto loader,
                             job.MakeLoader(registry, "train", {}));
-  std::printf("%s of %d samples\n",
-              loader->dataset().fields()[0].ToString().c_str(),
+  const lockstep::FieldSpec& images = loader->dataset().fields()[0];
+  std::printf("%s of %d samples\n", images.ToString().c_str(),
               static_cast<int>(loader->dataset().size()));
   Model model;
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
@@ -69,7 +71,7 @@ absl::Status Run(int argc, char** argv) {
                                 batch->Values<int64_t>("label"));
       for (int64_t row = 0; row < batch->valid(); ++row) {
         LOCKSTEP_ASSIGN_OR_RETURN(const auto pixels,
-                                  batch->Row<float>("data", row));
+                                  batch->Row<float>(images.name, row));
         right += (model.Predict(pixels) > 0.5) == (labels[row] == 1) ? 1 : 0;
         ++count;
         model.Learn(pixels, labels[row]);
