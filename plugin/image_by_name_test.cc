@@ -270,7 +270,9 @@ TEST_F(ImageByName, TheInnerDatasetMustBeGiven) {
       "2}\n[loader.train.dataset]\nname = \"image\"\nheight = 8\nwidth = 8\n";
   EXPECT_THAT(MakeOf(text),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("dataset 'image'"), HasSubstr("name"))));
+                       AllOf(HasSubstr("it needs an inner dataset: set "
+                                       "`dataset` to a table with its name"),
+                             HasSubstr("dataset 'image'"))));
   EXPECT_THAT(MakeOf(text + "dataset = {name = \"tra\"}"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("'tar'")));
 }
