@@ -147,6 +147,11 @@ Config& Config::operator=(Config&& other) noexcept {
   return *this;
 }
 
+bool Config::IsEmptyTable() const {
+  const auto* const table = As<Table>();
+  return table != nullptr && table->empty();
+}
+
 const Config* Config::Find(absl::string_view key) const {
   const auto* const table = As<Table>();
   if (table == nullptr) return nullptr;

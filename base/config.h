@@ -72,6 +72,9 @@ class Config {
     return std::get_if<T>(&value_);
   }
 
+  // Returns true for a table without values, such as Config().
+  bool IsEmptyTable() const;
+
   // Returns the value of `key` in this table, or null if there is none or if
   // this is no table.
   const Config* Find(absl::string_view key) const;

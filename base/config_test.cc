@@ -107,6 +107,16 @@ TEST(Config, ListsItsValuesByTheirKeys) {
   EXPECT_THAT(Config().Values(), testing::IsEmpty());
 }
 
+TEST(Config, IsAnEmptyTableUntilItHasAValue) {
+  Config config;
+  EXPECT_TRUE(config.IsEmptyTable());
+  EXPECT_TRUE(Config(Config::Table()).IsEmptyTable());
+  config.Set("size", 7);
+  EXPECT_FALSE(config.IsEmptyTable());
+  EXPECT_FALSE(Config("").IsEmptyTable());
+  EXPECT_FALSE(Config(Config::Array()).IsEmptyTable());
+}
+
 TEST(Config, ShowsTheBeginningOfWhatIsLong) {
   EXPECT_EQ(Config(std::string(198, 'x')).Shown(),
             "\"" + std::string(198, 'x') + "\"");

@@ -187,8 +187,10 @@ void BindOptions(ImageOptions& options, OptionTable& table) {
             "The type of the pixels: u8, from 0 to 255; or f32, which are "
             "(pixel / 255 - mean) / deviation.",
             {{"u8", DType::kU8}, {"f32", DType::kF32}});
-  table.Add("mean", &options.mean,
-            "For dtype=f32: a mean for each of red, green and blue; none: 0.");
+  table.Add(
+      "mean", &options.mean,
+      "For dtype=f32: a mean from -1 to 1 for each of red, green and blue; "
+      "none: 0.");
   table.Add("deviation", &options.deviation,
             "For dtype=f32: a deviation for each of red, green and blue; none: "
             "1.");
@@ -308,8 +310,7 @@ void BindOptions(InnerOptions& options, OptionTable& table) {
 
 DatasetResult MakeInner(const PluginContext& context,
                         const InnerOptions& options) {
-  const auto* const table = options.dataset.As<Config::Table>();
-  if (table != nullptr && table->empty()) {
+  if (options.dataset.IsEmptyTable()) {
     return absl::InvalidArgumentError(
         "it needs an inner dataset: set `dataset` to a table with its name and "
         "its settings, such as {name = \"tar\", files = [\"train-*.tar\"]}");

@@ -37,7 +37,7 @@ constexpr char kTrainer[] = "trainer";
 
 Fingerprint FingerprintOf(Config job, const Config& trainer) {
   const Config* const sinks = job.Find("rank_metrics");
-  const bool is_set = sinks != nullptr && !sinks->As<Config::Table>()->empty();
+  const bool is_set = sinks != nullptr && !sinks->IsEmptyTable();
   job.Set(kTrainer, trainer);
   // These tables do not change the result of the training.
   constexpr const char* kApart[] = {"world", "metrics", "rank_metrics",
@@ -101,7 +101,7 @@ absl::Status CheckLoaders(const Config& job,
     if (loaders.count(name) > 0) continue;
     return At(job, absl::StrCat("the trainer needs a table [loader.", name,
                                 "], and the job has none",
-                                job.As<Config::Table>()->empty()
+                                job.IsEmptyTable()
                                     ? "; --config=FILE names the job's text"
                                     : ""));
   }

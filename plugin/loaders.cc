@@ -115,11 +115,6 @@ void BindOptions(LoaderSettings& settings, OptionTable& table) {
   table.AddHint("drop_last", "set it in the table `sampler`");
 }
 
-bool IsEmpty(const Config& config) {
-  const auto* const table = config.As<Config::Table>();
-  return table != nullptr && table->empty();
-}
-
 // Returns a collate whose errors say which one it is.
 absl::StatusOr<Collate> MakeNamedCollate(const PluginContext& context,
                                          const Config& table) {
@@ -147,7 +142,7 @@ absl::StatusOr<Collate> MakeCollate(const PluginContext& context,
                                 MakeNamedCollate(context, table));
       collates.push_back(std::move(collate));
     }
-  } else if (!IsEmpty(settings)) {
+  } else if (!settings.IsEmptyTable()) {
     LOCKSTEP_ASSIGN_OR_RETURN(Collate collate,
                               MakeNamedCollate(context, settings));
     collates.push_back(std::move(collate));
@@ -167,7 +162,7 @@ absl::StatusOr<Collate> MakeCollate(const PluginContext& context,
 absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
     const PluginContext& context, const LoaderSettings& settings) {
   PluginContext inner = context;
-  if (!IsEmpty(settings.dataset)) {
+  if (!settings.dataset.IsEmptyTable()) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         inner.dataset,
         context.registry->CreateFrom<Dataset>(settings.dataset, context));
@@ -177,7 +172,7 @@ absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
         "a loader needs a dataset: set `dataset` to a table with its name, or "
         "PluginContext::dataset");
   }
-  if (IsEmpty(settings.sampler)) {
+  if (settings.sampler.IsEmptyTable()) {
     return absl::InvalidArgumentError(
         "a loader needs a sampler: set `sampler` to a table with its name, "
         "such as {name = \"distributed\", global_batch_size = 32}");

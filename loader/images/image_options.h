@@ -72,8 +72,8 @@ struct ImageOptions {
 
   // kU8: the pixels as they are, from 0 to 255. kF32: (pixel / 255 - mean) /
   // deviation, for each of red, green and blue, as by torchvision's ToTensor
-  // and Normalize. `mean` and `deviation` have 3 values, from -1 to 1 and above
-  // 0, or none, which stands for 0 and 1.
+  // and Normalize. `mean` has 3 values from -1 to 1, or none, which stands for
+  // 0. `deviation` has 3 values above 0, or none, which stands for 1.
   DType dtype = DType::kU8;
   std::vector<double> mean;
   std::vector<double> deviation;
