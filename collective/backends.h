@@ -10,8 +10,8 @@
 
 namespace lockstep::internal_collective {
 
-// Returns an error if this build has no backend of that name. NOT_FOUND lists
-// the names; UNIMPLEMENTED names the build flag that adds the backend.
+// Returns NOT_FOUND, with the names that there are, if there is no backend of
+// that name.
 absl::Status CheckBackend(absl::string_view name);
 
 // Makes a transport of the backend.

@@ -5,9 +5,10 @@
 //   collective_benchmark RANK FOLDER
 //
 // The ranks meet in FOLDER, which must be empty. timed_rank.h has the form of
-// the requests. The ways are: shm and gloo, Lockstep's backends; ring and
-// bcube, Gloo's own algorithms; and fingerprint, the part of a call that finds
-// out that ranks differ.
+// the requests. The ways are: shm and tcp, Lockstep's backends; ring and bcube,
+// Gloo's own algorithms; limit, a copy of memory that the other rank has
+// written, while the other rank does the same; and fingerprint, the part of a
+// call that finds out that ranks differ.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/math.h>
@@ -16,8 +17,10 @@
 #include <gloo/transport/tcp/device.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>  // NOLINT: a folder in the folder
 #include <iostream>
 #include <map>
@@ -26,13 +29,16 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/float16.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/gloo/full_mesh.h"
 #include "lockstep/collective/operation.h"
+#include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/shm/shared_memory.h"
+#include "lockstep/collective/testing/gloo_full_mesh.h"
 #include "lockstep/collective/testing/timed_rank.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
@@ -40,7 +46,10 @@
 namespace lockstep {
 namespace {
 
+using internal_collective::SharedMemory;
+
 constexpr int kRanks = 2;
+constexpr size_t kLargest = size_t{64} << 20;
 
 std::unique_ptr<World> JoinWorld(int rank, const std::string& folder) {
   WorldOptions options;
@@ -76,13 +85,37 @@ std::shared_ptr<gloo::rendezvous::Context> ConnectGloo(
   return context;
 }
 
+// Memory of all ranks, by rank, which all of them have mapped.
+std::vector<std::shared_ptr<SharedMemory>> ShareMemory(
+    int rank, const std::string& folder) {
+  FileStore store(folder + "/memory");
+  std::vector<std::shared_ptr<SharedMemory>> memories(kRanks);
+  auto own = SharedMemory::Create(kLargest);
+  LOCKSTEP_CHECK(own.ok());
+  memories[rank] = *std::move(own);
+  LOCKSTEP_CHECK(
+      store.Set(std::to_string(rank), memories[rank]->Address()).ok());
+  for (int i = 0; i < kRanks; ++i) {
+    if (i == rank) continue;
+    const auto address = store.Get(std::to_string(i), absl::InfiniteFuture());
+    LOCKSTEP_CHECK(address.ok());
+    auto memory = SharedMemory::Open(*address, kLargest);
+    LOCKSTEP_CHECK(memory.ok());
+    memories[i] = *std::move(memory);
+  }
+  return memories;
+}
+
 // A rank that times Lockstep's backends and Gloo's algorithms.
 // Thread-safety: thread-compatible.
 class CollectiveRank : public TimedRank {
  public:
   CollectiveRank(int rank, const std::string& folder)
-      : world_(JoinWorld(rank, folder)), peer_(ConnectGloo(rank, folder)) {
-    for (const char* backend : {"shm", "gloo"}) {
+      : rank_(rank),
+        world_(JoinWorld(rank, folder)),
+        peer_(ConnectGloo(rank, folder)),
+        memories_(ShareMemory(rank, folder)) {
+    for (const char* backend : {"shm", "tcp"}) {
       groups_[backend] = MakeGroup(*world_, backend);
     }
   }
@@ -95,9 +128,11 @@ class CollectiveRank : public TimedRank {
   void RunPeer(const TimedRequest& request);
   void RunFingerprints(const TimedRequest& request);
 
+  const int rank_;
   const std::unique_ptr<World> world_;
   std::map<std::string, std::unique_ptr<Communicator>> groups_;
   const std::shared_ptr<gloo::rendezvous::Context> peer_;
+  const std::vector<std::shared_ptr<SharedMemory>> memories_;
   // One buffer for each call that is queued.
   std::vector<Buffer> buffers_;
   std::vector<char> memory_;
@@ -131,6 +166,11 @@ void CollectiveRank::Prepare(const TimedRequest& request) {
     buffers_.push_back({memory_.data() + i * bytes, request.count, *dtype, {}});
     FillWithOnes(buffers_.back());
   }
+  if (request.way == "limit") {
+    std::memset(memories_[rank_]->data(), rank_, memory_.size());
+    LOCKSTEP_CHECK(groups_["shm"]->Barrier()->Wait().ok());
+    return;
+  }
   const auto group = groups_.find(request.way);
   if (group == groups_.end()) {
     gloo::BarrierOptions options(peer_);
@@ -144,6 +184,8 @@ void CollectiveRank::Run(const TimedRequest& request) {
   const auto group = groups_.find(request.way);
   if (group != groups_.end()) {
     RunGroup(*group->second, request);
+  } else if (request.way == "limit") {
+    std::memcpy(memory_.data(), memories_[1 - rank_]->data(), memory_.size());
   } else if (request.way == "fingerprint") {
     RunFingerprints(request);
   } else {

@@ -232,9 +232,10 @@ class Transport : public TransportBase {
   // Begins the collective that the next Run will do, without waiting: gives the
   // other ranks all that they need from this one, and returns true. Run then
   // does the rest. The rank may come to Run much later, or never if the group
-  // fails. So Post returns false, and does nothing, if it would have to wait,
-  // if the caller's memory would be in use after the call, or if the others
-  // would need this rank once more. A transport need not override it.
+  // fails. So Post returns false if it would have to wait, if the caller's
+  // memory is in use after the call, or if the others need this rank once more.
+  // Then Run comes soon, and goes on with what Post may have begun. A transport
+  // need not override it.
   virtual bool Post(const Operation& /*op*/, uint64_t /*fingerprint*/) {
     return false;
   }

@@ -102,7 +102,7 @@ struct Property {
 };
 
 // FAILED_PRECONDITION "the ranks differ in the backend of group 'world': rank 1
-// has gloo, and rank 0 has shm". `what` is "backend", "members" or an option.
+// has tcp, and rank 0 has shm". `what` is "backend", "members" or an option.
 absl::Status PropertiesDiffer(absl::string_view what, absl::string_view group,
                               const Property& one, const Property& other);
 

@@ -69,9 +69,9 @@ TEST(Verdicts, RanksThatDifferAreNamedWithWhatTheyIssued) {
       Code::kFailedPrecondition, Cause::kDiffer, {10, 11},
       {"all_to_all(f32) #3", 3});
   ExpectVerdict(
-      PropertiesDiffer("backend", "world", {PartyOf(1), "gloo"},
+      PropertiesDiffer("backend", "world", {PartyOf(1), "tcp"},
                        {PartyOf(0), "shm"}),
-      "the ranks differ in the backend of group 'world': rank 1 has gloo, and "
+      "the ranks differ in the backend of group 'world': rank 1 has tcp, and "
       "rank 0 has shm",
       Code::kFailedPrecondition, Cause::kDiffer, {11, 10});
 }

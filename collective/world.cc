@@ -256,7 +256,13 @@ int World::size() const { return control_->size(); }
 
 std::string World::AutoBackend() const {
   if (exchanges_ != nullptr) return kLocalBackend;
-  return local_size_ == size() ? "shm" : "gloo";
+  return local_size_ == size() ? "shm" : "tcp";
+}
+
+std::string World::BackendOf(const GroupOptions& options) const {
+  if (options.transport) return options.backend;
+  if (options.backend == "auto") return AutoBackend();
+  return options.backend == "gloo" ? "tcp" : options.backend;
 }
 
 absl::Status World::CheckGroup(const GroupOptions& options,
@@ -276,7 +282,7 @@ absl::Status World::CheckGroup(const GroupOptions& options,
         "backend 'shm' is for ranks of one host, user and process namespace, "
         "and only ",
         local_size_, " of the ", size(), " ranks share those of rank ", rank(),
-        ": take 'gloo'"));
+        ": take 'tcp'"));
   }
   return absl::OkStatus();
 }
@@ -310,9 +316,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> World::JoinGroup(
     return internal_collective::verdicts::ForkedFrom(
         absl::StrCat("rank ", rank(), " of the job"));
   }
-  const std::string backend = options.backend == "auto" && !options.transport
-                                  ? AutoBackend()
-                                  : options.backend;
+  const std::string backend = BackendOf(options);
   LOCKSTEP_RETURN_IF_ERROR(
       internal_collective::CheckName(options.name, /*required=*/true));
   absl::Status refused = CheckGroup(options, backend);

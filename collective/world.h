@@ -15,7 +15,7 @@
 // Each rank keeps one connection to rank 0, through which it learns which ranks
 // are missing or dead, or issue something else. A process that has the job's
 // token (LOCKSTEP_TOKEN) can join the job. Without a token, rank 0 listens on
-// loopback only. Data uses other connections: those of Gloo and NCCL check no
+// loopback only. Data uses other connections: those of TCP and NCCL check no
 // token, so use a network that only the job's hosts can reach.
 //
 // A process that was forked from a rank is no rank: there, MakeGroup and the
@@ -125,11 +125,11 @@ struct GroupOptions {
   // Before that, MakeGroup returns ALREADY_EXISTS.
   std::string name = "world";
 
-  // The backend. "shm" is shared memory, for processes of one host. "gloo" is
-  // TCP, for any hosts. "auto" is the first of these two that the ranks can
-  // use. "nccl" is for memory of CUDA devices, one device a rank, on any hosts.
-  // In a LocalWorld there is also "local", for threads of one process, and
-  // "auto" stands for it.
+  // The backend. "shm" is shared memory, for processes of one host. "tcp" is
+  // for any hosts. "auto" is the first of these two that the ranks can use.
+  // "nccl" is for memory of CUDA devices, one device a rank, on any hosts. In a
+  // LocalWorld there is also "local", for threads of one process, and "auto"
+  // stands for it. "gloo", the name that PyTorch's users know, is "tcp".
   std::string backend = "auto";
 
   // A backend of the caller's: a function that makes the transport
@@ -257,6 +257,7 @@ class World {
   absl::StatusOr<std::unique_ptr<Communicator>> JoinGroup(
       const GroupOptions& options);
   absl::StatusOr<std::string> TakeKey(const std::string& name);
+  std::string BackendOf(const GroupOptions& options) const;
   absl::Status CheckGroup(const GroupOptions& options,
                           const std::string& backend) const;
 

@@ -128,7 +128,7 @@ TEST_P(Backends, OverIpv6) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Backends, testing::Values("shm", "gloo", "nccl"),
+INSTANTIATE_TEST_SUITE_P(All, Backends, testing::Values("shm", "tcp", "nccl"),
                          [](const auto& info) { return info.param; });
 
 TEST(World, AloneItNeedsNothing) {
@@ -185,7 +185,7 @@ TEST(World, RefusesWhatMakesNoSense) {
   group.backend = "mpi";
   EXPECT_THAT(world->MakeGroup(group),
               StatusIs(absl::StatusCode::kNotFound,
-                       AllOf(HasSubstr("'mpi'"), HasSubstr("shm, gloo"))));
+                       AllOf(HasSubstr("'mpi'"), HasSubstr("shm, tcp"))));
   group.backend = "shm";
   group.deadline = -absl::Seconds(1);
   EXPECT_THAT(
@@ -323,10 +323,21 @@ TEST(World, RanksMustAgreeOnTheBackend) {
   Job job(2);
   InThreads(2, [&job](int rank) {
     GroupOptions options;
-    options.backend = rank == 0 ? "shm" : "gloo";
+    options.backend = rank == 0 ? "shm" : "tcp";
     EXPECT_THAT(job.worlds[rank]->MakeGroup(options).status(),
                 Blames(absl::StatusCode::kFailedPrecondition,
                        Blame::Cause::kDiffer, {0, 1}));
+  });
+}
+
+TEST(World, GlooIsAnotherNameOfTcp) {
+  Job job(2);
+  InThreads(2, [&job](int rank) {
+    GroupOptions options;
+    options.backend = rank == 0 ? "gloo" : "tcp";
+    const auto group = job.worlds[rank]->MakeGroup(options);
+    LOCKSTEP_ASSERT_OK(group);
+    LOCKSTEP_EXPECT_OK(Wait((*group)->Barrier()));
   });
 }
 

@@ -49,7 +49,7 @@
 #include "lockstep/sampler/sampler.h"
 #include "lockstep/sampler/sequential_order.h"
 
-ABSL_FLAG(std::string, backend, "auto", "auto, shm or gloo");
+ABSL_FLAG(std::string, backend, "auto", "auto, shm or tcp");
 ABSL_FLAG(int64_t, epochs, 6, "how often all samples are read");
 ABSL_FLAG(int64_t, batch, 16, "samples of a rank in a step");
 ABSL_FLAG(float, learning_rate, 0.1, "of gradient descent");

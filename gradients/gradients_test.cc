@@ -280,8 +280,8 @@ TEST(Gradients, AreThoseOfOneRankOverSharedMemory) {
   TrainAllTypes({"shm", 3, 3, true});
 }
 
-TEST(Gradients, AreThoseOfOneRankOverGloo) {
-  TrainAllTypes({"gloo", 3, 3, true});
+TEST(Gradients, AreThoseOfOneRankOverTcp) {
+  TrainAllTypes({"tcp", 3, 3, true});
 }
 
 TEST(Gradients, AMeanIsExactWhereRanksHaveDifferentWeights) {

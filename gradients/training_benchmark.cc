@@ -23,10 +23,10 @@
 //   parts      The gradients of four batches of a model are added up: as parts
 //              of a step, without Average (shm), or without a step (plain).
 //
-// These ways do a step: plain, without Gradients; shm and gloo, with BeginStep
+// These ways do a step: plain, without Gradients; shm and tcp, with BeginStep
 // and Average over that backend; and these with "_overwrite" behind them, where
 // the options say so. The other ways use a buffer of as many bytes, which was
-// written before: raw_shm and raw_gloo, one all-reduce; and pass, a
+// written before: raw_shm and raw_tcp, one all-reduce; and pass, a
 // multiplication.
 #include <Eigen/Dense>
 #include <algorithm>
@@ -331,7 +331,7 @@ class TrainingRank {
  public:
   static absl::StatusOr<std::unique_ptr<TrainingRank>> Join(World& world) {
     std::unique_ptr<TrainingRank> rank(new TrainingRank);
-    for (const char* const backend : {"shm", "gloo"}) {
+    for (const char* const backend : {"shm", "tcp"}) {
       GroupOptions options;
       options.name = options.backend = backend;
       LOCKSTEP_ASSIGN_OR_RETURN(rank->groups_[backend],
@@ -370,8 +370,8 @@ class TrainingRank {
       return absl::InvalidArgumentError(absl::StrCat("no kind: ", what));
     }
     Communicator& shm = *groups_["shm"];
-    const bool is_gloo = request.way.find("gloo") != std::string::npos;
-    Communicator& group = is_gloo ? *groups_["gloo"] : shm;
+    const bool is_tcp = request.way.find("tcp") != std::string::npos;
+    Communicator& group = is_tcp ? *groups_["tcp"] : shm;
     LOCKSTEP_RETURN_IF_ERROR(subject_->Open(request.way, group));
     std::string times;
     for (int64_t i = 0; i < request.steps; ++i) {
@@ -409,8 +409,8 @@ absl::Status JoinAndAnswer(int number, const std::string& folder) {
 absl::Status AnswerOnce() {
   std::string requests;
   for (const char* const way :
-       {"plain", "shm", "shm_overwrite", "gloo", "gloo_overwrite", "raw_shm",
-        "raw_gloo", "pass"}) {
+       {"plain", "shm", "shm_overwrite", "tcp", "tcp_overwrite", "raw_shm",
+        "raw_tcp", "pass"}) {
     absl::StrAppend(&requests, "model ", way, " 4 8 2\n");
   }
   for (const char* const way : {"plain", "shm", "shm_overwrite"}) {

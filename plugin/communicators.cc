@@ -67,6 +67,7 @@ namespace {
 
 constexpr char kAuto[] = "auto";
 constexpr char kShm[] = "shm";
+constexpr char kTcp[] = "tcp";
 constexpr char kGloo[] = "gloo";
 constexpr char kNccl[] = "nccl";
 
@@ -95,7 +96,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
 absl::Status RegisterCommunicators(PluginRegistry& registry) {
   absl::Status status;
   status.Update(registry.Add<Communicator>(
-      kAuto, "shm if all ranks share a host, and otherwise gloo.",
+      kAuto, "shm if all ranks share a host, and otherwise tcp.",
       MakeGroup<kAuto>));
   status.Update(registry.Add<Communicator>(
       kShm, "Processes of one host, by shared memory.", MakeGroup<kShm>));
@@ -103,7 +104,10 @@ absl::Status RegisterCommunicators(PluginRegistry& registry) {
       kNccl, "Processes with a CUDA device each, by NCCL.",
       MakeGroup<kNccl, NcclGroup>));
   status.Update(registry.Add<Communicator>(
-      kGloo, "Processes of any hosts, by TCP.", MakeGroup<kGloo>));
+      kTcp, "Processes of any hosts, by TCP.", MakeGroup<kTcp>));
+  status.Update(registry.Add<Communicator>(
+      kGloo, "The same as tcp, under the name that PyTorch's users know.",
+      MakeGroup<kTcp>));
   return status;
 }
 

@@ -130,7 +130,7 @@ TEST_F(Plugin, RegistersExactlyTheseNames) {
                           "subset", "tar", "tfrecord", "tokens", "zip"));
   EXPECT_THAT(NamesOf(registry_.Parts<Loader>()), ElementsAre("default"));
   EXPECT_THAT(NamesOf(registry_.Parts<Communicator>()),
-              ElementsAre("auto", "gloo", "nccl", "shm"));
+              ElementsAre("auto", "gloo", "nccl", "shm", "tcp"));
   EXPECT_THAT(NamesOf(registry_.Parts<MetricsSink>()),
               ElementsAre("json_lines", "tensorboard", "text"));
   for (const PluginPart& part : registry_.Parts()) {
@@ -533,13 +533,8 @@ TEST_F(Plugin, GroupsNeedAWorld) {
   LOCKSTEP_ASSERT_OK(group);
   LOCKSTEP_EXPECT_OK(Wait((*group)->Barrier()));
   options.Set("group", "another");
-  const auto gloo = registry_.Create<Communicator>("gloo", context_, options);
-#ifdef LOCKSTEP_WITH_GLOO
-  LOCKSTEP_EXPECT_OK(gloo);
-#else
-  EXPECT_THAT(gloo, StatusIs(absl::StatusCode::kUnimplemented,
-                             HasSubstr("--@lockstep//config:with_gloo=true")));
-#endif
+  LOCKSTEP_EXPECT_OK(registry_.Create<Communicator>("tcp", context_, options));
+  LOCKSTEP_EXPECT_OK(registry_.Create<Communicator>("gloo", context_, options));
 }
 
 TEST_F(Plugin, MetricsGoToAFile) {

@@ -115,8 +115,7 @@ def _local_gloo_impl(repository_ctx):
         build += _missing(
             "gloo",
             remedy = "gloo/context.h is neither in /usr/include nor in /usr/local/include. " +
-                     "Install libgloo-dev (Debian), or hand in your own library with " +
-                     "--@lockstep//config:gloo=//your:label.",
+                     "Install libgloo-dev (Debian). Only Lockstep's own benchmark needs it.",
         )
     repository_ctx.file("BUILD.bazel", build)
 

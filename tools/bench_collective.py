@@ -1,23 +1,27 @@
 """Prints the collective tables of docs/benchmarks.md.
 
-  bench_collective.py BIN C10D_PROGRAM
+  bench_collective.py [--busy=N] [--rounds=20] BIN C10D_PROGRAM [PYTHON]
 
 BIN is Bazel's folder of built programs. C10D_PROGRAM is bench_c10d.cc, compiled
-by g++. Two processes of each program run all the time and get requests in turns
-(collective/testing/timed_rank.h describes these). Medians of all samples count.
+by g++. PYTHON has a newer PyTorch, which bench_torch_collective.py measures.
+Two processes of each program run all the time and get requests in turns
+(collective/testing/timed_rank.h describes these).
+
+Without --busy nothing else runs. With it there are two tables: beside N threads
+that compute in the ranks, and beside N other processes that compute.
 """
 
+import argparse
 import collections
+import contextlib
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 
-from bench_loader import (at_most, at_most_ratio, duration, faster, header,
-                          machine, output, row)
+from bench_loader import at_most, duration, header, machine, output, row
 
-ROUNDS = 5
 RANKS = 2
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -26,10 +30,9 @@ HALVES = (MIB, 16 * MIB, 64 * MIB)  # Bytes of f32; 16-bit types: half.
 BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 QUEUED, QUEUED_BYTES = 20, KIB
 
-OURS = ("shm", "gloo")
+OURS = ("shm", "tcp")
 RAW = ("ring", "bcube")  # Gloo's default is the ring.
-NAMES = {"shm": "shm", "gloo": "gloo", "ring": "raw Gloo, ring",
-         "bcube": "raw Gloo, bcube", "c10d": "c10d"}
+LIMIT = "limit"
 
 # A request: a way, a call, the type and number of elements, and how many calls
 # are issued before the rank waits for them.
@@ -54,19 +57,18 @@ def queue(way):
 FINGERPRINT = all_reduce("fingerprint", MIB)
 
 
-def subjects():
+def subjects(c10d):
   """Yields all requests. Those that are compared follow each other."""
   for size in SIZES:
-    for way in (*OURS, *RAW, "c10d"):
+    for way in (*OURS, *RAW, *c10d, LIMIT):
       yield all_reduce(way, size)
     if size in HALVES:
       for dtype in ("bf16", "f16"):
         for way in OURS:
           yield all_reduce(way, size, dtype)
-      yield all_reduce("c10d", size, "f16")
-  for way in (*OURS, "ring", "c10d"):
+  for way in (*OURS, "ring", *c10d):
     yield barrier(way)
-  for way in (*OURS, "c10d"):
+  for way in (*OURS, *c10d):
     yield queue(way)
   yield FINGERPRINT
 
@@ -74,38 +76,39 @@ def subjects():
 def repetitions(subject):
   """Returns the calls of one sample, and the samples of one round."""
   size = subject.count * BYTES[subject.dtype]
-  # Sums of ones double with each call, and f16 can't hold 2^16.
-  calls = 10 if size <= 64 * KIB and subject.queued == 1 else 1
-  return calls, max(5, min(100, 64 * MIB // size))
+  # Sums of ones double with each call, and f16 can't hold 2^16. Only the first
+  # copy is of memory that another rank wrote last.
+  calls = 10 if (size <= 64 * KIB and subject.queued == 1 and
+                 subject.way != LIMIT) else 1
+  return calls, max(5, min(20, 32 * MIB // size))
 
 
 class Pair:
   """The two processes of a program."""
 
-  def __init__(self, program, folder):
-    self.program = program
+  def __init__(self, command, folder):
+    self.command = command
     os.mkdir(folder)
     self.ranks = [
-        subprocess.Popen([program, str(rank), folder], text=True,
+        subprocess.Popen([*command, str(rank), folder], text=True,
                          stdin=subprocess.PIPE,
                          stdout=subprocess.DEVNULL if rank else subprocess.PIPE)
         for rank in range(RANKS)]
 
-  def ask(self, subject):
-    """Returns the samples: seconds of a call, or of all queued calls."""
+  def ask(self, subject, busy):
+    """Returns the samples: seconds of a call, or of all queued calls.
+
+    `busy` is the number of threads that compute in both ranks.
+    """
     calls, samples = repetitions(subject)
-    for rank in self.ranks:
-      print(*subject, calls, samples, file=rank.stdin, flush=True)
+    words = subject._replace(way=subject.way.replace(" ", "-"))
+    for rank, process in enumerate(self.ranks):
+      print(*words, calls, samples, (busy + rank) // RANKS,
+            file=process.stdin, flush=True)
     times = self.ranks[0].stdout.readline().split()
     if len(times) != samples:
-      sys.exit(f"bench_collective.py: {self.program} did not answer {subject}")
+      sys.exit(f"bench_collective.py: {self.command} did not answer {subject}")
     return [int(time) / 1e9 / calls for time in times]
-
-  def written(self):
-    """Returns the bytes that rank 0 has written, also to sockets."""
-    with open(f"/proc/{self.ranks[0].pid}/io") as counters:
-      return next(int(line.split()[1]) for line in counters
-                  if line.startswith("wchar:"))
 
   def close(self):
     for rank in self.ranks:
@@ -115,35 +118,46 @@ class Pair:
 
 
 class Figures:
-  """All samples of each subject, in seconds."""
+  """The samples of each subject, in seconds, by round."""
 
-  def __init__(self):
-    self.samples = collections.defaultdict(list)
-    self.written = collections.defaultdict(list)
+  def __init__(self, c10d):
+    self.c10d = c10d  # the names of the ways
+    self.rounds = collections.defaultdict(list)
 
   def of(self, subject):
-    return statistics.median(self.samples[subject])
+    return statistics.median(sum(self.rounds[subject], []))
+
+  def ratio(self, ours, theirs):
+    """Returns the median over the rounds of our time by theirs."""
+    return statistics.median(
+        statistics.median(a) / statistics.median(b)
+        for a, b in zip(self.rounds[ours], self.rounds[theirs]))
+
+  def best(self, ways, subject_of):
+    return min(ways, key=lambda way: self.of(subject_of(way)))
+
+  def compare(self, what, ours, theirs, most=None):
+    """Prints a row: our time, theirs, and the ratio, which has a target."""
+    ratio = self.ratio(ours, theirs)
+    row(what, duration(self.of(ours)), duration(self.of(theirs)),
+        f"{ratio:.2g}" if ratio < 0.1 else f"{ratio:.2f}",
+        f"at most {most}" if most else "", ratio <= most if most else None)
 
   def text(self, subject):
-    if subject not in self.samples:
+    if subject not in self.rounds:
       return ""
-    tenths = statistics.quantiles(self.samples[subject], n=10)
+    tenths = statistics.quantiles(sum(self.rounds[subject], []), n=10)
     return (f"{duration(self.of(subject))} "
             f"({duration(tenths[0])} to {duration(tenths[-1])})")
 
 
-def measure(ours, peer):
-  figures = Figures()
-  for turn in range(ROUNDS):
-    print(f"round {turn + 1} of {ROUNDS}", file=sys.stderr)
-    for subject in subjects():
-      pair = peer if subject.way == "c10d" else ours
-      before = pair.written()
-      figures.samples[subject] += pair.ask(subject)
-      calls, samples = repetitions(subject)
-      # The programs make one more sample, which does not count.
-      figures.written[subject].append(
-          (pair.written() - before) / (calls * (samples + 1)))
+def measure(ours, peers, busy, rounds):
+  figures = Figures(tuple(peers))
+  for turn in range(rounds):
+    print(f"round {turn + 1} of {rounds}", file=sys.stderr)
+    for subject in subjects(figures.c10d):
+      pair = peers.get(subject.way, ours)
+      figures.rounds[subject].append(pair.ask(subject, busy))
   return figures
 
 
@@ -154,110 +168,150 @@ def size_text(size):
   return f"{size} B"
 
 
-def shm_rows(figures):
+def name_of(way):
+  names = {"ring": "raw Gloo, ring", "bcube": "raw Gloo, bcube",
+           LIMIT: "the limit"}
+  return names.get(way, way)
+
+
+def shm_rows(figures, busy):
   limits = {4: 10e-6, MIB: 0.18e-3, 16 * MIB: 3e-3}
   for size in SIZES:
     what = f"shm, {size_text(size)}"
-    ours = figures.of(all_reduce("shm", size))
-    if size in limits:
-      at_most(what, ours, limits[size])
-    faster(f"{what}; c10d", ours, figures.of(all_reduce("c10d", size)), 5)
+    of_size = lambda way, size=size: all_reduce(way, size)
+    if size in limits and not busy:
+      at_most(what, figures.of(of_size("shm")), limits[size])
+    best = figures.best(figures.c10d, of_size)
+    figures.compare(f"{what}; {best}", of_size("shm"), of_size(best), 0.2)
+    figures.compare(f"{what}; the limit", of_size("shm"), of_size(LIMIT))
 
 
-def gloo_rows(figures):
+def tcp_rows(figures, _):
   for size in SIZES:
-    what = f"gloo, {size_text(size)}"
-    ours = figures.of(all_reduce("gloo", size))
-    theirs = {way: figures.of(all_reduce(way, size)) for way in RAW}
-    best = min(theirs, key=theirs.get)
-    if size >= 64 * KIB:
-      at_most_ratio(f"{what}; raw Gloo's best ({best})", ours, theirs[best], 1)
-    else:
-      faster(f"{what}; raw Gloo's best ({best})", ours, theirs[best])
-    faster(f"{what}; c10d", ours, figures.of(all_reduce("c10d", size)),
-           1.3 if size == 4 else None)
+    of_size = lambda way, size=size: all_reduce(way, size)
+    for ways in (RAW, figures.c10d):
+      best = figures.best(ways, of_size)
+      figures.compare(f"tcp, {size_text(size)}; {name_of(best)}",
+                      of_size("tcp"), of_size(best), 1.05)
 
 
-def half_rows(figures):
-  for way in (*OURS, "c10d"):
+def half_rows(figures, _):
+  for way in OURS:
     for dtype in ("bf16", "f16"):
       for size in HALVES:
         half = all_reduce(way, size, dtype)
-        if half not in figures.samples:
-          continue
-        count = f"{half.count // KIB} Ki elements"
-        if way == "c10d":
-          row(f"{dtype}, {count}; c10d's, beside its f32", "",
-              duration(figures.of(half)),
-              f"{figures.of(half) / figures.of(all_reduce(way, size)):.2f}")
-        else:
-          at_most_ratio(f"{way}, {dtype}, {count}; its f32", figures.of(half),
-                        figures.of(all_reduce(way, size)), 0.7)
+        figures.compare(f"{way}, {dtype}, {half.count // KIB} Ki elements; "
+                        "its f32", half, all_reduce(way, size), 0.7)
 
 
-def check_rows(figures):
-  at_most_ratio("finding a mismatch: the fingerprint and comparing it; shm, "
-                "1 MiB", figures.of(FINGERPRINT),
-                figures.of(all_reduce("shm", MIB)), 0.03)
-  ours, theirs = (statistics.median(figures.written[all_reduce(way, MIB)])
-                  for way in ("gloo", "ring"))
-  row("bytes that a rank writes for 1 MiB, gloo; raw Gloo, ring",
-      f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.4f}")
+def check_rows(figures, busy):
+  if not busy:
+    figures.compare("finding a mismatch: the fingerprint and comparing it; "
+                    "shm, 1 MiB", FINGERPRINT, all_reduce("shm", MIB), 0.03)
 
 
-def latency_rows(figures):
+def latency_rows(figures, _):
   for way in OURS:
-    ours = figures.of(barrier(way))
-    for peer in ("ring", "c10d"):
-      faster(f"barrier, {way}; {'raw Gloo' if peer == 'ring' else peer}", ours,
-             figures.of(barrier(peer)))
+    peers = [figures.best(figures.c10d, barrier), "ring"]
+    for peer in peers:
+      name = "raw Gloo" if peer == "ring" else peer
+      figures.compare(f"barrier, {way}; {name}", barrier(way), barrier(peer),
+                      1.05)
   for way in OURS:
-    faster(f"{QUEUED} queued all-reduces of {size_text(QUEUED_BYTES)}, {way}; "
-           "c10d", figures.of(queue(way)), figures.of(queue("c10d")))
+    best = figures.best(figures.c10d, queue)
+    figures.compare(f"{QUEUED} queued all-reduces of "
+                    f"{size_text(QUEUED_BYTES)}, {way}; {best}", queue(way),
+                    queue(best), 1.05)
 
 
 def print_spreads(figures):
-  ways = (*OURS, *RAW, "c10d")
-  print(f"| all-reduce | {' | '.join(NAMES[way] for way in ways)} |")
+  ways = (*OURS, *RAW, *figures.c10d, LIMIT)
+  print(f"| all-reduce | {' | '.join(name_of(way) for way in ways)} |")
   print(f"|---|{'---|' * len(ways)}")
-  for size in SIZES:
-    cells = [figures.text(all_reduce(way, size)) for way in ways]
-    print(f"| {size_text(size)} | {' | '.join(cells)} |")
+  lines = [(size_text(size), lambda way, size=size: all_reduce(way, size))
+           for size in SIZES]
   for size in HALVES:
     for dtype in ("bf16", "f16"):
-      cells = [figures.text(all_reduce(way, size, dtype)) for way in ways]
-      print(f"| {dtype}, as many as f32 in {size_text(size)} | "
-            f"{' | '.join(cells)} |")
+      lines.append((f"{dtype}, as many as f32 in {size_text(size)}",
+                    lambda way, size=size, dtype=dtype: all_reduce(way, size,
+                                                                   dtype)))
+  lines.append(("barrier", barrier))
+  lines.append((f"{QUEUED} queued of {size_text(QUEUED_BYTES)}", queue))
+  for name, subject_of in lines:
+    print(f"| {name} | "
+          f"{' | '.join(figures.text(subject_of(way)) for way in ways)} |")
 
 
-def print_tables(figures, versions):
-  print("`tools/bench collective`, all-reduces (sum, in place) and barriers of "
-        f"{RANKS} processes on one host, Gloo's by loopback, the ways in "
-        f"turns, {ROUNDS} rounds, medians; on {machine()}, {versions}. A ratio "
-        "is the peer's time by ours, or ours by the other's where the target "
-        "is an upper bound.\n")
+def print_tables(figures, versions, where, busy, rounds):
+  option = f" --busy={busy}" if busy else ""
+  print(f"`tools/bench collective{option}`, "
+        f"all-reduces (sum, in place) and barriers of {RANKS} processes on one "
+        f"host, by loopback where they take TCP, {where}; the ways in turns, "
+        f"{rounds} rounds; on {machine()}, {versions}. Times are medians. "
+        "A ratio is the median over the rounds of our time by the peer's, which "
+        "is the faster one of raw Gloo's algorithms, or of the releases of "
+        "c10d. The limit is how long it takes when all ranks copy, at the same "
+        "time, memory that another rank wrote last.\n")
   header()
-  for rows in (shm_rows, gloo_rows, half_rows, check_rows, latency_rows):
-    rows(figures)
+  for rows in (shm_rows, tcp_rows, half_rows, check_rows, latency_rows):
+    rows(figures, busy)
   print("\nMedians, and in brackets the 10th and 90th percentiles:\n")
   print_spreads(figures)
+  print()
 
 
-def main(bin_folder, c10d_program):
+@contextlib.contextmanager
+def busy_processes(count):
+  processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"])
+               for _ in range(count)]
+  yield
+  for process in processes:
+    process.kill()
+    process.wait()
+
+
+def main():
+  parser = argparse.ArgumentParser()
+  parser.add_argument("--busy", type=int, default=0)
+  parser.add_argument("--rounds", type=int, default=20)
+  parser.add_argument("bin")
+  parser.add_argument("c10d_program")
+  parser.add_argument("python", nargs="?")
+  args = parser.parse_args()
   compiler = output("g++", "-dumpfullversion").strip()
-  packages = output("dpkg-query", "-W", "-f", "${Package} ${Version}, ",
-                    "libgloo-dev", "libtorch-dev")
+  package = lambda name: output("dpkg-query", "-W", "-f", "${Version}", name)
+  versions = [f"libgloo-dev {package('libgloo-dev')}", f"GCC {compiler}"]
+  # Debian's version is 1.13.1+dfsg-4.
+  commands = {f"c10d {package('libtorch-dev').split('+')[0]}":
+              [args.c10d_program]}
+  if args.python:
+    version = output(args.python, "-c",
+                     "import torch; print(torch.__version__)")
+    script = os.path.join(os.path.dirname(__file__),
+                          "bench_torch_collective.py")
+    commands[f"c10d {version.split('+')[0]}"] = [args.python, script]
+    versions.append("c10d's newest release from Python")
   with tempfile.TemporaryDirectory() as folder:
-    ours = Pair(f"{bin_folder}/collective/collective_benchmark",
+    ours = Pair([f"{args.bin}/collective/collective_benchmark"],
                 f"{folder}/ours")
-    peer = Pair(c10d_program, f"{folder}/peer")
-    figures = measure(ours, peer)
-    ours.close()
-    peer.close()
-  print_tables(figures, packages + f"GCC {compiler}")
+    peers = {name: Pair(command, f"{folder}/{name.replace(' ', '_')}")
+             for name, command in commands.items()}
+    def table(where, inside, outside, rounds):
+      with busy_processes(outside):
+        print_tables(measure(ours, peers, inside, rounds), ", ".join(versions),
+                     where, args.busy, rounds)
+      sys.stdout.flush()
+    if args.busy:
+      table(f"beside {args.busy} threads of the ranks that compute", args.busy,
+            0, args.rounds)
+      # The peers take long here.
+      table(f"beside {args.busy} other processes that compute", 0, args.busy,
+            (args.rounds + 3) // 4)
+    else:
+      table("with nothing beside them", 0, 0, args.rounds)
+    for pair in (ours, *peers.values()):
+      pair.close()
 
 
 if __name__ == "__main__":
-  if len(sys.argv) != 3:
-    sys.exit(__doc__)
-  main(*sys.argv[1:])
+  main()

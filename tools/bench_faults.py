@@ -118,7 +118,7 @@ def print_times(samples, peer):
   print("| fault | backend | median | worst | at most | met? | c10d |")
   print("|---|---|---|---|---|---|---|")
   for each in FAULTS:
-    for backend in ("local", "shm", "gloo", "-"):
+    for backend in ("local", "shm", "tcp", "-"):
       seconds = samples.get((each.name, backend))
       if seconds is None:
         continue
@@ -132,7 +132,7 @@ def print_times(samples, peer):
 def print_growth(samples, peer):
   print("| a group made again 100 times | files | threads | memory |")
   print("|---|---|---|---|")
-  for backend in ("shm", "gloo"):
+  for backend in ("shm", "tcp"):
     files, threads, kib = (max(each)
                            for each in zip(*samples["growth", backend]))
     print(f"| {backend} | {files:+} | {threads:+} | {kib:+,} KiB |")

@@ -31,13 +31,13 @@ Case = collections.namedtuple("Case", "what kind tensors size")
 LAYER = 512 * 512 + 512
 TOTALS = (13 * LAYER, 96 * LAYER)  # The elements of 13 and of 96 layers.
 
-TARGETS = {"shm": 0.25, "gloo": 0.95}  # Of what DistributedDataParallel adds.
+TARGETS = {"shm": 0.25, "tcp": 0.95}  # Of what DistributedDataParallel adds.
 PARTS_SHARE, PARTS_SECONDS = 0.02, 5e-6
 
 DDP_WAYS = {"ddp": "DDP", "ddp_views": "DDP with views",
             "ddp_batched": "DDP with views and batched copies"}
 OUR_WAYS = {"shm": "shm", "shm_overwrite": "shm, overwrite",
-            "gloo": "gloo", "gloo_overwrite": "gloo, overwrite"}
+            "tcp": "tcp", "tcp_overwrite": "tcp, overwrite"}
 
 
 def megabytes(elements):
@@ -200,7 +200,7 @@ def print_table(ours, peers):
   for case in cases():
     measure(case, {**{peer: ("plain", *peer.ways, "raw") for peer in peers},
                    ours: ("plain", "shm", "raw_shm", "pass", "shm_overwrite",
-                          "gloo", "raw_gloo", "gloo_overwrite")})
+                          "tcp", "raw_tcp", "tcp_overwrite")})
     for peer in peers:
       peer_row(case, peer, peers)
     for way in OUR_WAYS:

@@ -1,8 +1,8 @@
 // The store through which a group's ranks tell each other where they are to be
 // reached, over their connections to rank 0.
 //
-//   rank 1   Set("gloo/1", address)  -> kSet   -> rank 0 keeps it
-//   rank 2   Get("gloo/1", until)    -> kGet   -> rank 0, which answers when
+//   rank 1   Set("tcp/1", address)  -> kSet   -> rank 0 keeps it
+//   rank 2   Get("tcp/1", until)    -> kGet   -> rank 0, which answers when
 //                                     <- kValue   the value is there
 #ifndef LOCKSTEP_COLLECTIVE_CONTROL_GROUP_STORE_H_
 #define LOCKSTEP_COLLECTIVE_CONTROL_GROUP_STORE_H_

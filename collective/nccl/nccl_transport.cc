@@ -228,7 +228,7 @@ absl::Status NcclTransport::CheckBuffer(absl::string_view what,
     return absl::UnimplementedError(absl::StrCat(
         "nccl moves memory of CUDA device ", own, ", and ", what,
         " is of the host: copy it to the device and set its Buffer::device, "
-        "or use the gloo backend"));
+        "or use the tcp backend"));
   }
   if (buffer.device.ordinal != own) {
     return absl::InvalidArgumentError(

@@ -103,7 +103,7 @@ absl::StatusOr<int> OpenFile(const std::string& path) {
         "no permission to open ", path,
         ": shared memory is for processes of one user and pid namespace that "
         "may be read by others (PR_SET_DUMPABLE): start the ranks so, or "
-        "take 'gloo'"));
+        "take 'tcp'"));
   }
   if (IsShortage(error)) {
     return SystemError(error, absl::StrCat("could not open ", path));

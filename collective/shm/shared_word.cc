@@ -1,23 +1,20 @@
 #include "lockstep/collective/shm/shared_word.h"
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <chrono>  // NOLINT: spinning is bounded on the steady clock
 #include <climits>
 #include <cstdint>
 #include <ctime>
+
+#include "lockstep/collective/eager_wait.h"
 
 namespace lockstep::internal_collective {
 namespace {
 
 // A wait begins with this number of loads, which takes about a microsecond.
-// Then it yields the processor after each load, for kYield. If there are more
-// threads than processors, the thread that is awaited may need this one.
 constexpr int kLooks = 64;
-constexpr std::chrono::microseconds kYield(20);
 // The kernel does not fall asleep if the value has changed, but it does not
 // know `stop`: the wake of a thread that sets it just before the sleep is lost.
 // So each sleep is bounded.
@@ -38,11 +35,17 @@ void SharedWord::AwaitChange(uint32_t seen, const std::atomic<bool>& stop) {
     if (Load() != seen) return;
     Pause();
   }
-  const auto until = std::chrono::steady_clock::now() + kYield;
-  do {
-    sched_yield();
-    if (Load() != seen || stop.load()) return;
-  } while (std::chrono::steady_clock::now() < until);
+  // Each thread knows how it went the last times that it has waited.
+  static thread_local EagerWait eager;
+  eager.Await(
+      [&] {
+        Pause();
+        return Load() != seen || stop.load();
+      },
+      [&] { Sleep(seen, stop); });
+}
+
+void SharedWord::Sleep(uint32_t seen, const std::atomic<bool>& stop) {
   sleepers_.fetch_add(1);
   // Both loads are sequentially consistent, and so is the fetch_add before
   // them: a thread that changes value_ or `stop` looks for sleepers afterwards.

@@ -51,6 +51,7 @@ class SharedWord {
   }
 
  private:
+  void Sleep(uint32_t seen, const std::atomic<bool>& stop);
   void Wake();
 
   std::atomic<uint32_t> value_{0};

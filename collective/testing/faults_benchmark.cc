@@ -239,7 +239,7 @@ int MeasureAll(int runs, bool local_alone) {
   for (int run = 0; run < runs && !failed(); ++run) {
     for (const Fault& fault : FaultsOfGroups()) Measure(fault, "local");
     if (local_alone) continue;
-    for (const char* backend : {"shm", "gloo"}) {
+    for (const char* backend : {"shm", "tcp"}) {
       for (const Fault& fault : FaultsOfProcesses()) {
         const bool in_shm = std::string(backend) == "shm";
         if (fault.in_shm || !in_shm) Measure(fault, backend);
@@ -247,7 +247,7 @@ int MeasureAll(int runs, bool local_alone) {
       if (run == 0) Growth(backend);
     }
     if (run < kCores) Measure(WithCore(), "shm");
-    for (const char* backend : {"shm", "gloo"}) {
+    for (const char* backend : {"shm", "tcp"}) {
       for (const Fault& fault : FaultsOfGroups()) Measure(fault, backend);
     }
     Socket other;

@@ -124,7 +124,7 @@ TEST_P(Faults, AGroupIsMadeAgain) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Faults,
-                         testing::Values("shm", "gloo", "nccl"),
+                         testing::Values("shm", "tcp", "nccl"),
                          [](const auto& info) { return info.param; });
 
 // An operation in which rank 0 differs from the others.
@@ -169,7 +169,7 @@ TEST_P(Mismatches, AreToldToAllWithBothSides) {
 INSTANTIATE_TEST_SUITE_P(
     All, Mismatches,
     testing::Combine(
-        testing::Values("shm", "gloo", "nccl"),
+        testing::Values("shm", "tcp", "nccl"),
         testing::Values(
             Difference{"kind", "broadcast(2000 x f32, root 0)",
                        "all_reduce(2000 x f32, sum)"},
@@ -241,13 +241,13 @@ TEST_P(Faults, GroupsInDifferentOrdersAreToldToAll) {
 TEST(SharedMemory, ThatMayNotBeOpenedIsToldToAll) {
   RankProcesses ranks("hidden_memory", 2);
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_THAT(ranks.Wait(rank),
-                AllOf(HasSubstr("PERMISSION_DENIED: making the group 'world' "
-                                "(shm) on rank "),
-                      HasSubstr("the shared memory of rank "),
-                      HasSubstr("no permission to open /proc/"),
-                      HasSubstr("for processes of one user"),
-                      HasSubstr("take 'gloo'")));
+    EXPECT_THAT(
+        ranks.Wait(rank),
+        AllOf(HasSubstr("PERMISSION_DENIED: making the group 'world' "
+                        "(shm) on rank "),
+              HasSubstr("the shared memory of rank "),
+              HasSubstr("no permission to open /proc/"),
+              HasSubstr("for processes of one user"), HasSubstr("take 'tcp'")));
   }
 }
 

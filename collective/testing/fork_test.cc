@@ -211,8 +211,7 @@ TEST_P(Fork, LeavesTheRanksAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Fork,
-                         testing::Combine(testing::Values("shm", "gloo",
-                                                          "nccl"),
+                         testing::Combine(testing::Values("shm", "tcp", "nccl"),
                                           testing::ValuesIn(WhatChildrenDo())),
                          [](const auto& info) {
                            return absl::StrCat(std::get<0>(info.param), "_",
@@ -302,8 +301,7 @@ TEST_P(ForkedChild, DoesNotHideItsParentsDeath) {
   int child = 0, sockets = -1;
   ASSERT_EQ(std::sscanf(told.c_str(), "child %d has %d", &child, &sockets), 2)
       << told;
-  // The sockets of Gloo stay open, and tell no rank anything.
-  EXPECT_TRUE(sockets == 0 || backend != "shm") << told;
+  EXPECT_EQ(sockets, 0) << told;
   ranks.Signal(victim, SIGKILL);
   EXPECT_THAT(
       ranks.Wait(other),
@@ -315,7 +313,7 @@ TEST_P(ForkedChild, DoesNotHideItsParentsDeath) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ForkedChild,
-                         testing::Combine(testing::Values("shm", "gloo"),
+                         testing::Combine(testing::Values("shm", "tcp"),
                                           testing::Values(0, 1)),
                          [](const auto& info) {
                            return absl::StrCat(std::get<0>(info.param), "_",
@@ -357,7 +355,7 @@ TEST_P(StartedProgram, HasNoDescriptorOfLocksteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, StartedProgram,
-                         testing::Values("shm", "gloo"),
+                         testing::Values("shm", "tcp"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Tests what ranks of several hosts say if the network fails or is slow. A wire
 // between two hosts is cut, or a relay delays the connection between a rank and
 // rank 0. Data does not go through the relay, since ranks tell each other their
-// own addresses for data: gloo/gloo_delay_test.cc has a relay for data.
+// own addresses for data: tcp/tcp_delay_test.cc has a relay for data.
 #include <array>
 #include <chrono>  // NOLINT: SteadyTime is of it
 #include <cstdio>
@@ -69,9 +69,9 @@ absl::StatusOr<Joined> Join(WorldOptions options, int rank,
   return Joined{std::move(world), std::move(group)};
 }
 
-GroupOptions Gloo() {
+GroupOptions Tcp() {
   GroupOptions options;
-  options.backend = "gloo";
+  options.backend = "tcp";
   return options;
 }
 
@@ -82,7 +82,7 @@ absl::StatusOr<Joined> JoinByWire(const Host& host, const std::string& folder) {
   options.init = absl::StrCat("file://", folder);
   options.token = "a secret of this test";
   options.interface = std::string(Host::kInterface);
-  return Join(options, host.rank(), Gloo());
+  return Join(options, host.rank(), Tcp());
 }
 
 int Print(const Host& host, const absl::Status& status) {
@@ -211,7 +211,7 @@ class Relayed : public testing::Test {
   }
 
   GroupOptions Options(int rank) {
-    GroupOptions options = Gloo();
+    GroupOptions options = Tcp();
     options.slow = absl::Milliseconds(500);
     options.on_slow = [this, rank](absl::string_view text) {
       heard_[rank].Add(text);

@@ -150,7 +150,7 @@ TEST_P(OutOfDescriptors, EndsInAStatusThatSaysSo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, OutOfDescriptors,
-                         testing::Combine(testing::Values("shm", "gloo"),
+                         testing::Combine(testing::Values("shm", "tcp"),
                                           testing::Values(0, 1)),
                          [](const auto& info) {
                            return absl::StrCat(std::get<0>(info.param), "_",

@@ -265,7 +265,7 @@ TEST_P(OutOfMemory, IsToldToAll) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, OutOfMemory,
-                         testing::Combine(testing::Values("shm", "gloo"),
+                         testing::Combine(testing::Values("shm", "tcp"),
                                           testing::Values(0, 1),
                                           testing::Values("once", "for_good")),
                          [](const testing::TestParamInfo<Way>& info) {

@@ -36,8 +36,8 @@ using Inputs = std::vector<std::vector<T>>;
 
 // The bytes of all ranks' inputs together. Backends treat small and large
 // reductions differently. Those of Lockstep cut reductions above 256 KiB into
-// parts, which are uneven here (except for Gloo between two ranks, which begins
-// with 1 MiB).
+// parts, which are uneven here (except for TCP between two ranks, which has
+// none).
 constexpr int64_t kBytes[] = {20'000, 300'000};
 
 constexpr OpKind kReductions[] = {OpKind::kAllReduce, OpKind::kReduce,

@@ -8,6 +8,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <string>
+#include <thread>  // NOLINT: the relay's
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -43,7 +47,7 @@ Relay::Relay(int port, absl::Duration delay, int64_t burst, absl::Duration rest)
   socklen_t size = sizeof(address);
   sockaddr* const any = reinterpret_cast<sockaddr*>(&address);
   EXPECT_EQ(bind(listener_, any, size), 0);
-  EXPECT_EQ(listen(listener_, 1), 0);
+  EXPECT_EQ(listen(listener_, 8), 0);
   EXPECT_EQ(getsockname(listener_, any, &size), 0);
   port_ = ntohs(address.sin_port);
   thread_ = std::thread([this] { Run(); });
@@ -57,16 +61,17 @@ Relay::~Relay() {
 
 // Runs until the listener is shut down.
 void Relay::Run() {
+  std::vector<std::thread> connections;
   while (true) {
     const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (client < 0) return;
-    const int server = Socket();
-    Connect(client, server);
-    for (const int each : {client, server}) close(each);
+    if (client < 0) break;
+    connections.emplace_back([this, client] { Connect(client); });
   }
+  for (std::thread& connection : connections) connection.join();
 }
 
-void Relay::Connect(int client, int server) {
+void Relay::Connect(int client) {
+  const int server = Socket();
   const sockaddr_in address = Loopback(to_port_);
   EXPECT_EQ(connect(server, reinterpret_cast<const sockaddr*>(&address),
                     sizeof(address)),
@@ -85,6 +90,7 @@ void Relay::Connect(int client, int server) {
       Pass(ways[i]);
     }
   }
+  for (const int each : {client, server}) close(each);
 }
 
 void Relay::Hear(Way& way) {
@@ -103,14 +109,22 @@ void Relay::Hear(Way& way) {
   }
 }
 
+// Does not wait for the other end, since the bytes of the other way must not
+// wait for it, either.
 void Relay::Pass(Way& way) {
   while (!way.line.empty() && way.line.front().first <= SteadyNow()) {
-    const std::string& bytes = way.line.front().second;
+    std::string& bytes = way.line.front().second;
     if (bytes.empty()) {
       way.open = false;
       shutdown(way.to, SHUT_WR);
     } else {
-      send(way.to, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      const ssize_t sent =
+          send(way.to, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && errno == EAGAIN) return;
+      if (sent >= 0 && sent < static_cast<ssize_t>(bytes.size())) {
+        bytes.erase(0, sent);
+        return;
+      }
     }
     way.line.pop_front();
   }

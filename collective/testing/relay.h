@@ -20,18 +20,17 @@
 
 namespace lockstep {
 
-// Listens on loopback for a client, and connects it to a port there. When both
-// ends of this connection have ended, it takes the next client. Bytes reach the
-// other end `delay` later.
+// Listens on loopback for clients, and connects each of them to a port there.
+// Bytes reach the other end `delay` later.
 // Thread-safety: thread-safe.
 class Relay {
  public:
   Relay(int port, absl::Duration delay)
       : Relay(port, delay, /*burst=*/INT64_MAX, absl::ZeroDuration()) {}
-  // Reads nothing from the client for `rest` after every `burst` of bytes. The
+  // Reads nothing from a client for `rest` after every `burst` of bytes. The
   // client must keep the bytes that the system does not take meanwhile.
   Relay(int port, absl::Duration delay, int64_t burst, absl::Duration rest);
-  // Waits until both ends have ended their connection.
+  // Waits until both ends of all connections have ended them.
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
@@ -54,7 +53,7 @@ class Relay {
   };
 
   void Run();
-  void Connect(int client, int server);
+  void Connect(int client);
   void Hear(Way& way);
   static void Pass(Way& way);
 

@@ -33,7 +33,7 @@
 ABSL_FLAG(int64_t, size, 25, "the samples of the dataset");
 ABSL_FLAG(int64_t, num_replicas, 0, "the ranks; 0: as the launcher says");
 ABSL_FLAG(int64_t, rank, 0, "this rank, where num_replicas is given");
-ABSL_FLAG(std::string, backend, "auto", "auto, shm or gloo");
+ABSL_FLAG(std::string, backend, "auto", "auto, shm or tcp");
 ABSL_FLAG(bool, shuffle, true, "DistributedSampler's");
 ABSL_FLAG(uint64_t, seed, 0, "DistributedSampler's");
 ABSL_FLAG(bool, add_rank_to_seed, false, "a mistake, which is found");

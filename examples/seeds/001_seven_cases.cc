@@ -26,7 +26,7 @@ ABSL_FLAG(int64_t, size, 8, "the samples of the dataset");
 ABSL_FLAG(bool, distributed, true, "by a DistributedSampler");
 ABSL_FLAG(bool, drop_last, false, "the DataLoader's");
 ABSL_FLAG(bool, set_epoch, false, "each epoch by its number, not by 0");
-ABSL_FLAG(std::string, backend, "auto", "auto, shm or gloo");
+ABSL_FLAG(std::string, backend, "auto", "auto, shm or tcp");
 
 namespace {
 

@@ -30,7 +30,7 @@
 
 ABSL_FLAG(bool, distributed, false, "as a rank of a job");
 ABSL_FLAG(int, num_workers, 4, "DataLoader's");
-ABSL_FLAG(std::string, backend, "gloo", "auto, shm or gloo");
+ABSL_FLAG(std::string, backend, "tcp", "auto, shm or tcp");
 
 namespace {
 

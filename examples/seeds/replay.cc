@@ -32,7 +32,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/examples/execute.h"
 
-ABSL_FLAG(std::string, backend, "auto", "of all ranks: auto, shm or gloo");
+ABSL_FLAG(std::string, backend, "auto", "of all ranks: auto, shm or tcp");
 ABSL_FLAG(std::string, format, "text", "text, or markdown: docs/seeds.md");
 ABSL_FLAG(std::string, notes, "examples/seeds/notes.toml", "the claims");
 
@@ -441,9 +441,9 @@ class Report {
 
 absl::Status Run() {
   const std::string backend = absl::GetFlag(FLAGS_backend);
-  if (backend != "auto" && backend != "shm" && backend != "gloo") {
+  if (backend != "auto" && backend != "shm" && backend != "tcp") {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--backend should be auto, shm or gloo, but is '", backend, "'"));
+        "--backend should be auto, shm or tcp, but is '", backend, "'"));
   }
   const std::string format = absl::GetFlag(FLAGS_format);
   if (format != "text" && format != "markdown") {

@@ -40,7 +40,7 @@ TEST(Seeds, TheDocumentIsWhatIsPrintedOverSharedMemory) {
 }
 
 TEST(Seeds, AllRowsAreAsTheNotesSayOverTcp) {
-  const Ended ended = Execute(absl::StrCat(kReplay, " --backend=gloo"));
+  const Ended ended = Execute(absl::StrCat(kReplay, " --backend=tcp"));
   EXPECT_EQ(ended.code, 0) << ended.printed;
 }
 
@@ -146,11 +146,11 @@ TEST(Replay, FailsWhereALineIsNotAsItShouldBe) {
 TEST(Replay, GivesRanksTheirBackend) {
   const std::string claim =
       "run = 'lockstep launch -n 1 -- echo 001_seven_cases'\n"
-      "ours = '[rank 0] examples/seeds/001_seven_cases --backend=gloo'\n";
-  EXPECT_EQ(Replay(claim, "--backend=gloo").code, 0);
+      "ours = '[rank 0] examples/seeds/001_seven_cases --backend=tcp'\n";
+  EXPECT_EQ(Replay(claim, "--backend=tcp").code, 0);
   EXPECT_EQ(Replay(claim, "--backend=shm").code, 1);
   EXPECT_THAT(Replay(claim, "--backend=nccl").printed,
-              HasSubstr("--backend should be auto, shm or gloo"));
+              HasSubstr("--backend should be auto, shm or tcp"));
 }
 
 TEST(Replay, RefusesAClaimThatNothingShows) {

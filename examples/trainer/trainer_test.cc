@@ -156,7 +156,7 @@ TEST_P(QuickstartProcesses, EndWithTheSameBitsWhereARankWasKilled) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QuickstartProcesses,
-                         testing::Values("shm", "gloo"),
+                         testing::Values("shm", "tcp"),
                          [](const auto& info) { return info.param; });
 
 TEST(Quickstart, FailsWhereTheModelDoesNotLearn) {

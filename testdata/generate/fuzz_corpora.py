@@ -568,7 +568,7 @@ def hub():
     to_hub = TO_HUB
     return {
         'each': ALL_OPEN + say(1, *to_hub.values()),
-        'differ': say(0, OPEN) + say(1, b'\1' + group('world', backend='gloo')),
+        'differ': say(0, OPEN) + say(1, b'\1' + group('world', backend='tcp')),
         'does_not_come': ALL_OPEN + say(1, to_hub['expired']) +
                          say(0, to_hub['answer']) + TICK + TICK,
         'another_operation': ALL_OPEN + say(1, to_hub['late']) + say(

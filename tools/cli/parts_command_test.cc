@@ -43,7 +43,6 @@ TEST(Parts, ListsAllOrSome) {
                     Not(HasSubstr("sampler stratified"))));
 }
 
-#ifdef LOCKSTEP_WITH_GLOO
 TEST(Parts, AreThoseOfTheDocument) {
   std::stringstream document;
   document << std::ifstream("docs/settings.md").rdbuf();
@@ -51,7 +50,6 @@ TEST(Parts, AreThoseOfTheDocument) {
       << "Write it anew: tools/bazel run //tools:lockstep -- parts "
          "--format=markdown >docs/settings.md";
 }
-#endif
 
 TEST(Parts, SaysWhatThereIs) {
   const struct {

@@ -1,4 +1,4 @@
-#include "lockstep/collective/gloo/parts_plan.h"
+#include "lockstep/collective/tcp/parts_plan.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,11 +9,10 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// With pieces smaller than kPieceBytes, Gloo's thread looks for work more often
-// than it finds any. In large groups pieces are smaller than that, so that the
-// staging memory has at most kMostStagingBytes, unless kLeastPieceBytes for
-// each rank is more.
-constexpr int64_t kPieceBytes = 4 << 20;
+// A piece of kPieceBytes is still in the cache when it is reduced. In large
+// groups pieces are smaller than that, so that the staging memory has at most
+// kMostStagingBytes, unless kLeastPieceBytes for each rank is more.
+constexpr int64_t kPieceBytes = 128 << 10;
 constexpr int64_t kLeastPieceBytes = 32 << 10;
 constexpr int64_t kMostStagingBytes = 32 << 20;
 
@@ -51,7 +50,7 @@ PartsPlan::PartsPlan(const Operation& op, int rank, int size)
   own = parts[rank];
   stages_result = kind == OpKind::kReduce && rank != root;
   result_at = kind == OpKind::kReduceScatter ? 0 : own.first;
-  rounds = (LargestOf(parts) + piece - 1) / piece;
+  rounds = std::max<int64_t>(1, (LargestOf(parts) + piece - 1) / piece);
 }
 
 bool PartsPlan::Wants(int rank) const {

@@ -1,4 +1,4 @@
-#include "lockstep/collective/gloo/full_mesh.h"
+#include "lockstep/collective/testing/gloo_full_mesh.h"
 
 #include <gloo/rendezvous/hash_store.h>
 #include <gloo/transport/tcp/device.h>

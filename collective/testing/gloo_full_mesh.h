@@ -6,8 +6,8 @@
 //
 // Gloo's function takes the store by reference in Debian 12's release, and by
 // shared pointer in newer ones.
-#ifndef LOCKSTEP_COLLECTIVE_GLOO_FULL_MESH_H_
-#define LOCKSTEP_COLLECTIVE_GLOO_FULL_MESH_H_
+#ifndef LOCKSTEP_COLLECTIVE_TESTING_GLOO_FULL_MESH_H_
+#define LOCKSTEP_COLLECTIVE_TESTING_GLOO_FULL_MESH_H_
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
@@ -51,4 +51,4 @@ inline void ConnectFullMesh(
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_COLLECTIVE_GLOO_FULL_MESH_H_
+#endif  // LOCKSTEP_COLLECTIVE_TESTING_GLOO_FULL_MESH_H_

@@ -1,14 +1,10 @@
-// Tests of ranks with a slow network between them. The connection by which Gloo
-// moves the data of two ranks leads through a relay. Their star does not;
+// Tests of ranks with a slow network between them. The connections by which
+// two ranks move data lead through a relay. Their star does not;
 // network_test.cc tests delays there.
-#include <arpa/inet.h>
-#include <gloo/transport/tcp/address.h>
-#include <sys/socket.h>
-
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,16 +14,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/notifier.h"
+#include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/gloo/gloo_transport.h"
 #include "lockstep/collective/operation.h"
+#include "lockstep/collective/rendezvous/address.h"
 #include "lockstep/collective/rendezvous/store.h"
+#include "lockstep/collective/tcp/tcp_transport.h"
 #include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/testing/engine_testing.h"
 #include "lockstep/collective/testing/relay.h"
@@ -37,40 +36,34 @@
 namespace lockstep::internal_collective {
 namespace {
 
-using ::gloo::transport::tcp::Address;
-
 constexpr absl::Duration kDelay = absl::Milliseconds(200);
 
-// The store where two ranks leave the addresses at which they take data. It
-// replaces the address of rank 0 by that of a relay.
-// Thread-safety: thread-safe, but only one thread sets the address of rank 0.
+// The store where ranks leave the addresses at which they take data. It
+// replaces the address of rank 0 by that of a relay. Thread-safety:
+// thread-safe, but only one thread sets the address of rank 0.
 class RelayedStore : public MemoryStore {
  public:
-  // Makes a relay for the port of rank 0. Its client is rank 1.
+  // Makes a relay for the port of rank 0. Its clients are the other ranks.
   using MakeRelay = std::function<std::unique_ptr<Relay>(int port)>;
   explicit RelayedStore(MakeRelay make_relay)
       : make_relay_(std::move(make_relay)) {}
 
   absl::Status Set(absl::string_view key, absl::string_view value) override {
-    if (!absl::EndsWith(key, "/gloo/0")) return MemoryStore::Set(key, value);
-    const Address address(std::vector<char>(value.begin(), value.end()));
-    sockaddr_storage any = address.getSockaddr();
-    sockaddr_in ipv4;
-    std::memcpy(&ipv4, &any, sizeof(ipv4));
-    relay_ = make_relay_(ntohs(ipv4.sin_port));
-    ipv4.sin_port = htons(relay_->port());
-    std::memcpy(&any, &ipv4, sizeof(ipv4));
-    const std::vector<char> relayed = Address(any, address.getSeq()).bytes();
-    return MemoryStore::Set(key, {relayed.data(), relayed.size()});
+    if (!absl::EndsWith(key, "/tcp/0")) return MemoryStore::Set(key, value);
+    // A secret, and then an address.
+    const size_t space = value.find(' ');
+    LOCKSTEP_ASSIGN_OR_RETURN(const HostPort place,
+                              ParseHostPort(value.substr(space + 1)));
+    relay_ = make_relay_(place.port);
+    return MemoryStore::Set(
+        key, absl::StrCat(value.substr(0, space + 1),
+                          FormatHostPort(place.host, relay_->port())));
   }
 
-  // Gloo lets the rank at the higher address connect to the other one. It looks
-  // at ports only if both addresses are the same.
   absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(
       TransportContext context) {
-    context.address = context.rank == 0 ? "127.0.0.1" : "127.0.0.2";
     context.store = this;
-    return MakeGlooTransport(context);
+    return MakeTcpTransport(context);
   }
 
  private:
@@ -78,16 +71,15 @@ class RelayedStore : public MemoryStore {
   std::unique_ptr<Relay> relay_;
 };
 
-// The counts of an operation that is sent whole, of one in parts that each rank
-// reduces, and of one whose parts have several pieces.
+// The counts of operations that are posted, and of some with several pieces.
 constexpr int64_t kCounts[] = {1, 1000, (1 << 19) + 1, (3 << 20) + 1};
 
-TEST(GlooDelay, IsSlowAndFailsNothing) {
+TEST(TcpDelay, IsSlowAndFailsNothing) {
   RelayedStore store(
       [](int port) { return std::make_unique<Relay>(port, kDelay); });
   std::array<std::atomic<bool>, 2> told = {};  // by rank
   EngineJob job(2);
-  job.options.backend = "gloo";
+  job.options.backend = "tcp";
   job.options.slow = kDelay / 4;
   job.options.make_transport = [&store](const TransportContext& context) {
     return store.MakeTransport(context);
@@ -136,22 +128,39 @@ TEST(GlooDelay, IsSlowAndFailsNothing) {
              [](Communicator& rank) { LOCKSTEP_EXPECT_OK(rank.Close()); });
 }
 
-// Results stay as they are until they are sent. Rank 1 makes three pieces of 4
-// MiB. The relay rests when it has received two pieces of rank 1's input and
-// the beginning of its first result. Meanwhile, the inputs of the third piece
-// arrive.
-TEST(GlooDelay, ResultsWaitUntilTheyAreSent) {
+// Results stay as they are until they are sent. Ranks 1 and 2 make results for
+// rank 0, which reads through relays. While these rest, the inputs of further
+// results arrive, and the system takes no more from the ranks.
+TEST(TcpDelay, ResultsWaitUntilTheyAreSent) {
   RelayedStore store([](int port) {
     return std::make_unique<Relay>(port, absl::ZeroDuration(),
                                    /*burst=*/8300 << 10,
                                    absl::Milliseconds(80));
   });
-  Ranks ranks(2, [&store](const TransportContext& context) {
+  Ranks ranks(3, [&store](const TransportContext& context) {
     return store.MakeTransport(context);
   });
   Job job;
   job.kind = OpKind::kReduce;
   job.dtype = DType::kF64;
+  job.count = (48 << 20) / 8;
+  RunAndCheck(ranks, job);
+}
+
+// In place, a result does not take the place of an input that was not sent. The
+// relay rests while rank 1 has all that it needs to reduce its input.
+TEST(TcpDelay, InputsWaitUntilTheyAreSent) {
+  RelayedStore store([](int port) {
+    return std::make_unique<Relay>(port, absl::ZeroDuration(),
+                                   /*burst=*/4 << 20, absl::Milliseconds(80));
+  });
+  Ranks ranks(2, [&store](const TransportContext& context) {
+    return store.MakeTransport(context);
+  });
+  Job job;
+  job.kind = OpKind::kAllReduce;
+  job.dtype = DType::kF64;
+  job.in_place = true;
   job.count = (24 << 20) / 8;
   RunAndCheck(ranks, job);
 }

@@ -10,8 +10,8 @@
 //     const Slice piece = plan.PieceOf(k);
 //     ...  // makes the result of that piece
 //   }
-#ifndef LOCKSTEP_COLLECTIVE_GLOO_PARTS_PLAN_H_
-#define LOCKSTEP_COLLECTIVE_GLOO_PARTS_PLAN_H_
+#ifndef LOCKSTEP_COLLECTIVE_TCP_PARTS_PLAN_H_
+#define LOCKSTEP_COLLECTIVE_TCP_PARTS_PLAN_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace lockstep::internal_collective {
 
 // The number of pieces of a message that are under way at the same time, and
 // that the staging memory of a message has room for.
-constexpr int64_t kPiecesAhead = 2;
+constexpr int64_t kPiecesAhead = 4;
 
 // Returns the bytes of a piece, which are the same on all ranks of a group.
 int64_t PieceBytes(int size);
@@ -37,7 +37,7 @@ int64_t PieceBytes(int size);
 // Thread-safety: immutable.
 struct PartsPlan {
   // The kinds of messages between two ranks.
-  enum class Kind : uint64_t { kInput = 0, kResult = 1 };
+  enum class Kind : uint64_t { kInput = 0, kResult = 1, kNotice = 2 };
 
   PartsPlan(const Operation& op, int rank, int size);
 
@@ -64,9 +64,9 @@ struct PartsPlan {
   // memory, because the rank has no memory for it.
   bool stages_result = false;
   int64_t result_at = 0;  // the offset of the result in the output, otherwise
-  int64_t rounds = 0;     // the pieces of the largest part
+  int64_t rounds = 1;     // the pieces of the largest part
 };
 
 }  // namespace lockstep::internal_collective
 
-#endif  // LOCKSTEP_COLLECTIVE_GLOO_PARTS_PLAN_H_
+#endif  // LOCKSTEP_COLLECTIVE_TCP_PARTS_PLAN_H_
