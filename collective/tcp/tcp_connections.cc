@@ -36,9 +36,9 @@ namespace lockstep::internal_collective {
 namespace {
 
 constexpr size_t kSecretBytes = 16;
-// The connections whose other end is not known yet. If there are more, the
-// oldest ones are dropped.
-constexpr size_t kMostNewcomers = 256;
+// The strangers' connections whose other end is not known yet. If there are
+// more, besides two for each rank, the oldest ones are dropped.
+constexpr size_t kMostStrangers = 256;
 // Most addresses are numbers, which need no name service.
 constexpr absl::Duration kResolvePatience = absl::Seconds(10);
 
@@ -246,15 +246,14 @@ absl::Status TcpConnections::Connect() {
   LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
   if (size_ == 1) return absl::OkStatus();
   LOCKSTEP_ASSIGN_OR_RETURN(secret_, RandomBytes(kSecretBytes));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Descriptor listener, Listen());
-  const ClosedInForks closed_in_forks(listener.fd());
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Link> listener, Listen());
   constexpr Use kUses[] = {Use::kCollectives, Use::kMessages};
   for (int peer = 0; peer < rank_; ++peer) {
     for (const Use use : kUses) {
       LOCKSTEP_RETURN_IF_ERROR(ConnectTo(peer, use));
     }
   }
-  LOCKSTEP_RETURN_IF_ERROR(AcceptAll(listener.fd()));
+  LOCKSTEP_RETURN_IF_ERROR(AcceptAll(listener->socket.fd()));
   for (int peer = 0; peer < rank_; ++peer) {
     for (const Use use : kUses) {
       LOCKSTEP_RETURN_IF_ERROR(AwaitAnswer(peer, use));
@@ -264,17 +263,19 @@ absl::Status TcpConnections::Connect() {
 }
 
 // Returns a socket that listens, and tells the others where.
-absl::StatusOr<Descriptor> TcpConnections::Listen() {
+absl::StatusOr<std::unique_ptr<TcpConnections::Link>> TcpConnections::Listen() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> hosts,
                             Resolve(context_.address, After(kResolvePatience)));
   const std::string& host = hosts.front();
   LOCKSTEP_ASSIGN_OR_RETURN(SocketAddress address, AddressOf(host, 0));
-  LOCKSTEP_ASSIGN_OR_RETURN(Descriptor socket,
+  LOCKSTEP_ASSIGN_OR_RETURN(Descriptor made,
                             NewSocket(address.storage.ss_family));
+  auto listener = std::make_unique<Link>(std::move(made));
+  const int socket = listener->socket.fd();
   auto* const place = reinterpret_cast<sockaddr*>(&address.storage);
-  if (::bind(socket.fd(), place, address.size) != 0 ||
-      ::listen(socket.fd(), SOMAXCONN) != 0 ||
-      ::getsockname(socket.fd(), place, &address.size) != 0) {
+  if (::bind(socket, place, address.size) != 0 ||
+      ::listen(socket, SOMAXCONN) != 0 ||
+      ::getsockname(socket, place, &address.size) != 0) {
     return SystemError(
         errno, absl::StrCat("tcp can't listen at '", context_.address, "'"),
         absl::StatusCode::kInvalidArgument);
@@ -288,7 +289,7 @@ absl::StatusOr<Descriptor> TcpConnections::Listen() {
       context_.store->Set(absl::StrCat(context_.key, "/tcp/", rank_),
                           absl::StrCat(absl::BytesToHexString(secret_), " ",
                                        FormatHostPort(host, port))));
-  return socket;
+  return listener;
 }
 
 // Waits until the other rank has told its place.
@@ -370,9 +371,13 @@ absl::Status TcpConnections::AcceptAll(int listener) {
         ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (accepted.ok()) {
       newcomers.push_back({std::make_unique<Link>(std::move(accepted))});
-      if (newcomers.size() > kMostNewcomers) newcomers.pop_front();
+      const size_t most = kMostStrangers + links_.size();
+      if (newcomers.size() > most) newcomers.pop_front();
     } else if (IsShortage(errno) && errno != EAGAIN) {
-      return SystemError(errno, "tcp can't accept a connection");
+      if (newcomers.empty()) {
+        return SystemError(errno, "tcp can't accept a connection");
+      }
+      newcomers.pop_front();  // leaves its descriptor to the next one
     }
   }
   return absl::OkStatus();

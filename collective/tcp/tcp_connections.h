@@ -80,7 +80,7 @@ class TcpConnections {
   absl::Status AwaitOne(int socket, int16_t events) const;
 
  private:
-  // A connection.
+  // A connection, or the socket that listens for them.
   struct Link {
     explicit Link(Descriptor descriptor);
     ~Link();
@@ -104,7 +104,7 @@ class TcpConnections {
   TcpConnections(const TransportContext& context, Descriptor cancel);
 
   absl::StatusOr<bool> Poll(absl::Span<pollfd> events, int timeout) const;
-  absl::StatusOr<Descriptor> Listen();
+  absl::StatusOr<std::unique_ptr<Link>> Listen();
   absl::StatusOr<Place> PlaceOf(int peer) const;
   absl::Status ConnectTo(int peer, Use use);
   absl::Status AcceptAll(int listener);

@@ -2,7 +2,7 @@
 // output next to Lockstep's output, with a mark for each claim. Ends with code
 // 1 if a line is not as expected. tools/seeds builds and runs it.
 //
-//   replay [--backend=auto|shm|gloo] [--format=text|markdown]
+//   replay [--backend=auto|shm|tcp] [--format=text|markdown]
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
