@@ -35,7 +35,9 @@
 namespace lockstep::internal_collective {
 namespace {
 
-constexpr size_t kSecretBytes = 16;
+// A secret is the hexadecimal digits of random bytes.
+constexpr size_t kRandomBytes = 16;
+constexpr size_t kSecretBytes = 2 * kRandomBytes;
 // The strangers' connections whose other end is not known yet. If there are
 // more, besides two for each rank, the oldest ones are dropped.
 constexpr size_t kMostStrangers = 256;
@@ -245,7 +247,9 @@ absl::Status TcpConnections::AwaitOne(int socket, int16_t events) const {
 absl::Status TcpConnections::Connect() {
   LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
   if (size_ == 1) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(secret_, RandomBytes(kSecretBytes));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string random,
+                            RandomBytes(kRandomBytes));
+  secret_ = absl::BytesToHexString(random);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::unique_ptr<Link> listener, Listen());
   constexpr Use kUses[] = {Use::kCollectives, Use::kMessages};
   for (int peer = 0; peer < rank_; ++peer) {
@@ -285,10 +289,9 @@ absl::StatusOr<std::unique_ptr<TcpConnections::Link>> TcpConnections::Listen() {
                 offsetof(sockaddr_in6, sin6_port));
   const uint16_t port =
       ntohs(reinterpret_cast<const sockaddr_in*>(place)->sin_port);
-  LOCKSTEP_RETURN_IF_ERROR(
-      context_.store->Set(absl::StrCat(context_.key, "/tcp/", rank_),
-                          absl::StrCat(absl::BytesToHexString(secret_), " ",
-                                       FormatHostPort(host, port))));
+  LOCKSTEP_RETURN_IF_ERROR(context_.store->Set(
+      absl::StrCat(context_.key, "/tcp/", rank_),
+      absl::StrCat(secret_, " ", FormatHostPort(host, port))));
   return listener;
 }
 
@@ -298,10 +301,9 @@ absl::StatusOr<TcpConnections::Place> TcpConnections::PlaceOf(int peer) const {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const std::string text,
       AwaitKey(*context_.store, key, [this] { return CheckCancelled(); }));
-  constexpr size_t kHexDigits = 2 * kSecretBytes;
   const auto address =
-      text.size() > kHexDigits && text[kHexDigits] == ' '
-          ? ParseHostPort(absl::string_view(text).substr(kHexDigits + 1))
+      text.size() > kSecretBytes && text[kSecretBytes] == ' '
+          ? ParseHostPort(absl::string_view(text).substr(kSecretBytes + 1))
           : absl::InvalidArgumentError("");
   if (!address.ok()) {
     return absl::InvalidArgumentError(
@@ -310,8 +312,7 @@ absl::StatusOr<TcpConnections::Place> TcpConnections::PlaceOf(int peer) const {
                      "under '",
                      key, "', but has '", absl::CHexEscape(text), "'"));
   }
-  return Place{address->host, address->port,
-               absl::HexStringToBytes(text.substr(0, kHexDigits))};
+  return Place{address->host, address->port, text.substr(0, kSecretBytes)};
 }
 
 absl::Status TcpConnections::ConnectTo(int peer, Use use) {

@@ -710,8 +710,8 @@ TEST(TcpTransport, StrangersWhoSayNothingOrSomethingWrongAreDropped) {
     strangers.emplace_back(ConnectTo(ListeningAddresses().front()));
     ASSERT_TRUE(strangers.back().ok());
     // Nothing, too little, or what rank 1 sends but with another secret.
-    std::string bytes = std::string(16, 'x') + '\1' + std::string(7, '\0');
-    bytes.resize(i % 3 * 12);
+    std::string bytes = std::string(32, 'x') + '\1' + std::string(7, '\0');
+    bytes.resize(i % 3 * 20);
     EXPECT_EQ(send(strangers.back().fd(), bytes.data(), bytes.size(), 0),
               static_cast<ssize_t>(bytes.size()));
   }
@@ -894,8 +894,8 @@ TEST(TcpTransport, ConnectTellsARankFromWhatElseAnswers) {
                          AllOf(HasSubstr("rank 0"), HasSubstr("answers"))));
   });
   const Descriptor accepted(accept(listener.fd(), nullptr, nullptr));
-  const std::string answer(16, 'x');
-  EXPECT_EQ(send(accepted.fd(), answer.data(), answer.size(), 0), 16);
+  const std::string answer(32, 'x');
+  EXPECT_EQ(send(accepted.fd(), answer.data(), answer.size(), 0), 32);
   connecting.join();
 }
 
