@@ -20,7 +20,7 @@
 
 namespace lockstep::internal_collective {
 
-// What a thread has learned from its looks.
+// An EagerWait remembers how the last looks of a thread went.
 // Thread-safety: thread-compatible.
 class EagerWait {
  public:

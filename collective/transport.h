@@ -251,8 +251,9 @@ class Transport : public TransportBase {
   // All ranks have the same `fingerprint`. If another rank has a different one,
   // no byte of one operation reaches the memory of the other. Then the call
   // goes on waiting, or returns FAILED_PRECONDITION if it notices the
-  // difference. The same applies to an all-to-all whose counts contradict each
-  // other: its counts are not in the fingerprint.
+  // difference. It may end well on a rank that shares data only with ranks that
+  // have the same one. The same applies to an all-to-all whose counts
+  // contradict each other: its counts are not in the fingerprint.
   virtual absl::Status Run(const Operation& op, uint64_t fingerprint) = 0;
 };
 

@@ -163,7 +163,7 @@ TEST_F(Frames, SayThatTheConnectionHasEnded) {
   }
 }
 
-// What was sent before the end still arrives.
+// Frames that were sent before the end still arrive.
 TEST_F(Frames, ArriveBeforeTheEnd) {
   const std::string in = "abc";
   writer_.Add(5, in.data(), 3);

@@ -45,7 +45,7 @@ namespace lockstep::internal_collective {
 // Requires: a group of one uses no socket.
 // Guarantees: each call that waits returns an error soon after Cancel. A forked
 // child has no socket. What was sent is delivered, also after the destructor,
-// as long as this host lives.
+// unless this host dies or the other rank reads nothing for minutes.
 // Thread-safety: Connect comes first, alone. Then any thread may call any
 // function. Cancel may be called at any time.
 class TcpConnections {
@@ -96,7 +96,7 @@ class TcpConnections {
     std::string secret;
   };
 
-  // What a connection begins with.
+  // The first bytes of a connection.
   struct Hello;
   // A connection that has been accepted, and whose other end is not known yet.
   struct Newcomer;
