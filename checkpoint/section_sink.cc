@@ -1,7 +1,5 @@
 #include "lockstep/checkpoint/section_sink.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -16,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/large_memory.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 
@@ -23,7 +22,6 @@ namespace lockstep::internal_checkpoint {
 namespace {
 
 constexpr int64_t kLine = 64;  // the size of a cache line, in bytes
-constexpr int64_t kHugePage = int64_t{1} << 21;
 
 }  // namespace
 
@@ -39,14 +37,10 @@ void SectionSink::Reserve(int64_t sections, int64_t bytes) {
 
 void SectionSink::Grow(int64_t bytes) {
   if (size_ >= bytes) return;
-  const int64_t unit = bytes >= kHugePage ? kHugePage : kLine;
-  const int64_t rounded = (bytes + unit - 1) / unit * unit;
+  const int64_t rounded = internal_base::LargeBytes(bytes);
   std::unique_ptr<char, Free> memory(
-      static_cast<char*>(std::aligned_alloc(unit, rounded)));
+      static_cast<char*>(internal_base::AllocateLarge(bytes)));
   if (memory == nullptr) throw std::bad_alloc();
-  // With pages of 4 KiB, a large copy would be slowed down by address
-  // translation.
-  if (unit == kHugePage) madvise(memory.get(), rounded, MADV_HUGEPAGE);
   // A section may begin after the end of the old memory.
   const int64_t kept = std::min(used_, size_);
   if (kept > 0) std::memcpy(memory.get(), memory_.get(), kept);

@@ -466,6 +466,20 @@ absl::StatusOr<Work> Communicator::SendRecv(ConstBuffer in, int to, Buffer out,
   });
 }
 
+absl::StatusOr<GroupMemory> Communicator::Allocate(int64_t bytes,
+                                                   const CallOptions& options) {
+  return Guarded([&]() -> absl::StatusOr<GroupMemory> {
+    if (bytes < 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "memory of a group has 1 byte or more, but got bytes=", bytes));
+    }
+    CallOptions call = options;
+    call.name = absl::StrCat("Allocate(", bytes, " bytes)",
+                             options.name.empty() ? "" : " for ", options.name);
+    return AllocateOnAll(bytes, call);
+  });
+}
+
 std::vector<OperationRecord> Communicator::RecentOperations(
     int64_t most) const {
   if (fork_guard_.forked() || most < 1) return {};

@@ -51,6 +51,7 @@
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/buffer.h"
+#include "lockstep/collective/group_memory.h"  // IWYU pragma: export
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/operation_log.h"
 #include "lockstep/collective/work.h"
@@ -103,6 +104,19 @@ class Communicator final {
   int rank() const;
   int size() const;
   const std::string& name() const;
+
+  // Allocates memory that collectives of this group reach without a copy. All
+  // ranks call it, with the same number of bytes, and all get memory or none.
+  // Over shm, the ranks read each other's memory. Where the ranks can't reach
+  // each other's memory, also because there is not enough that can be shared,
+  // all get memory of their own, and GroupMemory::why_not_shared says why. It
+  // takes two collectives, of which messages show the name.
+  //   INVALID_ARGUMENT    `bytes` is below 1
+  //   RESOURCE_EXHAUSTED  there is no memory on one of the ranks, which the
+  //                       message names; the group goes on
+  //   UNIMPLEMENTED       the group does not move the memory of the host
+  absl::StatusOr<GroupMemory> Allocate(int64_t bytes,
+                                       const CallOptions& options = {});
 
   // ---- Reductions. `in` and `out` may be the same memory.
 
@@ -218,6 +232,9 @@ class Communicator final {
   template <typename Call>
   auto Guarded(const Call& call) -> decltype(call());
 
+  // Does Allocate, of which `call` has the name (group_memory.cc).
+  absl::StatusOr<GroupMemory> AllocateOnAll(int64_t bytes,
+                                            const CallOptions& call);
   absl::Status CheckSplit(absl::string_view name,
                           absl::Span<const int> members) const;
   Operation MakeOperation(OpKind kind, DType dtype,

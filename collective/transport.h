@@ -33,6 +33,7 @@
 //                   one that closes the communicator or the
 //                   world, or a thread of the group's
 //   WaitOnStream    any thread                                    no
+//   Allocate        one that allocates memory of the group        no
 //   Send, Recv      a thread of the group's, another one for      yes
 //                   each other rank and direction
 //   Move            one that issues a Send, Recv or SendRecv      yes
@@ -41,9 +42,10 @@
 //   destructor      the one that destroys the communicator        a few seconds
 //
 // Connect returns before the first Post, Run, Begin, Send and Recv;
-// CheckSupported, Prepare and Move may come earlier. At most one call of each
-// row runs at a time, with these exceptions: CheckSupported and WaitOnStream
-// may run on several threads, and each other rank has one Send and one Recv.
+// CheckSupported, Prepare, Allocate and Move may come earlier. At most one call
+// of each row runs at a time, with these exceptions: CheckSupported, Allocate
+// and WaitOnStream may run on several threads, and each other rank has one Send
+// and one Recv.
 // Post and Run do not run at the same time. All other calls may.
 //
 // During Post, Prepare, Move, and Begin on the issuing thread, a lock is held
@@ -86,7 +88,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/buffer.h"
@@ -168,6 +172,32 @@ class Launch {
   virtual absl::Status WaitOnStream(Stream stream) = 0;
 };
 
+// Memory of one rank that the other ranks of its group may reach, too. The
+// ranks call these functions in this order: they tell each other the addresses
+// and call Reach, they tell each other the results, and call Settle.
+// Thread-safety: thread-compatible. The destructor may be called on any thread,
+// before the end of the transport or after it, but not while an operation uses
+// the memory.
+class RankMemory {
+ public:
+  virtual ~RankMemory() = default;
+
+  // Returns the memory, which is 0 at first.
+  virtual char* data() const = 0;
+  // Returns the text by which other ranks reach the memory, of at most
+  // kMostAddressBytes.
+  virtual std::string Address() const = 0;
+  static constexpr int64_t kMostAddressBytes = 160;
+
+  // Reaches the memory of the others. The addresses are by rank.
+  virtual absl::Status Reach(absl::Span<const std::string> addresses) = 0;
+
+  // If `is_shared` is true, all ranks have reached the memory of all, and
+  // operations may use that from now on. Otherwise, the memory is this rank's
+  // alone.
+  virtual void Settle(bool is_shared) = 0;
+};
+
 // The calls that both kinds of transports have. Derive from Transport or
 // DeviceTransport.
 // Thread-safety: the table at the top of this file says which calls may run at
@@ -193,6 +223,16 @@ class TransportBase {
   // Connects to the other ranks. Waits for them for any length of time. Called
   // once.
   virtual absl::Status Connect() = 0;
+
+  // Makes memory of this rank for Communicator::Allocate. A transport whose
+  // ranks can't reach each other's memory need not override it. After an error,
+  // all ranks take memory of their own that no other rank reaches, and users
+  // are shown the message.
+  virtual absl::StatusOr<std::unique_ptr<RankMemory>> Allocate(
+      int64_t /*bytes*/) {
+    return absl::UnimplementedError(
+        absl::StrCat("ranks can't reach each other's memory over ", name()));
+  }
 
   // Send to and receive from another rank, never this one. The n-th Send to a
   // rank belongs to that rank's n-th Recv from this one. The engine makes

@@ -146,6 +146,13 @@ absl::Status Group::CheckSupported(const Operation& op) {
                   [&] { return transport_->CheckSupported(op); });
 }
 
+absl::StatusOr<std::unique_ptr<RankMemory>> Group::Allocate(int64_t bytes) {
+  if (exchange_ != nullptr || size == 1) {
+    return absl::UnimplementedError("all ranks are in this process");
+  }
+  return CatchAll("the transport", [&] { return transport_->Allocate(bytes); });
+}
+
 absl::Status Group::CheckStreams(absl::string_view instead) const {
   if (device_ != nullptr) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(

@@ -95,6 +95,8 @@ class Group final : public GroupMember,
 
   // Returns an error if the backend can't do the operation.
   absl::Status CheckSupported(const Operation& op);
+  // Makes memory for Communicator::Allocate, which other ranks may reach.
+  absl::StatusOr<std::unique_ptr<RankMemory>> Allocate(int64_t bytes);
   // Issues an operation, and gives it its number.
   absl::StatusOr<std::shared_ptr<IssuedWork>> Issue(Operation op);
   // Joins a group of some of the ranks, of which this is one.

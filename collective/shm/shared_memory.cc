@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +29,9 @@
 namespace lockstep::internal_collective {
 namespace {
 
-constexpr size_t kNonceBytes = 16;  // as text, it has twice as many digits
-constexpr size_t kDataOffset = 64;  // a cache line
+constexpr size_t kNonceBytes = 16;     // as text, it has twice as many digits
+constexpr size_t kRetiredOffset = 32;  // of the word behind the nonce
+constexpr size_t kCacheLine = 64;
 // With these seals, no process can take memory away from the others.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
@@ -55,6 +57,14 @@ absl::Status NoMemory(int error, size_t bytes) {
       "could not make ", bytes, " bytes of shared memory: ", ErrorText(error)));
 }
 
+// Returns where the data begin: behind the nonce, and at a page if only the
+// owner writes them.
+size_t DataOffset(SharedMemory::Writers writers) {
+  return writers == SharedMemory::Writers::kAll
+             ? kCacheLine
+             : static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
 // The fields of SharedMemory::Address.
 struct ParsedAddress {
   std::string path;  // of the file
@@ -63,8 +73,9 @@ struct ParsedAddress {
 };
 
 // Returns the fields, or FAILED_PRECONDITION if it is not the address of memory
-// of `bytes` bytes.
-absl::StatusOr<ParsedAddress> Parse(absl::string_view address, size_t bytes) {
+// of which `expected` bytes are mapped.
+absl::StatusOr<ParsedAddress> Parse(absl::string_view address,
+                                    size_t expected) {
   const std::vector<std::string> fields = absl::StrSplit(address, '/');
   int pid, number;
   size_t mapped;
@@ -75,10 +86,10 @@ absl::StatusOr<ParsedAddress> Parse(absl::string_view address, size_t bytes) {
     return absl::FailedPreconditionError(absl::StrCat(
         "'", address, "' should be process/file/bytes/nonce of its memory"));
   }
-  if (mapped != kDataOffset + bytes) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "it shares ", mapped, " bytes, and this rank ", kDataOffset + bytes,
-        ": do all have the same version and group size?"));
+  if (mapped != expected) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("it shares ", mapped, " bytes, and this rank ", expected,
+                     ": do all have the same version and group size?"));
   }
   return ParsedAddress{absl::StrCat("/proc/", pid, "/fd/", number), mapped,
                        fields[3]};
@@ -92,10 +103,10 @@ std::shared_ptr<SharedMemory> Find(const std::string& nonce) {
   return found == registry.memories.end() ? nullptr : found->second.lock();
 }
 
-absl::StatusOr<int> OpenFile(const std::string& path) {
+absl::StatusOr<int> OpenFile(const std::string& path, int access) {
   // By now, something else may stand at this path, such as a pipe. O_NONBLOCK
   // keeps the call from waiting for it.
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  const int file = open(path.c_str(), access | O_CLOEXEC | O_NONBLOCK);
   if (file >= 0) return file;
   const int error = errno;
   if (error == EACCES || error == EPERM) {
@@ -126,14 +137,14 @@ bool HasSealedBytes(int file, size_t bytes) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
-    size_t bytes) {
+    size_t bytes, Writers writers) {
   Registry& registry = GetRegistry();  // it is made before its first user
-  const size_t mapped = kDataOffset + bytes;
   const auto make = [](unsigned flags) {
     return memfd_create("lockstep_shm",
                         MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
   };
-  std::shared_ptr<SharedMemory> memory(new SharedMemory(mapped));
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(bytes, writers));
+  const size_t mapped = memory->mapped_;
   int& file = memory->file_;
   file = make(kNeverExecuted);
   if (file < 0 && errno == EINVAL) file = make(0);
@@ -144,7 +155,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
   } while (error == EINTR);
   if (error != 0) return NoMemory(error, mapped);
   if (fcntl(file, F_ADD_SEALS, kSeals) != 0) return NoMemory(errno, mapped);
-  LOCKSTEP_RETURN_IF_ERROR(memory->Map());
+  LOCKSTEP_RETURN_IF_ERROR(memory->Map(PROT_READ | PROT_WRITE));
 
   std::string random(kNonceBytes, '\0');
   if (getrandom(random.data(), kNonceBytes, 0) !=
@@ -159,13 +170,19 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
 }
 
 absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(
-    absl::string_view address, size_t bytes) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const ParsedAddress parsed, Parse(address, bytes));
-  if (auto memory = Find(parsed.nonce)) return memory;
-  std::shared_ptr<SharedMemory> memory(new SharedMemory(parsed.mapped));
-  LOCKSTEP_ASSIGN_OR_RETURN(memory->file_, OpenFile(parsed.path));
+    absl::string_view address, size_t bytes, Writers writers) {
+  const bool all_write = writers == Writers::kAll;
+  std::shared_ptr<SharedMemory> memory(new SharedMemory(bytes, writers));
+  LOCKSTEP_ASSIGN_OR_RETURN(const ParsedAddress parsed,
+                            Parse(address, memory->mapped_));
+  if (all_write) {
+    if (auto own = Find(parsed.nonce)) return own;
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      memory->file_, OpenFile(parsed.path, all_write ? O_RDWR : O_RDONLY));
   if (HasSealedBytes(memory->file_, parsed.mapped)) {
-    LOCKSTEP_RETURN_IF_ERROR(memory->Map());
+    LOCKSTEP_RETURN_IF_ERROR(
+        memory->Map(all_write ? PROT_READ | PROT_WRITE : PROT_READ));
     memory->CloseFile();
     if (std::memcmp(memory->mapping_, parsed.nonce.data(),
                     parsed.nonce.size()) == 0) {
@@ -178,13 +195,35 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Open(
       "namespace or on another host"));
 }
 
-absl::Status SharedMemory::Map() {
-  void* const mapping =
-      mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+SharedMemory::SharedMemory(size_t bytes, Writers writers)
+    : writers_(writers),
+      data_offset_(DataOffset(writers)),
+      mapped_(data_offset_ + bytes) {}
+
+absl::Status SharedMemory::Map(int protection) {
+  const bool all_write = writers_ == Writers::kAll;
+  // Large memory is used again and again, so its pages are mapped now.
+  const int flags = MAP_SHARED | (all_write ? 0 : MAP_POPULATE);
+  void* const mapping = mmap(nullptr, mapped_, protection, flags, file_, 0);
   if (mapping == MAP_FAILED) return NoMemory(errno, mapped_);
   mapping_ = mapping;
-  data_ = static_cast<char*>(mapping) + kDataOffset;
+  data_ = static_cast<char*>(mapping) + data_offset_;
+  if (!all_write && madvise(mapping, mapped_, MADV_DONTFORK) != 0) {
+    return NoMemory(errno, mapped_);
+  }
   return absl::OkStatus();
+}
+
+// The word is in the first page, which Retire keeps.
+void SharedMemory::Retire() {
+  auto* const word = static_cast<char*>(mapping_) + kRetiredOffset;
+  reinterpret_cast<std::atomic<uint32_t>*>(word)->store(1);
+  madvise(data_, mapped_ - data_offset_, MADV_REMOVE);
+}
+
+bool SharedMemory::retired() const {
+  const auto* const word = static_cast<const char*>(mapping_) + kRetiredOffset;
+  return reinterpret_cast<const std::atomic<uint32_t>*>(word)->load() != 0;
 }
 
 std::string SharedMemory::Address() const {
@@ -203,7 +242,9 @@ SharedMemory::~SharedMemory() {
     registry.memories.erase(nonce_);
   }
   CloseFile();
-  if (mapping_ != nullptr) munmap(mapping_, mapped_);
+  const bool is_mapped = mapping_ != nullptr &&
+                         !(writers_ == Writers::kOwner && fork_guard_.forked());
+  if (is_mapped) munmap(mapping_, mapped_);
 }
 
 }  // namespace lockstep::internal_collective

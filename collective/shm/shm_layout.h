@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "lockstep/base/language.h"
+#include "lockstep/collective/shm/lent_memory.h"
 #include "lockstep/collective/shm/message_ring.h"
 #include "lockstep/collective/shm/shared_word.h"
 #include "lockstep/collective/transport_util.h"
@@ -24,6 +25,37 @@ constexpr int64_t kSlotBytes = 512 << 10;
 // An all-to-all has two counts for each rank before the regions of a slot.
 static_assert(kSlotBytes >= kMostShmRanks * (16 + kCacheLine));
 
+// The places of the data that a rank has lent for an operation. They are stored
+// and loaded with relaxed order, for the same reason as `fingerprints` below.
+// Thread-safety: thread-safe, also between processes.
+class LentPlaces {
+ public:
+  void Store(const Place& in, const Place& out) {
+    in_.Store(in);
+    out_.Store(out);
+  }
+  Place in() const { return in_.Load(); }
+  Place out() const { return out_.Load(); }
+
+ private:
+  struct Shared {
+    void Store(const Place& place) {
+      memory.store(place.memory, std::memory_order_relaxed);
+      offset.store(place.offset, std::memory_order_relaxed);
+    }
+    Place Load() const {
+      return {memory.load(std::memory_order_relaxed),
+              offset.load(std::memory_order_relaxed)};
+    }
+
+    std::atomic<uint64_t> memory{0};
+    std::atomic<int64_t> offset{0};
+  };
+
+  Shared in_;
+  Shared out_;
+};
+
 // The state of a rank's collectives. Only the rank itself writes it, except for
 // `mapped` and the counts of sleeping threads in the words.
 //
@@ -33,6 +65,9 @@ static_assert(kSlotBytes >= kMostShmRanks * (16 + kCacheLine));
 // until all ranks are ready, and takes the data that it needs from their slots.
 // So a rank that is ready for a step has finished the step before. When all are
 // ready, nobody reads the slot of that earlier step any more.
+//
+// In the first step of a large operation, a rank says where its data lie. If
+// all that give data have lent them, the others take them there.
 //
 // Thread-safety: thread-safe, also between processes.
 struct Control {
@@ -44,6 +79,10 @@ struct Control {
   // since `ready` publishes them: the store comes before the Add, and the load
   // comes after the Load that sees this Add.
   std::atomic<uint64_t> fingerprints[2]{};
+  // True from before a Run returns an error.
+  std::atomic<bool> failed{false};
+  // The places of the data in the first step of a large operation, by slot.
+  alignas(kCacheLine) LentPlaces places[2];
 
   static_assert(std::atomic<uint64_t>::is_always_lock_free,
                 "processes share them");

@@ -17,11 +17,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/annotate.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/reduce.h"
+#include "lockstep/collective/shm/lent_memory.h"
 #include "lockstep/collective/shm/message_ring.h"
 #include "lockstep/collective/shm/shared_memory.h"
 #include "lockstep/collective/shm/shared_word.h"
@@ -32,24 +34,34 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// Collectives go through the slots, in the steps that shm_layout.h describes.
-// Messages go through the rings.
+// Returns the place that begins `bytes` bytes behind this one.
+Place Behind(const Place& place, int64_t bytes) {
+  return {place.memory, place.offset + bytes};
+}
+
+// Collectives go through the slots, in the steps that shm_layout.h describes,
+// or take the data where they lie if the ranks have lent them. Messages go
+// through the rings.
 //
 // Requires: the calls come as transport.h says. All ranks of the group begin to
 // count from the same `count`.
 // Guarantees: a rank reads the data of another one only after it has compared
 // the fingerprints of both.
-// Thread-safety: Cancel may be called from any thread. At the same time there
-// may be one Run or Post, one Send to each rank and one Recv from each rank.
+// Thread-safety: Cancel and Allocate may be called from any thread. At the same
+// time there may be one Run or Post, one Send to each rank and one Recv from
+// each rank.
 class ShmTransport : public Transport {
  public:
   // `memory` is nullptr in a group of one.
   ShmTransport(const TransportContext& context,
-               std::shared_ptr<SharedMemory> memory, uint32_t count);
+               std::shared_ptr<SharedMemory> memory, ShmTesting testing);
 
   absl::string_view name() const override { return "shm"; }
   absl::Status CheckSupported(const Operation& op) const override;
   absl::Status Connect() override;
+  absl::StatusOr<std::unique_ptr<RankMemory>> Allocate(int64_t bytes) override {
+    return lent_->Allocate(bytes);
+  }
   bool Post(const Operation& op, uint64_t fingerprint) override;
   absl::Status Run(const Operation& op, uint64_t fingerprint) override;
   absl::Status Send(int to, const ConstBuffer& in, uint64_t tag) override;
@@ -57,6 +69,14 @@ class ShmTransport : public Transport {
   void Cancel() override;
 
  private:
+  // The data of another rank that this one takes where they lie.
+  struct Lent {
+    LentBytes in;
+    LentBytes out;  // of an all-reduce
+  };
+  // The parts of an operation that give data and have lent them.
+  enum class Lending { kNone, kSome, kAll };
+
   absl::Status CheckCancelled() const;
   absl::StatusOr<std::shared_ptr<SharedMemory>> Reach(int rank);
 
@@ -76,10 +96,21 @@ class ShmTransport : public Transport {
   void TakeResults(const Operation& op, int64_t k);
   absl::Status RunSteps(const Operation& op, uint64_t fingerprint);
 
+  bool MayBeLent(const Operation& op) const;
+  void OfferPlaces(const Operation& op, uint64_t fingerprint);
+  Lending FindLending(const Operation& op) const;
+  absl::Status RunLent(const Operation& op, uint64_t fingerprint);
+  absl::Status ReduceLent(const Operation& op, const std::vector<Lent>& lent);
+  absl::Status MoveLent(const Operation& op, const std::vector<Lent>& lent);
+  absl::Status TakeLent(const char* from, char* to, int64_t bytes);
+  absl::Status CheckNobodyFailed() const;
+
   const TransportContext context_;
   const int rank_;
   const int size_;
   const ShmLayout layout_;
+  const ShmTesting testing_;
+  const std::shared_ptr<LentMemories> lent_;
 
   // The memories of all ranks, by rank. All are nullptr in a group of one.
   std::vector<std::shared_ptr<SharedMemory>> memories_;
@@ -100,15 +131,20 @@ class ShmTransport : public Transport {
 };
 
 ShmTransport::ShmTransport(const TransportContext& context,
-                           std::shared_ptr<SharedMemory> memory, uint32_t count)
+                           std::shared_ptr<SharedMemory> memory,
+                           ShmTesting testing)
     : context_(context),
       rank_(context.rank),
       size_(context.size),
       layout_(context.size),
+      testing_(std::move(testing)),
+      lent_(std::make_shared<LentMemories>(context.rank, context.size)),
       memories_(context.size),
-      step_(count),
+      plan_(testing_.lends_all ? 0 : SlotPlan::kSmallBytes),
+      step_(testing_.count),
       inputs_(context.size) {
   if (memory == nullptr) return;
+  const uint32_t count = testing_.count;
   memories_[rank_] = std::move(memory);
   char* const data = memories_[rank_]->data();
   (new (data) Control)->ready.Add(count);
@@ -359,7 +395,7 @@ void ShmTransport::Offer(const Operation& op, uint64_t fingerprint, int64_t k) {
 bool ShmTransport::Post(const Operation& op, uint64_t fingerprint) {
   if (!failure_.ok() || !CheckCancelled().ok()) return false;
   plan_.Set(op, rank_, size_);
-  if (plan_.steps != 1) return false;
+  if (plan_.steps != 1 || MayBeLent(op)) return false;
   Offer(op, fingerprint, 0);
   posted_ = true;
   return true;
@@ -368,13 +404,28 @@ bool ShmTransport::Post(const Operation& op, uint64_t fingerprint) {
 absl::Status ShmTransport::RunSteps(const Operation& op, uint64_t fingerprint) {
   LOCKSTEP_RETURN_IF_ERROR(failure_);
   LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
+  bool may_be_lent = false;
   if (!posted_) {
     plan_.Set(op, rank_, size_);
-    Offer(op, fingerprint, 0);
+    may_be_lent = MayBeLent(op);
+    if (may_be_lent) {
+      OfferPlaces(op, fingerprint);
+    } else {
+      Offer(op, fingerprint, 0);
+    }
   }
   posted_ = false;
   for (int64_t k = 0;;) {
     LOCKSTEP_RETURN_IF_ERROR(Meet(fingerprint));
+    if (std::exchange(may_be_lent, false)) {
+      const Lending lending = FindLending(op);
+      if (lending == Lending::kAll) return RunLent(op, fingerprint);
+      if (lending == Lending::kSome) {
+        // Those that have lent their data have put nothing into their slots.
+        Offer(op, fingerprint, 0);
+        continue;
+      }
+    }
     LOCKSTEP_RETURN_IF_ERROR(TakeChunk(op, k));
     if (++k >= plan_.steps) return absl::OkStatus();
     Offer(op, fingerprint, k);
@@ -382,8 +433,160 @@ absl::Status ShmTransport::RunSteps(const Operation& op, uint64_t fingerprint) {
 }
 
 absl::Status ShmTransport::Run(const Operation& op, uint64_t fingerprint) {
-  failure_ = RunSteps(op, fingerprint);
+  failure_ = CatchAll("shm", [&] { return RunSteps(op, fingerprint); });
+  // The caller may change its data when this call has returned. Others that
+  // still read them then see the mark.
+  if (!failure_.ok() && size_ > 1) ControlOf(rank_).failed.store(true);
   return failure_;
+}
+
+// ---- Collectives of data that the ranks have lent. There are three meetings:
+//
+//   * The data are ready, and the ranks know the places of all.
+//   * Each rank has reduced its slice into its own memory. Only an all-reduce
+//     has this one.
+//   * Each rank has taken what it needs. Nobody returns before, since the
+//     caller may then change its data.
+
+// The bytes that a rank takes before it looks whether it was cancelled.
+constexpr int64_t kLentPiece = 1 << 20;
+
+// The root of a Reduce can't read the results of the others' slices, since
+// these have no memory for them. The ranks of an all-to-all do not know where
+// the others' parts begin. If each rank reduces everything, one that is done
+// would overwrite what others still read. So these take the slots.
+bool ShmTransport::MayBeLent(const Operation& op) const {
+  if (size_ == 1 || op.kind == OpKind::kReduce ||
+      op.kind == OpKind::kAllToAll || (plan_.reduces && plan_.for_all())) {
+    return false;
+  }
+  return plan_.steps > 1 || testing_.lends_all;
+}
+
+// Does this rank's part of the first step, as Offer does, and says where the
+// data lie. If this rank has not lent them, it puts them into the slot.
+void ShmTransport::OfferPlaces(const Operation& op, uint64_t fingerprint) {
+  ++step_;
+  const int64_t width = SizeOf(op.dtype);
+  Place in, out;
+  if (plan_.Gives(op, rank_)) {
+    in = lent_->Find(op.in.data, op.in.count * width);
+    if (op.kind == OpKind::kAllReduce && in.memory != 0) {
+      out = lent_->Find(op.out.data, op.out.count * width);
+      if (out.memory == 0) in = Place();
+    }
+  }
+  if (in.memory == 0) PutChunk(op, 0);
+  ControlOf(rank_).places[step_ % 2].Store(in, out);
+  Publish(fingerprint);
+}
+
+ShmTransport::Lending ShmTransport::FindLending(const Operation& op) const {
+  bool some = false, all = true;
+  for (int i = 0; i < size_; ++i) {
+    if (!plan_.Gives(op, i)) continue;
+    const bool has_lent = ControlOf(i).places[step_ % 2].in().memory != 0;
+    some = some || has_lent;
+    all = all && has_lent;
+  }
+  return all ? Lending::kAll : some ? Lending::kSome : Lending::kNone;
+}
+
+absl::Status ShmTransport::RunLent(const Operation& op, uint64_t fingerprint) {
+  lent_->DropRetired();
+  std::vector<Lent> lent(size_);
+  for (int i = 0; i < size_; ++i) {
+    if (i == rank_ || !plan_.Gives(op, i)) continue;
+    const LentPlaces& places = ControlOf(i).places[step_ % 2];
+    const Slice slice = plan_.LentSlice(i, rank_);
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        lent[i].in,
+        lent_->Of(i, Behind(places.in(), slice.first), slice.bytes));
+    if (!plan_.shares_results) continue;
+    const Slice result = plan_.give[i];
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        lent[i].out,
+        lent_->Of(i, Behind(places.out(), result.first), result.bytes));
+  }
+  if (plan_.reduces) {
+    LOCKSTEP_RETURN_IF_ERROR(ReduceLent(op, lent));
+  } else {
+    LOCKSTEP_RETURN_IF_ERROR(MoveLent(op, lent));
+  }
+  if (plan_.shares_results) {
+    ++step_;
+    Publish(fingerprint);
+    LOCKSTEP_RETURN_IF_ERROR(Meet(fingerprint));
+    for (int i = 0; i < size_; ++i) {
+      if (i == rank_) continue;
+      LOCKSTEP_RETURN_IF_ERROR(TakeLent(lent[i].out.data,
+                                        At(op.out.data, plan_.give[i].first),
+                                        plan_.give[i].bytes));
+    }
+  }
+  ++step_;
+  Publish(fingerprint);
+  LOCKSTEP_RETURN_IF_ERROR(CheckNobodyFailed());
+  return Meet(fingerprint);
+}
+
+// Reduces this rank's slice of all ranks' data.
+absl::Status ShmTransport::ReduceLent(const Operation& op,
+                                      const std::vector<Lent>& lent) {
+  const Slice slice = plan_.give[rank_];
+  char* const out =
+      At(op.out.data, op.kind == OpKind::kReduceScatter ? 0 : slice.first);
+  for (int64_t at = 0; at < slice.bytes; at += kLentPiece) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
+    for (int i = 0; i < size_; ++i) {
+      inputs_[i] =
+          i == rank_ ? At(op.in.data, slice.first + at) : lent[i].in.data + at;
+    }
+    void* const outs[] = {out + at};
+    ReduceInOrder(op.dtype, op.op, op.scale, inputs_,
+                  std::min(kLentPiece, slice.bytes - at) / SizeOf(op.dtype),
+                  outs);
+  }
+  return absl::OkStatus();
+}
+
+// Copies the data that this rank takes from each other one.
+absl::Status ShmTransport::MoveLent(const Operation& op,
+                                    const std::vector<Lent>& lent) {
+  for (int i = 0; i < size_; ++i) {
+    const Slice take = plan_.take[i];
+    if (take.bytes == 0) continue;
+    const char* const from =
+        i == rank_ ? At(op.in.data, plan_.LentSlice(i, rank_).first)
+                   : lent[i].in.data;
+    LOCKSTEP_RETURN_IF_ERROR(
+        TakeLent(from, At(op.out.data, take.first), take.bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShmTransport::TakeLent(const char* from, char* to, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += kLentPiece) {
+    LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
+    if (testing_.before_copy) testing_.before_copy(rank_);
+    Copy(from + at, to + at, std::min(kLentPiece, bytes - at));
+  }
+  return absl::OkStatus();
+}
+
+// Returns an error if a rank has failed whose data this one has read: it may
+// have changed them before. Called after Publish, which follows the last read.
+// The Add in there, these loads, and the store of the mark are sequentially
+// consistent. So if a rank has read what was written after a mark, it sees the
+// mark.
+absl::Status ShmTransport::CheckNobodyFailed() const {
+  for (int i = 0; i < size_; ++i) {
+    if (i != rank_ && ControlOf(i).failed.load()) {
+      return absl::UnavailableError(absl::StrCat(
+          "rank ", i, " has ended early, and may have changed its data since"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // ---- Messages from one rank to another.
@@ -411,11 +614,11 @@ absl::Status ShmTransport::Recv(int from, const Buffer& out, uint64_t tag) {
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransport(
     const TransportContext& context) {
-  return MakeShmTransportCountingFrom(0, context);
+  return MakeShmTransportFor(ShmTesting(), context);
 }
 
-absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransportCountingFrom(
-    uint32_t count, const TransportContext& context) {
+absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransportFor(
+    const ShmTesting& testing, const TransportContext& context) {
   if (context.size < 1 || context.size > kMostShmRanks) {
     return absl::InvalidArgumentError(
         absl::StrCat("shm is for 1 to ", kMostShmRanks,
@@ -426,7 +629,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransportCountingFrom(
     LOCKSTEP_ASSIGN_OR_RETURN(
         memory, SharedMemory::Create(ShmLayout(context.size).total));
   }
-  return std::make_unique<ShmTransport>(context, std::move(memory), count);
+  return std::make_unique<ShmTransport>(context, std::move(memory), testing);
 }
 
 }  // namespace lockstep::internal_collective

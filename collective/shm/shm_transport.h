@@ -8,6 +8,7 @@
 #define LOCKSTEP_COLLECTIVE_SHM_SHM_TRANSPORT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -22,11 +23,19 @@ namespace lockstep::internal_collective {
 absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransport(
     const TransportContext& context);
 
-// Does the same for tests of counters that wrap around: counts steps and the
-// bytes of messages from `count` instead of 0.
-// Requires: `count` is a multiple of 16, and the same on all ranks.
-absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransportCountingFrom(
-    uint32_t count, const TransportContext& context);
+// What a test may change.
+struct ShmTesting {
+  // Steps and the bytes of messages are counted from here, a multiple of 16
+  // that is the same on all ranks, so that they soon wrap around.
+  uint32_t count = 0;
+  // If true, small operations take data that ranks have lent where they lie,
+  // too. It is the same on all ranks.
+  bool lends_all = false;
+  // Called with the rank before it copies data that another one has lent.
+  std::function<void(int rank)> before_copy = nullptr;
+};
+absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransportFor(
+    const ShmTesting& testing, const TransportContext& context);
 
 }  // namespace lockstep::internal_collective
 

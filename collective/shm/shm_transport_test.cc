@@ -188,8 +188,10 @@ TEST(ShmTransport, ARankMayGoBeforeTheOthersHaveRead) {
 // ---- Counters that wrap around.
 
 Ranks RanksCountingFrom(uint32_t count) {
-  return Ranks(2, [count](const TransportContext& context) {
-    return MakeShmTransportCountingFrom(count, context);
+  ShmTesting testing;
+  testing.count = count;
+  return Ranks(2, [testing](const TransportContext& context) {
+    return MakeShmTransportFor(testing, context);
   });
 }
 

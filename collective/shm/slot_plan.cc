@@ -10,10 +10,6 @@
 namespace lockstep::internal_collective {
 namespace {
 
-// If the inputs of all ranks have together no more bytes than these, every rank
-// reduces all of them. It reads more, but needs one step only.
-constexpr int64_t kSmallBytes = 256 << 10;
-
 constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -55,11 +51,23 @@ void SlotPlan::Set(const Operation& op, int rank, int size) {
   if (op.kind != OpKind::kAllToAll) SetSteps(largest);
 }
 
+bool SlotPlan::Gives(const Operation& op, int rank) {
+  switch (op.kind) {
+    case OpKind::kBroadcast:
+    case OpKind::kScatter:
+      return rank == op.root;
+    case OpKind::kGather:
+      return rank != op.root;
+    default:
+      return true;
+  }
+}
+
 void SlotPlan::SetReduction(const Operation& op, int size) {
   const int64_t width = SizeOf(op.dtype);
   if (op.kind == OpKind::kReduceScatter) {
     SetSlices(std::vector<int64_t>(size, op.out.count), op.dtype, give);
-  } else if (op.in.count * width <= kSmallBytes / size) {
+  } else if (op.in.count * width <= small_bytes / size) {
     give[0].bytes = op.in.count * width;
   } else {
     shares_results = true;

@@ -28,6 +28,13 @@ namespace lockstep::internal_collective {
 // Guarantees: `region`, `chunks` and `steps` are the same on all ranks.
 // Thread-safety: thread-compatible.
 struct SlotPlan {
+  // If the inputs of all ranks have together no more bytes than these, every
+  // rank reduces all of them. It reads more, but needs one step only.
+  static constexpr int64_t kSmallBytes = 256 << 10;
+
+  explicit SlotPlan(int64_t small_bytes = kSmallBytes)
+      : small_bytes(small_bytes) {}
+
   // Makes the plan of a collective for this rank. It uses the memory of the
   // plan before it again.
   void Set(const Operation& op, int rank, int size);
@@ -39,6 +46,16 @@ struct SlotPlan {
 
   // Returns true if this rank gives the same bytes to all others.
   bool for_all() const { return give.size() == 1; }
+
+  // Returns true if a rank gives data to others. All-to-alls, in which each
+  // rank knows its own counts alone, do not ask.
+  static bool Gives(const Operation& op, int rank);
+
+  // Returns the slice of the input of rank `from` that rank `to` takes, where
+  // the operation does without slots.
+  Slice LentSlice(int from, int to) const {
+    return for_all() ? Slice{0, take[from].bytes} : give[to];
+  }
 
   Slice ChunkOf(const Slice& slice, int64_t k) const {
     return {slice.first + k * region,
@@ -61,6 +78,8 @@ struct SlotPlan {
   int64_t region = 0;      // the bytes of a region, and so of a chunk
   int64_t chunks = 0;
   int64_t steps = 0;  // 0 if they are not known yet
+
+  const int64_t small_bytes;
 
  private:
   void SetReduction(const Operation& op, int size);

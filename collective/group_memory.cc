@@ -1,0 +1,128 @@
+#include "lockstep/collective/group_memory.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/large_memory.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/engine/group.h"
+#include "lockstep/collective/transport.h"
+
+// Communicator::Allocate. The ranks tell each other what they have, then
+// whether they have reached the memory of all.
+namespace lockstep {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+// What a rank tells the others.
+struct Told {
+  enum class Have : char {
+    kShared = 's',   // memory that others may reach; `text` is its address
+    kPrivate = 'p',  // memory of its own; `text` says why
+    kNone = 'n',     // no memory; `text` says why
+  };
+  Have have = Have::kNone;
+  std::string text;
+};
+
+// The bytes of what one rank tells: the letter and the text, filled with zeros.
+constexpr int64_t kToldBytes = 512;
+static_assert(RankMemory::kMostAddressBytes < kToldBytes);
+
+// Tells the others what this rank has, and returns what all have, by rank.
+absl::StatusOr<std::vector<Told>> Tell(Communicator& group, const Told& own,
+                                       const CallOptions& call) {
+  if (group.size() == 1) return std::vector<Told>{own};
+  std::vector<char> in(kToldBytes), all(group.size() * kToldBytes);
+  in[0] = static_cast<char>(own.have);
+  std::memcpy(in.data() + 1, own.text.data(),
+              std::min<size_t>(own.text.size(), kToldBytes - 2));
+  const ConstBuffer from(in.data(), kToldBytes, DType::kU8);
+  const Buffer to = {all.data(), group.size() * kToldBytes, DType::kU8, {}};
+  LOCKSTEP_RETURN_IF_ERROR(Wait(group.AllGather(from, to, call)));
+  std::vector<Told> told(group.size());
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const char* const each = all.data() + rank * kToldBytes;
+    told[rank] = {static_cast<Told::Have>(each[0]), each + 1};
+  }
+  return told;
+}
+
+// Returns the first rank that has this, or -1.
+int FirstThat(const std::vector<Told>& all, Told::Have have) {
+  const auto found =
+      std::find_if(all.begin(), all.end(),
+                   [&](const Told& told) { return told.have == have; });
+  return found == all.end() ? -1 : static_cast<int>(found - all.begin());
+}
+
+std::string Why(const std::vector<Told>& all, int rank) {
+  return absl::StrCat("rank ", rank, ": ", all[rank].text);
+}
+
+// Returns memory of this process alone, which is 0, or nullptr.
+std::shared_ptr<void> AllocatePrivate(int64_t bytes) {
+  void* const memory = internal_base::AllocateLarge(bytes, kPage);
+  if (memory == nullptr) return nullptr;
+  std::shared_ptr<void> owner(memory, std::free);
+  std::memset(memory, 0, static_cast<size_t>(bytes));
+  return owner;
+}
+
+// Returns where the ranks find this rank's memory, by its address.
+std::vector<std::string> AddressesOf(const std::vector<Told>& all) {
+  std::vector<std::string> addresses;
+  addresses.reserve(all.size());
+  for (const Told& told : all) addresses.push_back(told.text);
+  return addresses;
+}
+
+}  // namespace
+
+absl::StatusOr<GroupMemory> Communicator::AllocateOnAll(
+    int64_t bytes, const CallOptions& call) {
+  Told own;
+  std::shared_ptr<void> memory;
+  absl::StatusOr<std::shared_ptr<RankMemory>> shared = group_->Allocate(bytes);
+  if (shared.ok()) {
+    own = {Told::Have::kShared, (*shared)->Address()};
+    memory = std::shared_ptr<void>(*shared, (*shared)->data());
+  } else {
+    memory = AllocatePrivate(bytes);
+    own = {memory == nullptr ? Told::Have::kNone : Told::Have::kPrivate,
+           std::string(shared.status().message())};
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<Told> all, Tell(*this, own, call));
+  const int without = FirstThat(all, Told::Have::kNone);
+  if (without >= 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there is no memory for ", bytes, " bytes of group '",
+                     name(), "' on ", Why(all, without)));
+  }
+  int alone = FirstThat(all, Told::Have::kPrivate);
+  if (alone < 0) {
+    const absl::Status reached = (*shared)->Reach(AddressesOf(all));
+    own = {reached.ok() ? Told::Have::kShared : Told::Have::kPrivate,
+           std::string(reached.message())};
+    LOCKSTEP_ASSIGN_OR_RETURN(all, Tell(*this, own, call));
+    alone = FirstThat(all, Told::Have::kPrivate);
+  }
+  if (shared.ok()) (*shared)->Settle(/*is_shared=*/alone < 0);
+  return GroupMemory(std::move(memory), bytes,
+                     alone < 0 ? "" : Why(all, alone));
+}
+
+}  // namespace lockstep
