@@ -5,10 +5,12 @@
 //   collective_benchmark RANK FOLDER
 //
 // The ranks meet in FOLDER, which must be empty. timed_rank.h has the form of
-// the requests. The ways are: shm and tcp, Lockstep's backends; ring and bcube,
-// Gloo's own algorithms; limit, a copy of memory that the other rank has
-// written, while the other rank does the same; and fingerprint, the part of a
-// call that finds out that ranks differ.
+// the requests. The ways are: shm and tcp, Lockstep's backends; group-memory,
+// shm on memory of the group; ring and bcube, Gloo's own algorithms; limit, a
+// copy of memory that the other rank has written to private memory, while the
+// other rank does the same; shared-limit, such a copy to memory that other
+// processes have mapped; and fingerprint, the part of a call that finds out
+// that ranks differ.
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/math.h>
@@ -118,12 +120,17 @@ class CollectiveRank : public TimedRank {
     for (const char* backend : {"shm", "tcp"}) {
       groups_[backend] = MakeGroup(*world_, backend);
     }
+    auto memory = groups_["shm"]->Allocate(kLargest);
+    LOCKSTEP_CHECK(memory.ok() && memory->is_shared());
+    group_memory_ = *std::move(memory);
   }
 
   void Prepare(const TimedRequest& request) override;
   void Run(const TimedRequest& request) override;
 
  private:
+  // Returns the group of the way, or nullptr if it has none.
+  Communicator* GroupOf(const std::string& way);
   void RunGroup(Communicator& group, const TimedRequest& request);
   void RunPeer(const TimedRequest& request);
   void RunFingerprints(const TimedRequest& request);
@@ -133,6 +140,7 @@ class CollectiveRank : public TimedRank {
   std::map<std::string, std::unique_ptr<Communicator>> groups_;
   const std::shared_ptr<gloo::rendezvous::Context> peer_;
   const std::vector<std::shared_ptr<SharedMemory>> memories_;
+  GroupMemory group_memory_;
   // One buffer for each call that is queued.
   std::vector<Buffer> buffers_;
   std::vector<char> memory_;
@@ -161,31 +169,40 @@ void CollectiveRank::Prepare(const TimedRequest& request) {
   LOCKSTEP_CHECK(dtype.ok());
   const int64_t bytes = request.count * SizeOf(*dtype);
   memory_.resize(request.queued * bytes);
+  char* const data =
+      request.way == "group-memory" || request.way == "shared-limit"
+          ? static_cast<char*>(group_memory_.data())
+          : memory_.data();
   buffers_.clear();
   for (int i = 0; i < request.queued; ++i) {
-    buffers_.push_back({memory_.data() + i * bytes, request.count, *dtype, {}});
+    buffers_.push_back({data + i * bytes, request.count, *dtype, {}});
     FillWithOnes(buffers_.back());
   }
-  if (request.way == "limit") {
+  if (request.way == "limit" || request.way == "shared-limit") {
     std::memset(memories_[rank_]->data(), rank_, memory_.size());
     LOCKSTEP_CHECK(groups_["shm"]->Barrier()->Wait().ok());
     return;
   }
-  const auto group = groups_.find(request.way);
-  if (group == groups_.end()) {
+  Communicator* const group = GroupOf(request.way);
+  if (group == nullptr) {
     gloo::BarrierOptions options(peer_);
     gloo::barrier(options);
   } else {
-    LOCKSTEP_CHECK(group->second->Barrier()->Wait().ok());
+    LOCKSTEP_CHECK(group->Barrier()->Wait().ok());
   }
 }
 
+Communicator* CollectiveRank::GroupOf(const std::string& way) {
+  const auto group = groups_.find(way == "group-memory" ? "shm" : way);
+  return group == groups_.end() ? nullptr : group->second.get();
+}
+
 void CollectiveRank::Run(const TimedRequest& request) {
-  const auto group = groups_.find(request.way);
-  if (group != groups_.end()) {
-    RunGroup(*group->second, request);
-  } else if (request.way == "limit") {
-    std::memcpy(memory_.data(), memories_[1 - rank_]->data(), memory_.size());
+  Communicator* const group = GroupOf(request.way);
+  if (group != nullptr) {
+    RunGroup(*group, request);
+  } else if (request.way == "limit" || request.way == "shared-limit") {
+    std::memcpy(buffers_[0].data, memories_[1 - rank_]->data(), memory_.size());
   } else if (request.way == "fingerprint") {
     RunFingerprints(request);
   } else {
