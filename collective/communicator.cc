@@ -473,9 +473,11 @@ absl::StatusOr<GroupMemory> Communicator::Allocate(int64_t bytes,
       return absl::InvalidArgumentError(absl::StrCat(
           "memory of a group has 1 byte or more, but got bytes=", bytes));
     }
+    LOCKSTEP_RETURN_IF_ERROR(CheckName(options.name, /*required=*/false));
     CallOptions call = options;
     call.name = absl::StrCat("Allocate(", bytes, " bytes)",
-                             options.name.empty() ? "" : " for ", options.name);
+                             options.name.empty() ? "" : " for ", options.name)
+                    .substr(0, internal_collective::kLongestName);
     return AllocateOnAll(bytes, call);
   });
 }

@@ -168,12 +168,11 @@ uint64_t Operation::Fingerprint(absl::string_view group) const {
 namespace internal_collective {
 
 absl::Status CheckName(absl::string_view name, bool required) {
-  constexpr size_t kLongest = 256;
-  if (name.size() <= kLongest && !(required && name.empty())) {
+  if (name.size() <= kLongestName && !(required && name.empty())) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("name should have ", required ? 1 : 0, " to ", kLongest,
+      absl::StrCat("name should have ", required ? 1 : 0, " to ", kLongestName,
                    " bytes, but has ", name.size()));
 }
 

@@ -4,6 +4,7 @@
 #ifndef LOCKSTEP_COLLECTIVE_OPERATION_H_
 #define LOCKSTEP_COLLECTIVE_OPERATION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -101,8 +102,11 @@ struct Operation {
 
 namespace internal_collective {
 
-// Returns an error if the name has more than 256 bytes, or is empty although it
-// is `required`.
+// The most bytes of a name.
+constexpr size_t kLongestName = 256;
+
+// Returns an error if the name has more bytes than that, or is empty although
+// it is `required`.
 absl::Status CheckName(absl::string_view name, bool required);
 
 // Returns INVALID_ARGUMENT if `op` or `scale` is not defined for `dtype`. The

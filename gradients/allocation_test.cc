@@ -110,17 +110,12 @@ Counts CountsOfCollectives(int ranks, int tensors) {
     const auto weights = std::make_shared<std::vector<double>>(4);
     return [=, &group](int number) -> absl::Status {
       CallOptions options;
-      options.name = absl::StrCat("bucket 0 of step ", number);
-      const Buffer first = BufferOf(*gradients), second = BufferOf(*weights);
-      LOCKSTEP_ASSIGN_OR_RETURN(
-          const Work sums,
-          group.AllReduce(first, first, ReduceOp::kSum, options));
       options.name = absl::StrCat("step ", number);
-      LOCKSTEP_ASSIGN_OR_RETURN(
-          const Work control,
-          group.AllReduce(second, second, ReduceOp::kSum, options));
-      LOCKSTEP_RETURN_IF_ERROR(sums.Wait());
-      return control.Wait();
+      const Buffer first = BufferOf(*weights), second = BufferOf(*gradients);
+      LOCKSTEP_RETURN_IF_ERROR(
+          Wait(group.AllReduce(first, first, ReduceOp::kSum, options)));
+      options.name = absl::StrCat("bucket 0 of step ", number);
+      return Wait(group.AllReduce(second, second, ReduceOp::kSum, options));
     };
   });
 }

@@ -14,10 +14,6 @@ namespace {
 
 constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
-int64_t RoundUp(int64_t value, int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 // Returns how many of the `left` elements of a parameter come next into a
 // bucket that has room for `room` elements.
 int64_t CountThatFits(int64_t left, int64_t room) {
@@ -29,8 +25,11 @@ int64_t CountThatFits(int64_t left, int64_t room) {
 std::vector<BucketPlan> PlanBuckets(
     absl::Span<const PlannedParameter> parameters, int64_t most_bytes) {
   std::vector<BucketPlan> buckets;
-  // The bucket of each type that is not full.
-  std::vector<size_t> open(256, kNone);
+  // The bucket of each type that is not full, and the first one of the type.
+  std::vector<size_t> open(256, kNone), first_of_type(256, kNone);
+  const auto first_of = [&](DType dtype) -> size_t& {
+    return first_of_type[static_cast<uint8_t>(dtype)];
+  };
   for (const PlannedParameter& parameter : parameters) {
     const int64_t size = SizeOf(parameter.dtype);
     const int64_t most = most_bytes == 0 ? std::numeric_limits<int64_t>::max()
@@ -40,6 +39,7 @@ std::vector<BucketPlan> PlanBuckets(
     while (first < parameter.count) {
       if (at == kNone) {
         at = buckets.size();
+        first_of(parameter.dtype) = std::min(first_of(parameter.dtype), at);
         buckets.push_back({parameter.dtype, 0, {}});
       }
       BucketPlan& bucket = buckets[at];
@@ -55,6 +55,10 @@ std::vector<BucketPlan> PlanBuckets(
       first += count;
     }
   }
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [&](const BucketPlan& a, const BucketPlan& b) {
+                     return first_of(a.dtype) < first_of(b.dtype);
+                   });
   return buckets;
 }
 

@@ -9,8 +9,9 @@
 //   // One bucket of 1078 elements: parameter 0 at 0, parameter 1 at 1008.
 //
 // Its rules:
-//   - A bucket has elements of one type. Parameters of a type follow each other
-//     in their order, each at a multiple of 64 bytes of its bucket.
+//   - A bucket has elements of one type, and the buckets of a type follow each
+//     other. Parameters of a type follow each other in their order, each at a
+//     multiple of 64 bytes of its bucket.
 //   - No bucket has more than `most_bytes`. A parameter that does not fit into
 //     the rest of a bucket is split, but only at multiples of kBlock elements,
 //     counted within the parameter. So the blocks over which a norm is made are
@@ -37,6 +38,10 @@ constexpr int64_t kAlignment = 64;
 // The most bytes of a bucket are a multiple of this, which is a block of the
 // largest type.
 constexpr int64_t kBucketUnit = kBlock * 8;
+
+inline int64_t RoundUp(int64_t value, int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 // One parameter that travels.
 struct PlannedParameter {

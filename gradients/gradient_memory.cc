@@ -1,11 +1,7 @@
 #include "lockstep/gradients/gradient_memory.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -18,6 +14,7 @@
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/gpu.h"
 #include "lockstep/gpu/stream.h"
@@ -25,27 +22,8 @@
 namespace lockstep::internal_gradients {
 namespace {
 
-constexpr int64_t kAlignment = 64;
-constexpr int64_t kHugePage = int64_t{2} << 20;
-// A process has no more addresses.
-constexpr int64_t kMostBytes = int64_t{1} << 47;
-
 internal_gpu::CudaStream* HandleOf(Stream stream) {
   return static_cast<internal_gpu::CudaStream*>(stream.handle());
-}
-
-// Returns memory of the host that is 0, or nullptr. Large memory begins at a
-// huge page.
-char* AllocateZeros(int64_t bytes) {
-  if (bytes > kMostBytes) return nullptr;
-  const int64_t unit = bytes >= kHugePage ? kHugePage : kAlignment;
-  const int64_t rounded =
-      std::max<int64_t>(bytes + unit - 1, unit) / unit * unit;
-  void* const memory = std::aligned_alloc(unit, rounded);
-  if (memory == nullptr) return nullptr;
-  if (unit == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
-  std::memset(memory, 0, rounded);
-  return static_cast<char*>(memory);
 }
 
 }  // namespace
@@ -103,13 +81,13 @@ absl::Status MemoryPlace::Await() const {
 }
 
 absl::StatusOr<std::unique_ptr<GradientMemory>> GradientMemory::Create(
-    const MemoryPlace& place, int64_t bytes) {
+    const MemoryPlace& place, Communicator& group, int64_t bytes,
+    const CallOptions& call) {
   std::unique_ptr<GradientMemory> memory(new GradientMemory(place, bytes));
   if (place.gpu_ == nullptr) {
-    memory->data_ = AllocateZeros(bytes);
-    if (memory->data_ != nullptr) return memory;
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there is no memory for gradients of ", bytes, " bytes"));
+    LOCKSTEP_ASSIGN_OR_RETURN(memory->on_host_, group.Allocate(bytes, call));
+    memory->data_ = static_cast<char*>(memory->on_host_.data());
+    return memory;
   }
   const internal_gpu::Gpu& gpu = *place.gpu_;
   void* allocated = nullptr;
@@ -128,11 +106,9 @@ absl::StatusOr<std::unique_ptr<GradientMemory>> GradientMemory::Create(
 }
 
 GradientMemory::~GradientMemory() {
-  if (place_.gpu_ == nullptr) {
-    std::free(data_);
-    return;
-  }
-  if (data_ == nullptr || fork_guard_.forked()) return;
+  const bool is_none =
+      place_.gpu_ == nullptr || data_ == nullptr || fork_guard_.forked();
+  if (is_none) return;
   const internal_gpu::Gpu& gpu = *place_.gpu_;
   gpu.InContext(
          [&] { return gpu.Check(gpu.cuda().MemFree(data_), "cuMemFree"); })

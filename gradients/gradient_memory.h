@@ -1,6 +1,6 @@
-// GradientMemory is memory for gradients, on the host or on a CUDA device. It
-// can be set to zero and copied; on a device, both operations are queued on the
-// trainer's stream. Internal.
+// GradientMemory is memory for gradients: memory of their group on the host, or
+// memory of a CUDA device. It can be set to zero and copied; on a device, both
+// operations are queued on the trainer's stream. Internal.
 #ifndef LOCKSTEP_GRADIENTS_GRADIENT_MEMORY_H_
 #define LOCKSTEP_GRADIENTS_GRADIENT_MEMORY_H_
 
@@ -13,6 +13,8 @@
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/group_memory.h"
 #include "lockstep/gpu/gpu.h"
 #include "lockstep/gpu/stream.h"
 
@@ -50,10 +52,12 @@ class MemoryPlace {
 // Thread-safety: thread-compatible.
 class GradientMemory {
  public:
-  // Returns RESOURCE_EXHAUSTED, with the number of bytes, if there is not
+  // On the host, all ranks of the group call it, as Communicator::Allocate
+  // says. Returns RESOURCE_EXHAUSTED, with the number of bytes, if there is not
   // enough memory.
   static absl::StatusOr<std::unique_ptr<GradientMemory>> Create(
-      const MemoryPlace& place, int64_t bytes);
+      const MemoryPlace& place, Communicator& group, int64_t bytes,
+      const CallOptions& call);
   ~GradientMemory();
 
   GradientMemory(const GradientMemory&) = delete;
@@ -61,6 +65,10 @@ class GradientMemory {
 
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
+  // Returns why the ranks of the host do not share the memory, or "".
+  const std::string& why_not_shared() const {
+    return on_host_.why_not_shared();
+  }
 
  private:
   GradientMemory(const MemoryPlace& place, int64_t bytes)
@@ -69,6 +77,7 @@ class GradientMemory {
   MemoryPlace place_;
   const int64_t bytes_;
   const ForkGuard fork_guard_;
+  GroupMemory on_host_;
   char* data_ = nullptr;
 };
 

@@ -149,7 +149,8 @@ absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
   LOCKSTEP_RETURN_IF_ERROR(same);
   std::vector<Buffer> gradients;
   for (const GradientView& view : views_) gradients.push_back(view.gradient);
-  LOCKSTEP_RETURN_IF_ERROR(reducer_->Adopt(absl::MakeSpan(gradients)));
+  LOCKSTEP_RETURN_IF_ERROR(
+      reducer_->Adopt(*group_, Call("gradients"), absl::MakeSpan(gradients)));
   for (size_t i = 0; i < views_.size(); ++i) views_[i].gradient = gradients[i];
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   LOCKSTEP_RETURN_IF_ERROR(reducer_->SetToZero());
@@ -186,15 +187,16 @@ absl::StatusOr<Buffer> Gradients::Find(absl::string_view name,
 
 absl::Status Gradients::Plan() {
   if (is_planned_) return absl::OkStatus();
-  LOCKSTEP_RETURN_IF_ERROR(reducer_->Plan(frozen_, options_.bucket_bytes,
-                                          options_.send_bf16, is_alone()));
-  is_planned_ = true;
-  frozen_names_.clear();
+  std::string frozen;
   for (const GradientView& view : views_) {
     if (!view.frozen) continue;
-    absl::StrAppend(&frozen_names_, frozen_names_.empty() ? ", frozen: " : ", ",
-                    view.name);
+    absl::StrAppend(&frozen, frozen.empty() ? ", frozen: " : ", ", view.name);
   }
+  LOCKSTEP_RETURN_IF_ERROR(
+      reducer_->Plan(*group_, Call(absl::StrCat("copies of gradients", frozen)),
+                     {frozen_, options_.bucket_bytes, options_.send_bf16}));
+  is_planned_ = true;
+  frozen_names_ = frozen;
   return absl::OkStatus();
 }
 
@@ -409,26 +411,27 @@ StepResult Gradients::ReadControlOfAverage(const StepInput& input) {
 absl::StatusOr<StepResult> Gradients::AverageOnHost(const StepInput& input) {
   const int64_t culprit =
       options_.find_culprit ? reducer_->FindNotFinite() : -1;
-  absl::Status issued;
-  if (!is_alone()) {
-    issued = reducer_->Launch(*group_, Shortened(NameOf(input)), Call(""));
+  // The total weight is known first, so that each bucket can be divided as soon
+  // as it is added up.
+  const absl::StatusOr<Work> control = IssueControlOfAverage(input);
+  if (!control.ok()) {
+    group_->Abort(control.status());
+    return control.status();
   }
-  // It is queued behind the gradients, so its time is hidden by theirs.
-  const absl::StatusOr<Work> control =
-      issued.ok() ? IssueControlOfAverage(input) : absl::StatusOr<Work>(issued);
-  if (!control.ok()) group_->Abort(control.status());
-  // The memory may be the trainer's, so all operations must have ended.
-  absl::Status ended = control.status();
-  if (!is_alone()) ended.Update(reducer_->Wait());
-  if (control.ok()) ended.Update(control->Wait());
-  LOCKSTEP_RETURN_IF_ERROR(ended);
+  LOCKSTEP_RETURN_IF_ERROR(control->Wait());
   StepResult result = ReadControlOfAverage(input);
   if (result.weight == 0) {
     LOCKSTEP_RETURN_IF_ERROR(Skip(result));
     return result;
   }
-  const internal_gradients::Division division = reducer_->Divide(
-      static_cast<double>(result.weight) * loss_scale(), is_alone());
+  const absl::StatusOr<internal_gradients::Division> averaged =
+      reducer_->Average(*group_, Shortened(NameOf(input)), Call(""),
+                        static_cast<double>(result.weight) * loss_scale());
+  if (!averaged.ok()) {
+    group_->Abort(averaged.status());
+    return averaged.status();
+  }
+  const internal_gradients::Division& division = *averaged;
   result.norm = division.norm;
   if (division.not_finite < 0) {
     loss_scaler_->Grow();

@@ -117,8 +117,9 @@ struct GradientsOptions {
   // and keeps 8 bits of precision.
   bool send_bf16 = false;
 
-  // The most bytes that one collective moves, a multiple of 32 KiB. 0: each
-  // type of gradients has one collective.
+  // The most bytes that one collective moves, a multiple of 32 KiB. 0: 1 MiB
+  // where the ranks share the gradients' memory (GroupMemory), and otherwise
+  // one collective for each type of gradients.
   int64_t bucket_bytes = 0;
 
   // The longest time that a collective of a step takes. 0: the group's default.

@@ -826,7 +826,7 @@ TEST(Gradients, RanksMayHaveDifferentNumbersOfSteps) {
     OnRanks(3, [&](Communicator& group) -> absl::Status {
       TwoArrays own;
       LOCKSTEP_RETURN_IF_ERROR(own.Make(group));
-      int64_t averages = 0;
+      int64_t operations = own.operations_of_make;
       for (const auto& batches : kBatches) {
         const int64_t mine = batches[group.rank()];
         const int64_t most = *std::max_element(batches, batches + 3);
@@ -840,6 +840,9 @@ TEST(Gradients, RanksMayHaveDifferentNumbersOfSteps) {
           EXPECT_EQ(own.of_a[0], MeanOfUnevenStep(batches, step));
           EXPECT_EQ(sum, static_cast<double>(result.weight));
           own.a[0] += own.of_a[0];
+          // The means of both arrays take one collective, and the rest another,
+          // which comes alone where no rank has rows.
+          operations += result.skipped ? 1 : 2;
           ++step;
           return absl::OkStatus();
         };
@@ -858,12 +861,9 @@ TEST(Gradients, RanksMayHaveDifferentNumbersOfSteps) {
             own.gradients->AverageUntilAllAreDone(update, input));
         const bool has_one_more = !knows_its_end || most == 0;
         EXPECT_EQ(step, most + (has_one_more ? 1 : 0));
-        averages += step;
       }
       EXPECT_EQ(own.a[0], 15 + 3 + 6);  // on all ranks
-      // The means of both arrays take one collective, and the rest another.
-      EXPECT_EQ(own.gradients->groups()[0]->issued_operations(),
-                own.operations_of_make + 2 * averages);
+      EXPECT_EQ(own.gradients->groups()[0]->issued_operations(), operations);
       return absl::OkStatus();
     });
   }
@@ -1007,7 +1007,7 @@ TEST(Gradients, ARankThatDoesNotAverageIsTold) {
     return model.gradients->AddUp(input).status();
   });
   EXPECT_THAT(statuses, Each(StatusIs(kPrecondition,
-                                      AllOf(HasSubstr("bucket 0 of step 1"),
+                                      AllOf(HasSubstr("name 'step 1'"),
                                             HasSubstr("without Average")))));
 }
 

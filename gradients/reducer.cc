@@ -26,6 +26,10 @@
 namespace lockstep::internal_gradients {
 namespace {
 
+// The most bytes of a bucket in memory that the ranks share. Two of them fit
+// into the second-level cache of a core.
+constexpr int64_t kSharedBucketBytes = int64_t{1} << 20;
+
 int64_t BytesOf(const Buffer& buffer) {
   return buffer.count * SizeOf(buffer.dtype);
 }
@@ -40,7 +44,8 @@ DType TravelType(DType dtype, bool send_bf16, bool on_host) {
 
 }  // namespace
 
-absl::Status Reducer::Adopt(absl::Span<Buffer> gradients) {
+absl::Status Reducer::Adopt(Communicator& group, const CallOptions& call,
+                            absl::Span<Buffer> gradients) {
   std::vector<PlannedParameter> own;
   for (size_t i = 0; i < gradients.size(); ++i) {
     is_own_.push_back(gradients[i].data == nullptr);
@@ -52,7 +57,7 @@ absl::Status Reducer::Adopt(absl::Span<Buffer> gradients) {
     const int64_t size = SizeOf(plan.dtype);
     LOCKSTEP_ASSIGN_OR_RETURN(
         std::unique_ptr<GradientMemory> memory,
-        GradientMemory::Create(place_, plan.count * size));
+        GradientMemory::Create(place_, group, plan.count * size, call));
     for (const Piece& piece : plan.pieces) {
       gradients[piece.parameter].data = memory->data() + piece.offset * size;
     }
@@ -62,28 +67,28 @@ absl::Status Reducer::Adopt(absl::Span<Buffer> gradients) {
   return absl::OkStatus();
 }
 
-absl::Status Reducer::Plan(const std::vector<bool>& frozen,
-                           int64_t bucket_bytes, bool send_bf16, bool alone) {
+absl::Status Reducer::Plan(Communicator& group, const CallOptions& call,
+                           const PlanOptions& options) {
   // A device may still use the old plan's copies.
   LOCKSTEP_RETURN_IF_ERROR(Await());
   std::vector<PlannedParameter> moved;
   for (size_t i = 0; i < gradients_.size(); ++i) {
-    if (frozen[i]) continue;
+    if (options.frozen[i]) continue;
     moved.push_back(
         {static_cast<int64_t>(i),
-         TravelType(gradients_[i].dtype, send_bf16, place_.on_host()),
+         TravelType(gradients_[i].dtype, options.send_bf16, place_.on_host()),
          gradients_[i].count});
   }
   std::vector<std::unique_ptr<Bucket>> buckets;
   std::vector<Slice> slices;
-  for (BucketPlan& plan : PlanBuckets(moved, bucket_bytes)) {
+  int64_t copied = 0;  // bytes of the buckets that are copies
+  const bool has_copies = group.size() > 1 || !place_.on_host();
+  for (BucketPlan& plan : PlanBuckets(moved, MostBytes(options))) {
     auto bucket = std::make_unique<Bucket>();
     bucket->data = InPlaceOf(plan);
-    if (bucket->data == nullptr && !(alone && place_.on_host())) {
-      LOCKSTEP_ASSIGN_OR_RETURN(
-          bucket->copy,
-          GradientMemory::Create(place_, plan.count * SizeOf(plan.dtype)));
-      bucket->data = bucket->copy->data();
+    if (bucket->data == nullptr && has_copies) {
+      bucket->copied_to = copied;
+      copied += RoundUp(plan.count * SizeOf(plan.dtype), kAlignment);
     }
     for (const Piece& piece : plan.pieces) {
       slices.push_back({bucket.get(), piece});
@@ -91,14 +96,36 @@ absl::Status Reducer::Plan(const std::vector<bool>& frozen,
     bucket->plan = std::move(plan);
     buckets.push_back(std::move(bucket));
   }
+  std::unique_ptr<GradientMemory> copies;
+  if (copied > 0) {
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        copies, GradientMemory::Create(place_, group, copied, call));
+    for (const auto& bucket : buckets) {
+      if (bucket->copied_to < 0) continue;
+      bucket->data = copies->data() + bucket->copied_to;
+    }
+  }
   // The pieces of a parameter are in their order already.
   std::stable_sort(slices.begin(), slices.end(),
                    [](const Slice& a, const Slice& b) {
                      return a.piece.parameter < b.piece.parameter;
                    });
   buckets_ = std::move(buckets);
+  copies_ = std::move(copies);
   slices_ = std::move(slices);
+  moves_.assign(gradients_.size(), false);
+  for (const Slice& slice : slices_) moves_[slice.piece.parameter] = true;
+  squares_.assign(gradients_.size(), 0);
   return absl::OkStatus();
+}
+
+// Where the ranks share memory, a collective takes little more time than its
+// bytes. So the buckets are small, and divided while they are in a cache.
+int64_t Reducer::MostBytes(const PlanOptions& options) const {
+  if (options.bucket_bytes > 0) return options.bucket_bytes;
+  const bool is_shared = place_.on_host() && !memory_.empty() &&
+                         memory_[0]->why_not_shared().empty();
+  return is_shared ? kSharedBucketBytes : 0;
 }
 
 char* Reducer::GradientOf(const Piece& piece) const {
@@ -141,7 +168,7 @@ absl::Status Reducer::SetToZero() {
 }
 
 absl::Status Reducer::Gather(const Bucket& bucket) const {
-  if (bucket.copy == nullptr) return absl::OkStatus();
+  if (bucket.copied_to < 0) return absl::OkStatus();
   const DType dtype = bucket.plan.dtype;
   for (const Piece& piece : bucket.plan.pieces) {
     char* const to = bucket.data + piece.offset * SizeOf(dtype);
@@ -157,18 +184,71 @@ absl::Status Reducer::Gather(const Bucket& bucket) const {
 }
 
 absl::Status Reducer::Launch(Communicator& group, absl::string_view step,
-                             const CallOptions& call) {
+                             const CallOptions& call, size_t number) {
+  Bucket& bucket = *buckets_[number];
+  LOCKSTEP_RETURN_IF_ERROR(Gather(bucket));
   CallOptions options = call;
+  options.name = absl::StrCat("bucket ", number, " of ", step);
+  const Buffer buffer = {bucket.data, bucket.plan.count, bucket.plan.dtype,
+                         place_.device()};
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      bucket.work, group.AllReduce(buffer, buffer, ReduceOp::kSum, options));
+  return absl::OkStatus();
+}
+
+absl::Status Reducer::Launch(Communicator& group, absl::string_view step,
+                             const CallOptions& call) {
   for (size_t i = 0; i < buckets_.size(); ++i) {
-    Bucket& bucket = *buckets_[i];
-    LOCKSTEP_RETURN_IF_ERROR(Gather(bucket));
-    options.name = absl::StrCat("bucket ", i, " of ", step);
-    const Buffer buffer = {bucket.data, bucket.plan.count, bucket.plan.dtype,
-                           place_.device()};
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        bucket.work, group.AllReduce(buffer, buffer, ReduceOp::kSum, options));
+    LOCKSTEP_RETURN_IF_ERROR(Launch(group, step, call, i));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Division> Reducer::Average(Communicator& group,
+                                          absl::string_view step,
+                                          const CallOptions& call,
+                                          double divisor) {
+  const bool alone = group.size() == 1;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    if (!alone) {
+      LOCKSTEP_RETURN_IF_ERROR(Launch(group, step, call, i));
+      LOCKSTEP_RETURN_IF_ERROR(buckets_[i]->work.Wait());
+    }
+    Divide(*buckets_[i], divisor, alone);
+  }
+  Division result;
+  TreeSum total;
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    if (!moves_[i]) continue;
+    if (!std::isfinite(squares_[i]) && result.not_finite < 0) {
+      result.not_finite = static_cast<int64_t>(i);
+    }
+    total.Add(squares_[i]);
+  }
+  result.norm = std::sqrt(total.Total());
+  return result;
+}
+
+// The pieces of a parameter follow each other in the buckets of its type, which
+// follow each other, too.
+void Reducer::Divide(const Bucket& bucket, double divisor, bool alone) {
+  for (const Piece& piece : bucket.plan.pieces) {
+    const Buffer& gradient = gradients_[piece.parameter];
+    char* const to = GradientOf(piece);
+    const DType from_type = alone ? gradient.dtype : bucket.plan.dtype;
+    const char* const from =
+        alone ? to : bucket.data + piece.offset * SizeOf(from_type);
+    if (piece.first == 0) sum_ = TreeSum();
+    for (int64_t at = 0; at < piece.count; at += kBlock) {
+      sum_.Add(internal_gradients::Divide(
+          from_type, from + at * SizeOf(from_type), gradient.dtype,
+          to + at * SizeOf(gradient.dtype), std::min(kBlock, piece.count - at),
+          divisor));
+    }
+    if (piece.first + piece.count == gradient.count) {
+      squares_[piece.parameter] = sum_.Total();
+    }
+  }
 }
 
 absl::Status Reducer::Wait() {
@@ -197,7 +277,7 @@ bool Reducer::Moves(DType dtype) const {
 
 absl::Status Reducer::PutBack() {
   for (const auto& bucket : buckets_) {
-    if (bucket->copy == nullptr) continue;
+    if (bucket->copied_to < 0) continue;
     const int64_t size = SizeOf(bucket->plan.dtype);
     for (const Piece& piece : bucket->plan.pieces) {
       LOCKSTEP_RETURN_IF_ERROR(place_.Copy(bucket->data + piece.offset * size,
@@ -206,35 +286,6 @@ absl::Status Reducer::PutBack() {
     }
   }
   return absl::OkStatus();
-}
-
-Division Reducer::Divide(double divisor, bool alone) {
-  Division result;
-  TreeSum total, squares;
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    const auto& [bucket, piece] = slices_[i];
-    const DType dtype = gradients_[piece.parameter].dtype;
-    char* const to = GradientOf(piece);
-    const DType from_type = alone ? dtype : bucket->plan.dtype;
-    const char* const from =
-        alone ? to : bucket->data + piece.offset * SizeOf(from_type);
-    for (int64_t at = 0; at < piece.count; at += kBlock) {
-      squares.Add(internal_gradients::Divide(
-          from_type, from + at * SizeOf(from_type), dtype,
-          to + at * SizeOf(dtype), std::min(kBlock, piece.count - at),
-          divisor));
-    }
-    const bool is_last = i + 1 == slices_.size() ||
-                         slices_[i + 1].piece.parameter != piece.parameter;
-    if (!is_last) continue;
-    if (!std::isfinite(squares.Total()) && result.not_finite < 0) {
-      result.not_finite = piece.parameter;
-    }
-    total.Add(squares.Total());
-    squares = TreeSum();
-  }
-  result.norm = std::sqrt(total.Total());
-  return result;
 }
 
 int64_t Reducer::FindNotFinite() const {

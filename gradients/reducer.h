@@ -2,14 +2,15 @@
 // adds them up over the ranks, divides them, and puts them back. A bucket that
 // lies in the gradients' own memory needs no copy. Internal.
 //
-//   LOCKSTEP_RETURN_IF_ERROR(reducer.Plan(views, options));
-//   LOCKSTEP_RETURN_IF_ERROR(reducer.Launch(group, "step 3", call));
+//   LOCKSTEP_RETURN_IF_ERROR(reducer.Adopt(group, absl::MakeSpan(gradients)));
+//   LOCKSTEP_RETURN_IF_ERROR(reducer.Plan(group, options));
 //   ...  // the total weight is found out
-//   LOCKSTEP_RETURN_IF_ERROR(reducer.Wait());
-//   const Division divided = reducer.Divide(weight);
+//   LOCKSTEP_ASSIGN_OR_RETURN(const Division divided,
+//                             reducer.Average(group, "step 3", call, weight));
 #ifndef LOCKSTEP_GRADIENTS_REDUCER_H_
 #define LOCKSTEP_GRADIENTS_REDUCER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
+#include "lockstep/gradients/arithmetic.h"
 #include "lockstep/gradients/bucket_plan.h"
 #include "lockstep/gradients/gradient_memory.h"
 
@@ -45,19 +47,33 @@ class Reducer {
   Reducer& operator=(const Reducer&) = delete;
 
   // Takes the gradients of all parameters. Those without `data` get memory of
-  // the Reducer, which it writes to `data`.
-  absl::Status Adopt(absl::Span<Buffer> gradients);
+  // the Reducer, which it writes to `data`. All ranks of the group call it.
+  absl::Status Adopt(Communicator& group, const CallOptions& call,
+                     absl::Span<Buffer> gradients);
 
+  // The settings of a plan.
+  struct PlanOptions {
+    std::vector<bool> frozen;  // by parameter
+    int64_t bucket_bytes = 0;  // 0: the Reducer chooses
+    bool send_bf16 = false;
+  };
   // Makes the plan for the parameters that are not frozen, and allocates what
-  // it needs. A rank that is `alone` sends nothing, and needs no copies. After
-  // an error, the old plan stays.
-  absl::Status Plan(const std::vector<bool>& frozen, int64_t bucket_bytes,
-                    bool send_bf16, bool alone);
+  // it needs. A rank alone sends nothing, and needs no copies. All ranks of the
+  // group call it. After an error, the old plan stays.
+  absl::Status Plan(Communicator& group, const CallOptions& call,
+                    const PlanOptions& options);
 
   int64_t buckets() const { return static_cast<int64_t>(buckets_.size()); }
 
   // Sets all gradients to 0.
   absl::Status SetToZero();
+
+  // Adds up the gradients on the host over the ranks, and divides them by a
+  // number. It does so bucket by bucket, so that each is divided while it is in
+  // a cache. A rank alone only divides. After an error, no collective is
+  // pending.
+  absl::StatusOr<Division> Average(Communicator& group, absl::string_view step,
+                                   const CallOptions& call, double divisor);
 
   // Issues the collectives that add up the gradients over the ranks, after all
   // work of the stream, if there is one.
@@ -77,10 +93,6 @@ class Reducer {
   // Puts the gradients back from a device's buckets that are copies.
   absl::Status PutBack();
 
-  // Divides the gradients on the host by a number. Looks at those of `alone`
-  // themselves, and otherwise at the buckets.
-  Division Divide(double divisor, bool alone);
-
   // Returns the first parameter on the host with a gradient that is not finite,
   // or -1.
   int64_t FindNotFinite() const;
@@ -93,7 +105,7 @@ class Reducer {
   struct Bucket {
     BucketPlan plan;
     char* data = nullptr;
-    std::unique_ptr<GradientMemory> copy;  // null: it is the gradients' memory
+    int64_t copied_to = -1;  // in `copies_`; -1: it is the gradients' memory
     Work work;
   };
   // A piece of a bucket, in the order of parameters.
@@ -102,16 +114,25 @@ class Reducer {
     Piece piece;
   };
 
+  int64_t MostBytes(const PlanOptions& options) const;
   char* GradientOf(const Piece& piece) const;
   char* InPlaceOf(const BucketPlan& plan) const;
   absl::Status Gather(const Bucket& bucket) const;
+  absl::Status Launch(Communicator& group, absl::string_view step,
+                      const CallOptions& call, size_t number);
+  void Divide(const Bucket& bucket, double divisor, bool alone);
 
   const MemoryPlace place_;
   std::vector<Buffer> gradients_;
   std::vector<bool> is_own_;  // the gradient is in `memory_`
   std::vector<std::unique_ptr<GradientMemory>> memory_;
+  std::unique_ptr<GradientMemory> copies_;
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<Slice> slices_;
+  std::vector<bool> moves_;  // the parameters that are in a bucket
+  std::vector<double>
+      squares_;  // the sum of each parameter's, after a division
+  TreeSum sum_;  // of the parameter that is being divided
 };
 
 }  // namespace lockstep::internal_gradients

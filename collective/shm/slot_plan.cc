@@ -63,6 +63,10 @@ bool SlotPlan::Gives(const Operation& op, int rank) {
   }
 }
 
+Slice SlotPlan::LentSlice(int from, int to) const {
+  return for_all() ? Slice{0, take[from].bytes} : give[to];
+}
+
 void SlotPlan::SetReduction(const Operation& op, int size) {
   const int64_t width = SizeOf(op.dtype);
   if (op.kind == OpKind::kReduceScatter) {
