@@ -121,7 +121,7 @@ class CollectiveRank : public TimedRank {
       groups_[backend] = MakeGroup(*world_, backend);
     }
     auto memory = groups_["shm"]->Allocate(kLargest);
-    LOCKSTEP_CHECK(memory.ok() && memory->is_shared());
+    LOCKSTEP_CHECK(memory.ok() && memory->sharing().ok());
     group_memory_ = *std::move(memory);
   }
 

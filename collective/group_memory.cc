@@ -13,6 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/base/annotate.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/large_memory.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
@@ -30,17 +32,19 @@ constexpr int64_t kPage = 4096;
 // What a rank tells the others.
 struct Told {
   enum class Have : char {
-    kShared = 's',   // memory that others may reach; `text` is its address
-    kPrivate = 'p',  // memory of its own; `text` says why
-    kNone = 'n',     // no memory; `text` says why
+    kShared = 's',   // memory that others may reach
+    kPrivate = 'p',  // memory of its own
+    kNone = 'n',     // no memory
   };
   Have have = Have::kNone;
-  std::string text;
+  std::string address;  // of kShared
+  absl::Status error;   // of the others
 };
 
-// The bytes of what one rank tells: the letter and the text, filled with zeros.
+// The bytes of what one rank tells: `have`, the code of the error, and the
+// address or the message of the error, which may be cut off. Zeros follow.
 constexpr int64_t kToldBytes = 512;
-static_assert(RankMemory::kMostAddressBytes < kToldBytes);
+static_assert(RankMemory::kMostAddressBytes < kToldBytes - 2);
 
 // Tells the others what this rank has, and returns what all have, by rank.
 absl::StatusOr<std::vector<Told>> Tell(Communicator& group, const Told& own,
@@ -48,15 +52,22 @@ absl::StatusOr<std::vector<Told>> Tell(Communicator& group, const Told& own,
   if (group.size() == 1) return std::vector<Told>{own};
   std::vector<char> in(kToldBytes), all(group.size() * kToldBytes);
   in[0] = static_cast<char>(own.have);
-  std::memcpy(in.data() + 1, own.text.data(),
-              std::min<size_t>(own.text.size(), kToldBytes - 2));
+  in[1] = static_cast<char>(own.error.code());
+  const absl::string_view text = own.have == Told::Have::kShared
+                                     ? absl::string_view(own.address)
+                                     : own.error.message();
+  std::memcpy(in.data() + 2, text.data(),
+              std::min<size_t>(text.size(), kToldBytes - 3));
   const ConstBuffer from(in.data(), kToldBytes, DType::kU8);
   const Buffer to = {all.data(), group.size() * kToldBytes, DType::kU8, {}};
   LOCKSTEP_RETURN_IF_ERROR(Wait(group.AllGather(from, to, call)));
   std::vector<Told> told(group.size());
   for (int rank = 0; rank < group.size(); ++rank) {
     const char* const each = all.data() + rank * kToldBytes;
-    told[rank] = {static_cast<Told::Have>(each[0]), each + 1};
+    told[rank].have = static_cast<Told::Have>(each[0]);
+    told[rank].address = each + 2;
+    told[rank].error =
+        absl::Status(static_cast<absl::StatusCode>(each[1]), each + 2);
   }
   return told;
 }
@@ -69,8 +80,10 @@ int FirstThat(const std::vector<Told>& all, Told::Have have) {
   return found == all.end() ? -1 : static_cast<int>(found - all.begin());
 }
 
-std::string Why(const std::vector<Told>& all, int rank) {
-  return absl::StrCat("rank ", rank, ": ", all[rank].text);
+// Returns the error of a rank, with its name, or OK for rank -1.
+absl::Status ErrorOf(const std::vector<Told>& all, int rank) {
+  if (rank < 0) return absl::OkStatus();
+  return Annotate(all[rank].error, absl::StrCat("rank ", rank));
 }
 
 // Returns memory of this process alone, which is 0, or nullptr.
@@ -86,7 +99,7 @@ std::shared_ptr<void> AllocatePrivate(int64_t bytes) {
 std::vector<std::string> AddressesOf(const std::vector<Told>& all) {
   std::vector<std::string> addresses;
   addresses.reserve(all.size());
-  for (const Told& told : all) addresses.push_back(told.text);
+  for (const Told& told : all) addresses.push_back(told.address);
   return addresses;
 }
 
@@ -98,31 +111,30 @@ absl::StatusOr<GroupMemory> Communicator::AllocateOnAll(
   std::shared_ptr<void> memory;
   absl::StatusOr<std::shared_ptr<RankMemory>> shared = group_->Allocate(bytes);
   if (shared.ok()) {
-    own = {Told::Have::kShared, (*shared)->Address()};
+    own.have = Told::Have::kShared;
+    own.address = (*shared)->Address();
     memory = std::shared_ptr<void>(*shared, (*shared)->data());
   } else {
     memory = AllocatePrivate(bytes);
-    own = {memory == nullptr ? Told::Have::kNone : Told::Have::kPrivate,
-           std::string(shared.status().message())};
+    if (memory != nullptr) own.have = Told::Have::kPrivate;
+    own.error = shared.status();
   }
   LOCKSTEP_ASSIGN_OR_RETURN(std::vector<Told> all, Tell(*this, own, call));
   const int without = FirstThat(all, Told::Have::kNone);
   if (without >= 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("there is no memory for ", bytes, " bytes of group '",
-                     name(), "' on ", Why(all, without)));
+                     name(), "' on rank ", without));
   }
   int alone = FirstThat(all, Told::Have::kPrivate);
   if (alone < 0) {
-    const absl::Status reached = (*shared)->Reach(AddressesOf(all));
-    own = {reached.ok() ? Told::Have::kShared : Told::Have::kPrivate,
-           std::string(reached.message())};
+    own.error = (*shared)->Reach(AddressesOf(all));
+    if (!own.error.ok()) own.have = Told::Have::kPrivate;
     LOCKSTEP_ASSIGN_OR_RETURN(all, Tell(*this, own, call));
     alone = FirstThat(all, Told::Have::kPrivate);
   }
   if (shared.ok()) (*shared)->Settle(/*is_shared=*/alone < 0);
-  return GroupMemory(std::move(memory), bytes,
-                     alone < 0 ? "" : Why(all, alone));
+  return GroupMemory(std::move(memory), bytes, ErrorOf(all, alone));
 }
 
 }  // namespace lockstep

@@ -19,9 +19,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 
@@ -59,23 +59,23 @@ class GroupMemory final {
                           static_cast<size_t>(bytes_) / sizeof(T));
   }
 
-  // Returns true if all ranks reach the memory of all. Otherwise, it is memory
-  // like any other, on all ranks.
-  bool is_shared() const { return why_not_shared_.empty(); }
-  // Returns why the ranks do not share the memory, or "": "rank 2: could not
-  // make 4096 bytes of shared memory: Cannot allocate memory".
-  const std::string& why_not_shared() const { return why_not_shared_; }
+  // Returns OK if all ranks reach the memory of all. Otherwise, it is memory
+  // like any other on all ranks, and the error says why: UNIMPLEMENTED if it is
+  // so with this backend, and otherwise what a rank could not get, such as
+  // RESOURCE_EXHAUSTED, "rank 2: could not make 4096 bytes of shared memory:
+  // Cannot allocate memory". All ranks have the same.
+  const absl::Status& sharing() const { return sharing_; }
 
  private:
   friend class Communicator;
-  GroupMemory(std::shared_ptr<void> memory, int64_t bytes, std::string why)
+  GroupMemory(std::shared_ptr<void> memory, int64_t bytes, absl::Status sharing)
       : memory_(std::move(memory)),
         bytes_(bytes),
-        why_not_shared_(std::move(why)) {}
+        sharing_(std::move(sharing)) {}
 
   std::shared_ptr<void> memory_;
   int64_t bytes_ = 0;
-  std::string why_not_shared_;
+  absl::Status sharing_;
 };
 
 }  // namespace lockstep

@@ -65,9 +65,11 @@ class GradientMemory {
 
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  // Returns why the ranks of the host do not share the memory, or "".
-  const std::string& why_not_shared() const {
-    return on_host_.why_not_shared();
+  // Returns GroupMemory::sharing, or UNIMPLEMENTED for a device.
+  absl::Status sharing() const {
+    return place_.on_host()
+               ? on_host_.sharing()
+               : absl::UnimplementedError("a device shares no memory");
   }
 
  private:

@@ -618,6 +618,8 @@ int64_t Gradients::collectives() const {
          (is_alone() ? 0 : 1);
 }
 
+absl::Status Gradients::sharing() const { return reducer_->sharing(); }
+
 absl::Status Gradients::Await() const { return reducer_->Await(); }
 
 absl::Status Gradients::ReadValues(int64_t parameter, int64_t offset,

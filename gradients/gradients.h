@@ -231,6 +231,10 @@ class Gradients {
   // values.
   int64_t collectives() const;
 
+  // Returns OK if the ranks share the memory of what travels, or nothing does,
+  // and otherwise why not, as GroupMemory::sharing does.
+  absl::Status sharing() const;
+
   // Fails the groups for all ranks. Any thread may call it.
   void Abort(const absl::Status& why);
 

@@ -123,9 +123,14 @@ absl::Status Reducer::Plan(Communicator& group, const CallOptions& call,
 // bytes. So the buckets are small, and divided while they are in a cache.
 int64_t Reducer::MostBytes(const PlanOptions& options) const {
   if (options.bucket_bytes > 0) return options.bucket_bytes;
-  const bool is_shared = place_.on_host() && !memory_.empty() &&
-                         memory_[0]->why_not_shared().empty();
-  return is_shared ? kSharedBucketBytes : 0;
+  return !memory_.empty() && sharing().ok() ? kSharedBucketBytes : 0;
+}
+
+absl::Status Reducer::sharing() const {
+  for (const auto& memory : memory_) {
+    LOCKSTEP_RETURN_IF_ERROR(memory->sharing());
+  }
+  return copies_ == nullptr ? absl::OkStatus() : copies_->sharing();
 }
 
 char* Reducer::GradientOf(const Piece& piece) const {

@@ -63,6 +63,9 @@ class Reducer {
   absl::Status Plan(Communicator& group, const CallOptions& call,
                     const PlanOptions& options);
 
+  // Returns why the ranks do not share the memory that travels, or OK.
+  absl::Status sharing() const;
+
   int64_t buckets() const { return static_cast<int64_t>(buckets_.size()); }
 
   // Sets all gradients to 0.

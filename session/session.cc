@@ -394,6 +394,13 @@ absl::StatusOr<Gradients*> Session::MakeGradients(
     training.reports->Watch(*watched);
   }
   Gradients& made = *training.gradients.back();
+  const absl::Status sharing = made.sharing();
+  if (rank() == 0 && !sharing.ok() && !absl::IsUnimplemented(sharing)) {
+    Log(
+        absl::StrCat("the ranks can't share the memory of gradients, so each "
+                     "step copies them: ",
+                     sharing.message()));
+  }
   LOCKSTEP_RETURN_IF_ERROR(AddToCheckpoint(number, made));
   if (options.loss_scale.has_value()) {
     LOCKSTEP_RETURN_IF_ERROR(

@@ -130,23 +130,20 @@ class Lenders {
   std::vector<std::unique_ptr<RankMemory>> memories_;
 };
 
-// Rank 0 stands still before it copies the results of rank 1. Rank 1 waits for
+// Rank 0 stands still before it reads the memory of rank 1. Rank 1 waits for
 // it, is cancelled, and overwrites its memory.
-TEST(LentMemory, WhatWasOverwrittenIsNeverAResult) {
+void ExpectOverwrittenIsNoResult(ShmTesting::Reads where) {
   std::promise<void> stands, goes_on;
   bool has_stood = false;  // of rank 0 alone
   ShmTesting testing;
-  testing.before_copy = [&](int rank) {
-    if (rank != 0 || std::exchange(has_stood, true)) return;
+  testing.before_read = [&](int rank, ShmTesting::Reads reads) {
+    if (rank != 0 || reads != where || std::exchange(has_stood, true)) return;
     stands.set_value();
     goes_on.get_future().wait();
   };
   Lenders lenders(testing);
-  std::thread zero([&] {
-    EXPECT_THAT(lenders.AllReduce(0),
-                StatusIs(absl::StatusCode::kUnavailable,
-                         HasSubstr("rank 1 has ended early")));
-  });
+  absl::Status of_zero;
+  std::thread zero([&] { of_zero = lenders.AllReduce(0); });
   std::thread one([&] {
     EXPECT_THAT(lenders.AllReduce(1), StatusIs(absl::StatusCode::kCancelled));
   });
@@ -155,7 +152,24 @@ TEST(LentMemory, WhatWasOverwrittenIsNeverAResult) {
   one.join();
   lenders.Fill(1, -1);
   goes_on.set_value();
-  zero.join();
+  if (where == ShmTesting::Reads::kToReduce) {
+    // Rank 0 waits for rank 1, which comes no more, until it is cancelled, too.
+    lenders.transport(0).Cancel();
+    zero.join();
+    EXPECT_THAT(of_zero, StatusIs(absl::StatusCode::kCancelled));
+  } else {
+    zero.join();
+    EXPECT_THAT(of_zero, StatusIs(absl::StatusCode::kUnavailable,
+                                  HasSubstr("rank 1 has ended early")));
+  }
+}
+
+TEST(LentMemory, WhatWasOverwrittenIsNeverReduced) {
+  ExpectOverwrittenIsNoResult(ShmTesting::Reads::kToReduce);
+}
+
+TEST(LentMemory, WhatWasOverwrittenIsNeverAResult) {
+  ExpectOverwrittenIsNoResult(ShmTesting::Reads::kToCopy);
 }
 
 // ---- Places.

@@ -18,7 +18,7 @@
 namespace lockstep::internal_collective {
 
 struct OverLentMemoryOptions {
-  ShmTesting shm = {/*count=*/0, /*lends_all=*/true, /*before_copy=*/nullptr};
+  ShmTesting shm = {/*count=*/0, /*lends_all=*/true, /*before_read=*/nullptr};
   // If it is 3, the data of one rank of three stay where they are in each
   // operation, and so on. 0: all data are moved.
   int one_stays_of = 0;

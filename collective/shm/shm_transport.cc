@@ -538,6 +538,9 @@ absl::Status ShmTransport::ReduceLent(const Operation& op,
       At(op.out.data, op.kind == OpKind::kReduceScatter ? 0 : slice.first);
   for (int64_t at = 0; at < slice.bytes; at += kLentPiece) {
     LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
+    if (testing_.before_read) {
+      testing_.before_read(rank_, ShmTesting::Reads::kToReduce);
+    }
     for (int i = 0; i < size_; ++i) {
       inputs_[i] =
           i == rank_ ? At(op.in.data, slice.first + at) : lent[i].in.data + at;
@@ -568,7 +571,9 @@ absl::Status ShmTransport::MoveLent(const Operation& op,
 absl::Status ShmTransport::TakeLent(const char* from, char* to, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += kLentPiece) {
     LOCKSTEP_RETURN_IF_ERROR(CheckCancelled());
-    if (testing_.before_copy) testing_.before_copy(rank_);
+    if (testing_.before_read) {
+      testing_.before_read(rank_, ShmTesting::Reads::kToCopy);
+    }
     Copy(from + at, to + at, std::min(kLentPiece, bytes - at));
   }
   return absl::OkStatus();

@@ -31,8 +31,10 @@ struct ShmTesting {
   // If true, small operations take data that ranks have lent where they lie,
   // too. It is the same on all ranks.
   bool lends_all = false;
-  // Called with the rank before it copies data that another one has lent.
-  std::function<void(int rank)> before_copy = nullptr;
+  // Called with the rank before it reads data that others have lent: to reduce
+  // them, or to copy results.
+  enum class Reads { kToReduce, kToCopy };
+  std::function<void(int rank, Reads reads)> before_read = nullptr;
 };
 absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransportFor(
     const ShmTesting& testing, const TransportContext& context);

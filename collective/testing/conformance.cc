@@ -156,6 +156,7 @@ void ExpectConforms(const MakeGroup& make, const ConformanceOptions& options) {
     });
     internal_collective::ExpectSameBits(ranks, options.reduces_in_rank_order);
   }
+  internal_collective::ExpectGroupMemory(make, options.alone);
   internal_collective::ExpectMismatches(make, options.compares);
   internal_collective::ExpectFailures(make);
   internal_collective::ExpectSplits(make);

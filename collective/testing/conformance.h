@@ -52,10 +52,10 @@ struct ConformanceOptions {
 
 // Tests every operation with every dtype and many sizes, in place and not, in
 // groups of 1, 2, 3, 5 and 8; the bits of sums, whichever rank comes first; the
-// order of operations; refusals; mismatches of every kind; abort, close and
-// deadlines. All ranks are threads of this process, so nothing tests a rank
-// whose process dies. All buffers are in the memory of the host. So the
-// test of a transport that takes only memory of a device wraps it in a
+// order of operations; refusals; memory of the group; mismatches of every kind;
+// abort, close and deadlines. All ranks are threads of this process, so nothing
+// tests a rank whose process dies. All buffers are in the memory of the host.
+// So the test of a transport that takes only memory of a device wraps it in a
 // transport that copies to the device and back.
 void ExpectConforms(const MakeGroup& make,
                     const ConformanceOptions& options = {});

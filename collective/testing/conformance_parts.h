@@ -40,6 +40,9 @@ void ExpectMismatches(const MakeRanks& make, bool compares);
 // Tests abort, close and deadlines.
 void ExpectFailures(const MakeRanks& make);
 
+// Tests memory of a group. `alone` is that of ConformanceOptions.
+void ExpectGroupMemory(const MakeRanks& make, bool alone);
+
 // Tests groups that are split off, and those that can't become complete.
 void ExpectSplits(const MakeRanks& make);
 
