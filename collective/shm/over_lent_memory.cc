@@ -19,7 +19,7 @@
 namespace lockstep::internal_collective {
 namespace {
 
-constexpr int64_t kBytes = 16 << 20;
+constexpr int64_t kBytes = 4 << 20;
 
 int64_t BytesOf(const ConstBuffer& buffer) {
   return buffer.count * SizeOf(buffer.dtype);

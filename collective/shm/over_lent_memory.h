@@ -24,7 +24,7 @@ struct OverLentMemoryOptions {
   int one_stays_of = 0;
 };
 
-// Returns a function that makes such a transport of shm. It has 16 MiB of lent
+// Returns a function that makes such a transport of shm. It has 4 MiB of lent
 // memory; larger operations stay where they are.
 std::function<
     absl::StatusOr<std::unique_ptr<Transport>>(const TransportContext& context)>
