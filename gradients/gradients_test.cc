@@ -1,5 +1,8 @@
 #include "lockstep/gradients/gradients.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/float16.h"
+#include "lockstep/base/held.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
@@ -284,6 +288,67 @@ TEST(Gradients, AreThoseOfOneRankOverTcp) {
   TrainAllTypes({"tcp", 3, 3, true});
 }
 
+// Two million floats with gradients of Lockstep's, of which a rank sets the
+// first and the last.
+absl::Status AverageMany(Communicator& group, std::vector<float>& values,
+                         absl::StatusCode sharing) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto gradients,
+      Gradients::Create(group, {{"values", BufferOf(values)}}));
+  EXPECT_EQ(gradients->sharing().code(), sharing) << gradients->sharing();
+  LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep());
+  LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> of_values,
+                            gradients->Of<float>("values"));
+  of_values.front() = of_values.back() = 3;
+  LOCKSTEP_RETURN_IF_ERROR(gradients->Average(Weight(2)).status());
+  EXPECT_EQ(of_values.front(), 1.5F);
+  EXPECT_EQ(of_values[1], 0);
+  EXPECT_EQ(of_values.back(), 1.5F);
+  return absl::OkStatus();
+}
+
+TEST(Gradients, LieInMemoryThatTheRanksShareIfTheyCan) {
+  std::vector<std::vector<float>> values(2, std::vector<float>(2'000'000));
+  const auto average = [&](absl::StatusCode sharing) {
+    return [&values, sharing](Communicator& group) {
+      return AverageMany(group, values[group.rank()], sharing);
+    };
+  };
+  OnRanks(2, average(absl::StatusCode::kOk), "shm");
+  OnRanks(2, average(absl::StatusCode::kUnimplemented), "tcp");
+  OnRanks(1, average(absl::StatusCode::kUnimplemented), "shm");
+  // The memory of a group is smaller than this limit, and gradients are larger.
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit little = before;
+  little.rlim_cur = 4 << 20;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+  OnRanks(2, average(absl::StatusCode::kResourceExhausted), "shm");
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+}
+
+// A rank's files, threads and mappings do not grow while its group has one
+// Gradients after the other.
+TEST(Gradients, LeaveNothingBehindInTheirGroup) {
+  std::vector<std::vector<float>> values(2, std::vector<float>(100'000));
+  OnRanks(
+      2,
+      [&](Communicator& group) -> absl::Status {
+        Held before;
+        for (int i = 0; i < 100; ++i) {
+          LOCKSTEP_RETURN_IF_ERROR(
+              AverageMany(group, values[group.rank()], absl::StatusCode::kOk));
+          LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
+          if (i == 20) before = HeldNow();
+          LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
+        }
+        EXPECT_EQ(WhatGrew(GrowthSince(before)), "");
+        return Wait(group.Barrier());
+      },
+      "shm");
+}
+
 TEST(Gradients, AMeanIsExactWhereRanksHaveDifferentWeights) {
   // Megatron-LM has had 14/3 for this 4: (1 * 2 + 3 * 14 / 3) / 4.
   OnRanks(2, [](Communicator& group) -> absl::Status {
@@ -339,43 +404,59 @@ absl::StatusOr<std::vector<double>> AverageOnce(Gradients& gradients,
   return values;
 }
 
-TEST(Gradients, HaveTheSameBitsForAllBucketsAndMemories) {
+// Returns what the means and their norm are for each memory and each size of
+// buckets.
+std::vector<std::vector<double>> ResultsOfAllMemories(
+    const std::string& backend) {
+  std::vector<std::vector<double>> of_rank_0;
   const std::vector<int64_t> counts = {1, 20'000, 0, 17, 8192, 5};
-  OnRanks(2, [&](Communicator& group) -> absl::Status {
-    std::vector<std::vector<float>> values, own;
-    for (const int64_t count : counts) {
-      values.emplace_back(count);
-      own.emplace_back(count);
-    }
-    std::vector<float> flat(1 + 20'000 + 17 + 8192 + 5);
-    std::vector<std::vector<double>> results;
-    for (const char* const memory : {"ours", "scattered", "flat", "mixed"}) {
-      for (const int64_t bucket_bytes : {0, 32 << 10, 96 << 10}) {
-        std::vector<Parameter> parameters;
-        float* next = flat.data();
-        for (size_t i = 0; i < counts.size(); ++i) {
-          parameters.push_back({absl::StrCat(i), BufferOf(values[i])});
-          std::optional<Buffer>& gradient = parameters.back().gradient;
-          if (memory[0] == 's' || (memory[0] == 'm' && i % 2 == 1)) {
-            gradient = BufferOf(own[i]);
-          }
-          if (memory[0] == 'f') gradient = BufferOf(next, counts[i]);
-          next += counts[i];
+  OnRanks(
+      2,
+      [&](Communicator& group) -> absl::Status {
+        std::vector<std::vector<float>> values, own;
+        for (const int64_t count : counts) {
+          values.emplace_back(count);
+          own.emplace_back(count);
         }
-        GradientsOptions options;
-        options.name = absl::StrCat(memory, " ", bucket_bytes);
-        options.bucket_bytes = bucket_bytes;
-        LOCKSTEP_ASSIGN_OR_RETURN(
-            const auto gradients,
-            Gradients::Create(group, parameters, options));
-        LOCKSTEP_ASSIGN_OR_RETURN(results.emplace_back(),
-                                  AverageOnce(*gradients, group.rank()));
-      }
-    }
-    EXPECT_GT(results[0][0], 0);
-    EXPECT_THAT(results, Each(results[0]));
-    return absl::OkStatus();
-  });
+        std::vector<float> flat(1 + 20'000 + 17 + 8192 + 5);
+        std::vector<std::vector<double>> results;
+        for (const char* const memory :
+             {"ours", "scattered", "flat", "mixed"}) {
+          for (const int64_t bucket_bytes : {0, 32 << 10, 96 << 10}) {
+            std::vector<Parameter> parameters;
+            float* next = flat.data();
+            for (size_t i = 0; i < counts.size(); ++i) {
+              parameters.push_back({absl::StrCat(i), BufferOf(values[i])});
+              std::optional<Buffer>& gradient = parameters.back().gradient;
+              if (memory[0] == 's' || (memory[0] == 'm' && i % 2 == 1)) {
+                gradient = BufferOf(own[i]);
+              }
+              if (memory[0] == 'f') gradient = BufferOf(next, counts[i]);
+              next += counts[i];
+            }
+            GradientsOptions options;
+            options.name = absl::StrCat(memory, " ", bucket_bytes);
+            options.bucket_bytes = bucket_bytes;
+            LOCKSTEP_ASSIGN_OR_RETURN(
+                const auto gradients,
+                Gradients::Create(group, parameters, options));
+            LOCKSTEP_ASSIGN_OR_RETURN(results.emplace_back(),
+                                      AverageOnce(*gradients, group.rank()));
+          }
+        }
+        if (group.rank() == 0) of_rank_0 = results;
+        return absl::OkStatus();
+      },
+      backend);
+  return of_rank_0;
+}
+
+TEST(Gradients, HaveTheSameBitsForAllBucketsAndMemories) {
+  const std::vector<std::vector<double>> results = ResultsOfAllMemories("auto");
+  ASSERT_THAT(results, testing::SizeIs(12));
+  EXPECT_GT(results[0][0], 0);
+  EXPECT_THAT(results, Each(results[0]));
+  EXPECT_EQ(ResultsOfAllMemories("shm"), results);
 }
 
 TEST(Gradients, MemoryBetweenTheTrainersGradientsStaysAsItIs) {
