@@ -258,9 +258,9 @@ TEST(LentMemory, OutlivesItsTransportAndLeavesNothingBehind) {
     LOCKSTEP_ASSERT_OK_AND_ASSIGN(memory, transport->Allocate(1000));
     memory->Settle(/*is_shared=*/true);
   }
+  EXPECT_EQ(HeldNow().files, files) << "its file is still open";
   memory->data()[999] = 'a';
   memory = nullptr;
-  EXPECT_EQ(HeldNow().files, files);
   EXPECT_EQ(Mappings("lockstep_shm"), 0);
 }
 
