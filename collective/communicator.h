@@ -110,7 +110,7 @@ class Communicator final {
   // Over shm, the ranks read each other's memory. Where the ranks can't reach
   // each other's memory, also because there is not enough that can be shared,
   // all get memory of their own, and GroupMemory::sharing says why. It
-  // takes two collectives, of which messages show the name.
+  // takes up to two collectives, of which messages show the name.
   //   INVALID_ARGUMENT    `bytes` is below 1
   //   RESOURCE_EXHAUSTED  there is no memory on one of the ranks, which the
   //                       message names; the group goes on

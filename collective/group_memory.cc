@@ -1,5 +1,8 @@
 #include "lockstep/collective/group_memory.h"
 
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -27,7 +30,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kPage = 4096;
+using internal_collective::Group;
 
 // What a rank tells the others.
 struct Told {
@@ -88,11 +91,47 @@ absl::Status ErrorOf(const std::vector<Told>& all, int rank) {
 
 // Returns memory of this process alone, which is 0, or nullptr.
 std::shared_ptr<void> AllocatePrivate(int64_t bytes) {
-  void* const memory = internal_base::AllocateLarge(bytes, kPage);
+  void* const memory =
+      internal_base::AllocateLarge(bytes, sysconf(_SC_PAGESIZE));
   if (memory == nullptr) return nullptr;
   std::shared_ptr<void> owner(memory, std::free);
   std::memset(memory, 0, static_cast<size_t>(bytes));
   return owner;
+}
+
+// Returns false if this host has less memory. The system would give out its
+// pages all the same, until it has to end processes.
+bool HostHas(int64_t bytes) {
+  struct sysinfo host = {};
+  if (sysinfo(&host) != 0) return true;
+  return static_cast<double>(bytes) <=
+         static_cast<double>(host.mem_unit) *
+             (static_cast<double>(host.totalram) +
+              static_cast<double>(host.totalswap));
+}
+
+// The memory of this rank, and what it tells the others about it.
+struct Own {
+  std::shared_ptr<void> memory;
+  std::shared_ptr<RankMemory> shared;  // the same, if others may reach it
+  Told told;
+};
+
+Own MakeOwn(Group& group, int64_t bytes) {
+  Own own;
+  if (!HostHas(bytes)) return own;
+  absl::StatusOr<std::unique_ptr<RankMemory>> shared = group.Allocate(bytes);
+  if (shared.ok()) {
+    own.shared = *std::move(shared);
+    own.memory = std::shared_ptr<void>(own.shared, own.shared->data());
+    own.told.have = Told::Have::kShared;
+    own.told.address = own.shared->Address();
+    return own;
+  }
+  own.memory = AllocatePrivate(bytes);
+  if (own.memory != nullptr) own.told.have = Told::Have::kPrivate;
+  own.told.error = shared.status();
+  return own;
 }
 
 // Returns where the ranks find this rank's memory, by its address.
@@ -107,19 +146,8 @@ std::vector<std::string> AddressesOf(const std::vector<Told>& all) {
 
 absl::StatusOr<GroupMemory> Communicator::AllocateOnAll(
     int64_t bytes, const CallOptions& call) {
-  Told own;
-  std::shared_ptr<void> memory;
-  absl::StatusOr<std::shared_ptr<RankMemory>> shared = group_->Allocate(bytes);
-  if (shared.ok()) {
-    own.have = Told::Have::kShared;
-    own.address = (*shared)->Address();
-    memory = std::shared_ptr<void>(*shared, (*shared)->data());
-  } else {
-    memory = AllocatePrivate(bytes);
-    if (memory != nullptr) own.have = Told::Have::kPrivate;
-    own.error = shared.status();
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<Told> all, Tell(*this, own, call));
+  Own own = MakeOwn(*group_, bytes);
+  LOCKSTEP_ASSIGN_OR_RETURN(std::vector<Told> all, Tell(*this, own.told, call));
   const int without = FirstThat(all, Told::Have::kNone);
   if (without >= 0) {
     return absl::ResourceExhaustedError(
@@ -128,13 +156,13 @@ absl::StatusOr<GroupMemory> Communicator::AllocateOnAll(
   }
   int alone = FirstThat(all, Told::Have::kPrivate);
   if (alone < 0) {
-    own.error = (*shared)->Reach(AddressesOf(all));
-    if (!own.error.ok()) own.have = Told::Have::kPrivate;
-    LOCKSTEP_ASSIGN_OR_RETURN(all, Tell(*this, own, call));
+    own.told.error = own.shared->Reach(AddressesOf(all));
+    if (!own.told.error.ok()) own.told.have = Told::Have::kPrivate;
+    LOCKSTEP_ASSIGN_OR_RETURN(all, Tell(*this, own.told, call));
     alone = FirstThat(all, Told::Have::kPrivate);
   }
-  if (shared.ok()) (*shared)->Settle(/*is_shared=*/alone < 0);
-  return GroupMemory(std::move(memory), bytes, ErrorOf(all, alone));
+  if (own.shared != nullptr) own.shared->Settle(/*is_shared=*/alone < 0);
+  return GroupMemory(std::move(own.memory), bytes, ErrorOf(all, alone));
 }
 
 }  // namespace lockstep

@@ -34,11 +34,12 @@ class Communicator;
 // their next collective on group memory, at their next Allocate, or at the
 // group's end; its pages go back to the system at once.
 //
-// Requires: no operation uses the memory when its owner is destroyed. Only
-// operations of its own group, on this rank, write it for others: in a group
-// that was split off, it is like any other memory. A process that is forked
-// does not have the memory, unless it is not shared.
-// Guarantees: no other rank writes it.
+// Requires: no operation uses the memory when its owner is destroyed. A forked
+// process does not touch the memory: if it is shared, the process does not have
+// it.
+// Guarantees: no other rank writes it. Only operations of its own group read it
+// where it lies; for all others, also those of a group that was split off, it
+// is memory like any other.
 // Thread-safety: thread-compatible.
 class GroupMemory final {
  public:
@@ -50,13 +51,13 @@ class GroupMemory final {
 
   // Returns the memory, which begins at a page and is 0 at first.
   void* data() const { return memory_.get(); }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return memory_ == nullptr ? 0 : bytes_; }
 
   // Returns all whole elements of type T.
   template <typename T>
   absl::Span<T> As() const {
     return absl::MakeSpan(static_cast<T*>(data()),
-                          static_cast<size_t>(bytes_) / sizeof(T));
+                          static_cast<size_t>(bytes()) / sizeof(T));
   }
 
   // Returns OK if all ranks reach the memory of all. Otherwise, it is memory

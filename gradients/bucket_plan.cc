@@ -35,6 +35,7 @@ std::vector<BucketPlan> PlanBuckets(
     const int64_t most = most_bytes == 0 ? std::numeric_limits<int64_t>::max()
                                          : most_bytes / size;
     size_t& at = open[static_cast<uint8_t>(parameter.dtype)];
+    if (parameter.begins_bucket) at = kNone;
     int64_t first = 0;
     while (first < parameter.count) {
       if (at == kNone) {

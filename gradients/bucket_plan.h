@@ -16,6 +16,8 @@
 //     the rest of a bucket is split, but only at multiples of kBlock elements,
 //     counted within the parameter. So the blocks over which a norm is made are
 //     never split, whatever `most_bytes` is.
+//   - A bucket also ends where a parameter does not travel. So the others stay
+//     in place, if all of them would be.
 //   - Elements between two parameters belong to none. They are 0 on all ranks.
 #ifndef LOCKSTEP_GRADIENTS_BUCKET_PLAN_H_
 #define LOCKSTEP_GRADIENTS_BUCKET_PLAN_H_
@@ -48,6 +50,8 @@ struct PlannedParameter {
   int64_t parameter = 0;      // its number
   DType dtype = DType::kF32;  // in which its gradient travels
   int64_t count = 0;          // of elements
+  // True if it begins a bucket, since a parameter before it does not travel.
+  bool begins_bucket = false;
 };
 
 // Consecutive elements of a parameter.

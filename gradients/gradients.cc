@@ -108,7 +108,9 @@ Gradients::Gradients(std::vector<Parameter> parameters,
       frozen_(parameters.size()),
       control_(std::make_unique<internal_gradients::Control>()),
       place_(std::make_unique<internal_gradients::MemoryPlace>(place)),
-      reducer_(std::make_unique<internal_gradients::Reducer>(place)),
+      reducer_(std::make_unique<internal_gradients::Reducer>(
+          place, internal_gradients::Reducer::Options{options.bucket_bytes,
+                                                      options.send_bf16})),
       marks_(std::make_unique<Marks>(parameters.size())),
       loss_scaler_(std::make_unique<internal_gradients::LossScaler>(
           options.loss_scale)) {
@@ -187,16 +189,14 @@ absl::StatusOr<Buffer> Gradients::Find(absl::string_view name,
 
 absl::Status Gradients::Plan() {
   if (is_planned_) return absl::OkStatus();
-  std::string frozen;
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->Plan(frozen_));
+  is_planned_ = true;
+  frozen_names_.clear();
   for (const GradientView& view : views_) {
     if (!view.frozen) continue;
-    absl::StrAppend(&frozen, frozen.empty() ? ", frozen: " : ", ", view.name);
+    absl::StrAppend(&frozen_names_, frozen_names_.empty() ? ", frozen: " : ", ",
+                    view.name);
   }
-  LOCKSTEP_RETURN_IF_ERROR(
-      reducer_->Plan(*group_, Call(absl::StrCat("copies of gradients", frozen)),
-                     {frozen_, options_.bucket_bytes, options_.send_bf16}));
-  is_planned_ = true;
-  frozen_names_ = frozen;
   return absl::OkStatus();
 }
 
@@ -413,12 +413,11 @@ absl::StatusOr<StepResult> Gradients::AverageOnHost(const StepInput& input) {
       options_.find_culprit ? reducer_->FindNotFinite() : -1;
   // The total weight is known first, so that each bucket can be divided as soon
   // as it is added up.
-  const absl::StatusOr<Work> control = IssueControlOfAverage(input);
+  const absl::Status control = Wait(IssueControlOfAverage(input));
   if (!control.ok()) {
-    group_->Abort(control.status());
-    return control.status();
+    Abort(control);  // the groups may be two
+    return control;
   }
-  LOCKSTEP_RETURN_IF_ERROR(control->Wait());
   StepResult result = ReadControlOfAverage(input);
   if (result.weight == 0) {
     LOCKSTEP_RETURN_IF_ERROR(Skip(result));
@@ -428,7 +427,7 @@ absl::StatusOr<StepResult> Gradients::AverageOnHost(const StepInput& input) {
       reducer_->Average(*group_, Shortened(NameOf(input)), Call(""),
                         static_cast<double>(result.weight) * loss_scale());
   if (!averaged.ok()) {
-    group_->Abort(averaged.status());
+    Abort(averaged.status());
     return averaged.status();
   }
   const internal_gradients::Division& division = *averaged;

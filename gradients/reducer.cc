@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/check.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
@@ -34,61 +35,93 @@ int64_t BytesOf(const Buffer& buffer) {
   return buffer.count * SizeOf(buffer.dtype);
 }
 
-// Returns the type in which the ranks add up gradients of this type. Sums of
-// f16 travel as f32, since sums over tokens pass 65,504. On a device, nothing
-// can be converted.
-DType TravelType(DType dtype, bool send_bf16, bool on_host) {
-  if (!on_host || dtype == DType::kF64 || dtype == DType::kBF16) return dtype;
-  return send_bf16 ? DType::kBF16 : DType::kF32;
+// Returns the bytes of a bucket, up to the next cache line.
+int64_t BytesOf(const BucketPlan& plan) {
+  return RoundUp(plan.count * SizeOf(plan.dtype), kAlignment);
 }
 
 }  // namespace
 
 absl::Status Reducer::Adopt(Communicator& group, const CallOptions& call,
                             absl::Span<Buffer> gradients) {
-  std::vector<PlannedParameter> own;
+  std::vector<PlannedParameter> own, all;
   for (size_t i = 0; i < gradients.size(); ++i) {
+    const auto number = static_cast<int64_t>(i);
     is_own_.push_back(gradients[i].data == nullptr);
-    if (!is_own_.back()) continue;
-    own.push_back(
-        {static_cast<int64_t>(i), gradients[i].dtype, gradients[i].count});
-  }
-  for (const BucketPlan& plan : PlanBuckets(own, /*most_bytes=*/0)) {
-    const int64_t size = SizeOf(plan.dtype);
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        std::unique_ptr<GradientMemory> memory,
-        GradientMemory::Create(place_, group, plan.count * size, call));
-    for (const Piece& piece : plan.pieces) {
-      gradients[piece.parameter].data = memory->data() + piece.offset * size;
+    if (is_own_.back()) {
+      own.push_back({number, gradients[i].dtype, gradients[i].count});
     }
-    memory_.push_back(std::move(memory));
+    all.push_back({number, TravelTypeOf(gradients[i]), gradients[i].count});
+  }
+  // The types lie one behind the other, and each begins at a cache line.
+  const std::vector<BucketPlan> plans = PlanBuckets(own, /*most_bytes=*/0);
+  for (const BucketPlan& plan : plans) own_bytes_ += BytesOf(plan);
+  LOCKSTEP_ASSIGN_OR_RETURN(memory_, AllocateForMost(group, call, own_bytes_));
+  int64_t begin = 0;
+  for (const BucketPlan& plan : plans) {
+    for (const Piece& piece : plan.pieces) {
+      gradients[piece.parameter].data =
+          memory_->data() + begin + piece.offset * SizeOf(plan.dtype);
+    }
+    begin += BytesOf(plan);
   }
   gradients_.assign(gradients.begin(), gradients.end());
+
+  // No plan needs more copies than these, whichever parameters are frozen: if
+  // all parameters of a type lie as in one bucket, any of them that follow each
+  // other do.
+  int64_t copied = 0;
+  has_copies_ = group.size() > 1 || !place_.on_host();
+  for (const BucketPlan& plan : PlanBuckets(all, /*most_bytes=*/0)) {
+    if (has_copies_ && InPlaceOf(plan) == nullptr) copied += BytesOf(plan);
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(copies_, AllocateForMost(group, call, copied));
   return absl::OkStatus();
 }
 
-absl::Status Reducer::Plan(Communicator& group, const CallOptions& call,
-                           const PlanOptions& options) {
+// Allocates as many bytes as the rank needs that needs most, or returns null if
+// none needs any. A trainer's gradients may lie elsewhere on each rank, but on
+// the host all ranks allocate together.
+absl::StatusOr<std::unique_ptr<GradientMemory>> Reducer::AllocateForMost(
+    Communicator& group, const CallOptions& call, int64_t bytes) {
+  if (place_.on_host() && group.size() > 1) {
+    CallOptions named = call;
+    named.name = absl::StrCat("bytes for ", call.name);
+    const Buffer most = BufferOf(&bytes, 1);
+    LOCKSTEP_RETURN_IF_ERROR(
+        lockstep::Wait(group.AllReduce(most, most, ReduceOp::kMax, named)));
+  }
+  if (bytes == 0) return nullptr;
+  return GradientMemory::Create(place_, group, bytes, call);
+}
+
+absl::Status Reducer::Plan(const std::vector<bool>& frozen) {
   // A device may still use the old plan's copies.
   LOCKSTEP_RETURN_IF_ERROR(Await());
   std::vector<PlannedParameter> moved;
+  // By type: a frozen parameter is the last one.
+  std::vector<bool> has_gap(256);
   for (size_t i = 0; i < gradients_.size(); ++i) {
-    if (options.frozen[i]) continue;
-    moved.push_back(
-        {static_cast<int64_t>(i),
-         TravelType(gradients_[i].dtype, options.send_bf16, place_.on_host()),
-         gradients_[i].count});
+    const DType dtype = TravelTypeOf(gradients_[i]);
+    const auto type = static_cast<size_t>(dtype);
+    if (!frozen[i]) {
+      moved.push_back({static_cast<int64_t>(i), dtype, gradients_[i].count,
+                       /*begins_bucket=*/has_gap[type]});
+    }
+    has_gap[type] = frozen[i];
   }
   std::vector<std::unique_ptr<Bucket>> buckets;
   std::vector<Slice> slices;
-  int64_t copied = 0;  // bytes of the buckets that are copies
-  const bool has_copies = group.size() > 1 || !place_.on_host();
-  for (BucketPlan& plan : PlanBuckets(moved, MostBytes(options))) {
+  int64_t copied = 0;
+  for (BucketPlan& plan : PlanBuckets(moved, MostBytes())) {
     auto bucket = std::make_unique<Bucket>();
     bucket->data = InPlaceOf(plan);
-    if (bucket->data == nullptr && has_copies) {
-      bucket->copied_to = copied;
-      copied += RoundUp(plan.count * SizeOf(plan.dtype), kAlignment);
+    if (bucket->data == nullptr && has_copies_) {
+      LOCKSTEP_CHECK(copies_ != nullptr &&
+                     copied + BytesOf(plan) <= copies_->bytes());
+      bucket->is_copy = true;
+      bucket->data = copies_->data() + copied;
+      copied += BytesOf(plan);
     }
     for (const Piece& piece : plan.pieces) {
       slices.push_back({bucket.get(), piece});
@@ -96,22 +129,12 @@ absl::Status Reducer::Plan(Communicator& group, const CallOptions& call,
     bucket->plan = std::move(plan);
     buckets.push_back(std::move(bucket));
   }
-  std::unique_ptr<GradientMemory> copies;
-  if (copied > 0) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        copies, GradientMemory::Create(place_, group, copied, call));
-    for (const auto& bucket : buckets) {
-      if (bucket->copied_to < 0) continue;
-      bucket->data = copies->data() + bucket->copied_to;
-    }
-  }
   // The pieces of a parameter are in their order already.
   std::stable_sort(slices.begin(), slices.end(),
                    [](const Slice& a, const Slice& b) {
                      return a.piece.parameter < b.piece.parameter;
                    });
   buckets_ = std::move(buckets);
-  copies_ = std::move(copies);
   slices_ = std::move(slices);
   moves_.assign(gradients_.size(), false);
   for (const Slice& slice : slices_) moves_[slice.piece.parameter] = true;
@@ -119,18 +142,31 @@ absl::Status Reducer::Plan(Communicator& group, const CallOptions& call,
   return absl::OkStatus();
 }
 
+// Returns the type in which the ranks add up a gradient. Sums of f16 travel as
+// f32, since sums over tokens pass 65,504. On a device, nothing can be
+// converted.
+DType Reducer::TravelTypeOf(const Buffer& gradient) const {
+  const DType dtype = gradient.dtype;
+  if (!place_.on_host() || dtype == DType::kF64 || dtype == DType::kBF16) {
+    return dtype;
+  }
+  return options_.send_bf16 ? DType::kBF16 : DType::kF32;
+}
+
 // Where the ranks share memory, a collective takes little more time than its
 // bytes. So the buckets are small, and divided while they are in a cache.
-int64_t Reducer::MostBytes(const PlanOptions& options) const {
-  if (options.bucket_bytes > 0) return options.bucket_bytes;
-  return !memory_.empty() && sharing().ok() ? kSharedBucketBytes : 0;
+int64_t Reducer::MostBytes() const {
+  if (options_.bucket_bytes > 0) return options_.bucket_bytes;
+  const bool has_memory = memory_ != nullptr || copies_ != nullptr;
+  return has_memory && sharing().ok() ? kSharedBucketBytes : 0;
 }
 
 absl::Status Reducer::sharing() const {
-  for (const auto& memory : memory_) {
-    LOCKSTEP_RETURN_IF_ERROR(memory->sharing());
+  absl::Status status;
+  for (const auto* const memory : {&memory_, &copies_}) {
+    if (*memory != nullptr) status.Update((*memory)->sharing());
   }
-  return copies_ == nullptr ? absl::OkStatus() : copies_->sharing();
+  return status;
 }
 
 char* Reducer::GradientOf(const Piece& piece) const {
@@ -161,8 +197,8 @@ char* Reducer::InPlaceOf(const BucketPlan& plan) const {
 }
 
 absl::Status Reducer::SetToZero() {
-  for (const auto& memory : memory_) {
-    LOCKSTEP_RETURN_IF_ERROR(place_.SetToZero(memory->data(), memory->bytes()));
+  if (own_bytes_ > 0) {
+    LOCKSTEP_RETURN_IF_ERROR(place_.SetToZero(memory_->data(), own_bytes_));
   }
   for (size_t i = 0; i < gradients_.size(); ++i) {
     if (is_own_[i]) continue;
@@ -173,7 +209,7 @@ absl::Status Reducer::SetToZero() {
 }
 
 absl::Status Reducer::Gather(const Bucket& bucket) const {
-  if (bucket.copied_to < 0) return absl::OkStatus();
+  if (!bucket.is_copy) return absl::OkStatus();
   const DType dtype = bucket.plan.dtype;
   for (const Piece& piece : bucket.plan.pieces) {
     char* const to = bucket.data + piece.offset * SizeOf(dtype);
@@ -282,7 +318,7 @@ bool Reducer::Moves(DType dtype) const {
 
 absl::Status Reducer::PutBack() {
   for (const auto& bucket : buckets_) {
-    if (bucket->copied_to < 0) continue;
+    if (!bucket->is_copy) continue;
     const int64_t size = SizeOf(bucket->plan.dtype);
     for (const Piece& piece : bucket->plan.pieces) {
       LOCKSTEP_RETURN_IF_ERROR(place_.Copy(bucket->data + piece.offset * size,

@@ -2,8 +2,8 @@
 // adds them up over the ranks, divides them, and puts them back. A bucket that
 // lies in the gradients' own memory needs no copy. Internal.
 //
-//   LOCKSTEP_RETURN_IF_ERROR(reducer.Adopt(group, absl::MakeSpan(gradients)));
-//   LOCKSTEP_RETURN_IF_ERROR(reducer.Plan(group, options));
+//   LOCKSTEP_RETURN_IF_ERROR(reducer.Adopt(group, call, gradients));
+//   LOCKSTEP_RETURN_IF_ERROR(reducer.Plan(frozen));
 //   ...  // the total weight is found out
 //   LOCKSTEP_ASSIGN_OR_RETURN(const Division divided,
 //                             reducer.Average(group, "step 3", call, weight));
@@ -41,27 +41,26 @@ struct Division {
 // Thread-safety: thread-compatible.
 class Reducer {
  public:
-  explicit Reducer(MemoryPlace place) : place_(std::move(place)) {}
+  struct Options {
+    int64_t bucket_bytes = 0;  // 0: the Reducer chooses
+    bool send_bf16 = false;
+  };
+  Reducer(MemoryPlace place, const Options& options)
+      : place_(std::move(place)), options_(options) {}
 
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
   // Takes the gradients of all parameters. Those without `data` get memory of
-  // the Reducer, which it writes to `data`. All ranks of the group call it.
+  // the Reducer, which it writes to `data`. Also allocates what any plan needs
+  // for copies: a rank alone sends nothing, and needs none. All ranks of the
+  // group call it. Called once.
   absl::Status Adopt(Communicator& group, const CallOptions& call,
                      absl::Span<Buffer> gradients);
 
-  // The settings of a plan.
-  struct PlanOptions {
-    std::vector<bool> frozen;  // by parameter
-    int64_t bucket_bytes = 0;  // 0: the Reducer chooses
-    bool send_bf16 = false;
-  };
-  // Makes the plan for the parameters that are not frozen, and allocates what
-  // it needs. A rank alone sends nothing, and needs no copies. All ranks of the
-  // group call it. After an error, the old plan stays.
-  absl::Status Plan(Communicator& group, const CallOptions& call,
-                    const PlanOptions& options);
+  // Makes the plan for the parameters that are not frozen, by number. Needs no
+  // other rank.
+  absl::Status Plan(const std::vector<bool>& frozen);
 
   // Returns why the ranks do not share the memory that travels, or OK.
   absl::Status sharing() const;
@@ -108,7 +107,7 @@ class Reducer {
   struct Bucket {
     BucketPlan plan;
     char* data = nullptr;
-    int64_t copied_to = -1;  // in `copies_`; -1: it is the gradients' memory
+    bool is_copy = false;  // in `copies_`, not in the gradients' memory
     Work work;
   };
   // A piece of a bucket, in the order of parameters.
@@ -117,7 +116,10 @@ class Reducer {
     Piece piece;
   };
 
-  int64_t MostBytes(const PlanOptions& options) const;
+  absl::StatusOr<std::unique_ptr<GradientMemory>> AllocateForMost(
+      Communicator& group, const CallOptions& call, int64_t bytes);
+  DType TravelTypeOf(const Buffer& gradient) const;
+  int64_t MostBytes() const;
   char* GradientOf(const Piece& piece) const;
   char* InPlaceOf(const BucketPlan& plan) const;
   absl::Status Gather(const Bucket& bucket) const;
@@ -126,16 +128,21 @@ class Reducer {
   void Divide(const Bucket& bucket, double divisor, bool alone);
 
   const MemoryPlace place_;
+  const Options options_;
   std::vector<Buffer> gradients_;
   std::vector<bool> is_own_;  // the gradient is in `memory_`
-  std::vector<std::unique_ptr<GradientMemory>> memory_;
+  int64_t own_bytes_ = 0;     // of `memory_` that is used
+  // They are null if no rank needs any, and the same size on all ranks.
+  std::unique_ptr<GradientMemory> memory_;
   std::unique_ptr<GradientMemory> copies_;
+  bool has_copies_ = false;  // where a bucket is not in the gradients' memory
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<Slice> slices_;
-  std::vector<bool> moves_;  // the parameters that are in a bucket
-  std::vector<double>
-      squares_;  // the sum of each parameter's, after a division
-  TreeSum sum_;  // of the parameter that is being divided
+  std::vector<bool> moves_;  // by parameter: it is in a bucket
+  // By parameter: the sum of the squares after a division. `sum_` is that of
+  // the parameter that is being divided.
+  std::vector<double> squares_;
+  TreeSum sum_;
 };
 
 }  // namespace lockstep::internal_gradients

@@ -55,18 +55,26 @@ class LentMemories::Memory : public RankMemory {
     lent_->DropRetired();
     for (int i = 0; i < lent_->size_; ++i) {
       if (i == lent_->rank_) continue;
-      LOCKSTEP_RETURN_IF_ERROR(
-          Annotate(lent_->Reach(i, addresses[i], bytes_),
-                   absl::StrCat("the memory of rank ", i)));
+      const absl::StatusOr<uint64_t> number =
+          lent_->Reach(i, addresses[i], bytes_);
+      if (!number.ok()) {
+        return Annotate(number.status(),
+                        absl::StrCat("the memory of rank ", i));
+      }
+      reached_.emplace_back(i, *number);
     }
     return absl::OkStatus();
   }
 
   void Settle(bool is_shared) override {
     memory_->CloseFile();
-    if (!is_shared) return;
     MutexLock lock(lent_->mutex_);
-    lent_->own_[Begin()] = {number_, bytes_};
+    if (is_shared) {
+      lent_->own_[Begin()] = {number_, bytes_};
+    } else {
+      for (const auto& other : reached_) lent_->others_.erase(other);
+    }
+    reached_.clear();
   }
 
  private:
@@ -78,6 +86,8 @@ class LentMemories::Memory : public RankMemory {
   const uint64_t number_;
   const int64_t bytes_;
   const std::shared_ptr<SharedMemory> memory_;
+  // The keys of the memories that Reach has mapped, until Settle.
+  std::vector<std::pair<int, uint64_t>> reached_;
   const ForkGuard fork_guard_;
 };
 
@@ -95,8 +105,9 @@ absl::StatusOr<std::unique_ptr<RankMemory>> LentMemories::Allocate(
                                   std::move(memory));
 }
 
-absl::Status LentMemories::Reach(int rank, absl::string_view address,
-                                 int64_t bytes) {
+absl::StatusOr<uint64_t> LentMemories::Reach(int rank,
+                                             absl::string_view address,
+                                             int64_t bytes) {
   const std::vector<std::string> parts =
       absl::StrSplit(address, absl::MaxSplits(':', 1));
   uint64_t number = 0;
@@ -110,7 +121,7 @@ absl::Status LentMemories::Reach(int rank, absl::string_view address,
                                       SharedMemory::Writers::kOwner));
   MutexLock lock(mutex_);
   others_[{rank, number}] = {std::move(memory), bytes};
-  return absl::OkStatus();
+  return number;
 }
 
 Place LentMemories::Find(const void* data, int64_t bytes) {
@@ -146,6 +157,11 @@ void LentMemories::DropRetired() {
     each =
         each->second.memory->retired() ? others_.erase(each) : std::next(each);
   }
+}
+
+void LentMemories::DropAll() {
+  MutexLock lock(mutex_);
+  others_.clear();
 }
 
 }  // namespace lockstep::internal_collective

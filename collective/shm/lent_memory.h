@@ -10,9 +10,9 @@
 //
 //   const Place place = lent->Find(memory->data() + 64, 8);  // {1, 64}
 //
-//   LOCKSTEP_ASSIGN_OR_RETURN(const LentBytes bytes,          // in another
-//   rank
-//                             lent->Of(rank, place, 8));
+//   // In another rank:
+//   // In another rank:
+//   LOCKSTEP_ASSIGN_OR_RETURN(const LentBytes bytes, lent->Of(rank, place, 8));
 #ifndef LOCKSTEP_COLLECTIVE_SHM_LENT_MEMORY_H_
 #define LOCKSTEP_COLLECTIVE_SHM_LENT_MEMORY_H_
 
@@ -28,15 +28,10 @@
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/collective/shm/shared_memory.h"
+#include "lockstep/collective/shm/shm_layout.h"
 #include "lockstep/collective/transport.h"
 
 namespace lockstep::internal_collective {
-
-// Where data lie in the memory that a rank has lent.
-struct Place {
-  uint64_t memory = 0;  // its number at the rank that lends it; 0: in none
-  int64_t offset = 0;   // in bytes
-};
 
 // Bytes of another rank's memory, which stay mapped while this object exists.
 struct LentBytes {
@@ -65,8 +60,10 @@ class LentMemories : public std::enable_shared_from_this<LentMemories> {
   // such bytes.
   absl::StatusOr<LentBytes> Of(int rank, const Place& place, int64_t bytes);
 
-  // Unmaps the memory that other ranks do not use any more.
+  // Unmaps the memory that other ranks do not use any more, or that of all
+  // others, when the group ends.
   void DropRetired();
+  void DropAll();
 
  private:
   class Memory;
@@ -82,7 +79,9 @@ class LentMemories : public std::enable_shared_from_this<LentMemories> {
     int64_t bytes = 0;
   };
 
-  absl::Status Reach(int rank, absl::string_view address, int64_t bytes);
+  // Maps memory of another rank, and returns its number there.
+  absl::StatusOr<uint64_t> Reach(int rank, absl::string_view address,
+                                 int64_t bytes);
 
   const int rank_;
   const int size_;

@@ -154,6 +154,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
     error = posix_fallocate(file, 0, static_cast<off_t>(mapped));
   } while (error == EINTR);
   if (error != 0) return NoMemory(error, mapped);
+  memory->closed_in_forks_ = std::make_unique<ClosedInForks>(file);
   if (fcntl(file, F_ADD_SEALS, kSeals) != 0) return NoMemory(errno, mapped);
   LOCKSTEP_RETURN_IF_ERROR(memory->Map(PROT_READ | PROT_WRITE));
 
@@ -164,6 +165,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
   }
   memory->nonce_ = absl::BytesToHexString(random);
   std::memcpy(memory->mapping_, memory->nonce_.data(), 2 * kNonceBytes);
+  if (writers == Writers::kOwner) return memory;  // Open does not find it
   MutexLock lock(registry.mutex);
   registry.memories.emplace(memory->nonce_, memory);
   return memory;
@@ -231,20 +233,26 @@ std::string SharedMemory::Address() const {
 }
 
 void SharedMemory::CloseFile() {
-  if (file_ >= 0) close(file_);
+  if (file_ < 0) return;
+  closed_in_forks_.reset();
+  // A forked process has closed it already.
+  if (!fork_guard_.forked()) close(file_);
   file_ = -1;
 }
 
 SharedMemory::~SharedMemory() {
+  CloseFile();
+  if (writers_ == Writers::kOwner) {
+    // A forked process does not have the mapping.
+    if (mapping_ != nullptr && !fork_guard_.forked()) munmap(mapping_, mapped_);
+    return;
+  }
   if (!nonce_.empty()) {
     Registry& registry = GetRegistry();
     MutexLock lock(registry.mutex);
     registry.memories.erase(nonce_);
   }
-  CloseFile();
-  const bool is_mapped = mapping_ != nullptr &&
-                         !(writers_ == Writers::kOwner && fork_guard_.forked());
-  if (is_mapped) munmap(mapping_, mapped_);
+  if (mapping_ != nullptr) munmap(mapping_, mapped_);
 }
 
 }  // namespace lockstep::internal_collective

@@ -79,6 +79,9 @@ class SharedMemory {
   const size_t data_offset_;
   const size_t mapped_;  // bytes, including those before the data
   int file_ = -1;        // -1 when it is closed
+  // A forked process would keep the memory alive. Only the maker's file stays
+  // open for long.
+  std::unique_ptr<ClosedInForks> closed_in_forks_;
   // The mapping begins with the nonce, which no other memory has.
   void* mapping_ = nullptr;
   char* data_ = nullptr;

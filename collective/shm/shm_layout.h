@@ -10,7 +10,6 @@
 #include <cstdint>
 
 #include "lockstep/base/language.h"
-#include "lockstep/collective/shm/lent_memory.h"
 #include "lockstep/collective/shm/message_ring.h"
 #include "lockstep/collective/shm/shared_word.h"
 #include "lockstep/collective/transport_util.h"
@@ -24,6 +23,12 @@ constexpr int kMostShmRanks = 1024;
 constexpr int64_t kSlotBytes = 512 << 10;
 // An all-to-all has two counts for each rank before the regions of a slot.
 static_assert(kSlotBytes >= kMostShmRanks * (16 + kCacheLine));
+
+// Where data lie in the memory that a rank has lent.
+struct Place {
+  uint64_t memory = 0;  // its number at the rank that lends it; 0: in none
+  int64_t offset = 0;   // in bytes
+};
 
 // The places of the data that a rank has lent for an operation. They are stored
 // and loaded with relaxed order, for the same reason as `fingerprints` below.

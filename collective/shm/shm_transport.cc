@@ -55,6 +55,8 @@ class ShmTransport : public Transport {
   // `memory` is nullptr in a group of one.
   ShmTransport(const TransportContext& context,
                std::shared_ptr<SharedMemory> memory, ShmTesting testing);
+  // The owners of lent memory may live on.
+  ~ShmTransport() override { lent_->DropAll(); }
 
   absl::string_view name() const override { return "shm"; }
   absl::Status CheckSupported(const Operation& op) const override;
@@ -435,8 +437,11 @@ absl::Status ShmTransport::RunSteps(const Operation& op, uint64_t fingerprint) {
 absl::Status ShmTransport::Run(const Operation& op, uint64_t fingerprint) {
   failure_ = CatchAll("shm", [&] { return RunSteps(op, fingerprint); });
   // The caller may change its data when this call has returned. Others that
-  // still read them then see the mark.
-  if (!failure_.ok() && size_ > 1) ControlOf(rank_).failed.store(true);
+  // still read them then see the mark. The fence keeps the changes behind it.
+  if (!failure_.ok() && size_ > 1) {
+    ControlOf(rank_).failed.store(true, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
   return failure_;
 }
 
@@ -524,9 +529,9 @@ absl::Status ShmTransport::RunLent(const Operation& op, uint64_t fingerprint) {
                                         plan_.give[i].bytes));
     }
   }
+  LOCKSTEP_RETURN_IF_ERROR(CheckNobodyFailed());
   ++step_;
   Publish(fingerprint);
-  LOCKSTEP_RETURN_IF_ERROR(CheckNobodyFailed());
   return Meet(fingerprint);
 }
 
@@ -580,13 +585,13 @@ absl::Status ShmTransport::TakeLent(const char* from, char* to, int64_t bytes) {
 }
 
 // Returns an error if a rank has failed whose data this one has read: it may
-// have changed them before. Called after Publish, which follows the last read.
-// The Add in there, these loads, and the store of the mark are sequentially
-// consistent. So if a rank has read what was written after a mark, it sees the
-// mark.
+// have changed them before. The fence keeps the loads of the marks behind the
+// last read. It pairs with the fence of Run: if a rank has read what was
+// written after a mark, it sees the mark.
 absl::Status ShmTransport::CheckNobodyFailed() const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < size_; ++i) {
-    if (i != rank_ && ControlOf(i).failed.load()) {
+    if (i != rank_ && ControlOf(i).failed.load(std::memory_order_relaxed)) {
       return absl::UnavailableError(absl::StrCat(
           "rank ", i, " has ended early, and may have changed its data since"));
     }

@@ -57,7 +57,9 @@ bool SlotPlan::Gives(const Operation& op, int rank) {
     case OpKind::kScatter:
       return rank == op.root;
     case OpKind::kGather:
-      return rank != op.root;
+      return rank != op.root && op.recv_counts[rank] > 0;
+    case OpKind::kAllGather:
+      return op.recv_counts[rank] > 0;
     default:
       return true;
   }

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -67,6 +70,15 @@ void ExpectOperationsOnMemory(Communicator& rank) {
   const absl::Span<float> second = all.subspan(kCount + 7, kCount);
   ExpectSum(rank, first, first);
   ExpectSum(rank, first, second);
+  // Elements from each rank but the first.
+  std::vector<int64_t> counts(rank.size(), kCount / rank.size());
+  counts[0] = 0;
+  const auto given = second.first(counts[rank.rank()]);
+  const int64_t all_given = (rank.size() - 1) * (kCount / rank.size());
+  std::fill(given.begin(), given.end(), 7.0F);
+  LOCKSTEP_EXPECT_OK(Wait(rank.AllGatherV(
+      BufferOf(given), BufferOf(first.first(all_given)), counts)));
+  ExpectAllAre(first.first(all_given), 7);
   ExpectSum(rank, second.first(3), second.first(3));
   std::vector<float> own(kCount);
   ExpectSum(rank, absl::MakeSpan(own), second);
@@ -110,10 +122,14 @@ void ExpectMemoryIsRefused(Communicator& rank) {
   EXPECT_THAT(rank.Allocate(1, call),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("name")));
   // No rank has so much. The group goes on.
-  EXPECT_THAT(rank.Allocate(INT64_MAX),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       AllOf(HasSubstr("9223372036854775807 bytes"),
-                             HasSubstr("rank 0"))));
+  const int64_t twice_the_host =
+      2 * sysconf(_SC_PHYS_PAGES) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+  for (const int64_t bytes : {twice_the_host, INT64_MAX}) {
+    EXPECT_THAT(rank.Allocate(bytes),
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         AllOf(HasSubstr(absl::StrCat(bytes, " bytes")),
+                               HasSubstr("rank 0"))));
+  }
   LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
 }
 
