@@ -459,6 +459,62 @@ TEST(Gradients, HaveTheSameBitsForAllBucketsAndMemories) {
   EXPECT_EQ(ResultsOfAllMemories("shm"), results);
 }
 
+// Only on rank 0, the trainer's gradients lie as in a bucket. Parameters freeze
+// and thaw, which needs no other rank.
+void AverageWhereverGradientsLie(const std::string& backend) {
+  OnRanks(
+      3,
+      [](Communicator& group) -> absl::Status {
+        constexpr int64_t kCount = 4096;
+        std::vector<std::vector<float>> values(4, std::vector<float>(kCount)),
+            scattered = values;
+        std::vector<float> flat(4 * kCount);
+        std::vector<Parameter> parameters;
+        std::vector<float*> own;
+        for (int i = 0; i < 4; ++i) {
+          parameters.push_back({absl::StrCat(i), BufferOf(values[i])});
+          // On rank 2, the last gradient is Lockstep's.
+          if (group.rank() == 2 && i == 3) continue;
+          own.push_back(group.rank() == 0 ? &flat[i * kCount]
+                                          : scattered[i].data());
+          parameters.back().gradient = BufferOf(own.back(), kCount);
+        }
+        LOCKSTEP_ASSIGN_OR_RETURN(const auto gradients,
+                                  Gradients::Create(group, parameters));
+        if (own.size() == 3) {
+          LOCKSTEP_ASSIGN_OR_RETURN(const auto last, gradients->Of<float>("3"));
+          own.push_back(last.data());
+        }
+        for (const char* const frozen : {"", "1", "3", ""}) {
+          for (const char* const each : {"1", "3"}) {
+            LOCKSTEP_RETURN_IF_ERROR(
+                gradients->SetFrozen(each, absl::string_view(frozen) == each));
+          }
+          const int64_t issued = gradients->groups()[0]->issued_operations();
+          LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep());
+          EXPECT_EQ(gradients->groups()[0]->issued_operations(), issued);
+          for (float* const each : own) {
+            std::fill_n(each, kCount, static_cast<float>(group.rank() + 1));
+          }
+          LOCKSTEP_RETURN_IF_ERROR(gradients->Average(Weight(1)).status());
+          for (int i = 0; i < 4; ++i) {
+            const bool is_frozen = absl::StrCat(i) == frozen;
+            EXPECT_EQ(own[i][kCount - 1],
+                      is_frozen ? static_cast<float>(group.rank() + 1) : 2)
+                << i << " where '" << frozen << "' is frozen";
+          }
+        }
+        return absl::OkStatus();
+      },
+      backend);
+}
+
+TEST(Gradients, ATrainersMayLieElsewhereOnEachRank) {
+  for (const char* const backend : {"auto", "shm", "tcp"}) {
+    AverageWhereverGradientsLie(backend);
+  }
+}
+
 TEST(Gradients, MemoryBetweenTheTrainersGradientsStaysAsItIs) {
   // They lie as in a bucket, with 11 numbers of the trainer's own in between.
   OnRanks(2, [](Communicator& group) -> absl::Status {

@@ -264,6 +264,27 @@ TEST(LentMemory, OutlivesItsTransportAndLeavesNothingBehind) {
   EXPECT_EQ(Mappings("lockstep_shm"), 0);
 }
 
+TEST(LentMemory, OfOthersIsGivenUpAtTheGroupsEndOrIfItIsNotShared) {
+  for (const bool is_shared : {true, false}) {
+    auto ranks = std::make_unique<Ranks>(2, MakeShmTransport);
+    std::vector<std::unique_ptr<RankMemory>> memories;
+    std::vector<std::string> addresses;
+    for (int rank = 0; rank < 2; ++rank) {
+      LOCKSTEP_ASSERT_OK_AND_ASSIGN(auto memory, (*ranks)[rank].Allocate(1000));
+      addresses.push_back(memory->Address());
+      memories.push_back(std::move(memory));
+    }
+    for (const auto& memory : memories) {
+      LOCKSTEP_ASSERT_OK(memory->Reach(addresses));
+    }
+    for (const auto& memory : memories) memory->Settle(is_shared);
+    EXPECT_EQ(Mappings("r--s"), is_shared ? 2 : 0);
+    ranks = nullptr;
+    EXPECT_EQ(Mappings("r--s"), 0);
+    EXPECT_EQ(Mappings("rw-s"), 2);
+  }
+}
+
 // A forked process has neither the memory nor its mappings, and ends the owner
 // without harm.
 TEST(LentMemory, IsNotInForkedProcesses) {
