@@ -459,12 +459,12 @@ TEST(Gradients, HaveTheSameBitsForAllBucketsAndMemories) {
   EXPECT_EQ(ResultsOfAllMemories("shm"), results);
 }
 
-// Only on rank 0, the trainer's gradients lie as in a bucket. Parameters freeze
-// and thaw, which needs no other rank.
-void AverageWhereverGradientsLie(const std::string& backend) {
+// Only on rank 0, the trainer's gradients lie as in a bucket, or all gradients
+// are Lockstep's. Parameters freeze and thaw, which needs no other rank.
+void AverageWhereverGradientsLie(const std::string& backend, bool all_ours) {
   OnRanks(
       3,
-      [](Communicator& group) -> absl::Status {
+      [&](Communicator& group) -> absl::Status {
         constexpr int64_t kCount = 4096;
         std::vector<std::vector<float>> values(4, std::vector<float>(kCount)),
             scattered = values;
@@ -474,16 +474,17 @@ void AverageWhereverGradientsLie(const std::string& backend) {
         for (int i = 0; i < 4; ++i) {
           parameters.push_back({absl::StrCat(i), BufferOf(values[i])});
           // On rank 2, the last gradient is Lockstep's.
-          if (group.rank() == 2 && i == 3) continue;
+          if (all_ours || (group.rank() == 2 && i == 3)) continue;
           own.push_back(group.rank() == 0 ? &flat[i * kCount]
                                           : scattered[i].data());
           parameters.back().gradient = BufferOf(own.back(), kCount);
         }
         LOCKSTEP_ASSIGN_OR_RETURN(const auto gradients,
                                   Gradients::Create(group, parameters));
-        if (own.size() == 3) {
-          LOCKSTEP_ASSIGN_OR_RETURN(const auto last, gradients->Of<float>("3"));
-          own.push_back(last.data());
+        while (own.size() < 4) {
+          LOCKSTEP_ASSIGN_OR_RETURN(
+              const auto ours, gradients->Of<float>(absl::StrCat(own.size())));
+          own.push_back(ours.data());
         }
         for (const char* const frozen : {"", "1", "3", ""}) {
           for (const char* const each : {"1", "3"}) {
@@ -511,7 +512,8 @@ void AverageWhereverGradientsLie(const std::string& backend) {
 
 TEST(Gradients, ATrainersMayLieElsewhereOnEachRank) {
   for (const char* const backend : {"auto", "shm", "tcp"}) {
-    AverageWhereverGradientsLie(backend);
+    AverageWhereverGradientsLie(backend, /*all_ours=*/false);
+    AverageWhereverGradientsLie(backend, /*all_ours=*/true);
   }
 }
 

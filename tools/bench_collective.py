@@ -30,9 +30,11 @@ HALVES = (MIB, 16 * MIB, 64 * MIB)  # Bytes of f32; 16-bit types: half.
 BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 QUEUED, QUEUED_BYTES = 20, KIB
 
+GROUP = "group-memory"  # All-reduces over shm on memory of the group.
 OURS = ("shm", "tcp")
 RAW = ("ring", "bcube")  # Gloo's default is the ring.
-LIMIT = "limit"
+LIMIT, SHARED_LIMIT = "limit", "shared-limit"
+LIMITS = (LIMIT, SHARED_LIMIT)
 
 # A request: a way, a call, the type and number of elements, and how many calls
 # are issued before the rank waits for them.
@@ -60,11 +62,11 @@ FINGERPRINT = all_reduce("fingerprint", MIB)
 def subjects(c10d):
   """Yields all requests. Those that are compared follow each other."""
   for size in SIZES:
-    for way in (*OURS, *RAW, *c10d, LIMIT):
+    for way in (GROUP, *OURS, *RAW, *c10d, *LIMITS):
       yield all_reduce(way, size)
     if size in HALVES:
       for dtype in ("bf16", "f16"):
-        for way in OURS:
+        for way in (GROUP, *OURS):
           yield all_reduce(way, size, dtype)
   for way in (*OURS, "ring", *c10d):
     yield barrier(way)
@@ -79,7 +81,7 @@ def repetitions(subject):
   # Sums of ones double with each call, and f16 can't hold 2^16. Only the first
   # copy is of memory that another rank wrote last.
   calls = 10 if (size <= 64 * KIB and subject.queued == 1 and
-                 subject.way != LIMIT) else 1
+                 subject.way not in LIMITS) else 1
   return calls, max(5, min(20, 32 * MIB // size))
 
 
@@ -170,7 +172,8 @@ def size_text(size):
 
 def name_of(way):
   names = {"ring": "raw Gloo, ring", "bcube": "raw Gloo, bcube",
-           LIMIT: "the limit"}
+           GROUP: "group memory", LIMIT: "the limit",
+           SHARED_LIMIT: "the limit of shared pages"}
   return names.get(way, way)
 
 
@@ -186,6 +189,18 @@ def shm_rows(figures, busy):
     figures.compare(f"{what}; the limit", of_size("shm"), of_size(LIMIT))
 
 
+def group_rows(figures, _):
+  for size in SIZES:
+    if size < 256 * KIB:
+      continue  # Small ones take the way of private memory.
+    what = f"group memory, {size_text(size)}"
+    of_size = lambda way, size=size: all_reduce(way, size)
+    figures.compare(f"{what}; the limit of shared pages", of_size(GROUP),
+                    of_size(SHARED_LIMIT), 1.4 if size >= MIB else None)
+    figures.compare(f"{what}; shm on private memory", of_size(GROUP),
+                    of_size("shm"), 1.05)
+
+
 def tcp_rows(figures, _):
   for size in SIZES:
     of_size = lambda way, size=size: all_reduce(way, size)
@@ -196,12 +211,13 @@ def tcp_rows(figures, _):
 
 
 def half_rows(figures, _):
-  for way in OURS:
+  for way in (GROUP, *OURS):
     for dtype in ("bf16", "f16"):
       for size in HALVES:
         half = all_reduce(way, size, dtype)
-        figures.compare(f"{way}, {dtype}, {half.count // KIB} Ki elements; "
-                        "its f32", half, all_reduce(way, size), 0.7)
+        figures.compare(f"{name_of(way)}, {dtype}, {half.count // KIB} Ki "
+                        "elements; its f32", half, all_reduce(way, size),
+                        0.6 if way == GROUP else 0.7)
 
 
 def check_rows(figures, busy):
@@ -225,7 +241,7 @@ def latency_rows(figures, _):
 
 
 def print_spreads(figures):
-  ways = (*OURS, *RAW, *figures.c10d, LIMIT)
+  ways = (GROUP, *OURS, *RAW, *figures.c10d, *LIMITS)
   print(f"| all-reduce | {' | '.join(name_of(way) for way in ways)} |")
   print(f"|---|{'---|' * len(ways)}")
   lines = [(size_text(size), lambda way, size=size: all_reduce(way, size))
@@ -251,9 +267,12 @@ def print_tables(figures, versions, where, busy, rounds):
         "A ratio is the median over the rounds of our time by the peer's, which "
         "is the faster one of raw Gloo's algorithms, or of the releases of "
         "c10d. The limit is how long it takes when all ranks copy, at the same "
-        "time, memory that another rank wrote last.\n")
+        "time, memory that another rank wrote last: to private memory, or to "
+        "pages that other processes have mapped, as those of group memory "
+        "are.\n")
   header()
-  for rows in (shm_rows, tcp_rows, half_rows, check_rows, latency_rows):
+  for rows in (shm_rows, group_rows, tcp_rows, half_rows, check_rows,
+               latency_rows):
     rows(figures, busy)
   print("\nMedians, and in brackets the 10th and 90th percentiles:\n")
   print_spreads(figures)

@@ -57,6 +57,14 @@ FAULTS = (
           AT_ONCE, "not tried"),
     fault("scanned", "ports are scanned while a group of 3 is made: it is made, "
           "or told to have failed", TO_CONNECT, "not tried"),
+    fault("kill_in_reduce", "kill -9 of rank 2 of 3, which reduces group memory",
+          AT_ONCE, "not tried"),
+    fault("kill_in_copy", "kill -9 of rank 2 of 3, which copies from group "
+          "memory", AT_ONCE, "not tried"),
+    fault("stop_in_reduce", "rank 2 of 3 stopped while it reduces group memory, "
+          f"deadline {DEADLINE} s", TO_MISS, "not tried"),
+    fault("stop_in_copy", "rank 2 of 3 stopped while it copies from group "
+          f"memory, deadline {DEADLINE} s", TO_MISS, "not tried"),
     fault("stop", f"rank 2 of 3 {STOPPED}", TO_MISS),
     fault("stop_0", f"rank 0 of 3 {STOPPED}", TO_MISS),
     fault("kind", "a broadcast and an all-reduce", TO_DIFFER),

@@ -1,16 +1,16 @@
 // Measures how soon ranks know of each other's faults. It is half of
 // tools/bench faults.
 //
-//   faults_benchmark RUNS [local]
+//   faults_benchmark RUNS [local|memory]
 //
-// With "local", it measures only ranks that are threads of one process.
-// Otherwise it measures all. It prints a line for each sample, "FAULT BACKEND
-// SECONDS", with "-" for faults that come before there is a backend. The time
-// is from the fault until the last surviving rank has its Status. If one of the
-// ranks has another Status than the rest, its time has its own line: "FAULT_one
-// BACKEND SECONDS". "growth BACKEND FILES THREADS KIB" is the growth of a rank
-// while its group is made again many times. A Status other than the expected
-// one ends the program.
+// With "local", it measures only ranks that are threads of one process, and
+// with "memory" only ranks that read each other's memory. Otherwise it measures
+// all. It prints a line for each sample, "FAULT BACKEND SECONDS", with "-" for
+// faults that come before there is a backend. The time is from the fault until
+// the last surviving rank has its Status. If one of the ranks has another
+// Status than the rest, its time has its own line: "FAULT_one BACKEND SECONDS".
+// "growth BACKEND FILES THREADS KIB" is the growth of a rank while its group is
+// made again many times. A Status other than the expected one ends the program.
 #include <signal.h>
 #include <unistd.h>
 
@@ -27,6 +27,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/collective/rendezvous/star_testing.h"
 #include "lockstep/collective/testing/fault_roles.h"
+#include "lockstep/collective/testing/memory_roles.h"
 #include "lockstep/collective/testing/rank_processes.h"
 
 namespace lockstep {
@@ -35,6 +36,7 @@ namespace {
 using internal_collective::Socket;
 using testing::ContainsRegex;
 using testing::Matches;
+using testing::Not;
 
 // The time at which a fault begins.
 enum class Since {
@@ -76,6 +78,21 @@ std::vector<Fault> FaultsOfProcesses() {
       {"scanned", "scanned", Since::kRankOne, "^OK|^UNAVAILABLE.*rank", "", -1,
        3, "", false},
   };
+}
+
+// Faults of rank 2 where it is about to read the others' memory. A rank that is
+// stopped goes on when the others have failed and overwritten theirs, and must
+// not end well.
+std::vector<Fault> FaultsOfMemory() {
+  std::vector<Fault> faults;
+  for (const std::string phase : {"reduce", "copy"}) {
+    faults.push_back({"kill_in_" + phase, "stands_in_" + phase, Since::kKill,
+                      "UNAVAILABLE.*rank 2 ", "", 2});
+    faults.push_back({"stop_in_" + phase, "stands_in_" + phase, Since::kKill,
+                      "DEADLINE_EXCEEDED.*rank 2 ", "", 2});
+    faults.back().signal = SIGSTOP;
+  }
+  return faults;
 }
 
 // The system writes the core file of a rank whose memory has run out.
@@ -174,7 +191,13 @@ Outcome Provoke(const Fault& fault, const std::string& backend) {
         << "no core file is written: /proc/sys/kernel/core_pattern should be "
            "'core'";
   }
-  Go(ranks);  // ends the forked children
+  Go(ranks);  // ends the forked children, and lets a rank that stands go on
+  if (fault.since == Since::kKill && fault.signal == SIGSTOP) {
+    ranks.Signal(fault.silent, SIGCONT);
+    const std::string status =
+        ParseFaultReport(ranks.AwaitLine(fault.silent, " | ")).status;
+    EXPECT_THAT(status, Not(ContainsRegex("^OK|DATA_LOSS")));
+  }
   return outcome;
 }
 
@@ -234,11 +257,15 @@ constexpr int kCores = 3;
 
 // The faults alternate, so that other work of the machine disturbs them
 // equally.
-int MeasureAll(int runs, bool local_alone) {
+int MeasureAll(int runs, const std::string& only) {
   const auto failed = [] { return testing::UnitTest::GetInstance()->Failed(); };
   for (int run = 0; run < runs && !failed(); ++run) {
+    if (only != "local") {
+      for (const Fault& fault : FaultsOfMemory()) Measure(fault, "shm");
+    }
+    if (only == "memory") continue;
     for (const Fault& fault : FaultsOfGroups()) Measure(fault, "local");
-    if (local_alone) continue;
+    if (only == "local") continue;
     for (const char* backend : {"shm", "tcp"}) {
       for (const Fault& fault : FaultsOfProcesses()) {
         const bool in_shm = std::string(backend) == "shm";
@@ -263,14 +290,17 @@ int MeasureAll(int runs, bool local_alone) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  return lockstep::RankProcesses::Main(argc, argv, lockstep::FaultRoles(), [&] {
+  std::map<std::string, lockstep::RankProcesses::Role> roles =
+      lockstep::MemoryRoles(lockstep::FaultDeadlines().barrier);
+  roles.merge(lockstep::FaultRoles());
+  return lockstep::RankProcesses::Main(argc, argv, roles, [&] {
     int runs = 0;
-    const bool local_alone = argc == 3 && std::string(argv[2]) == "local";
-    if ((argc != 2 && !local_alone) || !absl::SimpleAtoi(argv[1], &runs) ||
-        runs < 1) {
-      std::fprintf(stderr, "usage: faults_benchmark RUNS [local]\n");
+    const std::string only = argc == 3 ? argv[2] : "";
+    if (argc < 2 || argc > 3 || !absl::SimpleAtoi(argv[1], &runs) || runs < 1 ||
+        (argc == 3 && only != "local" && only != "memory")) {
+      std::fprintf(stderr, "usage: faults_benchmark RUNS [local|memory]\n");
       return 2;
     }
-    return lockstep::MeasureAll(runs, local_alone);
+    return lockstep::MeasureAll(runs, only);
   });
 }
