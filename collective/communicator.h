@@ -232,7 +232,7 @@ class Communicator final {
   template <typename Call>
   auto Guarded(const Call& call) -> decltype(call());
 
-  // Does Allocate, of which `call` has the name (group_memory.cc).
+  // Does Allocate, of which `call` has the name (allocate.cc).
   absl::StatusOr<GroupMemory> AllocateOnAll(int64_t bytes,
                                             const CallOptions& call);
   absl::Status CheckSplit(absl::string_view name,

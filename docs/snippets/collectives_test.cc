@@ -1,5 +1,6 @@
 // Compiles the examples of docs/collectives.md, which are read from the
 // document.
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -14,6 +15,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/group_memory.h"
 #include "lockstep/collective/world.h"
 
 namespace {
@@ -29,6 +31,19 @@ TEST(CollectivesDocument, AWorldOfOne) {
   std::vector<float> gradient = {1, 2};
   LOCKSTEP_ASSERT_OK(AWorld(absl::MakeSpan(gradient)));
   EXPECT_THAT(gradient, ElementsAre(1, 2));
+}
+
+absl::Status GroupMemory(lockstep::Communicator* group, int64_t count) {
+#include "lockstep/docs/snippets/collectives/memory.inc"
+  EXPECT_EQ(gradient.size(), static_cast<size_t>(count));
+  return absl::OkStatus();
+}
+
+TEST(CollectivesDocument, MemoryOfAGroup) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto world,
+                                lockstep::World::FromEnvironment());
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto group, world->MakeGroup());
+  LOCKSTEP_ASSERT_OK(GroupMemory(group.get(), 1000));
 }
 
 // This example needs a GPU, so it is only compiled.

@@ -1,5 +1,5 @@
-#include "lockstep/collective/group_memory.h"
-
+// Communicator::Allocate. The ranks tell each other what memory they have, and
+// then whether they have reached the memory of all.
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -23,10 +23,9 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/engine/group.h"
+#include "lockstep/collective/group_memory.h"
 #include "lockstep/collective/transport.h"
 
-// Communicator::Allocate. The ranks tell each other what they have, then
-// whether they have reached the memory of all.
 namespace lockstep {
 namespace {
 
