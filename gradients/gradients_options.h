@@ -118,8 +118,8 @@ struct GradientsOptions {
   bool send_bf16 = false;
 
   // The most bytes that one collective moves, a multiple of 32 KiB. 0: 1 MiB
-  // where the ranks share the gradients' memory (GroupMemory), and otherwise
-  // one collective for each type of gradients.
+  // where the ranks share the gradients' memory (GroupMemory) and there are
+  // more than 16 MiB, and otherwise one collective for each type of gradients.
   int64_t bucket_bytes = 0;
 
   // The longest time that a collective of a step takes. 0: the group's default.

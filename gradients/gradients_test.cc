@@ -288,14 +288,19 @@ TEST(Gradients, AreThoseOfOneRankOverTcp) {
   TrainAllTypes({"tcp", 3, 3, true});
 }
 
-// Two million floats with gradients of Lockstep's, of which a rank sets the
-// first and the last.
+// Many floats with gradients of Lockstep's, of which a rank sets the first and
+// the last.
 absl::Status AverageMany(Communicator& group, std::vector<float>& values,
                          absl::StatusCode sharing) {
   LOCKSTEP_ASSIGN_OR_RETURN(
       const auto gradients,
       Gradients::Create(group, {{"values", BufferOf(values)}}));
   EXPECT_EQ(gradients->sharing().code(), sharing) << gradients->sharing();
+  if (group.size() > 1) {
+    const auto mebibytes = static_cast<int64_t>(values.size() >> 18);
+    const bool are_small = sharing == absl::StatusCode::kOk && mebibytes > 16;
+    EXPECT_EQ(gradients->collectives(), (are_small ? mebibytes : 1) + 1);
+  }
   LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep());
   LOCKSTEP_ASSIGN_OR_RETURN(const absl::Span<float> of_values,
                             gradients->Of<float>("values"));
@@ -308,7 +313,7 @@ absl::Status AverageMany(Communicator& group, std::vector<float>& values,
 }
 
 TEST(Gradients, LieInMemoryThatTheRanksShareIfTheyCan) {
-  std::vector<std::vector<float>> values(2, std::vector<float>(2'000'000));
+  std::vector<std::vector<float>> values(2, std::vector<float>(18 << 18));
   const auto average = [&](absl::StatusCode sharing) {
     return [&values, sharing](Communicator& group) {
       return AverageMany(group, values[group.rank()], sharing);

@@ -27,9 +27,11 @@
 namespace lockstep::internal_gradients {
 namespace {
 
-// The most bytes of a bucket in memory that the ranks share. Two of them fit
-// into the second-level cache of a core.
+// The most bytes of a bucket in memory that the ranks share, if there is much
+// of it. Two of them fit into the second-level cache of a core. Little memory
+// stays in a cache as a whole.
 constexpr int64_t kSharedBucketBytes = int64_t{1} << 20;
+constexpr int64_t kMuchBytes = int64_t{16} << 20;
 
 int64_t BytesOf(const Buffer& buffer) {
   return buffer.count * SizeOf(buffer.dtype);
@@ -157,8 +159,11 @@ DType Reducer::TravelTypeOf(const Buffer& gradient) const {
 // bytes. So the buckets are small, and divided while they are in a cache.
 int64_t Reducer::MostBytes() const {
   if (options_.bucket_bytes > 0) return options_.bucket_bytes;
-  const bool has_memory = memory_ != nullptr || copies_ != nullptr;
-  return has_memory && sharing().ok() ? kSharedBucketBytes : 0;
+  int64_t bytes = 0;
+  for (const auto* const memory : {&memory_, &copies_}) {
+    if (*memory != nullptr) bytes += (*memory)->bytes();
+  }
+  return bytes > kMuchBytes && sharing().ok() ? kSharedBucketBytes : 0;
 }
 
 absl::Status Reducer::sharing() const {
