@@ -77,7 +77,9 @@ absl::Status Reducer::Adopt(Communicator& group, const CallOptions& call,
   for (const BucketPlan& plan : PlanBuckets(all, /*most_bytes=*/0)) {
     if (has_copies_ && InPlaceOf(plan) == nullptr) copied += BytesOf(plan);
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(copies_, AllocateForMost(group, call, copied));
+  CallOptions of_copies = call;
+  of_copies.name = absl::StrCat("copies of ", call.name);
+  LOCKSTEP_ASSIGN_OR_RETURN(copies_, AllocateForMost(group, of_copies, copied));
   return absl::OkStatus();
 }
 
@@ -88,7 +90,7 @@ absl::StatusOr<std::unique_ptr<GradientMemory>> Reducer::AllocateForMost(
     Communicator& group, const CallOptions& call, int64_t bytes) {
   if (place_.on_host() && group.size() > 1) {
     CallOptions named = call;
-    named.name = absl::StrCat("bytes for ", call.name);
+    named.name = absl::StrCat("bytes: ", call.name);
     const Buffer most = BufferOf(&bytes, 1);
     LOCKSTEP_RETURN_IF_ERROR(
         lockstep::Wait(group.AllReduce(most, most, ReduceOp::kMax, named)));
