@@ -89,8 +89,11 @@ class Reducer;
 // ranks and ends the step. All other errors are failures of the group
 // (communicator.h), which BlameOf tells.
 //
+// Gradients in memory of this class are in memory of its group (GroupMemory).
+//
 // Requires: the parameters, and gradients in the trainer's memory, stay in
-// their place while it lives. Threads that mark have done so, and the trainer
+// their place while it lives. A forked process does not touch gradients in
+// memory of this class. Threads that mark have done so, and the trainer
 // knows it, before BeginPart, Average, Discard or EndStep is called.
 // Guarantees: no call changes parameters but Create and WriteValues.
 // Thread-safety: MarkReady and Abort may be called on any thread. All other

@@ -11,7 +11,6 @@
 //   const Place place = lent->Find(memory->data() + 64, 8);  // {1, 64}
 //
 //   // In another rank:
-//   // In another rank:
 //   LOCKSTEP_ASSIGN_OR_RETURN(const LentBytes bytes, lent->Of(rank, place, 8));
 #ifndef LOCKSTEP_COLLECTIVE_SHM_LENT_MEMORY_H_
 #define LOCKSTEP_COLLECTIVE_SHM_LENT_MEMORY_H_
