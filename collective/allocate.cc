@@ -58,8 +58,7 @@ absl::StatusOr<std::vector<Told>> Tell(Communicator& group, const Told& own,
   const absl::string_view text = own.have == Told::Have::kShared
                                      ? absl::string_view(own.address)
                                      : own.error.message();
-  std::memcpy(in.data() + 2, text.data(),
-              std::min<size_t>(text.size(), kToldBytes - 3));
+  text.copy(in.data() + 2, kToldBytes - 3);
   const ConstBuffer from(in.data(), kToldBytes, DType::kU8);
   const Buffer to = {all.data(), group.size() * kToldBytes, DType::kU8, {}};
   LOCKSTEP_RETURN_IF_ERROR(Wait(group.AllGather(from, to, call)));
