@@ -82,8 +82,7 @@ def repetitions(subject):
   # copy is of memory that another rank wrote last.
   calls = 10 if (size <= 64 * KIB and subject.queued == 1 and
                  subject.way not in LIMITS) else 1
-  # The first samples after another way are slow.
-  return calls, max(5, min(60, 64 * MIB // size))
+  return calls, max(5, min(20, 32 * MIB // size))
 
 
 class Pair:
