@@ -31,7 +31,7 @@ namespace {
 
 using internal_collective::Group;
 
-// What a rank tells the others.
+// A rank tells the others this.
 struct Told {
   enum class Have : char {
     kShared = 's',   // memory that others may reach

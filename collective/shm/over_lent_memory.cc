@@ -56,7 +56,7 @@ class Over : public Transport {
                        (one_stays_of_ > 0 &&
                         ((fingerprint + context_.rank) % one_stays_of_) == 0);
     if (stays) return shm_->Run(op, fingerprint);
-    // What lies where in the buffers stays as it is, for operations in place.
+    // The buffers lie to each other as before, for operations in place.
     const char* const ins = static_cast<const char*>(op.in.data);
     const char* const outs = static_cast<const char*>(op.out.data);
     const bool in_place =

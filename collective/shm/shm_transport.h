@@ -23,7 +23,7 @@ namespace lockstep::internal_collective {
 absl::StatusOr<std::unique_ptr<Transport>> MakeShmTransport(
     const TransportContext& context);
 
-// What a test may change.
+// A test may change these.
 struct ShmTesting {
   // Steps and the bytes of messages are counted from here, a multiple of 16
   // that is the same on all ranks, so that they soon wrap around.

@@ -28,6 +28,7 @@
 #include "lockstep/collective/shm/shm_transport.h"
 #include "lockstep/collective/testing/fault_roles.h"
 #include "lockstep/collective/transport.h"
+#include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 
 namespace lockstep {
@@ -36,6 +37,10 @@ namespace {
 using internal_collective::MakeShmTransportFor;
 using internal_collective::ShmTesting;
 using Self = RankProcesses::Self;
+
+// The deadline of ranks that something else ends. It is shorter than the time
+// limit of their processes.
+constexpr absl::Duration kUntilTold = absl::Minutes(3);
 
 constexpr int64_t kCount = int64_t{3} << 19;  // of floats: 6 MiB
 constexpr int64_t kBytes = kCount * static_cast<int64_t>(sizeof(float));
@@ -71,12 +76,16 @@ int Ended(const absl::Status& status) {
   return 1;
 }
 
-absl::Status Reduce(Communicator& group, absl::Span<float> in,
-                    absl::Span<float> out, absl::Duration deadline) {
+absl::StatusOr<Work> Issue(Communicator& group, absl::Span<float> in,
+                           absl::Span<float> out, absl::Duration deadline) {
   CallOptions call;
   call.deadline = deadline;
-  return Wait(
-      group.AllReduce(BufferOf(in), BufferOf(out), ReduceOp::kSum, call));
+  return group.AllReduce(BufferOf(in), BufferOf(out), ReduceOp::kSum, call);
+}
+
+absl::Status Reduce(Communicator& group, absl::Span<float> in,
+                    absl::Span<float> out) {
+  return Wait(Issue(group, in, out, absl::ZeroDuration()));
 }
 
 bool AllAre(absl::Span<const float> values, float due) {
@@ -107,14 +116,20 @@ absl::Status Stand(const Self& self, ShmTesting::Reads where,
   const auto sum = static_cast<float>(self.size * (self.size + 1)) / 2;
   for (int i = 0; i < 3; ++i) {
     std::fill(in.begin(), in.end(), own);
-    LOCKSTEP_RETURN_IF_ERROR(
-        Reduce(*joined.group, in, out, absl::ZeroDuration()));
+    LOCKSTEP_RETURN_IF_ERROR(Reduce(*joined.group, in, out));
     if (!AllAre(out, sum)) return absl::DataLossError("wrong sums");
   }
   stands = true;
   if (self.rank + 1 < self.size) std::printf("joined\n");
   const double issued = ClockSeconds();
-  absl::Status status = Reduce(*joined.group, in, out, deadline);
+  const bool aborts = self.argument == "abort";
+  const absl::StatusOr<Work> work = Issue(
+      *joined.group, in, out, self.argument.empty() ? deadline : kUntilTold);
+  if (aborts && self.rank == 0) {
+    AwaitGo(self);
+    joined.group->Abort(absl::InternalError("the test goes on"));
+  }
+  absl::Status status = Wait(work);
   const double answered = ClockSeconds();
   if (!AllAre(in, own)) status = absl::DataLossError("another rank wrote here");
   std::fill(in.begin(), in.end(), -1.0F);
@@ -136,7 +151,7 @@ absl::Status PrintWhyNotShared(Communicator& group) {
   LOCKSTEP_ASSIGN_OR_RETURN(const GroupMemory memory, group.Allocate(kBytes));
   const absl::Span<float> floats = memory.As<float>();
   std::fill(floats.begin(), floats.end(), 1.0F);
-  LOCKSTEP_RETURN_IF_ERROR(Reduce(group, floats, floats, absl::ZeroDuration()));
+  LOCKSTEP_RETURN_IF_ERROR(Reduce(group, floats, floats));
   if (!AllAre(floats, static_cast<float>(group.size()))) {
     return absl::DataLossError("wrong sums");
   }
@@ -180,8 +195,7 @@ absl::Status AllocateOften(const Self& self) {
                               joined.group->Allocate(kLittle));
     LOCKSTEP_RETURN_IF_ERROR(memory.sharing());
     const absl::Span<float> floats = memory.As<float>();
-    LOCKSTEP_RETURN_IF_ERROR(
-        Reduce(*joined.group, floats, floats, absl::ZeroDuration()));
+    LOCKSTEP_RETURN_IF_ERROR(Reduce(*joined.group, floats, floats));
   }
   const std::string grew = WhatGrew(GrowthSince(before));
   std::printf("%s\n", grew.empty() ? "nothing is left over" : grew.c_str());

@@ -25,7 +25,9 @@ namespace lockstep {
 //                      read the others' memory: to reduce it, or, as
 //   stands_in_copy     "stands_in_copy", to copy results. After a failure, a
 //                      rank looks whether another one has changed its input,
-//                      overwrites its memory, and prints its report.
+//                      overwrites its memory, and prints its report. With an
+//                      argument, the deadline is far away; with "abort", rank
+//                      0 aborts after Go.
 //   no_memory_files    allocate memory, where rank 1 can open no more files;
 //                      reduce it; print why it is not shared
 //   no_addresses       the same, but rank 0 has addresses for its own memory
