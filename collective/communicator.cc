@@ -176,6 +176,7 @@ Operation Communicator::MakeOperation(OpKind kind, DType dtype,
   op.deadline = options.deadline == absl::ZeroDuration()
                     ? group_->options.deadline
                     : options.deadline;
+  op.waits_within = options.waits_within;
   return op;
 }
 
@@ -185,6 +186,11 @@ absl::StatusOr<Work> Communicator::Issue(Operation op) {
         "deadline should be more than nothing, or 0 for the group's, but got "
         "deadline=",
         absl::FormatDuration(op.deadline)));
+  }
+  if (op.waits_within < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("waits_within should be 0 or more, but got waits_within=",
+                     absl::FormatDuration(op.waits_within)));
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckName(op.name, /*required=*/false));
   if (op.scale != 1 && !Reduces(op.kind)) {
@@ -486,6 +492,11 @@ std::vector<OperationRecord> Communicator::RecentOperations(
     int64_t most) const {
   if (fork_guard_.forked() || most < 1) return {};
   return group_->log.Recent(static_cast<uint64_t>(most));
+}
+
+void Communicator::KeepOperations(int64_t least) {
+  if (fork_guard_.forked() || least < 1) return;
+  group_->log.Keep(static_cast<uint64_t>(least));
 }
 
 int64_t Communicator::issued_operations() const {

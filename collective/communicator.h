@@ -74,10 +74,16 @@ struct CallOptions {
   double scale = 1;
 
   // The longest time from the call until the operation is done, its data
-  // included. 0 means the group's default. Ranks may set different deadlines:
-  // the first one that passes fails the group. Work::WaitUntil limits a single
-  // wait instead.
+  // included (but see waits_within). 0 means the group's default. Ranks may set
+  // different deadlines: the first one that passes fails the group.
+  // Work::WaitUntil limits a single wait instead.
   absl::Duration deadline = absl::ZeroDuration();
+
+  // The time for which the caller goes on computing before it waits for the
+  // operation, which the group's own thread begins at once. Until the caller
+  // waits, or the time is over, the operation is not slow, and its deadline
+  // does not begin.
+  absl::Duration waits_within = absl::ZeroDuration();
 
   // A stream of the buffers' device. The operation begins after the work that
   // is queued on the stream at the time of the call, such as the kernel that
@@ -192,8 +198,13 @@ class Communicator final {
   // ---- The group.
 
   // Returns the last operations that this rank issued, the oldest first. There
-  // are at most `most` of them, and at most 1,024. A forked process has none.
+  // are at most `most` of them, and at most 1,024, or as many as
+  // KeepOperations has asked for. A forked process has none.
   std::vector<OperationRecord> RecentOperations(int64_t most = 1024) const;
+
+  // Keeps at least so many operations for RecentOperations from now on. Each
+  // takes about 100 bytes.
+  void KeepOperations(int64_t least);
 
   // Returns the number of operations that this rank has issued, those between
   // two ranks included.

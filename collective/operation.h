@@ -80,6 +80,7 @@ struct Operation {
   Buffer out;
   std::optional<Stream> after;  // the work queued there comes first
   absl::Duration deadline;
+  absl::Duration waits_within;  // for which the caller computes first
 
   // The number of the operation in the group's order, from 1. 0 for Send, Recv
   // and SendRecv.

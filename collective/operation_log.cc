@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -52,6 +53,18 @@ absl::Time Kept(SteadyTime time) {
 
 }  // namespace
 
+void OperationLog::Keep(uint64_t least) {
+  MutexLock lock(mutex_);
+  if (least <= capacity_) return;
+  // The record of a ticket is at the ticket modulo the capacity.
+  std::vector<OperationRecord> records(std::min(begun_, least));
+  for (uint64_t i = oldest_; i < begun_; ++i) {
+    records[i % least] = records_[i % capacity_];
+  }
+  records_ = std::move(records);
+  capacity_ = least;
+}
+
 uint64_t OperationLog::Begin(const Operation& op, SteadyTime now) {
   OperationRecord record;
   record.sequence = op.sequence;
@@ -67,18 +80,19 @@ uint64_t OperationLog::Begin(const Operation& op, SteadyTime now) {
   op.name.copy(record.name, sizeof(record.name));
   MutexLock lock(mutex_);
   const uint64_t ticket = begun_++;
-  if (records_.size() < kCapacity) {
+  if (records_.size() < capacity_) {
     records_.push_back(record);
   } else {
-    records_[ticket % kCapacity] = record;
+    records_[ticket % capacity_] = record;
+    oldest_ = std::max(oldest_, begun_ - capacity_);
   }
   return ticket;
 }
 
 void OperationLog::End(uint64_t ticket, absl::StatusCode code, SteadyTime now) {
   MutexLock lock(mutex_);
-  if (begun_ - ticket > kCapacity) return;  // overwritten
-  OperationRecord& record = records_[ticket % kCapacity];
+  if (ticket < oldest_) return;  // overwritten
+  OperationRecord& record = records_[ticket % capacity_];
   record.ended = Kept(now);
   record.code = code;
 }
@@ -86,11 +100,11 @@ void OperationLog::End(uint64_t ticket, absl::StatusCode code, SteadyTime now) {
 std::vector<OperationRecord> OperationLog::Recent(uint64_t most) const {
   MutexLock lock(mutex_);
   std::vector<OperationRecord> recent;
-  most = std::min<uint64_t>(most, records_.size());
+  most = std::min(most, begun_ - oldest_);
   recent.reserve(most);
   const absl::Duration ahead = absl::Now() - Kept(SteadyNow());
   for (uint64_t i = begun_ - most; i < begun_; ++i) {
-    recent.push_back(records_[i % kCapacity]);
+    recent.push_back(records_[i % capacity_]);
     recent.back().issued += ahead;
     recent.back().ended += ahead;
   }

@@ -52,7 +52,11 @@ namespace internal_collective {
 // Thread-safety: thread-safe.
 class OperationLog {
  public:
+  // The operations that it keeps, unless Keep has asked for more.
   static constexpr uint64_t kCapacity = 1024;
+
+  // Keeps at least so many operations from now on.
+  void Keep(uint64_t least);
 
   // Adds an operation, and returns a ticket for End.
   uint64_t Begin(const Operation& op, SteadyTime now = SteadyNow());
@@ -71,9 +75,11 @@ class OperationLog {
  private:
   mutable Mutex mutex_;
   uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Grows up to kCapacity records, and is a ring buffer from then on. Its times
-  // are of the steady clock, which the callers of Begin and End have read
-  // anyway.
+  uint64_t oldest_ ABSL_GUARDED_BY(mutex_) =
+      0;  // the first ticket that is kept
+  uint64_t capacity_ ABSL_GUARDED_BY(mutex_) = kCapacity;
+  // Grows up to the capacity, and is a ring buffer from then on. Its times are
+  // of the steady clock, which the callers of Begin and End have read anyway.
   std::vector<OperationRecord> records_ ABSL_GUARDED_BY(mutex_);
 };
 

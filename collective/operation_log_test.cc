@@ -1,6 +1,10 @@
 #include "lockstep/collective/operation_log.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "gmock/gmock.h"
@@ -66,6 +70,44 @@ TEST(OperationLog, SaysWithWhom) {
   Operation receive = Make(OpKind::kRecv, 0, 9);
   receive.from = 0;
   EXPECT_THAT(DescribeLogged(receive), StartsWith("recv(9 x f32) from rank 0"));
+}
+
+// Issues an operation of each of these numbers of elements, and ends it.
+void Issue(OperationLog& log, int64_t first, int64_t last) {
+  for (int64_t i = first; i <= last; ++i) {
+    log.End(log.Begin(Make(OpKind::kAllReduce, i, i)), absl::StatusCode::kOk);
+  }
+}
+
+void ExpectKept(const OperationLog& log, uint64_t most, int64_t first,
+                int64_t last) {
+  const std::vector<OperationRecord> recent = log.Recent(most);
+  ASSERT_EQ(recent.size(), static_cast<size_t>(last - first + 1));
+  for (int64_t i = first; i <= last; ++i) {
+    const OperationRecord& record = recent[static_cast<size_t>(i - first)];
+    EXPECT_EQ(record.in_count, i);
+    EXPECT_FALSE(record.pending()) << i;
+  }
+}
+
+TEST(OperationLog, KeepsAsManyAsItIsAskedFor) {
+  for (const int64_t before : {0, 5, 1024, 3000}) {
+    OperationLog log;
+    Issue(log, 1, before);
+    log.Keep(2500);
+    log.Keep(2000);  // changes nothing
+    const int64_t kept = std::min<int64_t>(before, 1024);
+    ExpectKept(log, 9999, before - kept + 1, before);
+    const uint64_t pending = log.Begin(Make(OpKind::kAllReduce, before + 1, 1));
+    Issue(log, before + 2, before + 400);
+    log.End(pending, absl::StatusCode::kOk);
+    ExpectKept(log, 9999, before - kept + 1, before + 400);
+    Issue(log, before + 401, before + 7000);
+    ExpectKept(log, 9999, before + 4501, before + 7000);
+    ExpectKept(log, 3, before + 6998, before + 7000);
+    log.End(pending, absl::StatusCode::kAborted);  // overwritten long ago
+    ExpectKept(log, 9999, before + 4501, before + 7000);
+  }
 }
 
 }  // namespace

@@ -284,6 +284,54 @@ TEST(Engine, AnOnSlowThatBlocksOrThrowsDelaysNothing) {
   release.set_value();
 }
 
+// Options of an operation that expires soon once its time counts.
+CallOptions ComputesFor(absl::Duration waits_within) {
+  CallOptions options;
+  options.deadline = absl::Milliseconds(20);
+  options.waits_within = waits_within;
+  return options;
+}
+
+// The deadline of another group passes meanwhile, on the same clock.
+TEST(Engine, ADeadlineDoesNotBeginWhileTheCallerComputes) {
+  EngineJob job(2);
+  const auto ranks = job.JoinAll();
+  std::unique_ptr<Communicator> others[2];
+  OnAllRanks(ranks, [&others](Communicator& rank) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(others[rank.rank()],
+                                  rank.Split("other", {0, 1}));
+  });
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work first,
+                                ranks[0]->Barrier(ComputesFor(absl::Hours(1))));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work second,
+                                ranks[0]->Barrier(ComputesFor(absl::Hours(1))));
+  EXPECT_THAT(
+      Wait(others[0]->Barrier(ComputesFor(absl::ZeroDuration()))),
+      Blames(absl::StatusCode::kDeadlineExceeded, Blame::Cause::kLate, {1}));
+  EXPECT_FALSE(first.Done());
+  LOCKSTEP_EXPECT_OK(Wait(ranks[1]->Barrier()));
+  LOCKSTEP_EXPECT_OK(first.Wait());
+  EXPECT_FALSE(second.Done());
+  LOCKSTEP_EXPECT_OK(Wait(ranks[1]->Barrier()));
+  LOCKSTEP_EXPECT_OK(second.Wait());
+}
+
+// Whoever waits for an operation also waits for those before it.
+TEST(Engine, ADeadlineBeginsWhereTheCallerWaitsOrHasComputedTooLong) {
+  for (const bool waits : {true, false}) {
+    EngineJob job(2);
+    const auto ranks = job.JoinAll();
+    const absl::Duration within =
+        waits ? absl::Hours(1) : absl::Milliseconds(20);
+    LOCKSTEP_ASSERT_OK(ranks[0]->Barrier(ComputesFor(within)).status());
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Work work, ranks[0]->Barrier());
+    while (!waits && !work.Done()) {
+    }
+    EXPECT_THAT(work.Wait(), Blames(absl::StatusCode::kDeadlineExceeded,
+                                    Blame::Cause::kLate, {1}));
+  }
+}
+
 TEST(Engine, ATransportThatOneRankLacksFailsAll) {
   EngineJob job(2);
   const auto first = job.Join(0);

@@ -81,6 +81,7 @@ absl::Status Group::Begin(const std::shared_ptr<IssuedWork>& work) {
   LOCKSTEP_RETURN_IF_ERROR(CheckOpen());
   work->ticket = log.Begin(work->op, work->issued);
   last_ = work;
+  if (work->op.waits_within > absl::ZeroDuration()) computes_first_ = true;
   NoteUser();
   if (!work->op.collective()) {
     BeginPair(work);
@@ -165,6 +166,10 @@ bool Group::WaitUntil(IssuedWork& work, absl::Time until) {
   Waiting waiting(until);
   const bool collective = work.op.collective();
   MutexLock lock(mutex);
+  if (computes_first_) {
+    const SteadyTime now = SteadyNow();
+    ForEachLane([&work, now](Lane& lane) { lane.CountUpTo(work, now); });
+  }
   if (waiting.for_ever() && work.waiter == 0) NoteWaiter(work);
   while (work.open > 0) {
     const bool late =

@@ -314,6 +314,8 @@ class Group final : public GroupMember,
   std::map<int, LaneCounts> left_ ABSL_GUARDED_BY(mutex);
   std::set<std::string> splits_ ABSL_GUARDED_BY(mutex);
   std::shared_ptr<IssuedWork> last_ ABSL_GUARDED_BY(mutex);
+  // True if the caller of an operation computes before it waits.
+  bool computes_first_ ABSL_GUARDED_BY(mutex) = false;
   // The number of threads that use the control plane without the mutex, though
   // the communicator may be dropped meanwhile.
   int outside_ ABSL_GUARDED_BY(mutex) = 0;

@@ -23,8 +23,10 @@ void HostLane::Begin(const Turn& turn) {
     if (!status.ok()) return TakeError(turn, status);
   }
   // A caller that waits finishes a posted operation. If there is none, the
-  // lane's thread finishes it from the next tick on.
-  if (!posted) Want(turn.work->issued + kWaiterTakes);
+  // lane's thread finishes it from the next tick on. It begins at once with
+  // what the caller won't wait for.
+  const bool waits = turn.work->op.waits_within == absl::ZeroDuration();
+  if (!posted) Want(waits ? turn.work->issued + kWaiterTakes : SteadyTime());
 }
 
 bool HostLane::Await(const IssuedWork& work, Waiting& waiting) {

@@ -24,7 +24,15 @@ class IssuedWork {
       : group(std::move(in_group)),
         op(std::move(operation)),
         issued(SteadyNow()),
-        expires(After(op.deadline, issued)) {}
+        counts_from(After(op.waits_within, issued)),
+        expires(After(op.deadline, counts_from)) {}
+
+  // Takes in that a caller waits for it from now on, or for a later one.
+  void CountFrom(SteadyTime now) {
+    if (counts_from <= now) return;
+    counts_from = now;
+    expires = After(op.deadline, now);
+  }
 
   // Returns true if this process was forked from the one that issued the
   // operation. It may be called without the mutex.
@@ -33,7 +41,8 @@ class IssuedWork {
   const std::shared_ptr<Group> group;
   const Operation op;
   const SteadyTime issued;
-  const SteadyTime expires;
+  SteadyTime counts_from;  // it can't be slow before
+  SteadyTime expires;
   uint64_t number = 0;  // of a collective, in its lane
   uint64_t ticket = 0;  // in the log
   int open = 1;         // lanes that it waits in; SendRecv has two

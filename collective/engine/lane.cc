@@ -63,9 +63,20 @@ Turn Lane::Enter(const std::shared_ptr<IssuedWork>& work,
   Turn turn = {work, ++issued_, fingerprint};
   turns_.push_back(turn);
   if (id_.collective()) work->number = issued_;
-  if (turns_.size() == 1) watchdog_.Start(work->issued);
+  if (turns_.size() == 1) watchdog_.Start(work->counts_from);
   group_.FailIfLeft(*this);
   return turn;
+}
+
+void Lane::CountUpTo(const IssuedWork& work, SteadyTime now) {
+  const auto last = std::find_if(
+      turns_.begin(), turns_.end(),
+      [&work](const Turn& turn) { return turn.work.get() == &work; });
+  if (last == turns_.end()) return;
+  for (auto turn = turns_.begin(); turn <= last; ++turn) {
+    turn->work->CountFrom(now);
+  }
+  watchdog_.CountFrom(now);
 }
 
 void Lane::EndFirst() {
@@ -75,7 +86,8 @@ void Lane::EndFirst() {
   turns_.pop_front();
   ++done_;
   const SteadyTime now = SteadyNow();
-  watchdog_.Start(now);
+  watchdog_.Start(
+      turns_.empty() ? now : std::max(now, turns_.front().work->counts_from));
   if (turns_.empty()) WantNothing();
   group_.End(*turn.work, absl::OkStatus(), now);
 }

@@ -134,6 +134,10 @@ class Lane {
   // expires.
   SteadyTime NextLook(SteadyTime after) const;
 
+  // Takes in that a caller waits for `work` from now on: its time counts, and
+  // that of the turns before it. Does nothing if the lane does not have it.
+  void CountUpTo(const IssuedWork& work, SteadyTime now);
+
   // Takes in `work` as the next turn, which Begin then gets.
   Turn Enter(const std::shared_ptr<IssuedWork>& work, uint64_t fingerprint);
   // Begins the turn that was entered last, if that needs no waiting. Releases

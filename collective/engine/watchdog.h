@@ -8,6 +8,8 @@
 #ifndef LOCKSTEP_COLLECTIVE_ENGINE_WATCHDOG_H_
 #define LOCKSTEP_COLLECTIVE_ENGINE_WATCHDOG_H_
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
@@ -67,6 +69,9 @@ class Watchdog {
     since_ = since;
     reported_ = Reported::kNothing;
   }
+
+  // Watches the operation from `since` on, if that is earlier.
+  void CountFrom(SteadyTime since) { since_ = std::min(since_, since); }
 
   // Returns the time at which the operation becomes slow.
   SteadyTime BecomesSlowAt() const { return After(slow_, since_); }

@@ -132,6 +132,9 @@ void ExpectRefusals(Communicator& rank) {
   options = {};
   options.deadline = -absl::Seconds(1);
   refused(rank.Barrier(options), "deadline=-1s");
+  options = CallOptions();
+  options.waits_within = -absl::Seconds(2);
+  refused(rank.Barrier(options), "waits_within=-2s");
   // These calls have issued nothing.
   LOCKSTEP_EXPECT_OK(Wait(rank.Barrier()));
 }
