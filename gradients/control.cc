@@ -30,6 +30,10 @@ void Control::WriteMarks(const Marks& marks, bool each) {
   }
 }
 
+int64_t Control::RanksWithMarks() const {
+  return static_cast<int64_t>(elements_[marks_]);
+}
+
 StepResult Control::Read(const StepInput& input) const {
   StepResult result;
   result.weight = static_cast<int64_t>(elements_[kWeight]);

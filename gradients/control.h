@@ -4,6 +4,7 @@
 #define LOCKSTEP_GRADIENTS_CONTROL_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "lockstep/base/language.h"
@@ -27,6 +28,10 @@ class Control {
 
   // Returns what all ranks have brought, and writes the sums to the input's.
   StepResult Read(const StepInput& input) const;
+
+  // Returns the number of ranks that have marked parameters.
+  // Requires: WriteMarks was called.
+  int64_t RanksWithMarks() const;
 
   // Returns true if a rank has marked the parameter, or if none has marked any.
   // Requires: WriteMarks was called with `each`.

@@ -1,6 +1,7 @@
 #include "lockstep/gradients/gradients.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
@@ -30,6 +32,7 @@
 #include "lockstep/gradients/gradient_memory.h"
 #include "lockstep/gradients/loss_scaler.h"
 #include "lockstep/gradients/marks.h"
+#include "lockstep/gradients/overlap_trial.h"
 #include "lockstep/gradients/parameters.h"
 #include "lockstep/gradients/reducer.h"
 #include "lockstep/gradients/values.h"
@@ -112,8 +115,10 @@ Gradients::Gradients(std::vector<Parameter> parameters,
           place, internal_gradients::Reducer::Options{options.bucket_bytes,
                                                       options.send_bf16})),
       marks_(std::make_unique<Marks>(parameters.size())),
-      loss_scaler_(std::make_unique<internal_gradients::LossScaler>(
-          options.loss_scale)) {
+      loss_scaler_(
+          std::make_unique<internal_gradients::LossScaler>(options.loss_scale)),
+      trial_(
+          std::make_unique<internal_gradients::OverlapTrial>(options.overlap)) {
   views_.reserve(parameters.size());
   for (Parameter& parameter : parameters) {
     const Buffer gradient = internal_gradients::GradientOf(parameter);
@@ -123,8 +128,9 @@ Gradients::Gradients(std::vector<Parameter> parameters,
 }
 
 Gradients::~Gradients() {
-  // A device may still use the memory, which is freed next.
-  Await().IgnoreError();
+  // A device may still use the memory, which is freed next. On the host, the
+  // groups end what uses it, which may be buckets of a step that was left.
+  if (!on_host()) Await().IgnoreError();
 }
 
 absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
@@ -156,6 +162,13 @@ absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
   for (size_t i = 0; i < views_.size(); ++i) views_[i].gradient = gradients[i];
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   LOCKSTEP_RETURN_IF_ERROR(reducer_->SetToZero());
+  if (is_alone()) {
+    trial_->Decide(false, "a rank alone sends nothing");
+  } else if (!on_host()) {
+    trial_->Decide(false,
+                   "gradients on a device travel with the weight of the step, "
+                   "which Average knows");
+  }
   if (is_alone()) return absl::OkStatus();
   if (!options_.share_values) return CompareValues("at the start");
   return internal_gradients::ShareValues(*group_, views_, *place_, Call(""));
@@ -188,9 +201,13 @@ absl::StatusOr<Buffer> Gradients::Find(absl::string_view name,
 // ---- A step.
 
 absl::Status Gradients::Plan() {
-  if (is_planned_) return absl::OkStatus();
-  LOCKSTEP_RETURN_IF_ERROR(reducer_->Plan(frozen_));
+  const bool early = trial_->overlaps();
+  if (is_planned_ && plans_early_ == early) return absl::OkStatus();
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->Plan(frozen_, early));
+  // A log then has at least one step, and what comes beside it.
+  group_->KeepOperations(2 * reducer_->buckets());
   is_planned_ = true;
+  plans_early_ = early;
   frozen_names_.clear();
   for (const GradientView& view : views_) {
     if (!view.frozen) continue;
@@ -207,6 +224,7 @@ absl::Status Gradients::BeginStep(int parts) {
   }
   LOCKSTEP_RETURN_IF_ERROR(EndStep());
   LOCKSTEP_RETURN_IF_ERROR(Plan());
+  began_ = SteadyNow();
   if (!options_.overwrite) LOCKSTEP_RETURN_IF_ERROR(reducer_->SetToZero());
   marks_->BeginStep();
   ++steps_;
@@ -214,6 +232,7 @@ absl::Status Gradients::BeginStep(int parts) {
   part_ = 0;
   was_part_named_ = false;
   stage_ = Stage::kInStep;
+  LaunchFrom(0);
   return absl::OkStatus();
 }
 
@@ -233,6 +252,7 @@ absl::Status Gradients::BeginPart(int part) {
     LOCKSTEP_RETURN_IF_ERROR(EndPart());
     part_ = part;
     marks_->BeginPart();
+    LaunchFrom(part);
   }
   was_part_named_ = true;
   return absl::OkStatus();
@@ -250,7 +270,11 @@ absl::Status Gradients::EndPart() {
   return absl::OkStatus();
 }
 
-void Gradients::MarkReady(int64_t parameter) { marks_->Mark(parameter); }
+void Gradients::MarkReady(int64_t parameter) {
+  if (marks_->Mark(parameter) && launches_.load(std::memory_order_relaxed)) {
+    reducer_->MarkReady(parameter);
+  }
+}
 
 absl::Status Gradients::CheckStep(const StepInput& input) {
   if (stage_ == Stage::kAveraged) {
@@ -340,10 +364,12 @@ absl::StatusOr<StepResult> Gradients::Average(const StepInput& input) {
   }
   stage_ = Stage::kBetween;
   marks_->EndStep();
+  launches_.store(false, std::memory_order_relaxed);
   LOCKSTEP_ASSIGN_OR_RETURN(
       last_, on_host() ? AverageOnHost(input) : AverageOnDevice(input));
   stage_ = Stage::kAveraged;
   norm_ = last_.norm;
+  LOCKSTEP_RETURN_IF_ERROR(TryOverlap());
   return last_;
 }
 
@@ -408,28 +434,33 @@ StepResult Gradients::ReadControlOfAverage(const StepInput& input) {
   return result;
 }
 
+// Launches what is left of a step whose buckets travel early. Returns the first
+// parameter of this rank whose gradient is not finite, if that is asked for, or
+// -1.
+absl::StatusOr<int64_t> Gradients::Send() {
+  if (!is_early_) return options_.find_culprit ? reducer_->FindNotFinite() : -1;
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->LaunchRest());
+  return reducer_->early_not_finite();
+}
+
 absl::StatusOr<StepResult> Gradients::AverageOnHost(const StepInput& input) {
-  const int64_t culprit =
-      options_.find_culprit ? reducer_->FindNotFinite() : -1;
+  const absl::StatusOr<int64_t> culprit = Send();
+  if (!culprit.ok()) return EndOverlap(culprit.status());
   // The total weight is known first, so that each bucket can be divided as soon
   // as it is added up.
   const absl::Status control = Wait(IssueControlOfAverage(input));
-  if (!control.ok()) {
-    Abort(control);  // the groups may be two
-    return control;
-  }
+  if (!control.ok()) return EndOverlap(control);
   StepResult result = ReadControlOfAverage(input);
   if (result.weight == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(Settle());
     LOCKSTEP_RETURN_IF_ERROR(Skip(result));
     return result;
   }
   const absl::StatusOr<internal_gradients::Division> averaged =
       reducer_->Average(*group_, Shortened(NameOf(input)), Call(""),
                         static_cast<double>(result.weight) * loss_scale());
-  if (!averaged.ok()) {
-    Abort(averaged.status());
-    return averaged.status();
-  }
+  if (!averaged.ok()) return EndOverlap(averaged.status());
+  is_early_ = false;
   const internal_gradients::Division& division = *averaged;
   result.norm = division.norm;
   if (division.not_finite < 0) {
@@ -438,7 +469,7 @@ absl::StatusOr<StepResult> Gradients::AverageOnHost(const StepInput& input) {
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
       result.not_finite,
-      DescribeNotFinite(division.not_finite, culprit, NameOf(input)));
+      DescribeNotFinite(division.not_finite, *culprit, NameOf(input)));
   LOCKSTEP_RETURN_IF_ERROR(Skip(result));
   last_ = result;
   if (loss_scaler_->Shrink()) return result;
@@ -548,14 +579,18 @@ absl::Status Gradients::ClipByNorm(double most) {
   return absl::OkStatus();
 }
 
+// The trainer may discard a step because it has failed, so this does not wait
+// for other ranks.
 absl::Status Gradients::Discard() {
   stage_ = Stage::kBetween;
   marks_->EndStep();
-  return reducer_->SetToZero();
+  launches_.store(false, std::memory_order_relaxed);
+  return is_early_ ? absl::OkStatus() : reducer_->SetToZero();
 }
 
 absl::Status Gradients::EndStep() {
   if (stage_ == Stage::kAveraged) return absl::OkStatus();
+  if (stage_ == Stage::kBetween) LOCKSTEP_RETURN_IF_ERROR(Settle());
   const auto is_lost = [this](size_t i) {
     if (stage_ == Stage::kInStep && marks_->IsInStep(i)) return true;
     const Buffer& gradient = views_[i].gradient;
@@ -573,6 +608,9 @@ absl::Status Gradients::EndStep() {
   }
   stage_ = Stage::kBetween;
   marks_->EndStep();
+  // Nothing was marked, so nothing has been launched.
+  launches_.store(false, std::memory_order_relaxed);
+  is_early_ = false;
   return absl::OkStatus();
 }
 
@@ -616,6 +654,8 @@ int64_t Gradients::collectives() const {
   return (is_alone() && on_host() ? 0 : reducer_->buckets()) +
          (is_alone() ? 0 : 1);
 }
+
+const OverlapDecision& Gradients::overlap() const { return trial_->decision(); }
 
 absl::Status Gradients::sharing() const { return reducer_->sharing(); }
 

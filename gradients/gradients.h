@@ -50,6 +50,7 @@
 #ifndef LOCKSTEP_GRADIENTS_GRADIENTS_H_
 #define LOCKSTEP_GRADIENTS_GRADIENTS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -64,6 +65,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
@@ -77,6 +79,7 @@ class Control;
 class LossScaler;
 class Marks;
 class MemoryPlace;
+class OverlapTrial;
 class Reducer;
 }  // namespace internal_gradients
 
@@ -146,8 +149,10 @@ class Gradients {
   absl::Status BeginPart(int part);
 
   // Says that the gradient of a parameter is whole: no later code of this part
-  // changes it. A parameter that was marked in any part of a step is used. A
-  // mistake, such as a second mark in one part, is an error of Average.
+  // changes it or, in the last part, reads it, since it may then travel (see
+  // overlap). Where it does, this takes the time of issuing a collective. A
+  // parameter that was marked in any part of a step is used. A mistake, such as
+  // a second mark in one part, is an error of Average.
   void MarkReady(int64_t parameter);
 
   // Adds up the gradients of all ranks, and divides them by the total weight.
@@ -196,7 +201,9 @@ class Gradients {
   absl::Status ClipByNorm(double most);
 
   // Ends the step without the other ranks, and sets the gradients to 0. They
-  // must do the same in this step.
+  // must do the same in this step. If buckets of it travel already (see
+  // overlap), the next call of BeginStep or EndStep waits for them, with the
+  // other ranks, and sets the gradients to 0.
   absl::Status Discard();
 
   // Ends a step that was not averaged, which no other step follows at once.
@@ -225,14 +232,19 @@ class Gradients {
 
   // ---- The ranks.
 
-  // The groups of the gradients: one, and for a device one more, which moves
-  // the host's memory. Only Gradients issues operations on them; what it has
-  // issued is of use in a log.
+  // The groups of the gradients: one, and one more for what is not gradients if
+  // those are on a device, or once they have travelled before Average. Only
+  // Gradients issues operations on them; what it has issued is of use in a log.
   std::vector<const Communicator*> groups() const;
 
   // The collectives of one Average, in all groups, without a comparison of
   // values.
   int64_t collectives() const;
+
+  // Says whether buckets travel before Average, while the trainer computes
+  // other gradients (GradientsOptions::overlap), and why. All ranks have the
+  // same answer.
+  const OverlapDecision& overlap() const;
 
   // Returns OK if the ranks share the memory of what travels, or nothing does,
   // and otherwise why not, as GroupMemory::sharing does.
@@ -274,6 +286,7 @@ class Gradients {
   absl::Status CheckStep(const StepInput& input);
   absl::Status CheckWeight(const StepInput& input) const;
   absl::Status CheckMarks(const StepInput& input);
+  absl::StatusOr<int64_t> Send();
   absl::StatusOr<StepResult> AverageOnHost(const StepInput& input);
   absl::StatusOr<StepResult> AverageOnDevice(const StepInput& input);
   absl::Status SendOnDevice(const StepInput& input, int64_t weight);
@@ -285,6 +298,13 @@ class Gradients {
                                                 int64_t culprit,
                                                 const std::string& step);
   absl::Status Skip(StepResult& result);
+
+  // ---- Overlap (gradients_overlap.cc).
+  void LaunchFrom(int part);
+  absl::Status Settle();
+  absl::Status EndOverlap(const absl::Status& why);
+  absl::Status TryOverlap();
+  absl::Status BeginTrial();
 
   bool on_host() const;
   Communicator& host_group() const {
@@ -300,6 +320,7 @@ class Gradients {
   std::map<std::string, int64_t, std::less<>> numbers_;  // by name
   std::vector<bool> frozen_;
   bool is_planned_ = false;   // for these frozen parameters
+  bool plans_early_ = false;  // the plan is one for buckets that travel early
   std::string frozen_names_;  // for the ranks to compare
   const std::unique_ptr<internal_gradients::Control> control_;
   const std::unique_ptr<const internal_gradients::MemoryPlace> place_;
@@ -307,10 +328,12 @@ class Gradients {
 
   // The groups are declared after the memory, which they use.
   std::unique_ptr<Communicator> group_;
-  std::unique_ptr<Communicator> host_group_;  // null: group_ moves host memory
+  // What is not gradients. If it is null, group_ moves it.
+  std::unique_ptr<Communicator> host_group_;
 
   const std::unique_ptr<internal_gradients::Marks> marks_;
   const std::unique_ptr<internal_gradients::LossScaler> loss_scaler_;
+  const std::unique_ptr<internal_gradients::OverlapTrial> trial_;
   Stage stage_ = Stage::kBetween;
   int64_t steps_ = 0;            // that have begun
   int64_t averages_ = 0;         // that have begun
@@ -320,6 +343,11 @@ class Gradients {
   double norm_ = 0;              // of the gradients
   bool all_are_done_ = false;    // as the last Average has said
   StepResult last_;
+  SteadyTime began_;  // the step
+  // The buckets of this step, or of one that was discarded, travel early.
+  bool is_early_ = false;
+  // The same, and the last part has begun, so marks launch them.
+  std::atomic<bool> launches_{false};
 };
 
 }  // namespace lockstep

@@ -120,10 +120,27 @@ struct GradientsOptions {
   // The most bytes that one collective moves, a multiple of 32 KiB. 0: 1 MiB
   // where the ranks share the gradients' memory (GroupMemory) and there are
   // more than 16 MiB, and otherwise one collective for each type of gradients.
+  // A step whose buckets travel before Average has more: 1 MiB in shared
+  // memory, and otherwise a 16th of all bytes, from 1 to 25 MiB.
   int64_t bucket_bytes = 0;
 
+  // This says when the gradients of a trainer that marks them travel.
+  enum class Overlap {
+    kAuto,  // as kOn does if that makes steps shorter, which the first 17 steps
+            // or so measure (Gradients::overlap)
+    kOn,    // a bucket travels as soon as all its gradients are marked in the
+            // last part of a step, while the trainer computes others
+    kOff,   // Average sends them
+  };
+  Overlap overlap = Overlap::kAuto;
+
   // The longest time that a collective of a step takes. 0: the group's default.
+  // That of a bucket which travels before Average begins there.
   absl::Duration deadline = absl::ZeroDuration();
+
+  // The longest time from a mark to Average. After it, the deadline of buckets
+  // that travel already begins without Average.
+  absl::Duration backward_deadline = absl::Hours(1);
 
   // ---- For parameters on a device.
 

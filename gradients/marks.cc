@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
+#include <vector>
 
 namespace lockstep::internal_gradients {
 namespace {
@@ -18,7 +20,10 @@ void Marks::BeginStep() {
   for (std::atomic<uint8_t>& mark : marks_) {
     mark.store(0, std::memory_order_relaxed);
   }
-  any_.store(false, std::memory_order_relaxed);
+  for (std::atomic<int64_t>& number : order_) {
+    number.store(0, std::memory_order_relaxed);
+  }
+  marked_.store(0, std::memory_order_relaxed);
   is_open_.store(true, std::memory_order_relaxed);
 }
 
@@ -37,26 +42,40 @@ void Marks::BeginPart() {
   }
 }
 
-void Marks::Mark(int64_t parameter) {
+bool Marks::Mark(int64_t parameter) {
   if (parameter < 0 || parameter >= static_cast<int64_t>(marks_.size())) {
     return Note(Mistake::Kind::kNoParameter, parameter);
   }
   if (!is_open_.load(std::memory_order_relaxed)) {
     return Note(Mistake::Kind::kOutside, parameter);
   }
-  const uint8_t before = marks_[static_cast<size_t>(parameter)].fetch_or(
-      kInPart | kInStep, std::memory_order_relaxed);
+  const auto number = static_cast<size_t>(parameter);
+  const uint8_t before =
+      marks_[number].fetch_or(kInPart | kInStep, std::memory_order_relaxed);
   if ((before & kInPart) != 0) return Note(Mistake::Kind::kTwice, parameter);
-  any_.store(true, std::memory_order_relaxed);
+  order_[number].store(marked_.fetch_add(1, std::memory_order_relaxed) + 1,
+                       std::memory_order_relaxed);
+  return true;
 }
 
-void Marks::Note(Mistake::Kind kind, int64_t parameter) {
+std::vector<int64_t> Marks::Places() const {
+  std::vector<int64_t> places;
+  places.reserve(order_.size());
+  for (const std::atomic<int64_t>& number : order_) {
+    const int64_t place = number.load(std::memory_order_relaxed) - 1;
+    places.push_back(place < 0 ? std::numeric_limits<int64_t>::max() : place);
+  }
+  return places;
+}
+
+bool Marks::Note(Mistake::Kind kind, int64_t parameter) {
   int64_t none = 0;
   mistake_.compare_exchange_strong(
       none,
       std::clamp(parameter, -kMostParameters, kMostParameters) * kKinds +
           static_cast<int64_t>(kind),
       std::memory_order_relaxed);
+  return false;
 }
 
 Marks::Mistake Marks::mistake() {

@@ -25,7 +25,7 @@ class Marks {
     int64_t parameter = 0;
   };
 
-  explicit Marks(size_t parameters) : marks_(parameters) {}
+  explicit Marks(size_t parameters) : marks_(parameters), order_(parameters) {}
 
   size_t size() const { return marks_.size(); }
 
@@ -33,10 +33,15 @@ class Marks {
   void BeginPart();
   void EndStep();
 
-  void Mark(int64_t parameter);
+  // Returns true if it is the first mark of the parameter in this part.
+  bool Mark(int64_t parameter);
+
+  // Returns for each parameter its place in the order of the last marks of this
+  // step; parameters without a mark come last.
+  std::vector<int64_t> Places() const;
 
   // Returns true if something was marked in this step.
-  bool any() const { return any_.load(std::memory_order_relaxed); }
+  bool any() const { return marked_.load(std::memory_order_relaxed) > 0; }
   bool IsInPart(size_t parameter) const { return Get(parameter) & kInPart; }
   bool IsInStep(size_t parameter) const { return Get(parameter) & kInStep; }
 
@@ -51,14 +56,17 @@ class Marks {
   uint8_t Get(size_t parameter) const {
     return marks_[parameter].load(std::memory_order_relaxed);
   }
-  void Note(Mistake::Kind kind, int64_t parameter);
+  // Keeps the mistake if it is the first one, and returns false.
+  bool Note(Mistake::Kind kind, int64_t parameter);
   Mistake Noted() const;
 
   // The threads that mark also write gradients, so the trainer orders these
   // before Average in any case. The atomics publish no other memory.
   std::vector<std::atomic<uint8_t>> marks_;
+  // The number of the parameter's last mark in the step, from 1 on; 0: none.
+  std::vector<std::atomic<int64_t>> order_;
+  std::atomic<int64_t> marked_{0};    // in the step
   std::atomic<bool> is_open_{false};  // a step is
-  std::atomic<bool> any_{false};
   // The mistake's kind, and the parameter in the higher bits; 0: none.
   std::atomic<int64_t> mistake_{0};
   bool is_told_ = false;  // the mistake is

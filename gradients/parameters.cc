@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
@@ -205,6 +206,11 @@ absl::Status CheckOptions(const GradientsOptions& options, Device device) {
           "more, and a backoff between 0 and 1"));
     }
   }
+  if (options.backward_deadline <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("backward_deadline should be more than 0, but is ",
+                     absl::FormatDuration(options.backward_deadline)));
+  }
   if (device.kind == Device::Kind::kHost) return absl::OkStatus();
   // Each thread has another one.
   if (reinterpret_cast<uintptr_t>(options.stream.handle()) ==
@@ -213,10 +219,12 @@ absl::Status CheckOptions(const GradientsOptions& options, Device device) {
         "GradientsOptions::stream should be the same in all threads, but is "
         "cudaStreamPerThread: make one by cudaStreamCreate");
   }
-  const char* const refused = options.loss_scale.has_value() ? "loss_scale"
-                              : options.find_culprit         ? "find_culprit"
-                              : options.send_bf16            ? "send_bf16"
-                                                             : nullptr;
+  const char* const refused =
+      options.loss_scale.has_value()                      ? "loss_scale"
+      : options.find_culprit                              ? "find_culprit"
+      : options.send_bf16                                 ? "send_bf16"
+      : options.overlap == GradientsOptions::Overlap::kOn ? "overlap"
+                                                          : nullptr;
   if (refused == nullptr) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       refused,
@@ -233,6 +241,7 @@ Fingerprint LayoutOf(absl::Span<const Parameter> parameters,
   add("bucket_bytes", options.bucket_bytes);
   add("compare_every", options.compare_every);
   add("find_culprit", options.find_culprit);
+  add("overlap", static_cast<int>(options.overlap));
   add("overwrite", options.overwrite);
   add("send_bf16", options.send_bf16);
   add("share_values", options.share_values);

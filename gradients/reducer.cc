@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "absl/types/span.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
@@ -33,8 +35,18 @@ namespace {
 constexpr int64_t kSharedBucketBytes = int64_t{1} << 20;
 constexpr int64_t kMuchBytes = int64_t{16} << 20;
 
+// Buckets that travel early are a share of all bytes, between these bounds.
+constexpr int64_t kEarlyBuckets = 16;
+constexpr int64_t kLeastEarlyBytes = int64_t{1} << 20;
+constexpr int64_t kMostEarlyBytes = int64_t{25} << 20;
+
 int64_t BytesOf(const Buffer& buffer) {
   return buffer.count * SizeOf(buffer.dtype);
+}
+
+// Returns the blocks of kBlock elements, of which the last may be smaller.
+size_t BlocksOf(const Piece& piece) {
+  return static_cast<size_t>((piece.count + kBlock - 1) / kBlock);
 }
 
 // Returns the bytes of a bucket, up to the next cache line.
@@ -99,7 +111,8 @@ absl::StatusOr<std::unique_ptr<GradientMemory>> Reducer::AllocateForMost(
   return GradientMemory::Create(place_, group, bytes, call);
 }
 
-absl::Status Reducer::Plan(const std::vector<bool>& frozen) {
+absl::Status Reducer::Plan(const std::vector<bool>& frozen,
+                           bool launches_early) {
   // A device may still use the old plan's copies.
   LOCKSTEP_RETURN_IF_ERROR(Await());
   std::vector<PlannedParameter> moved;
@@ -117,7 +130,8 @@ absl::Status Reducer::Plan(const std::vector<bool>& frozen) {
   std::vector<std::unique_ptr<Bucket>> buckets;
   std::vector<Slice> slices;
   int64_t copied = 0;
-  for (BucketPlan& plan : PlanBuckets(moved, MostBytes())) {
+  for (BucketPlan& plan :
+       PlanBuckets(moved, MostBytes(moved, launches_early))) {
     auto bucket = std::make_unique<Bucket>();
     bucket->data = InPlaceOf(plan);
     if (bucket->data == nullptr && has_copies_) {
@@ -140,10 +154,43 @@ absl::Status Reducer::Plan(const std::vector<bool>& frozen) {
                    });
   buckets_ = std::move(buckets);
   slices_ = std::move(slices);
-  moves_.assign(gradients_.size(), false);
-  for (const Slice& slice : slices_) moves_[slice.piece.parameter] = true;
-  squares_.assign(gradients_.size(), 0);
+  order_ = OrderOf(launches_early);
+  first_slices_.assign(1, 0);
+  first_blocks_.assign(1, 0);
+  size_t slice = 0;
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    size_t blocks = first_blocks_.back();
+    for (; slice < slices_.size() &&
+           slices_[slice].piece.parameter == static_cast<int64_t>(i);
+         ++slice) {
+      blocks += BlocksOf(slices_[slice].piece);
+    }
+    first_slices_.push_back(slice);
+    first_blocks_.push_back(blocks);
+  }
+  squares_.assign(first_blocks_.back(), 0);
   return absl::OkStatus();
+}
+
+void Reducer::SetReadyOrder(std::vector<int64_t> places) {
+  LOCKSTEP_CHECK(places.size() == gradients_.size());
+  ready_places_ = std::move(places);
+}
+
+// Returns the buckets in the order of their last gradients.
+std::vector<size_t> Reducer::OrderOf(bool launches_early) const {
+  std::vector<size_t> order(buckets_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (!launches_early || ready_places_.empty()) return order;
+  std::vector<int64_t> last(buckets_.size(), 0);
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    for (const Piece& piece : buckets_[i]->plan.pieces) {
+      last[i] = std::max(last[i], ready_places_[piece.parameter]);
+    }
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&last](size_t a, size_t b) { return last[a] < last[b]; });
+  return order;
 }
 
 // Returns the type in which the ranks add up a gradient. Sums of f16 travel as
@@ -158,14 +205,27 @@ DType Reducer::TravelTypeOf(const Buffer& gradient) const {
 }
 
 // Where the ranks share memory, a collective takes little more time than its
-// bytes. So the buckets are small, and divided while they are in a cache.
-int64_t Reducer::MostBytes() const {
+// bytes. So the buckets are small, and divided while they are in a cache. What
+// travels early is in several buckets in any case: the last one is launched
+// when nothing is left to compute.
+int64_t Reducer::MostBytes(absl::Span<const PlannedParameter> moved,
+                           bool launches_early) const {
   if (options_.bucket_bytes > 0) return options_.bucket_bytes;
   int64_t bytes = 0;
   for (const auto* const memory : {&memory_, &copies_}) {
     if (*memory != nullptr) bytes += (*memory)->bytes();
   }
-  return bytes > kMuchBytes && sharing().ok() ? kSharedBucketBytes : 0;
+  const bool is_shared = bytes > 0 && sharing().ok();
+  if (!launches_early) {
+    return is_shared && bytes > kMuchBytes ? kSharedBucketBytes : 0;
+  }
+  if (is_shared) return kSharedBucketBytes;
+  int64_t moves = 0;
+  for (const PlannedParameter& each : moved) {
+    moves += each.count * SizeOf(each.dtype);
+  }
+  return std::clamp(RoundUp(moves / kEarlyBuckets, kBucketUnit),
+                    kLeastEarlyBytes, kMostEarlyBytes);
 }
 
 absl::Status Reducer::sharing() const {
@@ -241,6 +301,7 @@ absl::Status Reducer::Launch(Communicator& group, absl::string_view step,
                          place_.device()};
   LOCKSTEP_ASSIGN_OR_RETURN(
       bucket.work, group.AllReduce(buffer, buffer, ReduceOp::kSum, options));
+  bucket.is_launched = true;
   return absl::OkStatus();
 }
 
@@ -252,33 +313,108 @@ absl::Status Reducer::Launch(Communicator& group, absl::string_view step,
   return absl::OkStatus();
 }
 
+// ---- Buckets that travel early.
+
+void Reducer::BeginLaunches(Communicator& group, std::string step,
+                            const CallOptions& call, bool finds_not_finite) {
+  const MutexLock lock(launching_);
+  group_ = &group;
+  step_ = std::move(step);
+  call_ = call;
+  finds_not_finite_ = finds_not_finite;
+  next_ = 0;
+  launched_ = absl::OkStatus();
+  not_finite_ = -1;
+  for (const auto& bucket : buckets_) {
+    bucket->is_launched = false;
+    bucket->unready = bucket->plan.pieces.size();
+  }
+}
+
+void Reducer::MarkReady(int64_t parameter) {
+  const MutexLock lock(launching_);
+  const auto number = static_cast<size_t>(parameter);
+  for (size_t i = first_slices_[number]; i < first_slices_[number + 1]; ++i) {
+    --slices_[i].bucket->unready;
+  }
+  LaunchReady();
+}
+
+void Reducer::LaunchReady() {
+  while (launched_.ok() && next_ < order_.size() &&
+         buckets_[order_[next_]]->unready == 0) {
+    launched_ = LaunchNext();
+  }
+}
+
+absl::Status Reducer::LaunchNext() {
+  const size_t number = order_[next_++];
+  if (finds_not_finite_) {
+    for (const Piece& piece : buckets_[number]->plan.pieces) {
+      if ((not_finite_ < 0 || piece.parameter < not_finite_) &&
+          !AllAreFinite(gradients_[piece.parameter].dtype, GradientOf(piece),
+                        piece.count)) {
+        not_finite_ = piece.parameter;
+      }
+    }
+  }
+  return Launch(*group_, step_, call_, number);
+}
+
+absl::Status Reducer::LaunchRest() {
+  const MutexLock lock(launching_);
+  while (launched_.ok() && next_ < order_.size()) launched_ = LaunchNext();
+  return launched_;
+}
+
+int64_t Reducer::early_not_finite() const {
+  const MutexLock lock(launching_);
+  return not_finite_;
+}
+
+// ---- All buckets.
+
 absl::StatusOr<Division> Reducer::Average(Communicator& group,
                                           absl::string_view step,
                                           const CallOptions& call,
                                           double divisor) {
   const bool alone = group.size() == 1;
-  for (size_t i = 0; i < buckets_.size(); ++i) {
+  for (const size_t number : order_) {
+    Bucket& bucket = *buckets_[number];
     if (!alone) {
-      LOCKSTEP_RETURN_IF_ERROR(Launch(group, step, call, i));
-      LOCKSTEP_RETURN_IF_ERROR(buckets_[i]->work.Wait());
+      absl::Status status;
+      if (!bucket.is_launched) status = Launch(group, step, call, number);
+      if (status.ok()) status = bucket.work.Wait();
+      if (!status.ok()) {
+        Wait().IgnoreError();  // for those that were launched early
+        return status;
+      }
+      bucket.is_launched = false;
     }
-    Divide(*buckets_[i], divisor, alone);
+    Divide(bucket, divisor, alone);
   }
+  return DivisionOf();
+}
+
+Division Reducer::DivisionOf() {
   Division result;
   TreeSum total;
   for (size_t i = 0; i < gradients_.size(); ++i) {
-    if (!moves_[i]) continue;
-    if (!std::isfinite(squares_[i]) && result.not_finite < 0) {
+    if (first_slices_[i] == first_slices_[i + 1]) continue;
+    TreeSum of_parameter;
+    for (size_t k = first_blocks_[i]; k < first_blocks_[i + 1]; ++k) {
+      of_parameter.Add(squares_[k]);
+    }
+    const double squares = of_parameter.Total();
+    if (!std::isfinite(squares) && result.not_finite < 0) {
       result.not_finite = static_cast<int64_t>(i);
     }
-    total.Add(squares_[i]);
+    total.Add(squares);
   }
   result.norm = std::sqrt(total.Total());
   return result;
 }
 
-// The pieces of a parameter follow each other in the buckets of its type, which
-// follow each other, too.
 void Reducer::Divide(const Bucket& bucket, double divisor, bool alone) {
   for (const Piece& piece : bucket.plan.pieces) {
     const Buffer& gradient = gradients_[piece.parameter];
@@ -286,15 +422,13 @@ void Reducer::Divide(const Bucket& bucket, double divisor, bool alone) {
     const DType from_type = alone ? gradient.dtype : bucket.plan.dtype;
     const char* const from =
         alone ? to : bucket.data + piece.offset * SizeOf(from_type);
-    if (piece.first == 0) sum_ = TreeSum();
+    double* squares = &squares_[first_blocks_[piece.parameter] +
+                                static_cast<size_t>(piece.first / kBlock)];
     for (int64_t at = 0; at < piece.count; at += kBlock) {
-      sum_.Add(internal_gradients::Divide(
+      *squares++ = internal_gradients::Divide(
           from_type, from + at * SizeOf(from_type), gradient.dtype,
           to + at * SizeOf(gradient.dtype), std::min(kBlock, piece.count - at),
-          divisor));
-    }
-    if (piece.first + piece.count == gradient.count) {
-      squares_[piece.parameter] = sum_.Total();
+          divisor);
     }
   }
 }
@@ -305,6 +439,7 @@ absl::Status Reducer::Wait() {
     status.Update(place_.on_host()
                       ? bucket->work.Wait()
                       : bucket->work.WaitOnStream(place_.stream()));
+    bucket->is_launched = false;
   }
   return status;
 }

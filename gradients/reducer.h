@@ -7,21 +7,31 @@
 //   ...  // the total weight is found out
 //   LOCKSTEP_ASSIGN_OR_RETURN(const Division divided,
 //                             reducer.Average(group, "step 3", call, weight));
+//
+// Buckets may also travel earlier, while other gradients are computed:
+//
+//   reducer.BeginLaunches(group, "step 3", call, /*finds_not_finite=*/false);
+//   reducer.MarkReady(7);  // and so on, on any thread
+//   LOCKSTEP_RETURN_IF_ERROR(reducer.LaunchRest());
+//   ...  // Average, as above
 #ifndef LOCKSTEP_GRADIENTS_REDUCER_H_
 #define LOCKSTEP_GRADIENTS_REDUCER_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/work.h"
@@ -38,7 +48,8 @@ struct Division {
       -1;  // the first parameter with such a gradient; -1: none
 };
 
-// Thread-safety: thread-compatible.
+// Thread-safety: MarkReady may be called on any thread. All other functions
+// must be called on one thread, and not while another one marks.
 class Reducer {
  public:
   struct Options {
@@ -58,9 +69,16 @@ class Reducer {
   absl::Status Adopt(Communicator& group, const CallOptions& call,
                      absl::Span<Buffer> gradients);
 
-  // Makes the plan for the parameters that are not frozen, by number. Needs no
-  // other rank.
-  absl::Status Plan(const std::vector<bool>& frozen);
+  // Makes the plan for the parameters that are not frozen, by number. If
+  // `launches_early` is true, it is one for steps that call BeginLaunches.
+  // Needs no other rank.
+  // Requires: no bucket travels on the host.
+  absl::Status Plan(const std::vector<bool>& frozen, bool launches_early);
+
+  // Says when parameters become ready: `places` has the place of each among
+  // all. The next plan launches buckets in this order. Before, it is the order
+  // of the plan.
+  void SetReadyOrder(std::vector<int64_t> places);
 
   // Returns why the ranks do not share the memory that travels, or OK.
   absl::Status sharing() const;
@@ -70,10 +88,32 @@ class Reducer {
   // Sets all gradients to 0.
   absl::Status SetToZero();
 
+  // ---- Buckets on the host that travel early.
+
+  // Begins a step whose buckets travel by this name. `group` stays until they
+  // have ended. If `finds_not_finite` is true, gradients are looked at before
+  // they travel.
+  void BeginLaunches(Communicator& group, std::string step,
+                     const CallOptions& call, bool finds_not_finite);
+
+  // Takes in that the gradient of a parameter is whole. Launches each bucket
+  // whose gradients are, if those before it in the order have been launched.
+  // Call it once in a step for each parameter.
+  void MarkReady(int64_t parameter);
+
+  // Launches the buckets that are left, in the order. Returns the first error
+  // of any launch.
+  absl::Status LaunchRest();
+
+  // Returns what FindNotFinite would have found before the buckets travelled.
+  int64_t early_not_finite() const;
+
+  // ---- All buckets.
+
   // Adds up the gradients on the host over the ranks, and divides them by a
   // number. It does so bucket by bucket, so that each is divided while it is in
-  // a cache. A rank alone only divides. After an error, no collective is
-  // pending.
+  // a cache. Buckets that have been launched are not launched again. A rank
+  // alone only divides. After an error, no collective is pending.
   absl::StatusOr<Division> Average(Communicator& group, absl::string_view step,
                                    const CallOptions& call, double divisor);
 
@@ -107,25 +147,32 @@ class Reducer {
   struct Bucket {
     BucketPlan plan;
     char* data = nullptr;
-    bool is_copy = false;  // in `copies_`, not in the gradients' memory
+    bool is_copy = false;      // in `copies_`, not in the gradients' memory
+    bool is_launched = false;  // in this step
+    size_t unready = 0;        // gradients that are not whole
     Work work;
   };
   // A piece of a bucket, in the order of parameters.
   struct Slice {
-    const Bucket* bucket;
+    Bucket* bucket;
     Piece piece;
   };
 
   absl::StatusOr<std::unique_ptr<GradientMemory>> AllocateForMost(
       Communicator& group, const CallOptions& call, int64_t bytes);
   DType TravelTypeOf(const Buffer& gradient) const;
-  int64_t MostBytes() const;
+  int64_t MostBytes(absl::Span<const PlannedParameter> moved,
+                    bool launches_early) const;
+  std::vector<size_t> OrderOf(bool launches_early) const;
   char* GradientOf(const Piece& piece) const;
   char* InPlaceOf(const BucketPlan& plan) const;
   absl::Status Gather(const Bucket& bucket) const;
   absl::Status Launch(Communicator& group, absl::string_view step,
                       const CallOptions& call, size_t number);
+  void LaunchReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(launching_);
+  absl::Status LaunchNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(launching_);
   void Divide(const Bucket& bucket, double divisor, bool alone);
+  Division DivisionOf();
 
   const MemoryPlace place_;
   const Options options_;
@@ -137,12 +184,28 @@ class Reducer {
   std::unique_ptr<GradientMemory> copies_;
   bool has_copies_ = false;  // where a bucket is not in the gradients' memory
   std::vector<std::unique_ptr<Bucket>> buckets_;
+  std::vector<size_t> order_;  // in which the buckets are launched
+  std::vector<int64_t> ready_places_;
   std::vector<Slice> slices_;
-  std::vector<bool> moves_;  // by parameter: it is in a bucket
-  // By parameter: the sum of the squares after a division. `sum_` is that of
-  // the parameter that is being divided.
+  // By parameter: its first slice. One more is the end.
+  std::vector<size_t> first_slices_;
+  // The sums of the squares of blocks after a division, parameter by parameter,
+  // and by parameter the place of its first block. One more is the end.
   std::vector<double> squares_;
-  TreeSum sum_;
+  std::vector<size_t> first_blocks_;
+
+  // ---- Of a step whose buckets travel early.
+
+  Communicator* group_ = nullptr;  // null between such steps
+  std::string step_;
+  CallOptions call_;
+  bool finds_not_finite_ = false;
+  // The thread that holds it launches. Buckets are gathered and issued under
+  // it, so that all ranks issue them in one order.
+  mutable Mutex launching_;
+  size_t next_ ABSL_GUARDED_BY(launching_) = 0;  // in order_
+  absl::Status launched_ ABSL_GUARDED_BY(launching_);
+  int64_t not_finite_ ABSL_GUARDED_BY(launching_) = -1;
 };
 
 }  // namespace lockstep::internal_gradients

@@ -1,0 +1,107 @@
+// This file has the parts of Gradients that let buckets travel before Average.
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/collective/buffer.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/work.h"
+#include "lockstep/gradients/control.h"
+#include "lockstep/gradients/gradients.h"
+#include "lockstep/gradients/marks.h"
+#include "lockstep/gradients/overlap_trial.h"
+#include "lockstep/gradients/reducer.h"
+
+namespace lockstep {
+
+using internal_gradients::OverlapTrial;
+
+// Lets marks launch buckets from this part on, if it is the last one. The name
+// of the step is not known before Average, so steps are counted. All ranks
+// have the same number of averages.
+void Gradients::LaunchFrom(int part) {
+  if (part == 0 && trial_->overlaps()) {
+    CallOptions call = Call("");
+    call.waits_within = options_.backward_deadline;
+    reducer_->BeginLaunches(*group_,
+                            absl::StrCat("overlapped step ", averages_ + 1),
+                            call, options_.find_culprit);
+    is_early_ = true;
+  }
+  launches_.store(is_early_ && part + 1 == parts_, std::memory_order_relaxed);
+}
+
+// Ends the buckets of a step that travel early and are of no use: all ranks
+// launch the rest of them, and wait.
+absl::Status Gradients::Settle() {
+  if (!is_early_) return absl::OkStatus();
+  absl::Status status = reducer_->LaunchRest();
+  if (status.ok()) status = reducer_->Wait();
+  if (!status.ok()) return EndOverlap(status);
+  is_early_ = false;
+  return reducer_->SetToZero();
+}
+
+// Fails the groups, which may be two, and waits until no bucket travels.
+// Returns the error.
+absl::Status Gradients::EndOverlap(const absl::Status& why) {
+  Abort(why);
+  if (is_early_) reducer_->Wait().IgnoreError();
+  is_early_ = false;
+  return why;
+}
+
+// Takes a step into account that was averaged. All ranks do the same, since
+// they know the same.
+absl::Status Gradients::TryOverlap() {
+  if (trial_->state() == OverlapTrial::State::kAwaits) {
+    const bool all = control_->RanksWithMarks() == group_->size();
+    return all ? BeginTrial() : absl::OkStatus();
+  }
+  if (!trial_->is_measuring()) return absl::OkStatus();
+  double seconds =
+      absl::ToDoubleSeconds(absl::FromChrono(SteadyNow() - began_));
+  if (!marks_->any()) seconds = std::numeric_limits<double>::quiet_NaN();
+  const Buffer sum = BufferOf(&seconds, 1);
+  LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(host_group().AllReduce(
+      sum, sum, ReduceOp::kSum, Call("the time of a step"))));
+  trial_->Add(seconds / group_->size());
+  return absl::OkStatus();
+}
+
+// Rank 0 tells all in which order its gradients were marked. From now on, what
+// is not gradients travels in a group of its own. There, only the thread that
+// calls Average issues operations, at the same places of a step on all ranks.
+absl::Status Gradients::BeginTrial() {
+  std::vector<int64_t> places = marks_->Places();
+  const Buffer order = BufferOf(places);
+  LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(group_->Broadcast(
+      order, order, /*root=*/0, Call("the order of gradients"))));
+  reducer_->SetReadyOrder(std::move(places));
+  is_planned_ = false;
+  if (options_.overlap == GradientsOptions::Overlap::kAuto) {
+    LOCKSTEP_RETURN_IF_ERROR(reducer_->Plan(frozen_, /*launches_early=*/true));
+    if (reducer_->buckets() < 2) {
+      trial_->Decide(false,
+                     "the gradients travel in one bucket, which is complete "
+                     "where Average begins");
+      return absl::OkStatus();
+    }
+  }
+  std::vector<int> members(group_->size());
+  std::iota(members.begin(), members.end(), 0);
+  LOCKSTEP_ASSIGN_OR_RETURN(host_group_, group_->Split("weights", members));
+  trial_->Begin();
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep
