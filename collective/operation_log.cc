@@ -43,12 +43,43 @@ std::string OperationRecord::Describe() const {
                       absl::FormatDuration(ended - issued));
 }
 
+absl::Duration TimeIn(std::vector<OperationRecord> operations) {
+  std::sort(operations.begin(), operations.end(),
+            [](const OperationRecord& a, const OperationRecord& b) {
+              return a.issued < b.issued;
+            });
+  absl::Duration all;
+  absl::Time until = absl::InfinitePast();
+  for (const OperationRecord& each : operations) {
+    if (each.pending() || each.ended <= until) continue;
+    all += each.ended - std::max(each.issued, until);
+    until = each.ended;
+  }
+  return all;
+}
+
 namespace internal_collective {
 namespace {
 
 // A record keeps a time of the steady clock in this form. Recent() converts it.
 absl::Time Kept(SteadyTime time) {
   return absl::UnixEpoch() + absl::FromChrono(time.time_since_epoch());
+}
+
+// Returns the time of the system minus a kept one. Of several tries, it takes
+// the one that was interrupted least, so that the logs of several groups fit
+// together.
+absl::Duration WallClockAhead() {
+  absl::Duration ahead, shortest = absl::InfiniteDuration();
+  for (int i = 0; i < 3; ++i) {
+    const absl::Time before = Kept(SteadyNow());
+    const absl::Time now = absl::Now();
+    const absl::Duration took = Kept(SteadyNow()) - before;
+    if (took >= shortest) continue;
+    shortest = took;
+    ahead = now - before;
+  }
+  return ahead;
 }
 
 }  // namespace
@@ -102,7 +133,7 @@ std::vector<OperationRecord> OperationLog::Recent(uint64_t most) const {
   std::vector<OperationRecord> recent;
   most = std::min(most, begun_ - oldest_);
   recent.reserve(most);
-  const absl::Duration ahead = absl::Now() - Kept(SteadyNow());
+  const absl::Duration ahead = WallClockAhead();
   for (uint64_t i = begun_ - most; i < begun_; ++i) {
     recent.push_back(records_[i % capacity_]);
     recent.back().issued += ahead;

@@ -46,6 +46,11 @@ struct OperationRecord {
   std::string Describe() const;
 };
 
+// Returns for how long at least one of these operations ran, from its issue to
+// its end. Those that run at the same time count once, and those that are
+// pending do not count.
+absl::Duration TimeIn(std::vector<OperationRecord> operations);
+
 namespace internal_collective {
 
 // The last operations of one rank in one group.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/steady_time.h"
@@ -70,6 +71,25 @@ TEST(OperationLog, SaysWithWhom) {
   Operation receive = Make(OpKind::kRecv, 0, 9);
   receive.from = 0;
   EXPECT_THAT(DescribeLogged(receive), StartsWith("recv(9 x f32) from rank 0"));
+}
+
+// An operation from one second to another one.
+OperationRecord During(int issued, int ended) {
+  OperationRecord record;
+  record.issued = absl::FromUnixSeconds(issued);
+  if (ended >= 0) record.ended = absl::FromUnixSeconds(ended);
+  return record;
+}
+
+TEST(OperationLog, OperationsAtTheSameTimeCountOnce) {
+  EXPECT_EQ(TimeIn({}), absl::ZeroDuration());
+  EXPECT_EQ(TimeIn({During(5, 7)}), absl::Seconds(2));
+  EXPECT_EQ(TimeIn({During(5, 7), During(7, 8), During(10, 14)}),
+            absl::Seconds(7));
+  // One in another, two that overlap, and one that is pending.
+  EXPECT_EQ(TimeIn({During(12, 13), During(3, -1), During(20, 25),
+                    During(10, 14), During(22, 28), During(11, 14)}),
+            absl::Seconds(12));
 }
 
 // Issues an operation of each of these numbers of elements, and ends it.

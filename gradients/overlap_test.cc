@@ -28,6 +28,7 @@
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/local/local_world.h"
@@ -626,9 +627,14 @@ TEST(Overlap, ARankThatFailsInItsBackwardPassIsNamed) {
         },
         backend);
     EXPECT_THAT(statuses[2], StatusIs(absl::StatusCode::kDataLoss));
+    // The groups of gradients are two. A rank that notices the loss in one of
+    // them aborts both, with the same blame.
     for (const int rank : {0, 1}) {
-      EXPECT_THAT(statuses[rank], StatusIs(absl::StatusCode::kUnavailable,
-                                           HasSubstr("rank 2")));
+      const Blame blame = BlameOf(statuses[rank]).value_or(Blame());
+      EXPECT_EQ(blame.cause, Blame::Cause::kLeft) << statuses[rank];
+      EXPECT_EQ(blame.rank(), 2) << statuses[rank];
+      EXPECT_THAT(std::string(statuses[rank].message()),
+                  HasSubstr("rank 2 has left"));
     }
   }
 }

@@ -111,6 +111,13 @@ void Reports::BeginSteps(SteadyTime now) {
   if (progress_.has_value()) progress_->BeginSteps(now);
 }
 
+void Reports::Watch(const Communicator& group) {
+  const bool is_known = std::any_of(
+      watched_.begin(), watched_.end(),
+      [&group](const Watched& each) { return each.group == &group; });
+  if (!is_known) watched_.push_back({&group, 0});
+}
+
 void Reports::BeginStep() {
   if (!on()) return;
   for (Watched& watched : watched_) {
@@ -212,22 +219,21 @@ void Reports::Row::Put(absl::string_view group, absl::string_view name,
 
 Reports::Collectives Reports::CollectivesOfStep() const {
   Collectives all;
+  std::vector<OperationRecord> records;
   for (const auto& [group, before] : watched_) {
     const int64_t count = group->issued_operations() - before;
     all.count += count;
-    absl::Time until = absl::InfinitePast();
-    // A group keeps only its last 1,024 operations.
-    for (const OperationRecord& record : group->RecentOperations(count)) {
-      if (record.pending()) continue;
-      // Operations of a group end in the order in which they were issued.
-      all.seconds += absl::ToDoubleSeconds(
-          record.ended -
-          std::max(record.issued, std::min(until, record.ended)));
-      all.slowest = std::max(
-          all.slowest, absl::ToDoubleSeconds(record.ended - record.issued));
-      until = record.ended;
+    const std::vector<OperationRecord> recent = group->RecentOperations(count);
+    records.insert(records.end(), recent.begin(), recent.end());
+  }
+  absl::Duration slowest;
+  for (const OperationRecord& record : records) {
+    if (!record.pending()) {
+      slowest = std::max(slowest, record.ended - record.issued);
     }
   }
+  all.slowest = absl::ToDoubleSeconds(slowest);
+  all.seconds = absl::ToDoubleSeconds(TimeIn(std::move(records)));
   return all;
 }
 

@@ -54,9 +54,10 @@ class Reports {
   // clocks here.
   absl::Status Begin(PluginRegistry& registry, const PluginContext& context);
 
-  // Counts the collectives of this group, too, such as one of gradients. The
-  // group must live while steps are reported.
-  void Watch(const Communicator& group) { watched_.push_back({&group, 0}); }
+  // Counts the collectives of this group, too, such as one of gradients. A
+  // group that comes in a step was made in it. The group must live while steps
+  // are reported.
+  void Watch(const Communicator& group);
 
   // Returns true if this rank reports steps.
   bool on() const { return progress_.has_value() || !sinks_.empty(); }

@@ -389,10 +389,10 @@ absl::StatusOr<Gradients*> Session::MakeGradients(
       Gradients::Create(is_on_host ? host_group() : group(),
                         std::move(parameters), options));
   training.gradients.push_back(std::move(gradients));
-  for (const Communicator* const watched :
-       training.gradients.back()->groups()) {
-    training.reports->Watch(*watched);
+  if (!training.gradients.back()->overlap().is_final) {
+    training.undecided.push_back(training.gradients.back().get());
   }
+  training.Follow(*training.gradients.back());
   Gradients& made = *training.gradients.back();
   const absl::Status sharing = made.sharing();
   if (rank() == 0 && !sharing.ok() && !absl::IsUnimplemented(sharing)) {

@@ -322,6 +322,7 @@ absl::Status Training::AddUp(int64_t& weight, const Sums& sums,
         "and add the same sums (Step::Add, Sums::Add) in the same order");
   }
   LOCKSTEP_RETURN_IF_ERROR(added.status());
+  if (averaged != nullptr) Follow(*averaged);
   auto next = elements_.begin() + 1;
   for (Metric& sum : means.values) sum.value = *next++;
   means.weights.assign(next, elements_.end());
@@ -351,6 +352,21 @@ absl::StatusOr<StepResult> Training::AddUpAlone(StepInput& input) {
   result.stops = static_cast<int64_t>(elements[1]);
   std::copy(elements.begin() + 2, elements.end(), input.sums.begin());
   return result;
+}
+
+void Training::Follow(const Gradients& followed) {
+  for (const Communicator* const group : followed.groups()) {
+    reports->Watch(*group);
+  }
+  const auto found = std::find(undecided.begin(), undecided.end(), &followed);
+  const OverlapDecision& decision = followed.overlap();
+  if (found == undecided.end() || !decision.is_final) return;
+  undecided.erase(found);
+  if (ranks.rank() > 0) return;
+  Log(absl::StrCat("the gradients '", followed.groups()[0]->name(), "' travel ",
+                   decision.on ? "while the trainer computes others"
+                               : "in Average, without overlap",
+                   ": ", decision.why));
 }
 
 void Training::Abort(const absl::Status& why) {

@@ -120,6 +120,10 @@ struct Training {
   absl::Status AddUp(int64_t& weight, const Sums& sums, absl::string_view what,
                      Gradients* averaged, Means& means);
 
+  // Takes in gradients that were made or averaged: watches their groups, and
+  // logs when they travel once the steps have decided it.
+  void Follow(const Gradients& followed);
+
   // Ends all groups for all ranks, because this one has failed.
   void Abort(const absl::Status& why);
 
@@ -172,6 +176,8 @@ struct Training {
   std::string why_no_steps;        // why the last loop had no steps
   absl::Status restored;           // the last result of Restore
   bool logged_no_path = false;     // the log says that nothing is saved
+  // Those of which it is not decided when they travel.
+  std::vector<const Gradients*> undecided;
 
  private:
   absl::StatusOr<StepResult> AddUpAlone(StepInput& input);
