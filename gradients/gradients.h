@@ -27,6 +27,18 @@
 //     ...
 //   }
 //
+// A trainer that says when each gradient is whole lets the ranks add up the
+// first ones while it computes the others, if the first steps show that this
+// pays (GradientsOptions::overlap):
+//
+//   LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep());
+//   ...  // adds to of_bias
+//   gradients->MarkReady(1);  // by its place in views()
+//   ...  // adds to of_weights
+//   gradients->MarkReady(0);
+//   LOCKSTEP_ASSIGN_OR_RETURN(const StepResult step,
+//                             gradients->Average(input));
+//
 // Ranks may have different numbers of steps. A rank whose data has ended goes
 // on averaging, with the weight 0, until no rank has any:
 //
@@ -86,11 +98,12 @@ class Reducer;
 // The gradients of one model.
 //
 // Errors: if a call finds a mistake of this rank alone (INVALID_ARGUMENT,
-// FAILED_PRECONDITION without blame), nothing was sent, and the step goes on:
-// correct the mistake and call again. If the rank gives up instead, it calls
-// Abort with the error, since the others wait for it. OUT_OF_RANGE comes on all
-// ranks and ends the step. All other errors are failures of the group
-// (communicator.h), which BlameOf tells.
+// FAILED_PRECONDITION without blame), it has sent nothing, and the step goes
+// on: correct the mistake and call again. Gradients that marks have sent can't
+// be corrected. If the rank gives up instead, it calls Abort with the error,
+// since the others wait for it. OUT_OF_RANGE comes on all ranks and ends the
+// step. All other errors are failures of the group (communicator.h), which
+// BlameOf tells.
 //
 // Gradients in memory of this class are in memory of its group (GroupMemory).
 //
@@ -98,7 +111,8 @@ class Reducer;
 // their place while it lives. A forked process does not touch gradients in
 // memory of this class. Threads that mark have done so, and the trainer
 // knows it, before BeginPart, Average, Discard or EndStep is called.
-// Guarantees: no call changes parameters but Create and WriteValues.
+// Guarantees: no call changes parameters but Create and WriteValues. Gradients
+// and norms have the same bits whether they travel before Average or in it.
 // Thread-safety: MarkReady and Abort may be called on any thread. All other
 // functions must be called on one thread.
 class Gradients {

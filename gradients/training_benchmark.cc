@@ -1,11 +1,13 @@
 // Steps of a training on the host, with and without Gradients, for
-// tools/bench_training.py. One process is one rank of two:
+// tools/bench_training.py and tools/bench_overlap.py. One process is one rank
+// of two:
 //
-//   training_benchmark RANK FOLDER
+//   training_benchmark RANK FOLDER [INTERFACE]
 //   training_benchmark --once
 //
-// The ranks meet in FOLDER, which must be empty. With --once, two threads are
-// the ranks, and each does small steps of all kinds, without figures.
+// The ranks meet in FOLDER, which must be empty, and talk over the interface.
+// With --once, two threads are the ranks, and each does small steps of all
+// kinds, without figures.
 //
 // A rank reads requests from its standard input, and answers each with a line
 // that has the nanoseconds of each step:
@@ -22,14 +24,18 @@
 //              with zeros, added to. The size is the elements of a tensor.
 //   parts      The gradients of four batches of a model are added up: as parts
 //              of a step, without Average (shm), or without a step (plain).
+//   paced      As gradients, but from the last tensor to the first, and each
+//              takes a while before. A sixth word has the microseconds of all.
 //
 // These ways do a step: plain, without Gradients; shm and tcp, with BeginStep
-// and Average over that backend; and these with "_overwrite" behind them, where
-// the options say so. The other ways use a buffer of as many bytes, which was
-// written before: raw_tcp, one all-reduce; copy, a copy to private memory; and
-// pass, a multiplication.
+// and Average over that backend. What may stand behind them: "_overwrite",
+// where the options say so; "_on", "_auto" and "_off", which is
+// GradientsOptions::overlap, with marks as soon as a gradient is whole. The
+// other ways use a buffer of as many bytes, which was written before: raw_tcp,
+// one all-reduce; copy, a copy to private memory; and pass, a multiplication.
 #include <Eigen/Dense>
 #include <algorithm>
+#include <chrono>  // NOLINT: SteadyTime is of it
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -66,8 +72,6 @@ constexpr int64_t kRows = 32;  // of a batch
 constexpr int kParts = 4;
 constexpr float kRate = 1e-6F;
 
-constexpr absl::string_view kOverwrite = "_overwrite";
-
 using Matrix =
     Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Matrices = Eigen::Map<Matrix>;
@@ -80,6 +84,7 @@ struct Request {
   int64_t tensors = 0;
   int64_t size = 0;
   int64_t steps = 0;
+  int64_t microseconds = 0;  // of paced gradients
 };
 
 // Gradients of the same tensors by one way.
@@ -87,7 +92,12 @@ struct Way {
   std::unique_ptr<Gradients> gradients;
   std::vector<absl::Span<float>> spans;  // one for each tensor
   bool overwrite = false;
+  bool marks = false;  // as soon as a gradient is whole
 };
+
+bool Has(absl::string_view name, absl::string_view part) {
+  return name.find(part) != absl::string_view::npos;
+}
 
 // The parameters of one request, and what steps over them do.
 // Thread-safety: thread-compatible.
@@ -110,8 +120,12 @@ class Subject {
   absl::Status Open(const std::string& name, Communicator& group) {
     Way& way = ways_[IsRaw(name) ? "plain" : name];
     if (way.gradients != nullptr) return absl::OkStatus();
-    way.overwrite =
-        absl::string_view(name).find(kOverwrite) != absl::string_view::npos;
+    way.overwrite = Has(name, "_overwrite");
+    using Overlap = GradientsOptions::Overlap;
+    const Overlap overlap = Has(name, "_on")     ? Overlap::kOn
+                            : Has(name, "_auto") ? Overlap::kAuto
+                                                 : Overlap::kOff;
+    way.marks = Has(name, "_off") || overlap != Overlap::kOff;
     std::vector<Parameter> parameters;
     for (size_t i = 0; i < values_.size(); ++i) {
       parameters.push_back({absl::StrCat("tensor ", i), BufferOf(values_[i])});
@@ -119,6 +133,7 @@ class Subject {
     GradientsOptions options;
     options.name = name;
     options.overwrite = way.overwrite;
+    options.overlap = overlap;
     LOCKSTEP_ASSIGN_OR_RETURN(
         way.gradients,
         Gradients::Create(group, std::move(parameters), options));
@@ -147,7 +162,8 @@ class Subject {
     } else {
       LOCKSTEP_RETURN_IF_ERROR(way.gradients->BeginStep());
       Backward(way, /*add=*/!way.overwrite);
-      for (size_t i = 0; way.overwrite && i < values_.size(); ++i) {
+      for (size_t i = 0; way.overwrite && !way.marks && i < values_.size();
+           ++i) {
         way.gradients->MarkReady(static_cast<int64_t>(i));
       }
       LOCKSTEP_RETURN_IF_ERROR(Average(way));
@@ -160,6 +176,13 @@ class Subject {
   // Sets the gradients, or adds to them.
   virtual void Backward(Way& way, bool add) = 0;
   virtual void Update(const Way& way) {}
+
+  // Says that the gradients from one tensor to another one are whole.
+  static void Mark(const Way& way, size_t begin, size_t end) {
+    for (size_t i = begin; way.marks && i < end; ++i) {
+      way.gradients->MarkReady(static_cast<int64_t>(i));
+    }
+  }
 
   absl::Status Average(const Way& way) {
     StepInput input;
@@ -244,6 +267,7 @@ class Model : public Subject {
         weights.noalias() = activations_[i].transpose() * error_;
         bias = error_.colwise().sum();
       }
+      Mark(way, 2 * i, 2 * i + 2);
       if (i == 0) break;
       next_error_.noalias() = error_ * Weights(i).transpose();
       error_.swap(next_error_);
@@ -282,7 +306,32 @@ class BareGradients : public Subject {
         std::fill(span.begin(), span.end(), 1.0F);
       }
     }
+    Mark(way, 0, way.spans.size());
   }
+};
+
+// Gradients that take a while, as those of a backward pass do.
+class PacedGradients : public Subject {
+ public:
+  PacedGradients(int64_t tensors, int64_t size, int64_t microseconds)
+      : Subject(std::vector<int64_t>(tensors, size)),
+        each_(std::chrono::microseconds(microseconds / tensors)) {}
+
+ protected:
+  void Backward(Way& way, bool add) override {
+    const SteadyTime begin = SteadyNow();
+    for (size_t i = way.spans.size(); i-- > 0;) {
+      const SteadyTime until =
+          begin + each_ * static_cast<int64_t>(way.spans.size() - i);
+      do {
+        for (float& gradient : way.spans[i]) gradient = add ? gradient + 1 : 1;
+      } while (SteadyNow() < until);
+      Mark(way, i, i + 1);
+    }
+  }
+
+ private:
+  const std::chrono::nanoseconds each_;
 };
 
 // The gradients of several batches of a model, added up.
@@ -329,6 +378,10 @@ std::unique_ptr<Subject> MakeSubject(const Request& request) {
   if (request.kind == "parts") {
     return std::make_unique<Parts>(request.tensors, request.size);
   }
+  if (request.kind == "paced") {
+    return std::make_unique<PacedGradients>(request.tensors, request.size,
+                                            request.microseconds);
+  }
   return nullptr;
 }
 
@@ -355,6 +408,7 @@ class TrainingRank {
             request.size >> request.steps)) {
         return absl::InvalidArgumentError(absl::StrCat("no request: ", line));
       }
+      words >> request.microseconds;
       LOCKSTEP_ASSIGN_OR_RETURN(const std::string times, TimesOf(request));
       answers << times << std::endl;
     }
@@ -367,7 +421,8 @@ class TrainingRank {
   // Returns the nanoseconds of each step.
   absl::StatusOr<std::string> TimesOf(const Request& request) {
     const std::string what =
-        absl::StrCat(request.kind, " ", request.tensors, " ", request.size);
+        absl::StrCat(request.kind, " ", request.tensors, " ", request.size, " ",
+                     request.microseconds);
     if (what != what_) {
       subject_.reset();  // before the next one needs memory
       subject_ = MakeSubject(request);
@@ -404,8 +459,11 @@ absl::Status Answer(World& world, std::istream& requests,
   return rank->Answer(requests, answers);
 }
 
-absl::Status JoinAndAnswer(int number, const std::string& folder) {
+absl::Status JoinAndAnswer(int number, const std::string& folder,
+                           const std::string& interface) {
   WorldOptions options;
+  options.interface = interface;
+  if (!interface.empty()) options.token = "of two hosts on one machine";
   options.init = "file://" + folder;
   options.rank = number;
   options.size = kRanks;
@@ -425,6 +483,9 @@ absl::Status AnswerOnce() {
   for (const char* const way : {"plain", "shm"}) {
     absl::StrAppend(&requests, "parts ", way, " 4 8 2\n");
   }
+  for (const char* const way : {"plain", "tcp_on", "tcp_auto", "tcp_off"}) {
+    absl::StrAppend(&requests, "paced ", way, " 3 100 2 30\n");
+  }
   absl::Status all;
   for (const absl::Status& status :
        LocalWorld(kRanks).Run([&](World& world) -> absl::Status {
@@ -442,14 +503,15 @@ absl::Status AnswerOnce() {
 
 int main(int argc, char** argv) {
   const bool once = argc == 2 && absl::string_view(argv[1]) == "--once";
-  if (argc != 3 && !once) {
-    std::cerr << "usage: training_benchmark RANK FOLDER\n"
+  if (argc != 3 && argc != 4 && !once) {
+    std::cerr << "usage: training_benchmark RANK FOLDER [INTERFACE]\n"
                  "       training_benchmark --once\n";
     return 2;
   }
   const absl::Status status =
       once ? lockstep::AnswerOnce()
-           : lockstep::JoinAndAnswer(std::atoi(argv[1]), argv[2]);
+           : lockstep::JoinAndAnswer(std::atoi(argv[1]), argv[2],
+                                     argc == 4 ? argv[3] : "");
   if (status.ok()) return 0;
   std::cerr << status << "\n";
   return 1;

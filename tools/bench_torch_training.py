@@ -1,10 +1,10 @@
 """Steps of a training in PyTorch, with and without DistributedDataParallel.
 
-  bench_torch_training.py [RANK FOLDER]
+  bench_torch_training.py [RANK FOLDER [INTERFACE]]
 
 This is the peer of gradients/training_benchmark.cc, whose requests it answers;
-tools/bench_training.py runs both. Each process is one of two ranks, which meet
-in FOLDER over Gloo. The ways are plain (the model alone), those of WAYS, and
+tools/bench_training.py and tools/bench_overlap.py run both. Each process is one
+of two ranks, which meet in FOLDER over Gloo, by default on this host. The ways are plain (the model alone), those of WAYS, and
 raw (one all-reduce of as many bytes). Without arguments, the program prints
 the version of PyTorch, and the WAYS that it has.
 """
@@ -27,6 +27,7 @@ WAYS = {
     "ddp": {},
     "ddp_views": {"gradient_as_bucket_view": True},
     "ddp_batched": {"gradient_as_bucket_view": True, "batched_grad_copy": True},
+    "ddp_small": {"gradient_as_bucket_view": True, "bucket_cap_mb": 1},
 }
 
 
@@ -44,25 +45,53 @@ class Grow(torch.autograd.Function):
     return gradient, torch.ones_like(parameter)
 
 
+class Pace(torch.autograd.Function):
+  """The same, but the gradient takes a while, from the last parameter on."""
+
+  @staticmethod
+  def forward(ctx, x, parameter, clock, left, seconds):
+    ctx.save_for_backward(parameter)
+    ctx.clock, ctx.left, ctx.seconds = clock, left, seconds
+    return x.clone()
+
+  @staticmethod
+  def backward(ctx, gradient):
+    parameter, = ctx.saved_tensors
+    if ctx.left == 0:
+      ctx.clock[0] = time.perf_counter()
+    until = ctx.clock[0] + ctx.seconds * (ctx.left + 1)
+    ours = torch.ones_like(parameter)
+    while time.perf_counter() < until:
+      ours.fill_(1)
+    return gradient, ours, None, None, None
+
+
 class BareGradients(torch.nn.Module):
   """Parameters whose gradients come from nowhere."""
 
-  def __init__(self, tensors, size):
+  def __init__(self, tensors, size, seconds):
     super().__init__()
     self.parts = torch.nn.ParameterList(
         [torch.nn.Parameter(torch.zeros(size)) for _ in range(tensors)])
+    self.seconds = seconds / tensors
+    self.clock = [0]
 
   def forward(self, x):
-    for part in self.parts:
-      x = Grow.apply(x, part)
+    last = len(self.parts) - 1
+    for number, part in enumerate(self.parts):
+      if self.seconds:
+        x = Pace.apply(x, part, self.clock, last - number, self.seconds)
+      else:
+        x = Grow.apply(x, part)
     return x
 
 
 class Subject:
   """The parameters of one request, and what steps over them do."""
 
-  def __init__(self, kind, tensors, size):
+  def __init__(self, kind, tensors, size, microseconds):
     self.kind, self.tensors, self.size = kind, tensors, size
+    self.microseconds = microseconds
     self.models = {}
     self.buffer = None
     if kind == "model":
@@ -72,8 +101,8 @@ class Subject:
       self.input = torch.zeros(1)
 
   def make(self):
-    if self.kind == "gradients":
-      return BareGradients(self.tensors, self.size)
+    if self.kind != "model":
+      return BareGradients(self.tensors, self.size, self.microseconds / 1e6)
     return torch.nn.Sequential(*[torch.nn.Linear(self.size, self.size)
                                  for _ in range(self.tensors // 2)])
 
@@ -103,7 +132,7 @@ class Subject:
     model, optimizer = self.models[way]
     optimizer.zero_grad(set_to_none=True)
     output = model(self.input)
-    if self.kind == "gradients":
+    if self.kind != "model":
       output.sum().backward()
       return
     torch.nn.functional.mse_loss(output, self.target).backward()
@@ -114,11 +143,12 @@ def answer(requests, answers):
   subject = None
   for line in requests:
     kind, way, *numbers = line.split()
-    tensors, size, steps = map(int, numbers)
-    if subject is None or (kind, tensors, size) != (
-        subject.kind, subject.tensors, subject.size):
+    tensors, size, steps, *paced = map(int, numbers)
+    microseconds = paced[0] if paced else 0
+    if subject is None or (kind, tensors, size, microseconds) != (
+        subject.kind, subject.tensors, subject.size, subject.microseconds):
       subject = None  # before the next one needs memory
-      subject = Subject(kind, tensors, size)
+      subject = Subject(kind, tensors, size, microseconds)
     subject.open(way)
     times = []
     for _ in range(steps):
@@ -130,10 +160,10 @@ def answer(requests, answers):
     print(*times, file=answers, flush=True)
 
 
-def main(rank, folder):
+def main(rank, folder, interface):
   torch.set_num_threads(1)  # The ranks run in parallel.
   # Otherwise c10d would use the address of this host's name.
-  os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+  os.environ["GLOO_SOCKET_IFNAME"] = interface
   dist.init_process_group("gloo", init_method=f"file://{folder}/c10d",
                           rank=rank, world_size=RANKS)
   answer(sys.stdin, sys.stdout)
@@ -149,6 +179,6 @@ def print_ways():
 if __name__ == "__main__":
   if len(sys.argv) == 1:
     sys.exit(print_ways())
-  if len(sys.argv) != 3:
+  if len(sys.argv) not in (3, 4):
     sys.exit(__doc__)
-  main(int(sys.argv[1]), sys.argv[2])
+  main(int(sys.argv[1]), sys.argv[2], (sys.argv[3:] or ["lo"])[0])

@@ -26,7 +26,9 @@ LEAST_STEPS, MOST_STEPS = 2, 40
 FIRST_STEPS = 3  # DistributedDataParallel changes its buckets after the first.
 
 # What is trained: a kind of step, the number of tensors and their size.
-Case = collections.namedtuple("Case", "what kind tensors size")
+# "paced" ones take so long (gradients/training_benchmark.cc).
+Case = collections.namedtuple("Case", "what kind tensors size microseconds",
+                              defaults=(0,))
 
 LAYER = 512 * 512 + 512
 TOTALS = (13 * LAYER, 96 * LAYER)  # The elements of 13 and of 96 layers.
@@ -36,7 +38,8 @@ COPIES = 1.4  # What averaging may take over shm, beside a pass.
 PARTS_SHARE, PARTS_SECONDS = 0.02, 5e-6
 
 DDP_WAYS = {"ddp": "DDP", "ddp_views": "DDP with views",
-            "ddp_batched": "DDP with views and batched copies"}
+            "ddp_batched": "DDP with views and batched copies",
+            "ddp_small": "DDP with views and buckets of 1 MiB"}
 OUR_WAYS = {"shm": "shm", "shm_overwrite": "shm, overwrite",
             "tcp": "tcp", "tcp_overwrite": "tcp, overwrite"}
 
@@ -63,13 +66,15 @@ PARTS = tuple(
 class Side:
   """The two processes of a program, and the seconds that its steps take."""
 
-  def __init__(self, version, ways, command, folder):
+  def __init__(self, version, ways, command, folder, hosts=((), ())):
+    """`hosts` has the words that begin a command on the host of each rank."""
     self.version, self.ways = version, ways
     self.steps = {}  # Of each way in a round.
     self.rounds = {}  # The medians of each way.
     os.mkdir(folder)
     self.ranks = [
-        subprocess.Popen([*command, str(rank), folder], text=True,
+        subprocess.Popen([*hosts[rank], *command, str(rank), folder,
+                          *(["wire"] if hosts[rank] else [])], text=True,
                          stdin=subprocess.PIPE,
                          stdout=subprocess.DEVNULL if rank else subprocess.PIPE)
         for rank in range(2)]
@@ -77,6 +82,8 @@ class Side:
   def ask(self, case, way, steps):
     """Returns the seconds of each step."""
     line = f"{case.kind} {way} {case.tensors} {case.size} {steps}"
+    if case.microseconds:
+      line += f" {case.microseconds}"
     for rank in self.ranks:
       print(line, file=rank.stdin, flush=True)
     times = self.ranks[0].stdout.readline().split()
@@ -106,9 +113,9 @@ class Side:
   def added(self, way):
     return statistics.median(self.differences(way))
 
-  def best(self):
+  def best(self, ways=None):
     """Returns the way that adds least."""
-    return min(self.ways, key=self.added)
+    return min(ways or self.ways, key=self.added)
 
   def close(self):
     """Ends the ranks. After an error, they may wait for each other."""
@@ -221,6 +228,7 @@ def start_peer(python, folder):
   script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                         "bench_torch_training.py")
   version, *ways = output(python, script).split()
+  ways.remove("ddp_small")  # It is slower here.
   return Side(".".join(version.split(".")[:2]), ways, [python, script], folder)
 
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -83,6 +84,61 @@ TEST(GradientsDocument, Uneven) {
     LOCKSTEP_RETURN_IF_ERROR(
         TrainUnevenly(mine, weights, gradients.get(), of_weights));
     EXPECT_EQ(weights[0], 3 + 5 + 7);  // the mean of each step is added
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, testing::Each(IsOk()));
+}
+
+// Moves the weight of each layer to the mean of the numbers of all ranks.
+constexpr int kLayers = 3;
+
+struct Layers {
+  std::vector<float> weights[kLayers];
+  absl::Span<float> gradients[kLayers];
+};
+
+void Forward(const Layers&, const Rows&) {}
+
+void Backward(const Layers& layers, int layer, const Rows& rows) {
+  for (const float row : rows) {
+    layers.gradients[layer][0] += layers.weights[layer][0] - row;
+  }
+}
+
+absl::Status TakeStep(const Layers& layers, const Rows& rows,
+                      Gradients* gradients) {
+#include "lockstep/docs/snippets/gradients/overlap.inc"
+  EXPECT_EQ(result.weight, 4);
+  return absl::OkStatus();
+}
+
+TEST(GradientsDocument, Overlap) {
+  const auto ended = LocalWorld(2).Run([](World& world) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup());
+    Layers layers;
+    std::vector<Parameter> parameters;
+    for (int i = 0; i < kLayers; ++i) {
+      layers.weights[i].resize(8192);  // a bucket
+      parameters.push_back(
+          {absl::StrCat("layer ", i), BufferOf(layers.weights[i])});
+    }
+    GradientsOptions options;
+    options.bucket_bytes = 32 << 10;
+    options.overlap = GradientsOptions::Overlap::kOn;
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto gradients,
+                              Gradients::Create(*group, parameters, options));
+    for (int i = 0; i < kLayers; ++i) {
+      layers.gradients[i] = SpanOf<float>(gradients->views()[i].gradient);
+    }
+    const Rows rows = world.rank() == 0 ? Rows{1, 2, 3} : Rows{6};
+    for (int step = 0; step < 3; ++step) {
+      LOCKSTEP_RETURN_IF_ERROR(TakeStep(layers, rows, gradients.get()));
+      EXPECT_EQ(gradients->overlap().on, true);
+      for (int i = 0; i < kLayers; ++i) {
+        layers.weights[i][0] -= layers.gradients[i][0];
+        EXPECT_EQ(layers.weights[i][0], 3);
+      }
+    }
     return absl::OkStatus();
   });
   EXPECT_THAT(ended, testing::Each(IsOk()));
