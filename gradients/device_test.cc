@@ -278,6 +278,26 @@ TEST(GradientsOnDevice, MemoryThatIsNotThereIsToldInBytes) {
                             HasSubstr("4503599627370496 bytes"))));
 }
 
+TEST(GradientsOnDevice, OverlapIsRefusedOrLeftOut) {
+  const auto ended = OnRanks(2, [](const OnDevice& here) -> absl::Status {
+    GradientsOptions options = here.options();
+    options.overlap = GradientsOptions::Overlap::kOn;
+    EXPECT_THAT(Gradients::Create(here.group(), {{"w", here.Allocate(4)}},
+                                  options),
+                StatusIs(absl::StatusCode::kUnimplemented,
+                         HasSubstr("overlap needs gradients on the host")));
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto gradients, here.Make(4));
+    EXPECT_TRUE(gradients->overlap().is_final);
+    EXPECT_THAT(gradients->overlap().why, HasSubstr("on a device"));
+    LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep());
+    gradients->MarkReady(0);
+    LOCKSTEP_RETURN_IF_ERROR(gradients->Average(Weight(1)).status());
+    EXPECT_FALSE(gradients->overlap().on);
+    return gradients->Await();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
 TEST(GradientsOnDevice, TheGroupForTheHostIsAskedFor) {
   const std::vector<absl::Status> ended = OnRanks(2, [](const OnDevice& here) {
     GradientsOptions options = here.options();

@@ -720,6 +720,8 @@ TEST(Gradients, BadOptionsAreRefused) {
       {with([](auto& o) { o.bucket_bytes = 1000; }), "multiples of 32768"},
       {with([](auto& o) { o.bucket_bytes = -32768; }), "-32768"},
       {with([](auto& o) { o.compare_every = -1; }), "compare_every"},
+      {with([](auto& o) { o.backward_deadline = absl::ZeroDuration(); }),
+       "backward_deadline"},
       {with([](auto& o) {
          o.loss_scale = LossScale{0, 2, 2000, 0.5};
        }),
