@@ -282,10 +282,10 @@ TEST(GradientsOnDevice, OverlapIsRefusedOrLeftOut) {
   const auto ended = OnRanks(2, [](const OnDevice& here) -> absl::Status {
     GradientsOptions options = here.options();
     options.overlap = GradientsOptions::Overlap::kOn;
-    EXPECT_THAT(Gradients::Create(here.group(), {{"w", here.Allocate(4)}},
-                                  options),
-                StatusIs(absl::StatusCode::kUnimplemented,
-                         HasSubstr("overlap needs gradients on the host")));
+    EXPECT_THAT(
+        Gradients::Create(here.group(), {{"w", here.Allocate(4)}}, options),
+        StatusIs(absl::StatusCode::kUnimplemented,
+                 HasSubstr("overlap needs gradients on the host")));
     LOCKSTEP_ASSIGN_OR_RETURN(const auto gradients, here.Make(4));
     EXPECT_TRUE(gradients->overlap().is_final);
     EXPECT_THAT(gradients->overlap().why, HasSubstr("on a device"));

@@ -620,7 +620,7 @@ TEST(Overlap, ARankThatFailsInItsBackwardPassIsNamed) {
             return absl::DataLossError("no such row");  // and drops all
           }
           model.Mark({2, 3});
-          const absl::Status status = model.Average().status();
+          absl::Status status = model.Average().status();
           // Later calls say the same.
           EXPECT_THAT(model.gradients->BeginStep(), Not(IsOk()));
           return status;
