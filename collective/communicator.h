@@ -80,9 +80,10 @@ struct CallOptions {
   absl::Duration deadline = absl::ZeroDuration();
 
   // The time for which the caller goes on computing before it waits for the
-  // operation, which the group's own thread begins at once. Until the caller
-  // waits, or the time is over, the operation is not slow, and its deadline
-  // does not begin.
+  // operation. Until it waits for this one or a later one, or the time is over,
+  // the operation is not slow, and its deadline does not begin. (Work::Done is
+  // no wait.) A thread of the group, if it has one, does not leave the
+  // operation to the caller.
   absl::Duration waits_within = absl::ZeroDuration();
 
   // A stream of the buffers' device. The operation begins after the work that

@@ -22,16 +22,13 @@ void Control::Write(const StepInput& input) {
   elements_.insert(elements_.end(), input.sums.begin(), input.sums.end());
 }
 
-void Control::WriteMarks(const Marks& marks, bool each) {
+void Control::WriteMarks(const Marks& marks, bool each, bool is_first_rank) {
   marks_ = elements_.size();
   elements_.push_back(marks.any() ? 1 : 0);
+  elements_.push_back(marks.any() && is_first_rank ? 1 : 0);
   for (size_t i = 0; each && i < marks.size(); ++i) {
     elements_.push_back(marks.IsInStep(i) ? 1 : 0);
   }
-}
-
-int64_t Control::RanksWithMarks() const {
-  return static_cast<int64_t>(elements_[marks_]);
 }
 
 StepResult Control::Read(const StepInput& input) const {
@@ -45,7 +42,7 @@ StepResult Control::Read(const StepInput& input) const {
 }
 
 bool Control::IsUsed(size_t parameter) const {
-  return elements_[marks_] == 0 || elements_[marks_ + 1 + parameter] > 0;
+  return elements_[marks_] == 0 || elements_[marks_ + 2 + parameter] > 0;
 }
 
 }  // namespace lockstep::internal_gradients

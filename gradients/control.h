@@ -4,7 +4,6 @@
 #define LOCKSTEP_GRADIENTS_CONTROL_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 #include "lockstep/base/language.h"
@@ -19,9 +18,9 @@ class Control {
   // Begins with what this rank brings. Allocates no memory in later steps.
   void Write(const StepInput& input);
 
-  // Adds what Average brings: whether this rank has marked parameters and, if
-  // `each` is true, which ones.
-  void WriteMarks(const Marks& marks, bool each);
+  // Adds what Average brings: whether this rank has marked parameters, whether
+  // it is the first rank and has, and, if `each` is true, which ones.
+  void WriteMarks(const Marks& marks, bool each, bool is_first_rank);
 
   // The elements that are added up over the ranks, in place.
   std::vector<double>& elements() { return elements_; }
@@ -29,9 +28,9 @@ class Control {
   // Returns what all ranks have brought, and writes the sums to the input's.
   StepResult Read(const StepInput& input) const;
 
-  // Returns the number of ranks that have marked parameters.
+  // Returns true if the first rank has marked parameters.
   // Requires: WriteMarks was called.
-  int64_t RanksWithMarks() const;
+  bool HasFirstRankMarked() const { return elements_[marks_ + 1] > 0; }
 
   // Returns true if a rank has marked the parameter, or if none has marked any.
   // Requires: WriteMarks was called with `each`.

@@ -20,6 +20,7 @@
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
@@ -129,8 +130,8 @@ Gradients::Gradients(std::vector<Parameter> parameters,
 
 Gradients::~Gradients() {
   // A device may still use the memory, which is freed next. On the host, the
-  // groups end what uses it, which may be buckets of a step that was left.
-  if (!on_host()) Await().IgnoreError();
+  // groups end what uses it.
+  Await().IgnoreError();
 }
 
 absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
@@ -419,7 +420,8 @@ absl::StatusOr<Work> Gradients::IssueControl(const StepInput& input,
 absl::StatusOr<Work> Gradients::IssueControlOfAverage(const StepInput& input) {
   control_->Write(input);
   control_->WriteMarks(*marks_,
-                       options_.unused == GradientsOptions::Unused::kSkip);
+                       options_.unused == GradientsOptions::Unused::kSkip,
+                       group_->rank() == 0);
   return IssueControl(input, loss_scaler_->Describe());
 }
 
@@ -452,7 +454,7 @@ absl::StatusOr<StepResult> Gradients::AverageOnHost(const StepInput& input) {
   if (!control.ok()) return EndOverlap(control);
   StepResult result = ReadControlOfAverage(input);
   if (result.weight == 0) {
-    LOCKSTEP_RETURN_IF_ERROR(Settle());
+    LOCKSTEP_RETURN_IF_ERROR(SettleAll());
     LOCKSTEP_RETURN_IF_ERROR(Skip(result));
     return result;
   }
@@ -590,7 +592,7 @@ absl::Status Gradients::Discard() {
 
 absl::Status Gradients::EndStep() {
   if (stage_ == Stage::kAveraged) return absl::OkStatus();
-  if (stage_ == Stage::kBetween) LOCKSTEP_RETURN_IF_ERROR(Settle());
+  if (stage_ == Stage::kBetween) LOCKSTEP_RETURN_IF_ERROR(SettleDiscarded());
   const auto is_lost = [this](size_t i) {
     if (stage_ == Stage::kInStep && marks_->IsInStep(i)) return true;
     const Buffer& gradient = views_[i].gradient;
@@ -625,6 +627,7 @@ absl::Status Gradients::SetFrozen(absl::string_view name, bool frozen) {
   frozen_[number] = views_[number].frozen = frozen;
   // The next step makes the plan, also for the parameters that follow.
   is_planned_ = false;
+  trial_->Resume();
   return absl::OkStatus();
 }
 
@@ -645,6 +648,8 @@ std::vector<const Communicator*> Gradients::groups() const {
 }
 
 void Gradients::Abort(const absl::Status& why) {
+  const MutexLock lock(aborting_);
+  aborted_.Update(why);
   if (group_ != nullptr) group_->Abort(why);
   if (host_group_ != nullptr) host_group_->Abort(why);
 }
@@ -659,7 +664,11 @@ const OverlapDecision& Gradients::overlap() const { return trial_->decision(); }
 
 absl::Status Gradients::sharing() const { return reducer_->sharing(); }
 
-absl::Status Gradients::Await() const { return reducer_->Await(); }
+absl::Status Gradients::Await() const {
+  // On the host, only buckets of a step that was discarded may be under way,
+  // and the next step waits for them.
+  return on_host() ? absl::OkStatus() : reducer_->Await();
+}
 
 absl::Status Gradients::ReadValues(int64_t parameter, int64_t offset,
                                    absl::Span<char> to) const {

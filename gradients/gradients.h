@@ -70,6 +70,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -77,6 +78,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
@@ -164,9 +166,11 @@ class Gradients {
 
   // Says that the gradient of a parameter is whole: no later code of this part
   // changes it or, in the last part, reads it, since it may then travel (see
-  // overlap). Where it does, this takes the time of issuing a collective. A
-  // parameter that was marked in any part of a step is used. A mistake, such as
-  // a second mark in one part, is an error of Average.
+  // overlap). Where it does, the mark that completes a bucket copies what the
+  // bucket has no memory of its own for, and issues its collective; between the
+  // threads of a local group, the last rank's mark also adds up. A parameter
+  // that was marked in any part of a step is used. A mistake, such as a second
+  // mark in one part, is an error of Average.
   void MarkReady(int64_t parameter);
 
   // Adds up the gradients of all ranks, and divides them by the total weight.
@@ -215,9 +219,9 @@ class Gradients {
   absl::Status ClipByNorm(double most);
 
   // Ends the step without the other ranks, and sets the gradients to 0. They
-  // must do the same in this step. If buckets of it travel already (see
-  // overlap), the next call of BeginStep or EndStep waits for them, with the
-  // other ranks, and sets the gradients to 0.
+  // must do the same in this step. In a step with overlap, the next call of
+  // BeginStep or EndStep does so: it waits until all ranks have discarded the
+  // step, and for its buckets. A rank that has not discarded it is told.
   absl::Status Discard();
 
   // Ends a step that was not averaged, which no other step follows at once.
@@ -315,10 +319,12 @@ class Gradients {
 
   // ---- Overlap (gradients_overlap.cc).
   void LaunchFrom(int part);
-  absl::Status Settle();
+  absl::Status SettleDiscarded();
+  absl::Status SettleAll();
   absl::Status EndOverlap(const absl::Status& why);
   absl::Status TryOverlap();
   absl::Status BeginTrial();
+  absl::Status MakeHostGroup();
 
   bool on_host() const;
   Communicator& host_group() const {
@@ -342,8 +348,11 @@ class Gradients {
 
   // The groups are declared after the memory, which they use.
   std::unique_ptr<Communicator> group_;
-  // What is not gradients. If it is null, group_ moves it.
+  // What is not gradients. If it is null, group_ moves it. Another thread may
+  // abort while it is made.
   std::unique_ptr<Communicator> host_group_;
+  Mutex aborting_;
+  absl::Status aborted_ ABSL_GUARDED_BY(aborting_);
 
   const std::unique_ptr<internal_gradients::Marks> marks_;
   const std::unique_ptr<internal_gradients::LossScaler> loss_scaler_;

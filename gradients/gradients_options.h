@@ -128,8 +128,9 @@ struct GradientsOptions {
   enum class Overlap {
     kAuto,  // as kOn does if that makes steps shorter, which the first 17 steps
             // or so measure (Gradients::overlap)
-    kOn,    // a bucket travels as soon as all its gradients are marked in the
-            // last part of a step, while the trainer computes others
+    kOn,    // after the first step in which rank 0 has marked: a bucket travels
+            // as soon as all its gradients are marked in the last part of a
+            // step, while the trainer computes others
     kOff,   // Average sends them
   };
   Overlap overlap = Overlap::kAuto;

@@ -1,14 +1,18 @@
 // This file has the parts of Gradients that let buckets travel before Average.
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
-#include <limits>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
@@ -40,9 +44,19 @@ void Gradients::LaunchFrom(int part) {
   launches_.store(is_early_ && part + 1 == parts_, std::memory_order_relaxed);
 }
 
-// Ends the buckets of a step that travel early and are of no use: all ranks
-// launch the rest of them, and wait.
-absl::Status Gradients::Settle() {
+// Ends the buckets of a step that was discarded: all ranks launch the rest of
+// them, and wait. They first tell each other, so that a rank which has not
+// discarded the step does not take them for those of the next one.
+absl::Status Gradients::SettleDiscarded() {
+  if (!is_early_) return absl::OkStatus();
+  const absl::Status told = lockstep::Wait(host_group().Barrier(Call(
+      absl::StrCat("a step was discarded after ", averages_, " averages"))));
+  return told.ok() ? SettleAll() : EndOverlap(told);
+}
+
+// Launches what is left of the buckets, waits for all, and sets the gradients
+// to 0.
+absl::Status Gradients::SettleAll() {
   if (!is_early_) return absl::OkStatus();
   absl::Status status = reducer_->LaunchRest();
   if (status.ok()) status = reducer_->Wait();
@@ -64,17 +78,18 @@ absl::Status Gradients::EndOverlap(const absl::Status& why) {
 // they know the same.
 absl::Status Gradients::TryOverlap() {
   if (trial_->state() == OverlapTrial::State::kAwaits) {
-    const bool all = control_->RanksWithMarks() == group_->size();
-    return all ? BeginTrial() : absl::OkStatus();
+    return control_->HasFirstRankMarked() ? BeginTrial() : absl::OkStatus();
   }
   if (!trial_->is_measuring()) return absl::OkStatus();
-  double seconds =
+  // A rank that has marked nothing had no rows, and waited for the others.
+  const bool counts = marks_->any();
+  const double seconds =
       absl::ToDoubleSeconds(absl::FromChrono(SteadyNow() - began_));
-  if (!marks_->any()) seconds = std::numeric_limits<double>::quiet_NaN();
-  const Buffer sum = BufferOf(&seconds, 1);
+  std::vector<double> sums = {counts ? seconds : 0, counts ? 1.0 : 0};
+  const Buffer buffer = BufferOf(sums);
   LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(host_group().AllReduce(
-      sum, sum, ReduceOp::kSum, Call("the time of a step"))));
-  trial_->Add(seconds / group_->size());
+      buffer, buffer, ReduceOp::kSum, Call("the time of a step"))));
+  trial_->Add(sums[0] / sums[1]);
   return absl::OkStatus();
 }
 
@@ -82,25 +97,38 @@ absl::Status Gradients::TryOverlap() {
 // is not gradients travels in a group of its own. There, only the thread that
 // calls Average issues operations, at the same places of a step on all ranks.
 absl::Status Gradients::BeginTrial() {
-  std::vector<int64_t> places = marks_->Places();
-  const Buffer order = BufferOf(places);
-  LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(group_->Broadcast(
-      order, order, /*root=*/0, Call("the order of gradients"))));
-  reducer_->SetReadyOrder(std::move(places));
-  is_planned_ = false;
   if (options_.overlap == GradientsOptions::Overlap::kAuto) {
     LOCKSTEP_RETURN_IF_ERROR(reducer_->Plan(frozen_, /*launches_early=*/true));
+    is_planned_ = false;
     if (reducer_->buckets() < 2) {
-      trial_->Decide(false,
-                     "the gradients travel in one bucket, which is complete "
-                     "where Average begins");
+      trial_->DecideForNow(
+          "the gradients travel in one bucket, which is complete where Average "
+          "begins");
       return absl::OkStatus();
     }
   }
+  LOCKSTEP_RETURN_IF_ERROR(MakeHostGroup());
+  // All ranks take part, so the group is connected when this ends.
+  std::vector<int64_t> places = marks_->Places();
+  if (group_->rank() > 0) std::fill(places.begin(), places.end(), 0);
+  const Buffer buffer = BufferOf(places);
+  LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(host_group().AllReduce(
+      buffer, buffer, ReduceOp::kSum, Call("the order of gradients"))));
+  reducer_->SetReadyOrder(std::move(places));
+  is_planned_ = false;
+  trial_->Begin();
+  return absl::OkStatus();
+}
+
+absl::Status Gradients::MakeHostGroup() {
+  if (host_group_ != nullptr) return absl::OkStatus();
   std::vector<int> members(group_->size());
   std::iota(members.begin(), members.end(), 0);
-  LOCKSTEP_ASSIGN_OR_RETURN(host_group_, group_->Split("weights", members));
-  trial_->Begin();
+  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> made,
+                            group_->Split("weights", members));
+  const MutexLock lock(aborting_);
+  host_group_ = std::move(made);
+  if (!aborted_.ok()) host_group_->Abort(aborted_);
   return absl::OkStatus();
 }
 

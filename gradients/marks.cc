@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -59,11 +58,11 @@ bool Marks::Mark(int64_t parameter) {
 }
 
 std::vector<int64_t> Marks::Places() const {
-  std::vector<int64_t> places;
-  places.reserve(order_.size());
-  for (const std::atomic<int64_t>& number : order_) {
-    const int64_t place = number.load(std::memory_order_relaxed) - 1;
-    places.push_back(place < 0 ? std::numeric_limits<int64_t>::max() : place);
+  std::vector<int64_t> places(order_.size());
+  int64_t behind = marked_.load(std::memory_order_relaxed);
+  for (size_t i = order_.size(); i-- > 0;) {
+    const int64_t number = order_[i].load(std::memory_order_relaxed);
+    places[i] = number > 0 ? number - 1 : behind++;
   }
   return places;
 }

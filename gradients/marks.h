@@ -37,7 +37,8 @@ class Marks {
   bool Mark(int64_t parameter);
 
   // Returns for each parameter its place in the order of the last marks of this
-  // step; parameters without a mark come last.
+  // step. Parameters without a mark come behind, from the last to the first, as
+  // in most backward passes.
   std::vector<int64_t> Places() const;
 
   // Returns true if something was marked in this step.

@@ -293,7 +293,7 @@ class RandomTrainer {
     options_.name = absl::StrCat("overlap ", static_cast<int>(overlap));
     LOCKSTEP_RETURN_IF_ERROR(Make());
     std::vector<std::string> results;
-    for (int64_t step = 0; step < 12; ++step) {
+    for (int64_t step = 0; step < 22; ++step) {
       LOCKSTEP_ASSIGN_OR_RETURN(results.emplace_back(), Step(step));
     }
     EXPECT_TRUE(overlap == Overlap::kAuto || group_.size() == 1 ||
@@ -414,7 +414,7 @@ TEST(Overlap, ChangesNoBit) {
           LOCKSTEP_ASSIGN_OR_RETURN(const auto on, trainer.Train(Overlap::kOn));
           LOCKSTEP_ASSIGN_OR_RETURN(const auto by_measurement,
                                     trainer.Train(Overlap::kAuto));
-          EXPECT_EQ(on.size(), 12);
+          EXPECT_EQ(on.size(), 22);
           EXPECT_TRUE(on == off);
           EXPECT_TRUE(by_measurement == off);
           return absl::OkStatus();
@@ -456,6 +456,26 @@ TEST(Overlap, AStepThatIsDiscardedIsSettledByTheNextOne) {
         },
         backend);
   }
+}
+
+// Rank 1 goes on where rank 0 has thrown its step away. Without a word between
+// them, rank 0's old buckets would meet rank 1's new ones.
+TEST(Overlap, AStepThatOnlyOneRankDiscardsIsTold) {
+  const auto statuses = StatusesOf(2, [](Communicator& group) -> absl::Status {
+    Model model;
+    LOCKSTEP_RETURN_IF_ERROR(model.Make(group, kFour, With(Overlap::kOn)));
+    LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+    LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
+    if (group.rank() == 0) {
+      model.Fill(100);
+      model.Mark({0, 1, 2});
+      LOCKSTEP_RETURN_IF_ERROR(model.gradients->Discard());
+    }
+    return model.Step({0, 1, 2, 3}, 1);
+  });
+  EXPECT_THAT(statuses, Each(StatusIs(kPrecondition,
+                                      AllOf(HasSubstr("a step was discarded"),
+                                            HasSubstr("step 3")))));
 }
 
 // A step without rows and marks travels, too, if it is averaged, and does not
@@ -519,6 +539,25 @@ TEST(Overlap, SumsMayBeAddedUpWhileBucketsTravel) {
                                  : std::vector<int64_t>{3, 2, 1, 0});
     LOCKSTEP_RETURN_IF_ERROR(model.Average().status());
     EXPECT_THAT(model.Of(2), Each(1));
+    return absl::OkStatus();
+  });
+}
+
+// A group that the trainer has given for what is not gradients is kept.
+TEST(Overlap, TakesTheTrainersGroupForWeights) {
+  OnRanks(2, [](Communicator& group) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto of_trainer,
+                              group.Split("trainer", {0, 1}));
+    GradientsOptions options = With(Overlap::kOn);
+    options.host_group = of_trainer.get();
+    Model model;
+    LOCKSTEP_RETURN_IF_ERROR(model.Make(group, kFour, options));
+    const std::vector<const Communicator*> groups = model.gradients->groups();
+    EXPECT_THAT(groups, SizeIs(2));
+    LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+    LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+    EXPECT_EQ(model.gradients->groups(), groups);
+    EXPECT_TRUE(model.gradients->overlap().on);
     return absl::OkStatus();
   });
 }
@@ -604,9 +643,12 @@ TEST(Overlap, BucketsAreNotSlowDuringTheBackwardPass) {
 
 TEST(Overlap, ARankThatFailsInItsBackwardPassIsNamed) {
   for (const char* const backend : kBackends) {
+    std::promise<void> discarded;
+    const std::shared_future<void> is_discarded =
+        discarded.get_future().share();
     const auto statuses = StatusesOf(
         3,
-        [](Communicator& group) -> absl::Status {
+        [&](Communicator& group) -> absl::Status {
           Model model;
           LOCKSTEP_RETURN_IF_ERROR(
               model.Make(group, kFour, With(Overlap::kOn)));
@@ -617,8 +659,10 @@ TEST(Overlap, ARankThatFailsInItsBackwardPassIsNamed) {
           if (group.rank() == 2) {
             // As the end of a loop over steps does. It needs no other rank.
             LOCKSTEP_RETURN_IF_ERROR(model.gradients->Discard());
+            discarded.set_value();
             return absl::DataLossError("no such row");  // and drops all
           }
+          is_discarded.wait();
           model.Mark({2, 3});
           absl::Status status = model.Average().status();
           // Later calls say the same.
@@ -654,6 +698,30 @@ TEST(Overlap, ARankThatAbortsInItsBackwardPassIsTold) {
   });
   EXPECT_THAT(statuses, Each(StatusIs(absl::StatusCode::kAborted,
                                       HasSubstr("no such row"))));
+}
+
+// Another thread may abort at any time, also while the second group is made.
+TEST(Overlap, AnAbortAtAnyTimeIsTold) {
+  for (int round = 0; round < 30; ++round) {
+    const auto statuses =
+        StatusesOf(2, [](Communicator& group) -> absl::Status {
+          Model model;
+          LOCKSTEP_RETURN_IF_ERROR(
+              model.Make(group, kFour, With(Overlap::kOn)));
+          std::thread other([&] {
+            if (group.rank() == 0) {
+              model.gradients->Abort(absl::DataLossError("no such row"));
+            }
+          });
+          absl::Status status;
+          while (status.ok()) status = model.Step({0, 1, 2, 3});
+          other.join();
+          return status;
+        });
+    for (const absl::Status& status : statuses) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr("no such row"));
+    }
+  }
 }
 
 // Several threads mark, so no single thread has issued all operations of the
@@ -697,20 +765,22 @@ TEST(Overlap, IsTriedInTheFirstStepsAndDecidedAlikeOnAllRanks) {
         Model model;
         LOCKSTEP_RETURN_IF_ERROR(
             model.Make(group, kFour, With(Overlap::kAuto)));
-        for (int step = 0; step < 3; ++step) {
-          LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
-          model.Fill(1);
-          LOCKSTEP_RETURN_IF_ERROR(
-              model.gradients->BeginPart(0));  // nothing is marked
-          LOCKSTEP_RETURN_IF_ERROR(model.Average().status());
-        }
+        // Only this rank marks.
+        const auto step_of = [&](int rank) -> absl::Status {
+          if (group.rank() == rank) return model.Step({0, 1, 2, 3});
+          return model.Step({});
+        };
+        LOCKSTEP_RETURN_IF_ERROR(model.Step({}));
+        LOCKSTEP_RETURN_IF_ERROR(step_of(1));
         EXPECT_THAT(model.gradients->overlap().why, HasSubstr("MarkReady"));
         EXPECT_THAT(model.gradients->groups(), SizeIs(1));
         int with = 0;
         for (int step = 0; step < 17; ++step) {
           EXPECT_FALSE(model.gradients->overlap().is_final);
           if (model.gradients->overlap().on) ++with;
-          LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+          // A step counts if any rank has marked. Then it is rank 0 first.
+          LOCKSTEP_RETURN_IF_ERROR(step_of(step % 3));
+          if (step == 9) LOCKSTEP_RETURN_IF_ERROR(model.Step({}));
         }
         EXPECT_EQ(with, 8);
         const OverlapDecision& decision = model.gradients->overlap();
@@ -742,8 +812,38 @@ TEST(Overlap, IsNotTriedWhereItCanNotHelp) {
     return text;
   };
   EXPECT_THAT(why(1, With(Overlap::kOn)), HasSubstr("alone"));
-  EXPECT_THAT(why(2, With(Overlap::kAuto, 0)), HasSubstr("one bucket"));
   EXPECT_THAT(why(2, With(Overlap::kOff)), HasSubstr("GradientsOptions"));
+}
+
+// One bucket can't travel before the last mark. When more parameters are
+// trained, there are more buckets.
+TEST(Overlap, IsTriedWhenThereAreSeveralBuckets) {
+  OnRanks(2, [](Communicator& group) -> absl::Status {
+    Model model;
+    LOCKSTEP_RETURN_IF_ERROR(model.Make(group, kFour, With(Overlap::kAuto)));
+    for (const char* const name : {"p0", "p1", "p2"}) {
+      LOCKSTEP_RETURN_IF_ERROR(model.gradients->SetFrozen(name, true));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(model.Step({3}));
+    LOCKSTEP_RETURN_IF_ERROR(model.Step({3}));
+    EXPECT_FALSE(model.gradients->overlap().on);
+    EXPECT_THAT(model.gradients->overlap().why, HasSubstr("one bucket"));
+    EXPECT_THAT(model.gradients->groups(), SizeIs(1));
+    LOCKSTEP_RETURN_IF_ERROR(model.gradients->SetFrozen("p0", false));
+    LOCKSTEP_RETURN_IF_ERROR(model.gradients->SetFrozen("p1", false));
+    LOCKSTEP_RETURN_IF_ERROR(model.Step({3, 0, 1}));
+    EXPECT_TRUE(model.gradients->overlap().on);
+    EXPECT_THAT(model.gradients->groups(), SizeIs(2));
+    // The one that was never marked comes last.
+    LOCKSTEP_RETURN_IF_ERROR(model.gradients->SetFrozen("p2", false));
+    LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
+    const int64_t issued = model.issued();
+    model.Fill(1);
+    model.Mark({0, 1, 3, 2});
+    EXPECT_THAT(model.BucketsSince(issued),
+                ElementsAre("bucket 3", "bucket 0", "bucket 1", "bucket 2"));
+    return model.Average().status();
+  });
 }
 
 TEST(Overlap, RanksThatWantDifferentThingsAreTold) {

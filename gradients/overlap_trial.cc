@@ -20,18 +20,31 @@ using Overlap = GradientsOptions::Overlap;
 namespace {
 
 constexpr char kWanted[] = "GradientsOptions::overlap says so";
+constexpr char kNoMarks[] =
+    "rank 0 has marked no parameters in a step (MarkReady)";
 
 }  // namespace
 
 OverlapTrial::OverlapTrial(Overlap wanted) : measures_(wanted != Overlap::kOn) {
-  decision_.why =
-      "the ranks have not all marked parameters in one step (MarkReady)";
+  decision_.why = kNoMarks;
   if (wanted == Overlap::kOff) Decide(false, kWanted);
 }
 
 void OverlapTrial::Decide(bool on, std::string why) {
   state_ = State::kDecided;
   decision_ = {on, /*is_final=*/true, std::move(why)};
+}
+
+void OverlapTrial::DecideForNow(std::string why) {
+  Decide(false, std::move(why));
+  decision_.is_final = false;
+  is_for_now_ = true;
+}
+
+void OverlapTrial::Resume() {
+  if (!std::exchange(is_for_now_, false)) return;
+  state_ = State::kAwaits;
+  decision_.why = kNoMarks;
 }
 
 void OverlapTrial::Begin() {
@@ -44,11 +57,17 @@ void OverlapTrial::Begin() {
 void OverlapTrial::Add(double seconds) {
   LOCKSTEP_CHECK(state_ == State::kMeasuring);
   if (std::isfinite(seconds)) SecondsOf(decision_.on).push_back(seconds);
+  const size_t without = SecondsOf(false).size(), with = SecondsOf(true).size();
   // The first step of each way does not count.
-  if (std::min(seconds_[0].size(), seconds_[1].size()) > kSteps) {
-    return DecideByMeasurement();
+  if (std::min(without, with) > kSteps) return DecideByMeasurement();
+  if (++measured_ == kMostSteps) {
+    return Decide(
+        false, absl::StrCat("of ", kMostSteps, " steps, only ", with + without,
+                            " had marks, too few to tell"));
   }
-  decision_.on = !decision_.on;
+  // The order is on, off, off, on, and again: a trainer whose own steps
+  // alternate has as many of each kind in both ways.
+  decision_.on = (with + without + 1) % 4 < 2;
 }
 
 double OverlapTrial::MedianOf(bool with) const {

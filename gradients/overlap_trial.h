@@ -3,7 +3,7 @@
 // so all decide alike. Internal.
 //
 //   OverlapTrial trial(GradientsOptions::Overlap::kAuto);
-//   trial.Begin();  // all ranks have marked parameters
+//   trial.Begin();  // rank 0 has marked parameters
 //   while (trial.is_measuring()) {
 //     ...  // a step that overlaps if trial.overlaps()
 //     trial.Add(seconds);
@@ -27,17 +27,21 @@ namespace lockstep::internal_gradients {
 // Thread-safety: thread-compatible.
 class OverlapTrial {
  public:
-  //   | from     | to         | when                                          |
-  //   |----------|------------|-----------------------------------------------|
-  //   | kAwaits  | kMeasuring | Begin, with kAuto                             |
-  //   | kAwaits  | kDecided   | Begin, with kOn; Decide; or kOff from the     |
-  //   |          |            | start                                         |
-  //   | kMeasuring | kDecided | each way has enough steps                     |
+  //   | from       | to         | when                                       |
+  //   |------------|------------|--------------------------------------------|
+  //   | kAwaits    | kMeasuring | Begin, with kAuto                          |
+  //   | kAwaits    | kDecided   | Begin, with kOn; Decide, DecideForNow; or  |
+  //   |            |            | kOff from the start                        |
+  //   | kMeasuring | kDecided   | each way has enough steps, or too many     |
+  //   |            |            | steps did not count                        |
+  //   | kDecided   | kAwaits    | Resume, after DecideForNow                 |
   enum class State : uint8_t { kAwaits, kMeasuring, kDecided };
 
   // The steps of each way that count. One more comes before them, which changes
   // the plan, touches other memory, and counts for nothing.
   static constexpr size_t kSteps = 7;
+  // The most steps that are measured, those that do not count included.
+  static constexpr int kMostSteps = 64;
   // Overlap is taken if a step takes at most this share of one without it.
   static constexpr double kShare = 0.95;
 
@@ -53,12 +57,17 @@ class OverlapTrial {
   // Decides without a measurement.
   void Decide(bool on, std::string why);
 
-  // Takes in that all ranks mark their parameters.
+  // Decides against overlap until Resume, which awaits marks again.
+  void DecideForNow(std::string why);
+  void Resume();
+
+  // Takes in that rank 0 has marked parameters, so that their order is known.
   // Requires: the state is kAwaits.
   void Begin();
 
   // Takes in the seconds of the present step, and goes to the next one. A
-  // number that is not finite does not count.
+  // number that is not finite does not count, and the next step goes the same
+  // way.
   // Requires: the state is kMeasuring.
   void Add(double seconds);
 
@@ -70,6 +79,8 @@ class OverlapTrial {
 
   State state_ = State::kAwaits;
   const bool measures_;
+  bool is_for_now_ = false;  // the decision is
+  int measured_ = 0;         // steps, those that do not count included
   OverlapDecision decision_;
   std::array<std::vector<double>, 2> seconds_;
 };

@@ -1,6 +1,7 @@
 #include "lockstep/gradients/overlap_trial.h"
 
 #include <limits>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -54,19 +55,52 @@ TEST(OverlapTrial, TakesOverlapOnlyForAGain) {
   EXPECT_TRUE(enough.decision().on);
 }
 
-TEST(OverlapTrial, AStepThatDoesNotCountIsRepeated) {
+constexpr double kCountsNot = std::numeric_limits<double>::quiet_NaN();
+
+TEST(OverlapTrial, AStepThatDoesNotCountIsRepeatedTheSameWay) {
   OverlapTrial trial(Overlap::kAuto);
   trial.Begin();
-  for (int i = 0; i < 100; ++i) {
-    trial.Add(std::numeric_limits<double>::quiet_NaN());
+  std::string ways;
+  for (int i = 0; i < 16; ++i) {
     EXPECT_TRUE(trial.is_measuring());
-  }
-  for (int i = 0; i < 15; ++i) {
+    const bool way = trial.overlaps();
+    ways += way ? '+' : '-';
+    trial.Add(kCountsNot);
+    EXPECT_EQ(trial.overlaps(), way);
     trial.Add(1);
-    EXPECT_TRUE(trial.is_measuring());
   }
-  trial.Add(1);
   EXPECT_FALSE(trial.is_measuring());
+  // A trainer with two kinds of steps in turns has both kinds in both ways.
+  EXPECT_EQ(ways, "+--++--++--++--+");
+}
+
+TEST(OverlapTrial, TooFewStepsThatCountDecideAgainstOverlap) {
+  OverlapTrial trial(Overlap::kAuto);
+  trial.Begin();
+  trial.Add(1);
+  for (int i = 1; i < OverlapTrial::kMostSteps; ++i) {
+    EXPECT_TRUE(trial.is_measuring());
+    trial.Add(kCountsNot);
+  }
+  EXPECT_FALSE(trial.is_measuring());
+  EXPECT_FALSE(trial.overlaps());
+  EXPECT_TRUE(trial.decision().is_final);
+  EXPECT_EQ(trial.decision().why,
+            "of 64 steps, only 1 had marks, too few to tell");
+}
+
+TEST(OverlapTrial, ADecisionForNowIsTakenAgain) {
+  OverlapTrial trial(Overlap::kAuto);
+  trial.DecideForNow("there is one bucket");
+  EXPECT_EQ(trial.state(), OverlapTrial::State::kDecided);
+  EXPECT_FALSE(trial.decision().is_final);
+  trial.Resume();
+  EXPECT_EQ(trial.state(), OverlapTrial::State::kAwaits);
+  EXPECT_THAT(trial.decision().why, HasSubstr("MarkReady"));
+  Measure(trial, 1, 2);
+  EXPECT_TRUE(trial.decision().on);
+  trial.Resume();  // this one stays
+  EXPECT_EQ(trial.state(), OverlapTrial::State::kDecided);
 }
 
 TEST(OverlapTrial, WhatIsAskedForIsNotMeasured) {

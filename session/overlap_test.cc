@@ -172,6 +172,30 @@ TEST_F(OverlapTest, AStepMayBeLeftWhileGradientsTravel) {
   EXPECT_THAT(RunQuietly(2, train), Each(IsOk()));
 }
 
+// The ranks have launched different buckets of the last step. A trainer that
+// averages by itself is followed, too.
+TEST_F(OverlapTest, TheTrainingMayEndWhileGradientsTravel) {
+  const auto train = [](Session& session) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+    Layers layers;
+    LOCKSTEP_RETURN_IF_ERROR(layers.Make(session, Overlap::kOn));
+    for (Step& step : session.Steps(*train, 0)) {
+      for (const Batch& batch : step) {
+        if (step.number() == 0 || session.rank() == 0) {
+          layers.Backward(batch, 1);
+          layers.Backward(batch, 0);
+        }
+      }
+      if (step.number() == 1) return absl::OkStatus();
+      StepInput input;
+      input.weight = step.weight();
+      LOCKSTEP_RETURN_IF_ERROR(layers.gradients->Average(input).status());
+    }
+    return absl::InternalError("the second step did not come");
+  };
+  EXPECT_THAT(RunQuietly(2, train), Each(IsOk()));
+}
+
 // It ends at once, and the others, which wait in Average, are told why.
 TEST_F(OverlapTest, ARankMayFailWhileGradientsTravel) {
   const auto train = [](Session& session) -> absl::Status {

@@ -430,6 +430,7 @@ absl::Status StepLoop::EndStep() {
   LOCKSTEP_RETURN_IF_ERROR(CheckAllParts("the next step"));
   for (const auto& gradients : training_.gradients) {
     LOCKSTEP_RETURN_IF_ERROR(InStep(gradients->EndStep()));
+    training_.Follow(*gradients);
   }
   // A trainer that averages elsewhere must still stop together with the others.
   if (training_.phases.outer() == Phase::kStep) {

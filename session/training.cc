@@ -322,7 +322,6 @@ absl::Status Training::AddUp(int64_t& weight, const Sums& sums,
         "and add the same sums (Step::Add, Sums::Add) in the same order");
   }
   LOCKSTEP_RETURN_IF_ERROR(added.status());
-  if (averaged != nullptr) Follow(*averaged);
   auto next = elements_.begin() + 1;
   for (Metric& sum : means.values) sum.value = *next++;
   means.weights.assign(next, elements_.end());

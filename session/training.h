@@ -120,8 +120,8 @@ struct Training {
   absl::Status AddUp(int64_t& weight, const Sums& sums, absl::string_view what,
                      Gradients* averaged, Means& means);
 
-  // Takes in gradients that were made or averaged: watches their groups, and
-  // logs when they travel once the steps have decided it.
+  // Takes in gradients that were made, or whose step has ended: watches their
+  // groups, and logs when they travel once the steps have decided it.
   void Follow(const Gradients& followed);
 
   // Ends all groups for all ranks, because this one has failed.

@@ -166,10 +166,7 @@ bool Group::WaitUntil(IssuedWork& work, absl::Time until) {
   Waiting waiting(until);
   const bool collective = work.op.collective();
   MutexLock lock(mutex);
-  if (computes_first_) {
-    const SteadyTime now = SteadyNow();
-    ForEachLane([&work, now](Lane& lane) { lane.CountUpTo(work, now); });
-  }
+  BeginToCount(work);
   if (waiting.for_ever() && work.waiter == 0) NoteWaiter(work);
   while (work.open > 0) {
     const bool late =
@@ -177,6 +174,12 @@ bool Group::WaitUntil(IssuedWork& work, absl::Time until) {
     if (late) break;
   }
   return work.open == 0;
+}
+
+void Group::BeginToCount(const IssuedWork& work) {
+  if (!computes_first_) return;
+  const SteadyTime now = SteadyNow();
+  ForEachLane([&work, now](Lane& lane) { lane.CountUpTo(work, now); });
 }
 
 void Group::NoteWaiter(IssuedWork& work) {
@@ -235,6 +238,10 @@ void Group::End(IssuedWork& work, const absl::Status& result, SteadyTime now) {
 absl::Status Group::WaitOnStream(IssuedWork& work, Stream stream) {
   LOCKSTEP_RETURN_IF_ERROR(CheckStreams("call Wait"));
   if (work.op.collective()) {
+    {
+      MutexLock lock(mutex);
+      BeginToCount(work);
+    }
     LOCKSTEP_RETURN_IF_ERROR(device_->WaitOnStream(work, stream));
     return Result(work);
   }

@@ -229,6 +229,9 @@ class Group final : public GroupMember,
   // Returns the first time after `after` at which an operation, or the making
   // of the group, becomes late.
   SteadyTime NextLook(SteadyTime after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Takes in that the caller has computed, and waits for `work` now.
+  void BeginToCount(const IssuedWork& work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // Notes that this thread waits for `work`. If `work` is a collective, a late
   // collective is then reported to rank 0 once more. Otherwise, late messages
   // between two ranks are.
