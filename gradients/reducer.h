@@ -196,7 +196,7 @@ class Reducer {
 
   // ---- Of a step whose buckets travel early.
 
-  Communicator* group_ = nullptr;  // null between such steps
+  Communicator* group_ = nullptr;
   std::string step_;
   CallOptions call_;
   bool finds_not_finite_ = false;
