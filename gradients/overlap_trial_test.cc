@@ -55,6 +55,18 @@ TEST(OverlapTrial, TakesOverlapOnlyForAGain) {
   EXPECT_TRUE(enough.decision().on);
 }
 
+// Of seven steps with overlap that count, three are slow. A fourth one, the
+// first of all, would make the median slow.
+TEST(OverlapTrial, TheFirstStepOfEachWayDoesNotCount) {
+  OverlapTrial trial(Overlap::kAuto);
+  trial.Begin();
+  for (int with = 0; trial.is_measuring();) {
+    const bool is_slow = trial.overlaps() && with++ < 4;
+    trial.Add(is_slow ? 10 : trial.overlaps() ? 0.5 : 1);
+  }
+  EXPECT_TRUE(trial.overlaps());
+}
+
 constexpr double kCountsNot = std::numeric_limits<double>::quiet_NaN();
 
 TEST(OverlapTrial, AStepThatDoesNotCountIsRepeatedTheSameWay) {
