@@ -271,12 +271,6 @@ absl::Status Gradients::EndPart() {
   return absl::OkStatus();
 }
 
-void Gradients::MarkReady(int64_t parameter) {
-  if (marks_->Mark(parameter) && launches_.load(std::memory_order_relaxed)) {
-    reducer_->MarkReady(parameter);
-  }
-}
-
 absl::Status Gradients::CheckStep(const StepInput& input) {
   if (stage_ == Stage::kAveraged) {
     return absl::FailedPreconditionError(
@@ -434,15 +428,6 @@ StepResult Gradients::ReadControlOfAverage(const StepInput& input) {
     }
   }
   return result;
-}
-
-// Launches what is left of a step whose buckets travel early. Returns the first
-// parameter of this rank whose gradient is not finite, if that is asked for, or
-// -1.
-absl::StatusOr<int64_t> Gradients::Send() {
-  if (!is_early_) return options_.find_culprit ? reducer_->FindNotFinite() : -1;
-  LOCKSTEP_RETURN_IF_ERROR(reducer_->LaunchRest());
-  return reducer_->early_not_finite();
 }
 
 absl::StatusOr<StepResult> Gradients::AverageOnHost(const StepInput& input) {
@@ -659,8 +644,6 @@ int64_t Gradients::collectives() const {
   return (is_alone() && on_host() ? 0 : reducer_->buckets()) +
          (is_alone() ? 0 : 1);
 }
-
-const OverlapDecision& Gradients::overlap() const { return trial_->decision(); }
 
 absl::Status Gradients::sharing() const { return reducer_->sharing(); }
 

@@ -304,7 +304,6 @@ class Gradients {
   absl::Status CheckStep(const StepInput& input);
   absl::Status CheckWeight(const StepInput& input) const;
   absl::Status CheckMarks(const StepInput& input);
-  absl::StatusOr<int64_t> Send();
   absl::StatusOr<StepResult> AverageOnHost(const StepInput& input);
   absl::StatusOr<StepResult> AverageOnDevice(const StepInput& input);
   absl::Status SendOnDevice(const StepInput& input, int64_t weight);
@@ -319,6 +318,7 @@ class Gradients {
 
   // ---- Overlap (gradients_overlap.cc).
   void LaunchFrom(int part);
+  absl::StatusOr<int64_t> Send();
   absl::Status SettleDiscarded();
   absl::Status SettleAll();
   absl::Status EndOverlap(const absl::Status& why);

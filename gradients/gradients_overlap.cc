@@ -29,6 +29,8 @@ namespace lockstep {
 
 using internal_gradients::OverlapTrial;
 
+const OverlapDecision& Gradients::overlap() const { return trial_->decision(); }
+
 // Lets marks launch buckets from this part on, if it is the last one. The name
 // of the step is not known before Average, so steps are counted. All ranks
 // have the same number of averages.
@@ -42,6 +44,21 @@ void Gradients::LaunchFrom(int part) {
     is_early_ = true;
   }
   launches_.store(is_early_ && part + 1 == parts_, std::memory_order_relaxed);
+}
+
+void Gradients::MarkReady(int64_t parameter) {
+  if (marks_->Mark(parameter) && launches_.load(std::memory_order_relaxed)) {
+    reducer_->MarkReady(parameter);
+  }
+}
+
+// Launches what is left of a step whose buckets travel early. Returns the first
+// parameter of this rank whose gradient is not finite, if that is asked for, or
+// -1.
+absl::StatusOr<int64_t> Gradients::Send() {
+  if (!is_early_) return options_.find_culprit ? reducer_->FindNotFinite() : -1;
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->LaunchRest());
+  return reducer_->early_not_finite();
 }
 
 // Ends the buckets of a step that was discarded: all ranks launch the rest of
