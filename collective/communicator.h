@@ -38,6 +38,7 @@
 #define LOCKSTEP_COLLECTIVE_COMMUNICATOR_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -82,8 +83,8 @@ struct CallOptions {
   // The time for which the caller goes on computing before it waits for the
   // operation. Until it waits for this one or a later one, or the time is over,
   // the operation is not slow, and its deadline does not begin. (Work::Done is
-  // no wait.) A thread of the group, if it has one, does not leave the
-  // operation to the caller.
+  // no wait.) Meanwhile, the group's own thread does the operation, if it has
+  // one.
   absl::Duration waits_within = absl::ZeroDuration();
 
   // A stream of the buffers' device. The operation begins after the work that
@@ -198,13 +199,13 @@ class Communicator final {
 
   // ---- The group.
 
-  // Returns the last operations that this rank issued, the oldest first. There
-  // are at most `most` of them, and at most 1,024, or as many as
-  // KeepOperations has asked for. A forked process has none.
-  std::vector<OperationRecord> RecentOperations(int64_t most = 1024) const;
+  // Returns the last operations that this rank issued, the oldest first, and at
+  // most `most` of them. A group keeps 1,024, or as many as KeepOperations asks
+  // for. A forked process has none.
+  std::vector<OperationRecord> RecentOperations(
+      int64_t most = std::numeric_limits<int64_t>::max()) const;
 
-  // Keeps at least so many operations for RecentOperations from now on. Each
-  // takes about 100 bytes.
+  // Keeps at least so many operations from now on. Each takes about 100 bytes.
   void KeepOperations(int64_t least);
 
   // Returns the number of operations that this rank has issued, those between

@@ -317,8 +317,12 @@ absl::Status Gradients::CheckMarks(const StepInput& input) {
     case Marks::Mistake::Kind::kTwice:
       return absl::FailedPreconditionError(absl::StrCat(
           "parameter '", views_[mistake.parameter].name,
-          "' was marked twice in one part of a step, or too late, in the part "
-          "that followed: mark it once, when its gradient is whole"));
+          "' was marked twice in ",
+          parts_ == 1 ? "the step"
+                      : "one part of a step, or too late, in the part that "
+                        "followed",
+          ": mark it once, when its gradient is whole. This rank can't average "
+          "the step any more"));
     case Marks::Mistake::Kind::kOutside:
       return absl::FailedPreconditionError(absl::StrCat(
           "parameter '", views_[mistake.parameter].name,

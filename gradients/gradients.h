@@ -170,7 +170,7 @@ class Gradients {
   // bucket has no memory of its own for, and issues its collective; between the
   // threads of a local group, the last rank's mark also adds up. A parameter
   // that was marked in any part of a step is used. A mistake, such as a second
-  // mark in one part, is an error of Average.
+  // mark in one part, is an error of Average; it stays until the step ends.
   void MarkReady(int64_t parameter);
 
   // Adds up the gradients of all ranks, and divides them by the total weight.
@@ -219,9 +219,9 @@ class Gradients {
   absl::Status ClipByNorm(double most);
 
   // Ends the step without the other ranks, and sets the gradients to 0. They
-  // must do the same in this step. In a step with overlap, the next call of
-  // BeginStep or EndStep does so: it waits until all ranks have discarded the
-  // step, and for its buckets. A rank that has not discarded it is told.
+  // must do the same in this step. In a step with overlap, the gradients become
+  // 0 in the next call of BeginStep or EndStep: it waits until all ranks have
+  // discarded the step, and for its buckets. A rank that has not is told.
   absl::Status Discard();
 
   // Ends a step that was not averaged, which no other step follows at once.

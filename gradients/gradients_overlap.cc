@@ -120,7 +120,8 @@ absl::Status Gradients::BeginTrial() {
     if (reducer_->buckets() < 2) {
       trial_->DecideForNow(
           "the gradients travel in one bucket, which is complete where Average "
-          "begins");
+          "begins; GradientsOptions::bucket_bytes makes several",
+          /*is_final=*/frozen_names_.empty());
       return absl::OkStatus();
     }
   }
@@ -141,8 +142,9 @@ absl::Status Gradients::MakeHostGroup() {
   if (host_group_ != nullptr) return absl::OkStatus();
   std::vector<int> members(group_->size());
   std::iota(members.begin(), members.end(), 0);
-  LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> made,
-                            group_->Split("weights", members));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<Communicator> made,
+      group_->Split(absl::StrCat(group_->name(), ", weights"), members));
   const MutexLock lock(aborting_);
   host_group_ = std::move(made);
   if (!aborted_.ok()) host_group_->Abort(aborted_);

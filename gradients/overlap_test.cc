@@ -812,6 +812,7 @@ TEST(Overlap, IsNotTriedWhereItCanNotHelp) {
     return text;
   };
   EXPECT_THAT(why(1, With(Overlap::kOn)), HasSubstr("alone"));
+  EXPECT_THAT(why(2, With(Overlap::kAuto, 0)), HasSubstr("one bucket"));
   EXPECT_THAT(why(2, With(Overlap::kOff)), HasSubstr("GradientsOptions"));
 }
 
@@ -827,6 +828,7 @@ TEST(Overlap, IsTriedWhenThereAreSeveralBuckets) {
     LOCKSTEP_RETURN_IF_ERROR(model.Step({3}));
     LOCKSTEP_RETURN_IF_ERROR(model.Step({3}));
     EXPECT_FALSE(model.gradients->overlap().on);
+    EXPECT_FALSE(model.gradients->overlap().is_final);
     EXPECT_THAT(model.gradients->overlap().why, HasSubstr("one bucket"));
     EXPECT_THAT(model.gradients->groups(), SizeIs(1));
     LOCKSTEP_RETURN_IF_ERROR(model.gradients->SetFrozen("p0", false));

@@ -19,7 +19,6 @@ using Overlap = GradientsOptions::Overlap;
 
 namespace {
 
-constexpr char kWanted[] = "GradientsOptions::overlap says so";
 constexpr char kNoMarks[] =
     "rank 0 has marked no parameters in a step (MarkReady)";
 
@@ -27,7 +26,9 @@ constexpr char kNoMarks[] =
 
 OverlapTrial::OverlapTrial(Overlap wanted) : measures_(wanted != Overlap::kOn) {
   decision_.why = kNoMarks;
-  if (wanted == Overlap::kOff) Decide(false, kWanted);
+  if (wanted == Overlap::kOff) {
+    Decide(false, "GradientsOptions::overlap is kOff");
+  }
 }
 
 void OverlapTrial::Decide(bool on, std::string why) {
@@ -35,21 +36,21 @@ void OverlapTrial::Decide(bool on, std::string why) {
   decision_ = {on, /*is_final=*/true, std::move(why)};
 }
 
-void OverlapTrial::DecideForNow(std::string why) {
+void OverlapTrial::DecideForNow(std::string why, bool is_final) {
   Decide(false, std::move(why));
-  decision_.is_final = false;
+  decision_.is_final = is_final;
   is_for_now_ = true;
 }
 
 void OverlapTrial::Resume() {
   if (!std::exchange(is_for_now_, false)) return;
   state_ = State::kAwaits;
-  decision_.why = kNoMarks;
+  decision_ = {/*on=*/false, /*is_final=*/false, kNoMarks};
 }
 
 void OverlapTrial::Begin() {
   LOCKSTEP_CHECK(state_ == State::kAwaits);
-  if (!measures_) return Decide(true, kWanted);
+  if (!measures_) return Decide(true, "GradientsOptions::overlap is kOn");
   state_ = State::kMeasuring;
   decision_ = {/*on=*/true, /*is_final=*/false, "the steps are being measured"};
 }

@@ -57,8 +57,9 @@ class OverlapTrial {
   // Decides without a measurement.
   void Decide(bool on, std::string why);
 
-  // Decides against overlap until Resume, which awaits marks again.
-  void DecideForNow(std::string why);
+  // Decides against overlap until Resume, which awaits marks again. `is_final`
+  // says that no Resume is to be expected.
+  void DecideForNow(std::string why, bool is_final);
   void Resume();
 
   // Takes in that rank 0 has marked parameters, so that their order is known.

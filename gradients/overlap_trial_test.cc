@@ -103,7 +103,7 @@ TEST(OverlapTrial, TooFewStepsThatCountDecideAgainstOverlap) {
 
 TEST(OverlapTrial, ADecisionForNowIsTakenAgain) {
   OverlapTrial trial(Overlap::kAuto);
-  trial.DecideForNow("there is one bucket");
+  trial.DecideForNow("there is one bucket", /*is_final=*/false);
   EXPECT_EQ(trial.state(), OverlapTrial::State::kDecided);
   EXPECT_FALSE(trial.decision().is_final);
   trial.Resume();

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,6 +17,9 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/group_memory.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/operation_log.h"
+#include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 
 namespace {
@@ -44,6 +48,26 @@ TEST(CollectivesDocument, MemoryOfAGroup) {
                                 lockstep::World::FromEnvironment());
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto group, world->MakeGroup());
   LOCKSTEP_ASSERT_OK(GroupMemory(group.get(), 1000));
+}
+
+int computed = 0;
+
+void Compute() { ++computed; }
+
+absl::Status Meanwhile(lockstep::Communicator* group, lockstep::Buffer buffer) {
+#include "lockstep/docs/snippets/collectives/meanwhile.inc"
+  EXPECT_EQ(computed, 1);
+  EXPECT_GE(lockstep::TimeIn(group->RecentOperations()), absl::ZeroDuration());
+  return absl::OkStatus();
+}
+
+TEST(CollectivesDocument, ComputingMeanwhile) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto world,
+                                lockstep::World::FromEnvironment());
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto group, world->MakeGroup());
+  std::vector<float> gradient = {1, 2};
+  LOCKSTEP_ASSERT_OK(
+      Meanwhile(group.get(), lockstep::BufferOf(absl::MakeSpan(gradient))));
 }
 
 // This example needs a GPU, so it is only compiled.
