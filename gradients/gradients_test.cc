@@ -29,8 +29,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/local/local_world.h"
-#include "lockstep/collective/world.h"
+#include "lockstep/gradients/on_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -44,23 +43,6 @@ using ::testing::HasSubstr;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kRange = absl::StatusCode::kOutOfRange;
 constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
-
-using Rank = std::function<absl::Status(Communicator& group)>;
-
-// Returns how each rank ended.
-std::vector<absl::Status> StatusesOf(int size, const Rank& rank,
-                                     const std::string& backend = "auto") {
-  return LocalWorld(size).Run([&](World& world) -> absl::Status {
-    GroupOptions options;
-    options.backend = backend;
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup(options));
-    return rank(*group);
-  });
-}
-
-void OnRanks(int size, const Rank& rank, const std::string& backend = "auto") {
-  EXPECT_THAT(StatusesOf(size, rank, backend), Each(IsOk()));
-}
 
 StepInput Weight(int64_t weight) {
   StepInput input;

@@ -36,6 +36,7 @@
 #include "lockstep/collective/operation_log.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/gradients/gradients.h"
+#include "lockstep/gradients/on_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -52,22 +53,6 @@ using ::testing::SizeIs;
 constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
 constexpr char kBackends[][6] = {"local", "shm", "tcp"};
 
-using Rank = std::function<absl::Status(Communicator& group)>;
-
-std::vector<absl::Status> StatusesOf(int size, const Rank& rank,
-                                     const std::string& backend = "auto") {
-  return LocalWorld(size).Run([&](World& world) -> absl::Status {
-    GroupOptions options;
-    options.backend = backend;
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup(options));
-    return rank(*group);
-  });
-}
-
-void OnRanks(int size, const Rank& rank, const std::string& backend = "auto") {
-  EXPECT_THAT(StatusesOf(size, rank, backend), Each(IsOk()));
-}
-
 GradientsOptions With(Overlap overlap, int64_t bucket_bytes = 32 << 10) {
   GradientsOptions options;
   options.overlap = overlap;
@@ -75,8 +60,9 @@ GradientsOptions With(Overlap overlap, int64_t bucket_bytes = 32 << 10) {
   return options;
 }
 
-// A bucket has as many floats.
+// A bucket has as many floats. Four parameters are four buckets.
 constexpr int64_t kBucket = 8192;
+const std::vector<int64_t> kFour = {kBucket, kBucket, kBucket, kBucket};
 
 // Parameters of type f32, with their gradients.
 struct Model {
@@ -98,6 +84,12 @@ struct Model {
     LOCKSTEP_ASSIGN_OR_RETURN(
         gradients, Gradients::Create(group, std::move(parameters), options));
     return absl::OkStatus();
+  }
+
+  // Takes the first step, too, in which the order of buckets is found out.
+  absl::Status MakeWithOverlap(Communicator& group) {
+    LOCKSTEP_RETURN_IF_ERROR(Make(group, kFour, With(Overlap::kOn)));
+    return Step({0, 1, 2, 3});
   }
 
   absl::Span<float> Of(size_t parameter) const {
@@ -145,8 +137,6 @@ struct Model {
 };
 
 // ---- The launches.
-
-const std::vector<int64_t> kFour = {kBucket, kBucket, kBucket, kBucket};
 
 // On rank 0, the last parameters are ready first. The buckets of all ranks then
 // travel in that order, whatever the order of a rank's own marks is.
@@ -197,8 +187,7 @@ TEST(Overlap, BucketsTravelBeforeAverageInTheOrderOfRank0) {
 TEST(Overlap, OnlyMarksOfTheLastPartLaunchBuckets) {
   OnRanks(2, [](Communicator& group) -> absl::Status {
     Model model;
-    LOCKSTEP_RETURN_IF_ERROR(model.Make(group, kFour, With(Overlap::kOn)));
-    LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+    LOCKSTEP_RETURN_IF_ERROR(model.MakeWithOverlap(group));
     for (int step = 0; step < 2; ++step) {
       // The ranks have different numbers of parts.
       const int parts = 2 + group.rank() * step;
@@ -431,9 +420,7 @@ TEST(Overlap, AStepThatIsDiscardedIsSettledByTheNextOne) {
         2,
         [](Communicator& group) -> absl::Status {
           Model model;
-          LOCKSTEP_RETURN_IF_ERROR(
-              model.Make(group, kFour, With(Overlap::kOn)));
-          LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+          LOCKSTEP_RETURN_IF_ERROR(model.MakeWithOverlap(group));
           for (const bool ends : {false, true}) {
             LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
             model.Fill(5);
@@ -463,8 +450,7 @@ TEST(Overlap, AStepThatIsDiscardedIsSettledByTheNextOne) {
 TEST(Overlap, AStepThatOnlyOneRankDiscardsIsTold) {
   const auto statuses = StatusesOf(2, [](Communicator& group) -> absl::Status {
     Model model;
-    LOCKSTEP_RETURN_IF_ERROR(model.Make(group, kFour, With(Overlap::kOn)));
-    LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+    LOCKSTEP_RETURN_IF_ERROR(model.MakeWithOverlap(group));
     LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
     if (group.rank() == 0) {
       model.Fill(100);
@@ -483,8 +469,7 @@ TEST(Overlap, AStepThatOnlyOneRankDiscardsIsTold) {
 TEST(Overlap, RanksMayHaveNoGradients) {
   OnRanks(2, [](Communicator& group) -> absl::Status {
     Model model;
-    LOCKSTEP_RETURN_IF_ERROR(model.Make(group, kFour, With(Overlap::kOn)));
-    LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+    LOCKSTEP_RETURN_IF_ERROR(model.MakeWithOverlap(group));
     LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
     LOCKSTEP_ASSIGN_OR_RETURN(const StepResult empty, model.Average(0));
     EXPECT_TRUE(empty.skipped);
@@ -524,8 +509,7 @@ TEST(Overlap, RanksMayHaveNoGradients) {
 TEST(Overlap, SumsMayBeAddedUpWhileBucketsTravel) {
   OnRanks(2, [](Communicator& group) -> absl::Status {
     Model model;
-    LOCKSTEP_RETURN_IF_ERROR(model.Make(group, kFour, With(Overlap::kOn)));
-    LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+    LOCKSTEP_RETURN_IF_ERROR(model.MakeWithOverlap(group));
     EXPECT_THAT(model.gradients->groups(), SizeIs(2));
     LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
     model.Fill(1);
@@ -565,8 +549,7 @@ TEST(Overlap, TakesTheTrainersGroupForWeights) {
 TEST(Overlap, AMistakeInMarksIsStillAnErrorOfAverage) {
   OnRanks(2, [](Communicator& group) -> absl::Status {
     Model model;
-    LOCKSTEP_RETURN_IF_ERROR(model.Make(group, kFour, With(Overlap::kOn)));
-    LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+    LOCKSTEP_RETURN_IF_ERROR(model.MakeWithOverlap(group));
     LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
     model.Fill(1);
     if (group.rank() == 0) {
@@ -617,8 +600,7 @@ TEST(Overlap, BucketsAreNotSlowDuringTheBackwardPass) {
       }
       LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup(options));
       Model model;
-      LOCKSTEP_RETURN_IF_ERROR(model.Make(*group, kFour, With(Overlap::kOn)));
-      LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+      LOCKSTEP_RETURN_IF_ERROR(model.MakeWithOverlap(*group));
       LOCKSTEP_RETURN_IF_ERROR(Wait(elsewhere->Barrier()));
       LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
       model.Fill(1);
@@ -650,9 +632,7 @@ TEST(Overlap, ARankThatFailsInItsBackwardPassIsNamed) {
         3,
         [&](Communicator& group) -> absl::Status {
           Model model;
-          LOCKSTEP_RETURN_IF_ERROR(
-              model.Make(group, kFour, With(Overlap::kOn)));
-          LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+          LOCKSTEP_RETURN_IF_ERROR(model.MakeWithOverlap(group));
           LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
           model.Fill(1);
           model.Mark({0, 1});
@@ -686,8 +666,7 @@ TEST(Overlap, ARankThatFailsInItsBackwardPassIsNamed) {
 TEST(Overlap, ARankThatAbortsInItsBackwardPassIsTold) {
   const auto statuses = StatusesOf(2, [](Communicator& group) -> absl::Status {
     Model model;
-    LOCKSTEP_RETURN_IF_ERROR(model.Make(group, kFour, With(Overlap::kOn)));
-    LOCKSTEP_RETURN_IF_ERROR(model.Step({0, 1, 2, 3}));
+    LOCKSTEP_RETURN_IF_ERROR(model.MakeWithOverlap(group));
     LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
     model.Fill(1);
     model.Mark({0, 1, 2, 3});

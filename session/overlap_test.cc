@@ -92,6 +92,26 @@ absl::StatusOr<std::unique_ptr<MetricsSink>> MakeSink(
   return std::make_unique<Sink>(context.rank);
 }
 
+// Trains for some epochs of two steps, which have 6 and 4 rows. The gradient is
+// the mean of the samples' numbers.
+absl::Status TrainFor(Session& session, Overlap overlap, int64_t epochs) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
+  Layers layers;
+  LOCKSTEP_RETURN_IF_ERROR(layers.Make(session, overlap));
+  for (const int64_t epoch : session.Epochs(*train, epochs)) {
+    for (Step& step : session.Steps(*train, epoch)) {
+      for (const Batch& batch : step) {
+        layers.Backward(batch, 1);
+        layers.Backward(batch, 0);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(step.Average(*layers.gradients));
+      EXPECT_EQ(layers.Of(0)[9], step.number() == 0 ? 2.5 : 7.5);
+      EXPECT_EQ(layers.Of(1)[9], step.number() == 0 ? 2.5 : 7.5);
+    }
+  }
+  return absl::OkStatus();
+}
+
 using OverlapTest = SessionTest;
 
 // The first step moves the weights, both buckets, and their order.
@@ -99,21 +119,8 @@ TEST_F(OverlapTest, TheCollectivesOfAllGroupsAreCounted) {
   Counted all;
   counted = &all;
   LOCKSTEP_ASSERT_OK(registry_.Add<MetricsSink>("kept", "", MakeSink));
-  const auto train = [](Session& session) -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
-    Layers layers;
-    LOCKSTEP_RETURN_IF_ERROR(layers.Make(session, Overlap::kOn));
-    for (const int64_t epoch : session.Epochs(*train, 2)) {
-      for (Step& step : session.Steps(*train, epoch)) {
-        for (const Batch& batch : step) {
-          layers.Backward(batch, 1);
-          layers.Backward(batch, 0);
-        }
-        LOCKSTEP_RETURN_IF_ERROR(step.Average(*layers.gradients));
-        EXPECT_EQ(layers.Of(0)[9], step.number() == 0 ? 2.5 : 7.5);
-      }
-    }
-    return absl::OkStatus();
+  const auto train = [](Session& session) {
+    return TrainFor(session, Overlap::kOn, /*epochs=*/2);
   };
   EXPECT_THAT(RunJobs(std::vector<std::string>(
                           2, absl::StrCat(kJob, "[rank_metrics.kept]")),
@@ -125,20 +132,8 @@ TEST_F(OverlapTest, TheCollectivesOfAllGroupsAreCounted) {
 }
 
 TEST_F(OverlapTest, TheLogSaysOnceWhatTheStepsDecided) {
-  const auto train = [](Session& session) -> absl::Status {
-    LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train, session.MakeLoader("train"));
-    Layers layers;
-    LOCKSTEP_RETURN_IF_ERROR(layers.Make(session, Overlap::kAuto));
-    for (const int64_t epoch : session.Epochs(*train, 10)) {
-      for (Step& step : session.Steps(*train, epoch)) {
-        for (const Batch& batch : step) {
-          layers.Backward(batch, 1);
-          layers.Backward(batch, 0);
-        }
-        LOCKSTEP_RETURN_IF_ERROR(step.Average(*layers.gradients));
-      }
-    }
-    return absl::OkStatus();
+  const auto train = [](Session& session) {
+    return TrainFor(session, Overlap::kAuto, /*epochs=*/10);
   };
   EXPECT_THAT(RunQuietly(2, train), Each(IsOk()));
   std::vector<std::string> said;
