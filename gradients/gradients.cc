@@ -368,8 +368,10 @@ absl::StatusOr<StepResult> Gradients::Average(const StepInput& input) {
       last_, on_host() ? AverageOnHost(input) : AverageOnDevice(input));
   stage_ = Stage::kAveraged;
   norm_ = last_.norm;
-  LOCKSTEP_RETURN_IF_ERROR(TryOverlap());
-  return last_;
+  const absl::Status tried = TryOverlap();
+  if (tried.ok()) return last_;
+  Abort(tried);  // the others may wait for this rank
+  return tried;
 }
 
 absl::Status Gradients::AverageUntilAllAreDone(
