@@ -261,7 +261,7 @@ class RandomTrainer {
     };
     const int64_t parameters = 1 + below(6);
     for (int64_t i = 0; i < parameters; ++i) {
-      counts_.push_back(below(5) == 0 ? below(40'000) : below(300));
+      counts_.push_back(below(5) == 0 ? below(20'000) : below(300));
       dtypes_.push_back(below(4) == 0   ? DType::kF64
                         : below(3) == 0 ? DType::kF16
                                         : DType::kF32);
@@ -312,8 +312,11 @@ class RandomTrainer {
   // Writes or adds numbers to a gradient.
   void Compute(const GradientView& view, Random& random, bool adds,
                bool is_large) {
+    uint64_t state = random();
     for (int64_t i = 0; i < view.gradient.count; ++i) {
-      double value = random.Uniform(-1, 1);
+      // A linear congruential generator is fast, also under a sanitizer.
+      state = state * 6364136223846793005 + 1442695040888963407;
+      double value = static_cast<double>(state >> 40) / (1 << 23) - 1;
       if (is_large && i == view.gradient.count / 2) value = 1e39;
       const auto put = [&](auto* data) {
         using T = std::remove_pointer_t<decltype(data)>;
@@ -392,7 +395,7 @@ class RandomTrainer {
 
 // The same bits, norms and messages, whatever travels when.
 TEST(Overlap, ChangesNoBit) {
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     OnRanks(
         static_cast<int>(2 + seed % 2),
