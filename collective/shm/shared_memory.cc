@@ -39,6 +39,9 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 // seal of its own.
 constexpr unsigned kNeverExecuted = 8;
 
+// MADV_POPULATE_WRITE of Linux 5.14.
+constexpr int kPopulateWrite = 23;
+
 // The memories that this process has made and not dropped, by nonce.
 // Thread-safety: callers hold the mutex.
 struct Registry {
@@ -125,6 +128,15 @@ absl::StatusOr<int> OpenFile(const std::string& path, int access) {
                           "namespace or on another host"));
 }
 
+// Allocates the file's pages. Returns the error's number.
+int AllocatePages(int file, size_t bytes) {
+  int error;
+  do {
+    error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  } while (error == EINTR);
+  return error;
+}
+
 // Returns true if the file has our seals and that many bytes.
 bool HasSealedBytes(int file, size_t bytes) {
   struct stat status;
@@ -149,14 +161,18 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedMemory::Create(
   file = make(kNeverExecuted);
   if (file < 0 && errno == EINVAL) file = make(0);
   if (file < 0) return NoMemory(errno, mapped);
-  int error;
-  do {
-    error = posix_fallocate(file, 0, static_cast<off_t>(mapped));
-  } while (error == EINTR);
-  if (error != 0) return NoMemory(error, mapped);
+  if (writers == Writers::kAll) {
+    const int error = AllocatePages(file, mapped);
+    if (error != 0) return NoMemory(error, mapped);
+  } else if (ftruncate(file, static_cast<off_t>(mapped)) != 0) {
+    return NoMemory(errno, mapped);
+  }
   memory->closed_in_forks_ = std::make_unique<ClosedInForks>(file);
   if (fcntl(file, F_ADD_SEALS, kSeals) != 0) return NoMemory(errno, mapped);
   LOCKSTEP_RETURN_IF_ERROR(memory->Map(PROT_READ | PROT_WRITE));
+  if (writers == Writers::kOwner) {
+    LOCKSTEP_RETURN_IF_ERROR(memory->Populate());
+  }
 
   std::string random(kNonceBytes, '\0');
   if (getrandom(random.data(), kNonceBytes, 0) !=
@@ -204,8 +220,10 @@ SharedMemory::SharedMemory(size_t bytes, Writers writers)
 
 absl::Status SharedMemory::Map(int protection) {
   const bool all_write = writers_ == Writers::kAll;
-  // Large memory is used again and again, so its pages are mapped now.
-  const int flags = MAP_SHARED | (all_write ? 0 : MAP_POPULATE);
+  // Large memory is used again and again, so its pages are mapped now. Its
+  // owner has yet to allocate them.
+  const bool populates = !all_write && protection == PROT_READ;
+  const int flags = MAP_SHARED | (populates ? MAP_POPULATE : 0);
   void* const mapping = mmap(nullptr, mapped_, protection, flags, file_, 0);
   if (mapping == MAP_FAILED) return NoMemory(errno, mapped_);
   mapping_ = mapping;
@@ -214,6 +232,18 @@ absl::Status SharedMemory::Map(int protection) {
     return NoMemory(errno, mapped_);
   }
   return absl::OkStatus();
+}
+
+// The system gives huge pages to memory of a file where shmem_enabled is
+// "advise", but only if they are asked for and touched through a mapping.
+absl::Status SharedMemory::Populate() {
+  madvise(mapping_, mapped_, MADV_HUGEPAGE);  // there may be none
+  if (madvise(mapping_, mapped_, kPopulateWrite) == 0) return absl::OkStatus();
+  int error = errno;
+  if (error == EINVAL) error = AllocatePages(file_, mapped_);  // an old Linux
+  // "Bad address" is how a mapping says that there is no page.
+  if (error == EFAULT) error = ENOMEM;
+  return error == 0 ? absl::OkStatus() : NoMemory(error, mapped_);
 }
 
 // The word is in the first page, which Retire keeps.

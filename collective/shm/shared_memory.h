@@ -74,6 +74,8 @@ class SharedMemory {
 
   // Maps the file. A forked process does not get memory of kOwner.
   absl::Status Map(int protection);
+  // Allocates the pages of mapped memory of kOwner.
+  absl::Status Populate();
 
   const Writers writers_;
   const size_t data_offset_;
