@@ -3,10 +3,11 @@
   bench_torch_training.py [RANK FOLDER [INTERFACE]]
 
 This is the peer of gradients/training_benchmark.cc, whose requests it answers;
-tools/bench_training.py and tools/bench_overlap.py run both. Each process is one
-of two ranks, which meet in FOLDER over Gloo, by default on this host. The ways are plain (the model alone), those of WAYS, and
-raw (one all-reduce of as many bytes). Without arguments, the program prints
-the version of PyTorch, and the WAYS that it has.
+tools/bench_training.py and tools/bench_overlap.py run both. Each process is
+one of two ranks, which meet in FOLDER over Gloo, by default on this host. The
+ways are plain (the model alone), those of WAYS, and raw (one all-reduce of as
+many bytes). Without arguments, the program prints the version of PyTorch, and
+the WAYS that it has.
 """
 
 import inspect
