@@ -348,8 +348,8 @@ class Gradients {
 
   // The groups are declared after the memory, which they use.
   std::unique_ptr<Communicator> group_;
-  // What is not gradients. If it is null, group_ moves it. Another thread may
-  // abort while it is made.
+  // The group of what is not gradients. If it is null, group_ moves that, too.
+  // Another thread may abort while it is made.
   std::unique_ptr<Communicator> host_group_;
   Mutex aborting_;
   absl::Status aborted_ ABSL_GUARDED_BY(aborting_);

@@ -136,7 +136,7 @@ struct GradientsOptions {
   Overlap overlap = Overlap::kAuto;
 
   // The longest time that a collective of a step takes. 0: the group's default.
-  // That of a bucket which travels before Average begins there.
+  // The time of a bucket that travels before Average begins in Average.
   absl::Duration deadline = absl::ZeroDuration();
 
   // The longest time from a mark to Average. After it, the deadline of buckets

@@ -55,8 +55,8 @@ TEST(OverlapTrial, TakesOverlapOnlyForAGain) {
   EXPECT_TRUE(enough.decision().on);
 }
 
-// Of seven steps with overlap that count, three are slow. A fourth one, the
-// first of all, would make the median slow.
+// Three of the seven steps with overlap that count are slow. If the very first
+// one, which is slow, too, counted, the median would be slow.
 TEST(OverlapTrial, TheFirstStepOfEachWayDoesNotCount) {
   OverlapTrial trial(Overlap::kAuto);
   trial.Begin();

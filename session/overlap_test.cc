@@ -62,7 +62,7 @@ struct Layers {
   }
 };
 
-// How many collectives each step had, by rank.
+// Counted has the number of collectives of each step, by rank.
 struct Counted {
   Mutex mutex;
   std::map<int64_t, std::vector<double>> collectives;

@@ -320,7 +320,7 @@ TEST(Engine, ADeadlineDoesNotBeginWhileTheCallerComputes) {
   LOCKSTEP_EXPECT_OK(second.status());
 }
 
-// Whoever waits for an operation also waits for those before it.
+// A caller that waits for an operation also waits for those before it.
 TEST(Engine, ADeadlineBeginsWhereTheCallerWaits) {
   EngineJob job(2);
   const auto ranks = job.JoinAll();
