@@ -115,14 +115,16 @@ class Communicator final {
 
   // Allocates memory that collectives of this group reach without a copy. All
   // ranks call it, with the same number of bytes, and all get memory or none.
-  // Over shm, the ranks read each other's memory. Where the ranks can't reach
-  // each other's memory, also because there is not enough that can be shared,
-  // all get memory of their own, and GroupMemory::sharing says why. It
-  // takes up to two collectives, of which messages show the name.
+  // Over shm, the ranks read each other's memory. Over nccl, it is memory of the
+  // rank's device. Where the ranks can't reach each other's memory, also because
+  // there is not enough that can be shared, all get memory of their own, and
+  // GroupMemory::sharing says why. It takes up to two collectives, of which
+  // messages show the name.
   //   INVALID_ARGUMENT    `bytes` is below 1
   //   RESOURCE_EXHAUSTED  there is no memory on one of the ranks, which the
   //                       message names; the group goes on
-  //   UNIMPLEMENTED       the group does not move the memory of the host
+  //   UNIMPLEMENTED       the group moves memory of a device, by a transport
+  //                       that has no AllocateOnDevice
   absl::StatusOr<GroupMemory> Allocate(int64_t bytes,
                                        const CallOptions& options = {});
 

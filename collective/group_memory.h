@@ -13,6 +13,12 @@
 // may be a buffer. All collectives but Reduce, AllToAll and those of few bytes
 // use it, if the buffers of all ranks that give data are in it; an all-reduce
 // needs `in` and `out` in it. The results have the same bits in any case.
+//
+// Over nccl, it is memory of the rank's device, which NCCL copies as it copies
+// any other:
+//
+//   const Buffer buffer =
+//       BufferOf(static_cast<float*>(memory.data()), 1000, memory.device());
 #ifndef LOCKSTEP_COLLECTIVE_GROUP_MEMORY_H_
 #define LOCKSTEP_COLLECTIVE_GROUP_MEMORY_H_
 
@@ -24,6 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
+#include "lockstep/collective/buffer.h"
 
 namespace lockstep {
 
@@ -49,11 +56,16 @@ class GroupMemory final {
   GroupMemory(GroupMemory&&) = default;
   GroupMemory& operator=(GroupMemory&&) = default;
 
-  // Returns the memory, which begins at a page and is 0 at first.
+  // Returns the memory, which is 0 at first. On the host, it begins at a page.
   void* data() const { return memory_.get(); }
   int64_t bytes() const { return memory_ == nullptr ? 0 : bytes_; }
 
+  // Returns where the memory is: on this rank's device over nccl, and on the
+  // host over all other backends.
+  Device device() const { return device_; }
+
   // Returns all whole elements of type T.
+  // Requires: the memory is on the host.
   template <typename T>
   absl::Span<T> As() const {
     return absl::MakeSpan(static_cast<T*>(data()),
@@ -69,13 +81,16 @@ class GroupMemory final {
 
  private:
   friend class Communicator;
-  GroupMemory(std::shared_ptr<void> memory, int64_t bytes, absl::Status sharing)
+  GroupMemory(std::shared_ptr<void> memory, int64_t bytes, Device device,
+              absl::Status sharing)
       : memory_(std::move(memory)),
         bytes_(bytes),
+        device_(device),
         sharing_(std::move(sharing)) {}
 
   std::shared_ptr<void> memory_;
   int64_t bytes_ = 0;
+  Device device_;
   absl::Status sharing_;
 };
 

@@ -33,19 +33,21 @@
 //                   one that closes the communicator or the
 //                   world, or a thread of the group's
 //   WaitOnStream    any thread                                    no
-//   Allocate        one that allocates memory of the group        no
+//   Allocate,       one that allocates memory of the group        not for
+//   AllocateOnDevice                                              other ranks
 //   Send, Recv      a thread of the group's, another one for      yes
 //                   each other rank and direction
-//   Move            one that issues a Send, Recv or SendRecv      yes
+//   Move            one that issues a Send, Recv or SendRecv, or  yes
+//                   that allocates memory of the group
 //   Cancel          any thread, also the one that keeps the       no
 //                   rank in touch with the others
 //   destructor      the one that destroys the communicator        a few seconds
 //
 // Connect returns before the first Post, Run, Begin, Send and Recv;
-// CheckSupported, Prepare, Allocate and Move may come earlier. At most one call
-// of each row runs at a time, with these exceptions: CheckSupported, Allocate
-// and WaitOnStream may run on several threads, and each other rank has one Send
-// and one Recv.
+// CheckSupported, Prepare, Allocate, AllocateOnDevice and Move may come earlier.
+// At most one call of each row runs at a time, with these exceptions:
+// CheckSupported and WaitOnStream may run on several threads, and each other
+// rank has one Send and one Recv.
 // Post and Run do not run at the same time. All other calls may.
 //
 // During Post, Prepare, Move, and Begin on the issuing thread, a lock is held
@@ -307,6 +309,21 @@ class DeviceTransport : public TransportBase {
   // data. The engine finds that out at a heartbeat.
   virtual absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<const Operation>& op) = 0;
+
+  // Makes memory of the device for Communicator::Allocate, which is 0. Its
+  // owner may be destroyed on any thread, before the end of the transport or
+  // after it. A transport that has no such memory need not override it.
+  virtual absl::StatusOr<std::shared_ptr<void>> AllocateOnDevice(
+      int64_t /*bytes*/) {
+    return absl::UnimplementedError(
+        absl::StrCat(name(), " makes no memory of its device"));
+  }
+
+  // Returns memory of the device in which the ranks tell each other what they
+  // have allocated: kNoticeBytes for this rank, and as many for each rank of
+  // the group. A transport without AllocateOnDevice has none.
+  virtual Buffer notices() const { return {}; }
+  static constexpr int64_t kNoticeBytes = 512;
 };
 
 // A transport of either kind. A pointer to one of them converts to it.

@@ -93,6 +93,7 @@ struct Driver {
       {"in_progress", 0},         {"connects_lazily", 0}, {"async_error_at", 0},
       {"async_error", 6},         {"fault_rank", -1},     {"hang_at", 0},
       {"allow_duplicate_gpu", 0}, {"meets_by_bytes", 0},  {"init_error", 0},
+      {"full_device", -1},
   };
   bool initialized = false;
   std::map<int, CudaContext> contexts;
@@ -218,9 +219,13 @@ CudaResult Allocate(void** memory, size_t bytes, int device) {
   if (Forbidden()) return kCudaCaptureUnsupported;
   if (current.empty()) return kCudaInvalidContext;
   if (bytes == 0) return kCudaInvalidValue;
+  if (device >= 0 && device == FakeGpuGet("full_device")) {
+    return kCudaOutOfMemory;
+  }
   constexpr size_t kUnit = 256;  // CUDA's alignment
   *memory = std::aligned_alloc(kUnit, (bytes + kUnit - 1) / kUnit * kUnit);
   if (*memory == nullptr) return kCudaOutOfMemory;
+  std::memset(*memory, 0xa5, bytes);  // CUDA leaves what was there
   MutexLock lock(driver.mutex);
   driver.memories[static_cast<char*>(*memory)] = {bytes, device};
   return kCudaSuccess;
@@ -318,6 +323,12 @@ void FakeGpuSet(const char* name, long long value) {
   MutexLock lock(driver.mutex);
   LOCKSTEP_CHECK(driver.switches.count(name) == 1);
   driver.switches[name] = value;
+}
+
+// Returns how many pieces of memory there are.
+long long FakeGpuPieces() {
+  MutexLock lock(driver.mutex);
+  return static_cast<long long>(driver.memories.size());
 }
 
 CudaResult cuInit(unsigned flags) {

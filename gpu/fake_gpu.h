@@ -22,6 +22,7 @@
 // A function that is found with dlsym sets the switches,
 //
 //   void FakeGpuSet(const char* name, long long value);
+//   long long FakeGpuPieces();  // how many pieces of memory there are
 //
 // or, for child processes, environment variables such as FAKE_GPU_DEVICE_COUNT,
 // which are read when the library is loaded. The switches and their defaults:
@@ -29,6 +30,7 @@
 //   device_count         8
 //   no_driver            0; 1: cuInit finds no device
 //   init_error           0; the error that cuInit returns
+//   full_device          -1; the device that has no memory left
 //   version              22809, of NCCL
 //   in_progress          0; the number of times that CommGetAsyncError says
 //                        kInProgress after each call on a non-blocking

@@ -30,7 +30,7 @@
 #include "lockstep/collective/work.h"
 #include "lockstep/gradients/arithmetic.h"
 #include "lockstep/gradients/control.h"
-#include "lockstep/gradients/gradient_memory.h"
+#include "lockstep/gradients/memory_place.h"
 #include "lockstep/gradients/loss_scaler.h"
 #include "lockstep/gradients/marks.h"
 #include "lockstep/gradients/overlap_trial.h"
@@ -159,7 +159,8 @@ absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
   std::vector<Buffer> gradients;
   for (const GradientView& view : views_) gradients.push_back(view.gradient);
   LOCKSTEP_RETURN_IF_ERROR(
-      reducer_->Adopt(*group_, Call("gradients"), absl::MakeSpan(gradients)));
+      reducer_->Adopt(*group_, host_group(), Call("gradients"),
+                      absl::MakeSpan(gradients)));
   for (size_t i = 0; i < views_.size(); ++i) views_[i].gradient = gradients[i];
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   LOCKSTEP_RETURN_IF_ERROR(reducer_->SetToZero());

@@ -21,10 +21,11 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/group_memory.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/gradients/arithmetic.h"
 #include "lockstep/gradients/bucket_plan.h"
-#include "lockstep/gradients/gradient_memory.h"
+#include "lockstep/gradients/memory_place.h"
 
 namespace lockstep::internal_gradients {
 namespace {
@@ -49,6 +50,11 @@ size_t BlocksOf(const Piece& piece) {
   return static_cast<size_t>((piece.count + kBlock - 1) / kBlock);
 }
 
+std::string NameOf(Device device) {
+  if (device.kind == Device::Kind::kHost) return "the host";
+  return absl::StrCat("CUDA device ", device.ordinal);
+}
+
 // Returns the bytes of a bucket, up to the next cache line.
 int64_t BytesOf(const BucketPlan& plan) {
   return RoundUp(plan.count * SizeOf(plan.dtype), kAlignment);
@@ -56,7 +62,8 @@ int64_t BytesOf(const BucketPlan& plan) {
 
 }  // namespace
 
-absl::Status Reducer::Adopt(Communicator& group, const CallOptions& call,
+absl::Status Reducer::Adopt(Communicator& group, Communicator& host_group,
+                            const CallOptions& call,
                             absl::Span<Buffer> gradients) {
   std::vector<PlannedParameter> own, all;
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -70,12 +77,12 @@ absl::Status Reducer::Adopt(Communicator& group, const CallOptions& call,
   // The types lie one behind the other, and each begins at a cache line.
   const std::vector<BucketPlan> plans = PlanBuckets(own, /*most_bytes=*/0);
   for (const BucketPlan& plan : plans) own_bytes_ += BytesOf(plan);
-  LOCKSTEP_ASSIGN_OR_RETURN(memory_, AllocateForMost(group, call, own_bytes_));
+  LOCKSTEP_ASSIGN_OR_RETURN(memory_, AllocateForMost(group, host_group, call, own_bytes_));
   int64_t begin = 0;
   for (const BucketPlan& plan : plans) {
     for (const Piece& piece : plan.pieces) {
       gradients[piece.parameter].data =
-          memory_->data() + begin + piece.offset * SizeOf(plan.dtype);
+          static_cast<char*>(memory_.data()) + begin + piece.offset * SizeOf(plan.dtype);
     }
     begin += BytesOf(plan);
   }
@@ -91,24 +98,31 @@ absl::Status Reducer::Adopt(Communicator& group, const CallOptions& call,
   }
   CallOptions of_copies = call;
   of_copies.name = absl::StrCat("copies of ", call.name);
-  LOCKSTEP_ASSIGN_OR_RETURN(copies_, AllocateForMost(group, of_copies, copied));
+  LOCKSTEP_ASSIGN_OR_RETURN(copies_, AllocateForMost(group, host_group, of_copies, copied));
   return absl::OkStatus();
 }
 
-// Allocates as many bytes as the rank needs that needs most, or returns null if
-// none needs any. A trainer's gradients may lie elsewhere on each rank, but on
-// the host all ranks allocate together.
-absl::StatusOr<std::unique_ptr<GradientMemory>> Reducer::AllocateForMost(
-    Communicator& group, const CallOptions& call, int64_t bytes) {
-  if (place_.on_host() && group.size() > 1) {
+// Allocates as many bytes as the rank needs that needs most, since all ranks
+// allocate together, and a trainer's gradients may lie elsewhere on each.
+absl::StatusOr<GroupMemory> Reducer::AllocateForMost(Communicator& group,
+                                                     Communicator& host_group,
+                                                     const CallOptions& call,
+                                                     int64_t bytes) const {
+  if (group.size() > 1) {
     CallOptions named = call;
     named.name = absl::StrCat("bytes: ", call.name);
     const Buffer most = BufferOf(&bytes, 1);
-    LOCKSTEP_RETURN_IF_ERROR(
-        lockstep::Wait(group.AllReduce(most, most, ReduceOp::kMax, named)));
+    LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(
+        host_group.AllReduce(most, most, ReduceOp::kMax, named)));
   }
-  if (bytes == 0) return nullptr;
-  return GradientMemory::Create(place_, group, bytes, call);
+  if (bytes == 0) return GroupMemory();
+  LOCKSTEP_ASSIGN_OR_RETURN(GroupMemory memory, group.Allocate(bytes, call));
+  if (NameOf(memory.device()) == NameOf(place_.device())) return memory;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the parameters are on ", NameOf(place_.device()), ", and the group '",
+      group.name(), "' moves memory of ", NameOf(memory.device()),
+      ": give Gradients a group of the backend nccl on the device of the "
+      "parameters"));
 }
 
 absl::Status Reducer::Plan(const std::vector<bool>& frozen,
@@ -135,10 +149,9 @@ absl::Status Reducer::Plan(const std::vector<bool>& frozen,
     auto bucket = std::make_unique<Bucket>();
     bucket->data = InPlaceOf(plan);
     if (bucket->data == nullptr && has_copies_) {
-      LOCKSTEP_CHECK(copies_ != nullptr &&
-                     copied + BytesOf(plan) <= copies_->bytes());
+      LOCKSTEP_CHECK(copied + BytesOf(plan) <= copies_.bytes());
       bucket->is_copy = true;
-      bucket->data = copies_->data() + copied;
+      bucket->data = static_cast<char*>(copies_.data()) + copied;
       copied += BytesOf(plan);
     }
     for (const Piece& piece : plan.pieces) {
@@ -211,10 +224,7 @@ DType Reducer::TravelTypeOf(const Buffer& gradient) const {
 int64_t Reducer::MostBytes(absl::Span<const PlannedParameter> moved,
                            bool launches_early) const {
   if (options_.bucket_bytes > 0) return options_.bucket_bytes;
-  int64_t bytes = 0;
-  for (const auto* const memory : {&memory_, &copies_}) {
-    if (*memory != nullptr) bytes += (*memory)->bytes();
-  }
+  const int64_t bytes = memory_.bytes() + copies_.bytes();
   const bool is_shared = bytes > 0 && sharing().ok();
   if (!launches_early) {
     return is_shared && bytes > kMuchBytes ? kSharedBucketBytes : 0;
@@ -229,10 +239,8 @@ int64_t Reducer::MostBytes(absl::Span<const PlannedParameter> moved,
 }
 
 absl::Status Reducer::sharing() const {
-  absl::Status status;
-  for (const auto* const memory : {&memory_, &copies_}) {
-    if (*memory != nullptr) status.Update((*memory)->sharing());
-  }
+  absl::Status status = memory_.sharing();
+  status.Update(copies_.sharing());
   return status;
 }
 
@@ -265,7 +273,7 @@ char* Reducer::InPlaceOf(const BucketPlan& plan) const {
 
 absl::Status Reducer::SetToZero() {
   if (own_bytes_ > 0) {
-    LOCKSTEP_RETURN_IF_ERROR(place_.SetToZero(memory_->data(), own_bytes_));
+    LOCKSTEP_RETURN_IF_ERROR(place_.SetToZero(memory_.data(), own_bytes_));
   }
   for (size_t i = 0; i < gradients_.size(); ++i) {
     if (is_own_[i]) continue;

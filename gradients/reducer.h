@@ -34,10 +34,11 @@
 #include "lockstep/base/mutex.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/group_memory.h"
 #include "lockstep/collective/work.h"
 #include "lockstep/gradients/arithmetic.h"
 #include "lockstep/gradients/bucket_plan.h"
-#include "lockstep/gradients/gradient_memory.h"
+#include "lockstep/gradients/memory_place.h"
 
 namespace lockstep::internal_gradients {
 
@@ -66,8 +67,8 @@ class Reducer {
   // the Reducer, which it writes to `data`. Also allocates what any plan needs
   // for copies: a rank alone sends nothing, and needs none. All ranks of the
   // group call it. Called once.
-  absl::Status Adopt(Communicator& group, const CallOptions& call,
-                     absl::Span<Buffer> gradients);
+  absl::Status Adopt(Communicator& group, Communicator& host_group,
+                     const CallOptions& call, absl::Span<Buffer> gradients);
 
   // Makes the plan for the parameters that are not frozen, by number. If
   // `launches_early` is true, it is one for steps that call BeginLaunches.
@@ -158,8 +159,10 @@ class Reducer {
     Piece piece;
   };
 
-  absl::StatusOr<std::unique_ptr<GradientMemory>> AllocateForMost(
-      Communicator& group, const CallOptions& call, int64_t bytes);
+  absl::StatusOr<GroupMemory> AllocateForMost(Communicator& group,
+                                              Communicator& host_group,
+                                              const CallOptions& call,
+                                              int64_t bytes) const;
   DType TravelTypeOf(const Buffer& gradient) const;
   int64_t MostBytes(absl::Span<const PlannedParameter> moved,
                     bool launches_early) const;
@@ -179,9 +182,9 @@ class Reducer {
   std::vector<Buffer> gradients_;
   std::vector<bool> is_own_;  // the gradient is in `memory_`
   int64_t own_bytes_ = 0;     // of `memory_` that is used
-  // They are null if no rank needs any, and the same size on all ranks.
-  std::unique_ptr<GradientMemory> memory_;
-  std::unique_ptr<GradientMemory> copies_;
+  // They have the same bytes on all ranks, which are 0 if no rank needs any.
+  GroupMemory memory_;
+  GroupMemory copies_;
   bool has_copies_ = false;  // where a bucket is not in the gradients' memory
   std::vector<std::unique_ptr<Bucket>> buckets_;
   std::vector<size_t> order_;  // in which the buckets are launched

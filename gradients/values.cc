@@ -15,7 +15,7 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
 #include "lockstep/collective/work.h"
-#include "lockstep/gradients/gradient_memory.h"
+#include "lockstep/gradients/memory_place.h"
 #include "lockstep/gradients/gradients_options.h"
 
 namespace lockstep::internal_gradients {

@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/gradients/gradient_memory.h"
+#include "lockstep/gradients/memory_place.h"
 #include "lockstep/gradients/gradients_options.h"
 
 namespace lockstep::internal_gradients {

@@ -38,6 +38,8 @@ class DeviceLane final : public Lane {
   absl::StatusOr<std::shared_ptr<Launch>> Prepare(
       const std::shared_ptr<IssuedWork>& work);
   void SetNext(std::shared_ptr<Launch> launch) { next_ = std::move(launch); }
+  // Calls of the transport are made without the mutex.
+  DeviceTransport& transport() const { return transport_; }
 
   // These override Lane.
   void Begin(const Turn& turn) override;

@@ -154,6 +154,21 @@ absl::StatusOr<std::unique_ptr<RankMemory>> Group::Allocate(int64_t bytes) {
   return CatchAll("the transport", [&] { return transport_->Allocate(bytes); });
 }
 
+absl::StatusOr<std::shared_ptr<void>> Group::AllocateOnDevice(int64_t bytes) {
+  return CatchAll("the transport", [&] {
+    return device_->transport().AllocateOnDevice(bytes);
+  });
+}
+
+Buffer Group::notices() const {
+  return device_ == nullptr ? Buffer() : device_->transport().notices();
+}
+
+absl::Status Group::Move(const ConstBuffer& from, const Buffer& to) {
+  MutexLock issuing(issuing_);
+  return CatchAll("the transport", [&] { return transport_->Move(from, to); });
+}
+
 absl::Status Group::CheckStreams(absl::string_view instead) const {
   if (device_ != nullptr) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(

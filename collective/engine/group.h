@@ -95,8 +95,18 @@ class Group final : public GroupMember,
 
   // Returns an error if the backend can't do the operation.
   absl::Status CheckSupported(const Operation& op);
-  // Makes memory for Communicator::Allocate, which other ranks may reach.
+  // These are for Communicator::Allocate. Allocate makes memory that other ranks
+  // may reach. If `notices` has data, the group's operations take memory of a
+  // device alone: AllocateOnDevice makes that, and the ranks tell each other
+  // what they have in the notices, which Move writes and reads.
   absl::StatusOr<std::unique_ptr<RankMemory>> Allocate(int64_t bytes);
+  absl::StatusOr<std::shared_ptr<void>> AllocateOnDevice(int64_t bytes);
+  Buffer notices() const;
+  absl::Status Move(const ConstBuffer& from, const Buffer& to);
+  // Held by the thread that allocates, while it and the other ranks tell each
+  // other what they have.
+  Mutex allocating;
+
   // Issues an operation, and gives it its number.
   absl::StatusOr<std::shared_ptr<IssuedWork>> Issue(Operation op);
   // Joins a group of some of the ranks, of which this is one.

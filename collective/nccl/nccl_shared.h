@@ -67,6 +67,10 @@ class NcclShared {
   absl::Status Open(int ordinal);
   bool is_open() const { return device_ != nullptr; }
   const internal_gpu::Gpu& device() const { return *device_; }
+  // Returns the device, for memory that may outlive the transport.
+  const std::shared_ptr<const internal_gpu::Gpu>& kept_device() const {
+    return device_;
+  }
 
   absl::Status CheckCancelled() const;
   absl::Status Check(internal_gpu::CudaResult result,
@@ -91,7 +95,7 @@ class NcclShared {
 
  private:
   const TransportContext context_;
-  std::unique_ptr<const internal_gpu::Gpu> device_;
+  std::shared_ptr<const internal_gpu::Gpu> device_;
 };
 
 // Returns the handle of a trainer's stream, as the driver knows it.

@@ -25,6 +25,7 @@
 #include "lockstep/collective/transport_util.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/gpu.h"
+#include "lockstep/gpu/gpu_memory.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -66,11 +67,22 @@ class NcclTransport : public DeviceTransport {
     return ChannelOf(from, /*sends=*/false).Recv(out, tag);
   }
   absl::Status Move(const ConstBuffer& in, const Buffer& out) override;
+  absl::StatusOr<std::shared_ptr<void>> AllocateOnDevice(
+      int64_t bytes) override {
+    return internal_gpu::AllocateOn(shared_.kept_device(), bytes);
+  }
+  Buffer notices() const override {
+    return {notices_.get(),
+            NoticeBytes(),
+            DType::kU8,
+            {Device::Kind::kCuda, shared_.device().ordinal()}};
+  }
   void Cancel() override;
 
  private:
   absl::Status CheckBuffer(absl::string_view what,
                            const ConstBuffer& buffer) const;
+  int64_t NoticeBytes() const { return (shared_.size + 1) * kNoticeBytes; }
   void AbortWhenCancelled();
   void Leave();
   NcclChannel& ChannelOf(int peer, bool sends);
@@ -79,6 +91,7 @@ class NcclTransport : public DeviceTransport {
   NcclCollectives collectives_;
   // The stream of messages that the rank sends to itself.
   internal_gpu::CudaStream* moves_ = nullptr;
+  std::shared_ptr<void> notices_;
   std::thread aborter_;
 
   Mutex mutex_;
@@ -92,6 +105,7 @@ class NcclTransport : public DeviceTransport {
 
 absl::Status NcclTransport::Open(int ordinal) {
   LOCKSTEP_RETURN_IF_ERROR(shared_.Open(ordinal));
+  LOCKSTEP_ASSIGN_OR_RETURN(notices_, AllocateOnDevice(NoticeBytes()));
   LOCKSTEP_RETURN_IF_ERROR(shared_.device().InContext([this] {
     LOCKSTEP_RETURN_IF_ERROR(collectives_.Open());
     return shared_.Check(shared_.cuda.StreamCreate(

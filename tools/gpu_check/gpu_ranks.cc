@@ -24,6 +24,7 @@
 #include "lockstep/collective/backends.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/group_memory.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/testing/conformance.h"
 #include "lockstep/collective/testing/fault_roles.h"
@@ -31,12 +32,14 @@
 #include "lockstep/collective/work.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/gpu/cuda_api.h"
+#include "lockstep/gpu/gpu.h"
 #include "lockstep/tools/gpu_check/gpu_rank.h"
 
 namespace lockstep {
 namespace {
 
 using internal_gpu::CudaApi;
+using internal_gpu::Gpu;
 using internal_gpu::LoadCuda;
 
 constexpr absl::Duration kDeadline = absl::Seconds(1);
@@ -44,22 +47,28 @@ constexpr absl::Duration kDeadline = absl::Seconds(1);
 // ---- A rank, in its process.
 
 struct Joined {
+  const CudaApi* cuda = nullptr;
   std::unique_ptr<World> world;
   std::unique_ptr<Communicator> group;
 };
 
-absl::StatusOr<Joined> Join(const RankProcesses::Self& self) {
+// The memory that a rank's group takes.
+enum class Takes { kHostMemory, kDeviceMemory };
+
+absl::StatusOr<Joined> Join(const RankProcesses::Self& self,
+                            Takes takes = Takes::kHostMemory) {
   LOCKSTEP_ASSIGN_OR_RETURN(const GpuOptions options, BeginRank(self));
-  LOCKSTEP_ASSIGN_OR_RETURN(const CudaApi* const cuda,
-                            LoadCuda(options.cuda_library));
   Joined joined;
+  LOCKSTEP_ASSIGN_OR_RETURN(joined.cuda, LoadCuda(options.cuda_library));
   LOCKSTEP_ASSIGN_OR_RETURN(joined.world, JoinWorld(self));
   GroupOptions group_options = NcclGroupOptions(options);
-  group_options.transport = OverDevice(
-      [nccl = group_options.nccl](const TransportContext& context) {
-        return internal_collective::MakeTransport("nccl", context, nccl);
-      },
-      cuda, kGpuDevice);
+  if (takes == Takes::kHostMemory) {
+    group_options.transport = OverDevice(
+        [nccl = group_options.nccl](const TransportContext& context) {
+          return internal_collective::MakeTransport("nccl", context, nccl);
+        },
+        joined.cuda, kGpuDevice);
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(joined.group,
                             joined.world->MakeGroup(group_options));
   return joined;
@@ -89,7 +98,7 @@ int Conform(const RankProcesses::Self& self) {
 
 // ---- The operations of two ranks.
 
-using Run = std::function<absl::Status(Communicator&)>;
+using Run = std::function<absl::Status(const Joined&)>;
 
 constexpr int64_t kElements = int64_t{1} << 20;
 
@@ -102,27 +111,27 @@ absl::Status Expect(absl::Span<const float> values, float expected) {
   return absl::OkStatus();
 }
 
-absl::Status AllReduce(Communicator& group) {
-  std::vector<float> values(kElements, 1.0f + group.rank());
+absl::Status AllReduce(const Joined& joined) {
+  std::vector<float> values(kElements, 1.0f + joined.group->rank());
   const Buffer buffer = BufferOf(absl::MakeSpan(values));
   LOCKSTEP_RETURN_IF_ERROR(
-      Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum)));
+      Wait(joined.group->AllReduce(buffer, buffer, ReduceOp::kSum)));
   return Expect(values, 3);
 }
 
-absl::Status Broadcast(Communicator& group) {
-  std::vector<float> values(kElements, 1.0f + group.rank());
+absl::Status Broadcast(const Joined& joined) {
+  std::vector<float> values(kElements, 1.0f + joined.group->rank());
   const Buffer buffer = BufferOf(absl::MakeSpan(values));
-  LOCKSTEP_RETURN_IF_ERROR(Wait(group.Broadcast(buffer, buffer, 1)));
+  LOCKSTEP_RETURN_IF_ERROR(Wait(joined.group->Broadcast(buffer, buffer, 1)));
   return Expect(values, 2);
 }
 
-absl::Status SendAndReceive(Communicator& group) {
+absl::Status SendAndReceive(const Joined& joined) {
   std::vector<float> values(kElements, 5);
   const Buffer buffer = BufferOf(absl::MakeSpan(values));
-  if (group.rank() == 0) return Wait(group.Send(buffer, 1));
+  if (joined.group->rank() == 0) return Wait(joined.group->Send(buffer, 1));
   std::fill(values.begin(), values.end(), 0.0f);
-  LOCKSTEP_RETURN_IF_ERROR(Wait(group.Recv(buffer, 0)));
+  LOCKSTEP_RETURN_IF_ERROR(Wait(joined.group->Recv(buffer, 0)));
   return Expect(values, 5);
 }
 
@@ -131,44 +140,103 @@ void Stay() {
   for (;;) pause();
 }
 
-absl::Status Miss(Communicator& group) {
-  if (group.rank() == 1) Stay();
+absl::Status Miss(const Joined& joined) {
+  if (joined.group->rank() == 1) Stay();
   CallOptions options;
   options.deadline = kDeadline;
-  return Wait(group.Barrier(options));
+  return Wait(joined.group->Barrier(options));
 }
 
-absl::Status Die(Communicator& group) {
-  if (group.rank() == 1) Stay();
-  return Wait(group.Barrier());
+absl::Status Die(const Joined& joined) {
+  if (joined.group->rank() == 1) Stay();
+  return Wait(joined.group->Barrier());
 }
 
-absl::Status Abort(Communicator& group) {
-  if (group.rank() == 1) group.Abort(absl::InternalError("loss is NaN"));
-  return Wait(group.Barrier());
+absl::Status Abort(const Joined& joined) {
+  if (joined.group->rank() == 1)
+    joined.group->Abort(absl::InternalError("loss is NaN"));
+  return Wait(joined.group->Barrier());
 }
 
 // Waits for the failure. An operation in which ranks differ may end well on a
 // device; the next ones report it.
-absl::Status UntilFailure(Communicator& group, absl::Status status) {
-  while (status.ok()) status = Wait(group.Barrier());
+absl::Status UntilFailure(const Joined& joined, absl::Status status) {
+  while (status.ok()) status = Wait(joined.group->Barrier());
   return status;
 }
 
-absl::Status DifferInCount(Communicator& group) {
-  std::vector<float> values(group.rank() == 0 ? 1000 : 2000);
-  const Buffer buffer = BufferOf(absl::MakeSpan(values));
-  return UntilFailure(group,
-                      Wait(group.AllReduce(buffer, buffer, ReduceOp::kSum)));
-}
-
-absl::Status DifferInReduceOp(Communicator& group) {
-  std::vector<float> values(1000);
+absl::Status DifferInCount(const Joined& joined) {
+  std::vector<float> values(joined.group->rank() == 0 ? 1000 : 2000);
   const Buffer buffer = BufferOf(absl::MakeSpan(values));
   return UntilFailure(
-      group, Wait(group.AllReduce(
-                 buffer, buffer,
-                 group.rank() == 0 ? ReduceOp::kSum : ReduceOp::kMax)));
+      joined, Wait(joined.group->AllReduce(buffer, buffer, ReduceOp::kSum)));
+}
+
+absl::Status DifferInReduceOp(const Joined& joined) {
+  std::vector<float> values(1000);
+  const Buffer buffer = BufferOf(absl::MakeSpan(values));
+  return UntilFailure(joined, Wait(joined.group->AllReduce(
+                                  buffer, buffer,
+                                  joined.group->rank() == 0 ? ReduceOp::kSum
+                                                            : ReduceOp::kMax)));
+}
+
+// ---- Memory of the group, which is on the card.
+
+// Sets elements of the card's memory, or reads them.
+absl::Status Copy(const Joined& joined, void* to, const void* from,
+                  int64_t bytes) {
+  const CudaApi& cuda = *joined.cuda;
+  LOCKSTEP_ASSIGN_OR_RETURN(const auto gpu, Gpu::Open(cuda, kGpuDevice));
+  return gpu->InContext([&] {
+    LOCKSTEP_RETURN_IF_ERROR(gpu->Check(
+        cuda.MemcpyAsync(to, from, bytes, nullptr), "cuMemcpyAsync"));
+    return gpu->Check(cuda.StreamSynchronize(nullptr), "cuStreamSynchronize");
+  });
+}
+
+absl::Status ReduceOnCard(const Joined& joined, const Buffer& in,
+                          const Buffer& out) {
+  const int64_t bytes = in.count * static_cast<int64_t>(sizeof(float));
+  std::vector<float> values(in.count, 1.0f + joined.group->rank());
+  LOCKSTEP_RETURN_IF_ERROR(Copy(joined, in.data, values.data(), bytes));
+  LOCKSTEP_RETURN_IF_ERROR(
+      Wait(joined.group->AllReduce(in, out, ReduceOp::kSum)));
+  LOCKSTEP_RETURN_IF_ERROR(Copy(joined, values.data(), out.data, bytes));
+  return Expect(values, 3);
+}
+
+// The first half of the memory and the second one.
+struct Halves {
+  Buffer first, second;
+};
+
+Halves HalvesOf(const GroupMemory& memory) {
+  float* const begin = static_cast<float*>(memory.data());
+  return {BufferOf(begin, kElements, memory.device()),
+          BufferOf(begin + kElements, kElements, memory.device())};
+}
+
+constexpr int64_t kMemoryBytes = 2 * kElements * sizeof(float);
+
+// In place and not, of some memory after other memory.
+absl::Status UseMemory(const Joined& joined) {
+  for (int i = 0; i < 3; ++i) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const GroupMemory memory,
+                              joined.group->Allocate(kMemoryBytes));
+    const Halves halves = HalvesOf(memory);
+    LOCKSTEP_RETURN_IF_ERROR(ReduceOnCard(joined, halves.first, halves.first));
+    LOCKSTEP_RETURN_IF_ERROR(ReduceOnCard(joined, halves.first, halves.second));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AbortWithMemory(const Joined& joined) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const GroupMemory memory,
+                            joined.group->Allocate(kMemoryBytes));
+  const Halves halves = HalvesOf(memory);
+  LOCKSTEP_RETURN_IF_ERROR(ReduceOnCard(joined, halves.first, halves.second));
+  return Abort(joined);
 }
 
 struct Scenario {
@@ -176,8 +244,9 @@ struct Scenario {
   std::string what;
   Run run;
   absl::StatusCode due = absl::StatusCode::kOk;
-  std::string says = "OK";    // a part of the Status
-  double at_most = 0;         // seconds, or 0: no target
+  std::string says = "OK";  // a part of the Status
+  double at_most = 0;       // seconds, or 0: no target
+  Takes takes = Takes::kHostMemory;
   bool rank_1_stays = false;  // it hangs, and has no Status
   bool rank_1_is_killed = false;
 };
@@ -191,6 +260,8 @@ std::vector<Scenario> TwoRankScenarios() {
       {"broadcast", "broadcast of 4 MiB, for the first time", Broadcast},
       {"send_recv", "send and receive 4 MiB, for the first time",
        SendAndReceive},
+      {"memory", "memory of the group, three times: 2 all-reduces of 4 MiB",
+       UseMemory, absl::StatusCode::kOk, "OK", 0, Takes::kDeviceMemory},
   };
 }
 
@@ -199,27 +270,30 @@ std::vector<Scenario> FaultScenarios() {
   constexpr auto kDiffer = absl::StatusCode::kFailedPrecondition;
   return {
       {"miss", "a rank does not come, deadline 1 s", Miss,
-       absl::StatusCode::kDeadlineExceeded, "rank 1 (", 2,
+       absl::StatusCode::kDeadlineExceeded, "rank 1 (", 2, Takes::kHostMemory,
        /*rank_1_stays=*/true},
       {"die", "kill -9", Die, absl::StatusCode::kUnavailable, "rank 1 (", 0.5,
-       /*rank_1_stays=*/true, /*rank_1_is_killed=*/true},
+       Takes::kHostMemory, /*rank_1_stays=*/true, /*rank_1_is_killed=*/true},
       {"differ_in_count", "all-reduces of 1000 and of 2000 elements",
        DifferInCount, kDiffer, "differ at operation", 2},
       {"differ_in_reduce_op", "all-reduces of sum and of max", DifferInReduceOp,
        kDiffer, "differ at operation", 2},
       {"abort", "Abort", Abort, absl::StatusCode::kAborted, "rank 1 aborted",
        0.5},
+      {"abort_with_memory", "Abort, with memory of the group", AbortWithMemory,
+       absl::StatusCode::kAborted, "rank 1 aborted", 0.5, Takes::kDeviceMemory},
   };
 }
 
-RankProcesses::Role RoleOf(const Run& run) {
-  return [run](const RankProcesses::Self& self) {
-    const absl::StatusOr<Joined> joined = Join(self);
+RankProcesses::Role RoleOf(const Scenario& scenario) {
+  return [run = scenario.run,
+          takes = scenario.takes](const RankProcesses::Self& self) {
+    const absl::StatusOr<Joined> joined = Join(self, takes);
     PrintJoined(joined.status());
     if (!joined.ok()) return 0;
     AwaitGo(self);
     const double issued = ClockSeconds();
-    const absl::Status status = run(*joined->group);
+    const absl::Status status = run(*joined);
     std::printf("%s | %.6f | %.6f\n", Line(status).c_str(), issued,
                 ClockSeconds());
     return 0;
@@ -286,7 +360,7 @@ std::map<std::string, RankProcesses::Role> GpuRoles() {
   std::map<std::string, RankProcesses::Role> roles = {{"conform", Conform}};
   for (const auto& scenarios : {TwoRankScenarios(), FaultScenarios()}) {
     for (const Scenario& scenario : scenarios) {
-      roles[scenario.role] = RoleOf(scenario.run);
+      roles[scenario.role] = RoleOf(scenario);
     }
   }
   return roles;

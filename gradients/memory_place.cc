@@ -1,6 +1,5 @@
-#include "lockstep/gradients/gradient_memory.h"
+#include "lockstep/gradients/memory_place.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -9,12 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
-#include "lockstep/base/annotate.h"
 #include "lockstep/base/fork_guard.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
-#include "lockstep/collective/communicator.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/gpu.h"
 #include "lockstep/gpu/stream.h"
@@ -78,41 +74,6 @@ absl::Status MemoryPlace::Await() const {
     return gpu_->Check(gpu_->cuda().StreamSynchronize(HandleOf(stream_)),
                        "cuStreamSynchronize");
   });
-}
-
-absl::StatusOr<std::unique_ptr<GradientMemory>> GradientMemory::Create(
-    const MemoryPlace& place, Communicator& group, int64_t bytes,
-    const CallOptions& call) {
-  std::unique_ptr<GradientMemory> memory(new GradientMemory(place, bytes));
-  if (place.gpu_ == nullptr) {
-    LOCKSTEP_ASSIGN_OR_RETURN(memory->on_host_, group.Allocate(bytes, call));
-    memory->data_ = static_cast<char*>(memory->on_host_.data());
-    return memory;
-  }
-  const internal_gpu::Gpu& gpu = *place.gpu_;
-  void* allocated = nullptr;
-  const absl::Status status = gpu.InContext([&] {
-    return gpu.Check(
-        gpu.cuda().MemAlloc(&allocated, std::max<int64_t>(bytes, 1)),
-        "cuMemAlloc");
-  });
-  if (!status.ok()) {
-    return Annotate(status,
-                    absl::StrCat("memory for gradients of ", bytes, " bytes"));
-  }
-  memory->data_ = static_cast<char*>(allocated);
-  LOCKSTEP_RETURN_IF_ERROR(place.SetToZero(allocated, bytes));
-  return memory;
-}
-
-GradientMemory::~GradientMemory() {
-  const bool is_none =
-      place_.gpu_ == nullptr || data_ == nullptr || fork_guard_.forked();
-  if (is_none) return;
-  const internal_gpu::Gpu& gpu = *place_.gpu_;
-  gpu.InContext(
-         [&] { return gpu.Check(gpu.cuda().MemFree(data_), "cuMemFree"); })
-      .IgnoreError();
 }
 
 }  // namespace lockstep::internal_gradients
