@@ -115,11 +115,11 @@ class Communicator final {
 
   // Allocates memory that collectives of this group reach without a copy. All
   // ranks call it, with the same number of bytes, and all get memory or none.
-  // Over shm, the ranks read each other's memory. Over nccl, it is memory of the
-  // rank's device. Where the ranks can't reach each other's memory, also because
-  // there is not enough that can be shared, all get memory of their own, and
-  // GroupMemory::sharing says why. It takes up to two collectives, of which
-  // messages show the name.
+  // Over shm, the ranks read each other's memory. Over nccl, it is memory of
+  // the rank's device. Where the ranks can't reach each other's memory, also
+  // because there is not enough that can be shared, all get memory of their
+  // own, and GroupMemory::sharing says why. It takes up to two collectives, of
+  // which messages show the name.
   //   INVALID_ARGUMENT    `bytes` is below 1
   //   RESOURCE_EXHAUSTED  there is no memory on one of the ranks, which the
   //                       message names; the group goes on

@@ -44,8 +44,8 @@
 //   destructor      the one that destroys the communicator        a few seconds
 //
 // Connect returns before the first Post, Run, Begin, Send and Recv;
-// CheckSupported, Prepare, Allocate, AllocateOnDevice and Move may come earlier.
-// At most one call of each row runs at a time, with these exceptions:
+// CheckSupported, Prepare, Allocate, AllocateOnDevice and Move may come
+// earlier. At most one call of each row runs at a time, with these exceptions:
 // CheckSupported and WaitOnStream may run on several threads, and each other
 // rank has one Send and one Recv.
 // Post and Run do not run at the same time. All other calls may.

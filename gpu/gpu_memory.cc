@@ -38,8 +38,8 @@ absl::Status SetToZero(const Gpu& gpu, void* memory, int64_t bytes) {
   CudaStream* stream = nullptr;
   LOCKSTEP_RETURN_IF_ERROR(gpu.Check(
       cuda.StreamCreate(&stream, kCudaStreamNonBlocking), "cuStreamCreate"));
-  absl::Status status =
-      gpu.Check(cuda.MemsetD8Async(memory, 0, bytes, stream), "cuMemsetD8Async");
+  absl::Status status = gpu.Check(cuda.MemsetD8Async(memory, 0, bytes, stream),
+                                  "cuMemsetD8Async");
   status.Update(
       gpu.Check(cuda.StreamSynchronize(stream), "cuStreamSynchronize"));
   cuda.StreamDestroy(stream);
@@ -48,8 +48,8 @@ absl::Status SetToZero(const Gpu& gpu, void* memory, int64_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<void>> AllocateOn(
-    std::shared_ptr<const Gpu> gpu, int64_t bytes) {
+absl::StatusOr<std::shared_ptr<void>> AllocateOn(std::shared_ptr<const Gpu> gpu,
+                                                 int64_t bytes) {
   std::shared_ptr<void> memory;
   LOCKSTEP_RETURN_IF_ERROR(gpu->InContext([&] {
     void* data = nullptr;

@@ -18,8 +18,8 @@ namespace lockstep::internal_gpu {
 // any thread: CUDA then waits for all work of the device. A forked process, in
 // which CUDA must not be called, leaves the memory alone. RESOURCE_EXHAUSTED if
 // the device has not enough.
-absl::StatusOr<std::shared_ptr<void>> AllocateOn(
-    std::shared_ptr<const Gpu> gpu, int64_t bytes);
+absl::StatusOr<std::shared_ptr<void>> AllocateOn(std::shared_ptr<const Gpu> gpu,
+                                                 int64_t bytes);
 
 }  // namespace lockstep::internal_gpu
 

@@ -53,6 +53,7 @@ class OnDevice {
 
   int rank() const { return rank_; }
   Communicator& group() const { return group_; }
+  Communicator& host_group() const { return host_group_; }
   internal_gpu::CudaStream* stream() const { return stream_; }
 
   GradientsOptions options() const {
@@ -276,6 +277,37 @@ TEST(GradientsOnDevice, MemoryThatIsNotThereIsToldInBytes) {
                       }),
               Each(StatusIs(absl::StatusCode::kResourceExhausted,
                             HasSubstr("4503599627370496 bytes"))));
+}
+
+TEST(GradientsOnDevice, NoRankWaitsForOneWhoseDeviceIsFull) {
+  const auto set = reinterpret_cast<void (*)(const char*, long long)>(
+      dlsym(dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL), "FakeGpuSet"));
+  ASSERT_NE(set, nullptr);
+  const auto ended = OnRanks(2, [&](const OnDevice& here) {
+    const Parameter parameter = {"w", here.Allocate(4)};
+    absl::Status status = Wait(here.host_group().Barrier());
+    if (here.rank() == 0) set("full_device", 1);
+    status.Update(Wait(here.host_group().Barrier()));
+    status.Update(
+        Gradients::Create(here.group(), {parameter}, here.options()).status());
+    return status;
+  });
+  set("full_device", -1);
+  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kResourceExhausted,
+                                   HasSubstr("on rank 1: cuMemAlloc"))));
+}
+
+TEST(GradientsOnDevice, AGroupOfTheHostIsRefused) {
+  const auto ended = OnRanks(2, [](const OnDevice& here) {
+    return Gradients::Create(here.host_group(), {{"w", here.Allocate(4)}},
+                             here.options())
+        .status();
+  });
+  EXPECT_THAT(
+      ended, Each(StatusIs(absl::StatusCode::kInvalidArgument,
+                           AllOf(HasSubstr("the parameters are on CUDA device"),
+                                 HasSubstr("moves memory of the host"),
+                                 HasSubstr("backend nccl")))));
 }
 
 TEST(GradientsOnDevice, OverlapIsRefusedOrLeftOut) {

@@ -30,9 +30,9 @@
 #include "lockstep/collective/work.h"
 #include "lockstep/gradients/arithmetic.h"
 #include "lockstep/gradients/control.h"
-#include "lockstep/gradients/memory_place.h"
 #include "lockstep/gradients/loss_scaler.h"
 #include "lockstep/gradients/marks.h"
+#include "lockstep/gradients/memory_place.h"
 #include "lockstep/gradients/overlap_trial.h"
 #include "lockstep/gradients/parameters.h"
 #include "lockstep/gradients/reducer.h"
@@ -158,9 +158,8 @@ absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
   LOCKSTEP_RETURN_IF_ERROR(same);
   std::vector<Buffer> gradients;
   for (const GradientView& view : views_) gradients.push_back(view.gradient);
-  LOCKSTEP_RETURN_IF_ERROR(
-      reducer_->Adopt(*group_, host_group(), Call("gradients"),
-                      absl::MakeSpan(gradients)));
+  LOCKSTEP_RETURN_IF_ERROR(reducer_->Adopt(
+      *group_, host_group(), Call("gradients"), absl::MakeSpan(gradients)));
   for (size_t i = 0; i < views_.size(); ++i) views_[i].gradient = gradients[i];
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   LOCKSTEP_RETURN_IF_ERROR(reducer_->SetToZero());

@@ -1,6 +1,6 @@
-// A MemoryPlace is where gradients are: the host, or a CUDA device. Memory there
-// can be set to zero and copied; on a device, both operations are queued on the
-// trainer's stream. Internal.
+// A MemoryPlace is where gradients are: the host, or a CUDA device. Memory
+// there can be set to zero and copied; on a device, both operations are queued
+// on the trainer's stream. Internal.
 #ifndef LOCKSTEP_GRADIENTS_MEMORY_PLACE_H_
 #define LOCKSTEP_GRADIENTS_MEMORY_PLACE_H_
 

@@ -77,12 +77,14 @@ absl::Status Reducer::Adopt(Communicator& group, Communicator& host_group,
   // The types lie one behind the other, and each begins at a cache line.
   const std::vector<BucketPlan> plans = PlanBuckets(own, /*most_bytes=*/0);
   for (const BucketPlan& plan : plans) own_bytes_ += BytesOf(plan);
-  LOCKSTEP_ASSIGN_OR_RETURN(memory_, AllocateForMost(group, host_group, call, own_bytes_));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      memory_, AllocateForMost(group, host_group, call, own_bytes_));
   int64_t begin = 0;
   for (const BucketPlan& plan : plans) {
     for (const Piece& piece : plan.pieces) {
-      gradients[piece.parameter].data =
-          static_cast<char*>(memory_.data()) + begin + piece.offset * SizeOf(plan.dtype);
+      gradients[piece.parameter].data = static_cast<char*>(memory_.data()) +
+                                        begin +
+                                        piece.offset * SizeOf(plan.dtype);
     }
     begin += BytesOf(plan);
   }
@@ -98,7 +100,8 @@ absl::Status Reducer::Adopt(Communicator& group, Communicator& host_group,
   }
   CallOptions of_copies = call;
   of_copies.name = absl::StrCat("copies of ", call.name);
-  LOCKSTEP_ASSIGN_OR_RETURN(copies_, AllocateForMost(group, host_group, of_copies, copied));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      copies_, AllocateForMost(group, host_group, of_copies, copied));
   return absl::OkStatus();
 }
 

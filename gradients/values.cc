@@ -15,8 +15,8 @@
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/consistency.h"
 #include "lockstep/collective/work.h"
-#include "lockstep/gradients/memory_place.h"
 #include "lockstep/gradients/gradients_options.h"
+#include "lockstep/gradients/memory_place.h"
 
 namespace lockstep::internal_gradients {
 

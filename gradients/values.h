@@ -8,8 +8,8 @@
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/gradients/memory_place.h"
 #include "lockstep/gradients/gradients_options.h"
+#include "lockstep/gradients/memory_place.h"
 
 namespace lockstep::internal_gradients {
 

@@ -155,9 +155,8 @@ absl::StatusOr<std::unique_ptr<RankMemory>> Group::Allocate(int64_t bytes) {
 }
 
 absl::StatusOr<std::shared_ptr<void>> Group::AllocateOnDevice(int64_t bytes) {
-  return CatchAll("the transport", [&] {
-    return device_->transport().AllocateOnDevice(bytes);
-  });
+  return CatchAll("the transport",
+                  [&] { return device_->transport().AllocateOnDevice(bytes); });
 }
 
 Buffer Group::notices() const {

@@ -95,10 +95,10 @@ class Group final : public GroupMember,
 
   // Returns an error if the backend can't do the operation.
   absl::Status CheckSupported(const Operation& op);
-  // These are for Communicator::Allocate. Allocate makes memory that other ranks
-  // may reach. If `notices` has data, the group's operations take memory of a
-  // device alone: AllocateOnDevice makes that, and the ranks tell each other
-  // what they have in the notices, which Move writes and reads.
+  // These are for Communicator::Allocate. Allocate makes memory that other
+  // ranks may reach. If `notices` has data, the group's operations take memory
+  // of a device alone: AllocateOnDevice makes that, and the ranks tell each
+  // other what they have in the notices, which Move writes and reads.
   absl::StatusOr<std::unique_ptr<RankMemory>> Allocate(int64_t bytes);
   absl::StatusOr<std::shared_ptr<void>> AllocateOnDevice(int64_t bytes);
   Buffer notices() const;

@@ -66,8 +66,8 @@ class NcclAllocate : public testing::Test {
 
 // Calls `rank` on each rank, with a group of nccl, and returns how each ended.
 std::vector<absl::Status> OnRanks(
-    int size, const std::function<absl::Status(std::unique_ptr<Communicator>)>&
-                  rank) {
+    int size,
+    const std::function<absl::Status(std::unique_ptr<Communicator>)>& rank) {
   return LocalWorld(size).Run([&](World& world) -> absl::Status {
     GroupOptions options;
     options.name = "device";
@@ -115,8 +115,7 @@ TEST_F(NcclAllocate, GivesMemoryOfTheDevice) {
       EXPECT_EQ(memory.bytes(), 2 * kBytes);
       EXPECT_EQ(memory.device().kind, Device::Kind::kCuda);
       EXPECT_EQ(memory.device().ordinal, group->rank());
-      EXPECT_THAT(memory.sharing(),
-                  StatusIs(absl::StatusCode::kUnimplemented));
+      EXPECT_THAT(memory.sharing(), StatusIs(absl::StatusCode::kUnimplemented));
       const Buffer first = BufferOf(memory), second = BufferOf(memory, kCount);
       EXPECT_THAT(ValuesOf(first), Each(0.0F));
       EXPECT_THAT(ValuesOf(second), Each(0.0F));
@@ -133,8 +132,7 @@ TEST_F(NcclAllocate, TheMemoryOutlivesItsGroup) {
     for (int i = 0; i < 5; ++i) {
       LOCKSTEP_ASSIGN_OR_RETURN(last, group->Allocate(kBytes));
     }
-    LOCKSTEP_RETURN_IF_ERROR(
-        ExpectSum(*group, BufferOf(last), BufferOf(last)));
+    LOCKSTEP_RETURN_IF_ERROR(ExpectSum(*group, BufferOf(last), BufferOf(last)));
     group = nullptr;
     EXPECT_THAT(ValuesOf(BufferOf(last)), Each(1.0F));
     return absl::OkStatus();
@@ -184,9 +182,10 @@ TEST_F(NcclAllocate, ARankThatAllocatesAloneIsFound) {
     while (status.ok()) status = Wait(group->Barrier());
     return status;
   });
-  EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kFailedPrecondition,
-                                   AllOf(HasSubstr("for weights"),
-                                         HasSubstr("barrier()")))));
+  EXPECT_THAT(
+      ended,
+      Each(StatusIs(absl::StatusCode::kFailedPrecondition,
+                    AllOf(HasSubstr("for weights"), HasSubstr("barrier()")))));
 }
 
 }  // namespace

@@ -70,12 +70,19 @@ TEST(CollectivesDocument, ComputingMeanwhile) {
       Meanwhile(group.get(), lockstep::BufferOf(absl::MakeSpan(gradient))));
 }
 
-// This example needs a GPU, so it is only compiled.
+// These examples need a GPU, so they are only compiled.
 [[maybe_unused]] absl::Status Nccl(lockstep::World* world,
                                    float* device_pointer, int64_t count,
                                    void* stream) {
 #include "lockstep/docs/snippets/collectives/nccl.inc"
   return absl::OkStatus();
+}
+
+[[maybe_unused]] absl::Status NcclMemory(lockstep::Communicator* group,
+                                         int64_t count) {
+#include "lockstep/docs/snippets/collectives/nccl_memory.inc"
+  return lockstep::Wait(
+      group->AllReduce(gradient, gradient, lockstep::ReduceOp::kSum));
 }
 
 }  // namespace
