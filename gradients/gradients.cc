@@ -163,13 +163,7 @@ absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
   for (size_t i = 0; i < views_.size(); ++i) views_[i].gradient = gradients[i];
   LOCKSTEP_RETURN_IF_ERROR(Plan());
   LOCKSTEP_RETURN_IF_ERROR(reducer_->SetToZero());
-  if (is_alone()) {
-    trial_->Decide(false, "a rank alone sends nothing");
-  } else if (!on_host()) {
-    trial_->Decide(false,
-                   "gradients on a device travel with the weight of the step, "
-                   "which Average knows");
-  }
+  LOCKSTEP_RETURN_IF_ERROR(DecideOverlap());
   if (is_alone()) return absl::OkStatus();
   if (!options_.share_values) return CompareValues("at the start");
   return internal_gradients::ShareValues(*group_, views_, *place_, Call(""));
@@ -509,15 +503,18 @@ absl::Status Gradients::Skip(StepResult& result) {
   return reducer_->SetToZero();
 }
 
-// The total weight must be known before the collective, since nothing can be
-// divided on the device afterwards.
+// Without overlap, the total weight is known before the collectives, which
+// scale by it.
 absl::StatusOr<StepResult> Gradients::AverageOnDevice(const StepInput& input) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Work control, IssueControlOfAverage(input));
-  LOCKSTEP_RETURN_IF_ERROR(control.Wait());
+  const absl::Status rest = Send().status();
+  if (!rest.ok()) return EndOverlap(rest);
+  const absl::Status control = Wait(IssueControlOfAverage(input));
+  if (!control.ok()) return EndOverlap(control);
   StepResult result = ReadControlOfAverage(input);
   const bool is_too_large =
       result.weight > kMostWeightOfF16 && reducer_->Moves(DType::kF16);
   if (result.weight == 0 || is_too_large) {
+    LOCKSTEP_RETURN_IF_ERROR(SettleAll());
     LOCKSTEP_RETURN_IF_ERROR(Skip(result));
     if (!is_too_large) return result;
     return absl::OutOfRangeError(absl::StrCat(
@@ -530,22 +527,27 @@ absl::StatusOr<StepResult> Gradients::AverageOnDevice(const StepInput& input) {
         "smaller weights"));
   }
   const absl::Status sent = SendOnDevice(input, result.weight);
-  if (!sent.ok()) {
-    // The other ranks may wait for what this one has not launched.
-    Abort(sent);
-    return sent;
-  }
+  // The other ranks may wait for what this one has not launched.
+  if (!sent.ok()) return EndOverlap(sent);
   result.norm = std::numeric_limits<double>::quiet_NaN();
   return result;
 }
 
 absl::Status Gradients::SendOnDevice(const StepInput& input, int64_t weight) {
   CallOptions call = Call("");
-  call.scale = 1 / static_cast<double>(weight);
   call.stream = place_->stream();
-  LOCKSTEP_RETURN_IF_ERROR(
-      reducer_->Launch(*group_, Shortened(NameOf(input)), call));
+  CallOptions scaled = call;
+  scaled.scale = 1 / static_cast<double>(weight);
+  const std::string step = Shortened(NameOf(input));
+  if (!is_early_) {
+    LOCKSTEP_RETURN_IF_ERROR(
+        reducer_->Launch(*group_, step, divider_ == nullptr ? scaled : call));
+  }
   LOCKSTEP_RETURN_IF_ERROR(reducer_->Wait());
+  is_early_ = false;
+  if (divider_ != nullptr) {
+    LOCKSTEP_RETURN_IF_ERROR(reducer_->Scale(*divider_, step, scaled));
+  }
   return reducer_->PutBack();
 }
 
@@ -641,8 +643,9 @@ std::vector<const Communicator*> Gradients::groups() const {
 void Gradients::Abort(const absl::Status& why) {
   const MutexLock lock(aborting_);
   aborted_.Update(why);
-  if (group_ != nullptr) group_->Abort(why);
-  if (host_group_ != nullptr) host_group_->Abort(why);
+  for (const auto* const group : {&group_, &host_group_, &divider_}) {
+    if (*group != nullptr) (*group)->Abort(why);
+  }
 }
 
 int64_t Gradients::collectives() const {

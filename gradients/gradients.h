@@ -325,6 +325,7 @@ class Gradients {
   absl::Status TryOverlap();
   absl::Status BeginTrial();
   absl::Status MakeHostGroup();
+  absl::Status DecideOverlap();
 
   bool on_host() const;
   Communicator& host_group() const {
@@ -351,6 +352,9 @@ class Gradients {
   // The group of what is not gradients. If it is null, group_ moves that, too.
   // Another thread may abort while it is made.
   std::unique_ptr<Communicator> host_group_;
+  // This rank alone, which divides on a device after the ranks have added up.
+  // If it is null, that is not done.
+  std::unique_ptr<Communicator> divider_;
   Mutex aborting_;
   absl::Status aborted_ ABSL_GUARDED_BY(aborting_);
 

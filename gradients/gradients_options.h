@@ -124,7 +124,9 @@ struct GradientsOptions {
   // memory, and otherwise a 16th of all bytes, from 1 to 25 MiB.
   int64_t bucket_bytes = 0;
 
-  // This says when the gradients of a trainer that marks them travel.
+  // This says when the gradients of a trainer that marks them travel. On a
+  // device, kOn divides after the ranks have added up, not before, and kAuto is
+  // kOff: a result that rounds differently must not follow from a measurement.
   enum class Overlap {
     kAuto,  // as kOn does if that makes steps shorter, which the first 17 steps
             // or so measure (Gradients::overlap)

@@ -219,12 +219,10 @@ absl::Status CheckOptions(const GradientsOptions& options, Device device) {
         "GradientsOptions::stream should be the same in all threads, but is "
         "cudaStreamPerThread: make one by cudaStreamCreate");
   }
-  const char* const refused =
-      options.loss_scale.has_value()                      ? "loss_scale"
-      : options.find_culprit                              ? "find_culprit"
-      : options.send_bf16                                 ? "send_bf16"
-      : options.overlap == GradientsOptions::Overlap::kOn ? "overlap"
-                                                          : nullptr;
+  const char* const refused = options.loss_scale.has_value() ? "loss_scale"
+                              : options.find_culprit         ? "find_culprit"
+                              : options.send_bf16            ? "send_bf16"
+                                                             : nullptr;
   if (refused == nullptr) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
       refused,

@@ -114,7 +114,7 @@ absl::StatusOr<GroupMemory> Reducer::AllocateForMost(Communicator& group,
   if (group.size() > 1) {
     CallOptions named = call;
     named.name = absl::StrCat("bytes: ", call.name);
-    const Buffer most = BufferOf(&bytes, 1);
+    const Buffer most = lockstep::BufferOf(&bytes, 1);
     LOCKSTEP_RETURN_IF_ERROR(lockstep::Wait(
         host_group.AllReduce(most, most, ReduceOp::kMax, named)));
   }
@@ -302,14 +302,17 @@ absl::Status Reducer::Gather(const Bucket& bucket) const {
   return absl::OkStatus();
 }
 
+Buffer Reducer::BufferOf(const Bucket& bucket) const {
+  return {bucket.data, bucket.plan.count, bucket.plan.dtype, place_.device()};
+}
+
 absl::Status Reducer::Launch(Communicator& group, absl::string_view step,
                              const CallOptions& call, size_t number) {
   Bucket& bucket = *buckets_[number];
   LOCKSTEP_RETURN_IF_ERROR(Gather(bucket));
   CallOptions options = call;
   options.name = absl::StrCat("bucket ", number, " of ", step);
-  const Buffer buffer = {bucket.data, bucket.plan.count, bucket.plan.dtype,
-                         place_.device()};
+  const Buffer buffer = BufferOf(bucket);
   LOCKSTEP_ASSIGN_OR_RETURN(
       bucket.work, group.AllReduce(buffer, buffer, ReduceOp::kSum, options));
   bucket.is_launched = true;
@@ -455,9 +458,28 @@ absl::Status Reducer::Wait() {
   return status;
 }
 
+absl::Status Reducer::Scale(Communicator& alone, absl::string_view step,
+                            const CallOptions& call) {
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    CallOptions options = call;
+    options.name = absl::StrCat("division of bucket ", i, " of ", step);
+    const Buffer buffer = BufferOf(*buckets_[i]);
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        buckets_[i]->scaling,
+        alone.AllReduce(buffer, buffer, ReduceOp::kSum, options));
+  }
+  for (const auto& bucket : buckets_) {
+    LOCKSTEP_RETURN_IF_ERROR(bucket->scaling.WaitOnStream(place_.stream()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Reducer::Await() const {
   absl::Status status;
-  for (const auto& bucket : buckets_) status.Update(bucket->work.Wait());
+  for (const auto& bucket : buckets_) {
+    status.Update(bucket->work.Wait());
+    status.Update(bucket->scaling.Wait());
+  }
   // The copies of PutBack and the zeros of SetToZero are queued on the stream.
   status.Update(place_.Await());
   return status;

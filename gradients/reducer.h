@@ -89,7 +89,7 @@ class Reducer {
   // Sets all gradients to 0.
   absl::Status SetToZero();
 
-  // ---- Buckets on the host that travel early.
+  // ---- Buckets that travel early.
 
   // Begins a step whose buckets travel by this name. `group` stays until they
   // have ended. If `finds_not_finite` is true, gradients are looked at before
@@ -127,6 +127,11 @@ class Reducer {
   // stream wait.
   absl::Status Wait();
 
+  // Multiplies the buckets on a device by the scale of `call`, after the work
+  // of the stream, which then waits. `alone` is a group of this rank alone.
+  absl::Status Scale(Communicator& alone, absl::string_view step,
+                     const CallOptions& call);
+
   // Waits until the collectives that were issued last have ended.
   absl::Status Await() const;
 
@@ -152,6 +157,7 @@ class Reducer {
     bool is_launched = false;  // in this step
     size_t unready = 0;        // gradients that are not whole
     Work work;
+    Work scaling;  // on a device
   };
   // A piece of a bucket, in the order of parameters.
   struct Slice {
@@ -169,6 +175,7 @@ class Reducer {
   std::vector<size_t> OrderOf(bool launches_early) const;
   char* GradientOf(const Piece& piece) const;
   char* InPlaceOf(const BucketPlan& plan) const;
+  Buffer BufferOf(const Bucket& bucket) const;
   absl::Status Gather(const Bucket& bucket) const;
   absl::Status Launch(Communicator& group, absl::string_view step,
                       const CallOptions& call, size_t number);

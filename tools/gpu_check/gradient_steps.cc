@@ -164,8 +164,12 @@ class Trainer {
 
  private:
   int64_t CountOf(int parameter) const;
+  DType TypeOf(int parameter) const {  // of the gradient
+    const DType type = kShapes[parameter].gradient;
+    return setup_.overlaps && type == DType::kF16 ? DType::kF32 : type;
+  }
   int64_t BytesOf(int parameter) const {  // of the gradient
-    return CountOf(parameter) * SizeOf(kShapes[parameter].gradient);
+    return CountOf(parameter) * SizeOf(TypeOf(parameter));
   }
   int64_t PlaceOf(int parameter) const;
   std::string ValuesOf(Known known, int rank, int parameter) const {
@@ -174,7 +178,7 @@ class Trainer {
                         CountOf(parameter));
   }
   std::string GradientOf(const Taken& taken, int rank, int parameter) const {
-    return KnownNumbers(kShapes[parameter].gradient,
+    return KnownNumbers(TypeOf(parameter),
                         StreamOf(Known::kGradients, taken.number, parameter),
                         rank, CountOf(parameter));
   }
@@ -263,7 +267,7 @@ absl::StatusOr<std::vector<Parameter>> Trainer::MakeParameters() {
     Parameter parameter;
     parameter.name = shape.name;
     parameter.values = {nullptr, CountOf(i), shape.values, device};
-    parameter.gradient_dtype = shape.gradient;
+    parameter.gradient_dtype = TypeOf(i);
     if (CountOf(i) > 0) {
       const std::string values =
           ValuesOf(Known::kValues, setup_.share_values ? rank_ : 0, i);
@@ -286,7 +290,7 @@ absl::Status Trainer::PlaceGradients(std::vector<Parameter>& parameters) {
   std::map<DType, char*> next;  // the place of each type's next gradient
   for (int i = 0; i < kParameters; ++i) {
     if (is_scattered && i % 3 == 2) continue;
-    char*& place = next[kShapes[i].gradient];
+    char*& place = next[TypeOf(i)];
     if (place == nullptr) {
       LOCKSTEP_ASSIGN_OR_RETURN(
           void* const memory,
@@ -294,7 +298,7 @@ absl::Status Trainer::PlaceGradients(std::vector<Parameter>& parameters) {
                                  kParameters * (kAlignment + kGap)));
       place = static_cast<char*>(memory);
     }
-    parameters[i].gradient = {place, CountOf(i), kShapes[i].gradient,
+    parameters[i].gradient = {place, CountOf(i), TypeOf(i),
                               parameters[i].values.device};
     place += (BytesOf(i) + kAlignment - 1) / kAlignment * kAlignment +
              (is_scattered ? kGap : 0);
@@ -309,6 +313,7 @@ GradientsOptions Trainer::MakeOptions(Communicator& host) const {
   options.compare_every = setup_.compare_every;
   options.overwrite = setup_.overwrite;
   if (setup_.overwrite) options.unused = GradientsOptions::Unused::kSkip;
+  if (setup_.overlaps) options.overlap = GradientsOptions::Overlap::kOn;
   options.host_group = &host;
   options.stream = Stream(card_.stream());
   options.cuda_library = options_.cuda_library;
@@ -515,7 +520,7 @@ absl::Status Trainer::CheckGradient(const Taken& taken, int parameter,
     return ExpectBytes(got, GradientOf(taken, rank_, parameter),
                        "its elements, as they are frozen,");
   }
-  const DType dtype = kShapes[parameter].gradient;
+  const DType dtype = TypeOf(parameter);
   Means means(dtype, CountOf(parameter));
   int64_t weight = 0;
   for (int rank = 0; rank < size_; ++rank) {
@@ -542,6 +547,8 @@ absl::Status Trainer::DiscardAndCheck() {
     LOCKSTEP_RETURN_IF_ERROR(PutGradient(taken_[0], i));
   }
   LOCKSTEP_RETURN_IF_ERROR(gradients_->Discard());
+  // With overlap, the next step sets them to 0.
+  if (setup_.overlaps) return absl::OkStatus();
   for (int i = 0; i < kParameters; ++i) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         const std::string got,
@@ -593,7 +600,7 @@ absl::Status Trainer::TakeSteps() {
 
 std::vector<GradientSetup> GradientSetups() {
   constexpr int64_t kBucket = 64 * kKiB;
-  std::vector<GradientSetup> setups(5);
+  std::vector<GradientSetup> setups(6);
   setups[0].name = "memory of Gradients, one bucket a type";
   setups[1].name = "memory of Gradients, several buckets";
   setups[1].bucket_bytes = kBucket;
@@ -609,6 +616,10 @@ std::vector<GradientSetup> GradientSetups() {
   setups[4].overwrite = true;
   setups[4].share_values = false;
   setups[4].stream = CardStream::kDefault;
+  setups[5].name = "overlapped gradients, several buckets";
+  setups[5].bucket_bytes = kBucket;
+  setups[5].overwrite = true;
+  setups[5].overlaps = true;
   return setups;
 }
 

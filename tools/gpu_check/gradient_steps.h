@@ -44,6 +44,7 @@ struct GradientSetup {
   // As in GradientsOptions. With `overwrite`, the trainer marks gradients, and
   // the options have `unused` = kSkip.
   bool overwrite = false;
+  bool overlaps = false;  // kOn, and no gradient is of type f16
   bool share_values = true;
   int64_t compare_every = 0;
 };
