@@ -141,21 +141,29 @@ TEST(OverlapOnDevice, GivesMeans) {
 }
 
 // A mark comes when the kernel that makes the gradient is queued, and may not
-// have begun.
-TEST(OverlapOnDevice, ABucketTravelsBehindTheWorkOfTheStream) {
+// have begun. What is queued after Average comes after the division.
+TEST(OverlapOnDevice, BucketsTravelBetweenTheWorkOfTheStream) {
   const auto ended = OnRanks(2, [](const OnDevice& here) -> absl::Status {
     LOCKSTEP_ASSIGN_OR_RETURN(Model model, MakeModel(here, false));
     LOCKSTEP_RETURN_IF_ERROR(FirstStep(here, model));
+    const Buffer copy = here.Allocate(3);
     LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
     Gate gate(here.stream());
     for (const int64_t parameter : {2, 1, 0}) {
-      Compute(here, model, parameter, 3.0F);
+      Compute(here, model, parameter, 12.0F);
     }
-    std::thread opener([&gate] { gate.Open(); });
-    const absl::Status averaged = model.gradients->Average(Weight(1)).status();
-    opener.join();
-    LOCKSTEP_RETURN_IF_ERROR(averaged);
-    EXPECT_THAT(MeansOf<float>(here, model), IsOkAndHolds(Each(3.0F)));
+    LOCKSTEP_RETURN_IF_ERROR(model.gradients->Average(Weight(2)).status());
+    auto* to = static_cast<float*>(copy.data);
+    for (const GradientView& view : model.gradients->views()) {
+      EXPECT_EQ(Cuda().MemcpyAsync(to++, view.gradient.data, sizeof(float),
+                                   here.stream()),
+                internal_gpu::kCudaSuccess);
+    }
+    gate.Open();
+    LOCKSTEP_RETURN_IF_ERROR(model.gradients->Await());
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(here.Read<float>(static_cast<float*>(copy.data) + i), 6.0F);
+    }
     return absl::OkStatus();
   });
   EXPECT_THAT(ended, Each(IsOk()));

@@ -52,6 +52,24 @@ TEST(GradientsOnDevice, AreMeans) {
       Each(IsOk()));
 }
 
+// The ranks allocate memory together, but rank 0 has memory of its own.
+TEST(GradientsOnDevice, ARankMayGiveMemoryWhereOthersDoNot) {
+  const auto ended = OnRanks(2, [](const OnDevice& here) -> absl::Status {
+    Parameter parameter = {"w", here.Allocate(4)};
+    if (here.rank() == 0) parameter.gradient = here.Allocate(4);
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto gradients,
+        Gradients::Create(here.group(), {parameter}, here.options()));
+    LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep());
+    here.Write(*gradients, here.rank() == 0 ? 3.0F : 5.0F);
+    LOCKSTEP_RETURN_IF_ERROR(gradients->Average(Weight(1)).status());
+    LOCKSTEP_RETURN_IF_ERROR(gradients->Await());
+    EXPECT_EQ(here.Read<float>(gradients->views()[0].gradient.data), 4);
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
 // The zeros of a skipped step are queued on the stream.
 TEST(GradientsOnDevice, AwaitWaitsForASkippedStep) {
   EXPECT_THAT(
