@@ -211,7 +211,7 @@ absl::StatusOr<GroupMemory> Communicator::AllocateOnAll(
     alone = FirstThat(all, Told::Have::kPrivate);
   }
   if (own.shared != nullptr) own.shared->Settle(/*is_shared=*/alone < 0);
-  return GroupMemory(std::move(own.memory), bytes, group_->notices().device,
+  return GroupMemory(std::move(own.memory), bytes, device(),
                      ErrorOf(all, alone));
 }
 

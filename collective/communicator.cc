@@ -127,6 +127,7 @@ Communicator::~Communicator() {
 int Communicator::rank() const { return group_->rank; }
 int Communicator::size() const { return group_->size; }
 const std::string& Communicator::name() const { return group_->options.name; }
+Device Communicator::device() const { return group_->notices().device; }
 
 template <typename Call>
 auto Communicator::Guarded(const Call& call) -> decltype(call()) {

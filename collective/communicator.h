@@ -113,6 +113,10 @@ class Communicator final {
   int size() const;
   const std::string& name() const;
 
+  // Returns where Allocate makes memory: on this rank's device over nccl, and
+  // otherwise on the host.
+  Device device() const;
+
   // Allocates memory that collectives of this group reach without a copy. All
   // ranks call it, with the same number of bytes, and all get memory or none.
   // Over shm, the ranks read each other's memory. Over nccl, it is memory of

@@ -312,7 +312,8 @@ class DeviceTransport : public TransportBase {
 
   // Makes memory of the device for Communicator::Allocate, which is 0. Its
   // owner may be destroyed on any thread, before the end of the transport or
-  // after it. A transport that has no such memory need not override it.
+  // after it. A transport that has no such memory need not override it, but
+  // then Gradients can't use it on its device.
   virtual absl::StatusOr<std::shared_ptr<void>> AllocateOnDevice(
       int64_t /*bytes*/) {
     return absl::UnimplementedError(

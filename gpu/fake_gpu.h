@@ -30,7 +30,7 @@
 //   device_count         8
 //   no_driver            0; 1: cuInit finds no device
 //   init_error           0; the error that cuInit returns
-//   full_device          -1; the device that has no memory left
+//   full_device          -1; the device that has at most 64 KiB for anything
 //   version              22809, of NCCL
 //   in_progress          0; the number of times that CommGetAsyncError says
 //                        kInProgress after each call on a non-blocking

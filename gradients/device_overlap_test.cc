@@ -24,7 +24,6 @@
 namespace lockstep {
 namespace {
 
-using internal_gradients::Cuda;
 using internal_gradients::Gate;
 using internal_gradients::OnDevice;
 using internal_gradients::OnRanks;
@@ -66,8 +65,8 @@ template <typename T>
 void Compute(const OnDevice& here, Model& model, int64_t parameter, T value) {
   const std::vector<T> values(kBytes / sizeof(T), value);
   EXPECT_EQ(
-      Cuda().MemcpyAsync(model.gradients->views()[parameter].gradient.data,
-                         values.data(), kBytes, here.stream()),
+      FakeCuda().MemcpyAsync(model.gradients->views()[parameter].gradient.data,
+                             values.data(), kBytes, here.stream()),
       internal_gpu::kCudaSuccess);
   model.gradients->MarkReady(parameter);
 }
@@ -155,8 +154,8 @@ TEST(OverlapOnDevice, BucketsTravelBetweenTheWorkOfTheStream) {
     LOCKSTEP_RETURN_IF_ERROR(model.gradients->Average(Weight(2)).status());
     auto* to = static_cast<float*>(copy.data);
     for (const GradientView& view : model.gradients->views()) {
-      EXPECT_EQ(Cuda().MemcpyAsync(to++, view.gradient.data, sizeof(float),
-                                   here.stream()),
+      EXPECT_EQ(FakeCuda().MemcpyAsync(to++, view.gradient.data, sizeof(float),
+                                       here.stream()),
                 internal_gpu::kCudaSuccess);
     }
     gate.Open();
@@ -195,6 +194,55 @@ TEST(OverlapOnDevice, StepsWithoutRowsAndStepsThatAreDiscardedEnd) {
         model.gradients->Average(Weight(here.rank() == 0 ? 2 : 0)).status());
     EXPECT_THAT(MeansOf<float>(here, model), IsOkAndHolds(Each(4.0F)));
     return absl::OkStatus();
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+// Buckets of a step that is thrown away wait for those of other ranks, which
+// may never come.
+TEST(OverlapOnDevice, ADiscardedStepIsNotWaitedFor) {
+  const auto ended = OnRanks(2, [](const OnDevice& here) -> absl::Status {
+    LOCKSTEP_ASSIGN_OR_RETURN(Model model, MakeModel(here, false));
+    LOCKSTEP_RETURN_IF_ERROR(FirstStep(here, model));
+    LOCKSTEP_RETURN_IF_ERROR(model.gradients->BeginStep());
+    for (int64_t parameter = 2; parameter >= 2 * here.rank(); --parameter) {
+      Compute(here, model, parameter, 5.0F);
+    }
+    LOCKSTEP_RETURN_IF_ERROR(model.gradients->Discard());
+    LOCKSTEP_RETURN_IF_ERROR(model.gradients->Await());
+    LOCKSTEP_RETURN_IF_ERROR(Wait(here.host_group().Barrier()));
+    // Rank 0 ends the training first.
+    if (here.rank() == 0) model.gradients = nullptr;
+    return Wait(here.host_group().Barrier());
+  });
+  EXPECT_THAT(ended, Each(IsOk()));
+}
+
+// NCCL may round otherwise in other collectives, and a restart begins without
+// overlap.
+TEST(OverlapOnDevice, BucketsAreTheSameWithAndWithoutOverlap) {
+  const auto ended = OnRanks(2, [](const OnDevice& here) -> absl::Status {
+    GradientsOptions options = here.options();
+    options.overlap = GradientsOptions::Overlap::kOn;
+    std::vector<Parameter> parameters;
+    for (const char* const name : {"a", "b", "c", "d"}) {
+      parameters.push_back({name, here.Allocate(1 << 20)});
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto gradients,
+        Gradients::Create(here.group(), parameters, options));
+    std::vector<int64_t> collectives;
+    for (int step = 0; step < 3; ++step) {
+      LOCKSTEP_RETURN_IF_ERROR(gradients->BeginStep());
+      for (const int64_t parameter : {3, 0, 2, 1}) {
+        gradients->MarkReady(parameter);
+      }
+      LOCKSTEP_RETURN_IF_ERROR(gradients->Average(Weight(1)).status());
+      collectives.push_back(gradients->collectives());
+    }
+    // A collective for the weights, and two for each bucket.
+    EXPECT_THAT(collectives, ElementsAre(33, 33, 33));
+    return gradients->Await();
   });
   EXPECT_THAT(ended, Each(IsOk()));
 }

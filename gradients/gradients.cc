@@ -81,6 +81,26 @@ absl::StatusOr<std::unique_ptr<Communicator>> SplitAll(
   }
 }
 
+std::string NameOf(Device device) {
+  if (device.kind == Device::Kind::kHost) return "the host";
+  return absl::StrCat("CUDA device ", device.ordinal);
+}
+
+// Returns UNIMPLEMENTED if the group moves other memory than that of
+// parameters.
+absl::Status CheckPlace(Device device, const Communicator& group) {
+  const std::string name = NameOf(device);
+  const std::string moved = NameOf(group.device());
+  if (name == moved) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "the parameters are on ", name, ", and the group '", group.name(),
+      "' moves memory of ", moved, ": give Gradients a group ",
+      device.kind == Device::Kind::kHost
+          ? "of a backend of the host"
+          : absl::StrCat("of the backend nccl whose NcclOptions::device is ",
+                         device.ordinal)));
+}
+
 }  // namespace
 
 // ---- Create.
@@ -135,7 +155,6 @@ Gradients::~Gradients() {
 }
 
 absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
-  LOCKSTEP_ASSIGN_OR_RETURN(group_, SplitAll(group, options_.name));
   if (options_.host_group != nullptr && options_.host_group != &group) {
     if (options_.host_group->size() != group.size() ||
         options_.host_group->rank() != group.rank()) {
@@ -148,6 +167,10 @@ absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
         host_group_,
         SplitAll(*options_.host_group, absl::StrCat(options_.name, ", host")));
   }
+  // It comes last, since a device may have no room for it. The other ranks then
+  // hear of that in the group for the host.
+  LOCKSTEP_ASSIGN_OR_RETURN(group_, SplitAll(group, options_.name));
+  LOCKSTEP_RETURN_IF_ERROR(CheckPlace(place_->device(), *group_));
   const absl::Status same = CheckSame(host_group(), "the parameters", layout);
   if (absl::IsUnimplemented(same) && host_group_ == nullptr && !on_host()) {
     return Annotate(same,
@@ -196,7 +219,9 @@ absl::StatusOr<Buffer> Gradients::Find(absl::string_view name,
 // ---- A step.
 
 absl::Status Gradients::Plan() {
-  const bool early = trial_->overlaps();
+  // On a device, NCCL may round otherwise in other buckets, so a step has the
+  // same whether they travel early or not.
+  const bool early = trial_->overlaps() || divider_ != nullptr;
   if (is_planned_ && plans_early_ == early) return absl::OkStatus();
   LOCKSTEP_RETURN_IF_ERROR(reducer_->Plan(frozen_, early));
   // A log then has at least one step, and what comes beside it.
@@ -503,8 +528,8 @@ absl::Status Gradients::Skip(StepResult& result) {
   return reducer_->SetToZero();
 }
 
-// Without overlap, the total weight is known before the collectives, which
-// scale by it.
+// NCCL scales before it adds up, so that the total weight must be known before
+// the collectives, or else after them, by a collective of this rank alone.
 absl::StatusOr<StepResult> Gradients::AverageOnDevice(const StepInput& input) {
   const absl::Status rest = Send().status();
   if (!rest.ok()) return EndOverlap(rest);
@@ -543,11 +568,10 @@ absl::Status Gradients::SendOnDevice(const StepInput& input, int64_t weight) {
     LOCKSTEP_RETURN_IF_ERROR(
         reducer_->Launch(*group_, step, divider_ == nullptr ? scaled : call));
   }
-  LOCKSTEP_RETURN_IF_ERROR(reducer_->Wait());
+  LOCKSTEP_RETURN_IF_ERROR(
+      divider_ == nullptr ? reducer_->Wait()
+                          : reducer_->WaitAndScale(*divider_, step, scaled));
   is_early_ = false;
-  if (divider_ != nullptr) {
-    LOCKSTEP_RETURN_IF_ERROR(reducer_->Scale(*divider_, step, scaled));
-  }
   return reducer_->PutBack();
 }
 
@@ -649,9 +673,10 @@ void Gradients::Abort(const absl::Status& why) {
 }
 
 int64_t Gradients::collectives() const {
-  // A device divides in the collective, so a rank alone has one, too.
+  // A device divides in the collective, so a rank alone has one, too, or in
+  // one that follows.
   return (is_alone() && on_host() ? 0 : reducer_->buckets()) +
-         (is_alone() ? 0 : 1);
+         (divider_ == nullptr ? 0 : reducer_->buckets()) + (is_alone() ? 0 : 1);
 }
 
 absl::Status Gradients::sharing() const { return reducer_->sharing(); }

@@ -251,7 +251,8 @@ class Gradients {
   // ---- The ranks.
 
   // The groups of the gradients: one, and one more for what is not gradients if
-  // those are on a device, or once they have travelled before Average. Only
+  // those are on a device, or once they have travelled before Average. (The one
+  // that divides on a device has this rank alone, and is not among them.) Only
   // Gradients issues operations on them; what it has issued is of use in a log.
   std::vector<const Communicator*> groups() const;
 
@@ -274,7 +275,9 @@ class Gradients {
   // ---- For parameters on a device.
 
   // Waits until all that was queued for the last Average or Discard has ended
-  // on the device, and returns its result. On the host, Average itself does so.
+  // on the device, and returns its result. (Buckets of a discarded step that
+  // travelled early may wait for other ranks until the next BeginStep.) On the
+  // host, Average itself does so.
   absl::Status Await() const;
 
   // Copy bytes of a parameter's values from a device or to it, after the work
@@ -347,14 +350,15 @@ class Gradients {
   const std::unique_ptr<const internal_gradients::MemoryPlace> place_;
   const std::unique_ptr<internal_gradients::Reducer> reducer_;
 
-  // The groups are declared after the memory, which they use.
+  // The groups are declared after the memory, which they use. The first one has
+  // this rank alone, and divides on a device after the ranks have added up; if
+  // it is null, that is not done. Its end frees memory, for which CUDA waits
+  // until nothing runs on the device, so the others end before.
+  std::unique_ptr<Communicator> divider_;
   std::unique_ptr<Communicator> group_;
   // The group of what is not gradients. If it is null, group_ moves that, too.
   // Another thread may abort while it is made.
   std::unique_ptr<Communicator> host_group_;
-  // This rank alone, which divides on a device after the ranks have added up.
-  // If it is null, that is not done.
-  std::unique_ptr<Communicator> divider_;
   Mutex aborting_;
   absl::Status aborted_ ABSL_GUARDED_BY(aborting_);
 

@@ -114,8 +114,8 @@ absl::Status Gradients::SettleAll() {
   return reducer_->SetToZero();
 }
 
-// Fails the groups, which may be two, and waits until no bucket travels.
-// Returns the error.
+// Fails all groups. On the host, waits until no bucket travels; on a device,
+// the destructor of the group does. Returns the error.
 absl::Status Gradients::EndOverlap(const absl::Status& why) {
   Abort(why);
   if (is_early_) reducer_->Wait().IgnoreError();

@@ -20,24 +20,14 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/language.h"
-#include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/local/local_world.h"
-#include "lockstep/collective/world.h"
+#include "lockstep/collective/testing/fake_devices.h"
 #include "lockstep/gpu/cuda_api.h"
-#include "lockstep/gpu/gpu.h"
 #include "lockstep/gpu/stream.h"
 #include "lockstep/gradients/gradients.h"
 
 namespace lockstep::internal_gradients {
-
-inline constexpr char kLibrary[] = "collective/nccl/libfake_gpu.so";
-
-inline const internal_gpu::CudaApi& Cuda() {
-  static const internal_gpu::CudaApi& api = **internal_gpu::LoadCuda(kLibrary);
-  return api;
-}
 
 // An OnDevice has what a test uses on a rank, whose device has its number.
 // Memory is freed at the end of the process.
@@ -46,8 +36,8 @@ class OnDevice {
  public:
   OnDevice(int rank, Communicator& group, Communicator& host_group)
       : rank_(rank), group_(group), host_group_(host_group) {
-    EXPECT_EQ(Cuda().StreamCreate(&stream_, 1), internal_gpu::kCudaSuccess);
-    EXPECT_EQ(Cuda().StreamCreate(&other_, 1), internal_gpu::kCudaSuccess);
+    EXPECT_EQ(FakeCuda().StreamCreate(&stream_, 1), internal_gpu::kCudaSuccess);
+    EXPECT_EQ(FakeCuda().StreamCreate(&other_, 1), internal_gpu::kCudaSuccess);
   }
 
   int rank() const { return rank_; }
@@ -59,13 +49,13 @@ class OnDevice {
     GradientsOptions options;
     options.stream = Stream(stream_);
     options.host_group = &host_group_;
-    options.cuda_library = kLibrary;
+    options.cuda_library = kFakeGpu;
     return options;
   }
 
   Buffer Allocate(int64_t count, DType dtype = DType::kF32) const {
     void* memory = nullptr;
-    EXPECT_EQ(Cuda().MemAlloc(&memory, count * SizeOf(dtype)),
+    EXPECT_EQ(FakeCuda().MemAlloc(&memory, count * SizeOf(dtype)),
               internal_gpu::kCudaSuccess);
     return {memory, count, dtype, {Device::Kind::kCuda, rank_}};
   }
@@ -81,17 +71,18 @@ class OnDevice {
   // reads it on another stream, which does not wait for that work.
   template <typename T>
   void Write(const Gradients& gradients, T value) const {
-    EXPECT_EQ(Cuda().MemcpyAsync(gradients.views()[0].gradient.data, &value,
-                                 sizeof(value), stream_),
+    EXPECT_EQ(FakeCuda().MemcpyAsync(gradients.views()[0].gradient.data, &value,
+                                     sizeof(value), stream_),
               internal_gpu::kCudaSuccess);
-    EXPECT_EQ(Cuda().StreamSynchronize(stream_), internal_gpu::kCudaSuccess);
+    EXPECT_EQ(FakeCuda().StreamSynchronize(stream_),
+              internal_gpu::kCudaSuccess);
   }
   template <typename T>
   T Read(const void* from) const {
     T value;
-    EXPECT_EQ(Cuda().MemcpyAsync(&value, from, sizeof(value), other_),
+    EXPECT_EQ(FakeCuda().MemcpyAsync(&value, from, sizeof(value), other_),
               internal_gpu::kCudaSuccess);
-    EXPECT_EQ(Cuda().StreamSynchronize(other_), internal_gpu::kCudaSuccess);
+    EXPECT_EQ(FakeCuda().StreamSynchronize(other_), internal_gpu::kCudaSuccess);
     return value;
   }
 
@@ -106,18 +97,8 @@ class OnDevice {
 // Returns how each rank ended.
 inline std::vector<absl::Status> OnRanks(
     int size, const std::function<absl::Status(const OnDevice&)>& rank) {
-  return LocalWorld(size).Run([&](World& world) -> absl::Status {
-    GroupOptions options;
-    options.name = "device";
-    options.backend = "nccl";
-    options.nccl.device = world.rank();
-    options.nccl.nccl_library = options.nccl.cuda_library = kLibrary;
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup(options));
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto host_group, world.MakeGroup());
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto gpu,
-                              internal_gpu::Gpu::Open(Cuda(), world.rank()));
-    return gpu->InContext(
-        [&] { return rank(OnDevice(world.rank(), *group, *host_group)); });
+  return OnFakeDevices(size, [&](auto group, Communicator& host_group) {
+    return rank(OnDevice(group->rank(), *group, host_group));
   });
 }
 
@@ -131,16 +112,25 @@ inline StepInput Weight(int64_t weight) {
 // Thread-safety: thread-safe.
 class Gate {
  public:
-  explicit Gate(internal_gpu::CudaStream* stream) {
+  explicit Gate(internal_gpu::CudaStream* stream) : stream_(stream) {
     const auto wait = [](void* gate) {
       while (!static_cast<Gate*>(gate)->open_) std::this_thread::yield();
     };
-    EXPECT_EQ(Cuda().LaunchHostFunc(stream, wait, this),
+    EXPECT_EQ(FakeCuda().LaunchHostFunc(stream, wait, this),
               internal_gpu::kCudaSuccess);
   }
+  ~Gate() {
+    Open();
+    EXPECT_EQ(FakeCuda().StreamSynchronize(stream_),
+              internal_gpu::kCudaSuccess);
+  }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
   void Open() { open_ = true; }
 
  private:
+  internal_gpu::CudaStream* const stream_;
   std::atomic<bool> open_{false};
 };
 

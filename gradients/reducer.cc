@@ -50,11 +50,6 @@ size_t BlocksOf(const Piece& piece) {
   return static_cast<size_t>((piece.count + kBlock - 1) / kBlock);
 }
 
-std::string NameOf(Device device) {
-  if (device.kind == Device::Kind::kHost) return "the host";
-  return absl::StrCat("CUDA device ", device.ordinal);
-}
-
 // Returns the bytes of a bucket, up to the next cache line.
 int64_t BytesOf(const BucketPlan& plan) {
   return RoundUp(plan.count * SizeOf(plan.dtype), kAlignment);
@@ -119,13 +114,7 @@ absl::StatusOr<GroupMemory> Reducer::AllocateForMost(Communicator& group,
         host_group.AllReduce(most, most, ReduceOp::kMax, named)));
   }
   if (bytes == 0) return GroupMemory();
-  LOCKSTEP_ASSIGN_OR_RETURN(GroupMemory memory, group.Allocate(bytes, call));
-  if (NameOf(memory.device()) == NameOf(place_.device())) return memory;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the parameters are on ", NameOf(place_.device()), ", and the group '",
-      group.name(), "' moves memory of ", NameOf(memory.device()),
-      ": give Gradients a group of the backend nccl on the device of the "
-      "parameters"));
+  return group.Allocate(bytes, call);
 }
 
 absl::Status Reducer::Plan(const std::vector<bool>& frozen,
@@ -458,15 +447,19 @@ absl::Status Reducer::Wait() {
   return status;
 }
 
-absl::Status Reducer::Scale(Communicator& alone, absl::string_view step,
-                            const CallOptions& call) {
-  for (size_t i = 0; i < buckets_.size(); ++i) {
+// The first buckets are divided while the last ones travel.
+absl::Status Reducer::WaitAndScale(Communicator& alone, absl::string_view step,
+                                   const CallOptions& call) {
+  for (const size_t number : order_) {
+    Bucket& bucket = *buckets_[number];
+    LOCKSTEP_RETURN_IF_ERROR(bucket.work.WaitOnStream(place_.stream()));
     CallOptions options = call;
-    options.name = absl::StrCat("division of bucket ", i, " of ", step);
-    const Buffer buffer = BufferOf(*buckets_[i]);
+    options.name = absl::StrCat("division of bucket ", number, " of ", step);
+    const Buffer buffer = BufferOf(bucket);
     LOCKSTEP_ASSIGN_OR_RETURN(
-        buckets_[i]->scaling,
+        bucket.scaling,
         alone.AllReduce(buffer, buffer, ReduceOp::kSum, options));
+    bucket.is_launched = false;
   }
   for (const auto& bucket : buckets_) {
     LOCKSTEP_RETURN_IF_ERROR(bucket->scaling.WaitOnStream(place_.stream()));
@@ -477,7 +470,7 @@ absl::Status Reducer::Scale(Communicator& alone, absl::string_view step,
 absl::Status Reducer::Await() const {
   absl::Status status;
   for (const auto& bucket : buckets_) {
-    status.Update(bucket->work.Wait());
+    if (!bucket->is_launched) status.Update(bucket->work.Wait());
     status.Update(bucket->scaling.Wait());
   }
   // The copies of PutBack and the zeros of SetToZero are queued on the stream.

@@ -127,12 +127,14 @@ class Reducer {
   // stream wait.
   absl::Status Wait();
 
-  // Multiplies the buckets on a device by the scale of `call`, after the work
-  // of the stream, which then waits. `alone` is a group of this rank alone.
-  absl::Status Scale(Communicator& alone, absl::string_view step,
-                     const CallOptions& call);
+  // Makes the stream of a device wait for them, and multiplies the buckets by
+  // the scale of `call` before the stream goes on. `alone` is a group of this
+  // rank alone.
+  absl::Status WaitAndScale(Communicator& alone, absl::string_view step,
+                            const CallOptions& call);
 
-  // Waits until the collectives that were issued last have ended.
+  // Waits until the collectives that Wait has taken have ended, and all work of
+  // the stream. Buckets that were launched since then may wait for other ranks.
   absl::Status Await() const;
 
   // Returns true if gradients travel as this type.

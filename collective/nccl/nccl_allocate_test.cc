@@ -1,5 +1,4 @@
 // Tests memory of groups of nccl, on the fake GPU.
-#include <dlfcn.h>
 
 #include <cstdint>
 #include <functional>
@@ -17,66 +16,38 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/group_memory.h"
-#include "lockstep/collective/local/local_world.h"
-#include "lockstep/collective/world.h"
+#include "lockstep/collective/testing/fake_devices.h"
 #include "lockstep/gpu/cuda_api.h"
-#include "lockstep/gpu/gpu.h"
 
 namespace lockstep {
 namespace {
 
-using internal_gpu::CudaApi;
-using internal_gpu::Gpu;
 using internal_gpu::kCudaSuccess;
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr char kLibrary[] = "collective/nccl/libfake_gpu.so";
-constexpr int64_t kCount = 1000;
+constexpr int64_t kCount = 1 << 17;
 constexpr int64_t kBytes = kCount * sizeof(float);
 
-const CudaApi& Cuda() {
-  static const CudaApi& api = **internal_gpu::LoadCuda(kLibrary);
-  return api;
-}
-
-template <typename Function>
-Function* InFake(const char* name) {
-  return reinterpret_cast<Function*>(
-      dlsym(dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL), name));
-}
-
-void SetSwitch(const char* name, long long value) {
-  InFake<void(const char*, long long)>("FakeGpuSet")(name, value);
-}
-
 // Returns how many pieces of memory the devices have.
-long long Pieces() { return InFake<long long()>("FakeGpuPieces")(); }
+long long Pieces() { return InFakeGpu<long long()>("FakeGpuPieces")(); }
 
 // Each test leaves no memory behind.
 class NcclAllocate : public testing::Test {
  protected:
-  NcclAllocate() { Cuda(); }
+  NcclAllocate() { FakeCuda(); }
   ~NcclAllocate() override { EXPECT_EQ(Pieces(), before_); }
 
  private:
   const long long before_ = Pieces();
 };
 
-// Calls `rank` on each rank, with a group of nccl, and returns how each ended.
 std::vector<absl::Status> OnRanks(
     int size,
     const std::function<absl::Status(std::unique_ptr<Communicator>)>& rank) {
-  return LocalWorld(size).Run([&](World& world) -> absl::Status {
-    GroupOptions options;
-    options.name = "device";
-    options.backend = "nccl";
-    options.nccl.device = world.rank();
-    options.nccl.nccl_library = options.nccl.cuda_library = kLibrary;
-    LOCKSTEP_ASSIGN_OR_RETURN(auto group, world.MakeGroup(options));
-    LOCKSTEP_ASSIGN_OR_RETURN(const auto gpu, Gpu::Open(Cuda(), world.rank()));
-    return gpu->InContext([&] { return rank(std::move(group)); });
+  return OnFakeDevices(size, [&](auto group, Communicator& /*host_group*/) {
+    return rank(std::move(group));
   });
 }
 
@@ -86,8 +57,8 @@ Buffer BufferOf(const GroupMemory& memory, int64_t first = 0) {
 }
 
 void Copy(void* to, const void* from) {
-  EXPECT_EQ(Cuda().MemcpyAsync(to, from, kBytes, nullptr), kCudaSuccess);
-  EXPECT_EQ(Cuda().StreamSynchronize(nullptr), kCudaSuccess);
+  EXPECT_EQ(FakeCuda().MemcpyAsync(to, from, kBytes, nullptr), kCudaSuccess);
+  EXPECT_EQ(FakeCuda().StreamSynchronize(nullptr), kCudaSuccess);
 }
 
 std::vector<float> ValuesOf(const Buffer& buffer) {
@@ -143,16 +114,16 @@ TEST_F(NcclAllocate, TheMemoryOutlivesItsGroup) {
 TEST_F(NcclAllocate, NoRankGetsMemoryIfOneDeviceIsFull) {
   const auto ended = OnRanks(3, [](auto group) -> absl::Status {
     LOCKSTEP_RETURN_IF_ERROR(Wait(group->Barrier()));
-    if (group->rank() == 0) SetSwitch("full_device", 1);
+    if (group->rank() == 0) SetFakeGpu("full_device", 1);
     LOCKSTEP_RETURN_IF_ERROR(Wait(group->Barrier()));
     EXPECT_THAT(
         group->Allocate(kBytes),
         StatusIs(absl::StatusCode::kResourceExhausted,
-                 AllOf(HasSubstr("no memory for 4000 bytes of group 'device' "
+                 AllOf(HasSubstr("no memory for 524288 bytes of group 'device' "
                                  "on rank 1: cuMemAlloc for device 1"),
                        HasSubstr("out of memory"))));
     LOCKSTEP_RETURN_IF_ERROR(Wait(group->Barrier()));
-    if (group->rank() == 0) SetSwitch("full_device", -1);
+    if (group->rank() == 0) SetFakeGpu("full_device", -1);
     LOCKSTEP_RETURN_IF_ERROR(Wait(group->Barrier()));
     return group->Allocate(kBytes).status();
   });
