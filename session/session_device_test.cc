@@ -3,6 +3,7 @@
 // nccl's.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -294,9 +295,11 @@ void Set(const char* name, long long value) {
 
 // No later step would detect the failure.
 TEST(SessionOnDevices, TellsOfALastStepThatFails) {
-  Set("async_error_at", 2);  // operation 1 moves the parameters
+  // The ranks allocate the gradients and move the parameters before.
+  Set("async_error_at", 3);
+  std::atomic<bool> begun{false};
   const auto ended =
-      RunOnDevices(2, "nccl", [](Session& session, Gpu& gpu) -> absl::Status {
+      RunOnDevices(2, "nccl", [&](Session& session, Gpu& gpu) -> absl::Status {
         LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
                                   session.MakeLoader("train"));
         GradientsOptions options;
@@ -307,15 +310,48 @@ TEST(SessionOnDevices, TellsOfALastStepThatFails) {
             session.MakeGradients(
                 {{"a", BufferOf(gpu.Put({1}).data(), 1, DeviceOf(session))}},
                 options));
+        begun = true;
         for (Step& step : session.Steps(*train, 0)) {
           LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
         }
         return absl::OkStatus();
       });
   Set("async_error_at", 0);
+  EXPECT_TRUE(begun);
   for (const absl::Status& status : ended) {
     EXPECT_FALSE(status.ok());
   }
+}
+
+// A trainer may leave its last step, of which buckets travel that the other rank
+// has not launched.
+TEST(SessionOnDevices, EndsWithAStepThatWasLeft) {
+  const auto ended =
+      RunOnDevices(2, "nccl", [](Session& session, Gpu& gpu) -> absl::Status {
+        LOCKSTEP_ASSIGN_OR_RETURN(Loader* const train,
+                                  session.MakeLoader("train"));
+        GradientsOptions options;
+        options.stream = gpu.stream();
+        options.cuda_library = kLibrary;
+        options.overlap = GradientsOptions::Overlap::kOn;
+        LOCKSTEP_ASSIGN_OR_RETURN(
+            Gradients* const gradients,
+            session.MakeGradients(
+                {{"a", BufferOf(gpu.Put({1}).data(), 1, DeviceOf(session))}},
+                options));
+        for (int64_t epoch = 0; epoch < 2; ++epoch) {
+          for (Step& step : session.Steps(*train, epoch)) {
+            for ([[maybe_unused]] const Batch& batch : step) {
+              if (epoch == 0 || session.rank() == 0) gradients->MarkReady(0);
+            }
+            if (epoch == 1) break;
+            LOCKSTEP_RETURN_IF_ERROR(step.Average(*gradients));
+            EXPECT_TRUE(gradients->overlap().on);
+          }
+        }
+        return absl::OkStatus();
+      });
+  EXPECT_THAT(ended, Each(IsOk()));
 }
 
 TEST(SessionOnDevices, SaysThatAGroupOfHostsCannot) {
