@@ -24,6 +24,7 @@
 namespace lockstep {
 namespace {
 
+using internal_gradients::FakeCuda;
 using internal_gradients::Gate;
 using internal_gradients::OnDevice;
 using internal_gradients::OnRanks;

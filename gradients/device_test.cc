@@ -25,9 +25,12 @@
 namespace lockstep {
 namespace {
 
+using internal_gradients::FakeCuda;
 using internal_gradients::Gate;
+using internal_gradients::kFakeGpu;
 using internal_gradients::OnDevice;
 using internal_gradients::OnRanks;
+using internal_gradients::SetFakeGpu;
 using internal_gradients::Weight;
 using ::testing::AllOf;
 using ::testing::Each;

@@ -47,10 +47,6 @@ using internal_gradients::Marks;
 // exact.
 constexpr int64_t kMostWeight = int64_t{1} << 53;
 
-// On a device, gradients of type f16 are multiplied by 1 / weight in f16. A
-// smaller factor has fewer than 11 bits.
-constexpr int64_t kMostWeightOfF16 = 16384;
-
 // The most names in an error.
 constexpr int kMostTold = 5;
 
@@ -79,26 +75,6 @@ absl::StatusOr<std::unique_ptr<Communicator>> SplitAll(
         number == 1 ? name : absl::StrCat(name, " ", number), members);
     if (!absl::IsAlreadyExists(split.status())) return split;
   }
-}
-
-std::string NameOf(Device device) {
-  if (device.kind == Device::Kind::kHost) return "the host";
-  return absl::StrCat("CUDA device ", device.ordinal);
-}
-
-// Returns UNIMPLEMENTED if the group moves other memory than that of
-// parameters.
-absl::Status CheckPlace(Device device, const Communicator& group) {
-  const std::string name = NameOf(device);
-  const std::string moved = NameOf(group.device());
-  if (name == moved) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      "the parameters are on ", name, ", and the group '", group.name(),
-      "' moves memory of ", moved, ": give Gradients a group ",
-      device.kind == Device::Kind::kHost
-          ? "of a backend of the host"
-          : absl::StrCat("of the backend nccl whose NcclOptions::device is ",
-                         device.ordinal)));
 }
 
 }  // namespace
@@ -170,7 +146,7 @@ absl::Status Gradients::Join(Communicator& group, const Fingerprint& layout) {
   // It comes last, since a device may have no room for it. The other ranks then
   // hear of that in the group for the host.
   LOCKSTEP_ASSIGN_OR_RETURN(group_, SplitAll(group, options_.name));
-  LOCKSTEP_RETURN_IF_ERROR(CheckPlace(place_->device(), *group_));
+  LOCKSTEP_RETURN_IF_ERROR(CheckPlace());
   const absl::Status same = CheckSame(host_group(), "the parameters", layout);
   if (absl::IsUnimplemented(same) && host_group_ == nullptr && !on_host()) {
     return Annotate(same,
@@ -526,53 +502,6 @@ absl::Status Gradients::Skip(StepResult& result) {
   result.skipped = true;
   result.norm = 0;
   return reducer_->SetToZero();
-}
-
-// NCCL scales before it adds up, so that the total weight must be known before
-// the collectives, or else after them, by a collective of this rank alone.
-absl::StatusOr<StepResult> Gradients::AverageOnDevice(const StepInput& input) {
-  const absl::Status rest = Send().status();
-  if (!rest.ok()) return EndOverlap(rest);
-  const absl::Status control = Wait(IssueControlOfAverage(input));
-  if (!control.ok()) return EndOverlap(control);
-  StepResult result = ReadControlOfAverage(input);
-  const bool is_too_large =
-      result.weight > kMostWeightOfF16 && reducer_->Moves(DType::kF16);
-  if (result.weight == 0 || is_too_large) {
-    LOCKSTEP_RETURN_IF_ERROR(SettleAll());
-    LOCKSTEP_RETURN_IF_ERROR(Skip(result));
-    if (!is_too_large) return result;
-    return absl::OutOfRangeError(absl::StrCat(
-        "in ", NameOf(input), ", the total weight is ", result.weight,
-        ", and gradients of type f16 on a device can't be divided by more "
-        "than ",
-        kMostWeightOfF16,
-        ", since f16 has no exact factor for it: leave "
-        "Parameter::gradient_dtype unset, so that gradients are f32, or bring "
-        "smaller weights"));
-  }
-  const absl::Status sent = SendOnDevice(input, result.weight);
-  // The other ranks may wait for what this one has not launched.
-  if (!sent.ok()) return EndOverlap(sent);
-  result.norm = std::numeric_limits<double>::quiet_NaN();
-  return result;
-}
-
-absl::Status Gradients::SendOnDevice(const StepInput& input, int64_t weight) {
-  CallOptions call = Call("");
-  call.stream = place_->stream();
-  CallOptions scaled = call;
-  scaled.scale = 1 / static_cast<double>(weight);
-  const std::string step = Shortened(NameOf(input));
-  if (!is_early_) {
-    LOCKSTEP_RETURN_IF_ERROR(
-        reducer_->Launch(*group_, step, divider_ == nullptr ? scaled : call));
-  }
-  LOCKSTEP_RETURN_IF_ERROR(
-      divider_ == nullptr ? reducer_->Wait()
-                          : reducer_->WaitAndScale(*divider_, step, scaled));
-  is_early_ = false;
-  return reducer_->PutBack();
 }
 
 absl::Status Gradients::ClipByNorm(double most) {

@@ -114,7 +114,9 @@ class Reducer;
 // memory of this class. Threads that mark have done so, and the trainer
 // knows it, before BeginPart, Average, Discard or EndStep is called.
 // Guarantees: no call changes parameters but Create and WriteValues. Gradients
-// and norms have the same bits whether they travel before Average or in it.
+// and norms have the same bits whether they travel before Average or in it; on
+// a device, this holds for the steps of one value of GradientsOptions::overlap,
+// as far as NCCL returns the same bits.
 // Thread-safety: MarkReady and Abort may be called on any thread. All other
 // functions must be called on one thread.
 class Gradients {
@@ -308,8 +310,6 @@ class Gradients {
   absl::Status CheckWeight(const StepInput& input) const;
   absl::Status CheckMarks(const StepInput& input);
   absl::StatusOr<StepResult> AverageOnHost(const StepInput& input);
-  absl::StatusOr<StepResult> AverageOnDevice(const StepInput& input);
-  absl::Status SendOnDevice(const StepInput& input, int64_t weight);
   absl::StatusOr<Work> IssueControl(const StepInput& input,
                                     absl::string_view more);
   absl::StatusOr<Work> IssueControlOfAverage(const StepInput& input);
@@ -328,7 +328,12 @@ class Gradients {
   absl::Status TryOverlap();
   absl::Status BeginTrial();
   absl::Status MakeHostGroup();
+
+  // ---- A device (gradients_device.cc).
+  absl::Status CheckPlace() const;
   absl::Status DecideOverlap();
+  absl::StatusOr<StepResult> AverageOnDevice(const StepInput& input);
+  absl::Status SendOnDevice(const StepInput& input, int64_t weight);
 
   bool on_host() const;
   Communicator& host_group() const {

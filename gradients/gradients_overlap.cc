@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "lockstep/base/dtype.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
@@ -32,35 +31,6 @@ namespace lockstep {
 using internal_gradients::OverlapTrial;
 
 const OverlapDecision& Gradients::overlap() const { return trial_->decision(); }
-
-// Decides against overlap where it can't be, and prepares for it on a device.
-// There, buckets travel before the weight is known by which NCCL would scale
-// them. So a group of this rank alone scales them afterwards.
-absl::Status Gradients::DecideOverlap() {
-  if (is_alone()) {
-    trial_->Decide(false, "a rank alone sends nothing");
-    return absl::OkStatus();
-  }
-  if (on_host()) return absl::OkStatus();
-  if (options_.overlap != GradientsOptions::Overlap::kOn) {
-    trial_->Decide(
-        false,
-        "gradients on a device overlap with kOn alone, since they are "
-        "rounded in another way then");
-    return absl::OkStatus();
-  }
-  if (reducer_->Moves(DType::kF16)) {
-    return absl::UnimplementedError(
-        "overlap on a device adds up before it divides, and sums of type f16 "
-        "may be too large: leave Parameter::gradient_dtype unset, so that "
-        "gradients are f32, or leave out overlap");
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      divider_,
-      group_->Split(absl::StrCat(group_->name(), ", rank ", group_->rank()),
-                    {group_->rank()}));
-  return absl::OkStatus();
-}
 
 // Lets marks launch buckets from this part on, if it is the last one. The name
 // of the step is not known before Average, so steps are counted. All ranks

@@ -8,6 +8,8 @@
 #ifndef LOCKSTEP_GRADIENTS_ON_DEVICES_H_
 #define LOCKSTEP_GRADIENTS_ON_DEVICES_H_
 
+#include <dlfcn.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -20,14 +22,31 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/language.h"
+#include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
-#include "lockstep/collective/testing/fake_devices.h"
+#include "lockstep/collective/local/local_world.h"
+#include "lockstep/collective/world.h"
 #include "lockstep/gpu/cuda_api.h"
+#include "lockstep/gpu/gpu.h"
 #include "lockstep/gpu/stream.h"
 #include "lockstep/gradients/gradients.h"
 
 namespace lockstep::internal_gradients {
+
+inline constexpr char kFakeGpu[] = "collective/nccl/libfake_gpu.so";
+
+inline const internal_gpu::CudaApi& FakeCuda() {
+  static const internal_gpu::CudaApi& api = **internal_gpu::LoadCuda(kFakeGpu);
+  return api;
+}
+
+// Sets a switch of the fake GPU.
+inline void SetFakeGpu(const char* name, long long value) {
+  const auto set = reinterpret_cast<void (*)(const char*, long long)>(
+      dlsym(dlopen(kFakeGpu, RTLD_NOW | RTLD_LOCAL), "FakeGpuSet"));
+  set(name, value);
+}
 
 // An OnDevice has what a test uses on a rank, whose device has its number.
 // Memory is freed at the end of the process.
@@ -97,8 +116,18 @@ class OnDevice {
 // Returns how each rank ended.
 inline std::vector<absl::Status> OnRanks(
     int size, const std::function<absl::Status(const OnDevice&)>& rank) {
-  return OnFakeDevices(size, [&](auto group, Communicator& host_group) {
-    return rank(OnDevice(group->rank(), *group, host_group));
+  return LocalWorld(size).Run([&](World& world) -> absl::Status {
+    GroupOptions options;
+    options.name = "device";
+    options.backend = "nccl";
+    options.nccl.device = world.rank();
+    options.nccl.nccl_library = options.nccl.cuda_library = kFakeGpu;
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup(options));
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto host_group, world.MakeGroup());
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto gpu, internal_gpu::Gpu::Open(FakeCuda(), world.rank()));
+    return gpu->InContext(
+        [&] { return rank(OnDevice(world.rank(), *group, *host_group)); });
   });
 }
 

@@ -323,8 +323,8 @@ TEST(SessionOnDevices, TellsOfALastStepThatFails) {
   }
 }
 
-// A trainer may leave its last step, of which buckets travel that the other rank
-// has not launched.
+// A trainer may leave its last step, of which buckets travel that the other
+// rank has not launched.
 TEST(SessionOnDevices, EndsWithAStepThatWasLeft) {
   const auto ended =
       RunOnDevices(2, "nccl", [](Session& session, Gpu& gpu) -> absl::Status {

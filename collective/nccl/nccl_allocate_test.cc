@@ -1,5 +1,7 @@
 // Tests memory of groups of nccl, on the fake GPU.
 
+#include <dlfcn.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,8 +18,10 @@
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/group_memory.h"
-#include "lockstep/collective/testing/fake_devices.h"
+#include "lockstep/collective/local/local_world.h"
+#include "lockstep/collective/world.h"
 #include "lockstep/gpu/cuda_api.h"
+#include "lockstep/gpu/gpu.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +33,24 @@ using testing::HasSubstr;
 
 constexpr int64_t kCount = 1 << 17;
 constexpr int64_t kBytes = kCount * sizeof(float);
+
+constexpr char kFakeGpu[] = "collective/nccl/libfake_gpu.so";
+
+const internal_gpu::CudaApi& FakeCuda() {
+  static const internal_gpu::CudaApi& api = **internal_gpu::LoadCuda(kFakeGpu);
+  return api;
+}
+
+// Returns a function that gpu/fake_gpu.h describes.
+template <typename Function>
+Function* InFakeGpu(const char* name) {
+  return reinterpret_cast<Function*>(
+      dlsym(dlopen(kFakeGpu, RTLD_NOW | RTLD_LOCAL), name));
+}
+
+void SetFakeGpu(const char* name, long long value) {
+  InFakeGpu<void(const char*, long long)>("FakeGpuSet")(name, value);
+}
 
 // Returns how many pieces of memory the devices have.
 long long Pieces() { return InFakeGpu<long long()>("FakeGpuPieces")(); }
@@ -43,11 +65,21 @@ class NcclAllocate : public testing::Test {
   const long long before_ = Pieces();
 };
 
+// Calls `rank` on each rank, with a group of nccl, in the context of its
+// device. Returns how each ended.
 std::vector<absl::Status> OnRanks(
     int size,
     const std::function<absl::Status(std::unique_ptr<Communicator>)>& rank) {
-  return OnFakeDevices(size, [&](auto group, Communicator& /*host_group*/) {
-    return rank(std::move(group));
+  return LocalWorld(size).Run([&](World& world) -> absl::Status {
+    GroupOptions options;
+    options.name = "device";
+    options.backend = "nccl";
+    options.nccl.device = world.rank();
+    options.nccl.nccl_library = options.nccl.cuda_library = kFakeGpu;
+    LOCKSTEP_ASSIGN_OR_RETURN(auto group, world.MakeGroup(options));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const auto gpu, internal_gpu::Gpu::Open(FakeCuda(), world.rank()));
+    return gpu->InContext([&] { return rank(std::move(group)); });
   });
 }
 
