@@ -195,7 +195,7 @@ absl::StatusOr<Buffer> Gradients::Find(absl::string_view name,
 // ---- A step.
 
 absl::Status Gradients::Plan() {
-  // On a device, NCCL may round otherwise in other buckets, so a step has the
+  // NCCL may round otherwise in other buckets, so a step on a device has the
   // same whether they travel early or not.
   const bool early = trial_->overlaps() || divider_ != nullptr;
   if (is_planned_ && plans_early_ == early) return absl::OkStatus();

@@ -20,8 +20,8 @@
 namespace lockstep {
 namespace {
 
-// On a device, gradients of type f16 are multiplied by 1 / weight in f16. A
-// smaller factor has fewer than 11 bits.
+// The largest weight for gradients of type f16, which are multiplied by
+// 1 / weight in f16. A smaller factor has fewer than 11 bits.
 constexpr int64_t kMostWeightOfF16 = 16384;
 
 std::string PlaceOf(Device device) {

@@ -219,7 +219,8 @@ Halves HalvesOf(const GroupMemory& memory) {
 
 constexpr int64_t kMemoryBytes = 2 * kElements * sizeof(float);
 
-// In place and not, of some memory after other memory.
+// Adds up in memory of the group, in place and not, and in one piece after the
+// other.
 absl::Status UseMemory(const Joined& joined) {
   for (int i = 0; i < 3; ++i) {
     LOCKSTEP_ASSIGN_OR_RETURN(const GroupMemory memory,

@@ -547,7 +547,7 @@ absl::Status Trainer::DiscardAndCheck() {
     LOCKSTEP_RETURN_IF_ERROR(PutGradient(taken_[0], i));
   }
   LOCKSTEP_RETURN_IF_ERROR(gradients_->Discard());
-  // With overlap, the next step sets them to 0.
+  // The next step sets them to 0 if they overlap.
   if (setup_.overlaps) return absl::OkStatus();
   for (int i = 0; i < kParameters; ++i) {
     LOCKSTEP_ASSIGN_OR_RETURN(
