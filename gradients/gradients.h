@@ -141,7 +141,8 @@ class Gradients {
   Gradients(const Gradients&) = delete;
   Gradients& operator=(const Gradients&) = delete;
 
-  // Returns the gradient of a parameter. It stays in its place.
+  // Returns the gradient of a parameter. It stays in its place. (The host can't
+  // read or write the elements of one on a device.)
   //   NOT_FOUND         there is no such parameter
   //   INVALID_ARGUMENT  its gradient has another type than T
   template <typename T>

@@ -32,7 +32,8 @@ struct Parameter {
   Buffer values;
 
   // The trainer's memory for the gradient, which Create sets to 0. It costs a
-  // copy in each step. Without it, Gradients allocates the memory (see Of).
+  // copy in each step, unless all of it is one block without gaps. Without it,
+  // Gradients allocates the memory (see Of).
   std::optional<Buffer> gradient = std::nullopt;
 
   // The type of the gradient in memory of Gradients. By default, it is f32 for
@@ -148,11 +149,12 @@ struct GradientsOptions {
   // ---- For parameters on a device.
 
   // The group of the same ranks that moves the host's memory, if `group` does
-  // not.
+  // not. It may be destroyed after Create.
   Communicator* host_group = nullptr;
 
   // The stream on which the trainer uses parameters and gradients. The work of
-  // Gradients is queued on it. It must outlive them.
+  // Gradients is queued on it. It must outlive them. The default is CUDA's
+  // legacy stream, for which streams that do not block do not wait.
   Stream stream = Stream(nullptr);
 
   // The path of the CUDA driver. If it is empty, the system finds libcuda.so.1.

@@ -105,6 +105,14 @@ void Backward(const Layers& layers, int layer, const Rows& rows) {
   }
 }
 
+// This example needs a GPU, so it is only compiled.
+[[maybe_unused]] absl::Status OnADevice(Communicator* nccl_group,
+                                        Communicator* host_group, void* stream,
+                                        std::vector<Parameter> parameters) {
+#include "lockstep/docs/snippets/gradients/device.inc"
+  return gradients->Await();
+}
+
 absl::Status TakeStep(const Layers& layers, const Rows& rows,
                       Gradients* gradients) {
 #include "lockstep/docs/snippets/gradients/overlap.inc"
