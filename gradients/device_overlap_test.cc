@@ -29,6 +29,7 @@ using internal_gradients::Gate;
 using internal_gradients::OnDevice;
 using internal_gradients::OnRanks;
 using internal_gradients::Weight;
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -285,7 +286,8 @@ TEST(OverlapOnDevice, F16IsRefused) {
     return MakeModel(here, false, DType::kF16).status();
   });
   EXPECT_THAT(ended, Each(StatusIs(absl::StatusCode::kUnimplemented,
-                                   HasSubstr("gradient_dtype"))));
+                                   AllOf(HasSubstr("parameter 'a'"),
+                                         HasSubstr("gradient_dtype")))));
 }
 
 TEST(OverlapOnDevice, ARankAloneHasNone) {

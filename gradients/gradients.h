@@ -278,9 +278,9 @@ class Gradients {
   // ---- For parameters on a device.
 
   // Waits until all that was queued for the last Average or Discard has ended
-  // on the device, and returns its result. (Buckets of a discarded step that
-  // travelled early may wait for other ranks until the next BeginStep.) On the
-  // host, Average itself does so.
+  // on the device, and returns its result. It does not wait for buckets of a
+  // discarded step that travelled early, since they may need other ranks. On
+  // the host, Average itself waits.
   absl::Status Await() const;
 
   // Copy bytes of a parameter's values from a device or to it, after the work

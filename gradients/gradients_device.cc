@@ -63,11 +63,13 @@ absl::Status Gradients::DecideOverlap() {
         "rounded in another way then");
     return absl::OkStatus();
   }
-  if (reducer_->Moves(DType::kF16)) {
-    return absl::UnimplementedError(
-        "overlap on a device adds up before it divides, and sums of type f16 "
-        "may be too large: leave Parameter::gradient_dtype unset, so that "
-        "gradients are f32, or leave out overlap");
+  for (const GradientView& view : views_) {
+    if (view.gradient.dtype != DType::kF16) continue;
+    return absl::UnimplementedError(absl::StrCat(
+        "the gradient of parameter '", view.name,
+        "' is of type f16, and overlap on a device adds up before it divides, "
+        "so that sums may be too large: leave Parameter::gradient_dtype unset, "
+        "so that it is f32, or leave out GradientsOptions::overlap"));
   }
   LOCKSTEP_ASSIGN_OR_RETURN(
       divider_,

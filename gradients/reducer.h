@@ -133,8 +133,9 @@ class Reducer {
   absl::Status WaitAndScale(Communicator& alone, absl::string_view step,
                             const CallOptions& call);
 
-  // Waits until the collectives that Wait has taken have ended, and all work of
-  // the stream. Buckets that were launched since then may wait for other ranks.
+  // Waits until the collectives that were waited for have ended, and all work
+  // of the stream. Does not wait for buckets that were launched since then,
+  // which may need other ranks.
   absl::Status Await() const;
 
   // Returns true if gradients travel as this type.

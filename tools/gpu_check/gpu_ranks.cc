@@ -153,9 +153,9 @@ absl::Status Die(const Joined& joined) {
 }
 
 absl::Status Abort(const Joined& joined) {
-  if (joined.group->rank() == 1)
-    joined.group->Abort(absl::InternalError("loss is NaN"));
-  return Wait(joined.group->Barrier());
+  Communicator& group = *joined.group;
+  if (group.rank() == 1) group.Abort(absl::InternalError("loss is NaN"));
+  return Wait(group.Barrier());
 }
 
 // Waits for the failure. An operation in which ranks differ may end well on a
