@@ -1,18 +1,23 @@
 #include "lockstep/base/config.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
 namespace lockstep {
@@ -123,6 +128,20 @@ struct Printer {
   }
 };
 
+// Returns the line and the column of a location such as "job.toml:12:5". Places
+// that are not in a text come last.
+std::pair<int64_t, int64_t> PlaceOf(absl::string_view location) {
+  constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
+  const std::vector<absl::string_view> words = absl::StrSplit(location, ':');
+  std::pair<int64_t, int64_t> place;
+  if (words.size() < 3 ||
+      !absl::SimpleAtoi(words[words.size() - 2], &place.first) ||
+      !absl::SimpleAtoi(words.back(), &place.second)) {
+    return {kLast, kLast};
+  }
+  return place;
+}
+
 }  // namespace
 
 Config::Config() = default;
@@ -194,5 +213,17 @@ std::string Config::ToText() const {
 }
 
 std::string Config::ToString() const { return std::visit(Printer(), value_); }
+
+void SortByLocation(std::vector<ConfigError>& errors) {
+  std::stable_sort(errors.begin(), errors.end(),
+                   [](const ConfigError& a, const ConfigError& b) {
+                     return PlaceOf(a.location) < PlaceOf(b.location);
+                   });
+}
+
+absl::Status ConfigError::ToStatus() const {
+  return absl::Status(
+      code, absl::StrCat(location, location.empty() ? "" : ": ", message));
+}
 
 }  // namespace lockstep

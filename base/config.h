@@ -24,6 +24,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/language.h"
 
@@ -113,6 +114,20 @@ struct Config::Entry {
   std::string key;
   Config value;
 };
+
+// One thing that is wrong in a configuration.
+struct ConfigError {
+  std::string location;  // of the value; "" if it comes from code
+  std::string message;
+  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
+
+  // Returns the location and the message in one text.
+  absl::Status ToStatus() const;
+};
+
+// Sorts errors by their lines and columns. Those of values that are not from a
+// text come last.
+void SortByLocation(std::vector<ConfigError>& errors);
 
 }  // namespace lockstep
 

@@ -123,39 +123,58 @@ void OptionTable::AddField(Field field) {
 absl::Status OptionTable::Read(absl::string_view what,
                                const Config& config) const {
   LOCKSTEP_RETURN_IF_ERROR(status_);
+  const std::vector<ConfigError> errors = ReadAll(what, config);
+  return errors.empty() ? absl::OkStatus() : errors[0].ToStatus();
+}
+
+std::vector<ConfigError> OptionTable::ReadAll(absl::string_view what,
+                                              const Config& config) const {
+  std::vector<ConfigError> errors;
   const auto wrong = [&](const Config& at, absl::string_view message) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        at.location(), at.location().empty() ? "" : ": ", what, ": ", message));
+    errors.push_back({at.location(), absl::StrCat(what, ": ", message)});
   };
+  if (!status_.ok()) {
+    errors.push_back({"", std::string(status_.message()), status_.code()});
+    return errors;
+  }
   const auto* const table = config.As<Config::Table>();
   if (table == nullptr) {
-    return wrong(config, absl::StrCat("should be a table of settings, but is ",
-                                      config.Shown()));
+    wrong(config, absl::StrCat("should be a table of settings, but is ",
+                               config.Shown()));
+    return errors;
   }
   std::vector<std::string> keys;
   for (const Field& field : fields_) keys.push_back(field.key);
   for (const auto& [key, value] : *table) {
     const auto found = std::find(keys.begin(), keys.end(), key);
     if (found == keys.end()) {
-      for (const auto& [word, where] : hints_) {
-        if (word != key) continue;
-        return wrong(value,
-                     absl::StrCat("there is no setting '", key, "': ", where));
-      }
-      return wrong(value,
-                   absl::StrCat("there is no setting ", SayUnknown(key, keys)));
+      wrong(value, NoSetting(key, keys));
+      continue;
     }
     const Field& field = fields_[found - keys.begin()];
     if (field.table != nullptr) {
-      LOCKSTEP_RETURN_IF_ERROR(
-          field.table().Read(absl::StrCat(what, ", ", key), value));
-    } else if (!field.read(value)) {
-      return wrong(value, absl::StrCat(key, " should be ", field.accepted,
-                                       ", but got ", key, " = ", value.Shown(),
-                                       Remedy(field.accepted, value)));
+      for (ConfigError& error :
+           field.table().ReadAll(absl::StrCat(what, ", ", key), value)) {
+        errors.push_back(std::move(error));
+      }
+    } else if (field.read_list != nullptr && value.As<Config::Array>()) {
+      field.read_list(absl::StrCat(what, ", ", key), value, errors);
+    } else if (field.read == nullptr || !field.read(value)) {
+      wrong(value,
+            absl::StrCat(key, " should be ", field.accepted, ", but got ", key,
+                         " = ", value.Shown(), Remedy(field.accepted, value)));
     }
   }
-  return absl::OkStatus();
+  return errors;
+}
+
+std::string OptionTable::NoSetting(const std::string& key,
+                                   const std::vector<std::string>& keys) const {
+  for (const auto& [word, where] : hints_) {
+    if (word != key) continue;
+    return absl::StrCat("there is no setting '", key, "': ", where);
+  }
+  return absl::StrCat("there is no setting ", SayUnknown(key, keys));
 }
 
 Config OptionTable::Write() const {
@@ -181,8 +200,8 @@ std::vector<OptionInfo> OptionTable::Describe() const {
     }
     const std::optional<Config> value = field.write();
     infos.push_back({field.key, field.accepted,
-                     value.has_value() ? value->ToString() : "",
-                     field.meaning});
+                     value.has_value() ? value->ToString() : "", field.meaning,
+                     field.part_kind});
   }
   return infos;
 }

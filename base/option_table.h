@@ -76,6 +76,9 @@ struct OptionInfo {
   std::string accepted;       // "an integer from 0 to 65535"
   std::string default_value;  // as TOML; "" where it is unset
   std::string meaning;
+  // The kind of the part that the setting's table is about, or of each part in
+  // its list; "" for other settings.
+  std::string part_kind = "";
 };
 
 // A list of settings, each bound to a field of an options struct.
@@ -104,6 +107,21 @@ class OptionTable {
   void AddTable(absl::string_view key, Options* field,
                 absl::string_view meaning);
 
+  // Binds `key` to a list of such structs. In a text it is a list of tables.
+  template <typename Options>
+  void AddTables(absl::string_view key, std::vector<Options>* field,
+                 absl::string_view meaning);
+
+  // Binds `key` to the table of a part that other code makes by name, or to a
+  // list of such tables: `field` is a Config or a vector of Configs. `kind` is
+  // the part's kind. AddPart of registry.h has the part's type instead.
+  template <typename T>
+  void AddPartOfKind(absl::string_view kind, absl::string_view key, T* field,
+                     absl::string_view meaning) {
+    Add(key, field, meaning);
+    fields_.back().part_kind = std::string(kind);
+  }
+
   // Binds `key` to a choice among strings.
   template <typename Enum>
   void Add(absl::string_view key, Enum* field, absl::string_view meaning,
@@ -127,6 +145,11 @@ class OptionTable {
   // be written then.
   absl::Status Read(absl::string_view what, const Config& config) const;
 
+  // Does the same, but goes on after an error. Returns all errors, in the order
+  // of the text.
+  std::vector<ConfigError> ReadAll(absl::string_view what,
+                                   const Config& config) const;
+
   // Returns an error if a key is bad or bound twice, which is a bug in
   // BindOptions.
   const absl::Status& status() const { return status_; }
@@ -146,9 +169,16 @@ class OptionTable {
     std::function<bool(const Config& config)> read;
     std::function<std::optional<Config>()> write;
     std::function<OptionTable()> table;  // for AddTable, in place of both
+    // For AddTables, beside `write`: appends the errors of all tables.
+    std::function<void(absl::string_view what, const Config& config,
+                       std::vector<ConfigError>& errors)>
+        read_list = nullptr;
+    std::string part_kind = "";
   };
 
   void AddField(Field field);
+  std::string NoSetting(const std::string& key,
+                        const std::vector<std::string>& keys) const;
 
   std::vector<Field> fields_;
   std::vector<std::pair<std::string, std::string>> hints_;  // by key
@@ -208,6 +238,33 @@ void OptionTable::AddTable(absl::string_view key, Options* field,
                            absl::string_view meaning) {
   AddField({std::string(key), "a table of settings", std::string(meaning),
             nullptr, nullptr, [field] { return TableOf(*field); }});
+}
+
+template <typename Options>
+void OptionTable::AddTables(absl::string_view key, std::vector<Options>* field,
+                            absl::string_view meaning) {
+  Field list;
+  list.key = std::string(key);
+  list.accepted =
+      internal_base::OptionAccepts(static_cast<std::vector<Config>*>(nullptr));
+  list.meaning = std::string(meaning);
+  list.read_list = [field](absl::string_view what, const Config& config,
+                           std::vector<ConfigError>& errors) {
+    field->clear();
+    for (const Config& each : *config.As<Config::Array>()) {
+      const OptionTable table = TableOf(field->emplace_back());
+      for (ConfigError& error : table.ReadAll(
+               absl::StrCat(what, "[", field->size() - 1, "]"), each)) {
+        errors.push_back(std::move(error));
+      }
+    }
+  };
+  list.write = [field]() -> std::optional<Config> {
+    Config::Array tables;
+    for (Options& each : *field) tables.push_back(TableOf(each).Write());
+    return Config(std::move(tables));
+  };
+  AddField(std::move(list));
 }
 
 template <typename Enum>

@@ -13,7 +13,7 @@
 //   LOCKSTEP_RETURN_IF_ERROR(
 //       ImportSafetensors("/data/other.safetensors", "/data/warm"));
 //
-// `lockstep checkpoint` does the same on a command line. An import writes a
+// `lockstep state` does the same on a command line. An import writes a
 // checkpoint file that has nothing but what was imported. It is meant for a
 // training that begins with the parameters of another one:
 // Session::RestoreFrom(path) reads it. docs/formats.md describes the files.

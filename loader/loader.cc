@@ -640,6 +640,10 @@ int Loader::available_workers() const {
 
 const Order& Loader::order() const { return pipeline_->order(); }
 
+const SamplerOptions& Loader::sampler_options() const {
+  return pipeline_->sampler_options();
+}
+
 LoaderMetrics Loader::Metrics() const {
   LoaderMetrics metrics = meter_->Metrics(pipeline_->busy_nanoseconds());
   metrics.effective_workers = pipeline_->effective_workers();

@@ -332,8 +332,9 @@ class Loader {
   std::string Trace() const;
 
   const Dataset& dataset() const { return *dataset_; }
-  // Returns the order of the sampler.
+  // Return the order and the options of the sampler.
   const Order& order() const;
+  const SamplerOptions& sampler_options() const;
   // Returns the options, with num_workers and base_seed filled in if they were
   // unset.
   const LoaderOptions& options() const { return options_; }

@@ -182,6 +182,7 @@ class Pipeline : private SlotPool::Listener {
   // progress().
   int64_t epoch() const;
   const Order& order() const { return sampler_->order(); }
+  const SamplerOptions& sampler_options() const { return sampler_->options(); }
   absl::StatusOr<int64_t> StepsLeftFrom(const SamplerState& state) const {
     return sampler_->StepsLeftFrom(state);
   }

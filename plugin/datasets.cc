@@ -137,10 +137,41 @@ void BindOptions(TarField& options, OptionTable& table) {
              {"empty", TarMissing::kEmpty}});
 }
 
+void BindOptions(TarFilesOptions& options, OptionTable& table) {
+  table.Add("files", &options.files,
+            "The paths of the files, or patterns with *, ? and braces, such "
+            "as \"train-{000..127}.tar\".");
+  table.AddTables(
+      "fields", &options.fields,
+      "One table for each field, with its name as `field` and the "
+      "endings of its members' names as `extensions`; and, if needed, "
+      "content, json_key, dtype, shape, max_bytes and missing.");
+  table.Add("key", &options.key,
+            "If true, the field `key` has the part of the names that the "
+            "members of a sample share.");
+  table.Add("index", &options.index,
+            "The index beside each file (DALI's .idx): read it if it is there "
+            "and fits; the same, and write it if not; or ignore it.",
+            {{"read", TarIndex::kRead},
+             {"write", TarIndex::kWrite},
+             {"ignore", TarIndex::kIgnore}});
+  AddAccess(&options.access, table);
+}
+
 void BindOptions(NpyFile& options, OptionTable& table) {
   table.Add("field", &options.field, "The name of the field.");
   table.Add("path", &options.path, "The path of the .npy file.");
   table.Add("bf16", &options.bf16, "If true, the elements are bfloat16.");
+}
+
+void BindOptions(NpyDatasetOptions& options, OptionTable& table) {
+  table.AddTables(
+      "files", &options.files,
+      "One table for each field, with field, path and, for bfloat16, bf16.");
+  table.Add("access", &options.access,
+            "The way to read: the files are mapped into memory; or they are "
+            "read row by row, for files that other programs may truncate.",
+            {{"mapped", NpyAccess::kMapped}, {"read", NpyAccess::kRead}});
 }
 
 void BindOptions(CacheOptions& options, OptionTable& table) {
@@ -226,41 +257,9 @@ DatasetResult MakeTfRecord(const PluginContext&,
   return TfRecordDataset::Create(options);
 }
 
-struct TarSettings {
-  TarFilesOptions tar;
-  std::vector<Config> fields;
-};
-
-void BindOptions(TarSettings& settings, OptionTable& table) {
-  TarFilesOptions& options = settings.tar;
-  table.Add("files", &options.files,
-            "The paths of the files, or patterns with *, ? and braces, such "
-            "as \"train-{000..127}.tar\".");
-  table.Add("fields", &settings.fields,
-            "One table for each field, with its name as `field` and the "
-            "endings of its members' names as `extensions`; and, if needed, "
-            "content, json_key, dtype, shape, max_bytes and missing.");
-  table.Add("key", &options.key,
-            "If true, the field `key` has the part of the names that the "
-            "members of a sample share.");
-  table.Add("index", &options.index,
-            "The index beside each file (DALI's .idx): read it if it is there "
-            "and fits; the same, and write it if not; or ignore it.",
-            {{"read", TarIndex::kRead},
-             {"write", TarIndex::kWrite},
-             {"ignore", TarIndex::kIgnore}});
-  AddAccess(&options.access, table);
-}
-
 DatasetResult MakeTarFiles(const PluginContext& context,
-                           const TarSettings& settings) {
-  TarFilesOptions options = settings.tar;
-  for (const Config& table : settings.fields) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        TarField field,
-        ReadOptions<TarField>("a field of dataset 'tar'", table));
-    options.fields.push_back(std::move(field));
-  }
+                           const TarFilesOptions& settings) {
+  TarFilesOptions options = settings;
   if (context.tell != nullptr) {
     options.progress = [tell = context.tell](const TarProgress& progress) {
       tell(absl::StrCat("looking for the members of tar files: ",
@@ -271,30 +270,8 @@ DatasetResult MakeTarFiles(const PluginContext& context,
   return TarFiles::Create(std::move(options));
 }
 
-struct NpySettings {
-  std::vector<Config> files;
-  NpyAccess access = NpyAccess::kMapped;
-};
-
-void BindOptions(NpySettings& options, OptionTable& table) {
-  table.Add(
-      "files", &options.files,
-      "One table for each field, with field, path and, for bfloat16, bf16.");
-  table.Add("access", &options.access,
-            "The way to read: the files are mapped into memory; or they are "
-            "read row by row, for files that other programs may truncate.",
-            {{"mapped", NpyAccess::kMapped}, {"read", NpyAccess::kRead}});
-}
-
-DatasetResult MakeNpy(const PluginContext&, const NpySettings& settings) {
-  NpyDatasetOptions options;
-  options.access = settings.access;
-  for (const Config& file : settings.files) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        NpyFile npy, ReadOptions<NpyFile>("a file of dataset 'npy'", file));
-    options.files.push_back(std::move(npy));
-  }
-  return NpyDataset::Create(std::move(options));
+DatasetResult MakeNpy(const PluginContext&, const NpyDatasetOptions& options) {
+  return NpyDataset::Create(options);
 }
 
 // ---- Datasets made of others.
@@ -304,8 +281,9 @@ struct InnerOptions {
 };
 
 void BindOptions(InnerOptions& options, OptionTable& table) {
-  table.Add("dataset", &options.dataset,
-            "The inner dataset: a table with its name and its settings.");
+  AddPart<Dataset>(
+      table, "dataset", &options.dataset,
+      "The inner dataset: a table with its name and its settings.");
 }
 
 DatasetResult MakeInner(const PluginContext& context,
@@ -401,8 +379,9 @@ struct PartsOptions {
 };
 
 void BindOptions(PartsOptions& options, OptionTable& table) {
-  table.Add("datasets", &options.datasets,
-            "The inner datasets: tables with their names and their settings.");
+  AddPart<Dataset>(
+      table, "datasets", &options.datasets,
+      "The inner datasets: tables with their names and their settings.");
 }
 
 absl::StatusOr<std::vector<DatasetPtr>> MakeParts(const PluginContext& context,

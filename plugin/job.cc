@@ -1,6 +1,7 @@
 #include "lockstep/plugin/job.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
@@ -55,57 +57,82 @@ Fingerprint FingerprintOf(Config job, const Config& trainer) {
   return fingerprint;
 }
 
-absl::Status At(const Config& config, absl::string_view message) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      config.location(), config.location().empty() ? "" : ": ", message));
+using Errors = std::vector<ConfigError>;
+
+void Append(Errors more, Errors& errors) {
+  std::move(more.begin(), more.end(), std::back_inserter(errors));
 }
 
-// Returns an error if `time` is negative.
-absl::Status CheckTime(const Config& config, absl::string_view name,
-                       absl::Duration time, absl::string_view least) {
-  if (time >= absl::ZeroDuration()) return absl::OkStatus();
-  return At(config,
-            absl::StrCat(name, " is ", absl::FormatDuration(time),
-                         "; accepted are ", least, ", and longer times"));
-}
-
-absl::Status CheckTable(absl::string_view name, const Config& config) {
-  if (config.As<Config::Table>() != nullptr) return absl::OkStatus();
-  return At(config,
-            absl::StrCat(name, " should be a table of settings, but is ",
-                         config.Shown(),
-                         config.As<Config::Array>() != nullptr
-                             ? "; a table has single brackets"
-                             : ""));
-}
-
-absl::Status CheckTables(absl::string_view kind,
-                         const std::map<std::string, Config>& parts) {
-  for (const auto& [name, config] : parts) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckTable(absl::StrCat(kind, ".", name), config));
+// Adds an error if `time` is negative.
+void CheckTime(const Config& table, absl::string_view key, absl::Duration time,
+               absl::string_view least, Errors& errors) {
+  if (time >= absl::ZeroDuration()) return;
+  const Config* found = &table;
+  for (const absl::string_view word : absl::StrSplit(key, '.')) {
+    if (found != nullptr) found = found->Find(word);
   }
-  return absl::OkStatus();
+  errors.push_back(
+      {found == nullptr ? table.location() : found->location(),
+       absl::StrCat(key, " is ", absl::FormatDuration(time), "; accepted are ",
+                    least, ", and longer times")});
+}
+
+void CheckTable(absl::string_view name, const Config& config, Errors& errors) {
+  if (config.As<Config::Table>() != nullptr) return;
+  errors.push_back(
+      {config.location(),
+       absl::StrCat(name, " should be a table of settings, but is ",
+                    config.Shown(),
+                    config.As<Config::Array>() != nullptr
+                        ? "; a table has single brackets"
+                        : "")});
+}
+
+void CheckTables(absl::string_view kind,
+                 const std::map<std::string, Config>& parts, Errors& errors) {
+  for (const auto& [name, config] : parts) {
+    CheckTable(absl::StrCat(kind, ".", name), config, errors);
+  }
 }
 
 // Checks that the text has exactly the loaders that the trainer makes.
-absl::Status CheckLoaders(const Config& job,
-                          const std::map<std::string, Config>& loaders,
-                          absl::Span<const std::string> made) {
-  if (made.empty()) return absl::OkStatus();
+void CheckLoaders(const Config& job,
+                  const std::map<std::string, Config>& loaders,
+                  absl::Span<const std::string> made, Errors& errors) {
+  if (made.empty()) return;
   for (const auto& [name, config] : loaders) {
     if (std::find(made.begin(), made.end(), name) != made.end()) continue;
-    return At(config, absl::StrCat("the trainer has no loader ",
-                                   SayUnknown(name, made)));
+    errors.push_back(
+        {config.location(),
+         absl::StrCat("the trainer has no loader ", SayUnknown(name, made))});
   }
   for (const std::string& name : made) {
     if (loaders.count(name) > 0) continue;
-    return At(job, absl::StrCat("the trainer needs a table [loader.", name,
-                                "], and the job has none",
-                                job.IsEmptyTable()
-                                    ? "; --config=FILE names the job's text"
-                                    : ""));
+    errors.push_back({job.location(),
+                      absl::StrCat("the trainer needs a table [loader.", name,
+                                   "], and the job has none",
+                                   job.IsEmptyTable()
+                                       ? "; --config=FILE names the job's text"
+                                       : "")});
   }
-  return absl::OkStatus();
+}
+
+// Reads all tables but the trainer's into `job`. Returns everything that is
+// wrong with their settings, but does not look into tables of parts.
+Errors ReadTables(const Config& config, absl::Span<const std::string> made,
+                  Job& job, Config& trainers) {
+  OptionTable table = TableOf(job);
+  table.Add(kTrainer, &trainers, "The trainer's own settings.");
+  Errors errors = table.ReadAll("the job", config);
+  CheckTable("group", job.group, errors);
+  CheckTables("loader", job.loaders, errors);
+  CheckLoaders(config, job.loaders, made, errors);
+  CheckTables("metrics", job.metrics, errors);
+  CheckTables("rank_metrics", job.rank_metrics, errors);
+  CheckTime(config, "progress.every", job.progress.every, "0s, for none",
+            errors);
+  CheckTime(config, "stop.patience", job.stop.patience, "0s", errors);
+  return errors;
 }
 
 absl::StatusOr<std::string> TakeArgument(absl::string_view flag,
@@ -227,22 +254,43 @@ void BindOptions(Job& job, OptionTable& table) {
 absl::StatusOr<Job> ReadJob(const Config& config, const OptionTable& trainer,
                             absl::Span<const std::string> made) {
   Job job;
-  OptionTable table = TableOf(job);
   Config trainers;
-  table.Add(kTrainer, &trainers, "The trainer's own settings.");
-  LOCKSTEP_RETURN_IF_ERROR(table.Read("the job", config));
-  LOCKSTEP_RETURN_IF_ERROR(CheckTable("group", job.group));
-  LOCKSTEP_RETURN_IF_ERROR(CheckTables("loader", job.loaders));
-  LOCKSTEP_RETURN_IF_ERROR(CheckLoaders(config, job.loaders, made));
-  LOCKSTEP_RETURN_IF_ERROR(CheckTables("metrics", job.metrics));
-  LOCKSTEP_RETURN_IF_ERROR(CheckTables("rank_metrics", job.rank_metrics));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckTime(config, "progress.every", job.progress.every, "0s, for none"));
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckTime(config, "stop.patience", job.stop.patience, "0s"));
+  const Errors errors = ReadTables(config, made, job, trainers);
+  if (!errors.empty()) return errors[0].ToStatus();
   LOCKSTEP_RETURN_IF_ERROR(trainer.Read(kTrainer, trainers));
   job.fingerprint = FingerprintOf(config, trainer.Write());
   return job;
+}
+
+std::vector<ConfigError> CheckJob(const Config& config,
+                                  const OptionTable* trainer,
+                                  PluginRegistry& registry,
+                                  absl::Span<const std::string> made) {
+  Job job;
+  Config trainers;
+  Errors errors = ReadTables(config, made, job, trainers);
+  const auto check = [&errors](const Config& part, auto check_part) {
+    // What is no table has been reported.
+    if (part.As<Config::Table>() != nullptr) Append(check_part(part), errors);
+  };
+  check(job.group, [&](const Config& part) {
+    return registry.Check<Communicator>(part, "auto");
+  });
+  for (const auto& [name, table] : job.loaders) {
+    check(table, [&](const Config& part) {
+      return registry.Check<Loader>(part, "default");
+    });
+  }
+  for (const auto* const sinks : {&job.metrics, &job.rank_metrics}) {
+    for (const auto& [name, table] : *sinks) {
+      check(table, [&, key = name](const Config& part) {
+        return registry.Check<MetricsSink>(part, key);
+      });
+    }
+  }
+  if (trainer != nullptr) Append(trainer->ReadAll(kTrainer, trainers), errors);
+  SortByLocation(errors);
+  return errors;
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> Job::MakeGroup(

@@ -164,6 +164,22 @@ absl::StatusOr<Job> ReadJob(const Config& config, TrainerOptions* trainer,
   return ReadJob(config, TableOf(*trainer), loaders);
 }
 
+// Returns everything that is wrong in a job's text, in the order of the text,
+// as far as it can be seen without ranks and data: tables, settings and names
+// of parts that do not exist, and values of wrong types. `trainer` is as for
+// ReadJob, or null if the table [trainer] is not known. A trainer's test can
+// check all of its jobs:
+//
+//   TrainerOptions trainer;
+//   const OptionTable table = TableOf(trainer);
+//   EXPECT_THAT(CheckJob(config, &table, registry), IsEmpty());
+//
+// `lockstep check` does more: it also opens the data.
+std::vector<ConfigError> CheckJob(const Config& config,
+                                  const OptionTable* trainer,
+                                  PluginRegistry& registry,
+                                  absl::Span<const std::string> loaders = {});
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_PLUGIN_JOB_H_

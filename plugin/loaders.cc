@@ -94,16 +94,19 @@ struct LoaderSettings {
 };
 
 void BindOptions(LoaderSettings& settings, OptionTable& table) {
-  table.Add("dataset", &settings.dataset,
-            "The dataset: a table with its name and its settings; empty: the "
-            "dataset that the program has given.");
-  table.Add("sampler", &settings.sampler,
-            "The sampler, which decides which samples a rank gets: a table "
-            "with its name and its settings.");
-  table.Add("collate", &settings.collate,
-            "What changes each batch after its rows were read: a table with "
-            "its name and its settings, or a list of such tables, which are "
-            "called one after the other; empty: nothing.");
+  AddPart<Dataset>(
+      table, "dataset", &settings.dataset,
+      "The dataset: a table with its name and its settings; empty: the "
+      "dataset that the program has given.");
+  AddPart<Sampler>(
+      table, "sampler", &settings.sampler,
+      "The sampler, which decides which samples a rank gets: a table "
+      "with its name and its settings.");
+  AddPart<Collate>(
+      table, "collate", &settings.collate,
+      "What changes each batch after its rows were read: a table with "
+      "its name and its settings, or a list of such tables, which are "
+      "called one after the other; empty: nothing.");
   BindOptions(settings.loader, table);
   // These are arguments of PyTorch's DataLoader.
   table.AddHint("batch_size",

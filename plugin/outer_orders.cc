@@ -234,7 +234,7 @@ void BindOptions(ScheduledWeights& settings, OptionTable& table) {
 struct Mixture {
   std::vector<Config> of;
   std::vector<double> weights;
-  std::vector<Config> schedule;
+  std::vector<ScheduledWeights> schedule;
   MixtureStop end = MixtureStop::kFirstExhausted;
   int64_t num_samples = 0;
   uint64_t seed = 0;
@@ -245,10 +245,11 @@ void BindOptions(Mixture& settings, OptionTable& table) {
             "The weight of each part of the dataset, such as [0.7, 0.3]; 0 "
             "leaves a part out. The dataset has several parts, as `concat` "
             "has.");
-  table.Add("of", &settings.of,
-            "The order of each part, a list of tables; empty: each part has "
-            "`native_shuffle`. An order that takes a seed and has none gets "
-            "that of the mixture plus the number of the part, from 0.");
+  AddPart<Order>(
+      table, "of", &settings.of,
+      "The order of each part, a list of tables; empty: each part has "
+      "`native_shuffle`. An order that takes a seed and has none gets "
+      "that of the mixture plus the number of the part, from 0.");
   table.Add("end", &settings.end,
             "The end of an epoch: when the first part has come once; when each "
             "part has had as many turns as it has samples; or after "
@@ -258,10 +259,11 @@ void BindOptions(Mixture& settings, OptionTable& table) {
              {"samples", MixtureStop::kNumSamples}});
   table.Add("num_samples", &settings.num_samples,
             "The number of samples of an epoch, if it ends by samples.");
-  table.Add("schedule", &settings.schedule,
-            "The weights that hold later, a list of tables that have `weights` "
-            "and either `after_samples` or `after_steps`. It needs an epoch "
-            "that ends by samples.");
+  table.AddTables(
+      "schedule", &settings.schedule,
+      "The weights that hold later, a list of tables that have `weights` "
+      "and either `after_samples` or `after_steps`. It needs an epoch "
+      "that ends by samples.");
   BindSeed(settings.seed, table);
 }
 
@@ -435,10 +437,7 @@ OrderResult MakeMixture(const PluginContext& context, const Mixture& settings) {
     options.sources.push_back(std::move(source));
   }
   options.phases.push_back({0, settings.weights});
-  for (const Config& config : settings.schedule) {
-    LOCKSTEP_ASSIGN_OR_RETURN(
-        const ScheduledWeights weights,
-        ReadOptions<ScheduledWeights>("`schedule` of order 'mixture'", config));
+  for (const ScheduledWeights& weights : settings.schedule) {
     LOCKSTEP_ASSIGN_OR_RETURN(const int64_t first,
                               FirstSample(context, settings, weights));
     const int64_t last = options.phases.back().first_sample;

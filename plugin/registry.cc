@@ -13,8 +13,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "lockstep/base/annotate.h"
+#include "lockstep/base/config.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/nearest_word.h"
 #include "lockstep/base/status_macros.h"
@@ -40,6 +43,19 @@ absl::Status CheckName(absl::string_view kind, absl::string_view name) {
                    "at most ",
                    kMostLetters, " of them, digits and '_', but got '",
                    absl::CHexEscape(name.substr(0, kMostLetters)), "'"));
+}
+
+// Splits an error of TakeName into the location and the message.
+ConfigError AsError(const absl::Status& status, const Config& table) {
+  const Config* const name = table.Find("name");
+  absl::string_view message = status.message();
+  for (const Config* const at : {name, &table}) {
+    if (at == nullptr || at->location().empty()) continue;
+    if (absl::ConsumePrefix(&message, absl::StrCat(at->location(), ": "))) {
+      return {at->location(), std::string(message), status.code()};
+    }
+  }
+  return {table.location(), std::string(message), status.code()};
 }
 
 }  // namespace
@@ -88,12 +104,12 @@ PluginContext PluginRegistry::WithRanks(const PluginContext& context) {
   return resolved;
 }
 
-absl::StatusOr<const std::any*> PluginRegistry::Find(absl::string_view kind,
-                                                     absl::string_view name) {
+absl::StatusOr<const PluginRegistry::Item*> PluginRegistry::Find(
+    absl::string_view kind, absl::string_view name) {
   MutexLock lock(mutex_);
   const auto found = items_.find(Key(kind, name));
   if (found == items_.end()) return Unknown(std::string(kind), name);
-  return &found->second.make;
+  return &found->second;
 }
 
 absl::Status PluginRegistry::Unknown(const std::string& kind,
@@ -152,6 +168,33 @@ absl::StatusOr<std::pair<std::string, Config>> PluginRegistry::TakeName(
   Config settings(std::move(rest));
   settings.set_location(table.location());
   return std::make_pair(*text, std::move(settings));
+}
+
+std::vector<ConfigError> PluginRegistry::CheckKind(
+    absl::string_view kind, const Config& table,
+    absl::string_view default_name) {
+  const auto named = TakeName(kind, table, default_name);
+  if (!named.ok()) return {AsError(named.status(), table)};
+  const absl::StatusOr<const Item*> item = Find(kind, named->first);
+  if (!item.ok()) return {AsError(item.status(), table)};
+  std::vector<ConfigError> errors = (*item)->check(named->second);
+  for (const OptionInfo& option : (*item)->part.options) {
+    if (option.part_kind.empty()) continue;
+    const Config* inner = &table;
+    for (const absl::string_view key : absl::StrSplit(option.key, '.')) {
+      if (inner != nullptr) inner = inner->Find(key);
+    }
+    // An empty table stands for no part.
+    if (inner == nullptr || inner->IsEmptyTable()) continue;
+    const auto* const list = inner->As<Config::Array>();
+    const Config::Array one = list == nullptr ? Config::Array{*inner} : *list;
+    for (const Config& each : one) {
+      for (ConfigError& error : CheckKind(option.part_kind, each, "")) {
+        errors.push_back(std::move(error));
+      }
+    }
+  }
+  return errors;
 }
 
 std::vector<PluginPart> PluginRegistry::PartsOf(absl::string_view kind) const {

@@ -196,6 +196,21 @@ struct PluginPart {
 struct NoOptions {};
 inline void BindOptions(NoOptions& /*options*/, OptionTable& /*table*/) {}
 
+// Binds a setting that is the table of a part, or a list of such tables, so
+// that a job's text can be checked as a whole (Check):
+//
+//   struct Cached {
+//     Config dataset;
+//   };
+//   void BindOptions(Cached& options, OptionTable& table) {
+//     AddPart<Dataset>(table, "dataset", &options.dataset, "What is kept.");
+//   }
+template <typename Part, typename T>
+void AddPart(OptionTable& table, absl::string_view key, T* field,
+             absl::string_view meaning) {
+  table.AddPartOfKind(PluginKind<Part>::kName, key, field, meaning);
+}
+
 // Guarantees: Create returns a part, or an error that names the part; it does
 // not throw.
 // Thread-safety: thread-safe. Factories are called without a lock.
@@ -249,6 +264,16 @@ class PluginRegistry {
     return Create<Part>(named.first, context, named.second);
   }
 
+  // Returns everything that is wrong in the table of a part, as far as it can
+  // be seen without making the part: names of parts, keys and types of settings
+  // that do not exist. It also looks into the tables of inner parts, which were
+  // bound by AddPart.
+  template <typename Part>
+  std::vector<ConfigError> Check(const Config& table,
+                                 absl::string_view default_name = "") {
+    return CheckKind(PluginKind<Part>::kName, table, default_name);
+  }
+
   // Returns all parts of a kind in the order of their names, or all parts in
   // the order of their kinds and names.
   template <typename Part>
@@ -263,6 +288,7 @@ class PluginRegistry {
     SourceLocation location;
     void (*factory)() = nullptr;  // for comparison
     std::any make;                // a Maker
+    std::function<std::vector<ConfigError>(const Config& settings)> check;
   };
   template <typename Part>
   using Maker = std::function<absl::StatusOr<Pointer<Part>>(
@@ -272,13 +298,16 @@ class PluginRegistry {
   absl::Status AddItem(Item item);
   // Finds the factory of a part. The pointer stays valid, since items are
   // neither changed nor removed.
-  absl::StatusOr<const std::any*> Find(absl::string_view kind,
-                                       absl::string_view name);
+  absl::StatusOr<const Item*> Find(absl::string_view kind,
+                                   absl::string_view name);
   // Returns the name in the table, after checking that it is registered, and
   // the table without it.
   absl::StatusOr<std::pair<std::string, Config>> TakeName(
       absl::string_view kind, const Config& table,
       absl::string_view default_name);
+  std::vector<ConfigError> CheckKind(absl::string_view kind,
+                                     const Config& table,
+                                     absl::string_view default_name);
   std::vector<PluginPart> PartsOf(absl::string_view kind) const;
   static PluginContext WithRanks(const PluginContext& context);
   absl::Status Unknown(const std::string& kind, absl::string_view name) const
@@ -287,6 +316,9 @@ class PluginRegistry {
   mutable Mutex mutex_;
   std::map<Key, Item> items_ ABSL_GUARDED_BY(mutex_);
 };
+
+// A function that registers a program's own parts, after Lockstep's parts.
+using RegisterFunction = absl::Status (*)(PluginRegistry& registry);
 
 // ---- Implementation details.
 
@@ -309,6 +341,19 @@ absl::Status PluginRegistry::Add(absl::string_view name,
     item.part.options = table.Describe();
     return internal_base::InPart(table.status(), what, Config());
   }));
+  item.check = [what](const Config& settings) {
+    std::vector<ConfigError> errors;
+    const absl::Status status = CatchAll("BindOptions", [&] {
+      Options options;
+      errors = TableOf(options).ReadAll(what, settings);
+      return absl::OkStatus();
+    });
+    if (!status.ok()) {
+      errors.push_back(
+          {settings.location(), std::string(status.message()), status.code()});
+    }
+    return errors;
+  };
   item.make =
       Maker<Part>([factory, what = std::move(what)](
                       const PluginContext& context,
@@ -333,9 +378,9 @@ template <typename Part>
 auto PluginRegistry::Create(absl::string_view name,
                             const PluginContext& context, const Config& options)
     -> absl::StatusOr<Pointer<Part>> {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::any* const make,
+  LOCKSTEP_ASSIGN_OR_RETURN(const Item* const item,
                             Find(PluginKind<Part>::kName, name));
-  const auto* const maker = std::any_cast<Maker<Part>>(make);
+  const auto* const maker = std::any_cast<Maker<Part>>(&item->make);
   if (maker == nullptr) {
     return absl::InternalError(
         absl::StrCat("two kinds of parts are called '", PluginKind<Part>::kName,

@@ -77,9 +77,10 @@ void BindProfile(TorchProfile& profile, OptionTable& table) {
 }
 
 void BindInner(Inner& inner, OptionTable& table) {
-  table.Add("order", &inner.table,
-            "The inner order, which is rearranged: a table with its name and "
-            "its settings.");
+  AddPart<Order>(
+      table, "order", &inner.table,
+      "The inner order, which is rearranged: a table with its name and "
+      "its settings.");
 }
 
 OrderResult MakeInner(const PluginContext& context, const Inner& inner) {
@@ -191,8 +192,8 @@ struct AnyOrder {
 };
 
 void BindOptions(AnyOrder& settings, OptionTable& table) {
-  table.Add("order", &settings.order.table,
-            "The order: a table with its name and its settings.");
+  AddPart<Order>(table, "order", &settings.order.table,
+                 "The order: a table with its name and its settings.");
 }
 
 OrderResult MakeAny(const PluginContext& context, const AnyOrder& settings) {

@@ -162,7 +162,7 @@ TEST_F(TarByName, WhatIsWrongInAFieldIsToldWithItsPlace) {
       {R"(fields = [{field = "x", extensions = [".jpg"]}])",
        "the extension '.jpg'"},
       {R"(fields = [{field = "x", extensions = ["jpeg"]}])", "'jpg' (3)"},
-      {R"(fields = ["jpg"])", "a field of dataset 'tar'"},
+      {R"(fields = ["jpg"])", "dataset 'tar', fields[0]: should be a table"},
       {R"(index = "never")", "\"ignore\""},
       {"", "{field = \"cls\", extensions = [\"cls\"]}"},
   };

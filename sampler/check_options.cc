@@ -41,6 +41,16 @@ absl::Status CheckIndices(absl::string_view what,
   return absl::OkStatus();
 }
 
+Coverage CoverageOf(absl::Span<const int64_t> indices, int64_t size) {
+  std::vector<bool> has(static_cast<size_t>(size));
+  for (const int64_t index : indices) {
+    if (has[static_cast<size_t>(index)]) return Coverage::kAny;
+    has[static_cast<size_t>(index)] = true;
+  }
+  return static_cast<int64_t>(indices.size()) == size ? Coverage::kEachOnce
+                                                      : Coverage::kAtMostOnce;
+}
+
 absl::Status CheckWeights(absl::string_view what,
                           absl::Span<const double> weights) {
   double sum = 0;

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "lockstep/base/fingerprint.h"
 #include "lockstep/base/language.h"
+#include "lockstep/sampler/order.h"
 
 namespace lockstep {
 
@@ -39,6 +40,10 @@ absl::Status CheckIndices(absl::string_view what,
 // positive.
 absl::Status CheckWeights(absl::string_view what,
                           absl::Span<const double> weights);
+
+// Returns what a list of indices has of a dataset of `size` samples.
+// Requires: CheckIndices has accepted them.
+Coverage CoverageOf(absl::Span<const int64_t> indices, int64_t size);
 
 // Returns a digest for OrderDescription::data.
 template <typename T>

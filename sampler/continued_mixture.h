@@ -98,6 +98,7 @@ class ContinuedMixture : public Order,
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  Coverage coverage() const override { return Coverage::kAny; }
   bool NeedsBlockedLayout() const override { return true; }
   std::vector<Part> PartsAt(int64_t epoch, int64_t position) const override;
   std::string Explain() const override;

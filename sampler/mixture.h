@@ -64,6 +64,7 @@ class MixtureOrder : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  Coverage coverage() const override { return Coverage::kAny; }
   bool NeedsBlockedLayout() const override { return true; }
 
  private:

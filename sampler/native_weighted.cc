@@ -161,6 +161,12 @@ absl::StatusOr<std::unique_ptr<IndexStream>> NativeWeighted::Open(
   return std::make_unique<KeyedStream>(key, options_);
 }
 
+Coverage NativeWeighted::coverage() const {
+  if (options_->replacement) return Coverage::kAny;
+  return options_->num_samples == size_ ? Coverage::kEachOnce
+                                        : Coverage::kAtMostOnce;
+}
+
 OrderDescription NativeWeighted::Describe() const {
   OrderDescription description;
   description.order = "native_weighted";

@@ -49,6 +49,7 @@ class NativeWeighted : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  Coverage coverage() const override;
 
   // An entry of the alias table. A place that is drawn evenly stands for itself
   // with chance `keep`, and for `alias` otherwise.

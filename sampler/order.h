@@ -90,6 +90,13 @@ struct OrderDescription {
   Fingerprint ToFingerprint() const;
 };
 
+// What the stream of an epoch has of the dataset's samples.
+enum class Coverage {
+  kEachOnce,    // each sample once
+  kAtMostOnce,  // no sample twice, and some not at all
+  kAny,         // samples may come several times, or not at all
+};
+
 // A policy that makes streams.
 // Thread-safety: immutable, so it is safe to share.
 class Order {
@@ -104,6 +111,10 @@ class Order {
   // Returns the description, which goes into checkpoints. It must name
   // everything that changes a stream.
   virtual OrderDescription Describe() const = 0;
+
+  // Returns what each epoch has of the samples, for checks such as `lockstep
+  // verify`. An order that draws or repeats samples overrides it.
+  virtual Coverage coverage() const { return Coverage::kEachOnce; }
 
   // Returns true if neighbours in the stream belong together. Dealing such a
   // stream position by position would give the ranks wrong shares.

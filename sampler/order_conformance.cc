@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/sampler/check_options.h"
 
 namespace lockstep {
 namespace {
@@ -102,6 +103,10 @@ void ExpectConforms(const Order& order, int64_t epoch) {
     ASSERT_GE(index, 0);
     ASSERT_LT(index, order.Describe().size);
   }
+  const Coverage found = CoverageOf(expected, order.Describe().size);
+  ASSERT_GE(order.coverage(), found)
+      << "an order that repeats samples, or leaves some out, overrides "
+         "coverage()";
   const std::unique_ptr<IndexStream> again = *order.Open(epoch);
   ASSERT_EQ(again->size(), static_cast<int64_t>(expected.size()));
   ExpectSameInPieces(*again, expected, random);

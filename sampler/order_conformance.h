@@ -18,6 +18,7 @@ namespace lockstep {
 
 // Fails the running test unless the stream of `epoch`
 // * has only indices from 0 to below Describe().size;
+// * has the samples as coverage() says;
 // * is the same in any pieces, at any stride, backwards, and when opened again;
 // * has segments that cover it without gaps, the same after any reads;
 // * has rows that are not empty and cover each segment, if packing() is set.

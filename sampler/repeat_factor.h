@@ -38,6 +38,7 @@ class RepeatFactorOrder : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  Coverage coverage() const override { return Coverage::kAny; }
 
  private:
   explicit RepeatFactorOrder(RepeatFactorOptions options);

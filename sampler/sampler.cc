@@ -98,16 +98,12 @@ absl::StatusOr<bool> Sampler::Next(BatchIndices& batch) {
     const Cut cut = NextCut(rest.options, rest.end - rest.next);
     if (cut.data > 0) {
       LOCKSTEP_RETURN_IF_ERROR(FillBatch(rest, cut, batch));
-      const int64_t end = rest.PositionOf(rest.next + cut.data);
-      stats_.delivered += end - next;
+      CountPadding(rest, cut);
       batch.epoch = progress_.epoch;
       batch.step = progress_.steps_taken++;
       ++progress_.steps_in_total;
     }
-    const int64_t after = rest.next + cut.data + cut.dropped;
-    stats_.dropped +=
-        rest.PositionOf(after) - rest.PositionOf(rest.next + cut.data);
-    MoveTo(rest.PositionOf(after));
+    Pass(rest, cut);
     batch.progress = progress_;
     if (cut.data > 0) return true;
   }
@@ -232,11 +228,6 @@ absl::Status Sampler::FillBatch(const Rest& rest, const Cut& cut,
   LOCKSTEP_RETURN_IF_ERROR(rest.row_ends.empty()
                                ? FillRows(rest, share, padding)
                                : FillPacked(rest, share, padding));
-  // These are all rows of all ranks that are not data.
-  const int64_t ranks = options_.cut.world;
-  if (options_.cut.tail == Tail::kPad || options_.cut.tail == Tail::kMask) {
-    stats_.padded += share.rows * ranks - cut.data;
-  }
   batch.splits = rest.row_ends.empty() ? absl::Span<const int64_t>() : splits_;
   const int64_t samples = batch.splits.empty() ? share.rows : splits_.back();
   batch.indices = absl::MakeSpan(indices_.data(), samples);
@@ -342,13 +333,36 @@ absl::Status Sampler::PassSteps(int64_t steps) {
     const bool none = rest.options.batch_size < rest.options.min_last_batch;
     const int64_t full = none ? 0 : std::min(steps, left / global - 2);
     Cut cut{full * global, 0};
-    if (full <= 0) cut = NextCut(rest.options, left);
+    if (full <= 0) {
+      cut = NextCut(rest.options, left);
+      if (cut.data > 0) CountPadding(rest, cut);
+    }
     const int64_t passed = full > 0 ? full : cut.data > 0;
     progress_.steps_taken += passed;
+    progress_.steps_in_total += passed;
     steps -= passed;
-    MoveTo(rest.PositionOf(rest.next + cut.data + cut.dropped));
+    Pass(rest, cut);
   }
   return absl::OkStatus();
+}
+
+// Counts the rows of all ranks that are not data.
+void Sampler::CountPadding(const Rest& rest, const Cut& cut) {
+  if (options_.cut.tail != Tail::kPad && options_.cut.tail != Tail::kMask) {
+    return;
+  }
+  const int64_t rows = ShareOf(rest.options, cut, data_rank_).rows;
+  stats_.padded += rows * options_.cut.world - cut.data;
+}
+
+// Moves behind a cut, and counts its positions.
+void Sampler::Pass(const Rest& rest, const Cut& cut) {
+  const int64_t begin = rest.PositionOf(rest.next);
+  const int64_t dropped = rest.PositionOf(rest.next + cut.data);
+  const int64_t after = rest.PositionOf(rest.next + cut.data + cut.dropped);
+  stats_.delivered += dropped - begin;
+  stats_.dropped += after - dropped;
+  MoveTo(after);
 }
 
 absl::Status Sampler::Skip(int64_t begin, int64_t end) {

@@ -143,6 +143,11 @@ class Sampler {
   // time, except in orders that group samples, which must read their stream.
   absl::StatusOr<int64_t> StepsLeft();
 
+  // Moves past `steps` steps of the epoch without reading their indices, and
+  // counts their positions (stats). It takes as long as StepsLeft.
+  // Requires: the epoch has as many steps left.
+  absl::Status PassSteps(int64_t steps);
+
   // Returns the number of steps that the epoch of a saved state still has, and
   // opens that epoch for it. It uses only the order and the options, so another
   // thread may be in any other call meanwhile.
@@ -201,10 +206,6 @@ class Sampler {
   static Padding PaddingOf(const CutOptions& options, const Cut& cut,
                            const Share& share, int64_t rank, bool is_last);
 
-  // Moves past `steps` steps of the epoch without reading them.
-  // Requires: the epoch has as many steps left.
-  absl::Status PassSteps(int64_t steps);
-
   // The segment of the next position, counted in rows. A row is a kept
   // position, or, in packed orders, some of them; `row_ends` then has the kept
   // positions after each row of the segment, and rows count from its beginning.
@@ -224,6 +225,8 @@ class Sampler {
   void FindRows(const IndexStream::Segment& segment, int64_t next, Rest& rest);
   void KeepEnds(const IndexStream::Segment& segment, int64_t begin,
                 int64_t middle);
+  void CountPadding(const Rest& rest, const Cut& cut);
+  void Pass(const Rest& rest, const Cut& cut);
   absl::Status FillBatch(const Rest& rest, const Cut& cut, BatchIndices& batch);
   absl::Status FillRows(const Rest& rest, const Share& share,
                         const Padding& padding);

@@ -312,6 +312,13 @@ absl::StatusOr<std::unique_ptr<IndexStream>> TorchRandom::Open(
   });
 }
 
+Coverage TorchRandom::coverage() const {
+  const int64_t drawn =
+      options_.num_samples == 0 ? options_.size : options_.num_samples;
+  if (options_.replacement || drawn > options_.size) return Coverage::kAny;
+  return drawn == options_.size ? Coverage::kEachOnce : Coverage::kAtMostOnce;
+}
+
 OrderDescription TorchRandom::Describe() const {
   OrderDescription description;
   description.order = "torch_random";
@@ -349,6 +356,10 @@ absl::StatusOr<std::unique_ptr<IndexStream>> TorchSubset::Open(
                       TorchPermutationWords(profile, count)));
   return std::make_unique<SubsetStream>(
       TorchPermutation(count, profile, generator), options_);
+}
+
+Coverage TorchSubset::coverage() const {
+  return CoverageOf(options_->indices, options_->size);
 }
 
 OrderDescription TorchSubset::Describe() const {

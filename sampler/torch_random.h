@@ -77,6 +77,7 @@ class TorchRandom : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  Coverage coverage() const override;
 
  private:
   explicit TorchRandom(const TorchRandomOptions& options);
@@ -111,6 +112,7 @@ class TorchSubset : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  Coverage coverage() const override;
 
  private:
   explicit TorchSubset(TorchSubsetOptions options);
@@ -148,6 +150,7 @@ class TorchWeighted : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  Coverage coverage() const override { return Coverage::kAny; }
 
  private:
   explicit TorchWeighted(const TorchWeightedOptions& options);

@@ -61,6 +61,7 @@ class WindowedOrder : public Order,
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  Coverage coverage() const override { return options_.inner->coverage(); }
 
   // A planned batch in a rearranged window.
   struct Planned {

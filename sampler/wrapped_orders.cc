@@ -157,6 +157,10 @@ absl::StatusOr<std::unique_ptr<IndexStream>> SubsetOrder::Open(
   return std::make_unique<SubsetStream>(std::move(inner), indices_);
 }
 
+Coverage SubsetOrder::coverage() const {
+  return std::max(inner_->coverage(), CoverageOf(*indices_, size_));
+}
+
 OrderDescription SubsetOrder::Describe() const {
   OrderDescription description;
   description.order = "subset";

@@ -47,6 +47,7 @@ class SubsetOrder : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  Coverage coverage() const override;
   std::optional<Packing> packing() const override { return inner_->packing(); }
   std::string Explain() const override { return inner_->Explain(); }
   bool NeedsBlockedLayout() const override {
@@ -83,6 +84,7 @@ class RepeatedOrder : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  Coverage coverage() const override { return Coverage::kAny; }
   bool NeedsBlockedLayout() const override {
     return inner_->NeedsBlockedLayout();
   }
@@ -103,6 +105,9 @@ struct CustomOrderOptions {
 
   // The samples in the dataset.
   int64_t size = 0;
+
+  // What each epoch has of them.
+  Coverage coverage = Coverage::kEachOnce;
 };
 
 // An order by a user's function, which gives the whole stream of an epoch. The
@@ -131,6 +136,7 @@ class CustomOrder : public Order {
   absl::StatusOr<std::unique_ptr<IndexStream>> Open(
       int64_t epoch) const override;
   OrderDescription Describe() const override;
+  Coverage coverage() const override { return options_.coverage; }
 
  private:
   CustomOrder(const CustomOrderOptions& options, BatchesFunction function)

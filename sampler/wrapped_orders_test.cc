@@ -123,7 +123,7 @@ TEST(WrappedOrders, KeepLayoutAndSegments) {
 
 TEST(CustomOrder, BatchesAreKeptApart) {
   const auto order = *CustomOrder::CreateBatches(
-      {"mine", 10},
+      {"mine", 10, Coverage::kAtMostOnce},
       [](int64_t) -> absl::StatusOr<std::vector<std::vector<int64_t>>> {
         return std::vector<std::vector<int64_t>>{
             {7, 8, 9}, {}, {1}, {2, 3, 4, 5, 6}};
@@ -146,7 +146,8 @@ TEST(CustomOrder, BatchesAreKeptApart) {
 
 TEST(CustomOrder, WalksWhatTheFunctionGives) {
   const auto order = *CustomOrder::Create(
-      {"mine", 10}, [](int64_t epoch) -> absl::StatusOr<std::vector<int64_t>> {
+      {"mine", 10, Coverage::kAny},
+      [](int64_t epoch) -> absl::StatusOr<std::vector<int64_t>> {
         return std::vector<int64_t>{epoch, 9, 9, 0};
       });
   EXPECT_THAT(ReadEpoch(*order, 3), ElementsAre(3, 9, 9, 0));

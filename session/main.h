@@ -63,9 +63,6 @@ inline constexpr int kNotBegun = kExitForMistake;  // 2
 // scheduler starts the job again, and does not regard it as finished.
 inline constexpr int kStopped = kExitForStop;  // 143
 
-// A function that registers the trainer's own parts, after Lockstep's parts.
-using RegisterFunction = absl::Status (*)(PluginRegistry& registry);
-
 namespace internal_session {
 int Main(int argc, char** argv, const OptionTable& trainer,
          const std::function<absl::Status(Session&)>& train,

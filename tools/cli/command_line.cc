@@ -130,7 +130,7 @@ absl::Status CommandLine::Parse(absl::Span<const std::string> words) {
                        ", but is the last word, without a value"));
     }
   }
-  if (words_given < words_.size()) {
+  if (words_given < words_.size() && !words_[words_given].is_optional) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the word ", words_[words_given].name, ", ", words_[words_given].help,
         ", is not given: ", name_, " --help shows an example"));
@@ -143,7 +143,8 @@ std::string CommandLine::Help() const {
       absl::StrCat(name_, " ", summary_, ".\n\n", details_, "\n\n");
   if (!words_.empty()) absl::StrAppend(&help, "Words:\n");
   for (const Word& word : words_) {
-    absl::StrAppend(&help, "  ", word.name, "\n      ",
+    absl::StrAppend(&help, "  ", word.name,
+                    word.is_optional ? " (may be left out)" : "", "\n      ",
                     absl::StrReplaceAll(word.help, {{"\n", "\n      "}}), "\n");
   }
   if (!flags_.empty()) {

@@ -81,10 +81,15 @@ class CommandLine {
   }
 
   // Binds a word without a dash to a field. Such words must be given in the
-  // order of these calls. `name` is for messages, such as "FILE".
+  // order of these calls. `name` is for messages, such as "FILE". Optional
+  // words come last.
   void AddWord(absl::string_view name, std::string* field,
                absl::string_view help) {
-    words_.push_back({std::string(name), field, std::string(help)});
+    words_.push_back({std::string(name), field, std::string(help), false});
+  }
+  void AddOptionalWord(absl::string_view name, std::string* field,
+                       absl::string_view help) {
+    words_.push_back({std::string(name), field, std::string(help), true});
   }
 
   // Stores the words after -- in `field`. Without this call, Parse refuses
@@ -120,6 +125,7 @@ class CommandLine {
     std::string name;
     std::string* field;
     std::string help;
+    bool is_optional;
   };
 
   static Type TypeOf(const int64_t*) { return {"N", "a whole number"}; }

@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/nearest_word.h"
@@ -13,8 +16,9 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/part_list.h"
-#include "lockstep/plugin/plugin.h"
 #include "lockstep/plugin/registry.h"
+#include "lockstep/tools/cli/host.h"
+#include "lockstep/tools/cli/output.h"
 
 namespace lockstep {
 namespace {
@@ -41,37 +45,80 @@ absl::Status CheckKnown(absl::string_view flag, const std::string& given,
       absl::StrCat("there is no ", flag, " ", SayUnknown(given, known)));
 }
 
+bool Has(absl::string_view text, absl::string_view word) {
+  return absl::StrContains(absl::AsciiStrToLower(text),
+                           absl::AsciiStrToLower(word));
+}
+
+// Returns true if a part has the word in its name, its meaning or its settings.
+bool HasWord(const PluginPart& part, absl::string_view word) {
+  if (Has(part.name, word) || Has(part.meaning, word)) return true;
+  return std::any_of(part.options.begin(), part.options.end(),
+                     [word](const OptionInfo& option) {
+                       return Has(option.key, word) ||
+                              Has(option.meaning, word);
+                     });
+}
+
+void PrintForPrograms(OutputFormat format, const std::vector<PluginPart>& parts,
+                      std::ostream& out) {
+  RecordTable table(
+      {"kind", "name", "setting", "default", "accepted", "meaning"});
+  for (const PluginPart& part : parts) {
+    table.AddRow({part.kind, part.name, "", "", "", part.meaning});
+    for (const OptionInfo& option : part.options) {
+      table.AddRow({part.kind, part.name, option.key, option.default_value,
+                    option.accepted, option.meaning});
+    }
+  }
+  if (format == OutputFormat::kCsv) return table.PrintCsv(out);
+  table.PrintJson(out);
+  out << "\n";
+}
+
 }  // namespace
 
-absl::Status RunParts(const PartsCommand& command, std::ostream& out) {
-  LOCKSTEP_RETURN_IF_ERROR(
-      CheckKnown("--format", command.format, {"text", "markdown"}));
-  PluginRegistry registry;
-  LOCKSTEP_RETURN_IF_ERROR(RegisterLockstep(registry));
-  std::vector<PluginPart> parts = registry.Parts();
-  std::vector<std::string> kinds;
-  for (const PluginPart& part : parts) kinds.push_back(part.kind);
-  LOCKSTEP_RETURN_IF_ERROR(CheckKnown("--kind", command.kind, kinds));
+absl::Status RunParts(const CommandHost& host, const PartsCommand& command,
+                      std::ostream& out) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const OutputFormat format,
+      ParseFormat(command.format,
+                  {OutputFormat::kText, OutputFormat::kJson, OutputFormat::kCsv,
+                   OutputFormat::kMarkdown}));
+  std::vector<PluginPart> parts = host.registry->Parts();
   const auto keep = [&parts](auto wanted) {
     parts.erase(std::remove_if(parts.begin(), parts.end(),
                                [&](const auto& part) { return !wanted(part); }),
                 parts.end());
   };
+  std::vector<std::string> kinds, names;
+  for (const PluginPart& part : parts) kinds.push_back(part.kind);
+  LOCKSTEP_RETURN_IF_ERROR(CheckKnown("--kind", command.kind, kinds));
   keep([&](const PluginPart& part) {
     return command.kind.empty() || part.kind == command.kind;
   });
-  std::vector<std::string> names;
   for (const PluginPart& part : parts) names.push_back(part.name);
   LOCKSTEP_RETURN_IF_ERROR(CheckKnown("--name", command.name, names));
   keep([&](const PluginPart& part) {
     return command.name.empty() || part.name == command.name;
   });
-  if (command.format == "text") {
+  keep([&](const PluginPart& part) { return HasWord(part, command.word); });
+  if (parts.empty() && !command.word.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("no part has the word ", SayUnknown(command.word, names)));
+  }
+  const bool is_all =
+      command.kind.empty() && command.name.empty() && command.word.empty();
+  if (format == OutputFormat::kText) {
     out << ListParts(parts);
+  } else if (format == OutputFormat::kMarkdown) {
+    if (is_all) {
+      out << kAbout << ListOptionsAsMarkdown(DescribeOptions<Job>())
+          << "\n## Parts\n\n";
+    }
+    out << ListPartsAsMarkdown(parts);
   } else {
-    out << kAbout << ListOptionsAsMarkdown(DescribeOptions<Job>())
-        << "\n## Parts\n\n"
-        << ListPartsAsMarkdown(parts);
+    PrintForPrograms(format, parts, out);
   }
   return absl::OkStatus();
 }

@@ -11,20 +11,23 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "lockstep/tools/cli/host.h"
 
 namespace lockstep {
 
-// The flags of the command, by their names. An empty kind or name stands for
-// all.
+// The flags of the command, by their names. What is empty selects nothing.
 struct PartsCommand {
+  std::string word;  // in a part's name or meaning, or in its settings
   std::string kind;
   std::string name;
-  std::string format = "text";  // Or "markdown", as in docs/settings.md.
+  std::string format = "text";  // or json, csv or markdown
 };
 
-// Prints Lockstep's own parts and their settings. Markdown also has the
-// settings of a job.
-absl::Status RunParts(const PartsCommand& command, std::ostream& out);
+// Prints the parts of the host, and their settings. Markdown without other
+// flags also has the settings of a job, as in docs/settings.md. Returns
+// NOT_FOUND if no part has the word.
+absl::Status RunParts(const CommandHost& host, const PartsCommand& command,
+                      std::ostream& out);
 
 }  // namespace lockstep
 

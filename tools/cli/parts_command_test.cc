@@ -1,6 +1,7 @@
 #include "lockstep/tools/cli/parts_command.h"
 
 #include <fstream>
+#include <ostream>
 #include <sstream>
 #include <string>
 
@@ -8,6 +9,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/plugin/plugin.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/tools/cli/host.h"
+#include "lockstep/tools/cli/testing.h"
 
 namespace lockstep {
 namespace {
@@ -17,17 +22,21 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-std::string Printed(const PartsCommand& command) {
-  std::stringstream out;
-  LOCKSTEP_EXPECT_OK(RunParts(command, out));
-  return out.str();
+// Returns what the command prints for Lockstep's own parts.
+std::string Parts(const PartsCommand& command) {
+  PluginRegistry registry;
+  LOCKSTEP_EXPECT_OK(RegisterLockstep(registry));
+  CommandHost host;
+  host.registry = &registry;
+  return Printed(
+      [&](std::ostream& out) { return RunParts(host, command, out); });
 }
 
 TEST(Parts, ListsAllOrSome) {
-  EXPECT_THAT(Printed({}), AllOf(HasSubstr("\nsampler stratified\n"),
-                                 HasSubstr("\norder stratified\n"),
-                                 HasSubstr("\nmetrics sink text\n")));
-  EXPECT_EQ(Printed({"order", "stratified"}),
+  EXPECT_THAT(Parts({}), AllOf(HasSubstr("\nsampler stratified\n"),
+                               HasSubstr("\norder stratified\n"),
+                               HasSubstr("\nmetrics sink text\n")));
+  EXPECT_EQ(Parts({"", "order", "stratified"}),
             R"(order stratified
   A shuffle in which each batch has each class in proportion.
   seed = 0
@@ -37,7 +46,7 @@ TEST(Parts, ListsAllOrSome) {
       The column of the dataset that has the class of each sample.
       Accepted: a string.
 )");
-  EXPECT_THAT(Printed({"loader", ""}),
+  EXPECT_THAT(Parts({"", "loader", ""}),
               AllOf(StartsWith("loader default\n"),
                     HasSubstr("  num_workers (unset)\n"),
                     Not(HasSubstr("sampler stratified"))));
@@ -46,9 +55,36 @@ TEST(Parts, ListsAllOrSome) {
 TEST(Parts, AreThoseOfTheDocument) {
   std::stringstream document;
   document << std::ifstream("docs/settings.md").rdbuf();
-  EXPECT_EQ(Printed({"", "", "markdown"}), document.str())
+  EXPECT_EQ(Parts({"", "", "", "markdown"}), document.str())
       << "Write it anew: tools/bazel run //tools:lockstep -- parts "
          "--format=markdown >docs/settings.md";
+}
+
+TEST(Parts, FindsAWord) {
+  const std::string found = Parts({"shuffle"});
+  EXPECT_THAT(found, AllOf(HasSubstr("order native_shuffle\n"),
+                           HasSubstr("sampler distributed\n"),
+                           Not(HasSubstr("sequential\n"))));
+  EXPECT_EQ(Parts({"SHUFFLE"}), found);
+  EXPECT_THAT(Parts({"max_tokens", "order"}), StartsWith("order token_budget"));
+}
+
+TEST(Parts, OtherFormats) {
+  EXPECT_THAT(Parts({"", "order", "stratified", "csv"}),
+              AllOf(StartsWith("kind,name,setting,default,accepted,meaning\n"
+                               "order,stratified,,,,A shuffle in which"),
+                    HasSubstr("\norder,stratified,labels,\"\"\"label\"\"\",")));
+  EXPECT_THAT(Parts({"", "order", "stratified", "json"}),
+              StartsWith("[\n  {\"kind\": \"order\", \"name\": "));
+}
+
+TEST(Parts, HasThoseOfTheProgram) {
+  const TestHost host;
+  PartsCommand command;
+  command.word = "words";
+  EXPECT_THAT(
+      Printed([&](std::ostream& out) { return RunParts(host, command, out); }),
+      StartsWith("dataset words\n  Numbers of words.\n"));
 }
 
 TEST(Parts, SaysWhatThereIs) {
@@ -56,20 +92,28 @@ TEST(Parts, SaysWhatThereIs) {
     PartsCommand command;
     const char* message;
   } cases[] = {
-      {{"samplers", ""},
+      {{"", "samplers"},
        "there is no --kind 'samplers'; did you mean 'sampler'? Known: "
        "collate, communicator, dataset, loader, metrics sink, order, sampler"},
-      {{"dataset", "stratified"}, "there is no --name 'stratified'"},
-      {{"", "distribute"}, "did you mean 'distributed'?"},
-      {{"", "", "html"}, "there is no --format 'html'"},
+      {{"", "dataset", "stratified"}, "there is no --name 'stratified'"},
+      {{"", "", "distribute"}, "did you mean 'distributed'?"},
+      {{"", "", "", "html"}, "there is no --format 'html'"},
   };
   for (const auto& each : cases) {
-    std::stringstream out;
+    const TestHost host;
     EXPECT_THAT(
-        RunParts(each.command, out),
+        ErrorOf([&](std::ostream& out) {
+          return RunParts(host, each.command, out);
+        }),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(each.message)));
-    EXPECT_EQ(out.str(), "");
   }
+  const TestHost host;
+  PartsCommand command;
+  command.word = "no such word";
+  EXPECT_THAT(
+      ErrorOf([&](std::ostream& out) { return RunParts(host, command, out); }),
+      StatusIs(absl::StatusCode::kNotFound,
+               HasSubstr("no part has the word 'no such word'")));
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
-#include "lockstep/tools/cli/checkpoint_commands.h"
+#include "lockstep/tools/cli/exchange_commands.h"
 
 #include <cstdint>
-#include <cstring>
-#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -16,19 +14,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
-#include "lockstep/base/dtype.h"
 #include "lockstep/base/nearest_word.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/checkpoint/best_value.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/checkpoint/exchange.h"
-#include "lockstep/checkpoint/section.h"
 
 namespace lockstep {
 namespace {
 
-absl::Status CheckFlags(const CheckpointCommand& command) {
+absl::Status CheckFlags(const ExchangeCommand& command) {
   if (command.to.empty()) {
     return absl::InvalidArgumentError(
         "--to, the path of what is to be written, is not given");
@@ -72,53 +66,9 @@ absl::Status AddShape(absl::string_view text, ExchangeOptions& options) {
   return wrong("this name is given twice");
 }
 
-// Returns the bytes of a short section, or "" if there is none.
-absl::StatusOr<std::string> ReadSection(const CheckpointReader& reader,
-                                        absl::string_view name) {
-  constexpr int64_t kMost = 1024;
-  const CheckpointSection* const section = reader.Find(name);
-  if (section == nullptr || section->bytes > kMost) return std::string();
-  std::string bytes(section->bytes, '\0');
-  LOCKSTEP_RETURN_IF_ERROR(reader.Read(*section, 0, absl::MakeSpan(bytes)));
-  return bytes;
-}
-
 }  // namespace
 
-absl::Status RunCheckpointShow(const CheckpointCommand& command,
-                               std::ostream& out) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto reader,
-                            CheckpointReader::Open(command.path));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string saved,
-                            ReadSection(*reader, internal_checkpoint::kStep));
-  if (int64_t step = 0; saved.size() == sizeof(step)) {
-    std::memcpy(&step, saved.data(), sizeof(step));
-    out << "step " << step << "\n";
-  } else {
-    out << "no step\n";
-  }
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string best_bytes,
-                            ReadSection(*reader, internal_checkpoint::kBest));
-  const std::optional<BestValue> best =
-      internal_checkpoint::BestValueOf(best_bytes);
-  if (best.has_value()) {
-    out << "the best value is " << best->value << ", the "
-        << internal_checkpoint::NameOf(best->best) << " one\n";
-  }
-  for (const CheckpointSection& section : reader->sections()) {
-    out << absl::CHexEscape(section.name) << ": ";
-    if (section.dtype.has_value()) {
-      out << Name(*section.dtype) << ", "
-          << section.bytes / SizeOf(*section.dtype) << " elements\n";
-    } else {
-      out << section.bytes << " bytes\n";
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RunCheckpointExport(const CheckpointCommand& command,
-                                 std::ostream& out) {
+absl::Status RunStateExport(const ExchangeCommand& command, std::ostream& out) {
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags(command));
   ExchangeOptions options;
   options.prefix = command.prefix;
@@ -143,7 +93,7 @@ absl::Status RunCheckpointExport(const CheckpointCommand& command,
   return absl::OkStatus();
 }
 
-absl::Status RunCheckpointImport(const CheckpointCommand& command) {
+absl::Status RunStateImport(const ExchangeCommand& command) {
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags(command));
   ExchangeOptions options;
   options.prefix = command.prefix;

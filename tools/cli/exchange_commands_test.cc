@@ -1,6 +1,5 @@
-#include "lockstep/tools/cli/checkpoint_commands.h"
+#include "lockstep/tools/cli/exchange_commands.h"
 
-#include <cstring>
 #include <filesystem>  // NOLINT: C++17's own
 #include <sstream>
 #include <string>
@@ -8,6 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_macros.h"
@@ -23,98 +24,75 @@ using ::testing::StartsWith;
 
 constexpr char kGolden[] = "testdata/checkpoint/model.000000000005";
 
-class CheckpointCommands : public testing::Test {
+class ExchangeCommands : public testing::Test {
  protected:
-  CheckpointCommands() : folder_(testing::TempDir() + "/checkpoint_commands") {
+  ExchangeCommands() : folder_(testing::TempDir() + "/exchange_commands") {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }
-  ~CheckpointCommands() override { std::filesystem::remove_all(folder_); }
+  ~ExchangeCommands() override { std::filesystem::remove_all(folder_); }
 
-  CheckpointCommand Command(const std::string& path, const std::string& to,
-                            const std::string& format) const {
-    CheckpointCommand command;
+  ExchangeCommand Command(const std::string& path, const std::string& to,
+                          const std::string& format) const {
+    ExchangeCommand command;
     command.path = path;
     command.to = to.empty() ? "" : folder_ + "/" + to;
     command.format = format;
     return command;
   }
 
+  // Returns the names and the sizes of all sections.
   static absl::StatusOr<std::string> Shown(const std::string& path) {
-    CheckpointCommand command;
-    command.path = path;
-    std::stringstream out;
-    LOCKSTEP_RETURN_IF_ERROR(RunCheckpointShow(command, out));
-    return out.str();
+    LOCKSTEP_ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(path));
+    std::string text;
+    for (const CheckpointSection& section : reader->sections()) {
+      absl::StrAppend(&text, absl::CHexEscape(section.name), ": ",
+                      section.bytes, "\n");
+    }
+    return text;
   }
 
   const std::string folder_;
   std::stringstream printed_;
 };
 
-TEST_F(CheckpointCommands, ShowSections) {
-  EXPECT_THAT(
-      Shown(kGolden),
-      IsOkAndHolds(AllOf(StartsWith("step 5\n"), HasSubstr("\nstep: 8 bytes\n"),
-                         HasSubstr("\nparameters/weight: f32, "))));
-  EXPECT_THAT(Shown(folder_ + "/missing"),
-              StatusIs(absl::StatusCode::kNotFound));
-}
-
-TEST_F(CheckpointCommands, ShowTheBestValue) {
-  const std::string path = folder_ + "/best";
-  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto writer,
-                                CheckpointWriter::Create(path));
-  LOCKSTEP_ASSERT_OK(writer->Begin("best value", 1));
-  const double value = 0.25;
-  std::string bytes(16, '\0');
-  std::memcpy(bytes.data(), &value, sizeof(value));
-  bytes[8] = 1;
-  LOCKSTEP_ASSERT_OK(writer->Append(bytes));
-  LOCKSTEP_ASSERT_OK(writer->Finish());
-  EXPECT_THAT(Shown(path),
-              IsOkAndHolds("no step\nthe best value is 0.25, the highest one\n"
-                           "best value: 16 bytes\n"));
-}
-
-TEST_F(CheckpointCommands, ExportTellsWhatIsLeftOut) {
-  const CheckpointCommand command = Command(kGolden, "a", "safetensors");
-  LOCKSTEP_ASSERT_OK(RunCheckpointExport(command, printed_));
+TEST_F(ExchangeCommands, ExportTellsWhatIsLeftOut) {
+  const ExchangeCommand command = Command(kGolden, "a", "safetensors");
+  LOCKSTEP_ASSERT_OK(RunStateExport(command, printed_));
   EXPECT_EQ(printed_.str(),
             "not exported, because its name does not begin with "
             "'parameters/': momentum\n");
-  CheckpointCommand all = Command(kGolden, "b", "safetensors");
+  ExchangeCommand all = Command(kGolden, "b", "safetensors");
   all.prefix = "";
   printed_.str("");
-  LOCKSTEP_ASSERT_OK(RunCheckpointExport(all, printed_));
+  LOCKSTEP_ASSERT_OK(RunStateExport(all, printed_));
   EXPECT_EQ(printed_.str(), "");
 }
 
-TEST_F(CheckpointCommands, ExportAndImport) {
-  const CheckpointCommand imported =
+TEST_F(ExchangeCommands, ExportAndImport) {
+  const ExchangeCommand imported =
       Command("testdata/safetensors/plain.safetensors", "a", "safetensors");
-  LOCKSTEP_ASSERT_OK(RunCheckpointImport(imported));
+  LOCKSTEP_ASSERT_OK(RunStateImport(imported));
   EXPECT_THAT(
       Shown(imported.to),
       IsOkAndHolds(
-          AllOf(StartsWith("no step\nparameters/u64: u64, 3 elements\n"),
+          AllOf(StartsWith("parameters/u64: 24\n"),
                 HasSubstr("\nparameters/m\\xc3\\xa9trica \\\"\\\\\\n\\x01"))));
-  CheckpointCommand exported = Command(imported.to, "b", "npy");
+  ExchangeCommand exported = Command(imported.to, "b", "npy");
   exported.prefix = "parameters/layer.";
   exported.shapes = {"0/weight=2,3"};
-  LOCKSTEP_ASSERT_OK(RunCheckpointExport(exported, printed_));
+  LOCKSTEP_ASSERT_OK(RunStateExport(exported, printed_));
   EXPECT_TRUE(std::filesystem::exists(exported.to + "/0%2Fweight.npy"));
-  CheckpointCommand back = Command(exported.to, "c", "npy");
+  ExchangeCommand back = Command(exported.to, "c", "npy");
   back.prefix = "x.";
-  LOCKSTEP_ASSERT_OK(RunCheckpointImport(back));
-  EXPECT_THAT(Shown(back.to),
-              IsOkAndHolds("no step\nx.0/weight: f32, 6 elements\n"));
+  LOCKSTEP_ASSERT_OK(RunStateImport(back));
+  EXPECT_THAT(Shown(back.to), IsOkAndHolds("x.0/weight: 24\n"));
   exported = Command(imported.to, "d", "safetensors");
   exported.shapes = {"number=", "empty=0,4", "layer.0/weight=2,3"};
-  LOCKSTEP_ASSERT_OK(RunCheckpointExport(exported, printed_));
+  LOCKSTEP_ASSERT_OK(RunStateExport(exported, printed_));
 }
 
-TEST_F(CheckpointCommands, SayWhatIsWrong) {
+TEST_F(ExchangeCommands, SayWhatIsWrong) {
   const struct {
     std::string to, format;
     std::vector<std::string> shapes;
@@ -134,14 +112,14 @@ TEST_F(CheckpointCommands, SayWhatIsWrong) {
       {"a", "npy", {"a=b=1"}, "a shape (1) is given for 'a=b'"},
   };
   for (const auto& c : cases) {
-    CheckpointCommand command = Command(kGolden, c.to, c.format);
+    ExchangeCommand command = Command(kGolden, c.to, c.format);
     command.shapes = c.shapes;
     EXPECT_THAT(
-        RunCheckpointExport(command, printed_),
+        RunStateExport(command, printed_),
         StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)));
     if (c.shapes.empty()) {
       EXPECT_THAT(
-          RunCheckpointImport(command),
+          RunStateImport(command),
           StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(c.message)));
     }
   }

@@ -1,32 +1,36 @@
-#include "lockstep/tools/cli/loader_commands.h"
+#include "lockstep/tools/cli/bench_loader.h"
 
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <optional>
-#include <sstream>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/tools/cli/testing.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::string Output(const LoaderCommand& command) {
-  std::ostringstream out;
-  EXPECT_THAT(RunBenchLoader(command, out), IsOk());
-  return out.str();
+  const TestHost host;
+  return Printed(
+      [&](std::ostream& out) { return RunBenchLoader(host, command, out); });
 }
 
 absl::Status Refusal(const LoaderCommand& command) {
-  std::ostringstream out;
-  return RunBenchLoader(command, out);
+  const TestHost host;
+  return ErrorOf(
+      [&](std::ostream& out) { return RunBenchLoader(host, command, out); });
 }
 
 TEST(BenchLoader, TellsWhereTheTimeGoes) {
@@ -64,6 +68,34 @@ TEST(BenchLoader, WritesATrace) {
   command.trace = "/no/such/folder/trace.json";
   EXPECT_THAT(Refusal(command), StatusIs(absl::StatusCode::kUnavailable,
                                          HasSubstr("/no/such/folder")));
+}
+
+TEST(BenchLoader, OfAJob) {
+  LoaderCommand command;
+  command.job.config = WriteText(
+      "bench.toml",
+      "[loader.train]\nnum_workers = 1\nmicro_batch_size = 2\n"
+      "dataset = {name = \"words\", size = 21}\n"
+      "sampler = {name = \"native_shuffle\", global_batch_size = 8}\n");
+  EXPECT_THAT(
+      Output(command),
+      AllOf(StartsWith("21 samples of letters i64[-1] of at most 9 elements\n"),
+            HasSubstr("epoch 0: 11 batches in "),
+            HasSubstr("one thread without a loader: ")));
+  command.world = 2;
+  command.format = "csv";
+  EXPECT_THAT(Output(command),
+              StartsWith("epoch,steps,batches,samples,seconds,"
+                         "samples_per_second,first_seconds\n0,3,6,11,"));
+  command.format = "json";
+  EXPECT_THAT(Output(command),
+              AllOf(StartsWith("{\n  \"epochs\": [\n    {\"epoch\": 0, "),
+                    HasSubstr("\n  \"slowest\": [")));
+  command.num_workers = 3;
+  EXPECT_THAT(Refusal(command),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--num_workers and --config contradict each "
+                                 "other")));
 }
 
 TEST(BenchLoader, RefusesWhatMakesNoSense) {

@@ -2,9 +2,9 @@
 //
 //   LoaderCommand command;
 //   command.npy = {"/data/x.npy", "/data/y.npy"};
-//   absl::Status status = RunBenchLoader(command, std::cout);
-#ifndef LOCKSTEP_TOOLS_CLI_LOADER_COMMANDS_H_
-#define LOCKSTEP_TOOLS_CLI_LOADER_COMMANDS_H_
+//   absl::Status status = RunBenchLoader(host, command, std::cout);
+#ifndef LOCKSTEP_TOOLS_CLI_BENCH_LOADER_H_
+#define LOCKSTEP_TOOLS_CLI_BENCH_LOADER_H_
 
 #include <cstdint>
 #include <optional>
@@ -13,13 +13,20 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "lockstep/tools/cli/host.h"
+#include "lockstep/tools/cli/job_source.h"
 
 namespace lockstep {
 
 // The flags of the command, by their names.
 struct LoaderCommand {
-  // At most one of these is given. Without any, the command reads `size` rows
-  // of `row_bytes` bytes from memory.
+  // A job, whose text has all settings of the loader.
+  JobFlags job;
+  std::string loader;
+  int64_t world = 1;
+
+  // Without a job, at most one of these is given. Without any, the command
+  // reads `size` rows of `row_bytes` bytes from memory.
   std::vector<std::string> npy;
   std::vector<std::string> tfrecord;
   std::string folder;
@@ -27,21 +34,23 @@ struct LoaderCommand {
   std::optional<int64_t> row_bytes;  // 1024 if not given.
 
   std::string order;  // native, torch or sequential; "" stands for native.
-  uint64_t seed = 0;
-  int64_t batch_size = 256;
+  std::optional<uint64_t> seed;       // 0 if not given.
+  std::optional<int64_t> batch_size;  // 256 if not given.
   int64_t epochs = 1;
   int64_t steps = 0;  // The most steps of an epoch; 0 stands for all.
   std::optional<int64_t> num_workers;  // The loader's default if not given.
-  std::string workers = "tbb";
+  std::string workers;                 // "" stands for tbb.
   std::optional<int64_t> prefetch_batches;  // The same.
   std::string trace;  // The file to which a trace is written, or "".
+  std::string format = "text";
 };
 
 // Reads epochs through a loader, and prints where the time went, which samples
 // were slowest, and how fast one thread reads the same samples without a
 // loader.
-absl::Status RunBenchLoader(const LoaderCommand& command, std::ostream& out);
+absl::Status RunBenchLoader(const CommandHost& host,
+                            const LoaderCommand& command, std::ostream& out);
 
 }  // namespace lockstep
 
-#endif  // LOCKSTEP_TOOLS_CLI_LOADER_COMMANDS_H_
+#endif  // LOCKSTEP_TOOLS_CLI_BENCH_LOADER_H_

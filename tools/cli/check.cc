@@ -1,0 +1,372 @@
+#include "lockstep/tools/cli/check.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <system_error>  // NOLINT: what std::filesystem reports
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/sampler/cut.h"
+#include "lockstep/tools/cli/epoch_facts.h"
+#include "lockstep/tools/cli/host.h"
+#include "lockstep/tools/cli/job_source.h"
+#include "lockstep/tools/cli/output.h"
+
+namespace lockstep {
+namespace {
+
+absl::StatusOr<std::vector<int64_t>> WorldsOf(const CheckCommand& command) {
+  std::vector<int64_t> worlds;
+  for (const std::string& word : command.world) {
+    int64_t world = 0;
+    if (!absl::SimpleAtoi(word, &world) || world < 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--world should be numbers of ranks from 1 on, such as 1,2,8, but "
+          "has '",
+          absl::CHexEscape(word), "'"));
+    }
+    worlds.push_back(world);
+  }
+  if (!worlds.empty()) return worlds;
+  return absl::InvalidArgumentError(
+      "--world should be numbers of ranks, such as 1,2,8, but is empty");
+}
+
+// Returns the length of a location such as "job.toml:12:5" with which `text`
+// begins, or 0.
+size_t LocationLength(absl::string_view text, absl::string_view file) {
+  if (file.empty() || !absl::StartsWith(text, file)) return 0;
+  size_t at = file.size();
+  for (int number = 0; number < 2; ++number) {
+    if (at >= text.size() || text[at] != ':') return 0;
+    const size_t digits = ++at;
+    while (at < text.size() &&
+           absl::ascii_isdigit(static_cast<unsigned char>(text[at]))) {
+      ++at;
+    }
+    if (at == digits) return 0;
+  }
+  return at;
+}
+
+// Collects what is wrong with one text.
+// Thread-safety: thread-compatible.
+class Findings {
+ public:
+  explicit Findings(std::string file) : file_(std::move(file)) {}
+
+  void Add(ConfigError error) { errors_.push_back(std::move(error)); }
+
+  // Adds the error of making a part, at the first place that its message
+  // names, which is the innermost one, or else at that of `table`.
+  void AddOf(const absl::Status& status, const Config& table) {
+    absl::string_view message = status.message();
+    std::string location = table.location();
+    if (const size_t length = LocationLength(message, file_); length > 0) {
+      location = std::string(message.substr(0, length));
+      message.remove_prefix(length);
+      absl::ConsumePrefix(&message, ": ");
+    } else {
+      const std::string at = absl::StrCat(" at ", file_);
+      const size_t found = message.find(at);
+      const absl::string_view place =
+          found == message.npos ? "" : message.substr(found + 4);
+      const size_t size = LocationLength(place, file_);
+      if (size > 0) location = std::string(place.substr(0, size));
+    }
+    // The places of outer parts would say little more.
+    std::string text(message);
+    const std::string at = absl::StrCat(" at ", file_);
+    for (size_t found; (found = text.find(at)) != text.npos;) {
+      const absl::string_view place = absl::string_view(text).substr(found + 4);
+      const size_t length = LocationLength(place, file_);
+      if (length == 0) break;
+      text.erase(found, 4 + length);
+    }
+    Add({location, text, status.code()});
+  }
+
+  // Adds what a registry or a table has found.
+  void AddAll(std::vector<ConfigError> errors) {
+    for (ConfigError& error : errors) Add(std::move(error));
+  }
+
+  void Sort() { SortByLocation(errors_); }
+
+  bool empty() const { return errors_.empty(); }
+
+  // Returns true if a name is not known, which may be one of the user's own.
+  bool HasUnknownName() const {
+    return std::any_of(errors_.begin(), errors_.end(),
+                       [](const ConfigError& error) {
+                         return error.code == absl::StatusCode::kNotFound &&
+                                absl::StartsWith(error.message, "there is no ");
+                       });
+  }
+
+  // Prints a line for each, in the order of the text.
+  void Print(OutputFormat format, std::ostream& out) const {
+    if (format == OutputFormat::kText) {
+      for (const ConfigError& error : errors_) {
+        out << error.location << (error.location.empty() ? "" : ": ")
+            << error.message << "\n";
+      }
+      return;
+    }
+    RecordTable table({"file", "line", "column", "message"});
+    for (const ConfigError& error : errors_) {
+      Cell file = error.location, line, column;
+      if (LocationLength(error.location, file_) > 0) {
+        const std::vector<std::string> words =
+            absl::StrSplit(error.location.substr(file_.size() + 1), ':');
+        int64_t numbers[2] = {0, 0};
+        static_cast<void>(absl::SimpleAtoi(words[0], &numbers[0]));
+        static_cast<void>(absl::SimpleAtoi(words[1], &numbers[1]));
+        file = file_;
+        line = numbers[0];
+        column = numbers[1];
+      }
+      table.AddRow({file, line, column, error.message});
+    }
+    if (format == OutputFormat::kCsv) {
+      table.PrintCsv(out);
+    } else {
+      table.PrintJson(out, "  ");
+    }
+  }
+
+  size_t size() const { return errors_.size(); }
+
+ private:
+  const std::string file_;
+  std::vector<ConfigError> errors_;
+};
+
+// Adds what is wrong with the place of checkpoints.
+void CheckCheckpoint(const Config& config, Findings& findings) {
+  const Config* const table = config.Find("checkpoint");
+  if (table == nullptr) return;
+  const auto options = ReadOptions<CheckpointOptions>("checkpoint", *table);
+  if (!options.ok()) return;  // It has been reported.
+  const auto at = [table](absl::string_view key) {
+    const Config* const value = table->Find(key);
+    return value == nullptr ? table->location() : value->location();
+  };
+  if (options->keep < 1) {
+    findings.Add(
+        {at("keep"), absl::StrCat("checkpoint: keep should be 1 or more "
+                                  "checkpoints, but is ",
+                                  options->keep)});
+  }
+  if (options->path.empty()) return;
+  const std::filesystem::path folder =
+      std::filesystem::path(options->path).parent_path();
+  std::error_code error;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
+    findings.Add(
+        {at("path"),
+         absl::StrCat("checkpoint: there is no folder ", folder.string(),
+                      " for path = \"", options->path, "\"; make it first")});
+  }
+}
+
+// Returns "17", or "16 to 17" where ranks have different numbers of rows.
+std::string LastRows(const EpochFacts& facts) {
+  if (facts.last.empty()) return "";
+  int64_t least = facts.last[0].first, most = least;
+  for (const auto& [rows, valid] : facts.last) {
+    least = std::min(least, rows);
+    most = std::max(most, rows);
+  }
+  return least == most ? absl::StrCat(most) : absl::StrCat(least, " to ", most);
+}
+
+// Adds a row for each number of ranks on which a loader works, and what is
+// wrong with the others.
+void CheckLoader(const CommandHost& host, const CheckCommand& command,
+                 const std::string& name, const Config& table,
+                 const std::vector<int64_t>& worlds, Findings& findings,
+                 RecordTable& batches) {
+  const auto source =
+      JobSource::Open(host, name, table, command.size, command.replicas);
+  if (!source.ok()) {
+    const Config* const dataset = table.Find("dataset");
+    findings.AddOf(source.status(), dataset == nullptr ? table : *dataset);
+    return;
+  }
+  // A loader whose settings are wrong can't be made.
+  if (!host.registry->Check<Loader>(table, "default").empty()) return;
+  std::string last;
+  const auto add = [&](const absl::Status& status, int64_t world) {
+    if (status.message() == last) return;
+    last = std::string(status.message());
+    findings.AddOf(absl::Status(status.code(),
+                                absl::StrCat(last, "; on ",
+                                             Counted(world, "rank", "ranks"))),
+                   table);
+  };
+  for (const int64_t world : worlds) {
+    const auto loader = (*source)->MakeLoader(world, Config());
+    if (!loader.ok()) {
+      add(loader.status(), world);
+      continue;
+    }
+    const auto dealing = (*source)->For(world);
+    if (!dealing.ok()) {
+      add(dealing.status(), world);
+      continue;
+    }
+    const auto facts = FactsOf(RankSamplers(*dealing), 0);
+    if (!facts.ok()) {
+      add(facts.status(), world);
+      continue;
+    }
+    const CutOptions& cut = dealing->options.cut;
+    batches.AddRow(
+        {name, (*loader)->dataset().size(), world, cut.batch_size, facts->steps,
+         CountParts(cut.batch_size, dealing->micro_batch_size),
+         LastRows(*facts), facts->stats.dropped, facts->stats.padded});
+  }
+}
+
+bool IsDatasetRight(PluginRegistry& registry, const Config& table) {
+  const Config* const dataset = table.Find("dataset");
+  return dataset == nullptr || dataset->IsEmptyTable() ||
+         registry.Check<Dataset>(*dataset).empty();
+}
+
+// Returns why a loader's data is not opened, or "".
+std::string WhyNotOpened(const CheckCommand& command, const std::string& name,
+                         const Config& table) {
+  const Config* const dataset = table.Find("dataset");
+  const Config* const part = table.Find("name");
+  const bool is_default =
+      part == nullptr || (part->As<std::string>() != nullptr &&
+                          *part->As<std::string>() == "default");
+  if (command.size.has_value() || !is_default ||
+      (dataset != nullptr && !dataset->IsEmptyTable())) {
+    return "";
+  }
+  return absl::StrCat("the loader '", name,
+                      "' reads a dataset of the program's; --size=N shows its "
+                      "batches");
+}
+
+void PrintAll(OutputFormat format, const std::string& file,
+              const Findings& findings, const RecordTable& batches,
+              const std::vector<std::string>& unchecked, std::ostream& out) {
+  if (format == OutputFormat::kCsv) return findings.Print(format, out);
+  if (format == OutputFormat::kJson) {
+    out << "{\n  \"file\": " << JsonText(file)
+        << ",\n  \"ok\": " << (findings.empty() ? "true" : "false")
+        << ",\n  \"findings\": ";
+    findings.Print(format, out);
+    out << ",\n  \"unchecked\": [";
+    for (size_t i = 0; i < unchecked.size(); ++i) {
+      out << (i == 0 ? "" : ", ") << JsonText(unchecked[i]);
+    }
+    out << "],\n  \"batches\": ";
+    batches.PrintJson(out, "  ");
+    out << "\n}\n";
+    return;
+  }
+  findings.Print(format, out);
+  const std::string name = file.empty() ? "the job's text" : file;
+  if (findings.empty()) {
+    out << name << " is right\n";
+  } else {
+    out << name << " has "
+        << Counted(static_cast<int64_t>(findings.size()), "thing", "things")
+        << " that " << (findings.size() == 1 ? "is" : "are") << " wrong\n";
+  }
+  for (const std::string& each : unchecked) {
+    out << "not checked: " << each << "\n";
+  }
+  if (!batches.empty()) {
+    out << "\n";
+    batches.PrintText(out);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunCheck(const CommandHost& host,
+                             const CheckCommand& command, std::ostream& out) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const OutputFormat format,
+                            ParseFormat(command.format));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> worlds,
+                            WorldsOf(command));
+  if (command.job.config.empty() && command.job.values.empty()) {
+    return absl::InvalidArgumentError(
+        "give the job's text, as in lockstep check job.toml");
+  }
+  const std::string& file = command.job.config;
+  Findings findings(file);
+  RecordTable batches({"loader", "samples", "ranks", "rows", "steps", "parts",
+                       "last_rows", "dropped", "padded"});
+  std::vector<std::string> unchecked;
+  if (host.trainer == nullptr) {
+    unchecked.push_back(
+        "[trainer], since this program does not know the trainer's settings "
+        "(docs/cli.md says how a program of yours does)");
+  }
+  const absl::StatusOr<Config> config = ReadJobConfig(command.job);
+  if (!config.ok()) {
+    if (LocationLength(config.status().message(), file) == 0) {
+      return config.status();
+    }
+    findings.AddOf(config.status(), Config());
+  } else {
+    findings.AddAll(CheckJob(*config, host.trainer, *host.registry));
+    CheckCheckpoint(*config, findings);
+    const Config* const loaders = config->Find("loader");
+    const Config::Table none;
+    const auto* const tables =
+        loaders == nullptr ? nullptr : loaders->As<Config::Table>();
+    for (const auto& [name, table] : tables == nullptr ? none : *tables) {
+      // A dataset whose settings are wrong can't be opened.
+      if (table.As<Config::Table>() == nullptr ||
+          !IsDatasetRight(*host.registry, table)) {
+        continue;
+      }
+      const std::string why = WhyNotOpened(command, name, table);
+      if (!why.empty()) {
+        unchecked.push_back(why);
+        continue;
+      }
+      CheckLoader(host, command, name, table, worlds, findings, batches);
+    }
+  }
+  if (findings.HasUnknownName() && host.trainer == nullptr) {
+    unchecked.push_back(
+        "names of your own parts, which only a program of yours knows");
+  }
+  findings.Sort();
+  PrintAll(format, file, findings, batches, unchecked, out);
+  return findings.empty() ? 0 : 1;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// What the commands of the lockstep tool know of the program that they are part
+// of: its parts, and the settings of its trainer.
+#ifndef LOCKSTEP_TOOLS_CLI_HOST_H_
+#define LOCKSTEP_TOOLS_CLI_HOST_H_
+
+#include <functional>
+
+#include "absl/strings/string_view.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/plugin/registry.h"
+
+namespace lockstep {
+
+// Thread-safety: thread-compatible.
+struct CommandHost {
+  PluginRegistry* registry = nullptr;
+
+  // The settings of [trainer], or null if the program does not know them.
+  const OptionTable* trainer = nullptr;
+
+  // Receives lines about the progress of long work, for people.
+  std::function<void(absl::string_view)> tell = [](absl::string_view) {};
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TOOLS_CLI_HOST_H_

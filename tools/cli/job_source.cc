@@ -1,0 +1,210 @@
+#include "lockstep/tools/cli/job_source.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "lockstep/base/config.h"
+#include "lockstep/base/config_text.h"
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/in_part.h"
+#include "lockstep/base/nearest_word.h"
+#include "lockstep/base/option_table.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/field.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/plugin/registry.h"
+#include "lockstep/sampler/order.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char kDefaultLoader[] = "default";
+
+// A dataset that has a number of samples, and nothing in them.
+// Thread-safety: thread-safe.
+class StandIn : public Dataset {
+ public:
+  explicit StandIn(int64_t size) : size_(size) {}
+
+  int64_t size() const override { return size_; }
+  absl::Span<const FieldSpec> fields() const override { return fields_; }
+  absl::Status Read(int64_t, SampleContext&, SampleRow&) override {
+    return absl::UnimplementedError("a stand-in has no samples to read");
+  }
+  absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the order needs the column '", name,
+        "' of the dataset: leave out --size, so that the dataset is opened"));
+  }
+
+ private:
+  const int64_t size_;
+  const std::vector<FieldSpec> fields_ = {{"nothing", DType::kU8, {}}};
+};
+
+// Returns the table without one of its keys.
+Config Without(const Config& table, absl::string_view key) {
+  Config::Table entries = *table.As<Config::Table>();
+  entries.remove_if(
+      [key](const Config::Entry& entry) { return entry.key == key; });
+  Config rest(std::move(entries));
+  rest.set_location(table.location());
+  return rest;
+}
+
+// Returns the name of a part in its table, or the default.
+std::string PartName(const Config& table, absl::string_view default_name) {
+  const Config* const name = table.Find("name");
+  const auto* const text = name == nullptr ? nullptr : name->As<std::string>();
+  return text == nullptr ? std::string(default_name) : *text;
+}
+
+}  // namespace
+
+void AddFlags(CommandLine& line, JobFlags& flags) {
+  line.Add("config", &flags.config, "the job's text");
+  line.AddRepeated("set", &flags.values,
+                   "a value of the job's text, as in\n"
+                   "--set loader.train.num_workers=4; may be repeated");
+}
+
+absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags) {
+  Config config;
+  if (!flags.config.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(config, ReadConfigFile(flags.config));
+  }
+  for (const std::string& value : flags.values) {
+    LOCKSTEP_RETURN_IF_ERROR(OverrideConfig(value, config));
+  }
+  return config;
+}
+
+absl::StatusOr<Job> ReadJobOf(const CommandHost& host, const Config& config) {
+  if (host.trainer != nullptr) return ReadJob(config, *host.trainer);
+  return ReadJob(Without(config, "trainer"), OptionTable());
+}
+
+absl::StatusOr<std::string> ChooseLoader(const Job& job,
+                                         const std::string& given) {
+  std::vector<std::string> names;
+  for (const auto& [name, table] : job.loaders) names.push_back(name);
+  if (!given.empty()) {
+    if (job.loaders.count(given) > 0) return given;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job has no --loader ", SayUnknown(given, names)));
+  }
+  if (names.size() == 1) return names[0];
+  if (job.loaders.count("train") > 0) return std::string("train");
+  return absl::InvalidArgumentError(
+      names.empty() ? std::string("the job has no table [loader.NAME]")
+                    : absl::StrCat("give --loader, since the job has several: ",
+                                   absl::StrJoin(names, ", ")));
+}
+
+JobSource::JobSource(const CommandHost& host, std::string name, Config table,
+                     int64_t replicas)
+    : host_(host),
+      name_(std::move(name)),
+      table_(std::move(table)),
+      replicas_(replicas) {}
+
+absl::StatusOr<std::unique_ptr<JobSource>> JobSource::Open(
+    const CommandHost& host, const std::string& loader, const Config& given,
+    std::optional<int64_t> size, int64_t replicas) {
+  std::unique_ptr<JobSource> source(
+      new JobSource(host, loader, given, replicas));
+  Config& table = source->table_;
+  if (size.has_value()) {
+    if (*size < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--size should be 0 or more, but it is ", *size));
+    }
+    source->dataset_ = std::make_shared<StandIn>(*size);
+    // The fields are those of the stand-in, which no collate knows.
+    table = Without(Without(table, "dataset"), "collate");
+    return source;
+  }
+  const Config* const dataset = table.Find("dataset");
+  const bool is_default = PartName(table, kDefaultLoader) == kDefaultLoader;
+  if (!is_default) return source;
+  if (dataset == nullptr || dataset->IsEmptyTable()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the loader '", loader,
+        "' reads a dataset of the program's, which the "
+        "text does not name; --size says how many samples it has"));
+  }
+  PluginContext context;
+  context.tell = host.tell;
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      source->dataset_, host.registry->CreateFrom<Dataset>(*dataset, context));
+  table = Without(table, "dataset");
+  return source;
+}
+
+absl::StatusOr<std::unique_ptr<Loader>> JobSource::MakeLoader(
+    int64_t world, const Config& changes) const {
+  PluginContext context;
+  context.rank = 0;
+  context.world_size = world;
+  context.replicas = replicas_;
+  context.dataset = dataset_;
+  context.tell = host_.tell;
+  Config table = table_;
+  if (PartName(table, kDefaultLoader) == kDefaultLoader) {
+    for (const auto& [key, value] : *changes.As<Config::Table>()) {
+      table.Set(key, value);
+    }
+  }
+  absl::StatusOr<std::unique_ptr<Loader>> made =
+      host_.registry->CreateFrom<Loader>(table, context, kDefaultLoader);
+  if (made.ok()) return made;
+  return internal_base::InPart(made.status(), absl::StrCat("loader.", name_),
+                               Config());
+}
+
+absl::StatusOr<Dealing> JobSource::For(int64_t world) const {
+  Config changes;
+  changes.Set("num_workers", 0);
+  changes.Set("prefetch_batches", 1);
+  LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Loader> loader,
+                            MakeLoader(world, changes));
+  Dealing dealing;
+  dealing.options = loader->sampler_options();
+  dealing.micro_batch_size = loader->options().micro_batch_size;
+  // The loader keeps its order alive.
+  const Order* const order = &loader->order();
+  dealing.order = std::shared_ptr<const Order>(std::move(loader), order);
+  return dealing;
+}
+
+std::string JobSource::LengthsColumn() const {
+  const Config* sampler = table_.Find("sampler");
+  if (sampler == nullptr) return "";
+  const Config* const order = sampler->Find("order");
+  if (PartName(*sampler, "") == "order" && order != nullptr) sampler = order;
+  const std::string name = PartName(*sampler, "");
+  for (const PluginPart& part : host_.registry->Parts<Order>()) {
+    if (part.name != name) continue;
+    for (const OptionInfo& option : part.options) {
+      if (option.key != "lengths") continue;
+      const Config* const given = sampler->Find("lengths");
+      const auto* const text =
+          given == nullptr ? nullptr : given->As<std::string>();
+      return text == nullptr ? "length" : *text;
+    }
+  }
+  return "";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+// JobSource opens the loaders of a job's text for commands that show what the
+// loaders will do, without ranks.
+//
+//   JobFlags flags;
+//   flags.config = "job.toml";
+//   LOCKSTEP_ASSIGN_OR_RETURN(const Config config, ReadJobConfig(flags));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto source,
+//                             JobSource::Open(host, "train", table));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const Dealing dealing, source->For(/*world=*/8));
+#ifndef LOCKSTEP_TOOLS_CLI_JOB_SOURCE_H_
+#define LOCKSTEP_TOOLS_CLI_JOB_SOURCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/config.h"
+#include "lockstep/loader/dataset.h"
+#include "lockstep/loader/loader.h"
+#include "lockstep/plugin/job.h"
+#include "lockstep/sampler/order.h"
+#include "lockstep/sampler/sampler.h"
+#include "lockstep/tools/cli/command_line.h"
+#include "lockstep/tools/cli/host.h"
+
+namespace lockstep {
+
+// The flags that name a job's text.
+struct JobFlags {
+  std::string config;               // the file, or ""
+  std::vector<std::string> values;  // of --set
+};
+void AddFlags(CommandLine& line, JobFlags& flags);
+
+absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags);
+
+// How the samples of a loader are dealt to a number of ranks.
+struct Dealing {
+  std::shared_ptr<const Order> order;
+  SamplerOptions options;  // of rank 0
+  int64_t micro_batch_size = 0;
+
+  int64_t ranks() const { return options.cut.world * options.replicas; }
+};
+
+// Returns the loader that the flag --loader names, or, without it, the only
+// one or "train".
+absl::StatusOr<std::string> ChooseLoader(const Job& job,
+                                         const std::string& given);
+
+// Reads the tables of a job that its text has, also if this program does not
+// know the trainer's settings.
+absl::StatusOr<Job> ReadJobOf(const CommandHost& host, const Config& config);
+
+// Thread-safety: thread-compatible.
+class JobSource {
+ public:
+  // Opens the dataset of a loader, whose settings are `table`. With `size`, a
+  // dataset without content stands in for it. `replicas` is the number of ranks
+  // that share data.
+  static absl::StatusOr<std::unique_ptr<JobSource>> Open(
+      const CommandHost& host, const std::string& loader, const Config& table,
+      std::optional<int64_t> size = std::nullopt, int64_t replicas = 1);
+
+  // Makes the loader as rank 0 of `world` does, with some settings changed if
+  // it is a loader of Lockstep's.
+  absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(
+      int64_t world, const Config& changes) const;
+
+  // Returns how the loader deals its samples. It makes the loader for that.
+  absl::StatusOr<Dealing> For(int64_t world) const;
+
+  const std::string& loader() const { return name_; }
+  // Returns null if the loader's part makes its own dataset.
+  Dataset* dataset() const { return dataset_.get(); }
+
+  // Returns the column with the lengths of samples that the order uses, or "".
+  std::string LengthsColumn() const;
+
+ private:
+  JobSource(const CommandHost& host, std::string name, Config table,
+            int64_t replicas);
+
+  const CommandHost host_;
+  const std::string name_;
+  Config table_;  // of the loader, without its dataset
+  const int64_t replicas_;
+  std::shared_ptr<Dataset> dataset_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TOOLS_CLI_JOB_SOURCE_H_

@@ -1,0 +1,178 @@
+#include "lockstep/tools/cli/output.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <ostream>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "lockstep/base/json.h"
+#include "lockstep/base/nearest_word.h"
+
+namespace lockstep {
+namespace {
+
+std::string NameOf(OutputFormat format) {
+  switch (format) {
+    case OutputFormat::kText:
+      return "text";
+    case OutputFormat::kJson:
+      return "json";
+    case OutputFormat::kCsv:
+      return "csv";
+    case OutputFormat::kMarkdown:
+      return "markdown";
+  }
+  return "";
+}
+
+// Returns the shortest text of a number, with at most 6 digits.
+std::string NumberText(double value) { return absl::StrFormat("%.6g", value); }
+
+}  // namespace
+
+absl::StatusOr<OutputFormat> ParseFormat(
+    absl::string_view text, std::initializer_list<OutputFormat> accepted) {
+  std::vector<std::string> names;
+  for (const OutputFormat format : accepted) {
+    if (NameOf(format) == text) return format;
+    names.push_back(NameOf(format));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no --format ", SayUnknown(text, names)));
+}
+
+std::string WithCommas(int64_t number) {
+  std::string digits = absl::StrCat(number);
+  const size_t first = number < 0 ? 1 : 0;
+  for (size_t at = digits.size(); at > first + 3;) {
+    at -= 3;
+    digits.insert(at, ",");
+  }
+  return digits;
+}
+
+std::string Counted(int64_t number, absl::string_view one,
+                    absl::string_view many) {
+  return absl::StrCat(WithCommas(number), " ", number == 1 ? one : many);
+}
+
+std::string JsonText(absl::string_view text) {
+  std::string json;
+  internal_base::AppendJson(text, json);
+  return json;
+}
+
+std::string Cell::ToText() const {
+  if (const auto* const number = std::get_if<int64_t>(&value_)) {
+    return WithCommas(*number);
+  }
+  return ToCsv();
+}
+
+std::string Cell::ToCsv() const {
+  struct Printer {
+    std::string operator()(std::monostate) const { return ""; }
+    std::string operator()(bool value) const { return value ? "yes" : "no"; }
+    std::string operator()(int64_t value) const { return absl::StrCat(value); }
+    std::string operator()(double value) const { return NumberText(value); }
+    std::string operator()(const std::string& value) const { return value; }
+  };
+  return std::visit(Printer(), value_);
+}
+
+std::string Cell::ToJson() const {
+  struct Printer {
+    std::string operator()(std::monostate) const { return "null"; }
+    std::string operator()(bool value) const {
+      return value ? "true" : "false";
+    }
+    std::string operator()(int64_t value) const { return absl::StrCat(value); }
+    std::string operator()(double value) const {
+      return std::isfinite(value) ? NumberText(value) : "null";
+    }
+    std::string operator()(const std::string& value) const {
+      return JsonText(value);
+    }
+  };
+  return std::visit(Printer(), value_);
+}
+
+void RecordTable::PrintText(std::ostream& out, absl::string_view indent) const {
+  std::vector<std::vector<std::string>> lines(1);
+  for (const std::string& column : columns_) {
+    lines[0].push_back(absl::StrReplaceAll(column, {{"_", " "}}));
+  }
+  for (const std::vector<Cell>& row : rows_) {
+    std::vector<std::string>& line = lines.emplace_back();
+    for (const Cell& cell : row) line.push_back(cell.ToText());
+  }
+  std::vector<size_t> widths(columns_.size());
+  std::vector<bool> are_numbers(columns_.size());
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    for (const auto& line : lines) {
+      widths[i] = std::max(widths[i], line[i].size());
+    }
+    for (const auto& row : rows_) {
+      if (row[i].is_number()) are_numbers[i] = true;
+    }
+  }
+  for (const auto& line : lines) {
+    std::string text(indent);
+    for (size_t i = 0; i < columns_.size(); ++i) {
+      const std::string blanks(widths[i] - line[i].size(), ' ');
+      absl::StrAppend(&text, i == 0 ? "" : "  ");
+      if (are_numbers[i]) {
+        absl::StrAppend(&text, blanks, line[i]);
+      } else {
+        absl::StrAppend(&text, line[i], blanks);
+      }
+    }
+    out << absl::StripTrailingAsciiWhitespace(text) << "\n";
+  }
+}
+
+void RecordTable::PrintCsv(std::ostream& out) const {
+  const auto print = [&out](const std::string& field, size_t i) {
+    const bool is_plain = field.find_first_of(",\"\r\n") == field.npos;
+    out << (i == 0 ? "" : ",");
+    if (is_plain) {
+      out << field;
+    } else {
+      out << '"' << absl::StrReplaceAll(field, {{"\"", "\"\""}}) << '"';
+    }
+  };
+  for (size_t i = 0; i < columns_.size(); ++i) print(columns_[i], i);
+  out << "\n";
+  for (const std::vector<Cell>& row : rows_) {
+    for (size_t i = 0; i < row.size(); ++i) print(row[i].ToCsv(), i);
+    out << "\n";
+  }
+}
+
+void RecordTable::PrintJson(std::ostream& out, absl::string_view indent) const {
+  out << "[";
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    out << (i == 0 ? "\n" : ",\n") << indent << "  {";
+    for (size_t k = 0; k < columns_.size(); ++k) {
+      out << (k == 0 ? "" : ", ") << JsonText(columns_[k]) << ": "
+          << rows_[i][k].ToJson();
+    }
+    out << "}";
+  }
+  if (!rows_.empty()) out << "\n" << indent;
+  out << "]";
+}
+
+}  // namespace lockstep
