@@ -194,5 +194,27 @@ TEST(Quickstart, SaysWhatItCanNotKill) {
   EXPECT_THAT(word.printed, HasSubstr("but is --kill=one"));
 }
 
+// The command sees the trainer's own parts and settings.
+TEST(Command, ChecksTheJob) {
+  const Ended right = Execute(
+      "examples/trainer/command check examples/trainer/digits.toml "
+      "--world=1,2,3");
+  EXPECT_EQ(right.code, 0) << right.printed;
+  EXPECT_THAT(right.printed,
+              AllOf(HasSubstr("examples/trainer/digits.toml is right\n"),
+                    Not(HasSubstr("not checked")),
+                    HasSubstr("\ntrain     1,438      3    12     40 ")));
+  const Ended wrong = Execute(
+      "examples/trainer/command check examples/trainer/digits.toml "
+      "--set trainer.optimizer.learning_rat=1");
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_THAT(wrong.printed, HasSubstr("did you mean 'learning_rate'?"));
+  const Ended verified = Execute(
+      "examples/trainer/command verify --config=examples/trainer/digits.toml "
+      "--loader=train --world=2");
+  EXPECT_EQ(verified.code, 0) << verified.printed;
+  EXPECT_THAT(verified.printed, HasSubstr("nothing is lost or comes twice"));
+}
+
 }  // namespace
 }  // namespace trainer

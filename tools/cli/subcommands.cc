@@ -299,7 +299,7 @@ stopped leaves no file that is half written.
 A job's text may name parts of your own. A binary of three lines knows them, and the settings
 under `[trainer]`:
 
-```cpp
+```cpp command
 #include "lockstep/tools/cli/command.h"
 
 int main(int argc, char** argv) {
