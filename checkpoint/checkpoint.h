@@ -82,6 +82,9 @@ struct CheckpointOptions {
   bool background = true;
 };
 
+// Returns INVALID_ARGUMENT for options with which Restore would fail.
+absl::Status Validate(const CheckpointOptions& options);
+
 // One file of Checkpoint::SaveTo.
 struct CheckpointTarget {
   // The name of SaveAs. If it is empty, the file is named after the number of

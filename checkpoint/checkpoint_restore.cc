@@ -87,13 +87,22 @@ absl::StatusOr<std::optional<int64_t>> Checkpoint::Restore() {
   return last_step_;
 }
 
-// Opens the store and the newest checkpoint, on rank 0.
-absl::StatusOr<std::unique_ptr<CheckpointReader>> Checkpoint::OpenNewest() {
-  if (options_.every_steps < 0) {
+absl::Status Validate(const CheckpointOptions& options) {
+  if (options.path.empty()) return absl::OkStatus();
+  if (options.every_steps < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("every_steps of checkpoints should be 0 or more, but is ",
-                     options_.every_steps));
+                     options.every_steps));
   }
+  CheckpointStoreOptions store;
+  store.path = options.path;
+  store.keep = options.keep;
+  return CheckpointStore::CheckOptions(store);
+}
+
+// Opens the store and the newest checkpoint, on rank 0.
+absl::StatusOr<std::unique_ptr<CheckpointReader>> Checkpoint::OpenNewest() {
+  LOCKSTEP_RETURN_IF_ERROR(Validate(options_));
   CheckpointStoreOptions options;
   options.path = options_.path;
   options.keep = options_.keep;

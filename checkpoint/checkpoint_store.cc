@@ -91,7 +91,7 @@ absl::Status CheckCheckpointName(absl::string_view name) {
       kLock, "', '", kFinished, "' and '", kNew, "', which are reserved"));
 }
 
-absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
+absl::Status CheckpointStore::CheckOptions(
     const CheckpointStoreOptions& options) {
   if (Parted(options.path).second.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -110,6 +110,12 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
         "; it should be a folder and the beginning of a name, such as ",
         options.path, "/model"));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(
+    const CheckpointStoreOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckOptions(options));
   const std::string path = absl::StrCat(options.path, ".", kLock);
   Descriptor lock(RetryOnSignal([&] {
     return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);

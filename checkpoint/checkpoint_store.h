@@ -59,6 +59,9 @@ struct CheckpointStoreOptions {
 // Thread-safety: thread-compatible.
 class CheckpointStore {
  public:
+  // Returns the INVALID_ARGUMENT of Open, without touching files.
+  static absl::Status CheckOptions(const CheckpointStoreOptions& options);
+
   // Opens the store, and removes unfinished files. Returns FAILED_PRECONDITION
   // if the path is already open, in this process, in another one, or on another
   // host if the file system's locks reach that far. Returns INVALID_ARGUMENT if

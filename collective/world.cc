@@ -259,6 +259,11 @@ std::string World::AutoBackend() const {
   return local_size_ == size() ? "shm" : "tcp";
 }
 
+absl::Status Validate(const GroupOptions& options) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckPositive("deadline", options.deadline));
+  return CheckPositive("slow", options.slow);
+}
+
 std::string World::BackendOf(const GroupOptions& options) const {
   if (options.transport) return options.backend;
   if (options.backend == "auto") return AutoBackend();
@@ -275,8 +280,7 @@ absl::Status World::CheckGroup(const GroupOptions& options,
   const bool known =
       options.transport || (backend == kLocalBackend && exchanges_ != nullptr);
   if (!known) LOCKSTEP_RETURN_IF_ERROR(CheckBackend(backend));
-  LOCKSTEP_RETURN_IF_ERROR(CheckPositive("deadline", options.deadline));
-  LOCKSTEP_RETURN_IF_ERROR(CheckPositive("slow", options.slow));
+  LOCKSTEP_RETURN_IF_ERROR(Validate(options));
   if (!options.transport && backend == "shm" && local_size_ != size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "backend 'shm' is for ranks of one host, user and process namespace, "

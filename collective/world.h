@@ -171,6 +171,9 @@ struct GroupOptions {
   NcclOptions nccl;
 };
 
+// Returns INVALID_ARGUMENT for options that no group can have.
+absl::Status Validate(const GroupOptions& options);
+
 // One process's membership in the job.
 // Thread-safety: thread-safe.
 class World {

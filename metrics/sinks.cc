@@ -286,8 +286,7 @@ absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTextSink(
   return std::make_unique<TextSink>(std::move(file));
 }
 
-absl::StatusOr<std::unique_ptr<MetricsSink>> MakeJsonLinesSink(
-    const JsonLinesOptions& options, int64_t rank, int64_t size) {
+absl::Status Validate(const JsonLinesOptions& options) {
   if (options.path.empty()) {
     return absl::InvalidArgumentError(
         "path should name a folder and the beginning of the files' names, such "
@@ -298,17 +297,26 @@ absl::StatusOr<std::unique_ptr<MetricsSink>> MakeJsonLinesSink(
         absl::StrCat("max_bytes is ", options.max_bytes, "; accepted are ",
                      kLeastBytes, " and more"));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<MetricsSink>> MakeJsonLinesSink(
+    const JsonLinesOptions& options, int64_t rank, int64_t size) {
+  LOCKSTEP_RETURN_IF_ERROR(Validate(options));
   auto sink = std::make_unique<JsonLinesSink>(options, rank, size);
   LOCKSTEP_RETURN_IF_ERROR(sink->Open());
   return sink;
 }
 
+absl::Status Validate(const TensorboardOptions& options) {
+  if (!options.folder.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "folder should name the folder of the run, such as /data/runs/7");
+}
+
 absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTensorboardSink(
     const TensorboardOptions& options, int64_t rank) {
-  if (options.folder.empty()) {
-    return absl::InvalidArgumentError(
-        "folder should name the folder of the run, such as /data/runs/7");
-  }
+  LOCKSTEP_RETURN_IF_ERROR(Validate(options));
   std::string folder = options.folder;
   if (rank > 0) {
     absl::StrAppend(&folder, "/", RankSuffix(rank).substr(1));

@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/base/language.h"
 #include "lockstep/metrics/metrics_sink.h"
@@ -48,6 +49,9 @@ struct JsonLinesOptions {
   int64_t max_bytes = int64_t{1} << 26;
 };
 
+// Returns INVALID_ARGUMENT for options with which no sink can be made.
+absl::Status Validate(const JsonLinesOptions& options);
+
 // Returns a sink that writes a line of JSON for each step; docs/formats.md
 // describes them. The first line has the rank and the number of ranks.
 absl::StatusOr<std::unique_ptr<MetricsSink>> MakeJsonLinesSink(
@@ -58,6 +62,9 @@ struct TensorboardOptions {
   // folder "rank0003" in it, which is a run of its own.
   std::string folder;
 };
+
+// Returns INVALID_ARGUMENT for options with which no sink can be made.
+absl::Status Validate(const TensorboardOptions& options);
 
 // Returns a sink that writes event files, which TensorBoard shows.
 absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTensorboardSink(

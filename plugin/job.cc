@@ -288,6 +288,18 @@ std::vector<ConfigError> CheckJob(const Config& config,
       });
     }
   }
+  if (const absl::Status status = Validate(job.checkpoint); !status.ok()) {
+    const Config* at = config.Find("checkpoint");
+    for (const char* const key : {"path", "every_steps", "keep"}) {
+      const Config* const value = at == nullptr ? nullptr : at->Find(key);
+      if (value != nullptr && absl::StrContains(status.message(), key)) {
+        at = value;
+      }
+    }
+    errors.push_back({at == nullptr ? "" : at->location(),
+                      absl::StrCat("checkpoint: ", status.message()),
+                      status.code()});
+  }
   if (trainer != nullptr) Append(trainer->ReadAll(kTrainer, trainers), errors);
   SortByLocation(errors);
   return errors;

@@ -196,6 +196,27 @@ struct PluginPart {
 struct NoOptions {};
 inline void BindOptions(NoOptions& /*options*/, OptionTable& /*table*/) {}
 
+namespace internal_plugin {
+template <typename Options, typename = void>
+struct HasValidate : std::false_type {};
+template <typename Options>
+struct HasValidate<
+    Options,
+    std::enable_if_t<std::is_same_v<
+        decltype(Validate(std::declval<const Options&>())), absl::Status>>>
+    : std::true_type {};
+
+// Returns what the function Validate of the options says, if there is one.
+template <typename Options>
+absl::Status ValidateOptions(const Options& options) {
+  if constexpr (HasValidate<Options>::value) {
+    return Validate(options);
+  } else {
+    return absl::OkStatus();
+  }
+}
+}  // namespace internal_plugin
+
 // Binds a setting that is the table of a part, or a list of such tables, so
 // that a job's text can be checked as a whole (Check):
 //
@@ -233,6 +254,10 @@ class PluginRegistry {
   //       [](const PluginContext& context, const RingOptions& options)
   //           -> absl::StatusOr<std::shared_ptr<Dataset>> { ... });
   //
+  // If there is a function `absl::Status Validate(const RingOptions&)` beside
+  // BindOptions, it is called before the factory, and by Check. It can refuse
+  // values that no table of settings could, and needs no files or ranks.
+  //
   // The same line may register the same factory again. Another factory of that
   // name is ALREADY_EXISTS, and the message has both locations.
   template <typename Part, typename Options>
@@ -266,8 +291,8 @@ class PluginRegistry {
 
   // Returns everything that is wrong in the table of a part, as far as it can
   // be seen without making the part: names of parts, keys and types of settings
-  // that do not exist. It also looks into the tables of inner parts, which were
-  // bound by AddPart.
+  // that do not exist, and what Validate refuses. It also looks into the tables
+  // of inner parts, which were bound by AddPart.
   template <typename Part>
   std::vector<ConfigError> Check(const Config& table,
                                  absl::string_view default_name = "") {
@@ -346,7 +371,10 @@ absl::Status PluginRegistry::Add(absl::string_view name,
     const absl::Status status = CatchAll("BindOptions", [&] {
       Options options;
       errors = TableOf(options).ReadAll(what, settings);
-      return absl::OkStatus();
+      return errors.empty() ? internal_base::InPart(
+                                  internal_plugin::ValidateOptions(options),
+                                  what, Config())
+                            : absl::OkStatus();
     });
     if (!status.ok()) {
       errors.push_back(
@@ -364,6 +392,8 @@ absl::Status PluginRegistry::Add(absl::string_view name,
               LOCKSTEP_ASSIGN_OR_RETURN(const Options options,
                                         ReadOptions<Options>(what, config));
               is_factorys = true;
+              LOCKSTEP_RETURN_IF_ERROR(
+                  internal_plugin::ValidateOptions(options));
               return factory(context, options);
             });
         if (made.ok() && *made != nullptr) return made;

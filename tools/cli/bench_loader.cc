@@ -211,6 +211,7 @@ absl::StatusOr<EpochTimes> ReadEpoch(const CommandHost& host, Loader& loader,
 // known.
 struct Measured {
   std::shared_ptr<Dataset> dataset;
+  std::shared_ptr<const Order> order;
   std::unique_ptr<JobSource> source;
   std::unique_ptr<Loader> loader;
 
@@ -247,7 +248,7 @@ absl::Status CheckForJob(const LoaderCommand& command) {
 absl::StatusOr<Measured> MakeJobsLoader(const CommandHost& host,
                                         const LoaderCommand& command) {
   LOCKSTEP_RETURN_IF_ERROR(CheckForJob(command));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Config config, ReadJobConfig(command.job));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Config config, ReadRightConfig(command.job));
   LOCKSTEP_ASSIGN_OR_RETURN(const Job job, ReadJobOf(host, config));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string name,
                             ChooseLoader(job, command.loader));
@@ -255,7 +256,11 @@ absl::StatusOr<Measured> MakeJobsLoader(const CommandHost& host,
   LOCKSTEP_ASSIGN_OR_RETURN(measured.source,
                             JobSource::Open(host, name, job.loaders.at(name)));
   Config changes;
+  changes.Set("prefetch_next_epoch", false);
   if (!command.trace.empty()) changes.Set("trace_events", kTraceEvents);
+  LOCKSTEP_ASSIGN_OR_RETURN(const Dealing dealing,
+                            measured.source->For(command.world));
+  measured.order = dealing.order;
   LOCKSTEP_ASSIGN_OR_RETURN(
       measured.loader, measured.source->MakeLoader(command.world, changes));
   return measured;
@@ -265,11 +270,11 @@ absl::StatusOr<Measured> MakeFlagsLoader(const LoaderCommand& command) {
   Measured measured;
   LOCKSTEP_ASSIGN_OR_RETURN(const LoaderOptions options, MakeOptions(command));
   LOCKSTEP_ASSIGN_OR_RETURN(measured.dataset, MakeDataset(command));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto order,
+  LOCKSTEP_ASSIGN_OR_RETURN(measured.order,
                             MakeOrder(command, measured.dataset->size()));
   SamplerOptions cut;
   cut.cut.batch_size = command.batch_size.value_or(256);
-  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, Sampler::Create(order, cut));
+  LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, Sampler::Create(measured.order, cut));
   LOCKSTEP_ASSIGN_OR_RETURN(
       measured.loader,
       Loader::Create(measured.dataset, std::move(sampler), options));
@@ -341,7 +346,7 @@ absl::Status RunBenchLoader(const CommandHost& host,
   const bool has_job =
       !command.job.config.empty() || !command.job.values.empty();
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const Measured measured,
+      Measured measured,
       has_job ? MakeJobsLoader(host, command) : MakeFlagsLoader(command));
   Loader& loader = *measured.loader;
   const bool is_text = format == OutputFormat::kText;
@@ -364,11 +369,13 @@ absl::Status RunBenchLoader(const CommandHost& host,
   if (!command.trace.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(WriteFile(command.trace, loader.Trace()));
   }
+  // Its workers would read beside the one thread.
+  measured.loader = nullptr;
   Cell alone;
   if (measured.read_alone() != nullptr) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         const auto rate_and_read,
-        ReadAlone(*measured.read_alone(), loader.order()));
+        ReadAlone(*measured.read_alone(), *measured.order));
     alone = rate_and_read.first;
     if (is_text) {
       out << absl::StrFormat(

@@ -22,11 +22,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "lockstep/base/config.h"
-#include "lockstep/base/option_table.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/checkpoint/checkpoint.h"
+#include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
+#include "lockstep/loader/loader_options.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/sampler/cut.h"
@@ -42,11 +42,10 @@ absl::StatusOr<std::vector<int64_t>> WorldsOf(const CheckCommand& command) {
   std::vector<int64_t> worlds;
   for (const std::string& word : command.world) {
     int64_t world = 0;
-    if (!absl::SimpleAtoi(word, &world) || world < 1) {
+    if (!absl::SimpleAtoi(word, &world) || world < 1 || world > kMostRanks) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--world should be numbers of ranks from 1 on, such as 1,2,8, but "
-          "has '",
-          absl::CHexEscape(word), "'"));
+          "--world should be numbers of ranks from 1 to ", kMostRanks,
+          ", such as 1,2,8, but has '", absl::CHexEscape(word), "'"));
     }
     worlds.push_back(world);
   }
@@ -55,21 +54,22 @@ absl::StatusOr<std::vector<int64_t>> WorldsOf(const CheckCommand& command) {
       "--world should be numbers of ranks, such as 1,2,8, but is empty");
 }
 
-// Returns the length of a location such as "job.toml:12:5" with which `text`
-// begins, or 0.
+// Returns the length of a location such as "job.toml:12:5", or "job.toml:12",
+// with which `text` begins, or 0.
 size_t LocationLength(absl::string_view text, absl::string_view file) {
   if (file.empty() || !absl::StartsWith(text, file)) return 0;
-  size_t at = file.size();
+  size_t length = 0, at = file.size();
   for (int number = 0; number < 2; ++number) {
-    if (at >= text.size() || text[at] != ':') return 0;
+    if (at >= text.size() || text[at] != ':') break;
     const size_t digits = ++at;
     while (at < text.size() &&
            absl::ascii_isdigit(static_cast<unsigned char>(text[at]))) {
       ++at;
     }
-    if (at == digits) return 0;
+    if (at == digits) break;
+    length = at;
   }
-  return at;
+  return length;
 }
 
 // Collects what is wrong with one text.
@@ -144,10 +144,11 @@ class Findings {
             absl::StrSplit(error.location.substr(file_.size() + 1), ':');
         int64_t numbers[2] = {0, 0};
         static_cast<void>(absl::SimpleAtoi(words[0], &numbers[0]));
-        static_cast<void>(absl::SimpleAtoi(words[1], &numbers[1]));
         file = file_;
         line = numbers[0];
-        column = numbers[1];
+        if (words.size() > 1 && absl::SimpleAtoi(words[1], &numbers[1])) {
+          column = numbers[1];
+        }
       }
       table.AddRow({file, line, column, error.message});
     }
@@ -165,32 +166,24 @@ class Findings {
   std::vector<ConfigError> errors_;
 };
 
-// Adds what is wrong with the place of checkpoints.
-void CheckCheckpoint(const Config& config, Findings& findings) {
+// Returns the path of the job's checkpoints, or "" if it has none.
+std::string CheckpointPath(const Config& config) {
   const Config* const table = config.Find("checkpoint");
-  if (table == nullptr) return;
-  const auto options = ReadOptions<CheckpointOptions>("checkpoint", *table);
-  if (!options.ok()) return;  // It has been reported.
-  const auto at = [table](absl::string_view key) {
-    const Config* const value = table->Find(key);
-    return value == nullptr ? table->location() : value->location();
-  };
-  if (options->keep < 1) {
-    findings.Add(
-        {at("keep"), absl::StrCat("checkpoint: keep should be 1 or more "
-                                  "checkpoints, but is ",
-                                  options->keep)});
-  }
-  if (options->path.empty()) return;
+  const Config* const path = table == nullptr ? nullptr : table->Find("path");
+  const auto* const text = path == nullptr ? nullptr : path->As<std::string>();
+  return text == nullptr ? "" : *text;
+}
+
+// Adds an error if there is no folder for checkpoints.
+void CheckFolder(const Config& config, Findings& findings) {
+  const std::string path = CheckpointPath(config);
   const std::filesystem::path folder =
-      std::filesystem::path(options->path).parent_path();
+      std::filesystem::path(path).parent_path();
   std::error_code error;
-  if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
-    findings.Add(
-        {at("path"),
-         absl::StrCat("checkpoint: there is no folder ", folder.string(),
-                      " for path = \"", options->path, "\"; make it first")});
-  }
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
+  findings.Add({config.Find("checkpoint")->Find("path")->location(),
+                absl::StrCat("checkpoint: there is no folder ", folder.string(),
+                             " for path = \"", path, "\"; make it first")});
 }
 
 // Returns "17", or "16 to 17" where ranks have different numbers of rows.
@@ -208,8 +201,9 @@ std::string LastRows(const EpochFacts& facts) {
 // wrong with the others.
 void CheckLoader(const CommandHost& host, const CheckCommand& command,
                  const std::string& name, const Config& table,
-                 const std::vector<int64_t>& worlds, Findings& findings,
-                 RecordTable& batches) {
+                 const std::vector<int64_t>& worlds,
+                 const std::string& checkpoint_path, Findings& findings,
+                 std::vector<std::string>& unchecked, RecordTable& batches) {
   const auto source =
       JobSource::Open(host, name, table, command.size, command.replicas);
   if (!source.ok()) {
@@ -217,8 +211,11 @@ void CheckLoader(const CommandHost& host, const CheckCommand& command,
     findings.AddOf(source.status(), dataset == nullptr ? table : *dataset);
     return;
   }
-  // A loader whose settings are wrong can't be made.
-  if (!host.registry->Check<Loader>(table, "default").empty()) return;
+  // A loader whose settings are wrong can't be made. What stands in for the
+  // dataset has no settings.
+  if (!host.registry->Check<Loader>((*source)->table(), "default").empty()) {
+    return;
+  }
   std::string last;
   const auto add = [&](const absl::Status& status, int64_t world) {
     if (status.message() == last) return;
@@ -230,8 +227,26 @@ void CheckLoader(const CommandHost& host, const CheckCommand& command,
   };
   for (const int64_t world : worlds) {
     const auto loader = (*source)->MakeLoader(world, Config());
+    if ((*source)->IsOfStandIn(loader.status())) {
+      return unchecked.push_back(
+          absl::StrCat("the loader '", name,
+                       "', whose order needs more of the dataset than "
+                       "its size: ",
+                       loader.status().message()));
+    }
     if (!loader.ok()) {
       add(loader.status(), world);
+      continue;
+    }
+    if ((*loader)->options().delivery == Delivery::kAsReady &&
+        !checkpoint_path.empty()) {
+      add(absl::FailedPreconditionError(absl::StrCat(
+              "delivery = \"as_ready\" and the checkpoints at ",
+              checkpoint_path,
+              " contradict each other, since batches that come as they are "
+              "ready have no place to go on from; set delivery = "
+              "\"in_order\"")),
+          world);
       continue;
     }
     const auto dealing = (*source)->For(world);
@@ -319,11 +334,18 @@ absl::StatusOr<int> RunCheck(const CommandHost& host,
                             ParseFormat(command.format));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> worlds,
                             WorldsOf(command));
-  if (command.job.config.empty() && command.job.values.empty()) {
+  if (!command.file.empty() && !command.job.config.empty()) {
+    return absl::InvalidArgumentError(
+        "the job's text is given twice, as a word and by --config; give it "
+        "once");
+  }
+  JobFlags job = command.job;
+  if (!command.file.empty()) job.config = command.file;
+  if (job.config.empty() && job.values.empty()) {
     return absl::InvalidArgumentError(
         "give the job's text, as in lockstep check job.toml");
   }
-  const std::string& file = command.job.config;
+  const std::string& file = job.config;
   Findings findings(file);
   RecordTable batches({"loader", "samples", "ranks", "rows", "steps", "parts",
                        "last_rows", "dropped", "padded"});
@@ -333,7 +355,7 @@ absl::StatusOr<int> RunCheck(const CommandHost& host,
         "[trainer], since this program does not know the trainer's settings "
         "(docs/cli.md says how a program of yours does)");
   }
-  const absl::StatusOr<Config> config = ReadJobConfig(command.job);
+  const absl::StatusOr<Config> config = ReadJobConfig(job);
   if (!config.ok()) {
     if (LocationLength(config.status().message(), file) == 0) {
       return config.status();
@@ -341,7 +363,7 @@ absl::StatusOr<int> RunCheck(const CommandHost& host,
     findings.AddOf(config.status(), Config());
   } else {
     findings.AddAll(CheckJob(*config, host.trainer, *host.registry));
-    CheckCheckpoint(*config, findings);
+    CheckFolder(*config, findings);
     const Config* const loaders = config->Find("loader");
     const Config::Table none;
     const auto* const tables =
@@ -349,7 +371,8 @@ absl::StatusOr<int> RunCheck(const CommandHost& host,
     for (const auto& [name, table] : tables == nullptr ? none : *tables) {
       // A dataset whose settings are wrong can't be opened.
       if (table.As<Config::Table>() == nullptr ||
-          !IsDatasetRight(*host.registry, table)) {
+          (!command.size.has_value() &&
+           !IsDatasetRight(*host.registry, table))) {
         continue;
       }
       const std::string why = WhyNotOpened(command, name, table);
@@ -357,7 +380,8 @@ absl::StatusOr<int> RunCheck(const CommandHost& host,
         unchecked.push_back(why);
         continue;
       }
-      CheckLoader(host, command, name, table, worlds, findings, batches);
+      CheckLoader(host, command, name, table, worlds, CheckpointPath(*config),
+                  findings, unchecked, batches);
     }
   }
   if (findings.HasUnknownName() && host.trainer == nullptr) {

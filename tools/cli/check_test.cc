@@ -161,6 +161,16 @@ TEST(Check, TextThatIsNoToml) {
                                  HasSubstr("FILE has 1 thing that is wrong")));
 }
 
+// Some errors of the parser have no column.
+TEST(Check, LineWithoutAColumn) {
+  CheckCommand command =
+      OfText(absl::StrCat("a = ", std::string(100, '['), "\n"));
+  command.format = "json";
+  const Outcome outcome = Check(command, TestHost());
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out, HasSubstr("\"line\": 1, \"column\": "));
+}
+
 TEST(Check, NumbersOfRanksThatDoNotFit) {
   CheckCommand command = OfText(kRight);
   command.world = {"2", "3", "8"};
@@ -192,6 +202,48 @@ TEST(Check, DataThatIsNotThere) {
   CheckCommand sized = OfText(text);
   sized.size = 9;
   EXPECT_EQ(Check(sized, TestHost()).code, 0);
+}
+
+// An order that needs a column of the dataset can't be shown without it.
+TEST(Check, DatasetThatStandsInHasNoColumns) {
+  CheckCommand command = OfText(
+      "[loader.train]\ndataset = {name = \"mine\"}\n"
+      "sampler = {name = \"length_buckets\", global_batch_size = 2}\n");
+  command.size = 9;
+  const Outcome outcome = Check(command, TestHost());
+  EXPECT_EQ(outcome.code, 1);  // for the dataset that is not known
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("FILE has 1 thing that is wrong\n"),
+                    HasSubstr("not checked: the loader 'train', whose order "
+                              "needs more of the dataset than its size: ")));
+}
+
+TEST(Check, WhatATrainerRefusesAtItsStart) {
+  const auto expect = [](const std::string& more, const std::string& message) {
+    const Outcome outcome = Check(absl::StrCat(kRight, more));
+    EXPECT_EQ(outcome.code, 1) << more;
+    EXPECT_THAT(outcome.out, HasSubstr(message));
+  };
+  expect(
+      "[checkpoint]\npath = \"/tmp/x\"\nevery_steps = -1\n",
+      "FILE:9:1: checkpoint: every_steps of checkpoints should be 0 or more");
+  expect(
+      "[checkpoint]\npath = \"/tmp/\"\n",
+      "FILE:8:1: checkpoint: the path of checkpoints should be a folder and");
+  expect("[metrics.tensorboard]\n",
+         "folder should name the folder of the run, such as /data/runs/7; in "
+         "metrics sink 'tensorboard'");
+  expect("[rank_metrics.json_lines]\npath = \"x\"\nmax_bytes = 5\n",
+         "max_bytes is 5; accepted are 65536 and more");
+  expect("[group]\ndeadline = \"-3s\"\n",
+         "deadline should be more than nothing, but got deadline=-3s");
+  CheckCommand command =
+      OfText(absl::StrCat(kRight, "[checkpoint]\npath = \"/tmp/x\"\n"));
+  command.job.values = {"loader.train.delivery=as_ready"};
+  const Outcome outcome = Check(command, TestHost());
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out,
+              HasSubstr("have no place to go on from; set delivery"));
 }
 
 TEST(Check, DataOfTheProgram) {
@@ -259,10 +311,13 @@ TEST(Check, SaysWhatIsWrongWithFlags) {
   CheckCommand command = OfText(kRight);
   command.world = {"1", "two"};
   expect(command, absl::StatusCode::kInvalidArgument,
-         "--world should be numbers of ranks from 1 on, such as 1,2,8, but has "
-         "'two'");
+         "--world should be numbers of ranks from 1 to 1000000, such as 1,2,8, "
+         "but has 'two'");
   command.world = {};
   expect(command, absl::StatusCode::kInvalidArgument, "but is empty");
+  command = OfText(kRight);
+  command.file = command.job.config;
+  expect(command, absl::StatusCode::kInvalidArgument, "is given twice");
   command = CheckCommand();
   command.job.config = "/no/such/job.toml";
   expect(command, absl::StatusCode::kNotFound, "/no/such/job.toml");

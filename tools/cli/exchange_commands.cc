@@ -18,6 +18,7 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/checkpoint/exchange.h"
+#include "lockstep/tools/cli/host.h"
 
 namespace lockstep {
 namespace {
@@ -75,8 +76,9 @@ absl::Status RunStateExport(const ExchangeCommand& command, std::ostream& out) {
   for (const std::string& shape : command.shapes) {
     LOCKSTEP_RETURN_IF_ERROR(AddShape(shape, options));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto reader,
-                            CheckpointReader::Open(command.path));
+  const auto opened = CheckpointReader::Open(command.path);
+  if (!opened.ok()) return OfInput(opened.status());
+  const auto& reader = *opened;
   LOCKSTEP_RETURN_IF_ERROR(
       command.format == "npy"
           ? ExportNpy(*reader, command.to, options)
@@ -97,9 +99,9 @@ absl::Status RunStateImport(const ExchangeCommand& command) {
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags(command));
   ExchangeOptions options;
   options.prefix = command.prefix;
-  return command.format == "npy"
-             ? ImportNpy(command.path, command.to, options)
-             : ImportSafetensors(command.path, command.to, options);
+  return OfInput(command.format == "npy"
+                     ? ImportNpy(command.path, command.to, options)
+                     : ImportSafetensors(command.path, command.to, options));
 }
 
 }  // namespace lockstep

@@ -5,11 +5,19 @@
 
 #include <functional>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/option_table.h"
 #include "lockstep/plugin/registry.h"
 
 namespace lockstep {
+
+// Returns the error of a file or a job that was looked at. INVALID_ARGUMENT,
+// which stands for a wrong command line, becomes FAILED_PRECONDITION.
+inline absl::Status OfInput(const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status)) return status;
+  return absl::FailedPreconditionError(status.message());
+}
 
 // Thread-safety: thread-compatible.
 struct CommandHost {

@@ -9,7 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "lockstep/base/config.h"
@@ -30,6 +32,8 @@ namespace lockstep {
 namespace {
 
 constexpr char kDefaultLoader[] = "default";
+constexpr char kLeaveOutSize[] =
+    "leave out --size, so that the dataset is opened";
 
 // A dataset that has a number of samples, and nothing in them.
 // Thread-safety: thread-safe.
@@ -43,9 +47,9 @@ class StandIn : public Dataset {
     return absl::UnimplementedError("a stand-in has no samples to read");
   }
   absl::StatusOr<Column> ReadColumn(absl::string_view name) override {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the order needs the column '", name,
-        "' of the dataset: leave out --size, so that the dataset is opened"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the order needs the column '", name,
+                     "' of the dataset: ", kLeaveOutSize));
   }
 
  private:
@@ -90,9 +94,20 @@ absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags) {
   return config;
 }
 
+absl::StatusOr<Config> ReadRightConfig(const JobFlags& flags) {
+  if (!flags.config.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(OfInput(ReadConfigFile(flags.config).status()));
+  }
+  return ReadJobConfig(flags);
+}
+
 absl::StatusOr<Job> ReadJobOf(const CommandHost& host, const Config& config) {
-  if (host.trainer != nullptr) return ReadJob(config, *host.trainer);
-  return ReadJob(Without(config, "trainer"), OptionTable());
+  absl::StatusOr<Job> job =
+      host.trainer != nullptr
+          ? ReadJob(config, *host.trainer)
+          : ReadJob(Without(config, "trainer"), OptionTable());
+  if (!job.ok()) return OfInput(job.status());
+  return job;
 }
 
 absl::StatusOr<std::string> ChooseLoader(const Job& job,
@@ -131,6 +146,7 @@ absl::StatusOr<std::unique_ptr<JobSource>> JobSource::Open(
           absl::StrCat("--size should be 0 or more, but it is ", *size));
     }
     source->dataset_ = std::make_shared<StandIn>(*size);
+    source->has_stand_in_ = true;
     // The fields are those of the stand-in, which no collate knows.
     table = Without(Without(table, "dataset"), "collate");
     return source;
@@ -146,8 +162,9 @@ absl::StatusOr<std::unique_ptr<JobSource>> JobSource::Open(
   }
   PluginContext context;
   context.tell = host.tell;
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      source->dataset_, host.registry->CreateFrom<Dataset>(*dataset, context));
+  auto made = host.registry->CreateFrom<Dataset>(*dataset, context);
+  if (!made.ok()) return OfInput(made.status());
+  source->dataset_ = *std::move(made);
   table = Without(table, "dataset");
   return source;
 }
@@ -169,8 +186,8 @@ absl::StatusOr<std::unique_ptr<Loader>> JobSource::MakeLoader(
   absl::StatusOr<std::unique_ptr<Loader>> made =
       host_.registry->CreateFrom<Loader>(table, context, kDefaultLoader);
   if (made.ok()) return made;
-  return internal_base::InPart(made.status(), absl::StrCat("loader.", name_),
-                               Config());
+  return OfInput(internal_base::InPart(
+      made.status(), absl::StrCat("loader.", name_), Config()));
 }
 
 absl::StatusOr<Dealing> JobSource::For(int64_t world) const {
@@ -182,10 +199,17 @@ absl::StatusOr<Dealing> JobSource::For(int64_t world) const {
   Dealing dealing;
   dealing.options = loader->sampler_options();
   dealing.micro_batch_size = loader->options().micro_batch_size;
+  dealing.seed = loader->options().seed;
   // The loader keeps its order alive.
   const Order* const order = &loader->order();
   dealing.order = std::shared_ptr<const Order>(std::move(loader), order);
   return dealing;
+}
+
+bool JobSource::IsOfStandIn(const absl::Status& status) const {
+  return has_stand_in_ &&
+         (absl::StrContains(status.message(), kLeaveOutSize) ||
+          absl::StrContains(status.message(), "The dataset has 1 part"));
 }
 
 std::string JobSource::LengthsColumn() const {

@@ -37,13 +37,19 @@ struct JobFlags {
 };
 void AddFlags(CommandLine& line, JobFlags& flags);
 
+// Reads the text, and changes its values. The errors of the text are those of
+// ReadConfigFile, and wrong flags are INVALID_ARGUMENT, too.
 absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags);
+
+// The same, for commands that need a text without mistakes.
+absl::StatusOr<Config> ReadRightConfig(const JobFlags& flags);
 
 // How the samples of a loader are dealt to a number of ranks.
 struct Dealing {
   std::shared_ptr<const Order> order;
   SamplerOptions options;  // of rank 0
   int64_t micro_batch_size = 0;
+  std::optional<uint64_t> seed;  // of the loader
 
   int64_t ranks() const { return options.cut.world * options.replicas; }
 };
@@ -76,6 +82,12 @@ class JobSource {
   absl::StatusOr<Dealing> For(int64_t world) const;
 
   const std::string& loader() const { return name_; }
+  // Returns the settings of the loader, without those of its dataset.
+  const Config& table() const { return table_; }
+  // Returns true if `status` is about the dataset that stands in for the job's,
+  // which has no columns and one part.
+  bool IsOfStandIn(const absl::Status& status) const;
+
   // Returns null if the loader's part makes its own dataset.
   Dataset* dataset() const { return dataset_.get(); }
 
@@ -89,6 +101,7 @@ class JobSource {
   const CommandHost host_;
   const std::string name_;
   Config table_;  // of the loader, without its dataset
+  bool has_stand_in_ = false;
   const int64_t replicas_;
   std::shared_ptr<Dataset> dataset_;
 };

@@ -137,6 +137,7 @@ absl::Status RunOrder(const CommandHost& host, const OrderCommand& command,
                       std::ostream& out) {
   LOCKSTEP_ASSIGN_OR_RETURN(const OutputFormat format,
                             ParseFormat(command.format));
+  LOCKSTEP_RETURN_IF_ERROR(CheckEpochs(command.epoch, 1));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto source,
                             SampleSource::Open(host, command.samples));
   LOCKSTEP_ASSIGN_OR_RETURN(const Dealing dealing, source->For(command.world));

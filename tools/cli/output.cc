@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -37,8 +38,16 @@ std::string NameOf(OutputFormat format) {
   return "";
 }
 
-// Returns the shortest text of a number, with at most 6 digits.
-std::string NumberText(double value) { return absl::StrFormat("%.6g", value); }
+// Returns the shortest of three forms that reads back as the same number.
+std::string NumberText(double value) {
+  std::string text;
+  for (const int digits : {15, 16, 17}) {
+    text = absl::StrFormat("%.*g", digits, value);
+    double back;
+    if (absl::SimpleAtod(text, &back) && back == value) break;
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -77,6 +86,9 @@ std::string JsonText(absl::string_view text) {
 std::string Cell::ToText() const {
   if (const auto* const number = std::get_if<int64_t>(&value_)) {
     return WithCommas(*number);
+  }
+  if (const auto* const number = std::get_if<double>(&value_)) {
+    return absl::StrFormat("%.6g", *number);
   }
   return ToCsv();
 }

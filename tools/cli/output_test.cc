@@ -63,6 +63,9 @@ TEST(Output, Numbers) {
   EXPECT_EQ(WithCommas(-1000), "-1,000");
   EXPECT_EQ(WithCommas(std::numeric_limits<int64_t>::min()),
             "-9,223,372,036,854,775,808");
+  // Programs compare numbers, so they get all digits.
+  EXPECT_EQ(Cell(0.98765432).ToJson(), "0.98765432");
+  EXPECT_EQ(Cell(0.98765432).ToText(), "0.987654");
   EXPECT_EQ(Counted(1, "row", "rows"), "1 row");
   EXPECT_EQ(Counted(0, "row", "rows"), "0 rows");
 }

@@ -93,22 +93,24 @@ absl::Status PrintRows(const RankSamplers& samplers,
 // ---- The text.
 
 // Returns "ranks 0 to 2", or "rank 7".
-std::string RanksText(size_t first, size_t last) {
+std::string RanksText(int64_t first, int64_t last) {
   if (first == last) return absl::StrCat("rank ", first);
   return absl::StrCat("ranks ", first, " to ", last);
 }
 
 // Returns what the ranks get in the last step, such as "ranks 0 to 2 have 5
 // rows each, and ranks 3 to 7 have 4".
-std::string LastStep(const EpochFacts& facts) {
+std::string LastStep(const EpochFacts& facts, const SamplerOptions& options) {
+  const auto of_rank = [&](int64_t rank) {
+    return facts.last[static_cast<size_t>(rank / options.data_stride %
+                                          options.cut.world)];
+  };
+  const int64_t ranks = options.cut.world * options.replicas;
   std::string text;
-  for (size_t first = 0; first < facts.last.size();) {
-    size_t last = first;
-    while (last + 1 < facts.last.size() &&
-           facts.last[last + 1] == facts.last[first]) {
-      ++last;
-    }
-    const auto& [rows, valid] = facts.last[first];
+  for (int64_t first = 0; first < ranks;) {
+    int64_t last = first;
+    while (last + 1 < ranks && of_rank(last + 1) == of_rank(first)) ++last;
+    const auto [rows, valid] = of_rank(first);
     absl::StrAppend(&text, first == 0 ? "" : ", ", RanksText(first, last),
                     first == last ? " has " : " have ",
                     Counted(rows, "row", "rows"));
@@ -183,7 +185,7 @@ void PrintFacts(const EpochFacts& facts, const RankSamplers& samplers,
         << ".\n";
   }
   if (facts.steps > 0)
-    out << "  In the last step, " << LastStep(facts) << ".\n";
+    out << "  In the last step, " << LastStep(facts, dealing.options) << ".\n";
   out << DroppedText(facts.stats, cut) << PaddedText(facts.stats, cut);
 }
 
@@ -347,6 +349,7 @@ absl::Status RunPlan(const CommandHost& host, const PlanCommand& command,
         place,
         ReadPlace(command.from,
                   source->job() == nullptr ? "" : source->job()->loader()));
+    LOCKSTEP_RETURN_IF_ERROR(CheckSeed(*place, dealing.seed));
     epoch = place->state.progress.epoch;
   }
   std::vector<int64_t> ranks;

@@ -174,16 +174,20 @@ TEST(Plan, OfAJob) {
   EXPECT_THAT(Plan(sized), HasSubstr("9 of 9 samples come"));
   PlanCommand changed = command;
   changed.samples.job.values = {"loader.train.sampler.global_batch_size=7"};
-  EXPECT_THAT(Refusal(changed), StatusIs(absl::StatusCode::kInvalidArgument,
+  EXPECT_THAT(Refusal(changed), StatusIs(absl::StatusCode::kFailedPrecondition,
                                          HasSubstr("such as 6 or 8, but got "
                                                    "global_batch_size=7")));
   PlanCommand replicated = command;
   replicated.samples.replicas = 2;
   replicated.world = 4;
-  EXPECT_THAT(Plan(replicated),
-              AllOf(HasSubstr("on each of 4 ranks"),
-                    HasSubstr("2 ranks share each part of the data"),
-                    HasSubstr("     0     3     2  1 3\n")));
+  EXPECT_THAT(
+      Plan(replicated),
+      AllOf(HasSubstr("on each of 4 ranks"),
+            HasSubstr("2 ranks share each part of the data"),
+            HasSubstr("In the last step, rank 0 has 1 row, rank 1 has 1 "
+                      "row (1 without data), rank 2 has 1 row, rank 3 "
+                      "has 1 row (1 without data).\n"),
+            HasSubstr("     0     3     2  1 3\n")));
 }
 
 TEST(Plan, TellsHowMuchIsPadding) {
@@ -281,7 +285,8 @@ TEST(Plan, SaysWhatIsWrong) {
   PlanCommand command = Sized(10, 2, 1);
   command.rank = 2;
   expect(command, "Invalid rank 2");
-  expect(Sized(10, 0, 1), "--world, the number of ranks, should be 1 or more");
+  expect(Sized(10, 0, 1),
+         "--world, the number of ranks, should be from 1 to 1000000");
   command = Sized(10, 2, 1);
   command.samples.tail = "padd";
   expect(command, "there is no --tail 'padd'; did you mean 'pad'?");
@@ -305,10 +310,10 @@ TEST(Plan, SaysWhatIsWrong) {
   expect(command, "there is no --format 'xml'");
   command = Sized(10, 2, 1);
   command.epochs = 0;
-  expect(command, "--epochs must be 1 or more");
+  expect(command, "--epochs 1 or more");
   command.epochs = 2;
   command.epoch = std::numeric_limits<int64_t>::max();
-  expect(command, "within 64 bits");
+  expect(command, "at most 2^62");
   command = Sized(10, 2, 1);
   command.samples.loader = "train";
   expect(command, "--loader is of a job: give --config=FILE");

@@ -15,11 +15,13 @@
 #include "lockstep/base/config.h"
 #include "lockstep/base/nearest_word.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/sampler/cut.h"
 #include "lockstep/sampler/native_shuffle.h"
 #include "lockstep/sampler/order.h"
 #include "lockstep/sampler/sequential_order.h"
+#include "lockstep/sampler/state.h"
 #include "lockstep/sampler/torch_profile.h"
 #include "lockstep/sampler/torch_shuffle.h"
 
@@ -204,7 +206,7 @@ absl::StatusOr<std::unique_ptr<SampleSource>> SampleSource::Open(
     return source;
   }
   LOCKSTEP_RETURN_IF_ERROR(CheckForJob(flags));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Config config, ReadJobConfig(flags.job));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Config config, ReadRightConfig(flags.job));
   LOCKSTEP_ASSIGN_OR_RETURN(const Job job, ReadJobOf(host, config));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string loader,
                             ChooseLoader(job, flags.loader));
@@ -215,10 +217,10 @@ absl::StatusOr<std::unique_ptr<SampleSource>> SampleSource::Open(
 }
 
 absl::StatusOr<Dealing> SampleSource::For(int64_t world) const {
-  if (world < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--world, the number of ranks, should be 1 or more, but it is ",
-        world));
+  if (world < 1 || world > kMostRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--world, the number of ranks, should be from 1 to ",
+                     kMostRanks, ", but it is ", world));
   }
   if (job_ != nullptr) return job_->For(world);
   Dealing dealing;
@@ -230,14 +232,14 @@ absl::StatusOr<Dealing> SampleSource::For(int64_t world) const {
 }
 
 absl::Status CheckEpochs(int64_t epoch, int64_t epochs) {
-  int64_t end;
-  if (epochs >= 1 && !__builtin_add_overflow(epoch, epochs, &end)) {
+  if (epoch >= 0 && epochs >= 1 && epoch <= kMostCounted &&
+      epochs <= kMostCounted - epoch) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--epochs must be 1 or more, and --epoch + --epochs within "
-                   "64 bits, but they are ",
-                   epochs, " and ", epoch));
+      absl::StrCat("--epoch should be 0 or more, --epochs 1 or more, and both "
+                   "together at most 2^62, but they are ",
+                   epoch, " and ", epochs));
 }
 
 absl::StatusOr<std::unique_ptr<IndexStream>> SharedOrder::Open(

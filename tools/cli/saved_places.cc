@@ -1,5 +1,7 @@
 #include "lockstep/tools/cli/saved_places.h"
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/loader/loader_state.h"
 #include "lockstep/sampler/state.h"
+#include "lockstep/tools/cli/host.h"
 #include "lockstep/tools/cli/output.h"
 
 namespace lockstep {
@@ -51,11 +54,21 @@ absl::StatusOr<std::vector<SavedPlace>> PlacesIn(
   return places;
 }
 
+absl::Status CheckSeed(const SavedPlace& place, std::optional<uint64_t> seed) {
+  if (!place.seed.has_value() || !seed.has_value() || place.seed == seed) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("the place is that of a loader with seed=", *place.seed,
+                   ", and this loader has seed=", *seed));
+}
+
 absl::StatusOr<SavedPlace> ReadPlace(const std::string& path,
                                      const std::string& loader) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(path));
+  const auto reader = CheckpointReader::Open(path);
+  if (!reader.ok()) return OfInput(reader.status());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<SavedPlace> places,
-                            PlacesIn(*reader));
+                            PlacesIn(**reader));
   std::string known;
   for (const SavedPlace& place : places) {
     if (!loader.empty() && place.loader == loader) return place;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/sampler/state.h"
@@ -32,6 +33,10 @@ struct SavedPlace {
 // sampler.
 absl::StatusOr<std::vector<SavedPlace>> PlacesIn(
     const CheckpointReader& reader);
+
+// Returns FAILED_PRECONDITION if a loader with this seed would refuse the
+// place.
+absl::Status CheckSeed(const SavedPlace& place, std::optional<uint64_t> seed);
 
 // Returns the place of a loader, or, if `loader` is empty or no section has its
 // name, the only place there is. NOT_FOUND lists the places.

@@ -79,7 +79,9 @@ struct Contents {
 
 absl::StatusOr<Contents> ReadContents(const std::string& path) {
   Contents contents;
-  LOCKSTEP_ASSIGN_OR_RETURN(contents.reader, CheckpointReader::Open(path));
+  auto opened = CheckpointReader::Open(path);
+  if (!opened.ok()) return OfInput(opened.status());
+  contents.reader = *std::move(opened);
   const CheckpointReader& reader = *contents.reader;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string step,
                             ReadSection(reader, internal_checkpoint::kStep));
@@ -150,8 +152,8 @@ void PrintText(const std::string& path, const Contents& contents,
   const auto settings = SettingsOf(contents.job);
   if (!settings.empty()) out << "\nthe job that has saved it\n";
   for (const auto& [name, value] : settings) {
-    out << "  " << absl::CHexEscape(name) << " = " << absl::CHexEscape(value)
-        << "\n";
+    // The values are TOML, without control characters.
+    out << "  " << absl::CHexEscape(name) << " = " << value << "\n";
   }
   out << "\n";
   SectionTable(contents, /*escape=*/true).PrintText(out);
@@ -250,7 +252,7 @@ absl::StatusOr<std::string> CompareElements(const CheckpointReader& a,
                                             const CheckpointSection& in_b) {
   const DType dtype = in_a.dtype.value_or(DType::kU8);
   const int64_t size = SizeOf(dtype);
-  int64_t differing = 0, first = -1;
+  int64_t differing = 0, first = -1, not_finite = 0;
   double most = 0;
   bool has_numbers = false;
   std::string of_a, of_b;
@@ -266,6 +268,10 @@ absl::StatusOr<std::string> CompareElements(const CheckpointReader& a,
       const auto x = NumberAt(dtype, of_a.data(), i);
       const auto y = NumberAt(dtype, of_b.data(), i);
       if (!x.has_value()) continue;
+      if (!std::isfinite(*x) || !std::isfinite(*y)) {
+        ++not_finite;
+        continue;
+      }
       has_numbers = true;
       most = std::max(most, std::fabs(*x - *y));
     }
@@ -275,7 +281,10 @@ absl::StatusOr<std::string> CompareElements(const CheckpointReader& a,
       Counted(in_a.bytes / size, in_a.dtype.has_value() ? "element" : "byte",
               in_a.dtype.has_value() ? "elements" : "bytes"),
       " differ, the first at ", first,
-      has_numbers ? absl::StrFormat(", by %.6g at most", most) : "");
+      has_numbers ? absl::StrFormat(", by %.6g at most", most) : "",
+      not_finite == 0 ? ""
+                      : absl::StrCat(", and ", WithCommas(not_finite),
+                                     " of them are not finite in one or both"));
 }
 
 std::string SizeText(const CheckpointSection& section) {
@@ -288,10 +297,10 @@ std::string SizeText(const CheckpointSection& section) {
 }
 
 absl::Status CompareSections(const Contents& a, const Contents& b,
-                             Differences& differences) {
+                             bool has_settings, Differences& differences) {
   for (const CheckpointSection& section : a.reader->sections()) {
-    // The job is compared by its settings.
-    if (section.name == internal_checkpoint::kJob) continue;
+    // The job is compared by its settings, if these say how it differs.
+    if (section.name == internal_checkpoint::kJob && has_settings) continue;
     const CheckpointSection* const other = b.reader->Find(section.name);
     if (other == nullptr) {
       differences.Add("section", section.name, "only the first has it");
@@ -314,15 +323,19 @@ absl::Status CompareSections(const Contents& a, const Contents& b,
   return absl::OkStatus();
 }
 
-void CompareSettings(const std::string& before, const std::string& now,
+// Returns true if a setting differs.
+bool CompareSettings(const std::string& before, const std::string& now,
                      bool with_trainer, Differences& differences) {
+  bool has_settings = false;
   for (const std::string& text :
        internal_checkpoint::Differences(before, now)) {
     const std::pair<std::string, std::string> name_and_rest =
         absl::StrSplit(text, absl::MaxSplits(' ', 1));
-    if (!with_trainer && absl::StartsWith(text, "trainer.")) continue;
+    if (!with_trainer && absl::StartsWith(text, "trainer")) continue;
     differences.Add("setting", name_and_rest.first, name_and_rest.second);
+    has_settings = true;
   }
+  return has_settings;
 }
 
 absl::StatusOr<int> Compare(const Contents& a, const StateCommand& command,
@@ -342,8 +355,9 @@ absl::StatusOr<int> Compare(const Contents& a, const StateCommand& command,
       }
     }
   }
-  CompareSettings(a.job, b.job, /*with_trainer=*/true, differences);
-  LOCKSTEP_RETURN_IF_ERROR(CompareSections(a, b, differences));
+  const bool has_settings =
+      CompareSettings(a.job, b.job, /*with_trainer=*/true, differences);
+  LOCKSTEP_RETURN_IF_ERROR(CompareSections(a, b, has_settings, differences));
   differences.Print(format, "both are the same", out);
   return differences.empty() ? 0 : 1;
 }
@@ -358,6 +372,7 @@ absl::Status CheckPlace(const CommandHost& host, const Job& job,
       JobSource::Open(host, place.loader, job.loaders.at(place.loader),
                       command.size));
   LOCKSTEP_ASSIGN_OR_RETURN(const Dealing dealing, source->For(command.world));
+  LOCKSTEP_RETURN_IF_ERROR(CheckSeed(place, dealing.seed));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto sampler,
                             Sampler::Create(dealing.order, dealing.options));
   return sampler->RestoreState(place.state);
@@ -366,13 +381,21 @@ absl::Status CheckPlace(const CommandHost& host, const Job& job,
 absl::StatusOr<int> CheckFits(const CommandHost& host, const Contents& contents,
                               const StateCommand& command, OutputFormat format,
                               std::ostream& out) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const Config config, ReadJobConfig(command.job));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Config config, ReadRightConfig(command.job));
   LOCKSTEP_ASSIGN_OR_RETURN(const Job job, ReadJobOf(host, config));
   Differences changed, refused;
+  if (!contents.step.has_value()) {
+    refused.Add("section", internal_checkpoint::kStep,
+                "the checkpoint has none, so that no training goes on from it; "
+                "Session::RestoreFrom can begin with its sections");
+  }
+  std::set<std::string> anew;
+  for (const auto& [name, table] : job.loaders) anew.insert(name);
   CompareSettings(contents.job, internal_checkpoint::TextOf(job.fingerprint),
                   host.trainer != nullptr, changed);
   for (const SavedPlace& place : contents.places) {
     if (place.loader.empty()) continue;
+    anew.erase(place.loader);
     if (job.loaders.count(place.loader) == 0) {
       refused.Add("loader", place.loader,
                   "the checkpoint has its place, and the job has no such "
@@ -394,6 +417,10 @@ absl::StatusOr<int> CheckFits(const CommandHost& host, const Contents& contents,
   if (host.trainer == nullptr) {
     out << "not compared: [trainer], since this program does not know the "
            "trainer's settings\n";
+  }
+  for (const std::string& name : anew) {
+    out << "the loader '" << name
+        << "' begins anew, since the checkpoint has no place of it\n";
   }
   refused.Print(format,
                 absl::StrCat("the job's loaders can go on from it on ",

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>  // NOLINT: C++17's own
-#include <functional>
+#include <limits>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -200,6 +200,39 @@ TEST(State, SaysWhetherAJobCanGoOn) {
                         "loader"));
 }
 
+TEST(State, TellsNumbersThatAreNotFinite) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  StateCommand command = OfFile(Written("finite", {}, {{"w", {1, 2, 3}}}));
+  command.other = Written("nan", {}, {{"w", {nan, 2, 3}}});
+  EXPECT_EQ(State(command).out,
+            "section w: 1 of 3 elements differ, the first at 0, and 1 of them "
+            "are not finite in one or both\n");
+  command.other = Written("nan2", {}, {{"w", {nan, 2, 3.5}}});
+  EXPECT_THAT(State(command).out, HasSubstr("by 0.5 at most, and 1 of them"));
+}
+
+TEST(State, RefusesAnotherSeedOfTheLoader) {
+  StateCommand command = OfFile(kGolden);
+  command.job.config = Job("seed.toml", "7");
+  command.job.values = {"loader.train.seed=12345"};
+  const Outcome outcome = State(command);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out,
+              HasSubstr("loader train: the place is that of a loader with "
+                        "seed=0, and this loader has seed=12345\n"));
+}
+
+TEST(State, RefusesACheckpointOfNoTraining) {
+  StateCommand command = OfFile(Written("arrays", {}, {{"w", {1}}}));
+  command.job.config = Job("arrays.toml", "7");
+  const Outcome outcome = State(command);
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("the loader 'train' begins anew, since the "
+                              "checkpoint has no place of it\n"),
+                    HasSubstr("section step: the checkpoint has none")));
+}
+
 TEST(State, SaysWhatIsWrong) {
   const TestHost host;
   const auto expect = [&host](const StateCommand& command,
@@ -208,8 +241,9 @@ TEST(State, SaysWhatIsWrong) {
     EXPECT_THAT(RunState(host, command, out), StatusIs(code, HasSubstr("")));
   };
   expect(OfFile("/no/such/file"), absl::StatusCode::kNotFound);
+  // INVALID_ARGUMENT would be the code of a wrong command line.
   expect(OfFile(WriteText("text", "no checkpoint")),
-         absl::StatusCode::kInvalidArgument);
+         absl::StatusCode::kFailedPrecondition);
   StateCommand command = OfFile(kGolden);
   command.other = kGolden;
   command.job.config = "job.toml";

@@ -33,7 +33,7 @@ shows the batches on each number of ranks.
 
   lockstep check job.toml --world=1,2,8
   lockstep check job.toml --size=1000000 --format=json)");
-  line.AddOptionalWord("FILE", &command.job.config, "the job's text");
+  line.AddOptionalWord("FILE", &command.file, "the job's text");
   AddFlags(line, command.job);
   line.Add("world", &command.world, "numbers of ranks");
   line.Add("replicas", &command.replicas,

@@ -88,6 +88,33 @@ TEST(Tool, FailsWhereItsOutputIsLost) {
             "lockstep order: stdout can't be written: Bad file descriptor\n");
 }
 
+// A reader that has seen enough ends the tool without a word.
+TEST(Tool, EndsQuietlyWithItsReader) {
+  for (const char* command :
+       {"order --noshuffle --size=10000000", "parts", "plan --size=9999 --all",
+        "help --format=markdown"}) {
+    for (const char* trap : {"", "trap '' PIPE; "}) {
+      const Outcome outcome = Shell(absl::StrCat(
+          trap, "{ $tool ", command, "; echo ended $? >&2; } 2>&1 | head -1"));
+      EXPECT_THAT(outcome.out, Not(HasSubstr("stdout"))) << command;
+    }
+  }
+}
+
+TEST(Tool, TellsMistakesOfFilesFromThoseOfLines) {
+  const std::string folder = testing::TempDir();
+  std::ofstream(folder + "/odd.toml") << "[chekpoint]\n";
+  for (const char* command :
+       {"check ", "plan --config=", "verify --config=", "order --config=",
+        "bench loader --config=", "state ", "state import --to=x --format=npy ",
+        "plan --size=3 --from="}) {
+    const Outcome outcome =
+        Shell(absl::StrCat("$tool ", command, folder, "/odd.toml 2>&1"));
+    EXPECT_EQ(outcome.code, 1) << command << outcome.out;
+    EXPECT_THAT(outcome.out, HasSubstr("odd.toml")) << command;
+  }
+}
+
 TEST(Tool, HelpsWithEachCommand) {
   for (const char* line : {"help", "--help", "-h", "-help"}) {
     const Outcome help = Shell(absl::StrCat("$tool ", line));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -27,6 +28,7 @@
 #include "lockstep/tools/cli/job_source.h"
 #include "lockstep/tools/cli/output.h"
 #include "lockstep/tools/cli/sample_source.h"
+#include "lockstep/tools/cli/walker.h"
 
 namespace lockstep {
 namespace {
@@ -36,203 +38,39 @@ constexpr size_t kOtherNumbers = 3;                 // of ranks
 // Orders that group samples must read what is left to count its steps, so this
 // is done at few places.
 constexpr int kMostCounts = 3;
+constexpr int64_t kMostRestarts = int64_t{1} << 20;  // of samplers
+constexpr int64_t kPiece = int64_t{1} << 16;         // indices
 
-using Samplers = std::vector<std::unique_ptr<Sampler>>;
-
-// A bit for each of `size` numbers from 0 on.
+// A digest of a stream, which is added in the order of its positions.
 // Thread-safety: thread-compatible.
-class Bitmap {
+class StreamDigest {
  public:
-  explicit Bitmap(int64_t size)
-      : words_(static_cast<size_t>((size + 63) / 64)) {}
-
-  // Marks a number, and returns true if it was marked before.
-  bool Mark(int64_t number) {
-    uint64_t& word = words_[static_cast<size_t>(number) / 64];
-    const uint64_t bit = uint64_t{1} << (static_cast<size_t>(number) % 64);
-    const bool was_marked = (word & bit) != 0;
-    word |= bit;
-    return was_marked;
-  }
-
-  // Returns the first number from 0 on that is not marked.
-  int64_t FirstMissing() const {
-    int64_t number = 0;
-    for (const uint64_t word : words_) {
-      if (~word != 0) return number + __builtin_ctzll(~word);
-      number += 64;
+  void Add(absl::Span<const int64_t> values) {
+    for (const int64_t value : values) {
+      digest_ = (digest_ ^ static_cast<uint64_t>(value)) * 0x9e3779b97f4a7c15;
+      digest_ ^= digest_ >> 29;
     }
-    return number;
   }
-
-  int64_t Count() const {
-    int64_t count = 0;
-    for (const uint64_t word : words_) count += __builtin_popcountll(word);
-    return count;
-  }
-
-  // Clears all bits, and makes room for `size` of them.
-  void Clear(int64_t size) {
-    words_.assign(static_cast<size_t>((size + 63) / 64), 0);
-  }
+  uint64_t value() const { return digest_; }
 
  private:
-  std::vector<uint64_t> words_;
+  uint64_t digest_ = 0;
 };
 
-// The positions that all ranks have taken in a step.
-struct Window {
-  int64_t begin = 0;
-  int64_t data = 0;  // go to ranks; the rest up to `end` is dropped
-  int64_t end = 0;
-  int64_t step = 0;
-  std::vector<int64_t> indices;  // of [begin, end)
-};
-
-// Takes steps of all ranks together, and checks that each position goes to one
-// of them.
-// Thread-safety: thread-compatible.
-class StepTaker {
- public:
-  StepTaker(const Dealing& dealing, IndexStream& stream, int64_t epoch)
-      : dealing_(dealing), stream_(stream), epoch_(epoch), marks_(0) {}
-
-  // Moves one sampler of each part of the data by a step. Returns false at the
-  // end of the epoch, with the positions that were dropped there in `window`.
-  absl::StatusOr<bool> Take(const Samplers& samplers, Window& window) {
-    bool more = false;
-    window.begin = samplers[0]->progress().position;
-    for (size_t part = 0; part < samplers.size(); ++part) {
-      Sampler& sampler = *samplers[part];
-      LOCKSTEP_ASSIGN_OR_RETURN(const bool has_step, sampler.Next(batch_));
-      if (part == 0) {
-        more = has_step;
-        LOCKSTEP_RETURN_IF_ERROR(ReadWindow(sampler, window));
-      }
-      if (has_step != more) {
-        return Wrong(part, absl::StrCat("has ", has_step ? "a" : "no", " step ",
-                                        window.step, ", and rank 0 has ",
-                                        more ? "one" : "none"));
-      }
-      if (sampler.progress().position != window.end) {
-        return Wrong(
-            part, absl::StrCat("is at position ", sampler.progress().position,
-                               " after the step, and rank 0 at ", window.end));
-      }
-      if (more) LOCKSTEP_RETURN_IF_ERROR(CheckRows(part, window));
+// Adds where the segments and the rows of a stream end.
+absl::Status AddSegments(StreamBuffer& buffer, StreamDigest& digest) {
+  for (int64_t at = 0; at < buffer.size();) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const IndexStream::Segment segment,
+                              buffer.SegmentAt(at));
+    digest.Add({segment.begin, segment.end, segment.max_rows, segment.rows});
+    digest.Add(segment.row_ends);
+    if (segment.end <= at) {
+      return absl::DataLossError(absl::StrCat(
+          "the order's segment at position ", at, " ends at ", segment.end));
     }
-    return more ? CheckWindow(window) : Close(window);
+    at = segment.end;
   }
-
-  absl::Status Wrong(size_t part, absl::string_view what) const {
-    return absl::DataLossError(absl::StrCat(
-        "epoch ", epoch_, ", ", dealing_.options.cut.world, " ranks: rank ",
-        static_cast<int64_t>(part) * dealing_.options.data_stride, " ", what));
-  }
-
- private:
-  absl::Status ReadWindow(const Sampler& sampler, Window& window) {
-    window.end = sampler.progress().position;
-    window.step = batch_.step;
-    window.data = 0;
-    if (window.end < window.begin || window.end > stream_.size()) {
-      return Wrong(0, absl::StrCat("moves from position ", window.begin, " to ",
-                                   window.end));
-    }
-    window.indices.resize(static_cast<size_t>(window.end - window.begin));
-    marks_.Clear(window.end - window.begin);
-    if (window.indices.empty()) return absl::OkStatus();
-    return stream_.Read(window.begin, 1, absl::MakeSpan(window.indices));
-  }
-
-  // Checks the rows of one rank.
-  absl::Status CheckRows(size_t part, Window& window) {
-    for (int64_t i = 0; i < batch_.samples(); ++i) {
-      const auto row = static_cast<size_t>(i);
-      const int64_t position = batch_.positions[row];
-      if (position < window.begin || position >= window.end) {
-        return Wrong(part, absl::StrCat("gets position ", position, " in step ",
-                                        window.step, ", whose positions are ",
-                                        window.begin, " to ", window.end - 1));
-      }
-      const int64_t place = position - window.begin;
-      if (batch_.indices[row] != window.indices[static_cast<size_t>(place)]) {
-        return Wrong(part,
-                     absl::StrCat("gets sample ", batch_.indices[row],
-                                  " at position ", position,
-                                  ", where the order "
-                                  "has ",
-                                  window.indices[static_cast<size_t>(place)]));
-      }
-      if (marks_.Mark(place)) {
-        return Wrong(part, absl::StrCat("gets position ", position, " in step ",
-                                        window.step,
-                                        ", which another rank or row gets, "
-                                        "too"));
-      }
-      ++window.data;
-    }
-    return CheckPadding(part, window.step);
-  }
-
-  // Padding repeats a sample of the stream; masked rows have none.
-  absl::Status CheckPadding(size_t part, int64_t step) {
-    const int64_t size = stream_.size();
-    for (auto i = static_cast<size_t>(batch_.samples());
-         i < batch_.indices.size(); ++i) {
-      int64_t expected = -1;
-      if (dealing_.options.cut.tail == Tail::kPad) {
-        LOCKSTEP_RETURN_IF_ERROR(stream_.Read(batch_.positions[i] % size, 1,
-                                              absl::MakeSpan(&expected, 1)));
-      }
-      if (batch_.positions[i] >= size && batch_.indices[i] == expected) {
-        continue;
-      }
-      return Wrong(part, absl::StrCat("gets sample ", batch_.indices[i],
-                                      " as padding in step ", step));
-    }
-    return absl::OkStatus();
-  }
-
-  // The positions that no rank has are those behind the data.
-  absl::StatusOr<bool> CheckWindow(const Window& window) const {
-    const int64_t first = marks_.FirstMissing();
-    if (first < window.data) {
-      return Wrong(
-          0, absl::StrCat("and all others lack position ", window.begin + first,
-                          " in step ", window.step));
-    }
-    return true;
-  }
-
-  absl::StatusOr<bool> Close(const Window& window) const {
-    if (window.end == stream_.size()) return false;
-    return Wrong(0, absl::StrCat("ends at position ", window.end, " of ",
-                                 stream_.size()));
-  }
-
-  const Dealing& dealing_;
-  IndexStream& stream_;
-  const int64_t epoch_;
-  Bitmap marks_;
-  BatchIndices batch_;
-};
-
-// Makes samplers of one rank for each part of the data.
-absl::StatusOr<Samplers> MakeSamplers(const Dealing& dealing,
-                                      const std::shared_ptr<SharedOrder>& order,
-                                      int64_t epoch,
-                                      const std::string& state = "") {
-  Samplers samplers;
-  SamplerOptions options = dealing.options;
-  for (int64_t part = 0; part < options.cut.world; ++part) {
-    options.rank = part * options.data_stride;
-    LOCKSTEP_ASSIGN_OR_RETURN(auto sampler, Sampler::Create(order, options));
-    LOCKSTEP_RETURN_IF_ERROR(state.empty() ? sampler->StartEpoch(epoch)
-                                           : sampler->RestoreState(state));
-    samplers.push_back(std::move(sampler));
-  }
-  return samplers;
+  return absl::OkStatus();
 }
 
 // What is known of an epoch when it has been verified.
@@ -250,32 +88,47 @@ class Progress {
   Progress(const CommandHost& host, const VerifyCommand& command)
       : host_(host), every_(command.progress_every), next_(After(every_)) {}
 
-  void Tell(int64_t epoch, int64_t position, int64_t size) {
-    if (SteadyNow() < next_) return;
+  // Begins an epoch of so many positions, whose order is made first.
+  void Start(int64_t epoch, int64_t size) {
+    epoch_ = epoch;
+    size_ = size;
+    begin_ = std::nullopt;
+    if (size >= kLong) {
+      host_.tell(absl::StrCat("epoch ", epoch, ": making the order of ",
+                              WithCommas(size), " positions"));
+    }
+  }
+
+  void Tell(int64_t position) {
+    const SteadyTime now = SteadyNow();
+    // The first call comes when the order is there.
+    if (!begin_.has_value()) begin_ = now;
+    if (now < next_) return;
     next_ = After(every_);
     const double done = static_cast<double>(position) /
-                        static_cast<double>(std::max<int64_t>(size, 1));
-    const absl::Duration passed = absl::FromChrono(SteadyNow() - start_);
+                        static_cast<double>(std::max<int64_t>(size_, 1));
     std::string text = absl::StrFormat("epoch %d: %.0f %% of %s positions",
-                                       epoch, 100 * done, WithCommas(size));
+                                       epoch_, 100 * done, WithCommas(size_));
     // The first steps say little of the others.
     if (done >= 0.01) {
       absl::StrAppend(&text, ", ",
                       absl::FormatDuration(absl::Trunc(
-                          passed * ((1 - done) / done), absl::Seconds(1))),
+                          absl::FromChrono(now - *begin_) * ((1 - done) / done),
+                          absl::Seconds(1))),
                       " left");
     }
     host_.tell(text);
   }
 
-  // Begins to count the time of an epoch.
-  void Start() { start_ = SteadyNow(); }
-
  private:
+  static constexpr int64_t kLong = 100'000'000;
+
   const CommandHost& host_;
   const absl::Duration every_;
   SteadyTime next_;
-  SteadyTime start_ = SteadyNow();
+  int64_t epoch_ = 0;
+  int64_t size_ = 0;
+  std::optional<SteadyTime> begin_;
 };
 
 // Verifies one epoch.
@@ -291,9 +144,7 @@ class EpochVerifier {
         epoch_(epoch),
         size_(dealing.order->Describe().size),
         coverage_(dealing.order->coverage()),
-        order_(std::make_shared<SharedOrder>(dealing.order)),
-        progress_(progress),
-        seen_(0) {}
+        progress_(progress) {}
 
   absl::StatusOr<EpochResult> Run() {
     if (size_ > kMostSamples) {
@@ -302,29 +153,29 @@ class EpochVerifier {
           " of them at most, but the order is over ", size_));
     }
     seen_.Clear(size_);
-    LOCKSTEP_ASSIGN_OR_RETURN(stream_, order_->Open(epoch_));
-    result_.positions = stream_->size();
-    LOCKSTEP_RETURN_IF_ERROR(stream_->Prepare());
-    progress_.Start();
-    LOCKSTEP_ASSIGN_OR_RETURN(const Samplers samplers,
-                              MakeSamplers(dealing_, order_, epoch_));
-    LOCKSTEP_RETURN_IF_ERROR(CountSteps(samplers));
-    StepTaker taker(dealing_, *stream_, epoch_);
-    Window window;
-    while (true) {
-      const int64_t step = samplers[0]->progress().steps_taken;
-      LOCKSTEP_ASSIGN_OR_RETURN(const std::string state,
-                                StateAt(samplers, step));
-      LOCKSTEP_ASSIGN_OR_RETURN(const bool more, taker.Take(samplers, window));
-      LOCKSTEP_RETURN_IF_ERROR(MarkSeen(window));
-      if (!state.empty()) {
-        LOCKSTEP_RETURN_IF_ERROR(CheckRestart(state, samplers, window, more));
-      }
-      if (!more) break;
-      if (step % 64 == 0) progress_.Tell(epoch_, window.end, result_.positions);
+    LOCKSTEP_ASSIGN_OR_RETURN(auto stream, dealing_.order->Open(epoch_));
+    result_.positions = stream->size();
+    progress_.Start(epoch_, result_.positions);
+    LOCKSTEP_RETURN_IF_ERROR(buffer_.Reset(std::move(stream)));
+    Walker walker(dealing_, buffer_, epoch_);
+    LOCKSTEP_RETURN_IF_ERROR(walker.Start());
+    LOCKSTEP_RETURN_IF_ERROR(CountSteps(walker));
+    Block block;
+    do {
+      LOCKSTEP_ASSIGN_OR_RETURN(const int64_t most, StepsToNextPlace(walker));
+      LOCKSTEP_RETURN_IF_ERROR(
+          walker.Take(most, block, [this, &block] { return MarkSeen(block); }));
+      progress_.Tell(block.end());
+    } while (!block.ends.empty());
+    result_.stats = walker.stats();
+    LOCKSTEP_RETURN_IF_ERROR(CheckCounts(*walker.samplers()[0]));
+    LOCKSTEP_RETURN_IF_ERROR(AddSegments(buffer_, digest_));
+    LOCKSTEP_RETURN_IF_ERROR(OpenAgain(dealing_));
+    for (const Dealing& other : others_) {
+      // Flags make one order for all numbers of ranks.
+      if (other.order == dealing_.order) continue;
+      LOCKSTEP_RETURN_IF_ERROR(OpenAgain(other));
     }
-    result_.stats = samplers[0]->stats();
-    LOCKSTEP_RETURN_IF_ERROR(CheckCounts(samplers));
     return result_;
   }
 
@@ -333,56 +184,77 @@ class EpochVerifier {
     return absl::DataLossError(absl::StrCat("epoch ", epoch_, ": ", what));
   }
 
-  // Counts the steps of the first ranks and of the last one, which must be the
-  // same, and chooses the steps before which ranks are restarted.
-  absl::Status CountSteps(const Samplers& samplers) {
-    if (size_ > 0 && stream_->size() > 0) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const IndexStream::Segment first,
-                                stream_->SegmentAt(0));
-      has_segments_ = first.end != stream_->size() || !first.row_ends.empty();
+  // Each rank opens the epoch for itself, and again after a restart, so another
+  // stream must be the same. The first one is given up before, for its memory.
+  absl::Status OpenAgain(const Dealing& dealing) {
+    LOCKSTEP_RETURN_IF_ERROR(buffer_.Reset(nullptr));
+    LOCKSTEP_ASSIGN_OR_RETURN(auto stream, dealing.order->Open(epoch_));
+    LOCKSTEP_RETURN_IF_ERROR(buffer_.Reset(std::move(stream)));
+    StreamDigest digest;
+    for (int64_t at = 0; at < buffer_.size(); at += kPiece) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          buffer_.Fill(at, std::min(at + kPiece, buffer_.size())));
+      digest.Add(buffer_.indices());
     }
-    for (const size_t part :
-         {size_t{0}, samplers.size() / 2, samplers.size() - 1}) {
+    LOCKSTEP_RETURN_IF_ERROR(AddSegments(buffer_, digest));
+    if (buffer_.size() == result_.positions &&
+        digest.value() == digest_.value()) {
+      return absl::OkStatus();
+    }
+    return Wrong(absl::StrCat(
+        "the order gives another stream when it is opened again, on ",
+        dealing.ranks(),
+        " ranks; an order must depend on nothing but the "
+        "epoch and what it describes: ",
+        dealing.order->Describe().ToString()));
+  }
+
+  // Counts the steps of the first rank, of a middle one and of the last one,
+  // which must be the same, and chooses the steps before which ranks are
+  // restarted.
+  absl::Status CountSteps(const Walker& walker) {
+    result_.steps = walker.steps_left();
+    const size_t parts = walker.samplers().size();
+    for (const size_t part : {parts / 2, parts - 1}) {
       LOCKSTEP_ASSIGN_OR_RETURN(const int64_t steps,
-                                samplers[part]->StepsLeft());
-      if (part == 0) result_.steps = steps;
+                                walker.samplers()[part]->StepsLeft());
       if (steps == result_.steps) continue;
-      return Wrong(absl::StrCat("rank ", part, " takes ", steps,
-                                " steps, and rank 0 takes ", result_.steps));
+      return Wrong(absl::StrCat(
+          "rank ", walker.samplers()[part]->options().rank, " takes ", steps,
+          " steps, and rank 0 takes ", result_.steps));
     }
-    const int64_t most = result_.steps + 1;  // with the end of the epoch
-    const int64_t count = std::min(command_.places, most);
+    // The first and the last places are the ends of the epoch.
+    // With very many ranks, there are fewer places.
+    const int64_t count =
+        std::min({command_.places, result_.steps + 1,
+                  std::max<int64_t>(2, kMostRestarts / dealing_.ranks())});
     for (int64_t i = 0; i < count; ++i) {
-      // The first and the last places are the ends of the epoch.
-      const auto share = static_cast<double>(i) /
-                         static_cast<double>(std::max<int64_t>(count - 1, 1));
+      const double share = static_cast<double>(i) /
+                           static_cast<double>(std::max<int64_t>(count - 1, 1));
       places_.insert(
           static_cast<int64_t>(share * static_cast<double>(result_.steps)));
     }
     return absl::OkStatus();
   }
 
-  // Returns the state before a step that is one of the places, and otherwise
-  // "". All ranks must save the same.
-  absl::StatusOr<std::string> StateAt(const Samplers& samplers, int64_t step) {
-    if (places_.erase(step) == 0) return std::string();
-    std::string state = samplers[0]->SaveState();
-    for (const auto& sampler : samplers) {
-      if (sampler->SaveState() == state) continue;
-      return Wrong(absl::StrCat("rank ", sampler->options().rank,
-                                " saves another state than rank 0 before step ",
-                                step));
+  // Restarts the ranks if the next step is one of the places. Returns how many
+  // steps come until the next place.
+  absl::StatusOr<int64_t> StepsToNextPlace(const Walker& walker) {
+    const int64_t step = walker.samplers()[0]->progress().steps_taken;
+    if (!places_.empty() && *places_.begin() <= step) {
+      places_.erase(places_.begin());
+      LOCKSTEP_RETURN_IF_ERROR(Restart(walker));
     }
-    ++result_.places;
-    return state;
+    if (places_.empty()) return std::numeric_limits<int64_t>::max();
+    return *places_.begin() - step;
   }
 
-  // Marks the samples of a window, which must be new unless the order repeats
+  // Marks the samples in the buffer, which must be new unless the order repeats
   // samples.
-  absl::Status MarkSeen(const Window& window) {
-    for (size_t i = 0; i < window.indices.size(); ++i) {
-      const int64_t index = window.indices[i];
-      const int64_t position = window.begin + static_cast<int64_t>(i);
+  absl::Status MarkSeen(const Block& block) {
+    int64_t position = block.begin;
+    digest_.Add(buffer_.indices());
+    for (const int64_t index : buffer_.indices()) {
       if (index < 0 || index >= size_) {
         return Wrong(absl::StrCat("the order has index ", index,
                                   " at position ", position,
@@ -391,6 +263,7 @@ class EpochVerifier {
       if (seen_.Mark(index) && coverage_ != Coverage::kAny) {
         return Twice(index, position);
       }
+      ++position;
     }
     return absl::OkStatus();
   }
@@ -401,7 +274,7 @@ class EpochVerifier {
     for (int64_t at = 0; at < position; at += 4096) {
       const auto piece = absl::MakeSpan(indices.data(),
                                         std::min<int64_t>(4096, position - at));
-      LOCKSTEP_RETURN_IF_ERROR(stream_->Read(at, 1, piece));
+      LOCKSTEP_RETURN_IF_ERROR(buffer_.Read(at, 1, piece));
       const auto found = std::find(piece.begin(), piece.end(), index);
       if (found == piece.end()) continue;
       first = at + (found - piece.begin());
@@ -414,107 +287,90 @@ class EpochVerifier {
                      "Order::coverage()"));
   }
 
-  // Restores the state on as many ranks, replicas included, and on other
-  // numbers of ranks. `samplers` have taken the step after it.
-  absl::Status CheckRestart(const std::string& state, const Samplers& samplers,
-                            const Window& window, bool more) {
-    SamplerOptions options = dealing_.options;
-    for (options.rank = 0; options.rank < dealing_.ranks(); ++options.rank) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const auto sampler,
-                                Sampler::Create(order_, options));
-      LOCKSTEP_RETURN_IF_ERROR(sampler->RestoreState(state));
-      BatchIndices again;
-      LOCKSTEP_ASSIGN_OR_RETURN(const bool has_step, sampler->Next(again));
-      if (has_step == more &&
-          sampler->SaveState() == samplers[0]->SaveState() &&
-          (!more || HasWindowRows(again, window))) {
-        continue;
-      }
-      return Wrong(absl::StrCat("rank ", options.rank,
-                                ", restarted before step ", window.step,
-                                ", goes on with another step"));
+  // Checks that all ranks save the same state, and goes on from it on as many
+  // ranks, and on other numbers of ranks.
+  absl::Status Restart(const Walker& walker) {
+    const Sampler& first = *walker.samplers()[0];
+    const std::string state = first.SaveState();
+    const int64_t begin = first.progress().position;
+    for (const auto& sampler : walker.samplers()) {
+      if (sampler->SaveState() == state) continue;
+      return Wrong(absl::StrCat("rank ", sampler->options().rank,
+                                " saves another state than rank 0 at position ",
+                                begin));
     }
-    LOCKSTEP_RETURN_IF_ERROR(CompareRows(state, window, more));
-    for (size_t i = 0; i < others_.size(); ++i) {
-      LOCKSTEP_RETURN_IF_ERROR(CheckOther(others_[i], state, window.begin));
+    LOCKSTEP_RETURN_IF_ERROR(CheckReplicas(walker, state));
+    LOCKSTEP_RETURN_IF_ERROR(GoOn(dealing_, state, begin, /*is_whole=*/false));
+    // The last tenth of the epoch is walked in all of its steps.
+    const bool is_whole =
+        !walks_whole_ && begin >= result_.positions - result_.positions / 10;
+    for (const Dealing& other : others_) {
+      LOCKSTEP_RETURN_IF_ERROR(GoOn(other, state, begin, is_whole));
     }
-    ++restarts_;
+    walks_whole_ |= is_whole;
+    ++result_.places;
     return absl::OkStatus();
   }
 
-  static bool HasWindowRows(const BatchIndices& batch, const Window& window) {
-    for (int64_t i = 0; i < batch.samples(); ++i) {
-      const int64_t position = batch.positions[static_cast<size_t>(i)];
-      if (position < window.begin || position >= window.end ||
-          window.indices[static_cast<size_t>(position - window.begin)] !=
-              batch.indices[static_cast<size_t>(i)]) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  // Takes the step again with restored samplers, which together must get each
-  // position once.
-  absl::Status CompareRows(const std::string& state, const Window& window,
-                           bool more) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Samplers restored,
-                              MakeSamplers(dealing_, order_, epoch_, state));
-    StepTaker taker(dealing_, *stream_, epoch_);
-    Window again;
-    LOCKSTEP_ASSIGN_OR_RETURN(const bool has_step, taker.Take(restored, again));
-    if (has_step == more && again.begin == window.begin &&
-        again.end == window.end && again.data == window.data &&
-        again.indices == window.indices) {
-      return absl::OkStatus();
-    }
-    return Wrong(absl::StrCat("after a restart before step ", window.step,
-                              ", that step is another one"));
-  }
-
-  // Goes on from the state on another number of ranks, which must take all that
-  // is left.
-  absl::Status CheckOther(const Dealing& other, const std::string& state,
-                          int64_t begin) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const Samplers samplers,
-                              MakeSamplers(other, order_, epoch_, state));
-    StepTaker taker(other, *stream_, epoch_);
-    Window window;
-    LOCKSTEP_ASSIGN_OR_RETURN(bool more, taker.Take(samplers, window));
-    if (window.begin != begin) {
-      return taker.Wrong(0, absl::StrCat("goes on at position ", window.begin,
-                                         ", and the state is at ", begin));
-    }
-    if (has_segments_ && restarts_ >= kMostCounts) return absl::OkStatus();
-    SamplerStats stats = samplers[0]->stats();
-    // All steps but the last one are passed without reading them.
-    if (more) {
-      Sampler& first = *samplers[0];
-      LOCKSTEP_ASSIGN_OR_RETURN(const int64_t left, first.StepsLeft());
-      LOCKSTEP_RETURN_IF_ERROR(first.PassSteps(std::max<int64_t>(left - 1, 0)));
-      stats = first.stats();
+  // Ranks that share a part of the data get the same rows.
+  absl::Status CheckReplicas(const Walker& walker, const std::string& state) {
+    const SamplerOptions& options = dealing_.options;
+    if (options.replicas == 1) return absl::OkStatus();
+    for (int64_t rank = 0; rank < dealing_.ranks(); ++rank) {
+      const int64_t part = rank / options.data_stride % options.cut.world;
       LOCKSTEP_ASSIGN_OR_RETURN(
-          const Samplers at_end,
-          MakeSamplers(other, order_, epoch_, first.SaveState()));
-      while (more) {
-        LOCKSTEP_ASSIGN_OR_RETURN(more, taker.Take(at_end, window));
+          const auto one,
+          walker.MakeSampler(part * options.data_stride, state));
+      LOCKSTEP_ASSIGN_OR_RETURN(const auto other,
+                                walker.MakeSampler(rank, state));
+      BatchIndices rows, same_rows;
+      LOCKSTEP_RETURN_IF_ERROR(one->Next(rows).status());
+      LOCKSTEP_RETURN_IF_ERROR(other->Next(same_rows).status());
+      if (rows.positions == same_rows.positions &&
+          rows.indices == same_rows.indices) {
+        continue;
       }
-      stats.delivered += at_end[0]->stats().delivered;
-      stats.dropped += at_end[0]->stats().dropped;
+      return Wrong(absl::StrCat("rank ", rank, " gets other rows than rank ",
+                                part * options.data_stride,
+                                ", with which it shares its data"));
     }
-    if (stats.delivered + stats.dropped == stream_->size() - begin) {
-      return absl::OkStatus();
-    }
-    return taker.Wrong(
-        0, absl::StrCat("and the others get ", stats.delivered,
-                        " positions and "
-                        "drop ",
-                        stats.dropped, ", but from position ", begin, " on, ",
-                        stream_->size() - begin, " are left"));
+    return absl::OkStatus();
   }
 
-  absl::Status CheckCounts(const Samplers& samplers) {
-    const int64_t taken = samplers[0]->progress().steps_taken;
+  // Goes on from a state at position `begin`: the next step, and then the last
+  // one, or all that are left. Together, all ranks must take or drop all.
+  absl::Status GoOn(const Dealing& dealing, const std::string& state,
+                    int64_t begin, bool is_whole) {
+    Walker walker(dealing, buffer_, epoch_);
+    LOCKSTEP_RETURN_IF_ERROR(walker.Start(state));
+    Block block;
+    LOCKSTEP_RETURN_IF_ERROR(walker.Take(1, block));
+    if (block.begin != begin) {
+      return walker.Wrong(0, absl::StrCat("goes on at position ", block.begin,
+                                          ", and the state is at ", begin));
+    }
+    // Orders with segments must be read to count what is left of them, so this
+    // is done at few places.
+    if (!is_whole && buffer_.has_segments() && result_.places >= kMostCounts) {
+      return absl::OkStatus();
+    }
+    if (!is_whole) LOCKSTEP_RETURN_IF_ERROR(walker.PassAllButOne());
+    while (!block.ends.empty()) {
+      LOCKSTEP_RETURN_IF_ERROR(
+          walker.Take(std::numeric_limits<int64_t>::max(), block));
+    }
+    const SamplerStats stats = walker.stats();
+    if (stats.delivered + stats.dropped == buffer_.size() - begin) {
+      return absl::OkStatus();
+    }
+    return walker.Wrong(0, absl::StrCat("and the others get ", stats.delivered,
+                                        " positions and drop ", stats.dropped,
+                                        ", but from position ", begin, " on, ",
+                                        buffer_.size() - begin, " are left"));
+  }
+
+  absl::Status CheckCounts(const Sampler& sampler) {
+    const int64_t taken = sampler.progress().steps_taken;
     if (taken != result_.steps) {
       return Wrong(absl::StrCat("there are ", taken, " steps, but ",
                                 result_.steps, " were announced"));
@@ -530,8 +386,8 @@ class EpochVerifier {
     if (missing >= size_) return absl::OkStatus();
     return Wrong(absl::StrCat("sample ", missing, " does not come, and ",
                               size_ - seen_.Count() - 1,
-                              " others; an order that leaves samples out "
-                              "on purpose overrides Order::coverage()"));
+                              " others; an order that leaves samples out on "
+                              "purpose overrides Order::coverage()"));
   }
 
   const VerifyCommand& command_;
@@ -540,13 +396,12 @@ class EpochVerifier {
   const int64_t epoch_;
   const int64_t size_;
   const Coverage coverage_;
-  const std::shared_ptr<SharedOrder> order_;
   Progress& progress_;
   Bitmap seen_;
-  std::unique_ptr<IndexStream> stream_;
-  bool has_segments_ = false;
+  StreamBuffer buffer_;
   std::set<int64_t> places_;  // the steps before which ranks are restarted
-  int restarts_ = 0;
+  bool walks_whole_ = false;  // a restart was followed to the end
+  StreamDigest digest_;       // of the order
   EpochResult result_;
 };
 
@@ -603,13 +458,31 @@ void PrintEpochText(int64_t epoch, const EpochResult& result,
       << WithCommas(result.stats.dropped) << " dropped, "
       << WithCommas(result.stats.padded) << " padded\n"
       << "  restarted at " << Counted(result.places, "place", "places")
-      << ": on as many ranks, all goes on with the same samples\n";
+      << ": on as many ranks, the next steps are the same\n";
   if (!others.empty()) {
-    out << "  and on " << others << " ranks, all that is left comes once\n";
+    out << "  and on " << others
+        << " ranks, all that is left comes: the next steps, the last ones, and "
+           "all\n  steps of the last tenth were looked at\n";
   } else if (!reason.empty()) {
     out << "  other numbers of ranks can't go on with this job: " << reason
         << "\n";
   }
+}
+
+// Returns what has been proven.
+std::string Conclusion(Coverage coverage, int64_t dropped) {
+  if (coverage == Coverage::kAny) {
+    return dropped == 0
+               ? "each position of the order comes once"
+               : absl::StrCat(
+                     "no position of the order comes twice, "
+                     "and ",
+                     WithCommas(dropped), " are left out, as the settings say");
+  }
+  if (dropped == 0) return "nothing is lost or comes twice";
+  return absl::StrCat("no sample comes twice, and ", WithCommas(dropped),
+                      dropped == 1 ? " is" : " are",
+                      " left out, as the settings say");
 }
 
 }  // namespace
@@ -633,6 +506,7 @@ absl::Status RunVerify(const CommandHost& host, const VerifyCommand& command,
         absl::StrAppend(text, each.ranks());
       });
   Progress progress(host, command);
+  int64_t dropped = 0;
   RecordTable table({"epoch", "samples", "coverage", "positions", "ranks",
                      "steps", "delivered", "dropped", "padded", "restarts",
                      "other_ranks"});
@@ -640,6 +514,7 @@ absl::Status RunVerify(const CommandHost& host, const VerifyCommand& command,
     const int64_t epoch = command.epoch + i;
     EpochVerifier verifier(command, dealing, others, epoch, progress);
     LOCKSTEP_ASSIGN_OR_RETURN(const EpochResult result, verifier.Run());
+    dropped += result.stats.dropped;
     if (format == OutputFormat::kText) {
       PrintEpochText(epoch, result, dealing, numbers, reason, out);
     }
@@ -654,7 +529,9 @@ absl::Status RunVerify(const CommandHost& host, const VerifyCommand& command,
     table.PrintJson(out);
     out << "\n";
   }
-  if (format == OutputFormat::kText) out << "nothing is lost or comes twice\n";
+  if (format == OutputFormat::kText) {
+    out << Conclusion(dealing.order->coverage(), dropped) << "\n";
+  }
   return absl::OkStatus();
 }
 

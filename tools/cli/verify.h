@@ -39,10 +39,12 @@ struct VerifyCommand {
 // * each position of the stream goes to one rank, in the step whose turn it is
 // * all ranks take the same number of steps, and save the same states
 // * samplers that are restored at many places go on with the same rows, on as
-//   many ranks; and on other numbers of ranks, they take all that is left.
+//   many ranks; and on other numbers of ranks, they take all that is left
+// * the order gives the same stream when it is opened again.
 // Returns DATA_LOSS, which names the first sample or position that is wrong.
 //
-// Memory: a bit for each sample, the stream of one epoch, and a global batch.
+// Memory: a bit for each sample, the stream of one epoch, and a sampler with
+// its rows for each rank, three times at a restart.
 absl::Status RunVerify(const CommandHost& host, const VerifyCommand& command,
                        std::ostream& out);
 
