@@ -372,6 +372,97 @@ TEST(OptionTable, SaysWhatIsWrongInTables) {
                                  "which is an integer")));
 }
 
+// Lists of structs, each of which is a table.
+struct Wheel {
+  int spokes = 3;
+};
+
+void BindOptions(Wheel& wheel, OptionTable& table) {
+  table.Add("spokes", &wheel.spokes, "How many spokes it has.");
+}
+
+struct Cart {
+  std::vector<Wheel> wheels;
+  Config load;
+  Config loads;
+};
+
+void BindOptions(Cart& cart, OptionTable& table) {
+  table.AddTables("wheels", &cart.wheels, "The wheels.");
+  table.AddPartOfKind("load", "load", &cart.load, "What it carries.");
+}
+
+Config Wheels(const std::vector<Config>& spokes) {
+  Config::Array tables;
+  for (const Config& each : spokes) {
+    Config table;
+    table.Set("spokes", each);
+    tables.push_back(std::move(table));
+  }
+  return Config(std::move(tables));
+}
+
+TEST(OptionTable, TakesListsOfTables) {
+  Config config;
+  config.Set("wheels", Wheels({4, 5}));
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const Cart cart,
+                                ReadOptions<Cart>("cart", config));
+  ASSERT_EQ(cart.wheels.size(), 2);
+  EXPECT_EQ(cart.wheels[0].spokes, 4);
+  EXPECT_EQ(cart.wheels[1].spokes, 5);
+  EXPECT_EQ(WriteOptions(cart).Find("wheels")->ToString(),
+            "[{spokes = 4}, {spokes = 5}]");
+  // A second list takes the place of the first one.
+  Cart again = cart;
+  config.Set("wheels", Wheels({6}));
+  LOCKSTEP_ASSERT_OK(TableOf(again).Read("cart", config));
+  EXPECT_EQ(again.wheels.size(), 1);
+
+  config.Set("wheels", 3);
+  EXPECT_THAT(ReadOptions<Cart>("cart", config),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("cart: wheels should be a list")));
+}
+
+TEST(OptionTable, KnowsTheKindsOfParts) {
+  const std::vector<OptionInfo> infos = DescribeOptions<Cart>();
+  ASSERT_EQ(infos.size(), 2);
+  EXPECT_EQ(infos[0].part_kind, "");
+  EXPECT_EQ(infos[0].default_value, "[]");
+  EXPECT_EQ(infos[1].part_kind, "load");
+}
+
+TEST(OptionTable, ReadAllGoesOnAfterAnError) {
+  Config config;
+  config.Set("wheel", 1).set_location("a.toml:1:1");
+  config.Set("wheels", Wheels({"four", 5, "six"}));
+  config.Set("load", Config());
+  Cart cart;
+  const std::vector<ConfigError> errors = TableOf(cart).ReadAll("cart", config);
+  ASSERT_EQ(errors.size(), 3);
+  EXPECT_EQ(errors[0].location, "a.toml:1:1");
+  EXPECT_THAT(errors[0].message,
+              HasSubstr("cart: there is no setting 'wheel'"));
+  EXPECT_THAT(errors[1].message,
+              HasSubstr("cart, wheels[0]: spokes should be an integer"));
+  EXPECT_THAT(errors[2].message, HasSubstr("cart, wheels[2]: spokes"));
+  // Read returns the first one.
+  EXPECT_EQ(TableOf(cart).Read("cart", config), errors[0].ToStatus());
+  EXPECT_THAT(errors[0].ToStatus(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("a.toml:1:1: cart: there is no")));
+}
+
+TEST(ConfigError, SortedByLocation) {
+  std::vector<ConfigError> errors = {{"--set a.b", "1"},   {"x.toml:10:2", "2"},
+                                     {"x.toml:9:3", "3"},  {"", "4"},
+                                     {"x.toml:9:20", "5"}, {"x.toml:9:3", "6"}};
+  SortByLocation(errors);
+  std::string order;
+  for (const ConfigError& error : errors) order += error.message;
+  EXPECT_EQ(order, "365214");
+}
+
 TEST(OptionTable, TakesMapsAndListsOfEachOther) {
   std::optional<std::map<std::string, std::vector<int64_t>>> lists;
   std::map<std::string, std::optional<int64_t>> maybe = {{"a", 1}, {"b", {}}};

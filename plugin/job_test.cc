@@ -37,7 +37,9 @@ namespace lockstep {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 struct RingOptions {
@@ -186,6 +188,53 @@ TEST_F(JobTest, MakesMetricsSinks) {
   EXPECT_THAT(JobOf("[metrics.board]").MakeMetricsSinks(registry_, {}),
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("no metrics sink 'board'")));
+}
+
+// Nothing is made or opened: the parts of this text can't be.
+TEST_F(JobTest, IsCheckedAsAWhole) {
+  TrainerOptions trainer;
+  const OptionTable table = TableOf(trainer);
+  EXPECT_THAT(CheckJob(Parsed(kJob), &table, registry_), IsEmpty());
+  const std::vector<ConfigError> errors = CheckJob(Parsed(R"(
+[trainer]
+epoch = 3
+
+[rank_metrics.json_lines]
+max_bytes = 3
+
+[loader.train]
+dataset = {name = "tar", files = ["/no/x.tar"], fields = [{field = "a"}, 3]}
+sampler = {name = "order", order = {name = "repeated", order = {name = "nativ"}}}
+collate = [{name = "pad", lenght = 3}]
+
+[checkpoint]
+path = "/no/x"
+keep = 0
+
+[group]
+slow = "0s"
+)"),
+                                                   &table, registry_);
+  std::vector<std::string> found;
+  for (const ConfigError& error : errors) {
+    found.push_back(
+        absl::StrCat(error.location, " ", error.message.substr(0, 40)));
+  }
+  EXPECT_THAT(
+      found,
+      ElementsAre("job.toml:3:1 trainer: there is no setting 'epoch'; di",
+                  "job.toml:5:15 path should name a folder and the beginn",
+                  "job.toml:9:74 dataset 'tar', fields[1]: should be a ta",
+                  "job.toml:10:65 there is no order 'nativ'; known: block_",
+                  "job.toml:11:27 collate 'pad': there is no setting 'leng",
+                  "job.toml:15:1 checkpoint: keep should be 1 or more che",
+                  "job.toml:17:2 slow should be more than nothing, but go"));
+  // Without the trainer's settings, its table is not looked at.
+  EXPECT_EQ(CheckJob(Parsed("[trainer]\nx = 1"), nullptr, registry_).size(), 0);
+  EXPECT_THAT(
+      CheckJob(Parsed(kJob), &table, registry_, {"train"}),
+      ElementsAre(Field(&ConfigError::message,
+                        HasSubstr("the trainer has no loader 'test'"))));
 }
 
 TEST_F(JobTest, SaysWhatIsWrongAndWhere) {

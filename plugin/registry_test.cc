@@ -283,6 +283,88 @@ TEST(PluginRegistry, WhatIsWrongWithSettingsIsTold) {
                        HasSubstr("should be a table of settings, but is 7")));
 }
 
+// A wheel around another one, whose size Validate checks.
+struct RimOptions {
+  int64_t size = 1;
+  Config wheel;
+  std::vector<Config> spares;
+};
+
+void BindOptions(RimOptions& options, OptionTable& table) {
+  table.Add("size", &options.size, "How large the rim is.");
+  AddPart<Wheel>(table, "wheel", &options.wheel, "The wheel in it.");
+  AddPart<Wheel>(table, "spares", &options.spares, "Other wheels.");
+}
+
+absl::Status Validate(const RimOptions& options) {
+  if (options.size > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError("size should be 1 or more");
+}
+
+absl::StatusOr<std::unique_ptr<Wheel>> MakeRim(const PluginContext&,
+                                               const RimOptions& options) {
+  return std::make_unique<Wheel>(Wheel{options.size, 0});
+}
+
+Config Named(const std::string& name) {
+  Config table;
+  table.Set("name", name);
+  return table;
+}
+
+// A part is checked with all parts in it, and none is made.
+TEST(PluginRegistry, ChecksTablesOfParts) {
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK(
+      registry.Add<Wheel>("rim", "A wheel in a wheel.", MakeRim));
+  LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("cart", "A wheel.", MakeWheel));
+  LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("thrown", "A wheel.", Throw));
+  Config rim = Named("rim");
+  EXPECT_THAT(registry.Check<Wheel>(rim), IsEmpty());
+  rim.Set("wheel", Named("thrown"));
+  EXPECT_THAT(registry.Check<Wheel>(rim), IsEmpty());
+  // An empty table stands for no part.
+  rim.Set("wheel", Config());
+  EXPECT_THAT(registry.Check<Wheel>(rim), IsEmpty());
+
+  Config wheel = Named("cart");
+  wheel.Set("spoke", 3).set_location("a.toml:3:1");
+  rim.Set("wheel", wheel);
+  Config unknown = Named("crat");
+  unknown.Find("name")->set_location("a.toml:4:1");
+  rim.Set("spares", Config::Array{unknown, Config(3)});
+  rim.Set("sizes", 1).set_location("a.toml:1:1");
+  const std::vector<ConfigError> errors = registry.Check<Wheel>(rim);
+  ASSERT_EQ(errors.size(), 4);
+  EXPECT_EQ(errors[0].location, "a.toml:1:1");
+  EXPECT_THAT(errors[0].message, HasSubstr("wheel 'rim': there is no setting"));
+  EXPECT_EQ(errors[1].location, "a.toml:3:1");
+  EXPECT_THAT(errors[1].message, HasSubstr("did you mean 'spokes'?"));
+  EXPECT_EQ(errors[2].location, "a.toml:4:1");
+  EXPECT_EQ(errors[2].code, absl::StatusCode::kNotFound);
+  EXPECT_THAT(errors[2].message,
+              HasSubstr("there is no wheel 'crat'; did you mean 'cart'?"));
+  EXPECT_THAT(errors[3].message, HasSubstr("should be a table with its name"));
+  EXPECT_THAT(registry.Check<Wheel>(Config(), "cart"), IsEmpty());
+}
+
+TEST(PluginRegistry, ValidatesOptionsBeforeAPartIsMade) {
+  PluginRegistry registry;
+  LOCKSTEP_ASSERT_OK(
+      registry.Add<Wheel>("rim", "A wheel in a wheel.", MakeRim));
+  Config rim = Named("rim");
+  rim.Set("size", 0);
+  rim.set_location("a.toml:1:1");
+  const std::vector<ConfigError> errors = registry.Check<Wheel>(rim);
+  ASSERT_EQ(errors.size(), 1);
+  EXPECT_EQ(errors[0].location, "a.toml:1:1");
+  EXPECT_EQ(errors[0].message, "size should be 1 or more; in wheel 'rim'");
+  EXPECT_THAT(registry.CreateFrom<Wheel>(rim, PluginContext()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "size should be 1 or more; in wheel 'rim' at "
+                       "a.toml:1:1"));
+}
+
 TEST(PluginRegistry, FactoriesMayThrowOrReturnNothing) {
   PluginRegistry registry;
   LOCKSTEP_ASSERT_OK(registry.Add<Wheel>("null", "Nothing.", MakeNone));

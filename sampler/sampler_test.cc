@@ -388,6 +388,42 @@ TEST(Sampler, StartEpochForgetsWhatWasSkippedAndCounted) {
   EXPECT_THAT(batch.indices, ElementsAre(0, 1));
 }
 
+// What is passed counts as what is read.
+TEST(Sampler, PassStepsCountsLikeNext) {
+  for (const Tail tail :
+       {Tail::kPad, Tail::kDrop, Tail::kUneven, Tail::kMask}) {
+    for (const int64_t min_last_batch : {0, 2}) {
+      for (const int64_t size : {1, 11, 12, 13, 59, 60, 61}) {
+        SamplerOptions options;
+        options.cut.batch_size = 4;
+        options.cut.world = 3;
+        options.cut.tail = tail;
+        options.cut.min_last_batch = min_last_batch;
+        const auto read =
+            *Sampler::Create(*SequentialOrder::Create(size), options);
+        const auto passed =
+            *Sampler::Create(*SequentialOrder::Create(size), options);
+        LOCKSTEP_ASSERT_OK(read->StartEpoch(2));
+        LOCKSTEP_ASSERT_OK(passed->StartEpoch(2));
+        LOCKSTEP_ASSERT_OK_AND_ASSIGN(const int64_t steps, passed->StepsLeft());
+        LOCKSTEP_ASSERT_OK(passed->PassSteps(steps));
+        BatchIndices batch;
+        for (int64_t i = 0; i < steps; ++i) {
+          ASSERT_THAT(read->Next(batch), IsOkAndHolds(true));
+        }
+        EXPECT_EQ(passed->SaveState(), read->SaveState());
+        // What is dropped at the end is counted by both when it ends.
+        ASSERT_THAT(read->Next(batch), IsOkAndHolds(false));
+        ASSERT_THAT(passed->Next(batch), IsOkAndHolds(false));
+        EXPECT_EQ(passed->SaveState(), read->SaveState());
+        EXPECT_EQ(passed->stats().delivered, read->stats().delivered);
+        EXPECT_EQ(passed->stats().dropped, read->stats().dropped);
+        EXPECT_EQ(passed->stats().padded, read->stats().padded);
+      }
+    }
+  }
+}
+
 TEST(Sampler, ErrorsUsePyTorchsWords) {
   EXPECT_THAT(Sampler::Create(Torch(10), Options(4, 3, 3)),
               StatusIs(absl::StatusCode::kInvalidArgument,

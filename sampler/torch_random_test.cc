@@ -240,6 +240,25 @@ TEST(TorchOrders, Conform) {
   }
 }
 
+TEST(TorchOrders, SayHowOftenSamplesCome) {
+  const auto of = [](int64_t draws, bool replacement) {
+    return (*TorchRandom::Create(Options(100, draws, replacement)))->coverage();
+  };
+  EXPECT_EQ(of(0, false), Coverage::kEachOnce);
+  EXPECT_EQ(of(100, false), Coverage::kEachOnce);
+  EXPECT_EQ(of(99, false), Coverage::kAtMostOnce);
+  EXPECT_EQ(of(101, false), Coverage::kAny);
+  EXPECT_EQ(of(99, true), Coverage::kAny);
+  TorchSubsetOptions subset;
+  subset.size = 4;
+  subset.indices = {3, 1, 0};
+  EXPECT_EQ((*TorchSubset::Create(subset))->coverage(), Coverage::kAtMostOnce);
+  subset.indices = {3, 1, 0, 2};
+  EXPECT_EQ((*TorchSubset::Create(subset))->coverage(), Coverage::kEachOnce);
+  subset.indices = {3, 1, 3};
+  EXPECT_EQ((*TorchSubset::Create(subset))->coverage(), Coverage::kAny);
+}
+
 TEST(TorchOrders, ErrorsUsePyTorchsWords) {
   EXPECT_THAT(TorchRandom::Create(Options(0, 0, false)),
               StatusIs(absl::StatusCode::kInvalidArgument,

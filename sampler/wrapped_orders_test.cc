@@ -34,6 +34,12 @@ TEST(SubsetOrder, WalksTheSubset) {
   const auto order = *SubsetOrder::Create(Native(4), {2, 3, 5, 7}, 10);
   EXPECT_THAT(ReadEpoch(*order, 0), UnorderedElementsAre(2, 3, 5, 7));
   ExpectConforms(*order, 3);
+  EXPECT_EQ(order->coverage(), Coverage::kAtMostOnce);
+  EXPECT_EQ((*SubsetOrder::Create(Native(2), {1, 0}, 2))->coverage(),
+            Coverage::kEachOnce);
+  EXPECT_EQ((*SubsetOrder::Create(order, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 10))
+                ->coverage(),
+            Coverage::kAtMostOnce);
   EXPECT_THAT(SubsetOrder::Create(Native(3), {2, 3, 5, 7}, 10),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("indices, 4, but walks 3")));

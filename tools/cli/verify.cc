@@ -40,6 +40,7 @@ constexpr size_t kOtherNumbers = 3;                 // of ranks
 constexpr int kMostCounts = 3;
 constexpr int64_t kMostRestarts = int64_t{1} << 20;  // of samplers
 constexpr int64_t kPiece = int64_t{1} << 16;         // indices
+constexpr size_t kAhead = 24;  // indices whose marks are fetched
 
 // A digest of a stream, which is added in the order of its positions.
 // Thread-safety: thread-compatible.
@@ -252,18 +253,23 @@ class EpochVerifier {
   // Marks the samples in the buffer, which must be new unless the order repeats
   // samples.
   absl::Status MarkSeen(const Block& block) {
-    int64_t position = block.begin;
-    digest_.Add(buffer_.indices());
-    for (const int64_t index : buffer_.indices()) {
+    const absl::Span<const int64_t> indices = buffer_.indices();
+    digest_.Add(indices);
+    for (size_t i = 0; i < indices.size(); ++i) {
+      const int64_t index = indices[i];
+      const int64_t position = block.begin + static_cast<int64_t>(i);
       if (index < 0 || index >= size_) {
         return Wrong(absl::StrCat("the order has index ", index,
                                   " at position ", position,
                                   ", and the dataset has ", size_, " samples"));
       }
+      if (i + kAhead < indices.size()) {
+        const int64_t later = indices[i + kAhead];
+        if (later >= 0 && later < size_) seen_.Fetch(later);
+      }
       if (seen_.Mark(index) && coverage_ != Coverage::kAny) {
         return Twice(index, position);
       }
-      ++position;
     }
     return absl::OkStatus();
   }

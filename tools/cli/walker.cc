@@ -27,10 +27,10 @@
 namespace lockstep {
 namespace {
 
-// The positions that are read at once, about, and those of a block that are
-// worth several threads.
-constexpr int64_t kBuffered = int64_t{1} << 20;
-constexpr int64_t kWorthThreads = int64_t{1} << 16;
+// The positions that are read at once, about, which fit into a cache, and those
+// of a block that are worth several threads.
+constexpr int64_t kBuffered = int64_t{1} << 17;
+constexpr int64_t kWorthThreads = int64_t{1} << 15;
 
 // The stream of a buffer, for one sampler.
 // Thread-safety: as StreamBuffer.
