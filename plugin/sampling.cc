@@ -23,10 +23,11 @@ namespace lockstep {
 
 void BindOptions(CutOptions& cut, OptionTable& table) {
   table.Add("tail", &cut.tail,
-            "The policy for a last global batch that is too short. Ranks get "
-            "equally many rows of it, since samples are repeated and marked, "
-            "or left out; it is dealt unevenly; or, so that the batch has its "
-            "full size, missing rows are marked and empty.",
+            "The policy for a last global batch that is too short. pad: "
+            "samples are repeated and marked, so that ranks get equally many "
+            "rows; drop: samples that do not suffice for all ranks are left "
+            "out; uneven: some ranks get a row less; mask: missing rows are "
+            "marked and empty, so that the batch has its full size.",
             {{"pad", Tail::kPad},
              {"drop", Tail::kDrop},
              {"uneven", Tail::kUneven},

@@ -38,6 +38,9 @@ namespace {
 // The time for which one thread reads without a loader, for comparison.
 constexpr double kAloneSeconds = 1;
 
+// What was read ahead before the first call counts for much in less time.
+constexpr double kShortSeconds = 0.5;
+
 constexpr int64_t kTraceEvents = 1000000;
 
 // Measures the time since its construction.
@@ -259,10 +262,11 @@ absl::StatusOr<Measured> MakeJobsLoader(const CommandHost& host,
   changes.Set("prefetch_next_epoch", false);
   if (!command.trace.empty()) changes.Set("trace_events", kTraceEvents);
   LOCKSTEP_ASSIGN_OR_RETURN(const Dealing dealing,
-                            measured.source->For(command.world));
+                            measured.source->For(command.world.value_or(1)));
   measured.order = dealing.order;
   LOCKSTEP_ASSIGN_OR_RETURN(
-      measured.loader, measured.source->MakeLoader(command.world, changes));
+      measured.loader,
+      measured.source->MakeLoader(command.world.value_or(1), changes));
   return measured;
 }
 
@@ -305,7 +309,7 @@ void PrintTimesText(const EpochTimes& times, std::ostream& out) {
 
 // Prints what programs read: in CSV, the epochs alone.
 void PrintForPrograms(OutputFormat format, const std::vector<EpochTimes>& all,
-                      const LoaderMetrics& metrics, Cell alone,
+                      const LoaderMetrics& metrics, Cell alone, bool is_short,
                       std::ostream& out) {
   RecordTable epochs({"epoch", "steps", "batches", "samples", "seconds",
                       "samples_per_second", "first_seconds"});
@@ -320,7 +324,8 @@ void PrintForPrograms(OutputFormat format, const std::vector<EpochTimes>& all,
   }
   out << "{\n  \"epochs\": ";
   epochs.PrintJson(out, "  ");
-  out << ",\n  \"failed_samples\": " << metrics.failed_samples
+  out << ",\n  \"too_short_to_judge\": " << (is_short ? "true" : "false")
+      << ",\n  \"failed_samples\": " << metrics.failed_samples
       << ",\n  \"bytes\": " << metrics.bytes
       << ",\n  \"wait_seconds\": " << Cell(metrics.wait_seconds).ToJson()
       << ",\n  \"readiness\": " << Cell(metrics.readiness).ToJson()
@@ -343,8 +348,13 @@ absl::Status RunBenchLoader(const CommandHost& host,
         absl::StrCat("--epochs and --steps should be 0 or more, but they are ",
                      command.epochs, " and ", command.steps));
   }
-  const bool has_job =
-      !command.job.config.empty() || !command.job.values.empty();
+  LOCKSTEP_RETURN_IF_ERROR(CheckFlags(command.job));
+  const bool has_job = !command.job.empty();
+  if (!has_job && (command.world.has_value() || !command.loader.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(command.loader.empty() ? "--world" : "--loader",
+                     " is of a job: give --config=FILE, the job's text, too"));
+  }
   LOCKSTEP_ASSIGN_OR_RETURN(
       Measured measured,
       has_job ? MakeJobsLoader(host, command) : MakeFlagsLoader(command));
@@ -365,7 +375,15 @@ absl::Status RunBenchLoader(const CommandHost& host,
     all.push_back(times);
   }
   const LoaderMetrics metrics = loader.Metrics();
-  if (is_text) out << metrics.ToString();
+  double seconds = 0;
+  for (const EpochTimes& times : all) seconds += times.seconds;
+  const bool is_short = seconds < kShortSeconds;
+  if (is_text) {
+    out << metrics.ToString();
+    if (is_short) {
+      out << "this took too short to judge by it: give more --epochs\n";
+    }
+  }
   if (!command.trace.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(WriteFile(command.trace, loader.Trace()));
   }
@@ -383,7 +401,7 @@ absl::Status RunBenchLoader(const CommandHost& host,
           rate_and_read.first, rate_and_read.second);
     }
   }
-  if (!is_text) PrintForPrograms(format, all, metrics, alone, out);
+  if (!is_text) PrintForPrograms(format, all, metrics, alone, is_short, out);
   return absl::OkStatus();
 }
 

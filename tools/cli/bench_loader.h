@@ -23,7 +23,7 @@ struct LoaderCommand {
   // A job, whose text has all settings of the loader.
   JobFlags job;
   std::string loader;
-  int64_t world = 1;
+  std::optional<int64_t> world;  // 1 if not given.
 
   // Without a job, at most one of these is given. Without any, the command
   // reads `size` rows of `row_bytes` bytes from memory.

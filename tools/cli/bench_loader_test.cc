@@ -90,7 +90,13 @@ TEST(BenchLoader, OfAJob) {
   command.format = "json";
   EXPECT_THAT(Output(command),
               AllOf(StartsWith("{\n  \"epochs\": [\n    {\"epoch\": 0, "),
+                    HasSubstr("\n  \"too_short_to_judge\": "),
                     HasSubstr("\n  \"slowest\": [")));
+  LoaderCommand without;
+  without.world = 2;
+  EXPECT_THAT(Refusal(without),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--world is of a job: give --config=FILE")));
   command.num_workers = 3;
   EXPECT_THAT(Refusal(command),
               StatusIs(absl::StatusCode::kInvalidArgument,

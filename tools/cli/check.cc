@@ -194,7 +194,9 @@ std::string LastRows(const EpochFacts& facts) {
     least = std::min(least, rows);
     most = std::max(most, rows);
   }
-  return least == most ? absl::StrCat(most) : absl::StrCat(least, " to ", most);
+  return least == most
+             ? WithCommas(most)
+             : absl::StrCat(WithCommas(least), " to ", WithCommas(most));
 }
 
 // Adds a row for each number of ranks on which a loader works, and what is
@@ -273,15 +275,18 @@ bool IsDatasetRight(PluginRegistry& registry, const Config& table) {
          registry.Check<Dataset>(*dataset).empty();
 }
 
+// Returns true for a loader of Lockstep's.
+bool IsDefault(const Config& table) {
+  const Config* const part = table.Find("name");
+  return part == nullptr || (part->As<std::string>() != nullptr &&
+                             *part->As<std::string>() == "default");
+}
+
 // Returns why a loader's data is not opened, or "".
 std::string WhyNotOpened(const CheckCommand& command, const std::string& name,
                          const Config& table) {
   const Config* const dataset = table.Find("dataset");
-  const Config* const part = table.Find("name");
-  const bool is_default =
-      part == nullptr || (part->As<std::string>() != nullptr &&
-                          *part->As<std::string>() == "default");
-  if (command.size.has_value() || !is_default ||
+  if (command.size.has_value() || !IsDefault(table) ||
       (dataset != nullptr && !dataset->IsEmptyTable())) {
     return "";
   }
@@ -334,28 +339,17 @@ absl::StatusOr<int> RunCheck(const CommandHost& host,
                             ParseFormat(command.format));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> worlds,
                             WorldsOf(command));
-  if (!command.file.empty() && !command.job.config.empty()) {
-    return absl::InvalidArgumentError(
-        "the job's text is given twice, as a word and by --config; give it "
-        "once");
-  }
-  JobFlags job = command.job;
-  if (!command.file.empty()) job.config = command.file;
-  if (job.config.empty() && job.values.empty()) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckFlags(command.job));
+  if (command.job.empty()) {
     return absl::InvalidArgumentError(
         "give the job's text, as in lockstep check job.toml");
   }
-  const std::string& file = job.config;
+  const std::string& file = command.job.path();
   Findings findings(file);
   RecordTable batches({"loader", "samples", "ranks", "rows", "steps", "parts",
                        "last_rows", "dropped", "padded"});
   std::vector<std::string> unchecked;
-  if (host.trainer == nullptr) {
-    unchecked.push_back(
-        "[trainer], since this program does not know the trainer's settings "
-        "(docs/cli.md says how a program of yours does)");
-  }
-  const absl::StatusOr<Config> config = ReadJobConfig(job);
+  const absl::StatusOr<Config> config = ReadJobConfig(command.job);
   if (!config.ok()) {
     if (LocationLength(config.status().message(), file) == 0) {
       return config.status();
@@ -364,15 +358,30 @@ absl::StatusOr<int> RunCheck(const CommandHost& host,
   } else {
     findings.AddAll(CheckJob(*config, host.trainer, *host.registry));
     CheckFolder(*config, findings);
+    if (host.trainer == nullptr && config->Find("trainer") != nullptr) {
+      unchecked.push_back(
+          "[trainer], whose settings only a program of yours knows");
+    }
     const Config* const loaders = config->Find("loader");
     const Config::Table none;
     const auto* const tables =
         loaders == nullptr ? nullptr : loaders->As<Config::Table>();
+    if (tables == nullptr) {
+      unchecked.push_back("batches, since there is no [loader.NAME]");
+    }
     for (const auto& [name, table] : tables == nullptr ? none : *tables) {
       // A dataset whose settings are wrong can't be opened.
       if (table.As<Config::Table>() == nullptr ||
           (!command.size.has_value() &&
            !IsDatasetRight(*host.registry, table))) {
+        continue;
+      }
+      if (IsDefault(table) && table.Find("sampler") == nullptr) {
+        findings.Add({table.location(),
+                      absl::StrCat("loader.", name,
+                                   ": there is no sampler: set `sampler` to a "
+                                   "table with its name; or is `",
+                                   name, "` misspelt?")});
         continue;
       }
       const std::string why = WhyNotOpened(command, name, table);

@@ -21,7 +21,6 @@ namespace lockstep {
 
 // The flags, by their names.
 struct CheckCommand {
-  std::string file;  // the same as job.config
   JobFlags job;
   std::vector<std::string> world = {"1"};  // numbers of ranks
   int64_t replicas = 1;

@@ -40,7 +40,7 @@ Outcome Check(const CheckCommand& command, const CommandHost& host) {
   const absl::StatusOr<int> code = RunCheck(host, command, out);
   LOCKSTEP_EXPECT_OK(code.status());
   return {code.value_or(-1),
-          absl::StrReplaceAll(out.str(), {{command.job.config, "FILE"}})};
+          absl::StrReplaceAll(out.str(), {{command.job.path(), "FILE"}})};
 }
 
 CheckCommand OfText(const std::string& text) {
@@ -63,8 +63,7 @@ rate = 0.1
 )";
 
 constexpr char kUnchecked[] =
-    "not checked: [trainer], since this program does not know the trainer's "
-    "settings (docs/cli.md says how a program of yours does)\n";
+    "not checked: [trainer], whose settings only a program of yours knows\n";
 
 TEST(Check, RightJob) {
   CheckCommand command = OfText(kRight);
@@ -131,19 +130,19 @@ FILE has 12 things that are wrong
 }
 
 TEST(Check, OtherFormats) {
-  CheckCommand command = OfText("[loader.train]\nnum_worker = 2\n");
+  CheckCommand command = OfText("[group]\nslw = 2\n");
   command.format = "csv";
   const TestHost host;
   EXPECT_THAT(Check(command, host).out,
               StartsWith("file,line,column,message\n"
-                         "FILE,2,1,\"loader 'default': there is no setting "
-                         "'num_worker'; did you mean 'num_workers'? Known: "));
+                         "FILE,2,1,\"communicator 'auto': there is no setting "
+                         "'slw'; did you mean 'slow'? Known: "));
   command.format = "json";
   EXPECT_THAT(Check(command, host).out,
               AllOf(StartsWith("{\n  \"file\": \"FILE\",\n  \"ok\": false,\n"
                                "  \"findings\": [\n    {\"file\": \"FILE\", "
                                "\"line\": 2, \"column\": 1, \"message\": "),
-                    HasSubstr("\"unchecked\": [\"[trainer], since")));
+                    HasSubstr("\"unchecked\": [\"batches, since there")));
   command = OfText(kRight);
   command.format = "json";
   EXPECT_THAT(Check(command, host).out,
@@ -246,6 +245,19 @@ TEST(Check, WhatATrainerRefusesAtItsStart) {
               HasSubstr("have no place to go on from; set delivery"));
 }
 
+TEST(Check, LoaderWithoutASampler) {
+  CheckCommand command = OfText(kRight);
+  command.job.values = {"loader.trian.num_workers=4"};
+  const Outcome outcome = Check(command, TestHost());
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.out,
+              HasSubstr("loader.trian: there is no sampler: set `sampler` to a "
+                        "table with its name; or is `trian` misspelt?\n"));
+  EXPECT_EQ(Check("").out,
+            "FILE is right\n"
+            "not checked: batches, since there is no [loader.NAME]\n");
+}
+
 TEST(Check, DataOfTheProgram) {
   const Outcome outcome = Check(
       "[loader.train]\n"
@@ -316,7 +328,7 @@ TEST(Check, SaysWhatIsWrongWithFlags) {
   command.world = {};
   expect(command, absl::StatusCode::kInvalidArgument, "but is empty");
   command = OfText(kRight);
-  command.file = command.job.config;
+  command.job.file = command.job.config;
   expect(command, absl::StatusCode::kInvalidArgument, "is given twice");
   command = CheckCommand();
   command.job.config = "/no/such/job.toml";

@@ -158,6 +158,11 @@ absl::StatusOr<int> Run(const CommandHost& host, std::vector<std::string> words,
     out << GeneralHelp(subcommands);
     return Finish(0, out, buffer);
   }
+  if (words == std::vector<std::string>{"--version"} ||
+      words == std::vector<std::string>{"version"}) {
+    out << "lockstep " << kVersion << "\n";
+    return Finish(0, out, buffer);
+  }
   if (help && words == std::vector<std::string>{"--format=markdown"}) {
     out << HelpAsMarkdown(subcommands);
     return Finish(0, out, buffer);

@@ -104,7 +104,11 @@ absl::Status CommandLine::Parse(absl::Span<const std::string> words) {
     const bool has_dash = absl::ConsumePrefix(&word, "-");
     absl::ConsumePrefix(&word, "-");
     if (!has_dash && !word.empty() && words_given < words_.size()) {
-      *words_[words_given++].field = words[i];
+      if (words_[words_given].field == nullptr) {
+        list_->push_back(words[i]);
+      } else {
+        *words_[words_given++].field = words[i];
+      }
       continue;
     }
     if (!has_dash || word.empty()) return NoFlag(words[i]);

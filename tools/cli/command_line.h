@@ -92,6 +92,13 @@ class CommandLine {
     words_.push_back({std::string(name), field, std::string(help), true});
   }
 
+  // Stores all words without a dash in `field`, behind those of AddWord.
+  void AddWords(absl::string_view name, std::vector<std::string>* field,
+                absl::string_view help) {
+    words_.push_back({std::string(name), nullptr, std::string(help), true});
+    list_ = field;
+  }
+
   // Stores the words after -- in `field`. Without this call, Parse refuses
   // them.
   void AddRest(absl::string_view name, std::vector<std::string>* field) {
@@ -149,6 +156,7 @@ class CommandLine {
   std::string name_, summary_, details_;
   std::vector<Flag> flags_;
   std::vector<Word> words_;
+  std::vector<std::string>* list_ = nullptr;  // of AddWords
   std::string rest_name_;
   std::vector<std::string>* rest_ = nullptr;
 };

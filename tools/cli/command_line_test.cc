@@ -212,5 +212,29 @@ Flags:
 )");
 }
 
+TEST(CommandLine, WordsThatMayBeLeftOut) {
+  std::string first, second;
+  std::vector<std::string> others;
+  CommandLine line("lockstep try", "tries", "");
+  line.AddWord("FIRST", &first, "the first word");
+  line.AddOptionalWord("SECOND", &second, "the second word");
+  LOCKSTEP_EXPECT_OK(line.Parse({"a"}));
+  EXPECT_EQ(first, "a");
+  EXPECT_EQ(second, "");
+  LOCKSTEP_EXPECT_OK(line.Parse({"a", "b"}));
+  EXPECT_EQ(second, "b");
+  EXPECT_THAT(line.Parse({}), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(line.Parse({"a", "b", "c"}),
+              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(line.Help(), ::testing::HasSubstr("SECOND (may be left out)\n"));
+
+  CommandLine list("lockstep list", "lists", "");
+  list.AddWord("FIRST", &first, "the first word");
+  list.AddWords("OTHERS...", &others, "the other words");
+  LOCKSTEP_EXPECT_OK(list.Parse({"x", "y", "z"}));
+  EXPECT_EQ(first, "x");
+  EXPECT_THAT(others, ::testing::ElementsAre("y", "z"));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -83,10 +83,30 @@ void AddFlags(CommandLine& line, JobFlags& flags) {
                    "--set loader.train.num_workers=4; may be repeated");
 }
 
+void AddFileAndFlags(CommandLine& line, JobFlags& flags) {
+  line.AddOptionalWord("FILE", &flags.file,
+                       "the job's text, the same as --config=FILE");
+  AddFlags(line, flags);
+}
+
+absl::Status CheckFlags(const JobFlags& flags) {
+  if (!flags.file.empty() && !flags.config.empty()) {
+    return absl::InvalidArgumentError(
+        "the job's text is given twice, as a word and by --config; give it "
+        "once");
+  }
+  if (flags.empty() && !flags.values.empty()) {
+    return absl::InvalidArgumentError(
+        "--set changes values of a job: give --config=FILE, the job's text, "
+        "too");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags) {
   Config config;
-  if (!flags.config.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(config, ReadConfigFile(flags.config));
+  if (!flags.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(config, ReadConfigFile(flags.path()));
   }
   for (const std::string& value : flags.values) {
     LOCKSTEP_RETURN_IF_ERROR(OverrideConfig(value, config));
@@ -95,8 +115,8 @@ absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags) {
 }
 
 absl::StatusOr<Config> ReadRightConfig(const JobFlags& flags) {
-  if (!flags.config.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(OfInput(ReadConfigFile(flags.config).status()));
+  if (!flags.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(OfInput(ReadConfigFile(flags.path()).status()));
   }
   return ReadJobConfig(flags);
 }
@@ -121,10 +141,12 @@ absl::StatusOr<std::string> ChooseLoader(const Job& job,
   }
   if (names.size() == 1) return names[0];
   if (job.loaders.count("train") > 0) return std::string("train");
+  if (names.empty()) {
+    return absl::FailedPreconditionError("the job has no table [loader.NAME]");
+  }
   return absl::InvalidArgumentError(
-      names.empty() ? std::string("the job has no table [loader.NAME]")
-                    : absl::StrCat("give --loader, since the job has several: ",
-                                   absl::StrJoin(names, ", ")));
+      absl::StrCat("give --loader, since the job has several: ",
+                   absl::StrJoin(names, ", ")));
 }
 
 JobSource::JobSource(const CommandHost& host, std::string name, Config table,

@@ -32,10 +32,19 @@ namespace lockstep {
 
 // The flags that name a job's text.
 struct JobFlags {
-  std::string config;               // the file, or ""
+  bool empty() const { return file.empty() && config.empty(); }
+  const std::string& path() const { return file.empty() ? config : file; }
+
+  std::string file;                 // a word of the line, or ""
+  std::string config;               // the same by --config
   std::vector<std::string> values;  // of --set
 };
 void AddFlags(CommandLine& line, JobFlags& flags);
+// The same, and the file may be given as a word.
+void AddFileAndFlags(CommandLine& line, JobFlags& flags);
+
+// Returns INVALID_ARGUMENT if the file is given twice, or values without it.
+absl::Status CheckFlags(const JobFlags& flags);
 
 // Reads the text, and changes its values. The errors of the text are those of
 // ReadConfigFile, and wrong flags are INVALID_ARGUMENT, too.

@@ -84,6 +84,11 @@ class RecordTable {
   // Requires: there is a cell for each column.
   void AddRow(std::vector<Cell> cells) { rows_.push_back(std::move(cells)); }
 
+  // Adds the rows of a table with the same columns.
+  void Append(const RecordTable& other) {
+    rows_.insert(rows_.end(), other.rows_.begin(), other.rows_.end());
+  }
+
   bool empty() const { return rows_.empty(); }
 
   // Prints aligned columns, whose names have blanks for '_'; comma-separated

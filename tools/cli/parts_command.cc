@@ -1,6 +1,7 @@
 #include "lockstep/tools/cli/parts_command.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/nearest_word.h"
 #include "lockstep/base/option_table.h"
@@ -50,14 +52,47 @@ bool Has(absl::string_view text, absl::string_view word) {
                            absl::AsciiStrToLower(word));
 }
 
-// Returns true if a part has the word in its name, its meaning or its settings.
-bool HasWord(const PluginPart& part, absl::string_view word) {
-  if (Has(part.name, word) || Has(part.meaning, word)) return true;
-  return std::any_of(part.options.begin(), part.options.end(),
-                     [word](const OptionInfo& option) {
-                       return Has(option.key, word) ||
-                              Has(option.meaning, word);
-                     });
+bool HasWord(const OptionInfo& option, absl::string_view word) {
+  return Has(option.key, word) || Has(option.meaning, word);
+}
+
+// Returns true if a part has each word in its name, its meaning or its
+// settings.
+bool HasWords(const PluginPart& part, const std::vector<std::string>& words) {
+  return std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+    return Has(part.name, word) || Has(part.meaning, word) ||
+           std::any_of(part.options.begin(), part.options.end(),
+                       [&](const auto& each) { return HasWord(each, word); });
+  });
+}
+
+// Prints a line for each part that was found, and the settings that have a
+// word. An order and the sampler of the same name share a line.
+void PrintFound(const std::vector<PluginPart>& parts,
+                const std::vector<std::string>& words, std::ostream& out) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const PluginPart& part = parts[i];
+    const auto same = [&part](const PluginPart& other) {
+      return other.name == part.name && other.meaning == part.meaning;
+    };
+    const auto end = parts.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find_if(parts.begin(), end, same) != end) continue;
+    out << part.kind;
+    for (size_t k = i + 1; k < parts.size(); ++k) {
+      if (same(parts[k])) out << ", " << parts[k].kind;
+    }
+    out << (part.name.empty() ? "" : " ") << part.name << "\n  " << part.meaning
+        << "\n";
+    for (const OptionInfo& option : part.options) {
+      const bool has_word =
+          std::any_of(words.begin(), words.end(),
+                      [&](const auto& word) { return HasWord(option, word); });
+      if (has_word) {
+        out << "    " << option.key << ": " << option.meaning << "\n";
+      }
+    }
+  }
+  out << "--name=NAME prints all settings of one\n";
 }
 
 void PrintForPrograms(OutputFormat format, const std::vector<PluginPart>& parts,
@@ -102,13 +137,29 @@ absl::Status RunParts(const CommandHost& host, const PartsCommand& command,
   keep([&](const PluginPart& part) {
     return command.name.empty() || part.name == command.name;
   });
-  keep([&](const PluginPart& part) { return HasWord(part, command.word); });
-  if (parts.empty() && !command.word.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("no part has the word ", SayUnknown(command.word, names)));
-  }
   const bool is_all =
-      command.kind.empty() && command.name.empty() && command.word.empty();
+      command.kind.empty() && command.name.empty() && command.words.empty();
+  if (command.kind.empty() && command.name.empty() && !command.words.empty()) {
+    // These are no parts, but a text has them, too.
+    parts.push_back(
+        {"job", "", "The tables of a job's text.", DescribeOptions<Job>()});
+    if (host.trainer != nullptr) {
+      parts.push_back({"trainer", "", "The trainer's own settings.",
+                       host.trainer->Describe()});
+    }
+  }
+  keep([&](const PluginPart& part) { return HasWords(part, command.words); });
+  if (parts.empty() && !command.words.empty()) {
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return absl::NotFoundError(
+        absl::StrCat("no part has the words ",
+                     SayUnknown(absl::StrJoin(command.words, " "), names)));
+  }
+  if (format == OutputFormat::kText && !command.words.empty()) {
+    PrintFound(parts, command.words, out);
+    return absl::OkStatus();
+  }
   if (format == OutputFormat::kText) {
     out << ListParts(parts);
   } else if (format == OutputFormat::kMarkdown) {

@@ -9,6 +9,7 @@
 
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "lockstep/tools/cli/host.h"
@@ -17,7 +18,8 @@ namespace lockstep {
 
 // The flags of the command, by their names. What is empty selects nothing.
 struct PartsCommand {
-  std::string word;  // in a part's name or meaning, or in its settings
+  // Words in a part's name or meaning, or in its settings.
+  std::vector<std::string> words;
   std::string kind;
   std::string name;
   std::string format = "text";  // or json, csv or markdown
@@ -25,7 +27,8 @@ struct PartsCommand {
 
 // Prints the parts of the host, and their settings. Markdown without other
 // flags also has the settings of a job, as in docs/settings.md. Returns
-// NOT_FOUND if no part has the word.
+// NOT_FOUND if no part has the words. With words, the settings of a job and of
+// the host's trainer are looked through, too.
 absl::Status RunParts(const CommandHost& host, const PartsCommand& command,
                       std::ostream& out);
 

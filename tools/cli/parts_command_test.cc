@@ -36,7 +36,7 @@ TEST(Parts, ListsAllOrSome) {
   EXPECT_THAT(Parts({}), AllOf(HasSubstr("\nsampler stratified\n"),
                                HasSubstr("\norder stratified\n"),
                                HasSubstr("\nmetrics sink text\n")));
-  EXPECT_EQ(Parts({"", "order", "stratified"}),
+  EXPECT_EQ(Parts({{}, "order", "stratified"}),
             R"(order stratified
   A shuffle in which each batch has each class in proportion.
   seed = 0
@@ -46,7 +46,7 @@ TEST(Parts, ListsAllOrSome) {
       The column of the dataset that has the class of each sample.
       Accepted: a string.
 )");
-  EXPECT_THAT(Parts({"", "loader", ""}),
+  EXPECT_THAT(Parts({{}, "loader", ""}),
               AllOf(StartsWith("loader default\n"),
                     HasSubstr("  num_workers (unset)\n"),
                     Not(HasSubstr("sampler stratified"))));
@@ -55,36 +55,49 @@ TEST(Parts, ListsAllOrSome) {
 TEST(Parts, AreThoseOfTheDocument) {
   std::stringstream document;
   document << std::ifstream("docs/settings.md").rdbuf();
-  EXPECT_EQ(Parts({"", "", "", "markdown"}), document.str())
+  EXPECT_EQ(Parts({{}, "", "", "markdown"}), document.str())
       << "Write it anew: tools/bazel run //tools:lockstep -- parts "
          "--format=markdown >docs/settings.md";
 }
 
-TEST(Parts, FindsAWord) {
-  const std::string found = Parts({"shuffle"});
-  EXPECT_THAT(found, AllOf(HasSubstr("order native_shuffle\n"),
-                           HasSubstr("sampler distributed\n"),
-                           Not(HasSubstr("sequential\n"))));
-  EXPECT_EQ(Parts({"SHUFFLE"}), found);
-  EXPECT_THAT(Parts({"max_tokens", "order"}), StartsWith("order token_budget"));
+TEST(Parts, FindsWords) {
+  EXPECT_EQ(Parts({{"similar", "LENGTH"}}),
+            R"(order, sampler length_buckets
+  Batches of samples of similar length.
+    lengths: The column of the dataset that has the length of each sample.
+--name=NAME prints all settings of one
+)");
+  // The tables of a job are no parts, but have settings, too.
+  EXPECT_THAT(Parts({{"every_steps"}}),
+              StartsWith("job\n  The tables of a job's text.\n    "
+                         "checkpoint.every_steps: "));
+  EXPECT_THAT(Parts({{"max_tokens"}, "order"}),
+              StartsWith("order token_budget\n"));
 }
 
 TEST(Parts, OtherFormats) {
-  EXPECT_THAT(Parts({"", "order", "stratified", "csv"}),
+  EXPECT_THAT(Parts({{}, "order", "stratified", "csv"}),
               AllOf(StartsWith("kind,name,setting,default,accepted,meaning\n"
                                "order,stratified,,,,A shuffle in which"),
                     HasSubstr("\norder,stratified,labels,\"\"\"label\"\"\",")));
-  EXPECT_THAT(Parts({"", "order", "stratified", "json"}),
+  EXPECT_THAT(Parts({{}, "order", "stratified", "json"}),
               StartsWith("[\n  {\"kind\": \"order\", \"name\": "));
 }
 
 TEST(Parts, HasThoseOfTheProgram) {
-  const TestHost host;
+  TestHost host;
+  WordsOptions options;
+  const OptionTable table = TableOf(options);
+  host.trainer = &table;
   PartsCommand command;
-  command.word = "words";
+  command.words = {"words"};
   EXPECT_THAT(
       Printed([&](std::ostream& out) { return RunParts(host, command, out); }),
       StartsWith("dataset words\n  Numbers of words.\n"));
+  command.words = {"number", "samples"};
+  EXPECT_THAT(
+      Printed([&](std::ostream& out) { return RunParts(host, command, out); }),
+      HasSubstr("trainer\n  The trainer's own settings.\n    size: "));
 }
 
 TEST(Parts, SaysWhatThereIs) {
@@ -92,12 +105,12 @@ TEST(Parts, SaysWhatThereIs) {
     PartsCommand command;
     const char* message;
   } cases[] = {
-      {{"", "samplers"},
+      {{{}, "samplers"},
        "there is no --kind 'samplers'; did you mean 'sampler'? Known: "
        "collate, communicator, dataset, loader, metrics sink, order, sampler"},
-      {{"", "dataset", "stratified"}, "there is no --name 'stratified'"},
-      {{"", "", "distribute"}, "did you mean 'distributed'?"},
-      {{"", "", "", "html"}, "there is no --format 'html'"},
+      {{{}, "dataset", "stratified"}, "there is no --name 'stratified'"},
+      {{{}, "", "distribute"}, "did you mean 'distributed'?"},
+      {{{}, "", "", "html"}, "there is no --format 'html'"},
   };
   for (const auto& each : cases) {
     const TestHost host;
@@ -109,11 +122,11 @@ TEST(Parts, SaysWhatThereIs) {
   }
   const TestHost host;
   PartsCommand command;
-  command.word = "no such word";
+  command.words = {"no", "such", "word"};
   EXPECT_THAT(
       ErrorOf([&](std::ostream& out) { return RunParts(host, command, out); }),
       StatusIs(absl::StatusCode::kNotFound,
-               HasSubstr("no part has the word 'no such word'")));
+               HasSubstr("no part has the words 'no such word'")));
 }
 
 }  // namespace

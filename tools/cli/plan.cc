@@ -115,7 +115,8 @@ std::string LastStep(const EpochFacts& facts, const SamplerOptions& options) {
                     first == last ? " has " : " have ",
                     Counted(rows, "row", "rows"));
     if (valid != rows) {
-      absl::StrAppend(&text, " (", WithCommas(rows - valid), " without data)");
+      absl::StrAppend(&text, " (", WithCommas(rows - valid), " of them ",
+                      options.cut.tail == Tail::kMask ? "empty)" : "padding)");
     }
     first = last + 1;
   }
@@ -152,7 +153,9 @@ std::string PaddedText(const SamplerStats& stats, const CutOptions& cut) {
       return "  Ranks may have one row less than others (tail = "
              "\"uneven\").\n";
     case Tail::kDrop:
-      return "";
+      if (stats.dropped > 0) return "";
+      return "  No sample is left out (tail = \"drop\"; drop_last leaves out a "
+             "short batch).\n";
   }
   return "";
 }
@@ -191,7 +194,8 @@ void PrintFacts(const EpochFacts& facts, const RankSamplers& samplers,
 
 // Returns the samples of a batch, which are cut off to fit into a line unless
 // all are wanted.
-std::string SamplesText(const BatchIndices& batch, size_t room, bool all) {
+std::string SamplesText(const BatchIndices& batch, size_t room, bool all,
+                        bool& is_cut) {
   std::string text;
   size_t row = 0;
   for (size_t i = 0; i < batch.indices.size(); ++i) {
@@ -210,6 +214,7 @@ std::string SamplesText(const BatchIndices& batch, size_t room, bool all) {
     const std::string rest =
         absl::StrCat(" ... ", batch.indices.size() - i, " more");
     if (!all && i > 0 && text.size() + 1 + word.size() + rest.size() > room) {
+      is_cut = true;
       return text + rest;
     }
     absl::StrAppend(&text, i == 0 ? "" : " ", word);
@@ -253,6 +258,7 @@ absl::Status PrintSteps(const RankSamplers& samplers,
   const std::string head =
       absl::StrFormat("  %*s  rank  rows  samples\n", width, "step");
   out << head;
+  bool is_cut = of_steps.tail > 0 || of_ranks.tail > 0;
   for (int64_t step = 0; step < facts.steps && out; ++step) {
     if (step == of_steps.head && of_steps.tail > 0) {
       const int64_t passed = facts.steps - of_steps.head - of_steps.tail;
@@ -274,10 +280,12 @@ absl::Status PrintSteps(const RankSamplers& samplers,
       const std::string line = absl::StrFormat("  %*d  %4d  %4d  ", width,
                                                batch.step, rank, batch.rows());
       out << line
-          << SamplesText(batch, kWidth - std::min(line.size(), kWidth), all)
+          << SamplesText(batch, kWidth - std::min(line.size(), kWidth), all,
+                         is_cut)
           << "\n";
     }
   }
+  if (is_cut) out << "  --all prints all steps, ranks and samples.\n";
   return absl::OkStatus();
 }
 
@@ -322,6 +330,9 @@ absl::Status PrintText(const SampleSource& source, const RankSamplers& samplers,
   PrintFacts(facts, samplers, out);
   LOCKSTEP_RETURN_IF_ERROR(
       PrintWaste(source, samplers.dealing(), facts.epoch, out));
+  if (facts.steps == 0 && samplers.place().has_value()) {
+    out << "  The epoch has ended; --epochs=2 shows the next one, too.\n";
+  }
   if (facts.steps == 0) return absl::OkStatus();
   return PrintSteps(samplers, ranks, facts, all, out);
 }
@@ -352,12 +363,18 @@ absl::Status RunPlan(const CommandHost& host, const PlanCommand& command,
     LOCKSTEP_RETURN_IF_ERROR(CheckSeed(*place, dealing.seed));
     epoch = place->state.progress.epoch;
   }
+  const int64_t rank = command.rank.value_or(0);
+  if (rank < 0 || rank >= dealing.ranks()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rank should be from 0 to ", dealing.ranks() - 1,
+                     ", but it is ", rank));
+  }
   std::vector<int64_t> ranks;
   if (command.rank.has_value()) {
     ranks = {*command.rank};
   } else {
-    for (int64_t rank = 0; rank < dealing.ranks(); ++rank) {
-      ranks.push_back(rank);
+    for (int64_t each = 0; each < dealing.ranks(); ++each) {
+      ranks.push_back(each);
     }
   }
   RankSamplers samplers(std::move(dealing), std::move(place));

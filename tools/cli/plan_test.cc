@@ -68,7 +68,7 @@ TEST(Plan, Text) {
   EXPECT_EQ(Plan(Sized(5, 2, 2)),
             R"(epoch 0: 2 steps on each of 2 ranks; 5 of 5 samples come
   A step has up to 2 rows on each rank, 4 together.
-  In the last step, rank 0 has 1 row, rank 1 has 1 row (1 without data).
+  In the last step, rank 0 has 1 row, rank 1 has 1 row (1 of them padding).
   1 row repeats a sample as padding, marked by * (tail = "pad").
   step  rank  rows  samples
      0     0     2  4 1
@@ -97,6 +97,10 @@ TEST(Plan, TellsWhatTheTailDoes) {
                     HasSubstr("Ranks may have one row less than others")));
   command = Sized(10, 1, 4);
   EXPECT_THAT(Plan(command), HasSubstr("No row is padding"));
+  command.samples.tail = "drop";
+  EXPECT_THAT(Plan(command),
+              HasSubstr("No sample is left out (tail = \"drop\"; drop_last "));
+  command.samples.tail = "";
   command.samples.drop_last = true;
   EXPECT_THAT(Plan(command),
               HasSubstr("2 samples at the end are left out (drop_last).\n"));
@@ -112,7 +116,9 @@ TEST(Plan, ShowsTheBeginningAndTheEndOfMillions) {
                           HasSubstr("\n  ... 54 ranks ...\n"),
                           HasSubstr("\n  ... 1,951 steps ...\n"),
                           HasSubstr("\n  1953    63     2  1351525 1475642\n"),
-                          HasSubstr(" more\n")));
+                          HasSubstr(" more\n"),
+                          EndsWith("  --all prints all steps, ranks and "
+                                   "samples.\n")));
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
   EXPECT_LT(lines.size(), 45);
   for (const std::string& line : lines) EXPECT_LE(line.size(), 80) << line;
@@ -185,8 +191,8 @@ TEST(Plan, OfAJob) {
       AllOf(HasSubstr("on each of 4 ranks"),
             HasSubstr("2 ranks share each part of the data"),
             HasSubstr("In the last step, rank 0 has 1 row, rank 1 has 1 "
-                      "row (1 without data), rank 2 has 1 row, rank 3 "
-                      "has 1 row (1 without data).\n"),
+                      "row (1 of them padding), rank 2 has 1 row, rank 3 "
+                      "has 1 row (1 of them padding).\n"),
             HasSubstr("     0     3     2  1 3\n")));
 }
 
@@ -284,7 +290,7 @@ TEST(Plan, SaysWhatIsWrong) {
   expect(Sized(-1, 1, 1), "should be 0 or more, but it is -1");
   PlanCommand command = Sized(10, 2, 1);
   command.rank = 2;
-  expect(command, "Invalid rank 2");
+  expect(command, "--rank should be from 0 to 1, but it is 2");
   expect(Sized(10, 0, 1),
          "--world, the number of ranks, should be from 1 to 1000000");
   command = Sized(10, 2, 1);
@@ -326,6 +332,16 @@ TEST(Plan, SaysWhatContradictsAJob) {
   EXPECT_THAT(Refusal(command),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("--tail and --config contradict each other")));
+  command = OfJob(file, 2);
+  command.samples.job.file = file;
+  EXPECT_THAT(Refusal(command),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("is given twice, as a word and by --config")));
+  command = Sized(10, 2, 1);
+  command.samples.job.values = {"loader.train.seed=1"};
+  EXPECT_THAT(Refusal(command),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("--set changes values of a job: give")));
   command = OfJob(file, 2);
   command.samples.loader = "trian";
   EXPECT_THAT(Refusal(command),

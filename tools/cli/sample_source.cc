@@ -164,7 +164,7 @@ class SharedStream : public IndexStream {
 }  // namespace
 
 void AddOrderFlags(CommandLine& line, SampleFlags& flags) {
-  AddFlags(line, flags.job);
+  AddFileAndFlags(line, flags.job);
   line.Add("loader", &flags.loader,
            "the loader of the job; the only one, or train, if not given");
   line.Add("size", &flags.size,
@@ -200,7 +200,8 @@ void AddCutFlags(CommandLine& line, SampleFlags& flags) {
 absl::StatusOr<std::unique_ptr<SampleSource>> SampleSource::Open(
     const CommandHost& host, const SampleFlags& flags) {
   std::unique_ptr<SampleSource> source(new SampleSource(flags));
-  if (flags.job.config.empty() && flags.job.values.empty()) {
+  LOCKSTEP_RETURN_IF_ERROR(CheckFlags(flags.job));
+  if (flags.job.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(CheckWithoutJob(flags));
     LOCKSTEP_ASSIGN_OR_RETURN(source->order_, MakeOrder(flags));
     return source;

@@ -196,8 +196,8 @@ class Differences {
            absl::string_view what) {
     table_.AddRow(
         {std::string(kind), absl::CHexEscape(name), std::string(what)});
-    lines_.push_back(
-        absl::StrCat(kind, " ", absl::CHexEscape(name), ": ", what));
+    lines_.push_back(absl::StrCat(kind, name.empty() ? "" : " ",
+                                  absl::CHexEscape(name), ": ", what));
   }
 
   bool empty() const { return lines_.empty(); }
@@ -210,8 +210,21 @@ class Differences {
       out << "\n";
       return;
     }
-    for (const std::string& line : lines_) out << line << "\n";
+    PrintLines("", out);
     if (lines_.empty()) out << if_none << "\n";
+  }
+
+  void PrintLines(absl::string_view indent, std::ostream& out) const {
+    for (const std::string& line : lines_) out << indent << line << "\n";
+  }
+
+  void PrintJson(std::ostream& out) const { table_.PrintJson(out, "  "); }
+
+  // Adds those of another one.
+  Differences& Join(const Differences& other) {
+    table_.Append(other.table_);
+    lines_.insert(lines_.end(), other.lines_.begin(), other.lines_.end());
+    return *this;
   }
 
  private:
@@ -280,7 +293,7 @@ absl::StatusOr<std::string> CompareElements(const CheckpointReader& a,
       WithCommas(differing), " of ",
       Counted(in_a.bytes / size, in_a.dtype.has_value() ? "element" : "byte",
               in_a.dtype.has_value() ? "elements" : "bytes"),
-      " differ, the first at ", first,
+      differing == 1 ? " differs, at " : " differ, the first at ", first,
       has_numbers ? absl::StrFormat(", by %.6g at most", most) : "",
       not_finite == 0 ? ""
                       : absl::StrCat(", and ", WithCommas(not_finite),
@@ -296,11 +309,12 @@ std::string SizeText(const CheckpointSection& section) {
       " of ", Name(*section.dtype));
 }
 
+// `told` are the sections whose difference was told in words.
 absl::Status CompareSections(const Contents& a, const Contents& b,
-                             bool has_settings, Differences& differences) {
+                             const std::set<std::string>& told,
+                             Differences& differences) {
   for (const CheckpointSection& section : a.reader->sections()) {
-    // The job is compared by its settings, if these say how it differs.
-    if (section.name == internal_checkpoint::kJob && has_settings) continue;
+    if (told.count(section.name) > 0) continue;
     const CheckpointSection* const other = b.reader->Find(section.name);
     if (other == nullptr) {
       differences.Add("section", section.name, "only the first has it");
@@ -342,8 +356,10 @@ absl::StatusOr<int> Compare(const Contents& a, const StateCommand& command,
                             OutputFormat format, std::ostream& out) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Contents b, ReadContents(command.other));
   Differences differences;
+  std::set<std::string> told;
   if (a.step != b.step && a.step.has_value() && b.step.has_value()) {
     differences.Add("step", "", absl::StrCat(*a.step, ", and ", *b.step));
+    told.insert(internal_checkpoint::kStep);
   }
   for (const SavedPlace& place : a.places) {
     for (const SavedPlace& other : b.places) {
@@ -352,12 +368,14 @@ absl::StatusOr<int> Compare(const Contents& a, const StateCommand& command,
         differences.Add(
             "place", place.section,
             absl::StrCat(place.ToString(), ", and ", other.ToString()));
+        told.insert(place.section);
       }
     }
   }
-  const bool has_settings =
-      CompareSettings(a.job, b.job, /*with_trainer=*/true, differences);
-  LOCKSTEP_RETURN_IF_ERROR(CompareSections(a, b, has_settings, differences));
+  if (CompareSettings(a.job, b.job, /*with_trainer=*/true, differences)) {
+    told.insert(internal_checkpoint::kJob);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(CompareSections(a, b, told, differences));
   differences.Print(format, "both are the same", out);
   return differences.empty() ? 0 : 1;
 }
@@ -371,7 +389,8 @@ absl::Status CheckPlace(const CommandHost& host, const Job& job,
       const auto source,
       JobSource::Open(host, place.loader, job.loaders.at(place.loader),
                       command.size));
-  LOCKSTEP_ASSIGN_OR_RETURN(const Dealing dealing, source->For(command.world));
+  LOCKSTEP_ASSIGN_OR_RETURN(const Dealing dealing,
+                            source->For(command.world.value_or(1)));
   LOCKSTEP_RETURN_IF_ERROR(CheckSeed(place, dealing.seed));
   LOCKSTEP_ASSIGN_OR_RETURN(const auto sampler,
                             Sampler::Create(dealing.order, dealing.options));
@@ -405,28 +424,47 @@ absl::StatusOr<int> CheckFits(const CommandHost& host, const Contents& contents,
     const absl::Status status = CheckPlace(host, job, command, place);
     if (!status.ok()) refused.Add("loader", place.loader, status.message());
   }
-  if (format != OutputFormat::kText) {
-    // A setting that has changed keeps no job from going on.
-    refused.Print(format, "", out);
-    return refused.empty() ? 0 : 1;
+  const int code = refused.empty() ? 0 : 1;
+  if (format == OutputFormat::kCsv) {
+    changed.Join(refused).Print(format, "", out);
+    return code;
   }
-  if (!changed.empty()) {
-    out << "settings that the job has changed since:\n";
-    changed.Print(format, "", out);
+  const std::string not_compared =
+      host.trainer == nullptr
+          ? "[trainer], whose settings only a program of yours knows"
+          : "";
+  if (format == OutputFormat::kJson) {
+    out << "{\n  \"ok\": " << (refused.empty() ? "true" : "false")
+        << ",\n  \"refused\": ";
+    refused.PrintJson(out);
+    out << ",\n  \"changed\": ";
+    changed.PrintJson(out);
+    out << ",\n  \"begin_anew\": [";
+    bool first = true;
+    for (const std::string& name : anew) {
+      out << (first ? "" : ", ") << JsonText(name);
+      first = false;
+    }
+    out << "],\n  \"not_compared\": [";
+    if (!not_compared.empty()) out << JsonText(not_compared);
+    out << "]\n}\n";
+    return code;
   }
-  if (host.trainer == nullptr) {
-    out << "not compared: [trainer], since this program does not know the "
-           "trainer's settings\n";
-  }
+  const std::string ranks = Counted(command.world.value_or(1), "rank", "ranks");
+  out << (refused.empty() ? "the job can go on from it on "
+                          : "the job can't go on from it on ")
+      << ranks << "\n";
+  refused.PrintLines("  ", out);
   for (const std::string& name : anew) {
     out << "the loader '" << name
         << "' begins anew, since the checkpoint has no place of it\n";
   }
-  refused.Print(format,
-                absl::StrCat("the job's loaders can go on from it on ",
-                             Counted(command.world, "rank", "ranks")),
-                out);
-  return refused.empty() ? 0 : 1;
+  if (!changed.empty()) {
+    out << "settings that the job has changed since:\n";
+    changed.PrintLines("  ", out);
+  }
+  if (!not_compared.empty()) out << "not compared: " << not_compared << "\n";
+  return code;
 }
 
 }  // namespace
@@ -435,8 +473,13 @@ absl::StatusOr<int> RunState(const CommandHost& host,
                              const StateCommand& command, std::ostream& out) {
   LOCKSTEP_ASSIGN_OR_RETURN(const OutputFormat format,
                             ParseFormat(command.format));
-  const bool has_job =
-      !command.job.config.empty() || !command.job.values.empty();
+  LOCKSTEP_RETURN_IF_ERROR(CheckFlags(command.job));
+  const bool has_job = !command.job.empty();
+  if (!has_job && (command.world.has_value() || command.size.has_value())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(command.world.has_value() ? "--world" : "--size",
+                     " is of a job: give --config=FILE, the job's text, too"));
+  }
   if (has_job && !command.other.empty()) {
     return absl::InvalidArgumentError(
         "--config and a second checkpoint contradict each other; give one of "

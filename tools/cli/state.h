@@ -21,11 +21,11 @@ namespace lockstep {
 
 // The flags of state, by their names.
 struct StateCommand {
-  std::string path;             // the checkpoint
-  std::string other;            // one to compare it with, or ""
-  JobFlags job;                 // a job to which it should fit
-  int64_t world = 1;            // the ranks of that job
-  std::optional<int64_t> size;  // as for check
+  std::string path;              // the checkpoint
+  std::string other;             // one to compare it with, or ""
+  JobFlags job;                  // a job to which it should fit
+  std::optional<int64_t> world;  // the ranks of that job; 1 if not given
+  std::optional<int64_t> size;   // as for check
   std::string format = "text";
 };
 

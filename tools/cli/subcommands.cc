@@ -33,8 +33,7 @@ shows the batches on each number of ranks.
 
   lockstep check job.toml --world=1,2,8
   lockstep check job.toml --size=1000000 --format=json)");
-  line.AddOptionalWord("FILE", &command.file, "the job's text");
-  AddFlags(line, command.job);
+  AddFileAndFlags(line, command.job);
   line.Add("world", &command.world, "numbers of ranks");
   line.Add("replicas", &command.replicas,
            "how many ranks share each part of the data");
@@ -96,8 +95,10 @@ Subcommand PrintOrder(OrderCommand& command) {
 Subcommand Verify(VerifyCommand& command) {
   CommandLine line(
       "lockstep verify", "proves that no sample is lost or comes twice",
-      R"(It walks all ranks through each epoch, and restarts them at many places, on
-as many ranks and on other numbers of them.
+      R"(It walks samplers of all ranks through each epoch, and restarts them at many
+places, on as many ranks and on other numbers of them. It reads no data: that a
+loader gives what its sampler says is not looked at, nor is the trainer
+(trainer --verify does that).
 
   lockstep verify --config=job.toml --loader=train --world=8
   lockstep verify --size=1000003 --world=8 --batch_size=32 --epochs=3)");
@@ -106,6 +107,9 @@ as many ranks and on other numbers of them.
   line.Add("epochs", &command.epochs, "how many epochs");
   line.Add("places", &command.places,
            "at how many places of an epoch the ranks are restarted");
+  line.Add("restart_world", &command.restart_world,
+           "other numbers of ranks, on which they are restarted; up to three\n"
+           "if not given");
   AddFormat(line, command.format);
   AddCutFlags(line, command.samples);
   return {line, [&command](const CommandHost& host, std::ostream& out) {
@@ -122,7 +126,7 @@ rows in memory:
   lockstep bench loader --config=job.toml --loader=train
   lockstep bench loader --npy=x.npy,y.npy --batch_size=64 --num_workers=4
   lockstep bench loader --size=10000 --row_bytes=150528)");
-  AddFlags(line, command.job);
+  AddFileAndFlags(line, command.job);
   line.Add("loader", &command.loader,
            "the loader of the job; the only one, or train, if not given");
   line.Add("world", &command.world,
@@ -167,8 +171,8 @@ Subcommand ListSettings(PartsCommand& command) {
                    R"(  lockstep parts shuffle
   lockstep parts --kind=sampler
   lockstep parts --kind=sampler --name=distributed)");
-  line.AddOptionalWord("WORD", &command.word,
-                       "what the name, the meaning or a setting has");
+  line.AddWords("WORD...", &command.words,
+                "what the name, the meaning or a setting has");
   line.Add("kind", &command.kind,
            "order, sampler, dataset, collate, loader, communicator or metrics\n"
            "sink; all if it is not given");
@@ -292,9 +296,13 @@ constexpr char kAbout[] = R"(# The lockstep command
 `lockstep help --format=markdown` prints.
 
 All commands write data to the standard output, and messages and progress to the standard error.
-They end with 0; with 1 if something is wrong with what they looked at; with 2 if the command line
-makes no sense. `launch` has [codes of its own](launchers.md#lockstep-launch). A command that is
+They end with 0; with 1 if something is wrong with what they looked at, or two checkpoints differ;
+with 2 if the command line makes no sense. `launch` has [codes of its own](launchers.md#lockstep-launch). A command that is
 stopped leaves no file that is half written.
+
+`--format=json` has all that the text has, apart from sentences. `--format=csv` has one table: the
+rows of `plan`, the indices of `order`, the epochs of `verify` and `bench loader`, the mistakes of
+`check`, the sections of `state` or the differences, the settings of `parts`.
 
 A job's text may name parts of your own. A binary of three lines knows them, and the settings
 under `[trainer]`:

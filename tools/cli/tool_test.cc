@@ -57,7 +57,7 @@ TEST(Tool, PrintsData) {
   EXPECT_EQ(order.out, "2\n3\n4\n");
   const Outcome verify = Shell("$tool verify --size=21 --world=2");
   EXPECT_EQ(verify.code, 0);
-  EXPECT_THAT(verify.out, HasSubstr("nothing is lost or comes twice\n"));
+  EXPECT_THAT(verify.out, HasSubstr("nothing is lost or comes twice"));
   const Outcome bench = Shell("$tool bench loader --size=100 --num_workers=1");
   EXPECT_EQ(bench.code, 0);
   EXPECT_THAT(bench.out, StartsWith("100 samples of bytes u8[1024]\n"));
@@ -115,6 +115,13 @@ TEST(Tool, TellsMistakesOfFilesFromThoseOfLines) {
   }
 }
 
+TEST(Tool, TellsItsVersion) {
+  for (const char* word : {"version", "--version"}) {
+    EXPECT_THAT(Shell(absl::StrCat("$tool ", word)).out,
+                StartsWith("lockstep 0."));
+  }
+}
+
 TEST(Tool, HelpsWithEachCommand) {
   for (const char* line : {"help", "--help", "-h", "-help"}) {
     const Outcome help = Shell(absl::StrCat("$tool ", line));
@@ -166,6 +173,7 @@ TEST(Tool, SaysWhatIsWrongWithALine) {
            {"checkpoint", "lockstep state, state export and state import"},
            {"state", "the word FILE, the checkpoint, is not given"},
            {"state a b c", "'c' is no flag; give flags and FILE OTHER"},
+           {"plan a b", "'b' is no flag; give flags and FILE"},
            {"state export a", "--to, the path of what is to be written"},
            {"state import a --to=b --format=pt", "there is no --format 'pt'"},
            {"check", "give the job's text, as in lockstep check job.toml"},

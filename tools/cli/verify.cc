@@ -14,12 +14,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/sampler/order.h"
@@ -411,12 +414,25 @@ class EpochVerifier {
   EpochResult result_;
 };
 
+// Returns how the job goes on on another number of ranks, or why it can't.
+absl::StatusOr<Dealing> FindOther(const SampleSource& source,
+                                  const Dealing& dealing, int64_t ranks) {
+  absl::StatusOr<Dealing> found = source.For(ranks);
+  if (!found.ok()) {
+    return Annotate(found.status(), absl::StrCat("on ", ranks, " ranks"));
+  }
+  const std::string before = dealing.order->Describe().ToString();
+  const std::string now = found->order->Describe().ToString();
+  if (before == now) return found;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "on ", ranks, " ranks: the order is ", now, ", and not ", before));
+}
+
 // Returns up to three other numbers of ranks on which the job can go on. If
 // there is none, `reason` says why the last one is not.
 std::vector<Dealing> FindOthers(const SampleSource& source,
                                 const Dealing& dealing, std::string& reason) {
   const int64_t parts = dealing.options.cut.world;
-  const OrderDescription description = dealing.order->Describe();
   std::vector<Dealing> others;
   std::set<int64_t> tried = {parts};
   for (const int64_t other :
@@ -425,17 +441,32 @@ std::vector<Dealing> FindOthers(const SampleSource& source,
         !tried.insert(other).second) {
       continue;
     }
-    const int64_t ranks = other * dealing.options.replicas;
-    absl::StatusOr<Dealing> found = source.For(ranks);
-    if (!found.ok()) {
-      reason = absl::StrCat("on ", ranks, " ranks: ", found.status().message());
-    } else if (found->order->Describe().ToString() != description.ToString()) {
-      reason = absl::StrCat("on ", ranks, " ranks the order is ",
-                            found->order->Describe().ToString(), ", and not ",
-                            description.ToString());
-    } else {
+    absl::StatusOr<Dealing> found =
+        FindOther(source, dealing, other * dealing.options.replicas);
+    if (found.ok()) {
       others.push_back(*std::move(found));
+    } else {
+      reason = std::string(found.status().message());
     }
+  }
+  return others;
+}
+
+// Returns the numbers of ranks that the flag names.
+absl::StatusOr<std::vector<Dealing>> FindGiven(const SampleSource& source,
+                                               const VerifyCommand& command,
+                                               const Dealing& dealing) {
+  std::vector<Dealing> others;
+  for (const std::string& word : command.restart_world) {
+    int64_t ranks = 0;
+    if (!absl::SimpleAtoi(word, &ranks)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--restart_world should be numbers of ranks, such as "
+                       "3,5, but has '",
+                       absl::CHexEscape(word), "'"));
+    }
+    LOCKSTEP_ASSIGN_OR_RETURN(Dealing found, FindOther(source, dealing, ranks));
+    others.push_back(std::move(found));
   }
   return others;
 }
@@ -447,7 +478,7 @@ const char* CoverageText(Coverage coverage) {
     case Coverage::kAtMostOnce:
       return "none twice";
     case Coverage::kAny:
-      return "as the order draws them";
+      return "as it draws them";
   }
   return "";
 }
@@ -455,20 +486,24 @@ const char* CoverageText(Coverage coverage) {
 void PrintEpochText(int64_t epoch, const EpochResult& result,
                     const Dealing& dealing, const std::string& others,
                     const std::string& reason, std::ostream& out) {
-  out << "epoch " << epoch << ": "
+  out << "epoch " << epoch << "\n  the order has "
       << Counted(dealing.order->Describe().size, "sample", "samples") << ", "
-      << CoverageText(dealing.order->coverage()) << "; "
-      << Counted(result.steps, "step", "steps") << " on each of "
-      << Counted(dealing.ranks(), "rank", "ranks") << "; "
+      << CoverageText(dealing.order->coverage()) << ", and is the same when it "
+      << "is opened again\n  " << Counted(result.steps, "step", "steps")
+      << " on each of " << Counted(dealing.ranks(), "rank", "ranks") << ": "
       << WithCommas(result.stats.delivered) << " delivered, "
       << WithCommas(result.stats.dropped) << " dropped, "
-      << WithCommas(result.stats.padded) << " padded\n"
-      << "  restarted at " << Counted(result.places, "place", "places")
-      << ": on as many ranks, the next steps are the same\n";
-  if (!others.empty()) {
-    out << "  and on " << others
-        << " ranks, all that is left comes: the next steps, the last ones, and "
-           "all\n  steps of the last tenth were looked at\n";
+      << WithCommas(result.stats.padded) << " padded\n";
+  if (result.places > 0) {
+    out << "  restarted on as many ranks at "
+        << Counted(result.places, "place", "places")
+        << ": the next step is the same\n";
+  }
+  if (result.places > 0 && !others.empty()) {
+    out << "  restarted there on " << others
+        << " ranks: the next step and the last one are right,\n"
+           "  and so are all steps of the last tenth; together they have all "
+           "that is left\n";
   } else if (!reason.empty()) {
     out << "  other numbers of ranks can't go on with this job: " << reason
         << "\n";
@@ -506,7 +541,12 @@ absl::Status RunVerify(const CommandHost& host, const VerifyCommand& command,
                             SampleSource::Open(host, command.samples));
   LOCKSTEP_ASSIGN_OR_RETURN(const Dealing dealing, source->For(command.world));
   std::string reason;
-  std::vector<Dealing> others = FindOthers(*source, dealing, reason);
+  std::vector<Dealing> others;
+  if (command.restart_world.empty()) {
+    others = FindOthers(*source, dealing, reason);
+  } else {
+    LOCKSTEP_ASSIGN_OR_RETURN(others, FindGiven(*source, command, dealing));
+  }
   const std::string numbers =
       absl::StrJoin(others, ", ", [](std::string* text, const Dealing& each) {
         absl::StrAppend(text, each.ranks());
@@ -532,11 +572,13 @@ absl::Status RunVerify(const CommandHost& host, const VerifyCommand& command,
   }
   if (format == OutputFormat::kCsv) table.PrintCsv(out);
   if (format == OutputFormat::kJson) {
-    table.PrintJson(out);
-    out << "\n";
+    out << "{\n  \"ok\": true,\n  \"epochs\": ";
+    table.PrintJson(out, "  ");
+    out << "\n}\n";
   }
   if (format == OutputFormat::kText) {
-    out << Conclusion(dealing.order->coverage(), dropped) << "\n";
+    out << Conclusion(dealing.order->coverage(), dropped)
+        << " (data was not read)\n";
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -26,6 +27,8 @@ struct VerifyCommand {
   int64_t epoch = 0;
   int64_t epochs = 1;
   int64_t places = 100;  // of an epoch, at which ranks are restarted
+  // Other numbers of ranks for restarts; up to three if none are given.
+  std::vector<std::string> restart_world;
   std::string format = "text";
 
   // The time between two lines of host.tell.
