@@ -309,8 +309,8 @@ void PrintTimesText(const EpochTimes& times, std::ostream& out) {
 
 // Prints what programs read: in CSV, the epochs alone.
 void PrintForPrograms(OutputFormat format, const std::vector<EpochTimes>& all,
-                      const LoaderMetrics& metrics, Cell alone, bool is_short,
-                      std::ostream& out) {
+                      const LoaderMetrics& metrics, const Cell& alone,
+                      bool is_short, std::ostream& out) {
   RecordTable epochs({"epoch", "steps", "batches", "samples", "seconds",
                       "samples_per_second", "first_seconds"});
   for (const EpochTimes& times : all) {

@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "lockstep/base/annotate.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
@@ -222,10 +223,10 @@ void CheckLoader(const CommandHost& host, const CheckCommand& command,
   const auto add = [&](const absl::Status& status, int64_t world) {
     if (status.message() == last) return;
     last = std::string(status.message());
-    findings.AddOf(absl::Status(status.code(),
-                                absl::StrCat(last, "; on ",
-                                             Counted(world, "rank", "ranks"))),
-                   table);
+    findings.AddOf(
+        Annotate(status, "",
+                 absl::StrCat("; on ", Counted(world, "rank", "ranks"))),
+        table);
   };
   for (const int64_t world : worlds) {
     const auto loader = (*source)->MakeLoader(world, Config());

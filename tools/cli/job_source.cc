@@ -216,7 +216,7 @@ absl::StatusOr<Dealing> JobSource::For(int64_t world) const {
   Config changes;
   changes.Set("num_workers", 0);
   changes.Set("prefetch_batches", 1);
-  LOCKSTEP_ASSIGN_OR_RETURN(std::shared_ptr<Loader> loader,
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::shared_ptr<Loader> loader,
                             MakeLoader(world, changes));
   Dealing dealing;
   dealing.options = loader->sampler_options();
@@ -224,7 +224,7 @@ absl::StatusOr<Dealing> JobSource::For(int64_t world) const {
   dealing.seed = loader->options().seed;
   // The loader keeps its order alive.
   const Order* const order = &loader->order();
-  dealing.order = std::shared_ptr<const Order>(std::move(loader), order);
+  dealing.order = std::shared_ptr<const Order>(loader, order);
   return dealing;
 }
 

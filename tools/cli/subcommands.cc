@@ -297,8 +297,8 @@ constexpr char kAbout[] = R"(# The lockstep command
 
 All commands write data to the standard output, and messages and progress to the standard error.
 They end with 0; with 1 if something is wrong with what they looked at, or two checkpoints differ;
-with 2 if the command line makes no sense. `launch` has [codes of its own](launchers.md#lockstep-launch). A command that is
-stopped leaves no file that is half written.
+with 2 if the command line makes no sense. `launch` has [codes of its
+own](launchers.md#lockstep-launch). A command that is stopped leaves no file that is half written.
 
 `--format=json` has all that the text has, apart from sentences. `--format=csv` has one table: the
 rows of `plan`, the indices of `order`, the epochs of `verify` and `bench loader`, the mistakes of
