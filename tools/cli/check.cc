@@ -315,11 +315,10 @@ void PrintAll(OutputFormat format, const std::string& file,
     return;
   }
   findings.Print(format, out);
-  const std::string name = file.empty() ? "the job's text" : file;
   if (findings.empty()) {
-    out << name << " is right\n";
+    out << file << " is right\n";
   } else {
-    out << name << " has "
+    out << file << " has "
         << Counted(static_cast<int64_t>(findings.size()), "thing", "things")
         << " that " << (findings.size() == 1 ? "is" : "are") << " wrong\n";
   }

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/sampler/cut.h"
@@ -31,6 +32,7 @@ namespace {
 // of a block that are worth several threads.
 constexpr int64_t kBuffered = int64_t{1} << 17;
 constexpr int64_t kWorthThreads = int64_t{1} << 15;
+constexpr unsigned kMostThreads = 8;
 
 // The stream of a buffer, for one sampler.
 // Thread-safety: as StreamBuffer.
@@ -191,26 +193,36 @@ absl::Status Walker::Walk(const Block& block,
   const bool has_threads = !buffer_.has_segments() && parts > 1 &&
                            block.end() - block.begin > kWorthThreads;
   const unsigned count =
-      has_threads ? std::max(1U, std::thread::hardware_concurrency()) : 1;
+      has_threads
+          ? std::clamp(std::thread::hardware_concurrency(), 1U, kMostThreads)
+          : 1;
   std::atomic<int64_t> next = 0;
   std::vector<Bitmap> marks(count);
   std::vector<std::pair<int64_t, absl::Status>> errors(count);
+  for (Bitmap& each : marks) each.Clear(block.end() - block.begin);
   const auto run = [&](unsigned worker) {
-    marks[worker].Clear(block.end() - block.begin);
     while (true) {
       const int64_t part = next++;
       if (part >= parts) return;
-      absl::Status status = WalkPart(part, block, marks[worker]);
+      absl::Status status = CatchAll(
+          "a walk", [&] { return WalkPart(part, block, marks[worker]); });
       if (status.ok()) continue;
       errors[worker] = {part, std::move(status)};
       return;
     }
   };
   std::vector<std::thread> threads;
+  threads.reserve(count);
   for (unsigned worker = 1; worker < count; ++worker) {
-    threads.emplace_back(run, worker);
+    // If the system starts no more threads, the others do the work.
+    const absl::Status started = CatchAll("a thread", [&] {
+      threads.emplace_back(run, worker);
+      return absl::OkStatus();
+    });
+    if (!started.ok()) break;
   }
-  absl::Status own = meanwhile == nullptr ? absl::OkStatus() : meanwhile();
+  absl::Status own =
+      meanwhile == nullptr ? absl::OkStatus() : CatchAll("it", meanwhile);
   run(0);
   for (std::thread& thread : threads) thread.join();
   LOCKSTEP_RETURN_IF_ERROR(own);
