@@ -323,7 +323,7 @@ void PrintAll(OutputFormat format, const std::string& file,
         << " that " << (findings.size() == 1 ? "is" : "are") << " wrong\n";
   }
   for (const std::string& each : unchecked) {
-    out << "not checked: " << each << "\n";
+    out << Wrapped(absl::StrCat("not checked: ", each), "");
   }
   if (!batches.empty()) {
     out << "\n";

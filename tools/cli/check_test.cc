@@ -214,7 +214,7 @@ TEST(Check, DatasetThatStandsInHasNoColumns) {
   EXPECT_THAT(outcome.out,
               AllOf(HasSubstr("FILE has 1 thing that is wrong\n"),
                     HasSubstr("not checked: the loader 'train', whose order "
-                              "needs more of the dataset than its size: ")));
+                              "needs more of the dataset than its\nsize: ")));
 }
 
 TEST(Check, WhatATrainerRefusesAtItsStart) {
@@ -265,7 +265,7 @@ TEST(Check, DataOfTheProgram) {
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.out,
               HasSubstr("not checked: the loader 'train' reads a dataset of "
-                        "the program's; --size=N shows its batches\n"));
+                        "the program's; --size=N shows\nits batches\n"));
 }
 
 struct TrainerOptions {

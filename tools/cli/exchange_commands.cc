@@ -1,8 +1,11 @@
 #include "lockstep/tools/cli/exchange_commands.h"
 
 #include <cstdint>
+#include <filesystem>
+#include <memory>
 #include <ostream>
 #include <string>
+#include <system_error>  // NOLINT: what std::filesystem reports
 #include <utility>
 #include <vector>
 
@@ -19,6 +22,7 @@
 #include "lockstep/checkpoint/checkpoint_file.h"
 #include "lockstep/checkpoint/exchange.h"
 #include "lockstep/tools/cli/host.h"
+#include "lockstep/tools/cli/remove_at_signal.h"
 
 namespace lockstep {
 namespace {
@@ -67,6 +71,15 @@ absl::Status AddShape(absl::string_view text, ExchangeOptions& options) {
   return wrong("this name is given twice");
 }
 
+// Returns what removes the unfinished result at a signal. It is null if there
+// is one of another process, which the conversion will refuse.
+std::unique_ptr<RemoveAtSignal> Unfinished(const ExchangeCommand& command) {
+  std::string path = command.to + ".new";
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) return nullptr;
+  return std::make_unique<RemoveAtSignal>(std::move(path));
+}
+
 }  // namespace
 
 absl::Status RunStateExport(const ExchangeCommand& command, std::ostream& out) {
@@ -79,6 +92,7 @@ absl::Status RunStateExport(const ExchangeCommand& command, std::ostream& out) {
   const auto opened = CheckpointReader::Open(command.path);
   if (!opened.ok()) return OfInput(opened.status());
   const auto& reader = *opened;
+  const auto unfinished = Unfinished(command);
   LOCKSTEP_RETURN_IF_ERROR(
       command.format == "npy"
           ? ExportNpy(*reader, command.to, options)
@@ -99,6 +113,7 @@ absl::Status RunStateImport(const ExchangeCommand& command) {
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags(command));
   ExchangeOptions options;
   options.prefix = command.prefix;
+  const auto unfinished = Unfinished(command);
   return OfInput(command.format == "npy"
                      ? ImportNpy(command.path, command.to, options)
                      : ImportSafetensors(command.path, command.to, options));

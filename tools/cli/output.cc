@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/nearest_word.h"
@@ -75,6 +76,25 @@ std::string WithCommas(int64_t number) {
 std::string Counted(int64_t number, absl::string_view one,
                     absl::string_view many) {
   return absl::StrCat(WithCommas(number), " ", number == 1 ? one : many);
+}
+
+std::string Wrapped(absl::string_view text, absl::string_view indent) {
+  constexpr size_t kWidth = 80;
+  std::string lines;
+  size_t width = 0;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    if (lines.empty()) {
+      absl::StrAppend(&lines, indent, word);
+      width = indent.size() + word.size();
+    } else if (width + 1 + word.size() > kWidth) {
+      absl::StrAppend(&lines, "\n", indent, word);
+      width = indent.size() + word.size();
+    } else {
+      absl::StrAppend(&lines, " ", word);
+      width += 1 + word.size();
+    }
+  }
+  return lines + "\n";
 }
 
 std::string JsonText(absl::string_view text) {

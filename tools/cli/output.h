@@ -40,6 +40,10 @@ std::string WithCommas(int64_t number);
 std::string Counted(int64_t number, absl::string_view one,
                     absl::string_view many);
 
+// Returns the text in lines of at most 80 columns that begin with `indent`, if
+// it has blanks at which it can be broken. The last line ends, too.
+std::string Wrapped(absl::string_view text, absl::string_view indent = "  ");
+
 // Returns a text in quotes, as JSON.
 std::string JsonText(absl::string_view text);
 

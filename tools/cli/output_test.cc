@@ -70,6 +70,20 @@ TEST(Output, Numbers) {
   EXPECT_EQ(Counted(0, "row", "rows"), "0 rows");
 }
 
+TEST(Output, LinesOfATerminal) {
+  EXPECT_EQ(Wrapped("a bc"), "  a bc\n");
+  const std::string word(30, 'x');
+  EXPECT_EQ(Wrapped(word + " " + word + " " + word, "- "),
+            "- " + word + " " + word + "\n- " + word + "\n");
+  // 80 columns are just right.
+  EXPECT_EQ(Wrapped(std::string(39, 'a') + " " + std::string(40, 'b'), ""),
+            std::string(39, 'a') + " " + std::string(40, 'b') + "\n");
+  EXPECT_EQ(Wrapped(std::string(40, 'a') + " " + std::string(40, 'b'), ""),
+            std::string(40, 'a') + "\n" + std::string(40, 'b') + "\n");
+  // A long word stays whole.
+  EXPECT_EQ(Wrapped(std::string(90, 'a')), "  " + std::string(90, 'a') + "\n");
+}
+
 TEST(Output, Formats) {
   EXPECT_THAT(ParseFormat("json"), IsOkAndHolds(OutputFormat::kJson));
   EXPECT_THAT(ParseFormat("jsn"),

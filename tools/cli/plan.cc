@@ -124,16 +124,15 @@ std::string LastStep(const EpochFacts& facts, const SamplerOptions& options) {
 }
 
 std::string DroppedText(const SamplerStats& stats, const CutOptions& cut) {
-  if (stats.dropped == 0) return "";
   std::vector<std::string> reasons;
   if (cut.tail == Tail::kDrop) reasons.push_back("tail = \"drop\"");
   if (cut.drop_last) reasons.push_back("drop_last");
   if (cut.min_last_batch > 0) {
     reasons.push_back(absl::StrCat("min_last_batch = ", cut.min_last_batch));
   }
-  return absl::StrCat("  ", Counted(stats.dropped, "sample", "samples"),
+  return absl::StrCat(Counted(stats.dropped, "sample", "samples"),
                       " at the end ", stats.dropped == 1 ? "is" : "are",
-                      " left out (", absl::StrJoin(reasons, ", "), ").\n");
+                      " left out (", absl::StrJoin(reasons, ", "), ").");
 }
 
 std::string PaddedText(const SamplerStats& stats, const CutOptions& cut) {
@@ -141,55 +140,68 @@ std::string PaddedText(const SamplerStats& stats, const CutOptions& cut) {
   const bool is_one = stats.padded == 1;
   switch (cut.tail) {
     case Tail::kPad:
-      if (stats.padded == 0) return "  No row is padding (tail = \"pad\").\n";
-      return absl::StrCat("  ", rows,
+      if (stats.padded == 0) return "No row is padding (tail = \"pad\").";
+      return absl::StrCat(rows,
                           is_one ? " repeats a sample" : " repeat samples",
-                          " as padding, marked by * (tail = \"pad\").\n");
+                          " as padding, marked by * (tail = \"pad\").");
     case Tail::kMask:
-      if (stats.padded == 0) return "  No row is empty (tail = \"mask\").\n";
-      return absl::StrCat("  ", rows, is_one ? " is" : " are",
-                          " empty, marked by - (tail = \"mask\").\n");
+      if (stats.padded == 0) return "No row is empty (tail = \"mask\").";
+      return absl::StrCat(rows, is_one ? " is" : " are",
+                          " empty, marked by - (tail = \"mask\").");
     case Tail::kUneven:
-      return "  Ranks may have one row less than others (tail = "
-             "\"uneven\").\n";
+      return "Ranks may have one row less than others (tail = \"uneven\").";
     case Tail::kDrop:
-      if (stats.dropped > 0) return "";
-      return "  No sample is left out (tail = \"drop\"; drop_last leaves out a "
-             "short batch).\n";
+      break;
   }
-  return "";
+  return stats.dropped > 0 ? ""
+                           : "No sample is left out (tail = \"drop\"; "
+                             "drop_last leaves out a short batch).";
 }
 
 void PrintFacts(const EpochFacts& facts, const RankSamplers& samplers,
                 std::ostream& out) {
   const Dealing& dealing = samplers.dealing();
   const CutOptions& cut = dealing.options.cut;
-  out << "epoch " << facts.epoch << ": "
-      << Counted(facts.steps, "step", "steps") << " on each of "
-      << Counted(dealing.ranks(), "rank", "ranks");
-  if (facts.first_step > 0) out << ", from step " << facts.first_step << " on";
-  out << "; " << WithCommas(facts.stats.delivered) << " of "
-      << Counted(facts.size, "sample", "samples") << " come\n";
+  const std::string from =
+      facts.first_step == 0
+          ? ""
+          : absl::StrCat(", from step ", facts.first_step, " on");
+  out << Wrapped(
+      absl::StrCat("epoch ", facts.epoch, ": ",
+                   Counted(facts.steps, "step", "steps"), " on each of ",
+                   Counted(dealing.ranks(), "rank", "ranks"), from, "; ",
+                   WithCommas(facts.stats.delivered), " of ",
+                   Counted(facts.size, "sample", "samples"), " come"),
+      "");
+  std::vector<std::string> sentences;
   if (samplers.place().has_value()) {
-    out << "  The checkpoint is at " << samplers.place()->ToString() << ".\n";
+    sentences.push_back(absl::StrCat("The checkpoint is at ",
+                                     samplers.place()->ToString(), "."));
   }
   if (dealing.options.replicas > 1) {
-    out << "  " << dealing.options.replicas
-        << " ranks share each part of the data.\n";
+    sentences.push_back(absl::StrCat(dealing.options.replicas,
+                                     " ranks share each part of the data."));
   }
-  out << "  A step has up to " << Counted(cut.batch_size, "row", "rows")
-      << " on each rank, " << WithCommas(cut.batch_size * cut.world)
-      << " together.\n";
+  sentences.push_back(absl::StrCat(
+      "A step has up to ", Counted(cut.batch_size, "row", "rows"),
+      " on each rank, ", WithCommas(cut.batch_size * cut.world), " together."));
   if (dealing.micro_batch_size > 0) {
-    out << "  A step comes in up to "
-        << Counted(CountParts(cut.batch_size, dealing.micro_batch_size), "part",
-                   "parts")
-        << " of at most " << Counted(dealing.micro_batch_size, "row", "rows")
-        << ".\n";
+    sentences.push_back(absl::StrCat(
+        "A step comes in up to ",
+        Counted(CountParts(cut.batch_size, dealing.micro_batch_size), "part",
+                "parts"),
+        " of at most ", Counted(dealing.micro_batch_size, "row", "rows"), "."));
   }
-  if (facts.steps > 0)
-    out << "  In the last step, " << LastStep(facts, dealing.options) << ".\n";
-  out << DroppedText(facts.stats, cut) << PaddedText(facts.stats, cut);
+  if (facts.steps > 0) {
+    sentences.push_back(absl::StrCat("In the last step, ",
+                                     LastStep(facts, dealing.options), "."));
+  }
+  if (facts.stats.dropped > 0) {
+    sentences.push_back(DroppedText(facts.stats, cut));
+  }
+  const std::string padded = PaddedText(facts.stats, cut);
+  if (!padded.empty()) sentences.push_back(padded);
+  for (const std::string& sentence : sentences) out << Wrapped(sentence);
 }
 
 // Returns the samples of a batch, which are cut off to fit into a line unless

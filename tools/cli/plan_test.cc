@@ -191,7 +191,7 @@ TEST(Plan, OfAJob) {
       AllOf(HasSubstr("on each of 4 ranks"),
             HasSubstr("2 ranks share each part of the data"),
             HasSubstr("In the last step, rank 0 has 1 row, rank 1 has 1 "
-                      "row (1 of them padding), rank 2 has 1 row, rank 3 "
+                      "row (1 of them padding), rank\n  2 has 1 row, rank 3 "
                       "has 1 row (1 of them padding).\n"),
             HasSubstr("     0     3     2  1 3\n")));
 }

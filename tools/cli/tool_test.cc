@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -113,6 +114,43 @@ TEST(Tool, TellsMistakesOfFilesFromThoseOfLines) {
         Shell(absl::StrCat("$tool ", command, folder, "/odd.toml 2>&1"));
     EXPECT_EQ(outcome.code, 1) << command << outcome.out;
     EXPECT_THAT(outcome.out, HasSubstr("odd.toml")) << command;
+  }
+}
+
+// Each command takes nothing, one sample, and as many as there can be.
+TEST(Tool, TakesAnySize) {
+  std::ofstream(testing::TempDir() + "/empty") << "";
+  const std::string huge = "--size=1152921504606846976 --order=native ";
+  const struct {
+    std::string line;
+    int code;
+    std::string printed;
+  } cases[] = {
+      {"plan --size=0", 0, "0 of 0 samples come"},
+      {"plan --size=1 --world=8 --batch_size=4", 0, "1 of 1 sample come"},
+      {"plan --world=8 --batch_size=32 " + huge, 0, " steps ...\n"},
+      {"verify --size=0", 0, "nothing is lost"},
+      {"verify --size=1 --world=8 --batch_size=4", 0, "nothing is lost"},
+      {"verify " + huge, 1, "verify keeps a bit for each sample"},
+      {"order --size=0", 0, ""},
+      {"order --size=1", 0, "0\n"},
+      {"order --count=1 --first=1152921504606846975 " + huge, 0, "\n"},
+      {"bench loader --size=0", 0, "0 samples of"},
+      {"bench loader --size=1", 0, "1 samples of"},
+      {"check EMPTY", 0, "is right"},
+      {"state EMPTY", 1, "EMPTY"},
+      {"state import EMPTY --to=EMPTY.x --format=safetensors", 1, "EMPTY"},
+      {"parts no-such-word", 1, "no part has the words"},
+  };
+  for (const auto& c : cases) {
+    const Outcome outcome =
+        Shell(absl::StrReplaceAll(absl::StrCat("$tool ", c.line, " 2>&1"),
+                                  {{"EMPTY", testing::TempDir() + "/empty"}}));
+    EXPECT_EQ(outcome.code, c.code) << c.line << outcome.out;
+    EXPECT_THAT(outcome.out,
+                HasSubstr(absl::StrReplaceAll(
+                    c.printed, {{"EMPTY", testing::TempDir() + "/empty"}})))
+        << c.line;
   }
 }
 

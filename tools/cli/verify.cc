@@ -486,27 +486,31 @@ const char* CoverageText(Coverage coverage) {
 void PrintEpochText(int64_t epoch, const EpochResult& result,
                     const Dealing& dealing, const std::string& others,
                     const std::string& reason, std::ostream& out) {
-  out << "epoch " << epoch << "\n  the order has "
-      << Counted(dealing.order->Describe().size, "sample", "samples") << ", "
-      << CoverageText(dealing.order->coverage()) << ", and is the same when it "
-      << "is opened again\n  " << Counted(result.steps, "step", "steps")
-      << " on each of " << Counted(dealing.ranks(), "rank", "ranks") << ": "
-      << WithCommas(result.stats.delivered) << " delivered, "
-      << WithCommas(result.stats.dropped) << " dropped, "
-      << WithCommas(result.stats.padded) << " padded\n";
+  out << "epoch " << epoch << "\n";
+  out << Wrapped(
+      absl::StrCat("the order has ",
+                   Counted(dealing.order->Describe().size, "sample", "samples"),
+                   ", ", CoverageText(dealing.order->coverage()),
+                   ", and is the same when it is opened again"));
+  out << Wrapped(
+      absl::StrCat(Counted(result.steps, "step", "steps"), " on each of ",
+                   Counted(dealing.ranks(), "rank", "ranks"), ": ",
+                   WithCommas(result.stats.delivered), " delivered, ",
+                   WithCommas(result.stats.dropped), " dropped, ",
+                   WithCommas(result.stats.padded), " padded"));
   if (result.places > 0) {
-    out << "  restarted on as many ranks at "
-        << Counted(result.places, "place", "places")
-        << ": the next step is the same\n";
+    out << Wrapped(absl::StrCat("restarted on as many ranks at ",
+                                Counted(result.places, "place", "places"),
+                                ": the next step is the same"));
   }
   if (result.places > 0 && !others.empty()) {
-    out << "  restarted there on " << others
-        << " ranks: the next step and the last one are right,\n"
-           "  and so are all steps of the last tenth; together they have all "
-           "that is left\n";
+    out << Wrapped(absl::StrCat(
+        "restarted there on ", others,
+        " ranks: the next step and the last one are right, and so are all "
+        "steps of the last tenth; together they have all that is left"));
   } else if (!reason.empty()) {
-    out << "  other numbers of ranks can't go on with this job: " << reason
-        << "\n";
+    out << Wrapped(absl::StrCat(
+        "other numbers of ranks can't go on with this job: ", reason));
   }
 }
 

@@ -124,8 +124,8 @@ TEST(Verify, EachKindOfOrder) {
     const char* printed;
   } cases[] = {
       {"name = \"torch_random\", replacement = true, global_batch_size = 12",
-       "100 samples, as it draws them, and is the same when it is opened "
-       "again\n  9 steps on each of 4 ranks"},
+       "100 samples, as it draws them, and is the same when it is "
+       "opened\n  again\n  9 steps on each of 4 ranks"},
       {"name = \"torch_random\", num_samples = 50, global_batch_size = 12",
        "100 samples, none twice, "},
       {"name = \"length_buckets\", window_batches = 2, global_batch_size = 12",
