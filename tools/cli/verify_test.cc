@@ -271,6 +271,17 @@ TEST(Verify, BelievesWhatAnOrderDeclares) {
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("comes at position 0")));
 }
 
+// Blocks of so many positions are walked by several threads.
+TEST(Verify, WalksWithThreads) {
+  VerifyCommand command = Sized(200'000, 5, 16);
+  command.samples.order = "native";
+  command.places = 3;
+  EXPECT_THAT(Verify(command),
+              AllOf(HasSubstr("2,500 steps on each of 5 ranks: 200,000 "
+                              "delivered"),
+                    HasSubstr("nothing is lost or comes twice")));
+}
+
 TEST(Verify, TellsHowFarItHasCome) {
   VerifyCommand command = Sized(4096, 2, 1);
   command.progress_every = absl::ZeroDuration();
