@@ -237,15 +237,7 @@ absl::Status CheckForJob(const LoaderCommand& command) {
       {"num_workers", command.num_workers.has_value()},
       {"workers", !command.workers.empty()},
       {"prefetch_batches", command.prefetch_batches.has_value()}};
-  for (const auto& [flag, is_given] : given) {
-    if (!is_given) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--", flag,
-        " and --config contradict each other, since the job's text "
-        "has the settings of its loader; change them by --set, as in --set "
-        "loader.train.num_workers=4"));
-  }
-  return absl::OkStatus();
+  return CheckNoneGiven(given);
 }
 
 absl::StatusOr<Measured> MakeJobsLoader(const CommandHost& host,

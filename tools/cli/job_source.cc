@@ -103,6 +103,19 @@ absl::Status CheckFlags(const JobFlags& flags) {
   return absl::OkStatus();
 }
 
+absl::Status CheckNoneGiven(
+    absl::Span<const std::pair<std::string, bool>> flags) {
+  for (const auto& [flag, is_given] : flags) {
+    if (!is_given) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", flag,
+        " and --config contradict each other, since the job's text has the "
+        "settings of its loaders; change them by --set, as in --set "
+        "loader.train.sampler.seed=7"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags) {
   Config config;
   if (!flags.empty()) {

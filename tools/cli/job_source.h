@@ -14,11 +14,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "lockstep/base/config.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
@@ -45,6 +47,11 @@ void AddFileAndFlags(CommandLine& line, JobFlags& flags);
 
 // Returns INVALID_ARGUMENT if the file is given twice, or values without it.
 absl::Status CheckFlags(const JobFlags& flags);
+
+// Returns INVALID_ARGUMENT if one of these flags is given, whose values a job's
+// text has.
+absl::Status CheckNoneGiven(
+    absl::Span<const std::pair<std::string, bool>> flags);
 
 // Reads the text, and changes its values. The errors of the text are those of
 // ReadConfigFile, and wrong flags are INVALID_ARGUMENT, too.

@@ -122,15 +122,7 @@ absl::Status CheckForJob(const SampleFlags& flags) {
       {"tail", !flags.tail.empty()},
       {"layout", !flags.layout.empty()},
       {"drop_last", flags.drop_last.has_value()}};
-  for (const auto& [flag, is_given] : given) {
-    if (!is_given) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--", flag,
-        " and --config contradict each other, since the job's text "
-        "says how its samples come; change it by --set, as in --set "
-        "loader.train.sampler.seed=7"));
-  }
-  return absl::OkStatus();
+  return CheckNoneGiven(given);
 }
 
 absl::Status CheckWithoutJob(const SampleFlags& flags) {
