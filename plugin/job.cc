@@ -270,7 +270,7 @@ std::vector<ConfigError> CheckJob(const Config& config,
   Config trainers;
   Errors errors = ReadTables(config, made, job, trainers);
   const auto check = [&errors](const Config& part, auto check_part) {
-    // What is no table has been reported.
+    // A value that is no table has been reported.
     if (part.As<Config::Table>() != nullptr) Append(check_part(part), errors);
   };
   check(job.group, [&](const Config& part) {

@@ -388,7 +388,7 @@ TEST(Sampler, StartEpochForgetsWhatWasSkippedAndCounted) {
   EXPECT_THAT(batch.indices, ElementsAre(0, 1));
 }
 
-// What is passed counts as what is read.
+// Steps that are passed count as those that are read.
 TEST(Sampler, PassStepsCountsLikeNext) {
   for (const Tail tail :
        {Tail::kPad, Tail::kDrop, Tail::kUneven, Tail::kMask}) {
@@ -412,7 +412,7 @@ TEST(Sampler, PassStepsCountsLikeNext) {
           ASSERT_THAT(read->Next(batch), IsOkAndHolds(true));
         }
         EXPECT_EQ(passed->SaveState(), read->SaveState());
-        // What is dropped at the end is counted by both when it ends.
+        // Both count what is dropped at the end when the epoch ends.
         ASSERT_THAT(read->Next(batch), IsOkAndHolds(false));
         ASSERT_THAT(passed->Next(batch), IsOkAndHolds(false));
         EXPECT_EQ(passed->SaveState(), read->SaveState());

@@ -38,7 +38,8 @@ namespace {
 // The time for which one thread reads without a loader, for comparison.
 constexpr double kAloneSeconds = 1;
 
-// What was read ahead before the first call counts for much in less time.
+// In less time than this, the batches that were read ahead before the first
+// call count for much.
 constexpr double kShortSeconds = 0.5;
 
 constexpr int64_t kTraceEvents = 1000000;
@@ -179,7 +180,7 @@ absl::StatusOr<std::pair<double, int64_t>> ReadAlone(Dataset& dataset,
       static_cast<double>(read) / std::max(watch.seconds(), 1e-9), read);
 }
 
-// What was measured of an epoch.
+// The measurements of an epoch.
 struct EpochTimes {
   int64_t epoch = 0, steps = 0, batches = 0, samples = 0;
   double seconds = 0, first = 0;

@@ -1,4 +1,4 @@
-// What the commands of the lockstep tool know of the program that they are part
+// A CommandHost is the program that the commands of the lockstep tool are part
 // of: its parts, and the settings of its trainer.
 #ifndef LOCKSTEP_TOOLS_CLI_HOST_H_
 #define LOCKSTEP_TOOLS_CLI_HOST_H_

@@ -60,7 +60,7 @@ absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags);
 // The same, for commands that need a text without mistakes.
 absl::StatusOr<Config> ReadRightConfig(const JobFlags& flags);
 
-// How the samples of a loader are dealt to a number of ranks.
+// The way in which the samples of a loader are dealt to a number of ranks.
 struct Dealing {
   std::shared_ptr<const Order> order;
   SamplerOptions options;  // of rank 0

@@ -234,7 +234,7 @@ std::string SamplesText(const BatchIndices& batch, size_t room, bool all,
   return text;
 }
 
-// Which of a number of things are printed: the first ones and the last ones.
+// The first and the last ones of a number of things, which are printed.
 struct Shown {
   int64_t head, tail;
   bool Has(int64_t i, int64_t count) const {
@@ -325,13 +325,13 @@ absl::Status PrintWaste(const SampleSource& source, const Dealing& dealing,
       const PaddingWaste waste,
       MeasurePaddingWaste(std::make_shared<SharedOrder>(dealing.order),
                           dealing.options, lengths, epoch));
-  out << absl::StrFormat(
-      "  %.1f %% of the elements of all batches are padding, if each row is "
-      "padded\n  to the %s (column '%s').\n",
+  out << Wrapped(absl::StrFormat(
+      "%.1f %% of the elements of all batches are padding, if each row is "
+      "padded to the %s (column '%s').",
       100 * waste.share(),
       dealing.order->packing() ? "length of a packed row"
                                : "longest one of its batch",
-      column);
+      column));
   return absl::OkStatus();
 }
 

@@ -165,7 +165,7 @@ TEST(Plan, Json) {
             "]\n");
 }
 
-// What is shown is what the job's loader gives out.
+// The plan shows what the job's loader gives out.
 TEST(Plan, OfAJob) {
   const PlanCommand command = OfJob(
       JobFile("plan.toml", "name = \"sequential\"", "micro_batch_size = 1\n"),
@@ -201,10 +201,10 @@ TEST(Plan, TellsHowMuchIsPadding) {
       JobFile("lengths.toml",
               "name = \"length_buckets\", order = {name = \"sequential\"}"),
       2);
-  EXPECT_THAT(Plan(command), HasSubstr("% of the elements of all batches are "
-                                       "padding, if each row is padded\n  to "
-                                       "the longest one of its batch (column "
-                                       "'length').\n"));
+  EXPECT_THAT(Plan(command),
+              HasSubstr(" % of the elements of all batches are padding, "
+                        "if each row is padded to\n  the longest one of its "
+                        "batch (column 'length').\n"));
 }
 
 std::string Rows(const PlanCommand& command) {

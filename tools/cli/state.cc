@@ -67,7 +67,7 @@ absl::StatusOr<std::string> DigestOfSection(const CheckpointReader& reader,
   return digest.Finish().ToString();
 }
 
-// What a checkpoint says of itself.
+// The contents of a checkpoint.
 struct Contents {
   std::unique_ptr<CheckpointReader> reader;
   std::optional<int64_t> step;

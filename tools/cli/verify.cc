@@ -77,7 +77,7 @@ absl::Status AddSegments(StreamBuffer& buffer, StreamDigest& digest) {
   return absl::OkStatus();
 }
 
-// What is known of an epoch when it has been verified.
+// The facts about an epoch that has been verified.
 struct EpochResult {
   int64_t positions = 0;
   int64_t steps = 0;
@@ -228,7 +228,7 @@ class EpochVerifier {
           " steps, and rank 0 takes ", result_.steps));
     }
     // The first and the last places are the ends of the epoch.
-    // With very many ranks, there are fewer places.
+    // Very many ranks are restarted at fewer places.
     const int64_t count =
         std::min({command_.places, result_.steps + 1,
                   std::max<int64_t>(2, kMostRestarts / dealing_.ranks())});
