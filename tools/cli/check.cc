@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -24,7 +23,6 @@
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/loader/dataset.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/loader/loader_options.h"
@@ -35,25 +33,10 @@
 #include "lockstep/tools/cli/host.h"
 #include "lockstep/tools/cli/job_source.h"
 #include "lockstep/tools/cli/output.h"
+#include "lockstep/tools/cli/sample_source.h"
 
 namespace lockstep {
 namespace {
-
-absl::StatusOr<std::vector<int64_t>> WorldsOf(const CheckCommand& command) {
-  std::vector<int64_t> worlds;
-  for (const std::string& word : command.world) {
-    int64_t world = 0;
-    if (!absl::SimpleAtoi(word, &world) || world < 1 || world > kMostRanks) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--world should be numbers of ranks from 1 to ", kMostRanks,
-          ", such as 1,2,8, but has '", absl::CHexEscape(word), "'"));
-    }
-    worlds.push_back(world);
-  }
-  if (!worlds.empty()) return worlds;
-  return absl::InvalidArgumentError(
-      "--world should be numbers of ranks, such as 1,2,8, but is empty");
-}
 
 // Returns the length of a location such as "job.toml:12:5", or "job.toml:12",
 // with which `text` begins, or 0.
@@ -73,7 +56,7 @@ size_t LocationLength(absl::string_view text, absl::string_view file) {
   return length;
 }
 
-// Collects what is wrong with one text.
+// The mistakes that were found in one text.
 // Thread-safety: thread-compatible.
 class Findings {
  public:
@@ -276,18 +259,11 @@ bool IsDatasetRight(PluginRegistry& registry, const Config& table) {
          registry.Check<Dataset>(*dataset).empty();
 }
 
-// Returns true for a loader of Lockstep's.
-bool IsDefault(const Config& table) {
-  const Config* const part = table.Find("name");
-  return part == nullptr || (part->As<std::string>() != nullptr &&
-                             *part->As<std::string>() == "default");
-}
-
 // Returns why a loader's data is not opened, or "".
 std::string WhyNotOpened(const CheckCommand& command, const std::string& name,
                          const Config& table) {
   const Config* const dataset = table.Find("dataset");
-  if (command.size.has_value() || !IsDefault(table) ||
+  if (command.size.has_value() || !IsDefaultLoader(table) ||
       (dataset != nullptr && !dataset->IsEmptyTable())) {
     return "";
   }
@@ -338,7 +314,7 @@ absl::StatusOr<int> RunCheck(const CommandHost& host,
   LOCKSTEP_ASSIGN_OR_RETURN(const OutputFormat format,
                             ParseFormat(command.format));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<int64_t> worlds,
-                            WorldsOf(command));
+                            NumbersOfRanks("world", command.world));
   LOCKSTEP_RETURN_IF_ERROR(CheckFlags(command.job));
   if (command.job.empty()) {
     return absl::InvalidArgumentError(
@@ -376,7 +352,7 @@ absl::StatusOr<int> RunCheck(const CommandHost& host,
            !IsDatasetRight(*host.registry, table))) {
         continue;
       }
-      if (IsDefault(table) && table.Find("sampler") == nullptr) {
+      if (IsDefaultLoader(table) && table.Find("sampler") == nullptr) {
         findings.Add({table.location(),
                       absl::StrCat("loader.", name,
                                    ": there is no sampler: set `sampler` to a "

@@ -74,6 +74,14 @@ std::string PartName(const Config& table, absl::string_view default_name) {
   return text == nullptr ? std::string(default_name) : *text;
 }
 
+// Changes the values of --set.
+absl::StatusOr<Config> Overridden(const JobFlags& flags, Config config) {
+  for (const std::string& value : flags.values) {
+    LOCKSTEP_RETURN_IF_ERROR(OverrideConfig(value, config));
+  }
+  return config;
+}
+
 }  // namespace
 
 void AddFlags(CommandLine& line, JobFlags& flags) {
@@ -117,21 +125,19 @@ absl::Status CheckNoneGiven(
 }
 
 absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags) {
-  Config config;
-  if (!flags.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(config, ReadConfigFile(flags.path()));
-  }
-  for (const std::string& value : flags.values) {
-    LOCKSTEP_RETURN_IF_ERROR(OverrideConfig(value, config));
-  }
-  return config;
+  LOCKSTEP_ASSIGN_OR_RETURN(Config config, ReadConfigFile(flags.path()));
+  return Overridden(flags, std::move(config));
 }
 
 absl::StatusOr<Config> ReadRightConfig(const JobFlags& flags) {
-  if (!flags.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(OfInput(ReadConfigFile(flags.path()).status()));
-  }
-  return ReadJobConfig(flags);
+  // The file may be a pipe, which can be read once.
+  absl::StatusOr<Config> config = ReadConfigFile(flags.path());
+  if (!config.ok()) return OfInput(config.status());
+  return Overridden(flags, *std::move(config));
+}
+
+bool IsDefaultLoader(const Config& table) {
+  return PartName(table, kDefaultLoader) == kDefaultLoader;
 }
 
 absl::StatusOr<Job> ReadJobOf(const CommandHost& host, const Config& config) {
@@ -187,8 +193,7 @@ absl::StatusOr<std::unique_ptr<JobSource>> JobSource::Open(
     return source;
   }
   const Config* const dataset = table.Find("dataset");
-  const bool is_default = PartName(table, kDefaultLoader) == kDefaultLoader;
-  if (!is_default) return source;
+  if (!IsDefaultLoader(table)) return source;
   if (dataset == nullptr || dataset->IsEmptyTable()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the loader '", loader,
@@ -213,7 +218,7 @@ absl::StatusOr<std::unique_ptr<Loader>> JobSource::MakeLoader(
   context.dataset = dataset_;
   context.tell = host_.tell;
   Config table = table_;
-  if (PartName(table, kDefaultLoader) == kDefaultLoader) {
+  if (IsDefaultLoader(table)) {
     for (const auto& [key, value] : *changes.As<Config::Table>()) {
       table.Set(key, value);
     }

@@ -55,10 +55,14 @@ absl::Status CheckNoneGiven(
 
 // Reads the text, and changes its values. The errors of the text are those of
 // ReadConfigFile, and wrong flags are INVALID_ARGUMENT, too.
+// Requires: the flags name a file.
 absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags);
 
 // The same, for commands that need a text without mistakes.
 absl::StatusOr<Config> ReadRightConfig(const JobFlags& flags);
+
+// Returns true for the settings of a loader of Lockstep's.
+bool IsDefaultLoader(const Config& table);
 
 // The way in which the samples of a loader are dealt to a number of ranks.
 struct Dealing {

@@ -8,6 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -222,6 +224,23 @@ absl::StatusOr<Dealing> SampleSource::For(int64_t world) const {
   dealing.options.cut.world = world;
   LOCKSTEP_RETURN_IF_ERROR(Validate(dealing.options.cut));
   return dealing;
+}
+
+absl::StatusOr<std::vector<int64_t>> NumbersOfRanks(
+    absl::string_view flag, const std::vector<std::string>& words) {
+  std::vector<int64_t> numbers;
+  for (const std::string& word : words) {
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(word, &number) || number < 1 || number > kMostRanks) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", flag, " should be numbers of ranks from 1 to ", kMostRanks,
+          ", such as 1,2,8, but has '", absl::CHexEscape(word), "'"));
+    }
+    numbers.push_back(number);
+  }
+  if (!numbers.empty()) return numbers;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--", flag, " should be numbers of ranks, such as 1,2,8, but is empty"));
 }
 
 absl::Status CheckEpochs(int64_t epoch, int64_t epochs) {

@@ -14,9 +14,11 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "lockstep/sampler/order.h"
 #include "lockstep/tools/cli/command_line.h"
 #include "lockstep/tools/cli/host.h"
@@ -67,6 +69,10 @@ class SampleSource {
   std::shared_ptr<const Order> order_;
   std::unique_ptr<JobSource> job_;
 };
+
+// Returns the numbers of ranks in the values of a flag such as --world=1,2,8.
+absl::StatusOr<std::vector<int64_t>> NumbersOfRanks(
+    absl::string_view flag, const std::vector<std::string>& words);
 
 // Returns an error unless there may be so many epochs from `epoch` on.
 absl::Status CheckEpochs(int64_t epoch, int64_t epochs);

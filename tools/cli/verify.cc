@@ -14,8 +14,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -38,9 +36,7 @@ namespace {
 
 constexpr int64_t kMostSamples = int64_t{1} << 36;  // 8 GiB of bits
 constexpr size_t kOtherNumbers = 3;                 // of ranks
-// Orders that group samples must read what is left to count its steps, so this
-// is done at few places.
-constexpr int kMostCounts = 3;
+constexpr int64_t kMostCounts = 3;  // of what is left, in orders with segments
 constexpr int64_t kMostRestarts = int64_t{1} << 20;  // of samplers
 constexpr int64_t kPiece = int64_t{1} << 16;         // indices
 constexpr size_t kAhead = 24;  // indices whose marks are fetched
@@ -83,6 +79,8 @@ struct EpochResult {
   int64_t steps = 0;
   SamplerStats stats;
   int64_t places = 0;
+  int64_t counted = 0;      // of these places, those where all was counted
+  int64_t whole_from = -1;  // the place from which all steps were walked
 };
 
 // Tells how far a verification has come.
@@ -227,14 +225,14 @@ class EpochVerifier {
           "rank ", walker.samplers()[part]->options().rank, " takes ", steps,
           " steps, and rank 0 takes ", result_.steps));
     }
-    // The first and the last places are the ends of the epoch.
-    // Very many ranks are restarted at fewer places.
-    const int64_t count =
-        std::min({command_.places, result_.steps + 1,
-                  std::max<int64_t>(2, kMostRestarts / dealing_.ranks())});
-    for (int64_t i = 0; i < count; ++i) {
-      const double share = static_cast<double>(i) /
-                           static_cast<double>(std::max<int64_t>(count - 1, 1));
+    // The first and the last places are the ends of the epoch. Very many ranks
+    // are restarted at fewer places.
+    count_ = std::min({command_.places, result_.steps + 1,
+                       std::max<int64_t>(2, kMostRestarts / dealing_.ranks())});
+    for (int64_t i = 0; i < count_; ++i) {
+      const double share =
+          static_cast<double>(i) /
+          static_cast<double>(std::max<int64_t>(count_ - 1, 1));
       places_.insert(
           static_cast<int64_t>(share * static_cast<double>(result_.steps)));
     }
@@ -309,14 +307,25 @@ class EpochVerifier {
                                 begin));
     }
     LOCKSTEP_RETURN_IF_ERROR(CheckReplicas(walker, state));
-    LOCKSTEP_RETURN_IF_ERROR(GoOn(dealing_, state, begin, /*is_whole=*/false));
-    // The last tenth of the epoch is walked in all of its steps.
+    // From about the last tenth of the places on, one restart is followed in
+    // all of its steps.
     const bool is_whole =
-        !walks_whole_ && begin >= result_.positions - result_.positions / 10;
+        result_.whole_from < 0 && static_cast<int64_t>(places_.size()) <=
+                                      std::max<int64_t>(1, count_ / 10);
+    // Orders with segments must be read to count what is left of them, so this
+    // is done at few places.
+    const bool is_counted =
+        is_whole || !buffer_.has_segments() || result_.counted < kMostCounts;
+    const Follow follow = is_whole     ? Follow::kAllSteps
+                          : is_counted ? Follow::kLastStep
+                                       : Follow::kNextStep;
+    LOCKSTEP_RETURN_IF_ERROR(
+        GoOn(dealing_, state, begin, is_counted ? Follow::kLastStep : follow));
     for (const Dealing& other : others_) {
-      LOCKSTEP_RETURN_IF_ERROR(GoOn(other, state, begin, is_whole));
+      LOCKSTEP_RETURN_IF_ERROR(GoOn(other, state, begin, follow));
     }
-    walks_whole_ |= is_whole;
+    if (is_whole) result_.whole_from = begin;
+    if (is_counted) ++result_.counted;
     ++result_.places;
     return absl::OkStatus();
   }
@@ -346,10 +355,17 @@ class EpochVerifier {
     return absl::OkStatus();
   }
 
-  // Goes on from a state at position `begin`: the next step, and then the last
-  // one, or all that are left. Together, all ranks must take or drop all.
+  // The steps that are walked after a restart.
+  enum class Follow {
+    kNextStep,
+    kLastStep,  // and the next one; the steps between them are counted
+    kAllSteps,
+  };
+
+  // Goes on from a state at position `begin`. Together, all ranks must take or
+  // drop all that is left.
   absl::Status GoOn(const Dealing& dealing, const std::string& state,
-                    int64_t begin, bool is_whole) {
+                    int64_t begin, Follow follow) {
     Walker walker(dealing, buffer_, epoch_);
     LOCKSTEP_RETURN_IF_ERROR(walker.Start(state));
     Block block;
@@ -358,12 +374,10 @@ class EpochVerifier {
       return walker.Wrong(0, absl::StrCat("goes on at position ", block.begin,
                                           ", and the state is at ", begin));
     }
-    // Orders with segments must be read to count what is left of them, so this
-    // is done at few places.
-    if (!is_whole && buffer_.has_segments() && result_.places >= kMostCounts) {
-      return absl::OkStatus();
+    if (follow == Follow::kNextStep) return absl::OkStatus();
+    if (follow == Follow::kLastStep) {
+      LOCKSTEP_RETURN_IF_ERROR(walker.PassAllButOne());
     }
-    if (!is_whole) LOCKSTEP_RETURN_IF_ERROR(walker.PassAllButOne());
     while (!block.ends.empty()) {
       LOCKSTEP_RETURN_IF_ERROR(
           walker.Take(std::numeric_limits<int64_t>::max(), block));
@@ -409,7 +423,7 @@ class EpochVerifier {
   Bitmap seen_;
   StreamBuffer buffer_;
   std::set<int64_t> places_;  // the steps before which ranks are restarted
-  bool walks_whole_ = false;  // a restart was followed to the end
+  int64_t count_ = 0;         // of all places
   StreamDigest digest_;       // of the order
   EpochResult result_;
 };
@@ -457,14 +471,10 @@ absl::StatusOr<std::vector<Dealing>> FindGiven(const SampleSource& source,
                                                const VerifyCommand& command,
                                                const Dealing& dealing) {
   std::vector<Dealing> others;
-  for (const std::string& word : command.restart_world) {
-    int64_t ranks = 0;
-    if (!absl::SimpleAtoi(word, &ranks)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--restart_world should be numbers of ranks, such as "
-                       "3,5, but has '",
-                       absl::CHexEscape(word), "'"));
-    }
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::vector<int64_t> numbers,
+      NumbersOfRanks("restart_world", command.restart_world));
+  for (const int64_t ranks : numbers) {
     LOCKSTEP_ASSIGN_OR_RETURN(Dealing found, FindOther(source, dealing, ranks));
     others.push_back(std::move(found));
   }
@@ -504,10 +514,16 @@ void PrintEpochText(int64_t epoch, const EpochResult& result,
                                 ": the next step is the same"));
   }
   if (result.places > 0 && !others.empty()) {
+    const std::string whole =
+        result.whole_from < 0 || result.whole_from >= result.positions
+            ? ""
+            : absl::StrCat("; from position ", WithCommas(result.whole_from),
+                           " on, all steps are");
     out << Wrapped(absl::StrCat(
-        "restarted there on ", others,
-        " ranks: the next step and the last one are right, and so are all "
-        "steps of the last tenth; together they have all that is left"));
+        "restarted there on ", others, " ranks: the next step is right; at ",
+        Counted(result.counted, "place", "places"),
+        ", so are the last step and the number of all samples that are left",
+        whole));
   } else if (!reason.empty()) {
     out << Wrapped(absl::StrCat(
         "other numbers of ranks can't go on with this job: ", reason));
@@ -559,7 +575,7 @@ absl::Status RunVerify(const CommandHost& host, const VerifyCommand& command,
   int64_t dropped = 0;
   RecordTable table({"epoch", "samples", "coverage", "positions", "ranks",
                      "steps", "delivered", "dropped", "padded", "restarts",
-                     "other_ranks"});
+                     "other_ranks", "counted", "whole_from"});
   for (int64_t i = 0; i < command.epochs; ++i) {
     const int64_t epoch = command.epoch + i;
     EpochVerifier verifier(command, dealing, others, epoch, progress);
@@ -572,7 +588,8 @@ absl::Status RunVerify(const CommandHost& host, const VerifyCommand& command,
                   CoverageText(dealing.order->coverage()), result.positions,
                   dealing.ranks(), result.steps, result.stats.delivered,
                   result.stats.dropped, result.stats.padded, result.places,
-                  numbers});
+                  numbers, result.counted,
+                  result.whole_from < 0 ? Cell() : Cell(result.whole_from)});
   }
   if (format == OutputFormat::kCsv) table.PrintCsv(out);
   if (format == OutputFormat::kJson) {

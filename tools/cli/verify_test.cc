@@ -70,10 +70,27 @@ TEST(Verify, Text) {
   the order has 21 samples, each once, and is the same when it is opened again
   3 steps on each of 2 ranks: 21 delivered, 0 dropped, 1 padded
   restarted on as many ranks at 4 places: the next step is the same
-  restarted there on 1, 3, 4 ranks: the next step and the last one are right,
-  and so are all steps of the last tenth; together they have all that is left
+  restarted there on 1, 3, 4 ranks: the next step is right; at 4 places, so are
+  the last step and the number of all samples that are left; from position 16
+  on, all steps are
 nothing is lost or comes twice (data was not read)
 )");
+}
+
+// One place is followed through the whole epoch, and many through its end.
+TEST(Verify, TellsWhatWasWalked) {
+  VerifyCommand command = Sized(1000, 2, 1);
+  command.places = 1;
+  EXPECT_THAT(Verify(command), AllOf(HasSubstr("at 1 place, so are"),
+                                     HasSubstr("from position 0 on,\n  all")));
+  command.places = 100;
+  EXPECT_THAT(Verify(command), HasSubstr("from position\n  898 on"));
+  // Orders with segments are counted at few places.
+  VerifyCommand grouped = OfSampler(
+      "segments",
+      "name = \"length_buckets\", window_batches = 2, global_batch_size = 2",
+      100, 2);
+  EXPECT_THAT(Verify(grouped), HasSubstr("at 4 places, so are"));
 }
 
 TEST(Verify, OtherFormats) {
@@ -83,15 +100,16 @@ TEST(Verify, OtherFormats) {
   EXPECT_EQ(
       Verify(command),
       "epoch,samples,coverage,positions,ranks,steps,delivered,dropped,padded,"
-      "restarts,other_ranks\n"
-      "0,21,each once,21,2,3,21,0,1,4,\"1, 3, 4\"\n"
-      "1,21,each once,21,2,3,21,0,1,4,\"1, 3, 4\"\n");
+      "restarts,other_ranks,counted,whole_from\n"
+      "0,21,each once,21,2,3,21,0,1,4,\"1, 3, 4\",4,16\n"
+      "1,21,each once,21,2,3,21,0,1,4,\"1, 3, 4\",4,16\n");
   command.epochs = 1;
   command.format = "json";
   EXPECT_THAT(Verify(command),
               AllOf(StartsWith("{\n  \"ok\": true,\n  \"epochs\": [\n    "
                                "{\"epoch\": 0, \"samples\": 21, "),
-                    HasSubstr("\"other_ranks\": \"1, 3, 4\"}\n  ]\n}\n")));
+                    HasSubstr("\"other_ranks\": \"1, 3, 4\", \"counted\": 4, "
+                              "\"whole_from\": 16}\n  ]\n}\n")));
 }
 
 TEST(Verify, EachTail) {
@@ -168,7 +186,7 @@ TEST(Verify, RanksThatAreGivenForRestarts) {
   command.restart_world = {"5", "x"};
   EXPECT_THAT(Refusal(command, host),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("such as 3,5, but has 'x'")));
+                       HasSubstr("such as 1,2,8, but has 'x'")));
   VerifyCommand job =
       OfSampler("given", "name = \"sequential\", global_batch_size = 6", 33, 2);
   job.restart_world = {"4"};
