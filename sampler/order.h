@@ -90,7 +90,8 @@ struct OrderDescription {
   Fingerprint ToFingerprint() const;
 };
 
-// What the stream of an epoch has of the dataset's samples.
+// Coverage says how often the stream of an epoch has each sample of the
+// dataset.
 enum class Coverage {
   kEachOnce,    // each sample once
   kAtMostOnce,  // no sample twice, and some not at all

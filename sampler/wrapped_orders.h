@@ -106,7 +106,7 @@ struct CustomOrderOptions {
   // The samples in the dataset.
   int64_t size = 0;
 
-  // What each epoch has of them.
+  // The frequency of each sample in an epoch.
   Coverage coverage = Coverage::kEachOnce;
 };
 
