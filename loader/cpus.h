@@ -2,6 +2,8 @@
 #ifndef LOCKSTEP_LOADER_CPUS_H_
 #define LOCKSTEP_LOADER_CPUS_H_
 
+#include <string>
+
 #include "absl/strings/string_view.h"
 #include "lockstep/base/language.h"
 
@@ -19,6 +21,13 @@ namespace internal_loader {
 // Returns the quota in the text of a file cpu.max ("max 100000",
 // "150000 100000"), in processors; 0 if there is none.
 double QuotaOf(absl::string_view cpu_max);
+
+// Returns the smallest quota of this process's cgroup and the groups above it,
+// in processors; 0 if there is none. The files of the system are below `root`.
+double CpuQuota(const std::string& root = "");
+
+// Returns the number of processors on which this process may run.
+int AffineCpus();
 }  // namespace internal_loader
 
 }  // namespace lockstep

@@ -97,13 +97,13 @@ void AddFileAndFlags(CommandLine& line, JobFlags& flags) {
   AddFlags(line, flags);
 }
 
-absl::Status CheckFlags(const JobFlags& flags) {
+absl::Status CheckFlags(const JobFlags& flags, bool needs_file) {
   if (!flags.file.empty() && !flags.config.empty()) {
     return absl::InvalidArgumentError(
         "the job's text is given twice, as a word and by --config; give it "
         "once");
   }
-  if (flags.empty() && !flags.values.empty()) {
+  if (needs_file && flags.empty() && !flags.values.empty()) {
     return absl::InvalidArgumentError(
         "--set changes values of a job: give --config=FILE, the job's text, "
         "too");
@@ -130,6 +130,7 @@ absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags) {
 }
 
 absl::StatusOr<Config> ReadRightConfig(const JobFlags& flags) {
+  if (flags.empty()) return Overridden(flags, Config());
   // The file may be a pipe, which can be read once.
   absl::StatusOr<Config> config = ReadConfigFile(flags.path());
   if (!config.ok()) return OfInput(config.status());

@@ -45,8 +45,9 @@ void AddFlags(CommandLine& line, JobFlags& flags);
 // The same, and the file may be given as a word.
 void AddFileAndFlags(CommandLine& line, JobFlags& flags);
 
-// Returns INVALID_ARGUMENT if the file is given twice, or values without it.
-absl::Status CheckFlags(const JobFlags& flags);
+// Returns INVALID_ARGUMENT if the file is given twice, or values without a file
+// that the command needs.
+absl::Status CheckFlags(const JobFlags& flags, bool needs_file = true);
 
 // Returns INVALID_ARGUMENT if one of these flags is given, whose values a job's
 // text has.
@@ -58,7 +59,8 @@ absl::Status CheckNoneGiven(
 // Requires: the flags name a file.
 absl::StatusOr<Config> ReadJobConfig(const JobFlags& flags);
 
-// The same, for commands that need a text without mistakes.
+// The same, for commands that need a text without mistakes. Without a file, it
+// has only the values of --set.
 absl::StatusOr<Config> ReadRightConfig(const JobFlags& flags);
 
 // Returns true for the settings of a loader of Lockstep's.

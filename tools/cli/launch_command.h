@@ -47,6 +47,10 @@ struct LaunchCommand {
   // A file for one line of JSON for each attempt (attempt_report.h), or "".
   std::string report;
 
+  // Whether the doctor looks at this host before the first attempt. Nothing is
+  // started if it finds a failure.
+  bool doctor = false;
+
   // The words after --: the program and its arguments.
   std::vector<std::string> program;
 };

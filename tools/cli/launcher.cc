@@ -89,6 +89,18 @@ const char* WayOf(const ProcessEnd& end) {
 }  // namespace
 
 absl::StatusOr<int> Launcher::Run() {
+  if (command_.doctor) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const int code, RunDoctor());
+    if (code != 0 && !stopping()) {
+      Say("no rank is started, since the job would fail here; without "
+          "--doctor, "
+          "the ranks are started all the same");
+    }
+    if (code != 0 || stopping()) {
+      WriteRest(/*has_failed=*/true);
+      return stopping() ? 128 + stop_ : code;
+    }
+  }
   RestartDelay delay(command_.restart_delay);
   absl::StatusOr<AttemptEnd> end;
   for (int64_t attempt = 0;; ++attempt) {
@@ -138,10 +150,38 @@ void Launcher::WriteRest(bool has_failed) {
   }
 }
 
-absl::StatusOr<Launcher::AttemptEnd> Launcher::RunOnce(int64_t attempt) {
-  state_ = State::kRunning;
+void Launcher::Begin(State state) {
+  state_ = state;
   steps_.clear();
   sigemptyset(&sent_);
+}
+
+absl::StatusOr<int> Launcher::RunDoctor() {
+  Begin(State::kExamining);
+  // The doctor finds what local rank 0 would find. It looks at the port of the
+  // job without binding it.
+  LOCKSTEP_ASSIGN_OR_RETURN(Environment environment, EnvironmentOf(0));
+  SetRank(0, environment);
+  // A program of the user's that has this command has the doctor, too.
+  const std::vector<std::string> program = {"/proc/self/exe", "doctor",
+                                            "--quick"};
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      RankProcess process,
+      StartRankProcess(program[0], ProcessImage(program, environment),
+                       surroundings_));
+  Rank& doctor = ranks_.emplace_back();
+  doctor.pid = process.pid;
+  doctor.streams.emplace_back(std::move(process.out), "[doctor] ", err_);
+  doctor.streams.emplace_back(std::move(process.err), "[doctor] ", err_);
+  while (!AllOver()) PollOnce(NextStep());
+  Reap();
+  const int code = doctor.end->exit_code();
+  ranks_.clear();
+  return code;
+}
+
+absl::StatusOr<Launcher::AttemptEnd> Launcher::RunOnce(int64_t attempt) {
+  Begin(State::kRunning);
   const absl::Status started = StartAll(attempt);
   while (started.ok() && !AllOver()) PollOnce(NextStep());
   Reap();
@@ -153,29 +193,38 @@ absl::StatusOr<Launcher::AttemptEnd> Launcher::RunOnce(int64_t attempt) {
   return end;
 }
 
-absl::Status Launcher::StartAll(int64_t attempt) {
-  const int64_t here = *command_.n;
+absl::StatusOr<Environment> Launcher::EnvironmentOf(int64_t attempt) const {
   int64_t port = command_.master_port;
   if (port == 0) {
     LOCKSTEP_ASSIGN_OR_RETURN(port, FreePort());
   }
   Environment environment = environment_;
-  environment["WORLD_SIZE"] = absl::StrCat(here * command_.nnodes);
-  environment["LOCAL_WORLD_SIZE"] = absl::StrCat(here);
+  environment["WORLD_SIZE"] = absl::StrCat(*command_.n * command_.nnodes);
+  environment["LOCAL_WORLD_SIZE"] = absl::StrCat(*command_.n);
   environment["GROUP_RANK"] = absl::StrCat(command_.node_rank);
   environment["MASTER_PORT"] = absl::StrCat(port);
   environment["TORCHELASTIC_RESTART_COUNT"] = absl::StrCat(attempt);
   environment["TORCHELASTIC_MAX_RESTARTS"] =
       absl::StrCat(command_.max_restarts);
+  return environment;
+}
+
+void Launcher::SetRank(int64_t local, Environment& environment) const {
+  environment["RANK"] = absl::StrCat(command_.node_rank * *command_.n + local);
+  environment["LOCAL_RANK"] = absl::StrCat(local);
+}
+
+absl::Status Launcher::StartAll(int64_t attempt) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Environment environment, EnvironmentOf(attempt));
   reports_.emplace(FailureReports::Create());
   environment["LOCKSTEP_FAILURES"] = reports_->path();
+  const int64_t here = *command_.n;
   ranks_.reserve(here);
   for (int64_t local = 0; local < here; ++local) {
-    const int64_t number = command_.node_rank * here + local;
-    environment["RANK"] = absl::StrCat(number);
-    environment["LOCAL_RANK"] = absl::StrCat(local);
+    SetRank(local, environment);
     LOCKSTEP_RETURN_IF_ERROR(
-        Start(number, ProcessImage(command_.program, environment)));
+        Start(command_.node_rank * here + local,
+              ProcessImage(command_.program, environment)));
   }
   return absl::OkStatus();
 }
@@ -378,7 +427,9 @@ void Launcher::Reap() {
 std::string Launcher::Running() const {
   std::vector<int64_t> running;
   for (const Rank& rank : ranks_) {
-    if (!rank.end.has_value()) running.push_back(rank.number);
+    if (rank.end.has_value()) continue;
+    if (rank.number < 0) return "the doctor";
+    running.push_back(rank.number);
   }
   return running.empty() ? "" : RankList(running);
 }

@@ -60,6 +60,9 @@ class Launcher {
 
  private:
   enum class State {
+    // The doctor looks at this host. The next state is kRunning, and kStopping
+    // when a signal ends the launch.
+    kExamining,
     // No rank of this attempt has failed. The next state is kFailing when one
     // fails, and kStopping when a signal ends the launch.
     kRunning,
@@ -79,7 +82,7 @@ class Launcher {
   enum class AtFailure { kAlive, kDying, kEnded };
 
   struct Rank {
-    int64_t number = -1;
+    int64_t number = -1;  // -1 for the doctor
     pid_t pid = -1;
     std::vector<RankStream> streams;
     std::optional<ProcessEnd> end;  // Set when the rank has ended.
@@ -108,9 +111,16 @@ class Launcher {
     std::optional<Blame> blame;
   };
 
+  // Runs the doctor, and returns its exit code.
+  absl::StatusOr<int> RunDoctor();
   absl::StatusOr<AttemptEnd> RunOnce(int64_t attempt);
+  // Returns the variables that all ranks of an attempt have in common.
+  absl::StatusOr<Environment> EnvironmentOf(int64_t attempt) const;
+  // Sets those of one rank, by its number among those of this host.
+  void SetRank(int64_t local, Environment& environment) const;
   absl::Status StartAll(int64_t attempt);
   absl::Status Start(int64_t number, const ProcessImage& image);
+  void Begin(State state);
   void AwaitRestart(int64_t attempt, absl::Duration delay);
 
   // Returns true if a signal ends the launch.
@@ -151,7 +161,8 @@ class Launcher {
   // ends it, drops what nobody takes.
   void WriteRest(bool has_failed);
 
-  // Returns "ranks 0, 3", those that run, or "" if none does.
+  // Returns "ranks 0, 3", those that run, or "" if none does. It may also be
+  // "the doctor".
   std::string Running() const;
   void Say(absl::string_view text) { err_.Add("lockstep launch: ", text); }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
+#include "lockstep/tools/cli/doctor_command.h"
 #include "lockstep/tools/cli/launch.h"
 
 namespace lockstep {
@@ -249,6 +250,30 @@ Subcommand ImportState(ExchangeCommand& command) {
           }};
 }
 
+Subcommand Examine(DoctorCommand& command) {
+  CommandLine line(
+      "lockstep doctor", "says whether machines and ranks can run a job",
+      R"(It first looks at each machine alone, and needs no other rank for that. If a
+launcher has started several ranks, it then tries them together: whether each
+reaches each other, whether all backends give the right results, and how fast
+each two exchange data. With a job's text, the ranks meet as the job's do.
+
+  lockstep doctor --quick
+  lockstep launch -n 4 -- lockstep doctor
+  srun --ntasks=8 lockstep doctor job.toml --timeout=5m)");
+  AddFileAndFlags(line, command.job);
+  line.Add("quick", &command.quick,
+           "whether to look at this machine alone, without other ranks");
+  line.Add("deep", &command.deep,
+           "whether to measure all pairs of many ranks, with larger messages");
+  line.Add("strict", &command.strict, "whether warnings count as failures");
+  line.Add("timeout", &command.timeout, "when to give up");
+  AddFormat(line, command.format);
+  return {line, [&command](const CommandHost& host, std::ostream& out) {
+            return RunDoctor(host, command, EnvironmentOfProcess(), out);
+          }};
+}
+
 Subcommand StartRanks(LaunchCommand& command) {
   CommandLine line("lockstep launch",
                    "starts the ranks of this host, with torchrun's variables",
@@ -280,6 +305,9 @@ Subcommand StartRanks(LaunchCommand& command) {
       "how long all ranks have to end by themselves after SIGINT or\n"
       "SIGTERM; should be longer than the job's stop.patience, a step and\n"
       "a checkpoint take together");
+  line.Add("doctor", &command.doctor,
+           "whether lockstep doctor --quick looks at this host first; no rank\n"
+           "is started if it finds a failure");
   line.Add("report", &command.report,
            "the file that gets a line of JSON for each attempt: how the ranks\n"
            "have ended, and which ranks are to blame");
@@ -302,7 +330,8 @@ own](launchers.md#lockstep-launch). A command that is stopped leaves no file tha
 
 `--format=json` has all that the text has, apart from sentences. `--format=csv` has one table: the
 rows of `plan`, the indices of `order`, the epochs of `verify` and `bench loader`, the mistakes of
-`check`, the sections of `state` or the differences, the settings of `parts`.
+`check`, the findings of `doctor`, the sections of `state` or the differences, the settings of
+`parts`.
 
 A job's text may name parts of your own. A binary of three lines knows them, and the settings
 under `[trainer]`:
@@ -327,7 +356,8 @@ std::vector<Subcommand> AllSubcommands(CommandFlags& flags) {
           Verify(flags.verify),        PrintOrder(flags.order),
           ListSettings(flags.parts),   ExportState(flags.exported),
           ImportState(flags.imported), ShowState(flags.state),
-          BenchLoader(flags.loader),   StartRanks(flags.launch)};
+          BenchLoader(flags.loader),   Examine(flags.doctor),
+          StartRanks(flags.launch)};
 }
 
 std::string GeneralHelp(const std::vector<Subcommand>& subcommands) {

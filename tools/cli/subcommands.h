@@ -16,6 +16,7 @@
 #include "lockstep/tools/cli/bench_loader.h"
 #include "lockstep/tools/cli/check.h"
 #include "lockstep/tools/cli/command_line.h"
+#include "lockstep/tools/cli/doctor_command.h"
 #include "lockstep/tools/cli/exchange_commands.h"
 #include "lockstep/tools/cli/host.h"
 #include "lockstep/tools/cli/launch_command.h"
@@ -45,6 +46,7 @@ struct CommandFlags {
   PartsCommand parts;
   StateCommand state;
   ExchangeCommand exported, imported;
+  DoctorCommand doctor;
   LaunchCommand launch;
 };
 

@@ -1,0 +1,171 @@
+#include "lockstep/tools/doctor/connections.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>  // NOLINT: deadlines for poll
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "lockstep/base/descriptor.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
+#include "lockstep/base/system_error.h"
+#include "lockstep/collective/rendezvous/address.h"
+
+namespace lockstep {
+namespace {
+
+using internal_collective::FormatHostPort;
+using internal_collective::HostPort;
+using internal_collective::ParseHostPort;
+
+// Connections that are tried at the same time.
+constexpr size_t kMostAtOnce = 64;
+
+// An address in the form of the system's calls.
+struct Endpoint {
+  sockaddr_storage storage = {};
+  socklen_t size = sizeof(storage);
+
+  sockaddr* generic() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+absl::StatusOr<Endpoint> EndpointOf(const std::string& host, uint16_t port) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found) !=
+      0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", host, "' is no address"));
+  }
+  Endpoint endpoint;
+  endpoint.size = found->ai_addrlen;
+  std::copy_n(reinterpret_cast<const char*>(found->ai_addr), endpoint.size,
+              reinterpret_cast<char*>(&endpoint.storage));
+  freeaddrinfo(found);
+  return endpoint;
+}
+
+// Begins to connect. The socket does not block.
+absl::StatusOr<Descriptor> BeginTo(const std::string& place) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const HostPort parsed, ParseHostPort(place));
+  LOCKSTEP_ASSIGN_OR_RETURN(Endpoint endpoint,
+                            EndpointOf(parsed.host, parsed.port));
+  Descriptor made(socket(endpoint.storage.ss_family,
+                         SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made.ok() ||
+      (connect(made.fd(), endpoint.generic(), endpoint.size) != 0 &&
+       errno != EINPROGRESS)) {
+    return absl::UnavailableError(ErrorText(errno));
+  }
+  return made;
+}
+
+// Returns the error of a connection that has come to its end, or 0.
+int ErrorOf(const Descriptor& connection) {
+  int error = 0;
+  socklen_t size = sizeof(error);
+  return getsockopt(connection.fd(), SOL_SOCKET, SO_ERROR, &error, &size) == 0
+             ? error
+             : errno;
+}
+
+int PollTimeout(SteadyTime until) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(until - SteadyNow());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1000));
+}
+
+}  // namespace
+
+absl::StatusOr<Door> Door::Open(const std::string& address) {
+  LOCKSTEP_ASSIGN_OR_RETURN(Endpoint endpoint, EndpointOf(address, 0));
+  Descriptor made(socket(endpoint.storage.ss_family,
+                         SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made.ok() || bind(made.fd(), endpoint.generic(), endpoint.size) != 0 ||
+      listen(made.fd(), SOMAXCONN) != 0 ||
+      getsockname(made.fd(), endpoint.generic(), &endpoint.size) != 0) {
+    return SystemError(errno, absl::StrCat("can't listen at ", address));
+  }
+  const uint16_t port =
+      endpoint.storage.ss_family == AF_INET6
+          ? reinterpret_cast<const sockaddr_in6*>(&endpoint.storage)->sin6_port
+          : reinterpret_cast<const sockaddr_in*>(&endpoint.storage)->sin_port;
+  return Door(std::move(made), FormatHostPort(address, ntohs(port)));
+}
+
+void Door::LetIn() const {
+  while (true) {
+    const Descriptor guest(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!guest.ok()) return;
+  }
+}
+
+std::vector<Unreached> TryConnections(const Door& door,
+                                      absl::Span<const std::string> places,
+                                      int rank, SteadyTime until) {
+  struct Attempt {
+    int rank;
+    Descriptor connection;
+  };
+  std::vector<Unreached> unreached;
+  std::vector<Attempt> attempts;
+  // Each rank begins with the one behind it, so that they do not all come to
+  // the same door.
+  int begun = 1;
+  const int size = static_cast<int>(places.size());
+  while (begun < size || !attempts.empty()) {
+    while (begun < size && attempts.size() < kMostAtOnce) {
+      const int other = (rank + begun++) % size;
+      absl::StatusOr<Descriptor> connection =
+          BeginTo(places[static_cast<size_t>(other)]);
+      if (connection.ok()) {
+        attempts.push_back({other, *std::move(connection)});
+      } else {
+        unreached.push_back(
+            {other, std::string(connection.status().message())});
+      }
+    }
+    std::vector<pollfd> polled = {{door.fd(), POLLIN, 0}};
+    for (const Attempt& attempt : attempts) {
+      polled.push_back({attempt.connection.fd(), POLLOUT, 0});
+    }
+    poll(polled.data(), polled.size(), PollTimeout(until));
+    if (polled[0].revents != 0) door.LetIn();
+    const bool is_over = SteadyNow() >= until;
+    std::vector<Attempt> left;
+    for (size_t i = 0; i < attempts.size(); ++i) {
+      const bool has_ended = polled[i + 1].revents != 0;
+      if (!has_ended && !is_over) {
+        left.push_back(std::move(attempts[i]));
+        continue;
+      }
+      const int error = has_ended ? ErrorOf(attempts[i].connection) : ETIMEDOUT;
+      if (error != 0) unreached.push_back({attempts[i].rank, ErrorText(error)});
+    }
+    attempts = std::move(left);
+    for (; is_over && begun < size; ++begun) {
+      unreached.push_back({(rank + begun) % size, "not tried in time"});
+    }
+  }
+  return unreached;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// Judges the facts about one machine.
+//
+//   const MachineReport report =
+//       JudgeMachine(ReadMachineFacts(options), judge_options);
+#ifndef LOCKSTEP_TOOLS_DOCTOR_MACHINE_H_
+#define LOCKSTEP_TOOLS_DOCTOR_MACHINE_H_
+
+#include "lockstep/collective/world.h"
+#include "lockstep/tools/doctor/facts.h"
+#include "lockstep/tools/doctor/finding.h"
+
+namespace lockstep {
+
+struct JudgeOptions {
+  WorldOptions world;      // of the job
+  bool needs_gpu = false;  // whether the job's group is one of nccl
+};
+
+// Judges all facts that can be judged without other ranks. It does not use the
+// system.
+MachineReport JudgeMachine(const MachineFacts& facts,
+                           const JudgeOptions& options);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TOOLS_DOCTOR_MACHINE_H_

@@ -1,0 +1,77 @@
+// Measures how fast each two ranks of a group exchange data, and judges that.
+//
+//   PairOptions options;
+//   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PairSpeed> mine,
+//                             MeasurePairs(*group, options));
+//   ...  // rank 0 collects those of all ranks, and sets their limits
+//   const Finding finding = JudgePairs("tcp", pairs);
+#ifndef LOCKSTEP_TOOLS_DOCTOR_PAIRS_H_
+#define LOCKSTEP_TOOLS_DOCTOR_PAIRS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/transport.h"
+#include "lockstep/tools/doctor/finding.h"
+
+namespace lockstep {
+
+struct PairOptions {
+  // Each rank is paired with at most so many others.
+  int most_partners = 127;
+  int64_t bytes = int64_t{4} << 20;  // of a large message
+  int pings = 50;                    // small messages, there and back
+  int repeats = 5;                   // large ones
+  NcclOptions nccl;                  // if the group is one of devices
+};
+
+// What two ranks have measured.
+struct PairSpeed {
+  int a = 0, b = 0;             // the ranks; a < b
+  double latency = 0;           // seconds for 8 bytes one way: the median
+  double bytes_per_second = 0;  // of large messages one way: the best
+
+  // What rank 0 adds: whether both run on the same machine, and the most that
+  // could be expected, or 0 if that is not known.
+  bool is_local = false;
+  double limit = 0;
+};
+
+// Returns the rank with which a rank is paired in a round, or -1 for none. All
+// pairs are disjoint in a round, and come once in RoundsOf(size) rounds.
+int PartnerIn(int round, int rank, int size);
+int RoundsOf(int size);
+
+// Returns the rounds that are measured: all, or some that are spread evenly.
+std::vector<int> ChooseRounds(int size, int most_partners);
+
+// Measures the pairs of this rank, while other pairs do the same. Returns those
+// in which it is `a`. All ranks call it.
+absl::StatusOr<std::vector<PairSpeed>> MeasurePairs(Communicator& group,
+                                                    const PairOptions& options);
+
+// Returns how many bytes this rank copies in a second, in the host's memory,
+// while all others do the same.
+absl::StatusOr<double> MeasureCopies(Communicator& group);
+
+// Judges pairs over one backend. A pair is slow if it has less than half the
+// bandwidth of the median of its kind (on one machine, or between two), or more
+// than four times the latency. A kind is slow if its median is far below its
+// limit.
+Finding JudgePairs(const std::string& backend,
+                   const std::vector<PairSpeed>& pairs);
+
+// Returns the pairs that JudgePairs calls slow.
+std::vector<PairSpeed> SlowPairs(const std::vector<PairSpeed>& pairs);
+
+// Encode writes pairs, without what rank 0 adds, as text for rank 0, and
+// DecodePairs reads it.
+std::string Encode(const std::vector<PairSpeed>& pairs);
+absl::StatusOr<std::vector<PairSpeed>> DecodePairs(const std::string& text);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TOOLS_DOCTOR_PAIRS_H_

@@ -1,0 +1,29 @@
+// Tries all operations of a group, and looks at each number of their results.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(const std::string wrong, SelfTest(*group, {}));
+//   // "" or "all_reduce of 1003 x f32: element 5 is 3 and not 6"
+#ifndef LOCKSTEP_TOOLS_DOCTOR_SELF_TEST_H_
+#define LOCKSTEP_TOOLS_DOCTOR_SELF_TEST_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/transport.h"
+
+namespace lockstep {
+
+struct SelfTestOptions {
+  int64_t most_elements = 1 << 18;  // of the largest buffer
+  NcclOptions nccl;                 // if the group is one of devices
+};
+
+// Returns the first result that is wrong on this rank, or "". All ranks call
+// it. An error is one of the group, which has then failed.
+absl::StatusOr<std::string> SelfTest(Communicator& group,
+                                     const SelfTestOptions& options);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TOOLS_DOCTOR_SELF_TEST_H_

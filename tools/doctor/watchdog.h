@@ -1,0 +1,47 @@
+// A Watchdog ends this process if it is not done in time, since calls of the
+// system, of a name service or of a driver may wait for ever.
+//
+//   Watchdog watchdog("lockstep doctor", absl::Minutes(2));
+//   watchdog.Begin("the GPUs");
+#ifndef LOCKSTEP_TOOLS_DOCTOR_WATCHDOG_H_
+#define LOCKSTEP_TOOLS_DOCTOR_WATCHDOG_H_
+
+#include <string>
+#include <thread>  // NOLINT: it must run while others hang
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/mutex.h"
+
+namespace lockstep {
+
+// Thread-safety: thread-safe.
+class Watchdog {
+ public:
+  // When `patience` has passed, it writes to stderr what has hung, and ends the
+  // process with code 1. `name` is that of the program.
+  Watchdog(absl::string_view name, absl::Duration patience);
+  ~Watchdog();
+
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  // Says what this process does from now on.
+  void Begin(absl::string_view what);
+
+ private:
+  void Watch();
+
+  const std::string name_;
+  const absl::Duration patience_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::string what_ ABSL_GUARDED_BY(mutex_);
+  bool is_done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TOOLS_DOCTOR_WATCHDOG_H_
