@@ -64,6 +64,14 @@ absl::Status CommandLine::UnknownFlag(absl::string_view name) const {
   for (const Flag& flag : flags_) {
     known.insert(known.end(), flag.names.begin(), flag.names.end());
   }
+  // Other tools have a flag for each format.
+  const bool is_format =
+      (name == "json" || name == "csv" || name == "text") &&
+      std::find(known.begin(), known.end(), "format") != known.end();
+  if (is_format) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there is no flag ", Dashed(name), "; give --format=", name));
+  }
   const std::optional<std::string> nearest = NearestWord(name, known);
   return absl::InvalidArgumentError(absl::StrCat(
       "there is no flag ", Dashed(absl::CHexEscape(name)),

@@ -164,7 +164,7 @@ void Doctor::ExamineTogether() {
   has_joined_ = true;
   RanksOptions together;
   together.until = until_;
-  together.deep = command_.deep;
+  if (command_.deep) together.effort = DeepEffort();
   together.facts = facts_;
   if (machine_.has_value()) together.machine = *machine_;
   together.nccl = nccl_;

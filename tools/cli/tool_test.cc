@@ -1,5 +1,7 @@
 // Tests the lockstep tool as its users start it, from a shell.
+#include <netinet/in.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +27,31 @@ using ::testing::StartsWith;
 struct Outcome {
   int code = -1;
   std::string out;
+};
+
+// A socket of this process that listens at a free port.
+class Listener {
+ public:
+  Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in name = {};
+    name.sin_family = AF_INET;
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(name);
+    auto* const generic = reinterpret_cast<sockaddr*>(&name);
+    EXPECT_EQ(bind(fd_, generic, size), 0);
+    EXPECT_EQ(listen(fd_, 1), 0);
+    EXPECT_EQ(getsockname(fd_, generic, &size), 0);
+    port_ = ntohs(name.sin_port);
+  }
+  ~Listener() { close(fd_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  int port() const { return port_; }
+
+ private:
+  const int fd_;
+  int port_ = 0;
 };
 
 // Runs a line of shell, in which $tool is the tool's path.
@@ -181,6 +208,7 @@ TEST(Tool, HelpsWithEachCommand) {
                         {"state", "OTHER (may be left out)", "--to"},
                         {"state export", "--shape", "--size"},
                         {"state import", "--prefix", "--shape"},
+                        {"doctor", "--deep", "--size"},
                         {"launch", "-n, --nproc_per_node", "--size"}}) {
     const Outcome help = Shell(absl::StrCat("$tool help ", c.command));
     EXPECT_EQ(help.code, 0) << c.command;
@@ -235,6 +263,10 @@ TEST(Tool, SaysWhatIsWrongWithALine) {
            {"order --size=10 --count=20", "--count should be from 0 to 10"},
            {"verify --size=5 --rank=0", "there is no flag --rank"},
            {"bench loader --num_workers=-5", "--num_workers should be 0 or"},
+           {"doctor --quick --deep", "give one of them"},
+           {"doctor --timeout=5", "--timeout should be a duration such as"},
+           {"doctor --json", "there is no flag --json; give --format=json"},
+           {"doctor --quik", "did you mean --quick?"},
            {"launch -n two -- true", "-n should be a whole number, but got"},
            {"launch -n 2 --size=7 -- true", "there is no flag --size"},
            {"launch -n 2 --grace=5 -- true",
@@ -258,6 +290,76 @@ TEST(Tool, SaysThatMemoryHasRunOut) {
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.out, HasSubstr("lockstep bench loader: the command ran "
                                      "out of memory"));
+}
+
+// The ranks under a launcher are tried together, and rank 0 alone speaks.
+TEST(Tool, ExaminesRanksUnderALauncher) {
+  const Outcome outcome =
+      Shell("$tool launch -n 3 -- $tool doctor --timeout=200s 2>/dev/null");
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_THAT(
+      outcome.out,
+      AllOf(HasSubstr("[rank 0]   PASS  port           "),
+            HasSubstr("[rank 0]   PASS  meeting        all 3 ranks have come"),
+            HasSubstr("[rank 0]   PASS  shm            all operations"),
+            HasSubstr("[rank 0]   PASS  tcp            all operations"),
+            HasSubstr("[rank 0] PASS: 3 ranks on 1 machine"),
+            Not(HasSubstr("[rank 1]")), Not(HasSubstr("[rank 2]"))));
+  // Each rank writes a file of its own, and that of rank 0 has all.
+  const std::string file = testing::TempDir() + "/examined";
+  EXPECT_EQ(Shell(absl::StrCat("$tool launch -n 2 -- sh -c '\"$0\" doctor "
+                               "--format=json >\"$1.$RANK\"' $tool '",
+                               file, "' 2>/dev/null"))
+                .code,
+            0);
+  EXPECT_EQ(std::filesystem::file_size(file + ".1"), 0);
+  EXPECT_THAT(Shell(absl::StrCat("cat '", file, ".0'")).out,
+              AllOf(StartsWith("{\n  \"verdict\": \"pass\""),
+                    HasSubstr("\"backend\": \"tcp\", \"rank\": 0")));
+}
+
+// A rank that is gone is named, soon.
+TEST(Tool, NamesARankThatDiesDuringTheExamination) {
+  const Outcome outcome = Shell(
+      "$tool launch -n 3 --grace=100s -- sh -c 'test $RANK != 2 || exit 7; "
+      "exec \"$0\" doctor --timeout=3s' $tool 2>&1");
+  EXPECT_EQ(outcome.code, 7) << outcome.out;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("[rank 0]   FAIL  meeting        "),
+                                 HasSubstr("[rank 0] FAIL: 3 ranks")));
+}
+
+TEST(Tool, LooksAtTheHostBeforeItStartsRanks) {
+  const std::string ranks = " -n 2 -- echo hello";
+  const Outcome good = Shell("$tool launch --doctor" + ranks + " 2>&1");
+  EXPECT_EQ(good.code, 0) << good.out;
+  EXPECT_THAT(good.out, AllOf(HasSubstr("[doctor]   PASS  port           "),
+                              HasSubstr("[doctor] PASS: machine "),
+                              HasSubstr("[rank 0] hello\n"),
+                              HasSubstr("[rank 1] hello\n")));
+  // What the doctor says does not mix with what the ranks print.
+  EXPECT_THAT(Shell("$tool launch --doctor" + ranks + " 2>/dev/null").out,
+              Not(HasSubstr("doctor")));
+
+  const Listener other;
+  const std::string taken = absl::StrCat(
+      "$tool launch --doctor --master_port=", other.port(), ranks, " 2>&1");
+  const Outcome bad = Shell(taken);
+  EXPECT_EQ(bad.code, 1) << bad.out;
+  EXPECT_THAT(bad.out,
+              AllOf(HasSubstr(absl::StrCat("(pid ", getpid(), ") listens")),
+                    HasSubstr("lockstep launch: no rank is started"),
+                    Not(HasSubstr("hello"))));
+  // The store of torchrun's agent is at MASTER_PORT, and the ranks meet at the
+  // next port.
+  const Outcome agents =
+      Shell(absl::StrCat("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 "
+                         "MASTER_ADDR=127.0.0.1 TORCHELASTIC_RUN_ID=run "
+                         "TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=",
+                         other.port(), " $tool doctor --quick"));
+  EXPECT_THAT(
+      agents.out,
+      AllOf(HasSubstr(absl::StrCat("  port           ", other.port() + 1)),
+            Not(HasSubstr(absl::StrCat(other.port(), " is taken")))));
 }
 
 // `bazel run` starts the tool in the folder of the runfiles, with the user's

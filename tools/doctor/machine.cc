@@ -233,7 +233,7 @@ void Judge::SharedMemory() {
   }
   const std::string text =
       facts_.dev_shm < 0
-          ? "the backend shm has its own; there is no /dev/shm"
+          ? std::string("the backend shm has its own; there is no /dev/shm")
           : absl::StrCat("the backend shm has its own; /dev/shm has ",
                          Bytes(facts_.dev_shm_free), " of ",
                          Bytes(facts_.dev_shm), " left");

@@ -25,8 +25,8 @@
 namespace lockstep {
 
 // Requires: all ranks make the same calls in the same order.
-// Guarantees: a call that waits for a rank that is lost returns UNAVAILABLE,
-// with its name.
+// Guarantees: a call that waits for a rank that is lost, or that has called
+// Abort, returns its failure.
 // Thread-safety: thread-compatible.
 class Meeting {
  public:
@@ -39,6 +39,10 @@ class Meeting {
 
   // Returns the address at which other ranks reach this one.
   const std::string& address() const { return context_.address; }
+
+  // Ends the meeting for all ranks. A rank that can't go on calls it, since
+  // others would wait for it.
+  void Abort(const absl::Status& why) { group_->Abort(why); }
 
   // Returns the texts of all ranks on rank 0, by rank, and nothing on the
   // others. A text has at most 1 MiB.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -87,6 +88,7 @@ class Examination {
   RanksReport Run() {
     const absl::Status status = RunAll();
     if (!status.ok()) {
+      if (meeting_ != nullptr) meeting_->Abort(status);
       report_.findings.push_back(
           {"ranks", Verdict::kFailure, std::string(status.message()),
            "look at the output of the ranks that it names"});
@@ -306,8 +308,7 @@ absl::StatusOr<std::string> Examination::TestGroup(const std::string& name) {
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
                             MakeGroup(name));
   SelfTestOptions test;
-  constexpr int64_t kDeepElements = int64_t{1} << 23;
-  if (options_.deep) test.most_elements = kDeepElements;
+  test.most_elements = options_.effort.most_elements;
   test.nccl = NcclOf(name);
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string wrong, SelfTest(*group, test));
   groups_[name] = std::move(group);
@@ -449,14 +450,8 @@ absl::Status Examination::MeasureAll() {
     }
   }
   for (const auto& [name, measured] : groups_) {
-    PairOptions pair_options;
+    PairOptions pair_options = options_.effort.pairs;
     pair_options.nccl = NcclOf(name);
-    if (options_.deep) {
-      pair_options.most_partners = world_.size();
-      pair_options.bytes = int64_t{64} << 20;
-      pair_options.pings = 500;
-      pair_options.repeats = 10;
-    }
     LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PairSpeed> mine,
                               MeasurePairs(*measured, pair_options));
     LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
@@ -481,6 +476,16 @@ absl::Status Examination::MeasureAll() {
 }
 
 }  // namespace
+
+Effort DeepEffort() {
+  Effort effort;
+  effort.most_elements = int64_t{1} << 23;
+  effort.pairs.most_partners = std::numeric_limits<int>::max();
+  effort.pairs.bytes = int64_t{64} << 20;
+  effort.pairs.pings = 500;
+  effort.pairs.repeats = 10;
+  return effort;
+}
 
 RanksReport ExamineRanks(World& world, const RanksOptions& options) {
   return Examination(world, options).Run();

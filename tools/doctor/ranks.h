@@ -25,9 +25,18 @@
 
 namespace lockstep {
 
+// How much is done.
+struct Effort {
+  int64_t most_elements = 1 << 18;  // of a buffer of the backends' tests
+  PairOptions pairs;
+};
+
+// Returns the effort of doctor --deep: larger messages, and all pairs.
+Effort DeepEffort();
+
 struct RanksOptions {
-  absl::Time until;   // when to give up
-  bool deep = false;  // whether to take larger messages, and all pairs
+  absl::Time until;  // when to give up
+  Effort effort;
 
   // What was found on this machine, if this rank has looked.
   MachineReport machine;

@@ -1,0 +1,216 @@
+#include "lockstep/tools/doctor/ranks.h"
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/mutex.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/tools/doctor/finding.h"
+#include "lockstep/tools/doctor/testing.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+RanksOptions Options() {
+  RanksOptions options;
+  options.until = absl::Now() + absl::Minutes(4);  // it only ends a hang
+  options.effort.most_elements = 2000;
+  options.effort.pairs.bytes = 10000;
+  options.effort.pairs.pings = 3;
+  options.effort.pairs.repeats = 2;
+  return options;
+}
+
+// Examines ranks, whose options a test may change, and returns the report of
+// rank 0.
+RanksReport Examine(
+    int size, const std::function<void(int rank, RanksOptions&)>& change = {}) {
+  RanksReport report;
+  OnWorlds(size, [&](World& world) {
+    RanksOptions options = Options();
+    if (change) change(world.rank(), options);
+    RanksReport mine = ExamineRanks(world, options);
+    if (world.rank() == 0) {
+      report = mine;
+    } else {
+      EXPECT_THAT(mine.findings, IsEmpty());
+    }
+  });
+  return report;
+}
+
+const Finding& FindingOf(const RanksReport& report, absl::string_view check) {
+  static const Finding missing = {"", Verdict::kFailure, "missing", ""};
+  for (const Finding& finding : report.findings) {
+    if (finding.check == check) return finding;
+  }
+  return missing;
+}
+
+TEST(Ranks, OfOneMachineAreTriedOverAllItsBackends) {
+  const RanksReport report = Examine(3);
+  EXPECT_THAT(report.hosts, SizeIs(3));
+  EXPECT_EQ(CountOf(report.findings, Verdict::kFailure), 0);
+  EXPECT_EQ(FindingOf(report, "meeting").text,
+            "all 3 ranks have come, from one machine");
+  EXPECT_EQ(FindingOf(report, "connections").verdict, Verdict::kPass);
+  for (const char* backend : {"shm", "tcp"}) {
+    EXPECT_EQ(FindingOf(report, backend).verdict, Verdict::kPass);
+  }
+  EXPECT_EQ(FindingOf(report, "nccl").verdict, Verdict::kNotJudged);
+  EXPECT_THAT(report.copies, SizeIs(3));
+  ASSERT_THAT(report.pairs, SizeIs(2));
+  for (const BackendPairs& backend : report.pairs) {
+    ASSERT_THAT(backend.pairs, SizeIs(3));
+    for (const PairSpeed& pair : backend.pairs) {
+      EXPECT_TRUE(pair.is_local);
+      EXPECT_GT(pair.limit, 0);
+    }
+    EXPECT_EQ(backend.pairs[1].a, 0);
+    EXPECT_EQ(backend.pairs[1].b, 2);
+  }
+}
+
+TEST(Ranks, OfOneAreFewButRight) {
+  const RanksReport report = Examine(1);
+  EXPECT_EQ(CountOf(report.findings, Verdict::kFailure), 0);
+  EXPECT_THAT(report.pairs, IsEmpty());
+}
+
+// The ranks say that they run on two machines.
+TEST(Ranks, OfTwoMachinesBringWhatEachHasFound) {
+  const RanksReport report = Examine(4, [](int rank, RanksOptions& options) {
+    options.machine.host = rank < 2 ? "trainer-0" : "trainer-1";
+    options.machine.findings = {{"memory",
+                                 rank < 2 ? Verdict::kPass : Verdict::kWarning,
+                                 absl::StrCat("seen by rank ", rank), ""}};
+    options.facts.network.interfaces = {
+        {"wire", {"127.0.0.1"}, false, rank == 3 ? 1000 : 8000}};
+  });
+  EXPECT_THAT(report.hosts,
+              ElementsAre("trainer-0", "trainer-0", "trainer-1", "trainer-1"));
+  // Each machine comes once, by the first of its ranks.
+  ASSERT_THAT(report.machines, SizeIs(2));
+  EXPECT_EQ(report.machines[0].host, "trainer-0");
+  EXPECT_EQ(report.machines[1].host, "trainer-1");
+  EXPECT_EQ(report.machines[1].findings[0].text, "seen by rank 2");
+  EXPECT_EQ(report.machines[1].findings[0].verdict, Verdict::kWarning);
+  ASSERT_THAT(report.pairs, SizeIs(2));
+  int far = 0;
+  for (const PairSpeed& pair : report.pairs[1].pairs) {
+    EXPECT_EQ(pair.is_local, pair.a / 2 == pair.b / 2);
+    if (pair.is_local) continue;
+    ++far;
+    // Two pairs share the link of 8 Gbit/s, each of which uses it half of the
+    // time.
+    EXPECT_DOUBLE_EQ(pair.limit, 1e9);
+  }
+  EXPECT_EQ(far, 4);
+}
+
+TEST(Ranks, SayWhoseResultsAreWrong) {
+  const RanksReport report = Examine(3, [](int, RanksOptions& options) {
+    options.own_backend = "mine";
+    options.make_own = [](World& world) {
+      return MakeWrongGroup(world, OpKind::kAllGather, /*rank=*/1, "mine");
+    };
+  });
+  const Finding& wrong = FindingOf(report, "mine");
+  EXPECT_EQ(wrong.verdict, Verdict::kFailure);
+  EXPECT_THAT(wrong.text,
+              AllOf(HasSubstr("rank 1 ("), HasSubstr("all_gather of "),
+                    HasSubstr("element 0 is ")));
+  // The other backends are measured all the same.
+  EXPECT_THAT(report.pairs, SizeIs(2));
+}
+
+TEST(Ranks, SayWhichBackendCannotBeMade) {
+  const RanksReport report = Examine(2, [](int, RanksOptions& options) {
+    options.own_backend = "mine";
+    options.make_own = [](World&) {
+      return absl::UnavailableError("mine is not there");
+    };
+  });
+  EXPECT_EQ(FindingOf(report, "mine").verdict, Verdict::kFailure);
+  EXPECT_EQ(FindingOf(report, "mine").text, "mine is not there");
+  EXPECT_THAT(report.pairs, SizeIs(2));
+}
+
+TEST(Ranks, AreToldOfOneThatIsGone) {
+  OnWorlds(3, [](World& world) {
+    RanksOptions options = Options();
+    if (world.rank() == 1) {
+      options.own_backend = "mine";
+    }
+    // Rank 2 never comes to the examination.
+    if (world.rank() == 2) return;
+    const RanksReport report = ExamineRanks(world, options);
+    ASSERT_THAT(report.findings, SizeIs(1));
+    EXPECT_EQ(report.findings[0].verdict, Verdict::kFailure);
+    EXPECT_THAT(report.findings[0].text, HasSubstr("rank 2"));
+  });
+}
+
+TEST(Ranks, EndAtTheirTime) {
+  OnWorlds(1, [](World& world) {
+    RanksOptions options = Options();
+    options.until = absl::InfinitePast();
+    const RanksReport report = ExamineRanks(world, options);
+    EXPECT_EQ(CountOf(report.findings, Verdict::kFailure), 1);
+  });
+}
+
+TEST(Ranks, WithGpusTryNcclToo) {
+  const std::string fake =
+      std::filesystem::absolute("collective/nccl/libfake_gpu.so");
+  const RanksReport report = Examine(2, [&](int, RanksOptions& options) {
+    options.nccl.cuda_library = options.nccl.nccl_library = fake;
+    options.machine.host = "trainer-0";
+    options.facts.gpus.names = {"a", "b"};
+    options.facts.gpus.nccl.emplace(22809);
+  });
+  EXPECT_EQ(FindingOf(report, "nccl").verdict, Verdict::kPass)
+      << FindingOf(report, "nccl").text;
+  EXPECT_THAT(report.pairs, SizeIs(3));
+
+  const RanksReport few = Examine(2, [&](int, RanksOptions& options) {
+    options.nccl.cuda_library = options.nccl.nccl_library = fake;
+    options.machine.host = "trainer-0";
+    options.facts.gpus.names = {"a"};
+    options.facts.gpus.nccl.emplace(22809);
+  });
+  EXPECT_EQ(FindingOf(few, "nccl").verdict, Verdict::kNotJudged);
+}
+
+TEST(Ranks, TellTheirProgress) {
+  Mutex mutex;
+  std::vector<std::string> told;
+  Examine(2, [&](int rank, RanksOptions& options) {
+    options.tell = [&, rank](absl::string_view line) {
+      EXPECT_EQ(rank, 0);
+      MutexLock lock(mutex);
+      told.emplace_back(line);
+    };
+  });
+  EXPECT_THAT(told, AllOf(SizeIs(4), Contains("trying the backend tcp")));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,80 @@
+#include "lockstep/tools/doctor/self_test.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "lockstep/base/status_matchers.h"
+#include "lockstep/collective/communicator.h"
+#include "lockstep/collective/local/local_group.h"
+#include "lockstep/collective/operation.h"
+#include "lockstep/collective/testing/conformance.h"
+#include "lockstep/collective/world.h"
+#include "lockstep/tools/doctor/testing.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SelfTest, PassesGroupsOfAnySize) {
+  for (const int size : {1, 2, 3, 5, 8}) {
+    LocalGroupOptions options;
+    options.size = size;
+    const auto ranks = MakeLocalGroup(options);
+    ASSERT_TRUE(ranks.ok());
+    OnAllRanks(*ranks, [](Communicator& group) {
+      SelfTestOptions test;
+      test.most_elements = 5000;
+      EXPECT_THAT(SelfTest(group, test), IsOkAndHolds(""));
+      // There may be more ranks than elements.
+      test.most_elements = 1;
+      EXPECT_THAT(SelfTest(group, test), IsOkAndHolds(""));
+    });
+  }
+}
+
+// Whichever operation writes a wrong number is named, on the rank where it is
+// wrong.
+TEST(SelfTest, NamesAnOperationWithAWrongResult) {
+  for (const OpKind kind :
+       {OpKind::kAllReduce, OpKind::kReduce, OpKind::kReduceScatter,
+        OpKind::kBroadcast, OpKind::kAllGather, OpKind::kGather,
+        OpKind::kScatter, OpKind::kAllToAll}) {
+    const int wrong_rank = kind == OpKind::kGather ? 0 : 2;
+    OnWorlds(3, [kind, wrong_rank](World& world) {
+      const auto group = MakeWrongGroup(world, kind, wrong_rank, "wrong");
+      ASSERT_TRUE(group.ok()) << group.status();
+      SelfTestOptions test;
+      test.most_elements = 2000;
+      const auto wrong = SelfTest(**group, test);
+      ASSERT_TRUE(wrong.ok()) << wrong.status();
+      if (world.rank() == wrong_rank) {
+        EXPECT_THAT(*wrong, HasSubstr(std::string(Name(kind)) + " of "));
+        EXPECT_THAT(*wrong, HasSubstr(" x f32: element 0 is "));
+      } else {
+        EXPECT_EQ(*wrong, "");
+      }
+    });
+  }
+}
+
+TEST(SelfTest, ReturnsTheFailureOfItsGroup) {
+  OnWorlds(2, [](World& world) {
+    GroupOptions options;
+    options.backend = "tcp";
+    const auto group = world.MakeGroup(options);
+    ASSERT_TRUE(group.ok()) << group.status();
+    if (world.rank() == 1) {
+      (*group)->Abort(absl::InternalError("a planted failure"));
+      return;
+    }
+    EXPECT_THAT(SelfTest(**group, {}), StatusIs(absl::StatusCode::kAborted));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
