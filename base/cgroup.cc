@@ -24,11 +24,12 @@ std::vector<CgroupFolder> CgroupFolders(absl::string_view controller,
         absl::StrCat(",", controllers, ",")
             .find(absl::StrCat(",", controller, ",")) != std::string::npos;
     if (!controllers.empty() && !has_it) continue;
+    // The folder of several controllers has a second name for each of them.
+    const std::string name(controllers.empty() ? "" : controller);
     std::string path = line.substr(second + 1);
     while (true) {
-      folders.push_back(
-          {absl::StrCat(root, "/sys/fs/cgroup/", controllers, path),
-           controllers.empty()});
+      folders.push_back({absl::StrCat(root, "/sys/fs/cgroup/", name, path),
+                         controllers.empty()});
       const size_t slash = path.rfind('/');
       if (slash == std::string::npos || path == "/" || path.empty()) break;
       path.resize(slash);

@@ -1,6 +1,7 @@
 #include "lockstep/tools/cli/doctor_command.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "lockstep/collective/transport.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/plugin/job.h"
+#include "lockstep/plugin/plugin.h"
 #include "lockstep/tools/cli/doctor_report.h"
 #include "lockstep/tools/cli/host.h"
 #include "lockstep/tools/cli/job_source.h"
@@ -77,7 +79,7 @@ class Doctor {
   // does.
   void ExamineMachine(Watchdog& watchdog);
   // Joins the ranks, and examines them.
-  void ExamineTogether();
+  void ExamineTogether(Watchdog& watchdog);
   int Print();
 
   bool is_text() const { return format_ == OutputFormat::kText; }
@@ -99,13 +101,13 @@ class Doctor {
   MachineFacts facts_;
   std::optional<MachineReport> machine_;
   std::optional<RanksReport> ranks_;
-  bool has_joined_ = false;
+  std::atomic<bool> has_joined_{false};
 };
 
 int Doctor::Run() {
   // What waits for other ranks has deadlines of its own.
   constexpr absl::Duration kGrace = absl::Seconds(10);
-  Watchdog watchdog("lockstep doctor", command_.timeout + kGrace);
+  Watchdog watchdog("lockstep doctor", command_.timeout, kGrace);
   const auto launch =
       ReadLaunchEnvironment(environment_, job_.world.init == "env://");
   has_launch_ = launch.ok();
@@ -115,15 +117,29 @@ int Doctor::Run() {
     // Where the launcher does not say the local rank, each rank may be the
     // only one of its machine.
     examines_machine_ = launch->local_rank <= 0;
+  } else {
+    const auto local_rank = environment_.find("LOCAL_RANK");
+    examines_machine_ =
+        local_rank == environment_.end() || local_rank->second == "0";
   }
   if (examines_machine_) ExamineMachine(watchdog);
-  if (is_text() && machine_.has_value() && (rank_ == 0 || command_.quick)) {
+  const std::string apart =
+      machine_.has_value() ? WhatKeepsRanksApart(*machine_) : "";
+  // Another machine shows at once what rank 0 may never learn.
+  if (is_text() && machine_.has_value() &&
+      (rank_ == 0 || command_.quick || !apart.empty())) {
     PrintMachine(*machine_, command_.strict, out_);
     is_printed_ = true;
   }
-  if (!command_.quick && has_launch_ && size_ > 1) {
-    watchdog.Begin("the examination of the ranks");
-    ExamineTogether();
+  const bool tries_ranks = !command_.quick && has_launch_ && size_ > 1;
+  if (tries_ranks && apart.empty()) {
+    ExamineTogether(watchdog);
+  } else if (tries_ranks) {
+    ranks_.emplace().findings.push_back(
+        {"meeting", Verdict::kNotJudged,
+         absl::StrCat("not tried, since the ranks can't meet: see \"", apart,
+                      "\" above"),
+         ""});
   }
   return Print();
 }
@@ -139,19 +155,24 @@ void Doctor::ExamineMachine(Watchdog& watchdog) {
   };
   facts_ = ReadMachineFacts(options);
   JudgeOptions judge;
+  judge.version = kVersion;
   judge.world = job_.world;
   judge.needs_gpu = group_ == "nccl";
   machine_ = JudgeMachine(facts_, judge);
 }
 
-void Doctor::ExamineTogether() {
+void Doctor::ExamineTogether(Watchdog& watchdog) {
+  watchdog.Begin("the meeting of the ranks");
   ranks_.emplace();
   WorldOptions options = job_.world;
   options.join_deadline =
       std::min(options.join_deadline,
                std::max(until_ - absl::Now(), absl::Milliseconds(1)));
   options.leave_patience = std::min(options.leave_patience, absl::Seconds(5));
-  options.on_slow = host_.tell;
+  // All ranks say why they don't meet, and rank 0 alone what is slow later.
+  options.on_slow = [this](absl::string_view what) {
+    if (rank_ == 0 || !has_joined_) host_.tell(what);
+  };
   const absl::StatusOr<std::unique_ptr<World>> world =
       World::FromEnvironment(options);
   if (!world.ok()) {
@@ -168,33 +189,36 @@ void Doctor::ExamineTogether() {
   together.facts = facts_;
   if (machine_.has_value()) together.machine = *machine_;
   together.nccl = nccl_;
-  const bool is_own = !group_.empty() && group_ != "auto" && group_ != "shm" &&
-                      group_ != "tcp" && group_ != "gloo" && group_ != "nccl";
-  if (is_own) {
-    together.own_backend = group_;
-    together.make_own = [this](World& joined) {
-      return job_.MakeGroup(*host_.registry, joined);
-    };
+  together.job = job_.fingerprint;
+  if (group_ == "gloo") {
+    together.backend = "tcp";
+  } else if (!group_.empty()) {
+    together.backend = group_;
   }
-  together.tell = host_.tell;
+  together.make_own = [this](World& joined) {
+    return job_.MakeGroup(*host_.registry, joined);
+  };
+  together.tell = [this, &watchdog](absl::string_view what) {
+    watchdog.Begin(what);
+    if (rank_ == 0) host_.tell(what);
+  };
   ranks_ = ExamineRanks(**world, together);
 }
 
 int Doctor::Print() {
-  // A rank that has joined leaves it to rank 0 to say what was found. If that
-  // is gone, it says so. Other ranks of a machine have nothing to say.
-  if (has_joined_ && rank_ != 0 && ranks_->findings.empty()) return 0;
+  // Rank 0 says what all have found, unless it is gone. Other ranks of a
+  // machine have nothing to say.
+  if (has_joined_ && !ranks_->must_speak) return 0;
   if (!machine_.has_value() && !ranks_.has_value()) return 0;
   DoctorReport report;
   report.is_strict = command_.strict;
   report.size = size_;
   if (machine_.has_value()) report.machines.push_back(*machine_);
   if (ranks_.has_value()) {
-    for (const MachineReport& machine : ranks_->machines) {
-      if (!machine_.has_value() || machine.host != machine_->host) {
-        report.machines.push_back(machine);
-      }
-    }
+    // The first is this one.
+    const std::vector<MachineReport>& all = ranks_->machines;
+    const auto others = all.begin() + (all.empty() ? 0 : 1);
+    report.machines.insert(report.machines.end(), others, all.end());
   }
   report.ranks = std::move(ranks_);
   PrintReport(report, format_, is_printed_ ? 1 : 0, out_);
@@ -227,6 +251,13 @@ absl::StatusOr<int> RunDoctor(const CommandHost& host,
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const Config config, ReadRightConfig(command.job));
   LOCKSTEP_ASSIGN_OR_RETURN(Job job, ReadJobOf(host, config));
+  // Names are looked up when a part is made, but this group is made late.
+  Config group;
+  group.Set("group", job.group);
+  for (const ConfigError& error : CheckJob(group, nullptr, *host.registry)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        error.location, error.location.empty() ? "" : ": ", error.message));
+  }
   return Doctor(host, command, environment, format, std::move(job), out).Run();
 }
 

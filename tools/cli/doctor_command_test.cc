@@ -19,7 +19,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using ::testing::StartsWith;
 
 // What the command has returned and printed.
 struct Outcome {
@@ -53,11 +52,12 @@ const Environment kRankZero = {{"RANK", "0"},
 TEST(Doctor, LooksAtThisMachineAlone) {
   const Outcome outcome = Examine(Quick(), kRankZero);
   EXPECT_THAT(outcome.code, IsOkAndHolds(0));
-  EXPECT_THAT(outcome.out,
-              AllOf(HasSubstr("  PASS  launcher       rank 0 of 4, local rank "
-                              "0 of 4 (torchrun); rank 0 at\n"),
-                    HasSubstr("  PASS  port           1, which is free\n"),
-                    HasSubstr("\nPASS: machine "), Not(HasSubstr("meeting"))));
+  EXPECT_THAT(
+      outcome.out,
+      AllOf(HasSubstr("  PASS  launcher       rank 0 of 4, local rank "
+                      "0 of 4 (torchrun); rank 0 at\n"),
+            HasSubstr("  PASS  port           1, at which nobody listens\n"),
+            HasSubstr("\nPASS: machine "), Not(HasSubstr("meeting"))));
 }
 
 TEST(Doctor, LeavesAMachineToItsLocalRankZero) {
@@ -87,6 +87,19 @@ TEST(Doctor, FailsWhereAJobWouldFail) {
                     HasSubstr("MASTER_PORT"), HasSubstr("\nFAIL: machine ")));
 }
 
+// Nobody waits for ranks that can't meet.
+TEST(Doctor, DoesNotMeetWhereTheAddressIsWrong) {
+  Environment environment = kRankZero;
+  environment["MASTER_ADDR"] = "nowhere.invalid";
+  const Outcome outcome = Examine(DoctorCommand(), environment);
+  EXPECT_THAT(outcome.code, IsOkAndHolds(1));
+  EXPECT_THAT(outcome.out,
+              AllOf(HasSubstr("  FAIL  rank 0         "),
+                    HasSubstr("  -     meeting        not tried, since the "
+                              "ranks can't meet"),
+                    HasSubstr("FAIL: 4 ranks that have not met")));
+}
+
 TEST(Doctor, OfOneRankSaysHowToTryMore) {
   DoctorCommand command;
   const Outcome outcome = Examine(command);
@@ -95,7 +108,7 @@ TEST(Doctor, OfOneRankSaysHowToTryMore) {
               HasSubstr("lockstep launch -n 4 -- lockstep doctor"));
   command.format = "json";
   const Outcome json = Examine(command);
-  EXPECT_THAT(json.out, AllOf(StartsWith("{\n  \"verdict\": \"pass\""),
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"verdict\": \"pass\""),
                               HasSubstr("\"ranks\": null\n}\n")));
 }
 
@@ -118,6 +131,10 @@ TEST(Doctor, TakesTheSettingsOfAJob) {
   EXPECT_THAT(
       Examine(command, kRankZero).out,
       AllOf(HasSubstr("there is no \"nowhere\""), HasSubstr("; 1 failure")));
+  command.job.values = {"group.name=mpi"};
+  EXPECT_THAT(Examine(command).code,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("there is no communicator 'mpi'")));
   command.job.values = {"world.interfase=nowhere"};
   EXPECT_THAT(
       Examine(command).code,

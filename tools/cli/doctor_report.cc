@@ -6,11 +6,13 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "lockstep/tools/cli/output.h"
 #include "lockstep/tools/doctor/finding.h"
@@ -34,15 +36,18 @@ absl::string_view NameInJson(Verdict verdict) {
   return "";
 }
 
-// Prints lines that begin with the verdict and the check.
+// Prints lines that begin with the verdict and the check. The text may have
+// several lines.
 void PrintFinding(const Finding& finding, std::ostream& out) {
   const std::string head =
       absl::StrFormat("  %-4s  %-14s ", Name(finding.verdict), finding.check);
   const std::string indent(head.size(), ' ');
-  out << head << Wrapped(finding.text, indent).substr(head.size());
-  if (!finding.remedy.empty()) {
-    out << Wrapped("-> " + finding.remedy, indent);
+  std::string lines;
+  for (const absl::string_view line : absl::StrSplit(finding.text, '\n')) {
+    lines += Wrapped(line, indent);
   }
+  out << head << lines.substr(head.size());
+  if (!finding.remedy.empty()) out << Wrapped("-> " + finding.remedy, indent);
 }
 
 // Returns "; 1 failure, 2 warnings", or "".
@@ -87,13 +92,14 @@ std::string LineOf(const MachineReport& machine, bool is_strict) {
   return Total(machine.findings).Line(is_strict, "machine " + machine.host);
 }
 
-// Prints one line for a machine, and what is wrong with it.
+// Prints the lines of a machine that need a look.
 void PrintOtherMachine(const MachineReport& machine, bool is_strict,
                        std::ostream& out) {
-  out << LineOf(machine, is_strict);
+  out << machine.host << " (" << machine.about << ")\n";
   for (const Finding& finding : machine.findings) {
     if (finding.verdict >= Verdict::kWarning) PrintFinding(finding, out);
   }
+  out << LineOf(machine, is_strict);
 }
 
 RecordTable TableOf(const RanksReport& report, const BackendPairs& backend,
@@ -126,7 +132,8 @@ void PrintPairs(const RanksReport& report, const BackendPairs& backend,
   constexpr size_t kShown = 10;
   std::vector<PairSpeed> pairs = backend.pairs;
   if (pairs.empty()) return;
-  out << "\n";
+  out << "\nBetween two ranks over " << backend.backend
+      << ": one way, 8 bytes (median) and large messages (best)\n";
   if (pairs.size() > kMost) {
     std::sort(pairs.begin(), pairs.end(),
               [](const PairSpeed& x, const PairSpeed& y) {
@@ -135,7 +142,7 @@ void PrintPairs(const RanksReport& report, const BackendPairs& backend,
     pairs.resize(kShown);
     out << "The " << kShown << " slowest of "
         << WithCommas(static_cast<int64_t>(backend.pairs.size()))
-        << " pairs (--format=json has all):\n";
+        << " pairs (--format=json has all)\n";
   }
   TableOf(report, backend, pairs).PrintText(out);
 }
@@ -151,43 +158,75 @@ void PrintJson(const std::vector<Finding>& findings, std::ostream& out,
   table.PrintJson(out, indent);
 }
 
-void PrintJson(const DoctorReport& report, std::ostream& out) {
-  const Total total(report);
-  const std::vector<MachineReport>& machines = report.machines;
-  const std::optional<RanksReport>& ranks = report.ranks;
-  out << "{\n  \"verdict\": \"" << (report.passes() ? "pass" : "failure")
-      << "\",\n  \"failures\": " << total.failures
-      << ",\n  \"warnings\": " << total.warnings << ",\n  \"machines\": [";
-  for (size_t i = 0; i < machines.size(); ++i) {
-    out << (i == 0 ? "" : ",")
-        << "\n    {\n      \"host\": " << JsonText(machines[i].host)
-        << ",\n      \"about\": " << JsonText(machines[i].about)
-        << ",\n      \"findings\": ";
-    PrintJson(machines[i].findings, out, "      ");
-    out << "\n    }";
+void PrintJson(const std::vector<Fact>& facts, std::ostream& out) {
+  struct ToJson {
+    std::string operator()(int64_t value) const { return Cell(value).ToJson(); }
+    std::string operator()(double value) const { return Cell(value).ToJson(); }
+    std::string operator()(const std::string& value) const {
+      return JsonText(value);
+    }
+  };
+  out << "{";
+  for (size_t i = 0; i < facts.size(); ++i) {
+    out << (i == 0 ? "" : ", ") << JsonText(facts[i].name) << ": "
+        << std::visit(ToJson(), facts[i].value);
   }
-  out << "\n  ],\n  \"ranks\": ";
-  if (!ranks.has_value()) {
-    out << "null\n}\n";
-    return;
-  }
+  out << "}";
+}
+
+void PrintJson(const MachineReport& machine, std::ostream& out) {
+  out << "    {\n      \"host\": " << JsonText(machine.host)
+      << ",\n      \"facts\": ";
+  PrintJson(machine.facts, out);
+  out << ",\n      \"findings\": ";
+  PrintJson(machine.findings, out, "      ");
+  out << "\n    }";
+}
+
+void PrintJson(const RanksReport& ranks, std::ostream& out) {
   out << "{\n    \"hosts\": [";
-  for (size_t i = 0; i < ranks->hosts.size(); ++i) {
-    out << (i == 0 ? "" : ", ") << JsonText(ranks->hosts[i]);
+  for (size_t i = 0; i < ranks.hosts.size(); ++i) {
+    out << (i == 0 ? "" : ", ") << JsonText(ranks.hosts[i]);
   }
   out << "],\n    \"copied_gb_per_s\": [";
-  for (size_t i = 0; i < ranks->copies.size(); ++i) {
-    out << (i == 0 ? "" : ", ") << Cell(ranks->copies[i] / 1e9).ToJson();
+  for (size_t i = 0; i < ranks.copies.size(); ++i) {
+    out << (i == 0 ? "" : ", ") << Cell(ranks.copies[i] / 1e9).ToJson();
   }
   out << "],\n    \"findings\": ";
-  PrintJson(ranks->findings, out, "    ");
-  RecordTable pairs = TableOf(*ranks, {}, {});
-  for (const BackendPairs& backend : ranks->pairs) {
-    pairs.Append(TableOf(*ranks, backend, backend.pairs));
+  PrintJson(ranks.findings, out, "    ");
+  RecordTable unconnected({"from", "to", "place", "why"});
+  for (const Unconnected& each : ranks.unconnected) {
+    unconnected.AddRow({each.from, each.to, each.place, each.why});
+  }
+  out << ",\n    \"unconnected\": ";
+  unconnected.PrintJson(out, "    ");
+  RecordTable pairs = TableOf(ranks, {}, {});
+  for (const BackendPairs& backend : ranks.pairs) {
+    pairs.Append(TableOf(ranks, backend, backend.pairs));
   }
   out << ",\n    \"pairs\": ";
   pairs.PrintJson(out, "    ");
-  out << "\n  }\n}\n";
+  out << "\n  }";
+}
+
+void PrintJson(const DoctorReport& report, std::ostream& out) {
+  const Total total(report);
+  out << "{\n  \"version\": 1,\n  \"verdict\": \""
+      << (report.passes() ? "pass" : "failure")
+      << "\",\n  \"strict\": " << (report.is_strict ? "true" : "false")
+      << ",\n  \"failures\": " << total.failures
+      << ",\n  \"warnings\": " << total.warnings << ",\n  \"machines\": [";
+  for (size_t i = 0; i < report.machines.size(); ++i) {
+    out << (i == 0 ? "\n" : ",\n");
+    PrintJson(report.machines[i], out);
+  }
+  out << "\n  ],\n  \"ranks\": ";
+  if (report.ranks.has_value()) {
+    PrintJson(*report.ranks, out);
+  } else {
+    out << "null";
+  }
+  out << "\n}\n";
 }
 
 void PrintCsv(const DoctorReport& report, std::ostream& out) {
@@ -234,12 +273,16 @@ void PrintReport(const DoctorReport& report, OutputFormat format, int printed,
   for (const BackendPairs& backend : report.ranks->pairs) {
     PrintPairs(*report.ranks, backend, out);
   }
+  const bool have_met = !report.ranks->hosts.empty();
   out << "\n"
       << Total(report).Line(
              report.is_strict,
-             absl::StrCat(ranks, " on ",
-                          Counted(static_cast<int64_t>(report.machines.size()),
-                                  "machine", "machines")));
+             have_met
+                 ? absl::StrCat(
+                       ranks, " on ",
+                       Counted(static_cast<int64_t>(report.machines.size()),
+                               "machine", "machines"))
+                 : absl::StrCat(ranks, " that have not met"));
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "lockstep/tools/cli/doctor_report.h"
 
+#include <cstdint>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@ DoctorReport Report() {
   MachineReport first;
   first.host = "trainer-0";
   first.about = "Linux 6.1.0, A Processor";
+  first.facts = {{"processors", int64_t{8}},
+                 {"processor_quota", 2.5},
+                 {"kernel", std::string("Linux 6.1.0")}};
   first.findings = {
       {"processors", Verdict::kPass, "8 usable, no quota", ""},
       {"clock", Verdict::kNotJudged, "tsc", ""},
@@ -30,14 +34,17 @@ DoctorReport Report() {
        "remove the limit: ulimit -l unlimited, docker --ulimit memlock=-1"}};
   MachineReport second;
   second.host = "trainer-1";
-  second.findings = {{"processors", Verdict::kPass, "8 usable, no quota", ""},
-                     {"port", Verdict::kFailure, "29500 is taken", "free it"}};
+  second.about = "Linux 6.1.0";
+  second.findings = {
+      {"processors", Verdict::kPass, "8 usable, no quota", ""},
+      {"port", Verdict::kFailure, "29500 is taken\nby another", "free it"}};
   DoctorReport report;
   report.size = 2;
   report.machines = {first, second};
   RanksReport& ranks = report.ranks.emplace();
   ranks.hosts = {"trainer-0", "trainer-1"};
   ranks.findings = {{"tcp", Verdict::kPass, "all is right", ""}};
+  ranks.unconnected = {{1, 0, "10.0.0.7:4", "timed out"}};
   ranks.copies = {10e9, 12.5e9};
   ranks.pairs = {{"tcp", {{0, 1, 23.456789e-6, 1.23456e9, false, 3.125e9}}}};
   return report;
@@ -53,20 +60,26 @@ std::string Text(const DoctorReport& report, OutputFormat format,
 TEST(DoctorReport, AsText) {
   EXPECT_EQ(
       Text(Report(), OutputFormat::kText),
-      "PASS: machine trainer-0; 1 warning\n"
+      "trainer-0 (Linux 6.1.0, A Processor)\n"
       "  WARN  locked memory  a limit of 8 MiB, but NCCL locks the memory that "
       "it gives\n"
       "                       to mlx5_0\n"
       "                       -> remove the limit: ulimit -l unlimited, docker "
       "--ulimit\n"
       "                       memlock=-1\n"
-      "FAIL: machine trainer-1; 1 failure\n"
+      "PASS: machine trainer-0; 1 warning\n"
+      "trainer-1 (Linux 6.1.0)\n"
       "  FAIL  port           29500 is taken\n"
+      "                       by another\n"
       "                       -> free it\n"
+      "FAIL: machine trainer-1; 1 failure\n"
       "\n"
       "2 ranks\n"
       "  PASS  tcp            all is right\n"
       "\n"
+      "Between two ranks over tcp: one way, 8 bytes (median) and large "
+      "messages "
+      "(best)\n"
       "backend  rank  host       other rank  other host  latency us  gb per s  "
       "limit gb per s\n"
       "tcp         0  trainer-0           1  trainer-1        23.46     1.235  "
@@ -92,13 +105,15 @@ TEST(DoctorReport, HasAllOfAMachineAsText) {
 
 TEST(DoctorReport, AsJson) {
   EXPECT_EQ(Text(Report(), OutputFormat::kJson), R"({
+  "version": 1,
   "verdict": "failure",
+  "strict": false,
   "failures": 1,
   "warnings": 1,
   "machines": [
     {
       "host": "trainer-0",
-      "about": "Linux 6.1.0, A Processor",
+      "facts": {"processors": 8, "processor_quota": 2.5, "kernel": "Linux 6.1.0"},
       "findings": [
         {"check": "processors", "verdict": "pass", "text": "8 usable, no quota", "remedy": null},
         {"check": "clock", "verdict": "not judged", "text": "tsc", "remedy": null},
@@ -107,10 +122,10 @@ TEST(DoctorReport, AsJson) {
     },
     {
       "host": "trainer-1",
-      "about": "",
+      "facts": {},
       "findings": [
         {"check": "processors", "verdict": "pass", "text": "8 usable, no quota", "remedy": null},
-        {"check": "port", "verdict": "failure", "text": "29500 is taken", "remedy": "free it"}
+        {"check": "port", "verdict": "failure", "text": "29500 is taken\nby another", "remedy": "free it"}
       ]
     }
   ],
@@ -119,6 +134,9 @@ TEST(DoctorReport, AsJson) {
     "copied_gb_per_s": [10, 12.5],
     "findings": [
       {"check": "tcp", "verdict": "pass", "text": "all is right", "remedy": null}
+    ],
+    "unconnected": [
+      {"from": 1, "to": 0, "place": "10.0.0.7:4", "why": "timed out"}
     ],
     "pairs": [
       {"backend": "tcp", "rank": 0, "host": "trainer-0", "other_rank": 1, "other_host": "trainer-1", "latency_us": 23.46, "gb_per_s": 1.235, "limit_gb_per_s": 3.125}
@@ -143,7 +161,8 @@ TEST(DoctorReport, AsCsv) {
             "NCCL locks the memory that it gives to mlx5_0\",\"remove the "
             "limit: ulimit -l unlimited, docker --ulimit memlock=-1\"\n"
             "machine trainer-1,processors,pass,\"8 usable, no quota\",\n"
-            "machine trainer-1,port,failure,29500 is taken,free it\n"
+            "machine trainer-1,port,failure,\"29500 is taken\nby "
+            "another\",free it\n"
             "ranks,tcp,pass,all is right,\n");
 }
 
@@ -158,6 +177,14 @@ TEST(DoctorReport, FailsForWarningsIfItIsStrict) {
   EXPECT_TRUE(report.passes());
   report.ranks->findings[0].verdict = Verdict::kFailure;
   EXPECT_FALSE(report.passes());
+}
+
+TEST(DoctorReport, OfRanksThatHaveNotMet) {
+  DoctorReport report = Report();
+  report.ranks->hosts.clear();
+  report.ranks->pairs.clear();
+  EXPECT_THAT(Text(report, OutputFormat::kText),
+              HasSubstr("FAIL: 2 ranks that have not met; 1 failure"));
 }
 
 TEST(DoctorReport, ShowsTheSlowestOfManyPairs) {

@@ -193,11 +193,13 @@ absl::StatusOr<Launcher::AttemptEnd> Launcher::RunOnce(int64_t attempt) {
   return end;
 }
 
-absl::StatusOr<Environment> Launcher::EnvironmentOf(int64_t attempt) const {
+absl::StatusOr<Environment> Launcher::EnvironmentOf(int64_t attempt) {
   int64_t port = command_.master_port;
+  if (port == 0 && attempt == 0) port = first_port_;
   if (port == 0) {
     LOCKSTEP_ASSIGN_OR_RETURN(port, FreePort());
   }
+  if (attempt == 0) first_port_ = port;
   Environment environment = environment_;
   environment["WORLD_SIZE"] = absl::StrCat(*command_.n * command_.nnodes);
   environment["LOCAL_WORLD_SIZE"] = absl::StrCat(*command_.n);

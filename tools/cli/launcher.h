@@ -115,7 +115,7 @@ class Launcher {
   absl::StatusOr<int> RunDoctor();
   absl::StatusOr<AttemptEnd> RunOnce(int64_t attempt);
   // Returns the variables that all ranks of an attempt have in common.
-  absl::StatusOr<Environment> EnvironmentOf(int64_t attempt) const;
+  absl::StatusOr<Environment> EnvironmentOf(int64_t attempt);
   // Sets those of one rank, by its number among those of this host.
   void SetRank(int64_t local, Environment& environment) const;
   absl::Status StartAll(int64_t attempt);
@@ -173,6 +173,9 @@ class Launcher {
   const RankSurroundings surroundings_;
   Output out_{STDOUT_FILENO, "stdout"};
   Output err_{STDERR_FILENO, "stderr"};
+
+  // The port of the first attempt, if it was chosen for the doctor; or 0.
+  int64_t first_port_ = 0;
 
   State state_ = State::kRunning;
   int stop_ = 0;  // The signal that ends the launch, while stopping().

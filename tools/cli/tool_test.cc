@@ -314,7 +314,7 @@ TEST(Tool, ExaminesRanksUnderALauncher) {
             0);
   EXPECT_EQ(std::filesystem::file_size(file + ".1"), 0);
   EXPECT_THAT(Shell(absl::StrCat("cat '", file, ".0'")).out,
-              AllOf(StartsWith("{\n  \"verdict\": \"pass\""),
+              AllOf(StartsWith("{\n  \"version\": 1,\n  \"verdict\": \"pass\""),
                     HasSubstr("\"backend\": \"tcp\", \"rank\": 0")));
 }
 

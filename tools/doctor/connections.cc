@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -13,7 +14,9 @@
 #include <chrono>  // NOLINT: deadlines for poll
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <thread>  // NOLINT: it lets others in
 #include <utility>
 #include <vector>
 
@@ -95,11 +98,16 @@ int PollTimeout(SteadyTime until) {
 
 }  // namespace
 
-absl::StatusOr<Door> Door::Open(const std::string& address) {
-  LOCKSTEP_ASSIGN_OR_RETURN(Endpoint endpoint, EndpointOf(address, 0));
+absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& address,
+                                                 SteadyTime until) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> addresses,
+                            internal_collective::Resolve(address, until));
+  LOCKSTEP_ASSIGN_OR_RETURN(Endpoint endpoint, EndpointOf(addresses[0], 0));
   Descriptor made(socket(endpoint.storage.ss_family,
                          SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!made.ok() || bind(made.fd(), endpoint.generic(), endpoint.size) != 0 ||
+  Descriptor end(eventfd(0, EFD_CLOEXEC));
+  if (!made.ok() || !end.ok() ||
+      bind(made.fd(), endpoint.generic(), endpoint.size) != 0 ||
       listen(made.fd(), SOMAXCONN) != 0 ||
       getsockname(made.fd(), endpoint.generic(), &endpoint.size) != 0) {
     return SystemError(errno, absl::StrCat("can't listen at ", address));
@@ -108,18 +116,35 @@ absl::StatusOr<Door> Door::Open(const std::string& address) {
       endpoint.storage.ss_family == AF_INET6
           ? reinterpret_cast<const sockaddr_in6*>(&endpoint.storage)->sin6_port
           : reinterpret_cast<const sockaddr_in*>(&endpoint.storage)->sin_port;
-  return Door(std::move(made), FormatHostPort(address, ntohs(port)));
+  return std::unique_ptr<Door>(
+      new Door(std::move(made), std::move(end),
+               FormatHostPort(addresses[0], ntohs(port))));
+}
+
+Door::Door(Descriptor socket, Descriptor end, std::string place)
+    : socket_(std::move(socket)),
+      end_(std::move(end)),
+      place_(std::move(place)),
+      thread_([this] { LetIn(); }) {}
+
+Door::~Door() {
+  eventfd_write(end_.fd(), 1);
+  thread_.join();
 }
 
 void Door::LetIn() const {
-  while (true) {
-    const Descriptor guest(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!guest.ok()) return;
+  pollfd polled[] = {{socket_.fd(), POLLIN, 0}, {end_.fd(), POLLIN, 0}};
+  while (polled[1].revents == 0) {
+    polled[0].revents = polled[1].revents = 0;
+    if (poll(polled, 2, -1) < 0 || polled[0].revents == 0) continue;
+    const Descriptor guest(
+        accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    // Without a descriptor the guest stays, and would be seen at once again.
+    if (!guest.ok() && IsShortage(errno)) poll(nullptr, 0, 1);
   }
 }
 
-std::vector<Unreached> TryConnections(const Door& door,
-                                      absl::Span<const std::string> places,
+std::vector<Unreached> TryConnections(absl::Span<const std::string> places,
                                       int rank, SteadyTime until) {
   struct Attempt {
     int rank;
@@ -134,6 +159,7 @@ std::vector<Unreached> TryConnections(const Door& door,
   while (begun < size || !attempts.empty()) {
     while (begun < size && attempts.size() < kMostAtOnce) {
       const int other = (rank + begun++) % size;
+      if (places[static_cast<size_t>(other)].empty()) continue;
       absl::StatusOr<Descriptor> connection =
           BeginTo(places[static_cast<size_t>(other)]);
       if (connection.ok()) {
@@ -143,16 +169,15 @@ std::vector<Unreached> TryConnections(const Door& door,
             {other, std::string(connection.status().message())});
       }
     }
-    std::vector<pollfd> polled = {{door.fd(), POLLIN, 0}};
+    std::vector<pollfd> polled;
     for (const Attempt& attempt : attempts) {
       polled.push_back({attempt.connection.fd(), POLLOUT, 0});
     }
     poll(polled.data(), polled.size(), PollTimeout(until));
-    if (polled[0].revents != 0) door.LetIn();
     const bool is_over = SteadyNow() >= until;
     std::vector<Attempt> left;
     for (size_t i = 0; i < attempts.size(); ++i) {
-      const bool has_ended = polled[i + 1].revents != 0;
+      const bool has_ended = polled[i].revents != 0;
       if (!has_ended && !is_over) {
         left.push_back(std::move(attempts[i]));
         continue;

@@ -1,14 +1,15 @@
 // Finds out which ranks can connect to which.
 //
-//   LOCKSTEP_ASSIGN_OR_RETURN(const Door door, Door::Open("10.0.0.7"));
-//   ...  // the ranks tell each other door.place()
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto door, Door::Open("10.0.0.7", until));
+//   ...  // the ranks tell each other door->place()
 //   const std::vector<Unreached> unreached =
-//       TryConnections(door, places, rank, After(absl::Seconds(5)));
+//       TryConnections(places, rank, After(absl::Seconds(5)));
 #ifndef LOCKSTEP_TOOLS_DOCTOR_CONNECTIONS_H_
 #define LOCKSTEP_TOOLS_DOCTOR_CONNECTIONS_H_
 
+#include <memory>
 #include <string>
-#include <utility>
+#include <thread>  // NOLINT: it lets others in
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,26 +20,31 @@
 namespace lockstep {
 
 // A socket that listens at a free port of one of this machine's addresses, as
-// the transport over TCP does.
+// the transport over TCP does. A thread lets all in, and closes their
+// connections.
 // Thread-safety: thread-compatible.
 class Door {
  public:
-  static absl::StatusOr<Door> Open(const std::string& address);
+  // `address` may also be a name. Returns when it is known, or at `until`.
+  static absl::StatusOr<std::unique_ptr<Door>> Open(const std::string& address,
+                                                    SteadyTime until);
+  ~Door();
+
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
 
   // Returns "10.0.0.7:41234".
   const std::string& place() const { return place_; }
 
-  // Takes the connections that have come.
+ private:
+  Door(Descriptor socket, Descriptor end, std::string place);
+
   void LetIn() const;
 
-  int fd() const { return socket_.fd(); }
-
- private:
-  Door(Descriptor socket, std::string place)
-      : socket_(std::move(socket)), place_(std::move(place)) {}
-
-  Descriptor socket_;
-  std::string place_;
+  const Descriptor socket_;
+  const Descriptor end_;  // becomes readable at the end
+  const std::string place_;
+  std::thread thread_;
 };
 
 // A rank that can't be reached, and why.
@@ -47,10 +53,9 @@ struct Unreached {
   std::string why;  // "Connection refused"
 };
 
-// Connects to the places of all other ranks, by rank, and lets them in through
-// `door`. Returns those that it does not reach until `until`.
-std::vector<Unreached> TryConnections(const Door& door,
-                                      absl::Span<const std::string> places,
+// Connects to the places of all other ranks, by rank, but for those without a
+// place. Returns those that it does not reach until `until`.
+std::vector<Unreached> TryConnections(absl::Span<const std::string> places,
                                       int rank, SteadyTime until);
 
 }  // namespace lockstep

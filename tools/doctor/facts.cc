@@ -4,6 +4,7 @@
 #include <sys/statvfs.h>
 #include <sys/timex.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -26,10 +27,13 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "lockstep/base/cgroup.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/nccl/nccl_api.h"
+#include "lockstep/collective/rendezvous/address.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
 #include "lockstep/collective/shm/shared_memory.h"
 #include "lockstep/gpu/cuda_api.h"
@@ -131,6 +135,8 @@ void ReadProcessors(const std::string& root, MachineFacts& facts) {
   facts.processors = internal_loader::AffineCpus();
   facts.quota = internal_loader::CpuQuota(root);
   for (const CgroupFolder& folder : CgroupFolders("cpu", root)) {
+    facts.periods = std::max(
+        facts.periods, ReadNumber(folder.path + "/cpu.stat", "nr_periods "));
     facts.throttled =
         std::max(facts.throttled,
                  ReadNumber(folder.path + "/cpu.stat", "nr_throttled "));
@@ -147,6 +153,10 @@ void ReadMemory(const std::string& root, MachineFacts& facts) {
   facts.memory_limit =
       ReadLimit(root, "memory", "memory.max", "memory.limit_in_bytes");
   for (const CgroupFolder& folder : CgroupFolders("memory", root)) {
+    facts.memory_used = std::max(
+        facts.memory_used,
+        ReadNumber(folder.path + (folder.is_v2 ? "/memory.current"
+                                               : "/memory.usage_in_bytes")));
     facts.memory_kills = std::max(
         facts.memory_kills,
         ReadNumber(folder.path + (folder.is_v2 ? "/memory.events"
@@ -163,10 +173,16 @@ void ReadMemory(const std::string& root, MachineFacts& facts) {
 void ReadLimits(const std::string& root, MachineFacts& facts) {
   facts.locked_memory = SoftLimit(RLIMIT_MEMLOCK);
   facts.open_files = SoftLimit(RLIMIT_NOFILE, &facts.most_open_files);
-  facts.thread_limit = ReadLimit(root, "pids", "pids.max", "pids.max");
+  // The limit does not hold for root.
+  if (geteuid() != 0) facts.user_thread_limit = SoftLimit(RLIMIT_NPROC);
   for (const CgroupFolder& folder : CgroupFolders("pids", root)) {
-    facts.threads =
-        std::max(facts.threads, ReadNumber(folder.path + "/pids.current"));
+    const int64_t limit = ReadNumber(folder.path + "/pids.max");
+    const int64_t threads = ReadNumber(folder.path + "/pids.current");
+    if (limit < 0 || threads < 0) continue;
+    const int64_t left = std::max<int64_t>(0, limit - threads);
+    if (facts.thread_limit >= 0 && left >= facts.threads_left) continue;
+    facts.thread_limit = limit;
+    facts.threads_left = left;
   }
   std::error_code error;
   for (std::filesystem::directory_iterator
@@ -275,8 +291,9 @@ MeetingPlace MeetingPlaceOf(const LaunchEnvironment& launch,
                             const WorldOptions& world) {
   const int size = world.size < 0 ? launch.size : world.size;
   absl::string_view init = world.init;
+  if (size <= 1) return {};
   if (absl::ConsumePrefix(&init, "tcp://")) return {true, std::string(init)};
-  if (init != "env://" || size <= 1) return {};
+  if (init != "env://") return {};
   return {!launch.address.empty(), launch.address};
 }
 
@@ -297,6 +314,16 @@ MachineFacts ReadMachineFacts(const FactsOptions& options) {
       facts.launch.ok() ? MeetingPlaceOf(*facts.launch, options.world).address
                         : "",
       root);
+  const std::string& interface = options.world.interface;
+  if (!interface.empty()) {
+    const auto addresses =
+        internal_collective::Resolve(interface, After(absl::Seconds(10)));
+    if (addresses.ok()) facts.interface_addresses = *addresses;
+  }
+  if (geteuid() != 0) {
+    facts.first_port = static_cast<int>(std::max<int64_t>(
+        0, ReadNumber(root + "/proc/sys/net/ipv4/ip_unprivileged_port_start")));
+  }
   options.on_step("the clock");
   ReadClock(root, facts);
   options.on_step("the GPUs, their driver and NCCL");

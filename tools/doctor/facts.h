@@ -37,15 +37,19 @@ struct MachineFacts {
 
   int processors = 1;          // on which this process may run
   double quota = 0;            // in processors; 0 if there is none
-  int64_t throttled = 0;       // periods in which the quota was used up
+  int64_t periods = 0;         // of the quota, since the group began
+  int64_t throttled = 0;       // of these, those in which it was used up
   int64_t memory = -1;         // in bytes; -1 if the system does not say
   int64_t available = -1;      // of it
   int64_t memory_limit = -1;   // of the control group
+  int64_t memory_used = 0;     // by the control group
   int64_t memory_kills = 0;    // processes of the group that were killed for it
   int64_t locked_memory = -1;  // the limit of a process
   std::vector<std::string> rdma;  // devices that need locked memory
   int64_t open_files = -1, most_open_files = -1;  // the soft and the hard limit
-  int64_t threads = 0, thread_limit = -1;         // of the control group
+  // The control group with the fewest threads left: its limit, and these.
+  int64_t thread_limit = -1, threads_left = 0;
+  int64_t user_thread_limit = -1;  // of all of this user's
 
   absl::Status shared_memory;  // of making some, as the backend shm does
   int64_t dev_shm = -1, dev_shm_free = -1;    // -1 if there is none
@@ -57,6 +61,10 @@ struct MachineFacts {
   absl::StatusOr<LaunchEnvironment> launch = LaunchEnvironment();
   std::string init;  // "env://", or where the job's text says
   NetworkFacts network;
+  // The addresses of the job's world.interface, if it is a name of a host.
+  std::vector<std::string> interface_addresses;
+  // The first port that this user may listen at.
+  int first_port = 0;
 
   // Whether the kernel says that a time service keeps the clock right.
   std::optional<bool> synchronized;

@@ -58,9 +58,13 @@ TEST_F(Facts, AreReadFromTheFilesOfTheSystem) {
         "usage_usec 5\nnr_periods 9\nnr_throttled 7\n");
   Write("/sys/fs/cgroup/pod/memory.max", "4096000\n");
   Write("/sys/fs/cgroup/pod/job/memory.max", "max\n");
+  Write("/sys/fs/cgroup/pod/memory.current", "2048000\n");
   Write("/sys/fs/cgroup/pod/job/memory.events", "low 0\noom 4\noom_kill 3\n");
   Write("/sys/fs/cgroup/pod/job/pids.max", "512\n");
   Write("/sys/fs/cgroup/pod/job/pids.current", "100\n");
+  // The group above has more threads, and more left.
+  Write("/sys/fs/cgroup/pod/pids.max", "1024\n");
+  Write("/sys/fs/cgroup/pod/pids.current", "600\n");
   Write("/sys/class/infiniband/mlx5_1/x", "");
   Write("/sys/class/infiniband/mlx5_0/x", "");
   Write("/sys/kernel/mm/transparent_hugepage/enabled",
@@ -76,11 +80,13 @@ TEST_F(Facts, AreReadFromTheFilesOfTheSystem) {
   EXPECT_EQ(facts.memory, 16384 * 1024);
   EXPECT_EQ(facts.available, 8192 * 1024);
   EXPECT_EQ(facts.memory_limit, 4096000);
+  EXPECT_EQ(facts.memory_used, 2048000);
   EXPECT_EQ(facts.memory_kills, 3);
   EXPECT_EQ(facts.quota, 2.5);
   EXPECT_EQ(facts.throttled, 7);
+  EXPECT_EQ(facts.periods, 9);
   EXPECT_EQ(facts.thread_limit, 512);
-  EXPECT_EQ(facts.threads, 100);
+  EXPECT_EQ(facts.threads_left, 412);
   EXPECT_THAT(facts.rdma, ElementsAre("mlx5_0", "mlx5_1"));
   EXPECT_EQ(facts.huge_pages, "madvise");
   EXPECT_EQ(facts.shared_huge_pages, "never");
@@ -93,8 +99,8 @@ TEST_F(Facts, AreReadFromTheFilesOfTheSystem) {
 
 TEST_F(Facts, OfTheFirstVersionOfControlGroups) {
   Write("/proc/self/cgroup", "4:cpu,cpuacct:/job\n5:memory:/job\n6:pids:/\n");
-  Write("/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "150000\n");
-  Write("/sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n");
+  Write("/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "150000\n");
+  Write("/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
   Write("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "1048576\n");
   // This is how it writes that there is no limit.
   Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
@@ -186,6 +192,12 @@ TEST_F(Facts, HaveWhatTheLauncherSays) {
   EXPECT_THAT(Read().launch, StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
+TEST_F(Facts, HaveTheAddressesOfTheInterface) {
+  EXPECT_THAT(Read().interface_addresses, IsEmpty());
+  options_.world.interface = "127.0.0.1";
+  EXPECT_THAT(Read().interface_addresses, ElementsAre("127.0.0.1"));
+}
+
 TEST(MeetingPlaceOf, IsWhereTheJobSays) {
   LaunchEnvironment launch;
   launch.size = 2;
@@ -197,9 +209,12 @@ TEST(MeetingPlaceOf, IsWhereTheJobSays) {
   EXPECT_TRUE(MeetingPlaceOf(launch, world).is_address);
   world.init = "file:///shared/job";
   EXPECT_FALSE(MeetingPlaceOf(launch, world).is_address);
-  world.init = "env://";
+  // One rank needs no address.
   world.size = 1;
-  EXPECT_FALSE(MeetingPlaceOf(launch, world).is_address);
+  for (const char* init : {"env://", "tcp://other:1"}) {
+    world.init = init;
+    EXPECT_FALSE(MeetingPlaceOf(launch, world).is_address);
+  }
 }
 
 }  // namespace

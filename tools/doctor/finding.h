@@ -7,8 +7,10 @@
 #ifndef LOCKSTEP_TOOLS_DOCTOR_FINDING_H_
 #define LOCKSTEP_TOOLS_DOCTOR_FINDING_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -36,10 +38,17 @@ struct Finding {
   std::string remedy;  // "" if nothing is to be done
 };
 
+// A fact for programs: a name such as "memory_bytes", and its value.
+struct Fact {
+  std::string name;
+  std::variant<int64_t, double, std::string> value;
+};
+
 // What was found on one machine.
 struct MachineReport {
   std::string host;
-  std::string about;  // its kernel and processor
+  std::string about;  // for people: Lockstep's version, the kernel, processor
+  std::vector<Fact> facts;
   std::vector<Finding> findings;
 };
 

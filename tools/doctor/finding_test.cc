@@ -1,8 +1,12 @@
 #include "lockstep/tools/doctor/finding.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -16,6 +20,9 @@ MachineReport Report() {
   MachineReport report;
   report.host = "trainer-0";
   report.about = "Linux \"6.1\", a processor";
+  report.facts = {{"processors", int64_t{8}},
+                  {"quota", 2.5},
+                  {"gpu", std::string("an \"H100\"")}};
   report.findings = {{"port", Verdict::kFailure, "it is\ntaken", "free it"},
                      {"clock", Verdict::kNotJudged, "tsc", ""},
                      {"memory", Verdict::kWarning, "little", "add some"},
@@ -29,6 +36,11 @@ TEST(Finding, SurvivesTheWayToAnotherRank) {
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(read->host, "trainer-0");
   EXPECT_EQ(read->about, "Linux \"6.1\", a processor");
+  ASSERT_THAT(read->facts, SizeIs(3));
+  EXPECT_EQ(read->facts[0].name, "processors");
+  EXPECT_EQ(std::get<int64_t>(read->facts[0].value), 8);
+  EXPECT_EQ(std::get<double>(read->facts[1].value), 2.5);
+  EXPECT_EQ(std::get<std::string>(read->facts[2].value), "an \"H100\"");
   ASSERT_THAT(read->findings, SizeIs(4));
   EXPECT_EQ(read->findings[0].check, "port");
   EXPECT_EQ(read->findings[0].text, "it is\ntaken");
@@ -45,8 +57,9 @@ TEST(Finding, IsReadWholeOrNotAtAll) {
     EXPECT_FALSE(DecodeMachineReport(text.substr(0, size)).has_value()) << size;
   }
   EXPECT_FALSE(DecodeMachineReport(text + " ").has_value());
-  for (const char* wrong : {"", "[", "[\"a\",\"b\",\"c\",4,\"d\",\"e\"]",
-                            "[\"a\",\"b\",\"c\",-1,\"d\",\"e\"]"}) {
+  for (const char* wrong : {"", "[", "[\"a\",\"b\",[\"c\",3,1,],[]]",
+                            "[\"a\",\"b\",[],[\"c\",4,\"d\",\"e\",]]",
+                            "[\"a\",\"b\",[],[\"c\",-1,\"d\",\"e\",]]"}) {
     EXPECT_FALSE(DecodeMachineReport(wrong).has_value()) << wrong;
   }
 }

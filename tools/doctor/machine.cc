@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -35,6 +37,10 @@ std::string Bytes(int64_t bytes) {
   return absl::StrCat(bytes / 1024, " KiB");
 }
 
+std::string Ranks(int count) {
+  return absl::StrCat(count, count == 1 ? " rank" : " ranks");
+}
+
 // Judges the facts one after another.
 // Thread-safety: thread-compatible.
 class Judge {
@@ -46,6 +52,7 @@ class Judge {
     rank_ = options.world.rank < 0 ? facts.launch->rank : options.world.rank;
     local_size_ = std::max(1, facts.launch->local_size);
     place_ = MeetingPlaceOf(*facts.launch, options.world);
+    if (absl::StartsWith(options.world.init, "tcp://")) source_ = "world.init";
   }
 
   std::vector<Finding> Run() {
@@ -97,11 +104,13 @@ class Judge {
   // The place of this process in the job, as far as the launcher says it.
   int rank_ = 0, size_ = 1, local_size_ = 1;
   MeetingPlace place_;
+  std::string source_ = "MASTER_ADDR";  // what names it
   std::vector<Finding> findings_;
 };
 
 void Judge::Processors() {
   constexpr char kCheck[] = "processors";
+  constexpr int64_t kOften = 20;  // one period in so many
   const std::string quota =
       facts_.quota > 0 ? absl::StrFormat("a quota of %.4g", facts_.quota)
                        : "no quota";
@@ -111,13 +120,14 @@ void Judge::Processors() {
                             : facts_.processors;
   if (usable < local_size_) {
     Add(kCheck, Verdict::kWarning,
-        absl::StrCat(text, ", for ", local_size_, " ranks"),
-        "start as many ranks on this machine as it has processors, or give "
+        absl::StrCat(text, ", for ", Ranks(local_size_)),
+        "start no more ranks on this machine than it has processors, or give "
         "the job more (srun --cpus-per-task, docker --cpus, "
         "resources.limits.cpu)");
-  } else if (facts_.quota > 0 && facts_.throttled > 0) {
+  } else if (facts_.quota > 0 && kOften * facts_.throttled > facts_.periods) {
     Add(kCheck, Verdict::kWarning,
-        absl::StrCat(text, ", which was used up in ", facts_.throttled,
+        absl::StrCat(text, ", which was used up in ", facts_.throttled, " of ",
+                     facts_.periods,
                      " periods: all threads then stop until the next one"),
         "raise the quota (docker --cpus, resources.limits.cpu), or pin the "
         "job to whole processors instead (docker --cpuset-cpus)");
@@ -128,25 +138,37 @@ void Judge::Processors() {
 
 void Judge::Memory() {
   constexpr char kCheck[] = "memory";
-  std::string text = facts_.memory < 0
-                         ? "the system does not say how much there is"
-                         : Bytes(facts_.memory);
+  // The trial of the ranks takes about so much of each.
+  constexpr int64_t kOfARank = 64 * kMib;
+  const bool is_limited =
+      facts_.memory_limit >= 0 &&
+      (facts_.memory < 0 || facts_.memory_limit < facts_.memory);
+  const int64_t left =
+      std::max<int64_t>(0, facts_.memory_limit - facts_.memory_used);
+  std::string text;
+  if (is_limited) {
+    text = absl::StrCat("this container may use ", Bytes(facts_.memory_limit),
+                        ", of which ", Bytes(left), " are left; ");
+  }
+  absl::StrAppend(&text, "the machine has ",
+                  facts_.memory < 0 ? "an unknown size" : Bytes(facts_.memory));
   if (facts_.available >= 0) {
     absl::StrAppend(&text, ", of which ", Bytes(facts_.available),
                     " are available");
   }
-  if (facts_.memory_limit >= 0 &&
-      (facts_.memory < 0 || facts_.memory_limit < facts_.memory)) {
-    absl::StrAppend(&text, "; this container may use ",
-                    Bytes(facts_.memory_limit));
-  }
-  if (facts_.memory_kills > 0) {
+  const char* const remedy =
+      "raise the limit (docker --memory, resources.limits.memory, srun --mem), "
+      "or use less: fewer ranks, workers and batches that are read ahead";
+  if (is_limited && facts_.memory_kills > 0) {
     Add(kCheck, Verdict::kWarning,
         absl::StrCat(text, "; the kernel has killed ", facts_.memory_kills,
                      facts_.memory_kills == 1 ? " process" : " processes",
-                     " of it, since it was used up"),
-        "raise the limit (docker --memory, resources.limits.memory), or use "
-        "less: fewer workers, fewer batches that are read ahead");
+                     " of the container, since it was used up"),
+        remedy);
+  } else if (is_limited && left < local_size_ * kOfARank) {
+    Add(kCheck, Verdict::kWarning,
+        absl::StrCat(text, "; that is little for ", Ranks(local_size_)),
+        remedy);
   } else {
     Add(kCheck, facts_.memory < 0 ? Verdict::kNotJudged : Verdict::kPass, text);
   }
@@ -173,51 +195,57 @@ void Judge::LockedMemory() {
 
 void Judge::OpenFiles() {
   constexpr char kCheck[] = "open files";
-  // A group over TCP has two connections to each other rank, and rank 0 has
-  // one more to each. A session may make two groups. The rest is for files.
-  const int64_t needed = 256 + 5 * int64_t{size_};
-  if (facts_.open_files < 0 || facts_.open_files >= needed) {
+  // Rank 0 has a connection to each other rank, and a group over TCP has two.
+  // A session may make two groups, and opens files.
+  const bool is_one_machine =
+      facts_.launch.ok() && facts_.launch->local_size == size_;
+  const int64_t least = 64 + (is_one_machine ? 1 : 3) * int64_t{size_};
+  const int64_t ample = 256 + 5 * int64_t{size_};
+  if (facts_.open_files < 0 || facts_.open_files >= ample) {
     Pass(kCheck, facts_.open_files < 0
                      ? std::string("no limit")
                      : absl::StrCat("a limit of ", facts_.open_files));
     return;
   }
   const bool can_raise =
-      facts_.most_open_files < 0 || facts_.most_open_files >= needed;
-  Add(kCheck, Verdict::kFailure,
+      facts_.most_open_files < 0 || facts_.most_open_files >= ample;
+  Add(kCheck, facts_.open_files < least ? Verdict::kFailure : Verdict::kWarning,
       absl::StrCat("a limit of ", facts_.open_files, ", but a rank of ", size_,
-                   " may need ", needed),
-      can_raise ? absl::StrCat("raise it before the job: ulimit -n ", needed)
+                   " may need ", ample),
+      can_raise ? absl::StrCat("raise it before the job: ulimit -n ", ample)
                 : absl::StrCat("raise the hard limit, which is ",
-                               facts_.most_open_files,
+                               facts_.most_open_files, ", to ", ample,
                                ": docker --ulimit nofile, or nofile in "
                                "/etc/security/limits.conf"));
 }
 
 void Judge::Threads() {
   constexpr char kCheck[] = "threads";
-  if (facts_.thread_limit < 0) {
-    Pass(kCheck, "no limit in this container");
-    return;
-  }
   // Each rank has a few threads of Lockstep's, and half of the processors as
   // workers.
-  constexpr int64_t kOwn = 16;
+  constexpr int64_t kFewest = 8, kOwn = 16;
   const int64_t needed = local_size_ * (kOwn + facts_.processors);
-  const int64_t left = facts_.thread_limit - facts_.threads;
-  const std::string text =
-      absl::StrCat("a limit of ", facts_.thread_limit, ", of which ",
-                   std::max<int64_t>(left, 0), " are left");
-  if (left >= needed) {
-    Pass(kCheck, text);
-  } else {
-    Add(kCheck, Verdict::kWarning,
-        absl::StrCat(text, "; ", local_size_,
-                     local_size_ == 1 ? " rank" : " ranks", " may need ",
-                     needed),
-        "raise the limit: docker --pids-limit, podPidsLimit of the kubelet, "
-        "TasksMax of systemd");
+  int64_t left = std::numeric_limits<int64_t>::max();
+  std::vector<std::string> texts;
+  if (facts_.thread_limit >= 0) {
+    left = facts_.threads_left;
+    texts.push_back(absl::StrCat("a limit of ", facts_.thread_limit,
+                                 " in this container, of which ", left,
+                                 " are left"));
   }
+  if (facts_.user_thread_limit >= 0) {
+    left = std::min(left, facts_.user_thread_limit);
+    texts.push_back(absl::StrCat("a limit of ", facts_.user_thread_limit,
+                                 " for all processes of this user"));
+  }
+  const std::string text =
+      texts.empty() ? "no limit is set" : absl::StrJoin(texts, "; ");
+  if (left >= needed) return Pass(kCheck, text);
+  Add(kCheck,
+      left < local_size_ * kFewest ? Verdict::kFailure : Verdict::kWarning,
+      absl::StrCat(text, "; ", Ranks(local_size_), " may need ", needed),
+      "raise the limit: ulimit -u, docker --pids-limit, podPidsLimit of the "
+      "kubelet, TasksMax of systemd");
 }
 
 void Judge::SharedMemory() {
@@ -237,8 +265,12 @@ void Judge::SharedMemory() {
           : absl::StrCat("the backend shm has its own; /dev/shm has ",
                          Bytes(facts_.dev_shm_free), " of ",
                          Bytes(facts_.dev_shm), " left");
-  if (!facts_.gpus.names.empty() && facts_.dev_shm_free < kDocker) {
-    Add(kCheck, Verdict::kWarning, text + ", which NCCL may fill",
+  const bool is_small =
+      facts_.dev_shm <= kDocker || facts_.dev_shm_free <= kDocker;
+  if (!facts_.gpus.names.empty() && is_small) {
+    Add(kCheck, Verdict::kWarning,
+        text + (facts_.dev_shm < 0 ? ", which NCCL uses"
+                                   : ", which NCCL may fill"),
         "give the container more: docker --shm-size=8g or --ipc=host, an "
         "emptyDir with medium: Memory at /dev/shm");
   } else {
@@ -288,7 +320,8 @@ void Judge::Gpus() {
   absl::StrAppend(
       &text, gpus.driver.empty() ? "" : absl::StrCat("; driver ", gpus.driver),
       "; CUDA ", *gpus.cuda / 1000, ".", *gpus.cuda % 1000 / 10);
-  if (options_.needs_gpu && count < local_size_) {
+  // A rank that sees one GPU may be the only one that sees it.
+  if (options_.needs_gpu && count > 1 && count < local_size_) {
     Add(kCheck, Verdict::kFailure,
         absl::StrCat(text, ", for ", local_size_,
                      " ranks, of which each needs its own"),
@@ -330,14 +363,20 @@ void Judge::Network() {
   const std::string text =
       shown.empty() ? "no interface is up" : absl::StrJoin(shown, ", ");
   const std::string& wanted = options_.world.interface;
+  const auto has_address = [this](const Interface& interface) {
+    return std::any_of(facts_.interface_addresses.begin(),
+                       facts_.interface_addresses.end(),
+                       [&interface](const std::string& address) {
+                         return FindInterface({interface}, address) != nullptr;
+                       });
+  };
   const bool is_known =
-      wanted.empty() ||
-      std::any_of(facts_.network.interfaces.begin(),
-                  facts_.network.interfaces.end(),
-                  [&wanted](const Interface& interface) {
-                    return interface.name == wanted ||
-                           FindInterface({interface}, wanted) != nullptr;
-                  });
+      wanted.empty() || std::any_of(facts_.network.interfaces.begin(),
+                                    facts_.network.interfaces.end(),
+                                    [&](const Interface& interface) {
+                                      return interface.name == wanted ||
+                                             has_address(interface);
+                                    });
   if (!is_known) {
     Add(kCheck, Verdict::kFailure,
         absl::StrCat(text, "; there is no \"", wanted,
@@ -359,9 +398,20 @@ void Judge::Launcher() {
   if (!facts_.launch.ok()) {
     Add(kCheck, Verdict::kFailure,
         std::string(facts_.launch.status().message()),
-        "docs/launchers.md has the variables of each launcher");
+        "start the ranks by a launcher, or set the variables that "
+        "docs/launchers.md lists for it");
   } else if (facts_.launch->launcher == "none") {
-    Pass(kCheck, "none: this process alone is a world of one rank");
+    Pass(kCheck,
+         size_ == 1
+             ? std::string("none: this process alone is a world of one rank")
+             : absl::StrCat("none; the job's text says that this is rank ",
+                            rank_, " of ", size_));
+  } else if (options_.world.size >= 0 &&
+             options_.world.size != facts_.launch->size) {
+    Add(kCheck, Verdict::kFailure,
+        absl::StrCat(facts_.launch->Describe(),
+                     "; but the job's world.size is ", options_.world.size),
+        "leave world.size out, or start so many ranks");
   } else {
     Pass(kCheck, facts_.launch->Describe());
   }
@@ -374,15 +424,20 @@ void Judge::Token() {
                                  ? facts_.launch->token
                                  : options_.world.token;
   const auto& addresses = facts_.network.addresses;
+  const bool knows_far =
+      facts_.launch->local_size > 0 && size_ > facts_.launch->local_size;
   const bool is_far =
-      addresses.ok() && !addresses->empty() &&
-      !std::all_of(addresses->begin(), addresses->end(),
-                   [](const std::string& a) { return IsLoopback(a); });
+      knows_far ||
+      (place_.is_address &&
+       (!addresses.ok() ||
+        !std::all_of(addresses->begin(), addresses->end(),
+                     [](const std::string& a) { return IsLoopback(a); })));
   // A shorter one can be guessed (docs/security.md).
   constexpr size_t kShort = 16;
   const char* const how =
-      "make one: export LOCKSTEP_TOKEN=$(openssl rand -hex 32), and give the "
-      "same to all ranks";
+      "make one, once, and give all ranks the same: (umask 077; openssl rand "
+      "-hex 32 > ~/job.token) on one machine whose home all share, and export "
+      "LOCKSTEP_TOKEN_FILE=~/job.token on all (docs/launchers.md)";
   if (!token.empty() && token.size() < kShort) {
     Add(kCheck, Verdict::kWarning,
         absl::StrCat("one of ", token.size(),
@@ -405,16 +460,29 @@ void Judge::RankZero() {
   constexpr char kCheck[] = "rank 0";
   if (!facts_.launch.ok()) return;
   const NetworkFacts& network = facts_.network;
+  const std::string& init = options_.world.init;
+  if (init != "env://" && !absl::StartsWith(init, "tcp://") &&
+      !absl::StartsWith(init, "file://")) {
+    Add(kCheck, Verdict::kFailure,
+        absl::StrCat("the job's world.init is \"", init, "\""),
+        "let it be env://, tcp://host:port or file:///folder");
+    return;
+  }
   if (!place_.is_address) {
     Add(kCheck, Verdict::kNotJudged,
         size_ == 1 ? "this process" : absl::StrCat("found by ", facts_.init));
     return;
   }
   if (!network.addresses.ok()) {
-    Add(kCheck, Verdict::kFailure,
+    // The name of rank 0's pod may be published after this one has begun. Rank
+    // 0 itself needs it now.
+    const bool may_come =
+        rank_ != 0 && !absl::IsInvalidArgument(network.addresses.status());
+    Add(kCheck, may_come ? Verdict::kWarning : Verdict::kFailure,
         std::string(network.addresses.status().message()),
-        "set MASTER_ADDR to the name or the address of rank 0's machine, as "
-        "all machines know it");
+        absl::StrCat("set ", source_,
+                     " to the name or the address of rank 0's machine, as all "
+                     "machines know it"));
     return;
   }
   const std::string where = absl::StrCat(
@@ -440,18 +508,22 @@ void Judge::RankZero() {
         absl::StrCat(where, " is each machine's own address, but ",
                      size_ - local_size_, " of the ", size_,
                      " ranks run on other machines"),
-        "set MASTER_ADDR to the name or the address of rank 0's machine");
+        absl::StrCat("set ", source_,
+                     " to the name or the address of rank 0's machine"));
   } else if (rank_ == 0 && !is_own) {
     Add(kCheck, Verdict::kFailure,
         absl::StrCat(where, " is not this machine, on which rank 0 runs"),
-        "set MASTER_ADDR to the machine on which rank 0 runs");
+        absl::StrCat("set ", source_,
+                     " to the machine on which rank 0 runs, or start this "
+                     "process there; each machine needs a node rank of its "
+                     "own"));
   } else {
     const Interface* const interface =
         FindInterface(network.interfaces, *network.source);
     Pass(kCheck, absl::StrCat(where, rank_ == 0 ? ", this machine" : "",
                               interface == nullptr || rank_ == 0
                                   ? ""
-                                  : ", reached by " + interface->name));
+                                  : ", by way of " + interface->name));
   }
 }
 
@@ -460,17 +532,32 @@ void Judge::Port() {
   if (!facts_.launch.ok() || !place_.is_address || facts_.network.port == 0) {
     return;
   }
-  if (rank_ != 0) {
+  if (rank_ != 0 || !facts_.network.addresses.ok()) {
     Add(kCheck, Verdict::kNotJudged,
         absl::StrCat(facts_.network.port, ", of rank 0's machine"));
   } else if (!facts_.network.listener.empty()) {
     Add(kCheck, Verdict::kFailure,
         absl::StrCat(facts_.network.port,
                      " is taken: ", facts_.network.listener, " listens there"),
-        "end that process, or choose another port for all ranks: "
-        "LOCKSTEP_PORT or MASTER_PORT");
+        source_ == "MASTER_ADDR"
+            ? "end that process, or choose another port for all ranks: "
+              "LOCKSTEP_PORT or MASTER_PORT"
+            : "end that process, or choose another port for all ranks in "
+              "world.init");
+  } else if (facts_.network.port < facts_.first_port) {
+    Add(kCheck, Verdict::kFailure,
+        absl::StrCat(facts_.network.port,
+                     ", at which this user may not listen"),
+        absl::StrCat("choose one from ", facts_.first_port, " on"));
+  } else if (!facts_.network.connected.empty()) {
+    Add(kCheck, Verdict::kWarning,
+        absl::StrCat(facts_.network.port, " is used by a connection of ",
+                     facts_.network.connected),
+        "choose another port, best one outside of "
+        "net.ipv4.ip_local_port_range, from which connections take theirs");
   } else {
-    Pass(kCheck, absl::StrCat(facts_.network.port, ", which is free"));
+    Pass(kCheck,
+         absl::StrCat(facts_.network.port, ", at which nobody listens"));
   }
 }
 
@@ -489,16 +576,56 @@ void Judge::Clock() {
         text + "; reading it takes a microsecond, and metrics read it often",
         "let the kernel use the processor's clock: find out why it does not "
         "(dmesg | grep -i tsc)");
-  } else if (facts_.synchronized.value_or(true) || size_ == 1) {
-    Add(kCheck,
-        source.empty() && !facts_.synchronized.has_value() ? Verdict::kNotJudged
-                                                           : Verdict::kPass,
-        text);
   } else {
     // A container can't see the service of its host's, and a hypervisor may
     // keep the clock. So the ranks compare their clocks later.
-    Add(kCheck, Verdict::kNotJudged, text);
+    Add(kCheck,
+        facts_.synchronized.value_or(false) ? Verdict::kPass
+                                            : Verdict::kNotJudged,
+        text);
   }
+}
+
+// Returns the facts for programs, without those that are not known.
+std::vector<Fact> FactsOf(const MachineFacts& facts,
+                          const JudgeOptions& options) {
+  std::vector<Fact> list;
+  const auto number = [&list](const char* name, int64_t value) {
+    if (value >= 0) list.push_back({name, value});
+  };
+  const auto text = [&list](const char* name, const std::string& value) {
+    if (!value.empty()) list.push_back({name, value});
+  };
+  text("lockstep", options.version);
+  text("kernel", facts.kernel);
+  text("processor", facts.processor);
+  number("processors", facts.processors);
+  if (facts.quota > 0) list.push_back({"processor_quota", facts.quota});
+  number("memory_bytes", facts.memory);
+  number("available_bytes", facts.available);
+  number("memory_limit_bytes", facts.memory_limit);
+  number("locked_memory_bytes", facts.locked_memory);
+  number("open_files", facts.open_files);
+  number("dev_shm_bytes", facts.dev_shm);
+  number("gpus", static_cast<int64_t>(facts.gpus.names.size()));
+  text("gpu", facts.gpus.names.empty() ? "" : facts.gpus.names[0]);
+  text("driver", facts.gpus.driver);
+  if (facts.gpus.cuda.ok()) number("cuda", *facts.gpus.cuda);
+  if (facts.gpus.nccl.has_value() && facts.gpus.nccl->ok()) {
+    number("nccl", **facts.gpus.nccl);
+  }
+  if (facts.launch.ok()) {
+    text("launcher", facts.launch->launcher);
+    number("rank", facts.launch->rank);
+    number("ranks", facts.launch->size);
+    number("local_rank", facts.launch->local_rank);
+    number("local_ranks", facts.launch->local_size);
+  }
+  text("rank_0_host", facts.network.host);
+  if (facts.network.port > 0) number("rank_0_port", facts.network.port);
+  if (facts.network.source.ok()) text("source", *facts.network.source);
+  text("clock_source", facts.clock_source);
+  return list;
 }
 
 }  // namespace
@@ -508,9 +635,21 @@ MachineReport JudgeMachine(const MachineFacts& facts,
   MachineReport report;
   report.host = facts.host;
   report.about = absl::StrCat(
+      options.version.empty() ? "" : "Lockstep " + options.version + ", ",
       facts.kernel, facts.processor.empty() ? "" : ", " + facts.processor);
+  report.facts = FactsOf(facts, options);
   report.findings = Judge(facts, options).Run();
   return report;
+}
+
+std::string WhatKeepsRanksApart(const MachineReport& report) {
+  for (const Finding& finding : report.findings) {
+    if (finding.verdict != Verdict::kFailure) continue;
+    for (const char* check : {"launcher", "token", "rank 0", "port"}) {
+      if (finding.check == check) return finding.check;
+    }
+  }
+  return "";
 }
 
 }  // namespace lockstep

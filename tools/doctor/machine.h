@@ -5,6 +5,8 @@
 #ifndef LOCKSTEP_TOOLS_DOCTOR_MACHINE_H_
 #define LOCKSTEP_TOOLS_DOCTOR_MACHINE_H_
 
+#include <string>
+
 #include "lockstep/collective/world.h"
 #include "lockstep/tools/doctor/facts.h"
 #include "lockstep/tools/doctor/finding.h"
@@ -12,6 +14,7 @@
 namespace lockstep {
 
 struct JudgeOptions {
+  std::string version;     // of Lockstep
   WorldOptions world;      // of the job
   bool needs_gpu = false;  // whether the job's group is one of nccl
 };
@@ -20,6 +23,9 @@ struct JudgeOptions {
 // system.
 MachineReport JudgeMachine(const MachineFacts& facts,
                            const JudgeOptions& options);
+
+// Returns the check of a failure after which the ranks can't meet, or "".
+std::string WhatKeepsRanksApart(const MachineReport& report);
 
 }  // namespace lockstep
 

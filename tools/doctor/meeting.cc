@@ -10,11 +10,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "lockstep/base/annotate.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/operation.h"
@@ -84,13 +84,23 @@ absl::StatusOr<std::vector<std::string>> Meeting::Collect(
     return texts;
   }
   texts.emplace_back(text);
+  std::vector<int> missing;
   for (int other = 1; other < size(); ++other) {
-    const auto found = context_.store->Get(absl::StrCat(key, other), until_);
-    LOCKSTEP_RETURN_IF_ERROR(Annotate(
-        Why(found.status()), absl::StrCat("waiting for rank ", other)));
-    texts.push_back(*found);
+    // If the time is over, the others are looked for without waiting.
+    const auto found = context_.store->Get(
+        absl::StrCat(key, other), missing.empty() ? until_ : absl::Now());
+    const absl::Status status = Why(found.status());
+    if (absl::IsDeadlineExceeded(found.status()) && status == found.status()) {
+      missing.push_back(other);
+    } else {
+      LOCKSTEP_RETURN_IF_ERROR(status);
+    }
+    texts.push_back(found.value_or(""));
   }
-  return texts;
+  if (missing.empty()) return texts;
+  return absl::DeadlineExceededError(
+      absl::StrCat(missing.size() == 1 ? "rank " : "ranks ",
+                   absl::StrJoin(missing, ", "), " did not answer in time"));
 }
 
 absl::StatusOr<std::string> Meeting::Tell(absl::string_view text) {
@@ -100,7 +110,11 @@ absl::StatusOr<std::string> Meeting::Tell(absl::string_view text) {
     return std::string(text);
   }
   absl::StatusOr<std::string> found = context_.store->Get(key, until_);
-  LOCKSTEP_RETURN_IF_ERROR(Why(found.status()));
+  const absl::Status status = Why(found.status());
+  if (absl::IsDeadlineExceeded(found.status()) && status == found.status()) {
+    return absl::DeadlineExceededError("rank 0 did not answer in time");
+  }
+  LOCKSTEP_RETURN_IF_ERROR(status);
   return found;
 }
 

@@ -45,7 +45,8 @@ class Meeting {
   void Abort(const absl::Status& why) { group_->Abort(why); }
 
   // Returns the texts of all ranks on rank 0, by rank, and nothing on the
-  // others. A text has at most 1 MiB.
+  // others. A text has at most 1 MiB. DEADLINE_EXCEEDED names all ranks that
+  // have not called it in time.
   absl::StatusOr<std::vector<std::string>> Collect(absl::string_view text);
 
   // Returns rank 0's text on all ranks.

@@ -62,6 +62,31 @@ std::string DigitsOf(const sockaddr* address) {
   return host;
 }
 
+// Returns true if an interface is one of a device, or stands above one: others,
+// such as those of containers, name a speed that they do not have.
+bool HasDevice(const std::filesystem::path& interface) {
+  std::error_code error;
+  if (std::filesystem::exists(interface / "device", error)) return true;
+  for (std::filesystem::directory_iterator at(interface, error), end;
+       !error && at != end; at.increment(error)) {
+    const std::string file = at->path().filename().string();
+    absl::string_view name = file;
+    if (absl::ConsumePrefix(&name, "lower_") &&
+        HasDevice(interface.parent_path() / std::string(name))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Returns the speed of an interface in Mbit/s, or -1 if it is not known.
+int64_t SpeedOf(const std::filesystem::path& interface) {
+  if (!HasDevice(interface)) return -1;
+  std::ifstream file(interface / "speed");
+  int64_t mbits = -1;
+  return file >> mbits && mbits > 0 ? mbits : -1;
+}
+
 std::vector<Interface> ReadInterfaces(const std::string& root) {
   std::vector<Interface> interfaces;
   ifaddrs* all = nullptr;
@@ -77,10 +102,8 @@ std::vector<Interface> ReadInterfaces(const std::string& root) {
       Interface interface;
       interface.name = each->ifa_name;
       interface.is_loopback = (each->ifa_flags & IFF_LOOPBACK) != 0;
-      std::ifstream file(
-          absl::StrCat(root, "/sys/class/net/", interface.name, "/speed"));
-      int64_t mbits = -1;
-      if (file >> mbits && mbits > 0) interface.mbits = mbits;
+      interface.mbits =
+          SpeedOf(absl::StrCat(root, "/sys/class/net/", interface.name));
       found = interfaces.insert(interfaces.end(), interface);
     }
     found->addresses.push_back(address);
@@ -136,21 +159,29 @@ absl::StatusOr<std::string> ParseTableAddress(absl::string_view text) {
   return std::string(shown == "0.0.0.0" || shown == "::" ? "" : shown);
 }
 
-// Returns the numbers of the sockets that listen at a port of one of the
-// addresses. A line of /proc/net/tcp has these words: its number, the address,
-// that of the other end, the state, two queues, a timer, retransmits, the user,
-// a timeout, and the socket's number.
-std::vector<std::string> SocketsAt(const std::vector<std::string>& addresses,
-                                   int port, const std::string& root) {
+// The numbers of the sockets at a port.
+struct Sockets {
+  std::vector<std::string> listening;
+  std::vector<std::string> connected;
+};
+
+// Returns the sockets at a port of one of the addresses. A line of
+// /proc/net/tcp has these words: its number, the address, that of the other
+// end, the state, two queues, a timer, retransmits, the user, a timeout, and
+// the socket's number.
+Sockets SocketsAt(const std::vector<std::string>& addresses, int port,
+                  const std::string& root) {
   constexpr size_t kAddress = 1, kState = 3, kNumber = 9;
   constexpr absl::string_view kListens = "0A";
-  std::vector<std::string> sockets;
+  // A connection that has ended, and keeps nobody from the port.
+  constexpr absl::string_view kWaits = "06";
+  Sockets sockets;
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream file(root + table);
     for (std::string line; std::getline(file, line);) {
       const std::vector<std::string> words =
           absl::StrSplit(line, ' ', absl::SkipEmpty());
-      if (words.size() <= kNumber || words[kState] != kListens) continue;
+      if (words.size() <= kNumber || words[kState] == kWaits) continue;
       const std::pair<std::string, std::string> place =
           absl::StrSplit(words[kAddress], absl::MaxSplits(':', 1));
       const absl::StatusOr<std::string> address =
@@ -162,7 +193,8 @@ std::vector<std::string> SocketsAt(const std::vector<std::string>& addresses,
       }
       if (address->empty() || std::find(addresses.begin(), addresses.end(),
                                         *address) != addresses.end()) {
-        sockets.push_back(words[kNumber]);
+        (words[kState] == kListens ? sockets.listening : sockets.connected)
+            .push_back(words[kNumber]);
       }
     }
   }
@@ -233,9 +265,13 @@ NetworkFacts ReadNetworkFacts(const std::string& address,
   facts.addresses = Resolve(place->host, After(kNamesPatience));
   if (!facts.addresses.ok() || facts.addresses->empty()) return facts;
   facts.source = SourceFor(facts.addresses->front());
-  const std::vector<std::string> sockets =
-      SocketsAt(*facts.addresses, facts.port, root);
-  if (!sockets.empty()) facts.listener = OwnerOf(sockets, root);
+  const Sockets sockets = SocketsAt(*facts.addresses, facts.port, root);
+  if (!sockets.listening.empty()) {
+    facts.listener = OwnerOf(sockets.listening, root);
+  }
+  if (!sockets.connected.empty()) {
+    facts.connected = OwnerOf(sockets.connected, root);
+  }
   return facts;
 }
 

@@ -18,7 +18,7 @@ struct Interface {
   std::string name;
   std::vector<std::string> addresses;
   bool is_loopback = false;
-  int64_t mbits = -1;  // the speed that the system names, or -1
+  int64_t mbits = -1;  // the speed of its device, if the system names one
 };
 
 struct NetworkFacts {
@@ -37,6 +37,8 @@ struct NetworkFacts {
   // The process that listens at the port: "python3 (pid 4711)", or "another
   // process" if the system does not show it to this user. "" if none does.
   std::string listener;
+  // The process that has a connection from this port, in the same form.
+  std::string connected;
 };
 
 // Reads the facts, with rank 0's address, which may be empty. It sends nothing

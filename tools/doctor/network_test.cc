@@ -80,7 +80,9 @@ TEST(Network, ReadsTheTablesOfTheKernel) {
          "00000000  1000        0 101 1 0 100 0 0 10 0\n"
          "   1: 0100007F:733D 00000000:0000 01 00000000:00000000 00:00000000 "
          "00000000  1000        0 102 1 0 100 0 0 10 0\n"
-         "   2: nonsense\n";
+         "   2: 0100007F:733F 00000000:0000 06 00000000:00000000 00:00000000 "
+         "00000000  1000        0 0 1 0 100 0 0 10 0\n"
+         "   3: nonsense\n";
   std::ofstream(root + "/proc/net/tcp6")
       << "   0: 00000000000000000000000001000000:733E "
          "00000000000000000000000000000000:0000 0A 00000000:00000000 "
@@ -92,6 +94,9 @@ TEST(Network, ReadsTheTablesOfTheKernel) {
   EXPECT_EQ(listener("10.0.0.7:29500"), "another process");
   EXPECT_EQ(listener("10.0.0.8:29500"), "");
   EXPECT_EQ(listener("127.0.0.1:29501"), "");
+  EXPECT_EQ(ReadNetworkFacts("127.0.0.1:29501", root).connected,
+            "another process");
+  EXPECT_EQ(ReadNetworkFacts("127.0.0.1:29503", root).connected, "");
   EXPECT_EQ(listener("[::1]:29502"), "another process");
   EXPECT_EQ(listener("127.0.0.1:29502"), "");
 }
@@ -107,12 +112,25 @@ TEST(Network, KnowsTheInterfaces) {
   EXPECT_EQ(FindInterface(facts.interfaces, "192.0.2.77"), nullptr);
 
   const std::string root = testing::TempDir() + "/speeds";
-  std::filesystem::create_directories(
-      absl::StrCat(root, "/sys/class/net/", loopback->name));
-  std::ofstream(absl::StrCat(root, "/sys/class/net/", loopback->name, "/speed"))
-      << "25000\n";
-  const NetworkFacts fast = ReadNetworkFacts("", root);
-  EXPECT_EQ(FindInterface(fast.interfaces, "127.0.0.1")->mbits, 25000);
+  const std::string folder = root + "/sys/class/net/";
+  const std::string name = loopback->name;
+  const auto speed = [&root] {
+    return FindInterface(ReadNetworkFacts("", root).interfaces, "127.0.0.1")
+        ->mbits;
+  };
+  std::filesystem::create_directories(folder + name);
+  std::ofstream(folder + name + "/speed") << "25000\n";
+  // Only a device has a speed, or what stands above one.
+  EXPECT_EQ(speed(), -1);
+  std::filesystem::create_directories(folder + name + "/lower_port");
+  EXPECT_EQ(speed(), -1);
+  std::filesystem::create_directories(folder + "port/device");
+  EXPECT_EQ(speed(), 25000);
+  std::filesystem::remove_all(folder + "port");
+  std::filesystem::create_directories(folder + name + "/device");
+  EXPECT_EQ(speed(), 25000);
+  std::ofstream(folder + name + "/speed") << "-1\n";
+  EXPECT_EQ(speed(), -1);
 }
 
 TEST(Network, SaysWhatIsWrongWithAnAddress) {

@@ -45,14 +45,15 @@ T MedianOf(std::vector<T> values) {
 // Sends a message to the other rank of a pair and receives it back, or does the
 // opposite. Returns the seconds for one way.
 absl::StatusOr<double> ThereAndBack(Communicator& group, int other,
-                                    const Buffer& buffer) {
+                                    const Buffer& buffer,
+                                    const CallOptions& call) {
   const SteadyTime begin = SteadyNow();
   if (group.rank() < other) {
-    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Send(buffer, other)));
-    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Recv(buffer, other)));
+    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Send(buffer, other, call)));
+    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Recv(buffer, other, call)));
   } else {
-    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Recv(buffer, other)));
-    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Send(buffer, other)));
+    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Recv(buffer, other, call)));
+    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Send(buffer, other, call)));
   }
   return SecondsSince(begin) / 2;
 }
@@ -62,13 +63,14 @@ absl::StatusOr<PairSpeed> MeasurePair(Communicator& group, int other,
                                       const TestMemory& memory) {
   const Buffer small = memory.As(DType::kU8, kSmallBytes);
   const Buffer large = memory.As(DType::kU8, options.bytes);
+  const CallOptions call = CallUntil(options.until);
   // The first messages of a pair take longer.
-  LOCKSTEP_RETURN_IF_ERROR(ThereAndBack(group, other, small).status());
-  LOCKSTEP_RETURN_IF_ERROR(ThereAndBack(group, other, large).status());
+  LOCKSTEP_RETURN_IF_ERROR(ThereAndBack(group, other, small, call).status());
+  LOCKSTEP_RETURN_IF_ERROR(ThereAndBack(group, other, large, call).status());
   std::vector<double> latencies;
   for (int i = 0; i < options.pings; ++i) {
     LOCKSTEP_ASSIGN_OR_RETURN(const double seconds,
-                              ThereAndBack(group, other, small));
+                              ThereAndBack(group, other, small, call));
     latencies.push_back(seconds);
   }
   PairSpeed speed;
@@ -77,7 +79,7 @@ absl::StatusOr<PairSpeed> MeasurePair(Communicator& group, int other,
   speed.latency = MedianOf(latencies);
   for (int i = 0; i < options.repeats; ++i) {
     LOCKSTEP_ASSIGN_OR_RETURN(const double seconds,
-                              ThereAndBack(group, other, large));
+                              ThereAndBack(group, other, large, call));
     speed.bytes_per_second =
         std::max(speed.bytes_per_second,
                  static_cast<double>(options.bytes) / std::max(seconds, 1e-9));
@@ -113,7 +115,7 @@ Medians MediansOf(const std::vector<PairSpeed>& pairs, bool is_local) {
 bool IsSlow(const PairSpeed& pair, const Medians& medians) {
   // Where there are one or two pairs, none is an exception.
   constexpr size_t kFewest = 3;
-  return medians.pairs >= kFewest &&
+  return medians.pairs >= kFewest && pair.has_processors &&
          (pair.bytes_per_second < medians.bytes_per_second / 2 ||
           pair.latency > 4 * medians.latency);
 }
@@ -147,6 +149,11 @@ std::string RankOfAll(const std::vector<PairSpeed>& slow) {
 
 int RoundsOf(int size) { return size % 2 == 0 ? size - 1 : size; }
 
+int RoundOf(const PairSpeed& pair, int size) {
+  const int circle = RoundsOf(size);
+  return (pair.a + (pair.b == circle ? pair.a : pair.b)) % circle;
+}
+
 int PartnerIn(int round, int rank, int size) {
   // The ranks but the last stand in a circle of odd size, in which each round
   // mirrors them. The one that is its own mirror image is paired with the
@@ -174,28 +181,32 @@ std::vector<int> ChooseRounds(int size, int most_partners) {
 }
 
 absl::StatusOr<std::vector<PairSpeed>> MeasurePairs(
-    Communicator& group, const PairOptions& options) {
+    Communicator& group, const std::vector<int>& rounds,
+    const PairOptions& options) {
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const auto memory, TestMemory::Make(group, options.bytes, options.nccl));
+      const auto memory,
+      TestMemory::Make(group, options.bytes, options.nccl, options.until));
   std::vector<PairSpeed> speeds;
-  for (const int round : ChooseRounds(group.size(), options.most_partners)) {
-    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
+  for (const int round : rounds) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const bool goes_on, options.goes_on());
+    if (!goes_on) break;
+    LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier(CallUntil(options.until))));
     const int other = PartnerIn(round, group.rank(), group.size());
     if (other < 0) continue;
     LOCKSTEP_ASSIGN_OR_RETURN(const PairSpeed speed,
                               MeasurePair(group, other, options, *memory));
     if (group.rank() < other) speeds.push_back(speed);
   }
-  LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
+  LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier(CallUntil(options.until))));
   return speeds;
 }
 
-absl::StatusOr<double> MeasureCopies(Communicator& group) {
+absl::StatusOr<double> MeasureCopies(Communicator& group, absl::Time until) {
   constexpr size_t kBytes = size_t{4} << 20;
   constexpr int kRepeats = 20;
   const std::vector<char> from(kBytes, 1);
   std::vector<char> to(kBytes);
-  LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
+  LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier(CallUntil(until))));
   std::vector<double> seconds;
   for (int i = 0; i < kRepeats; ++i) {
     const SteadyTime begin = SteadyNow();
@@ -204,7 +215,7 @@ absl::StatusOr<double> MeasureCopies(Communicator& group) {
   }
   // The copies are used, so that the compiler keeps them.
   if (to.back() != from.back()) return absl::InternalError("a copy differs");
-  LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier()));
+  LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier(CallUntil(until))));
   return static_cast<double>(kBytes) / std::max(MedianOf(seconds), 1e-9);
 }
 
@@ -252,10 +263,15 @@ Finding JudgePairs(const std::string& backend,
             ? absl::StrCat(" and ", slow.size() - kMostNamed, " more pairs")
             : "",
         all.empty() ? "" : absl::StrCat(", always with ", all));
-    finding.remedy =
-        "run it again, since another program may have used the processors or "
-        "the network; if the same pairs are slow, look at the machines, the "
-        "cables and the switches that they have in common";
+    const bool is_far =
+        std::any_of(slow.begin(), slow.end(),
+                    [](const PairSpeed& p) { return !p.is_local; });
+    finding.remedy = absl::StrCat(
+        "measure again, since another program may have used the ",
+        is_far ? "network; if the same pairs are slow, look at the cables and "
+                 "the switches that they have in common"
+               : "processors; if the same pairs are slow, look at the memory "
+                 "and the processors that they have in common");
     return finding;
   }
   const bool is_local_slow =

@@ -2,17 +2,19 @@
 //
 //   PairOptions options;
 //   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PairSpeed> mine,
-//                             MeasurePairs(*group, options));
+//                             MeasurePairs(*group, rounds, options));
 //   ...  // rank 0 collects those of all ranks, and sets their limits
 //   const Finding finding = JudgePairs("tcp", pairs);
 #ifndef LOCKSTEP_TOOLS_DOCTOR_PAIRS_H_
 #define LOCKSTEP_TOOLS_DOCTOR_PAIRS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/transport.h"
 #include "lockstep/tools/doctor/finding.h"
@@ -20,12 +22,15 @@
 namespace lockstep {
 
 struct PairOptions {
-  // Each rank is paired with at most so many others.
-  int most_partners = 127;
-  int64_t bytes = int64_t{4} << 20;  // of a large message
-  int pings = 50;                    // small messages, there and back
-  int repeats = 5;                   // large ones
-  NcclOptions nccl;                  // if the group is one of devices
+  int64_t bytes = int64_t{4} << 20;           // of a large message
+  int pings = 50;                             // small messages, there and back
+  int repeats = 5;                            // large ones
+  NcclOptions nccl;                           // if the group is one of devices
+  absl::Time until = absl::InfiniteFuture();  // when operations fail
+
+  // Called on all ranks before each round. Returns the same on all: true to
+  // measure it, and false to leave out the rest.
+  std::function<absl::StatusOr<bool>()> goes_on = [] { return true; };
 };
 
 // What two ranks have measured.
@@ -34,10 +39,12 @@ struct PairSpeed {
   double latency = 0;           // seconds for 8 bytes one way: the median
   double bytes_per_second = 0;  // of large messages one way: the best
 
-  // What rank 0 adds: whether both run on the same machine, and the most that
-  // could be expected, or 0 if that is not known.
+  // What rank 0 adds: whether both run on the same machine, whether they have
+  // a processor each, and the most that could be expected, or 0 if that is not
+  // known.
   bool is_local = false;
   double limit = 0;
+  bool has_processors = true;
 };
 
 // Returns the rank with which a rank is paired in a round, or -1 for none. All
@@ -48,19 +55,24 @@ int RoundsOf(int size);
 // Returns the rounds that are measured: all, or some that are spread evenly.
 std::vector<int> ChooseRounds(int size, int most_partners);
 
-// Measures the pairs of this rank, while other pairs do the same. Returns those
-// in which it is `a`. All ranks call it.
-absl::StatusOr<std::vector<PairSpeed>> MeasurePairs(Communicator& group,
-                                                    const PairOptions& options);
+// Returns the round in which two ranks are paired.
+int RoundOf(const PairSpeed& pair, int size);
+
+// Measures the pairs of this rank in some rounds, while other pairs do the
+// same. Returns those in which it is `a`. All ranks call it.
+absl::StatusOr<std::vector<PairSpeed>> MeasurePairs(
+    Communicator& group, const std::vector<int>& rounds,
+    const PairOptions& options);
 
 // Returns how many bytes this rank copies in a second, in the host's memory,
 // while all others do the same.
-absl::StatusOr<double> MeasureCopies(Communicator& group);
+absl::StatusOr<double> MeasureCopies(Communicator& group, absl::Time until);
 
 // Judges pairs over one backend. A pair is slow if it has less than half the
 // bandwidth of the median of its kind (on one machine, or between two), or more
-// than four times the latency. A kind is slow if its median is far below its
-// limit.
+// than four times the latency, and if its ranks need not wait for a processor.
+// A kind is slow if its median is below a twentieth of its limit on one
+// machine, or below half of it between two.
 Finding JudgePairs(const std::string& backend,
                    const std::vector<PairSpeed>& pairs);
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_macros.h"
@@ -39,6 +40,7 @@ TEST(Rounds, HaveEachPairOnce) {
         EXPECT_NE(partner, rank);
         EXPECT_EQ(PartnerIn(round, partner, size), rank);
         if (rank < partner) {
+          EXPECT_EQ(RoundOf({rank, partner}, size), round);
           EXPECT_TRUE(pairs.insert({rank, partner}).second);
         }
       }
@@ -76,8 +78,9 @@ absl::Status Measure(Communicator& group) {
   options.bytes = 1000;
   options.pings = 3;
   options.repeats = 2;
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PairSpeed> pairs,
-                            MeasurePairs(group, options));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::vector<PairSpeed> pairs,
+      MeasurePairs(group, ChooseRounds(group.size(), 127), options));
   EXPECT_EQ(pairs.size(), static_cast<size_t>(group.size() - 1 - group.rank()));
   for (const PairSpeed& pair : pairs) {
     EXPECT_EQ(pair.a, group.rank());
@@ -85,7 +88,8 @@ absl::Status Measure(Communicator& group) {
     EXPECT_GT(pair.latency, 0);
     EXPECT_GT(pair.bytes_per_second, 0);
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const double copies, MeasureCopies(group));
+  LOCKSTEP_ASSIGN_OR_RETURN(const double copies,
+                            MeasureCopies(group, absl::InfiniteFuture()));
   EXPECT_GT(copies, 0);
   return absl::OkStatus();
 }
@@ -99,6 +103,23 @@ TEST(Pairs, AreMeasured) {
     OnAllRanks(*ranks,
                [](Communicator& group) { LOCKSTEP_EXPECT_OK(Measure(group)); });
   }
+}
+
+TEST(Pairs, AreLeftOutWhenTheTimeIsOver) {
+  LocalGroupOptions options;
+  options.size = 4;
+  const auto ranks = MakeLocalGroup(options);
+  ASSERT_TRUE(ranks.ok());
+  OnAllRanks(*ranks, [](Communicator& group) {
+    PairOptions pair_options;
+    pair_options.bytes = 1000;
+    int rounds = 0;
+    pair_options.goes_on = [&rounds] { return rounds++ < 2; };
+    const auto pairs = MeasurePairs(group, {0, 1, 2}, pair_options);
+    ASSERT_TRUE(pairs.ok());
+    EXPECT_LE(pairs->size(), 2u);
+    EXPECT_EQ(rounds, 3);
+  });
 }
 
 // Returns all pairs of some ranks with the same speed.
@@ -139,6 +160,7 @@ TEST(JudgePairs, NamesAPairThatIsSlowerThanTheOthers) {
   pairs[1].bytes_per_second = 0.99e9;
   const Finding slow = JudgePairs("shm", pairs);
   EXPECT_EQ(slow.verdict, Verdict::kWarning);
+  EXPECT_THAT(slow.remedy, HasSubstr("processors"));
   EXPECT_THAT(slow.text, AllOf(HasSubstr("ranks 0 and 2 (20 us, 0.99 GB/s)"),
                                Not(HasSubstr("always"))));
   pairs[1].bytes_per_second = 1.01e9;
@@ -146,6 +168,13 @@ TEST(JudgePairs, NamesAPairThatIsSlowerThanTheOthers) {
   pairs[1].latency = 81e-6;
   EXPECT_EQ(JudgePairs("shm", pairs).verdict, Verdict::kWarning);
   pairs[1].latency = 79e-6;
+  EXPECT_EQ(JudgePairs("shm", pairs).verdict, Verdict::kPass);
+}
+
+TEST(JudgePairs, DoesNotCompareRanksThatShareAProcessor) {
+  std::vector<PairSpeed> pairs = Equal(4, true, 4e9);
+  pairs[1].bytes_per_second = 0.1e9;
+  pairs[1].has_processors = false;
   EXPECT_EQ(JudgePairs("shm", pairs).verdict, Verdict::kPass);
 }
 

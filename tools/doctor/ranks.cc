@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -21,6 +22,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "lockstep/base/json.h"
@@ -28,6 +30,8 @@
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/consistency.h"
+#include "lockstep/collective/shm/shm_neighbourhood.h"
 #include "lockstep/collective/world.h"
 #include "lockstep/session/clock_offset.h"
 #include "lockstep/tools/doctor/connections.h"
@@ -36,6 +40,7 @@
 #include "lockstep/tools/doctor/network.h"
 #include "lockstep/tools/doctor/pairs.h"
 #include "lockstep/tools/doctor/self_test.h"
+#include "lockstep/tools/doctor/test_memory.h"
 
 namespace lockstep {
 namespace {
@@ -45,6 +50,7 @@ using internal_base::JsonReader;
 using internal_session::ClockOffset;
 using internal_session::MeasureClockOffset;
 
+constexpr char kAuto[] = "auto";
 constexpr char kShm[] = "shm";
 constexpr char kTcp[] = "tcp";
 constexpr char kNccl[] = "nccl";
@@ -52,17 +58,22 @@ constexpr char kNccl[] = "nccl";
 // What each rank tells rank 0 about itself.
 struct Introduction {
   std::string host;
-  std::string machine;  // its report, or "" if it has not looked
-  int64_t gpus = 0;     // that NCCL can use
-  int64_t mbits = -1;   // of the interface for data, or -1
+  std::string machine_id;
+  std::string machine;     // its report, or "" if it has not looked
+  int64_t processors = 0;  // of the machine; 0 if it has not looked
+  int64_t gpus = 0;        // that NCCL can use
+  int64_t mbits = -1;      // of the interface for data, or -1
 };
 
 std::string Encode(const Introduction& introduction) {
   std::string json = "[";
-  AppendJson(introduction.host, json);
-  json += ',';
-  AppendJson(introduction.machine, json);
-  absl::StrAppend(&json, ",", introduction.gpus, ",", introduction.mbits, "]");
+  for (const std::string* text :
+       {&introduction.host, &introduction.machine_id, &introduction.machine}) {
+    AppendJson(*text, json);
+    json += ',';
+  }
+  absl::StrAppend(&json, introduction.processors, ",", introduction.gpus, ",",
+                  introduction.mbits, "]");
   return json;
 }
 
@@ -70,7 +81,9 @@ absl::StatusOr<Introduction> DecodeIntroduction(absl::string_view text) {
   Introduction introduction;
   JsonReader in(text);
   if (!in.Skip("[") || !in.Read(introduction.host) || !in.Skip(",") ||
+      !in.Read(introduction.machine_id) || !in.Skip(",") ||
       !in.Read(introduction.machine) || !in.Skip(",") ||
+      !in.Read(introduction.processors) || !in.Skip(",") ||
       !in.Read(introduction.gpus) || !in.Skip(",") ||
       !in.Read(introduction.mbits) || !in.Skip("]")) {
     return absl::InternalError("a rank has sent what can't be read");
@@ -78,40 +91,63 @@ absl::StatusOr<Introduction> DecodeIntroduction(absl::string_view text) {
   return introduction;
 }
 
+// What rank 0 knows of a machine.
+struct Machine {
+  std::string host;
+  int64_t ranks = 0;
+  int64_t processors = 0, gpus = 0, mbits = -1;
+};
+
 // The examination by one rank.
 // Thread-safety: thread-compatible.
 class Examination {
  public:
   Examination(World& world, const RanksOptions& options)
-      : world_(world), options_(options) {}
-
-  RanksReport Run() {
-    const absl::Status status = RunAll();
-    if (!status.ok()) {
-      if (meeting_ != nullptr) meeting_->Abort(status);
-      report_.findings.push_back(
-          {"ranks", Verdict::kFailure, std::string(status.message()),
-           "look at the output of the ranks that it names"});
-    }
-    return std::move(report_);
+      : world_(world), options_(options) {
+    // Nothing more is measured after some time, what is being done has some
+    // more, and the rest is for telling what has failed.
+    constexpr double kForWork = 0.9;
+    const absl::Time now = absl::Now();
+    measure_until_ = now + options.effort.for_pairs * (options.until - now);
+    work_until_ = now + kForWork * (options.until - now);
   }
+
+  RanksReport Run();
 
  private:
   absl::Status RunAll();
   absl::Status Introduce();
   absl::Status TryToConnect();
   absl::Status TryBackends();
+  std::vector<std::string> ChooseBackends();
   absl::Status TryBackend(const std::string& name);
   absl::StatusOr<std::string> TestGroup(const std::string& name);
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
       const std::string& name);
+  absl::Status CompareJobs(Communicator& group);
   absl::Status CompareClocks(Communicator& group);
+  absl::Status CompareCopies(Communicator& group);
   absl::Status MeasureAll();
-  void SetLimits(std::vector<PairSpeed>& pairs) const;
+  absl::StatusOr<bool> GoesOn();
+  absl::StatusOr<std::vector<PairSpeed>> Measure(const std::string& name,
+                                                 Communicator& group);
+  absl::StatusOr<std::vector<PairSpeed>> MeasureRounds(
+      const std::string& name, Communicator& group,
+      const std::vector<int>& rounds);
+  void AddWhatIsKnown(std::vector<PairSpeed>& pairs) const;
 
+  // Says what this rank does next.
+  void Begin(std::string what) {
+    doing_ = std::move(what);
+    options_.tell(doing_);
+  }
   bool is_first() const { return world_.rank() == 0; }
   NcclOptions NcclOf(const std::string& name) const {
     return name == kNccl ? options_.nccl : NcclOptions();
+  }
+  // Returns the backend of the job's group, or "" if it names none.
+  std::string JobsBackend() const {
+    return options_.backend == kAuto ? world_.AutoBackend() : options_.backend;
   }
   void Add(std::string check, Verdict verdict, std::string text,
            std::string remedy = "") {
@@ -122,17 +158,44 @@ class Examination {
     return absl::StrCat("rank ", rank, " (",
                         report_.hosts[static_cast<size_t>(rank)], ")");
   }
+  const Machine& MachineOf(int rank) const {
+    return machines_.at(ids_[static_cast<size_t>(rank)]);
+  }
 
   World& world_;
   const RanksOptions& options_;
+  absl::Time measure_until_, work_until_;
+  std::string doing_;
   std::unique_ptr<Meeting> meeting_;
-  std::vector<Introduction> ranks_;  // on rank 0
-  bool connects_ = true;             // whether all ranks reach each other
+  // Rank 0 knows these: the machines by their texts, and the text of each
+  // rank's.
+  std::map<std::string, Machine> machines_;
+  std::vector<std::string> ids_;
+  bool connects_ = true;  // whether all ranks reach each other
   std::map<std::string, std::unique_ptr<Communicator>> groups_;  // that work
   RanksReport report_;
 };
 
+RanksReport Examination::Run() {
+  const absl::Status status = RunAll();
+  report_.must_speak = is_first();
+  if (status.ok()) return std::move(report_);
+  if (meeting_ != nullptr) meeting_->Abort(status);
+  // Rank 0 says what all know. If it is to blame, it may be gone.
+  const std::optional<Blame> blame = BlameOf(status);
+  report_.must_speak =
+      is_first() || !blame.has_value() ||
+      std::any_of(blame->ranks.begin(), blame->ranks.end(),
+                  [](const Blame::Rank& rank) { return rank.rank == 0; });
+  Add("ranks", Verdict::kFailure, absl::StrCat(doing_, ": ", status.message()),
+      "look at the ranks that it names: their output, and whether their "
+      "processes and machines still run; if all are well, set a longer "
+      "--timeout");
+  return std::move(report_);
+}
+
 absl::Status Examination::RunAll() {
+  Begin("waiting for the ranks to introduce themselves");
   LOCKSTEP_ASSIGN_OR_RETURN(meeting_, Meeting::Make(world_, options_.until));
   LOCKSTEP_RETURN_IF_ERROR(Introduce());
   LOCKSTEP_RETURN_IF_ERROR(TryToConnect());
@@ -148,33 +211,53 @@ absl::Status Examination::Introduce() {
   if (!options_.machine.host.empty()) {
     mine.host = options_.machine.host;
     mine.machine = Encode(options_.machine);
+    mine.processors = options_.facts.processors;
     const GpuFacts& gpus = options_.facts.gpus;
     const bool has_nccl = gpus.nccl.has_value() && gpus.nccl->ok();
     mine.gpus = has_nccl ? static_cast<int64_t>(gpus.names.size()) : 0;
+  }
+  mine.machine_id = options_.machine_id;
+  if (mine.machine_id.empty()) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::string memory,
+                              internal_collective::ShmNeighbourhood());
+    mine.machine_id = absl::StrCat(mine.host, "/", memory);
   }
   const Interface* const interface =
       FindInterface(options_.facts.network.interfaces, meeting_->address());
   if (interface != nullptr) mine.mbits = interface->mbits;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                             meeting_->Collect(Encode(mine)));
-  std::set<std::string> seen;
+  std::set<std::string> reported;
   for (const std::string& text : texts) {
-    LOCKSTEP_ASSIGN_OR_RETURN(ranks_.emplace_back(), DecodeIntroduction(text));
-    const Introduction& rank = ranks_.back();
+    LOCKSTEP_ASSIGN_OR_RETURN(const Introduction rank,
+                              DecodeIntroduction(text));
     report_.hosts.push_back(rank.host);
-    const auto machine = DecodeMachineReport(rank.machine);
-    if (machine.has_value() && seen.insert(rank.host).second) {
-      report_.machines.push_back(*machine);
+    ids_.push_back(rank.machine_id);
+    Machine& machine = machines_[rank.machine_id];
+    machine.host = rank.host;
+    ++machine.ranks;
+    machine.processors = std::max(machine.processors, rank.processors);
+    machine.gpus = std::max(machine.gpus, rank.gpus);
+    machine.mbits = std::max(machine.mbits, rank.mbits);
+    const auto report = DecodeMachineReport(rank.machine);
+    if (report.has_value() && reported.insert(rank.machine_id).second) {
+      report_.machines.push_back(*report);
     }
   }
-  if (is_first()) {
-    const std::set<std::string> hosts(report_.hosts.begin(),
-                                      report_.hosts.end());
-    Add("meeting", Verdict::kPass,
-        absl::StrCat("all ", world_.size(), " ranks have come, from ",
-                     hosts.size() == 1
-                         ? std::string("one machine")
-                         : absl::StrCat(hosts.size(), " machines")));
+  if (!is_first()) return absl::OkStatus();
+  std::set<std::string> names;
+  for (const auto& [id, machine] : machines_) names.insert(machine.host);
+  const std::string text = absl::StrCat(
+      "all ", world_.size(), " ranks have come, from ",
+      machines_.size() == 1 ? std::string("one machine")
+                            : absl::StrCat(machines_.size(), " machines"));
+  if (names.size() == machines_.size()) {
+    Add("meeting", Verdict::kPass, text);
+  } else {
+    Add("meeting", Verdict::kWarning,
+        absl::StrCat(text, " or containers, of which several have one name: ",
+                     absl::StrJoin(names, ", ")),
+        "give each a name of its own, since messages name them");
   }
   return absl::OkStatus();
 }
@@ -184,102 +267,122 @@ absl::Status Examination::TryToConnect() {
   constexpr size_t kMostSent = 64;
   constexpr size_t kMostNamed = 4;
   if (world_.size() == 1) return absl::OkStatus();
-  if (is_first()) options_.tell("trying all connections between ranks");
-  const absl::StatusOr<Door> door = Door::Open(meeting_->address());
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> places,
-                            meeting_->Exchange(door.ok() ? door->place() : ""));
-  std::vector<std::string> lines;
-  if (!door.ok()) {
-    lines.push_back(absl::StrCat(world_.rank(), " ", door.status().message()));
-  } else {
-    const SteadyTime until =
-        After(std::min(kPatience, options_.until - absl::Now()));
-    for (const Unreached& unreached :
-         TryConnections(*door, places, world_.rank(), until)) {
-      lines.push_back(absl::StrCat(unreached.rank, " ", unreached.why));
-    }
-  }
-  const size_t count = lines.size();
-  if (lines.size() > kMostSent) lines.resize(kMostSent);
+  Begin("trying all connections between ranks");
+  const SteadyTime until =
+      After(std::min(kPatience, work_until_ - absl::Now()));
+  const auto door = Door::Open(meeting_->address(), until);
   LOCKSTEP_ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      meeting_->Collect(absl::StrCat(count, "\n", absl::StrJoin(lines, "\n"))));
-  size_t failures = 0;
+      const std::vector<std::string> places,
+      meeting_->Exchange(door.ok() ? (*door)->place() : ""));
+  std::vector<Unreached> mine;
+  if (door.ok()) {
+    mine =
+        TryConnections(places, world_.rank(),
+                       After(std::min(kPatience, work_until_ - absl::Now())));
+  } else {
+    mine.push_back({world_.rank(), std::string(door.status().message())});
+  }
+  std::string lines = absl::StrCat(mine.size());
+  for (size_t i = 0; i < std::min(mine.size(), kMostSent); ++i) {
+    absl::StrAppend(&lines, "\n", mine[i].rank, " ", mine[i].why);
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                            meeting_->Collect(lines));
+  // Over TCP, a rank connects to those below it.
+  size_t failures = 0, others = 0;
+  bool has_doors = true;  // whether each rank can listen
   std::vector<std::string> named;
-  for (size_t from = 0; from < all.size(); ++from) {
-    const std::vector<std::string> parts =
-        absl::StrSplit(all[from], '\n', absl::SkipEmpty());
-    size_t here = 0;
-    if (parts.empty() || !absl::SimpleAtoi(parts[0], &here)) continue;
-    failures += here;
-    for (size_t i = 1; i < parts.size() && named.size() < kMostNamed; ++i) {
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const int from = static_cast<int>(rank);
+    const std::vector<std::string> parts = absl::StrSplit(all[rank], '\n');
+    size_t here = 0, shown = 0;
+    static_cast<void>(absl::SimpleAtoi(parts[0], &here));
+    for (size_t i = 1; i < parts.size(); ++i) {
       const std::vector<std::string> words =
           absl::StrSplit(parts[i], absl::MaxSplits(' ', 1));
       int to = 0;
       if (words.size() != 2 || !absl::SimpleAtoi(words[0], &to)) continue;
-      named.push_back(to == static_cast<int>(from)
-                          ? absl::StrCat(NameOf(to), ": ", words[1])
-                          : absl::StrCat(NameOf(static_cast<int>(from)),
-                                         " does not reach ", NameOf(to), " at ",
-                                         places[static_cast<size_t>(to)], ": ",
-                                         words[1]));
+      ++shown;
+      (to <= from ? failures : others) += 1;
+      has_doors = has_doors && from != to;
+      report_.unconnected.push_back(
+          {from, to, places[static_cast<size_t>(to)], words[1]});
+      if (named.size() == kMostNamed) continue;
+      named.push_back(
+          from == to ? absl::StrCat(NameOf(to), ": ", words[1])
+                     : absl::StrCat(
+                           NameOf(from), " does not reach ", NameOf(to), " at ",
+                           report_.unconnected.back().place, ": ", words[1]));
     }
+    failures += here - std::min(here, shown);
   }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string connects,
                             meeting_->Tell(failures == 0 ? "yes" : "no"));
   connects_ = connects == "yes";
   if (!is_first()) return absl::OkStatus();
   const int64_t size = world_.size();
-  if (connects_) {
+  if (failures + others == 0) {
     Add("connections", Verdict::kPass,
         absl::StrCat("each rank reaches each other over TCP: ",
                      size * (size - 1)));
-  } else {
-    Add("connections", Verdict::kFailure,
-        absl::StrCat(failures, " of ", size * (size - 1),
-                     " fail: ", absl::StrJoin(named, "; "),
-                     failures > named.size() ? "; and so on" : ""),
-        "let the job's machines reach each other at all TCP ports (firewall, "
-        "security group, NetworkPolicy), or choose another network by "
-        "world.interface");
+    return absl::OkStatus();
   }
+  Add("connections", connects_ ? Verdict::kWarning : Verdict::kFailure,
+      absl::StrCat(
+          failures + others, " of ", size * (size - 1),
+          " fail: ", absl::StrJoin(named, "; "),
+          failures + others > named.size() ? "; --format=json has more" : "",
+          connects_ ? "; NCCL may need them, and tcp does not" : ""),
+      has_doors
+          ? "let the job's machines reach each other at all TCP ports "
+            "(firewall, security group, NetworkPolicy), or choose another "
+            "network by world.interface"
+          : "set world.interface to an interface, or an address, that the "
+            "machine has and that the others reach");
   return absl::OkStatus();
+}
+
+// Returns the backends that can be tried, and says why the others can't.
+std::vector<std::string> Examination::ChooseBackends() {
+  const std::string jobs = JobsBackend();
+  std::vector<std::string> names;
+  const auto choose = [&](const std::string& name, bool can_be_tried,
+                          const char* why_not) {
+    if (can_be_tried) {
+      names.push_back(name);
+    } else if (name == jobs) {
+      Add(name, Verdict::kFailure,
+          absl::StrCat("not tried, although the job's group is one of it, "
+                       "since ",
+                       why_not),
+          name == kTcp ? "see connections"
+                       : "let group.name be \"auto\", or start the ranks where "
+                         "it can be used");
+    } else {
+      Add(name, Verdict::kNotJudged,
+          absl::StrCat("not tried, since ", why_not));
+    }
+  };
+  choose(kShm, world_.local_size() == world_.size(),
+         "it is for ranks of one machine, user and process namespace");
+  choose(kTcp, connects_, "ranks do not reach each other");
+  const bool has_gpus = std::all_of(
+      machines_.begin(), machines_.end(), [&jobs](const auto& id_and_machine) {
+        const Machine& machine = id_and_machine.second;
+        // A launcher may show each rank its own GPU.
+        return machine.gpus >= machine.ranks ||
+               (jobs == kNccl && machine.gpus == 1);
+      });
+  choose(kNccl, has_gpus && connects_,
+         has_gpus ? "ranks do not reach each other"
+                  : "not every rank has a GPU and NCCL");
+  if (jobs != kShm && jobs != kTcp && jobs != kNccl) names.push_back(jobs);
+  return names;
 }
 
 absl::Status Examination::TryBackends() {
   std::vector<std::string> names;
-  if (is_first()) {
-    const bool is_one_host = world_.local_size() == world_.size();
-    if (is_one_host) {
-      names.emplace_back(kShm);
-    } else {
-      Add(kShm, Verdict::kNotJudged,
-          "not tried, since it is for ranks of one machine");
-    }
-    if (connects_) {
-      names.emplace_back(kTcp);
-    } else {
-      Add(kTcp, Verdict::kNotJudged,
-          "not tried, since ranks do not reach each other");
-    }
-    std::map<std::string, int64_t> needed, there;
-    for (const Introduction& rank : ranks_) {
-      ++needed[rank.host];
-      there[rank.host] = std::max(there[rank.host], rank.gpus);
-    }
-    const bool has_gpus = std::all_of(
-        needed.begin(), needed.end(), [&there](const auto& host_and_ranks) {
-          return there[host_and_ranks.first] >= host_and_ranks.second;
-        });
-    if (has_gpus && connects_) {
-      names.emplace_back(kNccl);
-    } else {
-      Add(kNccl, Verdict::kNotJudged,
-          has_gpus ? "not tried, since ranks do not reach each other"
-                   : "not tried, since not every rank has a GPU and NCCL");
-    }
-    if (!options_.own_backend.empty()) names.push_back(options_.own_backend);
-  }
+  if (is_first()) names = ChooseBackends();
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string plan,
                             meeting_->Tell(absl::StrJoin(names, "\n")));
   for (const auto& name : absl::StrSplit(plan, '\n', absl::SkipEmpty())) {
@@ -290,15 +393,15 @@ absl::Status Examination::TryBackends() {
 
 absl::StatusOr<std::unique_ptr<Communicator>> Examination::MakeGroup(
     const std::string& name) {
-  if (name == options_.own_backend && options_.make_own) {
-    return options_.make_own(world_);
+  if (name != kShm && name != kTcp && name != kNccl) {
+    if (options_.make_own) return options_.make_own(world_);
+    return absl::NotFoundError(absl::StrCat("there is no backend ", name));
   }
   GroupOptions group;
   group.name = absl::StrCat("doctor ", name);
   group.backend = name;
   group.nccl = options_.nccl;
-  group.deadline =
-      std::max(options_.until - absl::Now(), absl::Milliseconds(1));
+  group.deadline = CallUntil(work_until_).deadline;
   return world_.MakeGroup(group);
 }
 
@@ -310,25 +413,35 @@ absl::StatusOr<std::string> Examination::TestGroup(const std::string& name) {
   SelfTestOptions test;
   test.most_elements = options_.effort.most_elements;
   test.nccl = NcclOf(name);
+  test.until = work_until_;
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string wrong, SelfTest(*group, test));
   groups_[name] = std::move(group);
   return wrong;
 }
 
 absl::Status Examination::TryBackend(const std::string& name) {
-  if (is_first()) options_.tell(absl::StrCat("trying the backend ", name));
+  Begin(absl::StrCat("trying the backend ", name));
   const absl::StatusOr<std::string> wrong = TestGroup(name);
   const std::string mine =
       wrong.ok() ? (wrong->empty() ? "" : "wrong " + *wrong)
                  : absl::StrCat("error ", wrong.status().message());
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                            meeting_->Collect(mine));
+  const absl::StatusOr<std::vector<std::string>> all = meeting_->Collect(mine);
+  if (!all.ok()) {
+    // What this rank knows may say more about the ranks that are missing.
+    if (!wrong.ok() && is_first()) {
+      Add(name, Verdict::kFailure, std::string(wrong.status().message()),
+          "look at the ranks that it names");
+    }
+    return all.status();
+  }
   std::string failure;
-  for (size_t rank = 0; rank < all.size() && failure.empty(); ++rank) {
-    absl::string_view text = all[rank];
+  bool is_wrong = false;
+  for (size_t rank = 0; rank < all->size() && failure.empty(); ++rank) {
+    absl::string_view text = (*all)[rank];
     if (absl::ConsumePrefix(&text, "error ")) {
       failure = std::string(text);
     } else if (absl::ConsumePrefix(&text, "wrong ")) {
+      is_wrong = true;
       failure = absl::StrCat(NameOf(static_cast<int>(rank)), ": ", text);
     }
   }
@@ -336,17 +449,37 @@ absl::Status Examination::TryBackend(const std::string& name) {
   if (!told.empty()) groups_.erase(name);
   if (!is_first()) return absl::OkStatus();
   if (failure.empty()) {
-    Add(name, Verdict::kPass, "all operations give the right results");
-  } else {
+    Add(name, Verdict::kPass,
+        absl::StrCat(
+            "all operations give the right results",
+            name == JobsBackend() ? "; the job's group is one of it" : ""));
+  } else if (is_wrong) {
     Add(name, Verdict::kFailure, failure,
-        "docs/errors.md says what the causes of failures mean; if results are "
-        "wrong, the memory or the network of a machine may be broken");
+        "let nobody train there: look at the memory, the devices and the "
+        "network of that machine, and of the one from which the numbers came");
+  } else {
+    // The job may run without a backend that it does not use.
+    Add(name, name == JobsBackend() ? Verdict::kFailure : Verdict::kWarning,
+        failure,
+        "do what the message says; docs/errors.md has the causes of failures");
   }
+  return absl::OkStatus();
+}
+
+absl::Status Examination::CompareJobs(Communicator& group) {
+  Begin("comparing the settings of the ranks");
+  const absl::Status same =
+      CheckSame(group, "the job", options_.job, CallUntil(work_until_));
+  if (!same.ok() && !absl::IsFailedPrecondition(same)) return same;
+  if (!is_first() || same.ok()) return absl::OkStatus();
+  Add("settings", Verdict::kFailure, std::string(same.message()),
+      "give all ranks the same text and the same values");
   return absl::OkStatus();
 }
 
 absl::Status Examination::CompareClocks(Communicator& group) {
   constexpr double kMost = 1;  // second: that of the time stamps in logs
+  Begin("comparing the clocks");
   LOCKSTEP_ASSIGN_OR_RETURN(const ClockOffset offset,
                             MeasureClockOffset(group));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
@@ -367,9 +500,7 @@ absl::Status Examination::CompareClocks(Communicator& group) {
     least = std::abs(seconds) - error;
     worst = static_cast<int>(rank);
   }
-  if (!is_first() || world_.local_size() == world_.size()) {
-    return absl::OkStatus();
-  }
+  if (!is_first() || machines_.size() == 1) return absl::OkStatus();
   if (least <= kMost) {
     Add("clocks", Verdict::kPass,
         absl::StrFormat("all within %.3g ms of that of rank 0", most * 1e3));
@@ -383,29 +514,35 @@ absl::Status Examination::CompareClocks(Communicator& group) {
   return absl::OkStatus();
 }
 
-// Returns the round in which two ranks are paired.
-int RoundOf(const PairSpeed& pair, int size) {
-  const int circle = RoundsOf(size);
-  return (pair.a + (pair.b == circle ? pair.a : pair.b)) % circle;
+absl::Status Examination::CompareCopies(Communicator& group) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const double copies,
+                            MeasureCopies(group, work_until_));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                            meeting_->Collect(absl::StrCat(copies)));
+  for (const std::string& text : all) {
+    if (!absl::SimpleAtod(text, &report_.copies.emplace_back())) {
+      return absl::InternalError("a rank has sent what is no number");
+    }
+  }
+  return absl::OkStatus();
 }
 
-void Examination::SetLimits(std::vector<PairSpeed>& pairs) const {
+void Examination::AddWhatIsKnown(std::vector<PairSpeed>& pairs) const {
   constexpr double kBytesPerMbit = 1e6 / 8;
   // The number of pairs that use a machine's link in a round.
   std::map<std::pair<int, std::string>, int> sharing;
-  const auto host = [this](int rank) {
-    return report_.hosts[static_cast<size_t>(rank)];
+  const auto id = [this](int rank) { return ids_[static_cast<size_t>(rank)]; };
+  const auto is_crowded = [this](int rank) {
+    const Machine& machine = MachineOf(rank);
+    return machine.processors > 0 && machine.processors < machine.ranks;
   };
   for (PairSpeed& pair : pairs) {
-    pair.is_local = host(pair.a) == host(pair.b);
+    pair.is_local = id(pair.a) == id(pair.b);
+    pair.has_processors = !is_crowded(pair.a) && !is_crowded(pair.b);
     if (pair.is_local) continue;
     const int round = RoundOf(pair, world_.size());
-    ++sharing[{round, host(pair.a)}];
-    ++sharing[{round, host(pair.b)}];
-  }
-  std::map<std::string, int64_t> mbits;
-  for (const Introduction& rank : ranks_) {
-    mbits[rank.host] = std::max(mbits[rank.host], rank.mbits);
+    ++sharing[{round, id(pair.a)}];
+    ++sharing[{round, id(pair.b)}];
   }
   for (PairSpeed& pair : pairs) {
     if (pair.is_local) {
@@ -413,16 +550,87 @@ void Examination::SetLimits(std::vector<PairSpeed>& pairs) const {
                             report_.copies[static_cast<size_t>(pair.b)]);
       continue;
     }
-    const int64_t link = std::min(mbits[host(pair.a)], mbits[host(pair.b)]);
+    const int64_t link =
+        std::min(MachineOf(pair.a).mbits, MachineOf(pair.b).mbits);
     if (link <= 0) continue;
     const int round = RoundOf(pair, world_.size());
-    const int shared = std::max(sharing[{round, host(pair.a)}],
-                                sharing[{round, host(pair.b)}]);
+    const int shared =
+        std::max(sharing[{round, id(pair.a)}], sharing[{round, id(pair.b)}]);
     // A link carries as much in each direction, and about half of the pairs
-    // use one.
-    pair.limit = static_cast<double>(link) * kBytesPerMbit /
-                 static_cast<double>((shared + 1) / 2);
+    // use one direction at a time.
+    const int at_once = (shared + 1) / 2;
+    pair.limit = static_cast<double>(link) * kBytesPerMbit / at_once;
   }
+}
+
+// Returns whether there is time for more, as rank 0 sees it.
+absl::StatusOr<bool> Examination::GoesOn() {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const std::string told,
+      meeting_->Tell(absl::Now() < measure_until_ ? "yes" : "no"));
+  return told == "yes";
+}
+
+// Measures some rounds, and returns all their pairs on rank 0.
+absl::StatusOr<std::vector<PairSpeed>> Examination::MeasureRounds(
+    const std::string& name, Communicator& group,
+    const std::vector<int>& rounds) {
+  PairOptions pair_options = options_.effort.pairs;
+  pair_options.nccl = NcclOf(name);
+  pair_options.until = work_until_;
+  pair_options.goes_on = [this] { return GoesOn(); };
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PairSpeed> mine,
+                            MeasurePairs(group, rounds, pair_options));
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                            meeting_->Collect(Encode(mine)));
+  std::vector<PairSpeed> all;
+  for (const std::string& text : texts) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PairSpeed> pairs,
+                              DecodePairs(text));
+    all.insert(all.end(), pairs.begin(), pairs.end());
+  }
+  if (is_first()) AddWhatIsKnown(all);
+  // NCCL moves data between devices, whose links are not known.
+  for (PairSpeed& pair : all) {
+    if (name == kNccl) pair.limit = 0;
+  }
+  return all;
+}
+
+// Measures all pairs, and those that are slow a second time, since another
+// program may have been in the way. Returns the better times on rank 0.
+absl::StatusOr<std::vector<PairSpeed>> Examination::Measure(
+    const std::string& name, Communicator& group) {
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      std::vector<PairSpeed> pairs,
+      MeasureRounds(
+          name, group,
+          ChooseRounds(world_.size(), options_.effort.most_partners)));
+  std::set<int> slow;
+  for (const PairSpeed& pair : SlowPairs(pairs)) {
+    slow.insert(RoundOf(pair, world_.size()));
+  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string told,
+                            meeting_->Tell(absl::StrJoin(slow, " ")));
+  std::vector<int> rounds;
+  for (const auto& word : absl::StrSplit(told, ' ', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(word, &rounds.emplace_back())) {
+      return absl::InternalError("rank 0 has sent what is no number");
+    }
+  }
+  if (rounds.empty()) return pairs;
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PairSpeed> again,
+                            MeasureRounds(name, group, rounds));
+  std::map<std::pair<int, int>, const PairSpeed*> found;
+  for (const PairSpeed& pair : again) found[{pair.a, pair.b}] = &pair;
+  for (PairSpeed& pair : pairs) {
+    const auto same = found.find({pair.a, pair.b});
+    if (same == found.end()) continue;
+    pair.latency = std::min(pair.latency, same->second->latency);
+    pair.bytes_per_second =
+        std::max(pair.bytes_per_second, same->second->bytes_per_second);
+  }
+  return pairs;
 }
 
 absl::Status Examination::MeasureAll() {
@@ -438,39 +646,32 @@ absl::Status Examination::MeasureAll() {
     }
     return absl::OkStatus();
   }
-  if (is_first()) options_.tell("measuring each pair of ranks");
   Communicator& group = *groups_[host_backend];
+  LOCKSTEP_RETURN_IF_ERROR(CompareJobs(group));
   LOCKSTEP_RETURN_IF_ERROR(CompareClocks(group));
-  LOCKSTEP_ASSIGN_OR_RETURN(const double copies, MeasureCopies(group));
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                            meeting_->Collect(absl::StrCat(copies)));
-  for (const std::string& text : all) {
-    if (!absl::SimpleAtod(text, &report_.copies.emplace_back())) {
-      return absl::InternalError("a rank has sent what is no number");
-    }
-  }
+  LOCKSTEP_RETURN_IF_ERROR(CompareCopies(group));
   for (const auto& [name, measured] : groups_) {
-    PairOptions pair_options = options_.effort.pairs;
-    pair_options.nccl = NcclOf(name);
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PairSpeed> mine,
-                              MeasurePairs(*measured, pair_options));
-    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                              meeting_->Collect(Encode(mine)));
+    Begin(absl::StrCat("measuring each pair of ranks over ", name));
+    LOCKSTEP_ASSIGN_OR_RETURN(std::vector<PairSpeed> pairs,
+                              Measure(name, *measured));
     if (!is_first()) continue;
-    BackendPairs backend;
-    backend.backend = name;
-    for (const std::string& text : texts) {
-      LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PairSpeed> pairs,
-                                DecodePairs(text));
-      backend.pairs.insert(backend.pairs.end(), pairs.begin(), pairs.end());
-    }
-    std::sort(backend.pairs.begin(), backend.pairs.end(),
+    std::sort(pairs.begin(), pairs.end(),
               [](const PairSpeed& x, const PairSpeed& y) {
                 return std::tie(x.a, x.b) < std::tie(y.a, y.b);
               });
-    if (name != kNccl) SetLimits(backend.pairs);
-    report_.findings.push_back(JudgePairs(name, backend.pairs));
-    report_.pairs.push_back(std::move(backend));
+    Finding finding = JudgePairs(name, pairs);
+    const size_t size = static_cast<size_t>(world_.size());
+    const size_t wanted =
+        ChooseRounds(world_.size(), options_.effort.most_partners).size() *
+        (size / 2);
+    if (pairs.size() < wanted) {
+      absl::StrAppend(&finding.text, finding.text.empty() ? "" : "; ",
+                      "there was time for ", pairs.size(), " of ", wanted,
+                      " pairs, and a longer --timeout measures more");
+      if (pairs.empty()) finding.verdict = Verdict::kNotJudged;
+    }
+    report_.findings.push_back(std::move(finding));
+    report_.pairs.push_back({name, std::move(pairs)});
   }
   return absl::OkStatus();
 }
@@ -480,7 +681,7 @@ absl::Status Examination::MeasureAll() {
 Effort DeepEffort() {
   Effort effort;
   effort.most_elements = int64_t{1} << 23;
-  effort.pairs.most_partners = std::numeric_limits<int>::max();
+  effort.most_partners = std::numeric_limits<int>::max();
   effort.pairs.bytes = int64_t{64} << 20;
   effort.pairs.pings = 500;
   effort.pairs.repeats = 10;

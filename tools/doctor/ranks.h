@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "lockstep/base/fingerprint.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/transport.h"
 #include "lockstep/collective/world.h"
@@ -28,7 +29,9 @@ namespace lockstep {
 // How much is done.
 struct Effort {
   int64_t most_elements = 1 << 18;  // of a buffer of the backends' tests
+  int most_partners = 127;          // each rank is paired with so many others
   PairOptions pairs;
+  double for_pairs = 0.7;  // of the time, after which no more are measured
 };
 
 // Returns the effort of doctor --deep: larger messages, and all pairs.
@@ -41,15 +44,20 @@ struct RanksOptions {
   // What was found on this machine, if this rank has looked.
   MachineReport machine;
   MachineFacts facts;
+  // A text that only ranks of this machine have. "" stands for its name and
+  // that of the memory that its processes share. A test may set it.
+  std::string machine_id;
 
   NcclOptions nccl;
-  // The backend of the job's group, if it is one of the user's own, and a
+  // The job's settings, which all ranks must have.
+  Fingerprint job;
+  // The backend of the job's group. If it is one of the user's own, there is a
   // function that makes such a group.
-  std::string own_backend;
+  std::string backend = "auto";
   std::function<absl::StatusOr<std::unique_ptr<Communicator>>(World& world)>
       make_own;
 
-  // Receives lines about the progress, on rank 0.
+  // Called on each rank with what it does next.
   std::function<void(absl::string_view)> tell = [](absl::string_view) {};
 };
 
@@ -59,14 +67,25 @@ struct BackendPairs {
   std::vector<PairSpeed> pairs;
 };
 
-// What rank 0 knows at the end. The other ranks have only findings, and these
-// only where they could not take part.
+// A connection that could not be made.
+struct Unconnected {
+  int from = 0, to = 0;
+  std::string place;  // "10.0.0.7:41234"
+  std::string why;
+};
+
+// What rank 0 knows at the end.
 struct RanksReport {
   std::vector<std::string> hosts;       // by rank
   std::vector<MachineReport> machines;  // one for each, that of rank 0 first
   std::vector<Finding> findings;
-  std::vector<double> copies;  // bytes in a second, by rank
+  std::vector<Unconnected> unconnected;  // at most 64 of each rank
+  std::vector<double> copies;            // bytes in a second, by rank
   std::vector<BackendPairs> pairs;
+
+  // Whether this rank has to say what was found: rank 0 has, and the others
+  // have if rank 0 is gone.
+  bool must_speak = true;
 };
 
 // All ranks of the world call it. It returns soon after `until`, if not before.

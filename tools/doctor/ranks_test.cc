@@ -51,6 +51,7 @@ RanksReport Examine(
       report = mine;
     } else {
       EXPECT_THAT(mine.findings, IsEmpty());
+      EXPECT_FALSE(mine.must_speak);
     }
   });
   return report;
@@ -98,6 +99,7 @@ TEST(Ranks, OfOneAreFewButRight) {
 TEST(Ranks, OfTwoMachinesBringWhatEachHasFound) {
   const RanksReport report = Examine(4, [](int rank, RanksOptions& options) {
     options.machine.host = rank < 2 ? "trainer-0" : "trainer-1";
+    options.machine_id = options.machine.host;
     options.machine.findings = {{"memory",
                                  rank < 2 ? Verdict::kPass : Verdict::kWarning,
                                  absl::StrCat("seen by rank ", rank), ""}};
@@ -125,9 +127,52 @@ TEST(Ranks, OfTwoMachinesBringWhatEachHasFound) {
   EXPECT_EQ(far, 4);
 }
 
+TEST(Ranks, OfMachinesWithOneNameAreToldApart) {
+  const RanksReport report = Examine(2, [](int rank, RanksOptions& options) {
+    options.machine.host = "trainer";
+    options.machine_id = absl::StrCat(rank);
+  });
+  EXPECT_THAT(report.machines, SizeIs(2));
+  EXPECT_EQ(FindingOf(report, "meeting").verdict, Verdict::kWarning);
+  EXPECT_THAT(FindingOf(report, "meeting").text,
+              HasSubstr("several have one name: trainer"));
+  EXPECT_FALSE(report.pairs[0].pairs[0].is_local);
+}
+
+TEST(Ranks, WithOtherSettingsAreNamed) {
+  const RanksReport report = Examine(3, [](int rank, RanksOptions& options) {
+    options.job.Add("loader.train.seed", rank == 1 ? "8" : "7");
+  });
+  EXPECT_EQ(FindingOf(report, "settings").verdict, Verdict::kFailure);
+  EXPECT_THAT(FindingOf(report, "settings").text,
+              AllOf(HasSubstr("rank 1"), HasSubstr("loader.train.seed")));
+  EXPECT_THAT(report.pairs, SizeIs(2));
+}
+
+// Two processors are too few for three ranks, so no pair is an exception.
+TEST(Ranks, ThatShareProcessorsAreNotCompared) {
+  for (const int processors : {2, 3}) {
+    const RanksReport report = Examine(3, [&](int, RanksOptions& options) {
+      options.machine.host = "trainer";
+      options.facts.processors = processors;
+    });
+    EXPECT_EQ(report.pairs[0].pairs[0].has_processors, processors == 3);
+  }
+}
+
+TEST(Ranks, SayThatTheBackendOfTheJobCannotBeTried) {
+  const RanksReport report =
+      Examine(2, [](int, RanksOptions& options) { options.backend = "nccl"; });
+  EXPECT_EQ(FindingOf(report, "nccl").verdict, Verdict::kFailure);
+  EXPECT_THAT(FindingOf(report, "nccl").text,
+              HasSubstr("although the job's group is one of it"));
+  EXPECT_THAT(FindingOf(Examine(2), "shm").text,
+              HasSubstr("; the job's group is one of it"));
+}
+
 TEST(Ranks, SayWhoseResultsAreWrong) {
   const RanksReport report = Examine(3, [](int, RanksOptions& options) {
-    options.own_backend = "mine";
+    options.backend = "mine";
     options.make_own = [](World& world) {
       return MakeWrongGroup(world, OpKind::kAllGather, /*rank=*/1, "mine");
     };
@@ -143,28 +188,28 @@ TEST(Ranks, SayWhoseResultsAreWrong) {
 
 TEST(Ranks, SayWhichBackendCannotBeMade) {
   const RanksReport report = Examine(2, [](int, RanksOptions& options) {
-    options.own_backend = "mine";
+    options.backend = "mine";
     options.make_own = [](World&) {
       return absl::UnavailableError("mine is not there");
     };
   });
   EXPECT_EQ(FindingOf(report, "mine").verdict, Verdict::kFailure);
   EXPECT_EQ(FindingOf(report, "mine").text, "mine is not there");
+  EXPECT_EQ(FindingOf(report, "mine").check, "mine");
   EXPECT_THAT(report.pairs, SizeIs(2));
 }
 
 TEST(Ranks, AreToldOfOneThatIsGone) {
   OnWorlds(3, [](World& world) {
     RanksOptions options = Options();
-    if (world.rank() == 1) {
-      options.own_backend = "mine";
-    }
     // Rank 2 never comes to the examination.
     if (world.rank() == 2) return;
     const RanksReport report = ExamineRanks(world, options);
     ASSERT_THAT(report.findings, SizeIs(1));
     EXPECT_EQ(report.findings[0].verdict, Verdict::kFailure);
     EXPECT_THAT(report.findings[0].text, HasSubstr("rank 2"));
+    // Rank 0 is there to say it.
+    EXPECT_EQ(report.must_speak, world.rank() == 0);
   });
 }
 
@@ -199,17 +244,28 @@ TEST(Ranks, WithGpusTryNcclToo) {
   EXPECT_EQ(FindingOf(few, "nccl").verdict, Verdict::kNotJudged);
 }
 
+TEST(Ranks, WithoutTimeToMeasureSaySo) {
+  const RanksReport report = Examine(2, [](int rank, RanksOptions& options) {
+    // Rank 0 decides for all.
+    if (rank == 0) options.effort.for_pairs = 0;
+  });
+  EXPECT_EQ(CountOf(report.findings, Verdict::kFailure), 0);
+  EXPECT_THAT(FindingOf(report, "pairs, tcp").text,
+              HasSubstr("there was time for 0 of 1 pairs"));
+  EXPECT_EQ(FindingOf(report, "pairs, tcp").verdict, Verdict::kNotJudged);
+}
+
 TEST(Ranks, TellTheirProgress) {
   Mutex mutex;
   std::vector<std::string> told;
   Examine(2, [&](int rank, RanksOptions& options) {
     options.tell = [&, rank](absl::string_view line) {
-      EXPECT_EQ(rank, 0);
+      if (rank != 1) return;
       MutexLock lock(mutex);
       told.emplace_back(line);
     };
   });
-  EXPECT_THAT(told, AllOf(SizeIs(4), Contains("trying the backend tcp")));
+  EXPECT_THAT(told, AllOf(SizeIs(8), Contains("trying the backend tcp")));
 }
 
 }  // namespace

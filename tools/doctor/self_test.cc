@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
@@ -32,7 +33,9 @@ struct Trial {
   const char* name;
   int64_t inputs;   // elements that this rank gives
   int64_t outputs;  // elements that this rank gets; 0 if it gets none
-  std::function<absl::StatusOr<Work>(ConstBuffer in, Buffer out)> run;
+  std::function<absl::StatusOr<Work>(ConstBuffer in, Buffer out,
+                                     const CallOptions& call)>
+      run;
   std::function<int64_t(int64_t i)> expected;
 };
 
@@ -41,15 +44,15 @@ struct Trial {
 template <typename T>
 class Trials {
  public:
-  Trials(Communicator& group, TestMemory& in, TestMemory& out)
-      : group_(group), in_(in), out_(out) {}
+  Trials(Communicator& group, absl::Time until, TestMemory& in, TestMemory& out)
+      : group_(group), until_(until), in_(in), out_(out) {}
 
   // Tries each operation, with about `elements` in the larger buffer.
   absl::Status Run(int64_t elements) {
     for (const Trial& trial : All(elements)) {
       LOCKSTEP_RETURN_IF_ERROR(Try(trial));
     }
-    return Wait(group_.Barrier());
+    return Wait(group_.Barrier(CallUntil(until_)));
   }
 
   const std::string& wrong() const { return wrong_; }
@@ -65,6 +68,7 @@ class Trials {
   }
 
   Communicator& group_;
+  const absl::Time until_;
   TestMemory& in_;
   TestMemory& out_;
   std::string wrong_;
@@ -87,48 +91,50 @@ std::vector<Trial> Trials<T>::All(int64_t elements) const {
   };
   return {
       {"all_reduce", all, all,
-       [&group](ConstBuffer in, Buffer out) {
-         return group.AllReduce(in, out, ReduceOp::kSum);
+       [&group](ConstBuffer in, Buffer out, const CallOptions& call) {
+         return group.AllReduce(in, out, ReduceOp::kSum, call);
        },
        sum},
       {"reduce", all, if_at(last, all),
-       [&group, last](ConstBuffer in, Buffer out) {
-         return group.Reduce(in, out, ReduceOp::kSum, last);
+       [&group, last](ConstBuffer in, Buffer out, const CallOptions& call) {
+         return group.Reduce(in, out, ReduceOp::kSum, last, call);
        },
        sum},
       {"reduce_scatter", all, part,
-       [&group](ConstBuffer in, Buffer out) {
-         return group.ReduceScatter(in, out, ReduceOp::kSum);
+       [&group](ConstBuffer in, Buffer out, const CallOptions& call) {
+         return group.ReduceScatter(in, out, ReduceOp::kSum, call);
        },
        [sum, rank, part](int64_t i) { return sum(rank * part + i); }},
       {"broadcast", all, all,
-       [&group, last](ConstBuffer in, Buffer out) {
-         return group.Broadcast(in, out, last);
+       [&group, last](ConstBuffer in, Buffer out, const CallOptions& call) {
+         return group.Broadcast(in, out, last, call);
        },
        [last](int64_t i) { return Input(last, i); }},
       {"all_gather", part, all,
-       [&group](ConstBuffer in, Buffer out) {
-         return group.AllGather(in, out);
+       [&group](ConstBuffer in, Buffer out, const CallOptions& call) {
+         return group.AllGather(in, out, call);
        },
        gathered},
       {"gather", part, if_at(0, all),
-       [&group](ConstBuffer in, Buffer out) {
-         return group.Gather(in, out, 0);
+       [&group](ConstBuffer in, Buffer out, const CallOptions& call) {
+         return group.Gather(in, out, 0, call);
        },
        gathered},
       {"scatter", all, part,
-       [&group, last](ConstBuffer in, Buffer out) {
-         return group.Scatter(in, out, last);
+       [&group, last](ConstBuffer in, Buffer out, const CallOptions& call) {
+         return group.Scatter(in, out, last, call);
        },
        [rank, last, part](int64_t i) { return Input(last, rank * part + i); }},
       {"all_to_all", all, all,
-       [&group](ConstBuffer in, Buffer out) { return group.AllToAll(in, out); },
+       [&group](ConstBuffer in, Buffer out, const CallOptions& call) {
+         return group.AllToAll(in, out, call);
+       },
        [rank, part](int64_t i) {
          return Input(static_cast<int>(i / part), rank * part + i % part);
        }},
       {"send_recv", all, all,
-       [&group, from, to](ConstBuffer in, Buffer out) {
-         return group.SendRecv(in, to, out, from);
+       [&group, from, to](ConstBuffer in, Buffer out, const CallOptions& call) {
+         return group.SendRecv(in, to, out, from, call);
        },
        [from](int64_t i) { return Input(from, i); }},
   };
@@ -146,9 +152,10 @@ absl::Status Trials<T>::Try(const Trial& trial) {
     values[static_cast<size_t>(i)] = static_cast<T>(Input(group_.rank(), i));
   }
   LOCKSTEP_RETURN_IF_ERROR(in_.Write(values.data(), bytes));
-  const absl::StatusOr<Work> work = trial.run(
-      in_.As(DTypeOf<T>(), trial.inputs),
-      out_.As(DTypeOf<T>(), trial.outputs > 0 ? trial.outputs : most));
+  const absl::StatusOr<Work> work =
+      trial.run(in_.As(DTypeOf<T>(), trial.inputs),
+                out_.As(DTypeOf<T>(), trial.outputs > 0 ? trial.outputs : most),
+                CallUntil(until_));
   LOCKSTEP_RETURN_IF_ERROR(Wait(work));
   LOCKSTEP_RETURN_IF_ERROR(out_.Read(values.data(), bytes));
   for (int64_t i = 0; i < most && wrong_.empty(); ++i) {
@@ -169,12 +176,14 @@ absl::StatusOr<std::string> SelfTest(Communicator& group,
                                      const SelfTestOptions& options) {
   const int64_t most = std::max<int64_t>(options.most_elements, group.size());
   const int64_t bytes = most * static_cast<int64_t>(sizeof(int64_t));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto in,
-                            TestMemory::Make(group, bytes, options.nccl));
-  LOCKSTEP_ASSIGN_OR_RETURN(const auto out,
-                            TestMemory::Make(group, bytes, options.nccl));
-  Trials<float> floats(group, *in, *out);
-  Trials<int64_t> integers(group, *in, *out);
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto in,
+      TestMemory::Make(group, bytes, options.nccl, options.until));
+  LOCKSTEP_ASSIGN_OR_RETURN(
+      const auto out,
+      TestMemory::Make(group, bytes, options.nccl, options.until));
+  Trials<float> floats(group, options.until, *in, *out);
+  Trials<int64_t> integers(group, options.until, *in, *out);
   for (const int64_t elements : {int64_t{1}, int64_t{1003}, most}) {
     LOCKSTEP_RETURN_IF_ERROR(floats.Run(std::min(elements, most)));
     LOCKSTEP_RETURN_IF_ERROR(integers.Run(std::min(elements, most)));

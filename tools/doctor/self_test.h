@@ -9,14 +9,16 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/transport.h"
 
 namespace lockstep {
 
 struct SelfTestOptions {
-  int64_t most_elements = 1 << 18;  // of the largest buffer
-  NcclOptions nccl;                 // if the group is one of devices
+  int64_t most_elements = 1 << 18;            // of the largest buffer
+  absl::Time until = absl::InfiniteFuture();  // when operations fail
+  NcclOptions nccl;                           // if the group is one of devices
 };
 
 // Returns the first result that is wrong on this rank, or "". All ranks call

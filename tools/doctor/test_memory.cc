@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
@@ -22,8 +23,10 @@ using internal_gpu::CudaApi;
 using internal_gpu::Gpu;
 
 absl::StatusOr<std::unique_ptr<TestMemory>> TestMemory::Make(
-    Communicator& group, int64_t bytes, const NcclOptions& nccl) {
-  LOCKSTEP_ASSIGN_OR_RETURN(GroupMemory memory, group.Allocate(bytes));
+    Communicator& group, int64_t bytes, const NcclOptions& nccl,
+    absl::Time until) {
+  LOCKSTEP_ASSIGN_OR_RETURN(GroupMemory memory,
+                            group.Allocate(bytes, CallUntil(until)));
   std::unique_ptr<TestMemory> made(new TestMemory(std::move(memory)));
   const Device device = made->memory_.device();
   if (device.kind == Device::Kind::kHost) return made;

@@ -8,12 +8,15 @@
 #ifndef LOCKSTEP_TOOLS_DOCTOR_TEST_MEMORY_H_
 #define LOCKSTEP_TOOLS_DOCTOR_TEST_MEMORY_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
@@ -23,13 +26,21 @@
 
 namespace lockstep {
 
+// Returns the options of an operation that fails at a time.
+inline CallOptions CallUntil(absl::Time until) {
+  CallOptions call;
+  call.deadline = std::max(until - absl::Now(), absl::Milliseconds(1));
+  return call;
+}
+
 // Thread-safety: thread-compatible.
 class TestMemory {
  public:
   // All ranks call it, with the same number of bytes. `nccl` names the driver
   // if the group is one of devices.
   static absl::StatusOr<std::unique_ptr<TestMemory>> Make(
-      Communicator& group, int64_t bytes, const NcclOptions& nccl);
+      Communicator& group, int64_t bytes, const NcclOptions& nccl,
+      absl::Time until);
 
   ~TestMemory();
   TestMemory(const TestMemory&) = delete;

@@ -14,8 +14,12 @@
 
 namespace lockstep {
 
-Watchdog::Watchdog(absl::string_view name, absl::Duration patience)
-    : name_(name), patience_(patience), thread_([this] { Watch(); }) {}
+Watchdog::Watchdog(absl::string_view name, absl::Duration timeout,
+                   absl::Duration grace)
+    : name_(name),
+      timeout_(timeout),
+      grace_(grace),
+      thread_([this] { Watch(); }) {}
 
 Watchdog::~Watchdog() {
   {
@@ -32,16 +36,15 @@ void Watchdog::Begin(absl::string_view what) {
 }
 
 void Watchdog::Watch() {
-  const SteadyTime until = After(patience_);
+  const SteadyTime until = After(timeout_ + grace_);
   MutexLock lock(mutex_);
   while (!is_done_ && SteadyNow() < until) {
     changed_.WaitUntil(mutex_, until);
   }
   if (is_done_) return;
-  const std::string text =
-      absl::StrCat(name_, ": FAIL: ", what_, what_.empty() ? "it has" : " has",
-                   " not ended within ", absl::FormatDuration(patience_),
-                   "; find out why this hangs, or set a longer --timeout\n");
+  const std::string text = absl::StrCat(
+      name_, ": FAIL: not done within ", absl::FormatDuration(timeout_), ": ",
+      what_, "; find out why this hangs, or set a longer --timeout\n");
   WriteAll(STDERR_FILENO, text);
   _exit(1);
 }

@@ -1,7 +1,7 @@
 // A Watchdog ends this process if it is not done in time, since calls of the
 // system, of a name service or of a driver may wait for ever.
 //
-//   Watchdog watchdog("lockstep doctor", absl::Minutes(2));
+//   Watchdog watchdog("lockstep doctor", timeout, absl::Seconds(10));
 //   watchdog.Begin("the GPUs");
 #ifndef LOCKSTEP_TOOLS_DOCTOR_WATCHDOG_H_
 #define LOCKSTEP_TOOLS_DOCTOR_WATCHDOG_H_
@@ -19,9 +19,11 @@ namespace lockstep {
 // Thread-safety: thread-safe.
 class Watchdog {
  public:
-  // When `patience` has passed, it writes to stderr what has hung, and ends the
-  // process with code 1. `name` is that of the program.
-  Watchdog(absl::string_view name, absl::Duration patience);
+  // When `timeout` and then `grace` have passed, it writes to stderr what has
+  // not ended within `timeout`, and ends the process with code 1. `name` is
+  // that of the program.
+  Watchdog(absl::string_view name, absl::Duration timeout,
+           absl::Duration grace);
   ~Watchdog();
 
   Watchdog(const Watchdog&) = delete;
@@ -34,7 +36,7 @@ class Watchdog {
   void Watch();
 
   const std::string name_;
-  const absl::Duration patience_;
+  const absl::Duration timeout_, grace_;
   Mutex mutex_;
   CondVar changed_;
   std::string what_ ABSL_GUARDED_BY(mutex_);

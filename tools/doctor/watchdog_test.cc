@@ -11,17 +11,19 @@ namespace {
 TEST(WatchdogDeathTest, EndsAProcessThatHangs) {
   EXPECT_EXIT(
       {
-        Watchdog watchdog("lockstep doctor", absl::Milliseconds(10));
+        Watchdog watchdog("lockstep doctor", absl::Milliseconds(5),
+                          absl::Milliseconds(5));
         watchdog.Begin("the look at the GPUs");
         while (true) pause();
       },
       testing::ExitedWithCode(1),
-      "lockstep doctor: FAIL: the look at the GPUs has not ended within 10ms; "
-      "find out why this hangs, or set a longer --timeout");
+      "lockstep doctor: FAIL: not done within 5ms: the look at the GPUs; find "
+      "out why this hangs, or set a longer --timeout");
 }
 
 TEST(Watchdog, LetsGoOfAProcessThatIsDone) {
-  Watchdog watchdog("lockstep doctor", absl::InfiniteDuration());
+  Watchdog watchdog("lockstep doctor", absl::InfiniteDuration(),
+                    absl::ZeroDuration());
   watchdog.Begin("nothing");
 }
 
