@@ -1,5 +1,6 @@
 #include "lockstep/tools/doctor/meeting.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -50,7 +51,10 @@ class NoTransport final : public Transport {
 
 absl::StatusOr<std::unique_ptr<Meeting>> Meeting::Make(World& world,
                                                        absl::Time until) {
-  std::unique_ptr<Meeting> meeting(new Meeting(until));
+  // Rank 0 tells the others what has failed, so they wait for longer.
+  constexpr absl::Duration kLonger = absl::Seconds(5);
+  std::unique_ptr<Meeting> meeting(
+      new Meeting(world.rank() == 0 ? until : until + kLonger));
   GroupOptions options;
   options.name = "doctor";
   options.backend = "doctor";
@@ -76,6 +80,8 @@ absl::Status Meeting::Why(const absl::Status& status) const {
 
 absl::StatusOr<std::vector<std::string>> Meeting::Collect(
     absl::string_view text) {
+  constexpr absl::Duration kLook = absl::Milliseconds(200);
+  constexpr absl::Duration kAllLooks = absl::Seconds(2);
   const std::string key = NextKey();
   std::vector<std::string> texts;
   if (rank() != 0) {
@@ -86,9 +92,10 @@ absl::StatusOr<std::vector<std::string>> Meeting::Collect(
   texts.emplace_back(text);
   std::vector<int> missing;
   for (int other = 1; other < size(); ++other) {
-    // If the time is over, the others are looked for without waiting.
-    const auto found = context_.store->Get(
-        absl::StrCat(key, other), missing.empty() ? until_ : absl::Now());
+    // When the time is over, the answers of the others are still taken.
+    const absl::Time over = std::min(absl::Now() + kLook, until_ + kAllLooks);
+    const auto found = context_.store->Get(absl::StrCat(key, other),
+                                           missing.empty() ? until_ : over);
     const absl::Status status = Why(found.status());
     if (absl::IsDeadlineExceeded(found.status()) && status == found.status()) {
       missing.push_back(other);

@@ -120,10 +120,10 @@ bool IsSlow(const PairSpeed& pair, const Medians& medians) {
           pair.latency > 4 * medians.latency);
 }
 
-// Returns "12.3 us, 4.56 GB/s (37 % of ...)".
+// Returns "12.34 us, 4.56 GB/s (37 % of ...)".
 std::string Describe(const Medians& medians, const char* limit) {
   return absl::StrFormat(
-      "%.3g us, %.3g GB/s (%s)", medians.latency * 1e6,
+      "%.4g us, %.3g GB/s (%s)", medians.latency * 1e6,
       medians.bytes_per_second / 1e9,
       medians.of_limit < 0
           ? std::string("not judged: no limit is known")
@@ -252,7 +252,7 @@ Finding JudgePairs(const std::string& backend,
     std::vector<std::string> named;
     for (size_t i = 0; i < std::min(slow.size(), kMostNamed); ++i) {
       named.push_back(absl::StrFormat(
-          "%d and %d (%.3g us, %.3g GB/s)", slow[i].a, slow[i].b,
+          "%d and %d (%.4g us, %.3g GB/s)", slow[i].a, slow[i].b,
           slow[i].latency * 1e6, slow[i].bytes_per_second / 1e9));
     }
     const std::string all = RankOfAll(slow);

@@ -98,6 +98,18 @@ struct Machine {
   int64_t processors = 0, gpus = 0, mbits = -1;
 };
 
+// Returns true if a rank may be gone, by the error of a meeting. One that has
+// only failed says so itself.
+bool IsGone(int rank, const absl::Status& status) {
+  const std::optional<Blame> blame = BlameOf(status);
+  if (!blame.has_value()) return true;
+  return blame->cause != Blame::Cause::kFailed &&
+         std::any_of(blame->ranks.begin(), blame->ranks.end(),
+                     [rank](const Blame::Rank& to_blame) {
+                       return to_blame.rank == rank;
+                     });
+}
+
 // The examination by one rank.
 // Thread-safety: thread-compatible.
 class Examination {
@@ -121,7 +133,7 @@ class Examination {
   absl::Status TryBackends();
   std::vector<std::string> ChooseBackends();
   absl::Status TryBackend(const std::string& name);
-  absl::StatusOr<std::string> TestGroup(const std::string& name);
+  absl::StatusOr<SelfTestResult> TestGroup(const std::string& name);
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(
       const std::string& name);
   absl::Status CompareJobs(Communicator& group);
@@ -181,16 +193,16 @@ RanksReport Examination::Run() {
   report_.must_speak = is_first();
   if (status.ok()) return std::move(report_);
   if (meeting_ != nullptr) meeting_->Abort(status);
-  // Rank 0 says what all know. If it is to blame, it may be gone.
-  const std::optional<Blame> blame = BlameOf(status);
-  report_.must_speak =
-      is_first() || !blame.has_value() ||
-      std::any_of(blame->ranks.begin(), blame->ranks.end(),
-                  [](const Blame::Rank& rank) { return rank.rank == 0; });
-  Add("ranks", Verdict::kFailure, absl::StrCat(doing_, ": ", status.message()),
-      "look at the ranks that it names: their output, and whether their "
-      "processes and machines still run; if all are well, set a longer "
-      "--timeout");
+  report_.must_speak = is_first() || IsGone(/*rank=*/0, status);
+  const bool is_said = !report_.findings.empty() &&
+                       report_.findings.back().text == status.message();
+  if (!is_said) {
+    Add("ranks", Verdict::kFailure,
+        absl::StrCat(doing_, ": ", status.message()),
+        "look at the ranks that it names: their output, and whether their "
+        "processes and machines still run; if all are well, set a longer "
+        "--timeout");
+  }
   return std::move(report_);
 }
 
@@ -405,31 +417,34 @@ absl::StatusOr<std::unique_ptr<Communicator>> Examination::MakeGroup(
   return world_.MakeGroup(group);
 }
 
-// Returns the first result that is wrong on this rank, or "". Keeps the group
-// if there is none.
-absl::StatusOr<std::string> Examination::TestGroup(const std::string& name) {
+// Makes a group and tries it. Keeps the group if that has no error.
+absl::StatusOr<SelfTestResult> Examination::TestGroup(const std::string& name) {
   LOCKSTEP_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> group,
                             MakeGroup(name));
   SelfTestOptions test;
   test.most_elements = options_.effort.most_elements;
   test.nccl = NcclOf(name);
   test.until = work_until_;
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string wrong, SelfTest(*group, test));
+  test.goes_on = [this] { return GoesOn(); };
+  LOCKSTEP_ASSIGN_OR_RETURN(SelfTestResult result, SelfTest(*group, test));
   groups_[name] = std::move(group);
-  return wrong;
+  return result;
 }
 
 absl::Status Examination::TryBackend(const std::string& name) {
   Begin(absl::StrCat("trying the backend ", name));
-  const absl::StatusOr<std::string> wrong = TestGroup(name);
-  const std::string mine =
-      wrong.ok() ? (wrong->empty() ? "" : "wrong " + *wrong)
-                 : absl::StrCat("error ", wrong.status().message());
+  const absl::StatusOr<SelfTestResult> result = TestGroup(name);
+  std::string mine;
+  if (!result.ok()) {
+    mine = absl::StrCat("error ", result.status().message());
+  } else if (!result->wrong.empty()) {
+    mine = absl::StrCat("wrong ", result->wrong);
+  }
   const absl::StatusOr<std::vector<std::string>> all = meeting_->Collect(mine);
   if (!all.ok()) {
     // What this rank knows may say more about the ranks that are missing.
-    if (!wrong.ok() && is_first()) {
-      Add(name, Verdict::kFailure, std::string(wrong.status().message()),
+    if (!result.ok() && is_first()) {
+      Add(name, Verdict::kFailure, std::string(result.status().message()),
           "look at the ranks that it names");
     }
     return all.status();
@@ -461,7 +476,8 @@ absl::Status Examination::TryBackend(const std::string& name) {
     // The job may run without a backend that it does not use.
     Add(name, name == JobsBackend() ? Verdict::kFailure : Verdict::kWarning,
         failure,
-        "do what the message says; docs/errors.md has the causes of failures");
+        "do what the message says; docs/errors.md has the causes of failures, "
+        "and if all ranks are well, a longer --timeout helps");
   }
   return absl::OkStatus();
 }

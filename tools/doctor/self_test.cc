@@ -172,8 +172,8 @@ absl::Status Trials<T>::Try(const Trial& trial) {
 
 }  // namespace
 
-absl::StatusOr<std::string> SelfTest(Communicator& group,
-                                     const SelfTestOptions& options) {
+absl::StatusOr<SelfTestResult> SelfTest(Communicator& group,
+                                        const SelfTestOptions& options) {
   const int64_t most = std::max<int64_t>(options.most_elements, group.size());
   const int64_t bytes = most * static_cast<int64_t>(sizeof(int64_t));
   LOCKSTEP_ASSIGN_OR_RETURN(
@@ -184,11 +184,15 @@ absl::StatusOr<std::string> SelfTest(Communicator& group,
       TestMemory::Make(group, bytes, options.nccl, options.until));
   Trials<float> floats(group, options.until, *in, *out);
   Trials<int64_t> integers(group, options.until, *in, *out);
+  SelfTestResult result;
   for (const int64_t elements : {int64_t{1}, int64_t{1003}, most}) {
+    LOCKSTEP_ASSIGN_OR_RETURN(result.is_whole, options.goes_on());
+    if (!result.is_whole) break;
     LOCKSTEP_RETURN_IF_ERROR(floats.Run(std::min(elements, most)));
     LOCKSTEP_RETURN_IF_ERROR(integers.Run(std::min(elements, most)));
   }
-  return floats.wrong().empty() ? integers.wrong() : floats.wrong();
+  result.wrong = floats.wrong().empty() ? integers.wrong() : floats.wrong();
+  return result;
 }
 
 }  // namespace lockstep

@@ -1,11 +1,13 @@
 // Tries all operations of a group, and looks at each number of their results.
 //
-//   LOCKSTEP_ASSIGN_OR_RETURN(const std::string wrong, SelfTest(*group, {}));
-//   // "" or "all_reduce of 1003 x f32: element 5 is 3 and not 6"
+//   LOCKSTEP_ASSIGN_OR_RETURN(const SelfTestResult result,
+//                             SelfTest(*group, {}));
+//   // result.wrong: "all_reduce of 1003 x f32: element 5 is 3 and not 6"
 #ifndef LOCKSTEP_TOOLS_DOCTOR_SELF_TEST_H_
 #define LOCKSTEP_TOOLS_DOCTOR_SELF_TEST_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -18,13 +20,22 @@ namespace lockstep {
 struct SelfTestOptions {
   int64_t most_elements = 1 << 18;            // of the largest buffer
   absl::Time until = absl::InfiniteFuture();  // when operations fail
-  NcclOptions nccl;                           // if the group is one of devices
+  NcclOptions nccl;                           // for a group of devices
+
+  // Called on all ranks before each size of buffers. Returns the same on all:
+  // true to go on, and false to leave out the rest.
+  std::function<absl::StatusOr<bool>()> goes_on = [] { return true; };
 };
 
-// Returns the first result that is wrong on this rank, or "". All ranks call
-// it. An error is one of the group, which has then failed.
-absl::StatusOr<std::string> SelfTest(Communicator& group,
-                                     const SelfTestOptions& options);
+struct SelfTestResult {
+  std::string wrong;     // the first result that is wrong on this rank, or ""
+  bool is_whole = true;  // whether all sizes were tried
+};
+
+// Tries a group. All ranks call it. An error is one of the group, which has
+// then failed.
+absl::StatusOr<SelfTestResult> SelfTest(Communicator& group,
+                                        const SelfTestOptions& options);
 
 }  // namespace lockstep
 

@@ -29,7 +29,8 @@ namespace lockstep {
 // Returns the options of an operation that fails at a time.
 inline CallOptions CallUntil(absl::Time until) {
   CallOptions call;
-  call.deadline = std::max(until - absl::Now(), absl::Milliseconds(1));
+  constexpr absl::Duration kUnit = absl::Milliseconds(100);  // for messages
+  call.deadline = std::max(absl::Floor(until - absl::Now(), kUnit), kUnit);
   return call;
 }
 
