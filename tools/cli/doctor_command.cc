@@ -107,7 +107,8 @@ class Doctor {
 int Doctor::Run() {
   // What waits for other ranks has deadlines of its own.
   constexpr absl::Duration kGrace = absl::Seconds(10);
-  Watchdog watchdog("lockstep doctor", command_.timeout, kGrace);
+  Watchdog watchdog("lockstep doctor", command_.timeout, kGrace,
+                    "reading the launcher's variables");
   const auto launch =
       ReadLaunchEnvironment(environment_, job_.world.init == "env://");
   has_launch_ = launch.ok();
@@ -151,7 +152,7 @@ void Doctor::ExamineMachine(Watchdog& watchdog) {
   options.nccl = nccl_;
   options.root = command_.root;
   options.on_step = [&watchdog](absl::string_view what) {
-    watchdog.Begin(what);
+    watchdog.Begin(absl::StrCat("looking at ", what));
   };
   facts_ = ReadMachineFacts(options);
   JudgeOptions judge;
@@ -162,7 +163,7 @@ void Doctor::ExamineMachine(Watchdog& watchdog) {
 }
 
 void Doctor::ExamineTogether(Watchdog& watchdog) {
-  watchdog.Begin("the meeting of the ranks");
+  watchdog.Begin("joining the ranks");
   ranks_.emplace();
   WorldOptions options = job_.world;
   options.join_deadline =

@@ -340,6 +340,14 @@ TEST(Tool, LooksAtTheHostBeforeItStartsRanks) {
   EXPECT_THAT(Shell("$tool launch --doctor" + ranks + " 2>/dev/null").out,
               Not(HasSubstr("doctor")));
 
+  // The ranks get the port that the doctor has looked at.
+  const Outcome port = Shell(
+      "$tool launch --doctor -n 1 -- sh -c 'echo $MASTER_PORT' 2>&1 | "
+      "sed -n 's/^.doctor.   PASS  port *\\([0-9]*\\),.*/\\1/p; s/^.rank 0. "
+      "//p' | "
+      "uniq | wc -l");
+  EXPECT_EQ(port.out, "1\n");
+
   const Listener other;
   const std::string taken = absl::StrCat(
       "$tool launch --doctor --master_port=", other.port(), ranks, " 2>&1");

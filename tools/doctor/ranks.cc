@@ -484,7 +484,7 @@ absl::Status Examination::TryBackend(const std::string& name) {
 
 absl::Status Examination::CompareJobs(Communicator& group) {
   Begin("comparing the settings of the ranks");
-  const absl::Status same =
+  absl::Status same =
       CheckSame(group, "the job", options_.job, CallUntil(work_until_));
   if (!same.ok() && !absl::IsFailedPrecondition(same)) return same;
   if (!is_first() || same.ok()) return absl::OkStatus();

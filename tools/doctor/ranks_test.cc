@@ -255,6 +255,23 @@ TEST(Ranks, WithoutTimeToMeasureSaySo) {
   EXPECT_EQ(FindingOf(report, "pairs, tcp").verdict, Verdict::kNotJudged);
 }
 
+// A job that uses another backend runs all the same.
+TEST(Ranks, WithABrokenNcclAreWarned) {
+  for (const char* backend : {"auto", "nccl"}) {
+    const RanksReport report = Examine(2, [&](int, RanksOptions& options) {
+      options.backend = backend;
+      options.nccl.cuda_library = options.nccl.nccl_library = "/nowhere/lib.so";
+      options.machine.host = "trainer-0";
+      options.facts.gpus.names = {"a", "b"};
+      options.facts.gpus.nccl.emplace(22809);
+    });
+    EXPECT_EQ(FindingOf(report, "nccl").verdict, std::string(backend) == "nccl"
+                                                     ? Verdict::kFailure
+                                                     : Verdict::kWarning);
+    EXPECT_THAT(FindingOf(report, "nccl").text, HasSubstr("/nowhere/lib.so"));
+  }
+}
+
 TEST(Ranks, TellTheirProgress) {
   Mutex mutex;
   std::vector<std::string> told;

@@ -15,10 +15,11 @@
 namespace lockstep {
 
 Watchdog::Watchdog(absl::string_view name, absl::Duration timeout,
-                   absl::Duration grace)
+                   absl::Duration grace, absl::string_view what)
     : name_(name),
       timeout_(timeout),
       grace_(grace),
+      what_(what),
       thread_([this] { Watch(); }) {}
 
 Watchdog::~Watchdog() {

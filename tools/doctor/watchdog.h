@@ -1,8 +1,9 @@
 // A Watchdog ends this process if it is not done in time, since calls of the
 // system, of a name service or of a driver may wait for ever.
 //
-//   Watchdog watchdog("lockstep doctor", timeout, absl::Seconds(10));
-//   watchdog.Begin("the GPUs");
+//   Watchdog watchdog("lockstep doctor", timeout, absl::Seconds(10),
+//                     "reading variables");
+//   watchdog.Begin("looking at the GPUs");
 #ifndef LOCKSTEP_TOOLS_DOCTOR_WATCHDOG_H_
 #define LOCKSTEP_TOOLS_DOCTOR_WATCHDOG_H_
 
@@ -19,11 +20,11 @@ namespace lockstep {
 // Thread-safety: thread-safe.
 class Watchdog {
  public:
-  // When `timeout` and then `grace` have passed, it writes to stderr what has
-  // not ended within `timeout`, and ends the process with code 1. `name` is
-  // that of the program.
-  Watchdog(absl::string_view name, absl::Duration timeout,
-           absl::Duration grace);
+  // When `timeout` and then `grace` have passed, it writes to stderr what was
+  // not done within `timeout`, and ends the process with code 1. `name` is that
+  // of the program, and `what` says what it does at first.
+  Watchdog(absl::string_view name, absl::Duration timeout, absl::Duration grace,
+           absl::string_view what);
   ~Watchdog();
 
   Watchdog(const Watchdog&) = delete;

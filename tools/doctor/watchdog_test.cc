@@ -12,19 +12,18 @@ TEST(WatchdogDeathTest, EndsAProcessThatHangs) {
   EXPECT_EXIT(
       {
         Watchdog watchdog("lockstep doctor", absl::Milliseconds(5),
-                          absl::Milliseconds(5));
-        watchdog.Begin("the look at the GPUs");
+                          absl::Milliseconds(5), "looking at the GPUs");
         while (true) pause();
       },
       testing::ExitedWithCode(1),
-      "lockstep doctor: FAIL: not done within 5ms: the look at the GPUs; find "
+      "lockstep doctor: FAIL: not done within 5ms: looking at the GPUs; find "
       "out why this hangs, or set a longer --timeout");
 }
 
 TEST(Watchdog, LetsGoOfAProcessThatIsDone) {
   Watchdog watchdog("lockstep doctor", absl::InfiniteDuration(),
-                    absl::ZeroDuration());
-  watchdog.Begin("nothing");
+                    absl::ZeroDuration(), "nothing");
+  watchdog.Begin("nothing else");
 }
 
 }  // namespace
