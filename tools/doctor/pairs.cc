@@ -188,7 +188,10 @@ absl::StatusOr<std::vector<PairSpeed>> MeasurePairs(
       TestMemory::Make(group, options.bytes, options.nccl, options.until));
   std::vector<PairSpeed> speeds;
   for (const int round : rounds) {
-    LOCKSTEP_ASSIGN_OR_RETURN(const bool goes_on, options.goes_on());
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        const bool goes_on,
+        AnswerOfRankZero(group.rank() != 0 || options.goes_on(), group, *memory,
+                         options.until));
     if (!goes_on) break;
     LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier(CallUntil(options.until))));
     const int other = PartnerIn(round, group.rank(), group.size());

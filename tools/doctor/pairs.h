@@ -28,9 +28,9 @@ struct PairOptions {
   NcclOptions nccl;                           // if the group is one of devices
   absl::Time until = absl::InfiniteFuture();  // when operations fail
 
-  // Called on all ranks before each round. Returns the same on all: true to
-  // measure it, and false to leave out the rest.
-  std::function<absl::StatusOr<bool>()> goes_on = [] { return true; };
+  // Rank 0 calls it before each round, and leaves out the rest if it returns
+  // false.
+  std::function<bool()> goes_on = [] { return true; };
 };
 
 // What two ranks have measured.

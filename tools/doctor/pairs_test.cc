@@ -114,11 +114,14 @@ TEST(Pairs, AreLeftOutWhenTheTimeIsOver) {
     PairOptions pair_options;
     pair_options.bytes = 1000;
     int rounds = 0;
-    pair_options.goes_on = [&rounds] { return rounds++ < 2; };
+    pair_options.goes_on = [&rounds, &group] {
+      EXPECT_EQ(group.rank(), 0);
+      return rounds++ < 2;
+    };
     const auto pairs = MeasurePairs(group, {0, 1, 2}, pair_options);
     ASSERT_TRUE(pairs.ok());
     EXPECT_LE(pairs->size(), 2u);
-    EXPECT_EQ(rounds, 3);
+    EXPECT_EQ(rounds, group.rank() == 0 ? 3 : 0);
   });
 }
 

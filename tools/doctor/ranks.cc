@@ -25,7 +25,6 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "lockstep/base/json.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/blame.h"
@@ -36,6 +35,7 @@
 #include "lockstep/session/clock_offset.h"
 #include "lockstep/tools/doctor/connections.h"
 #include "lockstep/tools/doctor/finding.h"
+#include "lockstep/tools/doctor/introduction.h"
 #include "lockstep/tools/doctor/meeting.h"
 #include "lockstep/tools/doctor/network.h"
 #include "lockstep/tools/doctor/pairs.h"
@@ -45,8 +45,6 @@
 namespace lockstep {
 namespace {
 
-using internal_base::AppendJson;
-using internal_base::JsonReader;
 using internal_session::ClockOffset;
 using internal_session::MeasureClockOffset;
 
@@ -54,42 +52,6 @@ constexpr char kAuto[] = "auto";
 constexpr char kShm[] = "shm";
 constexpr char kTcp[] = "tcp";
 constexpr char kNccl[] = "nccl";
-
-// What each rank tells rank 0 about itself.
-struct Introduction {
-  std::string host;
-  std::string machine_id;
-  std::string machine;     // its report, or "" if it has not looked
-  int64_t processors = 0;  // of the machine; 0 if it has not looked
-  int64_t gpus = 0;        // that NCCL can use
-  int64_t mbits = -1;      // of the interface for data, or -1
-};
-
-std::string Encode(const Introduction& introduction) {
-  std::string json = "[";
-  for (const std::string* text :
-       {&introduction.host, &introduction.machine_id, &introduction.machine}) {
-    AppendJson(*text, json);
-    json += ',';
-  }
-  absl::StrAppend(&json, introduction.processors, ",", introduction.gpus, ",",
-                  introduction.mbits, "]");
-  return json;
-}
-
-absl::StatusOr<Introduction> DecodeIntroduction(absl::string_view text) {
-  Introduction introduction;
-  JsonReader in(text);
-  if (!in.Skip("[") || !in.Read(introduction.host) || !in.Skip(",") ||
-      !in.Read(introduction.machine_id) || !in.Skip(",") ||
-      !in.Read(introduction.machine) || !in.Skip(",") ||
-      !in.Read(introduction.processors) || !in.Skip(",") ||
-      !in.Read(introduction.gpus) || !in.Skip(",") ||
-      !in.Read(introduction.mbits) || !in.Skip("]")) {
-    return absl::InternalError("a rank has sent what can't be read");
-  }
-  return introduction;
-}
 
 // What rank 0 knows of a machine.
 struct Machine {
@@ -140,7 +102,6 @@ class Examination {
   absl::Status CompareClocks(Communicator& group);
   absl::Status CompareCopies(Communicator& group);
   absl::Status MeasureAll();
-  absl::StatusOr<bool> GoesOn();
   absl::StatusOr<std::vector<PairSpeed>> Measure(const std::string& name,
                                                  Communicator& group);
   absl::StatusOr<std::vector<PairSpeed>> MeasureRounds(
@@ -425,7 +386,7 @@ absl::StatusOr<SelfTestResult> Examination::TestGroup(const std::string& name) {
   test.most_elements = options_.effort.most_elements;
   test.nccl = NcclOf(name);
   test.until = work_until_;
-  test.goes_on = [this] { return GoesOn(); };
+  test.goes_on = [this] { return absl::Now() < measure_until_; };
   LOCKSTEP_ASSIGN_OR_RETURN(SelfTestResult result, SelfTest(*group, test));
   groups_[name] = std::move(group);
   return result;
@@ -579,14 +540,6 @@ void Examination::AddWhatIsKnown(std::vector<PairSpeed>& pairs) const {
   }
 }
 
-// Returns whether there is time for more, as rank 0 sees it.
-absl::StatusOr<bool> Examination::GoesOn() {
-  LOCKSTEP_ASSIGN_OR_RETURN(
-      const std::string told,
-      meeting_->Tell(absl::Now() < measure_until_ ? "yes" : "no"));
-  return told == "yes";
-}
-
 // Measures some rounds, and returns all their pairs on rank 0.
 absl::StatusOr<std::vector<PairSpeed>> Examination::MeasureRounds(
     const std::string& name, Communicator& group,
@@ -594,7 +547,7 @@ absl::StatusOr<std::vector<PairSpeed>> Examination::MeasureRounds(
   PairOptions pair_options = options_.effort.pairs;
   pair_options.nccl = NcclOf(name);
   pair_options.until = work_until_;
-  pair_options.goes_on = [this] { return GoesOn(); };
+  pair_options.goes_on = [this] { return absl::Now() < measure_until_; };
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PairSpeed> mine,
                             MeasurePairs(group, rounds, pair_options));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> texts,

@@ -186,6 +186,23 @@ TEST(Ranks, SayWhoseResultsAreWrong) {
   EXPECT_THAT(report.pairs, SizeIs(2));
 }
 
+// The others may be at another operation when one fails.
+TEST(Ranks, SayWhichBackendFailsOnOneOfThem) {
+  for (const int rank : {0, 1, 2}) {
+    const RanksReport report = Examine(3, [rank](int, RanksOptions& options) {
+      options.backend = "mine";
+      options.make_own = [rank](World& world) {
+        return MakeWrongGroup(world, OpKind::kGather, rank, "mine",
+                              Fault::kFails);
+      };
+    });
+    EXPECT_EQ(FindingOf(report, "mine").verdict, Verdict::kFailure);
+    EXPECT_THAT(FindingOf(report, "mine").text, HasSubstr("planted failure"));
+    EXPECT_EQ(FindingOf(report, "ranks").text, "missing");
+    EXPECT_THAT(report.pairs, SizeIs(2));
+  }
+}
+
 TEST(Ranks, SayWhichBackendCannotBeMade) {
   const RanksReport report = Examine(2, [](int, RanksOptions& options) {
     options.backend = "mine";

@@ -186,7 +186,10 @@ absl::StatusOr<SelfTestResult> SelfTest(Communicator& group,
   Trials<int64_t> integers(group, options.until, *in, *out);
   SelfTestResult result;
   for (const int64_t elements : {int64_t{1}, int64_t{1003}, most}) {
-    LOCKSTEP_ASSIGN_OR_RETURN(result.is_whole, options.goes_on());
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        result.is_whole,
+        AnswerOfRankZero(group.rank() != 0 || options.goes_on(), group, *in,
+                         options.until));
     if (!result.is_whole) break;
     LOCKSTEP_RETURN_IF_ERROR(floats.Run(std::min(elements, most)));
     LOCKSTEP_RETURN_IF_ERROR(integers.Run(std::min(elements, most)));

@@ -22,9 +22,9 @@ struct SelfTestOptions {
   absl::Time until = absl::InfiniteFuture();  // when operations fail
   NcclOptions nccl;                           // for a group of devices
 
-  // Called on all ranks before each size of buffers. Returns the same on all:
-  // true to go on, and false to leave out the rest.
-  std::function<absl::StatusOr<bool>()> goes_on = [] { return true; };
+  // Rank 0 calls it before each size of buffers, and leaves out the rest if it
+  // returns false.
+  std::function<bool()> goes_on = [] { return true; };
 };
 
 struct SelfTestResult {

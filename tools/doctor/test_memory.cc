@@ -9,11 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/group_memory.h"
 #include "lockstep/collective/transport.h"
+#include "lockstep/collective/work.h"
 #include "lockstep/gpu/cuda_api.h"
 #include "lockstep/gpu/gpu.h"
 
@@ -71,6 +73,20 @@ absl::Status TestMemory::Write(const void* from, int64_t bytes) {
 
 absl::Status TestMemory::Read(void* to, int64_t bytes) const {
   return Copy(to, memory_.data(), bytes);
+}
+
+absl::StatusOr<bool> AnswerOfRankZero(bool answer, Communicator& group,
+                                      TestMemory& memory, absl::Time until) {
+  // The answer is true unless it is this number: a backend that is being tried
+  // may write wrong ones, and this rank would leave the others.
+  constexpr int64_t kFalse = 0x66616c7365;
+  int64_t word = answer ? 0 : kFalse;
+  LOCKSTEP_RETURN_IF_ERROR(memory.Write(&word, sizeof(word)));
+  const Buffer buffer = memory.As(DType::kI64, 1);
+  LOCKSTEP_RETURN_IF_ERROR(
+      Wait(group.Broadcast(buffer, buffer, /*root=*/0, CallUntil(until))));
+  LOCKSTEP_RETURN_IF_ERROR(memory.Read(&word, sizeof(word)));
+  return word != kFalse;
 }
 
 }  // namespace lockstep

@@ -66,6 +66,11 @@ class TestMemory {
   internal_gpu::CudaStream* stream_ = nullptr;
 };
 
+// Returns rank 0's answer on all ranks, which must all call it. The memory, of
+// 8 bytes or more, is overwritten.
+absl::StatusOr<bool> AnswerOfRankZero(bool answer, Communicator& group,
+                                      TestMemory& memory, absl::Time until);
+
 }  // namespace lockstep
 
 #endif  // LOCKSTEP_TOOLS_DOCTOR_TEST_MEMORY_H_

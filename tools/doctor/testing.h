@@ -47,13 +47,17 @@ inline void OnWorlds(int size, const std::function<void(World& world)>& run) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A transport that does everything as another one does, but writes a wrong
-// first byte as the result of operations of one kind.
+// How operations of a kind go wrong: their result has a wrong first byte, or
+// they fail.
+enum class Fault { kWrong, kFails };
+
+// A transport that does everything as another one does, but for operations of
+// one kind.
 // Thread-safety: as the other one.
 class WrongTransport final : public Transport {
  public:
-  WrongTransport(std::unique_ptr<Transport> right, OpKind kind)
-      : right_(std::move(right)), kind_(kind) {}
+  WrongTransport(std::unique_ptr<Transport> right, OpKind kind, Fault fault)
+      : right_(std::move(right)), kind_(kind), fault_(fault) {}
 
   absl::string_view name() const override { return "wrong"; }
   absl::Status CheckSupported(const Operation& op) const override {
@@ -67,6 +71,9 @@ class WrongTransport final : public Transport {
     return right_->Recv(from, out, tag);
   }
   absl::Status Run(const Operation& op, uint64_t fingerprint) override {
+    if (op.kind == kind_ && fault_ == Fault::kFails) {
+      return absl::ResourceExhaustedError("a planted failure");
+    }
     LOCKSTEP_RETURN_IF_ERROR(right_->Run(op, fingerprint));
     if (op.kind == kind_ && op.out.data != nullptr) {
       *static_cast<unsigned char*>(op.out.data) ^= 1;
@@ -78,21 +85,23 @@ class WrongTransport final : public Transport {
  private:
   const std::unique_ptr<Transport> right_;
   const OpKind kind_;
+  const Fault fault_;
 };
 
-// Makes a group over TCP in which one rank gets wrong results of a kind.
+// Makes a group over TCP in which operations of a kind go wrong on one rank.
 inline absl::StatusOr<std::unique_ptr<Communicator>> MakeWrongGroup(
-    World& world, OpKind kind, int rank, const std::string& name) {
+    World& world, OpKind kind, int rank, const std::string& name,
+    Fault fault = Fault::kWrong) {
   GroupOptions options;
   options.name = options.backend = name;
   options.transport =
-      [kind,
-       rank](const TransportContext& context) -> absl::StatusOr<AnyTransport> {
+      [kind, rank,
+       fault](const TransportContext& context) -> absl::StatusOr<AnyTransport> {
     LOCKSTEP_ASSIGN_OR_RETURN(
         AnyTransport right, internal_collective::MakeTransport("tcp", context));
     if (context.rank != rank) return right;
     return std::make_unique<WrongTransport>(
-        std::get<std::unique_ptr<Transport>>(std::move(right)), kind);
+        std::get<std::unique_ptr<Transport>>(std::move(right)), kind, fault);
   };
   return world.MakeGroup(options);
 }

@@ -1,0 +1,30 @@
+// An Introduction is what each rank tells rank 0 about itself.
+//
+//   const std::string text = Encode(introduction);
+//   LOCKSTEP_ASSIGN_OR_RETURN(introduction, DecodeIntroduction(text));
+#ifndef LOCKSTEP_TOOLS_DOCTOR_INTRODUCTION_H_
+#define LOCKSTEP_TOOLS_DOCTOR_INTRODUCTION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace lockstep {
+
+struct Introduction {
+  std::string host;
+  std::string machine_id;
+  std::string machine;     // its report, or "" if it has not looked
+  int64_t processors = 0;  // of the machine; 0 if it has not looked
+  int64_t gpus = 0;        // that NCCL can use
+  int64_t mbits = -1;      // of the interface for data, or -1
+};
+
+std::string Encode(const Introduction& introduction);
+absl::StatusOr<Introduction> DecodeIntroduction(absl::string_view text);
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TOOLS_DOCTOR_INTRODUCTION_H_
