@@ -92,18 +92,23 @@ struct Medians {
   size_t pairs = 0;
   double latency = 0;
   double bytes_per_second = 0;
-  double of_limit = -1;  // -1 if no limit is known
+  double of_limit = -1;  // -1 if there is nothing to compare with
+  const char* why_not = "no limit is known";
 };
 
 Medians MediansOf(const std::vector<PairSpeed>& pairs, bool is_local) {
+  Medians medians;
   std::vector<double> latencies, speeds, shares;
   for (const PairSpeed& pair : pairs) {
     if (pair.is_local != is_local) continue;
     latencies.push_back(pair.latency);
     speeds.push_back(pair.bytes_per_second);
-    if (pair.limit > 0) shares.push_back(pair.bytes_per_second / pair.limit);
+    if (!pair.has_processors) {
+      medians.why_not = "ranks share processors";
+    } else if (pair.limit > 0) {
+      shares.push_back(pair.bytes_per_second / pair.limit);
+    }
   }
-  Medians medians;
   medians.pairs = speeds.size();
   if (speeds.empty()) return medians;
   medians.latency = MedianOf(latencies);
@@ -126,7 +131,7 @@ std::string Describe(const Medians& medians, const char* limit) {
       "%.4g us, %.3g GB/s (%s)", medians.latency * 1e6,
       medians.bytes_per_second / 1e9,
       medians.of_limit < 0
-          ? std::string("not judged: no limit is known")
+          ? absl::StrCat("not judged: ", medians.why_not)
           : absl::StrFormat("%.0f %% of %s", medians.of_limit * 100, limit));
 }
 

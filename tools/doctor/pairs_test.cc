@@ -179,6 +179,11 @@ TEST(JudgePairs, DoesNotCompareRanksThatShareAProcessor) {
   pairs[1].bytes_per_second = 0.1e9;
   pairs[1].has_processors = false;
   EXPECT_EQ(JudgePairs("shm", pairs).verdict, Verdict::kPass);
+  // Where all do, there is nothing by which they can be judged.
+  for (PairSpeed& pair : pairs) pair.has_processors = false;
+  EXPECT_EQ(JudgePairs("shm", pairs).verdict, Verdict::kNotJudged);
+  EXPECT_THAT(JudgePairs("shm", pairs).text,
+              HasSubstr("not judged: ranks share processors"));
 }
 
 TEST(JudgePairs, NamesTheRankThatAllSlowPairsHave) {
