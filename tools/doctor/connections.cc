@@ -22,7 +22,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/types/span.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/status_macros.h"
@@ -142,6 +145,29 @@ void Door::LetIn() const {
     // Without a descriptor the guest stays, and would be seen at once again.
     if (!guest.ok() && IsShortage(errno)) poll(nullptr, 0, 1);
   }
+}
+
+std::string Encode(const std::vector<Unreached>& unreached) {
+  return absl::StrJoin(unreached, "\n",
+                       [](std::string* out, const Unreached& each) {
+                         absl::StrAppend(out, each.rank, " ", each.why);
+                       });
+}
+
+absl::StatusOr<std::vector<Unreached>> DecodeUnreached(const std::string& text,
+                                                       int size) {
+  std::vector<Unreached> unreached;
+  for (const auto& line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> words =
+        absl::StrSplit(line, absl::MaxSplits(' ', 1));
+    Unreached& each = unreached.emplace_back();
+    if (words.size() != 2 || !absl::SimpleAtoi(words[0], &each.rank) ||
+        each.rank < 0 || each.rank >= size) {
+      return absl::InternalError("a rank has sent what can't be read");
+    }
+    each.why = words[1];
+  }
+  return unreached;
 }
 
 std::vector<Unreached> TryConnections(absl::Span<const std::string> places,

@@ -53,6 +53,11 @@ struct Unreached {
   std::string why;  // "Connection refused"
 };
 
+// Encode writes such ranks as text for rank 0, and DecodeUnreached reads it.
+std::string Encode(const std::vector<Unreached>& unreached);
+absl::StatusOr<std::vector<Unreached>> DecodeUnreached(const std::string& text,
+                                                       int size);
+
 // Connects to the places of all other ranks, by rank, but for those without a
 // place. Returns those that it does not reach until `until`.
 std::vector<Unreached> TryConnections(absl::Span<const std::string> places,

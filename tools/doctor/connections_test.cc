@@ -80,6 +80,22 @@ TEST(Connections, EndAtTheirTime) {
   EXPECT_THAT(TryConnections({(*door)->place()}, 0, SteadyNow()), IsEmpty());
 }
 
+TEST(Connections, AreToldToRankZero) {
+  const auto read =
+      DecodeUnreached(Encode({{2, "Connection refused"}, {0, "timed out"}}), 3);
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_THAT(*read, SizeIs(2));
+  EXPECT_EQ((*read)[0].rank, 2);
+  EXPECT_EQ((*read)[0].why, "Connection refused");
+  EXPECT_EQ((*read)[1].why, "timed out");
+  EXPECT_THAT(DecodeUnreached("", 3), IsOkAndHolds(IsEmpty()));
+  for (const char* wrong : {"3 a", "-1 a", "1", "x y"}) {
+    EXPECT_THAT(DecodeUnreached(wrong, 3).status(),
+                StatusIs(absl::StatusCode::kInternal))
+        << wrong;
+  }
+}
+
 TEST(Door, IsAtAnAddressOfThisMachine) {
   EXPECT_THAT(Door::Open("192.0.2.99", After(kLong)).status(),
               StatusIs(absl::StatusCode::kUnavailable,

@@ -92,6 +92,7 @@ class Examination {
   absl::Status RunAll();
   absl::Status Introduce();
   absl::Status TryToConnect();
+  void JudgeConnections();
   absl::Status TryBackends();
   std::vector<std::string> ChooseBackends();
   absl::Status TryBackend(const std::string& name);
@@ -237,74 +238,69 @@ absl::Status Examination::Introduce() {
 
 absl::Status Examination::TryToConnect() {
   constexpr absl::Duration kPatience = absl::Seconds(5);
-  constexpr size_t kMostSent = 64;
-  constexpr size_t kMostNamed = 4;
   if (world_.size() == 1) return absl::OkStatus();
   Begin("trying all connections between ranks");
-  const SteadyTime until =
-      After(std::min(kPatience, work_until_ - absl::Now()));
-  const auto door = Door::Open(meeting_->address(), until);
+  const auto soon = [this, kPatience] {
+    return After(std::min(kPatience, work_until_ - absl::Now()));
+  };
+  const auto door = Door::Open(meeting_->address(), soon());
   LOCKSTEP_ASSIGN_OR_RETURN(
       const std::vector<std::string> places,
       meeting_->Exchange(door.ok() ? (*door)->place() : ""));
   std::vector<Unreached> mine;
   if (door.ok()) {
-    mine =
-        TryConnections(places, world_.rank(),
-                       After(std::min(kPatience, work_until_ - absl::Now())));
+    mine = TryConnections(places, world_.rank(), soon());
   } else {
     mine.push_back({world_.rank(), std::string(door.status().message())});
   }
-  std::string lines = absl::StrCat(mine.size());
-  for (size_t i = 0; i < std::min(mine.size(), kMostSent); ++i) {
-    absl::StrAppend(&lines, "\n", mine[i].rank, " ", mine[i].why);
-  }
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                            meeting_->Collect(lines));
-  // Over TCP, a rank connects to those below it.
-  size_t failures = 0, others = 0;
+                            meeting_->Collect(Encode(mine)));
+  for (size_t from = 0; from < all.size(); ++from) {
+    LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<Unreached> unreached,
+                              DecodeUnreached(all[from], world_.size()));
+    for (const Unreached& to : unreached) {
+      report_.unconnected.push_back({static_cast<int>(from), to.rank,
+                                     places[static_cast<size_t>(to.rank)],
+                                     to.why});
+    }
+  }
+  // Over TCP, a rank connects to those below it. One that can't listen has
+  // named itself.
+  const bool all_needed = std::none_of(
+      report_.unconnected.begin(), report_.unconnected.end(),
+      [](const Unconnected& each) { return each.to <= each.from; });
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string connects,
+                            meeting_->Tell(all_needed ? "yes" : "no"));
+  connects_ = connects == "yes";
+  if (is_first()) JudgeConnections();
+  return absl::OkStatus();
+}
+
+void Examination::JudgeConnections() {
+  constexpr char kCheck[] = "connections";
+  constexpr size_t kMostNamed = 4;
+  const std::vector<Unconnected>& failures = report_.unconnected;
+  const int64_t all = int64_t{world_.size()} * (world_.size() - 1);
+  if (failures.empty()) {
+    Add(kCheck, Verdict::kPass,
+        absl::StrCat("each rank reaches each other over TCP: ", all));
+    return;
+  }
   bool has_doors = true;  // whether each rank can listen
   std::vector<std::string> named;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const int from = static_cast<int>(rank);
-    const std::vector<std::string> parts = absl::StrSplit(all[rank], '\n');
-    size_t here = 0, shown = 0;
-    static_cast<void>(absl::SimpleAtoi(parts[0], &here));
-    for (size_t i = 1; i < parts.size(); ++i) {
-      const std::vector<std::string> words =
-          absl::StrSplit(parts[i], absl::MaxSplits(' ', 1));
-      int to = 0;
-      if (words.size() != 2 || !absl::SimpleAtoi(words[0], &to)) continue;
-      ++shown;
-      (to <= from ? failures : others) += 1;
-      has_doors = has_doors && from != to;
-      report_.unconnected.push_back(
-          {from, to, places[static_cast<size_t>(to)], words[1]});
-      if (named.size() == kMostNamed) continue;
-      named.push_back(
-          from == to ? absl::StrCat(NameOf(to), ": ", words[1])
-                     : absl::StrCat(
-                           NameOf(from), " does not reach ", NameOf(to), " at ",
-                           report_.unconnected.back().place, ": ", words[1]));
-    }
-    failures += here - std::min(here, shown);
+  for (const Unconnected& each : failures) {
+    has_doors = has_doors && each.from != each.to;
+    if (named.size() == kMostNamed) continue;
+    named.push_back(each.from == each.to
+                        ? absl::StrCat(NameOf(each.to), ": ", each.why)
+                        : absl::StrCat(NameOf(each.from), " does not reach ",
+                                       NameOf(each.to), " at ", each.place,
+                                       ": ", each.why));
   }
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::string connects,
-                            meeting_->Tell(failures == 0 ? "yes" : "no"));
-  connects_ = connects == "yes";
-  if (!is_first()) return absl::OkStatus();
-  const int64_t size = world_.size();
-  if (failures + others == 0) {
-    Add("connections", Verdict::kPass,
-        absl::StrCat("each rank reaches each other over TCP: ",
-                     size * (size - 1)));
-    return absl::OkStatus();
-  }
-  Add("connections", connects_ ? Verdict::kWarning : Verdict::kFailure,
+  Add(kCheck, connects_ ? Verdict::kWarning : Verdict::kFailure,
       absl::StrCat(
-          failures + others, " of ", size * (size - 1),
-          " fail: ", absl::StrJoin(named, "; "),
-          failures + others > named.size() ? "; --format=json has more" : "",
+          failures.size(), " of ", all, " fail: ", absl::StrJoin(named, "; "),
+          failures.size() > named.size() ? "; --format=json has all" : "",
           connects_ ? "; NCCL may need them, and tcp does not" : ""),
       has_doors
           ? "let the job's machines reach each other at all TCP ports "
@@ -312,7 +308,6 @@ absl::Status Examination::TryToConnect() {
             "network by world.interface"
           : "set world.interface to an interface, or an address, that the "
             "machine has and that the others reach");
-  return absl::OkStatus();
 }
 
 // Returns the backends that can be tried, and says why the others can't.

@@ -79,8 +79,8 @@ struct RanksReport {
   std::vector<std::string> hosts;       // by rank
   std::vector<MachineReport> machines;  // one for each, that of rank 0 first
   std::vector<Finding> findings;
-  std::vector<Unconnected> unconnected;  // at most 64 of each rank
-  std::vector<double> copies;            // bytes in a second, by rank
+  std::vector<Unconnected> unconnected;
+  std::vector<double> copies;  // bytes in a second, by rank
   std::vector<BackendPairs> pairs;
 
   // Whether this rank has to say what was found: rank 0 has, and the others

@@ -41,19 +41,23 @@ RanksOptions Options() {
 // Examines ranks, whose options a test may change, and returns the report of
 // rank 0.
 RanksReport Examine(
-    int size, const std::function<void(int rank, RanksOptions&)>& change = {}) {
+    int size, const std::function<void(int rank, RanksOptions&)>& change = {},
+    const std::function<void(int rank, WorldOptions&)>& change_world = {}) {
   RanksReport report;
-  OnWorlds(size, [&](World& world) {
-    RanksOptions options = Options();
-    if (change) change(world.rank(), options);
-    RanksReport mine = ExamineRanks(world, options);
-    if (world.rank() == 0) {
-      report = mine;
-    } else {
-      EXPECT_THAT(mine.findings, IsEmpty());
-      EXPECT_FALSE(mine.must_speak);
-    }
-  });
+  OnWorlds(
+      size,
+      [&](World& world) {
+        RanksOptions options = Options();
+        if (change) change(world.rank(), options);
+        RanksReport mine = ExamineRanks(world, options);
+        if (world.rank() == 0) {
+          report = mine;
+        } else {
+          EXPECT_THAT(mine.findings, IsEmpty());
+          EXPECT_FALSE(mine.must_speak);
+        }
+      },
+      change_world);
   return report;
 }
 
@@ -287,6 +291,24 @@ TEST(Ranks, WithABrokenNcclAreWarned) {
                                                      : Verdict::kWarning);
     EXPECT_THAT(FindingOf(report, "nccl").text, HasSubstr("/nowhere/lib.so"));
   }
+}
+
+// A rank whose data interface has no address on this machine can't listen.
+TEST(Ranks, ThatCannotListenAreNamed) {
+  const RanksReport report = Examine(
+      3, [](int, RanksOptions& options) { options.backend = "tcp"; },
+      [](int rank, WorldOptions& world) {
+        if (rank == 1) world.interface = "192.0.2.99";
+      });
+  const Finding& finding = FindingOf(report, "connections");
+  EXPECT_EQ(finding.verdict, Verdict::kFailure);
+  EXPECT_THAT(finding.text, AllOf(HasSubstr("1 of 6 fail: rank 1 ("),
+                                  HasSubstr("can't listen at 192.0.2.99")));
+  EXPECT_THAT(finding.remedy, HasSubstr("world.interface"));
+  EXPECT_THAT(report.unconnected, SizeIs(1));
+  // The job's group is one of tcp.
+  EXPECT_EQ(FindingOf(report, "tcp").verdict, Verdict::kFailure);
+  EXPECT_EQ(FindingOf(report, "shm").verdict, Verdict::kPass);
 }
 
 TEST(Ranks, TellTheirProgress) {

@@ -28,17 +28,21 @@
 
 namespace lockstep {
 
-// Calls `run` for each rank. A rank leaves the job when it returns.
-inline void OnWorlds(int size, const std::function<void(World& world)>& run) {
+// Calls `run` for each rank. A rank leaves the job when it returns. `change`
+// may change the options of a rank's World.
+inline void OnWorlds(
+    int size, const std::function<void(World& world)>& run,
+    const std::function<void(int rank, WorldOptions& options)>& change = {}) {
   MemoryStore store;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&store, &run, rank, size] {
+    threads.emplace_back([&store, &run, &change, rank, size] {
       WorldOptions options;
       options.store = &store;
       options.rank = rank;
       options.size = size;
       options.leave_patience = absl::Seconds(100);
+      if (change) change(rank, options);
       const auto world = World::Join(options);
       ASSERT_TRUE(world.ok()) << world.status();
       run(**world);
