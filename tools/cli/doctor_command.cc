@@ -158,7 +158,7 @@ void Doctor::ExamineMachine(Watchdog& watchdog) {
   JudgeOptions judge;
   judge.version = kVersion;
   judge.world = job_.world;
-  judge.needs_gpu = group_ == "nccl";
+  if (!group_.empty()) judge.backend = group_;
   machine_ = JudgeMachine(facts_, judge);
 }
 
@@ -214,6 +214,7 @@ int Doctor::Print() {
   DoctorReport report;
   report.is_strict = command_.strict;
   report.size = size_;
+  report.have_met = has_joined_;
   if (machine_.has_value()) report.machines.push_back(*machine_);
   if (ranks_.has_value()) {
     // The first is this one.

@@ -273,11 +273,10 @@ void PrintReport(const DoctorReport& report, OutputFormat format, int printed,
   for (const BackendPairs& backend : report.ranks->pairs) {
     PrintPairs(*report.ranks, backend, out);
   }
-  const bool have_met = !report.ranks->hosts.empty();
   out << "\n"
       << Total(report).Line(
              report.is_strict,
-             have_met
+             report.have_met
                  ? absl::StrCat(
                        ranks, " on ",
                        Counted(static_cast<int64_t>(report.machines.size()),

@@ -19,6 +19,7 @@ namespace lockstep {
 struct DoctorReport {
   bool is_strict = false;               // whether warnings are failures
   int size = 1;                         // how many ranks there are
+  bool have_met = true;                 // whether they have joined the job
   std::vector<MachineReport> machines;  // the one on which it is printed first
   std::optional<RanksReport> ranks;     // unless they were left out
 

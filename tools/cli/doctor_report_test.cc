@@ -181,7 +181,7 @@ TEST(DoctorReport, FailsForWarningsIfItIsStrict) {
 
 TEST(DoctorReport, OfRanksThatHaveNotMet) {
   DoctorReport report = Report();
-  report.ranks->hosts.clear();
+  report.have_met = false;
   report.ranks->pairs.clear();
   EXPECT_THAT(Text(report, OutputFormat::kText),
               HasSubstr("FAIL: 2 ranks that have not met; 1 failure"));

@@ -76,21 +76,6 @@ int64_t ReadNumber(const std::string& path, absl::string_view name) {
   return -1;
 }
 
-// Returns the tightest of the limits of this process's control groups.
-int64_t ReadLimit(const std::string& root, absl::string_view controller,
-                  const char* name_v2, const char* name_v1) {
-  // Version 1 writes the largest number of whole pages for no limit.
-  constexpr int64_t kNone = std::numeric_limits<int64_t>::max() >> 20 << 20;
-  int64_t limit = -1;
-  for (const CgroupFolder& folder : CgroupFolders(controller, root)) {
-    const int64_t found = ReadNumber(
-        absl::StrCat(folder.path, "/", folder.is_v2 ? name_v2 : name_v1));
-    if (found < 0 || found >= kNone) continue;
-    limit = limit < 0 ? found : std::min(limit, found);
-  }
-  return limit;
-}
-
 int64_t SoftLimit(int resource, int64_t* hard = nullptr) {
   const auto number = [](rlim_t limit) {
     return limit == RLIM_INFINITY ? -1 : static_cast<int64_t>(limit);
@@ -134,12 +119,14 @@ void ReadMachine(const std::string& root, MachineFacts& facts) {
 void ReadProcessors(const std::string& root, MachineFacts& facts) {
   facts.processors = internal_loader::AffineCpus();
   facts.quota = internal_loader::CpuQuota(root);
+  facts.all_processors = std::max<int>(
+      facts.processors, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
   for (const CgroupFolder& folder : CgroupFolders("cpu", root)) {
-    facts.periods = std::max(
-        facts.periods, ReadNumber(folder.path + "/cpu.stat", "nr_periods "));
-    facts.throttled =
-        std::max(facts.throttled,
-                 ReadNumber(folder.path + "/cpu.stat", "nr_throttled "));
+    const std::string file = folder.path + "/cpu.stat";
+    const int64_t throttled = ReadNumber(file, "nr_throttled ");
+    if (throttled <= facts.throttled) continue;
+    facts.throttled = throttled;
+    facts.periods = ReadNumber(file, "nr_periods ");
   }
 }
 
@@ -150,18 +137,28 @@ void ReadMemory(const std::string& root, MachineFacts& facts) {
   const int64_t available = ReadNumber(table, "MemAvailable:");
   if (total >= 0) facts.memory = total * kKib;
   if (available >= 0) facts.available = available * kKib;
-  facts.memory_limit =
-      ReadLimit(root, "memory", "memory.max", "memory.limit_in_bytes");
   for (const CgroupFolder& folder : CgroupFolders("memory", root)) {
-    facts.memory_used = std::max(
-        facts.memory_used,
-        ReadNumber(folder.path + (folder.is_v2 ? "/memory.current"
-                                               : "/memory.usage_in_bytes")));
-    facts.memory_kills = std::max(
-        facts.memory_kills,
-        ReadNumber(folder.path + (folder.is_v2 ? "/memory.events"
-                                               : "/memory.oom_control"),
-                   "oom_kill "));
+    const std::string begin = folder.path + "/memory.";
+    const int64_t limit =
+        ReadNumber(begin + (folder.is_v2 ? "max" : "limit_in_bytes"));
+    // Version 1 writes the largest number of whole pages for no limit.
+    constexpr int64_t kNone = std::numeric_limits<int64_t>::max() >> 20 << 20;
+    if (limit < 0 || limit >= kNone) continue;
+    const int64_t files =
+        ReadNumber(begin + "stat",
+                   folder.is_v2 ? "inactive_file " : "total_inactive_file ");
+    const int64_t used = std::max<int64_t>(
+        0, ReadNumber(begin + (folder.is_v2 ? "current" : "usage_in_bytes")) -
+               std::max<int64_t>(0, files));
+    if (facts.memory_limit >= 0 &&
+        limit - used >= facts.memory_limit - facts.memory_used) {
+      continue;
+    }
+    facts.memory_limit = limit;
+    facts.memory_used = used;
+    facts.memory_kills = std::max<int64_t>(
+        0, ReadNumber(begin + (folder.is_v2 ? "events" : "oom_control"),
+                      "oom_kill "));
   }
   facts.reserved_huge_pages =
       std::max<int64_t>(0, ReadNumber(table, "HugePages_Total:"));
@@ -287,6 +284,17 @@ void ReadClock(const std::string& root, MachineFacts& facts) {
 
 }  // namespace
 
+std::string AllowedProcessors(const std::string& root) {
+  std::ifstream file(root + "/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    absl::string_view rest = line;
+    if (absl::ConsumePrefix(&rest, "Cpus_allowed_list:")) {
+      return std::string(absl::StripAsciiWhitespace(rest));
+    }
+  }
+  return "";
+}
+
 MeetingPlace MeetingPlaceOf(const LaunchEnvironment& launch,
                             const WorldOptions& world) {
   const int size = world.size < 0 ? launch.size : world.size;
@@ -315,7 +323,10 @@ MachineFacts ReadMachineFacts(const FactsOptions& options) {
                         : "",
       root);
   const std::string& interface = options.world.interface;
-  if (!interface.empty()) {
+  const bool is_interface = std::any_of(
+      facts.network.interfaces.begin(), facts.network.interfaces.end(),
+      [&interface](const Interface& each) { return each.name == interface; });
+  if (!interface.empty() && !is_interface) {
     const auto addresses =
         internal_collective::Resolve(interface, After(absl::Seconds(10)));
     if (addresses.ok()) facts.interface_addresses = *addresses;

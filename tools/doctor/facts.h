@@ -35,16 +35,18 @@ struct GpuFacts {
 struct MachineFacts {
   std::string host, kernel, processor;
 
-  int processors = 1;          // on which this process may run
-  double quota = 0;            // in processors; 0 if there is none
-  int64_t periods = 0;         // of the quota, since the group began
-  int64_t throttled = 0;       // of these, those in which it was used up
-  int64_t memory = -1;         // in bytes; -1 if the system does not say
-  int64_t available = -1;      // of it
-  int64_t memory_limit = -1;   // of the control group
-  int64_t memory_used = 0;     // by the control group
-  int64_t memory_kills = 0;    // processes of the group that were killed for it
-  int64_t locked_memory = -1;  // the limit of a process
+  int processors = 1;      // on which this process may run
+  int all_processors = 1;  // of the machine
+  double quota = 0;        // in processors; 0 if there is none
+  int64_t periods = 0;     // of the quota, since the group began
+  int64_t throttled = 0;   // of these, those in which it was used up
+  int64_t memory = -1;     // in bytes; -1 if the system does not say
+  int64_t available = -1;  // of it
+  // The control group with the least memory left: its limit, what it uses
+  // without files that can be read again, and how many of its processes were
+  // killed since there was none left.
+  int64_t memory_limit = -1, memory_used = 0, memory_kills = 0;
+  int64_t locked_memory = -1;     // the limit of a process
   std::vector<std::string> rdma;  // devices that need locked memory
   int64_t open_files = -1, most_open_files = -1;  // the soft and the hard limit
   // The control group with the fewest threads left: its limit, and these.
@@ -82,6 +84,9 @@ struct FactsOptions {
   // Called with the name of what is looked at next.
   std::function<void(absl::string_view)> on_step = [](absl::string_view) {};
 };
+
+// Returns the processors on which this process may run, such as "0-3,8".
+std::string AllowedProcessors(const std::string& root = "");
 
 // Reads all facts. It joins no ranks, and binds no port.
 MachineFacts ReadMachineFacts(const FactsOptions& options);

@@ -58,8 +58,11 @@ TEST_F(Facts, AreReadFromTheFilesOfTheSystem) {
         "usage_usec 5\nnr_periods 9\nnr_throttled 7\n");
   Write("/sys/fs/cgroup/pod/memory.max", "4096000\n");
   Write("/sys/fs/cgroup/pod/job/memory.max", "max\n");
-  Write("/sys/fs/cgroup/pod/memory.current", "2048000\n");
-  Write("/sys/fs/cgroup/pod/job/memory.events", "low 0\noom 4\noom_kill 3\n");
+  Write("/sys/fs/cgroup/pod/memory.current", "3048000\n");
+  Write("/sys/fs/cgroup/pod/memory.stat",
+        "anon 5\ninactive_file 1000000\nactive_file 7\n");
+  Write("/sys/fs/cgroup/pod/memory.events", "low 0\noom 4\noom_kill 3\n");
+  Write("/sys/fs/cgroup/pod/job/memory.events", "oom_kill 7\n");
   Write("/sys/fs/cgroup/pod/job/pids.max", "512\n");
   Write("/sys/fs/cgroup/pod/job/pids.current", "100\n");
   // The group above has more threads, and more left.
@@ -95,6 +98,27 @@ TEST_F(Facts, AreReadFromTheFilesOfTheSystem) {
   EXPECT_GT(facts.dev_shm, 0);
   LOCKSTEP_EXPECT_OK(facts.shared_memory);
   EXPECT_GE(facts.processors, 1);
+}
+
+// A group may have a larger limit and less left.
+TEST_F(Facts, OfTheGroupWithTheLeastMemoryLeft) {
+  Write("/proc/self/cgroup", "0::/slice/job\n");
+  Write("/sys/fs/cgroup/slice/memory.max", "8000\n");
+  Write("/sys/fs/cgroup/slice/memory.current", "7500\n");
+  Write("/sys/fs/cgroup/slice/job/memory.max", "4000\n");
+  Write("/sys/fs/cgroup/slice/job/memory.current", "1000\n");
+  const MachineFacts facts = Read();
+  EXPECT_EQ(facts.memory_limit, 8000);
+  EXPECT_EQ(facts.memory_used, 7500);
+}
+
+TEST_F(Facts, HaveTheProcessorsOfTheProcess) {
+  EXPECT_EQ(AllowedProcessors(root_), "");
+  Write("/proc/self/status",
+        "Name:\tx\nCpus_allowed:\tf\n"
+        "Cpus_allowed_list:\t0-2,8\n");
+  EXPECT_EQ(AllowedProcessors(root_), "0-2,8");
+  EXPECT_GE(Read().all_processors, Read().processors);
 }
 
 TEST_F(Facts, OfTheFirstVersionOfControlGroups) {

@@ -46,7 +46,9 @@ std::string Ranks(int count) {
 class Judge {
  public:
   Judge(const MachineFacts& facts, const JudgeOptions& options)
-      : facts_(facts), options_(options) {
+      : facts_(facts),
+        options_(options),
+        needs_gpu_(options.backend == "nccl") {
     if (!facts.launch.ok()) return;
     size_ = options.world.size < 0 ? facts.launch->size : options.world.size;
     rank_ = options.world.rank < 0 ? facts.launch->rank : options.world.rank;
@@ -101,10 +103,11 @@ class Judge {
 
   const MachineFacts& facts_;
   const JudgeOptions& options_;
+  const bool needs_gpu_;
   // The place of this process in the job, as far as the launcher says it.
   int rank_ = 0, size_ = 1, local_size_ = 1;
   MeetingPlace place_;
-  std::string source_ = "MASTER_ADDR";  // what names it
+  std::string source_ = "--master_addr or MASTER_ADDR";  // what names it
   std::vector<Finding> findings_;
 };
 
@@ -114,16 +117,25 @@ void Judge::Processors() {
   const std::string quota =
       facts_.quota > 0 ? absl::StrFormat("a quota of %.4g", facts_.quota)
                        : "no quota";
-  const std::string text = absl::StrCat(facts_.processors, " usable, ", quota);
-  const double usable = facts_.quota > 0
-                            ? std::min(facts_.quota, 1.0 * facts_.processors)
-                            : facts_.processors;
-  if (usable < local_size_) {
+  // Some launchers bind each rank to processors of its own.
+  const bool is_bound = facts_.processors < facts_.all_processors;
+  const std::string text = absl::StrCat(
+      facts_.processors, " usable",
+      is_bound ? absl::StrCat(" by this process, of ", facts_.all_processors)
+               : "",
+      ", ", quota);
+  const char* const remedy =
+      "start no more ranks on this machine than it has processors, or give "
+      "the job more (srun --cpus-per-task, docker --cpus, "
+      "resources.limits.cpu)";
+  if (facts_.quota > 0 && facts_.quota < local_size_) {
     Add(kCheck, Verdict::kWarning,
-        absl::StrCat(text, ", for ", Ranks(local_size_)),
-        "start no more ranks on this machine than it has processors, or give "
-        "the job more (srun --cpus-per-task, docker --cpus, "
-        "resources.limits.cpu)");
+        absl::StrCat(text, ", for ", Ranks(local_size_)), remedy);
+  } else if (facts_.processors < local_size_) {
+    Add(kCheck, is_bound ? Verdict::kNotJudged : Verdict::kWarning,
+        absl::StrCat(text, ", for ", Ranks(local_size_),
+                     is_bound ? ", each of which may have its own" : ""),
+        is_bound ? "" : remedy);
   } else if (facts_.quota > 0 && kOften * facts_.throttled > facts_.periods) {
     Add(kCheck, Verdict::kWarning,
         absl::StrCat(text, ", which was used up in ", facts_.throttled, " of ",
@@ -221,8 +233,8 @@ void Judge::OpenFiles() {
 
 void Judge::Threads() {
   constexpr char kCheck[] = "threads";
-  // Each rank has a few threads of Lockstep's, and half of the processors as
-  // workers.
+  // Each rank has some threads of Lockstep's, and one for each processor at
+  // most as workers.
   constexpr int64_t kFewest = 8, kOwn = 16;
   const int64_t needed = local_size_ * (kOwn + facts_.processors);
   int64_t left = std::numeric_limits<int64_t>::max();
@@ -253,7 +265,11 @@ void Judge::SharedMemory() {
   // Docker gives a container this much, unless --shm-size says otherwise.
   constexpr int64_t kDocker = 64 * kMib;
   if (!facts_.shared_memory.ok()) {
-    Add(kCheck, Verdict::kFailure, std::string(facts_.shared_memory.message()),
+    const bool is_used =
+        facts_.launch.ok() && size_ > 1 && facts_.launch->local_size == size_ &&
+        (options_.backend == "auto" || options_.backend == "shm");
+    Add(kCheck, is_used ? Verdict::kFailure : Verdict::kWarning,
+        std::string(facts_.shared_memory.message()),
         "let the job's processes use memfd_create and /proc, which the "
         "backend shm needs; until then, ranks of one machine can use tcp: "
         "group = {name = \"tcp\"}");
@@ -297,12 +313,12 @@ void Judge::Gpus() {
                                 ? "CUDA shows no device"
                                 : std::string(gpus.cuda.status().message());
     if (gpus.has_devices) {
-      Add(kCheck, options_.needs_gpu ? Verdict::kFailure : Verdict::kWarning,
+      Add(kCheck, needs_gpu_ ? Verdict::kFailure : Verdict::kWarning,
           absl::StrCat("there are devices, but they can't be used: ", why),
           "give the container the driver: docker --gpus all, with "
           "NVIDIA_DRIVER_CAPABILITIES=compute,utility; look whether "
           "CUDA_VISIBLE_DEVICES hides them, and whether nvidia-smi works");
-    } else if (options_.needs_gpu) {
+    } else if (needs_gpu_) {
       Add(kCheck, Verdict::kFailure,
           absl::StrCat("none, but the job's group is one of nccl: ", why),
           "run the job where there are GPUs, or let its group be \"auto\"");
@@ -321,7 +337,7 @@ void Judge::Gpus() {
       &text, gpus.driver.empty() ? "" : absl::StrCat("; driver ", gpus.driver),
       "; CUDA ", *gpus.cuda / 1000, ".", *gpus.cuda % 1000 / 10);
   // A rank that sees one GPU may be the only one that sees it.
-  if (options_.needs_gpu && count > 1 && count < local_size_) {
+  if (needs_gpu_ && count > 1 && count < local_size_) {
     Add(kCheck, Verdict::kFailure,
         absl::StrCat(text, ", for ", local_size_,
                      " ranks, of which each needs its own"),
@@ -340,7 +356,7 @@ void Judge::Nccl() {
   } else if (nccl->ok()) {
     Pass(kCheck, internal_collective::NcclVersionText(**nccl));
   } else {
-    Add(kCheck, options_.needs_gpu ? Verdict::kFailure : Verdict::kWarning,
+    Add(kCheck, needs_gpu_ ? Verdict::kFailure : Verdict::kWarning,
         std::string(nccl->status().message()),
         "install NCCL where the dynamic loader finds it (LD_LIBRARY_PATH), "
         "or set group.nccl_library to the path of libnccl.so.2");
@@ -539,9 +555,10 @@ void Judge::Port() {
     Add(kCheck, Verdict::kFailure,
         absl::StrCat(facts_.network.port,
                      " is taken: ", facts_.network.listener, " listens there"),
-        source_ == "MASTER_ADDR"
+        source_ != "world.init"
             ? "end that process, or choose another port for all ranks: "
-              "LOCKSTEP_PORT or MASTER_PORT"
+              "LOCKSTEP_PORT, or that of the launcher (--master_port, "
+              "MASTER_PORT)"
             : "end that process, or choose another port for all ranks in "
               "world.init");
   } else if (facts_.network.port < facts_.first_port) {

@@ -14,9 +14,9 @@
 namespace lockstep {
 
 struct JudgeOptions {
-  std::string version;     // of Lockstep
-  WorldOptions world;      // of the job
-  bool needs_gpu = false;  // whether the job's group is one of nccl
+  std::string version;           // of Lockstep
+  WorldOptions world;            // of the job
+  std::string backend = "auto";  // of the job's group
 };
 
 // Judges all facts that can be judged without other ranks. It does not use the

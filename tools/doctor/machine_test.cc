@@ -28,7 +28,7 @@ MachineFacts Healthy() {
   facts.host = "trainer-0";
   facts.kernel = "Linux 6.1.0";
   facts.processor = "A Processor";
-  facts.processors = 8;
+  facts.processors = facts.all_processors = 8;
   facts.memory = int64_t{64} << 30;
   facts.available = int64_t{60} << 30;
   facts.open_files = facts.most_open_files = 65536;
@@ -132,6 +132,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"processors", Verdict::kWarning, "1 usable, no quota, for 2 ranks",
              "than it has processors",
+             [](MachineFacts& f) { f.processors = f.all_processors = 1; }},
+        // The launcher may bind each rank to its own.
+        Case{"processors", Verdict::kNotJudged,
+             "1 usable by this process, of 8, no quota, for 2 ranks", "",
              [](MachineFacts& f) { f.processors = 1; }},
         Case{"processors", Verdict::kWarning, "a quota of 1.5, for 2 ranks",
              "--cpus", [](MachineFacts& f) { f.quota = 1.5; }},
@@ -217,6 +221,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"threads", Verdict::kFailure, "a limit of 15", "ulimit -u",
              [](MachineFacts& f) { f.user_thread_limit = 15; }},
         Case{"shared memory", Verdict::kFailure, "it is not there",
+             "memfd_create",
+             [](MachineFacts& f) {
+               f.shared_memory = kMissing;
+               f.launch->local_size = 4;
+             }},
+        // Ranks of several machines don't use it.
+        Case{"shared memory", Verdict::kWarning, "it is not there",
              "memfd_create",
              [](MachineFacts& f) { f.shared_memory = kMissing; }},
         Case{"shared memory", Verdict::kPass, "/dev/shm has 63 MiB", "",
@@ -345,7 +356,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Machine, NeedsGpusForAGroupOfNccl) {
   JudgeOptions options;
-  options.needs_gpu = true;
+  options.backend = "nccl";
   const auto none = [](MachineFacts&) {};
   EXPECT_EQ(FindingOf("GPUs", none, options).verdict, Verdict::kFailure);
   const auto one = [](MachineFacts& facts) {

@@ -51,10 +51,7 @@ class NoTransport final : public Transport {
 
 absl::StatusOr<std::unique_ptr<Meeting>> Meeting::Make(World& world,
                                                        absl::Time until) {
-  // Rank 0 tells the others what has failed, so they wait for longer.
-  constexpr absl::Duration kLonger = absl::Seconds(5);
-  std::unique_ptr<Meeting> meeting(
-      new Meeting(world.rank() == 0 ? until : until + kLonger));
+  std::unique_ptr<Meeting> meeting(new Meeting());
   GroupOptions options;
   options.name = "doctor";
   options.backend = "doctor";
@@ -64,7 +61,13 @@ absl::StatusOr<std::unique_ptr<Meeting>> Meeting::Make(World& world,
     return absl::StatusOr<AnyTransport>(std::make_unique<NoTransport>());
   };
   LOCKSTEP_ASSIGN_OR_RETURN(meeting->group_, world.MakeGroup(options));
+  meeting->SetUntil(until);
   return meeting;
+}
+
+void Meeting::SetUntil(absl::Time until) {
+  constexpr absl::Duration kLonger = absl::Seconds(5);
+  until_ = rank() == 0 ? until : until + kLonger;
 }
 
 std::string Meeting::NextKey() {

@@ -2,8 +2,9 @@
 // uses only their connections to rank 0, so it works where ranks can't reach
 // each other.
 //
-//   LOCKSTEP_ASSIGN_OR_RETURN(const auto meeting, Meeting::Make(*world,
-//   until)); LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> hosts,
+//   LOCKSTEP_ASSIGN_OR_RETURN(const auto meeting,
+//                             Meeting::Make(*world, until));
+//   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> hosts,
 //                             meeting->Collect(host));  // empty but on rank 0
 //   LOCKSTEP_ASSIGN_OR_RETURN(const std::string plan, meeting->Tell(plan));
 #ifndef LOCKSTEP_TOOLS_DOCTOR_MEETING_H_
@@ -34,6 +35,10 @@ class Meeting {
   static absl::StatusOr<std::unique_ptr<Meeting>> Make(World& world,
                                                        absl::Time until);
 
+  // Sets the limit of later calls. Rank 0 tells the others what has failed, so
+  // they wait for some seconds longer.
+  void SetUntil(absl::Time until);
+
   int rank() const { return group_->rank(); }
   int size() const { return group_->size(); }
 
@@ -57,14 +62,14 @@ class Meeting {
   absl::StatusOr<std::vector<std::string>> Exchange(absl::string_view text);
 
  private:
-  explicit Meeting(absl::Time until) : until_(until) {}
+  Meeting() = default;
 
   std::string NextKey();
   // Returns the reason for which the group has failed, if it has, in place of
   // an error of its store.
   absl::Status Why(const absl::Status& status) const;
 
-  const absl::Time until_;
+  absl::Time until_;
   TransportContext context_;
   std::unique_ptr<Communicator> group_;
   int calls_ = 0;

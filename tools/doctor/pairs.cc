@@ -45,8 +45,8 @@ T MedianOf(std::vector<T> values) {
 // Sends a message to the other rank of a pair and receives it back, or does the
 // opposite. Returns the seconds for one way.
 absl::StatusOr<double> ThereAndBack(Communicator& group, int other,
-                                    const Buffer& buffer,
-                                    const CallOptions& call) {
+                                    const Buffer& buffer, absl::Time until) {
+  const CallOptions call = CallUntil(until);
   const SteadyTime begin = SteadyNow();
   if (group.rank() < other) {
     LOCKSTEP_RETURN_IF_ERROR(Wait(group.Send(buffer, other, call)));
@@ -63,14 +63,15 @@ absl::StatusOr<PairSpeed> MeasurePair(Communicator& group, int other,
                                       const TestMemory& memory) {
   const Buffer small = memory.As(DType::kU8, kSmallBytes);
   const Buffer large = memory.As(DType::kU8, options.bytes);
-  const CallOptions call = CallUntil(options.until);
   // The first messages of a pair take longer.
-  LOCKSTEP_RETURN_IF_ERROR(ThereAndBack(group, other, small, call).status());
-  LOCKSTEP_RETURN_IF_ERROR(ThereAndBack(group, other, large, call).status());
+  LOCKSTEP_RETURN_IF_ERROR(
+      ThereAndBack(group, other, small, options.until).status());
+  LOCKSTEP_RETURN_IF_ERROR(
+      ThereAndBack(group, other, large, options.until).status());
   std::vector<double> latencies;
   for (int i = 0; i < options.pings; ++i) {
     LOCKSTEP_ASSIGN_OR_RETURN(const double seconds,
-                              ThereAndBack(group, other, small, call));
+                              ThereAndBack(group, other, small, options.until));
     latencies.push_back(seconds);
   }
   PairSpeed speed;
@@ -79,7 +80,7 @@ absl::StatusOr<PairSpeed> MeasurePair(Communicator& group, int other,
   speed.latency = MedianOf(latencies);
   for (int i = 0; i < options.repeats; ++i) {
     LOCKSTEP_ASSIGN_OR_RETURN(const double seconds,
-                              ThereAndBack(group, other, large, call));
+                              ThereAndBack(group, other, large, options.until));
     speed.bytes_per_second =
         std::max(speed.bytes_per_second,
                  static_cast<double>(options.bytes) / std::max(seconds, 1e-9));
@@ -162,7 +163,8 @@ int RoundOf(const PairSpeed& pair, int size) {
 int PartnerIn(int round, int rank, int size) {
   // The ranks but the last stand in a circle of odd size, in which each round
   // mirrors them. The one that is its own mirror image is paired with the
-  // last. With an odd number of ranks, a last one that does not exist.
+  // last. If the number of ranks is odd, that one does not exist, and its
+  // partner pauses.
   const int circle = RoundsOf(size);
   int partner;
   if (rank == circle) {
@@ -192,18 +194,21 @@ absl::StatusOr<std::vector<PairSpeed>> MeasurePairs(
       const auto memory,
       TestMemory::Make(group, options.bytes, options.nccl, options.until));
   std::vector<PairSpeed> speeds;
+  absl::Duration needed;  // by a round, as the last one has taken
   for (const int round : rounds) {
     LOCKSTEP_ASSIGN_OR_RETURN(
         const bool goes_on,
-        AnswerOfRankZero(group.rank() != 0 || options.goes_on(), group, *memory,
-                         options.until));
+        AnswerOfRankZero(group.rank() != 0 || options.goes_on(needed), group,
+                         *memory, options.until));
     if (!goes_on) break;
+    const SteadyTime begin = SteadyNow();
     LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier(CallUntil(options.until))));
     const int other = PartnerIn(round, group.rank(), group.size());
-    if (other < 0) continue;
+    if (other < 0) continue;  // It has no partner.
     LOCKSTEP_ASSIGN_OR_RETURN(const PairSpeed speed,
                               MeasurePair(group, other, options, *memory));
     if (group.rank() < other) speeds.push_back(speed);
+    needed = absl::FromChrono(SteadyNow() - begin);
   }
   LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier(CallUntil(options.until))));
   return speeds;

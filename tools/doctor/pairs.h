@@ -28,9 +28,11 @@ struct PairOptions {
   NcclOptions nccl;                           // if the group is one of devices
   absl::Time until = absl::InfiniteFuture();  // when operations fail
 
-  // Rank 0 calls it before each round, and leaves out the rest if it returns
-  // false.
-  std::function<bool()> goes_on = [] { return true; };
+  // Rank 0 calls it before each round with the time that this may take, and
+  // leaves out the rest if it returns false.
+  std::function<bool(absl::Duration needed)> goes_on = [](absl::Duration) {
+    return true;
+  };
 };
 
 // What two ranks have measured.

@@ -114,7 +114,7 @@ TEST(Pairs, AreLeftOutWhenTheTimeIsOver) {
     PairOptions pair_options;
     pair_options.bytes = 1000;
     int rounds = 0;
-    pair_options.goes_on = [&rounds, &group] {
+    pair_options.goes_on = [&rounds, &group](absl::Duration) {
       EXPECT_EQ(group.rank(), 0);
       return rounds++ < 2;
     };

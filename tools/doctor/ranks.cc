@@ -53,11 +53,28 @@ constexpr char kShm[] = "shm";
 constexpr char kTcp[] = "tcp";
 constexpr char kNccl[] = "nccl";
 
+constexpr char kProcessors[] = "processors";  // a check of machine.h, too
+
 // What rank 0 knows of a machine.
 struct Machine {
   std::string host;
   int64_t ranks = 0;
-  int64_t processors = 0, gpus = 0, mbits = -1;
+  std::set<int> processors;  // of all its ranks
+  double quota = 0;
+  int64_t gpus = 0, mbits = -1;
+  bool is_reported = false;  // whether its report is known
+  // Whether that warns of too few processors.
+  bool is_warned = false;
+
+  // Returns how many processors its ranks have, or -1 if that is not known.
+  double usable() const {
+    if (processors.empty()) return -1;
+    const auto count = static_cast<double>(processors.size());
+    return quota > 0 ? std::min(count, quota) : count;
+  }
+  bool is_crowded() const {
+    return usable() >= 0 && usable() < static_cast<double>(ranks);
+  }
 };
 
 // Returns true if a rank may be gone, by the error of a meeting. One that has
@@ -78,19 +95,20 @@ class Examination {
  public:
   Examination(World& world, const RanksOptions& options)
       : world_(world), options_(options) {
-    // Nothing more is measured after some time, what is being done has some
-    // more, and the rest is for telling what has failed.
-    constexpr double kForWork = 0.9;
-    const absl::Time now = absl::Now();
-    measure_until_ = now + options.effort.for_pairs * (options.until - now);
-    work_until_ = now + kForWork * (options.until - now);
+    SetUntil(options.until);
   }
 
   RanksReport Run();
 
  private:
+  void SetUntil(absl::Time until);
   absl::Status RunAll();
   absl::Status Introduce();
+  void AddRank(const Introduction& rank);
+  void JudgeMachines();
+  bool HasTimeFor(absl::Duration needed) const {
+    return absl::Now() + needed < measure_until_;
+  }
   absl::Status TryToConnect();
   void JudgeConnections();
   absl::Status TryBackends();
@@ -138,7 +156,7 @@ class Examination {
 
   World& world_;
   const RanksOptions& options_;
-  absl::Time measure_until_, work_until_;
+  absl::Time until_, measure_until_, work_until_;
   std::string doing_;
   std::unique_ptr<Meeting> meeting_;
   // Rank 0 knows these: the machines by their texts, and the text of each
@@ -170,13 +188,23 @@ RanksReport Examination::Run() {
 
 absl::Status Examination::RunAll() {
   Begin("waiting for the ranks to introduce themselves");
-  LOCKSTEP_ASSIGN_OR_RETURN(meeting_, Meeting::Make(world_, options_.until));
+  LOCKSTEP_ASSIGN_OR_RETURN(meeting_, Meeting::Make(world_, until_));
   LOCKSTEP_RETURN_IF_ERROR(Introduce());
   LOCKSTEP_RETURN_IF_ERROR(TryToConnect());
   LOCKSTEP_RETURN_IF_ERROR(TryBackends());
   LOCKSTEP_RETURN_IF_ERROR(MeasureAll());
-  // Nobody leaves before all have come here.
+  // No other rank leaves before rank 0 has come here.
   return meeting_->Tell("").status();
+}
+
+void Examination::SetUntil(absl::Time until) {
+  // Nothing more is measured after some time, what is being done has some more,
+  // and the rest is for telling what has failed.
+  constexpr double kForWork = 0.9;
+  const absl::Time now = absl::Now();
+  until_ = until;
+  measure_until_ = now + options_.effort.for_pairs * (until - now);
+  work_until_ = now + kForWork * (until - now);
 }
 
 absl::Status Examination::Introduce() {
@@ -185,11 +213,13 @@ absl::Status Examination::Introduce() {
   if (!options_.machine.host.empty()) {
     mine.host = options_.machine.host;
     mine.machine = Encode(options_.machine);
-    mine.processors = options_.facts.processors;
+    mine.quota = options_.facts.quota;
     const GpuFacts& gpus = options_.facts.gpus;
     const bool has_nccl = gpus.nccl.has_value() && gpus.nccl->ok();
     mine.gpus = has_nccl ? static_cast<int64_t>(gpus.names.size()) : 0;
   }
+  mine.processors =
+      options_.processors.empty() ? AllowedProcessors() : options_.processors;
   mine.machine_id = options_.machine_id;
   if (mine.machine_id.empty()) {
     LOCKSTEP_ASSIGN_OR_RETURN(const std::string memory,
@@ -199,41 +229,81 @@ absl::Status Examination::Introduce() {
   const Interface* const interface =
       FindInterface(options_.facts.network.interfaces, meeting_->address());
   if (interface != nullptr) mine.mbits = interface->mbits;
+  mine.seconds = absl::ToDoubleSeconds(until_ - absl::Now());
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                             meeting_->Collect(Encode(mine)));
-  std::set<std::string> reported;
+  double seconds = mine.seconds;
   for (const std::string& text : texts) {
     LOCKSTEP_ASSIGN_OR_RETURN(const Introduction rank,
                               DecodeIntroduction(text));
-    report_.hosts.push_back(rank.host);
-    ids_.push_back(rank.machine_id);
-    Machine& machine = machines_[rank.machine_id];
-    machine.host = rank.host;
-    ++machine.ranks;
-    machine.processors = std::max(machine.processors, rank.processors);
-    machine.gpus = std::max(machine.gpus, rank.gpus);
-    machine.mbits = std::max(machine.mbits, rank.mbits);
-    const auto report = DecodeMachineReport(rank.machine);
-    if (report.has_value() && reported.insert(rank.machine_id).second) {
-      report_.machines.push_back(*report);
-    }
+    seconds = std::min(seconds, rank.seconds);
+    AddRank(rank);
   }
-  if (!is_first()) return absl::OkStatus();
-  std::set<std::string> names;
-  for (const auto& [id, machine] : machines_) names.insert(machine.host);
+  // All give up when the first of them would.
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::string told,
+                            meeting_->Tell(absl::StrCat(seconds)));
+  if (!absl::SimpleAtod(told, &seconds)) {
+    return absl::InternalError("rank 0 has sent what is no number");
+  }
+  SetUntil(absl::Now() + absl::Seconds(seconds));
+  meeting_->SetUntil(until_);
+  if (is_first()) JudgeMachines();
+  return absl::OkStatus();
+}
+
+void Examination::AddRank(const Introduction& rank) {
+  report_.hosts.push_back(rank.host);
+  ids_.push_back(rank.machine_id);
+  Machine& machine = machines_[rank.machine_id];
+  machine.host = rank.host;
+  ++machine.ranks;
+  AddProcessors(rank.processors, machine.processors);
+  machine.quota = std::max(machine.quota, rank.quota);
+  machine.gpus = std::max(machine.gpus, rank.gpus);
+  machine.mbits = std::max(machine.mbits, rank.mbits);
+  const auto report = DecodeMachineReport(rank.machine);
+  if (report.has_value() && !machine.is_reported) {
+    machine.is_reported = true;
+    machine.is_warned =
+        std::any_of(report->findings.begin(), report->findings.end(),
+                    [](const Finding& finding) {
+                      return finding.check == kProcessors &&
+                             finding.verdict == Verdict::kWarning;
+                    });
+    report_.machines.push_back(*report);
+  }
+}
+
+void Examination::JudgeMachines() {
+  std::map<std::string, int> names;
+  for (const auto& [id, machine] : machines_) ++names[machine.host];
+  std::vector<std::string> twice, crowded;
+  for (const auto& [name, count] : names) {
+    if (count > 1) twice.push_back(name);
+  }
+  for (const auto& [id, machine] : machines_) {
+    if (!machine.is_crowded() || machine.is_warned) continue;
+    crowded.push_back(absl::StrFormat("%d on the %.4g of %s", machine.ranks,
+                                      machine.usable(), machine.host));
+  }
   const std::string text = absl::StrCat(
       "all ", world_.size(), " ranks have come, from ",
       machines_.size() == 1 ? std::string("one machine")
                             : absl::StrCat(machines_.size(), " machines"));
-  if (names.size() == machines_.size()) {
+  if (twice.empty()) {
     Add("meeting", Verdict::kPass, text);
   } else {
     Add("meeting", Verdict::kWarning,
         absl::StrCat(text, " or containers, of which several have one name: ",
-                     absl::StrJoin(names, ", ")),
+                     absl::StrJoin(twice, ", ")),
         "give each a name of its own, since messages name them");
   }
-  return absl::OkStatus();
+  if (!crowded.empty()) {
+    Add(kProcessors, Verdict::kWarning,
+        absl::StrCat("ranks share them: ", absl::StrJoin(crowded, ", ")),
+        "start no more ranks on a machine than it has processors, and let the "
+        "launcher bind no two to the same");
+  }
 }
 
 absl::Status Examination::TryToConnect() {
@@ -381,7 +451,7 @@ absl::StatusOr<SelfTestResult> Examination::TestGroup(const std::string& name) {
   test.most_elements = options_.effort.most_elements;
   test.nccl = NcclOf(name);
   test.until = work_until_;
-  test.goes_on = [this] { return absl::Now() < measure_until_; };
+  test.goes_on = [this](absl::Duration needed) { return HasTimeFor(needed); };
   LOCKSTEP_ASSIGN_OR_RETURN(SelfTestResult result, SelfTest(*group, test));
   groups_[name] = std::move(group);
   return result;
@@ -392,7 +462,13 @@ absl::Status Examination::TryBackend(const std::string& name) {
   const absl::StatusOr<SelfTestResult> result = TestGroup(name);
   std::string mine;
   if (!result.ok()) {
-    mine = absl::StrCat("error ", result.status().message());
+    // Data that do not come in time say nothing about the results.
+    const std::optional<Blame> blame = BlameOf(result.status());
+    const bool is_late = absl::IsDeadlineExceeded(result.status()) &&
+                         blame.has_value() &&
+                         blame->cause == Blame::Cause::kData;
+    mine =
+        absl::StrCat(is_late ? "late " : "error ", result.status().message());
   } else if (!result->wrong.empty()) {
     mine = absl::StrCat("wrong ", result->wrong);
   }
@@ -406,10 +482,11 @@ absl::Status Examination::TryBackend(const std::string& name) {
     return all.status();
   }
   std::string failure;
-  bool is_wrong = false;
+  bool is_wrong = false, is_late = false;
   for (size_t rank = 0; rank < all->size() && failure.empty(); ++rank) {
     absl::string_view text = (*all)[rank];
-    if (absl::ConsumePrefix(&text, "error ")) {
+    is_late = absl::ConsumePrefix(&text, "late ");
+    if (is_late || absl::ConsumePrefix(&text, "error ")) {
       failure = std::string(text);
     } else if (absl::ConsumePrefix(&text, "wrong ")) {
       is_wrong = true;
@@ -419,18 +496,25 @@ absl::Status Examination::TryBackend(const std::string& name) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::string told, meeting_->Tell(failure));
   if (!told.empty()) groups_.erase(name);
   if (!is_first()) return absl::OkStatus();
-  if (failure.empty()) {
+  const char* const jobs =
+      name == JobsBackend() ? "; the job's group is one of it" : "";
+  if (failure.empty() && result->is_whole) {
     Add(name, Verdict::kPass,
-        absl::StrCat(
-            "all operations give the right results",
-            name == JobsBackend() ? "; the job's group is one of it" : ""));
+        absl::StrCat("all operations give the right results", jobs));
+  } else if (failure.empty()) {
+    Add(name, Verdict::kNotJudged,
+        absl::StrCat("there was no time for large messages, and a longer "
+                     "--timeout tries them; the others were right",
+                     jobs));
   } else if (is_wrong) {
     Add(name, Verdict::kFailure, failure,
         "let nobody train there: look at the memory, the devices and the "
         "network of that machine, and of the one from which the numbers came");
   } else {
     // The job may run without a backend that it does not use.
-    Add(name, name == JobsBackend() ? Verdict::kFailure : Verdict::kWarning,
+    Add(name,
+        name == JobsBackend() && !is_late ? Verdict::kFailure
+                                          : Verdict::kWarning,
         failure,
         "do what the message says; docs/errors.md has the causes of failures, "
         "and if all ranks are well, a longer --timeout helps");
@@ -504,13 +588,10 @@ void Examination::AddWhatIsKnown(std::vector<PairSpeed>& pairs) const {
   // The number of pairs that use a machine's link in a round.
   std::map<std::pair<int, std::string>, int> sharing;
   const auto id = [this](int rank) { return ids_[static_cast<size_t>(rank)]; };
-  const auto is_crowded = [this](int rank) {
-    const Machine& machine = MachineOf(rank);
-    return machine.processors > 0 && machine.processors < machine.ranks;
-  };
   for (PairSpeed& pair : pairs) {
     pair.is_local = id(pair.a) == id(pair.b);
-    pair.has_processors = !is_crowded(pair.a) && !is_crowded(pair.b);
+    pair.has_processors =
+        !MachineOf(pair.a).is_crowded() && !MachineOf(pair.b).is_crowded();
     if (pair.is_local) continue;
     const int round = RoundOf(pair, world_.size());
     ++sharing[{round, id(pair.a)}];
@@ -542,7 +623,9 @@ absl::StatusOr<std::vector<PairSpeed>> Examination::MeasureRounds(
   PairOptions pair_options = options_.effort.pairs;
   pair_options.nccl = NcclOf(name);
   pair_options.until = work_until_;
-  pair_options.goes_on = [this] { return absl::Now() < measure_until_; };
+  pair_options.goes_on = [this](absl::Duration needed) {
+    return HasTimeFor(needed);
+  };
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<PairSpeed> mine,
                             MeasurePairs(group, rounds, pair_options));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> texts,

@@ -47,6 +47,9 @@ struct RanksOptions {
   // A text that only ranks of this machine have. "" stands for its name and
   // that of the memory that its processes share. A test may set it.
   std::string machine_id;
+  // The processors on which this rank may run, as "0-3,8". "" stands for those
+  // that the system says. A test may set it.
+  std::string processors;
 
   NcclOptions nccl;
   // The job's settings, which all ranks must have.

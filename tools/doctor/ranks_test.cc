@@ -153,14 +153,31 @@ TEST(Ranks, WithOtherSettingsAreNamed) {
   EXPECT_THAT(report.pairs, SizeIs(2));
 }
 
-// Two processors are too few for three ranks, so no pair is an exception.
+// Two processors are too few for three ranks, so no pair is an exception. A
+// launcher may bind each rank to its own.
 TEST(Ranks, ThatShareProcessorsAreNotCompared) {
-  for (const int processors : {2, 3}) {
-    const RanksReport report = Examine(3, [&](int, RanksOptions& options) {
+  const struct {
+    const char* processors[3];
+    double quota;
+    bool is_crowded;
+  } cases[] = {{{"0-1", "0-1", "0-1"}, 0, true},
+               {{"0-2", "0-2", "0-2"}, 0, false},
+               {{"0", "1", "2"}, 0, false},
+               {{"0", "1", "1"}, 0, true},
+               {{"0-7", "0-7", "0-7"}, 2.5, true}};
+  for (const auto& each : cases) {
+    const RanksReport report = Examine(3, [&](int rank, RanksOptions& options) {
       options.machine.host = "trainer";
-      options.facts.processors = processors;
+      options.processors = each.processors[rank];
+      options.facts.quota = each.quota;
     });
-    EXPECT_EQ(report.pairs[0].pairs[0].has_processors, processors == 3);
+    EXPECT_EQ(report.pairs[0].pairs[0].has_processors, !each.is_crowded);
+    EXPECT_EQ(FindingOf(report, "processors").text == "missing",
+              !each.is_crowded);
+    if (each.is_crowded) {
+      EXPECT_THAT(FindingOf(report, "processors").text,
+                  HasSubstr("ranks share them: 3 on the 2"));
+    }
   }
 }
 
@@ -273,6 +290,7 @@ TEST(Ranks, WithoutTimeToMeasureSaySo) {
   EXPECT_EQ(CountOf(report.findings, Verdict::kFailure), 0);
   EXPECT_THAT(FindingOf(report, "pairs, tcp").text,
               HasSubstr("there was time for 0 of 1 pairs"));
+  EXPECT_EQ(FindingOf(report, "tcp").verdict, Verdict::kNotJudged);
   EXPECT_EQ(FindingOf(report, "pairs, tcp").verdict, Verdict::kNotJudged);
 }
 

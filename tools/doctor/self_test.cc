@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/operation.h"
@@ -24,9 +25,13 @@
 namespace lockstep {
 namespace {
 
+constexpr int64_t kPeriod = 11;  // of the numbers
+
 // Returns element i of the input of a rank: a small number, so that all sums
 // are exact.
-int64_t Input(int rank, int64_t i) { return (7 * int64_t{rank} + 3 * i) % 11; }
+int64_t Input(int rank, int64_t i) {
+  return (7 * int64_t{rank} + 3 * i) % kPeriod;
+}
 
 // An operation, and the results that it should have.
 struct Trial {
@@ -45,7 +50,13 @@ template <typename T>
 class Trials {
  public:
   Trials(Communicator& group, absl::Time until, TestMemory& in, TestMemory& out)
-      : group_(group), until_(until), in_(in), out_(out) {}
+      : group_(group), until_(until), in_(in), out_(out) {
+    for (int64_t i = 0; i < kPeriod; ++i) {
+      for (int rank = 0; rank < group.size(); ++rank) {
+        sums_[i] += Input(rank, i);
+      }
+    }
+  }
 
   // Tries each operation, with about `elements` in the larger buffer.
   absl::Status Run(int64_t elements) {
@@ -61,16 +72,11 @@ class Trials {
   std::vector<Trial> All(int64_t elements) const;
   absl::Status Try(const Trial& trial);
 
-  int64_t SumOver(int64_t i) const {
-    int64_t sum = 0;
-    for (int rank = 0; rank < group_.size(); ++rank) sum += Input(rank, i);
-    return sum;
-  }
-
   Communicator& group_;
   const absl::Time until_;
   TestMemory& in_;
   TestMemory& out_;
+  int64_t sums_[kPeriod] = {};  // of the inputs of all ranks, by i
   std::string wrong_;
 };
 
@@ -82,7 +88,7 @@ std::vector<Trial> Trials<T>::All(int64_t elements) const {
   const int from = (rank + last) % size, to = (rank + 1) % size;
   const int64_t part = std::max<int64_t>(1, elements / size);
   const int64_t all = part * size;
-  const auto sum = [this](int64_t i) { return SumOver(i); };
+  const auto sum = [this](int64_t i) { return sums_[i % kPeriod]; };
   const auto gathered = [part](int64_t i) {
     return Input(static_cast<int>(i / part), i % part);
   };
@@ -185,14 +191,25 @@ absl::StatusOr<SelfTestResult> SelfTest(Communicator& group,
   Trials<float> floats(group, options.until, *in, *out);
   Trials<int64_t> integers(group, options.until, *in, *out);
   SelfTestResult result;
-  for (const int64_t elements : {int64_t{1}, int64_t{1003}, most}) {
+  // Buffers below this size take as long as smaller ones.
+  constexpr int64_t kSmall = 1 << 16;
+  absl::Duration needed;  // by the next size, as rank 0 expects
+  int64_t before = 1;
+  for (const int64_t size :
+       {int64_t{1}, int64_t{1003}, int64_t{1} << 18, most}) {
+    const int64_t elements = std::min(size, most);
+    needed *= std::max<int64_t>(1, elements / std::max(before, kSmall));
     LOCKSTEP_ASSIGN_OR_RETURN(
         result.is_whole,
-        AnswerOfRankZero(group.rank() != 0 || options.goes_on(), group, *in,
-                         options.until));
+        AnswerOfRankZero(group.rank() != 0 || options.goes_on(needed), group,
+                         *in, options.until));
     if (!result.is_whole) break;
-    LOCKSTEP_RETURN_IF_ERROR(floats.Run(std::min(elements, most)));
-    LOCKSTEP_RETURN_IF_ERROR(integers.Run(std::min(elements, most)));
+    const SteadyTime begin = SteadyNow();
+    LOCKSTEP_RETURN_IF_ERROR(floats.Run(elements));
+    LOCKSTEP_RETURN_IF_ERROR(integers.Run(elements));
+    needed = absl::FromChrono(SteadyNow() - begin);
+    before = elements;
+    if (elements == most) break;
   }
   result.wrong = floats.wrong().empty() ? integers.wrong() : floats.wrong();
   return result;

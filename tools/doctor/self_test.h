@@ -22,9 +22,11 @@ struct SelfTestOptions {
   absl::Time until = absl::InfiniteFuture();  // when operations fail
   NcclOptions nccl;                           // for a group of devices
 
-  // Rank 0 calls it before each size of buffers, and leaves out the rest if it
-  // returns false.
-  std::function<bool()> goes_on = [] { return true; };
+  // Rank 0 calls it before each size of buffers with the time that this may
+  // take, and leaves out the rest if it returns false.
+  std::function<bool(absl::Duration needed)> goes_on = [](absl::Duration) {
+    return true;
+  };
 };
 
 struct SelfTestResult {

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
@@ -77,7 +78,7 @@ TEST(SelfTest, LeavesOutWhatThereIsNoTimeFor) {
   ASSERT_TRUE(ranks.ok());
   SelfTestOptions test;
   int sizes = 0;
-  test.goes_on = [&sizes] { return sizes++ < 1; };
+  test.goes_on = [&sizes](absl::Duration) { return sizes++ < 1; };
   const auto result = SelfTest(*(*ranks)[0], test);
   ASSERT_TRUE(result.ok());
   EXPECT_FALSE(result->is_whole);
