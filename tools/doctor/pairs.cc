@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -230,6 +231,19 @@ absl::StatusOr<double> MeasureCopies(Communicator& group, absl::Time until) {
   if (to.back() != from.back()) return absl::InternalError("a copy differs");
   LOCKSTEP_RETURN_IF_ERROR(Wait(group.Barrier(CallUntil(until))));
   return static_cast<double>(kBytes) / std::max(MedianOf(seconds), 1e-9);
+}
+
+void TakeBetter(const std::vector<PairSpeed>& again,
+                std::vector<PairSpeed>& pairs) {
+  std::map<std::pair<int, int>, const PairSpeed*> found;
+  for (const PairSpeed& pair : again) found[{pair.a, pair.b}] = &pair;
+  for (PairSpeed& pair : pairs) {
+    const auto same = found.find({pair.a, pair.b});
+    if (same == found.end()) continue;
+    pair.latency = std::min(pair.latency, same->second->latency);
+    pair.bytes_per_second =
+        std::max(pair.bytes_per_second, same->second->bytes_per_second);
+  }
 }
 
 std::vector<PairSpeed> SlowPairs(const std::vector<PairSpeed>& pairs) {

@@ -78,6 +78,10 @@ absl::StatusOr<double> MeasureCopies(Communicator& group, absl::Time until);
 Finding JudgePairs(const std::string& backend,
                    const std::vector<PairSpeed>& pairs);
 
+// Takes the better times of pairs that were measured again.
+void TakeBetter(const std::vector<PairSpeed>& again,
+                std::vector<PairSpeed>& pairs);
+
 // Returns the pairs that JudgePairs calls slow.
 std::vector<PairSpeed> SlowPairs(const std::vector<PairSpeed>& pairs);
 

@@ -212,6 +212,17 @@ TEST(JudgePairs, ComparesLikeWithLike) {
   EXPECT_THAT(SlowPairs(two), IsEmpty());
 }
 
+TEST(Pairs, HaveTheBetterTimesIfTheyAreMeasuredAgain) {
+  std::vector<PairSpeed> pairs = {{0, 1, 20e-6, 2e9}, {0, 2, 20e-6, 2e9}};
+  TakeBetter({{0, 2, 10e-6, 1e9}, {1, 2, 1e-6, 9e9}}, pairs);
+  EXPECT_EQ(pairs[0].latency, 20e-6);
+  EXPECT_EQ(pairs[1].latency, 10e-6);
+  EXPECT_EQ(pairs[1].bytes_per_second, 2e9);
+  TakeBetter({{0, 1, 30e-6, 3e9}}, pairs);
+  EXPECT_EQ(pairs[0].latency, 20e-6);
+  EXPECT_EQ(pairs[0].bytes_per_second, 3e9);
+}
+
 TEST(Pairs, SurviveTheWayToRankZero) {
   const auto read = DecodePairs(Encode(Equal(3, false, 0)));
   ASSERT_TRUE(read.ok());
