@@ -110,6 +110,9 @@ TEST_F(Facts, OfTheGroupWithTheLeastMemoryLeft) {
   const MachineFacts facts = Read();
   EXPECT_EQ(facts.memory_limit, 8000);
   EXPECT_EQ(facts.memory_used, 7500);
+
+  Write("/sys/fs/cgroup/slice/job/memory.current", "3900\n");
+  EXPECT_EQ(Read().memory_limit, 4000);
 }
 
 TEST_F(Facts, HaveTheProcessorsOfTheProcess) {
