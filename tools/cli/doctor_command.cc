@@ -150,7 +150,6 @@ void Doctor::ExamineMachine(Watchdog& watchdog) {
   options.environment = environment_;
   options.world = job_.world;
   options.nccl = nccl_;
-  options.root = command_.root;
   options.on_step = [&watchdog](absl::string_view what) {
     watchdog.Begin(absl::StrCat("looking at ", what));
   };
@@ -179,8 +178,8 @@ void Doctor::ExamineTogether(Watchdog& watchdog) {
   if (!world.ok()) {
     ranks_->findings.push_back(
         {"meeting", Verdict::kFailure, std::string(world.status().message()),
-         "look at what the machines have found above, "
-         "and at the output of the ranks that it names"});
+         "do what the message says, and look at the output of the ranks that "
+         "it names"});
     return;
   }
   has_joined_ = true;
@@ -217,17 +216,18 @@ int Doctor::Print() {
   report.have_met = has_joined_;
   if (machine_.has_value()) report.machines.push_back(*machine_);
   if (ranks_.has_value()) {
-    // The first is this one.
+    // If this rank has examined its machine, that is the first.
     const std::vector<MachineReport>& all = ranks_->machines;
-    const auto others = all.begin() + (all.empty() ? 0 : 1);
-    report.machines.insert(report.machines.end(), others, all.end());
+    const bool is_known = machine_.has_value() && !all.empty();
+    report.machines.insert(report.machines.end(),
+                           all.begin() + (is_known ? 1 : 0), all.end());
   }
   report.ranks = std::move(ranks_);
   PrintReport(report, format_, is_printed_ ? 1 : 0, out_);
   if (is_text() && !command_.quick && has_launch_ && size_ == 1) {
     out_ << "\nThe ranks were not tried together, since there is one. A "
-            "launcher "
-            "starts several:\n  lockstep launch -n 4 -- lockstep doctor\n";
+            "launcher starts several:\n"
+            "  lockstep launch -n 4 -- lockstep doctor\n";
   }
   return report.passes() ? 0 : 1;
 }

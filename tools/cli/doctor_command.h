@@ -27,9 +27,6 @@ struct DoctorCommand {
   bool strict = false;  // whether warnings count as failures
   absl::Duration timeout = absl::Minutes(3);
   std::string format = "text";
-
-  // A test may set it: the files of the system are below it.
-  std::string root;
 };
 
 // Examines this machine, and then, if a launcher has started several ranks, the

@@ -120,11 +120,10 @@ TEST(Doctor, TakesTheSettingsOfAJob) {
                                "cuda_library = \"/nowhere/libcuda.so.1\"\n");
   const Outcome outcome = Examine(command, kRankZero);
   EXPECT_THAT(outcome.code, IsOkAndHolds(1));
-  EXPECT_THAT(
-      outcome.out,
-      AllOf(HasSubstr("there is no \"nowhere\""),
-            HasSubstr("but the job's group is one of nccl"),
-            HasSubstr("/nowhere/libcuda.so.1"), HasSubstr("; 2 failures")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("there is no \"nowhere\""),
+                                 HasSubstr("but the job's group uses nccl"),
+                                 HasSubstr("/nowhere/libcuda.so.1"),
+                                 HasSubstr("; 2 failures")));
   // Values may also be set without a text.
   command.job = {};
   command.job.values = {"world.interface=nowhere"};

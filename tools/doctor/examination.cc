@@ -273,7 +273,7 @@ std::vector<std::string> Examination::ChooseBackends() {
       names.push_back(name);
     } else if (name == jobs) {
       Add(name, Verdict::kFailure,
-          absl::StrCat("not tried, although the job's group is one of it, "
+          absl::StrCat("not tried, although the job's group uses it, "
                        "since ",
                        why_not),
           name == kTcp ? "see connections"
@@ -372,7 +372,7 @@ absl::Status Examination::TryBackend(const std::string& name) {
   if (!told.empty()) groups_.erase(name);
   if (!is_first()) return absl::OkStatus();
   const char* const jobs =
-      name == JobsBackend() ? "; the job's group is one of it" : "";
+      name == JobsBackend() ? "; the job's group uses it" : "";
   if (failure.empty() && result->is_whole) {
     Add(name, Verdict::kPass,
         absl::StrCat("all operations give the right results", jobs));

@@ -175,7 +175,7 @@ void Judge::Memory() {
     Add(kCheck, Verdict::kWarning,
         absl::StrCat(text, "; the kernel has killed ", facts_.memory_kills,
                      facts_.memory_kills == 1 ? " process" : " processes",
-                     " of the container, since it was used up"),
+                     " of the container, since none was left"),
         remedy);
   } else if (is_limited && left < local_size_ * kOfARank) {
     Add(kCheck, Verdict::kWarning,
@@ -320,7 +320,7 @@ void Judge::Gpus() {
           "CUDA_VISIBLE_DEVICES hides them, and whether nvidia-smi works");
     } else if (needs_gpu_) {
       Add(kCheck, Verdict::kFailure,
-          absl::StrCat("none, but the job's group is one of nccl: ", why),
+          absl::StrCat("none, but the job's group uses nccl: ", why),
           "run the job where there are GPUs, or let its group be \"auto\"");
     } else {
       Pass(kCheck, "none");

@@ -186,9 +186,9 @@ TEST(Ranks, SayThatTheBackendOfTheJobCannotBeTried) {
       Examine(2, [](int, RanksOptions& options) { options.backend = "nccl"; });
   EXPECT_EQ(FindingOf(report, "nccl").verdict, Verdict::kFailure);
   EXPECT_THAT(FindingOf(report, "nccl").text,
-              HasSubstr("although the job's group is one of it"));
+              HasSubstr("although the job's group uses it"));
   EXPECT_THAT(FindingOf(Examine(2), "shm").text,
-              HasSubstr("; the job's group is one of it"));
+              HasSubstr("; the job's group uses it"));
 }
 
 TEST(Ranks, SayWhoseResultsAreWrong) {
