@@ -239,7 +239,8 @@ void ReadGpus(const FactsOptions& options, GpuFacts& facts) {
   for (std::filesystem::directory_iterator at(options.root + "/dev", error),
        end;
        !error && at != end; at.increment(error)) {
-    absl::string_view name = at->path().filename().native();
+    const std::string file = at->path().filename().string();
+    absl::string_view name = file;
     int number = 0;
     facts.has_devices |=
         absl::ConsumePrefix(&name, "nvidia") && absl::SimpleAtoi(name, &number);
