@@ -113,7 +113,9 @@ absl::Status Examination::Introduce() {
   const Interface* const interface =
       FindInterface(options_.facts.network.interfaces, meeting_->address());
   if (interface != nullptr) mine.mbits = interface->mbits;
-  mine.seconds = absl::ToDoubleSeconds(until_ - absl::Now());
+  // It may have no limit, which the text of a number can't say.
+  constexpr absl::Duration kMost = absl::Hours(24 * 365);
+  mine.seconds = absl::ToDoubleSeconds(std::min(until_ - absl::Now(), kMost));
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                             meeting_->Collect(Encode(mine)));
   double seconds = mine.seconds;

@@ -251,6 +251,14 @@ TEST(Ranks, AreToldOfOneThatIsGone) {
   });
 }
 
+TEST(Ranks, NeedNoLimit) {
+  const RanksReport report = Examine(2, [](int, RanksOptions& options) {
+    options.until = absl::InfiniteFuture();
+  });
+  EXPECT_EQ(CountOf(report.findings, Verdict::kFailure), 0);
+  EXPECT_THAT(report.pairs, SizeIs(2));
+}
+
 TEST(Ranks, EndAtTheirTime) {
   OnWorlds(1, [](World& world) {
     RanksOptions options = Options();
