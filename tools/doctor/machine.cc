@@ -162,8 +162,10 @@ void Judge::Memory() {
     text = absl::StrCat("this container may use ", Bytes(facts_.memory_limit),
                         ", of which ", Bytes(left), " are left; ");
   }
-  absl::StrAppend(&text, "the machine has ",
-                  facts_.memory < 0 ? "an unknown size" : Bytes(facts_.memory));
+  absl::StrAppend(&text,
+                  facts_.memory < 0
+                      ? "the system does not say how much the machine has"
+                      : absl::StrCat("the machine has ", Bytes(facts_.memory)));
   if (facts_.available >= 0) {
     absl::StrAppend(&text, ", of which ", Bytes(facts_.available),
                     " are available");

@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
         // Without a limit, they belong to another time, or another container.
         Case{"memory", Verdict::kPass, "64.0 GiB", "",
              [](MachineFacts& f) { f.memory_kills = 1; }},
-        Case{"memory", Verdict::kNotJudged, "an unknown size", "",
+        Case{"memory", Verdict::kNotJudged, "does not say how much", "",
              [](MachineFacts& f) { f.memory = f.available = -1; }},
         Case{"locked memory", Verdict::kPass, "a limit of 64 KiB", "",
              [](MachineFacts& f) { f.locked_memory = 65536; }},
