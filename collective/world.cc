@@ -1,9 +1,6 @@
 #include "lockstep/collective/world.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
-#include <netdb.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <functional>
@@ -31,6 +28,7 @@
 #include "lockstep/collective/engine/group.h"
 #include "lockstep/collective/operation.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
+#include "lockstep/collective/rendezvous/socket_address.h"
 #include "lockstep/collective/rendezvous/star.h"
 #include "lockstep/collective/shm/shm_neighbourhood.h"
 
@@ -43,6 +41,7 @@ using internal_collective::ControlPlane;
 using internal_collective::EngineOptions;
 using internal_collective::Exchanges;
 using internal_collective::Group;
+using internal_collective::HostOf;
 using internal_collective::kLocalBackend;
 using internal_collective::Peer;
 using internal_collective::Star;
@@ -58,16 +57,9 @@ absl::StatusOr<std::string> AddressOf(const std::string& interface) {
   std::vector<std::string> names;
   for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
     names.emplace_back(each->ifa_name);
-    if (each->ifa_name != interface || each->ifa_addr == nullptr) continue;
-    const int family = each->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    char host[NI_MAXHOST];
-    const socklen_t size =
-        family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    if (getnameinfo(each->ifa_addr, size, host, sizeof(host), nullptr, 0,
-                    NI_NUMERICHOST) == 0) {
-      return std::string(host);
-    }
+    if (each->ifa_name != interface) continue;
+    std::string host = HostOf(each->ifa_addr);
+    if (!host.empty()) return host;
   }
   if (std::find(names.begin(), names.end(), interface) != names.end()) {
     return absl::InvalidArgumentError(

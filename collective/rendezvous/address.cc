@@ -18,6 +18,7 @@
 #include "lockstep/base/quiet_thread.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/system_error.h"
+#include "lockstep/collective/rendezvous/socket_address.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -43,11 +44,8 @@ absl::StatusOr<std::vector<std::string>> Lookup(const std::string& host,
   }
   std::vector<std::string> found;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    char text[NI_MAXHOST];
-    if (::getnameinfo(entry->ai_addr, entry->ai_addrlen, text, sizeof(text),
-                      nullptr, 0, NI_NUMERICHOST) == 0) {
-      found.emplace_back(text);
-    }
+    std::string number = HostOf(entry->ai_addr);
+    if (!number.empty()) found.push_back(std::move(number));
   }
   ::freeaddrinfo(list);
   return found;

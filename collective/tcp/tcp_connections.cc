@@ -1,6 +1,5 @@
 #include "lockstep/collective/tcp/tcp_connections.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -29,6 +28,7 @@
 #include "lockstep/base/steady_time.h"
 #include "lockstep/base/system_error.h"
 #include "lockstep/collective/rendezvous/address.h"
+#include "lockstep/collective/rendezvous/socket_address.h"
 #include "lockstep/collective/rendezvous/token.h"
 #include "lockstep/collective/transport_util.h"
 
@@ -43,37 +43,6 @@ constexpr size_t kSecretBytes = 2 * kRandomBytes;
 constexpr size_t kMostStrangers = 256;
 // Most addresses are numbers, which need no name service.
 constexpr absl::Duration kResolvePatience = absl::Seconds(10);
-
-// An address of a socket, and its length.
-struct SocketAddress {
-  sockaddr_storage storage = {};
-  socklen_t size = 0;
-
-  const sockaddr* get() const {
-    return reinterpret_cast<const sockaddr*>(&storage);
-  }
-};
-
-// Returns the address of a host that is named by its number.
-absl::StatusOr<SocketAddress> AddressOf(const std::string& host,
-                                        uint16_t port) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error =
-      ::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
-  if (error != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", absl::CHexEscape(host),
-                     "' should be an IP address: ", ::gai_strerror(error)));
-  }
-  SocketAddress address;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  address.size = found->ai_addrlen;
-  ::freeaddrinfo(found);
-  return address;
-}
 
 absl::StatusOr<Descriptor> NewSocket(int family) {
   Descriptor socket(
@@ -271,27 +240,21 @@ absl::StatusOr<std::unique_ptr<TcpConnections::Link>> TcpConnections::Listen() {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> hosts,
                             Resolve(context_.address, After(kResolvePatience)));
   const std::string& host = hosts.front();
-  LOCKSTEP_ASSIGN_OR_RETURN(SocketAddress address, AddressOf(host, 0));
+  LOCKSTEP_ASSIGN_OR_RETURN(SocketAddress address, SocketAddressOf(host, 0));
   LOCKSTEP_ASSIGN_OR_RETURN(Descriptor made,
                             NewSocket(address.storage.ss_family));
   auto listener = std::make_unique<Link>(std::move(made));
   const int socket = listener->socket.fd();
-  auto* const place = reinterpret_cast<sockaddr*>(&address.storage);
-  if (::bind(socket, place, address.size) != 0 ||
+  if (::bind(socket, address.get(), address.size) != 0 ||
       ::listen(socket, SOMAXCONN) != 0 ||
-      ::getsockname(socket, place, &address.size) != 0) {
+      ::getsockname(socket, address.get(), &address.size) != 0) {
     return SystemError(
         errno, absl::StrCat("tcp can't listen at '", context_.address, "'"),
         absl::StatusCode::kInvalidArgument);
   }
-  // The port is at the same place in addresses of both families.
-  static_assert(offsetof(sockaddr_in, sin_port) ==
-                offsetof(sockaddr_in6, sin6_port));
-  const uint16_t port =
-      ntohs(reinterpret_cast<const sockaddr_in*>(place)->sin_port);
   LOCKSTEP_RETURN_IF_ERROR(context_.store->Set(
       absl::StrCat(context_.key, "/tcp/", rank_),
-      absl::StrCat(secret_, " ", FormatHostPort(host, port))));
+      absl::StrCat(secret_, " ", FormatHostPort(host, address.port()))));
   return listener;
 }
 
@@ -318,7 +281,7 @@ absl::StatusOr<TcpConnections::Place> TcpConnections::PlaceOf(int peer) const {
 absl::Status TcpConnections::ConnectTo(int peer, Use use) {
   LOCKSTEP_ASSIGN_OR_RETURN(const Place place, PlaceOf(peer));
   LOCKSTEP_ASSIGN_OR_RETURN(const SocketAddress address,
-                            AddressOf(place.host, place.port));
+                            SocketAddressOf(place.host, place.port));
   LOCKSTEP_ASSIGN_OR_RETURN(Descriptor made,
                             NewSocket(address.storage.ss_family));
   std::unique_ptr<Link>& link = LinkTo(peer, use);

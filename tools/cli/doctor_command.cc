@@ -105,7 +105,7 @@ class Doctor {
 };
 
 int Doctor::Run() {
-  // What waits for other ranks has deadlines of its own.
+  // The calls that wait for other ranks have deadlines of their own.
   constexpr absl::Duration kGrace = absl::Seconds(10);
   Watchdog watchdog("lockstep doctor", command_.timeout, kGrace,
                     "reading the launcher's variables");

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// What the command has returned and printed.
+// The code and the output of the command.
 struct Outcome {
   absl::StatusOr<int> code = 0;
   std::string out;

@@ -63,7 +63,7 @@ std::string CountsOf(int failures, int warnings) {
   return text;
 }
 
-// How many findings are bad.
+// The numbers of bad findings.
 struct Total {
   explicit Total(const std::vector<Finding>& findings) { Add(findings); }
   explicit Total(const DoctorReport& report) {

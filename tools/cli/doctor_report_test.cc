@@ -97,7 +97,7 @@ TEST(DoctorReport, HasAllOfAMachineAsText) {
                               "  -     clock          tsc\n"
                               "  WARN  locked memory  a limit"),
                     HasSubstr("FAIL: machine trainer-0; 1 warning\n")));
-  // What was printed is not repeated.
+  // A machine that was printed before is not repeated.
   EXPECT_THAT(Text(Report(), OutputFormat::kText, 1),
               AllOf(Not(HasSubstr("machine trainer-0")),
                     HasSubstr("machine trainer-1")));

@@ -47,8 +47,8 @@ struct LaunchCommand {
   // A file for one line of JSON for each attempt (attempt_report.h), or "".
   std::string report;
 
-  // Whether the doctor looks at this host before the first attempt. Nothing is
-  // started if it finds a failure.
+  // If it is true, the doctor looks at this host before the first attempt, and
+  // no rank is started if it finds a failure.
   bool doctor = false;
 
   // The words after --: the program and its arguments.

@@ -174,7 +174,8 @@ class Launcher {
   Output out_{STDOUT_FILENO, "stdout"};
   Output err_{STDERR_FILENO, "stderr"};
 
-  // The port of the first attempt, if it was chosen for the doctor; or 0.
+  // The port of the first attempt, which the doctor looks at, too; 0 until it
+  // is chosen.
   int64_t first_port_ = 0;
 
   State state_ = State::kRunning;

@@ -337,7 +337,7 @@ TEST(Tool, LooksAtTheHostBeforeItStartsRanks) {
                               HasSubstr("[doctor] PASS: machine "),
                               HasSubstr("[rank 0] hello\n"),
                               HasSubstr("[rank 1] hello\n")));
-  // What the doctor says does not mix with what the ranks print.
+  // The lines of the doctor do not mix with the output of the ranks.
   EXPECT_THAT(Shell("$tool launch --doctor" + ranks + " 2>/dev/null").out,
               Not(HasSubstr("doctor")));
 

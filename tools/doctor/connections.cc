@@ -1,17 +1,11 @@
 #include "lockstep/tools/doctor/connections.h"
 
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/types.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>  // NOLINT: deadlines for poll
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,6 +26,7 @@
 #include "lockstep/base/steady_time.h"
 #include "lockstep/base/system_error.h"
 #include "lockstep/collective/rendezvous/address.h"
+#include "lockstep/collective/rendezvous/socket_address.h"
 
 namespace lockstep {
 namespace {
@@ -39,46 +34,23 @@ namespace {
 using internal_collective::FormatHostPort;
 using internal_collective::HostPort;
 using internal_collective::ParseHostPort;
+using internal_collective::SocketAddress;
+using internal_collective::SocketAddressOf;
 
 // Connections that are tried at the same time.
 constexpr size_t kMostAtOnce = 64;
-
-// An address in the form of the system's calls.
-struct Endpoint {
-  sockaddr_storage storage = {};
-  socklen_t size = sizeof(storage);
-
-  sockaddr* generic() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-
-absl::StatusOr<Endpoint> EndpointOf(const std::string& host, uint16_t port) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found) !=
-      0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", host, "' is no address"));
-  }
-  Endpoint endpoint;
-  endpoint.size = found->ai_addrlen;
-  std::copy_n(reinterpret_cast<const char*>(found->ai_addr), endpoint.size,
-              reinterpret_cast<char*>(&endpoint.storage));
-  freeaddrinfo(found);
-  return endpoint;
-}
+// Milliseconds between two looks at the clock.
+constexpr int kTick = 50;
 
 // Begins to connect. The socket does not block.
 absl::StatusOr<Descriptor> BeginTo(const std::string& place) {
   LOCKSTEP_ASSIGN_OR_RETURN(const HostPort parsed, ParseHostPort(place));
-  LOCKSTEP_ASSIGN_OR_RETURN(Endpoint endpoint,
-                            EndpointOf(parsed.host, parsed.port));
-  Descriptor made(socket(endpoint.storage.ss_family,
+  LOCKSTEP_ASSIGN_OR_RETURN(const SocketAddress address,
+                            SocketAddressOf(parsed.host, parsed.port));
+  Descriptor made(socket(address.storage.ss_family,
                          SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!made.ok() ||
-      (connect(made.fd(), endpoint.generic(), endpoint.size) != 0 &&
-       errno != EINPROGRESS)) {
+  if (!made.ok() || (connect(made.fd(), address.get(), address.size) != 0 &&
+                     errno != EINPROGRESS)) {
     return absl::UnavailableError(ErrorText(errno));
   }
   return made;
@@ -93,35 +65,26 @@ int ErrorOf(const Descriptor& connection) {
              : errno;
 }
 
-int PollTimeout(SteadyTime until) {
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(until - SteadyNow());
-  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1000));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& address,
                                                  SteadyTime until) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<std::string> addresses,
                             internal_collective::Resolve(address, until));
-  LOCKSTEP_ASSIGN_OR_RETURN(Endpoint endpoint, EndpointOf(addresses[0], 0));
-  Descriptor made(socket(endpoint.storage.ss_family,
+  LOCKSTEP_ASSIGN_OR_RETURN(SocketAddress place,
+                            SocketAddressOf(addresses[0], 0));
+  Descriptor made(socket(place.storage.ss_family,
                          SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   Descriptor end(eventfd(0, EFD_CLOEXEC));
   if (!made.ok() || !end.ok() ||
-      bind(made.fd(), endpoint.generic(), endpoint.size) != 0 ||
+      bind(made.fd(), place.get(), place.size) != 0 ||
       listen(made.fd(), SOMAXCONN) != 0 ||
-      getsockname(made.fd(), endpoint.generic(), &endpoint.size) != 0) {
+      getsockname(made.fd(), place.get(), &place.size) != 0) {
     return SystemError(errno, absl::StrCat("can't listen at ", address));
   }
-  const uint16_t port =
-      endpoint.storage.ss_family == AF_INET6
-          ? reinterpret_cast<const sockaddr_in6*>(&endpoint.storage)->sin6_port
-          : reinterpret_cast<const sockaddr_in*>(&endpoint.storage)->sin_port;
   return std::unique_ptr<Door>(
       new Door(std::move(made), std::move(end),
-               FormatHostPort(addresses[0], ntohs(port))));
+               FormatHostPort(addresses[0], place.port())));
 }
 
 Door::Door(Descriptor socket, Descriptor end, std::string place)
@@ -199,7 +162,7 @@ std::vector<Unreached> TryConnections(absl::Span<const std::string> places,
     for (const Attempt& attempt : attempts) {
       polled.push_back({attempt.connection.fd(), POLLOUT, 0});
     }
-    poll(polled.data(), polled.size(), PollTimeout(until));
+    poll(polled.data(), polled.size(), kTick);
     const bool is_over = SteadyNow() >= until;
     std::vector<Attempt> left;
     for (size_t i = 0; i < attempts.size(); ++i) {

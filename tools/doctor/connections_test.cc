@@ -100,7 +100,7 @@ TEST(Door, IsAtAnAddressOfThisMachine) {
   EXPECT_THAT(Door::Open("192.0.2.99", After(kLong)).status(),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("can't listen at 192.0.2.99")));
-  EXPECT_FALSE(Door::Open("nowhere.invalid", After(kLong)).ok());
+  EXPECT_FALSE(Door::Open("nowhere.invalid", After(absl::Seconds(1))).ok());
   const auto named = Door::Open("localhost", After(kLong));
   ASSERT_TRUE(named.ok()) << named.status();
 }

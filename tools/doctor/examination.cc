@@ -21,6 +21,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "lockstep/base/catch_all.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/blame.h"
@@ -53,7 +54,9 @@ bool IsGone(int rank, const absl::Status& status) {
 }  // namespace
 
 RanksReport Examination::Run() {
-  const absl::Status status = RunAll();
+  // A rank that can't start a thread, for instance, tells the others.
+  const absl::Status status =
+      CatchAll("the examination", [this] { return RunAll(); });
   report_.must_speak = is_first();
   if (status.ok()) return std::move(report_);
   if (meeting_ != nullptr) meeting_->Abort(status);
@@ -352,7 +355,7 @@ absl::Status Examination::TryBackend(const std::string& name) {
   }
   const absl::StatusOr<std::vector<std::string>> all = meeting_->Collect(mine);
   if (!all.ok()) {
-    // What this rank knows may say more about the ranks that are missing.
+    // The error of this rank may say more about the ranks that are missing.
     if (!result.ok() && is_first()) {
       Add(name, Verdict::kFailure, std::string(result.status().message()),
           "look at the ranks that it names");

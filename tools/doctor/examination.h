@@ -46,7 +46,7 @@ inline constexpr absl::string_view kError = "error ";
 // The name of a check of machine.h, which rank 0 may make for all machines.
 inline constexpr char kProcessors[] = "processors";
 
-// What rank 0 knows of a machine.
+// The facts about a machine that rank 0 needs.
 struct Machine {
   std::string host;
   int64_t ranks = 0;

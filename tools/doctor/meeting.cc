@@ -56,8 +56,8 @@ absl::StatusOr<std::unique_ptr<Meeting>> Meeting::Make(World& world,
   options.name = "doctor";
   options.backend = "doctor";
   options.deadline = until - absl::Now();
-  options.transport = [&meeting](const TransportContext& context) {
-    meeting->context_ = context;
+  options.transport = [made = meeting.get()](const TransportContext& context) {
+    made->context_ = context;
     return absl::StatusOr<AnyTransport>(std::make_unique<NoTransport>());
   };
   LOCKSTEP_ASSIGN_OR_RETURN(meeting->group_, world.MakeGroup(options));

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,34 +32,19 @@
 #include "lockstep/base/steady_time.h"
 #include "lockstep/base/system_error.h"
 #include "lockstep/collective/rendezvous/address.h"
+#include "lockstep/collective/rendezvous/socket_address.h"
 
 namespace lockstep {
 namespace {
 
+using internal_collective::HostOf;
 using internal_collective::HostPort;
 using internal_collective::ParseHostPort;
 using internal_collective::Resolve;
+using internal_collective::SocketAddress;
+using internal_collective::SocketAddressOf;
 
 constexpr absl::Duration kNamesPatience = absl::Seconds(10);
-
-socklen_t SizeOf(const sockaddr& address) {
-  return address.sa_family == AF_INET6 ? sizeof(sockaddr_in6)
-                                       : sizeof(sockaddr_in);
-}
-
-// Returns the address in digits, or "" if it is not one of IP.
-std::string DigitsOf(const sockaddr* address) {
-  if (address == nullptr ||
-      (address->sa_family != AF_INET && address->sa_family != AF_INET6)) {
-    return "";
-  }
-  char host[NI_MAXHOST];
-  if (getnameinfo(address, SizeOf(*address), host, sizeof(host), nullptr, 0,
-                  NI_NUMERICHOST) != 0) {
-    return "";
-  }
-  return host;
-}
 
 // Returns true if an interface is one of a device, or stands above one: others,
 // such as those of containers, name a speed that they do not have.
@@ -92,7 +76,7 @@ std::vector<Interface> ReadInterfaces(const std::string& root) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return interfaces;
   for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
-    const std::string address = DigitsOf(each->ifa_addr);
+    const std::string address = HostOf(each->ifa_addr);
     if (address.empty() || (each->ifa_flags & IFF_UP) == 0) continue;
     const auto same = [each](const Interface& interface) {
       return interface.name == each->ifa_name;
@@ -115,26 +99,17 @@ std::vector<Interface> ReadInterfaces(const std::string& root) {
 // Returns this machine's address from which it reaches another, which a socket
 // of datagrams finds out without sending any.
 absl::StatusOr<std::string> SourceFor(const std::string& address) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(address.c_str(), "9", &hints, &found) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(address, " is no address"));
-  }
+  constexpr uint16_t kAnyPort = 9;
+  LOCKSTEP_ASSIGN_OR_RETURN(const SocketAddress other,
+                            SocketAddressOf(address, kAnyPort));
   const Descriptor probe(
-      socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage own = {};
-  socklen_t size = sizeof(own);
-  auto* const generic = reinterpret_cast<sockaddr*>(&own);
-  const bool is_reached =
-      probe.ok() &&
-      connect(probe.fd(), found->ai_addr, found->ai_addrlen) == 0 &&
-      getsockname(probe.fd(), generic, &size) == 0;
-  const int error = errno;
-  freeaddrinfo(found);
-  if (!is_reached) return SystemError(error, address);
-  return DigitsOf(generic);
+      socket(other.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  SocketAddress own;
+  if (!probe.ok() || connect(probe.fd(), other.get(), other.size) != 0 ||
+      getsockname(probe.fd(), own.get(), &own.size) != 0) {
+    return SystemError(errno, address);
+  }
+  return HostOf(own.get());
 }
 
 // Returns the address that a table of the kernel has: 8 or 32 hexadecimal
