@@ -1,6 +1,7 @@
 #include "lockstep/tools/doctor/self_test.h"
 
 #include <cstdint>
+#include <future>  // NOLINT: ranks wait for each other here
 #include <memory>
 #include <string>
 
@@ -86,12 +87,16 @@ TEST(SelfTest, LeavesOutWhatThereIsNoTimeFor) {
 }
 
 TEST(SelfTest, ReturnsTheFailureOfItsGroup) {
-  OnWorlds(2, [](World& world) {
+  std::promise<void> rank_zero_has_its_group;
+  OnWorlds(2, [&rank_zero_has_its_group](World& world) {
     GroupOptions options;
     options.backend = "tcp";
     const auto group = world.MakeGroup(options);
+    if (world.rank() == 0) rank_zero_has_its_group.set_value();
     ASSERT_TRUE(group.ok()) << group.status();
     if (world.rank() == 1) {
+      // An abort that comes sooner would fail rank 0's MakeGroup.
+      rank_zero_has_its_group.get_future().wait();
       (*group)->Abort(absl::InternalError("a planted failure"));
       return;
     }
