@@ -54,7 +54,7 @@ struct Machine {
   double quota = 0;
   int64_t gpus = 0, mbits = -1;
   bool is_reported = false;  // whether its report is known
-  // Whether that warns of too few processors.
+  // True if that warns of too few processors.
   bool is_warned = false;
 
   // Returns how many processors its ranks have, or -1 if that is not known.

@@ -54,7 +54,7 @@ absl::Status Examination::CompareClocks(Communicator& group) {
                             meeting_->Collect(absl::StrFormat(
                                 "%.9f %.9f", offset.seconds, offset.error)));
   int worst = 0;
-  // What the clocks differ at least, and at most.
+  // The clocks differ by this much at least, and at most.
   double least = 0, most = 0;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const std::vector<std::string> words = absl::StrSplit(all[rank], ' ');

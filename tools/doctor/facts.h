@@ -68,7 +68,7 @@ struct MachineFacts {
   // The first port that this user may listen at.
   int first_port = 0;
 
-  // Whether the kernel says that a time service keeps the clock right.
+  // True if the kernel says that a time service keeps the clock right.
   std::optional<bool> synchronized;
   std::string clock_source;
 };
@@ -93,8 +93,7 @@ MachineFacts ReadMachineFacts(const FactsOptions& options);
 
 // Returns the place where the ranks of a job meet.
 struct MeetingPlace {
-  // Whether it is an address. It is not if the ranks meet by a file, or if
-  // there is one rank.
+  // False if the ranks meet by a file, or if there is one rank.
   bool is_address = false;
   std::string address;  // "trainer-0:29500"
 };

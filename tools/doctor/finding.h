@@ -44,7 +44,7 @@ struct Fact {
   std::variant<int64_t, double, std::string> value;
 };
 
-// What was found on one machine.
+// A MachineReport holds what was found on one machine.
 struct MachineReport {
   std::string host;
   std::string about;  // for people: Lockstep's version, the kernel, processor

@@ -35,14 +35,14 @@ struct PairOptions {
   };
 };
 
-// What two ranks have measured.
+// A PairSpeed holds what two ranks have measured.
 struct PairSpeed {
   int a = 0, b = 0;             // the ranks; a < b
   double latency = 0;           // seconds for 8 bytes one way: the median
   double bytes_per_second = 0;  // of large messages one way: the best
 
-  // What rank 0 adds: whether both run on the same machine, whether they have
-  // a processor each, and the most that could be expected, or 0 if that is not
+  // Rank 0 adds whether both run on the same machine, whether they have a
+  // processor each, and the most that could be expected, or 0 if that is not
   // known.
   bool is_local = false;
   double limit = 0;

@@ -26,7 +26,7 @@
 
 namespace lockstep {
 
-// How much is done.
+// An Effort says how much is done.
 struct Effort {
   int64_t most_elements = 1 << 18;  // of a buffer of the backends' tests
   int most_partners = 127;          // each rank is paired with so many others
@@ -41,7 +41,7 @@ struct RanksOptions {
   absl::Time until;  // when to give up
   Effort effort;
 
-  // What was found on this machine, if this rank has looked.
+  // The report about this machine, if this rank has looked.
   MachineReport machine;
   MachineFacts facts;
   // A text that only ranks of this machine have. "" stands for its name and
@@ -77,7 +77,7 @@ struct Unconnected {
   std::string why;
 };
 
-// What rank 0 knows at the end.
+// A RanksReport holds what rank 0 knows at the end.
 struct RanksReport {
   std::vector<std::string> hosts;       // by rank
   std::vector<MachineReport> machines;  // one for each, that of rank 0 first
@@ -86,7 +86,7 @@ struct RanksReport {
   std::vector<double> copies;  // bytes in a second, by rank
   std::vector<BackendPairs> pairs;
 
-  // Whether this rank has to say what was found: rank 0 has, and the others
+  // True if this rank has to say what was found: rank 0 has, and the others
   // have if rank 0 is gone.
   bool must_speak = true;
 };
