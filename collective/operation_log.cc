@@ -138,6 +138,7 @@ std::vector<OperationRecord> OperationLog::Recent(uint64_t most) const {
     recent.push_back(records_[i % capacity_]);
     recent.back().issued += ahead;
     recent.back().ended += ahead;
+    recent.back().ahead_of_steady = ahead;
   }
   return recent;
 }

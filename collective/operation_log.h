@@ -32,6 +32,10 @@ struct OperationRecord {
   int64_t out_count = 0;  // elements of its output
   absl::Time issued;
   absl::Time ended = absl::InfiniteFuture();  // infinite while pending
+  // The system's time minus that of the steady clock when the record was
+  // returned. The times above less this are those of the steady clock, which
+  // nobody sets.
+  absl::Duration ahead_of_steady;
 
   OpKind kind = OpKind::kBarrier;
   DType dtype = DType::kF32;
@@ -42,8 +46,17 @@ struct OperationRecord {
   int from = -1;       // the sender of Recv and SendRecv
   char name[16] = {};  // the first 16 bytes; no terminator after 16
 
+  SteadyTime steady_issued() const { return Steady(issued); }
+  SteadyTime steady_ended() const { return Steady(ended); }
+
   bool pending() const { return ended == absl::InfiniteFuture(); }
   std::string Describe() const;
+
+ private:
+  SteadyTime Steady(absl::Time time) const {
+    return SteadyTime(
+        absl::ToChronoNanoseconds(time - ahead_of_steady - absl::UnixEpoch()));
+  }
 };
 
 // Returns for how long at least one of these operations ran, from its issue to

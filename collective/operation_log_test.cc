@@ -1,6 +1,7 @@
 #include "lockstep/collective/operation_log.h"
 
 #include <algorithm>
+#include <chrono>  // NOLINT: what the steady clock speaks
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -71,6 +72,19 @@ TEST(OperationLog, SaysWithWhom) {
   Operation receive = Make(OpKind::kRecv, 0, 9);
   receive.from = 0;
   EXPECT_THAT(DescribeLogged(receive), StartsWith("recv(9 x f32) from rank 0"));
+}
+
+TEST(OperationLog, KnowsTimesOfTheSteadyClock) {
+  OperationLog log;
+  const SteadyTime issued = SteadyNow();
+  const SteadyTime ended = issued + std::chrono::microseconds(70);
+  log.End(log.Begin(Make(OpKind::kBarrier, 0, 0), issued),
+          absl::StatusCode::kOk, ended);
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<OperationRecord> recent = log.Recent();
+    EXPECT_EQ(recent[0].steady_issued(), issued);
+    EXPECT_EQ(recent[0].steady_ended(), ended);
+  }
 }
 
 // An operation from one second to another one.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -245,6 +246,14 @@ World::~World() {
 
 int World::rank() const { return control_->rank(); }
 int World::size() const { return control_->size(); }
+
+std::optional<SteadyOffset> World::steady_offset() const {
+  if (fork_guard_.forked()) return std::nullopt;
+  const auto found = control_->Ahead();
+  if (!found.has_value()) return std::nullopt;
+  return SteadyOffset{absl::Nanoseconds(found->ahead),
+                      absl::Nanoseconds(found->error)};
+}
 
 std::string World::AutoBackend() const {
   if (exchanges_ != nullptr) return kLocalBackend;

@@ -27,6 +27,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -174,6 +175,13 @@ struct GroupOptions {
 // Returns INVALID_ARGUMENT for options that no group can have.
 absl::Status Validate(const GroupOptions& options);
 
+// How far the steady clock (std::chrono::steady_clock) of this process is ahead
+// of that of rank 0, which may run on another machine.
+struct SteadyOffset {
+  absl::Duration ahead;
+  absl::Duration error;  // the largest possible error of `ahead`
+};
+
 // One process's membership in the job.
 // Thread-safety: thread-safe.
 class World {
@@ -240,6 +248,16 @@ class World {
   //     return model.status();
   //   }
   void Abort(const absl::Status& why);
+
+  // Returns how far the clocks differ now, as the heartbeats show: the best of
+  // the last 60 round trips counts. Nothing is known in the first two seconds.
+  // Any thread may call it. Times of both ranks fit together so:
+  //
+  //   const std::optional<SteadyOffset> offset = world->steady_offset();
+  //   if (offset.has_value() && offset->error < absl::Milliseconds(1)) {
+  //     Show(mine - absl::ToChronoNanoseconds(offset->ahead));
+  //   }
+  std::optional<SteadyOffset> steady_offset() const;
 
   // Returns the backend that "auto" stands for.
   std::string AutoBackend() const;

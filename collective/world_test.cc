@@ -4,6 +4,7 @@
 #include <future>  // NOLINT: what a callback is told
 #include <memory>
 #include <mutex>  // NOLINT: std::call_once
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>  // NOLINT: ranks
@@ -20,6 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/buffer.h"
 #include "lockstep/collective/rendezvous/star_testing.h"
@@ -154,6 +156,22 @@ TEST(World, RanksOfOneHostShareMemory) {
     EXPECT_THAT(job.worlds[rank]->description(),
                 HasSubstr(absl::StrCat("rank ", rank, " of 3")));
   }
+}
+
+// The ranks of this test have one clock.
+TEST(World, KnowsHowFarTheClocksDiffer) {
+  WorldOptions options;
+  options.beat = absl::Milliseconds(10);
+  Job job(2, options);
+  EXPECT_EQ(job.worlds[0]->steady_offset()->error, absl::ZeroDuration());
+  std::optional<SteadyOffset> offset;
+  const SteadyTime end = After(internal_collective::kLong);
+  while (!offset.has_value() && SteadyNow() < end) {
+    offset = job.worlds[1]->steady_offset();
+    std::this_thread::yield();
+  }
+  ASSERT_TRUE(offset.has_value());
+  EXPECT_LE(absl::AbsDuration(offset->ahead), offset->error);
 }
 
 TEST(World, RefusesWhatMakesNoSense) {

@@ -57,6 +57,7 @@
 #include "lockstep/collective/control/failure_timing.h"
 #include "lockstep/collective/control/last_words.h"
 #include "lockstep/collective/control/messages.h"
+#include "lockstep/collective/rendezvous/peer_clock.h"
 #include "lockstep/collective/rendezvous/star.h"
 #include "lockstep/collective/rendezvous/store.h"
 #include "lockstep/collective/verdicts.h"
@@ -120,6 +121,9 @@ class ControlPlane : public StarListener {
   Blame::Rank self() const;
   // The address by which this rank is connected to the others.
   std::string local_address() const { return star_->local_address(); }
+
+  // Returns how far this rank's steady clock is ahead of rank 0's.
+  std::optional<ClockAhead> Ahead() const { return star_->AheadOf(0); }
 
   // Joins a group, without waiting for its other members: returns when rank 0
   // has compared `info` with that of the members that came before. It is an

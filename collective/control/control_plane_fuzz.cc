@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,9 @@ class FakeStar final : public Star {
     LOCKSTEP_CHECK(to == 0 && !message.empty());
     if (TypeOf(message) != Message::kOpen) return;
     listener->OnMessage(0, Encode(OpenedMessage{"world"}));
+  }
+  std::optional<ClockAhead> AheadOf(int /*rank*/) const override {
+    return std::nullopt;
   }
   absl::Duration SilentFor(int) const override { return absl::Seconds(1); }
   absl::Status Leave(absl::Duration) override { return absl::OkStatus(); }

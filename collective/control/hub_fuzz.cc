@@ -3,6 +3,7 @@
 // It sends and keeps no more than the messages explain.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,9 @@ class FakeStar final : public Star {
       ++fuzz_accepts;
     }
     sent += message.size();
+  }
+  std::optional<ClockAhead> AheadOf(int /*rank*/) const override {
+    return std::nullopt;
   }
   absl::Duration SilentFor(int) const override { return absl::Seconds(1); }
   absl::Status Leave(absl::Duration) override { return absl::OkStatus(); }

@@ -57,6 +57,9 @@ class FakeStar final : public Star {
   void Send(int to, std::string message) override {
     sent.emplace_back(to, std::move(message));
   }
+  std::optional<ClockAhead> AheadOf(int /*rank*/) const override {
+    return std::nullopt;
+  }
   absl::Duration SilentFor(int) const override { return absl::Seconds(1); }
   absl::Status Leave(absl::Duration) override { return absl::OkStatus(); }
 

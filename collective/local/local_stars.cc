@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>  // NOLINT: the one of the stars
 #include <utility>
@@ -258,6 +259,10 @@ class LocalStar final : public Star {
   }
   absl::Duration SilentFor(int /*rank*/) const override {
     return absl::ZeroDuration();
+  }
+  // All ranks have the clock of this process.
+  std::optional<ClockAhead> AheadOf(int /*rank*/) const override {
+    return ClockAhead();
   }
   absl::Status Leave(absl::Duration patience) override {
     if (std::exchange(left_, true)) return absl::OkStatus();

@@ -44,6 +44,7 @@ TEST(LocalWorld, RunsEachRankWithItsWorld) {
     EXPECT_EQ(world.local_size(), 3);
     EXPECT_EQ(world.AutoBackend(), "local");
     EXPECT_THAT(world.description(), HasSubstr("a thread of this process"));
+    EXPECT_EQ(world.steady_offset()->error, absl::ZeroDuration());
     LOCKSTEP_ASSIGN_OR_RETURN(const auto group, world.MakeGroup());
     LOCKSTEP_RETURN_IF_ERROR(SumRanks(*group));
     if (world.rank() == 1) return absl::OkStatus();

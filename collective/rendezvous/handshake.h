@@ -35,7 +35,7 @@
 namespace lockstep::internal_collective {
 
 // The version of the protocol that this build speaks.
-constexpr uint64_t kProtocolVersion = 6;
+constexpr uint64_t kProtocolVersion = 7;
 
 // The limits of the values in a claim.
 constexpr size_t kMostJobBytes = 256;

@@ -68,9 +68,9 @@ TEST(HandshakeTest, GoesWellWithOneToken) {
 }
 
 TEST(HandshakeTest, KnowsTheOthersVersion) {
-  Sides sides("secret", "secret", 7);
+  Sides sides("secret", "secret", 99);
   sides.Greet();
-  EXPECT_EQ(sides.hub.version(), 7u);
+  EXPECT_EQ(sides.hub.version(), 99u);
   EXPECT_EQ(sides.spoke.version(), kProtocolVersion);
 }
 

@@ -7,8 +7,11 @@
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <chrono>  // NOLINT: Asio speaks chrono
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <system_error>  // NOLINT: Asio's errors
@@ -28,6 +31,7 @@
 #include "lockstep/collective/rendezvous/handshake.h"
 #include "lockstep/collective/rendezvous/hub_door.h"
 #include "lockstep/collective/rendezvous/launch_environment.h"
+#include "lockstep/collective/rendezvous/peer_clock.h"
 #include "lockstep/collective/rendezvous/spoke_join.h"
 #include "lockstep/collective/rendezvous/wire.h"
 
@@ -36,6 +40,13 @@ namespace {
 
 // The time for a goodbye to reach a peer that does not read.
 constexpr absl::Duration kGoodbyeTakes = absl::Seconds(5);
+
+// Returns the time of the steady clock.
+int64_t NowInNanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             SteadyNow().time_since_epoch())
+      .count();
+}
 
 // The state of a rank when all have joined.
 struct Joined {
@@ -61,7 +72,8 @@ class ConnectedStar final : public Star {
         tick_timer_(*io_),
         running_(2 * beat_),
         door_(std::move(joined.door)),
-        links_(std::move(joined.links)) {
+        links_(std::move(joined.links)),
+        clocks_(links_.size()) {
     for (int rank = 0; rank < size(); ++rank) {
       if (links_[rank] != nullptr) connected_.insert(rank);
     }
@@ -82,12 +94,15 @@ class ConnectedStar final : public Star {
   void Send(int to, std::string message) override;
   absl::Duration SilentFor(int rank) const override;
   absl::Status Leave(absl::Duration patience) override;
+  std::optional<ClockAhead> AheadOf(int rank) const override;
 
  private:
   // The star's thread calls these.
   void ScheduleBeat();
   void ScheduleTick();
   void Beat();
+  std::string WithStamps(int to, absl::string_view beat);
+  void OnBeat(int from, absl::string_view payload);
   void ReadLinks();
   void OnInput(int from, absl::string_view& input);
   void End(int rank, const absl::Status& why);
@@ -131,8 +146,9 @@ class ConnectedStar final : public Star {
   // connections, except for SilentFor and after Stop.
   const std::vector<std::shared_ptr<Connection>> links_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
+  std::vector<PeerClock> clocks_ ABSL_GUARDED_BY(mutex_);  // by rank
   std::vector<std::pair<int, std::string>> outbox_ ABSL_GUARDED_BY(mutex_);
   std::set<int> connected_ ABSL_GUARDED_BY(mutex_);
   absl::Status hub_lost_ ABSL_GUARDED_BY(mutex_);
@@ -200,6 +216,12 @@ absl::Status ConnectedStar::SayLast(absl::Duration patience) {
   return status;
 }
 
+std::optional<ClockAhead> ConnectedStar::AheadOf(int rank) const {
+  if (rank == this->rank()) return ClockAhead();
+  MutexLock lock(mutex_);
+  return clocks_.at(rank).At(NowInNanoseconds());
+}
+
 // Waits without a limit: the star's thread may be late, which is not the fault
 // of a peer.
 void ConnectedStar::AwaitGoodbye() {
@@ -252,7 +274,7 @@ void ConnectedStar::Beat() {
   for (int rank = 0; rank < size(); ++rank) {
     Connection* const link = links_[rank].get();
     if (link == nullptr || link->closed()) continue;
-    link->Send(FrameType::kBeat, beat);
+    link->Send(FrameType::kBeat, WithStamps(rank, beat));
     if (link->CountSilence(ran) >= silence_) {
       End(rank,
           Lost(rank,
@@ -260,6 +282,37 @@ void ConnectedStar::Beat() {
                Blame::Cause::kSilent));
     }
   }
+}
+
+// Returns the payload of a heartbeat.
+std::string ConnectedStar::WithStamps(int to, absl::string_view beat) {
+  MutexLock lock(mutex_);
+  const PeerClock::Stamps stamps = clocks_[to].Next(NowInNanoseconds());
+  return absl::StrCat(WireWriter()
+                          .Number(stamps.sent)
+                          .Number(stamps.heard_sent)
+                          .Number(stamps.heard)
+                          .Take(),
+                      beat);
+}
+
+void ConnectedStar::OnBeat(int from, absl::string_view payload) {
+  constexpr size_t kStamps = 3 * sizeof(uint64_t);
+  WireReader reader(payload);
+  PeerClock::Stamps stamps;
+  for (int64_t* const time :
+       {&stamps.sent, &stamps.heard_sent, &stamps.heard}) {
+    *time = static_cast<int64_t>(reader.Number(UINT64_MAX));
+  }
+  // A rank that still joins sends empty heartbeats.
+  if (!reader.good()) return;
+  {
+    MutexLock lock(mutex_);
+    clocks_[from].Hear(stamps, NowInNanoseconds());
+  }
+  // The text of a rank that has not started is empty.
+  const absl::string_view beat = payload.substr(kStamps);
+  if (listener_ != nullptr && !beat.empty()) listener_->OnBeat(from, beat);
 }
 
 void ConnectedStar::ReadLinks() {
@@ -289,10 +342,7 @@ void ConnectedStar::OnInput(int from, absl::string_view& input) {
     const absl::string_view payload = (*frame)->payload;
     switch ((*frame)->type) {
       case FrameType::kBeat:
-        // The heartbeat of a rank that has not started is empty.
-        if (listener_ != nullptr && !payload.empty()) {
-          listener_->OnBeat(from, payload);
-        }
+        OnBeat(from, payload);
         break;
       case FrameType::kMessage:
         if (listener_ != nullptr) listener_->OnMessage(from, payload);

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,7 @@
 #include "absl/types/span.h"
 #include "lockstep/base/language.h"
 #include "lockstep/collective/blame.h"
+#include "lockstep/collective/rendezvous/peer_clock.h"
 #include "lockstep/collective/rendezvous/store.h"
 
 namespace lockstep::internal_collective {
@@ -186,6 +188,11 @@ class Star {
   // Returns the time since `rank` was last heard of: any rank at the hub, rank
   // 0 at a spoke. Any thread may call it.
   virtual absl::Duration SilentFor(int rank) const = 0;
+
+  // Returns how far the steady clock of this rank is ahead of that of `rank`,
+  // for which SilentFor is known; nothing before two heartbeats of each have
+  // come. Any thread may call it.
+  virtual std::optional<ClockAhead> AheadOf(int rank) const = 0;
 
   // Says goodbye, after all that was sent before. A spoke returns when this is
   // sent. The hub first waits until all other ranks have left or are lost, for

@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -20,6 +22,7 @@
 #include "gtest/gtest.h"
 #include "lockstep/base/held.h"
 #include "lockstep/base/status_matchers.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/collective/blame.h"
 #include "lockstep/collective/rendezvous/star_testing.h"
 #include "lockstep/collective/rendezvous/store.h"
@@ -261,6 +264,24 @@ TEST(StarTest, TicksAndBeats) {
   EXPECT_EQ(job.ears[1].AwaitBeat(0), "boom");
   EXPECT_LT(job.stars[0]->SilentFor(1), kLong);
   EXPECT_EQ(job.stars[0]->SilentFor(0), absl::ZeroDuration());
+  job.Leave();
+}
+
+// The ranks of this test have one clock.
+TEST(StarTest, HeartbeatsCompareClocks) {
+  Job job(3);
+  EXPECT_EQ(job.stars[1]->AheadOf(1)->error, 0);
+  for (const auto& [rank, peer] :
+       {std::pair(1, 0), std::pair(2, 0), std::pair(0, 1), std::pair(0, 2)}) {
+    std::optional<ClockAhead> found = job.stars[rank]->AheadOf(peer);
+    const SteadyTime end = After(kLong);
+    while (!found.has_value()) {
+      ASSERT_LT(SteadyNow(), end) << rank << " and " << peer;
+      job.ears[rank].AwaitTicks(job.ears[rank].AwaitTicks(0) + 1);
+      found = job.stars[rank]->AheadOf(peer);
+    }
+    EXPECT_LE(std::abs(found->ahead), found->error);
+  }
   job.Leave();
 }
 

@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>  // NOLINT: as each star has
 #include <utility>
@@ -147,6 +148,9 @@ class MemoryStar : public Star {
         });
   }
 
+  std::optional<ClockAhead> AheadOf(int /*rank*/) const override {
+    return std::nullopt;
+  }
   absl::Duration SilentFor(int rank) const override {
     MutexLock lock(nodes_[rank]->mutex);
     return absl::FromChrono(SteadyNow() - nodes_[rank]->heard);
