@@ -35,7 +35,6 @@ using internal_loader::Now;
 using internal_loader::Pipeline;
 using internal_loader::Slot;
 using internal_loader::SlotPool;
-using internal_loader::TraceLog;
 
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
@@ -485,6 +484,9 @@ absl::StatusOr<Batch> Loader::MakeEmpty(int64_t epoch, int64_t step) {
 NextResult Loader::Advance(Batch& batch, bool wait) {
   errors_.clear();
   if (!running()) return NextResult(NextKind::kStopped, CheckRunning("Next"));
+  if (pipeline_->events().on() && !is_in_step_) {
+    pipeline_->events().GoTo(progress().epoch, progress().steps_taken);
+  }
   while (true) {
     if (state_ == State::kDraining && !is_in_step_ && !drops_parts_ &&
         pipeline_->empty()) {
@@ -546,9 +548,9 @@ absl::StatusOr<Entry*> Loader::Await(bool wait) {
   entry = pipeline_->Await(deadline);
   const int64_t end = Now();
   meter_->AddWait(end - begin);
-  if (pipeline_->trace().on()) {
-    pipeline_->trace().Add(TraceLog::Kind::kWait, -1, begin, end,
-                           progress().epoch, progress().steps_taken);
+  if (pipeline_->events().on()) {
+    pipeline_->events().Add({LoaderEvent::Kind::kWait, /*worker=*/-1, begin,
+                             end, progress().epoch, progress().steps_taken});
   }
   return entry;
 }
@@ -654,7 +656,15 @@ LoaderMetrics Loader::Metrics() const {
 
 int64_t Loader::ReadyBatches() const { return pipeline_->CountReady(); }
 
-std::string Loader::Trace() const { return pipeline_->trace().ToJson(); }
+void Loader::KeepEvents(int64_t least) { pipeline_->events().Keep(least); }
+
+std::vector<LoaderEvent> Loader::EventsOf(int64_t epoch, int64_t step) const {
+  return pipeline_->events().Of(epoch, step);
+}
+
+int64_t Loader::lost_events() const { return pipeline_->events().lost(); }
+
+std::string Loader::Trace() const { return pipeline_->events().ToJson(); }
 
 EpochRange Loader::Epoch(int64_t epoch) { return EpochRange(*this, epoch); }
 

@@ -327,8 +327,20 @@ class Loader {
   // calls Next may call it.
   int64_t ReadyBatches() const;
 
-  // Returns what was done at which time, in the format of chrome://tracing, up
-  // to options.trace_events events.
+  // Keeps at least the last so many events from now on, of 64 bytes each, for
+  // the next functions. options.trace_events does it from the start. May be
+  // called on any thread.
+  void KeepEvents(int64_t least);
+
+  // Returns what was done for a step, as far as it is kept. Cheap samples are
+  // timed in chunks, and only some of the chunks. May be called on any thread.
+  std::vector<LoaderEvent> EventsOf(int64_t epoch, int64_t step) const;
+
+  // Returns how many events were replaced by newer ones before Next was called
+  // for the step after theirs. May be called on any thread.
+  int64_t lost_events() const;
+
+  // Returns the events that are kept, in the format of chrome://tracing.
   std::string Trace() const;
 
   const Dataset& dataset() const { return *dataset_; }

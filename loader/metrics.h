@@ -24,6 +24,25 @@ struct SlowSample {
   int64_t timed_together = 1;
 };
 
+// Something that a loader did for a step (Loader::KeepEvents).
+struct LoaderEvent {
+  enum class Kind : uint8_t {
+    kRead,      // A worker read rows.
+    kComplete,  // A worker called collate, packed rows or began a copy.
+    kWait,      // Next waited for a batch.
+  };
+
+  Kind kind = Kind::kRead;
+  int worker = -1;  // -1: the thread that called Next
+  // Times in nanoseconds of the clock of std::chrono::steady_clock.
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t epoch = 0;
+  int64_t step = 0;
+  int64_t index = -1;  // of the first sample that was read; -1: none
+  int64_t rows = 0;    // the rows that were read
+};
+
 // All numbers count from when the loader was made, unless they say otherwise.
 struct LoaderMetrics {
   // Counted when Next gives a batch out.

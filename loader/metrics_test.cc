@@ -243,6 +243,57 @@ TEST(Trace, HasWhatWasDone) {
   }
 }
 
+TEST(Events, AreThoseOfAStep) {
+  for (const int workers : {0, 2}) {
+    LoaderOptions options = Inline();
+    options.num_workers = workers;
+    options.prefetch_next_epoch = false;
+    const auto loader =
+        Make(options, SlowSamples(std::chrono::milliseconds(1)));
+    loader->KeepEvents(1000);
+    loader->KeepEvents(10);  // changes nothing
+    LOCKSTEP_ASSERT_OK(loader->StartEpoch(3));
+    Batch batch;
+    while (loader->Next(batch).kind() == NextKind::kBatch) {
+      std::vector<int64_t> indices;
+      for (const LoaderEvent& event : loader->EventsOf(3, batch.step())) {
+        EXPECT_LE(event.begin, event.end);
+        if (event.kind != LoaderEvent::Kind::kRead) continue;
+        EXPECT_GE(event.worker, 0);
+        EXPECT_EQ(event.rows, 1);
+        indices.push_back(event.index);
+      }
+      std::vector<int64_t> expected(batch.indices().begin(),
+                                    batch.indices().end());
+      EXPECT_THAT(indices, testing::UnorderedElementsAreArray(expected));
+    }
+    EXPECT_EQ(loader->lost_events(), 0);
+    EXPECT_THAT(loader->EventsOf(3, kSteps), testing::IsEmpty());
+    EXPECT_THAT(loader->EventsOf(2, 0), testing::IsEmpty());
+  }
+}
+
+// A log that is too small for the events of a step counts those that it has
+// lost, and not those of steps that are over.
+TEST(Events, ThatAreLostAreCounted) {
+  LoaderOptions options = Inline();
+  options.trace_events = 3;
+  const auto loader = Make(options, SlowSamples(std::chrono::milliseconds(1)));
+  LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+  Batch batch;
+  ASSERT_EQ(loader->Next(batch).kind(), NextKind::kBatch);
+  // Each sample is read on its own, and the batch is completed.
+  EXPECT_EQ(loader->lost_events(), kBatchSize + 1 - 3);
+  EXPECT_THAT(loader->EventsOf(0, 0), SizeIs(3));
+  // Those of step 0 are not needed any more when step 1 is read.
+  ASSERT_EQ(loader->Next(batch).kind(), NextKind::kBatch);
+  EXPECT_THAT(loader->EventsOf(0, 0), testing::IsEmpty());
+  EXPECT_EQ(loader->lost_events(), 2 * (kBatchSize + 1 - 3));
+  ASSERT_THAT(loader->EventsOf(0, 1), SizeIs(3));
+  EXPECT_EQ(loader->EventsOf(0, 1).front().index,
+            batch.indices()[kBatchSize - 2]);
+}
+
 TEST(Trace, IsBounded) {
   LoaderOptions options = Inline();
   options.trace_events = 5;

@@ -76,7 +76,7 @@ Pipeline::Pipeline(std::shared_ptr<Dataset> dataset,
       pool_(std::move(pool)),
       as_ready_(options.delivery == Delivery::kAsReady),
       reader_(dataset_, options_, sampler->order().packing()),
-      trace_(options.trace_events),
+      events_(options.trace_events),
       entries_(RingSize(pool_->size())),
       mask_(static_cast<uint32_t>(entries_.size() - 1)),
       cost_(kUnknownCost),
@@ -285,9 +285,9 @@ void Pipeline::Read(const RowRange& range, Worker& worker) {
     spent = end - begin;
     Learn(spent, rows);
     if (index >= 0) slowest_.Add(index, spent, rows);
-    if (trace_.on()) {
-      trace_.Add(TraceLog::Kind::kRead, worker.info.id, begin, end, slot.epoch,
-                 slot.step);
+    if (events_.on()) {
+      events_.Add({LoaderEvent::Kind::kRead, worker.info.id, begin, end,
+                   slot.epoch, slot.step, index, rows});
     }
   }
   worker.AddBusy(spent);
@@ -315,16 +315,16 @@ void Pipeline::Complete(Entry& entry, Worker& worker) {
   if (stop_.load()) return;
   if (entry.slot != nullptr && entry.slot->status.ok()) {
     // If there is nothing to do, reading the clock would take longest.
-    const bool timed = trace_.on() || options_.collate != nullptr ||
+    const bool timed = events_.on() || options_.collate != nullptr ||
                        options_.memory != nullptr ||
                        entry.slot->layout->ragged_fields > 0;
     const int64_t begin = timed ? Now() : 0;
     reader_.Complete(*entry.slot);
     const int64_t end = timed ? Now() : 0;
     worker.AddBusy(end - begin);
-    if (trace_.on()) {
-      trace_.Add(TraceLog::Kind::kComplete, worker.info.id, begin, end,
-                 entry.slot->epoch, entry.slot->step);
+    if (events_.on()) {
+      events_.Add({LoaderEvent::Kind::kComplete, worker.info.id, begin, end,
+                   entry.slot->epoch, entry.slot->step});
     }
   }
   Publish(entry);

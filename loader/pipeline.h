@@ -209,7 +209,7 @@ class Pipeline : private SlotPool::Listener {
   std::string Activity() const;
 
   const Slowest& slowest() const { return slowest_; }
-  TraceLog& trace() { return trace_; }
+  EventLog& events() { return events_; }
   int workers() const { return static_cast<int>(workers_.size()); }
   // Returns how many of the workers can work at the same time.
   int available_workers() const {
@@ -292,7 +292,7 @@ class Pipeline : private SlotPool::Listener {
   const ForkGuard fork_guard_;
   RowReader reader_;
   Slowest slowest_;
-  TraceLog trace_;
+  EventLog events_;
 
   // The entries from delivered_ to planned_ - 1 are in use, counted modulo
   // 2^32.

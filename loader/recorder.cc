@@ -1,8 +1,10 @@
 #include "lockstep/loader/recorder.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -39,30 +41,56 @@ std::vector<SlowSample> Slowest::Sorted() const {
   return sorted;
 }
 
-void TraceLog::Add(Kind kind, int worker, int64_t begin, int64_t end,
-                   int64_t epoch, int64_t step) {
-  if (next_.load(std::memory_order_relaxed) >=
-      static_cast<int64_t>(events_.size())) {
-    return;
-  }
-  const int64_t place = next_.fetch_add(1, std::memory_order_relaxed);
-  if (place >= static_cast<int64_t>(events_.size())) return;
-  Event& event = events_[place];
-  event.kind = kind;
-  event.worker = worker;
-  event.begin = begin;
-  event.end = end;
-  event.epoch = epoch;
-  event.step = step;
-  event.complete.store(true, std::memory_order_release);
+void EventLog::Keep(int64_t least) {
+  MutexLock lock(mutex_);
+  if (least <= static_cast<int64_t>(capacity_)) return;
+  std::rotate(events_.begin(),
+              events_.begin() + static_cast<std::ptrdiff_t>(oldest_),
+              events_.end());
+  oldest_ = 0;
+  capacity_ = static_cast<size_t>(least);
+  on_.store(true, std::memory_order_relaxed);
 }
 
-std::string TraceLog::ToJson() const {
+void EventLog::Add(const LoaderEvent& event) {
+  MutexLock lock(mutex_);
+  if (events_.size() < capacity_) {
+    events_.push_back(event);
+    return;
+  }
+  LoaderEvent& oldest = events_[oldest_];
+  if (std::pair(oldest.epoch, oldest.step) >= present_) ++lost_;
+  oldest = event;
+  oldest_ = (oldest_ + 1) % capacity_;
+}
+
+void EventLog::GoTo(int64_t epoch, int64_t step) {
+  MutexLock lock(mutex_);
+  present_ = {epoch, step};
+}
+
+int64_t EventLog::lost() const {
+  MutexLock lock(mutex_);
+  return lost_;
+}
+
+std::vector<LoaderEvent> EventLog::Of(int64_t epoch, int64_t step) const {
+  std::vector<LoaderEvent> found;
+  MutexLock lock(mutex_);
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const LoaderEvent& event = events_[(oldest_ + i) % events_.size()];
+    if (event.epoch == epoch && event.step == step) found.push_back(event);
+  }
+  return found;
+}
+
+std::string EventLog::ToJson() const {
   static constexpr const char* kNames[] = {"read", "complete", "wait"};
   std::string json = "{\"traceEvents\":[";
   bool first = true;
-  for (const Event& event : events_) {
-    if (!event.complete.load(std::memory_order_acquire)) continue;
+  MutexLock lock(mutex_);
+  for (size_t i = 0; i < events_.size(); ++i) {
+    const LoaderEvent& event = events_[(oldest_ + i) % events_.size()];
     // Thread 0 is the thread of the trainer.
     absl::StrAppendFormat(
         &json,

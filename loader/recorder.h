@@ -1,4 +1,4 @@
-// Collects slow samples and a trace from many threads. Internal.
+// Collects slow samples and events from many threads. Internal.
 #ifndef LOCKSTEP_LOADER_RECORDER_H_
 #define LOCKSTEP_LOADER_RECORDER_H_
 
@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <ctime>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "lockstep/base/language.h"
 #include "lockstep/base/mutex.h"
 #include "lockstep/loader/metrics.h"
@@ -52,36 +54,45 @@ class Slowest {
   std::array<Entry, kKept> entries_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A bounded log of what was done at which time.
-// Thread-safety: thread-safe.
-// Memory ordering: Add stores Event::complete with release and ToJson loads it
-// with acquire, so that ToJson reads only events that were written in full.
-class TraceLog {
+// The last things that were done for batches, and at which times.
+// Thread-safety: thread-safe. Whether it is on is relaxed, since what is done
+// while it is turned on may be missing.
+class EventLog {
  public:
-  enum class Kind : uint8_t { kRead, kComplete, kWait };
+  explicit EventLog(int64_t capacity) { Keep(capacity); }
 
-  explicit TraceLog(int64_t capacity)
-      : events_(static_cast<size_t>(capacity)) {}
+  // Keeps at least so many events from now on.
+  void Keep(int64_t least);
 
-  bool on() const { return !events_.empty(); }
+  bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  // Drops the event if the log is full. `worker` is -1 for the caller of Next.
-  void Add(Kind kind, int worker, int64_t begin, int64_t end, int64_t epoch,
-           int64_t step);
+  // Adds an event. If the log is full, it replaces the oldest one.
+  void Add(const LoaderEvent& event);
+
+  // Says that the trainer asks for a step. What was done for earlier ones may
+  // be lost from now on without being counted.
+  void GoTo(int64_t epoch, int64_t step);
+
+  // Returns the number of events that were replaced before the trainer had left
+  // their steps.
+  int64_t lost() const;
+
+  // Returns what was done for a step, in the order of ends.
+  std::vector<LoaderEvent> Of(int64_t epoch, int64_t step) const;
 
   // Returns the log in Chrome's trace format, for chrome://tracing or
   // ui.perfetto.dev.
   std::string ToJson() const;
 
  private:
-  struct Event {
-    std::atomic<bool> complete{false};
-    Kind kind;
-    int worker;
-    int64_t begin, end, epoch, step;
-  };
-  std::atomic<int64_t> next_{0};
-  std::vector<Event> events_;
+  std::atomic<bool> on_{false};
+  mutable Mutex mutex_;
+  size_t capacity_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t oldest_ ABSL_GUARDED_BY(mutex_) = 0;  // of a full log
+  std::pair<int64_t, int64_t> present_ ABSL_GUARDED_BY(mutex_) = {0, 0};
+  int64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Grows up to the capacity, and is a ring from then on.
+  std::vector<LoaderEvent> events_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep::internal_loader

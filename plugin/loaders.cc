@@ -80,7 +80,7 @@ void BindOptions(LoaderOptions& options, OptionTable& table) {
             "The longest time to wait for a batch, after which the wait is an "
             "error.");
   table.Add("trace_events", &options.trace_events,
-            "The number of events of the trace that are kept; 0: no trace.");
+            "The number of the last events that the trace has; 0: no trace.");
 }
 
 namespace internal_plugin {
