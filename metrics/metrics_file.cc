@@ -36,16 +36,6 @@ namespace {
 // Everyone may read and write the file, unless the process's umask forbids it.
 constexpr int kMode = 0666;
 
-// Creates a folder and its parents.
-absl::Status MakeFolders(const std::filesystem::path& folder) {
-  std::error_code error;
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (!error) return absl::OkStatus();
-  return absl::ErrnoToStatus(
-      error.value(),
-      absl::StrCat("can't create ", folder.string(), RemedyFor(error.value())));
-}
-
 // Returns the last byte, or '\n' if the file can't be read.
 char LastByteOf(const std::string& path, int64_t size) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -64,10 +54,20 @@ bool TakesMore(int fd) {
 
 }  // namespace
 
+absl::Status MakeFolderOf(const std::string& path) {
+  const std::filesystem::path folder =
+      std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (!error) return absl::OkStatus();
+  return absl::ErrnoToStatus(
+      error.value(),
+      absl::StrCat("can't create ", folder.string(), RemedyFor(error.value())));
+}
+
 absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(
     const std::string& path, absl::Duration pace) {
-  LOCKSTEP_RETURN_IF_ERROR(
-      MakeFolders(std::filesystem::path(path).parent_path()));
+  LOCKSTEP_RETURN_IF_ERROR(MakeFolderOf(path));
   // With O_NONBLOCK, a pipe without a reader is an error, and neither open nor
   // a write to a full pipe blocks.
   Descriptor descriptor(RetryOnSignal([&] {

@@ -24,6 +24,10 @@
 
 namespace lockstep::internal_metrics {
 
+// Creates the folder of the file at `path`, and the folder's parents, if they
+// are missing.
+absl::Status MakeFolderOf(const std::string& path);
+
 // Guarantees: a failed Add leaves the file as it was, where possible.
 // Thread-safety: thread-compatible.
 class MetricsFile {

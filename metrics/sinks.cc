@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -28,37 +27,20 @@
 #include "lockstep/base/status_macros.h"
 #include "lockstep/metrics/metrics_file.h"
 #include "lockstep/metrics/metrics_sink.h"
+#include "lockstep/metrics/sink_text.h"
 #include "lockstep/metrics/tensorboard_events.h"
 
 namespace lockstep {
 namespace {
 
 using ::lockstep::internal_base::AppendJson;
+using ::lockstep::internal_metrics::AppendNumber;
 using ::lockstep::internal_metrics::EventFileBegin;
 using ::lockstep::internal_metrics::MetricsEvent;
 using ::lockstep::internal_metrics::MetricsFile;
+using ::lockstep::internal_metrics::RankSuffix;
 using ::lockstep::internal_metrics::RestartEvent;
-
-// Appends a number with std::to_chars, which allocates no memory and takes a
-// tenth of a microsecond, since a sink prints several numbers in each step.
-// `precision` is the number of digits. Without it, the digits are the fewest
-// that read back as the same number.
-template <typename... Precision>
-void AppendNumber(double value, std::string& text, Precision... precision) {
-  if (std::isnan(value)) {  // to_chars may write "-nan"
-    text += "nan";
-    return;
-  }
-  std::array<char, 32> digits;
-  const std::to_chars_result end = std::to_chars(
-      digits.data(), digits.data() + digits.size(), value, precision...);
-  text.append(digits.data(), end.ptr);
-}
-
-// Returns the suffix of the names of a rank's own files, such as ".rank0003".
-std::string RankSuffix(int64_t rank) {
-  return absl::StrCat(".rank", absl::Dec(rank, absl::kZeroPad4));
-}
+using ::lockstep::internal_metrics::TimeText;
 
 // ---- Text.
 
@@ -175,14 +157,6 @@ class JsonLinesSink : public MetricsSink {
           "' in a line of JSON, which has a meaning for this of its own"));
     }
     return absl::OkStatus();
-  }
-
-  // Returns the seconds since 1970, as text.
-  static std::string TimeText() {
-    constexpr int64_t kMillion = 1'000'000;
-    const int64_t now = absl::ToUnixMicros(absl::Now());
-    return absl::StrCat(now / kMillion, ".",
-                        absl::Dec(now % kMillion, absl::kZeroPad6));
   }
 
   // Returns true if the line fits, together with the end of an incomplete line

@@ -1,5 +1,5 @@
 // The sinks that Lockstep has. A job's text makes them by the names "text",
-// "json_lines" and "tensorboard"; a program can make them itself:
+// "json_lines", "tensorboard" and "prometheus"; a program can make them itself:
 //
 //   JsonLinesOptions options;
 //   options.path = "/data/runs/7/steps";
@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/metrics/metrics_sink.h"
 
@@ -69,6 +70,27 @@ absl::Status Validate(const TensorboardOptions& options);
 // Returns a sink that writes event files, which TensorBoard shows.
 absl::StatusOr<std::unique_ptr<MetricsSink>> MakeTensorboardSink(
     const TensorboardOptions& options, int64_t rank = 0);
+
+struct PrometheusOptions {
+  // The file's name without its ending, whose folder is made if it is missing.
+  // Rank 0 writes to PATH.prom, and rank 3 to PATH.rank0003.prom. A path may
+  // already end with .prom.
+  std::string path;
+
+  // The time from one replacement of the file to the next; 0: each step
+  // replaces it.
+  absl::Duration every = absl::Seconds(15);
+};
+
+// Returns INVALID_ARGUMENT for options with which no sink can be made.
+absl::Status Validate(const PrometheusOptions& options);
+
+// Returns a sink that keeps the last value of each metric in a file, in
+// Prometheus' text format, for the textfile collector of node_exporter;
+// docs/formats.md describes it. The file is never incomplete, and stays after
+// the training.
+absl::StatusOr<std::unique_ptr<MetricsSink>> MakePrometheusSink(
+    const PrometheusOptions& options, int64_t rank = 0);
 
 }  // namespace lockstep
 

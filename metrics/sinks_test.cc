@@ -353,6 +353,7 @@ TEST_F(MetricsSinks, Conform) {
   ExpectConforms([&] { return JsonLines(folder_ + "/json"); });
   ExpectConforms([&] { return Text(folder_ + "/text"); });
   ExpectConforms([&] { return Tensorboard(folder_ + "/tb"); });
+  ExpectConforms([&] { return MakePrometheusSink({folder_ + "/prom"}); });
 }
 
 }  // namespace

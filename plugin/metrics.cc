@@ -38,6 +38,16 @@ void BindOptions(TensorboardOptions& options, OptionTable& table) {
             "folders rank0001 and so on below it.");
 }
 
+void BindOptions(PrometheusOptions& options, OptionTable& table) {
+  table.Add("path", &options.path,
+            "The file's name without its ending: rank 0 writes to it with "
+            ".prom, and under [rank_metrics] rank 3 with .rank0003.prom. The "
+            "folder is made if it is missing.");
+  table.Add("every", &options.every,
+            "The time from one replacement of the file to the next; 0s: each "
+            "step replaces it.");
+}
+
 namespace internal_plugin {
 namespace {
 
@@ -58,6 +68,11 @@ SinkResult MakeTensorboard(const PluginContext& context,
   return MakeTensorboardSink(options, context.rank);
 }
 
+SinkResult MakePrometheus(const PluginContext& context,
+                          const PrometheusOptions& options) {
+  return MakePrometheusSink(options, context.rank);
+}
+
 }  // namespace
 
 absl::Status RegisterMetricsSinks(PluginRegistry& registry) {
@@ -66,6 +81,12 @@ absl::Status RegisterMetricsSinks(PluginRegistry& registry) {
       "Lines of JSON, one for each step (docs/formats.md). Under "
       "[rank_metrics], each rank has a file of its own.",
       MakeJsonLines));
+  LOCKSTEP_RETURN_IF_ERROR(registry.Add<MetricsSink>(
+      "prometheus",
+      "A file in Prometheus' text format, with the last value of each metric, "
+      "for the textfile collector of node_exporter (docs/formats.md). Under "
+      "[rank_metrics], each rank has a file of its own.",
+      MakePrometheus));
   LOCKSTEP_RETURN_IF_ERROR(registry.Add<MetricsSink>(
       "tensorboard", "Event files, which TensorBoard shows.", MakeTensorboard));
   return registry.Add<MetricsSink>("text", "A line of text for each step.",

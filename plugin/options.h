@@ -69,6 +69,7 @@ void BindOptions(ImageOptions& options, OptionTable& table);
 void BindOptions(TextSinkOptions& options, OptionTable& table);
 void BindOptions(JsonLinesOptions& options, OptionTable& table);
 void BindOptions(TensorboardOptions& options, OptionTable& table);
+void BindOptions(PrometheusOptions& options, OptionTable& table);
 
 // Binds everything except the token, since a secret must not be in a text that
 // is stored and shown.

@@ -259,6 +259,13 @@ max_bytes = "64k"
   TensorboardOptions board;
   board.folder = "/data/runs/7";
   ExpectText(board, "folder = \"/data/runs/7\"\n");
+
+  PrometheusOptions prometheus;
+  prometheus.path = "/var/lib/node_exporter/train";
+  prometheus.every = absl::Minutes(1);
+  ExpectText(prometheus, R"(path = "/var/lib/node_exporter/train"
+every = "1m"
+)");
 }
 
 TEST(OptionsAsText, Orders) {

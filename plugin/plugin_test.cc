@@ -132,7 +132,7 @@ TEST_F(Plugin, RegistersExactlyTheseNames) {
   EXPECT_THAT(NamesOf(registry_.Parts<Communicator>()),
               ElementsAre("auto", "gloo", "nccl", "shm", "tcp"));
   EXPECT_THAT(NamesOf(registry_.Parts<MetricsSink>()),
-              ElementsAre("json_lines", "tensorboard", "text"));
+              ElementsAre("json_lines", "prometheus", "tensorboard", "text"));
   for (const PluginPart& part : registry_.Parts()) {
     EXPECT_THAT(part.meaning,
                 AllOf(Not(testing::IsEmpty()), testing::EndsWith(".")));
@@ -561,13 +561,14 @@ TEST_F(Plugin, SinksAreToldOfTheirRank) {
   context_.world_size = 5;
   Config options;
   options.Set("path", folder + "steps");
-  for (const char* const name : {"text", "json_lines"}) {
+  for (const char* const name : {"text", "json_lines", "prometheus"}) {
     const auto sink = registry_.Create<MetricsSink>(name, context_, options);
     LOCKSTEP_ASSERT_OK(sink);
     LOCKSTEP_EXPECT_OK((*sink)->Write(7, {{"loss", 0.25}}));
     LOCKSTEP_EXPECT_OK((*sink)->Flush());
   }
   EXPECT_TRUE(std::ifstream(folder + "steps.rank0003").good());
+  EXPECT_TRUE(std::ifstream(folder + "steps.rank0003.prom").good());
   std::ifstream file(folder + "steps.rank0003.jsonl");
   std::string line;
   std::getline(file, line);
