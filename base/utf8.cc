@@ -9,11 +9,8 @@
 #include "absl/strings/string_view.h"
 
 namespace lockstep::internal_base {
-namespace {
 
-// Returns the number of bytes of the text's first character, or 0 if the text
-// does not begin with a valid one. The text must not be empty.
-size_t SizeOfFirst(absl::string_view text) {
+size_t SizeOfFirstUtf8(absl::string_view text) {
   const auto byte = [&](size_t i) {
     return i < text.size() ? uint32_t{static_cast<unsigned char>(text[i])} : 0;
   };
@@ -34,8 +31,6 @@ size_t SizeOfFirst(absl::string_view text) {
   return is_one && !is_half ? size : 0;
 }
 
-}  // namespace
-
 std::string Utf8Of(absl::string_view text) {
   const bool is_ascii = std::all_of(text.begin(), text.end(), [](char c) {
     return static_cast<unsigned char>(c) < 0x80;
@@ -43,7 +38,7 @@ std::string Utf8Of(absl::string_view text) {
   if (is_ascii) return std::string(text);
   std::string out;
   while (!text.empty()) {
-    const size_t size = SizeOfFirst(text);
+    const size_t size = SizeOfFirstUtf8(text);
     absl::StrAppend(&out, size == 0 ? "\xef\xbf\xbd" : text.substr(0, size));
     text.remove_prefix(size == 0 ? 1 : size);
   }

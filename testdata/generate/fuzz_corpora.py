@@ -255,6 +255,33 @@ JSON_NUMBERS = {
     'more': ('a', '{"a": 7} {}'),
 }
 
+JSON_VALUES = {
+    'line': '{"format":"lockstep metrics","version":1,"time":1764547200.25,'
+            '"rank":0,"size":2,"pid":4711}\n',
+    'metrics': '{"step":100,"time":1764547200.5,"loss":-2.5e-3,"nan":null}',
+    'words': ' [ true , false , null ]\r\n',
+    'integers': '[0,-0,9223372036854775807,-9223372036854775808,'
+                '9223372036854775808,9007199254740993]',
+    'reals': '[0.0,-0.0,5e0,0.1,1E+23,1.7976931348623157e308,5e-324,1e-999]',
+    'escapes': '"\\"\\\\\\/\\b\\f\\n\\r\\t\\u0000\\u00e4\\ud83d\\ude00"',
+    'characters': '{"mé€😀":"\x7f"}',
+    'nested': '{"a":{"b":[[],{},[{"":1}]]},"b":[1,2.5,"x"]}',
+    'many': '{' + ','.join(f'"n{i}":{i}' for i in range(40)) + '}',
+    'many_twice': '{' + ','.join(f'"n{i % 39}":1' for i in range(40)) + '}',
+    'twice': '{"a":1,"\\u0061":2}',
+    'deep': 32 * '[' + 32 * ']',
+    'too_deep': 33 * '[' + 33 * ']',
+    'empty': '',
+    'words_of_python': '[NaN,-Infinity,True]',
+    'too_large': '1e999',
+    'zero': '-01',
+    'comma': '{"a":[1,2],}',
+    'control_character': '"a\nb"',
+    'half': '"\\ud800x"',
+    'torn': '{"step":100,"loss":0.',
+    'more': '{} {}',
+}
+
 # ---- States.
 
 
@@ -620,6 +647,10 @@ def main():
             name: piece(key.encode()) + value.encode()
             for name, (key, value) in JSON_NUMBERS.items()
         })
+    write('json_value_fuzz', {
+        **{name: value.encode() for name, value in JSON_VALUES.items()},
+        'no_utf8': b'["\xc3\xa4\xed\xa0\x80"]',
+    })
     write('state_fuzz', SAMPLER_STATES)
     write(
         'loader_state_fuzz', {
