@@ -28,6 +28,8 @@
 
 namespace lockstep {
 
+class RecordsSink;
+
 // A number with a name.
 struct Metric {
   std::string name;
@@ -52,6 +54,10 @@ class MetricsSink {
   // continues.
   virtual absl::Status Write(int64_t step,
                              absl::Span<const Metric> metrics) = 0;
+
+  // Returns the receiver of records (records.h), which lives as long as this,
+  // or null if this sink wants none.
+  virtual RecordsSink* records() { return nullptr; }
 
   // Writes buffered data to its destination. A session calls it before a
   // checkpoint, at the end of an epoch, and at the end of the training, even if

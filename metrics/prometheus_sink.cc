@@ -64,8 +64,8 @@ std::string PrometheusName(absl::string_view metric) {
   return name;
 }
 
-// Returns a description of a metric. Without one, releases of node_exporter
-// before 1.4 show a metric of only one of several files.
+// Returns a description of a metric. Without one, older releases of
+// node_exporter show a metric of only one of several files.
 std::string HelpOf(absl::string_view metric) {
   // Such a line has \\ for a backslash, and must be UTF-8.
   return absl::StrCat(

@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/language.h"
 #include "lockstep/metrics/metrics_sink.h"
+#include "lockstep/metrics/records.h"
 
 namespace lockstep {
 
@@ -48,6 +49,10 @@ struct JsonLinesOptions {
   // The most bytes that a rank's two files may take together: the present one,
   // and the one before it, to whose name ".old" is added. At least 65536.
   int64_t max_bytes = int64_t{1} << 26;
+
+  // The steps whose events are written, too, if a session gives the sink the
+  // records of a rank (records.h).
+  StepsWithEvents events = StepsWithEvents::kSome;
 };
 
 // Returns INVALID_ARGUMENT for options with which no sink can be made.

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "lockstep/base/status_matchers.h"
 #include "lockstep/metrics/metrics_sink.h"
 #include "lockstep/metrics/metrics_sink_conformance.h"
+#include "lockstep/metrics/records.h"
 
 namespace lockstep {
 namespace {
@@ -53,7 +55,10 @@ class MetricsSinks : public testing::Test {
   }
 
   static Sink JsonLines(const std::string& path, int64_t max_bytes = 1 << 20) {
-    return MakeJsonLinesSink({path, max_bytes}, /*rank=*/3, /*size=*/5);
+    JsonLinesOptions options;
+    options.path = path;
+    options.max_bytes = max_bytes;
+    return MakeJsonLinesSink(options, /*rank=*/3, /*size=*/5);
   }
 
   static std::vector<std::string> LinesOf(const std::string& path) {
@@ -227,7 +232,7 @@ TEST_F(MetricsSinks, JsonLinesHaveAFileForEachRank) {
   ASSERT_EQ(lines.size(), 6);
   for (int run = 0; run < 2; ++run) {
     EXPECT_THAT(lines[3 * run],
-                MatchesRegex(R"(\{"format":"lockstep metrics","version":1,)"
+                MatchesRegex(R"(\{"format":"lockstep metrics","version":2,)"
                              R"("time":[0-9]+\.[0-9]{6},"rank":3,"size":5,)"
                              R"("pid":[0-9]+\})"));
     EXPECT_THAT(
@@ -312,6 +317,154 @@ TEST_F(MetricsSinks, AMetricIsNotTakenForTheStep) {
                          HasSubstr("can't be called")));
   }
   EXPECT_EQ(LinesOf(folder_ + "/steps.rank0003.jsonl").size(), 1);
+}
+
+// The last value of a metric counts, however many there are.
+TEST_F(MetricsSinks, AnObjectOfJsonHasANameOnce) {
+  for (const int others : {1, 100}) {
+    LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
+                                  JsonLines(folder_ + "/steps"));
+    std::vector<Metric> metrics = {{"a", 1}, {"b", 2}, {"a", 3}};
+    for (int i = 0; i < others; ++i) metrics.push_back({"c", 1.0 * i});
+    LOCKSTEP_EXPECT_OK(sink->Write(1, metrics));
+    LOCKSTEP_EXPECT_OK(sink->Flush());
+    EXPECT_THAT(LinesOf(folder_ + "/steps.rank0003.jsonl").back(),
+                EndsWith(absl::StrCat(R"("rank":3,"b":2,"a":3,"c":)",
+                                      others - 1, "}")));
+  }
+}
+
+// Returns lines without what changes from run to run.
+std::vector<std::string> WithoutTimes(const std::vector<std::string>& lines) {
+  static const std::regex* const kTime =
+      new std::regex(R"("time":[0-9.]+,|,"pid":[0-9]+)");
+  std::vector<std::string> shown;
+  for (const std::string& line : lines) {
+    shown.push_back(std::regex_replace(line, *kTime, ""));
+  }
+  return shown;
+}
+
+RunRecord RunOf(const std::string& job) {
+  RunRecord run;
+  run.run = 1764005000123456;
+  run.job = job;
+  run.host = "trainer-1";
+  run.clock = "boot/7";
+  return run;
+}
+
+StepEvents EventsWith(const std::vector<StepEvent>& list) {
+  StepEvents events;
+  events.why = StepEvents::Why::kSlow;
+  events.step = 120;
+  events.epoch = 2;
+  events.number = 17;
+  events.loader = "train";
+  events.before = 1'000'000;
+  events.asked = 1'000'100;
+  events.ended = 1'009'000;
+  events.ready_batches = 4;
+  events.ahead = -500;
+  events.ahead_error = 60;
+  events.dropped = 1;
+  events.dropped_steps = 2;
+  events.events = list;
+  return events;
+}
+
+TEST_F(MetricsSinks, JsonLinesHaveRecords) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink, JsonLines(folder_ + "/steps"));
+  RecordsSink* const records = sink->records();
+  ASSERT_NE(records, nullptr);
+  EXPECT_EQ(records->which(), StepsWithEvents::kSome);
+  LOCKSTEP_EXPECT_OK(records->BeginRun(RunOf("seed = 7\n")));
+  using Kind = StepEvent::Kind;
+  std::vector<StepEvent> list(6);
+  list[0] = {Kind::kRead, 999'000, 1'000'050, "", "", "", 0, false, 3, 41, 2};
+  list[1] = {Kind::kWait, 1'000'100, 1'000'200};
+  list[2] = {Kind::kOperation, 1'000'300,           1'000'400, "world",
+             "all_reduce",     "bucket 3 of \"s\"", 4096};
+  list[3] = {Kind::kOperation, 1'000'300, -1, "g", "barrier", "", 0, true};
+  list[4] = {Kind::kAverage, 1'000'250, 1'000'500};
+  list[5] = {Kind::kComplete, 999'500, 999'900, "", "", "", 0, false, 1};
+  LOCKSTEP_EXPECT_OK(records->WriteEvents(EventsWith(list)));
+  StepEvents none = EventsWith({});
+  none.ahead_error = -1;
+  LOCKSTEP_EXPECT_OK(records->WriteEvents(none));
+  OperationTimes times;
+  times.group = "world";
+  times.operation = "all_reduce";
+  times.dtype = "f32";
+  times.count = 1000;
+  times.bucket = 3;
+  for (const int64_t time : {5, 5, 9}) times.took.Add(time);
+  times.issued.Add(0);
+  LOCKSTEP_EXPECT_OK(records->WriteTimes(130, times));
+  LOCKSTEP_EXPECT_OK(
+      records->WriteSlowest(130, "train", {{41, 0.25, 1}, {7, 0.125, 16}}));
+  LOCKSTEP_EXPECT_OK(sink->Flush());
+  EXPECT_THAT(
+      WithoutTimes(LinesOf(folder_ + "/steps.rank0003.jsonl")),
+      ElementsAre(
+          R"({"format":"lockstep metrics","version":2,"rank":3,"size":5})",
+          R"({"run":1764005000123456,"rank":3,"host":"trainer-1",)"
+          R"("clock":"boot/7","job":"seed = 7\n"})",
+          R"({"events":120,"rank":3,"why":"slow","loader":"train","epoch":2,)"
+          R"("number":17,"before":1000000,"asked":100,"ended":9000,)"
+          R"("ready_batches":4,"ahead":-500,"ahead_error":60,)"
+          R"("waits":[[100,200]],"averages":[[250,500]],"operations":)"
+          R"([["world","all_reduce","bucket 3 of \"s\"",4096,300,400,false],)"
+          R"(["g","barrier","",0,300,null,true]],)"
+          R"("reads":[[3,-1000,50,41,2]],"completes":[[1,-500,-100]],)"
+          R"("dropped":1,"dropped_steps":2})",
+          R"({"events":120,"rank":3,"why":"slow","loader":"train","epoch":2,)"
+          R"("number":17,"before":1000000,"asked":100,"ended":9000,)"
+          R"("ready_batches":4,"waits":[],"averages":[],"operations":[],)"
+          R"("reads":[],"completes":[],"dropped":1,"dropped_steps":2})",
+          R"({"times":130,"rank":3,"group":"world","operation":"all_reduce",)"
+          R"("dtype":"f32","count":1000,"bucket":3,"issued":[[0,1]],)"
+          R"("ended":[],"took":[[5,2],[9,1]]})",
+          R"({"slowest":130,"rank":3,"loader":"train",)"
+          R"("samples":[[41,0.25,1],[7,0.125,16]]})"));
+}
+
+// Each file says of which run it is, and where that one began.
+TEST_F(MetricsSinks, JsonLinesBeginEachFileWithTheRun) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
+                                JsonLines(folder_ + "/steps", 65536));
+  LOCKSTEP_EXPECT_OK(sink->records()->BeginRun(RunOf("seed = 7")));
+  LOCKSTEP_EXPECT_OK(sink->Begin(500));
+  for (int64_t step = 501; step <= 507; ++step) {
+    LOCKSTEP_EXPECT_OK(sink->Write(step, {{std::string(10000, 'a'), 1}}));
+  }
+  LOCKSTEP_EXPECT_OK(sink->Flush());
+  const std::string path = folder_ + "/steps.rank0003.jsonl";
+  for (const std::string& name : {path, path + ".old"}) {
+    const std::vector<std::string> lines = WithoutTimes(LinesOf(name));
+    ASSERT_GE(lines.size(), 3);
+    EXPECT_THAT(lines[0], EndsWith(R"("first_step":501,"after":500})"));
+    EXPECT_THAT(lines[1], EndsWith(R"("job":"seed = 7"})"));
+  }
+}
+
+// Neither a long text nor many events keep the other lines from the files.
+TEST_F(MetricsSinks, JsonLinesLeaveOutWhatIsTooLong) {
+  LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto sink,
+                                JsonLines(folder_ + "/steps", 65536));
+  LOCKSTEP_EXPECT_OK(sink->records()->BeginRun(RunOf(std::string(9000, 'x'))));
+  std::vector<StepEvent> list(5000);
+  for (StepEvent& event : list) event.end = 1'234'567;
+  LOCKSTEP_EXPECT_OK(sink->records()->WriteEvents(EventsWith(list)));
+  LOCKSTEP_EXPECT_OK(sink->Flush());
+  const std::vector<std::string> lines =
+      WithoutTimes(LinesOf(folder_ + "/steps.rank0003.jsonl"));
+  ASSERT_EQ(lines.size(), 3);
+  EXPECT_THAT(lines[1], EndsWith(R"("clock":"boot/7"})"));
+  EXPECT_LT(lines[2].size(), 8600);
+  const auto kept = std::count(lines[2].begin(), lines[2].end(), '[') - 5;
+  EXPECT_GT(kept, 300);
+  EXPECT_THAT(lines[2], HasSubstr(absl::StrCat("\"dropped\":", 5001 - kept)));
 }
 
 TEST_F(MetricsSinks, JsonLinesMayHaveAFolder) {

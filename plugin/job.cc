@@ -259,6 +259,11 @@ absl::StatusOr<Job> ReadJob(const Config& config, const OptionTable& trainer,
   if (!errors.empty()) return errors[0].ToStatus();
   LOCKSTEP_RETURN_IF_ERROR(trainer.Read(kTrainer, trainers));
   job.fingerprint = FingerprintOf(config, trainer.Write());
+  Config shown;
+  for (const Config::Entry& entry : *config.As<Config::Table>()) {
+    if (entry.key != "world") shown.Set(entry.key, entry.value);
+  }
+  job.text = shown.ToText();
   return job;
 }
 

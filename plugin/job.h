@@ -124,6 +124,10 @@ struct Job {
   // all ranks or none must have them.
   Fingerprint fingerprint;
 
+  // The text from which the job was read, without its world, which may have
+  // the token. Records and reports show it.
+  std::string text;
+
   // Makes the group of all ranks from the settings in `group`. Without a name,
   // the group is "auto".
   absl::StatusOr<std::unique_ptr<Communicator>> MakeGroup(

@@ -29,6 +29,13 @@ void BindOptions(JsonLinesOptions& options, OptionTable& table) {
       "max_bytes", &options.max_bytes,
       "The most bytes that a rank's two files may take together: the present "
       "one, and the one before it, to whose name .old is added.");
+  table.Add("events", &options.events,
+            "The steps whose events are written, too, under [rank_metrics]: "
+            "the first 100, a hundredth of the later ones and slow ones; or "
+            "all; or none.",
+            {{"some", StepsWithEvents::kSome},
+             {"all", StepsWithEvents::kAll},
+             {"none", StepsWithEvents::kNone}});
 }
 
 void BindOptions(TensorboardOptions& options, OptionTable& table) {

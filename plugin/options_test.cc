@@ -252,8 +252,10 @@ TEST(OptionsAsText, Sinks) {
   JsonLinesOptions lines;
   lines.path = "/data/steps";
   lines.max_bytes = 65536;
+  lines.events = StepsWithEvents::kAll;
   ExpectText(lines, R"(path = "/data/steps"
 max_bytes = "64k"
+events = "all"
 )");
 
   TensorboardOptions board;

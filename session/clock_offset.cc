@@ -19,6 +19,7 @@ absl::StatusOr<ClockOffset> MeasureClockOffset(
   constexpr int kRounds = 8;
   CallOptions options;
   options.name = "the offsets of clocks";
+  ClockOffset offset;
   int64_t least = std::numeric_limits<int64_t>::min();
   int64_t most = std::numeric_limits<int64_t>::max();
   for (int round = 0; round < kRounds; ++round) {
@@ -29,12 +30,12 @@ absl::StatusOr<ClockOffset> MeasureClockOffset(
     LOCKSTEP_RETURN_IF_ERROR(
         Wait(group.Broadcast(buffer, buffer, /*root=*/0, options)));
     const int64_t after = clock();
+    if (round == 0) offset.began = first;
     least = std::max(least, before - first);
     most = std::min(most, after - first);
   }
-  if (group.rank() == 0) return ClockOffset();
+  if (group.rank() == 0) return offset;
   constexpr double kNano = 1e-9;
-  ClockOffset offset;
   offset.seconds =
       kNano * (static_cast<double>(least) / 2 + static_cast<double>(most) / 2);
   // If a clock was set during the measurement, `least` may exceed `most`.

@@ -21,6 +21,7 @@ namespace lockstep::internal_session {
 struct ClockOffset {
   double seconds = 0;  // this rank's clock minus rank 0's
   double error = 0;    // the largest possible error of `seconds`
+  int64_t began = 0;  // what rank 0's clock showed first; the same on all ranks
 };
 
 // Measures the offset. All ranks must call it, with a group that moves the

@@ -15,20 +15,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "lockstep/base/catch_all.h"
 #include "lockstep/base/config.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
+#include "lockstep/collective/blame.h"
 #include "lockstep/collective/communicator.h"
 #include "lockstep/collective/operation_log.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/metrics/metrics_sink.h"
+#include "lockstep/metrics/records.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/session/clock_offset.h"
 #include "lockstep/session/progress.h"
+#include "lockstep/session/records.h"
 #include "lockstep/session/step_report.h"
 
 namespace lockstep::internal_session {
@@ -50,9 +54,10 @@ int64_t StepsInEpoch(const StepReport& step, const Loader& loader) {
 
 }  // namespace
 
-Reports::Reports(const Job& job, Communicator& group, Communicator& host_group,
-                 Log log, Log bar)
+Reports::Reports(const Job& job, const World* world, Communicator& group,
+                 Communicator& host_group, Log log, Log bar)
     : job_(job),
+      world_(world),
       group_(group),
       host_group_(host_group),
       log_(std::move(log)),
@@ -74,9 +79,44 @@ absl::Status Reports::Begin(PluginRegistry& registry,
   LOCKSTEP_ASSIGN_OR_RETURN(auto sinks,
                             job_.MakeRankMetricsSinks(registry, context));
   AddSinks(job_.rank_metrics, /*is_of_rank=*/true, std::move(sinks));
-  if (job_.rank_metrics.empty() || group_.size() == 1) return absl::OkStatus();
-  LOCKSTEP_ASSIGN_OR_RETURN(clock_, MeasureClockOffset(host_group_));
+  if (job_.rank_metrics.empty()) return absl::OkStatus();
+  return BeginRecords();
+}
+
+// Compares the clocks of the ranks, which all of them do, and begins to keep
+// records, if a sink of this rank wants them.
+absl::Status Reports::BeginRecords() {
+  ClockOffset steady;
+  clock_.began = absl::GetCurrentTimeNanos();
+  if (group_.size() > 1) {
+    LOCKSTEP_ASSIGN_OR_RETURN(clock_, MeasureClockOffset(host_group_));
+    LOCKSTEP_ASSIGN_OR_RETURN(
+        steady, MeasureClockOffset(host_group_, [] {
+          return absl::ToInt64Nanoseconds(
+              absl::FromChrono(SteadyNow().time_since_epoch()));
+        }));
+  }
+  auto which = StepsWithEvents::kNone;
+  RunRecord run;
+  run.run = clock_.began / 1000;
+  run.job = job_.text;
+  run.host = ThisProcess(group_.rank()).host;
+  run.clock = NameOfSteadyClock();
+  for (Sink& sink : sinks_) {
+    RecordsSink* const wants = sink.is_of_rank ? sink.sink->records() : nullptr;
+    if (wants == nullptr || wants->which() == StepsWithEvents::kNone) continue;
+    sink.records = wants;
+    which = std::max(which, wants->which());
+    Call(sink, [&] { return wants->BeginRun(run); });
+  }
+  if (which != StepsWithEvents::kNone) {
+    records_.emplace(world_, steady, which == StepsWithEvents::kAll);
+  }
   return absl::OkStatus();
+}
+
+void Reports::KeepEventsOf(Loader& loader) const {
+  if (records_.has_value()) loader.KeepEvents(Records::kLoaderEvents);
 }
 
 void Reports::AddSinks(const std::map<std::string, Config>& tables,
@@ -142,6 +182,47 @@ void Reports::EndStep(StepReport& step, const Loader& loader) {
   for (Sink& sink : sinks_) {
     const Row& row = sink.is_of_rank ? of_rank_ : of_all_;
     WriteTo(sink, step.steps, row.metrics());
+  }
+  if (records_.has_value()) AddToRecords(step, loader);
+}
+
+void Reports::AddToRecords(const StepReport& step, const Loader& loader) {
+  std::vector<Records::OfGroup> groups;
+  for (const Watched& watched : watched_) {
+    groups.push_back({watched.group, watched.operations, watched.missing});
+  }
+  last_step_ = step.steps;
+  loader_ = &loader;
+  loader_name_ = step.loader;
+  if (const StepEvents* events = records_->AddStep(step, groups, loader)) {
+    for (Sink& sink : sinks_) {
+      const bool wants = sink.records != nullptr &&
+                         (events->why != StepEvents::Why::kAll ||
+                          sink.records->which() == StepsWithEvents::kAll);
+      if (wants) {
+        Call(sink, [&] { return sink.records->WriteEvents(*events); });
+      }
+    }
+  }
+  // A process that is killed loses the times since then.
+  constexpr int64_t kEvery = 1000;
+  if (step.steps % kEvery == 0) WriteTimes();
+}
+
+void Reports::WriteTimes() {
+  if (!records_.has_value() || last_step_ == 0) return;
+  const std::vector<const OperationTimes*> times = records_->TakeTimes();
+  absl::Span<const SlowRecord> slowest;
+  if (loader_ != nullptr) slowest = records_->TakeSlowest(*loader_);
+  for (Sink& sink : sinks_) {
+    if (sink.records == nullptr) continue;
+    for (const OperationTimes* const each : times) {
+      Call(sink, [&] { return sink.records->WriteTimes(last_step_, *each); });
+    }
+    if (slowest.empty()) continue;
+    Call(sink, [&] {
+      return sink.records->WriteSlowest(last_step_, loader_name_, slowest);
+    });
   }
 }
 
@@ -217,14 +298,16 @@ void Reports::Row::Put(absl::string_view group, absl::string_view name,
   metric.name = absl::StrCat(group, group.empty() ? "" : "/", name);
 }
 
-Reports::Collectives Reports::CollectivesOfStep() const {
+Reports::Collectives Reports::CollectivesOfStep() {
   Collectives all;
   std::vector<OperationRecord> records;
-  for (const auto& [group, before] : watched_) {
-    const int64_t count = group->issued_operations() - before;
+  for (Watched& watched : watched_) {
+    const int64_t count = watched.group->issued_operations() - watched.issued;
     all.count += count;
-    const std::vector<OperationRecord> recent = group->RecentOperations(count);
-    records.insert(records.end(), recent.begin(), recent.end());
+    watched.operations = watched.group->RecentOperations(count);
+    watched.missing = count - static_cast<int64_t>(watched.operations.size());
+    records.insert(records.end(), watched.operations.begin(),
+                   watched.operations.end());
   }
   absl::Duration slowest;
   for (const OperationRecord& record : records) {
@@ -242,6 +325,7 @@ void Reports::EndSteps() {
   in_steps_ = false;
   if (progress_.has_value()) progress_->EndSteps();
   Flush();
+  loader_ = nullptr;
 }
 
 void Reports::EndEvaluation(const std::string& loader, int64_t steps,
@@ -288,6 +372,7 @@ void Reports::WriteTo(Sink& sink, int64_t steps,
 }
 
 void Reports::Flush() {
+  WriteTimes();
   for (Sink& sink : sinks_) {
     Call(sink, [&] { return sink.sink->Flush(); });
   }

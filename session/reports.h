@@ -29,12 +29,16 @@
 #include "lockstep/base/language.h"
 #include "lockstep/base/steady_time.h"
 #include "lockstep/collective/communicator.h"
+#include "lockstep/collective/operation_log.h"
+#include "lockstep/collective/world.h"
 #include "lockstep/loader/loader.h"
 #include "lockstep/metrics/metrics_sink.h"
+#include "lockstep/metrics/records.h"
 #include "lockstep/plugin/job.h"
 #include "lockstep/plugin/registry.h"
 #include "lockstep/session/clock_offset.h"
 #include "lockstep/session/progress.h"
+#include "lockstep/session/records.h"
 #include "lockstep/session/step_report.h"
 
 namespace lockstep::internal_session {
@@ -47,8 +51,9 @@ class Reports {
   using Log = std::function<void(absl::string_view text)>;
 
   // `bar` gets the text of the progress bar; it may be null.
-  Reports(const Job& job, Communicator& group, Communicator& host_group,
-          Log log, Log bar);
+  // `world` is null if the host gave only a group.
+  Reports(const Job& job, const World* world, Communicator& group,
+          Communicator& host_group, Log log, Log bar);
 
   // Makes the sinks. If the job has rank_metrics, all ranks compare their
   // clocks here.
@@ -58,6 +63,10 @@ class Reports {
   // group that comes in a step was made in it. The group must live while steps
   // are reported.
   void Watch(const Communicator& group);
+
+  // Keeps the events of a loader, if a sink wants them. Call it before the
+  // loader reads.
+  void KeepEventsOf(Loader& loader) const;
 
   // Returns true if this rank reports steps.
   bool on() const { return progress_.has_value() || !sinks_.empty(); }
@@ -93,12 +102,16 @@ class Reports {
     std::string name;  // "metrics.text"
     bool is_of_rank = false;
     std::unique_ptr<MetricsSink> sink;
+    RecordsSink* records = nullptr;  // null: it wants none
     int64_t calls = 0;
     int64_t failures = 0;
   };
   struct Watched {
     const Communicator* group;
     int64_t issued;  // the operations before this step
+    // The operations of the step that has ended, and how many are missing.
+    std::vector<OperationRecord> operations = {};
+    int64_t missing = 0;
   };
   struct Collectives {
     int64_t count = 0;
@@ -132,10 +145,15 @@ class Reports {
   void PutOrder(const StepReport& step, const Loader& loader);
   void WriteToAll(int64_t steps, Row row);
   // Returns the collectives that were issued since BeginStep.
-  Collectives CollectivesOfStep() const;
+  Collectives CollectivesOfStep();
+  absl::Status BeginRecords();
+  void AddToRecords(const StepReport& step, const Loader& loader);
+  // Writes the times of operations and the slowest samples.
+  void WriteTimes();
   void Call(Sink& sink, const std::function<absl::Status()>& call);
 
   const Job& job_;
+  const World* const world_;
   Communicator& group_;
   Communicator& host_group_;
   const Log log_;
@@ -152,6 +170,12 @@ class Reports {
   Row of_rank_;                     // of a step, for this rank's sinks
   std::vector<Metric> of_trainer_;  // of this step
   std::vector<Watched> watched_;
+  std::optional<Records> records_;  // if a sink wants them
+  // The last step that has ended in the present loop, and its loader; null
+  // outside of loops.
+  int64_t last_step_ = 0;
+  const Loader* loader_ = nullptr;
+  std::string loader_name_;
 };
 
 }  // namespace lockstep::internal_session

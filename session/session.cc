@@ -332,6 +332,7 @@ absl::StatusOr<Loader*> Session::MakeLoader(absl::string_view name,
       std::unique_ptr<Loader> loader,
       training.job.MakeLoader(training.registry, name,
                               training.InThisSession(std::move(context))));
+  training.reports->KeepEventsOf(*loader);
   loader->GiveUpWhen([&training](absl::Duration waited) {
     return training.IsStopOver(waited);
   });

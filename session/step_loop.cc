@@ -7,12 +7,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "lockstep/base/annotate.h"
 #include "lockstep/base/end_process.h"
 #include "lockstep/base/status_macros.h"
@@ -34,8 +34,12 @@ namespace {
 // A step of a rank has at most this weight, which no sum over parts overflows.
 constexpr int64_t kMostWeight = int64_t{1} << 53;
 
-double SecondsOf(SteadyTime::duration duration) {
-  return absl::ToDoubleSeconds(absl::FromChrono(duration));
+double SecondsIn(const std::vector<StepReport::Interval>& intervals) {
+  double seconds = 0;
+  for (const auto& [begin, end] : intervals) {
+    seconds += StepReport::SecondsBetween(begin, end);
+  }
+  return seconds;
 }
 
 }  // namespace
@@ -355,8 +359,8 @@ absl::StatusOr<Batch*> StepLoop::FirstBatch() {
 absl::Status StepLoop::BeginStep() {
   LOCKSTEP_ASSIGN_OR_RETURN(Batch* const next, FirstBatch());
   had_steps_ = true;
-  waited_ = SteadyNow() - asked_;
-  averaging_ = {};
+  waits_.assign(1, {asked_, SteadyNow()});
+  averages_.clear();
   training_.save_requested = false;
   if (!training_.has_begun) NoteFirstStep();
   training_.reports->BeginStep();
@@ -409,7 +413,7 @@ absl::Status StepLoop::TakePart(Batch& batch, int64_t part) {
 absl::Status StepLoop::ReadNextPart() {
   const SteadyTime asked = SteadyNow();
   ++*at_;
-  waited_ += SteadyNow() - asked;
+  waits_.emplace_back(asked, SteadyNow());
   absl::StatusOr<Batch>& next = **at_;
   if (!next.ok()) {
     return training_.InLoader(loader_, batches_->kind(), next.status());
@@ -487,8 +491,10 @@ void StepLoop::Report(SteadyTime ended) {
   report.before = before_;
   report.asked = asked_;
   report.ended = ended;
-  report.data_seconds = SecondsOf(waited_);
-  report.average_seconds = SecondsOf(averaging_);
+  report.waits = waits_;
+  report.averages = averages_;
+  report.data_seconds = SecondsIn(waits_);
+  report.average_seconds = SecondsIn(averages_);
   report.most_left = MostLeft();
   training_.reports->EndStep(report, loader_);
 }
@@ -562,7 +568,7 @@ absl::Status StepLoop::Average(Gradients& gradients) {
   absl::Status averaged =
       training_.AddUp(weight, is_first ? step_.sums_ : Sums(), NameOfStep(),
                       &gradients, is_first ? means_ : unused);
-  averaging_ += SteadyNow() - called;
+  averages_.emplace_back(called, SteadyNow());
   if (averaged.ok() && is_first) TakeSums(weight);
   if (!averaged.ok()) Fail(averaged);
   return averaged;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +18,7 @@
 #include "lockstep/loader/loader.h"
 #include "lockstep/session/phase.h"
 #include "lockstep/session/step.h"
+#include "lockstep/session/step_report.h"
 #include "lockstep/session/training.h"
 #include "lockstep/session/uneven_steps.h"
 
@@ -144,8 +146,8 @@ class StepLoop {
   // The times when the step before this one ended, and when the session asked
   // for this step's first batch.
   SteadyTime before_, asked_;
-  SteadyTime::duration waited_{};     // for all batches of this step
-  SteadyTime::duration averaging_{};  // in Average
+  // The waits for the batches of this step, and its calls of Average.
+  std::vector<StepReport::Interval> waits_, averages_;
 };
 
 }  // namespace lockstep::internal_session

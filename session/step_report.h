@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -37,6 +38,11 @@ struct StepReport {
   // the first batch, and when this step ended. In the first step of a loop,
   // `before` equals `asked`.
   SteadyTime before, asked, ended;
+
+  // The waits for batches, and the calls of Average, from their begin to their
+  // end.
+  using Interval = std::pair<SteadyTime, SteadyTime>;
+  absl::Span<const Interval> waits, averages;
 
   double data_seconds = 0;        // in which the session waited for batches
   double average_seconds = 0;     // in which the trainer was in Average

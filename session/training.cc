@@ -133,7 +133,8 @@ absl::Status Training::Join() {
   if (notifier->has_bar()) {
     bar = [this](absl::string_view text) { notifier->ShowBar(text); };
   }
-  reports.emplace(job, ranks.group(), ranks.host_group(), log, std::move(bar));
+  reports.emplace(job, ranks.world(), ranks.group(), ranks.host_group(), log,
+                  std::move(bar));
   return absl::OkStatus();
 }
 
