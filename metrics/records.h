@@ -143,8 +143,8 @@ class RecordsSink {
   virtual absl::Status WriteEvents(const StepEvents& events) = 0;
 
   // Get the times of an operation and the slowest samples of a loader, of all
-  // steps of this process up to `step`. They are called from time to time, and
-  // before MetricsSink::Flush.
+  // steps of this process up to `step`. They are called after 10, 100 and each
+  // 1,000 steps of the process, and at the end.
   virtual absl::Status WriteTimes(int64_t step,
                                   const OperationTimes& times) = 0;
   virtual absl::Status WriteSlowest(int64_t step, absl::string_view loader,

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -63,8 +64,8 @@ int64_t CountOf(const OperationRecord& record) {
 
 }  // namespace
 
-Records::Records(const World* world, const ClockOffset& measured,
-                 bool keeps_all)
+Records::Records(const World* world,
+                 const std::optional<ClockOffset>& measured, bool keeps_all)
     : world_(world), measured_(measured), keeps_all_(keeps_all) {
   kept_.reserve(kMostOperations + 1);
 }
@@ -158,16 +159,18 @@ void Records::AddLoaderEvents(const StepReport& step, const Loader& loader) {
 // ---- Clocks.
 
 void Records::AddClock(StepEvents& events) const {
-  if (measured_.error >= 0) {
-    events.ahead = Nanoseconds(measured_.seconds);
-    const double age = StepReport::SecondsBetween(measured_at_, SteadyNow());
-    events.ahead_error = Nanoseconds(measured_.error + age * kDrift);
+  if (!measured_.has_value()) {
+    events.ahead_error = 0;
+    return;
   }
+  const double age = StepReport::SecondsBetween(measured_at_, SteadyNow());
+  events.ahead = Nanoseconds(measured_->seconds);
+  events.ahead_error = Nanoseconds(measured_->error + age * kDrift);
   if (world_ == nullptr) return;
   const std::optional<SteadyOffset> heard = world_->steady_offset();
   if (!heard.has_value()) return;
   const int64_t error = absl::ToInt64Nanoseconds(heard->error);
-  if (events.ahead_error >= 0 && events.ahead_error <= error) return;
+  if (events.ahead_error <= error) return;
   events.ahead = absl::ToInt64Nanoseconds(heard->ahead);
   events.ahead_error = error;
 }
@@ -238,18 +241,23 @@ std::vector<const OperationTimes*> Records::TakeTimes() {
   return changed;
 }
 
-absl::Span<const SlowRecord> Records::TakeSlowest(const Loader& loader) {
+void Records::LookAt(const Loader& loader) {
   std::vector<SlowRecord> slowest;
   for (const SlowSample& sample : loader.Metrics().slowest) {
     slowest.push_back({sample.index, sample.seconds, sample.timed_together});
   }
-  const bool is_same =
-      std::equal(slowest.begin(), slowest.end(), slowest_.begin(),
-                 slowest_.end(), [](const SlowRecord& a, const SlowRecord& b) {
-                   return a.index == b.index && a.seconds == b.seconds;
-                 });
-  if (is_same) return {};
+  const bool is_same = std::equal(
+      slowest.begin(), slowest.end(), slowest_.begin(), slowest_.end(),
+      [](const SlowRecord& a, const SlowRecord& b) {
+        return a.index == b.index && a.seconds == b.seconds;
+      });
+  if (is_same) return;
   slowest_ = std::move(slowest);
+  has_new_slowest_ = true;
+}
+
+absl::Span<const SlowRecord> Records::TakeSlowest() {
+  if (!std::exchange(has_new_slowest_, false)) return {};
   return slowest_;
 }
 

@@ -52,9 +52,11 @@ class Records {
     int64_t missing = 0;  // that the group's log does not have any more
   };
 
-  // `world` may be null, and then the clocks are those of `measured`, as it was
-  // when this is made. `keeps_all` says that the events of all steps are kept.
-  Records(const World* world, const ClockOffset& measured, bool keeps_all);
+  // `measured` is how far the steady clock of this rank is ahead of rank 0's,
+  // as measured just now; none on rank 0. `world` knows better later. It may be
+  // null. `keeps_all` says that the events of all steps are kept.
+  Records(const World* world, const std::optional<ClockOffset>& measured,
+          bool keeps_all);
 
   // Takes in a step that has ended, and its operations. Returns its events if
   // they are kept. They live until the next call.
@@ -65,9 +67,12 @@ class Records {
   // Returns the times of operations that have changed since the last call.
   std::vector<const OperationTimes*> TakeTimes();
 
-  // Returns the slowest samples of the loader if they have changed since the
-  // last call, and otherwise nothing.
-  absl::Span<const SlowRecord> TakeSlowest(const Loader& loader);
+  // Takes in the slowest samples of the loader of the last step.
+  void LookAt(const Loader& loader);
+
+  // Returns the last slowest samples that were taken in, or nothing if they
+  // have not changed since the last call.
+  absl::Span<const SlowRecord> TakeSlowest();
 
  private:
   // An operation whose times are kept.
@@ -89,7 +94,7 @@ class Records {
   void AddLoaderEvents(const StepReport& step, const Loader& loader);
 
   const World* const world_;
-  const ClockOffset measured_;
+  const std::optional<ClockOffset> measured_;
   const SteadyTime measured_at_ = SteadyNow();
   const bool keeps_all_;
   StepChoice choice_;
@@ -102,6 +107,7 @@ class Records {
   // mostly is, since steps have the same operations.
   size_t next_ = 0;
   std::vector<SlowRecord> slowest_;
+  bool has_new_slowest_ = false;
 };
 
 // Returns the name of the steady clock of this process. Processes that get the

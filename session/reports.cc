@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -86,15 +87,16 @@ absl::Status Reports::Begin(PluginRegistry& registry,
 // Compares the clocks of the ranks, which all of them do, and begins to keep
 // records, if a sink of this rank wants them.
 absl::Status Reports::BeginRecords() {
-  ClockOffset steady;
+  std::optional<ClockOffset> steady;
   clock_.began = absl::GetCurrentTimeNanos();
   if (group_.size() > 1) {
     LOCKSTEP_ASSIGN_OR_RETURN(clock_, MeasureClockOffset(host_group_));
     LOCKSTEP_ASSIGN_OR_RETURN(
-        steady, MeasureClockOffset(host_group_, [] {
+        const ClockOffset measured, MeasureClockOffset(host_group_, [] {
           return absl::ToInt64Nanoseconds(
               absl::FromChrono(SteadyNow().time_since_epoch()));
         }));
+    if (group_.rank() > 0) steady = measured;
   }
   auto which = StepsWithEvents::kNone;
   RunRecord run;
@@ -194,6 +196,7 @@ void Reports::AddToRecords(const StepReport& step, const Loader& loader) {
   last_step_ = step.steps;
   loader_ = &loader;
   loader_name_ = step.loader;
+  ++recorded_;
   if (const StepEvents* events = records_->AddStep(step, groups, loader)) {
     for (Sink& sink : sinks_) {
       const bool wants = sink.records != nullptr &&
@@ -206,14 +209,17 @@ void Reports::AddToRecords(const StepReport& step, const Loader& loader) {
   }
   // A process that is killed loses the times since then.
   constexpr int64_t kEvery = 1000;
-  if (step.steps % kEvery == 0) WriteTimes();
+  if (recorded_ == kEvery / 100 || recorded_ == kEvery / 10 ||
+      recorded_ % kEvery == 0) {
+    WriteTimes();
+  }
 }
 
 void Reports::WriteTimes() {
   if (!records_.has_value() || last_step_ == 0) return;
   const std::vector<const OperationTimes*> times = records_->TakeTimes();
-  absl::Span<const SlowRecord> slowest;
-  if (loader_ != nullptr) slowest = records_->TakeSlowest(*loader_);
+  if (loader_ != nullptr) records_->LookAt(*loader_);
+  const absl::Span<const SlowRecord> slowest = records_->TakeSlowest();
   for (Sink& sink : sinks_) {
     if (sink.records == nullptr) continue;
     for (const OperationTimes* const each : times) {
@@ -325,6 +331,7 @@ void Reports::EndSteps() {
   in_steps_ = false;
   if (progress_.has_value()) progress_->EndSteps();
   Flush();
+  if (loader_ != nullptr) records_->LookAt(*loader_);
   loader_ = nullptr;
 }
 
@@ -372,7 +379,6 @@ void Reports::WriteTo(Sink& sink, int64_t steps,
 }
 
 void Reports::Flush() {
-  WriteTimes();
   for (Sink& sink : sinks_) {
     Call(sink, [&] { return sink.sink->Flush(); });
   }
@@ -395,6 +401,7 @@ void Reports::Call(Sink& sink, const std::function<absl::Status()>& call) {
 
 void Reports::End() {
   if (progress_.has_value()) progress_->End();
+  WriteTimes();
   Flush();
   for (const Sink& sink : sinks_) {
     if (sink.failures == 0) continue;

@@ -174,6 +174,7 @@ class Reports {
   // The last step that has ended in the present loop, and its loader; null
   // outside of loops.
   int64_t last_step_ = 0;
+  int64_t recorded_ = 0;  // steps of this process
   const Loader* loader_ = nullptr;
   std::string loader_name_;
 };

@@ -175,7 +175,7 @@ void RecordTable::PrintText(std::ostream& out, absl::string_view indent) const {
   }
 }
 
-void RecordTable::PrintCsv(std::ostream& out) const {
+void RecordTable::PrintCsv(std::ostream& out, bool has_names) const {
   const auto print = [&out](const std::string& field, size_t i) {
     const bool is_plain = field.find_first_of(",\"\r\n") == field.npos;
     out << (i == 0 ? "" : ",");
@@ -185,8 +185,10 @@ void RecordTable::PrintCsv(std::ostream& out) const {
       out << '"' << absl::StrReplaceAll(field, {{"\"", "\"\""}}) << '"';
     }
   };
-  for (size_t i = 0; i < columns_.size(); ++i) print(columns_[i], i);
-  out << "\n";
+  if (has_names) {
+    for (size_t i = 0; i < columns_.size(); ++i) print(columns_[i], i);
+    out << "\n";
+  }
   for (const std::vector<Cell>& row : rows_) {
     for (size_t i = 0; i < row.size(); ++i) print(row[i].ToCsv(), i);
     out << "\n";

@@ -318,6 +318,36 @@ Subcommand StartRanks(LaunchCommand& command) {
           }};
 }
 
+Subcommand ShowTrace(TraceCommand& command) {
+  CommandLine line(
+      "lockstep trace", "shows what the ranks did, on one time line",
+      R"(It reads what the sink json_lines has written under [rank_metrics]: waits for
+data, operations, and the reads of workers in the first 100 steps, in every
+hundredth and in slow ones. ui.perfetto.dev and chrome://tracing open the JSON;
+the text says what there is.
+
+  lockstep trace /data/runs/7/steps --output=trace.json
+  lockstep trace /data/runs/7/steps --format=text
+  lockstep trace /data/runs/7/steps --steps=100-200 --ranks=0,3 --format=csv)");
+  line.AddWord("PATH", &command.path,
+               "the path of the sink, the folder of its files, or one of them");
+  line.Add("run", &command.run,
+           "which start of the job, from 1 on; the last one if not given");
+  line.Add("steps", &command.steps,
+           "a step, such as 120, or a range, such as 100-200; all that have\n"
+           "events if not given");
+  line.Add("ranks", &command.ranks, "some ranks; all if not given");
+  line.Add("max_error", &command.max_error,
+           "the largest error of a time that is accepted, where ranks run on\n"
+           "several machines");
+  line.Add("output", &command.output,
+           "the file to write; the standard output if not given");
+  AddFormat(line, command.format);
+  return {line, [&command](const CommandHost& host, std::ostream& out) {
+            return RunTrace(host, command, out);
+          }};
+}
+
 constexpr char kAbout[] = R"(# The lockstep command
 
 `@lockstep//tools:lockstep` is the command with Lockstep's own parts. This page is what
@@ -331,7 +361,7 @@ own](launchers.md#lockstep-launch). A command that is stopped leaves no file tha
 `--format=json` has all that the text has, apart from sentences. `--format=csv` has one table: the
 rows of `plan`, the indices of `order`, the epochs of `verify` and `bench loader`, the mistakes of
 `check`, the findings of `doctor`, the sections of `state` or the differences, the settings of
-`parts`.
+`parts`, the events of `trace`. The JSON of `trace` is for viewers of traces.
 
 A job's text may name parts of your own. A binary of three lines knows them, and the settings
 under `[trainer]`:
@@ -357,13 +387,13 @@ std::vector<Subcommand> AllSubcommands(CommandFlags& flags) {
           ListSettings(flags.parts),   ExportState(flags.exported),
           ImportState(flags.imported), ShowState(flags.state),
           BenchLoader(flags.loader),   Examine(flags.doctor),
-          StartRanks(flags.launch)};
+          StartRanks(flags.launch),    ShowTrace(flags.trace)};
 }
 
 std::string GeneralHelp(const std::vector<Subcommand>& subcommands) {
   std::string help =
-      "lockstep checks jobs, shows what their samplers and loaders do, looks "
-      "at\ncheckpoints, and starts ranks.\n\n";
+      "lockstep checks jobs, shows what their samplers, loaders and ranks do, "
+      "looks at\ncheckpoints, and starts ranks.\n\n";
   for (const Subcommand& subcommand : subcommands) {
     absl::StrAppend(&help, "  ", subcommand.line.name(), "\n      ",
                     subcommand.line.summary(), "\n");

@@ -24,6 +24,7 @@
 #include "lockstep/tools/cli/parts_command.h"
 #include "lockstep/tools/cli/plan.h"
 #include "lockstep/tools/cli/state.h"
+#include "lockstep/tools/cli/trace_command.h"
 #include "lockstep/tools/cli/verify.h"
 
 namespace lockstep {
@@ -48,6 +49,7 @@ struct CommandFlags {
   ExchangeCommand exported, imported;
   DoctorCommand doctor;
   LaunchCommand launch;
+  TraceCommand trace;
 };
 
 // Returns all commands. `flags` outlives them.

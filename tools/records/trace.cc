@@ -1,0 +1,429 @@
+#include "lockstep/tools/records/trace.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/base/json.h"
+#include "lockstep/base/status_macros.h"
+#include "lockstep/metrics/records.h"
+#include "lockstep/tools/records/rank_records.h"
+#include "lockstep/tools/records/record_line.h"
+#include "lockstep/tools/records/time_line.h"
+
+namespace lockstep {
+
+std::string SayNumbers(const std::set<int64_t>& numbers) {
+  constexpr size_t kMostRuns = 6;
+  std::vector<std::string> runs;
+  size_t told = 0;
+  for (auto at = numbers.begin();
+       at != numbers.end() && runs.size() < kMostRuns;) {
+    const int64_t first = *at;
+    int64_t last = first;
+    for (; at != numbers.end() && *at <= last + 1; ++at, ++told) last = *at;
+    runs.push_back(first == last ? absl::StrCat(first)
+                                 : absl::StrCat(first, " to ", last));
+  }
+  std::string text = absl::StrJoin(runs, ", ");
+  if (told < numbers.size()) {
+    absl::StrAppend(&text, " and ", numbers.size() - told, " more");
+  }
+  return text;
+}
+
+std::string Microseconds(int64_t nanoseconds) {
+  const int64_t size = std::abs(nanoseconds);
+  return absl::StrCat(nanoseconds < 0 ? "-" : "", size / 1000, ".",
+                      absl::Dec(size % 1000, absl::kZeroPad3));
+}
+
+namespace {
+
+using ::lockstep::internal_base::AppendJson;
+
+absl::string_view NameOf(StepEvents::Why why) {
+  switch (why) {
+    case StepEvents::Why::kFirst:
+      return "first";
+    case StepEvents::Why::kSample:
+      return "sample";
+    case StepEvents::Why::kSlow:
+      return "slow";
+    case StepEvents::Why::kAll:
+      return "all";
+  }
+  return "";
+}
+
+// Returns what a slice of an event is called.
+std::string NameOf(const RecordedEvent& event) {
+  switch (event.kind) {
+    case StepEvent::Kind::kWait:
+      return "wait for data";
+    case StepEvent::Kind::kAverage:
+      return "average";
+    case StepEvent::Kind::kRead:
+      return "read";
+    case StepEvent::Kind::kComplete:
+      return "complete";
+    case StepEvent::Kind::kOperation:
+      break;
+  }
+  if (!absl::StartsWith(event.name, "bucket ")) return event.operation;
+  const size_t end = event.name.find(' ', 7);
+  return absl::StrCat(event.operation, " ", event.name.substr(0, end));
+}
+
+bool IsOfWorker(const RecordedEvent& event) {
+  return event.kind == StepEvent::Kind::kRead ||
+         event.kind == StepEvent::Kind::kComplete;
+}
+
+// Gives operations that run at the same time tracks of their own.
+// Thread-safety: thread-compatible.
+class Lanes {
+ public:
+  // Returns the track of an operation. They come in the order of their begins.
+  std::string TrackOf(const std::string& group, int64_t begin, int64_t end) {
+    std::vector<int64_t>& ends = ends_[group];
+    size_t lane = 0;
+    while (lane < ends.size() && ends[lane] > begin) ++lane;
+    if (lane == ends.size()) ends.push_back(end);
+    ends[lane] = end;
+    return lane == 0 ? group : absl::StrCat(group, " ", lane + 1);
+  }
+
+ private:
+  std::map<std::string, std::vector<int64_t>> ends_;
+};
+
+}  // namespace
+
+// ---- Reading.
+
+absl::StatusOr<Trace> Trace::Read(
+    absl::string_view path, const TraceOptions& options,
+    const std::function<void(absl::string_view)>& tell) {
+  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<RankFiles> found,
+                            FindRankFiles(path));
+  Trace trace;
+  constexpr size_t kMany = 16;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (found.size() >= kMany && i % kMany == 0) {
+      tell(absl::StrCat("reading the records of rank ", found[i].rank, ", ", i,
+                        " of ", found.size(), " are read"));
+    }
+    auto records =
+        std::make_unique<RankRecords>(ReadRankRecords(found[i]));
+    for (const std::string& note : records->notes) {
+      trace.notes_.push_back(note);
+    }
+    if (!records->damage.ok()) {
+      trace.is_whole_ = false;
+      trace.notes_.push_back(absl::StrCat("rank ", records->rank,
+                                          " is left out: ",
+                                          records->damage.message()));
+      continue;
+    }
+    trace.records_.push_back(std::move(records));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(trace.ChooseRun(options));
+  LOCKSTEP_RETURN_IF_ERROR(trace.ChooseSteps(options));
+  trace.time_line_.emplace(trace.ranks_);
+  return trace;
+}
+
+absl::Status Trace::ChooseRun(const TraceOptions& options) {
+  std::set<int64_t> runs;
+  for (const auto& records : records_) {
+    for (const RankRun& run : records->runs) {
+      if (run.run > 0) runs.insert(run.run);
+    }
+  }
+  if (runs.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no rank has records of a run",
+        notes_.empty()
+            ? ": the files are of an older release, of a sink under [metrics], "
+              "or of one with events = \"none\""
+            : absl::StrCat(": ", absl::StrJoin(notes_, "; "))));
+  }
+  runs_ = static_cast<int64_t>(runs.size());
+  number_ = options.run.value_or(runs_);
+  if (number_ < 1 || number_ > runs_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no run ", number_, ": the records have ", runs_,
+                     runs_ == 1 ? " run" : " runs"));
+  }
+  run_ = *std::next(runs.begin(), number_ - 1);
+  for (const auto& records : records_) {
+    for (const RankRun& run : records->runs) {
+      if (run.run == run_) ranks_[records->rank] = &run;
+    }
+  }
+  NoteMissing();
+  for (const int64_t rank : options.ranks) {
+    if (ranks_.count(rank) > 0) continue;
+    std::set<int64_t> known;
+    for (const auto& [each, run] : ranks_) known.insert(each);
+    return absl::FailedPreconditionError(
+        absl::StrCat("there are no records of rank ", rank,
+                     " in this run; there are those of ", SayNumbers(known)));
+  }
+  return absl::OkStatus();
+}
+
+void Trace::NoteMissing() {
+  std::set<int64_t> missing;
+  const int64_t size = ranks_.begin()->second->size;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    if (ranks_.count(rank) == 0) missing.insert(missing.end(), rank);
+  }
+  if (missing.empty()) return;
+  is_whole_ = false;
+  notes_.push_back(absl::StrCat("of ", size,
+                                " ranks of this run, these have no records: ",
+                                SayNumbers(missing)));
+}
+
+absl::Status Trace::ChooseSteps(const TraceOptions& options) {
+  std::set<int64_t> all;
+  bool is_any = false;
+  for (const auto& [rank, run] : ranks_) {
+    if (!options.ranks.empty() && options.ranks.count(rank) == 0) continue;
+    std::vector<const EventsLine*>& chosen = steps_[rank];
+    for (const EventsLine& events : run->events) {
+      all.insert(events.step);
+      const bool is_wanted =
+          !options.steps.has_value() || (events.step >= options.steps->first &&
+                                         events.step <= options.steps->second);
+      if (is_wanted) chosen.push_back(&events);
+    }
+    is_any = is_any || !chosen.empty();
+  }
+  if (is_any) return absl::OkStatus();
+  if (all.empty()) {
+    return absl::FailedPreconditionError(
+        "no step of this run has events, since no step has ended");
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("none of these steps has events; these have: ",
+                   SayNumbers(all)));
+}
+
+// ---- Clocks.
+
+absl::Status Trace::CheckClocks(absl::Duration most) const {
+  if (most == absl::InfiniteDuration()) return absl::OkStatus();
+  for (const auto& [rank, steps] : steps_) {
+    for (const EventsLine* const events : steps) {
+      const PlacedTime ended = time_line_->Place(rank, events->ended);
+      if (!ended.error.has_value()) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "it is not known how far the clock of rank ", rank,
+            " was ahead of rank 0's; --ranks leaves it out, and --max_error=inf "
+            "shows its times as they are"));
+      }
+      if (absl::Nanoseconds(*ended.error) <= most) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the times of rank ", rank, " in step ", events->step,
+          " may be wrong by ", absl::FormatDuration(absl::Nanoseconds(
+                                   *ended.error)),
+          ", and no more than ", absl::FormatDuration(most),
+          " is accepted, since what came first could not be told; "
+          "--ranks leaves it out, and a larger --max_error shows it"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// ---- Slices.
+
+void Trace::ForEachSlice(
+    int64_t rank, const std::function<void(const TraceSlice&)>& show) const {
+  const auto place = [&](int64_t time) {
+    return time_line_->Place(rank, time).nanoseconds;
+  };
+  Lanes lanes;
+  for (const EventsLine* const step : steps_.at(rank)) {
+    // All times of a step are moved alike, so that they stay in each other.
+    const int64_t shift = place(step->ended) - step->ended;
+    TraceSlice slice;
+    slice.rank = rank;
+    slice.step = step;
+    slice.track = "steps";
+    slice.name = absl::StrCat("step ", step->step);
+    slice.begin = step->before + shift;
+    slice.end = step->ended + shift;
+    show(slice);
+    if (step->asked > step->before) {
+      slice.name = "between steps";
+      slice.end = step->asked + shift;
+      show(slice);
+    }
+    const auto show_event = [&](const RecordedEvent& event, bool is_operation) {
+      slice.event = &event;
+      slice.name = NameOf(event);
+      slice.begin = event.begin + shift;
+      slice.end = std::max(event.end.value_or(step->ended) + shift, slice.begin);
+      if (is_operation) {
+        slice.track = lanes.TrackOf(event.group, slice.begin, slice.end);
+      }
+      show(slice);
+    };
+    std::vector<const RecordedEvent*> operations;
+    for (const RecordedEvent& event : step->events) {
+      if (event.kind == StepEvent::Kind::kOperation) {
+        operations.push_back(&event);
+      } else if (!IsOfWorker(event)) {
+        show_event(event, /*is_operation=*/false);
+      }
+    }
+    std::stable_sort(
+        operations.begin(), operations.end(),
+        [](const auto* a, const auto* b) { return a->begin < b->begin; });
+    for (const RecordedEvent* const event : operations) {
+      show_event(*event, /*is_operation=*/true);
+    }
+    for (const RecordedEvent& event : step->events) {
+      if (!IsOfWorker(event)) continue;
+      slice.track = absl::StrCat(step->loader, ", worker ", event.worker);
+      show_event(event, /*is_operation=*/false);
+    }
+  }
+}
+
+// ---- Printing.
+
+namespace {
+
+// Appends the arguments of a slice, which Perfetto shows beside it.
+void AppendArguments(const TraceSlice& slice, std::string& json) {
+  absl::StrAppend(&json, ",\"args\":{\"step\":", slice.step->step);
+  if (slice.event == nullptr) {
+    absl::StrAppend(&json, ",\"epoch\":", slice.step->epoch,
+                    ",\"number\":", slice.step->number, ",\"loader\":");
+    AppendJson(slice.step->loader, json);
+    absl::StrAppend(&json, ",\"kept as\":\"", NameOf(slice.step->why),
+                    "\",\"dropped\":", slice.step->dropped);
+  } else if (slice.event->kind == StepEvent::Kind::kOperation) {
+    absl::StrAppend(&json, ",\"bytes\":", slice.event->bytes, ",\"name\":");
+    AppendJson(slice.event->name, json);
+    if (slice.event->failed) json += ",\"failed\":true";
+    if (!slice.event->end.has_value()) json += ",\"pending\":true";
+  } else if (slice.event->kind == StepEvent::Kind::kRead) {
+    absl::StrAppend(&json, ",\"first index\":", slice.event->index,
+                    ",\"rows\":", slice.event->rows);
+  }
+  json += '}';
+}
+
+// Appends a line that names a rank or one of its tracks.
+void AppendName(absl::string_view kind, int64_t rank, size_t track,
+                absl::string_view name, std::string& json) {
+  absl::StrAppend(&json, ",\n{\"name\":\"", kind,
+                  "_name\",\"ph\":\"M\",\"pid\":", rank, ",\"tid\":", track,
+                  ",\"args\":{\"name\":");
+  AppendJson(name, json);
+  absl::StrAppend(&json, "}},\n{\"name\":\"", kind,
+                  "_sort_index\",\"ph\":\"M\",\"pid\":", rank,
+                  ",\"tid\":", track, ",\"args\":{\"sort_index\":",
+                  kind == "process" ? rank : static_cast<int64_t>(track), "}}");
+}
+
+}  // namespace
+
+void Trace::PrintJson(std::ostream& out) const {
+  std::string json =
+      "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"producer\":\"lockstep\","
+      "\"run\":";
+  absl::StrAppend(&json, run_, ",\"job\":");
+  AppendJson(ranks_.begin()->second->job, json);
+  json += "},\n\"traceEvents\":[";
+  bool is_first = true;
+  for (const auto& [rank, steps] : steps_) {
+    std::string names;
+    AppendName("process", rank, 0,
+               absl::StrCat("rank ", rank, " (", ranks_.at(rank)->host, ")"),
+               names);
+    std::map<std::string, size_t> tracks;
+    std::string events;
+    ForEachSlice(rank, [&](const TraceSlice& slice) {
+      const auto [track, is_new] =
+          tracks.emplace(slice.track, tracks.size() + 1);
+      if (is_new) {
+        AppendName("thread", rank, track->second, slice.track, names);
+      }
+      events += ",\n{\"name\":";
+      AppendJson(slice.name, events);
+      absl::StrAppend(&events, ",\"ph\":\"X\",\"pid\":", rank,
+                      ",\"tid\":", track->second,
+                      ",\"ts\":", Microseconds(slice.begin),
+                      ",\"dur\":", Microseconds(slice.end - slice.begin));
+      AppendArguments(slice, events);
+      events += '}';
+      const bool is_step = slice.event == nullptr &&
+                           slice.end - slice.begin ==
+                               slice.step->ended - slice.step->before;
+      if (is_step) {
+        absl::StrAppend(&events,
+                        ",\n{\"name\":\"ready batches\",\"ph\":\"C\",\"pid\":",
+                        rank, ",\"tid\":0,\"ts\":", Microseconds(slice.end),
+                        ",\"args\":{\"batches\":", slice.step->ready_batches,
+                        "}}");
+      }
+    });
+    absl::StrAppend(&json, absl::string_view(names).substr(is_first ? 1 : 0));
+    json += events;
+    is_first = false;
+    out << json;
+    json.clear();
+  }
+  out << "\n]}\n";
+}
+
+std::vector<RankSummary> Trace::Summaries() const {
+  std::vector<RankSummary> summaries;
+  for (const auto& [rank, steps] : steps_) {
+    const RankRun& run = *ranks_.at(rank);
+    RankSummary& summary = summaries.emplace_back();
+    summary.rank = rank;
+    summary.host = run.host;
+    summary.first_step = run.first_step.value_or(0);
+    summary.last_step = run.last_step.value_or(0);
+    summary.clock_error = 0;
+    for (const EventsLine* const step : steps) {
+      summary.steps.insert(step->step);
+      summary.events += static_cast<int64_t>(step->events.size());
+      summary.dropped += step->dropped;
+      summary.dropped_steps += step->dropped_steps;
+      const PlacedTime ended = time_line_->Place(rank, step->ended);
+      if (!ended.error.has_value()) {
+        summary.clock_error.reset();
+      } else if (summary.clock_error.has_value()) {
+        summary.clock_error = std::max(*summary.clock_error, *ended.error);
+      }
+    }
+  }
+  return summaries;
+}
+
+}  // namespace lockstep

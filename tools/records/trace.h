@@ -1,0 +1,120 @@
+// A trace is what the ranks of a run did, on one time line. It can be printed as
+// Chrome's trace JSON, which ui.perfetto.dev and chrome://tracing open.
+//
+//   LOCKSTEP_ASSIGN_OR_RETURN(const Trace trace, Trace::Read(path, options));
+//   LOCKSTEP_RETURN_IF_ERROR(trace.CheckClocks(absl::Milliseconds(1)));
+//   trace.PrintJson(std::cout);
+#ifndef LOCKSTEP_TOOLS_RECORDS_TRACE_H_
+#define LOCKSTEP_TOOLS_RECORDS_TRACE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "lockstep/tools/records/rank_records.h"
+#include "lockstep/tools/records/time_line.h"
+
+namespace lockstep {
+
+struct TraceOptions {
+  std::optional<int64_t> run;  // from 1 on; unset: the last one
+  // The first and the last step.
+  std::optional<std::pair<int64_t, int64_t>> steps;
+  std::set<int64_t> ranks;  // empty: all
+};
+
+// Something on a track of a rank.
+struct TraceSlice {
+  int64_t rank = 0;
+  std::string track;  // "steps", "world", "world 2", "train, worker 3"
+  std::string name;   // "step 120", "all_reduce bucket 3"
+  int64_t begin = 0;  // nanoseconds on the time line
+  int64_t end = 0;
+  const EventsLine* step = nullptr;
+  const RecordedEvent* event = nullptr;  // null: a step, or what is before it
+};
+
+// What there is of a rank.
+struct RankSummary {
+  int64_t rank = 0;
+  std::string host;
+  int64_t first_step = 0;  // these are of all steps
+  int64_t last_step = 0;
+  std::set<int64_t> steps;  // those that are shown; the next ones are of them
+  int64_t events = 0;
+  int64_t dropped = 0;
+  int64_t dropped_steps = 0;
+  std::optional<int64_t> clock_error;  // nanoseconds; none: it is not known
+};
+
+// Returns numbers in a few words: "1 to 100, 200, 300 and 17 more".
+std::string SayNumbers(const std::set<int64_t>& numbers);
+
+// Returns microseconds with three digits behind the point.
+std::string Microseconds(int64_t nanoseconds);
+
+// Thread-safety: thread-compatible.
+class Trace {
+ public:
+  // Reads the records of all ranks. A rank that is missing or damaged is left
+  // out, and told in notes(). If nothing is left, that is the error. `tell`
+  // gets the progress of reading many files.
+  static absl::StatusOr<Trace> Read(
+      absl::string_view path, const TraceOptions& options,
+      const std::function<void(absl::string_view)>& tell);
+
+  // What is worth telling, and whether all ranks are there and whole.
+  const std::vector<std::string>& notes() const { return notes_; }
+  bool is_whole() const { return is_whole_; }
+
+  // Returns FAILED_PRECONDITION if a time may be wrong by more than `most`.
+  absl::Status CheckClocks(absl::Duration most) const;
+
+  // Calls `show` with all slices of a rank, each of which lives until `show`
+  // returns. The slices of a track are in each other or follow each other.
+  void ForEachSlice(int64_t rank,
+                    const std::function<void(const TraceSlice&)>& show) const;
+
+  // Prints Chrome's trace JSON.
+  void PrintJson(std::ostream& out) const;
+
+  std::vector<RankSummary> Summaries() const;
+  // The number of the run that is shown, from 1 on, and how many there are.
+  int64_t number() const { return number_; }
+  int64_t runs() const { return runs_; }
+  absl::Time began() const {
+    return absl::UnixEpoch() + absl::Microseconds(run_);
+  }
+
+ private:
+  Trace() = default;
+
+  absl::Status ChooseRun(const TraceOptions& options);
+  absl::Status ChooseSteps(const TraceOptions& options);
+  void NoteMissing();
+
+  std::vector<std::unique_ptr<RankRecords>> records_;
+  int64_t runs_ = 0;    // how many there are
+  int64_t number_ = 0;  // of the one that is shown, from 1 on
+  int64_t run_ = 0;
+  std::map<int64_t, const RankRun*> ranks_;
+  std::map<int64_t, std::vector<const EventsLine*>> steps_;  // by rank
+  std::optional<TimeLine> time_line_;
+  std::vector<std::string> notes_;
+  bool is_whole_ = true;
+};
+
+}  // namespace lockstep
+
+#endif  // LOCKSTEP_TOOLS_RECORDS_TRACE_H_
