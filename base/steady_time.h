@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>  // NOLINT: std::condition_variable speaks chrono
+#include <cstdint>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -32,6 +33,16 @@ inline SteadyTime After(absl::Duration duration,
 // Returns true if `duration` has passed from `since` to `now`.
 inline bool Passed(SteadyTime since, absl::Duration duration, SteadyTime now) {
   return now - since >= absl::ToChronoNanoseconds(duration);
+}
+
+// Returns how far the steady clocks of two machines may drift apart in a time,
+// in nanoseconds. Clocks are taken to differ by at most 20 parts in a million,
+// which is a millisecond in 50 seconds.
+inline int64_t SteadyDrift(int64_t nanoseconds) {
+  constexpr int64_t kMillion = 1'000'000;
+  constexpr int64_t kParts = 20;
+  const int64_t time = nanoseconds < 0 ? -nanoseconds : nanoseconds;
+  return (time + kMillion - 1) / kMillion * kParts;
 }
 
 // Measures the time during which this process runs. If the process was stopped

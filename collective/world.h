@@ -179,7 +179,9 @@ absl::Status Validate(const GroupOptions& options);
 // of that of rank 0, which may run on another machine.
 struct SteadyOffset {
   absl::Duration ahead;
-  absl::Duration error;  // the largest possible error of `ahead`
+  // The largest error of `ahead`, if the clocks drift apart by no more than 1
+  // ms in 50 s.
+  absl::Duration error;
 };
 
 // One process's membership in the job.

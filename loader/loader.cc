@@ -30,6 +30,7 @@ namespace lockstep {
 namespace {
 
 using internal_loader::Entry;
+using internal_loader::EventLog;
 using internal_loader::Meter;
 using internal_loader::Now;
 using internal_loader::Pipeline;
@@ -656,15 +657,18 @@ LoaderMetrics Loader::Metrics() const {
 
 int64_t Loader::ReadyBatches() const { return pipeline_->CountReady(); }
 
-void Loader::KeepEvents(int64_t least) { pipeline_->events().Keep(least); }
-
-std::vector<LoaderEvent> Loader::EventsOf(int64_t epoch, int64_t step) const {
-  return pipeline_->events().Of(epoch, step);
+// A thread that is gone in a forked process may have held the log's mutex.
+void Loader::KeepEvents(int64_t least) {
+  if (!forked()) pipeline_->events().Keep(least);
 }
 
-int64_t Loader::lost_events() const { return pipeline_->events().lost(); }
+LoaderEvents Loader::EventsOf(int64_t epoch, int64_t step) const {
+  return forked() ? LoaderEvents() : pipeline_->events().Of(epoch, step);
+}
 
-std::string Loader::Trace() const { return pipeline_->events().ToJson(); }
+std::string Loader::Trace() const {
+  return forked() ? EventLog(0).ToJson() : pipeline_->events().ToJson();
+}
 
 EpochRange Loader::Epoch(int64_t epoch) { return EpochRange(*this, epoch); }
 

@@ -327,18 +327,15 @@ class Loader {
   // calls Next may call it.
   int64_t ReadyBatches() const;
 
-  // Keeps at least the last so many events from now on, of 64 bytes each, for
+  // Keeps at least the last so many events from now on, of 56 bytes each, for
   // the next functions. options.trace_events does it from the start. May be
   // called on any thread.
   void KeepEvents(int64_t least);
 
   // Returns what was done for a step, as far as it is kept. Cheap samples are
-  // timed in chunks, and only some of the chunks. May be called on any thread.
-  std::vector<LoaderEvent> EventsOf(int64_t epoch, int64_t step) const;
-
-  // Returns how many events were replaced by newer ones before Next was called
-  // for the step after theirs. May be called on any thread.
-  int64_t lost_events() const;
+  // timed in chunks, and only some of the chunks. The number of lost events is
+  // known until Next is called for the next step. May be called on any thread.
+  LoaderEvents EventsOf(int64_t epoch, int64_t step) const;
 
   // Returns the events that are kept, in the format of chrome://tracing.
   std::string Trace() const;

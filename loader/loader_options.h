@@ -172,7 +172,7 @@ struct LoaderOptions {
   std::function<void(const LoaderProgress&)> progress;
   absl::Duration progress_interval = absl::Seconds(10);
 
-  // The number of events that Loader::Trace keeps, of 64 bytes each; 0: no
+  // The number of events that Loader::Trace keeps, of 56 bytes each; 0: no
   // trace. Of samples that take nanoseconds, it has one read in 16.
   int64_t trace_events = 0;
 };

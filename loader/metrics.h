@@ -43,6 +43,13 @@ struct LoaderEvent {
   int64_t rows = 0;    // the rows that were read
 };
 
+// What a loader did for a step, as far as it is kept.
+struct LoaderEvents {
+  std::vector<LoaderEvent> events;  // in the order of their ends
+  // The number of events of this step that were replaced by newer ones.
+  int64_t lost = 0;
+};
+
 // All numbers count from when the loader was made, unless they say otherwise.
 struct LoaderMetrics {
   // Counted when Next gives a batch out.

@@ -256,7 +256,8 @@ TEST(Events, AreThoseOfAStep) {
     Batch batch;
     while (loader->Next(batch).kind() == NextKind::kBatch) {
       std::vector<int64_t> indices;
-      for (const LoaderEvent& event : loader->EventsOf(3, batch.step())) {
+      for (const LoaderEvent& event :
+           loader->EventsOf(3, batch.step()).events) {
         EXPECT_LE(event.begin, event.end);
         if (event.kind != LoaderEvent::Kind::kRead) continue;
         EXPECT_GE(event.worker, 0);
@@ -267,9 +268,8 @@ TEST(Events, AreThoseOfAStep) {
                                     batch.indices().end());
       EXPECT_THAT(indices, testing::UnorderedElementsAreArray(expected));
     }
-    EXPECT_EQ(loader->lost_events(), 0);
-    EXPECT_THAT(loader->EventsOf(3, kSteps), testing::IsEmpty());
-    EXPECT_THAT(loader->EventsOf(2, 0), testing::IsEmpty());
+    EXPECT_THAT(loader->EventsOf(3, kSteps).events, testing::IsEmpty());
+    EXPECT_THAT(loader->EventsOf(2, 0).events, testing::IsEmpty());
   }
 }
 
@@ -283,15 +283,32 @@ TEST(Events, ThatAreLostAreCounted) {
   Batch batch;
   ASSERT_EQ(loader->Next(batch).kind(), NextKind::kBatch);
   // Each sample is read on its own, and the batch is completed.
-  EXPECT_EQ(loader->lost_events(), kBatchSize + 1 - 3);
-  EXPECT_THAT(loader->EventsOf(0, 0), SizeIs(3));
-  // Those of step 0 are not needed any more when step 1 is read.
+  LoaderEvents events = loader->EventsOf(0, 0);
+  EXPECT_THAT(events.events, SizeIs(3));
+  EXPECT_EQ(events.lost, kBatchSize + 1 - 3);
+  // A larger log keeps what there is.
+  loader->KeepEvents(4);
+  EXPECT_THAT(loader->EventsOf(0, 0).events, SizeIs(3));
   ASSERT_EQ(loader->Next(batch).kind(), NextKind::kBatch);
-  EXPECT_THAT(loader->EventsOf(0, 0), testing::IsEmpty());
-  EXPECT_EQ(loader->lost_events(), 2 * (kBatchSize + 1 - 3));
-  ASSERT_THAT(loader->EventsOf(0, 1), SizeIs(3));
-  EXPECT_EQ(loader->EventsOf(0, 1).front().index,
-            batch.indices()[kBatchSize - 2]);
+  EXPECT_THAT(loader->EventsOf(0, 0).events, testing::IsEmpty());
+  events = loader->EventsOf(0, 1);
+  EXPECT_EQ(events.lost, kBatchSize + 1 - 4);
+  ASSERT_THAT(events.events, SizeIs(4));
+  EXPECT_EQ(events.events.front().index, batch.indices()[kBatchSize - 3]);
+  EXPECT_EQ(events.events.back().kind, LoaderEvent::Kind::kComplete);
+}
+
+// An epoch that begins anew has the events of its steps once.
+TEST(Events, AreThoseOfTheLastReading) {
+  LoaderOptions options = Inline();
+  options.trace_events = 1000;
+  const auto loader = Make(options, SlowSamples(std::chrono::milliseconds(1)));
+  Batch batch;
+  for (int i = 0; i < 2; ++i) {
+    LOCKSTEP_ASSERT_OK(loader->StartEpoch(0));
+    ASSERT_EQ(loader->Next(batch).kind(), NextKind::kBatch);
+    EXPECT_THAT(loader->EventsOf(0, 0).events, SizeIs(kBatchSize + 1));
+  }
 }
 
 TEST(Trace, IsBounded) {

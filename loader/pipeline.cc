@@ -315,14 +315,15 @@ void Pipeline::Complete(Entry& entry, Worker& worker) {
   if (stop_.load()) return;
   if (entry.slot != nullptr && entry.slot->status.ok()) {
     // If there is nothing to do, reading the clock would take longest.
-    const bool timed = events_.on() || options_.collate != nullptr ||
+    const bool is_kept = events_.on();
+    const bool timed = is_kept || options_.collate != nullptr ||
                        options_.memory != nullptr ||
                        entry.slot->layout->ragged_fields > 0;
     const int64_t begin = timed ? Now() : 0;
     reader_.Complete(*entry.slot);
     const int64_t end = timed ? Now() : 0;
     worker.AddBusy(end - begin);
-    if (events_.on()) {
+    if (is_kept) {
       events_.Add({LoaderEvent::Kind::kComplete, worker.info.id, begin, end,
                    entry.slot->epoch, entry.slot->step});
     }

@@ -120,7 +120,7 @@ struct Entry {
 // Guarantees: each step that is planned becomes a ready entry, unless Restart
 // drops it or a worker fails.
 // Thread-safety: thread-compatible: the consumer makes one call at a time.
-// slowest, trace, effective_workers and busy_nanoseconds are thread-safe.
+// slowest, events, effective_workers and busy_nanoseconds are thread-safe.
 class Pipeline : private SlotPool::Listener {
  public:
   // `options` are resolved: num_workers and base_seed are set.
@@ -136,6 +136,7 @@ class Pipeline : private SlotPool::Listener {
   template <typename Move>
   void Restart(Move&& move) {
     Stop();
+    events_.Restart();
     Reset(move(*sampler_));
     Resume();
   }

@@ -44,53 +44,80 @@ std::vector<SlowSample> Slowest::Sorted() const {
 void EventLog::Keep(int64_t least) {
   MutexLock lock(mutex_);
   if (least <= static_cast<int64_t>(capacity_)) return;
-  std::rotate(events_.begin(),
-              events_.begin() + static_cast<std::ptrdiff_t>(oldest_),
-              events_.end());
-  oldest_ = 0;
-  capacity_ = static_cast<size_t>(least);
+  // The events get new numbers, since those before them have no place.
+  events_ = From(0);
+  const uint64_t gone = added_ - events_.size();
+  for (auto& [place, step] : steps_) {
+    step.first = std::max(step.first, gone) - gone;
+  }
+  added_ -= gone;
+  capacity_ = static_cast<uint64_t>(least);
   on_.store(true, std::memory_order_relaxed);
 }
 
 void EventLog::Add(const LoaderEvent& event) {
   MutexLock lock(mutex_);
+  const Place place = {event.epoch, event.step};
+  if (place >= present_) steps_.try_emplace(place, Step{added_});
+  const uint64_t number = added_++;
   if (events_.size() < capacity_) {
     events_.push_back(event);
     return;
   }
-  LoaderEvent& oldest = events_[oldest_];
-  if (std::pair(oldest.epoch, oldest.step) >= present_) ++lost_;
+  LoaderEvent& oldest = events_[number % capacity_];
+  const auto step = steps_.find({oldest.epoch, oldest.step});
+  if (step != steps_.end()) ++step->second.lost;
   oldest = event;
-  oldest_ = (oldest_ + 1) % capacity_;
 }
 
 void EventLog::GoTo(int64_t epoch, int64_t step) {
   MutexLock lock(mutex_);
   present_ = {epoch, step};
+  steps_.erase(steps_.begin(), steps_.lower_bound(present_));
 }
 
-int64_t EventLog::lost() const {
+void EventLog::Restart() {
   MutexLock lock(mutex_);
-  return lost_;
+  steps_.clear();
 }
 
-std::vector<LoaderEvent> EventLog::Of(int64_t epoch, int64_t step) const {
+std::vector<LoaderEvent> EventLog::From(uint64_t first) const {
   std::vector<LoaderEvent> found;
-  MutexLock lock(mutex_);
-  for (size_t i = 0; i < events_.size(); ++i) {
-    const LoaderEvent& event = events_[(oldest_ + i) % events_.size()];
-    if (event.epoch == epoch && event.step == step) found.push_back(event);
+  first = std::max(first, added_ - events_.size());
+  found.reserve(added_ - first);
+  for (uint64_t i = first; i < added_; ++i) {
+    found.push_back(events_[i % capacity_]);
   }
   return found;
+}
+
+LoaderEvents EventLog::Of(int64_t epoch, int64_t step) const {
+  LoaderEvents of;
+  {
+    MutexLock lock(mutex_);
+    // Without this, all events that are kept would be looked at.
+    const auto known = steps_.find({epoch, step});
+    const bool is_known = known != steps_.end();
+    of.events = From(is_known ? known->second.first : 0);
+    if (is_known) of.lost = known->second.lost;
+  }
+  const auto is_other = [&](const LoaderEvent& event) {
+    return event.epoch != epoch || event.step != step;
+  };
+  of.events.erase(std::remove_if(of.events.begin(), of.events.end(), is_other),
+                  of.events.end());
+  return of;
 }
 
 std::string EventLog::ToJson() const {
   static constexpr const char* kNames[] = {"read", "complete", "wait"};
   std::string json = "{\"traceEvents\":[";
   bool first = true;
-  MutexLock lock(mutex_);
-  for (size_t i = 0; i < events_.size(); ++i) {
-    const LoaderEvent& event = events_[(oldest_ + i) % events_.size()];
+  const auto events = [&] {
+    MutexLock lock(mutex_);
+    return From(0);
+  }();
+  for (const LoaderEvent& event : events) {
     // Thread 0 is the thread of the trainer.
     absl::StrAppendFormat(
         &json,

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,29 +70,40 @@ class EventLog {
   // Adds an event. If the log is full, it replaces the oldest one.
   void Add(const LoaderEvent& event);
 
-  // Says that the trainer asks for a step. What was done for earlier ones may
-  // be lost from now on without being counted.
+  // Says that the trainer asks for a step, and not for earlier ones any more.
   void GoTo(int64_t epoch, int64_t step);
 
-  // Returns the number of events that were replaced before the trainer had left
-  // their steps.
-  int64_t lost() const;
+  // Says that steps are read anew.
+  void Restart();
 
-  // Returns what was done for a step, in the order of ends.
-  std::vector<LoaderEvent> Of(int64_t epoch, int64_t step) const;
+  // Returns what was done for a step.
+  LoaderEvents Of(int64_t epoch, int64_t step) const;
 
   // Returns the log in Chrome's trace format, for chrome://tracing or
   // ui.perfetto.dev.
   std::string ToJson() const;
 
  private:
+  // The epoch and the step.
+  using Place = std::pair<int64_t, int64_t>;
+  // What is known of a step that the trainer may still ask for.
+  struct Step {
+    uint64_t first = 0;  // the number of its first event, from 0 on
+    int64_t lost = 0;    // events that were replaced
+  };
+
+  // Returns the events from this number on that are kept, the oldest first.
+  std::vector<LoaderEvent> From(uint64_t first) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   std::atomic<bool> on_{false};
   mutable Mutex mutex_;
-  size_t capacity_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t oldest_ ABSL_GUARDED_BY(mutex_) = 0;  // of a full log
-  std::pair<int64_t, int64_t> present_ ABSL_GUARDED_BY(mutex_) = {0, 0};
-  int64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Grows up to the capacity, and is a ring from then on.
+  uint64_t capacity_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;  // events
+  Place present_ ABSL_GUARDED_BY(mutex_) = {0, 0};
+  std::map<Place, Step> steps_ ABSL_GUARDED_BY(mutex_);  // from the present one
+  // Grows up to the capacity, and is a ring from then on, in which event number
+  // n has the place n modulo the capacity.
   std::vector<LoaderEvent> events_ ABSL_GUARDED_BY(mutex_);
 };
 

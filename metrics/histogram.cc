@@ -49,17 +49,13 @@ double Histogram::Quantile(double share) const {
   if (count_ == 0) return 0;
   const auto total = static_cast<double>(count_);
   const double rank = std::clamp(std::ceil(share * total), 1.0, total);
-  double before = 0;
   size_t bucket = 0;
-  while (before + static_cast<double>(counts_[bucket]) < rank) {
-    before += static_cast<double>(counts_[bucket++]);
-  }
-  // A bucket of one nanosecond is exact. In others, the times are taken for
-  // evenly spread.
+  auto known = static_cast<double>(counts_[0]);
+  while (known < rank) known += static_cast<double>(counts_[++bucket]);
+  // Buckets of one nanosecond have one time.
   const double begin = BeginOf(bucket);
-  if (bucket < kEach) return begin;
-  return begin + (BeginOf(bucket + 1) - begin) * (rank - before) /
-                     static_cast<double>(counts_[bucket]);
+  if (bucket < 2 * kEach) return begin;
+  return (begin + BeginOf(bucket + 1)) / 2;
 }
 
 }  // namespace lockstep

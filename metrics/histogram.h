@@ -1,5 +1,6 @@
-// A Histogram counts times. Its buckets are eight to each power of two, so that
-// a quantile is wrong by at most a sixteenth.
+// A Histogram counts times in buckets, of which there are eight to each power
+// of two. So a quantile is wrong by at most a sixteenth. Below 16 ns it is
+// exact.
 //
 //   Histogram histogram;
 //   histogram.Add(1'200);  // nanoseconds
@@ -34,8 +35,9 @@ class Histogram {
 
   int64_t count() const { return count_; }
 
-  // Returns a time that is greater than or equal to this share of all times: 0
-  // for the least and 1 for the greatest. Returns 0 if there is none.
+  // Returns the time that this share of all times does not exceed: about the
+  // least one for 0, and the greatest one for 1. It is the middle of that
+  // time's bucket. Returns 0 if there is no time.
   double Quantile(double share) const;
 
   // Returns the count of each bucket. Those behind the last one are empty.

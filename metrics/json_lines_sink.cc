@@ -71,12 +71,6 @@ void AppendBuckets(absl::string_view name, const Histogram& histogram,
   json += ']';
 }
 
-absl::string_view NameOf(StepEvents::Why why) {
-  static constexpr absl::string_view kNames[] = {"first", "sample", "slow",
-                                                 "all"};
-  return kNames[static_cast<int>(why)];
-}
-
 // Appends an event as an array. Times count from `before`.
 void AppendEvent(const StepEvent& event, int64_t before, std::string& json) {
   json += '[';
@@ -188,7 +182,7 @@ class JsonLinesSink : public MetricsSink, public RecordsSink {
 
   absl::Status WriteEvents(const StepEvents& events) override {
     std::string line = absl::StrCat("{\"events\":", events.step, OfLine());
-    AppendText("why", NameOf(events.why), line);
+    AppendText("why", Name(events.why), line);
     AppendText("loader", events.loader, line);
     absl::StrAppend(&line, ",\"epoch\":", events.epoch,
                     ",\"number\":", events.number,
@@ -246,9 +240,9 @@ class JsonLinesSink : public MetricsSink, public RecordsSink {
 
   // Continues the file, or begins it, with a line about this process.
   absl::Status Open() {
-    std::string line =
-        absl::StrCat(R"({"format":"lockstep metrics","version":2)", OfLine(),
-                     ",\"size\":", size_, ",\"pid\":", ::getpid());
+    std::string line = absl::StrCat(
+        R"({"format":"lockstep metrics","version":2)", OfLine(),
+        ",\"size\":", size_, ",\"pid\":", ::getpid(), ",\"file\":", ++files_);
     if (first_step_.has_value()) {
       absl::StrAppend(&line, ",\"first_step\":", *first_step_);
     }
@@ -355,6 +349,7 @@ class JsonLinesSink : public MetricsSink, public RecordsSink {
   std::string run_line_;               // empty before BeginRun
   std::optional<int64_t> after_;       // of Begin
   std::optional<int64_t> first_step_;  // that this process has written
+  int64_t files_ = 0;                  // that were begun or continued
   std::unique_ptr<MetricsFile> file_;  // null if it could not be opened
 };
 

@@ -1,7 +1,7 @@
 // Records say what a rank did in the steps that matter, and how long its
 // operations took in all steps. A Session makes them, and gives those of a rank
 // to the sinks of [rank_metrics] that want them, such as "json_lines".
-// `lockstep trace` shows them.
+// `lockstep trace` shows the events that this sink has written.
 //
 //   class Keeper : public MetricsSink, public RecordsSink {
 //    public:
@@ -10,7 +10,9 @@
 //       return StepsWithEvents::kSome;
 //     }
 //     absl::Status WriteEvents(const StepEvents& events) override {
-//       for (const StepEvent& event : events.events) Keep(event);
+//       for (const StepEvent& event : events.events) {
+//         Count(event.operation, event.end - event.begin);
+//       }
 //       return absl::OkStatus();
 //     }
 //     ...
@@ -97,7 +99,8 @@ struct StepEvents {
   int64_t ended = 0;
   int64_t ready_batches = 0;  // that the loader had at the end
   // How far this rank's steady clock is ahead of rank 0's, in nanoseconds, and
-  // the largest possible error of that. An error of -1: it is not known.
+  // the largest error of that, as in SteadyOffset (collective/world.h). An
+  // error of -1: it is not known.
   int64_t ahead = 0;
   int64_t ahead_error = -1;
   // The number of events of this step that are missing, since there were too
@@ -126,6 +129,12 @@ struct SlowRecord {
   double seconds = 0;
   int64_t timed_together = 1;  // as in SlowSample (loader/metrics.h)
 };
+
+// Returns "first", "sample", "slow" or "all".
+inline absl::string_view Name(StepEvents::Why why) {
+  constexpr absl::string_view kNames[] = {"first", "sample", "slow", "all"};
+  return kNames[static_cast<int>(why)];
+}
 
 // Receives the records of a rank. A session calls it as it calls MetricsSink.
 // Thread-safety: thread-compatible.

@@ -234,7 +234,7 @@ TEST_F(MetricsSinks, JsonLinesHaveAFileForEachRank) {
     EXPECT_THAT(lines[3 * run],
                 MatchesRegex(R"(\{"format":"lockstep metrics","version":2,)"
                              R"("time":[0-9]+\.[0-9]{6},"rank":3,"size":5,)"
-                             R"("pid":[0-9]+\})"));
+                             R"("pid":[0-9]+,"file":1\})"));
     EXPECT_THAT(
         lines[3 * run + 1],
         MatchesRegex(R"(\{"after":6,"time":[0-9]+\.[0-9]{6},"rank":3\})"));
@@ -407,7 +407,8 @@ TEST_F(MetricsSinks, JsonLinesHaveRecords) {
   EXPECT_THAT(
       WithoutTimes(LinesOf(folder_ + "/steps.rank0003.jsonl")),
       ElementsAre(
-          R"({"format":"lockstep metrics","version":2,"rank":3,"size":5})",
+          R"({"format":"lockstep metrics","version":2,"rank":3,"size":5,)"
+          R"("file":1})",
           R"({"run":1764005000123456,"rank":3,"host":"trainer-1",)"
           R"("clock":"boot/7","job":"seed = 7\n"})",
           R"({"events":120,"rank":3,"why":"slow","loader":"train","epoch":2,)"

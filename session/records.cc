@@ -6,9 +6,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,9 +36,6 @@
 
 namespace lockstep::internal_session {
 namespace {
-
-// The speeds of two clocks differ by at most so much.
-constexpr double kDrift = 20e-6;
 
 int64_t Nanoseconds(SteadyTime time) {
   return absl::ToInt64Nanoseconds(absl::FromChrono(time.time_since_epoch()));
@@ -64,8 +64,8 @@ int64_t CountOf(const OperationRecord& record) {
 
 }  // namespace
 
-Records::Records(const World* world,
-                 const std::optional<ClockOffset>& measured, bool keeps_all)
+Records::Records(const World* world, const std::optional<ClockOffset>& measured,
+                 bool keeps_all)
     : world_(world), measured_(measured), keeps_all_(keeps_all) {
   kept_.reserve(kMostOperations + 1);
 }
@@ -77,9 +77,14 @@ const StepEvents* Records::AddStep(const StepReport& step,
   for (const OfGroup& group : groups) AddTimes(step, group);
   std::optional<StepEvents::Why> why =
       choice_.Choose(step.steps, step.between_seconds() + step.seconds());
-  if (!why.has_value() && keeps_all_) why = StepEvents::Why::kAll;
-  if (!why.has_value()) return nullptr;
   events_ = {};
+  if (why.has_value()) {
+    events_.dropped_steps = choice_.TakeDropped();
+  } else if (keeps_all_) {
+    why = StepEvents::Why::kAll;
+  } else {
+    return nullptr;
+  }
   events_.why = *why;
   events_.step = step.steps;
   events_.epoch = step.epoch;
@@ -89,7 +94,6 @@ const StepEvents* Records::AddStep(const StepReport& step,
   events_.asked = Nanoseconds(step.asked);
   events_.ended = Nanoseconds(step.ended);
   events_.ready_batches = loader.ReadyBatches();
-  events_.dropped_steps = choice_.TakeDropped();
   AddClock(events_);
   list_.clear();
   StepEvent event;
@@ -136,7 +140,8 @@ void Records::AddOperations(const OfGroup& group) {
 }
 
 void Records::AddLoaderEvents(const StepReport& step, const Loader& loader) {
-  for (const LoaderEvent& each : loader.EventsOf(step.epoch, step.number)) {
+  const LoaderEvents of_loader = loader.EventsOf(step.epoch, step.number);
+  for (const LoaderEvent& each : of_loader.events) {
     // The session knows its own waits.
     if (each.kind == LoaderEvent::Kind::kWait) continue;
     StepEvent event;
@@ -150,10 +155,7 @@ void Records::AddLoaderEvents(const StepReport& step, const Loader& loader) {
     event.rows = each.rows;
     Add(event);
   }
-  const int64_t lost = loader.lost_events();
-  if (loader_ == &loader) events_.dropped += lost - lost_;
-  loader_ = &loader;
-  lost_ = lost;
+  events_.dropped += of_loader.lost;
 }
 
 // ---- Clocks.
@@ -163,15 +165,20 @@ void Records::AddClock(StepEvents& events) const {
     events.ahead_error = 0;
     return;
   }
-  const double age = StepReport::SecondsBetween(measured_at_, SteadyNow());
   events.ahead = Nanoseconds(measured_->seconds);
-  events.ahead_error = Nanoseconds(measured_->error + age * kDrift);
+  events.ahead_error =
+      Nanoseconds(measured_->error) +
+      SteadyDrift(Nanoseconds(SteadyNow()) - Nanoseconds(measured_at_));
   if (world_ == nullptr) return;
   const std::optional<SteadyOffset> heard = world_->steady_offset();
   if (!heard.has_value()) return;
   const int64_t error = absl::ToInt64Nanoseconds(heard->error);
-  if (events.ahead_error <= error) return;
-  events.ahead = absl::ToInt64Nanoseconds(heard->ahead);
+  const int64_t ahead = absl::ToInt64Nanoseconds(heard->ahead);
+  // If they contradict each other, a clock has stood still since the beginning.
+  const bool is_contradicted =
+      std::abs(ahead - events.ahead) > events.ahead_error + error;
+  if (events.ahead_error <= error && !is_contradicted) return;
+  events.ahead = ahead;
   events.ahead_error = error;
 }
 
@@ -241,24 +248,29 @@ std::vector<const OperationTimes*> Records::TakeTimes() {
   return changed;
 }
 
-void Records::LookAt(const Loader& loader) {
+void Records::LookAt(const std::string& name, const Loader& loader) {
   std::vector<SlowRecord> slowest;
   for (const SlowSample& sample : loader.Metrics().slowest) {
     slowest.push_back({sample.index, sample.seconds, sample.timed_together});
   }
-  const bool is_same = std::equal(
-      slowest.begin(), slowest.end(), slowest_.begin(), slowest_.end(),
-      [](const SlowRecord& a, const SlowRecord& b) {
-        return a.index == b.index && a.seconds == b.seconds;
-      });
+  std::vector<SlowRecord>& known = slowest_[name];
+  const bool is_same =
+      std::equal(slowest.begin(), slowest.end(), known.begin(), known.end(),
+                 [](const SlowRecord& a, const SlowRecord& b) {
+                   return a.index == b.index && a.seconds == b.seconds;
+                 });
   if (is_same) return;
-  slowest_ = std::move(slowest);
-  has_new_slowest_ = true;
+  known = std::move(slowest);
+  new_slowest_.insert(name);
 }
 
-absl::Span<const SlowRecord> Records::TakeSlowest() {
-  if (!std::exchange(has_new_slowest_, false)) return {};
-  return slowest_;
+std::vector<std::pair<std::string, std::vector<SlowRecord>>>
+Records::TakeSlowest() {
+  std::vector<std::pair<std::string, std::vector<SlowRecord>>> taken;
+  for (const std::string& name : std::exchange(new_slowest_, {})) {
+    taken.emplace_back(name, slowest_[name]);
+  }
+  return taken;
 }
 
 }  // namespace lockstep::internal_session

@@ -2,18 +2,21 @@
 // (step_choice.h), and the times of its operations in all of them. Reports give
 // them to sinks. Internal.
 //
-//   Records records(world);
-//   records.BeginRun(job, group);
+//   Records records(world, measured, /*keeps_all=*/false);
 //   ...
-//   if (const StepEvents* events = records.AddStep(step, operations, loader)) {
+//   if (const StepEvents* events = records.AddStep(step, groups, loader)) {
 //     Write(*events);
 //   }
+//   ...
+//   for (const OperationTimes* times : records.TakeTimes()) Write(*times);
 #ifndef LOCKSTEP_SESSION_RECORDS_H_
 #define LOCKSTEP_SESSION_RECORDS_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,7 +62,7 @@ class Records {
           bool keeps_all);
 
   // Takes in a step that has ended, and its operations. Returns its events if
-  // they are kept. They live until the next call.
+  // they are kept. They live until the next call, and point into the arguments.
   const StepEvents* AddStep(const StepReport& step,
                             absl::Span<const OfGroup> groups,
                             const Loader& loader);
@@ -67,12 +70,12 @@ class Records {
   // Returns the times of operations that have changed since the last call.
   std::vector<const OperationTimes*> TakeTimes();
 
-  // Takes in the slowest samples of the loader of the last step.
-  void LookAt(const Loader& loader);
+  // Takes in the slowest samples of a loader.
+  void LookAt(const std::string& name, const Loader& loader);
 
-  // Returns the last slowest samples that were taken in, or nothing if they
-  // have not changed since the last call.
-  absl::Span<const SlowRecord> TakeSlowest();
+  // Returns the loaders whose slowest samples have changed since the last call,
+  // and these samples.
+  std::vector<std::pair<std::string, std::vector<SlowRecord>>> TakeSlowest();
 
  private:
   // An operation whose times are kept.
@@ -100,14 +103,12 @@ class Records {
   StepChoice choice_;
   StepEvents events_;
   std::vector<StepEvent> list_;
-  const Loader* loader_ = nullptr;  // of the last step with events
-  int64_t lost_ = 0;                // events of that loader
   std::vector<Kept> kept_;
   // The place in `kept_` behind the last one that was found, where the next one
   // mostly is, since steps have the same operations.
   size_t next_ = 0;
-  std::vector<SlowRecord> slowest_;
-  bool has_new_slowest_ = false;
+  std::map<std::string, std::vector<SlowRecord>> slowest_;  // by loader
+  std::set<std::string> new_slowest_;  // the loaders whose samples are new
 };
 
 // Returns the name of the steady clock of this process. Processes that get the

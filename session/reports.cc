@@ -98,22 +98,28 @@ absl::Status Reports::BeginRecords() {
         }));
     if (group_.rank() > 0) steady = measured;
   }
-  auto which = StepsWithEvents::kNone;
   RunRecord run;
   run.run = clock_.began / 1000;
   run.job = job_.text;
   run.host = ThisProcess(group_.rank()).host;
   run.clock = NameOfSteadyClock();
+  bool keeps_any = false;
+  bool keeps_all = false;
   for (Sink& sink : sinks_) {
-    RecordsSink* const wants = sink.is_of_rank ? sink.sink->records() : nullptr;
-    if (wants == nullptr || wants->which() == StepsWithEvents::kNone) continue;
-    sink.records = wants;
-    which = std::max(which, wants->which());
-    Call(sink, [&] { return wants->BeginRun(run); });
+    if (!sink.is_of_rank) continue;
+    Call(sink, [&] {
+      RecordsSink* const records = sink.sink->records();
+      if (records == nullptr) return absl::OkStatus();
+      const StepsWithEvents which = records->which();
+      if (which == StepsWithEvents::kNone) return absl::OkStatus();
+      sink.records = records;
+      sink.wants_all_events = which == StepsWithEvents::kAll;
+      return records->BeginRun(run);
+    });
+    keeps_any = keeps_any || sink.records != nullptr;
+    keeps_all = keeps_all || sink.wants_all_events;
   }
-  if (which != StepsWithEvents::kNone) {
-    records_.emplace(world_, steady, which == StepsWithEvents::kAll);
-  }
+  if (keeps_any) records_.emplace(world_, steady, keeps_all);
   return absl::OkStatus();
 }
 
@@ -189,23 +195,16 @@ void Reports::EndStep(StepReport& step, const Loader& loader) {
 }
 
 void Reports::AddToRecords(const StepReport& step, const Loader& loader) {
-  std::vector<Records::OfGroup> groups;
+  of_groups_.clear();
   for (const Watched& watched : watched_) {
-    groups.push_back({watched.group, watched.operations, watched.missing});
+    of_groups_.push_back({watched.group, watched.operations, watched.missing});
   }
   last_step_ = step.steps;
   loader_ = &loader;
   loader_name_ = step.loader;
   ++recorded_;
-  if (const StepEvents* events = records_->AddStep(step, groups, loader)) {
-    for (Sink& sink : sinks_) {
-      const bool wants = sink.records != nullptr &&
-                         (events->why != StepEvents::Why::kAll ||
-                          sink.records->which() == StepsWithEvents::kAll);
-      if (wants) {
-        Call(sink, [&] { return sink.records->WriteEvents(*events); });
-      }
-    }
+  if (const StepEvents* events = records_->AddStep(step, of_groups_, loader)) {
+    for (Sink& sink : sinks_) WriteEvents(*events, sink);
   }
   // A process that is killed loses the times since then.
   constexpr int64_t kEvery = 1000;
@@ -215,20 +214,34 @@ void Reports::AddToRecords(const StepReport& step, const Loader& loader) {
   }
 }
 
+void Reports::WriteEvents(const StepEvents& events, Sink& sink) {
+  if (sink.records == nullptr) return;
+  if (!sink.wants_all_events) {
+    if (events.why == StepEvents::Why::kAll) return;
+    Call(sink, [&] { return sink.records->WriteEvents(events); });
+    return;
+  }
+  StepEvents whole = events;
+  whole.dropped_steps = 0;
+  Call(sink, [&] { return sink.records->WriteEvents(whole); });
+}
+
 void Reports::WriteTimes() {
   if (!records_.has_value() || last_step_ == 0) return;
-  const std::vector<const OperationTimes*> times = records_->TakeTimes();
-  if (loader_ != nullptr) records_->LookAt(*loader_);
-  const absl::Span<const SlowRecord> slowest = records_->TakeSlowest();
+  if (loader_ != nullptr) records_->LookAt(loader_name_, *loader_);
+  const auto times = records_->TakeTimes();
+  const auto slowest = records_->TakeSlowest();
   for (Sink& sink : sinks_) {
     if (sink.records == nullptr) continue;
     for (const OperationTimes* const each : times) {
       Call(sink, [&] { return sink.records->WriteTimes(last_step_, *each); });
     }
-    if (slowest.empty()) continue;
-    Call(sink, [&] {
-      return sink.records->WriteSlowest(last_step_, loader_name_, slowest);
-    });
+    for (const auto& [loader, samples] : slowest) {
+      Call(sink, [&, name = absl::string_view(loader),
+                  list = absl::MakeConstSpan(samples)] {
+        return sink.records->WriteSlowest(last_step_, name, list);
+      });
+    }
   }
 }
 
@@ -331,7 +344,7 @@ void Reports::EndSteps() {
   in_steps_ = false;
   if (progress_.has_value()) progress_->EndSteps();
   Flush();
-  if (loader_ != nullptr) records_->LookAt(*loader_);
+  if (loader_ != nullptr) records_->LookAt(loader_name_, *loader_);
   loader_ = nullptr;
 }
 

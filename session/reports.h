@@ -2,7 +2,7 @@
 // in metrics sinks. A rank that publishes nothing pays nothing for them.
 // Internal.
 //
-//   Reports reports(job, group, host_group, log, bar);
+//   Reports reports(job, world, group, host_group, log, bar);
 //   LOCKSTEP_RETURN_IF_ERROR(reports.Begin(registry, context));
 //   reports.GoOnAfter(restored_steps);
 //   reports.BeginSteps(SteadyNow());
@@ -71,8 +71,8 @@ class Reports {
   // Returns true if this rank reports steps.
   bool on() const { return progress_.has_value() || !sinks_.empty(); }
 
-  // Sets the number of steps after which the training continues. Sinks get
-  // nothing before this call, because a sink may have to discard what earlier
+  // Sets the number of steps after which the training continues. Sinks get no
+  // metrics before this call, because a sink may have to discard what earlier
   // runs wrote after that step.
   void GoOnAfter(int64_t steps);
 
@@ -103,6 +103,7 @@ class Reports {
     bool is_of_rank = false;
     std::unique_ptr<MetricsSink> sink;
     RecordsSink* records = nullptr;  // null: it wants none
+    bool wants_all_events = false;
     int64_t calls = 0;
     int64_t failures = 0;
   };
@@ -148,6 +149,7 @@ class Reports {
   Collectives CollectivesOfStep();
   absl::Status BeginRecords();
   void AddToRecords(const StepReport& step, const Loader& loader);
+  void WriteEvents(const StepEvents& events, Sink& sink);
   // Writes the times of operations and the slowest samples.
   void WriteTimes();
   void Call(Sink& sink, const std::function<absl::Status()>& call);
@@ -170,7 +172,8 @@ class Reports {
   Row of_rank_;                     // of a step, for this rank's sinks
   std::vector<Metric> of_trainer_;  // of this step
   std::vector<Watched> watched_;
-  std::optional<Records> records_;  // if a sink wants them
+  std::vector<Records::OfGroup> of_groups_;  // of the step that has ended
+  std::optional<Records> records_;           // if a sink wants them
   // The last step that has ended in the present loop, and its loader; null
   // outside of loops.
   int64_t last_step_ = 0;

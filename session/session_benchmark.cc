@@ -1,6 +1,7 @@
 // Measures what a Session adds to a step, compared with the same loop written
 // by hand. Both run in turns, with the same settings of the loader, the same
-// model and the same group. Then measures what metrics add to a step of 1 ms.
+// model and the same group. Then measures what metrics, and the records beside
+// them, add to a step of 1 ms.
 // Prints tables.
 //
 //   lockstep launch -n 2 -- session_benchmark [ROUNDS [STEPS]]
@@ -253,22 +254,14 @@ absl::StatusOr<double> TimeOfSession(Session& ranks, const Config& settings,
   return seconds;
 }
 
-absl::Status MeasureMetrics(Session& ranks, int64_t rounds, int64_t steps) {
-  // The ranks have the same parent process, so they use the same folder.
-  const std::string folder = (std::filesystem::temp_directory_path() /
-                              absl::StrCat("lockstep-metrics-", ::getppid()))
-                                 .string();
-  Config with = Settings();
-  Config& sinks = with.Set("metrics", Config());
-  sinks.Set("tensorboard", Config()).Set("folder", folder);
-  sinks.Set("text", Config()).Set("path", folder + "/text");
-  with.Set("rank_metrics", Config())
-      .Set("json_lines", Config())
-      .Set("path", folder + "/steps");
+// Measures what some sinks add to a step.
+absl::Status MeasureAdded(Session& ranks, const char* what,
+                          const Config& without, const Config& with,
+                          int64_t rounds, int64_t steps) {
   std::vector<double> without_any, with_all, difference;
   for (int64_t round = 0; round < rounds; ++round) {
     LOCKSTEP_ASSIGN_OR_RETURN(const double first,
-                              TimeOfSession(ranks, Settings(), steps));
+                              TimeOfSession(ranks, without, steps));
     LOCKSTEP_ASSIGN_OR_RETURN(const double second,
                               TimeOfSession(ranks, with, steps));
     without_any.push_back(first);
@@ -276,17 +269,45 @@ absl::Status MeasureMetrics(Session& ranks, int64_t rounds, int64_t steps) {
     difference.push_back(second - first);
   }
   if (ranks.rank() > 0) return absl::OkStatus();
-  std::filesystem::remove_all(folder);
   constexpr double kMicro = 1e6;
   const double added = Median(difference) * kMicro;
   const double bound = 0.01 * absl::ToDoubleMicroseconds(kComputing);
   std::printf(
-      "| %d rank%s, text, tensorboard and json_lines | %.1f us | %.1f us | "
-      "%.2f us | at most %.1f us | %s |\n",
-      ranks.size(), ranks.size() == 1 ? "" : "s", Median(with_all) * kMicro,
-      Median(without_any) * kMicro, added, bound,
+      "| %d rank%s, %s | %.1f us | %.1f us | %.2f us | at most %.1f us | %s "
+      "|\n",
+      ranks.size(), ranks.size() == 1 ? "" : "s", what,
+      Median(with_all) * kMicro, Median(without_any) * kMicro, added, bound,
       added <= bound ? "" : "**missed**");
   return absl::OkStatus();
+}
+
+absl::Status MeasureMetrics(Session& ranks, int64_t rounds, int64_t steps) {
+  // The ranks have the same parent process, so they use the same folder.
+  const std::string folder = (std::filesystem::temp_directory_path() /
+                              absl::StrCat("lockstep-metrics-", ::getppid()))
+                                 .string();
+  const auto with_lines = [&](const char* events) {
+    Config settings = Settings();
+    Config& lines =
+        settings.Set("rank_metrics", Config()).Set("json_lines", Config());
+    lines.Set("path", folder + "/steps");
+    lines.Set("events", events);
+    return settings;
+  };
+  Config all = with_lines("some");
+  Config& sinks = all.Set("metrics", Config());
+  sinks.Set("tensorboard", Config()).Set("folder", folder);
+  sinks.Set("text", Config()).Set("path", folder + "/text");
+  absl::Status status = MeasureAdded(ranks, "text, tensorboard and json_lines",
+                                     Settings(), all, rounds, steps);
+  for (const char* const events : {"some", "all"}) {
+    if (!status.ok()) break;
+    status = MeasureAdded(
+        ranks, absl::StrCat("records of ", events, " steps").c_str(),
+        with_lines("none"), with_lines(events), rounds, steps);
+  }
+  if (ranks.rank() == 0) std::filesystem::remove_all(folder);
+  return status;
 }
 
 absl::Status Run(int64_t rounds, int64_t steps) {

@@ -212,6 +212,7 @@ absl::Status StepLoop::Open() {
   is_open_ = true;
   asked_ = before_ = SteadyNow();
   training_.reports->BeginSteps(asked_);
+  training_.reports->KeepEventsOf(loader_);
   // The rest of an epoch that the trainer had left is given up.
   if (epoch_ > loader_.progress().epoch && !loader_.over()) {
     const absl::Status started = loader_.StartEpoch(epoch_);

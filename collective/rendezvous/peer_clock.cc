@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
+
+#include "lockstep/base/steady_time.h"
 
 namespace lockstep::internal_collective {
 namespace {
@@ -13,11 +16,6 @@ namespace {
 constexpr int64_t kLatest = int64_t{1} << 61;
 
 bool IsTime(int64_t time) { return time > 0 && time < kLatest; }
-
-// Returns the error that a measurement has gained since it was made.
-int64_t DriftIn(int64_t nanoseconds) {
-  return std::max<int64_t>(nanoseconds, 0) / 1'000'000 * kClockDriftPpm;
-}
 
 }  // namespace
 
@@ -33,20 +31,27 @@ void PeerClock::Hear(const Stamps& stamps, int64_t now) {
   const int64_t held = stamps.sent - stamps.heard;
   if (held < 0 || away < held) return;
   last_echoed_ = stamps.heard_sent;
-  RoundTrip& trip = trips_[count_++ % kKept];
   // The peer's clock read `heard` after this clock had read `heard_sent`, and
   // `sent` before this clock read `now`.
   const int64_t least = stamps.heard_sent - stamps.heard;
   const int64_t most = now - stamps.sent;
-  trip.ahead = least + (most - least) / 2;
-  trip.error = (away - held + 1) / 2 + DriftIn(held);
-  trip.measured = now;
+  const RoundTrip trip = {least + (most - least) / 2,
+                          (away - held + 1) / 2 + SteadyDrift(held), now};
+  // A clock that stood still, as that of a machine that was paused, makes
+  // earlier round trips wrong.
+  const std::optional<ClockAhead> known = At(now);
+  if (known.has_value() &&
+      std::abs(known->ahead - trip.ahead) > known->error + trip.error) {
+    count_ = 0;
+  }
+  trips_[count_++ % kKept] = trip;
 }
 
 std::optional<ClockAhead> PeerClock::At(int64_t now) const {
   std::optional<ClockAhead> best;
   for (size_t i = 0; i < std::min(count_, kKept); ++i) {
-    const int64_t error = trips_[i].error + DriftIn(now - trips_[i].measured);
+    const int64_t error =
+        trips_[i].error + SteadyDrift(now - trips_[i].measured);
     if (!best.has_value() || error < best->error) {
       best = ClockAhead{trips_[i].ahead, error};
     }

@@ -26,12 +26,10 @@ namespace lockstep::internal_collective {
 // How far this process's clock is ahead of another one, in nanoseconds.
 struct ClockAhead {
   int64_t ahead = 0;
-  int64_t error = 0;  // the largest possible error of `ahead`
+  // The largest possible error of `ahead` if the clocks drift as SteadyDrift
+  // (steady_time.h) says.
+  int64_t error = 0;
 };
-
-// The speeds of two clocks differ by at most this many parts in a million. A
-// measurement that is 50 s old has thus gained an error of 1 ms.
-inline constexpr int64_t kClockDriftPpm = 20;
 
 // Thread-safety: thread-compatible.
 class PeerClock {

@@ -35,18 +35,19 @@ TEST(PeerClock, HalvesARoundTrip) {
   const std::optional<ClockAhead> found = clock.At(5100);
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->ahead, 1010);
-  EXPECT_EQ(found->error, 20);
+  EXPECT_EQ(found->error, 20 + 20);  // half of the way, and the drift
 }
 
 TEST(PeerClock, AnOldMeasurementCountsLess) {
   PeerClock clock;
   clock.Hear({5070, 5000, 5010}, 5100);
   ASSERT_TRUE(clock.At(5100 + 50 * kSecond).has_value());
-  EXPECT_EQ(clock.At(5100 + 50 * kSecond)->error, 20 + 1'000'000);
+  EXPECT_EQ(clock.At(5100 + 50 * kSecond)->error, 40 + 1'000'000);
   // A worse one, which is newer.
   clock.Hear({40 * kSecond + 300'000, 40 * kSecond, 40 * kSecond + 100'000},
              40 * kSecond + 600'000);
-  EXPECT_EQ(clock.At(41 * kSecond)->error, 200'000 + 19'980);
+  // It was held for 0.2 ms, and is 0.9994 s old.
+  EXPECT_EQ(clock.At(41 * kSecond)->error, 200'000 + 20 + 20'000);
 }
 
 TEST(PeerClock, KeepsTheLastSixty) {
@@ -54,8 +55,9 @@ TEST(PeerClock, KeepsTheLastSixty) {
   for (int64_t i = 1; i <= 61; ++i) {
     // The first one is the best.
     const int64_t away = i == 1 ? 10 : 1000;
-    clock.Hear({i * 10'000, i * 10'000, i * 10'000}, i * 10'000 + away);
-    EXPECT_EQ(clock.At(0)->error, i == 61 ? 500 : 5) << i;
+    const int64_t now = i * 10'000 + away;
+    clock.Hear({i * 10'000, i * 10'000, i * 10'000}, now);
+    EXPECT_EQ(clock.At(now)->error, i == 1 ? 5 : i == 61 ? 500 : 25) << i;
   }
 }
 
@@ -77,6 +79,18 @@ TEST(PeerClock, WhatCanNotBeCountsForNothing) {
     clock.Hear({150, 100, 110}, 200);
     EXPECT_TRUE(clock.At(200).has_value());
   }
+}
+
+TEST(PeerClock, ForgetsWhatIsContradicted) {
+  PeerClock clock;
+  for (int64_t i = 1; i <= 10; ++i) {
+    clock.Hear({i * kSecond, i * kSecond, i * kSecond}, i * kSecond + 10);
+  }
+  EXPECT_EQ(clock.At(10 * kSecond + 10)->ahead, 5);
+  // The peer's clock stands still for 5 s. The next round trip is worse.
+  clock.Hear({6 * kSecond, 11 * kSecond, 6 * kSecond}, 11 * kSecond + 1000);
+  EXPECT_EQ(clock.At(11 * kSecond + 1000)->ahead, 5 * kSecond + 500);
+  EXPECT_EQ(clock.At(11 * kSecond + 1000)->error, 500);
 }
 
 TEST(PeerClock, TheErrorIsNeverTooSmall) {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -72,10 +73,11 @@ class ConnectedStar final : public Star {
         tick_timer_(*io_),
         running_(2 * beat_),
         door_(std::move(joined.door)),
-        links_(std::move(joined.links)),
-        clocks_(links_.size()) {
+        links_(std::move(joined.links)) {
     for (int rank = 0; rank < size(); ++rank) {
-      if (links_[rank] != nullptr) connected_.insert(rank);
+      if (links_[rank] == nullptr) continue;
+      connected_.insert(rank);
+      clocks_.emplace(rank, PeerClock());
     }
   }
   ~ConnectedStar() override { Stop(); }
@@ -148,7 +150,7 @@ class ConnectedStar final : public Star {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::vector<PeerClock> clocks_ ABSL_GUARDED_BY(mutex_);  // by rank
+  std::map<int, PeerClock> clocks_ ABSL_GUARDED_BY(mutex_);  // by rank
   std::vector<std::pair<int, std::string>> outbox_ ABSL_GUARDED_BY(mutex_);
   std::set<int> connected_ ABSL_GUARDED_BY(mutex_);
   absl::Status hub_lost_ ABSL_GUARDED_BY(mutex_);
@@ -287,7 +289,7 @@ void ConnectedStar::Beat() {
 // Returns the payload of a heartbeat.
 std::string ConnectedStar::WithStamps(int to, absl::string_view beat) {
   MutexLock lock(mutex_);
-  const PeerClock::Stamps stamps = clocks_[to].Next(NowInNanoseconds());
+  const PeerClock::Stamps stamps = clocks_.at(to).Next(NowInNanoseconds());
   return absl::StrCat(WireWriter()
                           .Number(stamps.sent)
                           .Number(stamps.heard_sent)
@@ -308,7 +310,7 @@ void ConnectedStar::OnBeat(int from, absl::string_view payload) {
   if (!reader.good()) return;
   {
     MutexLock lock(mutex_);
-    clocks_[from].Hear(stamps, NowInNanoseconds());
+    clocks_.at(from).Hear(stamps, NowInNanoseconds());
   }
   // The text of a rank that has not started is empty.
   const absl::string_view beat = payload.substr(kStamps);

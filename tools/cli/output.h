@@ -96,8 +96,9 @@ class RecordTable {
   bool empty() const { return rows_.empty(); }
 
   // Prints aligned columns, whose names have blanks for '_'; comma-separated
-  // values under a line of names, unless there was one before; or a JSON array of objects, without the end
-  // of its last line, whose lines begin with `indent`.
+  // values under a line of names, unless there was one before; or a JSON array
+  // of objects, without the end of its last line, whose lines begin with
+  // `indent`.
   void PrintText(std::ostream& out, absl::string_view indent = "") const;
   void PrintCsv(std::ostream& out, bool has_names = true) const;
   void PrintJson(std::ostream& out, absl::string_view indent = "") const;

@@ -26,8 +26,8 @@ struct TraceCommand {
   std::string steps;               // "120" or "100-200"; empty: all
   std::vector<std::string> ranks;  // empty: all
   absl::Duration max_error = absl::Milliseconds(1);
-  std::string output;              // empty: the standard output
-  std::string format = "json";     // or text or csv
+  std::string output;           // empty: the standard output
+  std::string format = "json";  // or text or csv
 };
 
 // Prints the trace, or writes it to a file as a whole. Returns the exit code: 1

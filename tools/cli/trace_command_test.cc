@@ -44,13 +44,14 @@ class TraceTest : public testing::Test {
     command_.path = folder_ + "/steps";
   }
 
-  static std::string Header(int64_t rank, int64_t size,
-                            absl::string_view clock, int64_t run = 1000000) {
+  static std::string Header(int64_t rank, int64_t size, absl::string_view clock,
+                            int64_t run = 1000000) {
     return absl::StrCat(
         R"({"format":"lockstep metrics","version":2,"time":1,"rank":)", rank,
-        ",\"size\":", size, ",\"pid\":", 70 + rank, "}\n{\"run\":", run,
-        ",\"time\":1,\"rank\":", rank, ",\"host\":\"trainer-", rank,
-        "\",\"clock\":\"", clock, "\",\"job\":\"seed = 7\"}\n");
+        ",\"size\":", size, ",\"pid\":", 70 + rank,
+        ",\"file\":1}\n{\"run\":", run, ",\"time\":1,\"rank\":", rank,
+        ",\"host\":\"trainer-", rank, "\",\"clock\":\"", clock,
+        "\",\"job\":\"seed = 7\"}\n");
   }
 
   // A step that begins at `before`, in which two operations overlap.
@@ -91,6 +92,15 @@ class TraceTest : public testing::Test {
                  Step(1, 2, 1030500, ahead));
   }
 
+  static std::vector<std::string> NamesIn(const std::string& folder) {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
   std::string Run(int code = 0) {
     std::ostringstream out;
     const absl::StatusOr<int> result = RunTrace(host_, command_, out);
@@ -113,50 +123,52 @@ class TraceTest : public testing::Test {
 TEST_F(TraceTest, IsChromesJson) {
   WriteTwoRanks();
   command_.steps = "2";
-  EXPECT_EQ(Run(), R"json({"displayTimeUnit":"ms","otherData":{"producer":"lockstep","run":1000000,"job":"seed = 7"},
+  EXPECT_EQ(
+      Run(),
+      R"json({"displayTimeUnit":"ms","otherData":{"producer":"lockstep","run":1000000,"job":"seed = 7"},
 "traceEvents":[
 {"name":"process_name","ph":"M","pid":0,"tid":0,"args":{"name":"rank 0 (trainer-0)"}},
 {"name":"process_sort_index","ph":"M","pid":0,"tid":0,"args":{"sort_index":0}},
 {"name":"thread_name","ph":"M","pid":0,"tid":1,"args":{"name":"steps"}},
 {"name":"thread_sort_index","ph":"M","pid":0,"tid":1,"args":{"sort_index":1}},
-{"name":"thread_name","ph":"M","pid":0,"tid":2,"args":{"name":"world"}},
-{"name":"thread_sort_index","ph":"M","pid":0,"tid":2,"args":{"sort_index":2}},
-{"name":"thread_name","ph":"M","pid":0,"tid":3,"args":{"name":"g"}},
-{"name":"thread_sort_index","ph":"M","pid":0,"tid":3,"args":{"sort_index":3}},
-{"name":"thread_name","ph":"M","pid":0,"tid":4,"args":{"name":"world 2"}},
-{"name":"thread_sort_index","ph":"M","pid":0,"tid":4,"args":{"sort_index":4}},
-{"name":"thread_name","ph":"M","pid":0,"tid":5,"args":{"name":"train, worker 1"}},
-{"name":"thread_sort_index","ph":"M","pid":0,"tid":5,"args":{"sort_index":5}},
 {"name":"step 2","ph":"X","pid":0,"tid":1,"ts":1010.000,"dur":9.000,"args":{"step":2,"epoch":0,"number":1,"loader":"train","kept as":"first","dropped":1}},
 {"name":"ready batches","ph":"C","pid":0,"tid":0,"ts":1019.000,"args":{"batches":4}},
 {"name":"between steps","ph":"X","pid":0,"tid":1,"ts":1010.000,"dur":0.100,"args":{"step":2,"epoch":0,"number":1,"loader":"train","kept as":"first","dropped":1}},
 {"name":"wait for data","ph":"X","pid":0,"tid":1,"ts":1010.100,"dur":0.100,"args":{"step":2}},
 {"name":"average","ph":"X","pid":0,"tid":1,"ts":1010.250,"dur":7.750,"args":{"step":2}},
+{"name":"thread_name","ph":"M","pid":0,"tid":2,"args":{"name":"group world"}},
+{"name":"thread_sort_index","ph":"M","pid":0,"tid":2,"args":{"sort_index":2}},
 {"name":"all_reduce bucket 3","ph":"X","pid":0,"tid":2,"ts":1010.300,"dur":4.800,"args":{"step":2,"bytes":4096,"name":"bucket 3 of s"}},
+{"name":"thread_name","ph":"M","pid":0,"tid":3,"args":{"name":"group g"}},
+{"name":"thread_sort_index","ph":"M","pid":0,"tid":3,"args":{"sort_index":3}},
 {"name":"send","ph":"X","pid":0,"tid":3,"ts":1014.000,"dur":5.000,"args":{"step":2,"bytes":8,"name":"","failed":true,"pending":true}},
+{"name":"thread_name","ph":"M","pid":0,"tid":4,"args":{"name":"group world, lane 2"}},
+{"name":"thread_sort_index","ph":"M","pid":0,"tid":4,"args":{"sort_index":4}},
 {"name":"barrier","ph":"X","pid":0,"tid":4,"ts":1015.000,"dur":4.500,"args":{"step":2,"bytes":0,"name":""}},
+{"name":"thread_name","ph":"M","pid":0,"tid":5,"args":{"name":"loader train, worker 1"}},
+{"name":"thread_sort_index","ph":"M","pid":0,"tid":5,"args":{"sort_index":5}},
 {"name":"read","ph":"X","pid":0,"tid":5,"ts":1008.500,"dur":0.900,"args":{"step":2,"first index":41,"rows":2}},
 {"name":"complete","ph":"X","pid":0,"tid":5,"ts":1009.500,"dur":0.400,"args":{"step":2}},
 {"name":"process_name","ph":"M","pid":1,"tid":0,"args":{"name":"rank 1 (trainer-1)"}},
 {"name":"process_sort_index","ph":"M","pid":1,"tid":0,"args":{"sort_index":1}},
 {"name":"thread_name","ph":"M","pid":1,"tid":1,"args":{"name":"steps"}},
 {"name":"thread_sort_index","ph":"M","pid":1,"tid":1,"args":{"sort_index":1}},
-{"name":"thread_name","ph":"M","pid":1,"tid":2,"args":{"name":"world"}},
-{"name":"thread_sort_index","ph":"M","pid":1,"tid":2,"args":{"sort_index":2}},
-{"name":"thread_name","ph":"M","pid":1,"tid":3,"args":{"name":"g"}},
-{"name":"thread_sort_index","ph":"M","pid":1,"tid":3,"args":{"sort_index":3}},
-{"name":"thread_name","ph":"M","pid":1,"tid":4,"args":{"name":"world 2"}},
-{"name":"thread_sort_index","ph":"M","pid":1,"tid":4,"args":{"sort_index":4}},
-{"name":"thread_name","ph":"M","pid":1,"tid":5,"args":{"name":"train, worker 1"}},
-{"name":"thread_sort_index","ph":"M","pid":1,"tid":5,"args":{"sort_index":5}},
 {"name":"step 2","ph":"X","pid":1,"tid":1,"ts":1010.500,"dur":9.000,"args":{"step":2,"epoch":0,"number":1,"loader":"train","kept as":"first","dropped":1}},
 {"name":"ready batches","ph":"C","pid":1,"tid":0,"ts":1019.500,"args":{"batches":4}},
 {"name":"between steps","ph":"X","pid":1,"tid":1,"ts":1010.500,"dur":0.100,"args":{"step":2,"epoch":0,"number":1,"loader":"train","kept as":"first","dropped":1}},
 {"name":"wait for data","ph":"X","pid":1,"tid":1,"ts":1010.600,"dur":0.100,"args":{"step":2}},
 {"name":"average","ph":"X","pid":1,"tid":1,"ts":1010.750,"dur":7.750,"args":{"step":2}},
+{"name":"thread_name","ph":"M","pid":1,"tid":2,"args":{"name":"group world"}},
+{"name":"thread_sort_index","ph":"M","pid":1,"tid":2,"args":{"sort_index":2}},
 {"name":"all_reduce bucket 3","ph":"X","pid":1,"tid":2,"ts":1010.800,"dur":4.800,"args":{"step":2,"bytes":4096,"name":"bucket 3 of s"}},
+{"name":"thread_name","ph":"M","pid":1,"tid":3,"args":{"name":"group g"}},
+{"name":"thread_sort_index","ph":"M","pid":1,"tid":3,"args":{"sort_index":3}},
 {"name":"send","ph":"X","pid":1,"tid":3,"ts":1014.500,"dur":5.000,"args":{"step":2,"bytes":8,"name":"","failed":true,"pending":true}},
+{"name":"thread_name","ph":"M","pid":1,"tid":4,"args":{"name":"group world, lane 2"}},
+{"name":"thread_sort_index","ph":"M","pid":1,"tid":4,"args":{"sort_index":4}},
 {"name":"barrier","ph":"X","pid":1,"tid":4,"ts":1015.500,"dur":4.500,"args":{"step":2,"bytes":0,"name":""}},
+{"name":"thread_name","ph":"M","pid":1,"tid":5,"args":{"name":"loader train, worker 1"}},
+{"name":"thread_sort_index","ph":"M","pid":1,"tid":5,"args":{"sort_index":5}},
 {"name":"read","ph":"X","pid":1,"tid":5,"ts":1009.000,"dur":0.900,"args":{"step":2,"first index":41,"rows":2}},
 {"name":"complete","ph":"X","pid":1,"tid":5,"ts":1010.000,"dur":0.400,"args":{"step":2}}
 ]}
@@ -174,11 +186,11 @@ TEST_F(TraceTest, IsRows) {
 1,1,steps,between steps,1000.500,1000.600,,,
 1,1,steps,wait for data,1000.600,1000.700,,,
 1,1,steps,average,1000.750,1008.500,,,
-1,1,world,all_reduce bucket 3,1000.800,1005.600,4096,,
-1,1,g,send,1004.500,1009.500,8,,
-1,1,world 2,barrier,1005.500,1010.000,0,,
-1,1,"train, worker 1",read,999.000,999.900,,41,2
-1,1,"train, worker 1",complete,1000.000,1000.400,,,
+1,1,group world,all_reduce bucket 3,1000.800,1005.600,4096,,
+1,1,group g,send,1004.500,1009.500,8,,
+1,1,"group world, lane 2",barrier,1005.500,1010.000,0,,
+1,1,"loader train, worker 1",read,999.000,999.900,,41,2
+1,1,"loader train, worker 1",complete,1000.000,1000.400,,,
 )");
 }
 
@@ -226,6 +238,15 @@ void ExpectNests(const std::string& json) {
 TEST_F(TraceTest, SlicesNest) {
   WriteTwoRanks();
   ExpectNests(Run());
+  // Each step has another measurement of the clocks.
+  std::string text = Header(1, 2, "b");
+  for (int64_t step = 1; step <= 100; ++step) {
+    text += Step(1, step, 1020500 + 9000 * step,
+                 absl::StrCat(",\"ahead\":", 20000 + step * 7919 % 5000,
+                              ",\"ahead_error\":3000"));
+  }
+  Write(1, text);
+  ExpectNests(Run());
 }
 
 TEST_F(TraceTest, AFileIsWrittenAsAWhole) {
@@ -235,15 +256,26 @@ TEST_F(TraceTest, AFileIsWrittenAsAWhole) {
   std::ofstream(command_.output) << "older";
   EXPECT_EQ(Run(), "");
   EXPECT_EQ(TextOf(command_.output), expected);
-  EXPECT_FALSE(std::filesystem::exists(command_.output + ".new"));
+  // A link stays one.
+  std::filesystem::create_symlink(command_.output, folder_ + "/link");
+  std::ofstream(command_.output) << "older";
+  command_.output = folder_ + "/link";
+  EXPECT_EQ(Run(), "");
+  EXPECT_TRUE(std::filesystem::is_symlink(command_.output));
+  EXPECT_EQ(TextOf(command_.output), expected);
+  EXPECT_THAT(NamesIn(folder_),
+              ElementsAre("link", "steps.rank0000.jsonl",
+                          "steps.rank0001.jsonl", "trace.json"));
   command_.output = "/proc/none/trace.json";
-  EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kUnavailable,
-                                HasSubstr("can't write /proc/none/trace.json")));
-  // The second file is full after the first bytes.
-  command_.output = folder_ + "/full";
-  std::filesystem::create_symlink("/dev/full", folder_ + "/full.new");
-  EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kResourceExhausted));
-  EXPECT_FALSE(std::filesystem::exists(command_.output));
+  EXPECT_THAT(Error(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("can't write /proc/none/trace.json")));
+  for (const std::string& lost :
+       {std::string("/dev/null"), folder_, PathOf(0)}) {
+    command_.output = lost;
+    EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                  HasSubstr("--output should be")));
+  }
 }
 
 TEST_F(TraceTest, ClocksThatDifferTooMuchAreRefused) {
@@ -280,20 +312,46 @@ TEST_F(TraceTest, ClocksThatAreNotKnownAreRefused) {
 TEST_F(TraceTest, RanksThatAreDamagedOrMissingAreLeftOut) {
   WriteTwoRanks();
   Write(0, Header(0, 4, "a") + Step(0, 1, 1000000));
-  Write(1, "NaN\nNaN\n");
+  Write(1, Header(1, 4, "a") + "{\"step\":NaN}\n");
   Write(3, Header(3, 4, "a") + Step(3, 1, 1000000));
   EXPECT_THAT(Run(/*code=*/1),
               AllOf(HasSubstr("\"pid\":0"), HasSubstr("\"pid\":3")));
   EXPECT_THAT(
       host_.told,
       ElementsAre(AllOf(HasSubstr("rank 1 is left out: "),
-                        HasSubstr(PathOf(1) + ", line 1: ")),
-                  "of 4 ranks of this run, these have no records: 1 to 2"));
+                        HasSubstr(PathOf(1) + ", line 3: ")),
+                  "of 4 ranks of this run, these are not shown: 1 to 2"));
+  host_.told.clear();
+  // What is told comes before an error, too.
+  command_.ranks = {"1"};
+  EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                "there are no records of rank 1 in this run; "
+                                "there are those of 0, 3"));
+  EXPECT_THAT(host_.told, SizeIs(2));
+}
+
+TEST_F(TraceTest, RanksThatDisagreeAreLeftOut) {
+  Write(0, Header(0, 2, "a") + Step(0, 1, 1000000));
+  Write(1, Header(1, 5, "a") + Step(1, 1, 1000000));
+  EXPECT_THAT(Run(/*code=*/1), testing::Not(HasSubstr("\"pid\":1")));
+  EXPECT_THAT(host_.told,
+              ElementsAre("rank 1 is left out: it says that the run has 5 "
+                          "ranks, and others say 2",
+                          "of 2 ranks of this run, these are not shown: 1"));
+}
+
+TEST_F(TraceTest, RanksWithoutTheseStepsAreTold) {
+  Write(0, Header(0, 2, "a") + Step(0, 1, 1000000));
+  Write(1, Header(1, 2, "a"));
+  Run();
+  EXPECT_THAT(host_.told, ElementsAre("these ranks have no events of the steps "
+                                      "that are shown: 1"));
 }
 
 TEST_F(TraceTest, ShowsOneRun) {
   Write(0, Header(0, 1, "a", 1000000) + Step(0, 1, 1000000) +
-               Header(0, 1, "a", 2000000) + Step(0, 5, 2000000));
+               // The clock was set back, so the number is smaller.
+               Header(0, 1, "a", 900000) + Step(0, 5, 2000000));
   EXPECT_THAT(Run(), HasSubstr("\"step 5\""));
   command_.run = 1;
   EXPECT_THAT(Run(), AllOf(HasSubstr("\"step 1\""),
@@ -311,7 +369,8 @@ TEST_F(TraceTest, RefusesWhatHasNothingToShow) {
                                           "files are of an older release")));
   Write(0, "{}\n{}\n");
   EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                HasSubstr("rank 0 is left out: ")));
+                                HasSubstr("that can be used")));
+  EXPECT_THAT(host_.told, ElementsAre(HasSubstr("rank 0 is left out")));
   Write(0, Header(0, 1, "a"));
   EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                 HasSubstr("no step has ended")));
@@ -329,7 +388,8 @@ TEST_F(TraceTest, RefusesWhatHasNothingToShow) {
 
 TEST_F(TraceTest, RefusesFlagsThatMakeNoSense) {
   WriteTwoRanks();
-  for (const char* const steps : {"x", "0", "9-7", "-5", "1-2-3", "5-x"}) {
+  for (const char* const steps :
+       {"x", "0", "9-7", "-5", "5-", "1-2-3", "5-x"}) {
     command_.steps = steps;
     EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kInvalidArgument,
                                   HasSubstr("--steps should be")))
@@ -362,10 +422,17 @@ TEST_F(TraceTest, ManyRanksAreShown) {
         << text;
   }
   ExpectNests(Run());
-  EXPECT_THAT(host_.told,
-              ElementsAre(HasSubstr("0 of 40 are read"),
-                          HasSubstr("16 of 40 are read"),
-                          HasSubstr("32 of 40 are read")));
+}
+
+TEST_F(TraceTest, NotEverythingIsToldOfManyRanks) {
+  for (int64_t rank = 0; rank < 9; ++rank) {
+    Write(rank, Header(rank, 9, "a") + "{\"step\":x}\n{\"st\n" +
+                    Header(rank, 9, "a", 2000000) + "{\"st\n" +
+                    Step(rank, 1, 1000000));
+  }
+  EXPECT_THAT(Run(), HasSubstr("\"pid\":8"));
+  ASSERT_THAT(host_.told, SizeIs(11));
+  EXPECT_EQ(host_.told[10], "8 more things are to be told of such files");
 }
 
 }  // namespace

@@ -4,11 +4,14 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>  // NOLINT: C++17's own
 #include <fstream>
+#include <functional>
+#include <istream>
 #include <map>
 #include <optional>
-#include <set>
+#include <streambuf>
 #include <string>
 #include <system_error>  // NOLINT: of <filesystem>
 #include <utility>
@@ -17,7 +20,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -34,7 +36,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // A longer line is none of the sink's. Parsing it would take much memory.
-constexpr size_t kLongestLine = size_t{64} << 20;
+constexpr size_t kLongestLine = size_t{16} << 20;
 
 // ---- Finding files.
 
@@ -53,10 +55,11 @@ std::optional<FileName> ParseFileName(absl::string_view name) {
   const size_t at = name.rfind("rank");
   if (at == name.npos || (at > 0 && name[at - 1] != '.')) return std::nullopt;
   const absl::string_view digits = name.substr(at + 4);
-  const bool are_digits =
-      digits.size() >= 4 &&
-      std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit);
-  if (!are_digits || !absl::SimpleAtoi(digits, &file.rank)) return std::nullopt;
+  // Only names that the sink gives are taken, with four digits or more.
+  if (!absl::SimpleAtoi(digits, &file.rank) || file.rank < 0 ||
+      digits != absl::StrCat(absl::Dec(file.rank, absl::kZeroPad4))) {
+    return std::nullopt;
+  }
   file.sink = std::string(name.substr(0, at > 0 ? at - 1 : 0));
   return file;
 }
@@ -67,45 +70,64 @@ absl::Status NoFiles(absl::string_view path, absl::string_view what) {
       "; give the path of the sink json_lines under [rank_metrics]"));
 }
 
-}  // namespace
+// The files of sinks in a folder, by the sink's name and the rank.
+using Sinks =
+    std::map<std::string, std::map<int64_t, std::vector<std::string>>>;
 
-absl::StatusOr<std::vector<RankFiles>> FindRankFiles(absl::string_view path) {
-  const fs::path given{std::string(path)};
+// Finds the files of the sink with this name, or of all sinks.
+std::error_code FindIn(const fs::path& folder,
+                       const std::optional<std::string>& wanted, Sinks& sinks) {
   std::error_code error;
-  fs::path folder = given;
-  std::optional<std::string> wanted;
-  if (!fs::is_directory(given, error)) {
-    folder = given.has_parent_path() ? given.parent_path() : fs::path(".");
-    const std::string name = given.filename().string();
-    const std::optional<FileName> file = ParseFileName(name);
-    wanted = file.has_value() ? file->sink : name;
-  }
-  std::map<std::string, std::map<int64_t, std::vector<std::string>>> sinks;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const auto file = ParseFileName(entry.path().filename().string());
+  for (fs::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    const fs::path& each = at->path();
+    const auto file = ParseFileName(each.filename().string());
     if (!file.has_value() || file->sink != wanted.value_or(file->sink)) {
       continue;
     }
     std::vector<std::string>& paths = sinks[file->sink][file->rank];
-    paths.insert(file->is_old ? paths.begin() : paths.end(),
-                 entry.path().string());
+    paths.insert(file->is_old ? paths.begin() : paths.end(), each.string());
+  }
+  return error;
+}
+
+}  // namespace
+
+bool IsNameOfRankFile(absl::string_view name) {
+  return ParseFileName(name).has_value();
+}
+
+absl::StatusOr<std::vector<RankFiles>> FindRankFiles(absl::string_view path) {
+  const fs::path given{std::string(path)};
+  fs::path folder =
+      given.has_parent_path() ? given.parent_path() : fs::path(".");
+  const std::string name = given.filename().string();
+  const std::optional<FileName> file = ParseFileName(name);
+  std::optional<std::string> wanted = file.has_value() ? file->sink : name;
+  Sinks sinks;
+  std::error_code error = FindIn(folder, wanted, sinks);
+  std::error_code ignored;
+  if (sinks.empty() && fs::is_directory(given, ignored)) {
+    folder = given;
+    wanted = std::nullopt;
+    error = FindIn(folder, wanted, sinks);
   }
   if (error) {
-    return NoFiles(path, absl::StrCat("the folder ", folder.string(),
-                                      " can't be read (", error.message(),
-                                      ")"));
+    return NoFiles(
+        path, absl::StrCat("the folder ", folder.string(), " can't be read (",
+                           error.message(), ")"));
   }
   if (sinks.empty()) {
+    const std::string prefix = wanted.value_or("");
     return NoFiles(path, absl::StrCat("looked for ", folder.string(), "/",
-                                      wanted.value_or(""),
-                                      wanted.value_or("").empty() ? "" : ".",
+                                      prefix, prefix.empty() ? "" : ".",
                                       "rank0000.jsonl and so on"));
   }
   if (sinks.size() > 1) {
     std::vector<std::string> names;
-    for (const auto& [name, ranks] : sinks) {
-      names.push_back((folder / (name.empty() ? "rank0000.jsonl" : name))
-                          .string());
+    for (const auto& [sink, ranks] : sinks) {
+      names.push_back(
+          (folder / (sink.empty() ? "rank0000.jsonl" : sink)).string());
     }
     return absl::FailedPreconditionError(
         absl::StrCat("several sinks have files in ", path, ": give one of ",
@@ -126,7 +148,9 @@ namespace {
 // Thread-safety: thread-compatible.
 class Assembler {
  public:
-  explicit Assembler(RankRecords& records) : records_(records) {}
+  Assembler(RankRecords& records,
+            const std::function<bool(int64_t step)>& keeps)
+      : records_(records), keeps_(keeps) {}
 
   absl::Status Take(RecordLine line) {
     if (line.rank != records_.rank) {
@@ -134,16 +158,16 @@ class Assembler {
           absl::StrCat("it is of rank ", line.rank));
     }
     if (auto* const header = std::get_if<HeaderLine>(&line.content)) {
-      return TakeHeader(line.time, *header);
+      return TakeHeader(*header);
     }
     if (!header_.has_value()) {
       return absl::InvalidArgumentError(
           "it comes before the line that says what the file is");
     }
     if (auto* const run = std::get_if<RunLine>(&line.content)) {
-      return TakeRun(line.time, *std::move(run));
+      return TakeRun(*std::move(run));
     }
-    if (run_ == nullptr) BeginRun(line.time, RunLine());
+    if (run_ == nullptr) BeginRun(RunLine());
     if (const auto* const step = std::get_if<StepLine>(&line.content)) {
       return TakeStep(step->step);
     }
@@ -154,30 +178,45 @@ class Assembler {
     return absl::OkStatus();
   }
 
+  // Takes in that a line of a process is wrong, which is not read further. It
+  // is a new process if `is_first`.
+  void Refuse(const absl::Status& why, bool is_first = false) {
+    if (run_ == nullptr || is_first) BeginRun(RunLine());
+    run_->damage.Update(why);
+  }
+
+  // Returns true if the rest of this process's lines is of no use.
+  bool is_refused() const { return run_ != nullptr && !run_->damage.ok(); }
+
   void End() {
     if (unknown_ > 0) {
+      records_.notes.push_back(
+          absl::StrCat("rank ", records_.rank, ": ", unknown_,
+                       " lines are of kinds that this release does not know"));
+    }
+    for (const RankRun& run : records_.runs) {
+      if (run.lost_steps == 0) continue;
       records_.notes.push_back(absl::StrCat(
-          "rank ", records_.rank, ": ", unknown_,
-          " lines are of kinds that this release does not know"));
+          "rank ", records_.rank, ": the first ", run.lost_steps,
+          " steps of the process ", run.pid,
+          " are lost, since its files were full twice: raise max_bytes"));
     }
   }
 
  private:
-  absl::Status TakeHeader(double time, const HeaderLine& header) {
+  absl::Status TakeHeader(const HeaderLine& header) {
     if (header.version > 2) {
       return absl::InvalidArgumentError(
           absl::StrCat("it has version ", header.version,
                        " of the format, and this release reads 1 and 2"));
     }
-    const bool is_same = header_.has_value() && header_->pid == header.pid &&
-                         header.first_step.has_value();
     header_ = header;
-    if (!is_same) run_ = nullptr;
-    time_ = time;
+    // The process may go on in another file.
+    if (header.file == 1) run_ = nullptr;
     return absl::OkStatus();
   }
 
-  absl::Status TakeRun(double time, RunLine line) {
+  absl::Status TakeRun(RunLine line) {
     // A file that a process goes on with has the line once more.
     if (run_ != nullptr && run_->run == line.run) return absl::OkStatus();
     for (const RankRun& run : records_.runs) {
@@ -186,27 +225,26 @@ class Assembler {
           "two processes of this rank have written records of one run (",
           run.pid, " and ", header_->pid, ")"));
     }
-    BeginRun(time, std::move(line));
+    BeginRun(std::move(line));
     return absl::OkStatus();
   }
 
-  void BeginRun(double time, RunLine line) {
+  void BeginRun(RunLine line) {
     run_ = &records_.runs.emplace_back();
     run_->run = line.run;
-    run_->began = time_ > 0 ? time_ : time;
-    run_->size = header_->size;
-    run_->pid = header_->pid;
+    if (header_.has_value()) {
+      run_->size = header_->size;
+      run_->pid = header_->pid;
+    }
     run_->host = std::move(line.host);
     run_->clock = std::move(line.clock);
     run_->job = std::move(line.job);
-    last_ended_ = 0;
-    last_events_.reset();
   }
 
   absl::Status TakeStep(int64_t step) {
     if (run_->last_step.has_value() && step < *run_->last_step) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "step ", step, " comes after step ", *run_->last_step));
+      return absl::InvalidArgumentError(
+          absl::StrCat("step ", step, " comes after step ", *run_->last_step));
     }
     run_->last_step = step;
     if (run_->first_step.has_value()) return absl::OkStatus();
@@ -218,29 +256,33 @@ class Assembler {
   }
 
   absl::Status TakeEvents(EventsLine events) {
-    if (last_events_.has_value() && events.step <= *last_events_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the events of step ", events.step,
-                       " come after those of step ", *last_events_));
+    if (!run_->events.empty()) {
+      LOCKSTEP_RETURN_IF_ERROR(CheckFollows(run_->events.back(), events));
     }
-    if (events.before < last_ended_) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the steady clock goes back: step ", events.step, " begins ",
-          last_ended_ - events.before, " ns before the end of step ",
-          last_events_.value_or(0)));
-    }
-    last_events_ = events.step;
-    last_ended_ = events.ended;
+    if (!keeps_(events.step)) events.events = {};
     run_->events.push_back(std::move(events));
     return absl::OkStatus();
   }
 
+  static absl::Status CheckFollows(const EventsLine& last,
+                                   const EventsLine& next) {
+    if (next.step <= last.step) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the events of step ", next.step,
+                       " come after those of step ", last.step));
+    }
+    if (next.before < last.ended) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the steady clock goes back: step ", next.step, " begins ",
+          last.ended - next.before, " ns before the end of step ", last.step));
+    }
+    return absl::OkStatus();
+  }
+
   RankRecords& records_;
+  const std::function<bool(int64_t step)>& keeps_;
   std::optional<HeaderLine> header_;
-  double time_ = 0;         // of the header
   RankRun* run_ = nullptr;  // null: its line has not come
-  std::optional<int64_t> last_events_;
-  int64_t last_ended_ = 0;
   int64_t unknown_ = 0;
 };
 
@@ -248,61 +290,93 @@ bool IsHeader(absl::string_view text) {
   return absl::StartsWith(text, "{\"format\":");
 }
 
-// Reads the lines of a file.
-absl::Status ReadLines(const std::string& path, Assembler& assembler,
-                       RankRecords& records) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return SystemError(errno, absl::StrCat("can't open ", path));
-  // A line that can't be read is told when the next one has come: a process
-  // that was killed leaves an incomplete line at the end of the file, or before
-  // the first line of the next process.
-  absl::Status torn;
+// A line of a file.
+struct TextLine {
   std::string text;
-  for (int64_t number = 1; std::getline(file, text); ++number) {
-    const bool is_whole = !file.eof();
-    if (!torn.ok() && !IsHeader(text)) return torn;
-    if (!torn.ok()) records.notes.emplace_back(torn.message());
-    torn = absl::OkStatus();
-    absl::StatusOr<RecordLine> line =
-        text.size() > kLongestLine
-            ? absl::InvalidArgumentError("it is longer than 64 MiB")
-            : ParseRecordLine(text);
-    const bool is_parsed = line.ok();
-    absl::Status status = line.status();
-    if (is_parsed) status = assembler.Take(*std::move(line));
-    if (status.ok() && is_whole) continue;
-    const std::string place = absl::StrCat(path, ", line ", number, ": ");
-    if (status.ok()) {
-      status = absl::InvalidArgumentError("it has no end");
-    } else if (is_parsed) {
-      return absl::DataLossError(absl::StrCat(place, status.message()));
+  bool has_end = false;
+  bool is_too_long = false;  // the text has only the beginning
+};
+
+// Reads the next line. Returns false at the end of the file.
+bool ReadLine(std::istream& file, TextLine& line) {
+  std::streambuf& buffer = *file.rdbuf();
+  line = {};
+  bool is_any = false;
+  for (;;) {
+    const int c = buffer.sbumpc();
+    if (c == std::char_traits<char>::eof()) return is_any;
+    is_any = true;
+    if (c == '\n') {
+      line.has_end = true;
+      return true;
     }
-    torn = absl::DataLossError(absl::StrCat(
-        place, "it is incomplete or damaged: ", status.message()));
+    if (line.text.size() < kLongestLine) {
+      line.text.push_back(static_cast<char>(c));
+    } else {
+      line.is_too_long = true;
+      return true;
+    }
   }
-  if (file.bad()) return SystemError(errno, absl::StrCat("can't read ", path));
-  if (!torn.ok()) records.notes.emplace_back(torn.message());
-  return absl::OkStatus();
+}
+
+// Reads the lines of a file.
+void ReadLines(const std::string& path, Assembler& assembler,
+               std::vector<std::string>& torn) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    return assembler.Refuse(absl::DataLossError(
+        absl::StrCat(path, " is no file that can be read as a whole")));
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return assembler.Refuse(
+        SystemError(errno, absl::StrCat("can't open ", path)));
+  }
+  TextLine line;
+  for (int64_t number = 1; ReadLine(file, line); ++number) {
+    if (assembler.is_refused() && !IsHeader(line.text)) continue;
+    const std::string place = absl::StrCat(path, ", line ", number, ": ");
+    if (line.is_too_long) {
+      return assembler.Refuse(
+          absl::DataLossError(absl::StrCat(place, "it is too long")));
+    }
+    absl::StatusOr<RecordLine> parsed = ParseRecordLine(line.text);
+    // A process that is killed, or a disk that is full, leaves the beginning of
+    // a line, which does not end with the brace of an object.
+    if (!parsed.ok() && !absl::EndsWith(line.text, "}")) {
+      torn.push_back(
+          absl::StrCat(place, "it is incomplete, and is not counted"));
+      continue;
+    }
+    absl::Status status = parsed.status();
+    if (status.ok()) status = assembler.Take(*std::move(parsed));
+    if (!status.ok()) {
+      assembler.Refuse(
+          absl::DataLossError(absl::StrCat(place, status.message())),
+          /*is_first=*/IsHeader(line.text));
+    }
+  }
 }
 
 }  // namespace
 
-RankRecords ReadRankRecords(const RankFiles& files) {
+RankRecords ReadRankRecords(const RankFiles& files,
+                            const std::function<bool(int64_t step)>& keeps) {
   RankRecords records;
   records.rank = files.rank;
-  Assembler assembler(records);
+  Assembler assembler(records, keeps);
+  std::vector<std::string> torn;
   for (const std::string& path : files.paths) {
-    records.damage = ReadLines(path, assembler, records);
-    if (!records.damage.ok()) return records;
+    ReadLines(path, assembler, torn);
+  }
+  if (!torn.empty()) {
+    records.notes.push_back(torn.front());
+    if (torn.size() > 1) {
+      absl::StrAppend(&records.notes.back(), "; so are ", torn.size() - 1,
+                      " more lines of this rank");
+    }
   }
   assembler.End();
-  for (const RankRun& run : records.runs) {
-    if (run.lost_steps == 0) continue;
-    records.notes.push_back(absl::StrCat(
-        "rank ", records.rank, ": the first ", run.lost_steps,
-        " steps of the process ", run.pid,
-        " are lost, since its files were full twice: raise max_bytes"));
-  }
   return records;
 }
 

@@ -5,13 +5,16 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto found,
 //                             FindRankFiles("/data/runs/7/steps"));
 //   for (const RankFiles& files : found) {
-//     const RankRecords records = ReadRankRecords(files);
-//     if (!records.damage.ok()) LeaveOut(records.damage);
+//     const RankRecords records = ReadRankRecords(files, KeepAll);
+//     for (const RankRun& run : records.runs) {
+//       if (run.damage.ok()) Show(run);
+//     }
 //   }
 #ifndef LOCKSTEP_TOOLS_RECORDS_RANK_RECORDS_H_
 #define LOCKSTEP_TOOLS_RECORDS_RANK_RECORDS_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,10 +37,14 @@ struct RankFiles {
 // error says what was looked for, or that several sinks have files there.
 absl::StatusOr<std::vector<RankFiles>> FindRankFiles(absl::string_view path);
 
+// Returns true for the name of a file that such a sink writes.
+bool IsNameOfRankFile(absl::string_view name);
+
 // What a rank has written in one run.
 struct RankRun {
   int64_t run = 0;  // 0: a run without records
-  double began = 0;  // seconds since 1970
+  // Why the records can't be used: the file, the line and what is wrong.
+  absl::Status damage;
   int64_t size = 0;
   int64_t pid = 0;
   std::string host, clock, job;
@@ -46,19 +53,21 @@ struct RankRun {
   // The steps before the first one that are lost, since the files have room
   // only for later ones.
   int64_t lost_steps = 0;
+  // All lines of events. Those of steps that were not to be kept have no
+  // events.
   std::vector<EventsLine> events;
 };
 
 struct RankRecords {
   int64_t rank = 0;
-  // Why the records can't be used: the file, the line and what is wrong.
-  absl::Status damage;
   // What is worth telling, but no damage.
   std::vector<std::string> notes;
-  std::vector<RankRun> runs;
+  std::vector<RankRun> runs;  // in the order of the files
 };
 
-RankRecords ReadRankRecords(const RankFiles& files);
+// Reads the records of a rank. `keeps` says of which steps the events are kept.
+RankRecords ReadRankRecords(const RankFiles& files,
+                            const std::function<bool(int64_t step)>& keeps);
 
 }  // namespace lockstep
 

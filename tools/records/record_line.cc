@@ -1,11 +1,14 @@
 #include "lockstep/tools/records/record_line.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,7 +28,6 @@ using ::lockstep::internal_base::ParseJson;
 
 // Times and counts are at most this, so that sums of some do not overflow.
 constexpr int64_t kMost = int64_t{1} << 60;
-constexpr int64_t kMostStep = std::numeric_limits<int64_t>::max();
 
 // Takes the members of an object, or the elements of an array. The first one
 // that is missing or wrong is an error, after which all values are 0 and "".
@@ -46,7 +48,8 @@ class Fields {
     if (number.has_value() && *number >= least && *number <= most) {
       return *number;
     }
-    Refuse(name, absl::StrCat("should be a whole number from ", least));
+    Refuse(name, absl::StrCat("should be a whole number from ", least,
+                              most < kMost ? absl::StrCat(" to ", most) : ""));
     return 0;
   }
 
@@ -114,23 +117,24 @@ bool Take(const JsonValue& value, std::string& text) {
   return true;
 }
 
-// Reads the two times of an event, which count from `before`.
+// Reads the two times of an event, which count from `before`. Only an operation
+// may have no end.
 bool TakeTimes(const JsonValue& begin, const JsonValue& end, int64_t before,
                RecordedEvent& event) {
   if (!Take(begin, event.begin)) return false;
   event.begin += before;
   event.end.reset();
-  if (end.is_null()) return true;
+  if (end.is_null()) return event.kind == StepEvent::Kind::kOperation;
   if (!Take(end, event.end.emplace())) return false;
   *event.end += before;
   return *event.end >= event.begin;
 }
 
 std::optional<StepEvents::Why> WhyOf(absl::string_view name) {
-  if (name == "first") return StepEvents::Why::kFirst;
-  if (name == "sample") return StepEvents::Why::kSample;
-  if (name == "slow") return StepEvents::Why::kSlow;
-  if (name == "all") return StepEvents::Why::kAll;
+  for (const auto why : {StepEvents::Why::kFirst, StepEvents::Why::kSample,
+                         StepEvents::Why::kSlow, StepEvents::Why::kAll}) {
+    if (name == Name(why)) return why;
+  }
   return std::nullopt;
 }
 
@@ -142,12 +146,14 @@ HeaderLine ReadHeader(Fields& in) {
   line.version = in.Integer("version", 1);
   // What follows may differ in other versions.
   if (line.version > 2) return line;
-  line.size = in.Integer("size", 1);
+  constexpr int64_t kMostRanks = 1'000'000;
+  line.size = in.Integer("size", 1, kMostRanks);
   line.pid = in.Integer("pid", 0);
+  if (line.version > 1) line.file = in.Integer("file", 1);
   if (in.Has("first_step")) {
-    line.first_step = in.Integer("first_step", 0, kMostStep);
+    line.first_step = in.Integer("first_step", 0);
   }
-  if (in.Has("after")) line.after = in.Integer("after", 0, kMostStep);
+  if (in.Has("after")) line.after = in.Integer("after", 0);
   return line;
 }
 
@@ -162,7 +168,7 @@ RunLine ReadRun(Fields& in) {
 
 StepLine ReadStep(const JsonValue& object, Fields& in) {
   StepLine line;
-  line.step = in.Integer("step", 0, kMostStep);
+  line.step = in.Integer("step", 0);
   for (const JsonValue::Member& member : object.members()) {
     if (member.name == "step" || member.name == "time" ||
         member.name == "rank") {
@@ -173,8 +179,7 @@ StepLine ReadStep(const JsonValue& object, Fields& in) {
       in.Refuse(member.name, "should be a number or null");
     }
     line.metrics.emplace_back(
-        member.name,
-        number.value_or(std::numeric_limits<double>::quiet_NaN()));
+        member.name, number.value_or(std::numeric_limits<double>::quiet_NaN()));
   }
   return line;
 }
@@ -213,9 +218,38 @@ void ReadEventLists(Fields& in, EventsLine& line) {
   });
 }
 
+// Finds out whether what one thread did follows each other: the thread that
+// trains, from when it asked for data until the step ended, and each worker.
+void CheckOrder(Fields& in, EventsLine& line) {
+  std::map<int64_t, std::vector<std::pair<int64_t, int64_t>>> threads;
+  constexpr int64_t kTrainer = -1;
+  for (const RecordedEvent& event : line.events) {
+    if (event.kind == StepEvent::Kind::kOperation || !event.end.has_value()) {
+      continue;
+    }
+    const bool is_of_worker = event.kind == StepEvent::Kind::kRead ||
+                              event.kind == StepEvent::Kind::kComplete;
+    threads[is_of_worker ? event.worker : kTrainer].emplace_back(event.begin,
+                                                                 *event.end);
+  }
+  for (auto& [thread, intervals] : threads) {
+    std::sort(intervals.begin(), intervals.end());
+    const bool is_trainer = thread == kTrainer;
+    int64_t last = is_trainer ? line.asked : intervals.front().first;
+    for (const auto& [begin, end] : intervals) {
+      if (begin < last || (is_trainer && end > line.ended)) {
+        return in.Refuse(is_trainer ? "waits" : "reads",
+                         "should have intervals that follow each other, and "
+                         "end with the step");
+      }
+      last = end;
+    }
+  }
+}
+
 EventsLine ReadEvents(Fields& in) {
   EventsLine line;
-  line.step = in.Integer("events", 0, kMostStep);
+  line.step = in.Integer("events", 0);
   const std::optional<StepEvents::Why> why = WhyOf(in.Text("why"));
   line.why = why.value_or(StepEvents::Why::kAll);
   if (!why.has_value()) {
@@ -236,8 +270,10 @@ EventsLine ReadEvents(Fields& in) {
     line.ahead_error = in.Integer("ahead_error", 0);
   }
   ReadEventLists(in, line);
-  line.dropped = in.Integer("dropped", 0);
-  line.dropped_steps = in.Integer("dropped_steps", 0);
+  CheckOrder(in, line);
+  constexpr int64_t kMostDropped = int64_t{1} << 40;
+  line.dropped = in.Integer("dropped", 0, kMostDropped);
+  line.dropped_steps = in.Integer("dropped_steps", 0, kMostDropped);
   return line;
 }
 
@@ -259,7 +295,7 @@ void ReadHistogram(absl::string_view name, Fields& in, Histogram& histogram) {
 
 TimesLine ReadTimes(Fields& in) {
   TimesLine line;
-  line.step = in.Integer("times", 0, kMostStep);
+  line.step = in.Integer("times", 0);
   line.times.group = in.Text("group");
   line.times.operation = in.Text("operation");
   line.times.dtype = in.Text("dtype");
@@ -273,7 +309,7 @@ TimesLine ReadTimes(Fields& in) {
 
 SlowestLine ReadSlowest(Fields& in) {
   SlowestLine line;
-  line.step = in.Integer("slowest", 0, kMostStep);
+  line.step = in.Integer("slowest", 0);
   line.loader = in.Text("loader");
   in.Rows("samples", 3, [&](absl::Span<const JsonValue> row) {
     SlowRecord& slow = line.samples.emplace_back();
@@ -302,7 +338,7 @@ absl::StatusOr<RecordLine> ParseRecordLine(absl::string_view text) {
   } else if (kind == "run") {
     line.content = ReadRun(in);
   } else if (kind == "after") {
-    line.content = AfterLine{in.Integer("after", 0, kMostStep)};
+    line.content = AfterLine{in.Integer("after", 0)};
   } else if (kind == "step") {
     line.content = ReadStep(object, in);
   } else if (kind == "events") {

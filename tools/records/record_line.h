@@ -27,8 +27,9 @@ struct HeaderLine {
   int64_t version = 0;
   int64_t size = 0;
   int64_t pid = 0;
-  // These are of a file that the process has begun later, since the one before
-  // was full: the first step that it wrote, and the steps after which it began.
+  int64_t file = 1;  // which file of the process this is, from 1 on
+  // The first step that the process wrote, and the steps after which it began,
+  // as far as it knew them when it began the file.
   std::optional<int64_t> first_step;
   std::optional<int64_t> after;
 };

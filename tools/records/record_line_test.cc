@@ -47,7 +47,7 @@ constexpr absl::string_view kSlowest =
 
 constexpr absl::string_view kHeader =
     R"({"format":"lockstep metrics","version":2,"time":5.5,"rank":3,)"
-    R"("size":5,"pid":77,"first_step":1,"after":0})";
+    R"("size":5,"pid":77,"file":2,"first_step":1,"after":0})";
 
 constexpr absl::string_view kRun =
     R"({"run":1764005000123456,"time":5.5,"rank":3,"host":"a","clock":"b/7",)"
@@ -117,6 +117,7 @@ TEST(RecordLine, ReadsTheOtherKinds) {
   EXPECT_EQ(header.version, 2);
   EXPECT_EQ(header.size, 5);
   EXPECT_EQ(header.pid, 77);
+  EXPECT_EQ(header.file, 2);
   EXPECT_EQ(header.first_step, 1);
   EXPECT_EQ(header.after, 0);
   const auto run = ParsedAs<RunLine>(kRun);
@@ -146,7 +147,7 @@ TEST(RecordLine, RefusesWhatIsMissingOrOfAnotherType) {
            {"times", "group", "operation", "dtype", "count", "issued", "ended",
             "took"}},
           {kSlowest, {"slowest", "loader", "samples"}},
-          {kHeader, {"format", "version", "size", "pid"}},
+          {kHeader, {"format", "version", "size", "pid", "file"}},
           {kRun, {"run", "host", "clock"}}};
   for (const auto& [line, members] : lines) {
     for (const std::string& member : members) {
@@ -195,7 +196,9 @@ TEST(RecordLine, RefusesWhatCanNotBe) {
   refuses(kTimes, "[[5,2],[9,1]]", "[[488,1]]", "'took' has a row");
   refuses(kTimes, "[[5,2],[9,1]]", "[[5,0]]", "'took' has a row");
   refuses(kSlowest, "0.25", "-0.25", "'samples' has a row");
-  refuses(kHeader, "lockstep metrics", "others", "should be 'lockstep metrics'");
+  refuses(kHeader, "lockstep metrics", "others",
+          "should be 'lockstep metrics'");
+  refuses(kHeader, "\"size\":5", "\"size\":1000001", "from 1 to 1000000");
   refuses(kRun, "1764005000123456", "0", "'run' should be");
   for (const char* const text : {"", "{}", "[]", "7", "null", "{\"step\":1"}) {
     EXPECT_THAT(ParseRecordLine(text),

@@ -1,6 +1,7 @@
 // A TimeLine puts the times of all ranks of a run on one time line: that of
 // rank 0's steady clock. Ranks of one machine have one clock. Those of other
-// machines have measured how far their clocks were ahead.
+// machines have measured how far their clocks were ahead. Times of one clock
+// keep their order, also where a new measurement differs from the one before.
 //
 //   const TimeLine time_line(ranks);
 //   const PlacedTime time = time_line.Place(rank, event.begin);
@@ -20,7 +21,8 @@ namespace lockstep {
 
 struct PlacedTime {
   int64_t nanoseconds = 0;
-  // The largest possible error, in nanoseconds; none: it is not known.
+  // The largest error, in nanoseconds, if clocks drift as SteadyDrift
+  // (base/steady_time.h) says; none: it is not known.
   std::optional<int64_t> error;
 };
 
@@ -39,6 +41,8 @@ class TimeLine {
     int64_t at;
     int64_t ahead;
     int64_t error;
+    int64_t place;                 // of `at` on the time line
+    bool is_contradicted = false;  // by the one before or after it
   };
   // What was measured of a clock, in the order of times. Without anything,
   // nothing is known.
@@ -46,7 +50,7 @@ class TimeLine {
 
   static Clock ClockOf(const RankRun& run);
 
-  std::map<std::string, Clock> clocks_;          // by name
+  std::map<std::string, Clock> clocks_;  // by name
   std::map<int64_t, std::string> clock_of_rank_;
   std::string first_;  // the name of rank 0's clock
 };

@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/status_macros.h"
+#include "lockstep/base/steady_time.h"
 #include "lockstep/metrics/records.h"
 #include "lockstep/tools/records/rank_records.h"
 #include "lockstep/tools/records/record_line.h"
@@ -49,6 +50,20 @@ std::string SayNumbers(const std::set<int64_t>& numbers) {
   return text;
 }
 
+std::string NameOfTrack(const TraceSlice& slice) {
+  const auto& [kind, of, number] = slice.track;
+  switch (kind) {
+    case TraceSlice::Kind::kSteps:
+      return "steps";
+    case TraceSlice::Kind::kGroup:
+      return absl::StrCat(
+          "group ", of, number > 0 ? absl::StrCat(", lane ", number + 1) : "");
+    case TraceSlice::Kind::kWorker:
+      return absl::StrCat("loader ", of, ", worker ", number);
+  }
+  return "";
+}
+
 std::string Microseconds(int64_t nanoseconds) {
   const int64_t size = std::abs(nanoseconds);
   return absl::StrCat(nanoseconds < 0 ? "-" : "", size / 1000, ".",
@@ -58,20 +73,6 @@ std::string Microseconds(int64_t nanoseconds) {
 namespace {
 
 using ::lockstep::internal_base::AppendJson;
-
-absl::string_view NameOf(StepEvents::Why why) {
-  switch (why) {
-    case StepEvents::Why::kFirst:
-      return "first";
-    case StepEvents::Why::kSample:
-      return "sample";
-    case StepEvents::Why::kSlow:
-      return "slow";
-    case StepEvents::Why::kAll:
-      return "all";
-  }
-  return "";
-}
 
 // Returns what a slice of an event is called.
 std::string NameOf(const RecordedEvent& event) {
@@ -97,18 +98,19 @@ bool IsOfWorker(const RecordedEvent& event) {
          event.kind == StepEvent::Kind::kComplete;
 }
 
-// Gives operations that run at the same time tracks of their own.
+// Gives operations of a group that run at the same time different tracks.
 // Thread-safety: thread-compatible.
 class Lanes {
  public:
-  // Returns the track of an operation. They come in the order of their begins.
-  std::string TrackOf(const std::string& group, int64_t begin, int64_t end) {
+  // Returns the number of the track, from 0 on. Operations come in the order of
+  // their begins.
+  int64_t Of(const std::string& group, int64_t begin, int64_t end) {
     std::vector<int64_t>& ends = ends_[group];
     size_t lane = 0;
     while (lane < ends.size() && ends[lane] > begin) ++lane;
     if (lane == ends.size()) ends.push_back(end);
     ends[lane] = end;
-    return lane == 0 ? group : absl::StrCat(group, " ", lane + 1);
+    return static_cast<int64_t>(lane);
   }
 
  private:
@@ -119,71 +121,152 @@ class Lanes {
 
 // ---- Reading.
 
+namespace {
+
+// Tells some lines, and how many more there were, so that a thousand ranks do
+// not tell a thousand.
+// Thread-safety: thread-compatible.
+class Notes {
+ public:
+  explicit Notes(const std::function<void(absl::string_view)>& tell)
+      : tell_(tell) {}
+
+  void Add(absl::string_view note) {
+    if (++count_ <= kMost) tell_(note);
+  }
+
+  void End() const {
+    if (count_ <= kMost) return;
+    tell_(absl::StrCat(count_ - kMost,
+                       " more things are to be told of such files"));
+  }
+
+ private:
+  static constexpr int kMost = 10;
+  const std::function<void(absl::string_view)>& tell_;
+  int count_ = 0;
+};
+
+}  // namespace
+
 absl::StatusOr<Trace> Trace::Read(
     absl::string_view path, const TraceOptions& options,
     const std::function<void(absl::string_view)>& tell) {
   LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<RankFiles> found,
                             FindRankFiles(path));
   Trace trace;
-  constexpr size_t kMany = 16;
+  Notes notes(tell);
+  SteadyTime next = After(absl::Seconds(2));
   for (size_t i = 0; i < found.size(); ++i) {
-    if (found.size() >= kMany && i % kMany == 0) {
-      tell(absl::StrCat("reading the records of rank ", found[i].rank, ", ", i,
-                        " of ", found.size(), " are read"));
+    if (SteadyNow() >= next) {
+      next = After(absl::Seconds(5));
+      tell(absl::StrCat("reading records, ", i, " of ", found.size(),
+                        " ranks are done"));
     }
-    auto records =
-        std::make_unique<RankRecords>(ReadRankRecords(found[i]));
-    for (const std::string& note : records->notes) {
-      trace.notes_.push_back(note);
+    const bool is_wanted =
+        options.ranks.empty() || options.ranks.count(found[i].rank) > 0;
+    const auto keeps = [&](int64_t step) {
+      return is_wanted &&
+             (!options.steps.has_value() ||
+              (step >= options.steps->first && step <= options.steps->second));
+    };
+    trace.records_.push_back(
+        std::make_unique<RankRecords>(ReadRankRecords(found[i], keeps)));
+    for (const std::string& note : trace.records_.back()->notes) {
+      notes.Add(note);
     }
-    if (!records->damage.ok()) {
-      trace.is_whole_ = false;
-      trace.notes_.push_back(absl::StrCat("rank ", records->rank,
-                                          " is left out: ",
-                                          records->damage.message()));
-      continue;
-    }
-    trace.records_.push_back(std::move(records));
   }
-  LOCKSTEP_RETURN_IF_ERROR(trace.ChooseRun(options));
-  LOCKSTEP_RETURN_IF_ERROR(trace.ChooseSteps(options));
+  trace.ListRuns();
+  absl::Status chosen = trace.ChooseRun(options);
+  if (chosen.ok()) chosen = trace.ChooseRanks(options);
+  if (chosen.ok()) chosen = trace.ChooseSteps(options);
+  for (const std::string& note : trace.notes_) notes.Add(note);
+  notes.End();
+  LOCKSTEP_RETURN_IF_ERROR(chosen);
   trace.time_line_.emplace(trace.ranks_);
   return trace;
 }
 
+// Each rank has its runs in their order, and may lack some. The numbers of runs
+// are of a clock that can be set back, so they do not tell the order.
+void Trace::ListRuns() {
+  for (const auto& records : records_) {
+    auto place = runs_.begin();
+    for (const RankRun& run : records->runs) {
+      if (run.run == 0) continue;
+      const auto known = std::find(runs_.begin(), runs_.end(), run.run);
+      place = known == runs_.end() ? runs_.insert(place, run.run) : known;
+      ++place;
+    }
+  }
+}
+
 absl::Status Trace::ChooseRun(const TraceOptions& options) {
-  std::set<int64_t> runs;
-  for (const auto& records : records_) {
-    for (const RankRun& run : records->runs) {
-      if (run.run > 0) runs.insert(run.run);
+  if (!runs_.empty()) {
+    number_ = options.run.value_or(runs());
+    if (number_ < 1 || number_ > runs()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("there is no run ", number_, ": the records have ",
+                       runs(), runs() == 1 ? " run" : " runs"));
     }
+    run_ = runs_[number_ - 1];
   }
-  if (runs.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "no rank has records of a run",
-        notes_.empty()
-            ? ": the files are of an older release, of a sink under [metrics], "
-              "or of one with events = \"none\""
-            : absl::StrCat(": ", absl::StrJoin(notes_, "; "))));
-  }
-  runs_ = static_cast<int64_t>(runs.size());
-  number_ = options.run.value_or(runs_);
-  if (number_ < 1 || number_ > runs_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no run ", number_, ": the records have ", runs_,
-                     runs_ == 1 ? " run" : " runs"));
-  }
-  run_ = *std::next(runs.begin(), number_ - 1);
+  int64_t size = 0;
+  std::set<int64_t> without;
   for (const auto& records : records_) {
+    const RankRun* shown = nullptr;
     for (const RankRun& run : records->runs) {
-      if (run.run == run_) ranks_[records->rank] = &run;
+      if (run.damage.ok()) {
+        if (run.run == run_ && run_ > 0) shown = &run;
+        continue;
+      }
+      // Without a number, it may be a part of the run that is shown.
+      if (run.run == run_ || run.run == 0) is_whole_ = false;
+      notes_.push_back(absl::StrCat("rank ", records->rank, " is left out",
+                                    run.run == run_ ? "" : " of a run", ": ",
+                                    run.damage.message()));
     }
+    if (shown == nullptr) continue;
+    if (size == 0) size = shown->size;
+    if (shown->size != size || records->rank >= size) {
+      is_whole_ = false;
+      notes_.push_back(absl::StrCat(
+          "rank ", records->rank, " is left out: it says that the run has ",
+          shown->size, " ranks, and others say ", size));
+      continue;
+    }
+    ranks_[records->rank] = shown;
+    if (records->runs.back().run == 0) without.insert(records->rank);
   }
-  NoteMissing();
+  std::set<int64_t> missing;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    if (ranks_.count(rank) == 0) missing.insert(missing.end(), rank);
+  }
+  if (!missing.empty()) {
+    is_whole_ = false;
+    notes_.push_back(absl::StrCat("of ", size,
+                                  " ranks of this run, these are "
+                                  "not shown: ",
+                                  SayNumbers(missing)));
+  }
+  if (!without.empty()) {
+    notes_.push_back(absl::StrCat(
+        "a later start of the job has no records of ranks ",
+        SayNumbers(without), ", such as one with events = \"none\""));
+  }
+  if (!ranks_.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      is_whole_ ? "no rank has records of a run: the files are of an older "
+                  "release, of a sink under [metrics], or of one with events = "
+                  "\"none\""
+                : "no rank has records of a run that can be used");
+}
+
+absl::Status Trace::ChooseRanks(const TraceOptions& options) {
   for (const int64_t rank : options.ranks) {
     if (ranks_.count(rank) > 0) continue;
     std::set<int64_t> known;
-    for (const auto& [each, run] : ranks_) known.insert(each);
+    for (const auto& [each, run] : ranks_) known.insert(known.end(), each);
     return absl::FailedPreconditionError(
         absl::StrCat("there are no records of rank ", rank,
                      " in this run; there are those of ", SayNumbers(known)));
@@ -191,22 +274,9 @@ absl::Status Trace::ChooseRun(const TraceOptions& options) {
   return absl::OkStatus();
 }
 
-void Trace::NoteMissing() {
-  std::set<int64_t> missing;
-  const int64_t size = ranks_.begin()->second->size;
-  for (int64_t rank = 0; rank < size; ++rank) {
-    if (ranks_.count(rank) == 0) missing.insert(missing.end(), rank);
-  }
-  if (missing.empty()) return;
-  is_whole_ = false;
-  notes_.push_back(absl::StrCat("of ", size,
-                                " ranks of this run, these have no records: ",
-                                SayNumbers(missing)));
-}
-
 absl::Status Trace::ChooseSteps(const TraceOptions& options) {
   std::set<int64_t> all;
-  bool is_any = false;
+  std::set<int64_t> without;
   for (const auto& [rank, run] : ranks_) {
     if (!options.ranks.empty() && options.ranks.count(rank) == 0) continue;
     std::vector<const EventsLine*>& chosen = steps_[rank];
@@ -217,16 +287,23 @@ absl::Status Trace::ChooseSteps(const TraceOptions& options) {
                                          events.step <= options.steps->second);
       if (is_wanted) chosen.push_back(&events);
     }
-    is_any = is_any || !chosen.empty();
+    if (chosen.empty()) without.insert(without.end(), rank);
   }
-  if (is_any) return absl::OkStatus();
+  if (without.size() < steps_.size()) {
+    if (!without.empty()) {
+      notes_.push_back(
+          absl::StrCat("these ranks have no events of the steps "
+                       "that are shown: ",
+                       SayNumbers(without)));
+    }
+    return absl::OkStatus();
+  }
   if (all.empty()) {
     return absl::FailedPreconditionError(
         "no step of this run has events, since no step has ended");
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("none of these steps has events; these have: ",
-                   SayNumbers(all)));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "none of these steps has events; these have: ", SayNumbers(all)));
 }
 
 // ---- Clocks.
@@ -237,16 +314,17 @@ absl::Status Trace::CheckClocks(absl::Duration most) const {
     for (const EventsLine* const events : steps) {
       const PlacedTime ended = time_line_->Place(rank, events->ended);
       if (!ended.error.has_value()) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            "it is not known how far the clock of rank ", rank,
-            " was ahead of rank 0's; --ranks leaves it out, and --max_error=inf "
-            "shows its times as they are"));
+        return absl::FailedPreconditionError(
+            absl::StrCat("it is not known how far the clock of rank ", rank,
+                         " was ahead of rank 0's; --ranks leaves it out, and "
+                         "--max_error=inf "
+                         "shows its times as they are"));
       }
       if (absl::Nanoseconds(*ended.error) <= most) continue;
       return absl::FailedPreconditionError(absl::StrCat(
           "the times of rank ", rank, " in step ", events->step,
-          " may be wrong by ", absl::FormatDuration(absl::Nanoseconds(
-                                   *ended.error)),
+          " may be wrong by ",
+          absl::FormatDuration(absl::Nanoseconds(*ended.error)),
           ", and no more than ", absl::FormatDuration(most),
           " is accepted, since what came first could not be told; "
           "--ranks leaves it out, and a larger --max_error shows it"));
@@ -264,28 +342,28 @@ void Trace::ForEachSlice(
   };
   Lanes lanes;
   for (const EventsLine* const step : steps_.at(rank)) {
-    // All times of a step are moved alike, so that they stay in each other.
-    const int64_t shift = place(step->ended) - step->ended;
     TraceSlice slice;
     slice.rank = rank;
     slice.step = step;
-    slice.track = "steps";
+    slice.is_step = true;
     slice.name = absl::StrCat("step ", step->step);
-    slice.begin = step->before + shift;
-    slice.end = step->ended + shift;
+    slice.begin = place(step->before);
+    slice.end = place(step->ended);
     show(slice);
+    slice.is_step = false;
     if (step->asked > step->before) {
       slice.name = "between steps";
-      slice.end = step->asked + shift;
+      slice.end = place(step->asked);
       show(slice);
     }
     const auto show_event = [&](const RecordedEvent& event, bool is_operation) {
       slice.event = &event;
       slice.name = NameOf(event);
-      slice.begin = event.begin + shift;
-      slice.end = std::max(event.end.value_or(step->ended) + shift, slice.begin);
+      slice.begin = place(event.begin);
+      slice.end = std::max(place(event.end.value_or(step->ended)), slice.begin);
       if (is_operation) {
-        slice.track = lanes.TrackOf(event.group, slice.begin, slice.end);
+        slice.track = {TraceSlice::Kind::kGroup, event.group,
+                       lanes.Of(event.group, slice.begin, slice.end)};
       }
       show(slice);
     };
@@ -305,7 +383,7 @@ void Trace::ForEachSlice(
     }
     for (const RecordedEvent& event : step->events) {
       if (!IsOfWorker(event)) continue;
-      slice.track = absl::StrCat(step->loader, ", worker ", event.worker);
+      slice.track = {TraceSlice::Kind::kWorker, step->loader, event.worker};
       show_event(event, /*is_operation=*/false);
     }
   }
@@ -322,7 +400,7 @@ void AppendArguments(const TraceSlice& slice, std::string& json) {
     absl::StrAppend(&json, ",\"epoch\":", slice.step->epoch,
                     ",\"number\":", slice.step->number, ",\"loader\":");
     AppendJson(slice.step->loader, json);
-    absl::StrAppend(&json, ",\"kept as\":\"", NameOf(slice.step->why),
+    absl::StrAppend(&json, ",\"kept as\":\"", Name(slice.step->why),
                     "\",\"dropped\":", slice.step->dropped);
   } else if (slice.event->kind == StepEvent::Kind::kOperation) {
     absl::StrAppend(&json, ",\"bytes\":", slice.event->bytes, ",\"name\":");
@@ -339,7 +417,7 @@ void AppendArguments(const TraceSlice& slice, std::string& json) {
 // Appends a line that names a rank or one of its tracks.
 void AppendName(absl::string_view kind, int64_t rank, size_t track,
                 absl::string_view name, std::string& json) {
-  absl::StrAppend(&json, ",\n{\"name\":\"", kind,
+  absl::StrAppend(&json, "{\"name\":\"", kind,
                   "_name\",\"ph\":\"M\",\"pid\":", rank, ",\"tid\":", track,
                   ",\"args\":{\"name\":");
   AppendJson(name, json);
@@ -358,46 +436,41 @@ void Trace::PrintJson(std::ostream& out) const {
   absl::StrAppend(&json, run_, ",\"job\":");
   AppendJson(ranks_.begin()->second->job, json);
   json += "},\n\"traceEvents\":[";
-  bool is_first = true;
+  const char* separator = "\n";
   for (const auto& [rank, steps] : steps_) {
-    std::string names;
+    json += std::exchange(separator, ",\n");
     AppendName("process", rank, 0,
                absl::StrCat("rank ", rank, " (", ranks_.at(rank)->host, ")"),
-               names);
-    std::map<std::string, size_t> tracks;
-    std::string events;
+               json);
+    std::map<decltype(TraceSlice::track), size_t> tracks;
     ForEachSlice(rank, [&](const TraceSlice& slice) {
       const auto [track, is_new] =
           tracks.emplace(slice.track, tracks.size() + 1);
       if (is_new) {
-        AppendName("thread", rank, track->second, slice.track, names);
+        json += separator;
+        AppendName("thread", rank, track->second, NameOfTrack(slice), json);
       }
-      events += ",\n{\"name\":";
-      AppendJson(slice.name, events);
-      absl::StrAppend(&events, ",\"ph\":\"X\",\"pid\":", rank,
+      json += ",\n{\"name\":";
+      AppendJson(slice.name, json);
+      absl::StrAppend(&json, ",\"ph\":\"X\",\"pid\":", rank,
                       ",\"tid\":", track->second,
                       ",\"ts\":", Microseconds(slice.begin),
                       ",\"dur\":", Microseconds(slice.end - slice.begin));
-      AppendArguments(slice, events);
-      events += '}';
-      const bool is_step = slice.event == nullptr &&
-                           slice.end - slice.begin ==
-                               slice.step->ended - slice.step->before;
-      if (is_step) {
-        absl::StrAppend(&events,
-                        ",\n{\"name\":\"ready batches\",\"ph\":\"C\",\"pid\":",
-                        rank, ",\"tid\":0,\"ts\":", Microseconds(slice.end),
-                        ",\"args\":{\"batches\":", slice.step->ready_batches,
-                        "}}");
+      AppendArguments(slice, json);
+      json += '}';
+      if (slice.is_step) {
+        absl::StrAppend(
+            &json, ",\n{\"name\":\"ready batches\",\"ph\":\"C\",\"pid\":", rank,
+            ",\"tid\":0,\"ts\":", Microseconds(slice.end),
+            ",\"args\":{\"batches\":", slice.step->ready_batches, "}}");
       }
+      constexpr size_t kMuch = size_t{1} << 20;
+      if (json.size() < kMuch) return;
+      out << json;
+      json.clear();
     });
-    absl::StrAppend(&json, absl::string_view(names).substr(is_first ? 1 : 0));
-    json += events;
-    is_first = false;
-    out << json;
-    json.clear();
   }
-  out << "\n]}\n";
+  out << json << "\n]}\n";
 }
 
 std::vector<RankSummary> Trace::Summaries() const {
@@ -409,7 +482,7 @@ std::vector<RankSummary> Trace::Summaries() const {
     summary.host = run.host;
     summary.first_step = run.first_step.value_or(0);
     summary.last_step = run.last_step.value_or(0);
-    summary.clock_error = 0;
+    if (!steps.empty()) summary.clock_error = 0;
     for (const EventsLine* const step : steps) {
       summary.steps.insert(step->step);
       summary.events += static_cast<int64_t>(step->events.size());

@@ -1,5 +1,5 @@
-// A trace is what the ranks of a run did, on one time line. It can be printed as
-// Chrome's trace JSON, which ui.perfetto.dev and chrome://tracing open.
+// A trace is what the ranks of a run did, on one time line. It can be printed
+// as Chrome's trace JSON, which ui.perfetto.dev and chrome://tracing open.
 //
 //   LOCKSTEP_ASSIGN_OR_RETURN(const Trace trace, Trace::Read(path, options));
 //   LOCKSTEP_RETURN_IF_ERROR(trace.CheckClocks(absl::Milliseconds(1)));
@@ -15,6 +15,7 @@
 #include <ostream>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -37,12 +38,15 @@ struct TraceOptions {
 // Something on a track of a rank.
 struct TraceSlice {
   int64_t rank = 0;
-  std::string track;  // "steps", "world", "world 2", "train, worker 3"
+  // The track: what it shows, of what, and which of several tracks it is.
+  enum class Kind : uint8_t { kSteps, kGroup, kWorker };
+  std::tuple<Kind, std::string, int64_t> track = {Kind::kSteps, "", 0};
   std::string name;   // "step 120", "all_reduce bucket 3"
   int64_t begin = 0;  // nanoseconds on the time line
   int64_t end = 0;
   const EventsLine* step = nullptr;
   const RecordedEvent* event = nullptr;  // null: a step, or what is before it
+  bool is_step = false;
 };
 
 // What there is of a rank.
@@ -55,8 +59,13 @@ struct RankSummary {
   int64_t events = 0;
   int64_t dropped = 0;
   int64_t dropped_steps = 0;
-  std::optional<int64_t> clock_error;  // nanoseconds; none: it is not known
+  // The largest error of a time, in nanoseconds; none: it is not known.
+  std::optional<int64_t> clock_error;
 };
+
+// Returns the name of a track for people: "steps", "group world", "group world,
+// lane 2" or "loader train, worker 3".
+std::string NameOfTrack(const TraceSlice& slice);
 
 // Returns numbers in a few words: "1 to 100, 200, 300 and 17 more".
 std::string SayNumbers(const std::set<int64_t>& numbers);
@@ -67,15 +76,14 @@ std::string Microseconds(int64_t nanoseconds);
 // Thread-safety: thread-compatible.
 class Trace {
  public:
-  // Reads the records of all ranks. A rank that is missing or damaged is left
-  // out, and told in notes(). If nothing is left, that is the error. `tell`
-  // gets the progress of reading many files.
+  // Reads the records of all ranks. `tell` gets what is worth telling: the
+  // progress of reading many files, and ranks that are missing or damaged,
+  // which are left out. If nothing is left, that is the error.
   static absl::StatusOr<Trace> Read(
       absl::string_view path, const TraceOptions& options,
       const std::function<void(absl::string_view)>& tell);
 
-  // What is worth telling, and whether all ranks are there and whole.
-  const std::vector<std::string>& notes() const { return notes_; }
+  // Returns whether all ranks of the run are there and whole.
   bool is_whole() const { return is_whole_; }
 
   // Returns FAILED_PRECONDITION if a time may be wrong by more than `most`.
@@ -92,7 +100,7 @@ class Trace {
   std::vector<RankSummary> Summaries() const;
   // The number of the run that is shown, from 1 on, and how many there are.
   int64_t number() const { return number_; }
-  int64_t runs() const { return runs_; }
+  int64_t runs() const { return static_cast<int64_t>(runs_.size()); }
   absl::Time began() const {
     return absl::UnixEpoch() + absl::Microseconds(run_);
   }
@@ -100,13 +108,14 @@ class Trace {
  private:
   Trace() = default;
 
+  void ListRuns();
   absl::Status ChooseRun(const TraceOptions& options);
+  absl::Status ChooseRanks(const TraceOptions& options);
   absl::Status ChooseSteps(const TraceOptions& options);
-  void NoteMissing();
 
   std::vector<std::unique_ptr<RankRecords>> records_;
-  int64_t runs_ = 0;    // how many there are
-  int64_t number_ = 0;  // of the one that is shown, from 1 on
+  std::vector<int64_t> runs_;  // all, in the order in which they were begun
+  int64_t number_ = 0;         // of the one that is shown, from 1 on
   int64_t run_ = 0;
   std::map<int64_t, const RankRun*> ranks_;
   std::map<int64_t, std::vector<const EventsLine*>> steps_;  // by rank
