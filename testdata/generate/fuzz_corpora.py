@@ -465,12 +465,46 @@ SPOKE_JOIN = {
     'fails': b'\3\0' + piece(b'') + frame(8, REASON),
 }
 STAR = {
-    'leaves': frame(10, b'hello') + frame(9, b'beat') + frame(11),
+    'leaves':
+        frame(10, b'hello') + frame(9,
+                                    struct.pack('<3Q', 7, 5, 6) + b'beat') +
+        frame(11),
     'torn': frame(10, b'hello')[:-1],
     'no_such_frame': frame(10, b'hello') + frame(99),
     'handshake_again': frame(3, CLAIM),
     'too_large': struct.pack('<IB', 2**22 + 1, 10),
     'empty': frame(10) + frame(9) + frame(10, b'x') * 20,
+}
+
+OF_LINE = '"time":1764547200.25,"rank":3'
+RECORD_LINES = {
+    'header':
+        f'{{"format":"lockstep metrics","version":2,{OF_LINE},"size":5,'
+        '"pid":77,"file":2,"first_step":1,"after":0}',
+    'run':
+        f'{{"run":1764005000123456,{OF_LINE},"host":"a","clock":"b/7",'
+        '"job":"seed = 7"}',
+    'after':
+        f'{{"after":9,{OF_LINE}}}',
+    'step':
+        f'{{"step":7,{OF_LINE},"train/loss":0.5,"nan":null}}',
+    'events':
+        f'{{"events":120,{OF_LINE},"why":"slow","loader":"train","epoch":2,'
+        '"number":17,"before":1000000,"asked":100,"ended":9000,'
+        '"ready_batches":4,"ahead":-500,"ahead_error":60,'
+        '"waits":[[100,200]],"averages":[[250,500]],"operations":'
+        '[["world","all_reduce","bucket 3",4096,300,400,false],'
+        '["g","barrier","",0,300,null,true]],"reads":[[3,-1000,50,41,2]],'
+        '"completes":[[1,-500,-100]],"dropped":1,"dropped_steps":2}',
+    'times':
+        f'{{"times":130,{OF_LINE},"group":"world","operation":"all_reduce",'
+        '"dtype":"f32","count":1000,"bucket":3,"issued":[[0,1]],"ended":[],'
+        '"took":[[5,2],[9,1]]}',
+    'slowest':
+        f'{{"slowest":130,{OF_LINE},"loader":"train",'
+        '"samples":[[41,0.25,1],[7,0.125,16]]}',
+    'later':
+        f'{{"later":1,{OF_LINE}}}',
 }
 
 LAUNCHERS = {
@@ -651,6 +685,8 @@ def main():
         **{name: value.encode() for name, value in JSON_VALUES.items()},
         'no_utf8': b'["\xc3\xa4\xed\xa0\x80"]',
     })
+    write('record_line_fuzz',
+          {name: line.encode() for name, line in RECORD_LINES.items()})
     write('state_fuzz', SAMPLER_STATES)
     write(
         'loader_state_fuzz', {
