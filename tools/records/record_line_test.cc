@@ -187,6 +187,12 @@ TEST(RecordLine, RefusesWhatCanNotBe) {
   refuses(kEvents, "1000000", "9223372036854775807", "'before' should be");
   refuses(kEvents, "[[100,200]]", "[[200,100]]", "'waits' has a row");
   refuses(kEvents, "[[100,200]]", "[[100,200,1]]", "an array of 2 values");
+  // What one thread did follows each other.
+  refuses(kEvents, "[[250,500]]", "[[150,500]]", "'waits' should have");
+  refuses(kEvents, "[[250,500]]", "[[250,9500]]", "'waits' should have");
+  refuses(kEvents, "[[100,200]]", "[[90,200]]", "'waits' should have");
+  refuses(kEvents, "[[1,-500,-100]]", "[[3,-500,-100]]", "'reads' should have");
+  refuses(kEvents, "[[1,-500,-100]]", "[[1,-500,null]]", "'completes' has a");
   refuses(kEvents, "4096", "-4096", "'operations' has a row");
   refuses(kEvents, "400,false", "400,0", "'operations' has a row");
   refuses(kEvents, "\"ahead_error\":60", "\"ahead_error\":-60",
