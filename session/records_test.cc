@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "gmock/gmock.h"
@@ -49,7 +51,7 @@ struct KeptEvents {
   struct Event {
     StepEvent::Kind kind;
     std::string group, operation, name;
-    int64_t bytes, begin, end, index, rows;
+    int64_t bytes, begin, end, worker, index, rows;
   };
   StepEvents facts;
   std::string loader;
@@ -75,10 +77,12 @@ struct Kept {
 
 struct KeeperOptions {
   bool all = false;
+  std::string fails;  // the function that throws
 };
 
 void BindOptions(KeeperOptions& options, OptionTable& table) {
   table.Add("all", &options.all, "Whether it wants all steps.");
+  table.Add("fails", &options.fails, "What throws.");
 }
 
 Mutex kept_mutex;
@@ -92,14 +96,20 @@ class Keeper : public MetricsSink, public RecordsSink {
   absl::Status Write(int64_t, absl::Span<const Metric>) override {
     return absl::OkStatus();
   }
-  RecordsSink* records() override { return this; }
+  RecordsSink* records() override {
+    FailIn("records");
+    return this;
+  }
   StepsWithEvents which() const override {
+    FailIn("which");
     return options_.all ? StepsWithEvents::kAll : StepsWithEvents::kSome;
   }
   absl::Status BeginRun(const RunRecord& run) override {
+    FailIn("run");
     return Keep([&](Kept& mine) { mine.runs.push_back(run); });
   }
   absl::Status WriteEvents(const StepEvents& events) override {
+    FailIn("events");
     KeptEvents mine;
     mine.facts = events;
     mine.loader = std::string(events.loader);
@@ -107,7 +117,7 @@ class Keeper : public MetricsSink, public RecordsSink {
       mine.events.push_back({event.kind, std::string(event.group),
                              std::string(event.operation),
                              std::string(event.name), event.bytes, event.begin,
-                             event.end, event.index, event.rows});
+                             event.end, event.worker, event.index, event.rows});
     }
     return Keep([&](Kept& all) { all.events.push_back(mine); });
   }
@@ -126,6 +136,10 @@ class Keeper : public MetricsSink, public RecordsSink {
   }
 
  private:
+  void FailIn(absl::string_view function) const {
+    if (options_.fails == function) throw std::runtime_error("thrown");
+  }
+
   template <typename Change>
   absl::Status Keep(const Change& change) {
     MutexLock lock(kept_mutex);
@@ -153,8 +167,10 @@ class RecordsTest : public SessionTest {
   std::vector<absl::Status> TrainFor(int64_t epochs, int size,
                                      absl::string_view more = "") {
     kept_.clear();
-    const std::string text =
-        absl::StrCat(kJob, "[rank_metrics.keeper]\n", more, "\n[world]\n");
+    const std::string text = absl::StrCat(
+        absl::StrReplaceAll(kJob, {{"num_workers = 0",
+                                    absl::StrCat("num_workers = ", workers_)}}),
+        "[rank_metrics.keeper]\n", more, "\n[world]\n");
     return RunJobs(
         std::vector<std::string>(size, text),
         [epochs](Session& session) -> absl::Status {
@@ -174,6 +190,7 @@ class RecordsTest : public SessionTest {
         });
   }
 
+  int workers_ = 0;  // of each loader
   std::map<int64_t, Kept> kept_;
 };
 
@@ -240,6 +257,27 @@ TEST_F(RecordsTest, AStepHasWhatWasDoneInIt) {
   }
   // The first sample is timed at least.
   EXPECT_THAT(read, testing::Contains(0));
+}
+
+// Waits are those of the session, whether there are workers or not.
+TEST_F(RecordsTest, WorkersAreTold) {
+  workers_ = 2;
+  ASSERT_THAT(TrainFor(5, 1), Each(IsOk()));
+  for (const KeptEvents& events : kept_[0].events) {
+    EXPECT_THAT(events.Of(StepEvent::Kind::kWait), SizeIs(1));
+    ASSERT_THAT(events.Of(StepEvent::Kind::kComplete), SizeIs(1));
+    EXPECT_GE(events.Of(StepEvent::Kind::kComplete)[0].worker, 0);
+  }
+}
+
+// A sink that fails or throws ends no training, and gets what comes later.
+TEST_F(RecordsTest, ASinkMayFail) {
+  for (const char* const fails : {"records", "which", "run", "events"}) {
+    const std::string table = absl::StrCat("fails = \"", fails, "\"");
+    EXPECT_THAT(TrainFor(2, 2, table), Each(IsOk())) << fails;
+    EXPECT_THAT(logged_, testing::Contains(HasSubstr("rank_metrics.keeper")));
+    logged_.clear();
+  }
 }
 
 TEST_F(RecordsTest, TimesAreThoseOfAllSteps) {

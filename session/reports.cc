@@ -323,6 +323,9 @@ Reports::Collectives Reports::CollectivesOfStep() {
   for (Watched& watched : watched_) {
     const int64_t count = watched.group->issued_operations() - watched.issued;
     all.count += count;
+    watched.missing = 0;
+    watched.operations.clear();
+    if (count == 0) continue;
     watched.operations = watched.group->RecentOperations(count);
     watched.missing = count - static_cast<int64_t>(watched.operations.size());
     records.insert(records.end(), watched.operations.begin(),

@@ -88,9 +88,10 @@ TEST(PeerClock, ForgetsWhatIsContradicted) {
   }
   EXPECT_EQ(clock.At(10 * kSecond + 10)->ahead, 5);
   // The peer's clock stands still for 5 s. The next round trip is worse.
-  clock.Hear({6 * kSecond, 11 * kSecond, 6 * kSecond}, 11 * kSecond + 1000);
-  EXPECT_EQ(clock.At(11 * kSecond + 1000)->ahead, 5 * kSecond + 500);
-  EXPECT_EQ(clock.At(11 * kSecond + 1000)->error, 500);
+  constexpr int64_t kNow = 11 * kSecond + 1'000'000;
+  clock.Hear({6 * kSecond, 11 * kSecond, 6 * kSecond}, kNow);
+  EXPECT_EQ(clock.At(kNow)->ahead, 5 * kSecond + 500'000);
+  EXPECT_EQ(clock.At(kNow)->error, 500'000);
 }
 
 TEST(PeerClock, TheErrorIsNeverTooSmall) {

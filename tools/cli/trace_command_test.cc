@@ -330,6 +330,13 @@ TEST_F(TraceTest, RanksThatAreDamagedOrMissingAreLeftOut) {
   EXPECT_THAT(host_.told, SizeIs(2));
 }
 
+TEST_F(TraceTest, RanksWithoutFilesAreTold) {
+  Write(0, Header(0, 3, "a") + Step(0, 1, 1000000));
+  EXPECT_THAT(Run(/*code=*/1), HasSubstr("\"pid\":0"));
+  EXPECT_THAT(host_.told, ElementsAre("of 3 ranks of this run, these are not "
+                                      "shown: 1 to 2"));
+}
+
 TEST_F(TraceTest, RanksThatDisagreeAreLeftOut) {
   Write(0, Header(0, 2, "a") + Step(0, 1, 1000000));
   Write(1, Header(1, 5, "a") + Step(1, 1, 1000000));
