@@ -661,11 +661,9 @@ int64_t Loader::ReadyBatches() const { return pipeline_->CountReady(); }
 void Loader::KeepEvents(int64_t least) {
   if (!forked()) pipeline_->events().Keep(least);
 }
-
 LoaderEvents Loader::EventsOf(int64_t epoch, int64_t step) const {
   return forked() ? LoaderEvents() : pipeline_->events().Of(epoch, step);
 }
-
 std::string Loader::Trace() const {
   return forked() ? EventLog(0).ToJson() : pipeline_->events().ToJson();
 }

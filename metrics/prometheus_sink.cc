@@ -9,10 +9,12 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
@@ -26,6 +28,7 @@
 #include "absl/types/span.h"
 #include "lockstep/base/descriptor.h"
 #include "lockstep/base/fork_guard.h"
+#include "lockstep/base/mutex.h"
 #include "lockstep/base/retry.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/steady_time.h"
@@ -83,6 +86,31 @@ void AppendValue(double value, std::string& text) {
   }
 }
 
+// The files that sinks of this process write. Two sinks with one file would
+// replace each other's.
+// Thread-safety: thread-safe.
+class Paths {
+ public:
+  static Paths& Get() {
+    static auto* const paths = new Paths;
+    return *paths;
+  }
+
+  // Returns false if the path is taken.
+  bool Take(const std::string& path) {
+    MutexLock lock(mutex_);
+    return paths_.insert(path).second;
+  }
+  void GiveBack(const std::string& path) {
+    MutexLock lock(mutex_);
+    paths_.erase(path);
+  }
+
+ private:
+  Mutex mutex_;
+  std::set<std::string> paths_ ABSL_GUARDED_BY(mutex_);
+};
+
 // Thread-safety: thread-compatible.
 class PrometheusSink final : public MetricsSink {
  public:
@@ -92,7 +120,11 @@ class PrometheusSink final : public MetricsSink {
         label_(absl::StrCat("{rank=\"", rank, "\"} ")),
         every_(options.every) {}
 
-  ~PrometheusSink() override { PrometheusSink::Flush().IgnoreError(); }
+  ~PrometheusSink() override {
+    PrometheusSink::Flush().IgnoreError();
+    // A thread that is gone in a forked process may have held the mutex.
+    if (has_path_ && !fork_guard_.forked()) Paths::Get().GiveBack(path_);
+  }
 
   absl::Status Write(int64_t step, absl::Span<const Metric> metrics) override {
     LOCKSTEP_RETURN_IF_ERROR(CheckProcess());
@@ -117,9 +149,16 @@ class PrometheusSink final : public MetricsSink {
     return ReplaceFile();
   }
 
-  // Makes the folder, and returns an error if no file can be made there, so
-  // that a wrong path is known before the training begins.
-  absl::Status TryFolder() const {
+  // Takes the file, makes its folder, and returns an error if no file can be
+  // made there, so that a wrong path is known before the training begins.
+  absl::Status TryFolder() {
+    has_path_ = Paths::Get().Take(path_);
+    if (!has_path_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("another sink writes metrics to ", path_,
+                       ": give each sink, also one under [rank_metrics], a "
+                       "path of its own"));
+    }
     const std::string draft = DraftName();
     LOCKSTEP_RETURN_IF_ERROR(OpenDraft(draft).status());
     ::unlink(draft.c_str());
@@ -235,6 +274,7 @@ class PrometheusSink final : public MetricsSink {
   std::map<std::string, Gauge> gauges_;            // by Prometheus' names
   std::unordered_map<std::string, Gauge*> known_;  // by their own names
   int64_t step_ = 0;
+  bool has_path_ = false;  // no other sink of this process has it
   bool has_news_ = false;  // true if the file lacks some of the values
   SteadyTime next_;        // the time of the next replacement
 };

@@ -289,6 +289,19 @@ TEST_F(PrometheusSink, SurvivesWhatHappensToItsFolder) {
                                     "lockstep_loss{rank=\"0\"} 1"));
 }
 
+// A job may name the sink under [metrics] and under [rank_metrics].
+TEST_F(PrometheusSink, AFileIsOfOneSink) {
+  {
+    const Sink first = Make();
+    LOCKSTEP_ASSERT_OK(first);
+    EXPECT_THAT(Make(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 HasSubstr("another sink writes metrics to")));
+    // On another rank, it has another name.
+    LOCKSTEP_EXPECT_OK(Make(absl::ZeroDuration(), /*rank=*/1));
+  }
+  LOCKSTEP_EXPECT_OK(Make());
+}
+
 TEST_F(PrometheusSink, AForkWritesNothing) {
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(auto sink, Make());
   LOCKSTEP_EXPECT_OK(sink->Write(1, {}));

@@ -336,11 +336,10 @@ TEST_F(MetricsSinks, AnObjectOfJsonHasANameOnce) {
 
 // Returns lines without what changes from run to run.
 std::vector<std::string> WithoutTimes(const std::vector<std::string>& lines) {
-  static const std::regex* const kTime =
-      new std::regex(R"("time":[0-9.]+,|,"pid":[0-9]+)");
+  const std::regex time(R"("time":[0-9.]+,|,"pid":[0-9]+)");
   std::vector<std::string> shown;
   for (const std::string& line : lines) {
-    shown.push_back(std::regex_replace(line, *kTime, ""));
+    shown.push_back(std::regex_replace(line, time, ""));
   }
   return shown;
 }

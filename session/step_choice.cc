@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -19,21 +20,29 @@ constexpr size_t kRenew = 16;
 
 std::optional<StepEvents::Why> StepChoice::Choose(int64_t step,
                                                   double seconds) {
-  const bool is_slow = IsSlow(seconds);
-  allowed_ = std::min(kMostSlow, allowed_ + 0.1);
+  const std::optional<size_t> slow = ClassOf(seconds);
+  double more = 0.1;
+  for (double& allowed : allowed_) {
+    allowed = std::min(kMostSlow, allowed + more);
+    more /= 2;
+  }
   if (steps_ <= kFirst) return StepEvents::Why::kFirst;
-  if (is_slow && allowed_ >= 1) {
-    allowed_ -= 1;
+  if (slow.has_value() && allowed_[*slow] >= 1) {
+    allowed_[*slow] -= 1;
     return StepEvents::Why::kSlow;
   }
   if (step % kEvery == 0) return StepEvents::Why::kSample;
-  if (is_slow) ++dropped_;
+  if (slow.has_value()) ++dropped_;
   return std::nullopt;
 }
 
 // Compares the step with the last ones, to which it then belongs.
-bool StepChoice::IsSlow(double seconds) {
-  const bool is_slow = median_ > 0 && seconds > kSlow * median_;
+std::optional<size_t> StepChoice::ClassOf(double seconds) {
+  std::optional<size_t> slow;
+  if (median_ > 0 && seconds > kSlow * median_) {
+    const double doublings = std::log2(seconds / (kSlow * median_));
+    slow = static_cast<size_t>(std::min(doublings, kClasses - 1.0));
+  }
   last_[static_cast<size_t>(steps_) % kLast] = seconds;
   ++steps_;
   const auto known = std::min(static_cast<size_t>(steps_), kLast);
@@ -43,7 +52,7 @@ bool StepChoice::IsSlow(double seconds) {
     std::nth_element(sorted.begin(), middle, sorted.begin() + known);
     median_ = *middle;
   }
-  return is_slow;
+  return slow;
 }
 
 int64_t StepChoice::TakeDropped() { return std::exchange(dropped_, 0); }

@@ -26,9 +26,13 @@ class StepChoice {
   // A step is slow if it takes so many times as long as the median of the last
   // ones.
   static constexpr double kSlow = 2;
-  // At most so many slow steps in a row are kept. Then, one is kept for each
-  // ten steps.
+  // Steps that are twice to four times as slow as the median, four to eight
+  // times, and so on are each of a class. Of each class, at most so many in a
+  // row are kept. Then, one is kept for each 10 steps, 20 steps, and so on. So
+  // steps that are a bit slow keep none from those that are very slow.
   static constexpr double kMostSlow = 100;
+
+  StepChoice() { allowed_.fill(kMostSlow); }
 
   // Takes in a step, and returns why its events are kept, or nothing.
   std::optional<StepEvents::Why> Choose(int64_t step, double seconds);
@@ -40,12 +44,15 @@ class StepChoice {
  private:
   static constexpr size_t kLast = 64;
 
-  bool IsSlow(double seconds);
+  static constexpr size_t kClasses = 8;
+
+  // Returns the class of a step from 0 on, or nothing if it is not slow.
+  std::optional<size_t> ClassOf(double seconds);
 
   int64_t steps_ = 0;
   std::array<double, kLast> last_ = {};
   double median_ = 0;
-  double allowed_ = kMostSlow;
+  std::array<double, kClasses> allowed_;  // of each class
   int64_t dropped_ = 0;
 };
 

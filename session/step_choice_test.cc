@@ -50,6 +50,23 @@ TEST(StepChoice, TakesSlowSteps) {
   EXPECT_EQ(choice.Choose(302, 11), Why::kSlow);
 }
 
+// Many steps that are a bit slow keep none from those that are very slow.
+TEST(StepChoice, TakesTheSlowestSteps) {
+  StepChoice choice;
+  Pass(choice, 1, 200);
+  for (int64_t step = 201; step <= 3200; ++step) {
+    const bool is_very_slow = step % 101 == 0;
+    const bool is_slow = step % 3 == 0;
+    const std::optional<Why> why = choice.Choose(step, is_very_slow ? 50
+                                                       : is_slow    ? 2.5
+                                                                    : 1);
+    EXPECT_TRUE(!is_very_slow || why == Why::kSlow) << step;
+  }
+  EXPECT_GT(choice.TakeDropped(), 0);
+  // The slowest of all are of the last class.
+  EXPECT_EQ(choice.Choose(3201, 1e12), Why::kSlow);
+}
+
 TEST(StepChoice, CountsTheSlowStepsThatAreTooMany) {
   StepChoice choice;
   Pass(choice, 1, 200);
@@ -58,7 +75,7 @@ TEST(StepChoice, CountsTheSlowStepsThatAreTooMany) {
   int64_t kept = 0;
   for (int64_t step = 201; step <= 3200; ++step) {
     const bool is_slow = step % 3 == 0;
-    const std::optional<Why> why = choice.Choose(step, is_slow ? 10 : 1);
+    const std::optional<Why> why = choice.Choose(step, is_slow ? 2.5 : 1);
     slow += is_slow && why != Why::kSample ? 1 : 0;
     kept += why == Why::kSlow ? 1 : 0;
   }

@@ -73,9 +73,9 @@ absl::StatusOr<TraceOptions> OptionsOf(const TraceCommand& command) {
 }
 
 void PrintCsv(const Trace& trace, std::ostream& out) {
-  const std::vector<std::string> columns = {"rank",  "step",     "track",
-                                            "name",  "begin_us", "end_us",
-                                            "bytes", "index",    "rows"};
+  const std::vector<std::string> columns = {
+      "rank",   "step",  "why",   "track", "name",  "begin_us",
+      "end_us", "bytes", "index", "rows",  "failed"};
   bool is_first = true;
   for (const RankSummary& rank : trace.Summaries()) {
     RecordTable table(columns);
@@ -83,9 +83,11 @@ void PrintCsv(const Trace& trace, std::ostream& out) {
       Cell bytes;
       Cell index;
       Cell rows;
+      Cell failed;
       if (slice.event != nullptr &&
           slice.event->kind == StepEvent::Kind::kOperation) {
         bytes = slice.event->bytes;
+        failed = slice.event->failed;
       } else if (slice.event != nullptr &&
                  slice.event->kind == StepEvent::Kind::kRead) {
         index = slice.event->index;
@@ -95,35 +97,64 @@ void PrintCsv(const Trace& trace, std::ostream& out) {
         table.PrintCsv(out, /*has_names=*/std::exchange(is_first, false));
         table = RecordTable(columns);
       }
-      table.AddRow({rank.rank, slice.step->step, NameOfTrack(slice), slice.name,
-                    Microseconds(slice.begin), Microseconds(slice.end), bytes,
-                    index, rows});
+      table.AddRow({rank.rank, slice.step->step,
+                    std::string(Name(slice.step->why)), NameOfTrack(slice),
+                    slice.name, Microseconds(slice.begin),
+                    Microseconds(slice.end), bytes, index, rows, failed});
     });
     table.PrintCsv(out, /*has_names=*/std::exchange(is_first, false));
   }
 }
 
+std::string TimeOf(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+}
+
+std::string DurationOf(int64_t nanoseconds) {
+  return absl::FormatDuration(absl::Nanoseconds(nanoseconds));
+}
+
+// Prints the steps that took longest.
+void PrintSlowest(const Trace& trace, std::ostream& out) {
+  RecordTable table({"step", "took", "ranks", "waited_least", "for_data",
+                     "in_operations", "between_steps"});
+  for (const SlowStep& step : trace.Slowest(/*most=*/10)) {
+    table.AddRow({step.step, DurationOf(step.took), step.ranks,
+                  absl::StrCat("rank ", step.rank), DurationOf(step.for_data),
+                  DurationOf(step.in_operations), DurationOf(step.between)});
+  }
+  out << "\nThe slowest of these steps, and where the time of the rank went "
+         "that "
+         "waited\nleast for others:\n\n";
+  table.PrintText(out);
+}
+
 void PrintText(const Trace& trace, std::ostream& out) {
-  out << absl::StrCat("run ", trace.number(), " of ", trace.runs(),
-                      ", which began at ",
-                      absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", trace.began(),
-                                       absl::UTCTimeZone()),
-                      "\n\n");
+  const std::vector<absl::Time> begins = trace.begins();
+  for (size_t i = 0; i < begins.size(); ++i) {
+    const bool is_shown = static_cast<int64_t>(i) + 1 == trace.number();
+    out << absl::StrCat("run ", i + 1, " of ", begins.size(),
+                        ", which began at ", TimeOf(begins[i]),
+                        is_shown || begins.size() == 1
+                            ? ""
+                            : absl::StrCat(" (--run=", i + 1, " shows it)"),
+                        "\n");
+  }
+  out << "\n";
   RecordTable table({"rank", "host", "all_steps", "events", "dropped",
                      "slow_steps_left_out", "clock_error"});
   std::set<int64_t> steps;
   for (const RankSummary& rank : trace.Summaries()) {
     steps.insert(rank.steps.begin(), rank.steps.end());
-    table.AddRow(
-        {rank.rank, rank.host,
-         absl::StrCat(rank.first_step, " to ", rank.last_step), rank.events,
-         rank.dropped, rank.dropped_steps,
-         rank.clock_error.has_value()
-             ? absl::FormatDuration(absl::Nanoseconds(*rank.clock_error))
-             : "not known"});
+    table.AddRow({rank.rank, absl::CHexEscape(rank.host),
+                  absl::StrCat(rank.first_step, " to ", rank.last_step),
+                  rank.events, rank.dropped, rank.dropped_steps,
+                  rank.clock_error.has_value() ? DurationOf(*rank.clock_error)
+                                               : "not known"});
   }
   table.PrintText(out);
   out << Wrapped(absl::StrCat("\nSteps with events: ", SayNumbers(steps)), "");
+  PrintSlowest(trace, out);
 }
 
 void Print(const Trace& trace, OutputFormat format, std::ostream& out) {
@@ -137,34 +168,36 @@ void Print(const Trace& trace, OutputFormat format, std::ostream& out) {
   }
 }
 
-// Refuses a file that would be lost: one that is not regular, such as a device,
-// or one that has records.
-absl::Status CheckOutput(const std::string& path) {
+// Returns the file to which the output goes, behind links. Refuses one that
+// would be lost: one that is not regular, such as a device, or that has
+// records.
+absl::StatusOr<std::string> TargetOf(const std::string& output) {
+  namespace fs = std::filesystem;
   std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (std::filesystem::exists(status) &&
-      !std::filesystem::is_regular_file(status)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--output should be a file, but ", path,
-                     " is something else; without --output, the trace goes to "
-                     "the standard output"));
+  fs::path target = output;
+  if (fs::exists(target, error)) {
+    target = fs::canonical(target, error);
+    if (error || !fs::is_regular_file(target, error)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--output should be a file, but ", output,
+                       " is something else; without --output, the trace goes "
+                       "to the standard output"));
+    }
+  } else if (fs::is_symlink(target, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--output should be a file, but ", output, " is a link to nothing"));
   }
-  const std::string name = std::filesystem::path(path).filename().string();
-  if (IsNameOfRankFile(name)) {
+  if (IsNameOfRankFile(target.filename().string())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--output should be another file than those of records, but it is ",
-        path));
+        target.string()));
   }
-  return absl::OkStatus();
+  return target.string();
 }
 
 // Writes a file under another name, and gives it its name when it is whole.
 absl::Status WriteFile(const Trace& trace, OutputFormat format,
-                       const std::string& output) {
-  // A link stays one.
-  std::error_code ignored;
-  const auto target = std::filesystem::canonical(output, ignored);
-  const std::string path = ignored ? output : target.string();
+                       const std::string& path) {
   const std::string draft = absl::StrCat(path, ".", ::getpid(), ".new");
   const Descriptor made(
       ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -181,7 +214,7 @@ absl::Status WriteFile(const Trace& trace, OutputFormat format,
     error = errno != 0 ? errno : EIO;
     std::remove(draft.c_str());
   }
-  return SystemError(error, absl::StrCat("can't write ", output),
+  return SystemError(error, absl::StrCat("can't write ", path),
                      absl::StatusCode::kUnavailable);
 }
 
@@ -192,8 +225,9 @@ absl::StatusOr<int> RunTrace(const CommandHost& host,
   LOCKSTEP_ASSIGN_OR_RETURN(const OutputFormat format,
                             ParseFormat(command.format));
   LOCKSTEP_ASSIGN_OR_RETURN(const TraceOptions options, OptionsOf(command));
+  std::string target;
   if (!command.output.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(CheckOutput(command.output));
+    LOCKSTEP_ASSIGN_OR_RETURN(target, TargetOf(command.output));
   }
   const absl::StatusOr<Trace> trace =
       Trace::Read(command.path, options, host.tell);
@@ -205,7 +239,7 @@ absl::StatusOr<int> RunTrace(const CommandHost& host,
   if (command.output.empty()) {
     Print(*trace, format, out);
   } else {
-    LOCKSTEP_RETURN_IF_ERROR(WriteFile(*trace, format, command.output));
+    LOCKSTEP_RETURN_IF_ERROR(WriteFile(*trace, format, target));
   }
   return trace->is_whole() ? 0 : 1;
 }

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
@@ -110,7 +111,7 @@ class TraceTest : public testing::Test {
   }
   absl::Status Error() {
     std::ostringstream out;
-    const absl::Status status = RunTrace(host_, command_, out).status();
+    absl::Status status = RunTrace(host_, command_, out).status();
     EXPECT_EQ(out.str(), "");
     return status;
   }
@@ -181,16 +182,17 @@ TEST_F(TraceTest, IsRows) {
   command_.steps = "1-1";
   command_.ranks = {"1"};
   command_.format = "csv";
-  EXPECT_EQ(Run(), R"(rank,step,track,name,begin_us,end_us,bytes,index,rows
-1,1,steps,step 1,1000.500,1009.500,,,
-1,1,steps,between steps,1000.500,1000.600,,,
-1,1,steps,wait for data,1000.600,1000.700,,,
-1,1,steps,average,1000.750,1008.500,,,
-1,1,group world,all_reduce bucket 3,1000.800,1005.600,4096,,
-1,1,group g,send,1004.500,1009.500,8,,
-1,1,"group world, lane 2",barrier,1005.500,1010.000,0,,
-1,1,"loader train, worker 1",read,999.000,999.900,,41,2
-1,1,"loader train, worker 1",complete,1000.000,1000.400,,,
+  EXPECT_EQ(Run(),
+            R"(rank,step,why,track,name,begin_us,end_us,bytes,index,rows,failed
+1,1,first,steps,step 1,1000.500,1009.500,,,,
+1,1,first,steps,between steps,1000.500,1000.600,,,,
+1,1,first,steps,wait for data,1000.600,1000.700,,,,
+1,1,first,steps,average,1000.750,1008.500,,,,
+1,1,first,group world,all_reduce bucket 3,1000.800,1005.600,4096,,,no
+1,1,first,group g,send,1004.500,1009.500,8,,,yes
+1,1,first,"group world, lane 2",barrier,1005.500,1010.000,0,,,no
+1,1,first,"loader train, worker 1",read,999.000,999.900,,41,2,
+1,1,first,"loader train, worker 1",complete,1000.000,1000.400,,,,
 )");
 }
 
@@ -204,7 +206,25 @@ rank  host       all steps  events  dropped  slow steps left out  clock error
    1  trainer-1  1 to 2         14        2                    0  60ns
 
 Steps with events: 1 to 2
+
+The slowest of these steps, and where the time of the rank went that waited
+least for others:
+
+step  took  ranks  waited least  for data  in operations  between steps
+   1  9us       2  rank 0        100ns     9.2us          100ns
+   2  9us       2  rank 0        100ns     9.2us          100ns
 )");
+}
+
+// The rank for which the others wait has shorter operations.
+TEST_F(TraceTest, TextNamesTheRankThatWaitedLeast) {
+  Write(0, Header(0, 2, "a") + Step(0, 1, 1000000));
+  Write(1,
+        Header(1, 2, "a") + absl::StrReplaceAll(Step(1, 1, 1000000),
+                                                {{"300,5100", "4900,5100"}}));
+  command_.format = "text";
+  EXPECT_THAT(Run(), HasSubstr("   1  9us       2  rank 1        100ns     "
+                               "5.5us"));
 }
 
 // Slices of a track are in each other, or follow each other.
@@ -270,8 +290,10 @@ TEST_F(TraceTest, AFileIsWrittenAsAWhole) {
   EXPECT_THAT(Error(),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("can't write /proc/none/trace.json")));
-  for (const std::string& lost :
-       {std::string("/dev/null"), folder_, PathOf(0)}) {
+  std::filesystem::create_symlink(PathOf(0), folder_ + "/records");
+  std::filesystem::create_symlink(folder_ + "/none", folder_ + "/nothing");
+  for (const std::string& lost : {std::string("/dev/null"), folder_, PathOf(0),
+                                  folder_ + "/records", folder_ + "/nothing"}) {
     command_.output = lost;
     EXPECT_THAT(Error(), StatusIs(absl::StatusCode::kInvalidArgument,
                                   HasSubstr("--output should be")));
@@ -360,6 +382,11 @@ TEST_F(TraceTest, ShowsOneRun) {
                // The clock was set back, so the number is smaller.
                Header(0, 1, "a", 900000) + Step(0, 5, 2000000));
   EXPECT_THAT(Run(), HasSubstr("\"step 5\""));
+  command_.format = "text";
+  EXPECT_THAT(Run(), AllOf(HasSubstr("run 1 of 2, which began at 1970-01-01 "
+                                     "00:00:01 UTC (--run=1 shows it)\n"),
+                           HasSubstr("run 2 of 2")));
+  command_.format = "json";
   command_.run = 1;
   EXPECT_THAT(Run(), AllOf(HasSubstr("\"step 1\""),
                            testing::Not(HasSubstr("\"step 5\""))));

@@ -118,10 +118,13 @@ absl::StatusOr<std::vector<RankFiles>> FindRankFiles(absl::string_view path) {
                            error.message(), ")"));
   }
   if (sinks.empty()) {
-    const std::string prefix = wanted.value_or("");
-    return NoFiles(path, absl::StrCat("looked for ", folder.string(), "/",
-                                      prefix, prefix.empty() ? "" : ".",
-                                      "rank0000.jsonl and so on"));
+    const std::string prefix = wanted.value_or("steps");
+    const fs::path first =
+        folder /
+        absl::StrCat(prefix, prefix.empty() ? "" : ".", "rank0000.jsonl");
+    return NoFiles(path, absl::StrCat("there is no file ",
+                                      wanted.has_value() ? "" : "such as ",
+                                      first.string()));
   }
   if (sinks.size() > 1) {
     std::vector<std::string> names;
@@ -165,14 +168,14 @@ class Assembler {
           "it comes before the line that says what the file is");
     }
     if (auto* const run = std::get_if<RunLine>(&line.content)) {
-      return TakeRun(*std::move(run));
+      return TakeRun(std::move(*run));
     }
     if (run_ == nullptr) BeginRun(RunLine());
     if (const auto* const step = std::get_if<StepLine>(&line.content)) {
       return TakeStep(step->step);
     }
     if (auto* const events = std::get_if<EventsLine>(&line.content)) {
-      return TakeEvents(*std::move(events));
+      return TakeEvents(std::move(*events));
     }
     if (std::holds_alternative<UnknownLine>(line.content)) ++unknown_;
     return absl::OkStatus();
@@ -195,11 +198,19 @@ class Assembler {
                        " lines are of kinds that this release does not know"));
     }
     for (const RankRun& run : records_.runs) {
-      if (run.lost_steps == 0) continue;
-      records_.notes.push_back(absl::StrCat(
-          "rank ", records_.rank, ": the first ", run.lost_steps,
-          " steps of the process ", run.pid,
-          " are lost, since its files were full twice: raise max_bytes"));
+      const std::string process = absl::StrCat(
+          "rank ", records_.rank, ": of the process ", run.pid, ", ");
+      if (run.lost_steps > 0) {
+        records_.notes.push_back(absl::StrCat(
+            process, "the first ", run.lost_steps,
+            " steps are not there, since its files were full twice (raise "
+            "max_bytes) or the one with .old is missing"));
+      }
+      if (run.missing_steps > 0) {
+        records_.notes.push_back(
+            absl::StrCat(process, run.missing_steps,
+                         " steps are missing, as after a disk was full"));
+      }
     }
   }
 
@@ -245,6 +256,9 @@ class Assembler {
     if (run_->last_step.has_value() && step < *run_->last_step) {
       return absl::InvalidArgumentError(
           absl::StrCat("step ", step, " comes after step ", *run_->last_step));
+    }
+    if (run_->last_step.has_value() && step > *run_->last_step + 1) {
+      run_->missing_steps += step - *run_->last_step - 1;
     }
     run_->last_step = step;
     if (run_->first_step.has_value()) return absl::OkStatus();

@@ -53,6 +53,8 @@ struct RankRun {
   // The steps before the first one that are lost, since the files have room
   // only for later ones.
   int64_t lost_steps = 0;
+  // The steps between the first and the last one that have no line.
+  int64_t missing_steps = 0;
   // All lines of events. Those of steps that were not to be kept have no
   // events.
   std::vector<EventsLine> events;

@@ -161,6 +161,16 @@ TEST_F(RankRecordsTest, StepsThatAreLostAreTold) {
                   "the first ", records.runs[0].lost_steps, " steps"))));
 }
 
+TEST_F(RankRecordsTest, MissingStepsAreTold) {
+  WriteRun(0, /*run=*/7, 1, 5);
+  Write(0, absl::StrReplaceAll(TextOf(0), {{"{\"step\":3", "{\"later\":3"}}));
+  const RankRecords records = Read(0);
+  ExpectNoDamage(records);
+  EXPECT_EQ(records.runs[0].missing_steps, 1);
+  EXPECT_THAT(records.notes,
+              testing::Contains(HasSubstr("1 steps are missing")));
+}
+
 // A process that is killed, or a disk that is full, leaves an incomplete line.
 TEST_F(RankRecordsTest, AnIncompleteLineIsTold) {
   WriteRun(0, /*run=*/7, 1, 5);
@@ -292,11 +302,11 @@ TEST_F(RankRecordsTest, FilesAreFoundByEachOfTheirNames) {
 TEST_F(RankRecordsTest, WhatIsNotFoundIsTold) {
   EXPECT_THAT(FindRankFiles(folder_ + "/steps"),
               StatusIs(absl::StatusCode::kNotFound,
-                       AllOf(HasSubstr("/steps.rank0000.jsonl and so on"),
+                       AllOf(HasSubstr("there is no file " + PathOf(0)),
                              HasSubstr("under [rank_metrics]"))));
   EXPECT_THAT(FindRankFiles(folder_),
               StatusIs(absl::StatusCode::kNotFound,
-                       HasSubstr("/rank0000.jsonl and so on")));
+                       HasSubstr("there is no file such as " + PathOf(0))));
   EXPECT_THAT(FindRankFiles("/proc/none/steps"),
               StatusIs(absl::StatusCode::kNotFound,
                        HasSubstr("/proc/none can't be read")));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -221,7 +222,9 @@ absl::Status Trace::ChooseRun(const TraceOptions& options) {
         continue;
       }
       // Without a number, it may be a part of the run that is shown.
-      if (run.run == run_ || run.run == 0) is_whole_ = false;
+      const bool is_wanted =
+          options.ranks.empty() || options.ranks.count(records->rank) > 0;
+      if (is_wanted && (run.run == run_ || run.run == 0)) is_whole_ = false;
       notes_.push_back(absl::StrCat("rank ", records->rank, " is left out",
                                     run.run == run_ ? "" : " of a run", ": ",
                                     run.damage.message()));
@@ -240,7 +243,9 @@ absl::Status Trace::ChooseRun(const TraceOptions& options) {
   }
   std::set<int64_t> missing;
   for (int64_t rank = 0; rank < size; ++rank) {
-    if (ranks_.count(rank) == 0) missing.insert(missing.end(), rank);
+    const bool is_wanted =
+        options.ranks.empty() || options.ranks.count(rank) > 0;
+    if (is_wanted && ranks_.count(rank) == 0) missing.insert(rank);
   }
   if (!missing.empty()) {
     is_whole_ = false;
@@ -437,7 +442,9 @@ void Trace::PrintJson(std::ostream& out) const {
   AppendJson(ranks_.begin()->second->job, json);
   json += "},\n\"traceEvents\":[";
   const char* separator = "\n";
-  for (const auto& [rank, steps] : steps_) {
+  for (const auto& each : steps_) {
+    // A lambda can't capture a binding.
+    const int64_t rank = each.first;
     json += std::exchange(separator, ",\n");
     AppendName("process", rank, 0,
                absl::StrCat("rank ", rank, " (", ranks_.at(rank)->host, ")"),
@@ -497,6 +504,75 @@ std::vector<RankSummary> Trace::Summaries() const {
     }
   }
   return summaries;
+}
+
+std::vector<absl::Time> Trace::begins() const {
+  std::vector<absl::Time> times;
+  for (const int64_t run : runs_) {
+    times.push_back(absl::UnixEpoch() + absl::Microseconds(run));
+  }
+  return times;
+}
+
+namespace {
+
+// Returns for how long at least one of these intervals lasted.
+int64_t TimeIn(std::vector<std::pair<int64_t, int64_t>> intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  int64_t time = 0;
+  int64_t until = std::numeric_limits<int64_t>::min();
+  for (const auto& [begin, end] : intervals) {
+    if (end > until) time += end - std::max(begin, until);
+    until = std::max(until, end);
+  }
+  return time;
+}
+
+SlowStep SlowStepOf(int64_t rank, const EventsLine& line) {
+  SlowStep step;
+  step.step = line.step;
+  step.took = line.ended - line.before;
+  step.ranks = 1;
+  step.rank = rank;
+  step.between = line.asked - line.before;
+  std::vector<std::pair<int64_t, int64_t>> operations;
+  for (const RecordedEvent& event : line.events) {
+    const int64_t end = event.end.value_or(line.ended);
+    if (event.kind == StepEvent::Kind::kWait) {
+      step.for_data += end - event.begin;
+    } else if (event.kind == StepEvent::Kind::kOperation) {
+      operations.emplace_back(event.begin, std::max(end, event.begin));
+    }
+  }
+  step.in_operations = TimeIn(std::move(operations));
+  return step;
+}
+
+}  // namespace
+
+std::vector<SlowStep> Trace::Slowest(size_t most) const {
+  std::map<int64_t, SlowStep> steps;
+  for (const auto& [rank, lines] : steps_) {
+    for (const EventsLine* const line : lines) {
+      const SlowStep of_rank = SlowStepOf(rank, *line);
+      const auto [found, is_new] = steps.emplace(line->step, of_rank);
+      if (is_new) continue;
+      SlowStep& step = found->second;
+      const int64_t took = std::max(step.took, of_rank.took);
+      const int64_t ranks = step.ranks + 1;
+      if (of_rank.in_operations < step.in_operations) step = of_rank;
+      step.took = took;
+      step.ranks = ranks;
+    }
+  }
+  std::vector<SlowStep> slowest;
+  slowest.reserve(steps.size());
+  for (const auto& [number, step] : steps) slowest.push_back(step);
+  std::stable_sort(
+      slowest.begin(), slowest.end(),
+      [](const auto& a, const auto& b) { return a.took > b.took; });
+  slowest.resize(std::min(slowest.size(), most));
+  return slowest;
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #ifndef LOCKSTEP_TOOLS_RECORDS_TRACE_H_
 #define LOCKSTEP_TOOLS_RECORDS_TRACE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -63,6 +64,18 @@ struct RankSummary {
   std::optional<int64_t> clock_error;
 };
 
+// A step that took long, and the rank that waited least for others in it. All
+// times are nanoseconds.
+struct SlowStep {
+  int64_t step = 0;
+  int64_t took = 0;   // on the rank that took longest
+  int64_t ranks = 0;  // those that have kept it
+  int64_t rank = 0;   // the one that was least in operations; these are of it
+  int64_t for_data = 0;
+  int64_t in_operations = 0;  // those at the same time count once
+  int64_t between = 0;        // before the step
+};
+
 // Returns the name of a track for people: "steps", "group world", "group world,
 // lane 2" or "loader train, worker 3".
 std::string NameOfTrack(const TraceSlice& slice);
@@ -98,12 +111,12 @@ class Trace {
   void PrintJson(std::ostream& out) const;
 
   std::vector<RankSummary> Summaries() const;
-  // The number of the run that is shown, from 1 on, and how many there are.
+  // Returns the steps that took longest, the slowest first.
+  std::vector<SlowStep> Slowest(size_t most) const;
+
+  // The number of the run that is shown, from 1 on, and when all runs began.
   int64_t number() const { return number_; }
-  int64_t runs() const { return static_cast<int64_t>(runs_.size()); }
-  absl::Time began() const {
-    return absl::UnixEpoch() + absl::Microseconds(run_);
-  }
+  std::vector<absl::Time> begins() const;
 
  private:
   Trace() = default;
@@ -114,6 +127,8 @@ class Trace {
   absl::Status ChooseSteps(const TraceOptions& options);
 
   std::vector<std::unique_ptr<RankRecords>> records_;
+  int64_t runs() const { return static_cast<int64_t>(runs_.size()); }
+
   std::vector<int64_t> runs_;  // all, in the order in which they were begun
   int64_t number_ = 0;         // of the one that is shown, from 1 on
   int64_t run_ = 0;
