@@ -324,7 +324,8 @@ Subcommand ShowTrace(TraceCommand& command) {
       R"(It reads what the sink json_lines has written under [rank_metrics]: waits for
 data, operations, and the reads of workers in the first 100 steps, in every
 hundredth and in slow ones. ui.perfetto.dev and chrome://tracing open the JSON;
-the text says what there is.
+the text says what there is, and which steps took longest. It ends with 1 if a
+rank is missing or its records are damaged, and shows the others.
 
   lockstep trace /data/runs/7/steps --output=trace.json
   lockstep trace /data/runs/7/steps --format=text

@@ -466,7 +466,7 @@ TEST_F(TraceTest, NotEverythingIsToldOfManyRanks) {
   }
   EXPECT_THAT(Run(), HasSubstr("\"pid\":8"));
   ASSERT_THAT(host_.told, SizeIs(11));
-  EXPECT_EQ(host_.told[10], "8 more things are to be told of such files");
+  EXPECT_EQ(host_.told[10], "8 more notes like these are left out");
 }
 
 }  // namespace

@@ -138,8 +138,7 @@ class Notes {
 
   void End() const {
     if (count_ <= kMost) return;
-    tell_(absl::StrCat(count_ - kMost,
-                       " more things are to be told of such files"));
+    tell_(absl::StrCat(count_ - kMost, " more notes like these are left out"));
   }
 
  private:
