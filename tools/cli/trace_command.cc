@@ -124,8 +124,7 @@ void PrintSlowest(const Trace& trace, std::ostream& out) {
                   DurationOf(step.in_operations), DurationOf(step.between)});
   }
   out << "\nThe slowest of these steps, and where the time of the rank went "
-         "that "
-         "waited\nleast for others:\n\n";
+         "that waited\nleast for others:\n\n";
   table.PrintText(out);
 }
 
