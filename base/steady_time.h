@@ -35,6 +35,13 @@ inline bool Passed(SteadyTime since, absl::Duration duration, SteadyTime now) {
   return now - since >= absl::ToChronoNanoseconds(duration);
 }
 
+// Returns a time as nanoseconds since the clock's start.
+inline int64_t SteadyNanoseconds(SteadyTime time = SteadyNow()) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             time.time_since_epoch())
+      .count();
+}
+
 // Returns how far the steady clocks of two machines may drift apart in a time,
 // in nanoseconds. Clocks are taken to differ by at most 20 parts in a million,
 // which is a millisecond in 50 seconds.

@@ -175,8 +175,8 @@ struct GroupOptions {
 // Returns INVALID_ARGUMENT for options that no group can have.
 absl::Status Validate(const GroupOptions& options);
 
-// How far the steady clock (std::chrono::steady_clock) of this process is ahead
-// of that of rank 0, which may run on another machine.
+// A SteadyOffset says how far the steady clock (std::chrono::steady_clock) of
+// this process is ahead of that of rank 0, which may run on another machine.
 struct SteadyOffset {
   absl::Duration ahead;
   // The largest error of `ahead`, if the clocks drift apart by no more than 1

@@ -43,7 +43,7 @@ struct LoaderEvent {
   int64_t rows = 0;    // the rows that were read
 };
 
-// What a loader did for a step, as far as it is kept.
+// LoaderEvents are what a loader did for a step, as far as it is kept.
 struct LoaderEvents {
   std::vector<LoaderEvent> events;  // in the order of their ends
   // The number of events of this step that were replaced by newer ones.

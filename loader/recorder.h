@@ -86,7 +86,7 @@ class EventLog {
  private:
   // The epoch and the step.
   using Place = std::pair<int64_t, int64_t>;
-  // What is known of a step that the trainer may still ask for.
+  // A Step is what is known of a step that the trainer may still ask for.
   struct Step {
     uint64_t first = 0;  // the number of its first event, from 0 on
     int64_t lost = 0;    // events that were replaced

@@ -68,22 +68,22 @@ struct StepEvent {
   int64_t begin = 0;
   int64_t end = 0;  // -1: it had not ended when the step did
 
-  // Of an operation: the name of its group, its kind, and what CallOptions
-  // calls it, of which 16 bytes are kept.
+  // These are of an operation: the name of its group, its kind, and what
+  // CallOptions calls it, of which 16 bytes are kept.
   absl::string_view group;
   absl::string_view operation;  // "all_reduce"
   absl::string_view name;
   int64_t bytes = 0;  // of its larger buffer
   bool failed = false;
 
-  // Of a read or a completion: the worker, and the first sample and how many
-  // rows were read.
+  // These are of a read or a completion: the worker, and the first sample and
+  // how many rows were read.
   int worker = 0;
   int64_t index = -1;
   int64_t rows = 0;
 };
 
-// What a rank did in a step.
+// StepEvents are what a rank did in a step.
 struct StepEvents {
   enum class Why : uint8_t { kFirst, kSample, kSlow, kAll };
 
@@ -98,9 +98,9 @@ struct StepEvents {
   int64_t asked = 0;
   int64_t ended = 0;
   int64_t ready_batches = 0;  // that the loader had at the end
-  // How far this rank's steady clock is ahead of rank 0's, in nanoseconds, and
-  // the largest error of that, as in SteadyOffset (collective/world.h). An
-  // error of -1: it is not known.
+  // This rank's steady clock is so far ahead of rank 0's, in nanoseconds, with
+  // this largest error, as in SteadyOffset (collective/world.h). An error of -1
+  // stands for a clock of which nothing is known.
   int64_t ahead = 0;
   int64_t ahead_error = -1;
   // The number of events of this step that are missing, since there were too

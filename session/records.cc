@@ -37,10 +37,6 @@
 namespace lockstep::internal_session {
 namespace {
 
-int64_t Nanoseconds(SteadyTime time) {
-  return absl::ToInt64Nanoseconds(absl::FromChrono(time.time_since_epoch()));
-}
-
 int64_t Nanoseconds(double seconds) {
   return static_cast<int64_t>(std::llround(seconds * 1e9));
 }
@@ -90,22 +86,22 @@ const StepEvents* Records::AddStep(const StepReport& step,
   events_.epoch = step.epoch;
   events_.number = step.number;
   events_.loader = step.loader;
-  events_.before = Nanoseconds(step.before);
-  events_.asked = Nanoseconds(step.asked);
-  events_.ended = Nanoseconds(step.ended);
+  events_.before = SteadyNanoseconds(step.before);
+  events_.asked = SteadyNanoseconds(step.asked);
+  events_.ended = SteadyNanoseconds(step.ended);
   events_.ready_batches = loader.ReadyBatches();
   AddClock(events_);
   list_.clear();
   StepEvent event;
   for (const auto& [begin, end] : step.waits) {
-    event.begin = Nanoseconds(begin);
-    event.end = Nanoseconds(end);
+    event.begin = SteadyNanoseconds(begin);
+    event.end = SteadyNanoseconds(end);
     Add(event);
   }
   event.kind = StepEvent::Kind::kAverage;
   for (const auto& [begin, end] : step.averages) {
-    event.begin = Nanoseconds(begin);
-    event.end = Nanoseconds(end);
+    event.begin = SteadyNanoseconds(begin);
+    event.end = SteadyNanoseconds(end);
     Add(event);
   }
   for (const OfGroup& group : groups) AddOperations(group);
@@ -127,8 +123,9 @@ void Records::AddOperations(const OfGroup& group) {
   event.kind = StepEvent::Kind::kOperation;
   event.group = group.group->name();
   for (const OperationRecord& record : group.operations) {
-    event.begin = Nanoseconds(record.steady_issued());
-    event.end = record.pending() ? -1 : Nanoseconds(record.steady_ended());
+    event.begin = SteadyNanoseconds(record.steady_issued());
+    event.end =
+        record.pending() ? -1 : SteadyNanoseconds(record.steady_ended());
     event.operation = Name(record.kind);
     event.name = NameOf(record);
     event.bytes = CountOf(record) * SizeOf(record.dtype);
@@ -168,7 +165,7 @@ void Records::AddClock(StepEvents& events) const {
   events.ahead = Nanoseconds(measured_->seconds);
   events.ahead_error =
       Nanoseconds(measured_->error) +
-      SteadyDrift(Nanoseconds(SteadyNow()) - Nanoseconds(measured_at_));
+      SteadyDrift(SteadyNanoseconds() - SteadyNanoseconds(measured_at_));
   if (world_ == nullptr) return;
   const std::optional<SteadyOffset> heard = world_->steady_offset();
   if (!heard.has_value()) return;
@@ -195,12 +192,12 @@ std::string NameOfSteadyClock() {
 // ---- Times of operations.
 
 void Records::AddTimes(const StepReport& step, const OfGroup& group) {
-  const int64_t asked = Nanoseconds(step.asked);
+  const int64_t asked = SteadyNanoseconds(step.asked);
   for (const OperationRecord& record : group.operations) {
     if (record.pending() || record.code != absl::StatusCode::kOk) continue;
     OperationTimes& times = FindKept(group.group, record).times;
-    const int64_t issued = Nanoseconds(record.steady_issued());
-    const int64_t ended = Nanoseconds(record.steady_ended());
+    const int64_t issued = SteadyNanoseconds(record.steady_issued());
+    const int64_t ended = SteadyNanoseconds(record.steady_ended());
     times.issued.Add(issued - asked);
     times.ended.Add(ended - asked);
     times.took.Add(ended - issued);

@@ -92,10 +92,8 @@ absl::Status Reports::BeginRecords() {
   if (group_.size() > 1) {
     LOCKSTEP_ASSIGN_OR_RETURN(clock_, MeasureClockOffset(host_group_));
     LOCKSTEP_ASSIGN_OR_RETURN(
-        const ClockOffset measured, MeasureClockOffset(host_group_, [] {
-          return absl::ToInt64Nanoseconds(
-              absl::FromChrono(SteadyNow().time_since_epoch()));
-        }));
+        const ClockOffset measured,
+        MeasureClockOffset(host_group_, [] { return SteadyNanoseconds(); }));
     if (group_.rank() > 0) steady = measured;
   }
   RunRecord run;

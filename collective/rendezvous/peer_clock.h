@@ -5,10 +5,10 @@
 // Internal.
 //
 //   PeerClock clock;
-//   Send(clock.Next(NowInNanoseconds()));           // with each heartbeat
-//   clock.Hear(stamps, NowInNanoseconds());         // at each one that comes
+//   Send(clock.Next(SteadyNanoseconds()));           // with each heartbeat
+//   clock.Hear(stamps, SteadyNanoseconds());         // at each one that comes
 //   ...
-//   if (const auto offset = clock.At(NowInNanoseconds())) {
+//   if (const auto offset = clock.At(SteadyNanoseconds())) {
 //     const int64_t at_peer = mine - offset->ahead;
 //   }
 #ifndef LOCKSTEP_COLLECTIVE_RENDEZVOUS_PEER_CLOCK_H_
@@ -23,7 +23,8 @@
 
 namespace lockstep::internal_collective {
 
-// How far this process's clock is ahead of another one, in nanoseconds.
+// A ClockAhead says how far this process's clock is ahead of another one, in
+// nanoseconds.
 struct ClockAhead {
   int64_t ahead = 0;
   // The largest possible error of `ahead` if the clocks drift as SteadyDrift

@@ -42,13 +42,6 @@ namespace {
 // The time for a goodbye to reach a peer that does not read.
 constexpr absl::Duration kGoodbyeTakes = absl::Seconds(5);
 
-// Returns the time of the steady clock.
-int64_t NowInNanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             SteadyNow().time_since_epoch())
-      .count();
-}
-
 // The state of a rank when all have joined.
 struct Joined {
   std::vector<Peer> peers;
@@ -221,7 +214,7 @@ absl::Status ConnectedStar::SayLast(absl::Duration patience) {
 std::optional<ClockAhead> ConnectedStar::AheadOf(int rank) const {
   if (rank == this->rank()) return ClockAhead();
   MutexLock lock(mutex_);
-  return clocks_.at(rank).At(NowInNanoseconds());
+  return clocks_.at(rank).At(SteadyNanoseconds());
 }
 
 // Waits without a limit: the star's thread may be late, which is not the fault
@@ -289,7 +282,7 @@ void ConnectedStar::Beat() {
 // Returns the payload of a heartbeat.
 std::string ConnectedStar::WithStamps(int to, absl::string_view beat) {
   MutexLock lock(mutex_);
-  const PeerClock::Stamps stamps = clocks_.at(to).Next(NowInNanoseconds());
+  const PeerClock::Stamps stamps = clocks_.at(to).Next(SteadyNanoseconds());
   return absl::StrCat(WireWriter()
                           .Number(stamps.sent)
                           .Number(stamps.heard_sent)
@@ -310,7 +303,7 @@ void ConnectedStar::OnBeat(int from, absl::string_view payload) {
   if (!reader.good()) return;
   {
     MutexLock lock(mutex_);
-    clocks_.at(from).Hear(stamps, NowInNanoseconds());
+    clocks_.at(from).Hear(stamps, SteadyNanoseconds());
   }
   // The text of a rank that has not started is empty.
   const absl::string_view beat = payload.substr(kStamps);

@@ -5,7 +5,8 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto found,
 //                             FindRankFiles("/data/runs/7/steps"));
 //   for (const RankFiles& files : found) {
-//     const RankRecords records = ReadRankRecords(files, KeepAll);
+//     const RankRecords records =
+//         ReadRankRecords(files, [](int64_t step) { return step > 100; });
 //     for (const RankRun& run : records.runs) {
 //       if (run.damage.ok()) Show(run);
 //     }

@@ -163,12 +163,8 @@ absl::StatusOr<Trace> Trace::Read(
       tell(absl::StrCat("reading records, ", i, " of ", found.size(),
                         " ranks are done"));
     }
-    const bool is_wanted =
-        options.ranks.empty() || options.ranks.count(found[i].rank) > 0;
     const auto keeps = [&](int64_t step) {
-      return is_wanted &&
-             (!options.steps.has_value() ||
-              (step >= options.steps->first && step <= options.steps->second));
+      return options.WantsRank(found[i].rank) && options.WantsStep(step);
     };
     trace.records_.push_back(
         std::make_unique<RankRecords>(ReadRankRecords(found[i], keeps)));
@@ -221,9 +217,10 @@ absl::Status Trace::ChooseRun(const TraceOptions& options) {
         continue;
       }
       // Without a number, it may be a part of the run that is shown.
-      const bool is_wanted =
-          options.ranks.empty() || options.ranks.count(records->rank) > 0;
-      if (is_wanted && (run.run == run_ || run.run == 0)) is_whole_ = false;
+      if (options.WantsRank(records->rank) &&
+          (run.run == run_ || run.run == 0)) {
+        is_whole_ = false;
+      }
       notes_.push_back(absl::StrCat("rank ", records->rank, " is left out",
                                     run.run == run_ ? "" : " of a run", ": ",
                                     run.damage.message()));
@@ -242,9 +239,9 @@ absl::Status Trace::ChooseRun(const TraceOptions& options) {
   }
   std::set<int64_t> missing;
   for (int64_t rank = 0; rank < size; ++rank) {
-    const bool is_wanted =
-        options.ranks.empty() || options.ranks.count(rank) > 0;
-    if (is_wanted && ranks_.count(rank) == 0) missing.insert(rank);
+    if (options.WantsRank(rank) && ranks_.count(rank) == 0) {
+      missing.insert(rank);
+    }
   }
   if (!missing.empty()) {
     is_whole_ = false;
@@ -282,14 +279,11 @@ absl::Status Trace::ChooseSteps(const TraceOptions& options) {
   std::set<int64_t> all;
   std::set<int64_t> without;
   for (const auto& [rank, run] : ranks_) {
-    if (!options.ranks.empty() && options.ranks.count(rank) == 0) continue;
+    if (!options.WantsRank(rank)) continue;
     std::vector<const EventsLine*>& chosen = steps_[rank];
     for (const EventsLine& events : run->events) {
       all.insert(events.step);
-      const bool is_wanted =
-          !options.steps.has_value() || (events.step >= options.steps->first &&
-                                         events.step <= options.steps->second);
-      if (is_wanted) chosen.push_back(&events);
+      if (options.WantsStep(events.step)) chosen.push_back(&events);
     }
     if (chosen.empty()) without.insert(without.end(), rank);
   }
@@ -347,7 +341,6 @@ void Trace::ForEachSlice(
   Lanes lanes;
   for (const EventsLine* const step : steps_.at(rank)) {
     TraceSlice slice;
-    slice.rank = rank;
     slice.step = step;
     slice.is_step = true;
     slice.name = absl::StrCat("step ", step->step);

@@ -34,11 +34,18 @@ struct TraceOptions {
   // The first and the last step.
   std::optional<std::pair<int64_t, int64_t>> steps;
   std::set<int64_t> ranks;  // empty: all
+
+  bool WantsRank(int64_t rank) const {
+    return ranks.empty() || ranks.count(rank) > 0;
+  }
+  bool WantsStep(int64_t step) const {
+    return !steps.has_value() ||
+           (step >= steps->first && step <= steps->second);
+  }
 };
 
 // Something on a track of a rank.
 struct TraceSlice {
-  int64_t rank = 0;
   // The track: what it shows, of what, and which of several tracks it is.
   enum class Kind : uint8_t { kSteps, kGroup, kWorker };
   std::tuple<Kind, std::string, int64_t> track = {Kind::kSteps, "", 0};
