@@ -242,7 +242,7 @@ class JsonLinesSink : public MetricsSink, public RecordsSink {
   absl::Status Open() {
     std::string line = absl::StrCat(
         R"({"format":"lockstep metrics","version":2)", OfLine(),
-        ",\"size\":", size_, ",\"pid\":", ::getpid(), ",\"file\":", ++files_);
+        ",\"size\":", size_, ",\"pid\":", ::getpid(), ",\"file\":", files_ + 1);
     if (first_step_.has_value()) {
       absl::StrAppend(&line, ",\"first_step\":", *first_step_);
     }
@@ -255,6 +255,7 @@ class JsonLinesSink : public MetricsSink, public RecordsSink {
       LOCKSTEP_ASSIGN_OR_RETURN(file, OpenFile());
     }
     LOCKSTEP_RETURN_IF_ERROR(file->AddLine(line));
+    ++files_;
     file_ = std::move(file);
     return absl::OkStatus();
   }
