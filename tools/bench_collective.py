@@ -1,6 +1,6 @@
 """Prints the collective tables of docs/benchmarks.md.
 
-  bench_collective.py [--busy=N] [--rounds=20] BIN C10D_PROGRAM [PYTHON]
+  bench_collective.py [--json] [--busy=N] [--rounds=20] BIN C10D_PROGRAM [PYTHON]
 
 BIN is Bazel's folder of built programs. C10D_PROGRAM is bench_c10d.cc, compiled
 by g++. PYTHON has a newer PyTorch, which bench_torch_collective.py measures.
@@ -11,7 +11,6 @@ Without --busy nothing else runs. With it there are two tables: beside N threads
 that compute in the ranks, and beside N other processes that compute.
 """
 
-import argparse
 import collections
 import contextlib
 import os
@@ -20,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from bench_loader import at_most, duration, header, machine, output, row
+from bench_table import Figure, duration, output, run, script, turns
 
 RANKS = 2
 
@@ -138,16 +137,17 @@ class Figures:
   def best(self, ways, subject_of):
     return min(ways, key=lambda way: self.of(subject_of(way)))
 
-  def compare(self, what, ours, theirs, most=None):
-    """Prints a row: our time, theirs, and the ratio, which has a target."""
+  def compare(self, table, what, ours, theirs, most=None):
+    """Adds a row: the ratio, which has a target, our time and theirs."""
     ratio = self.ratio(ours, theirs)
-    row(what, duration(self.of(ours)), duration(self.of(theirs)),
-        f"{ratio:.2g}" if ratio < 0.1 else f"{ratio:.2f}",
-        f"at most {most}" if most else "", ratio <= most if most else None)
+    table.compare(
+        what, duration(self.of(ours)), duration(self.of(theirs)),
+        Figure(f"{ratio:.2g}" if ratio < 0.1 else f"{ratio:.2f}", ratio),
+        f"at most {most}" if most else None, ratio <= most if most else None)
 
   def text(self, subject):
     if subject not in self.rounds:
-      return ""
+      return None
     tenths = statistics.quantiles(sum(self.rounds[subject], []), n=10)
     return (f"{duration(self.of(subject))} "
             f"({duration(tenths[0])} to {duration(tenths[-1])})")
@@ -155,8 +155,7 @@ class Figures:
 
 def measure(ours, peers, busy, rounds):
   figures = Figures(tuple(peers))
-  for turn in range(rounds):
-    print(f"round {turn + 1} of {rounds}", file=sys.stderr)
+  for _ in turns(rounds):
     for subject in subjects(figures.c10d):
       pair = peers.get(subject.way, ours)
       figures.rounds[subject].append(pair.ask(subject, busy))
@@ -177,73 +176,75 @@ def name_of(way):
   return names.get(way, way)
 
 
-def shm_rows(figures, busy):
+def shm_rows(table, figures, busy):
   limits = {4: 10e-6, MIB: 0.18e-3, 16 * MIB: 3e-3}
   for size in SIZES:
     what = f"shm, {size_text(size)}"
     of_size = lambda way, size=size: all_reduce(way, size)
     if size in limits and not busy:
-      at_most(what, figures.of(of_size("shm")), limits[size])
+      table.at_most(what, figures.of(of_size("shm")), limits[size])
     best = figures.best(figures.c10d, of_size)
-    figures.compare(f"{what}; {best}", of_size("shm"), of_size(best), 0.2)
-    figures.compare(f"{what}; the limit", of_size("shm"), of_size(LIMIT))
+    figures.compare(table, f"{what}; {best}", of_size("shm"), of_size(best),
+                    0.2)
+    figures.compare(table, f"{what}; the limit", of_size("shm"), of_size(LIMIT))
 
 
-def group_rows(figures, _):
+def group_rows(table, figures, _):
   for size in SIZES:
     if size < 256 * KIB:
       continue  # Small ones take the way of private memory.
     what = f"group memory, {size_text(size)}"
     of_size = lambda way, size=size: all_reduce(way, size)
-    figures.compare(f"{what}; the limit of shared pages", of_size(GROUP),
+    figures.compare(table, f"{what}; the limit of shared pages", of_size(GROUP),
                     of_size(SHARED_LIMIT), 1.4 if size >= MIB else None)
-    figures.compare(f"{what}; shm on private memory", of_size(GROUP),
+    figures.compare(table, f"{what}; shm on private memory", of_size(GROUP),
                     of_size("shm"), 1.05)
 
 
-def tcp_rows(figures, _):
+def tcp_rows(table, figures, _):
   for size in SIZES:
     of_size = lambda way, size=size: all_reduce(way, size)
     for ways in (RAW, figures.c10d):
       best = figures.best(ways, of_size)
-      figures.compare(f"tcp, {size_text(size)}; {name_of(best)}",
+      figures.compare(table, f"tcp, {size_text(size)}; {name_of(best)}",
                       of_size("tcp"), of_size(best), 1.05)
 
 
-def half_rows(figures, _):
+def half_rows(table, figures, _):
   for way in (GROUP, *OURS):
     for dtype in ("bf16", "f16"):
       for size in HALVES:
         half = all_reduce(way, size, dtype)
-        figures.compare(f"{name_of(way)}, {dtype}, {half.count // KIB} Ki "
-                        "elements; its f32", half, all_reduce(way, size),
+        figures.compare(table, f"{name_of(way)}, {dtype}, {half.count // KIB} "
+                        "Ki elements; its f32", half, all_reduce(way, size),
                         0.6 if way == GROUP else 0.7)
 
 
-def check_rows(figures, busy):
+def check_rows(table, figures, busy):
   if not busy:
-    figures.compare("finding a mismatch: the fingerprint and comparing it; "
-                    "shm, 1 MiB", FINGERPRINT, all_reduce("shm", MIB), 0.03)
+    figures.compare(table, "finding a mismatch: the fingerprint and comparing "
+                    "it; shm, 1 MiB", FINGERPRINT, all_reduce("shm", MIB), 0.03)
 
 
-def latency_rows(figures, _):
+def latency_rows(table, figures, _):
   for way in OURS:
     peers = [figures.best(figures.c10d, barrier), "ring"]
     for peer in peers:
       name = "raw Gloo" if peer == "ring" else peer
-      figures.compare(f"barrier, {way}; {name}", barrier(way), barrier(peer),
-                      1.05)
+      figures.compare(table, f"barrier, {way}; {name}", barrier(way),
+                      barrier(peer), 1.05)
   for way in OURS:
     best = figures.best(figures.c10d, queue)
-    figures.compare(f"{QUEUED} queued all-reduces of "
+    figures.compare(table, f"{QUEUED} queued all-reduces of "
                     f"{size_text(QUEUED_BYTES)}, {way}; {best}", queue(way),
                     queue(best), 1.05)
 
 
-def print_spreads(figures):
+def add_spreads(report, figures, where):
   ways = (GROUP, *OURS, *RAW, *figures.c10d, *LIMITS)
-  print(f"| all-reduce | {' | '.join(name_of(way) for way in ways)} |")
-  print(f"|---|{'---|' * len(ways)}")
+  table = report.table(
+      f"Medians, and in brackets the 10th and 90th percentiles, {where}",
+      ("all-reduce", *map(name_of, ways)))
   lines = [(size_text(size), lambda way, size=size: all_reduce(way, size))
            for size in SIZES]
   for size in HALVES:
@@ -254,29 +255,15 @@ def print_spreads(figures):
   lines.append(("barrier", barrier))
   lines.append((f"{QUEUED} queued of {size_text(QUEUED_BYTES)}", queue))
   for name, subject_of in lines:
-    print(f"| {name} | "
-          f"{' | '.join(figures.text(subject_of(way)) for way in ways)} |")
+    table.row(name, *[figures.text(subject_of(way)) for way in ways])
 
 
-def print_tables(figures, versions, where, busy, rounds):
-  option = f" --busy={busy}" if busy else ""
-  print(f"`tools/bench collective{option}`, "
-        f"all-reduces (sum, in place) and barriers of {RANKS} processes on one "
-        f"host, by loopback where they take TCP, {where}; the ways in turns, "
-        f"{rounds} rounds; on {machine()}, {versions}. Times are medians. "
-        "A ratio is the median over the rounds of our time by the peer's, which "
-        "is the faster one of raw Gloo's algorithms, or of the releases of "
-        "c10d. The limit is how long it takes when all ranks copy, at the same "
-        "time, memory that another rank wrote last: to private memory, or to "
-        "pages that other processes have mapped, as those of group memory "
-        "are.\n")
-  header()
+def add_tables(report, figures, busy, where):
+  table = report.table(f"Ratios, {where}")
   for rows in (shm_rows, group_rows, tcp_rows, half_rows, check_rows,
                latency_rows):
-    rows(figures, busy)
-  print("\nMedians, and in brackets the 10th and 90th percentiles:\n")
-  print_spreads(figures)
-  print()
+    rows(table, figures, busy)
+  add_spreads(report, figures, where)
 
 
 @contextlib.contextmanager
@@ -289,48 +276,44 @@ def busy_processes(count):
     process.wait()
 
 
-def main():
-  parser = argparse.ArgumentParser()
-  parser.add_argument("--busy", type=int, default=0)
-  parser.add_argument("--rounds", type=int, default=20)
-  parser.add_argument("bin")
-  parser.add_argument("c10d_program")
-  parser.add_argument("python", nargs="?")
-  args = parser.parse_args()
-  compiler = output("g++", "-dumpfullversion").strip()
+def main(report, bin_folder, c10d_program, python=None, busy=0, rounds=20):
   package = lambda name: output("dpkg-query", "-W", "-f", "${Version}", name)
-  versions = [f"libgloo-dev {package('libgloo-dev')}", f"GCC {compiler}"]
   # Debian's version is 1.13.1+dfsg-4.
-  commands = {f"c10d {package('libtorch-dev').split('+')[0]}":
-              [args.c10d_program]}
-  if args.python:
-    version = output(args.python, "-c",
-                     "import torch; print(torch.__version__)")
-    script = os.path.join(os.path.dirname(__file__),
-                          "bench_torch_collective.py")
-    commands[f"c10d {version.split('+')[0]}"] = [args.python, script]
-    versions.append("c10d's newest release from Python")
+  commands = {f"c10d {package('libtorch-dev').split('+')[0]}": [c10d_program]}
+  if python:
+    version = output(python, "-c", "import torch; print(torch.__version__)")
+    commands[f"c10d {version.strip().split('+')[0]}"] = [
+        python, script("bench_torch_collective.py")]
+  report.begin(
+      f"all-reduces (sum, in place) and barriers of {RANKS} processes on one "
+      "host, by loopback where they take TCP; the ways in turns. Times are "
+      "medians. A ratio is the median over the rounds of our time by the peer's, "
+      "which is the faster one of raw Gloo's algorithms, or of the releases of "
+      "c10d, whose newest one is called from Python. The limit is how long it "
+      "takes when all ranks copy, at the same time, memory that another rank "
+      "wrote last: to private memory, or to pages that other processes have "
+      "mapped, as those of group memory are.",
+      **{"libgloo-dev": package("libgloo-dev"), "PyTorch's c10d":
+         " and ".join(name.removeprefix("c10d ") for name in commands)})
   with tempfile.TemporaryDirectory() as folder:
-    ours = Pair([f"{args.bin}/collective/collective_benchmark"],
+    ours = Pair([f"{bin_folder}/collective/collective_benchmark"],
                 f"{folder}/ours")
     peers = {name: Pair(command, f"{folder}/{name.replace(' ', '_')}")
              for name, command in commands.items()}
-    def table(where, inside, outside, rounds):
+    def tables(where, inside, outside, rounds):
       with busy_processes(outside):
-        print_tables(measure(ours, peers, inside, rounds), ", ".join(versions),
-                     where, args.busy, rounds)
-      sys.stdout.flush()
-    if args.busy:
-      table(f"beside {args.busy} threads of the ranks that compute", args.busy,
-            0, args.rounds)
+        add_tables(report, measure(ours, peers, inside, rounds), busy,
+                   f"{where}, {rounds} rounds")
+    if busy:
+      tables(f"beside {busy} threads of the ranks that compute", busy, 0, rounds)
       # The peers take long here.
-      table(f"beside {args.busy} other processes that compute", 0, args.busy,
-            (args.rounds + 3) // 4)
+      tables(f"beside {busy} other processes that compute", 0, busy,
+             (rounds + 3) // 4)
     else:
-      table("with nothing beside them", 0, 0, args.rounds)
+      tables("with nothing beside them", 0, 0, rounds)
     for pair in (ours, *peers.values()):
       pair.close()
 
 
 if __name__ == "__main__":
-  main()
+  run(main, __doc__, busy=0, rounds=20)

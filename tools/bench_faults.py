@@ -1,6 +1,6 @@
 """Prints the table of faults of docs/errors.md.
 
-  bench_faults.py BIN
+  bench_faults.py [--json] BIN
 
 BIN is Bazel's folder of built programs. bench_c10d_faults.py finds out what
 c10d does; it runs alone, after Lockstep's programs.
@@ -9,11 +9,10 @@ c10d does; it runs alone, after Lockstep's programs.
 import collections
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 
-from bench_loader import duration, machine, output
+from bench_table import Figure, duration, output, run, script
 
 RUNS = 20
 
@@ -97,11 +96,7 @@ FAULTS = (
 
 def lines(*command):
   """Returns the words of each line that the command prints."""
-  run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-  if run.returncode != 0:
-    sys.exit(f"bench_faults.py: {' '.join(command)}: exit status "
-             f"{run.returncode}\n{run.stdout}")
-  return [line.split(" ") for line in run.stdout.splitlines()]
+  return [line.split(" ") for line in output(*command).splitlines()]
 
 
 def measure(program):
@@ -117,55 +112,50 @@ def measure(program):
 
 def measure_peer():
   """Returns what c10d's ranks saw, in words, by fault."""
-  script = os.path.join(os.path.dirname(__file__), "bench_c10d_faults.py")
-  return {name: " ".join(words)
-          for name, *words in lines(sys.executable, script)}
+  return {name: " ".join(words) for name, *words in lines(
+      sys.executable, script("bench_c10d_faults.py"))}
 
 
-def print_times(samples, peer):
-  print("| fault | backend | median | worst | at most | met? | c10d |")
-  print("|---|---|---|---|---|---|---|")
+def add_times(table, samples, peer):
   for each in FAULTS:
     for backend in ("local", "shm", "tcp", "-"):
       seconds = samples.get((each.name, backend))
       if seconds is None:
         continue
-      met = "yes" if max(seconds) <= each.bound else "**missed**"
-      print(f"| {each.what} | {backend.strip('-')} | "
-            f"{duration(statistics.median(seconds))} | "
-            f"{duration(max(seconds))} | {duration(each.bound)} | {met} | "
-            f"{peer.get(each.peer, each.peer)} |")
+      table.row(each.what, backend.strip("-"), duration(each.bound),
+                max(seconds) <= each.bound,
+                duration(statistics.median(seconds)), duration(max(seconds)),
+                peer.get(each.peer, each.peer))
 
 
-def print_growth(samples, peer):
-  print("| a group made again 100 times | files | threads | memory |")
-  print("|---|---|---|---|")
-  for backend in ("shm", "tcp"):
-    files, threads, kib = (max(each)
-                           for each in zip(*samples["growth", backend]))
-    print(f"| {backend} | {files:+} | {threads:+} | {kib:+,} KiB |")
-  files, threads, kib = peer["growth"].split()
-  print(f"| c10d | {int(files):+} | {int(threads):+} | {int(kib):+,} KiB |")
+def add_growth(table, samples, peer):
+  grown = {backend: [max(each) for each in zip(*samples["growth", backend])]
+           for backend in ("shm", "tcp")}
+  grown["c10d"] = [int(each) for each in peer["growth"].split()]
+  for who, (files, threads, kib) in grown.items():
+    table.row(who, Figure(f"{files:+}", files), Figure(f"{threads:+}", threads),
+              Figure(f"{kib:+,} KiB", 1024 * kib))
 
 
-def main(bin_folder):
+def main(report, bin_folder):
   with tempfile.TemporaryDirectory() as folder:
     os.environ["TEST_TMPDIR"] = folder
     samples = measure(f"{bin_folder}/collective/testing/faults_benchmark")
   peer = measure_peer()
   version = output(sys.executable, "-c",
                    "import torch; print(torch.__version__)").strip()
-  print(f"`tools/bench faults`, {RUNS} runs of each fault, in turns, on "
-        f"{machine()}: from the fault until the last of the surviving ranks "
-        "has its Status, which names the rank, port or host whose fault it is. "
-        f"c10d: PyTorch {version} with Gloo and a timeout of 3 s, and what its "
-        "ranks saw.\n")
-  print_times(samples, peer)
-  print("\nThe most that a rank grew by between the 11th time and the last:\n")
-  print_growth(samples, peer)
+  report.begin(
+      f"{RUNS} runs of each fault, in turns: from the fault until the last of "
+      "the surviving ranks has its Status, which names the rank, port or host "
+      "whose fault it is. c10d is PyTorch's, with Gloo and a timeout of 3 s, and "
+      "the table says what its ranks saw.", PyTorch=version)
+  add_times(report.table("Faults", ("fault", "backend", "at most", "met?",
+                                    "median", "worst", "c10d")), samples, peer)
+  add_growth(report.table(
+      "The most that a rank grew by between the 11th time and the last",
+      ("a group made again 100 times", "files", "threads", "memory")),
+             samples, peer)
 
 
 if __name__ == "__main__":
-  if len(sys.argv) != 2:
-    sys.exit(__doc__)
-  main(sys.argv[1])
+  run(main, __doc__)

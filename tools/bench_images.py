@@ -1,6 +1,6 @@
 """Prints the tables of docs/benchmarks.md of images.
 
-  bench_images.py BIN TURBOJPEG PYTHON
+  bench_images.py [--json] BIN TURBOJPEG PYTHON
 
 BIN is Bazel's folder of built programs. TURBOJPEG is bench_turbojpeg.cc,
 compiled by g++. PYTHON has Pillow and photos, from which the images are made,
@@ -11,11 +11,10 @@ turns, each in a process of its own, and the best of their runs counts.
 
 import json
 import os
-import sys
 import tempfile
 
-from bench_loader import (EXECUTORS, Figures, duration, faster, header,
-                          machine, output, row)
+from bench_loader import EXECUTORS, Figures, iterations
+from bench_table import Figure, duration, output, run, script, turns
 
 ROUNDS = 3
 # The folders that bench_image_files.py makes, and how many images they have.
@@ -42,24 +41,15 @@ WAYS = {
 TASKS = {"u8": "u8", "f32": "f32, normalized"}
 
 
-def script(name):
-  return os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
-
-
 def measure_lockstep(figures, program):
   """Notes the seconds of an image in each of the benchmarks."""
   sizes = "|".join(str(count) for count in FOLDERS.values())
-  runs = json.loads(output(program, "--benchmark_format=json",
-                           "--benchmark_min_time=1",
-                           f"--benchmark_filter=/({sizes})/"))
   folders = {str(count): folder for folder, count in FOLDERS.items()}
-  for run in runs["benchmarks"]:
-    if run.get("error_occurred"):
-      sys.exit(f"bench_images.py: {run['name']}: {run['error_message']}")
-    if run["run_type"] == "iteration":
-      *case, size, _ = run["name"].split("/")
-      figures.note((folders[size], "Lockstep"), case[-1],
-                   run["best"] / int(size))
+  for each in iterations(program, "--benchmark_min_time=1",
+                         f"--benchmark_filter=/({sizes})/"):
+    *case, size, _ = each["name"].split("/")
+    figures.note((folders[size], "Lockstep"), case[-1],
+                 each["best"] / int(size))
 
 
 def measure_turbojpeg(figures, program, folder):
@@ -75,8 +65,8 @@ def measure_peers(figures, python, folder):
                         ("large", ("u8",))):
       got = json.loads(output(python, script("bench_image_peers.py"), peer,
                               f"{folder}/{name}", *tasks) or "{}")
-      for run in got.get("runs", []):
-        figures.note((name, peer), tuple(run["setting"]), run["image"])
+      for each in got.get("runs", []):
+        figures.note((name, peer), tuple(each["setting"]), each["image"])
       if got:
         figures.versions[peer] = got["version"]
 
@@ -88,8 +78,7 @@ def measure(bin_folder, turbojpeg, python):
                               f"{folder}/images"))
     os.environ["IMAGE_FOLDER"] = folder = f"{folder}/images"
     os.sync()
-    for turn in range(ROUNDS):
-      print(f"round {turn + 1} of {ROUNDS}", file=sys.stderr)
+    for _ in turns(ROUNDS):
       measure_turbojpeg(figures, turbojpeg, folder)
       measure_lockstep(figures, f"{bin_folder}/loader/images/image_benchmark")
       measure_peers(figures, python, folder)
@@ -100,7 +89,7 @@ def ours(figures, folder, task, executor):
   return figures.get((folder, "Lockstep"), f"{task}_{BENCHMARKS[executor]}")
 
 
-def bare_rows(figures, executor):
+def bare_rows(table, figures, executor):
   """Compares with bare libjpeg-turbo, which decodes to one place, or to many.
   """
   for folder, task, scale in (("photos", "whole", "1/1"),
@@ -112,9 +101,11 @@ def bare_rows(figures, executor):
                        (" batches", "into batches")):
       mine = ours(figures, folder, task, executor)
       theirs = figures.get((folder, "turbojpeg"), scale + way)
-      row(f"{NAMES[folder]}, whole, at {scale}, {executor}; two bare threads "
+      table.compare(
+          f"{NAMES[folder]}, whole, at {scale}, {executor}; two bare threads "
           f"with tjDecompress2 {where}", duration(mine), duration(theirs),
-          f"{theirs / mine:.2f}", f"at least {LEAST}", theirs / mine >= LEAST)
+          Figure(f"{theirs / mine:.2f}", theirs / mine), f"at least {LEAST}",
+          theirs / mine >= LEAST)
 
 
 def best_of(figures, folder, peer, task, where=lambda setting: True):
@@ -131,23 +122,20 @@ def way_of(peer, setting):
   return f"{way}, prefetch_queue_depth {setting[2]}" if setting[2:] else way
 
 
-def peer_rows(figures, folder, tasks, executor):
+def peer_rows(table, figures, folder, tasks, executor):
   for task in tasks:
     mine = ours(figures, folder, task, executor)
     what = f"{NAMES[folder]}, a random part, {TASKS[task]}, {executor}"
     for peer, name in PEERS.items():
       found = best_of(figures, folder, peer, task)
       if found:
-        faster(f"{what}; {name}, its best ({way_of(peer, found[0])})", mine,
-               found[1], 1)
+        table.faster(f"{what}; {name}, its best ({way_of(peer, found[0])})",
+                     mine, found[1], 1)
     scaled = ours(figures, folder, f"scaled_{task}", executor)
-    row(f"{what}, scaled_decoding; without it", duration(scaled),
-        duration(mine), f"{mine / scaled:.1f}", "")
+    table.faster(f"{what}, scaled_decoding; without it", scaled, mine)
 
 
-def share_rows(figures):
-  print("| who | decodes | decoding | the rest of u8 | of f32 | decoding's "
-        "share of u8 |\n|---|---|---|---|---|---|")
+def share_rows(table, figures):
   mine = [ours(figures, "photos", task, "threads") for task in TASKS]
   share = [("Lockstep", "the part",
             figures.get(("photos", "Lockstep"), "Part"), mine)]
@@ -168,44 +156,41 @@ def share_rows(figures):
                       decoding[1], [seconds for _, seconds in found]))
   for who, what, decoding, whole in share:
     rest = [duration(seconds - decoding) for seconds in whole]
-    print(f"| {who} | {what} | {duration(decoding)} | {rest[0]} | {rest[1]} | "
-          f"{decoding / whole[0]:.0%} |")
+    part = decoding / whole[0]
+    table.row(who, what, Figure(f"{part:.0%}", part), duration(decoding), *rest)
 
 
-def print_tables(figures, sizes):
-  compiler = output("g++", "-dumpfullversion").strip()
-  versions = "".join(f", {PEERS[peer]} {version}"
-                     for peer, version in figures.versions.items())
+def print_tables(report, figures, sizes):
   photos, same, large = (sizes[folder] for folder in FOLDERS)
-  print(f"`tools/bench images`, the sides in turns, the best of {ROUNDS} runs "
-        f"of each; on {machine()}, GCC {compiler}{versions}. The times are for "
-        f"one image. {FOLDERS['photos']:,} JPEGs like ImageNet's are in "
-        f"memory, with {photos['bytes'] / 1000:.0f} KB and "
-        f"{photos['pixels']:,.0f} pixels on average, and {FOLDERS['large']} of "
-        f"2000x1500 pixels and {large['bytes'] / 1000:,.0f} KB. At 1/2, the "
-        f"photos are {FOLDERS['same']} of 512x384 pixels and "
-        f"{same['bytes'] / 1000:.0f} KB. All sides have 2 threads or workers. "
-        "A ratio is the peer's time divided by Lockstep's.\n")
-  header()
+  report.begin(
+      f"the sides in turns, the best of {ROUNDS} runs of each. The times are for "
+      f"one image. {FOLDERS['photos']:,} JPEGs like ImageNet's are in memory, "
+      f"with {photos['bytes'] / 1000:.0f} KB and {photos['pixels']:,.0f} pixels "
+      f"on average, and {FOLDERS['large']} of 2000x1500 pixels and "
+      f"{large['bytes'] / 1000:,.0f} KB. At 1/2, the photos are "
+      f"{FOLDERS['same']} of 512x384 pixels and {same['bytes'] / 1000:.0f} KB. "
+      "All sides have 2 threads or workers. A ratio is the peer's time divided "
+      "by Lockstep's.",
+      **{PEERS[peer]: version for peer, version in figures.versions.items()})
+  table = report.table("Whole images")
   for executor in EXECUTORS:
-    bare_rows(figures, executor)
-  print("\nRandom parts with 0.08 to 1 of an image's area, resized to 224x224, "
-        "half of them mirrored, in batches of 64:\n")
-  header()
+    bare_rows(table, figures, executor)
+  table = report.table(
+      "Random parts with 0.08 to 1 of an image's area, resized to 224x224, half "
+      "of them mirrored, in batches of 64")
   for executor in EXECUTORS:
-    peer_rows(figures, "photos", TASKS, executor)
+    peer_rows(table, figures, "photos", TASKS, executor)
   for executor in EXECUTORS:
-    peer_rows(figures, "large", ["u8"], executor)
-  print("\nThe same photos: decoding alone, and what is left of the times "
-        "above.\n")
-  share_rows(figures)
+    peer_rows(table, figures, "large", ["u8"], executor)
+  share_rows(report.table(
+      "The same photos: decoding alone, and what is left of the times above",
+      ("who", "decodes", "decoding's share of u8", "decoding",
+       "the rest of u8", "of f32")), figures)
 
 
-def main(bin_folder, turbojpeg, python):
-  print_tables(*measure(bin_folder, turbojpeg, python))
+def main(report, bin_folder, turbojpeg, python):
+  print_tables(report, *measure(bin_folder, turbojpeg, python))
 
 
 if __name__ == "__main__":
-  if len(sys.argv) != 4:
-    sys.exit(__doc__)
-  main(*sys.argv[1:])
+  run(main, __doc__)

@@ -1,15 +1,15 @@
 """Prints the loader tables of docs/benchmarks.md.
 
-  bench_loader.py BIN LIBTORCH_PROGRAM
+  bench_loader.py [--json] BIN LIBTORCH_PROGRAM
 
 BIN is Bazel's folder of built programs. LIBTORCH_PROGRAM is bench_libtorch.cc,
 compiled by g++. The sides run in turns, and the best of their runs counts.
 """
 
 import json
-import os
-import subprocess
 import sys
+
+from bench_table import UNITS, Figure, duration, output, run, script, turns
 
 ROUNDS = 2
 REPETITIONS = 3
@@ -50,8 +50,6 @@ HANDOFF_JOBS = (2 * WORKERS, 8, 64, 1024)
 HANDOFF_SAMPLES = 500_000  # For libtorch; a batch is one sample.
 FIRST = ("first", 1000, 256, 8)  # Microseconds per sample, batch, workers.
 
-UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}
-
 
 class Figures:
   """The best figure of each subject and setting, in seconds."""
@@ -74,13 +72,14 @@ class Figures:
                 if where(setting)))[::-1]
 
 
-def output(*command):
-  words = [str(word) for word in command]
-  run = subprocess.run(words, capture_output=True, text=True)
-  if run.returncode != 0:
-    sys.exit(f"bench_loader.py: {' '.join(words)}: exit status "
-             f"{run.returncode}\n{run.stderr}")
-  return run.stdout
+def iterations(program, *flags):
+  """Yields the runs of a program's benchmarks, without what sums them up."""
+  told = json.loads(output(program, "--benchmark_format=json", *flags) or "{}")
+  for each in told.get("benchmarks", []):
+    if each.get("error_occurred"):
+      sys.exit(f"{program}: {each['name']}: {each['error_message']}")
+    if each["run_type"] == "iteration":
+      yield each
 
 
 def matches(name, prefix):
@@ -91,18 +90,12 @@ def measure_lockstep(figures, program, case):
   wanted = {key: value for key, value in LOCKSTEP.items()
             if key.split()[0] == case}
   names = "|".join(sorted({name for name, _, _ in wanted.values()}))
-  runs = json.loads(output(program, "--benchmark_format=json",
-                           f"--benchmark_repetitions={REPETITIONS}",
-                           f"--benchmark_filter=^({names})(/|$)") or "{}")
-  for run in runs.get("benchmarks", []):
-    if run.get("error_occurred"):
-      sys.exit(f"bench_loader.py: {run['name']}: {run['error_message']}")
-    if run["run_type"] != "iteration":
-      continue
+  for each in iterations(program, f"--benchmark_repetitions={REPETITIONS}",
+                         f"--benchmark_filter=^({names})(/|$)"):
     for key, (name, field, units) in wanted.items():
-      if matches(run["name"], name):
-        scale = UNITS[run["time_unit"]] if field == "real_time" else 1
-        figures.note(key, "", run[field] * scale / units)
+      if matches(each["name"], name):
+        scale = UNITS[each["time_unit"]] if field == "real_time" else 1
+        figures.note(key, "", each[field] * scale / units)
 
 
 def measure_libtorch(figures, program, case):
@@ -126,12 +119,13 @@ def measure_libtorch(figures, program, case):
     figures.note("libtorch errors", "", got["good"])
 
 
-def measure_torch(figures, script, case):
-  python = (sys.executable, script)
+def measure_torch(figures, case):
+  python = (sys.executable, script("bench_torch_loader.py"))
   if case == "gather":
     got = json.loads(output(*python, "gather", ROWS, FLOATS, BATCH))
-    for run in got["best"]:
-      figures.note("PyTorch gather", (run["way"], run["workers"]), run["epoch"])
+    for each in got["best"]:
+      figures.note("PyTorch gather", (each["way"], each["workers"]),
+                   each["epoch"])
     figures.versions["PyTorch"] = got["torch"]
   elif case == "handoff":
     for prefetch in (2, 8):
@@ -144,176 +138,121 @@ def measure_torch(figures, script, case):
 
 def measure(bin_folder, libtorch_program):
   figures = Figures()
-  script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                        "bench_torch_loader.py")
-  for turn in range(ROUNDS):
+  for _ in turns(ROUNDS):
     for case in dict.fromkeys(key.split()[0] for key in LOCKSTEP):
-      print(f"round {turn + 1} of {ROUNDS}: {case}", file=sys.stderr)
+      print(case, file=sys.stderr)
       measure_lockstep(figures, f"{bin_folder}/loader/loader_benchmark", case)
       measure_libtorch(figures, libtorch_program, case)
-      measure_torch(figures, script, case)
+      measure_torch(figures, case)
   for key, (name, field, _) in LOCKSTEP.items():
     if key not in figures.of:
       print(f"no benchmark {name} ({field})", file=sys.stderr)
   return figures
 
 
-def duration(seconds):
-  if seconds is None:
-    return "not measured"
-  for unit, size in (("s", 1), ("ms", 1e-3), ("us", 1e-6)):
-    if seconds >= size:
-      return f"{seconds / size:.3g} {unit}"
-  return f"{seconds * 1e9:.3g} ns"
-
-
-def header():
-  print("| what | Lockstep | peer | ratio | target | met? |")
-  print("|---|---|---|---|---|---|")
-
-
-def row(what, ours, peer, ratio="", target="", met=None):
-  verdict = {None: "", True: "yes", False: "**missed**"}[met]
-  print(f"| {what} | {ours} | {peer} | {ratio} | {target} | {verdict} |")
-
-
-def at_most(what, ours, limit):
-  row(what, duration(ours), "", "", f"at most {duration(limit)}",
-      None if ours is None else ours <= limit)
-
-
-def at_most_ratio(what, ours, theirs, limit=None):
-  known = ours is not None and theirs is not None
-  row(what, duration(ours), duration(theirs),
-      f"{ours / theirs:.2f}" if known else "",
-      f"at most {limit}x its time" if limit else "",
-      ours / theirs <= limit if known and limit else None)
-
-
-def faster(what, ours, theirs, times=None):
-  """Prints a row with a peer that should take `times` as long as Lockstep."""
-  target = f"{times}x" if times else ""
-  if ours is None:
-    row(what, duration(ours), duration(theirs), "", target)
-    return
-  ratio = theirs / ours
-  row(what, duration(ours), duration(theirs), f"{ratio:.1f}", target,
-      ratio >= times if times else None)
-
-
-def gather_rows(figures, executor):
+def gather_rows(table, figures, executor):
   what = f"gather, an epoch, {executor}"
   ours = figures.get(f"gather {executor}")
-  at_most_ratio(f"{what}; bare memcpy on two threads", ours,
-                figures.get("gather memcpy"), 1.2)
-  at_most_ratio(
+  table.at_most_ratio(f"{what}; bare memcpy on two threads", ours,
+                      figures.get("gather memcpy"), 1.2)
+  table.at_most_ratio(
       f"{what}, and the trainer computes as long; two threads that copy and "
       "compute", figures.get(f"gather {executor} computes"),
       figures.get("gather memcpy computes"))
   (way, jobs), theirs = figures.best("libtorch gather",
                                      lambda setting: setting[0] != "memcpy")
-  faster(f"{what}; libtorch's best ({way}, max_jobs {jobs})", ours, theirs, 8)
+  table.faster(f"{what}; libtorch's best ({way}, max_jobs {jobs})", ours,
+               theirs, 8)
   for other, name in (("stack", "get and Stack"),
                       ("memcpy", "memcpy in get_batch")):
     (_, jobs), theirs = figures.best("libtorch gather",
                                      lambda setting: setting[0] == other)
-    faster(f"{what}; libtorch's {name} (max_jobs {jobs})", ours, theirs)
+    table.faster(f"{what}; libtorch's {name} (max_jobs {jobs})", ours, theirs)
   (way, workers), theirs = figures.best("PyTorch gather")
-  faster(f"{what}; PyTorch's best ({way}, num_workers {workers})", ours, theirs,
-         25)
+  table.faster(f"{what}; PyTorch's best ({way}, num_workers {workers})", ours,
+               theirs, 25)
   for other in ("index_select", "collate"):
     (_, workers), theirs = figures.best(
         "PyTorch gather",
         lambda setting: setting[0] == other and setting[1] > 0)
-    faster(f"{what}; PyTorch's workers ({other}, num_workers {workers})", ours,
-           theirs)
+    table.faster(f"{what}; PyTorch's workers ({other}, num_workers {workers})",
+                 ours, theirs)
 
 
-def handoff_rows(figures, executor):
+def handoff_rows(table, figures, executor):
   what = f"hand-off of a batch, {executor}"
   ours = figures.get(f"handoff {executor}")
-  at_most(what, ours, 1e-6)
+  table.at_most(what, ours, 1e-6)
   default = 2 * WORKERS
-  faster(f"{what}; libtorch, its default of {default} jobs", ours,
-         figures.get("libtorch handoff", default), 15)
+  table.faster(f"{what}; libtorch, its default of {default} jobs", ours,
+               figures.get("libtorch handoff", default), 15)
   jobs, theirs = figures.best("libtorch handoff")
-  faster(f"{what}; libtorch's best (max_jobs {jobs})", ours, theirs, 15)
+  table.faster(f"{what}; libtorch's best (max_jobs {jobs})", ours, theirs, 15)
   prefetch, theirs = figures.best("PyTorch handoff")
-  faster(f"{what}; PyTorch's best (prefetch_factor {prefetch})", ours, theirs)
+  table.faster(f"{what}; PyTorch's best (prefetch_factor {prefetch})", ours,
+               theirs)
 
 
-def first_rows(figures):
+def first_rows(table, figures):
   what = "first batch of 256 x 1 ms, 8 workers"
   ours = figures.get("first threads")
-  at_most(what, ours, 45e-3)
+  table.at_most(what, ours, 45e-3)
   for peer in ("libtorch", "PyTorch"):
-    faster(f"{what}; {peer}", ours, figures.get(f"{peer} first"))
+    table.faster(f"{what}; {peer}", ours, figures.get(f"{peer} first"))
 
 
-def error_row(figures):
-  good = figures.get("errors threads")
-  row("good samples delivered of 900, where 100 more fail; libtorch",
-      "not measured" if good is None else f"{good:.0f}",
-      f"{figures.get('libtorch errors'):.0f}", "", "900",
-      None if good is None else good == 900)
+def error_row(table, figures):
+  good, theirs = figures.get("errors threads"), figures.get("libtorch errors")
+  table.compare("good samples delivered of 900, where 100 more fail; libtorch",
+                "not measured" if good is None else Figure(f"{good:.0f}", good),
+                Figure(f"{theirs:.0f}", theirs), target=900,
+                met=None if good is None else good == 900)
 
 
-def alone_rows(figures):
+def alone_rows(table, figures):
   for executor in EXECUTORS:
-    at_most(f"an empty sample, batch {BATCH}, {executor}",
-            figures.get(f"alone empty {executor}"), 20e-9)
+    table.at_most(f"an empty sample, batch {BATCH}, {executor}",
+                  figures.get(f"alone empty {executor}"), 20e-9)
   whole, dataset = (figures.get(f"alone {key}")
                     for key in ("no workers", "dataset"))
   known = whole is not None and dataset is not None
-  row("num_workers 0, a batch; the dataset alone", duration(whole),
-      duration(dataset), "", "at most 60 ns more",
-      whole - dataset <= 60e-9 if known else None)
-  at_most_ratio("skewed samples; the bound that no schedule beats",
-                figures.get("alone skew"), figures.get("alone skew bound"),
-                1.05)
-  at_most("restoring a state, native order, N = 1e9",
-          figures.get("alone restore"), 1e-3)
+  table.compare("num_workers 0, a batch; the dataset alone", duration(whole),
+                duration(dataset), target="at most 60 ns more",
+                met=whole - dataset <= 60e-9 if known else None)
+  table.at_most_ratio("skewed samples; the bound that no schedule beats",
+                      figures.get("alone skew"),
+                      figures.get("alone skew bound"), 1.05)
+  table.at_most("restoring a state, native order, N = 1e9",
+                figures.get("alone restore"), 1e-3)
   growth = figures.get("gather growth")
-  row("memory that epochs after the first one add",
-      "not measured" if growth is None else f"{growth / 1e6:.1f} MB", "", "",
-      "at most 1 %, 11 MB", None if growth is None else growth <= 11e6)
+  table.compare("memory that epochs after the first one add",
+                "not measured" if growth is None else
+                Figure(f"{growth / 1e6:.1f} MB", growth),
+                target="at most 1 %, 11 MB",
+                met=None if growth is None else growth <= 11e6)
 
 
-def machine():
-  with open("/proc/cpuinfo") as info:
-    model = next((line.split(":", 1)[1].strip() for line in info
-                  if line.startswith("model name")), os.uname().machine)
-  return f"{os.cpu_count()} cores of {model}"
-
-
-def print_tables(figures):
-  compiler = output("g++", "-dumpfullversion").strip()
-  versions = ", ".join(f"{name} {version}"
-                       for name, version in figures.versions.items())
-  print(f"`tools/bench loader`, the sides in turns, the best of {ROUNDS} times "
-        f"{REPETITIONS} runs; on {machine()}, GCC {compiler}, {versions}. "
-        f"The data are {ROWS:,} rows of {FLOATS} floats, with batches of "
-        f"{BATCH}, and {WORKERS} workers unless the row says otherwise. A "
-        "hand-off is a batch of one empty sample. A ratio is the peer's time "
-        "divided by Lockstep's. If the target is an upper bound, it is "
-        "Lockstep's time divided by the peer's.\n")
-  header()
+def print_tables(report, figures):
+  report.begin(
+      f"the sides in turns, the best of {ROUNDS} times {REPETITIONS} runs. The "
+      f"data are {ROWS:,} rows of {FLOATS} floats, with batches of {BATCH}, and "
+      f"{WORKERS} workers unless the row says otherwise. A hand-off is a batch "
+      "of one empty sample. A ratio is the peer's time divided by Lockstep's. "
+      "If the target is an upper bound, it is Lockstep's time divided by the "
+      "peer's.", **figures.versions)
+  table = report.table("The loader beside its peers")
   for executor in EXECUTORS:
-    gather_rows(figures, executor)
+    gather_rows(table, figures, executor)
   for executor in EXECUTORS:
-    handoff_rows(figures, executor)
-  first_rows(figures)
-  error_row(figures)
-  print("\nThe loader by itself:\n")
-  header()
-  alone_rows(figures)
+    handoff_rows(table, figures, executor)
+  first_rows(table, figures)
+  error_row(table, figures)
+  alone_rows(report.table("The loader by itself"), figures)
 
 
-def main(bin_folder, libtorch_program):
-  print_tables(measure(bin_folder, libtorch_program))
+def main(report, bin_folder, libtorch_program):
+  print_tables(report, measure(bin_folder, libtorch_program))
 
 
 if __name__ == "__main__":
-  if len(sys.argv) != 3:
-    sys.exit(__doc__)
-  main(*sys.argv[1:])
+  run(main, __doc__)

@@ -1,6 +1,6 @@
 """Prints the table of docs/benchmarks.md of the nccl backend without a GPU.
 
-  bench_nccl.py BIN
+  bench_nccl.py [--json] BIN
 
 BIN is Bazel's folder of built programs: gpu_check, and the fake GPU on which it
 runs. Medians of all runs count.
@@ -9,11 +9,9 @@ runs. Medians of all runs count.
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 
-from bench_loader import at_most, duration, header, machine, output, row
+from bench_table import duration, output, run, turns
 
 RUNS = 5
 SECONDS = 2  # The time of each section of a run.
@@ -25,12 +23,8 @@ WAYS = ("4 B, one by one", "4 B, 100 queued")
 def measure(program, fake, folder):
   """Returns the figures of one run's overhead section by name, in seconds."""
   results = os.path.join(folder, "results.json")
-  command = (program, f"--nccl={fake}", f"--cuda={fake}",
-             f"--seconds={SECONDS}", "--most_bytes=4", f"--out={results}")
-  run = subprocess.run(command, capture_output=True, text=True)
-  if run.returncode != 0:
-    sys.exit(f"bench_nccl.py: {' '.join(command)}: exit status "
-             f"{run.returncode}\n{run.stdout}{run.stderr}")
+  output(program, f"--nccl={fake}", f"--cuda={fake}", f"--seconds={SECONDS}",
+         "--most_bytes=4", f"--out={results}")
   with open(results) as file:
     rows = json.load(file)["rows"]
   return {each["what"]: each["value"] * 1e-6 for each in rows
@@ -38,38 +32,32 @@ def measure(program, fake, folder):
 
 
 def figures(runs, way, what):
-  return [run[f"all-reduce of {way}: {what}"] for run in runs]
+  return [each[f"all-reduce of {way}: {what}"] for each in runs]
 
 
-def print_table(runs):
-  compiler = output("g++", "-dumpfullversion").strip()
-  print("`tools/bench nccl`, all-reduces (sum) of a rank alone over the fake "
-        "GPU, by a Communicator and by the fake's NCCL itself, in turns, "
-        f"medians of {RUNS} runs; on {machine()}, GCC {compiler}.\n")
-  header()
+def print_table(report, runs):
+  report.begin("all-reduces (sum) of a rank alone over the fake GPU, by a "
+               "Communicator and by the fake's NCCL itself, in turns, medians "
+               f"of {RUNS} runs.")
+  table = report.table("The nccl backend")
   for way in WAYS:
     what = f"all-reduce of {way}"
     ours, alone = (statistics.median(figures(runs, way, side))
                    for side in ("Lockstep", "NCCL alone"))
-    row(f"{what}; the fake alone", duration(ours), duration(alone))
+    table.compare(f"{what}; the fake alone", duration(ours), duration(alone))
     more = figures(runs, way, "the difference")
-    at_most(f"{what}: the difference ({duration(min(more))} to "
-            f"{duration(max(more))})", statistics.median(more), LIMIT)
+    table.at_most(f"{what}: the difference ({duration(min(more))} to "
+                  f"{duration(max(more))})", statistics.median(more), LIMIT)
 
 
-def main(bin_folder):
+def main(report, bin_folder):
   program = os.path.join(bin_folder, "tools/gpu_check/gpu_check")
   library = os.path.join(bin_folder, "collective/nccl/libfake_gpu.so")
   with tempfile.TemporaryDirectory() as folder:
     os.environ["TEST_TMPDIR"] = folder  # The ranks meet there.
-    runs = []
-    for turn in range(RUNS):
-      print(f"run {turn + 1} of {RUNS}", file=sys.stderr)
-      runs.append(measure(program, library, folder))
-  print_table(runs)
+    runs = [measure(program, library, folder) for _ in turns(RUNS, "run")]
+  print_table(report, runs)
 
 
 if __name__ == "__main__":
-  if len(sys.argv) != 2:
-    sys.exit(__doc__)
-  main(sys.argv[1])
+  run(main, __doc__)

@@ -1,6 +1,6 @@
 """Prints the tables of docs/benchmarks.md of what overlap hides.
 
-  bench_overlap.py BIN PYTHON...
+  bench_overlap.py [--json] BIN PYTHON...
 
 BIN is Bazel's folder of built programs. Each PYTHON has a PyTorch, whose
 DistributedDataParallel is a peer. Two processes of each side run all the time
@@ -17,13 +17,12 @@ import contextlib
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
-from bench_loader import duration, machine, output
+from bench_table import Figure, duration, output, run
 from bench_training import (DDP_WAYS, LAYER, Case, Side, megabytes, signed,
-                            verdict_of)
+                            spread, torch_of)
 
 ROUNDS = 5
 SECONDS = 1.0  # Of the steps of a way in a round.
@@ -35,10 +34,6 @@ SMALL = "ddp_small"  # By default, buckets have 25 MiB.
 RATE = "1gbit"
 LEAST_HIDDEN = 0.6
 MOST_AUTO = 1.02  # Of "off".
-
-
-def run(*command):
-  subprocess.run(command, check=True)
 
 
 @contextlib.contextmanager
@@ -53,15 +48,15 @@ def two_hosts():
         time.sleep(0.01)
     hosts = [["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
              for holder in holders]
-    run(*hosts[0], "ip", "link", "add", "wire", "type", "veth", "peer", "name",
-        "wire", "netns", str(holders[1].pid))
+    output(*hosts[0], "ip", "link", "add", "wire", "type", "veth", "peer",
+           "name", "wire", "netns", holders[1].pid)
     for number, host in enumerate(hosts):
-      run(*host, "ip", "address", "add", f"10.0.0.{number + 1}/24", "dev",
-          "wire")
-      run(*host, "ip", "link", "set", "lo", "up")
-      run(*host, "ip", "link", "set", "wire", "up")
-      run(*host, "tc", "qdisc", "add", "dev", "wire", "root", "tbf", "rate",
-          RATE, "burst", "128kb", "latency", "200ms")
+      output(*host, "ip", "address", "add", f"10.0.0.{number + 1}/24", "dev",
+             "wire")
+      output(*host, "ip", "link", "set", "lo", "up")
+      output(*host, "ip", "link", "set", "wire", "up")
+      output(*host, "tc", "qdisc", "add", "dev", "wire", "root", "tbf", "rate",
+             RATE, "burst", "128kb", "latency", "200ms")
     yield hosts
   finally:
     for holder in holders:
@@ -69,15 +64,10 @@ def two_hosts():
       holder.wait()
 
 
-def start(bin_folder, pythons, folder, hosts):
+def start(bin_folder, torches, folder, hosts):
   """Returns the peers, and ours."""
-  script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                        "bench_torch_training.py")
-  peers = []
-  for number, python in enumerate(pythons):
-    version, *ways = output(python, script).split()
-    peers.append(Side(".".join(version.split(".")[:2]), ways, [python, script],
-                      f"{folder}/{number}", hosts))
+  peers = [Side(*torch, f"{folder}/{number}", hosts)
+           for number, torch in enumerate(torches)]
   return peers, Side("Lockstep", (),
                      [f"{bin_folder}/gradients/training_benchmark"],
                      f"{folder}/ours", hosts)
@@ -95,13 +85,8 @@ def measure(case, ways_of):
       side.measure(case)
 
 
-def table(*columns):
-  print(f"| {' | '.join(columns)} |")
-  print(f"|{'---|' * len(columns)}")
-
-
-def link_rows(peers, ours):
-  """Prints what is hidden of an all-reduce that takes as long as gradients."""
+def link_rows(report, peers, ours):
+  """Adds what is hidden of an all-reduce that takes as long as gradients."""
   tensors, size = 2 * LAYERS, LAYER // 2
   bare = Case("", "paced", tensors, size, 1)
   ours.ask(bare, "plain", 1)
@@ -111,18 +96,21 @@ def link_rows(peers, ours):
   measure(case, {**{peer: ("plain", *peer.ways, "raw") for peer in peers},
                  ours: ("plain", *our_ways, "raw_tcp")})
 
-  def row(who, side, way, raw, target=None):
-    added = side.differences(way)
-    hidden = 1 - side.added(way) / side.time(raw)
-    met = "" if target is None else verdict_of(hidden >= target)
-    cells = (who, duration(side.time("plain")), duration(side.time(way)),
-             f"{signed(side.added(way))} ({signed(min(added))} to "
-             f"{signed(max(added))})", duration(side.time(raw)),
-             f"{hidden:.0%}", "" if target is None else f"{target:.0%}", met)
-    print(f"| {' | '.join(cells)} |")
+  def percent(share):
+    return Figure(f"{share:.0%}", share)
 
-  table("gradients travel", "step without", "step with", "added",
-        "an all-reduce alone", "hidden", "at least", "met?")
+  def row(who, side, way, raw, target=None):
+    hidden = 1 - side.added(way) / side.time(raw)
+    table.row(who, percent(hidden), target and percent(target),
+              hidden >= target if target else None,
+              duration(side.time("plain")), duration(side.time(way)),
+              spread(side, way), duration(side.time(raw)))
+
+  table = report.table(
+      "Over a link of 1 Gbit/s, where the gradients of a step take as long as "
+      "their all-reduce alone",
+      ("gradients travel", "hidden", "at least", "met?", "step without",
+       "step with", "added", "an all-reduce alone"))
   for peer in peers:
     for way in (peer.best([way for way in peer.ways if way != SMALL]), SMALL):
       row(f"{peer.version}, {DDP_WAYS[way]}", peer, way, "raw")
@@ -131,19 +119,25 @@ def link_rows(peers, ours):
         None if name == "off" else LEAST_HIDDEN)
 
 
-def host_rows(peers, ours):
-  """Prints what overlap costs or gains where two ranks have two cores."""
+def host_rows(report, peers, ours):
+  """Adds what overlap costs or gains where two ranks have two cores."""
   case = Case("", "model", 2 * LAYERS, 512)
   ways = [f"{backend}_{overlap}" for backend in ("shm", "tcp")
           for overlap in ("off", "on", "auto")]
   measure(case, {**{peer: ("plain", *peer.ways) for peer in peers},
                  ours: ("plain", *ways)})
-  table("gradients travel", "step without", "step with", "added",
-        "step / that of off", "at most", "met?")
+  table = report.table(
+      "On one host, where each rank has one core, a model of 13 layers",
+      ("gradients travel", "step / that of off", "at most", "met?",
+       "step without", "step with", "added"))
+
+  def row(who, side, way, *ratio):
+    table.row(who, *ratio, duration(side.time("plain")),
+              duration(side.time(way)), signed(side.added(way)))
+
   for peer in peers:
     way = peer.best()
-    print(f"| {peer.version}, {DDP_WAYS[way]} | {duration(peer.time('plain'))} "
-          f"| {duration(peer.time(way))} | {signed(peer.added(way))} | | | |")
+    row(f"{peer.version}, {DDP_WAYS[way]}", peer, way, None, None, None)
   for way in ways:
     backend, _, overlap = way.partition("_")
     off = f"{backend}_off"
@@ -151,43 +145,36 @@ def host_rows(peers, ours):
         [one / other for one, other in
          zip(ours.rounds[way], ours.rounds[off])])
     is_auto = overlap == "auto"
-    cells = (f"Lockstep over {backend}, {overlap}",
-             duration(ours.time("plain")), duration(ours.time(way)),
-             signed(ours.added(way)), f"{ratio:.2f}",
-             f"{MOST_AUTO}" if is_auto else "",
-             verdict_of(ratio <= MOST_AUTO) if is_auto else "")
-    print(f"| {' | '.join(cells)} |")
+    row(f"Lockstep over {backend}, {overlap}", ours, way,
+        Figure(f"{ratio:.2f}", ratio), MOST_AUTO if is_auto else None,
+        ratio <= MOST_AUTO if is_auto else None)
 
 
-def in_turns(hosts, bin_folder, pythons, print_rows):
+def in_turns(report, hosts, bin_folder, torches, add_rows):
   peers, ours = [], None
   with tempfile.TemporaryDirectory() as folder:
     try:
-      peers, ours = start(bin_folder, pythons, folder, hosts)
-      print_rows(peers, ours)
+      peers, ours = start(bin_folder, torches, folder, hosts)
+      add_rows(report, peers, ours)
     finally:
       for side in [*peers, ours]:
         if side is not None:
           side.close()
 
 
-def main(bin_folder, *pythons):
+def main(report, bin_folder, *pythons):
   # The ranks of a peer have one thread each, also in its libraries.
   os.environ["OMP_NUM_THREADS"] = "1"
-  size = megabytes(LAYERS * LAYER)
-  print(f"`tools/bench overlap`, steps of 2 processes with one thread each, "
-        f"{size} of gradients in {2 * LAYERS} tensors, the sides in turns, "
-        f"medians of {ROUNDS} rounds, in brackets the least and the most; on "
-        f"{machine()}.\n")
-  print("Over a link of 1 Gbit/s, where the gradients of a step take as long "
-        "as their all-reduce alone:\n")
+  torches = [torch_of(python) for python in pythons]
+  report.begin(f"steps of 2 processes with one thread each, "
+               f"{megabytes(LAYERS * LAYER)} of gradients in {2 * LAYERS} "
+               f"tensors, the sides in turns, medians of {ROUNDS} rounds, in "
+               "brackets the least and the most.",
+               PyTorch=" and ".join(version for version, _, _ in torches))
   with two_hosts() as hosts:
-    in_turns(hosts, bin_folder, pythons, link_rows)
-  print("\nOn one host, where each rank has one core, a model of 13 layers:\n")
-  in_turns(((), ()), bin_folder, pythons, host_rows)
+    in_turns(report, hosts, bin_folder, torches, link_rows)
+  in_turns(report, ((), ()), bin_folder, torches, host_rows)
 
 
 if __name__ == "__main__":
-  if len(sys.argv) < 3:
-    sys.exit(__doc__)
-  main(*sys.argv[1:])
+  run(main, __doc__)

@@ -1,6 +1,6 @@
 """Prints the table of docs/benchmarks.md of mixtures and packed rows.
 
-  bench_packing.py BIN [PYTHON]
+  bench_packing.py [--json] BIN [PYTHON]
   bench_packing.py --peer
 
 BIN is Bazel's folder of built programs. PYTHON has grain and NumPy; without it,
@@ -14,8 +14,8 @@ import os
 import sys
 import time
 
-from bench_loader import (UNITS, Figures, duration, faster, header, machine,
-                          matches, output, row)
+from bench_loader import Figures, iterations, matches
+from bench_table import Figure, duration, output, run, turns
 
 ROUNDS = 3
 DOCUMENTS, ROW_LENGTH, BATCH = 100_000, 2048, 32
@@ -102,80 +102,75 @@ def measure_lockstep(figures, bin_folder):
   for program, names in (
       ("loader/loader_benchmark", f"ReadDocuments/.*/{DOCUMENTS}/"),
       ("sampler/order_benchmark", "ContinuedMixture/2$|Packed")):
-    runs += json.loads(output(
-        f"{bin_folder}/{program}", "--benchmark_format=json",
-        "--benchmark_min_time=0.3", f"--benchmark_filter={names}"))["benchmarks"]
-  for run in runs:
-    if matches(run["name"], "ReadDocuments"):
-      kind = run["name"].split("/")[1]
-      figures.note(kind, "", 1 / run["tokens"])
-    elif matches(run["name"], "BM_Packed"):
-      batches = run["name"].split("/")[1]
-      figures.note(f"plan {batches}", "", run["each"])
-      figures.note(f"empty {batches}", "", run["empty_percent"])
+    runs += iterations(f"{bin_folder}/{program}", "--benchmark_min_time=0.3",
+                       f"--benchmark_filter={names}")
+  for each in runs:
+    if matches(each["name"], "ReadDocuments"):
+      kind = each["name"].split("/")[1]
+      figures.note(kind, "", 1 / each["tokens"])
+    elif matches(each["name"], "BM_Packed"):
+      batches = each["name"].split("/")[1]
+      figures.note(f"plan {batches}", "", each["each"])
+      figures.note(f"empty {batches}", "", each["empty_percent"])
     else:
-      figures.note("mixture", "", run["each"])
+      figures.note("mixture", "", each["each"])
 
 
 def measure_peer(figures, python):
   got = json.loads(output(python, os.path.abspath(__file__), "--peer") or "{}")
-  for run in got.get("packed", []):
-    figures.note("grain", tuple(run["setting"]), run["token"])
-    figures.note(f"grain empty {run['setting'][0]}", "", 100 * run["empty"])
+  for each in got.get("packed", []):
+    figures.note("grain", tuple(each["setting"]), each["token"])
+    figures.note(f"grain empty {each['setting'][0]}", "", 100 * each["empty"])
   if got:
     figures.note("grain mixed", "", got["mixed"])
     figures.versions["grain"] = got["version"]
 
 
-def print_table(figures):
-  compiler = output("g++", "-dumpfullversion").strip()
-  versions = "".join(f", {name} {version}"
-                     for name, version in figures.versions.items())
-  print(f"`tools/bench packing`, the sides in turns, the best of {ROUNDS} runs "
-        f"of each; on {machine()}, GCC {compiler}{versions}. {DOCUMENTS:,} "
-        "documents of u16 tokens are in memory; their lengths are log-normal, "
-        f"with a mean of about 600 and at most {ROW_LENGTH:,} tokens. Batches "
-        f"have {BATCH} rows of {ROW_LENGTH:,}, packed in windows of 10 batches, "
-        "and are read by 2 workers. A ratio is the peer's time divided by "
-        "Lockstep's.\n")
-  header()
+def print_table(report, figures):
+  report.begin(
+      f"the sides in turns, the best of {ROUNDS} runs of each. {DOCUMENTS:,} "
+      "documents of u16 tokens are in memory; their lengths are log-normal, with "
+      f"a mean of about 600 and at most {ROW_LENGTH:,} tokens. Batches have "
+      f"{BATCH} rows of {ROW_LENGTH:,}, packed in windows of 10 batches, and are "
+      "read by 2 workers. A ratio is the peer's time divided by Lockstep's.",
+      **figures.versions)
+  table = report.table("Mixtures and packed rows")
   has_peer = "grain" in figures.of
   ours = figures.get("packed")
   if has_peer:
     (bins, threads), theirs = figures.best("grain")
-    faster(f"packed rows, a token; grain's first fit, its best ({bins} bins, "
-           f"num_threads {threads})", ours, theirs, 1)
-    faster(f"an index of a mixture of {SIZES[0]:,} and {SIZES[1]:,} samples; "
-           "grain's MapDataset.mix", figures.get("mixture"),
-           figures.get("grain mixed"), 1)
-  row("packed rows, a token; the same documents as ragged fields",
-      duration(ours), duration(figures.get("unpacked")),
-      f"{figures.get('unpacked') / ours:.2f}")
+    table.faster(f"packed rows, a token; grain's first fit, its best ({bins} "
+                 f"bins, num_threads {threads})", ours, theirs, 1)
+    table.faster(f"an index of a mixture of {SIZES[0]:,} and {SIZES[1]:,} "
+                 "samples; grain's MapDataset.mix", figures.get("mixture"),
+                 figures.get("grain mixed"), 1)
+  ragged = figures.get("unpacked")
+  table.compare("packed rows, a token; the same documents as ragged fields",
+                duration(ours), duration(ragged),
+                Figure(f"{ragged / ours:.2f}", ragged / ours))
   for batches in (1, 10, 100):
     rows = f"of {batches} batches of 128 rows" if batches > 1 else (
         "of one batch of 128 rows")
-    row(f"planning, a document, in windows {rows}, of which "
-        f"{figures.get(f'empty {batches}'):.2f} % stay empty",
-        duration(figures.get(f"plan {batches}")), "")
+    table.compare(f"planning, a document, in windows {rows}, of which "
+                  f"{figures.get(f'empty {batches}'):.2f} % stay empty",
+                  duration(figures.get(f"plan {batches}")))
   for bins in (BATCH, 10 * BATCH) if has_peer else ():
-    row(f"what grain's first fit leaves empty with {bins} bins", "",
-        f"{figures.get(f'grain empty {bins}'):.2f} %")
+    empty = figures.get(f"grain empty {bins}")
+    table.compare(f"what grain's first fit leaves empty with {bins} bins", None,
+                  Figure(f"{empty:.2f} %", empty / 100))
 
 
-def main(bin_folder, python=None):
+def main(report, bin_folder, python=None):
   figures = Figures()
-  for turn in range(ROUNDS):
-    print(f"round {turn + 1} of {ROUNDS}", file=sys.stderr)
+  for _ in turns(ROUNDS):
     measure_lockstep(figures, bin_folder)
     if python:
       measure_peer(figures, python)
-  print_table(figures)
+  print_table(report, figures)
 
 
 if __name__ == "__main__":
   if sys.argv[1:] == ["--peer"]:
     peer()
-  elif len(sys.argv) in (2, 3):
-    main(*sys.argv[1:])
   else:
-    sys.exit(__doc__)
+    run(main, __doc__)

@@ -1,13 +1,12 @@
 """Prints the sampler table of docs/benchmarks.md.
 
-  bench_sampler.py BIN
+  bench_sampler.py [--json] BIN
 
 BIN is Bazel's folder of built programs. Each side runs on one thread, in turns,
 and the best of its runs counts. Memory is the peak of a process that does
 nothing else.
 """
 
-import json
 import resource
 import subprocess
 import sys
@@ -16,6 +15,9 @@ import time
 import torch
 from torch.utils.data import BatchSampler, RandomSampler
 from torch.utils.data.distributed import DistributedSampler
+
+from bench_loader import iterations
+from bench_table import UNITS, Figure, output, run
 
 FIRST_BATCH = 200_000_000
 RUNS = 3
@@ -39,16 +41,10 @@ print((peak() - before) * 1024)
 
 def lockstep_times(program):
   """Returns seconds per item of each benchmark, its best repetition."""
-  output = subprocess.run(
-      [program, "--benchmark_format=json", f"--benchmark_repetitions={RUNS}"],
-      check=True, capture_output=True, text=True).stdout
   times = {}
-  for run in json.loads(output)["benchmarks"]:
-    if run["run_type"] != "iteration":
-      continue
-    unit = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3}[run["time_unit"]]
-    seconds = run.get("each", run["real_time"] * unit)
-    name = run["name"].removesuffix("/repeats:3")
+  for each in iterations(program, f"--benchmark_repetitions={RUNS}"):
+    seconds = each.get("each", each["real_time"] * UNITS[each["time_unit"]])
+    name = each["name"].removesuffix("/repeats:3")
     times[name] = min(times.get(name, seconds), seconds)
   return times
 
@@ -99,62 +95,69 @@ def lockstep_peak(tool, size):
 
 
 def torch_peak(size):
-  output = subprocess.run([sys.executable, "-c", PEAK.format(size=size)],
-                          check=True, capture_output=True, text=True).stdout
-  return int(output)
+  return int(output(sys.executable, "-c", PEAK.format(size=size)))
 
 
-def nanoseconds(seconds):
-  return f"{seconds * 1e9:.1f} ns"
+def time_in(seconds, unit, digits=1):
+  return Figure(f"{seconds / UNITS[unit]:.{digits}f} {unit}", seconds)
 
 
-def row(what, ours, theirs, ratio, target):
-  print(f"| {what} | {ours} | {theirs} | {ratio} | {target} |")
+def add_rows(table, ours, peak):
+  """Measures PyTorch, and adds the rows."""
+  def row(what, our_time, their_time=None, target=None, digits=1):
+    ratio = None
+    if their_time is not None:
+      ratio = their_time.number / our_time.number
+      ratio = Figure(f"{ratio:.{digits}f}", ratio)
+    table.row(what, ratio, target, our_time, their_time)
+
+  for size, target in [(10**6, None), (10**7, 2.5), (10**8, 2)]:
+    other = best_time(lambda: randperm(size)) / size
+    row(f"torch order, an index, N = {size:.0e}; torch.randperm alone",
+        time_in(ours[f"BM_TorchEpoch/{size}"], "ns"), time_in(other, "ns"), target)
+  size = 10**7
+  other = best_time(lambda: iterate(size), runs=1) / size
+  row(f"the same, N = {size:.0e}; iterating DistributedSampler",
+      time_in(ours[f"BM_TorchEpoch/{size}"], "ns"), time_in(other, "ns"), 12)
+  for size in (10, 1000):
+    other = best_time(lambda: draw(size), runs=1) / DRAWS
+    row(f"RandomSampler, a draw of 1,000,000 from {size}",
+        time_in(ours[f"BM_TorchManyPermutations/{size}"], "ns"), time_in(other, "ns"),
+        1)
+  row(f"first step of epoch {LATE_EPOCH} by its iteration, N = {LATE_SIZE:,}",
+      time_in(ours["BM_LateIteration"], "ms"),
+      time_in(best_time(late_iteration, runs=1), "s"), 1, digits=0)
+  row("first batch of 256, 8 ranks, N = 2e8",
+      time_in(ours["BM_TorchFirstBatch"], "us", 0),
+      time_in(best_time(first_batch, runs=1), "s"), "under 1 ms", digits=0)
+  other = torch_peak(10**7) / 1e7
+  table.row("peak memory a sample, N = 1e8 (PyTorch: 1e7)", None,
+            "at most 4.1 B", Figure(f"{peak / 1e8:.2f} B", peak / 1e8),
+            Figure(f"{other:.0f} B", other))
+  for size in (10**6, 10**9, 10**12):
+    row(f"native order in bulk, an index, N = {size:.0e}",
+        time_in(ours[f"BM_NativeBulk/{size}"], "ns"), target=time_in(5e-9, "ns", 0))
+  for size in (10**6, 10**12):
+    row(f"native order, one index at random, N = {size:.0e}",
+        time_in(ours[f"BM_NativeSingle/{size}"], "ns"),
+        target=time_in(40e-9, "ns", 0))
+  row("native order, restore at any position, N = 1e12",
+      time_in(ours["BM_NativeRestore"], "us", 2), target=time_in(10e-6, "us", 0))
 
 
-def main(bin_folder):
+def main(report, bin_folder):
   torch.set_num_threads(1)
   # This comes first, since the peak is the largest of all children until now.
   peak = lockstep_peak(f"{bin_folder}/tools/cli/lockstep", 100_000_000)
   ours = lockstep_times(f"{bin_folder}/sampler/order_benchmark")
-  print(f"PyTorch {torch.__version__}\n")
-  print("| what | Lockstep | PyTorch | ratio | target |")
-  print("|---|---|---|---|---|")
-  for size, target in [(10**6, ""), (10**7, "2.5"), (10**8, "2")]:
-    each = ours[f"BM_TorchEpoch/{size}"]
-    other = best_time(lambda: randperm(size)) / size
-    row(f"torch order, an index, N = {size:.0e}; torch.randperm alone",
-        nanoseconds(each), nanoseconds(other), f"{other / each:.1f}", target)
-  size = 10**7
-  each = ours[f"BM_TorchEpoch/{size}"]
-  other = best_time(lambda: iterate(size), runs=1) / size
-  row(f"the same, N = {size:.0e}; iterating DistributedSampler",
-      nanoseconds(each), nanoseconds(other), f"{other / each:.1f}", "12")
-  for size in (10, 1000):
-    each = ours[f"BM_TorchManyPermutations/{size}"]
-    other = best_time(lambda: draw(size), runs=1) / DRAWS
-    row(f"RandomSampler, a draw of 1,000,000 from {size}", nanoseconds(each),
-        nanoseconds(other), f"{other / each:.1f}", "1")
-  each = ours["BM_LateIteration"]
-  other = best_time(late_iteration, runs=1)
-  row(f"first step of epoch {LATE_EPOCH} by its iteration, N = {LATE_SIZE:,}",
-      f"{each * 1e3:.1f} ms", f"{other:.1f} s", f"{other / each:.0f}", "1")
-  each = ours["BM_TorchFirstBatch"]
-  other = best_time(first_batch, runs=1)
-  row("first batch of 256, 8 ranks, N = 2e8", f"{each * 1e6:.0f} us",
-      f"{other:.1f} s", f"{other / each:.0f}", "under 1 ms")
-  row("peak memory a sample, N = 1e8 (PyTorch: 1e7)",
-      f"{peak / 1e8:.2f} B", f"{torch_peak(10**7) / 1e7:.0f} B", "",
-      "at most 4.1 B")
-  for size in (10**6, 10**9, 10**12):
-    row(f"native order in bulk, an index, N = {size:.0e}",
-        nanoseconds(ours[f"BM_NativeBulk/{size}"]), "", "", "5 ns")
-  for size in (10**6, 10**12):
-    row(f"native order, one index at random, N = {size:.0e}",
-        nanoseconds(ours[f"BM_NativeSingle/{size}"]), "", "", "40 ns")
-  row("native order, restore at any position, N = 1e12",
-      f"{ours['BM_NativeRestore'] * 1e6:.2f} us", "", "", "10 us")
+  report.begin(
+      f"one thread each, in turns, the best of {RUNS} runs. A ratio is "
+      "PyTorch's time divided by Lockstep's. The time of the first batch "
+      "includes making the order, opening the epoch, and reading 256 indices.",
+      PyTorch=torch.__version__)
+  add_rows(report.table("Orders", ("what", "ratio", "target", "Lockstep",
+                                   "PyTorch")), ours, peak)
 
 
 if __name__ == "__main__":
-  main(sys.argv[1])
+  run(main, __doc__)

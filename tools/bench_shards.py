@@ -1,6 +1,6 @@
 """Prints the tables of docs/benchmarks.md of tar shards.
 
-  bench_shards.py BIN [PYTHON]
+  bench_shards.py [--json] BIN [PYTHON]
 
 BIN is Bazel's folder of built programs. PYTHON has the peers, which are left
 out without it: webdataset and PyTorch, DALI, and SPDL. All sides read the same
@@ -13,13 +13,12 @@ import json
 import os
 import random
 import statistics
-import sys
 import tarfile
 import tempfile
 import time
 
-from bench_loader import (EXECUTORS, UNITS, Figures, at_most, at_most_ratio,
-                          duration, faster, header, machine, output, row)
+from bench_loader import EXECUTORS, Figures, iterations
+from bench_table import UNITS, Figure, duration, output, run, script, turns
 
 ROUNDS = 5
 SHARDS, SAMPLES, BYTES = 4, 500, 100_000
@@ -69,30 +68,24 @@ def make_shard(path, first, samples, label, size):
 def measure_lockstep(figures, program):
   """Notes the seconds of a sample or a member in each of the benchmarks."""
   sizes = f"/({SHARDS * SAMPLES}|{COLD}|{INDEXED}|{MANY})/"
-  runs = json.loads(output(program, "--benchmark_format=json",
-                           "--benchmark_min_time=0.1",
-                           f"--benchmark_repetitions={REPETITIONS}",
-                           f"--benchmark_filter={sizes}"))
-  for run in runs["benchmarks"]:
-    if run.get("error_occurred"):
-      sys.exit(f"bench_shards.py: {run['name']}: {run['error_message']}")
-    if run["run_type"] == "iteration":
-      case, name, size = run["name"].split("/")[:3]
-      figures.note(f"{case} {name}", "",
-                   run["real_time"] * UNITS[run["time_unit"]] / int(size))
+  for each in iterations(program, "--benchmark_min_time=0.1",
+                         f"--benchmark_repetitions={REPETITIONS}",
+                         f"--benchmark_filter={sizes}"):
+    case, name, size = each["name"].split("/")[:3]
+    figures.note(f"{case} {name}", "",
+                 each["real_time"] * UNITS[each["time_unit"]] / int(size))
 
 
 def measure_peer(python, *arguments):
-  script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                        "bench_shard_peers.py")
-  return json.loads(output(python, script, *arguments) or "{}")
+  return json.loads(output(python, script("bench_shard_peers.py"),
+                           *arguments) or "{}")
 
 
 def measure_peers(figures, python, folder, small):
   for peer in PEERS:
     got = measure_peer(python, peer, folder)
-    for run in got.get("runs", []):
-      figures.note(peer, tuple(run["setting"]), run["sample"])
+    for each in got.get("runs", []):
+      figures.note(peer, tuple(each["setting"]), each["sample"])
     if got:
       figures.versions[peer] = got["version"]
   if "dali" in figures.versions:
@@ -111,8 +104,7 @@ def measure(bin_folder, python):
     make_shard(small, 0, INDEXED // 2, b"7" * SMALL, SMALL)
     os.sync()
     os.environ["SHARD_FOLDER"] = folder
-    for turn in range(ROUNDS):
-      print(f"round {turn + 1} of {ROUNDS}", file=sys.stderr)
+    for _ in turns(ROUNDS):
       measure_lockstep(figures,
                        f"{bin_folder}/loader/datasets/shard_benchmark")
       if python:
@@ -123,7 +115,8 @@ def measure(bin_folder, python):
 def rate(seconds):
   if seconds is None:
     return duration(seconds)
-  return f"{duration(seconds)}, {(BYTES + 1) / seconds / 1e6:,.0f} MB/s"
+  return Figure(f"{duration(seconds)}, "
+                f"{(BYTES + 1) / seconds / 1e6:,.0f} MB/s", seconds)
 
 
 def ours(figures, order, access, executor):
@@ -131,23 +124,24 @@ def ours(figures, order, access, executor):
   return figures.get(f"Samples {order}_{access}_{name}")
 
 
-def bare_rows(figures, order, executor):
+def bare_rows(table, figures, order, executor):
   for access in ("mapped", "read"):
-    at_most_ratio(f"a sample, {ORDERS[order]}, {access}, {executor}; two bare "
-                  "threads that pread", ours(figures, order, access, executor),
-                  figures.get(f"Bare {order}"), MOST)
+    table.at_most_ratio(
+        f"a sample, {ORDERS[order]}, {access}, {executor}; two bare threads that "
+        "pread", ours(figures, order, access, executor),
+        figures.get(f"Bare {order}"), MOST)
 
 
-def cold_rows(figures, order, what):
+def cold_rows(table, figures, order, what):
   cold = figures.get(f"Cold {order}")
   for case, name in ((f"Cold {order}_without_hints", "without hints"),
                      (f"ColdBare {order}", "two bare threads that pread")):
     theirs = figures.get(case)
-    row(f"a sample, {what}, read, threads; {name}", rate(cold), rate(theirs),
-        f"{theirs / cold:.2f}")
+    table.compare(f"a sample, {what}, read, threads; {name}", rate(cold),
+                  rate(theirs), Figure(f"{theirs / cold:.2f}", theirs / cold))
 
 
-def peer_rows(figures, order, executor):
+def peer_rows(table, figures, order, executor):
   mine = ours(figures, order, "mapped", executor)
   for peer, (what, words) in PEERS.items():
     if peer not in figures.of:
@@ -160,52 +154,48 @@ def peer_rows(figures, order, executor):
       told = words.format(*setting)
       if workers == 0:
         told = told.partition(", prefetch")[0]
-      faster(f"a sample, {ORDERS[order]}, mapped, {executor}; {what}, its "
-             f"best ({told})", mine, theirs, 1)
+      table.faster(f"a sample, {ORDERS[order]}, mapped, {executor}; {what}, "
+                   f"its best ({told})", mine, theirs, 1)
 
 
-def print_tables(figures):
-  compiler = output("g++", "-dumpfullversion").strip()
+def print_tables(report, figures):
   names = {"webdataset": "webdataset", "dali": "DALI", "spdl": "SPDL"}
-  versions = "".join(f", {names[peer]} {version}"
-                     for peer, version in figures.versions.items())
-  print(f"`tools/bench shards`, the sides in turns, the medians of {ROUNDS} "
-        f"runs; on {machine()}, GCC {compiler}{versions}. The times are for a "
-        f"sample of {BYTES:,} random bytes and a label of one byte. {SHARDS} "
-        f"shards of {SAMPLES} samples are in memory. Batches have 64 samples, "
-        "and all but webdataset have 2 threads. A ratio is the peer's time "
-        "divided by Lockstep's.\n")
-  header()
+  report.begin(
+      f"the sides in turns, the medians of {ROUNDS} runs. The times are for a "
+      f"sample of {BYTES:,} random bytes and a label of one byte. {SHARDS} "
+      f"shards of {SAMPLES} samples are in memory. Batches have 64 samples, and "
+      "all but webdataset have 2 threads. A ratio is the peer's time divided by "
+      "Lockstep's.",
+      **{names[peer]: version for peer, version in figures.versions.items()})
+  table = report.table("Shards in memory")
   for order in ORDERS:
     for executor in EXECUTORS:
-      bare_rows(figures, order, executor)
+      bare_rows(table, figures, order, executor)
   for order in ORDERS:
     for executor in EXECUTORS:
-      peer_rows(figures, order, executor)
-  print(f"\nThe same with shards of {COLD:,} samples that are on the disk, and "
-        "not in memory. Blocks have 64 samples, and 4 of them are mixed.\n")
-  header()
-  cold_rows(figures, "blocks", "in shuffled blocks")
-  cold_rows(figures, "shuffled", "shuffled")
-  print(f"\nIndices: of a shard of {MANY:,} members of 1,024 bytes, and, to "
-        f"compare, for a member of a shard of {INDEXED:,} members of {SMALL:,} "
-        "bytes with PAX headers.\n")
-  header()
-  at_most(f"{MANY:,} members, looked for", figures.get("Index scan") * MANY,
-          SECONDS)
-  row(f"{MANY:,} members, their index read",
-      duration(figures.get("Index read") * MANY), "")
+      peer_rows(table, figures, order, executor)
+  table = report.table(
+      f"The same with shards of {COLD:,} samples that are on the disk, and not "
+      "in memory. Blocks have 64 samples, and 4 of them are mixed")
+  cold_rows(table, figures, "blocks", "in shuffled blocks")
+  cold_rows(table, figures, "shuffled", "shuffled")
+  table = report.table(
+      f"Indices, of a shard of {MANY:,} members of 1,024 bytes, and, to compare, "
+      f"for a member of a shard of {INDEXED:,} members of {SMALL:,} bytes with "
+      "PAX headers")
+  table.at_most(f"{MANY:,} members, looked for",
+                figures.get("Index scan") * MANY, SECONDS)
+  table.compare(f"{MANY:,} members, their index read",
+                duration(figures.get("Index read") * MANY))
   for way, what in INDEXERS.items():
     if f"index {way}" in figures.of:
-      faster(f"a member; {what}", figures.get("Index given"),
-             figures.get(f"index {way}"), 1)
+      table.faster(f"a member; {what}", figures.get("Index given"),
+                   figures.get(f"index {way}"), 1)
 
 
-def main(bin_folder, python=None):
-  print_tables(measure(bin_folder, python))
+def main(report, bin_folder, python=None):
+  print_tables(report, measure(bin_folder, python))
 
 
 if __name__ == "__main__":
-  if len(sys.argv) not in (2, 3):
-    sys.exit(__doc__)
-  main(*sys.argv[1:])
+  run(main, __doc__)

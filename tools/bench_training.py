@@ -1,6 +1,6 @@
 """Prints the table of docs/benchmarks.md of what averaging adds to a training.
 
-  bench_training.py BIN PYTHON...
+  bench_training.py [--json] BIN PYTHON...
 
 BIN is Bazel's folder of built programs. Each PYTHON has a PyTorch, whose
 DistributedDataParallel is a peer. Two processes of each side run all the time
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from bench_loader import duration, machine, output
+from bench_table import Figure, duration, output, run, script
 
 ROUNDS = 5
 # The time for the steps of a way in a round, by kind, and the bounds of their
@@ -140,7 +140,15 @@ def measure(case, sides):
 
 
 def signed(seconds):
-  return duration(seconds) if seconds >= 0 else f"-{duration(-seconds)}"
+  return duration(seconds) if seconds >= 0 else Figure(
+      f"-{duration(-seconds)}", seconds)
+
+
+def spread(side, way):
+  """Returns what a way adds, and in brackets the least and the most."""
+  added = side.differences(way)
+  return (f"{signed(side.added(way))} ({signed(min(added))} to "
+          f"{signed(max(added))})")
 
 
 def bounded(added, other, most):
@@ -148,39 +156,23 @@ def bounded(added, other, most):
   if other <= 0:
     return "lost in noise"
   words = f"{added / other:.2f}"
-  return words if added / other <= most else f"**{words}**"
+  return Figure(words if added / other <= most else f"**{words}**",
+                added / other)
 
 
-def header(peers):
-  columns = ("gradients", "averaged by", "step without", "step with", "added",
-             "compared with", "added / that",
-             *[f"added / DDP's of {peer.version}" for peer in peers],
-             "at most", "met?")
-  print(f"| {' | '.join(columns)} |")
-  print(f"|{'---|' * len(columns)}")
+def row(table, case, who, side, way, other, ratios, target=None, met=None):
+  table.row(case.what, who, *ratios, target, met, duration(side.time("plain")),
+            duration(side.time(way)), spread(side, way), other)
 
 
-def row(case, who, side, way, all_reduce, ratios, target, verdict):
-  added = side.differences(way)
-  cells = (case.what, who, duration(side.time("plain")),
-           duration(side.time(way)),
-           f"{signed(side.added(way))} ({signed(min(added))} to "
-           f"{signed(max(added))})", all_reduce, *ratios, target, verdict)
-  print(f"| {' | '.join(cells)} |")
-
-
-def verdict_of(met):
-  return "yes" if met else "**missed**"
-
-
-def peer_row(case, peer, peers):
-  """Prints the way of DistributedDataParallel that adds least."""
+def peer_row(table, case, peer, peers):
+  """Adds the way of DistributedDataParallel that adds least."""
   way = peer.best()
-  row(case, f"{peer.version}, {DDP_WAYS[way]}", peer, way,
-      f"an all-reduce, {duration(peer.time('raw'))}", [""] * (1 + len(peers)), "", "")
+  row(table, case, f"{peer.version}, {DDP_WAYS[way]}", peer, way,
+      f"an all-reduce, {duration(peer.time('raw'))}", [None] * (1 + len(peers)))
 
 
-def our_row(case, ours, way, peers):
+def our_row(table, case, ours, way, peers):
   backend = way.partition("_")[0]
   added, most = ours.added(way), TARGETS[backend]
   a_pass = ours.time("pass")
@@ -192,65 +184,65 @@ def our_row(case, ours, way, peers):
     words = f"an all-reduce, {duration(moves)}"
   ratios = [bounded(added, moves + a_pass, 1)]
   ratios += [bounded(added, peer.added(peer.best()), most) for peer in peers]
-  row(case, OUR_WAYS[way], ours, way,
+  row(table, case, OUR_WAYS[way], ours, way,
       f"{words}, and a pass, {duration(a_pass)}", ratios,
-      f"1 and {most}", verdict_of("**" not in "".join(ratios)))
+      f"1 and {most}", "**" not in "".join(ratios))
 
 
-def parts_row(case, ours, peers):
+def parts_row(table, case, ours, peers):
   limit = max(PARTS_SECONDS, PARTS_SHARE * ours.time("plain"))
-  row(case, "nobody", ours, "shm", "", [""] * (1 + len(peers)),
-      f"{duration(limit)}", verdict_of(ours.added("shm") <= limit))
+  row(table, case, "nobody", ours, "shm", None, [None] * (1 + len(peers)),
+      duration(limit), ours.added("shm") <= limit)
 
 
-def print_table(ours, peers):
-  compiler = output("g++", "-dumpfullversion").strip()
-  versions = ", ".join(f"PyTorch {peer.version}" for peer in peers)
-  print("`tools/bench training`, steps of 2 processes on one host, with one "
-        f"thread each, the sides in turns, medians of {ROUNDS} rounds, in "
-        f"brackets the least and the most; on {machine()}, {versions}, GCC "
-        f"{compiler}.\n")
-  header(peers)
+def print_table(report, ours, peers):
+  report.begin("steps of 2 processes on one host, with one thread each, the "
+               f"sides in turns, medians of {ROUNDS} rounds, in brackets the "
+               "least and the most.",
+               PyTorch=" and ".join(peer.version for peer in peers))
+  table = report.table("What averaging adds", (
+      "gradients", "averaged by", "added / what it is compared with",
+      *[f"added / DDP's of {peer.version}" for peer in peers], "at most", "met?",
+      "step without", "step with", "added", "compared with"))
   for case in cases():
     measure(case, {**{peer: ("plain", *peer.ways, "raw") for peer in peers},
                    ours: ("plain", "shm", "copy", "pass", "shm_overwrite",
                           "tcp", "raw_tcp", "tcp_overwrite")})
     for peer in peers:
-      peer_row(case, peer, peers)
+      peer_row(table, case, peer, peers)
     for way in OUR_WAYS:
-      our_row(case, ours, way, peers)
+      our_row(table, case, ours, way, peers)
   for case in PARTS:
     measure(case, {ours: ("plain", "shm")})
-    parts_row(case, ours, peers)
+    parts_row(table, case, ours, peers)
 
 
-def start_peer(python, folder):
-  script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                        "bench_torch_training.py")
-  version, *ways = output(python, script).split()
-  ways.remove("ddp_small")  # It is slower here.
-  return Side(".".join(version.split(".")[:2]), ways, [python, script], folder)
+def torch_of(python):
+  """Returns PyTorch's version, the ways that it has, and the peer's command."""
+  command = [python, script("bench_torch_training.py")]
+  version, *ways = output(*command).split()
+  return ".".join(version.split(".")[:2]), ways, command
 
 
-def main(bin_folder, *pythons):
+def main(report, bin_folder, *pythons):
   # The ranks of a peer have one thread each, also in its libraries.
   os.environ["OMP_NUM_THREADS"] = "1"
   sides = []
   with tempfile.TemporaryDirectory() as folder:
     try:
       for number, python in enumerate(pythons):
-        sides.append(start_peer(python, f"{folder}/{number}"))
+        version, ways, command = torch_of(python)
+        ways.remove("ddp_small")  # It is slower here.
+        sides.append(Side(version, ways, command, f"{folder}/{number}"))
       sides.append(Side("Lockstep", tuple(OUR_WAYS),
                         [f"{bin_folder}/gradients/training_benchmark"],
                         f"{folder}/ours"))
       *peers, ours = sides
-      print_table(ours, peers)
+      print_table(report, ours, peers)
     finally:
       for side in sides:
         side.close()
 
 
 if __name__ == "__main__":
-  if len(sys.argv) < 3:
-    sys.exit(__doc__)
-  main(*sys.argv[1:])
+  run(main, __doc__)

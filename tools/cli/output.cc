@@ -35,6 +35,8 @@ std::string NameOf(OutputFormat format) {
       return "csv";
     case OutputFormat::kMarkdown:
       return "markdown";
+    case OutputFormat::kHtml:
+      return "html";
   }
   return "";
 }

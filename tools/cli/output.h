@@ -24,7 +24,7 @@
 
 namespace lockstep {
 
-enum class OutputFormat { kText, kJson, kCsv, kMarkdown };
+enum class OutputFormat { kText, kJson, kCsv, kMarkdown, kHtml };
 
 // Returns the format of a flag --format, or INVALID_ARGUMENT that lists the
 // accepted ones.

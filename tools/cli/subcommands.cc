@@ -349,6 +349,41 @@ rank is missing or its records are damaged, and shows the others.
           }};
 }
 
+Subcommand ShowReport(ReportCommand& command) {
+  CommandLine line(
+      "lockstep report", "says where the time of a run went, and why",
+      R"(It reads what the sink json_lines has written under [rank_metrics]. The verdict
+comes first: healthy, data-bound, communication-bound, one slow rank, another
+rank each step, or a few steps. With --output, it writes a page for a browser.
+It ends with 1 if a rank is missing or its records are damaged, and shows the
+others.
+
+  lockstep report /data/runs/7/steps
+  lockstep report /data/runs/7/steps --output=report.html
+  lockstep report --compare /data/runs/6/steps /data/runs/7/steps)");
+  line.AddWord("PATH", &command.path,
+               "the path of the sink, the folder of its files, or one of them");
+  line.Add("run", &command.run,
+           "which start of the job, from 1 on; the last one if not given");
+  line.Add("compare", &command.compare,
+           "the path of another run, to show this one beside it");
+  line.Add("compare_run", &command.compare_run,
+           "which start of that job; the last one if not given");
+  line.Add("metrics", &command.metrics,
+           "the path of the sink json_lines under [metrics], for the loss and\n"
+           "other curves; the one that the job names if not given");
+  line.Add("launch", &command.launch,
+           "files of lockstep launch --report, which say how the run ended");
+  line.Add("output", &command.output,
+           "the file to write; the standard output if not given");
+  line.Add("format", &command.format,
+           "html, text, json or csv; html for a file, and text for the\n"
+           "standard output, if not given");
+  return {line, [&command](const CommandHost& host, std::ostream& out) {
+            return RunReportCommand(host, command, out);
+          }};
+}
+
 constexpr char kAbout[] = R"(# The lockstep command
 
 `@lockstep//tools:lockstep` is the command with Lockstep's own parts. This page is what
@@ -362,7 +397,7 @@ own](launchers.md#lockstep-launch). A command that is stopped leaves no file tha
 `--format=json` has all that the text has, apart from sentences. `--format=csv` has one table: the
 rows of `plan`, the indices of `order`, the epochs of `verify` and `bench loader`, the mistakes of
 `check`, the findings of `doctor`, the sections of `state` or the differences, the settings of
-`parts`, the events of `trace`. The JSON of `trace` is for viewers of traces.
+`parts`, the events of `trace`, the ranks of `report`. The JSON of `trace` is for viewers of traces.
 
 A job's text may name parts of your own. A binary of three lines knows them, and the settings
 under `[trainer]`:
@@ -388,7 +423,8 @@ std::vector<Subcommand> AllSubcommands(CommandFlags& flags) {
           ListSettings(flags.parts),   ExportState(flags.exported),
           ImportState(flags.imported), ShowState(flags.state),
           BenchLoader(flags.loader),   Examine(flags.doctor),
-          StartRanks(flags.launch),    ShowTrace(flags.trace)};
+          StartRanks(flags.launch),    ShowTrace(flags.trace),
+          ShowReport(flags.report)};
 }
 
 std::string GeneralHelp(const std::vector<Subcommand>& subcommands) {

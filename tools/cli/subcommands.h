@@ -23,6 +23,7 @@
 #include "lockstep/tools/cli/order_command.h"
 #include "lockstep/tools/cli/parts_command.h"
 #include "lockstep/tools/cli/plan.h"
+#include "lockstep/tools/cli/report_command.h"
 #include "lockstep/tools/cli/state.h"
 #include "lockstep/tools/cli/trace_command.h"
 #include "lockstep/tools/cli/verify.h"
@@ -50,6 +51,7 @@ struct CommandFlags {
   DoctorCommand doctor;
   LaunchCommand launch;
   TraceCommand trace;
+  ReportCommand report;
 };
 
 // Returns all commands. `flags` outlives them.

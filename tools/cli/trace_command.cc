@@ -1,17 +1,9 @@
 #include "lockstep/tools/cli/trace_command.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <ostream>
 #include <set>
 #include <string>
-#include <system_error>  // NOLINT: what std::filesystem reports
 #include <utility>
 #include <vector>
 
@@ -24,14 +16,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/base/descriptor.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/base/system_error.h"
 #include "lockstep/metrics/records.h"
 #include "lockstep/tools/cli/host.h"
 #include "lockstep/tools/cli/output.h"
-#include "lockstep/tools/cli/remove_at_signal.h"
-#include "lockstep/tools/records/rank_records.h"
+#include "lockstep/tools/cli/output_file.h"
+#include "lockstep/tools/records/job_records.h"
 #include "lockstep/tools/records/record_line.h"
 #include "lockstep/tools/records/trace.h"
 
@@ -167,56 +157,6 @@ void Print(const Trace& trace, OutputFormat format, std::ostream& out) {
   }
 }
 
-// Returns the file to which the output goes, behind links. Refuses one that
-// would be lost: one that is not regular, such as a device, or that has
-// records.
-absl::StatusOr<std::string> TargetOf(const std::string& output) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  fs::path target = output;
-  if (fs::exists(target, error)) {
-    target = fs::canonical(target, error);
-    if (error || !fs::is_regular_file(target, error)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--output should be a file, but ", output,
-                       " is something else; without --output, the trace goes "
-                       "to the standard output"));
-    }
-  } else if (fs::is_symlink(target, error)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--output should be a file, but ", output, " is a link to nothing"));
-  }
-  if (IsNameOfRankFile(target.filename().string())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--output should be another file than those of records, but it is ",
-        target.string()));
-  }
-  return target.string();
-}
-
-// Writes a file under another name, and gives it its name when it is whole.
-absl::Status WriteFile(const Trace& trace, OutputFormat format,
-                       const std::string& path) {
-  const std::string draft = absl::StrCat(path, ".", ::getpid(), ".new");
-  const Descriptor made(
-      ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  int error = errno;
-  if (made.ok()) {
-    const RemoveAtSignal unfinished(draft);
-    errno = 0;
-    std::ofstream file(draft, std::ios::binary | std::ios::trunc);
-    Print(trace, format, file);
-    file.close();
-    if (file && std::rename(draft.c_str(), path.c_str()) == 0) {
-      return absl::OkStatus();
-    }
-    error = errno != 0 ? errno : EIO;
-    std::remove(draft.c_str());
-  }
-  return SystemError(error, absl::StrCat("can't write ", path),
-                     absl::StatusCode::kUnavailable);
-}
-
 }  // namespace
 
 absl::StatusOr<int> RunTrace(const CommandHost& host,
@@ -224,10 +164,8 @@ absl::StatusOr<int> RunTrace(const CommandHost& host,
   LOCKSTEP_ASSIGN_OR_RETURN(const OutputFormat format,
                             ParseFormat(command.format));
   LOCKSTEP_ASSIGN_OR_RETURN(const TraceOptions options, OptionsOf(command));
-  std::string target;
-  if (!command.output.empty()) {
-    LOCKSTEP_ASSIGN_OR_RETURN(target, TargetOf(command.output));
-  }
+  LOCKSTEP_ASSIGN_OR_RETURN(const OutputFile output,
+                            OutputFile::Choose(command.output));
   const absl::StatusOr<Trace> trace =
       Trace::Read(command.path, options, host.tell);
   LOCKSTEP_RETURN_IF_ERROR(trace.status());
@@ -235,11 +173,8 @@ absl::StatusOr<int> RunTrace(const CommandHost& host,
   if (format != OutputFormat::kText) {
     LOCKSTEP_RETURN_IF_ERROR(trace->CheckClocks(command.max_error));
   }
-  if (command.output.empty()) {
-    Print(*trace, format, out);
-  } else {
-    LOCKSTEP_RETURN_IF_ERROR(WriteFile(*trace, format, target));
-  }
+  LOCKSTEP_RETURN_IF_ERROR(output.Print(
+      out, [&](std::ostream& file) { Print(*trace, format, file); }));
   return trace->is_whole() ? 0 : 1;
 }
 

@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>  // NOLINT: C++17's own
 #include <fstream>
-#include <functional>
-#include <istream>
+#include <limits>
 #include <map>
 #include <optional>
-#include <streambuf>
 #include <string>
 #include <system_error>  // NOLINT: of <filesystem>
 #include <utility>
@@ -28,15 +27,14 @@
 #include "absl/strings/strip.h"
 #include "lockstep/base/status_macros.h"
 #include "lockstep/base/system_error.h"
+#include "lockstep/metrics/records.h"
 #include "lockstep/tools/records/record_line.h"
+#include "lockstep/tools/records/text_line.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A longer line is none of the sink's. Parsing it would take much memory.
-constexpr size_t kLongestLine = size_t{16} << 20;
 
 // ---- Finding files.
 
@@ -151,9 +149,8 @@ namespace {
 // Thread-safety: thread-compatible.
 class Assembler {
  public:
-  Assembler(RankRecords& records,
-            const std::function<bool(int64_t step)>& keeps)
-      : records_(records), keeps_(keeps) {}
+  Assembler(RankRecords& records, const RecordsWanted& wanted)
+      : records_(records), wanted_(wanted) {}
 
   absl::Status Take(RecordLine line) {
     if (line.rank != records_.rank) {
@@ -172,12 +169,18 @@ class Assembler {
     }
     if (run_ == nullptr) BeginRun(RunLine());
     if (const auto* const step = std::get_if<StepLine>(&line.content)) {
-      return TakeStep(step->step);
+      return TakeStep(*step);
     }
     if (auto* const events = std::get_if<EventsLine>(&line.content)) {
       return TakeEvents(std::move(*events));
     }
-    if (std::holds_alternative<UnknownLine>(line.content)) ++unknown_;
+    if (auto* const times = std::get_if<TimesLine>(&line.content)) {
+      if (wanted_.times) TakeTimes(std::move(times->times));
+    } else if (auto* const slow = std::get_if<SlowestLine>(&line.content)) {
+      if (wanted_.times) run_->slowest[slow->loader] = std::move(slow->samples);
+    } else if (std::holds_alternative<UnknownLine>(line.content)) {
+      ++unknown_;
+    }
     return absl::OkStatus();
   }
 
@@ -252,7 +255,8 @@ class Assembler {
     run_->job = std::move(line.job);
   }
 
-  absl::Status TakeStep(int64_t step) {
+  absl::Status TakeStep(const StepLine& line) {
+    const int64_t step = line.step;
     if (run_->last_step.has_value() && step < *run_->last_step) {
       return absl::InvalidArgumentError(
           absl::StrCat("step ", step, " comes after step ", *run_->last_step));
@@ -261,6 +265,7 @@ class Assembler {
       run_->missing_steps += step - *run_->last_step - 1;
     }
     run_->last_step = step;
+    if (wanted_.times) TakeTimesOfStep(line);
     if (run_->first_step.has_value()) return absl::OkStatus();
     run_->first_step = step;
     if (header_->first_step.has_value() && *header_->first_step < step) {
@@ -269,13 +274,75 @@ class Assembler {
     return absl::OkStatus();
   }
 
+  // A step can have several lines, of which the last number of a name counts.
+  void TakeTimesOfStep(const StepLine& line) {
+    const float unknown = std::numeric_limits<float>::quiet_NaN();
+    std::vector<StepTimes>& steps = run_->steps;
+    if (steps.empty() || steps.back().step != line.step) {
+      steps.push_back(
+          {line.step, unknown, unknown, unknown, unknown, unknown, unknown});
+    }
+    StepTimes& times = steps.back();
+    float average = unknown;
+    float collective = unknown;
+    const std::pair<absl::string_view, float*> places[] = {
+        {"seconds", &times.whole},
+        {"between_seconds", &times.between},
+        {"data_seconds", &times.for_data},
+        {"average_seconds", &average},
+        {"collective_seconds", &collective},
+        {"rows", &times.rows},
+        {"ready_batches", &times.ready_batches}};
+    for (const auto& [name, value] : line.metrics) {
+      for (const auto& [known, place] : places) {
+        if (name == known) *place = static_cast<float>(value);
+      }
+    }
+    if (average > 0) {
+      times.blocked = average;
+    } else if (!std::isnan(collective)) {
+      times.blocked = std::min(collective, times.whole - times.for_data);
+    }
+  }
+
+  // Each line of an operation replaces the one before.
+  void TakeTimes(OperationTimes times) {
+    const auto same = std::find_if(
+        run_->operations.begin(), run_->operations.end(),
+        [&times](const OperationTimes& each) {
+          return each.group == times.group &&
+                 each.operation == times.operation &&
+                 each.dtype == times.dtype && each.count == times.count &&
+                 each.bucket == times.bucket;
+        });
+    if (same != run_->operations.end()) {
+      *same = std::move(times);
+    } else {
+      run_->operations.push_back(std::move(times));
+    }
+  }
+
   absl::Status TakeEvents(EventsLine events) {
     if (!run_->events.empty()) {
       LOCKSTEP_RETURN_IF_ERROR(CheckFollows(run_->events.back(), events));
     }
-    if (!keeps_(events.step)) events.events = {};
+    if (wanted_.times) TakeReads(events);
+    if (wanted_.events_of == nullptr || !wanted_.events_of(events.step)) {
+      events.events = {};
+    }
     run_->events.push_back(std::move(events));
     return absl::OkStatus();
+  }
+
+  void TakeReads(const EventsLine& events) {
+    double seconds = 0;
+    for (const RecordedEvent& event : events.events) {
+      if (event.kind != StepEvent::Kind::kRead) continue;
+      constexpr double kNanosecond = 1e-9;
+      seconds += static_cast<double>(*event.end - event.begin) * kNanosecond;
+    }
+    run_->read_seconds += seconds;
+    run_->read_steps += seconds > 0 ? 1 : 0;
   }
 
   static absl::Status CheckFollows(const EventsLine& last,
@@ -294,7 +361,7 @@ class Assembler {
   }
 
   RankRecords& records_;
-  const std::function<bool(int64_t step)>& keeps_;
+  const RecordsWanted& wanted_;
   std::optional<HeaderLine> header_;
   RankRun* run_ = nullptr;  // null: its line has not come
   int64_t unknown_ = 0;
@@ -302,35 +369,6 @@ class Assembler {
 
 bool IsHeader(absl::string_view text) {
   return absl::StartsWith(text, "{\"format\":");
-}
-
-// A line of a file.
-struct TextLine {
-  std::string text;
-  bool has_end = false;
-  bool is_too_long = false;  // the text has only the beginning
-};
-
-// Reads the next line. Returns false at the end of the file.
-bool ReadLine(std::istream& file, TextLine& line) {
-  std::streambuf& buffer = *file.rdbuf();
-  line = {};
-  bool is_any = false;
-  for (;;) {
-    const int c = buffer.sbumpc();
-    if (c == std::char_traits<char>::eof()) return is_any;
-    is_any = true;
-    if (c == '\n') {
-      line.has_end = true;
-      return true;
-    }
-    if (line.text.size() < kLongestLine) {
-      line.text.push_back(static_cast<char>(c));
-    } else {
-      line.is_too_long = true;
-      return true;
-    }
-  }
 }
 
 // Reads the lines of a file.
@@ -347,7 +385,7 @@ void ReadLines(const std::string& path, Assembler& assembler,
         SystemError(errno, absl::StrCat("can't open ", path)));
   }
   TextLine line;
-  for (int64_t number = 1; ReadLine(file, line); ++number) {
+  for (int64_t number = 1; ReadTextLine(file, line); ++number) {
     if (assembler.is_refused() && !IsHeader(line.text)) continue;
     const std::string place = absl::StrCat(path, ", line ", number, ": ");
     if (line.is_too_long) {
@@ -375,10 +413,10 @@ void ReadLines(const std::string& path, Assembler& assembler,
 }  // namespace
 
 RankRecords ReadRankRecords(const RankFiles& files,
-                            const std::function<bool(int64_t step)>& keeps) {
+                            const RecordsWanted& wanted) {
   RankRecords records;
   records.rank = files.rank;
-  Assembler assembler(records, keeps);
+  Assembler assembler(records, wanted);
   std::vector<std::string> torn;
   for (const std::string& path : files.paths) {
     ReadLines(path, assembler, torn);

@@ -5,8 +5,9 @@
 //   LOCKSTEP_ASSIGN_OR_RETURN(const auto found,
 //                             FindRankFiles("/data/runs/7/steps"));
 //   for (const RankFiles& files : found) {
-//     const RankRecords records =
-//         ReadRankRecords(files, [](int64_t step) { return step > 100; });
+//     RecordsWanted wanted;
+//     wanted.events_of = [](int64_t step) { return step > 100; };
+//     const RankRecords records = ReadRankRecords(files, wanted);
 //     for (const RankRun& run : records.runs) {
 //       if (run.damage.ok()) Show(run);
 //     }
@@ -16,6 +17,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "lockstep/metrics/records.h"
 #include "lockstep/tools/records/record_line.h"
 
 namespace lockstep {
@@ -40,6 +43,20 @@ absl::StatusOr<std::vector<RankFiles>> FindRankFiles(absl::string_view path);
 
 // Returns true for the name of a file that such a sink writes.
 bool IsNameOfRankFile(absl::string_view name);
+
+// The times of a step on a rank, in seconds, and what it had then. A number
+// that is not known is NaN. Steps are many, so a float has to do.
+struct StepTimes {
+  int64_t step = 0;
+  float whole = 0;    // the step, without the time before it
+  float between = 0;  // from the end of the step before
+  float for_data = 0;
+  // The time in which the trainer was blocked in collectives: that of
+  // Step::Average, or that of all collectives if it has not averaged.
+  float blocked = 0;
+  float rows = 0;
+  float ready_batches = 0;
+};
 
 // What a rank has written in one run.
 struct RankRun {
@@ -59,6 +76,15 @@ struct RankRun {
   // All lines of events. Those of steps that were not to be kept have no
   // events.
   std::vector<EventsLine> events;
+  // These are read if they are wanted: each step, the last times of each
+  // operation, and the slowest samples of each loader.
+  std::vector<StepTimes> steps;
+  // The time that workers took to read the samples of the steps with events,
+  // and the number of these steps that have such times.
+  double read_seconds = 0;
+  int64_t read_steps = 0;
+  std::vector<OperationTimes> operations;
+  std::map<std::string, std::vector<SlowRecord>> slowest;
 };
 
 struct RankRecords {
@@ -68,9 +94,16 @@ struct RankRecords {
   std::vector<RankRun> runs;  // in the order of the files
 };
 
-// Reads the records of a rank. `keeps` says of which steps the events are kept.
+// What is kept of the records.
+struct RecordsWanted {
+  // Says of which steps the events are kept; null: of none.
+  std::function<bool(int64_t step)> events_of;
+  // Whether the times of steps and operations and the slowest samples are kept.
+  bool times = false;
+};
+
 RankRecords ReadRankRecords(const RankFiles& files,
-                            const std::function<bool(int64_t step)>& keeps);
+                            const RecordsWanted& wanted);
 
 }  // namespace lockstep
 

@@ -81,9 +81,15 @@ class RankRecordsTest : public testing::Test {
     std::ofstream(PathOf(rank), std::ios::binary) << text;
   }
 
+  static RecordsWanted All() {
+    RecordsWanted wanted;
+    wanted.events_of = [](int64_t) { return true; };
+    wanted.times = true;
+    return wanted;
+  }
+
   RankRecords Read(int64_t rank) const {
-    return ReadRankRecords({rank, {PathOf(rank)}},
-                           [](int64_t) { return true; });
+    return ReadRankRecords({rank, {PathOf(rank)}}, All());
   }
 
   // Returns the damage of the first run that has any.
@@ -135,8 +141,7 @@ TEST_F(RankRecordsTest, AProcessMayHaveTwoFiles) {
                                 FindRankFiles(folder_ + "/steps"));
   ASSERT_THAT(found, SizeIs(1));
   ASSERT_THAT(found[0].paths, ElementsAre(PathOf(0) + ".old", PathOf(0)));
-  const RankRecords records =
-      ReadRankRecords(found[0], [](int64_t) { return true; });
+  const RankRecords records = ReadRankRecords(found[0], All());
   ExpectNoDamage(records);
   EXPECT_THAT(records.notes, IsEmpty());
   ASSERT_THAT(records.runs, SizeIs(1));
@@ -149,8 +154,7 @@ TEST_F(RankRecordsTest, StepsThatAreLostAreTold) {
   WriteRun(0, /*run=*/7, 1, 1000, 65536);
   LOCKSTEP_ASSERT_OK_AND_ASSIGN(const auto found,
                                 FindRankFiles(folder_ + "/steps"));
-  const RankRecords records =
-      ReadRankRecords(found[0], [](int64_t) { return true; });
+  const RankRecords records = ReadRankRecords(found[0], All());
   ExpectNoDamage(records);
   ASSERT_THAT(records.runs, SizeIs(1));
   ASSERT_TRUE(records.runs[0].first_step.has_value());
@@ -238,8 +242,9 @@ TEST_F(RankRecordsTest, DamageIsThatOfAProcess) {
 
 TEST_F(RankRecordsTest, EventsOfSomeStepsAreKept) {
   WriteRun(0, /*run=*/7, 1, 5);
-  const RankRecords records =
-      ReadRankRecords({0, {PathOf(0)}}, [](int64_t step) { return step == 3; });
+  RecordsWanted third;
+  third.events_of = [](int64_t step) { return step == 3; };
+  const RankRecords records = ReadRankRecords({0, {PathOf(0)}}, third);
   ASSERT_THAT(records.runs, SizeIs(1));
   ASSERT_THAT(records.runs[0].events, SizeIs(5));
   for (const EventsLine& events : records.runs[0].events) {

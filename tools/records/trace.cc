@@ -7,7 +7,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <memory>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -19,37 +18,17 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "lockstep/base/json.h"
 #include "lockstep/base/status_macros.h"
-#include "lockstep/base/steady_time.h"
 #include "lockstep/metrics/records.h"
+#include "lockstep/tools/records/job_records.h"
 #include "lockstep/tools/records/rank_records.h"
 #include "lockstep/tools/records/record_line.h"
 #include "lockstep/tools/records/time_line.h"
 
 namespace lockstep {
-
-std::string SayNumbers(const std::set<int64_t>& numbers) {
-  constexpr size_t kMostRuns = 6;
-  std::vector<std::string> runs;
-  size_t told = 0;
-  for (auto at = numbers.begin();
-       at != numbers.end() && runs.size() < kMostRuns;) {
-    const int64_t first = *at;
-    int64_t last = first;
-    for (; at != numbers.end() && *at <= last + 1; ++at, ++told) last = *at;
-    runs.push_back(first == last ? absl::StrCat(first)
-                                 : absl::StrCat(first, " to ", last));
-  }
-  std::string text = absl::StrJoin(runs, ", ");
-  if (told < numbers.size()) {
-    absl::StrAppend(&text, " and ", numbers.size() - told, " more");
-  }
-  return text;
-}
 
 std::string NameOfTrack(const TraceSlice& slice) {
   const auto& [kind, of, number] = slice.track;
@@ -122,164 +101,29 @@ class Lanes {
 
 // ---- Reading.
 
-namespace {
-
-// Tells some lines, and how many more there were, so that a thousand ranks do
-// not tell a thousand.
-// Thread-safety: thread-compatible.
-class Notes {
- public:
-  explicit Notes(const std::function<void(absl::string_view)>& tell)
-      : tell_(tell) {}
-
-  void Add(absl::string_view note) {
-    if (++count_ <= kMost) tell_(note);
-  }
-
-  void End() const {
-    if (count_ <= kMost) return;
-    tell_(absl::StrCat(count_ - kMost, " more notes like these are left out"));
-  }
-
- private:
-  static constexpr int kMost = 10;
-  const std::function<void(absl::string_view)>& tell_;
-  int count_ = 0;
-};
-
-}  // namespace
-
 absl::StatusOr<Trace> Trace::Read(
     absl::string_view path, const TraceOptions& options,
     const std::function<void(absl::string_view)>& tell) {
-  LOCKSTEP_ASSIGN_OR_RETURN(const std::vector<RankFiles> found,
-                            FindRankFiles(path));
+  JobRecordsOptions of_job;
+  of_job.run = options.run;
+  of_job.ranks = options.ranks;
+  of_job.wanted.events_of = [&](int64_t step) {
+    return options.WantsStep(step);
+  };
   Trace trace;
-  Notes notes(tell);
-  SteadyTime next = After(absl::Seconds(2));
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (SteadyNow() >= next) {
-      next = After(absl::Seconds(5));
-      tell(absl::StrCat("reading records, ", i, " of ", found.size(),
-                        " ranks are done"));
-    }
-    const auto keeps = [&](int64_t step) {
-      return options.WantsRank(found[i].rank) && options.WantsStep(step);
-    };
-    trace.records_.push_back(
-        std::make_unique<RankRecords>(ReadRankRecords(found[i], keeps)));
-    for (const std::string& note : trace.records_.back()->notes) {
-      notes.Add(note);
-    }
-  }
-  trace.ListRuns();
-  absl::Status chosen = trace.ChooseRun(options);
-  if (chosen.ok()) chosen = trace.ChooseRanks(options);
-  if (chosen.ok()) chosen = trace.ChooseSteps(options);
-  for (const std::string& note : trace.notes_) notes.Add(note);
-  notes.End();
-  LOCKSTEP_RETURN_IF_ERROR(chosen);
-  trace.time_line_.emplace(trace.ranks_);
+  LOCKSTEP_ASSIGN_OR_RETURN(trace.job_, ReadJobRecords(path, of_job, tell));
+  LOCKSTEP_RETURN_IF_ERROR(trace.ChooseSteps(options, tell));
+  trace.time_line_.emplace(trace.job_.ranks);
   return trace;
 }
 
-// Each rank has its runs in their order, and may lack some. The numbers of runs
-// are of a clock that can be set back, so they do not tell the order.
-void Trace::ListRuns() {
-  for (const auto& records : records_) {
-    auto place = runs_.begin();
-    for (const RankRun& run : records->runs) {
-      if (run.run == 0) continue;
-      const auto known = std::find(runs_.begin(), runs_.end(), run.run);
-      place = known == runs_.end() ? runs_.insert(place, run.run) : known;
-      ++place;
-    }
-  }
-}
-
-absl::Status Trace::ChooseRun(const TraceOptions& options) {
-  if (!runs_.empty()) {
-    number_ = options.run.value_or(runs());
-    if (number_ < 1 || number_ > runs()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("there is no run ", number_, ": the records have ",
-                       runs(), runs() == 1 ? " run" : " runs"));
-    }
-    run_ = runs_[number_ - 1];
-  }
-  int64_t size = 0;
-  std::set<int64_t> without;
-  for (const auto& records : records_) {
-    const RankRun* shown = nullptr;
-    for (const RankRun& run : records->runs) {
-      if (run.damage.ok()) {
-        if (run.run == run_ && run_ > 0) shown = &run;
-        continue;
-      }
-      // Without a number, it may be a part of the run that is shown.
-      if (options.WantsRank(records->rank) &&
-          (run.run == run_ || run.run == 0)) {
-        is_whole_ = false;
-      }
-      notes_.push_back(absl::StrCat("rank ", records->rank, " is left out",
-                                    run.run == run_ ? "" : " of a run", ": ",
-                                    run.damage.message()));
-    }
-    if (shown == nullptr) continue;
-    if (size == 0) size = shown->size;
-    if (shown->size != size || records->rank >= size) {
-      is_whole_ = false;
-      notes_.push_back(absl::StrCat(
-          "rank ", records->rank, " is left out: it says that the run has ",
-          shown->size, " ranks, and others say ", size));
-      continue;
-    }
-    ranks_[records->rank] = shown;
-    if (records->runs.back().run == 0) without.insert(records->rank);
-  }
-  std::set<int64_t> missing;
-  for (int64_t rank = 0; rank < size; ++rank) {
-    if (options.WantsRank(rank) && ranks_.count(rank) == 0) {
-      missing.insert(rank);
-    }
-  }
-  if (!missing.empty()) {
-    is_whole_ = false;
-    notes_.push_back(absl::StrCat("of ", size,
-                                  " ranks of this run, these are "
-                                  "not shown: ",
-                                  SayNumbers(missing)));
-  }
-  if (!without.empty()) {
-    notes_.push_back(absl::StrCat(
-        "a later start of the job has no records of ranks ",
-        SayNumbers(without), ", such as one with events = \"none\""));
-  }
-  if (!ranks_.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      is_whole_ ? "no rank has records of a run: the files are of an older "
-                  "release, of a sink under [metrics], or of one with events = "
-                  "\"none\""
-                : "no rank has records of a run that can be used");
-}
-
-absl::Status Trace::ChooseRanks(const TraceOptions& options) {
-  for (const int64_t rank : options.ranks) {
-    if (ranks_.count(rank) > 0) continue;
-    std::set<int64_t> known;
-    for (const auto& [each, run] : ranks_) known.insert(known.end(), each);
-    return absl::FailedPreconditionError(
-        absl::StrCat("there are no records of rank ", rank,
-                     " in this run; there are those of ", SayNumbers(known)));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Trace::ChooseSteps(const TraceOptions& options) {
+absl::Status Trace::ChooseSteps(
+    const TraceOptions& options,
+    const std::function<void(absl::string_view)>& tell) {
   std::set<int64_t> all;
   std::set<int64_t> without;
-  for (const auto& [rank, run] : ranks_) {
-    if (!options.WantsRank(rank)) continue;
+  for (const auto& [rank, run] : job_.ranks) {
+    if (!options.ranks.empty() && options.ranks.count(rank) == 0) continue;
     std::vector<const EventsLine*>& chosen = steps_[rank];
     for (const EventsLine& events : run->events) {
       all.insert(events.step);
@@ -289,7 +133,7 @@ absl::Status Trace::ChooseSteps(const TraceOptions& options) {
   }
   if (without.size() < steps_.size()) {
     if (!without.empty()) {
-      notes_.push_back(
+      tell(
           absl::StrCat("these ranks have no events of the steps "
                        "that are shown: ",
                        SayNumbers(without)));
@@ -430,17 +274,18 @@ void Trace::PrintJson(std::ostream& out) const {
   std::string json =
       "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"producer\":\"lockstep\","
       "\"run\":";
-  absl::StrAppend(&json, run_, ",\"job\":");
-  AppendJson(ranks_.begin()->second->job, json);
+  absl::StrAppend(&json, job_.run, ",\"job\":");
+  AppendJson(job_.ranks.begin()->second->job, json);
   json += "},\n\"traceEvents\":[";
   const char* separator = "\n";
   for (const auto& each : steps_) {
     // A lambda can't capture a binding.
     const int64_t rank = each.first;
     json += std::exchange(separator, ",\n");
-    AppendName("process", rank, 0,
-               absl::StrCat("rank ", rank, " (", ranks_.at(rank)->host, ")"),
-               json);
+    AppendName(
+        "process", rank, 0,
+        absl::StrCat("rank ", rank, " (", job_.ranks.at(rank)->host, ")"),
+        json);
     std::map<decltype(TraceSlice::track), size_t> tracks;
     ForEachSlice(rank, [&](const TraceSlice& slice) {
       const auto [track, is_new] =
@@ -475,7 +320,7 @@ void Trace::PrintJson(std::ostream& out) const {
 std::vector<RankSummary> Trace::Summaries() const {
   std::vector<RankSummary> summaries;
   for (const auto& [rank, steps] : steps_) {
-    const RankRun& run = *ranks_.at(rank);
+    const RankRun& run = *job_.ranks.at(rank);
     RankSummary& summary = summaries.emplace_back();
     summary.rank = rank;
     summary.host = run.host;
@@ -496,14 +341,6 @@ std::vector<RankSummary> Trace::Summaries() const {
     }
   }
   return summaries;
-}
-
-std::vector<absl::Time> Trace::begins() const {
-  std::vector<absl::Time> times;
-  for (const int64_t run : runs_) {
-    times.push_back(absl::UnixEpoch() + absl::Microseconds(run));
-  }
-  return times;
 }
 
 namespace {

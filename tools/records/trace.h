@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -24,7 +23,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "lockstep/tools/records/rank_records.h"
+#include "lockstep/tools/records/job_records.h"
+#include "lockstep/tools/records/record_line.h"
 #include "lockstep/tools/records/time_line.h"
 
 namespace lockstep {
@@ -35,9 +35,6 @@ struct TraceOptions {
   std::optional<std::pair<int64_t, int64_t>> steps;
   std::set<int64_t> ranks;  // empty: all
 
-  bool WantsRank(int64_t rank) const {
-    return ranks.empty() || ranks.count(rank) > 0;
-  }
   bool WantsStep(int64_t step) const {
     return !steps.has_value() ||
            (step >= steps->first && step <= steps->second);
@@ -87,9 +84,6 @@ struct SlowStep {
 // lane 2" or "loader train, worker 3".
 std::string NameOfTrack(const TraceSlice& slice);
 
-// Returns numbers in a few words: "1 to 100, 200, 300 and 17 more".
-std::string SayNumbers(const std::set<int64_t>& numbers);
-
 // Returns microseconds with three digits behind the point.
 std::string Microseconds(int64_t nanoseconds);
 
@@ -104,7 +98,7 @@ class Trace {
       const std::function<void(absl::string_view)>& tell);
 
   // Returns whether all ranks of the run are there and whole.
-  bool is_whole() const { return is_whole_; }
+  bool is_whole() const { return job_.is_whole; }
 
   // Returns FAILED_PRECONDITION if a time may be wrong by more than `most`.
   absl::Status CheckClocks(absl::Duration most) const;
@@ -122,28 +116,18 @@ class Trace {
   std::vector<SlowStep> Slowest(size_t most) const;
 
   // The number of the run that is shown, from 1 on, and when all runs began.
-  int64_t number() const { return number_; }
-  std::vector<absl::Time> begins() const;
+  int64_t number() const { return job_.number; }
+  std::vector<absl::Time> begins() const { return job_.begins(); }
 
  private:
   Trace() = default;
 
-  void ListRuns();
-  absl::Status ChooseRun(const TraceOptions& options);
-  absl::Status ChooseRanks(const TraceOptions& options);
-  absl::Status ChooseSteps(const TraceOptions& options);
+  absl::Status ChooseSteps(const TraceOptions& options,
+                           const std::function<void(absl::string_view)>& tell);
 
-  std::vector<std::unique_ptr<RankRecords>> records_;
-  int64_t runs() const { return static_cast<int64_t>(runs_.size()); }
-
-  std::vector<int64_t> runs_;  // all, in the order in which they were begun
-  int64_t number_ = 0;         // of the one that is shown, from 1 on
-  int64_t run_ = 0;
-  std::map<int64_t, const RankRun*> ranks_;
+  JobRecords job_;
   std::map<int64_t, std::vector<const EventsLine*>> steps_;  // by rank
   std::optional<TimeLine> time_line_;
-  std::vector<std::string> notes_;
-  bool is_whole_ = true;
 };
 
 }  // namespace lockstep
